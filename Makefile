@@ -206,6 +206,9 @@ build/gpt_emu.o build/emu.o: EMULATE += -O1 # the others run briefly
 build/%_emu.o: %.cu $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 
+build/gpt_emu.o: tests/trainer_threads.cu $(TESTED) | build
+	$(EMULATE) -c $< -o $@
+
 build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 

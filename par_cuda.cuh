@@ -111,6 +111,9 @@ MODEL
     Sums. peer and staging add in rank order with narrow floats in f32, and give the bits of par.h; so does
     nccl for PAR_TREE_SUM, for 8-bit floats and with desc.exact. Otherwise NCCL chooses the order, and two
     runs may differ.
+    Messages by nccl have a communicator and a stream for each rank and direction, are launched when they
+    begin, and use up to 4 SMs each while they wait. The first one between two ranks connects them: par_wait
+    then waits until both have begun it.
     Memory. The caller frees what it allocates. The peer backend between processes needs memory from
     cudaMalloc. Allocate and free arrays that are sent with par_cuda_alloc and par_cuda_free, because
     par_cuda_free tells the other processes to unmap them.
@@ -1196,6 +1199,20 @@ struct par__cuda_host_block { // a block of pinned memory that the staging backe
     char *memory;
     size_t bytes;
 };
+#if defined(PAR_CUDA_NCCL)
+enum { PAR__CUDA_LINK_NEW, PAR__CUDA_LINK_JOINING, PAR__CUDA_LINK_READY };
+struct par__cuda_link { // NCCL's communicator for the messages to one rank, or from it
+    par__cuda_link *next;
+    int peer, sends, state;
+    int connected;     // a message has been launched: from now on NCCL launches without the peer
+    par_result failed; // what every message gets
+    ncclComm_t nccl;   // of two ranks: the sender is rank 0
+    cudaStream_t stream;
+    ncclUniqueId id;
+    par_request request;          // of the id, which the sender makes
+    par__cuda_pending *launching; // the message that NCCL was given
+};
+#endif
 struct par__cuda_comm { // the backend of one comm
     par_device_backend base;
     par_cuda *cuda;
@@ -1213,7 +1230,8 @@ struct par__cuda_comm { // the backend of one comm
     par__cuda_host_block *host_blocks;
 #if defined(PAR_CUDA_NCCL)
     ncclComm_t nccl;
-    int adopted;
+    int adopted; // nccl is the caller's: it is never aborted nor destroyed here
+    par__cuda_link *links;
 #endif
 };
 static par__cuda_comm *par__cuda_comm_of(par_device_backend *c) {
@@ -1829,15 +1847,45 @@ static void par__cuda_progress(par_device_backend *backend) {
 // a reduction is made in rank order:
 //     all slices  -- send, recv -->  n contributions to mine  -- one kernel -->  my slice  -- send, recv -->
 // An all_reduce then sends (n-1)/n S bytes twice, a reduce_scatter once.
+//
+// Messages. A message is a kernel, too, which waits on the device for its peer, and kernels of a communicator
+// run in series. So messages to a rank, and from it, have a communicator and a stream of their own (a link),
+// and each message is launched when it begins:
+//     rank 0  compute    F0 . F1 . . . . . . B0        rank 1  compute     . F0 . B0 . F1 . B1
+//             link to 1    \_S0 \_S1                           link from 0   R0 R1
+//             link from 1                R0                     link to 0             \_S0
+// A message waits for the work that was on both ranks' compute streams when it began, for the message before
+// it on its link, and for nothing else. All of these began before it, where the calls of all ranks are
+// projections of one total order (as a pipeline's lists are): waiting has no cycle, so there is no deadlock,
+// and no message waits for one of another rank or direction. In one group, or on one communicator, S1 above
+// would wait for R0 of rank 0, which waits for B0 of rank 1, and so for F1, which waits for S1. Kernels that
+// wait occupy SMs: a link may use PAR__CUDA_LINK_CTAS, so that all links together leave most SMs free.
+// A link is made when its first message begins: the sender makes an id and sends it between hosts; both ranks
+// join; NCCL connects them within the first message, which it launches when both have begun it. None of this
+// blocks the host in begin: each wait of the rank advances it.
 
 #if defined(PAR_CUDA_NCCL)
-static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, const char *what) {
+static par_result par__cuda_nccl_check_on(const par__cuda_comm *l, ncclComm_t nccl, ncclResult_t e,
+                                          const char *what) {
     if (e == ncclSuccess || e == ncclInProgress) return PAR_OK;
     char text[500];
-    const char *more = l->nccl ? ncclGetLastError(l->nccl) : NULL;
+    const char *more = nccl ? ncclGetLastError(nccl) : NULL;
     snprintf(text, sizeof text, "%s%s%s (NCCL_DEBUG=INFO says more)", ncclGetErrorString(e),
              more && *more ? ": " : "", more ? more : "");
     return par__cuda_fail(l->cuda, PAR_ERR_SYSTEM, what, text);
+}
+static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, const char *what) {
+    return par__cuda_nccl_check_on(l, l->nccl, e, what);
+}
+// The comm communicates no more. Kernels that wait on the device end, except on the caller's ncclComm_t.
+static void par__cuda_nccl_abort(par__cuda_comm *l) {
+    if (l->nccl && !l->adopted) ncclCommAbort(l->nccl);
+    l->nccl = NULL;
+    for (par__cuda_link *x = l->links; x; x = x->next) {
+        if (x->nccl) ncclCommAbort(x->nccl);
+        x->nccl = NULL;
+        if (!x->failed) x->failed = PAR_ERR_ABORTED;
+    }
 }
 #define PAR__CUDA_NCCL_CALL(call) PAR__CUDA_TRY(par__cuda_nccl_check(l, call, #call))
 static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
@@ -1859,9 +1907,9 @@ static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what)
     for (;;) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
         if (state != ncclInProgress) break;
-        const par_result r =
-            par__cuda_poll(l->comm, start, &last_check, what, "a rank did not arrive", "; NCCL is aborted");
-        if (r) return ncclCommAbort(l->nccl), l->nccl = NULL, r;
+        const par_result r = par__cuda_poll(l->comm, start, &last_check, what, "a rank did not arrive",
+                                            l->adopted ? "; abort your ncclComm_t" : "; NCCL is aborted");
+        if (r) return par__cuda_nccl_abort(l), r;
     }
     return par__cuda_nccl_check(l, state, what);
 }
@@ -2009,29 +2057,191 @@ static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k
     }
     return par__cuda_nccl_wait_ready(l, par_kind_name(k->kind));
 }
-// All sends and receives in flight are issued in one NCCL group when the rank waits for one of them or begins
-// a collective, so that ranks may begin them in different orders.
-static par_result par__cuda_nccl_flush_messages(par__cuda_comm *l) {
-    cudaStream_t stream = l->cuda->comm_stream;
-    ncclResult_t bad = ncclSuccess;
-    int count = 0;
-    for (par__cuda_pending *p = l->first; p; p = p->next) count += p->state == PAR__CUDA_ANNOUNCED;
-    if (!count) return PAR_OK;
-    PAR__CUDA_NCCL_CALL(ncclGroupStart());
-    for (par__cuda_pending *p = l->first; p && !bad; p = p->next) {
-        const par_call *k = p->call;
-        if (p->state != PAR__CUDA_ANNOUNCED || !par__cuda_is_point_to_point(k)) continue;
-        bad = k->kind == PAR_KIND_SEND
-                  ? ncclSend(k->send, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream)
-                  : ncclRecv(k->recv, k->count, par__cuda_nccl_type(k->dtype), k->root, l->nccl, stream);
-        if (bad == ncclInProgress) bad = ncclSuccess;
-    }
-    const ncclResult_t ended = ncclGroupEnd();
-    par_result r = par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv");
-    if (!r) r = par__cuda_nccl_wait_ready(l, "ncclGroupEnd");
+// ---- messages
+
+enum { PAR__CUDA_LINK_CTAS = 4 };
+static void par__cuda_nccl_config(ncclConfig_t *config, int max_ctas) { // max_ctas 0: NCCL's choice
+    const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
+    *config = initial;
+    config->blocking = 0;
+    if (max_ctas) config->minCTAs = 1, config->maxCTAs = max_ctas;
+}
+static int par__cuda_is_on_link(const par__cuda_pending *p, const par__cuda_link *x) {
+    return par__cuda_is_point_to_point(p->call) && p->call->root == x->peer &&
+           (p->call->kind == PAR_KIND_SEND) == x->sends;
+}
+// No message of the link can be sent any more: those in flight end with an error.
+static void par__cuda_link_fail(par__cuda_comm *l, par__cuda_link *x, par_result result) {
+    if (x->nccl) ncclCommAbort(x->nccl);
+    x->nccl = NULL, x->failed = result, x->launching = NULL;
     for (par__cuda_pending *p = l->first; p; p = p->next)
-        if (p->state == PAR__CUDA_ANNOUNCED) par__cuda_finish(p, r ? r : par__cuda_record_complete(l, p));
+        if (p->state != PAR__CUDA_DONE && par__cuda_is_on_link(p, x)) par__cuda_finish(p, result);
+}
+static par_result par__cuda_link_join(par__cuda_comm *l, par__cuda_link *x) {
+    ncclConfig_t config;
+    par__cuda_nccl_config(&config, PAR__CUDA_LINK_CTAS);
+    const ncclResult_t e = ncclCommInitRankConfig(&x->nccl, 2, x->id, !x->sends, &config);
+    x->state = PAR__CUDA_LINK_JOINING;
+    return par__cuda_nccl_check_on(l, x->nccl, e, "ncclCommInitRankConfig");
+}
+// Begins to make a link: the id is on its way. The link is in the list of links from then on, because the
+// rank's waits advance those.
+static par_result par__cuda_link_begin(par__cuda_comm *l, const par_call *k, par__cuda_link *x) {
+    par_cuda *cuda = l->cuda;
+    int least_priority = 0, greatest_priority = 0;
+    par_comm *hosts = par__at_site(l->announce_comm, k->site);
+    x->peer = k->root, x->sends = k->kind == PAR_KIND_SEND;
+    PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
+    PAR__CUDA_CALL(cudaStreamCreateWithPriority(&x->stream, cudaStreamNonBlocking, greatest_priority));
+    if (x->sends) PAR__CUDA_NCCL_CALL(ncclGetUniqueId(&x->id));
+    PAR__CUDA_TRY(x->sends ? (par_send_begin)(&x->id, sizeof x->id, PAR_U8, x->peer, hosts, &x->request)
+                           : (par_recv_begin)(&x->id, sizeof x->id, PAR_U8, x->peer, hosts, &x->request));
+    x->next = l->links, l->links = x;
+    return PAR_OK;
+}
+static par_result par__cuda_link_open(par__cuda_comm *l, const par_call *k, par__cuda_link **out) {
+    par__cuda_link *x = l->links;
+    while (x && (x->peer != k->root || x->sends != (k->kind == PAR_KIND_SEND))) x = x->next;
+    *out = x;
+    if (x) return x->failed;
+    x = (par__cuda_link *)PAR_MALLOC(sizeof *x);
+    if (!x) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
+    memset(x, 0, sizeof *x);
+    const par_result r = par__cuda_link_begin(l, k, x);
+    if (!r) return *out = x, PAR_OK;
+    if (x->stream) cudaStreamDestroy(x->stream);
+    PAR_FREE(x);
     return r;
+}
+// Is what NCCL was asked for complete? An error is in *result.
+static int par__cuda_link_poll(par__cuda_comm *l, par__cuda_link *x, const char *what, par_result *result) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t e = ncclCommGetAsyncError(x->nccl, &state);
+    *result = par__cuda_nccl_check_on(l, x->nccl, e ? e : state, what);
+    return *result || state != ncclInProgress;
+}
+// Gives NCCL the next message. On a link that is connected NCCL launches it at once, by a thread of its own.
+static par_result par__cuda_link_launch(par__cuda_comm *l, par__cuda_link *x, par__cuda_pending *p) {
+    const par_call *k = p->call;
+    const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
+    PAR__CUDA_TRY(par__cuda_stream_wait(l->cuda, x->stream, p->complete)); // for the compute stream
+    const ncclResult_t e = x->sends ? ncclSend(k->send, k->count, type, 1, x->nccl, x->stream)
+                                    : ncclRecv(k->recv, k->count, type, 0, x->nccl, x->stream);
+    x->launching = p, p->state = PAR__CUDA_RUNNING;
+    par_result r = par__cuda_nccl_check_on(l, x->nccl, e, x->sends ? "ncclSend" : "ncclRecv");
+    const double start = par_seconds(l->comm);
+    double last_check = start;
+    while (!r && x->connected && !par__cuda_link_poll(l, x, "a message", &r))
+        r = par__cuda_poll(l->comm, start, &last_check, "ncclSend or ncclRecv", "not launched", "");
+    return r;
+}
+static par_result par__cuda_link_step(par__cuda_comm *l, par__cuda_link *x) {
+    par_result r = PAR_OK;
+    int done = 1;
+    if (x->request.operation) r = par_test(&x->request, &done);
+    if (r) return r;
+    if (x->state == PAR__CUDA_LINK_NEW && (done || x->sends)) r = par__cuda_link_join(l, x);
+    if (x->state == PAR__CUDA_LINK_JOINING && !r && par__cuda_link_poll(l, x, "ncclCommInitRankConfig", &r))
+        x->state = PAR__CUDA_LINK_READY;
+    for (par__cuda_pending *p = l->first; p && x->state == PAR__CUDA_LINK_READY && !r;) {
+        if (!x->launching && p->state == PAR__CUDA_ANNOUNCED && par__cuda_is_on_link(p, x))
+            r = par__cuda_link_launch(l, x, p);
+        if (x->launching && !r) {
+            if (!par__cuda_link_poll(l, x, "a message", &r) || r) return r;
+            p = x->launching, x->launching = NULL, x->connected = 1;
+            r = par__cuda_record_event(l->cuda, p->complete, x->stream);
+            if (!r) par__cuda_finish(p, PAR_OK);
+        }
+        p = p->next;
+    }
+    return r;
+}
+static void par__cuda_nccl_progress(par_device_backend *backend) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
+    if (l->in_progress) return; // what is asked below asks for progress itself
+    l->in_progress = 1;
+    for (par__cuda_link *x = l->links; x; x = x->next) {
+        const par_result r = x->failed ? PAR_OK : par__cuda_link_step(l, x);
+        if (r) par__cuda_link_fail(l, x, r);
+    }
+    l->in_progress = 0;
+}
+// A message of the rank to itself: a copy, when the send and the receive have begun.
+static par_result par__cuda_nccl_self(par__cuda_comm *l, par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    par__cuda_pending *q = l->first;
+    while (q && (q->state != PAR__CUDA_ANNOUNCED || !par__cuda_is_point_to_point(q->call) ||
+                 q->call->root != l->me || q->call->kind == p->call->kind))
+        q = q->next;
+    if (!q) return PAR_OK; // the other half comes later
+    const par_call *from = p->call->kind == PAR_KIND_SEND ? p->call : q->call,
+                   *to = p->call->kind == PAR_KIND_SEND ? q->call : p->call;
+    par_result r = PAR_OK;
+    if (from->count != to->count || from->dtype != to->dtype)
+        r = par_fail(l->comm, PAR_ERR_MISMATCH, "a rank sends itself %zu %s at %s and receives %zu %s at %s",
+                     from->count, par_dtype_name(from->dtype), from->site, to->count,
+                     par_dtype_name(to->dtype), to->site);
+    if (!r) r = par__cuda_stream_wait(cuda, cuda->comm_stream, p->complete);
+    if (!r) r = par__cuda_stream_wait(cuda, cuda->comm_stream, q->complete);
+    if (!r)
+        r = par__cuda_copy(l, (char *)to->recv, (const char *)from->send,
+                           to->count * par_dtype_bytes(to->dtype));
+    if (!r) r = par__cuda_record_complete(l, p);
+    if (!r) r = par__cuda_record_complete(l, q);
+    par__cuda_finish(p, r), par__cuda_finish(q, r);
+    return PAR_OK;
+}
+static par_result par__cuda_nccl_message(par__cuda_comm *l, par__cuda_pending *p) {
+    par__cuda_link *x;
+    PAR__CUDA_TRY(par__cuda_acquire_event(l, &p->complete));
+    PAR__CUDA_TRY(par__cuda_record_event(l->cuda, p->complete, l->cuda->stream));
+    if (p->call->root == l->me) return par__cuda_nccl_self(l, p);
+    const par_result r = par__cuda_link_open(l, p->call, &x);
+    if (!r) par__cuda_nccl_progress(&l->base);
+    return r;
+}
+// Waits until a message is launched.
+static void par__cuda_nccl_wait_launched(par__cuda_comm *l, par__cuda_pending *p) {
+    const double start = par_seconds(l->comm);
+    double last_check = start;
+    char what[120];
+    if (p->call->root == l->me)
+        par__cuda_finish(p,
+                         par_fail(l->comm, PAR_ERR_ARGUMENT,
+                                  "par_%s to the rank itself at %s is waited for before its other half has "
+                                  "begun",
+                                  par_kind_name(p->call->kind), p->call->site));
+    snprintf(what, sizeof what, "par_%s at %.64s", par_kind_name(p->call->kind), p->call->site);
+    while (p->state != PAR__CUDA_DONE) {
+        par__progress(l->comm->world); // of every comm, as other ranks may wait for another one
+        if (p->state == PAR__CUDA_DONE) break;
+        char missing[64];
+        snprintf(missing, sizeof missing, "rank %d has not begun its half", p->call->root);
+        const par_result r = par__cuda_poll(l->comm, start, &last_check, what, missing, "");
+        if (!r) continue;
+        for (par__cuda_link *x = l->links; x; x = x->next)
+            if (par__cuda_is_on_link(p, x)) par__cuda_link_fail(l, x, r);
+        par__cuda_finish(p, r);
+    }
+}
+static void par__cuda_links_close(par__cuda_comm *l) {
+    const double start = par_seconds(l->comm);
+    double last_check = start;
+    par_result r;
+    for (par__cuda_link *x = l->links; x; x = x->next)
+        if (x->nccl && (x->state != PAR__CUDA_LINK_READY || x->launching ||
+                        par__cuda_nccl_check_on(l, x->nccl, ncclCommFinalize(x->nccl), "ncclCommFinalize")))
+            ncclCommAbort(x->nccl), x->nccl = NULL;
+    for (par__cuda_link *x = l->links; x; x = x->next) { // all end at once: two ranks may have other orders
+        r = PAR_OK;
+        while (x->nccl && !r && !par__cuda_link_poll(l, x, "ncclCommFinalize", &r))
+            r = par__cuda_poll(l->comm, start, &last_check, "par_close", "messages have not ended", "");
+        if (x->nccl && r) ncclCommAbort(x->nccl);
+        if (x->nccl && !r) ncclCommDestroy(x->nccl);
+        x->nccl = NULL;
+        if (x->stream) cudaStreamDestroy(x->stream);
+        x->stream = NULL;
+    }
 }
 static par_result par__cuda_nccl_compare_arrivals(par__cuda_comm *l, const par_call *k) {
     par__cuda_arrival mine, *all = (par__cuda_arrival *)PAR_MALLOC(sizeof mine * (size_t)l->n);
@@ -2049,34 +2259,26 @@ static par_result par__cuda_nccl_begin(par_device_backend *backend, const par_ca
     PAR__CUDA_TRY(par__cuda_check_kind(l, k));
     if (!l->nccl)
         return par__cuda_fail(cuda, PAR_ERR_ABORTED, par_kind_name(k->kind), "NCCL was aborted on this comm");
-    if (!par__cuda_is_point_to_point(k)) PAR__CUDA_TRY(par__cuda_nccl_flush_messages(l));
-    if (!par__cuda_is_point_to_point(k) && l->announce_comm)
-        PAR__CUDA_TRY(par__cuda_nccl_compare_arrivals(l, k));
+    const int message = par__cuda_is_point_to_point(k);
+    if (!message && cuda->desc.check) PAR__CUDA_TRY(par__cuda_nccl_compare_arrivals(l, k));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
-    par_result r = par__cuda_wait_for_compute(l, p);
-    if (!r && par__cuda_is_point_to_point(k)) return PAR_OK;
+    par_result r = message ? par__cuda_nccl_message(l, p) : par__cuda_wait_for_compute(l, p);
+    if (message && r) par__cuda_finish(p, r);
+    if (message) return PAR_OK;
     if (!r) r = par__cuda_nccl_collective(l, k);
     if (!r) r = par__cuda_record_complete(l, p);
     par__cuda_finish(p, r);
     return PAR_OK;
 }
 static par_result par__cuda_nccl_end(par_device_backend *backend, void *state) {
-    const par__cuda_pending *p = (const par__cuda_pending *)state;
-    if (p->state != PAR__CUDA_DONE) par__cuda_nccl_flush_messages(par__cuda_comm_of(backend));
+    par__cuda_pending *p = (par__cuda_pending *)state;
+    if (p->state != PAR__CUDA_DONE) par__cuda_nccl_wait_launched(par__cuda_comm_of(backend), p);
     return par__cuda_end(backend, state);
-}
-static int par__cuda_nccl_ended(par_device_backend *backend, void *state) {
-    return (void)backend, (void)state, 1;
-}
-static void par__cuda_nccl_config(ncclConfig_t *config) {
-    const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
-    *config = initial;
-    config->blocking = 0;
 }
 static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent, int color, int key) {
     ncclConfig_t config;
     ncclUniqueId id;
-    par__cuda_nccl_config(&config);
+    par__cuda_nccl_config(&config, 0);
     if (l && !parent && l->cuda->desc.nccl) { // the caller's
         l->nccl = (ncclComm_t)l->cuda->desc.nccl, l->adopted = 1;
         int n = 0;
@@ -2089,9 +2291,10 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
         ncclComm_t made = NULL;
         const ncclResult_t e =
             ncclCommSplit(parent->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
-        PAR__CUDA_TRY(par__cuda_nccl_check(parent, e, "ncclCommSplit"));
-        PAR__CUDA_TRY(par__cuda_nccl_wait_ready(parent, "ncclCommSplit"));
-        if (!l) return PAR_OK;
+        par_result r = par__cuda_nccl_check(parent, e, "ncclCommSplit");
+        if (!r) r = par__cuda_nccl_wait_ready(parent, "ncclCommSplit");
+        if (r && made) ncclCommAbort(made);
+        if (r || !l) return r;
         l->nccl = made;
         return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
     }
@@ -2102,6 +2305,7 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
     return par__cuda_nccl_wait_ready(l, "ncclCommInitRankConfig");
 }
 static void par__cuda_nccl_close(par__cuda_comm *l) {
+    par__cuda_links_close(l);
     if (!l->nccl || l->adopted) return;
     if (ncclCommFinalize(l->nccl) == ncclSuccess || !par__cuda_nccl_wait_ready(l, "ncclCommFinalize")) {
         if (l->nccl) ncclCommDestroy(l->nccl);
@@ -2116,8 +2320,7 @@ static void par__cuda_abort(par_cuda *cuda) {
 #if defined(PAR_CUDA_NCCL)
     for (par_device_backend *x = cuda->desc.comm->world->backends; x; x = x->next) {
         par__cuda_comm *l = par__cuda_comm_of(x);
-        if (x->begin != par__cuda_nccl_begin || l->cuda != cuda || !l->nccl || l->adopted) continue;
-        ncclCommAbort(l->nccl), l->nccl = NULL;
+        if (x->begin == par__cuda_nccl_begin && l->cuda == cuda) par__cuda_nccl_abort(l);
     }
 #else
     (void)cuda;
@@ -2172,6 +2375,13 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
         cudaFreeHost(b->memory);
         PAR_FREE(b);
     }
+#if defined(PAR_CUDA_NCCL)
+    while (l->links) {
+        par__cuda_link *x = l->links;
+        l->links = x->next;
+        PAR_FREE(x);
+    }
+#endif
     if (l->scratch) cudaFree(l->scratch);
     PAR_FREE(l->free_events), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
 }
@@ -2245,8 +2455,8 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
     if (l->kind == PAR_CUDA_STAGING) b->begin = par__cuda_staging_begin, b->end = par__cuda_staging_end;
 #if defined(PAR_CUDA_NCCL)
     if (l->kind == PAR_CUDA_NCCL_BACKEND) {
-        b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end, b->done = par__cuda_nccl_ended;
-        b->progress = NULL;
+        b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end;
+        b->progress = par__cuda_nccl_progress;
         r = l->n <= PAR__CUDA_NCCL_MAX_RANKS
                 ? par__cuda_nccl_open(l, parent, color, key)
                 : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl", "more than 1024 ranks");
@@ -2254,8 +2464,7 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
 #else
     (void)parent;
 #endif
-    if (!r && (l->kind != PAR_CUDA_NCCL_BACKEND || cuda->desc.check))
-        r = par_split_host(comm, 0, l->me, &l->announce_comm);
+    if (!r) r = par_split_host(comm, 0, l->me, &l->announce_comm);
     if (!r && l->kind != PAR_CUDA_NCCL_BACKEND) r = par_split_host(comm, 0, l->me, &l->completion_comm);
     (void)color, (void)key;
     if (l->kind == PAR_CUDA_PEER && !r) {
@@ -2268,6 +2477,9 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
     }
     if (!r) r = par_attach_backend(comm, b);
     if (r) {
+#if defined(PAR_CUDA_NCCL)
+        par__cuda_nccl_abort(l);
+#endif
         if (l->announce_comm) par_close(l->announce_comm);
         if (l->completion_comm) par_close(l->completion_comm);
         return par__cuda_comm_free(l), r;

@@ -76,6 +76,15 @@ with_libraries() {
 }
 small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16"
 small+=" --max_iters 3 --eval_iters 1 --sample 8 --dropout 0.1 --json"
+trains_over_nccl() { # 4 ranks, which are threads; in $work/cpu: what the CPU trains
+    layouts=("--pp 2 --tp 2" "--pp 2 --zero 3")
+    [ -z "${SOAK-}" ] || layouts+=("--pp 2 --zero 1" "--pp 2 --zero 2" "--pp 4 --schedule 1f1b")
+    for layout in "${layouts[@]}"; do
+        echo "nccl $layout"
+        EMU_THREADS=4 EMU_DEVICES=4 PAR_CUDA_BACKEND=nccl build/gpt_emu $small $layout >"$work/gpu" &&
+            same_losses 1e-5 "$work/cpu" "$work/gpu" || return 1
+    done
+}
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
     for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" \
@@ -85,6 +94,7 @@ trains() { # on emulated GPUs what the CPU trains
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
+    [ -z "$nccl" ] || trains_over_nccl || return 1
     # the CPU goes on where the GPU stopped
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" || return 1
     # whose head is its own: no token repeats itself
@@ -163,5 +173,7 @@ check "03_cuda_adopt.cu" adopts
 echo "-- ranks share a GPU: peer, staging"
 suite env EMU_DEVICES=1 build/test_cuda_emu
 [ -z "$nccl" ] || echo "-- a GPU for each: NCCL"
-[ -z "$nccl" ] || suite env EMU_DEVICES=8 build/test_cuda_emu --launch threads --node 0
+threads="build/test_cuda_emu --launch threads --node 0"
+[ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
+[ -z "$nccl" ] || suite env EMU_DEVICES=8 ${SOAK:+PIPELINES=all} $threads --only pipelines --ranks 4
 summary

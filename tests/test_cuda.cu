@@ -2,6 +2,7 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_zero.h"
+#include "par_pipe.h"
 #include "par_tp.h"
 #include "par_cuda.cuh"
 #include "test.h"
@@ -409,6 +410,8 @@ static void messages(par_comm *w) {
     for (int i = 0; i < 2 * TIMES; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
     par_cuda_close(cuda);
 }
+
+#include "cuda_pipelines.h"
 
 static void splits(par_comm *w) { // comms of comms, several calls under way on each, groups
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
@@ -1344,6 +1347,10 @@ static void host_touches_device(par_comm *w) { // ends a process, as the real th
 }
 #endif
 
+#if defined(CUDA_EMU)
+#include "cuda_rules.h"
+#endif
+
 const test tests[] = {
     {"device", device, TEST_SERIAL, 1, 60},
     {"casts", casts, TEST_SERIAL, 1, 60},
@@ -1357,6 +1364,10 @@ const test tests[] = {
 #endif
     {"windows", windows, TEST_ANY, 1, 60},
     {"messages", messages, TEST_ANY, 1, 60},
+    {"pipelines", pipelines, TEST_ANY | TEST_POWERS | TEST_SMALL, 2, 120},
+#if defined(PAR_CUDA_NCCL)
+    {"begun_messages", begun_messages, TEST_ANY | TEST_RANKS, 2, 60},
+#endif
     {"splits", splits, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
     {"zero_update", zero_update, TEST_SERIAL, 1, 120},
@@ -1371,6 +1382,10 @@ const test tests[] = {
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
 #if defined(CUDA_EMU)
+#if defined(PAR_CUDA_NCCL)
+    {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
+    {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
+#endif
     {"seeds", seeds, TEST_ANY, 2, 200},
     {"instrument", instrument, TEST_SERIAL, 1, 60},
     {"host_touches_device", host_touches_device, TEST_SERIAL, 1, 60},

@@ -315,11 +315,13 @@ struct CUevent_st {
     int interprocess, shared_page;
     struct CUgraph_st *captured_in;
 };
+struct emu_kernel; // of NCCL, see emu_nccl.h
 struct emu_op {
     std::function<void()> run;
     emu_times *record = NULL, *wait = NULL;
     uint64_t version = 0, id = 0;
     std::function<int(CUstream_st *)> ready; // of work that several streams do together
+    std::shared_ptr<emu_kernel> kernel;
 };
 struct CUgraph_st {
     std::vector<emu_op> ops;
@@ -342,6 +344,9 @@ static std::atomic<uint64_t> emu_op_count{0};
 static thread_local cudaError_t emu_last;
 static CUstream_st emu_default;
 
+static int emu_moved; // something has, without the end of any work
+static void emu_check_deadlock(void);
+
 static CUstream_st *emu_stream(cudaStream_t s) {
     CUstream_st *stream = s ? s : &emu_default;
     if (stream == &emu_default) emu_streams.insert(stream);
@@ -361,9 +366,15 @@ static int emu_is_ready(CUstream_st *s) {
 }
 // Runs one piece of work of a random ready stream; 0: there is none. The caller holds the mutex.
 static int emu_run_one(void) {
+    static uint64_t checked; // the last work added, when a deadlock was looked for
     std::vector<CUstream_st *> ready;
-    for (CUstream_st *s : emu_streams)
-        if (emu_is_ready(s)) ready.push_back(s);
+    do {
+        emu_moved = 0;
+        ready.clear();
+        for (CUstream_st *s : emu_streams)
+            if (emu_is_ready(s)) ready.push_back(s);
+    } while (ready.empty() && emu_moved);
+    if (ready.empty() && checked != emu_op_count) checked = emu_op_count, emu_check_deadlock();
     if (ready.empty()) return 0;
     CUstream_st *s = ready[emu_random() % ready.size()];
     emu_op op = std::move(s->work.front());
@@ -398,6 +409,7 @@ static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
         s->capture->ops.push_back(std::move(op));
         return;
     }
+    if (!op.id) op.id = ++emu_op_count;
     s->work.push_back(std::move(op));
     pthread_cond_broadcast(&emu_changed);
     if (emu_random() % 8 == 0) emu_run_one(); // the device may be quick
@@ -739,4 +751,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSucce
 #if defined(EMU_CUDNN)
 #include "emu_cudnn.h"
 #endif
+#else
+static void emu_check_deadlock(void) {}
 #endif

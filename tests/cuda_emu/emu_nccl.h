@@ -1,43 +1,85 @@
 // emu_nccl.h - test-only definitions of the NCCL calls that par_cuda.cuh makes; a part of emu.cpp. Ranks are
 // threads; those of another process are refused.
 //
-// A collective runs when it is next on all ranks' streams, as NCCL's kernels wait for each other; a send
-// waits for its receive. Calls that ranks make in different orders never run. Sums start at the last rank, so
-// that no test relies on rank order. Communicators are nonblocking.
+// A collective runs when it is next on all ranks' streams, as NCCL's kernels wait for each other. Calls that
+// ranks make in different orders never run. Sums start at the last rank, so that no test relies on rank
+// order. Communicators are nonblocking: while a call on one is in progress, other calls on it are refused.
+//
+// Messages. A group is one kernel on each rank (src/enqueue.cc, scheduleP2pTasksToPlan): round k of it has
+// the k-th send and the k-th receive of each peer, and begins when round k-1 has ended. A message moves when
+// both ends are in its round. The kernel ends when all its messages have moved. Kernels of a communicator run
+// in the order of their launch, on whichever streams (also of those that share resources with it:
+// splitShare). The first message between two ranks is launched when both have called, because they connect
+// first.
+//
+// Deadlocks are found in the state alone: when no work is ready, a cycle of kernels and events that wait for
+// each other ends the program, and each part of the cycle is named.
 #include <nccl.h>
 
-struct emu_participant { // a rank's side of something done together
-    CUstream_st *stream;
-    uint64_t op;
-    int in;
-    const void *send;
-    void *recv;
-};
+#include <list>
+#include <string>
+
+struct ncclComm;
+struct emu_kernel;
 struct emu_collective_op { // a collective
-    std::vector<emu_participant> parties;
+    std::vector<std::shared_ptr<emu_kernel>> parties;
     int kind, root, done;
     size_t count;
     ncclDataType_t type;
     int op;
     double factor;
 };
-struct emu_group;
-struct emu_transfer { // a message
-    emu_participant from, to;
+struct emu_transfer { // a message; ends: of the receiver, of the sender
+    std::shared_ptr<emu_kernel> ends[2];
+    void *memory[2];
     size_t bytes;
-    int done;
+    int from, to, called[2], done;
 };
+struct emu_part { // of a kernel: a message in one direction
+    std::shared_ptr<emu_transfer> transfer;
+    int sends, round;
+};
+typedef std::deque<uint64_t> emu_launch_order;
+struct emu_kernel { // of NCCL, on one rank
+    ncclComm *comm;
+    std::string name;
+    CUstream_st *stream;
+    uint64_t id;
+    std::shared_ptr<emu_launch_order> order; // of kernels of the communicator that have not ended
+    const void *send;
+    void *recv;
+    std::shared_ptr<emu_collective_op> collective;
+    std::vector<emu_part> parts;
+    int aborted;
+};
+struct emu_group;
 struct ncclComm {
     emu_group *group;
-    int rank, sequence, aborted, windows;
-    std::map<int, double> scales; // operators of its own
+    int rank, sequence, windows, finalized, failed, launching; // launching: groups that wait for their peers
+    std::map<int, double> scales;                              // operators of its own
+    std::shared_ptr<emu_launch_order> order;
 };
+static int emu_communicator_count, emu_failing_communicators; // all that exist; the next ones fail
+int emu_communicators(void) {
+    emu_lock hold;
+    return emu_communicator_count;
+}
+void emu_fail_communicators(int fail) {
+    emu_lock hold;
+    emu_failing_communicators = fail;
+}
+static ncclComm *emu_new_communicator(void) {
+    ncclComm *comm = new ncclComm();
+    emu_communicator_count++;
+    return comm->failed = emu_failing_communicators, comm;
+}
 struct emu_group {
-    int size = 0, joined = 0;
+    int number, size = 0, joined = 0;
     std::map<int, std::shared_ptr<emu_collective_op>> joints;
-    std::map<std::pair<int, int>, std::vector<std::shared_ptr<emu_transfer>>>
+    std::map<std::pair<int, int>, std::deque<std::shared_ptr<emu_transfer>>>
         messages; // by sender and receiver
-    std::map<std::pair<int, int>, size_t> sent, received;
+    std::map<std::pair<int, int>, size_t> sent, received, removed;
+    std::map<std::pair<int, int>, int> connected; // 1: the receiver has called, 2: the sender
     struct split {
         int arrived = 0;
         std::map<int, std::pair<int, int>> wanted; // rank: color, key
@@ -48,6 +90,11 @@ struct emu_group {
     std::map<int, int> split_count;                // by rank
 };
 static std::map<uint64_t, emu_group *> &emu_groups = *new std::map<uint64_t, emu_group *>();
+static emu_group *emu_new_group(void) {
+    static int count;
+    emu_group *g = new emu_group();
+    return g->number = ++count, g;
+}
 struct emu_group_call {
     ncclComm *comm;
     cudaStream_t stream;
@@ -57,10 +104,164 @@ struct emu_group_call {
 };
 static thread_local int emu_group_depth;
 static thread_local std::vector<emu_group_call> emu_group_calls;
+struct emu_waiting_launch { // a group of messages that waits for its peers
+    ncclComm *comm;
+    CUstream_st *stream;
+    std::vector<emu_group_call> calls;
+};
+static std::list<emu_waiting_launch> &emu_waiting_launches = *new std::list<emu_waiting_launch>();
 
-static int emu_at_head(const emu_participant &p) {
-    return p.in && !p.stream->work.empty() && p.stream->work.front().id == p.op;
+// Can it run? It is next on its stream, and in its communicator.
+static int emu_runs(const std::shared_ptr<emu_kernel> &k) {
+    return k && !k->aborted && !k->stream->work.empty() && k->stream->work.front().id == k->id &&
+           (k->order->empty() || k->order->front() == k->id);
 }
+static int emu_last_round(const emu_kernel *k) { return k->parts.empty() ? 0 : k->parts.back().round; }
+static int emu_round(const emu_kernel *k) { // the one it is in
+    for (const emu_part &p : k->parts)      // in order
+        if (!p.transfer->done) return p.round;
+    return emu_last_round(k) + 1;
+}
+static const emu_part *emu_part_of(const emu_kernel *k, const emu_transfer *t) {
+    for (const emu_part &p : k->parts)
+        if (p.transfer.get() == t) return &p;
+    return NULL;
+}
+// Moves what both ends are ready for. 1: the kernel has ended.
+static int emu_advance(const std::shared_ptr<emu_kernel> &k) {
+    for (int moved = 1; moved && emu_runs(k);) {
+        moved = 0;
+        const int round = emu_round(k.get());
+        for (emu_part &p : k->parts) {
+            emu_transfer *t = p.transfer.get();
+            const std::shared_ptr<emu_kernel> other = t->ends[!p.sends];
+            if (t->done || p.round != round || !emu_runs(other)) continue;
+            if (emu_part_of(other.get(), t)->round != emu_round(other.get())) continue;
+            emu_memory(1);
+            if (t->bytes) memmove(t->memory[0], t->memory[1], t->bytes);
+            emu_memory(0);
+            t->done = moved = emu_moved = 1;
+        }
+    }
+    return k->aborted || (emu_runs(k) && emu_round(k.get()) > emu_last_round(k.get()));
+}
+static void emu_end_kernel(const std::shared_ptr<emu_kernel> &k) {
+    for (size_t i = 0; i < k->order->size(); i++)
+        if ((*k->order)[i] == k->id) {
+            k->order->erase(k->order->begin() + (ptrdiff_t)i);
+            break;
+        }
+    for (emu_part &p : k->parts) p.transfer->ends[p.sends].reset();
+}
+static std::shared_ptr<emu_kernel> emu_new_kernel(ncclComm *comm, CUstream_st *s, const std::string &what) {
+    std::shared_ptr<emu_kernel> k(new emu_kernel());
+    k->comm = comm, k->stream = s, k->id = ++emu_op_count, k->order = comm->order;
+    k->name = "rank " + std::to_string(comm->rank) + " of communicator " +
+              std::to_string(comm->group->number) + ": " + what;
+    if (!s->capture) k->order->push_back(k->id);
+    return k;
+}
+// A communicator can be called when its last call has ended.
+static int emu_can_call(ncclComm *comm) {
+    return comm->group && comm->group->joined >= comm->group->size && !comm->launching;
+}
+
+// ---- deadlocks
+
+typedef std::pair<uint64_t, int> emu_node; // of the graph of what waits for what: a kernel's round
+struct emu_place {
+    CUstream_st *stream;
+    size_t at;
+};
+struct emu_search {
+    std::map<uint64_t, emu_place> places;
+    std::map<emu_node, int> seen; // 1: on the path, 2: no cycle from here
+    std::vector<emu_node> path;
+    const emu_op &op(uint64_t id) { return places[id].stream->work[places[id].at]; }
+    void add(std::vector<emu_node> &to, uint64_t id) { // a kernel must have ended
+        if (places.count(id)) to.push_back({id, op(id).kernel ? emu_last_round(op(id).kernel.get()) : 0});
+    }
+    void add_start(std::vector<emu_node> &to, uint64_t id) { // what must have ended before it starts
+        if (!places.count(id)) return;
+        const emu_place p = places[id];
+        if (p.at) add(to, p.stream->work[p.at - 1].id);
+        const std::shared_ptr<emu_kernel> k = op(id).kernel;
+        for (size_t i = 1; k && i < k->order->size(); i++)
+            if ((*k->order)[i] == id) add(to, (*k->order)[i - 1]);
+    }
+    void add_round(std::vector<emu_node> &to, const emu_kernel *k, int round) { // what comes before it
+        if (round > emu_round(k))
+            to.push_back({k->id, round - 1});
+        else
+            add_start(to, k->id);
+    }
+    std::vector<emu_node> needs(emu_node n) {
+        std::vector<emu_node> to;
+        const emu_op &o = op(n.first);
+        const emu_kernel *k = o.kernel.get();
+        if (!k || k->parts.empty()) add_start(to, n.first);
+        for (CUstream_st *s : emu_streams)
+            for (const emu_op &r : s->work)
+                if (o.wait && r.record == o.wait && r.version == o.version) add(to, r.id);
+        if (!k) return to;
+        for (size_t i = 0; k->collective && i < k->collective->parties.size(); i++)
+            if (k->collective->parties[i]) add_start(to, k->collective->parties[i]->id);
+        if (!k->parts.empty()) add_round(to, k, n.second);
+        for (const emu_part &p : k->parts) {
+            const emu_kernel *other = p.transfer->ends[!p.sends].get();
+            if (p.round == n.second && !p.transfer->done && other)
+                add_round(to, other, emu_part_of(other, p.transfer.get())->round);
+        }
+        return to;
+    }
+    int cycle(emu_node n) { // path: the cycle
+        seen[n] = 1;
+        path.push_back(n);
+        for (const emu_node &m : needs(n)) {
+            if (seen[m] == 1) {
+                while (path.front() != m) path.erase(path.begin());
+                return 1;
+            }
+            if (!seen[m] && cycle(m)) return 1;
+        }
+        seen[n] = 2;
+        path.pop_back();
+        return 0;
+    }
+};
+static std::string emu_describe(const emu_op &o, int round) {
+    std::string text = o.kernel ? o.kernel->name : o.wait ? "a wait for an event" : "a kernel or copy";
+    for (size_t i = 0; o.kernel && i < o.kernel->parts.size(); i++) {
+        const emu_part &p = o.kernel->parts[i];
+        text += std::string(i ? ", " : " ") + (p.sends ? "send to " : "receive from ") +
+                std::to_string(p.sends ? p.transfer->to : p.transfer->from) +
+                (p.transfer->done   ? " (done)"
+                 : p.round == round ? " (waits)"
+                                    : "");
+    }
+    return text;
+}
+// Called when no work is ready.
+static void emu_check_deadlock(void) {
+    emu_search x;
+    int kernels = 0;
+    for (CUstream_st *s : emu_streams)
+        for (size_t i = 0; i < s->work.size(); i++) {
+            x.places[s->work[i].id] = {s, i};
+            kernels += !i && s->work[i].kernel;
+        }
+    if (!kernels) return;
+    for (CUstream_st *s : emu_streams) {
+        if (s->work.empty() || !s->work.front().kernel) continue;
+        const emu_kernel *k = s->work.front().kernel.get();
+        const emu_node n(k->id, k->parts.empty() ? 0 : emu_round(k));
+        if (x.seen[n] || !x.cycle(n)) continue;
+        std::string text = "deadlock of NCCL kernels, each waits for the next, and the last for the first:";
+        for (const emu_node &m : x.path) text += "\n    " + emu_describe(x.op(m.first), m.second);
+        emu_die(text.c_str());
+    }
+}
+
 // The emulated GPU stands for every one from sm_80 on, and only from sm_90 on NCCL adds 8-bit floats: "FP8
 // reduction support begins with sm90 capable devices" (its src/enqueue.cc, ncclInvalidArgument).
 static int emu_nccl_is_f8(ncclDataType_t t) {
@@ -121,9 +322,9 @@ static void emu_collective_run(emu_collective_op *j) {
         for (int r = 0; r < n; r++)
             for (int s = 0; s < n; s++) {
                 char *to =
-                    (char *)j->parties[(size_t)r].recv + (j->kind == EMU_ALL_GATHER ? (size_t)s * c * e : 0);
+                    (char *)j->parties[(size_t)r]->recv + (j->kind == EMU_ALL_GATHER ? (size_t)s * c * e : 0);
                 if ((j->kind == EMU_ALL_GATHER || s == j->root) && c)
-                    memmove(to, j->parties[(size_t)s].send, c * e);
+                    memmove(to, j->parties[(size_t)s]->send, c * e);
             }
         return;
     }
@@ -131,7 +332,7 @@ static void emu_collective_run(emu_collective_op *j) {
     for (size_t i = 0; i < sum.size(); i++) {
         double x = 0;
         for (int r = n - 1; r >= 0; r--) {
-            const double y = emu_get_element(j->parties[(size_t)r].send, j->type, i) * j->factor;
+            const double y = emu_get_element(j->parties[(size_t)r]->send, j->type, i) * j->factor;
             x = r == n - 1          ? y
                 : j->op == ncclProd ? x * y
                 : j->op == ncclMin  ? fmin(x, y)
@@ -147,14 +348,14 @@ static void emu_collective_run(emu_collective_op *j) {
     }
     for (int r = 0; r < n; r++)
         for (size_t i = 0; i < c && (j->kind != EMU_REDUCE || r == j->root); i++)
-            emu_set_element(j->parties[(size_t)r].recv, j->type, i, sum[(block ? (size_t)r * c : 0) + i]);
+            emu_set_element(j->parties[(size_t)r]->recv, j->type, i, sum[(block ? (size_t)r * c : 0) + i]);
 }
 static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
                                    ncclDataType_t type, int op, int root, cudaStream_t stream) {
     emu_lock hold;
     emu_group *g = comm->group;
     CUstream_st *s = emu_stream(stream);
-    if (comm->aborted) return ncclInvalidUsage;
+    if (!emu_can_call(comm)) return ncclInvalidArgument;
     if (emu_nccl_is_f8(type) && kind != EMU_ALL_GATHER && kind != EMU_BROADCAST) return ncclInvalidArgument;
     std::shared_ptr<emu_collective_op> &j = g->joints[comm->sequence++];
     if (!j) {
@@ -165,62 +366,104 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
     }
     if (j->kind != kind || j->root != root || j->count != count || j->type != type)
         emu_die("ranks make different NCCL calls");
+    static const char *const names[] = {"all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast"};
     emu_op work;
-    std::shared_ptr<emu_collective_op> held = j;
-    work.id = ++emu_op_count;
-    j->parties[(size_t)comm->rank] = {s, work.id, 1, send, recv};
-    work.ready = [held](CUstream_st *) {
-        int all = 1;
-        for (const emu_participant &p : held->parties) all &= emu_at_head(p);
-        return held->done || all;
+    const std::shared_ptr<emu_collective_op> held = j;
+    const std::shared_ptr<emu_kernel> k = emu_new_kernel(comm, s, names[kind]);
+    k->send = send, k->recv = recv, k->collective = held;
+    held->parties[(size_t)comm->rank] = k;
+    work.id = k->id, work.kernel = k;
+    work.ready = [k, held](CUstream_st *) {
+        if (k->aborted) return 1;
+        int all = emu_runs(k);
+        for (const auto &party : held->parties) all &= held->done || emu_runs(party);
+        return all;
     };
-    work.run = [held] { emu_collective_run(held.get()); };
+    work.run = [k, held] {
+        if (!k->aborted) emu_collective_run(held.get());
+        emu_end_kernel(k);
+    };
     emu_add(s, std::move(work));
     return ncclSuccess;
 }
-// Launches a group of sends and receives: one piece of work for each stream, ready when all its peers are.
+static std::pair<int, int> emu_ends(const emu_group_call &x) {
+    return x.sends ? std::make_pair(x.comm->rank, x.peer) : std::make_pair(x.peer, x.comm->rank);
+}
+static void emu_launch_messages(const emu_waiting_launch &l) {
+    emu_group *g = l.comm->group;
+    const std::shared_ptr<emu_kernel> k = emu_new_kernel(l.comm, l.stream, "messages,");
+    std::map<std::pair<int, int>, int> rounds; // by peer and direction
+    emu_op work;
+    for (const emu_group_call &x : l.calls) {
+        const std::pair<int, int> ends = emu_ends(x);
+        std::deque<std::shared_ptr<emu_transfer>> &list = g->messages[ends];
+        size_t &removed = g->removed[ends];
+        while (!list.empty() && list.front()->done) list.pop_front(), removed++;
+        const size_t number = (x.sends ? g->sent[ends]++ : g->received[ends]++) - removed;
+        while (list.size() <= number) list.emplace_back(new emu_transfer());
+        emu_transfer *t = list[number].get();
+        if (t->called[!x.sends] && t->bytes != x.bytes) emu_die("a send and its receive have other sizes");
+        t->bytes = x.bytes, t->from = ends.first, t->to = ends.second, t->called[x.sends] = 1;
+        t->ends[x.sends] = k, t->memory[x.sends] = x.memory;
+        k->parts.push_back({list[number], x.sends, rounds[{x.peer, x.sends}]++});
+    }
+    std::stable_sort(k->parts.begin(), k->parts.end(),
+                     [](const emu_part &a, const emu_part &b) { return a.round < b.round; });
+    work.id = k->id, work.kernel = k;
+    work.ready = [k](CUstream_st *) { return emu_advance(k); };
+    work.run = [k] { emu_end_kernel(k); };
+    emu_add(l.stream, std::move(work));
+}
+// Launches a group of sends and receives: a kernel for each communicator. It waits until all its peers have
+// called, once: they connect.
 static ncclResult_t emu_group_launch(void) {
     emu_lock hold;
-    std::map<CUstream_st *, std::vector<std::shared_ptr<emu_transfer>>> by_stream;
-    std::map<CUstream_st *, uint64_t> ids;
-    for (const emu_group_call &x : emu_group_calls) {
-        emu_group *g = x.comm->group;
-        CUstream_st *s = emu_stream(x.stream);
-        const std::pair<int, int> ends =
-            x.sends ? std::make_pair(x.comm->rank, x.peer) : std::make_pair(x.peer, x.comm->rank);
-        std::vector<std::shared_ptr<emu_transfer>> &list = g->messages[ends];
-        const size_t number = x.sends ? g->sent[ends]++ : g->received[ends]++;
-        while (list.size() <= number) list.emplace_back(new emu_transfer());
-        if (!ids[s]) ids[s] = ++emu_op_count;
-        emu_transfer *t = list[number].get();
-        if (t->bytes && t->bytes != x.bytes && (t->from.in || t->to.in))
-            emu_die("a send and its receive have other sizes");
-        t->bytes = x.bytes;
-        (x.sends ? t->from : t->to) = {s, ids[s], 1, x.memory, x.memory};
-        by_stream[s].push_back(list[number]);
+    std::vector<emu_group_call> calls;
+    calls.swap(emu_group_calls);
+    while (!calls.empty()) {
+        emu_waiting_launch l = {calls[0].comm, emu_stream(calls[0].stream), {}};
+        std::vector<emu_group_call> others;
+        for (const emu_group_call &x : calls) (x.comm == l.comm ? l.calls : others).push_back(x);
+        for (const emu_group_call &x : l.calls) l.comm->group->connected[emu_ends(x)] |= 1 << x.sends;
+        l.comm->launching++;
+        emu_waiting_launches.push_back(l);
+        calls = others;
     }
-    emu_group_calls.clear();
-    for (auto &entry : by_stream) {
-        std::vector<std::shared_ptr<emu_transfer>> all = entry.second;
-        emu_op work;
-        work.id = ids[entry.first];
-        work.ready = [all](CUstream_st *) {
-            for (const auto &t : all)
-                if (!t->done && !(emu_at_head(t->from) && emu_at_head(t->to))) return 0;
-            return 1;
-        };
-        work.run = [all] {
-            for (const auto &t : all)
-                if (!t->done++ && t->bytes) memmove(t->to.recv, t->from.send, t->bytes);
-        };
-        emu_add(entry.first, std::move(work));
+    for (auto l = emu_waiting_launches.begin(); l != emu_waiting_launches.end();) {
+        int missing = 0;
+        for (const emu_group_call &x : l->calls) missing |= l->comm->group->connected[emu_ends(x)] != 3;
+        if (missing) {
+            ++l;
+            continue;
+        }
+        l->comm->launching--;
+        emu_launch_messages(*l);
+        l = emu_waiting_launches.erase(l);
     }
-    return ncclSuccess;
+    return emu_waiting_launches.empty() ? ncclSuccess : ncclInProgress;
 }
 static ncclResult_t emu_message(ncclComm *comm, int sends, void *memory, size_t bytes, int peer,
                                 cudaStream_t stream) {
+    {
+        emu_lock hold;
+        if (!emu_can_call(comm) || peer < 0 || peer >= comm->group->size) return ncclInvalidArgument;
+    }
     emu_group_calls.push_back({comm, stream, sends, peer, memory, bytes});
     return emu_group_depth ? ncclSuccess : emu_group_launch();
+}
+// Kernels of a communicator that have not ended.
+static int emu_kernels_of(const ncclComm *comm, int abort) {
+    int count = 0;
+    for (CUstream_st *s : emu_streams)
+        for (emu_op &o : s->work)
+            if (o.kernel && o.kernel->comm == comm) count++, o.kernel->aborted |= abort;
+    if (abort) pthread_cond_broadcast(&emu_changed);
+    return count;
+}
+static void emu_forget(ncclComm *comm) {
+    emu_waiting_launches.remove_if([=](const emu_waiting_launch &l) { return l.comm == comm; });
+    emu_communicator_count--;
+    delete comm;
 }
 
 extern "C" {
@@ -244,17 +487,21 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
         return ncclInvalidUsage;
     }
     emu_group *&g = emu_groups[words[0]];
-    if (!g) g = new emu_group();
+    if (!g) g = emu_new_group();
     g->size = n, g->joined++;
-    *comm = new ncclComm();
-    (*comm)->group = g, (*comm)->rank = rank;
+    *comm = emu_new_communicator();
+    (*comm)->group = g, (*comm)->rank = rank, (*comm)->order.reset(new emu_launch_order());
     return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     emu_lock hold;
     emu_run_one(); // as if the device worked meanwhile
     emu_group *g = comm->group;
-    *state = g && g->joined >= g->size ? ncclSuccess : ncclInProgress;
+    if (comm->failed) return *state = ncclSystemError, ncclSuccess;
+    *state =
+        emu_can_call(comm) && !(comm->finalized && emu_kernels_of(comm, 0)) ? ncclSuccess : ncclInProgress;
+    if (g && g->split_count[comm->rank] && g->splits[g->split_count[comm->rank] - 1].arrived < g->size)
+        *state = ncclInProgress;
     for (int i = 0; g && i < comm->windows; i++)
         if (g->windows[i].first < g->size) *state = ncclInProgress;
     return ncclSuccess;
@@ -286,19 +533,22 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
 ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return ncclSuccess; }
 #endif
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *n) { return *n = comm->group->size, ncclSuccess; }
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
     emu_lock hold;
+    if (!emu_can_call(comm)) return ncclInvalidArgument;
     emu_group *g = comm->group;
     emu_group::split &s = g->splits[g->split_count[comm->rank]++];
     s.wanted[comm->rank] = {color, key}, s.arrived++;
-    *out = s.made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : new ncclComm();
+    *out = s.made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : emu_new_communicator();
+    if (*out) (*out)->order = comm->order;
+    if (*out && !(config && config->splitShare == 1)) (*out)->order.reset(new emu_launch_order());
     if (s.arrived < g->size) return ncclInProgress;
     std::map<int, std::vector<std::pair<int, int>>> members; // color: (key, rank)
     for (auto &w : s.wanted)
         if (w.second.first >= 0) members[w.second.first].push_back({w.second.second, w.first});
     for (auto &m : members) {
         std::sort(m.second.begin(), m.second.end());
-        emu_group *part = new emu_group();
+        emu_group *part = emu_new_group();
         emu_groups[(uint64_t)(uintptr_t)part] = part; // kept to the end
         part->size = part->joined = (int)m.second.size();
         for (size_t i = 0; i < m.second.size(); i++) {
@@ -308,9 +558,21 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     }
     return ncclSuccess;
 }
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess; }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return delete comm, ncclSuccess; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    emu_lock hold;
+    if (!emu_can_call(comm)) return ncclInvalidArgument;
+    comm->finalized = 1;
+    return emu_kernels_of(comm, 0) ? ncclInProgress : ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    emu_lock hold;
+    if (emu_kernels_of(comm, 0)) return ncclInvalidUsage; // after ncclCommFinalize has ended
+    return emu_forget(comm), ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) { // its kernels end
+    emu_lock hold;
+    return emu_kernels_of(comm, 1), emu_forget(comm), ncclSuccess;
+}
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
                                       ncclScalarResidence_t, ncclComm_t comm) {
     const int number = 100 + (int)comm->scales.size();
