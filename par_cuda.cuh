@@ -1454,7 +1454,7 @@ static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival 
 static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, int which) {
     par_cuda *cuda = l->cuda;
     typedef int (*range_fn)(unsigned long long *base, size_t *bytes, unsigned long long pointer);
-    static const char *const call = "cuMemGetAddressRange_v2";
+    static const char *const call = "cuMemGetAddressRange"; // the base name, without _v2
     void *memory = (void *)(uintptr_t)a->array[which], *fn = NULL;
     unsigned long long base = 0;
     size_t bytes = 0;
@@ -1465,7 +1465,7 @@ static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, 
 #else
     PAR__CUDA_CALL(cudaGetDriverEntryPoint(call, &fn, cudaEnableDefault, &found));
 #endif
-    if (!fn || ((range_fn)fn)(&base, &bytes, a->array[which]))
+    if (found != cudaDriverEntryPointSuccess || !fn || ((range_fn)fn)(&base, &bytes, a->array[which]))
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, call,
                               "the driver does not tell the base address of an allocation");
     a->offset[which] = a->array[which] - base;

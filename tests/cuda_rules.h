@@ -26,6 +26,20 @@ static int fault_ends(void (*fault)(void), const char *text) {
     return found;
 }
 
+// Names of the driver's calls are base names; of an unknown one CUDA says in the status alone that it is.
+static void entry_points(par_comm *w) {
+    void *fn = w;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
+#if CUDART_VERSION >= 13000
+    CHECK(w, !cudaGetDriverEntryPointByVersion("cuMemGetAddressRange_v2", &fn, 12000, cudaEnableDefault,
+                                               &found));
+    CHECK(w, !fn && found == cudaDriverEntryPointSymbolNotFound);
+    CHECK(w,
+          !cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &fn, 12000, cudaEnableDefault, &found));
+    CHECK(w, fn && found == cudaDriverEntryPointSuccess);
+#endif
+    CHECK(w, !fn || fn);
+}
 #if defined(PAR_CUDA_NCCL)
 typedef struct nccl_pair { // two ranks, by one thread
     ncclComm_t comm[2];

@@ -1382,6 +1382,7 @@ const test tests[] = {
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
 #if defined(CUDA_EMU)
+    {"entry_points", entry_points, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},

@@ -505,8 +505,9 @@ static int emu_address_range(unsigned long long *base, size_t *bytes, unsigned l
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult *found) {
-    *fn = strcmp(name, "cuMemGetAddressRange_v2") ? NULL : (void *)emu_address_range;
-    return *found = cudaDriverEntryPointSuccess, cudaSuccess;
+    // Base names, without _v2; an unknown name is no error of the call.
+    *fn = strcmp(name, "cuMemGetAddressRange") ? NULL : (void *)emu_address_range;
+    return *found = *fn ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound, cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes) { return emu_alloc(p, bytes); }
