@@ -108,25 +108,26 @@ build/gemm.flags: FORCE | build
 build/corpus.txt: $(SOURCES) | build
 	cat $(SOURCES) > $@
 
-build/gpt: $(GPT_DEPS) build/gemm.flags | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/gpt: build/par_fast.o $(GPT_DEPS) | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(PAR_IS_LINKED) $(GPT) $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/01_hello: examples/01_hello.c par.h | build
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+# Each is a program in one file. Here par.h's implementation is compiled once and linked to all, and the layers' too.
+PAR_IS_LINKED = -DPAR_H_IMPLEMENTED
+ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
+build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/04_zero: examples/04_zero.c par.h par_zero.h | build
-	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+build/par.o: par.h | build
+	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wvla -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
 
-# Each of them is a program in one file; here the headers' implementation, which is the same in all, is compiled once.
-KIT_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
-$(SIMPLE): build/%: examples/%.c examples/text.h build/kit.o $(OPTIONS) | build
-	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(KIT_IS_LINKED) $< build/kit.o -o $@ $(LIBS)
+build/layers.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h | build
+	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wvla -I. -c $< -o $@
 
-build/kit.o: tests/compile/implementation.c par.h par_tp.h par_zero.h par_pipe.h | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -c $< -o $@
+build/par_fast.o: par.h build/gemm.flags | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
@@ -137,20 +138,17 @@ build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) bench/median.h | build
 build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) bench/median.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_zero: bench/bench_zero.c par.h par_zero.h $(OPTIONS) bench/median.h build/gemm.flags | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) | build
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/bench_pipe: bench/bench_pipe.c par.h par_pipe.h $(OPTIONS) | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
-
-build/bench_tp: bench/bench_tp.c examples/gpt/model.h par.h par_tp.h par_zero.h $(OPTIONS) bench/median.h build/gemm.flags | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/bench_zero build/bench_tp: build/%: bench/%.c build/par_fast.o examples/gpt/model.h par_tp.h par_zero.h $(OPTIONS) bench/median.h | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/test_par: tests/test_par.c tests/test.h par.h | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
-build/victim: tests/victim.c par.h | build
-	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $< -o $@ $(LIBS)
+build/victim: tests/victim.c build/par.o | build
+	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $^ -o $@ $(LIBS)
 
 build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
@@ -215,5 +213,5 @@ build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
 build/test_cuda_emu: tests/test_cuda.cu tests/cuda_emu/emu.cpp $(TESTED) | build
 	$(EMULATE) -O1 -g1 $(SANITIZE) $(filter %.cu %.cpp,$^) -o $@ $(LIBS)
 
-build/test_data build/test_model: build/%: %.c $(TESTED) | build
-	$(CC) -O1 $(TEST_BUILD)
+build/test_data build/test_model: build/%: %.c build/par.o $(TESTED) | build
+	$(CC) -O1 $(PAR_IS_LINKED) build/par.o $(TEST_BUILD)

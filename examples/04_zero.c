@@ -7,6 +7,7 @@
 // The model is y = v tanh(W x), which learns sin of the sum of x. Its two layers are two units.
 #define PAR_IMPLEMENTATION
 #include "par_zero.h"
+#include <unistd.h>
 
 enum { MICROBATCHES = 8, ROWS = 16, IN = 4, HIDDEN = 32 }; // of a step, over all ranks; of a microbatch
 

@@ -95,8 +95,8 @@ again() { # log: run the commands of its failures, one after the other
 }
 make_programs() {
     make -s -k -j"$(nproc)" \
-        build/gpt build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden \
-        build/test_errors build/corpus.txt &&
+        build/gpt build/layers.o build/par.o build/test_par build/test_zero build/test_pipe build/test_tp \
+        build/test_golden build/test_errors build/corpus.txt &&
         echo "1 passed, 0 failed, 0 skipped"
 }
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle

@@ -4,6 +4,7 @@
 #include "par.h"
 #include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 enum { CAPACITY = 100000 };
 static float x[CAPACITY], y[CAPACITY];
 int main(void) {
