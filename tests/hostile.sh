@@ -221,11 +221,13 @@ few_descriptors() { # each number from one with which a program can be loaded
             --trace "$work/trace" || return 1
     done
 }
+told_or_ended() { grep -q "open files\|error 24" "$work"/err.[012] || [ -z "$(jobs -pr)" ]; }
 few_descriptors_apart() { # of ranks that meet over TCP: said at once, not taken for a rank that does not come
     for n in 4 5 6 7 8 10 12; do
         job 3
         for r in 0 1 2; do start $r limited -n $n env PAR_NODE_RANKS=1 "$victim"; done
-        wait -n "${pids[@]}" && ended && continue
+        await told_or_ended || return 1
+        [ -z "$(jobs -pr)" ] && ended && continue
         kill "${pids[@]}"
         wait "${pids[@]}" # as launchers do when a rank fails
         cat "$work"/err.[012] | tee "$work/all"

@@ -194,6 +194,7 @@ par_ranks() { # beside a launcher; srun: see in_job
         PAR_RANKS=3 prints "^3 ranks" ranks 3 $hello
 }
 same_rank() { # one of two is refused; another may have the place when the one that has it has ended
+    local refusal="two processes were given the same rank, 1" refused taken
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
     # one whose far end is closed
     ends() { grep -qi ":$(printf %04X $MASTER_PORT) [0-9A-F]*:[0-9A-F]* 08 " /proc/net/tcp; }
@@ -203,9 +204,11 @@ same_rank() { # one of two is refused; another may have the place when the one t
     one=$!
     RANK=1 $hello >"$work/out.2" 2>&1 &
     two=$!
-    wait -n $one $two
-    [ $? = 1 ] && cat "$work"/out.[12] | grep -q "two processes were given the same rank, 1" || return 1
-    kill -KILL $one $two 2>/dev/null
+    await grep -q "$refusal" "$work/out.1" "$work/out.2" || return 1
+    grep -q "$refusal" "$work/out.1" && refused=$one taken=$two || refused=$two taken=$one
+    wait $refused
+    [ $? = 1 ] || return 1
+    kill -KILL $taken
     until ends; do sleep 0.02; done
     RANK=1 $hello >"$work/out.1" 2>&1 &
     one=$!
