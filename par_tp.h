@@ -2068,7 +2068,7 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     if (slot < 0 || slot >= (int)(sizeof tp->scratch / sizeof tp->scratch[0])) {
         PAR__TP_FAIL("par_tp_scratch: there is no slot %d, only 0 to %d", slot,
                      (int)(sizeof tp->scratch / sizeof tp->scratch[0]) - 1);
-        return (void *)NULL;
+        return NULL;
     }
     if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
     par__tp_free_scratch(tp, slot);

@@ -1657,11 +1657,20 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
 // asynchronous I/O: a helper thread would have to wait for a processor before it could issue the next piece.
 // Where these are not available, the page cache reads ahead and writes behind.
 
-static int par__zero_transfer_all(par__zero_transfer *t, size_t done) { // 0, or an errno
+static int par__zero_write_at(int fd, const void *data, size_t bytes, size_t at) { // 0, or an errno
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(at + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return n ? errno : EIO;
+    }
+    return 0;
+}
+static int par__zero_transfer_all(const par__zero_transfer *t, size_t done) { // 0, or an errno
+    if (t->write) return par__zero_write_at(t->fd, t->memory + done, t->bytes - done, t->at + done);
     while (done < t->bytes) {
-        const off_t at = (off_t)(t->at + done);
-        const ssize_t n = t->write ? pwrite(t->fd, t->memory + done, t->bytes - done, at)
-                                   : pread(t->fd, t->memory + done, t->bytes - done, at);
+        const ssize_t n = pread(t->fd, t->memory + done, t->bytes - done, (off_t)(t->at + done));
         if (n > 0)
             done += (size_t)n;
         else if (n == 0 || errno != EINTR)
@@ -2363,7 +2372,7 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     return ok && z->sums && z->trust_ratios && z->control;
 }
 // Copies between host and device memory; the host waits.
-static par_result par__zero_copy_sync(par_zero *z, void *to, const void *from, size_t bytes) {
+static par_result par__zero_copy_sync(const par_zero *z, void *to, const void *from, size_t bytes) {
     PAR__ZERO_TRY(z->device->copy(z->device, to, from, bytes, NULL));
     return z->on_cpu ? PAR_OK : z->device->stream_sync(z->device, NULL);
 }
@@ -2377,8 +2386,7 @@ static par_result par__zero_read_staged(par_zero *z, const void *there, size_t e
 }
 static par_zero_control par__zero_control_get(const par_zero *z) {
     par_zero_control c = z->initial_control;
-    if (z->control && par__zero_copy_sync((par_zero *)(uintptr_t)z, &c, z->control, sizeof c))
-        return z->initial_control;
+    if (z->control && par__zero_copy_sync(z, &c, z->control, sizeof c)) return z->initial_control;
     return c;
 }
 static par_result par__zero_control_set(par_zero *z, const par_zero_control *c) {
@@ -3278,19 +3286,31 @@ static int par__zero_state_of_field(par_zero_field what) { // VALUE: the master 
            : what == PAR_ZERO_EMA     ? PAR__ZERO_EMA
                                       : PAR__ZERO_MASTER;
 }
-// Sets n elements of a state by fn, from element `first` of the tensor on.
-static par_result par__zero_fill_state(par_zero *z, par_zero_fill_fn fn, void *user, size_t first, size_t n,
+typedef struct par__zero_fill { // a fill of a whole tensor
+    const par_shard *shard;
+    par_zero_fill_fn fn;
+    void *user;
+} par__zero_fill;
+static void par__zero_fill_spans(const par__zero_fill *f, size_t first, size_t count, float *values) {
+    for (size_t done = 0, n; done < count; done += n) {
+        size_t at;
+        n = PAR__MIN(par_shard_find(f->shard, first + done, &at, NULL), count - done);
+        f->fn(f->user, at, n, values + done);
+    }
+}
+// Sets n elements of a state, from element `first` of this rank's part of the tensor on.
+static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, size_t first, size_t n,
                                        float *state) {
-    if (z->on_cpu) return fn(user, first, n, state), PAR_OK;
+    if (z->on_cpu) return par__zero_fill_spans(fill, first, n, state), PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_STAGING) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_STAGING, n - at);
-        fn(user, first + at, k, z->staging);
+        par__zero_fill_spans(fill, first + at, k, z->staging);
         PAR__ZERO_TRY(par__zero_copy_sync(z, state + at, z->staging, k * sizeof *state));
     }
     return PAR_OK;
 }
-static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t, par_zero_fill_fn fn,
-                                            void *user) {
+static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t,
+                                            const par__zero_fill *fill) {
     float values[PAR__ZERO_CHUNK] = {0}, rounded[PAR__ZERO_CHUNK];
     const par__zero_unit *u = &z->units[t->unit];
     const uint64_t step = par_zero_steps(z);
@@ -3300,7 +3320,7 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
     const par_zero_update last = par__zero_rounding_of(z, t, step); // rounds as the last step did
     for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
-        fn(user, at - t->offset, n, values);
+        par__zero_fill_spans(fill, at - t->offset, n, values);
         if (randomly)
             par__zero_round_stochastic((uint16_t *)(void *)rounded, values, n, &last, at);
         else
@@ -3320,31 +3340,16 @@ static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
     *begin = PAR__MAX(p->now.first, p->from);
     return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
-typedef struct par__zero_fill { // a fill of a whole tensor
-    const par_shard *shard;
-    par_zero_fill_fn fn;
-    void *user;
-} par__zero_fill;
-static void par__zero_fill_spans(void *user, size_t first, size_t count, float *values) {
-    const par__zero_fill *f = (const par__zero_fill *)user;
-    for (size_t done = 0, n; done < count; done += n) {
-        size_t at;
-        n = PAR__MIN(par_shard_find(f->shard, first + done, &at, NULL), count - done);
-        f->fn(f->user, at, n, values + done);
-    }
-}
-par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn whole_fn,
-                         void *whole_user) {
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_fill: there is no tensor %d, or par_zero_commit was not called",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
     const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
-    par__zero_fill fill = {&t->shard, whole_fn, whole_user}, *user = &fill;
-    const par_zero_fill_fn fn = par__zero_fill_spans;
+    const par__zero_fill fill = {&t->shard, fn, user};
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
-    if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, fn, user));
+    if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, &fill));
     par__zero_iter p = par__zero_iter_tensor(t, 1);
     for (int found = 1; found;) {
         size_t begin;
@@ -3352,7 +3357,7 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
         const size_t n = par__zero_overlap(&p, &begin);
         for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
             if (p.states[kinds[i]])
-                PAR__ZERO_TRY(par__zero_fill_state(z, fn, user, begin - t->offset, n,
+                PAR__ZERO_TRY(par__zero_fill_state(z, &fill, begin - t->offset, n,
                                                    p.states[kinds[i]] + (begin - p.now.first)));
     }
     return PAR_OK;
@@ -3364,12 +3369,13 @@ typedef struct par__zero_init_values {
 } par__zero_init_values;
 static void par__zero_draw(void *user, size_t first, size_t count, float *values) {
     const par__zero_init_values *v = (const par__zero_init_values *)user;
-    for (size_t i = 0; i < count; i++) {
-        float narrow;
+    float narrow[256];
+    for (size_t i = 0; i < count; i++)
         values[i] = v->deviation > 0 ? v->deviation * par_normal(v->seed, v->stream, first + i) : v->value;
-        if (v->dtype == PAR_F32) continue;
-        par_cast(&narrow, v->dtype, &values[i], PAR_F32, 1);
-        par_cast(&values[i], PAR_F32, &narrow, v->dtype, 1);
+    for (size_t i = 0, n; i < count && v->dtype != PAR_F32; i += n) {
+        n = PAR__MIN(count - i, sizeof narrow / sizeof narrow[0]);
+        par_cast(narrow, v->dtype, values + i, PAR_F32, n);
+        par_cast(values + i, PAR_F32, narrow, v->dtype, n);
     }
 }
 par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
@@ -3765,15 +3771,6 @@ static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list
     const uint64_t n = t->count - 8;
     if (!t->failed) memcpy(t->text, &n, 8);
 }
-// Writes all bytes. 0: see errno.
-static int par__zero_write_all(int fd, const void *data, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = write(fd, (const char *)data + done, bytes - done);
-        if (n < 0 && errno != EINTR) return 0;
-        if (n > 0) done += (size_t)n;
-    }
-    return 1;
-}
 static void par__zero_sync_directory(const char *dir) {
     const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd >= 0) fsync(fd), close(fd);
@@ -3785,32 +3782,14 @@ static void par__zero_sync_parent(const char *path) { // the directory of a path
     if (slash) slash[slash == dir] = 0;
     par__zero_sync_directory(slash ? dir : ".");
 }
-par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
-                                      char *why, size_t why_bytes) {
-    char temporary[4200];
-    par__zero_text header;
-    memset(&header, 0, sizeof header);
-    snprintf(temporary, sizeof temporary, "%.4190s.tmp", path);
-    par__zero_header(&header, list, count);
-    if (header.failed)
-        return par__zero_file_error(why, why_bytes, "out of memory"), PAR_FREE(header.text), PAR_ERR_MEMORY;
-    const int fd = par_open_replace(temporary);
-    int ok = fd >= 0 && par__zero_write_all(fd, header.text, header.count);
-    for (size_t i = 0; i < count && ok; i++) ok = par__zero_write_all(fd, list[i].data, list[i].bytes);
-    ok = ok && !fsync(fd);
-    int error = errno;
-    if (fd >= 0 && close(fd) && ok) ok = 0, error = errno;
-    if (ok && rename(temporary, path)) ok = 0, error = errno;
-    PAR_FREE(header.text);
-    if (ok) return par__zero_sync_parent(path), PAR_OK;
-    unlink(temporary);
-    return par__zero_file_error(why, why_bytes, "cannot write %s: %s", path, strerror(error));
-}
-static par_result par__zero_writer_fail(par_zero_safetensors_writer *w, int error) {
+static void par__zero_writer_fail(par_zero_safetensors_writer *w, int error) {
     if (!w->result)
         w->result =
             par__zero_file_error(w->why, sizeof w->why, "cannot write %s: %s", w->path, strerror(error));
-    return w->result;
+}
+static void par__zero_writer_put(par_zero_safetensors_writer *w, size_t at, const void *data, size_t bytes) {
+    const int e = w->result ? 0 : par__zero_write_at(w->fd, data, bytes, at);
+    if (e) par__zero_writer_fail(w, e);
 }
 par_result par_zero_safetensors_create(const char *path, const par_zero_file_tensor *list, size_t count,
                                        par_zero_safetensors_writer *w) {
@@ -3831,9 +3810,8 @@ par_result par_zero_safetensors_create(const char *path, const par_zero_file_ten
     w->at[0] = header.count;
     for (size_t i = 0; i < count; i++) w->at[i + 1] = w->at[i] + list[i].bytes;
     w->fd = par_open_replace(temporary);
-    if (w->fd < 0 || !par__zero_write_all(w->fd, header.text, header.count) ||
-        ftruncate(w->fd, (off_t)w->at[count]))
-        par__zero_writer_fail(w, errno);
+    if (w->fd < 0 || ftruncate(w->fd, (off_t)w->at[count])) par__zero_writer_fail(w, errno);
+    par__zero_writer_put(w, 0, header.text, header.count);
     PAR_FREE(header.text);
     return w->result;
 }
@@ -3847,13 +3825,8 @@ static void par__zero_put_values(par_zero_safetensors_writer *w, size_t index, s
         const int as_is = t->dtype == PAR_F32;
         k = as_is ? n - at : PAR__MIN(n - at, sizeof narrow / sizeof narrow[0]);
         if (!as_is) par_cast(narrow, t->dtype, values + at, PAR_F32, k);
-        const char *from = as_is ? (const char *)(values + at) : (const char *)narrow;
-        for (size_t done = 0; done < k * e && !w->result;) {
-            const off_t to = (off_t)(w->at[index] + (first + at) * e + done);
-            const ssize_t wrote = pwrite(w->fd, from + done, k * e - done, to);
-            if (wrote > 0) done += (size_t)wrote;
-            if (wrote < 0 && errno != EINTR) par__zero_writer_fail(w, errno);
-        }
+        const void *from = as_is ? (const void *)(values + at) : (const void *)narrow;
+        par__zero_writer_put(w, w->at[index] + (first + at) * e, from, k * e);
     }
 }
 par_result par_zero_safetensors_put(par_zero_safetensors_writer *w, size_t index, int transposed,
@@ -3887,6 +3860,15 @@ par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep) {
     PAR_FREE(w->at);
     w->at = NULL, w->fd = -1;
     return w->result;
+}
+par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
+                                      char *why, size_t why_bytes) {
+    par_zero_safetensors_writer w;
+    par_zero_safetensors_create(path, list, count, &w);
+    for (size_t i = 0; i < count && !w.result; i++)
+        par__zero_writer_put(&w, w.at[i], list[i].data, list[i].bytes);
+    if (par_zero_safetensors_end(&w, 1)) snprintf(why, why_bytes, "%s", w.why);
+    return w.result;
 }
 
 void par_zero_read_parts(const par_zero_part *p, size_t first, size_t count, float *values) {
@@ -3922,7 +3904,7 @@ par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, 
             return PAR__ZERO_FAIL(
                 PAR_ERR_ARGUMENT,
                 "par_zero_import: %s, part %d of tensor %s, begins at element %zu, and must "
-                "at %zu; transposed parts have two dimensions",
+                "begin at %zu; transposed parts have two dimensions",
                 f->name, i, t->name, parts[i].first, sum);
     }
     if (sum != whole)
@@ -4181,11 +4163,7 @@ static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size
         f->fd = par_safe_fd(open(path, O_WRONLY | O_CLOEXEC));
         if (f->fd < 0) return (void)(s->error = errno);
     }
-    par__zero_transfer t;
-    memset(&t, 0, sizeof t);
-    t.fd = f->fd, t.write = 1, t.memory = (char *)(uintptr_t)data, t.bytes = count * e;
-    t.at = s->table.item_at[item] + at * e;
-    s->error = par__zero_transfer_all(&t, 0);
+    s->error = par__zero_write_at(f->fd, data, count * e, s->table.item_at[item] + at * e);
     s->sums[item] += par__zero_checksum(data, e, at, count);
     s->sums[s->table.item_count + (size_t)item] += count;
 }
@@ -4408,7 +4386,7 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t cap
         f->fd = par_open_replace(path);
         int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
         if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
-        if (!e && !par__zero_write_all(f->fd, f->header.text, f->header.count)) e = errno;
+        if (!e) e = par__zero_write_at(f->fd, f->header.text, f->header.count, 0);
         if (e)
             return par__zero_file_error(
                 why, capacity, "cannot make %s of %zu bytes: %s; the previous checkpoint is untouched", path,
@@ -4422,10 +4400,10 @@ static par_result par__zero_write_text(const char *dir, const char *name, const 
     char path[PAR__ZERO_DIR_BYTES + 110];
     snprintf(path, sizeof path, "%.3900s/%.100s.tmp", dir, name);
     const int fd = t->failed ? -1 : par_open_replace(path);
-    int ok = fd >= 0 && par__zero_write_all(fd, t->text, t->count) && !fsync(fd);
-    int e = t->failed ? ENOMEM : errno;
-    if (fd >= 0 && close(fd) && ok) ok = 0, e = errno;
-    if (ok) return PAR_OK;
+    int e = t->failed ? ENOMEM : fd < 0 ? errno : par__zero_write_at(fd, t->text, t->count, 0);
+    if (!e && fsync(fd)) e = errno;
+    if (fd >= 0 && close(fd) && !e) e = errno;
+    if (!e) return PAR_OK;
     unlink(path);
     return par__zero_file_error(why, capacity, "cannot write %s: %s; the previous checkpoint is untouched",
                                 path, strerror(e));
