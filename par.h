@@ -705,7 +705,7 @@ par_result par_calibrate(par_comm *comm);
 double par_predict(const par_comm *comm, par_kind kind, size_t bytes);
 
 // Print the algorithms in order of preference, and which one each size takes on this comm.
-void par_print_algorithms(const par_comm *comm, FILE *file);
+void par_print_algorithms(par_comm *comm, FILE *file);
 // The algorithm of the last completed call on this comm ("inline", "twoshot", ...).
 const char *par_last_algorithm(const par_comm *comm);
 // The name of algorithm number `index` (0, 1, ...) for this kind of call; NULL after the last. For tests and
@@ -1680,13 +1680,19 @@ static uint32_t par__peer_uid(int fd) { // of a Unix socket's other end, from th
 static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
     return (int)syscall(SYS_fallocate, fd, mode, (off_t)at, (off_t)bytes);
 }
-// Cross memory attach: copy between this process and the memory of another one. 0, or errno.
-static int par__cma_copy(int pid, void *local, void *remote, size_t bytes, int put) {
+// The one cast of const for the system: an iovec has none, though memory that is sent is not written.
+static struct iovec par__iovec(const void *memory, size_t bytes) {
+    struct iovec part;
+    part.iov_base = (void *)(uintptr_t)memory, part.iov_len = bytes;
+    return part;
+}
+// Cross memory attach: copy between `local` and an address in another process; put 1: to it. 0, or errno.
+static int par__cma_copy(int pid, struct iovec local, uintptr_t remote, int put) {
     const size_t max = (size_t)1 << 30;
-    for (size_t at = 0; at < bytes;) {
+    for (size_t at = 0; at < local.iov_len;) {
         struct iovec l, r;
-        l.iov_base = (char *)local + at, r.iov_base = (char *)remote + at;
-        l.iov_len = r.iov_len = PAR__MIN(bytes - at, max);
+        l.iov_base = (char *)local.iov_base + at, r.iov_base = (void *)(remote + at);
+        l.iov_len = r.iov_len = PAR__MIN(local.iov_len - at, max);
         const long n =
             syscall(put ? SYS_process_vm_writev : SYS_process_vm_readv, pid, &l, 1ul, &r, 1ul, 0ul);
         if (n <= 0) return n < 0 ? errno : EFAULT;
@@ -3215,7 +3221,8 @@ typedef struct par__operation {
     char **output;        // per rank: the address of byte 0 of its output array
     unsigned char *cma;   // per rank: which of the two need CMA (PAR__SEND_CMA, PAR__RECV_CMA)
     unsigned char *flags; // per rank: of its arrival, read once with its addresses
-    const void **sources; // scratch for par__reduce_sources
+    const void **sources; // scratch for par__reduce_sources: an address for each rank
+    void **destinations;
     int pointer_capacity;
     char *scratch;
     size_t scratch_bytes;
@@ -4343,11 +4350,6 @@ static void par__hmac(const void *key, size_t key_bytes, const struct iovec *par
     par__sha256_add(&s, inner, sizeof inner);
     par__sha256_end(&s, mac);
 }
-static struct iovec par__iovec(const void *memory, size_t bytes) {
-    struct iovec part;
-    part.iov_base = (void *)(uintptr_t)memory, part.iov_len = bytes;
-    return part;
-}
 // Derive a key from another one, in place, for the purpose that `label` names.
 static void par__derive_key(unsigned char *key, const char *label, const void *memory, size_t bytes) {
     const struct iovec parts[2] = {par__iovec(label, strlen(label) + 1), par__iovec(memory, bytes)};
@@ -5472,14 +5474,11 @@ static char *par__ring_slot(const par_comm *c, par__ring *ring, uint32_t ticket)
 static par_result par__peer_lost(const par_comm *c, int rank, const char *waiting);
 
 // Copy between this rank's memory and that of `rank`, which this process cannot address.
-static void par__run_cma(par__operation *op, int rank, void *mine, const void *theirs, size_t bytes,
-                         int put) {
+static void par__run_cma(par__operation *op, int rank, struct iovec mine, uintptr_t theirs, int put) {
     const par_comm *c = op->comm;
     const int pid = c->world->pids ? c->world->pids[c->arena_index[rank]] : 0;
     char waiting[128];
-    const int e = op->result || !bytes ? 0
-                  : pid                ? par__cma_copy(pid, mine, (void *)(uintptr_t)theirs, bytes, put)
-                                       : EPERM;
+    const int e = op->result || !mine.iov_len ? 0 : pid ? par__cma_copy(pid, mine, theirs, put) : EPERM;
     if (!e) return;
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), par__op_site(op));
     if (e == ESRCH)
@@ -5489,7 +5488,7 @@ static void par__run_cma(par__operation *op, int rank, void *mine, const void *t
             c->world, PAR_ERR_SYSTEM,
             "rank %d cannot %s %zu bytes at address %p of rank %d in par_%s at %s: %s; is that rank's %s "
             "buffer as long as its call says? (PAR_CMA=0 avoids such copies)",
-            c->rank, put ? "write" : "read", bytes, theirs, rank, par_kind_name(op->call.kind),
+            c->rank, put ? "write" : "read", mine.iov_len, (void *)theirs, rank, par_kind_name(op->call.kind),
             par__op_site(op), strerror(e), put ? "recv" : "send");
 }
 
@@ -5593,7 +5592,7 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
         const char *from =
             direct == 1 ? par__peer_pointer(c->world, x->header.address) : slot + sizeof(par__message_header);
         if (direct == 2 && !x->mismatched)
-            par__run_cma(op, x->peer, x->memory, (const char *)(uintptr_t)x->header.address, n, 0);
+            par__run_cma(op, x->peer, par__iovec(x->memory, n), (uintptr_t)x->header.address, 0);
         else if (n && !x->mismatched)
             memcpy(x->memory + x->done, from, n);
         x->done += n;
@@ -5739,8 +5738,9 @@ static par_result par__transfer_step(par__operation *op, par__transfer *x, int *
     return x->sending ? par__ring_send(op, x, moved) : par__ring_recv(op, x, moved);
 }
 
+// The one cast of const for messages: what sends and what receives is one structure.
 static par__transfer *par__add_transfer(par__operation *op, par__track *t, int sending, int peer,
-                                        void *memory, size_t bytes, int lane) {
+                                        const void *memory, size_t bytes, int lane) {
     par_comm *c = op->comm;
     if (t->transfer_count == t->transfer_capacity) {
         const size_t capacity = 2 * t->transfer_capacity + 4;
@@ -5750,7 +5750,8 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
     }
     par__transfer *x = &t->transfers[t->transfer_count++];
     memset(x, 0, sizeof *x);
-    x->sending = sending, x->peer = peer, x->lane = lane, x->memory = (char *)memory, x->bytes = bytes;
+    x->sending = sending, x->peer = peer, x->lane = lane, x->bytes = bytes;
+    x->memory = (char *)(uintptr_t)memory;
     if (sending && c->nodes.node_of[peer] != c->nodes.my_node) op->net_messages++, op->net_bytes += bytes;
     return x;
 }
@@ -6029,7 +6030,7 @@ static void par__emit_message(par__operation *op, par__verb verb, int peer, cons
                               size_t bytes) {
     if (!bytes && par__kinds[op->call.kind].counts != PAR_COUNTS_OWN) return; // both ends know that
     par__action *a = par__emit(op, verb);
-    a->rank = peer, a->dst = (char *)(uintptr_t)memory, a->bytes = bytes;
+    a->rank = peer, a->src = (const char *)memory, a->bytes = bytes; // of a receive: to be written
 }
 static void par__emit_join(par__operation *op) { par__emit(op, PAR__JOIN); }
 // Reduce ranks first..last over `count` elements at byte `offset` of the array. finalize: apply AVG's
@@ -6056,7 +6057,7 @@ static char *par__stage_half(const par__operation *op, int rank) {
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), wide = par__dtypes[par__accumulator(op->call.dtype)].bytes;
-    void **out = (void **)(op->sources + c->size); // the second half of the scratch
+    void **out = op->destinations;
     int cma_sources = 0, any_cma = 0;
     for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
     for (int r = a->first; r <= a->last; r++) cma_sources += (op->cma[r] & PAR__SEND_CMA) != 0;
@@ -6070,7 +6071,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
             op->sources[r - a->first] = op->input[r] + offset;
             if (!(op->cma[r] & PAR__SEND_CMA)) continue;
             op->sources[r - a->first] = next += slot;
-            par__run_cma(op, r, next, op->input[r] + offset, count * e, 0);
+            par__run_cma(op, r, par__iovec(next, count * e), (uintptr_t)(op->input[r] + offset), 0);
         }
         for (int i = 0; i < c->size; i++) {
             const int r = (c->rank + i) % c->size, writes = a->push || r == a->rank;
@@ -6085,7 +6086,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
                             a->finalize ? c->size : 0, op->nontemporal);
         for (int r = 0; r < c->size; r++)
             if ((a->push || r == a->rank) && (op->cma[r] & PAR__RECV_CMA))
-                par__run_cma(op, r, out[0], op->output[r] + offset, count * e, 1);
+                par__run_cma(op, r, par__iovec(out[0], count * e), (uintptr_t)(op->output[r] + offset), 1);
     }
 }
 
@@ -6122,12 +6123,12 @@ static int par__run_actions(par__operation *op, int *moved) {
             else
                 memmove(a->dst, a->src, a->bytes);
             break;
-        case PAR__PULL: par__run_cma(op, a->rank, a->dst, a->src, a->bytes, 0); break;
-        case PAR__PUT: par__run_cma(op, a->rank, (void *)(uintptr_t)a->src, a->dst, a->bytes, 1); break;
+        case PAR__PULL: par__run_cma(op, a->rank, par__iovec(a->dst, a->bytes), (uintptr_t)a->src, 0); break;
+        case PAR__PUT: par__run_cma(op, a->rank, par__iovec(a->src, a->bytes), (uintptr_t)a->dst, 1); break;
         case PAR__REDUCE: par__run_reduce(op, a); break;
         case PAR__SEND:
         case PAR__RECV:
-            if (!par__add_transfer(op, t, a->verb == PAR__SEND, a->rank, a->dst, a->bytes, 1 + t->index))
+            if (!par__add_transfer(op, t, a->verb == PAR__SEND, a->rank, a->src, a->bytes, 1 + t->index))
                 op->result = PAR_ERR_MEMORY;
             break;
         case PAR__JOIN:
@@ -7255,12 +7256,15 @@ static int par__alloc_addresses(par__operation *op) {
         PAR_FREE(op->output);
         PAR_FREE(op->cma);
         PAR_FREE((void *)op->sources);
+        PAR_FREE(op->destinations);
         op->cma = (unsigned char *)par__zalloc(2 * (size_t)c->size);
         op->inputs = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
         op->output = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
-        op->sources = (const void **)par__zalloc(2 * sizeof(char *) * (size_t)c->size);
+        op->sources = (const void **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->destinations = (void **)par__zalloc(sizeof(char *) * ((size_t)c->size + 2)); // recv, a->dst
         op->pointer_capacity = c->size;
-        if (!op->inputs || !op->output || !op->cma || !op->sources) return op->pointer_capacity = 0, 0;
+        if (!op->inputs || !op->output || !op->cma || !op->sources || !op->destinations)
+            return op->pointer_capacity = 0, 0;
     }
     op->flags = op->cma + op->pointer_capacity;
     return 1;
@@ -7271,7 +7275,7 @@ static int par__alloc_addresses(par__operation *op) {
 static int par__resolve_address(const par__world *w, unsigned shared, unsigned cma, uint64_t address,
                                 size_t bytes, char **where) {
     *where = NULL;
-    if (cma && bytes) return *where = (char *)(uintptr_t)address, 1; // the kernel checks it
+    if (cma && bytes) return *where = (char *)address, 1; // the kernel checks it
     if (!shared || !bytes) return 1;
     if (!par__ranks_are_threads(w) &&
         (!address || address > w->arena_bytes + 1 || bytes > w->arena_bytes + 1 - address))
@@ -7838,7 +7842,7 @@ static int par__step_message(par__operation *op) {
     if (op->state == PAR__QUEUED) {
         if (!op->start_ticks) par__record_begin(op);
         const int sending = op->call.kind == PAR_KIND_SEND;
-        void *memory = sending ? (void *)(uintptr_t)op->call.send : op->call.recv;
+        const void *memory = sending ? op->call.send : op->call.recv;
         op->track = &op->tracks[0];
         op->track->transfer_count = 0;
         if (op->comm->broken)
@@ -8488,6 +8492,7 @@ static void par__free_world(par__world *w, int unmap) {
         PAR_FREE(op->output);
         PAR_FREE(op->cma);
         PAR_FREE((void *)op->sources);
+        PAR_FREE(op->destinations);
         PAR_FREE(op->scratch);
         PAR_FREE(op->bucket_calls);
         PAR_FREE(op->bucket);
@@ -8568,7 +8573,8 @@ static void par__probe_cma(par_comm *c) {
     __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
     if (!par__wait_for_count(c, &a->cma_arrivals, n)) return (void)(w->cma = 0);
     for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
-    if (!w->cma || par__cma_copy(next->pid, &word, (void *)(uintptr_t)next->probe_address, sizeof word, 0) ||
+    if (!w->cma ||
+        par__cma_copy(next->pid, par__iovec(&word, sizeof word), (uintptr_t)next->probe_address, 0) ||
         word != PAR__MAGIC + (uint64_t)next->world_rank)
         PAR__STORE(&a->no_cma, 1u);
     __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
@@ -9741,9 +9747,9 @@ static par_result par__tcp_join_root(par__world *w, double start) {
 // All-gather over the control connections, while the world opens; with it ranks exchange the addresses at
 // which they listen. Then a world over TCP opens.
 
-// Send or receive `bytes` bytes on all control connections at once, rank r's at memory + r * stride. Returns
-// -1, or the first rank whose connection failed, with errno.
-static int par__tcp_control_io(par__world *w, char *memory, size_t stride, size_t bytes, int out,
+// Send `out`, or (NULL) receive `in`, on all control connections at once: `bytes` bytes for rank r at
+// r * stride. Returns -1, or the first rank whose connection failed, with errno.
+static int par__tcp_control_io(par__world *w, const char *out, char *in, size_t stride, size_t bytes,
                                double until) {
     par__tcp *t = w->tcp;
     int failed = -1, e = 0, left = 0;
@@ -9757,9 +9763,9 @@ static int par__tcp_control_io(par__world *w, char *memory, size_t stride, size_
         for (int r = 0; r < w->size; r++) {
             par__connection *v = &t->connections[r];
             if (t->polls[r].fd < 0 || !t->polls[r].revents) continue;
-            char *p = memory + (size_t)r * stride + v->control_done;
-            const ssize_t n = out ? send(v->control, p, bytes - v->control_done, MSG_NOSIGNAL)
-                                  : recv(v->control, p, bytes - v->control_done, 0);
+            const size_t at = (size_t)r * stride + v->control_done, left_here = bytes - v->control_done;
+            const ssize_t n = out ? send(v->control, out + at, left_here, MSG_NOSIGNAL)
+                                  : recv(v->control, in + at, left_here, 0);
             if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
             if (n <= 0 && failed < 0) failed = r, e = n ? errno : ECONNRESET;
             v->control_done += (size_t)PAR__MAX(n, (ssize_t)0);
@@ -9788,7 +9794,7 @@ static par_result par__tcp_all_gather_root(par__world *w, const void *mine, size
         PAR_FREE(heads);
         return par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
     }
-    const int failed = par__tcp_control_io(w, blocks, block, bytes + PAR__MAC_BYTES, 0, until), e = errno;
+    const int failed = par__tcp_control_io(w, NULL, blocks, block, bytes + PAR__MAC_BYTES, until), e = errno;
     if (failed >= 0) {
         result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
         snprintf(text, sizeof text, "rank %d did not open its world: %s", failed, strerror(e));
@@ -9809,8 +9815,8 @@ static par_result par__tcp_all_gather_root(par__world *w, const void *mine, size
         par__tcp_block_header(&t->connections[r], result, text, result ? NULL : digest, &heads[r]);
         t->connections[r].control_blocks++;
     }
-    par__tcp_control_io(w, (char *)heads, sizeof *heads, sizeof *heads, 1, until);
-    if (!result) par__tcp_control_io(w, all, 0, bytes * size, 1, until);
+    par__tcp_control_io(w, (const char *)heads, NULL, sizeof *heads, sizeof *heads, until);
+    if (!result) par__tcp_control_io(w, all, NULL, 0, bytes * size, until);
     PAR_FREE(blocks), PAR_FREE(heads);
     return result;
 }
@@ -9824,13 +9830,13 @@ static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t by
     memset(&head, 0, sizeof head);
     par__sha256_of(mine, bytes, digest);
     par__tcp_block_mac(v, NULL, digest, proof);
-    if (par__tcp_control_io(w, (char *)(uintptr_t)mine, 0, bytes, 1, until) >= 0 ||
-        par__tcp_control_io(w, (char *)proof, 0, sizeof proof, 1, until) >= 0)
+    if (par__tcp_control_io(w, (const char *)mine, NULL, 0, bytes, until) >= 0 ||
+        par__tcp_control_io(w, (const char *)proof, NULL, 0, sizeof proof, until) >= 0)
         e = errno;
     if (!e || e == EPIPE || e == ECONNRESET) // rank 0 may have sent the reason before it closed
-        e = par__tcp_control_io(w, (char *)&head, 0, sizeof head, 0, until) >= 0 ? errno : 0;
+        e = par__tcp_control_io(w, NULL, (char *)&head, 0, sizeof head, until) >= 0 ? errno : 0;
     if (!e && !head.result)
-        e = par__tcp_control_io(w, (char *)all, 0, bytes * (size_t)w->size, 0, until) >= 0 ? errno : 0;
+        e = par__tcp_control_io(w, NULL, (char *)all, 0, bytes * (size_t)w->size, until) >= 0 ? errno : 0;
     if (e)
         return par__log_error(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
                               "rank %d lost its connection to rank 0 while the world opened: %s", w->rank,
@@ -10318,7 +10324,7 @@ void *par_peer(par_comm *c, const void *mine, int rank) {
     par__symmetric_block **b = par__find_symmetric_block(c, mine);
     if (!b || rank < 0 || rank >= c->size || !par__is_local(c, rank)) return NULL;
     const ptrdiff_t distance = c->nodes.local_index[rank] - c->nodes.local_index[c->rank];
-    return (char *)(uintptr_t)mine + distance * (ptrdiff_t)(*b)->stride;
+    return (*b)->base + ((const char *)mine - (*b)->base) + distance * (ptrdiff_t)(*b)->stride;
 }
 
 // ---- groups
@@ -10984,7 +10990,7 @@ par_result par_force_algorithm(par_comm *comm, const char *op_and_name) {
     return par__apply_force(comm->world, "par_force_algorithm", op_and_name);
 }
 
-void par_print_algorithms(const par_comm *comm, FILE *file) {
+void par_print_algorithms(par_comm *comm, FILE *file) {
     fprintf(file, "par: %d ranks on %d nodes; each call uses the first algorithm that fits\n", comm->size,
             comm->nodes.node_count);
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
@@ -11006,7 +11012,7 @@ void par_print_algorithms(const par_comm *comm, FILE *file) {
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
         par__operation op;
         memset(&op, 0, sizeof op);
-        op.comm = (par_comm *)(uintptr_t)comm;
+        op.comm = comm;
         op.call.kind = PAR_KIND_ALL_REDUCE, op.call.count = bytes / 4, op.call.dtype = PAR_F32;
         op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
         op.all_staged = par__sends_staged(&op, 0);

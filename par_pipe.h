@@ -324,7 +324,9 @@ typedef struct par_pipe_desc {
       "searched, for the stages' costs and desc.max_activation_bytes")
 
 typedef struct par_pipe_schedule {
-    par_pipe_desc desc; // with defaults; its arrays are the schedule's own copies
+    par_pipe_desc desc; // with defaults; its stages and row_counts are these copies
+    par_pipe_stage *costs;
+    int *row_counts;
     int ranks, stages;
     int directions;           // 2: bidirectional; else 1
     int microbatches;         // of all batches
@@ -458,9 +460,9 @@ typedef struct par_pipe_work { // one action, as the user's function gets it
     int is_first, is_last;     // the stage is the model's first, last one
     int forward_only;          // 1: evaluation, no backward follows
     int last_backward;         // 1: with BW or W: the stage's last one of this step
-    const void *x;             // input, for F, R, BW, B, W; NULL on the first stage
+    void *x;                   // input, for F, R, BW, B, W, not to be written; NULL on the first stage
     void *y;                   // F writes its output here; NULL on the last stage
-    const void *dy;            // gradient of the output, for BW, B, W; NULL on the last stage
+    void *dy;                  // gradient of the output, likewise, for BW, B, W; NULL on the last stage
     void *dx;                  // BW and B write the gradient of the input here; NULL on the first stage
     void *b, *w, *g,
         *c;       // buffers of this microbatch, as in MODEL: what F writes, B finds. NULL: not live now
@@ -2561,13 +2563,14 @@ static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
         if (c->f <= 0 && c->b <= 0 && c->w <= 0) c->f = c->b = c->w = 1;
         if (c->r <= 0) c->r = c->f;
     }
-    d->stages = stages, d->stage_count = (int)n, d->row_counts = rows;
+    d->stages = s->costs = stages, d->stage_count = (int)n, d->row_counts = s->row_counts = rows;
     return failed ? par__pipe_no_memory(s) : PAR_OK;
 }
 void par_pipe_schedule_close(par_pipe_schedule *s) {
-    PAR_FREE((void *)(uintptr_t)s->desc.stages), PAR_FREE((void *)(uintptr_t)s->desc.row_counts);
+    PAR_FREE(s->costs), PAR_FREE(s->row_counts);
     PAR_FREE(s->rank_of), PAR_FREE(s->first), PAR_FREE(s->actions);
-    s->desc.stages = NULL, s->desc.row_counts = NULL, s->rank_of = NULL, s->first = NULL, s->actions = NULL;
+    s->desc.stages = s->costs = NULL, s->desc.row_counts = s->row_counts = NULL;
+    s->rank_of = NULL, s->first = NULL, s->actions = NULL;
 }
 static void par__pipe_place_stages(par_pipe_schedule *s, int placement) {
     const int p = s->ranks;
@@ -2597,7 +2600,6 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     s->desc = d, s->desc.schedule = row->name;
     s->ranks = d.ranks, s->directions = row->placement == PAR__PIPE_BIDIRECTIONAL ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
-    if (result) s->desc.stages = NULL, s->desc.row_counts = NULL; // these are the caller's
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
     if (row->chunks && d.chunks != row->chunks)
@@ -2625,8 +2627,8 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
     par__pipe_build b;
     const size_t slots = (size_t)(s->directions * s->stages);
     *out = *s;
-    out->rank_of = NULL, out->first = NULL, out->actions = NULL;
-    if (!s->first) return out->desc.stages = NULL, out->desc.row_counts = NULL, par__pipe_closed(out);
+    out->costs = NULL, out->row_counts = NULL, out->rank_of = NULL, out->first = NULL, out->actions = NULL;
+    if (!s->first) return par__pipe_closed(out);
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
     const int count = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
@@ -2828,7 +2830,6 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     s->desc.row_counts = NULL, s->desc.ranks = s->ranks;
     par_result result =
         s->ranks > 65536 ? par__pipe_fail(s, PAR_ERR_FILE, "more than 65536 rows") : par__pipe_check_desc(s);
-    if (result) s->desc.stages = NULL;
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
     if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
@@ -2845,7 +2846,7 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
         int *rows = (int *)par__pipe_alloc_zeroed((size_t)s->microbatches, sizeof *rows);
         if (!rows) return par__pipe_no_memory(s);
         memcpy(rows, row_counts, (size_t)s->microbatches * sizeof *rows);
-        s->desc.row_counts = rows;
+        s->desc.row_counts = s->row_counts = rows;
         if ((result = par__pipe_check_desc(s)) != PAR_OK) return result;
     }
     result = par__pipe_check_placement(s);
@@ -2925,8 +2926,8 @@ par_result par_pipe_set_costs(par_pipe_schedule *s, const par_pipe_timeline *run
         if (a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW) costs[a.stage].b += seconds;
         if (a.kind == PAR_PIPE_W) costs[a.stage].w += seconds;
     }
-    PAR_FREE((void *)(uintptr_t)s->desc.stages); // the schedule's own
-    s->desc.stages = costs, s->desc.stage_count = s->stages;
+    PAR_FREE(s->costs);
+    s->desc.stages = s->costs = costs, s->desc.stage_count = s->stages;
     return PAR_OK;
 }
 void par_pipe_timeline_close(par_pipe_timeline *t) {

@@ -193,7 +193,7 @@ static const char *name_of_mpi(char *text) { // "MPICH 4.0.2", "Open MPI 4.1.4"
     }
     return text[strcspn(text, ",\n\"")] = 0, text;
 }
-static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, size_t c, int in_place) {
+static void run_mpi(bench *b, const kind_info *k, void *send, void *recv, size_t c, int in_place) {
     const unsigned code = (unsigned)(b->redop & 255);
     const MPI_Datatype t = mpi_type(b->dtype);
     const MPI_Op op = code == PAR_PROD  ? MPI_PROD
@@ -206,7 +206,7 @@ static void run_mpi(bench *b, const kind_info *k, const void *send, void *recv, 
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: MPI_Allreduce(out, recv, n, t, op, MPI_COMM_WORLD); break;
     case PAR_KIND_REDUCE_SCATTER: // in place, MPI reads the whole array and writes to its first block
-        MPI_Reduce_scatter_block(out, in_place ? (void *)(uintptr_t)send : recv, n, t, op, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(out, in_place ? send : recv, n, t, op, MPI_COMM_WORLD);
         break;
     case PAR_KIND_ALL_GATHER:
         MPI_Allgather(out, n, t, in_place ? b->send : recv, n, t, MPI_COMM_WORLD);
@@ -264,12 +264,12 @@ static void make_cold(const bench *b) {
 }
 
 #if defined(BENCH_CUDA)
-static void *timed_array(const bench *b, const void *p) { // the device's copy of an address in send or recv
+static void *timed_array(const bench *b, void *p) { // the device's copy of an address in send or recv
     const unsigned char *at = (const unsigned char *)p;
     const int sent = at >= b->send && at < b->send + b->buffer_bytes;
     return b->cuda
                ? b->device_arrays + (sent ? (size_t)(at - b->send) : b->buffer_bytes + (size_t)(at - b->recv))
-               : (void *)(uintptr_t)p;
+               : p;
 }
 static void finish(bench *b) {
     if (b->cuda) must(b, par_cuda_sync(b->cuda));
@@ -296,7 +296,7 @@ static void close_device(bench *b) {
     if (b->cuda) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, b->device_arrays), par_cuda_close(b->cuda);
 }
 #else
-static void *timed_array(const bench *b, const void *p) { return (void)b, (void *)(uintptr_t)p; }
+static void *timed_array(const bench *b, void *p) { return (void)b, p; }
 static void copy_arrays(bench *b, int to_device) { (void)b, (void)to_device; }
 static void finish(bench *b) { (void)b; }
 static void open_device(bench *b) { (void)b; }
@@ -304,7 +304,7 @@ static void close_device(bench *b) { (void)b; }
 #endif
 
 // Time one call, or the mean of `inner` calls; all ranks start together.
-static double time_once(bench *b, const kind_info *k, const void *send, void *recv, size_t count, int mpi,
+static double time_once(bench *b, const kind_info *k, void *send, void *recv, size_t count, int mpi,
                         int in_place) {
     void *out = timed_array(b, send), *in = timed_array(b, recv);
     copy_arrays(b, 1);

@@ -1,7 +1,7 @@
 # Every header alone: with and without its implementation, in two translation units, as C11 and C++17, by gcc,
 # clang, nvcc.
 . tests/lib.sh
-flags="-Wall -Wextra -Wconversion -Wvla -Werror -I. -pthread"
+flags="-Wall -Wextra -Wconversion -Wcast-qual -Wvla -Werror -I. -pthread"
 
 # compiler, language flags, objects (none: one is compiled): the implementation, for a program that uses all
 # and one of macros with commas

@@ -128,6 +128,12 @@ check "functions of at most 60 lines" long_functions
 # if and else say it
 chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; }
 check "no assignment through *(c ? &a : &b)" chosen_targets
+# an iovec has no const, and a transfer sends or receives: there alone, and not behind -Wcast-qual's back
+const_casts() {
+    ! grep -nE '\*\)\(uintptr_t\)' *.h examples/*.[ch]* examples/gpt/* bench/*.[ch]* |
+        grep -vE ':    (part\.iov_base|x->memory) = '
+}
+check "no casts of const" const_casts
 dtype_order() { # what holds for a dtype stands in its row; nobody compares the enum's order
     names=$(
         sed -n '/^#define PAR_DTYPES/,/^\/\/ clang-format on/s/^ *X(\(PAR_[A-Z0-9_]*\),.*/\1/p' par.h |

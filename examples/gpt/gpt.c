@@ -374,7 +374,7 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     if (w->kind == PAR_PIPE_F && (w->is_first || w->is_last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
     void *const memory[GPT_LIFETIMES] = {w->b, w->w, w->g, t->scratch};
     for (int i = 0; i < GPT_LIFETIMES; i++) b->arena[i].data = memory[i], b->arena[i].bytes = SIZE_MAX;
-    b->in = (void *)(uintptr_t)w->x;
+    b->in = w->x;
     m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
     GPT_TRY(gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens)));
     t->last_microbatch = w->last_backward;
@@ -392,7 +392,7 @@ static par_result run_action(void *user, const par_pipe_work *w) {
         return par_trace_end(t->world), PAR_OK;
     }
     par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
-    b->in = (void *)(uintptr_t)w->dy, b->out = w->dx;
+    b->in = w->dy, b->out = w->dx;
     GPT_TRY(w->kind == PAR_PIPE_W ? gpt_stage_wgrad(m, stage, b)
                                   : gpt_stage_backward(m, stage, b, &tokens, x, drop));
     return par_trace_end(t->world), PAR_OK;
