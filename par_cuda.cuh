@@ -2768,7 +2768,7 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
         }
         par__cuda_store(m, ms, at, n), par__cuda_store(v, vs, at, n);
     }
-    ww = par__cuda_block_reduce<par__cuda_add>(ww, scratch),
+    ww = par__cuda_block_reduce<par__cuda_add>(ww, scratch);
     uu = par__cuda_block_reduce<par__cuda_add>(uu, scratch);
     if (threadIdx.x == 0) partials[blockIdx.x] = ww, partials[PAR__CUDA_MAX_PARTIALS + blockIdx.x] = uu;
 }
@@ -3544,7 +3544,7 @@ static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks
         if (losses) losses[r] = ignored ? 0 : (float)one;
         if (!ignored) all += one, count += 1;
     }
-    all = par__cuda_block_reduce<par__cuda_add>(all, scratch),
+    all = par__cuda_block_reduce<par__cuda_add>(all, scratch);
     count = par__cuda_block_reduce<par__cuda_add>(count, scratch);
     if (threadIdx.x == 0) *sum = all, *target_count = (size_t)count;
 }
@@ -4553,7 +4553,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->row_dots = par__cuda_t_row_dots;
     t->init = par__cuda_t_init;
 #if PAR__CUDA_DNN
-    t->attention_fused_forward = par__dnn_attention_forward,
+    t->attention_fused_forward = par__dnn_attention_forward;
     t->attention_fused_backward = par__dnn_attention_backward;
 #endif
     t->square_sum = par__cuda_t_square_sum, t->set = par__cuda_t_set;

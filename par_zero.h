@@ -868,7 +868,7 @@ PAR__HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
     if (!c) return 1;
     if (c->skipped) return 0;
     a->hyper.lr *= c->lr_factor;
-    a->bias_correction1 = c->bias_correction[a->group][0],
+    a->bias_correction1 = c->bias_correction[a->group][0];
     a->bias_correction2 = c->bias_correction[a->group][1];
     if (!a->unscaled) a->scale = c->scale;
     a->stream |= c->step << 24;
@@ -1434,7 +1434,7 @@ static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
     if (u == z->units) return;
     u->unsharded_offset = p->unsharded_offset + par__zero_unit_count(p);
     u->shard_offset = p->shard_offset + par__zero_unit_count(p) / (size_t)z->ranks;
-    u->grad_offset = p->grad_offset + p->count[0],
+    u->grad_offset = p->grad_offset + p->count[0];
     u->grad_shard_offset = p->grad_shard_offset + par__zero_shard_count(z, p, 0);
     u->offload_offset = p->offload_offset + par__zero_offloaded_count(z, p);
 }
@@ -1466,9 +1466,10 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     memset(&s, 0, sizeof s);
     for (int i = 0; i < z->unit_count; i++) {
         const par__zero_unit *u = &z->units[i];
-        s.total += par__zero_unit_count(u), s.trained += u->count[0],
-            s.updated += par__zero_updated_count(z, u, &first),
-            s.offloaded += par__zero_offloaded_count(z, u);
+        s.total += par__zero_unit_count(u);
+        s.trained += u->count[0];
+        s.updated += par__zero_updated_count(z, u, &first);
+        s.offloaded += par__zero_offloaded_count(z, u);
         s.window = PAR__MAX(s.window, par__zero_round_up(u->count[0] / z->pieces, PAR__ZERO_PAGE_ELEMENTS));
         if (par__zero_has_matrix(z, u)) s.matrix_unit = PAR__MAX(s.matrix_unit, u->count[0]);
     }
@@ -1477,7 +1478,7 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
         const size_t *n = z->tensors[t].desc.shape;
         s.elements += z->tensors[t].count;
         if (!par__zero_is_matrix(z, &z->tensors[t])) continue;
-        s.matrix = PAR__MAX(s.matrix, n[0] * n[1]),
+        s.matrix = PAR__MAX(s.matrix, n[0] * n[1]);
         s.side = PAR__MAX(s.side, PAR__MIN(n[0], n[1]) * PAR__MIN(n[0], n[1]));
     }
     return s;
@@ -1891,12 +1892,12 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     if (!z) return par__zero_fail(desc->comm, PAR_ERR_MEMORY, "par_zero_open: out of memory");
     memset(z, 0, sizeof *z);
     z->desc = *desc;
-    z->ranks = desc->comm ? par_size(desc->comm) : desc->plan_ranks,
+    z->ranks = desc->comm ? par_size(desc->comm) : desc->plan_ranks;
     z->rank = desc->comm ? par_rank(desc->comm) : 0;
-    z->replica_count = desc->replica_comm ? par_size(desc->replica_comm) : 1,
+    z->replica_count = desc->replica_comm ? par_size(desc->replica_comm) : 1;
     z->replica = desc->replica_comm ? par_rank(desc->replica_comm) : 0;
     z->microbatches = desc->microbatches ? desc->microbatches : 1;
-    z->desc.microbatches = z->microbatches,
+    z->desc.microbatches = z->microbatches;
     z->desc.max_gathered_units = desc->max_gathered_units ? desc->max_gathered_units : 2;
     if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
     if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
@@ -1920,7 +1921,7 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
         return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
     }
     while (desc->canonical_shards && z->microbatches >> (z->tree_levels + 1)) z->tree_levels++;
-    z->has_state[PAR__ZERO_M] = par__zero_moment_count(z) > 0,
+    z->has_state[PAR__ZERO_M] = par__zero_moment_count(z) > 0;
     z->has_state[PAR__ZERO_V] = par__zero_moment_count(z) > 1;
     *out = z;
     return PAR_OK;
@@ -3904,7 +3905,7 @@ par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, 
             return PAR__ZERO_FAIL(
                 PAR_ERR_ARGUMENT,
                 "par_zero_import: %s, part %d of tensor %s, begins at element %zu, and must "
-                "begin at %zu; transposed parts have two dimensions",
+                "at %zu; transposed parts have two dimensions",
                 f->name, i, t->name, parts[i].first, sum);
     }
     if (sum != whole)
@@ -4029,7 +4030,7 @@ static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind,
         snprintf(a->name, sizeof a->name, "%s%s", k->name, par__zero_state_suffix[kind]);
         a->dtype = kind ? PAR_F32 : (par_dtype)k->dtype, a->dims = k->dims;
         for (int d = 0; d < k->dims; d++) a->shape[d] = (size_t)k->shape[d];
-        a->count = par__zero_shape_product(a->shape, a->dims),
+        a->count = par__zero_shape_product(a->shape, a->dims);
         a->bytes = a->count * par_dtype_bytes(a->dtype);
         t->item_of[i * PAR__ZERO_ITEM_KINDS + (size_t)kind] = (int)t->item_count++;
     }
@@ -4075,7 +4076,7 @@ static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_
     t->info_of = (int *)PAR_MALLOC(((size_t)z->tensor_count + 1) * sizeof(int));
     t->items = (par_zero_file_tensor *)PAR_MALLOC(max_items * sizeof *t->items);
     t->item_at = (size_t *)PAR_MALLOC(max_items * sizeof(size_t));
-    t->item_file = (int *)PAR_MALLOC(max_items * sizeof(int)),
+    t->item_file = (int *)PAR_MALLOC(max_items * sizeof(int));
     t->item_of = (int *)PAR_MALLOC(max_items * sizeof(int));
     t->files = (par__zero_file *)PAR_MALLOC(max_items * sizeof *t->files);
     if (!sorted || !t->info_of || !t->items || !t->item_at || !t->item_file || !t->item_of || !t->files)
@@ -4829,7 +4830,7 @@ par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, siz
     PAR__ZERO_TRY(par__zero_table_open(z, comm, 1, &t));
     for (size_t i = 0; i < t.info_count; i++)
         largest = PAR__MAX(largest, par__zero_block_of(&t.infos[i], max_count));
-    p.piece = (float *)PAR_MALLOC(largest * sizeof(float)),
+    p.piece = (float *)PAR_MALLOC(largest * sizeof(float));
     p.held = (float *)PAR_MALLOC(largest * sizeof(float));
     const size_t mine_bytes = (t.info_count + 1) * sizeof(par__zero_tensor *);
     const par__zero_tensor **mine = (const par__zero_tensor **)PAR_MALLOC(mine_bytes);
