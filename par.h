@@ -7084,23 +7084,30 @@ static const char *par__next_word(char **line) {
     if (**line) *(*line)++ = 0;
     return word;
 }
+// 1: an integer; from 2^53 on, where a double no longer counts one by one, it means any size.
+static int par__parse_bytes(const char *text, size_t *bytes) {
+    double value;
+    if (!par__parse_integer(text, 18446744073709551616.0, &value)) return 0;
+    *bytes = value < 9007199254740992.0 ? (size_t)value : SIZE_MAX;
+    return 1;
+}
 // Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
 // `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n" and "set stream_bytes n" set a
 // threshold. A # begins a comment.
 static par_result par__parse_tune_row(par__world *w, const char *where, char *line) {
     static const char *const set[] = {"cma_bytes", "stream_bytes"};
-    const double max = 9007199254740992.0; // 2^53
     const char *word[6];
-    double ranks = 0, nodes = 0, bytes = 0;
+    double ranks = 0, nodes = 0;
+    size_t bytes = 0;
     par__tune_row t;
     line[strcspn(line, "#")] = 0;
     for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
     if (!*word[0]) return PAR_OK;
-    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_integer(word[2], max, &bytes)) {
+    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_bytes(word[2], &bytes)) {
         if (!strcmp(word[1], set[0]))
-            w->cma_bytes = (size_t)bytes;
+            w->cma_bytes = bytes;
         else if (!strcmp(word[1], set[1]))
-            w->nontemporal_bytes = (size_t)bytes;
+            w->nontemporal_bytes = bytes;
         else
             return par__set_error(w, PAR_ERR_ARGUMENT,
                                   "%s: there is no \"%.64s\" to set; the nearest is \"%s\"", where, word[1],
@@ -7108,8 +7115,7 @@ static par_result par__parse_tune_row(par__world *w, const char *where, char *li
         return PAR_OK;
     }
     if (!*word[4] || *word[5] || !par__parse_integer(word[1], INT_MAX, &ranks) || ranks < 1 ||
-        !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 ||
-        !par__parse_integer(word[3], max, &bytes))
+        !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 || !par__parse_bytes(word[3], &bytes))
         return par__set_error(
             w, PAR_ERR_ARGUMENT,
             "%s is not a row \"operation ranks nodes bytes algorithm\"; bench_coll --tune writes "
@@ -7117,7 +7123,7 @@ static par_result par__parse_tune_row(par__world *w, const char *where, char *li
             where);
     t.algorithm = par__find_algorithm(word[0], word[4]);
     if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
-    t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = (size_t)bytes;
+    t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = bytes;
     par__tune_row *more = (par__tune_row *)PAR_REALLOC(w->tune_rows, (w->tune_row_count + 1) * sizeof t);
     if (!more) return par__set_error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
     w->tune_rows = more, more[w->tune_row_count++] = t;
