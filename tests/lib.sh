@@ -178,6 +178,23 @@ same_losses() { # relative tolerance, file, file
         }
         END {print "worst", worst; exit bad}'
 }
+# file, names ...: of each JSON line that has fields of all these names their values
+fields() {
+    awk -v names="${*:2}" '
+        BEGIN {n = split(names, name, " ")}
+        {
+            row = ""
+            for (i = 1; i <= n; i++) {
+                if (!match($0, "[{,]\"" name[i] "\":(\"[^\"]*\"|[^],}]*)")) next
+                value = substr($0, RSTART + length(name[i]) + 4, RLENGTH - length(name[i]) - 4)
+                gsub(/"/, "", value)
+                row = row (i > 1 ? " " : "") value
+            }
+            print row
+        }' "$1"
+}
+# file, pattern: it has lines, and each has this
+every_line() { [ -s "$1" ] && ! grep -v -e "$2" "$1"; }
 suite() { # test program and its arguments: run it alone, show its lines, add its counts
     [ -z "$listing" ] && [ ${#names[@]} = 0 ] || return 0
     local status line

@@ -6,170 +6,161 @@ case $(cat build/gemm.flags 2>/dev/null) in *PAR_DNNL*) gemm=oneDNN ;; *) gemm=b
 export PAR_GEMM=${PAR_GEMM:-$gemm}
 [ -n "${SOAK-}" ] && steps=20 || steps=5 # SOAK=1, as make soak sets it: longer, and in every combination
 small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
+staged="--n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2 --gradient_accumulation_steps 8"
+staged+=" --eval_iters 1 --warmup_iters 2 --json"
+
+# ---- what the checks are made of
+
+train() { $gpt --data $data $small "$@"; } # options
+# file, tolerance, options: a training with these has the losses in $work/FILE; its output is $work/many
+trains_as() {
+    echo "as $1: ${*:3}"
+    train "${@:3}" >"$work/many" && same_losses "$2" "$work/$1" "$work/many"
+}
+# text, options: the trainer ends with status 1 and says this
+refuses() { fails 1 "$1" $gpt --data $data "${@:2}"; }
+final() { fields "$1" final "${@:2}" | cut -d ' ' -f 2-; } # file, names ...: of the trainer's last line
+# tolerance, path, options there, options here: what is exported is read back, to the same held-out loss
+goes_back() {
+    train --max_iters 5 --export "$2" "${@:4}" | final - val_loss >"$work/here"
+    train --max_iters 0 --load "$2" $3 | final - val_loss >"$work/there"
+    [ -s "$work/here" ] && paste "$work/here" "$work/there" |
+        awk -v t="$1" '{print; d = $1 - $2; exit !($2 > 0 && d < t && d > -t)}'
+}
+small_disk() { # size: a file system so small at $work/disk, until the check ends
+    mkdir -p "$work/disk" && mount -t tmpfs -o size=$1 tmpfs "$work/disk" 2>/dev/null || {
+        echo "mounting a small tmpfs needs root"
+        return 77
+    }
+    trap 'umount "$work/disk"' EXIT
+}
+
+# ---- the trainer
 
 layouts() { # any dp x tp x cp trains what one rank trains
-    common="--data $data $small --max_iters $steps --dropout 0.1"
     for arch in "gpt2" "llama --n_kv_head 2"; do
-        $gpt $common --arch $arch >"$work/one" || return 1
+        common="--max_iters $steps --dropout 0.1 --arch $arch"
+        train $common >"$work/one" || return 1
         for grid in "--ranks 2 --tp 2 --sp" "--ranks 4 --tp 4" "--ranks 4 --cp 2 --tp 2 --sp" \
-            "--ranks 4 --cp 4" "--ranks 8 --tp 2 --cp 2" \
-            "--ranks 2 --cp 2 --cp_mode ulysses"; do
-            echo "$arch $grid"
-            $gpt $common --arch $arch $grid >"$work/many" &&
-                same_losses 1e-5 "$work/one" "$work/many" || return 1
+            "--ranks 4 --cp 4" "--ranks 8 --tp 2 --cp 2" "--ranks 2 --cp 2 --cp_mode ulysses"; do
+            trains_as one 1e-5 $common $grid || return 1
         done
-        $gpt $common --arch $arch --dtype bf16 >"$work/half" &&
-            same_losses 5e-3 "$work/one" "$work/half" || return 1
-        $gpt $common --arch $arch --dtype bf16 --ranks 2 --tp 2 --sp >"$work/many" &&
-            same_losses 2e-3 "$work/half" "$work/many" || return 1
+        trains_as one 5e-3 $common --dtype bf16 &&
+            mv "$work/many" "$work/half" &&
+            trains_as half 2e-3 $common --dtype bf16 --ranks 2 --tp 2 --sp || return 1
     done
 }
 dropout_ranks() {
-    for r in 1 2 8; do
-        $gpt --data $data $small --max_iters 10 --dropout 0.2 --gradient_accumulation_steps 2 --ranks \
-            $r >"$work/r$r" || return 1
-    done
-    same_losses 1e-5 "$work/r1" "$work/r2" && same_losses 1e-5 "$work/r1" "$work/r8"
+    common="--max_iters 10 --dropout 0.2 --gradient_accumulation_steps 2"
+    train $common >"$work/one" &&
+        trains_as one 1e-5 $common --ranks 2 &&
+        trains_as one 1e-5 $common --ranks 8
 }
 # the loss at the end is at most half of the first (after 30 of the 200 steps, 0.65 of it); 1 and 4 ranks do
 # the same
 default_training() {
     [ -n "${SOAK-}" ] && part=0.5 iters=200 same=20 || part=0.65 iters=30 same=5
-    $gpt --data $data --ranks 2 --max_iters $iters --json --trace "$work/trace.json" >"$work/out" || return 1
-    sed -n 's/.*"final":true.*"first_loss":\([^,]*\),"loss":\([^,]*\),"val_loss":\([^,]*\),.*/\1 \2 \3/p' \
-        "$work/out" |
+    $gpt --data $data --ranks 2 --max_iters $iters --json --trace "$work/trace.json" >"$work/out" &&
+        final "$work/out" first_loss loss val_loss |
         awk -v part=$part '{print; ok = $2 <= $1 * part && $3 <= $1 * part} END {exit !ok}' &&
         grep -q '"name":"backward"' "$work/trace.json" &&
         tail -n 1 "$work/trace.json" | grep -q ']}' || return 1
     grep '"loss":.*"lr"' "$work/out" | head -n $same >"$work/r2"
     for r in 1 4; do
-        $gpt --data $data --max_iters $same --lr_decay_iters $iters --eval_iters 0 --sample 0 --json --ranks \
-            $r >"$work/r$r" &&
+        $gpt --data $data --max_iters $same --lr_decay_iters $iters --eval_iters 0 --sample 0 --json \
+            --ranks $r >"$work/r$r" &&
             same_losses 1e-5 "$work/r2" "$work/r$r" &&
             [ "$(losses "$work/r$r" | wc -l)" = $same ] || return 1
     done
 }
 # each option of the training changes it; the learning rate goes as they say; vectors do not decay
 options_count() {
-    tiny="--data $data $small --n_layer 1 --max_iters 6 --warmup_iters 2 --lr_decay_iters 5"
-    tiny+=" --learning_rate 1e-2"
-    losses_of() { $gpt "$@" >"$work/out" && losses "$work/out" >"$work/losses" && [ -s "$work/losses" ]; }
-    losses_of $tiny &&
-        mv "$work/losses" "$work/base" &&
-        sed -n 's/.*"lr":\([^,]*\),.*/\1/p' "$work/out" >"$work/rates" &&
-        printf '%s\n' 0.00333333 0.00666667 0.01 0.00775 0.00325 0.001 |
-        paste - "$work/rates" |
-            awk '{d = $1 / $2 - 1; n += d < 1e-5 && d > -1e-5} END {exit n != 6}' || {
-        cat "$work/rates"
-        return 1
+    tiny="--n_layer 1 --max_iters 6 --warmup_iters 2 --lr_decay_iters 5 --learning_rate 1e-2"
+    losses_of() { # file, options
+        train $tiny "${@:2}" >"$work/out" && losses "$work/out" >"$work/$1" && [ -s "$work/$1" ]
     }
+    losses_of base && fields "$work/out" lr >"$work/rates" || return 1
+    printf '%s\n' 0.00333333 0.00666667 0.01 0.00775 0.00325 0.001 |
+        paste - "$work/rates" |
+        awk '{print; d = $1 / $2 - 1; n += d < 1e-5 && d > -1e-5} END {exit n != 6}' || return 1
     for o in "--seed 2" "--warmup_iters 3" "--lr_decay_iters 6" "--min_lr 5e-3" "--no-decay_lr" \
-        "--learning_rate 2e-2" "--beta1 0.8" "--beta2 0.95" "--weight_decay 0.5" \
-        "--grad_clip 0.05" "--dropout 0.2" "--no-bias" "--optimizer lion" "--dtype bf16" "--batch_size 2" \
+        "--learning_rate 2e-2" "--beta1 0.8" "--beta2 0.95" "--weight_decay 0.5" "--grad_clip 0.05" \
+        "--dropout 0.2" "--no-bias" "--optimizer lion" "--dtype bf16" "--batch_size 2" \
         "--gradient_accumulation_steps 2" "--n_head 2" "--arch llama"; do
-        losses_of $tiny $o && ! cmp -s "$work/base" "$work/losses" || {
-            echo "$o changes nothing"
-            return 1
-        }
+        echo "this changes something: $o"
+        losses_of other $o && ! cmp -s "$work/base" "$work/other" || return 1
     done
-    for seed in 1 2; do
-        $gpt --data $data $small --max_iters 0 --seed $seed --export \
-            "$work/seed$seed.bin" >/dev/null || return 1
+    for seed in 1 2; do # of the initial values, then of the data alone
+        train --max_iters 0 --seed $seed --export "$work/seed$seed.bin" >/dev/null &&
+            losses_of data$seed --load "$work/seed1.bin" --seed $seed || return 1
     done
-    ! cmp -s "$work/seed1.bin" "$work/seed2.bin" &&
-        losses_of $tiny --load "$work/seed1.bin" --seed 1 &&
-        mv "$work/losses" "$work/base" &&
-        losses_of $tiny --load "$work/seed1.bin" --seed 2 &&
-        ! cmp -s "$work/base" "$work/losses" &&
-        $gpt --data $data $small --max_iters 1 --learning_rate 1e-6 --weight_decay 5e5 --no-decay_lr \
-            --warmup_iters 0 --export "$work/x.bin" >/dev/null &&
-        # of both layers, behind both embeddings
-        od -A n -t f4 -w4 -v -j $((1024 + 4 * (256 + 32) * 32)) -N 256 "$work/x.bin" |
+    ! cmp -s "$work/seed1.bin" "$work/seed2.bin" && ! cmp -s "$work/data1" "$work/data2" || return 1
+    train --max_iters 1 --learning_rate 1e-6 --weight_decay 5e5 --no-decay_lr --warmup_iters 0 \
+        --export "$work/x.bin" >/dev/null || return 1
+    # the vectors of both layers that are 1 at first, behind both embeddings
+    od -A n -t f4 -w4 -v -j $((1024 + 4 * (256 + 32) * 32)) -N 256 "$work/x.bin" |
         awk '{n += $1 > 0.999 && $1 < 1.001} END {exit n != 64}'
 }
 evaluation() { # of the held-out part, without dropout, in a mean; in between it changes nothing
-    val() {
-        $gpt --data $data $small --max_iters 0 "$@" | sed -n 's/.*"final":true.*"val_loss":\([^,]*\),.*/\1/p'
-    }
+    val() { train --max_iters 0 "$@" | final - val_loss; }
     head -c 30000 $data >"$work/other"
-    [ -n "$(val)" ] &&
-        [ "$(val)" = "$(val --max_iters 1 --learning_rate 0 --dropout 0.5)" ] &&
-        [ "$(val)" != "$(val --val_data "$work/other")" ] &&
-        [ "$(val --val_data "$work/other")" = "$(
-            val --val_data "$work/other" --data tests/lib.sh
-        )" ] || return 1
-    echo "$(val) $(val --eval_iters 3)" |
+    local all=$(val) other=$(val --val_data "$work/other")
+    [ -n "$all" ] &&
+        [ "$all" = "$(val --max_iters 1 --learning_rate 0 --dropout 0.5)" ] &&
+        [ "$all" != "$other" ] &&
+        [ "$other" = "$(val --val_data "$work/other" --data tests/lib.sh)" ] || return 1
+    echo "$all $(val --eval_iters 3)" |
         awk '{print; d = $1 - $2; exit !($1 > 5 && d != 0 && d < 0.5 && d > -0.5)}' || return 1
-    common="--data $data $small --max_iters 6 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_h1"
-    $gpt $common >"$work/a" &&
-        $gpt $common --eval_interval 2 >"$work/b" &&
-        losses "$work/a" >"$work/l1" &&
-        losses "$work/b" | cmp - "$work/l1" &&
-        [ "$(
-            grep -o '^{"step":[0-9]*,"val_loss":[0-9]' "$work/b" | tr -dc '0-9\n' | cut -c1 | tr '\n' ' '
-        )" = "2 4 " ]
+    common="--max_iters 6 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_h1"
+    train $common >"$work/one" && trains_as one 0 $common --eval_interval 2 || return 1
+    grep '^{"step":[0-9]*,"val_loss":[0-9]' "$work/many" >"$work/between"
+    [ "$(fields "$work/between" step | tr '\n' ' ')" = "2 4 " ]
 }
 interrupted() { # a training that is killed goes on from its last checkpoint, as if nothing had been
-    common="--data $data $small --n_layer 1 --lr_decay_iters 100"
-    $gpt $common --max_iters 100000000 --save "$work/ck" --save_interval 4 >"$work/killed" 2>&1 &
+    common="--n_layer 1 --lr_decay_iters 100"
+    $gpt --data $data $small $common --max_iters 100000000 --save "$work/ck" --save_interval 4 \
+        >"$work/killed" 2>&1 &
     await grep -q '"step":6,' "$work/killed" || return 1
     kill -KILL $!
     wait $!
-    local step=$(
-        $gpt $common --max_iters 0 --load "$work/ck" | sed -n 's/.*"final":true,"step":\([0-9]*\),.*/\1/p'
-    )
+    local step=$(train $common --max_iters 0 --load "$work/ck" | final - step)
     echo "from step $step"
     [ "$step" -ge 4 ] &&
         [ $((step % 4)) = 0 ] &&
-        $gpt $common --max_iters $((step + 2)) >"$work/whole" &&
-        $gpt $common --max_iters $((step + 2)) --load "$work/ck" >"$work/rest" || return 1
-    losses "$work/rest" >"$work/l1" &&
-        [ "$(wc -l <"$work/l1")" = 2 ] &&
-        losses "$work/whole" | tail -n 2 | diff "$work/l1" -
+        train $common --max_iters $((step + 2)) >"$work/whole" &&
+        train $common --max_iters $((step + 2)) --load "$work/ck" >"$work/rest" || return 1
+    grep '"lr"' "$work/whole" | tail -n 2 >"$work/last"
+    same_losses 0 "$work/last" "$work/rest" && [ "$(losses "$work/rest" | wc -l)" = 2 ]
 }
 gradients() { # the analytic gradients against finite differences, in a program of its own
     PAR_GEMM= build/test_model
 }
 resume() { # 6 steps, then 6 more from the checkpoint, are 12 steps to the last bit
-    rm -rf "$work/ck"
-    common="--data $data $small --lr_decay_iters 12 --ranks 2"
-    $gpt $common --max_iters 12 >"$work/whole" && $gpt $common --max_iters 6 --save "$work/ck" >"$work/a" &&
-        $gpt $common --max_iters 12 --load "$work/ck" >"$work/b" || return 1
-    losses "$work/whole" >"$work/w" && {
-        losses "$work/a"
-        losses "$work/b"
-    } >"$work/ab" && diff "$work/w" "$work/ab" || return 1
-    $gpt $common --max_iters 12 --load "$work/ck" --ranks 4 --tp 2 --cp 2 --sp >"$work/c" &&
-        same_losses 1e-5 "$work/b" "$work/c" || return 1
+    common="--lr_decay_iters 12 --ranks 2"
+    train $common --max_iters 12 >"$work/whole" &&
+        train $common --max_iters 6 --save "$work/ck" >"$work/begin" &&
+        train $common --max_iters 12 --load "$work/ck" >"$work/rest" &&
+        cat "$work/begin" "$work/rest" >"$work/both" &&
+        same_losses 0 "$work/whole" "$work/both" || return 1
+    trains_as rest 1e-5 $common --max_iters 12 --load "$work/ck" --ranks 4 --tp 2 --cp 2 --sp || return 1
     # and back from other layouts
-    $gpt $common --max_iters 6 --save "$work/ck2" --ranks 4 --tp 2 --cp 2 >/dev/null &&
-        $gpt $common --max_iters 12 --load "$work/ck2" >"$work/d" && same_losses 1e-5 "$work/b" "$work/d"
+    train $common --max_iters 6 --save "$work/ck2" --ranks 4 --tp 2 --cp 2 >/dev/null &&
+        trains_as rest 1e-5 $common --max_iters 12 --load "$work/ck2"
 }
 # what is written for Hugging Face and for llm.c is read back, on another grid, to the same held-out loss
 exports() {
-    val() { sed -n 's/.*"final":true.*"val_loss":\([^,]*\),.*/\1/p'; }
-    common="--data $data $small"
-    $gpt $common --max_iters 5 --ranks 2 --tp 2 --export "$work/hub" --save "$work/shards" --shard_mb 1 \
-        --n_embd 128 --n_layer 4 |
-        val >"$work/v1" &&
+    goes_back 1e-5 "$work/hub" "--ranks 1" --ranks 2 --tp 2 --save "$work/shards" --shard_mb 1 --n_embd 128 \
+        --n_layer 4 &&
         [ -s "$work/hub/model-00003-of-00004.safetensors" ] &&
         [ "$(ls "$work"/shards/model-s* | wc -l)" -ge 4 ] &&
-        $gpt $common --max_iters 0 --load "$work/hub" | val >"$work/v2" &&
-        $gpt $common --max_iters 5 --export "$work/model.bin" | val >"$work/v3" &&
-        $gpt $common --max_iters 0 --ranks 4 --tp 4 --load "$work/model.bin" | val >"$work/v4" &&
-        $gpt $common --arch llama --n_kv_head 2 --max_iters 5 --export "$work/hub2" | val >"$work/v5" &&
-        $gpt $common --max_iters 0 --ranks 2 --tp 2 --sp --load "$work/hub2" | val >"$work/v6" || return 1
-    for i in 1 3 5; do
-        [ -s "$work/v$i" ] &&
-            paste "$work/v$i" "$work/v$((i + 1))" |
-            awk '{print; d = $1 - $2; exit !(d < 1e-5 && d > -1e-5)}' || return 1
-    done
+        goes_back 1e-5 "$work/model.bin" "--ranks 4 --tp 4" &&
+        goes_back 1e-5 "$work/hub2" "--ranks 2 --tp 2 --sp" --arch llama --n_kv_head 2 || return 1
     # one file again
-    $gpt $common --max_iters 0 --load "$work/hub2" --export "$work/hub" >/dev/null &&
+    train --max_iters 0 --load "$work/hub2" --export "$work/hub" >/dev/null &&
         [ ! -e "$work/hub/model.safetensors.index.json" ] || return 1
-    fails 1 "hold GPT-2 with biases" $gpt $common --arch llama --max_iters 1 --export "$work/llama.bin" &&
+    refuses "hold GPT-2 with biases" $small --arch llama --max_iters 1 --export "$work/llama.bin" &&
         sed -i 's/"hidden_size": 32/"hidden_size": 16/' "$work/hub/config.json" &&
-        fails 1 "is not of the shape" $gpt $common --max_iters 0 --load "$work/hub"
+        refuses "is not of the shape" $small --max_iters 0 --load "$work/hub"
 }
 # a text that is known by heart goes on as it does, beyond block_size, on every grid, with the cache and
 # without
@@ -179,264 +170,218 @@ generates() {
     echo >>"$work/want"
     model="--n_layer 2 --n_head 4 --n_embd 64 --block_size 56 --batch_size 16"
     model+=" --gradient_accumulation_steps 1 --learning_rate 3e-3 --max_iters 200 --eval_iters 0"
+    knows() { $gpt --load "$work/know" --generate "$@"; }
+    few=("--ranks 1" "--kv_cache 0" "--dtype bf16" "--ranks 4 --tp 4" "--ranks 2 --pp 2" "--ranks 2 --cp 2"
+        "--block_size 32")
+    more=("--dtype bf16 --kv_cache 0 --ranks 2 --tp 2" "--ranks 2 --tp 2" "--ranks 4 --tp 4 --dtype bf16"
+        "--ranks 8 --pp 2 --tp 2 --sp --cp 2 --zero 3" "--ranks 3 --zero 2 --kv_cache 0")
     for arch in "gpt2" "llama --n_kv_head 2"; do
         rm -rf "$work/know"
         $gpt --data "$work/fox" $model --arch $arch --save "$work/know" --prompt "the quick" --sample 112 \
-            --temperature 0 >"$work/out" &&
-            sed -n '/^---- sample/,/^-----------/p' "$work/out" |
-            sed '1d;$d' |
-                diff "$work/want" - || return 1
-        grids=("--ranks 1" "--kv_cache 0" "--dtype bf16" "--ranks 4 --tp 4" "--ranks 2 --pp 2"
-            "--ranks 2 --cp 2" "--block_size 32")
-        [ "$arch" = gpt2 ] &&
-            [ -z "${SOAK-}" ] ||
-            grids+=("--dtype bf16 --kv_cache 0 --ranks 2 --tp 2" "--ranks 2 --tp 2"
-                "--ranks 4 --tp 4 --dtype bf16"
-                "--ranks 8 --pp 2 --tp 2 --sp --cp 2 --zero 3" "--ranks 3 --zero 2 --kv_cache 0")
+            --temperature 0 >"$work/out" || return 1
+        sed -n '/^---- sample/,/^-----------/p' "$work/out" | sed '1d;$d' | diff "$work/want" - || return 1
+        [ "$arch" = gpt2 ] && [ -z "${SOAK-}" ] && grids=("${few[@]}") || grids=("${few[@]}" "${more[@]}")
         for grid in "${grids[@]}"; do
             echo "$arch $grid"
-            $gpt --load "$work/know" --generate "the quick" --sample 112 --temperature 0 \
-                $grid >"$work/out" 2>"$work/err" &&
+            knows "the quick" --sample 112 --temperature 0 $grid >"$work/out" 2>"$work/err" &&
                 diff "$work/want" "$work/out" &&
                 grep -q "9 tokens read" "$work/err" || return 1
         done
     done
+
+    # after a training, on the grid that it leaves
     $gpt --data "$work/fox" $model --max_iters 1 --sample 7 --prompt ab --json |
         sed -n 's/^{"prompt_tokens":2,"tokens":\[\([0-9,]*\)\],.*/\1/p' |
         grep -q '^[0-9]*\(,[0-9]*\)\{6\}$' || return 1
-    # as training left the grid
     prints "---- sample" $gpt --data "$work/fox" $model --max_iters 2 --ranks 4 --pp 2 --schedule zb_v \
         --zero 2 --cp 2 --sample 70 || return 1
-    # arbitrary bytes
-    $gpt --load "$work/know" --generate "the quick" --sample 300 --json --temperature 50 --seed \
-        3 >"$work/json" &&
-        [ "$(
-            sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/' "$work/json" |
-                tr , '\n' |
-                awk '$1 >= 0 && $1 < 256' |
-                wc -l
-        )" = 300 ] &&
+
+    # arbitrary bytes are JSON; of the two likeliest tokens both come, and no third
+    knows "the quick" --sample 300 --json --temperature 50 --seed 3 >"$work/json" || return 1
+    sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/' "$work/json" | tr , '\n' >"$work/tokens"
+    [ "$(awk '$1 >= 0 && $1 < 256' "$work/tokens" | wc -l)" = 300 ] &&
         iconv -f UTF-8 -t UTF-8 "$work/json" >/dev/null &&
         grep -q '\\ufffd' "$work/json" &&
-        ! LC_ALL=C grep -q $'[\x01-\x1f]' "$work/json" &&
-        {
-            ! have python3 ||
-                python3 -c 'if True:
-                    import json, sys
-                    x = json.load(open(sys.argv[1]))
-                    assert x["prompt_tokens"] == 9 and len(x["tokens"]) == 300' "$work/json"
-        } &&
-        prints '"text":"brown fox jumps over"' $gpt --load "$work/know" --generate "the quick " --sample 20 \
-            --top_k 1 --seed 5 --json || return 1
+        ! LC_ALL=C grep -q $'[\x01-\x1f]' "$work/json" || return 1
+    ! have python3 || python3 -c 'if True:
+        import json, sys
+        x = json.load(open(sys.argv[1]))
+        assert x["prompt_tokens"] == 9 and len(x["tokens"]) == 300' "$work/json" || return 1
+    prints '"text":"brown fox jumps over"' \
+        knows "the quick " --sample 20 --top_k 1 --seed 5 --json || return 1
     for seed in 1 2 3 4 5 6 7 8; do
-        $gpt --load "$work/know" --generate "the quick " --sample 1 --top_k 2 --temperature 1000 \
-            --seed $seed --json || return 1
-    done |
-        sed 's/.*"tokens":\[\([0-9]*\)\].*/\1/' |
-        sort -u >"$work/out"
-    [ "$(wc -l <"$work/out")" = 2 ] || {
-        echo "of the two likeliest:"
-        cat "$work/out"
-        return 1
-    }
-    $gpt --load "$work/know" --generate "$(head -c 300 "$work/fox")" --sample 20 --temperature \
-        0 >"$work/out" 2>"$work/err" &&
+        knows "the quick " --sample 1 --top_k 2 --temperature 1000 --seed $seed --json \
+            >"$work/one" || return 1
+        sed 's/.*"tokens":\[\([0-9]*\)\].*/\1/' "$work/one"
+    done >"$work/tokens"
+    [ "$(sort -u "$work/tokens" | wc -l)" = 2 ] || return 1
+
+    # a prompt that is longer than block_size
+    knows "$(head -c 300 "$work/fox")" --sample 20 --temperature 0 >"$work/out" 2>"$work/err" &&
         diff <(head -c 320 "$work/fox" && echo) "$work/out" &&
         grep -q "prompt's 300 tokens the last 56" "$work/err" || return 1
-    wrong="fails 1" # numbers for other vocabularies; what does not fit together
-    prints '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' $gpt --load tests/golden/gpt2 --generate " 5 12  7 " \
-        --sample 4 2>/dev/null &&
-        {
-            printf '\xc8\xd7\x34\x01\x02\0\0\0\x3d\0\0\0' &&
-                head -c 1012 /dev/zero &&
-                for i in $(seq 10 70); do printf '\3w%d' $i; done
-        } >"$work/words.bin" &&
-        # llm.c's, of 61 tokens
-        prints '^w15w22w17\(w[1-7][0-9]\)*$' $gpt --load tests/golden/gpt2 --generate "5 12 7" --sample 4 \
-            --tokenizer "$work/words.bin" 2>/dev/null &&
-        prints '"text":"w[1-7][0-9]w[1-7][0-9]",' $gpt --load tests/golden/gpt2 --generate "5 12 7" \
-            --sample 2 --tokenizer "$work/words.bin" --json &&
-        head -c 1200 "$work/words.bin" >"$work/short.bin" &&
-        $wrong "ends within token 44 of 61" $gpt --load tests/golden/gpt2 --generate "5" --tokenizer \
-            "$work/short.bin" &&
-        $wrong "is no tokenizer file" $gpt --load tests/golden/gpt2 --generate "5" --tokenizer tests/lib.sh &&
-        $wrong "has 61 tokens, but the model 256" $gpt --load "$work/know" --generate "x" --tokenizer \
-            "$work/words.bin" &&
-        $wrong '"7a" is no token' $gpt --load tests/golden/gpt2 --generate "5 7a 1" &&
-        $wrong "there is no token 99999999999999999999" $gpt --load tests/golden/gpt2 --generate \
-            "5 99999999999999999999" &&
-        $wrong '"-1" is no token' $gpt --load tests/golden/gpt2 --generate "-1" &&
-        $wrong "needs a model" $gpt --generate "x" &&
-        $wrong "leave out --prompt" $gpt --load "$work/know" --generate x --prompt y &&
-        $wrong "leave out --save" $gpt --load "$work/know" --generate x --save "$work/ck" &&
-        $wrong "sample must be 1" $gpt --load "$work/know" --generate x --sample 0 &&
-        $wrong "must not be negative" $gpt --load "$work/know" --generate x --temperature -1 &&
-        $wrong "must not be negative" $gpt --load "$work/know" --generate x --top_k -1
+
+    # other vocabularies: numbers, or words of llm.c's tokenizer file, here of 61 tokens
+    golden="$gpt --load tests/golden/gpt2 --generate"
+    {
+        printf '\xc8\xd7\x34\x01\x02\0\0\0\x3d\0\0\0'
+        head -c 1012 /dev/zero
+        for i in $(seq 10 70); do printf '\3w%d' $i; done
+    } >"$work/words.bin"
+    head -c 1200 "$work/words.bin" >"$work/short.bin"
+    prints '^5 12 7 [0-9]* [0-9]* [0-9]* [0-9]* $' $golden " 5 12  7 " --sample 4 &&
+        prints '^w15w22w17\(w[1-7][0-9]\)*$' $golden "5 12 7" --sample 4 --tokenizer "$work/words.bin" &&
+        prints '"text":"w[1-7][0-9]w[1-7][0-9]",' $golden "5 12 7" --sample 2 \
+            --tokenizer "$work/words.bin" --json || return 1
+
+    # what does not fit together
+    fails 1 "ends within token 44 of 61" $golden "5" --tokenizer "$work/short.bin" &&
+        fails 1 "is no tokenizer file" $golden "5" --tokenizer tests/lib.sh &&
+        fails 1 '"7a" is no token' $golden "5 7a 1" &&
+        fails 1 "there is no token 99999999999999999999" $golden "5 99999999999999999999" &&
+        fails 1 '"-1" is no token' $golden "-1" &&
+        fails 1 "has 61 tokens, but the model 256" knows "x" --tokenizer "$work/words.bin" &&
+        fails 1 "needs a model" $gpt --generate "x" &&
+        fails 1 "leave out --prompt" knows x --prompt y &&
+        fails 1 "leave out --save" knows x --save "$work/ck" &&
+        fails 1 "sample must be 1" knows x --sample 0 &&
+        fails 1 "must not be negative" knows x --temperature -1 &&
+        fails 1 "must not be negative" knows x --top_k -1
 }
 layer_rows() { # what is sent is what is predicted, and the summary has its fields
     build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 3 --json >"$work/out" || return 1
-    sed -n 's/.*"sent":\([0-9]*\),"sent_predicted":\([0-9]*\).*/\1 \2/p' "$work/out" |
-        awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' &&
-        sed -n 's/.*"kept_bytes":\([0-9]*\),"kept_predicted":\([0-9]*\).*/\1 \2/p' "$work/out" |
-        awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' &&
-        tail -n 1 "$work/out" |
-        grep '"summary":true,"mfu":[0-9.]*,"mfu_small":[0-9.]*,' |
-            grep -q '"tp2_speedup":[0-9.]*,.*"dp2_speedup":[0-9.]*' &&
+    for pair in "sent sent_predicted" "kept_bytes kept_predicted"; do
+        fields "$work/out" $pair |
+            awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' || return 1
+    done
+    fields "$work/out" summary mfu mfu_small tp2_speedup sp2_speedup dp2_speedup |
+        grep -x 'true\( [0-9.]*\)\{5\}' &&
         fails 2 "must be even" build/bench_tp --n_head 3
 }
 sharded() { # every stage, with every grid, trains what one rank trains; every optimizer what it does alone
-    common="--data $data $small --max_iters $steps --dropout 0.1"
-    $gpt $common >"$work/one" || return 1
+    common="--max_iters $steps --dropout 0.1"
+    train $common >"$work/one" || return 1
     for grid in "--ranks 4 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" \
-        "--ranks 3 --batch_size 6 --zero 3" "--ranks 4 --parameter_server" \
+        "--ranks 4 --parameter_server" \
         "--ranks 8 --zero 3 --tp 2 --sp --cp 2" "--ranks 8 --zero 2 --tp 2 --cp 2" \
         "--ranks 4 --zero 1 --tp 2 --sp"; do
-        echo "$grid"
-        [ "${grid#*batch_size}" = "$grid" ] || { $gpt $common --batch_size 6 >"$work/six" || return 1; }
-        $gpt $common $grid >"$work/many" || return 1
-        if [ "${grid#*batch_size}" = "$grid" ]; then
-            same_losses 1e-5 "$work/one" "$work/many" || return 1
-        else
-            same_losses 1e-5 "$work/six" "$work/many" || return 1
-        fi
+        trains_as one 1e-5 $common $grid || return 1
     done
-    $gpt $common --arch llama --dtype bf16 >"$work/one" &&
-        $gpt $common --arch llama --dtype bf16 --ranks 4 --zero 3 --tp 2 >"$work/many" &&
-        same_losses 2e-3 "$work/one" "$work/many" || return 1
+    train $common --batch_size 6 >"$work/six" &&
+        trains_as six 1e-5 $common --batch_size 6 --ranks 3 --zero 3 &&
+        train $common --arch llama --dtype bf16 >"$work/half" &&
+        trains_as half 2e-3 $common --arch llama --dtype bf16 --ranks 4 --zero 3 --tp 2 || return 1
     for o in sgd lion lamb muon; do
-        $gpt $common --optimizer $o >"$work/one" &&
-            $gpt $common --optimizer $o --ranks 4 --zero 3 >"$work/many" &&
-            same_losses 2e-5 "$work/one" "$work/many" || return 1
+        train $common --optimizer $o >"$work/$o" &&
+            trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 3 || return 1
     done
 }
-# directories
-same_state() {
+same_state() { # directories of checkpoints
     ls "$1"/model-s* "$1"/optimizer-s* >/dev/null &&
         cmp <(cat "$1"/model-s*) <(cat "$2"/model-s*) &&
         cmp <(cat "$1"/optimizer-s*) <(cat "$2"/optimizer-s*)
 }
 # checkpoints of any number of ranks and any stage are the same to the bit, and so is what goes on from them
 canonical() {
-    common="--data $data $small --dropout 0.1 --lr_decay_iters 12 --canonical 8"
+    common="--dropout 0.1 --lr_decay_iters 12 --canonical 8"
     for o in adamw lamb; do
         rm -rf "$work/c1"
-        $gpt $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
+        train $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
         for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" \
             "--ranks 8 --parameter_server"; do
-            $gpt $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null &&
+            train $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null &&
                 same_state "$work/c1" "$work/c2" || return 1
         done
     done
-    $gpt $common --max_iters 16 --save "$work/c1" >"$work/whole" &&
-        $gpt $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >"$work/a" &&
-        $gpt $common --max_iters 16 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/b" &&
+    train $common --max_iters 16 --save "$work/c1" >"$work/whole" &&
+        train $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >/dev/null &&
+        train $common --max_iters 16 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/rest" &&
         same_state "$work/c1" "$work/c3" || return 1
-    # of the 10 steps that follow
-    losses "$work/whole" | tail -n 10 >"$work/w" && losses "$work/b" | diff "$work/w" -
+    grep '"lr"' "$work/whole" | tail -n 10 >"$work/last"
+    same_losses 0 "$work/last" "$work/rest"
 }
 offloaded() { # the same losses to the last digit, wherever the states are; nothing is left behind
     mkdir -p "$work/states"
-    common="--data $data $small --max_iters 8"
     for grid in "--ranks 2 --zero 1" "--ranks 4 --zero 3 --tp 2 --dtype bf16"; do
-        $gpt $common $grid >"$work/one" || return 1
-        for where in host "file:$work/states"; do
-            $gpt $common $grid --offload "$where" >"$work/two" &&
-                losses "$work/one" >"$work/l1" &&
-                losses "$work/two" >"$work/l2" &&
-                [ -s "$work/l1" ] &&
-                cmp "$work/l1" "$work/l2" || return 1
-        done
+        train --max_iters 8 $grid >"$work/one" &&
+            trains_as one 0 --max_iters 8 $grid --offload host &&
+            trains_as one 0 --max_iters 8 $grid --offload "file:$work/states" || return 1
     done
     rmdir "$work/states" &&
-        fails 1 "cannot make a file in" $gpt $common --zero 1 --offload "file:$work/states" &&
-        fails 1 "file:DIR" $gpt $common --offload disk
+        refuses "cannot make a file in" $small --zero 1 --offload "file:$work/states" &&
+        refuses "file:DIR" $small --offload disk
 }
 recomputes() { # the same losses to the last digit, from fewer bytes
     for grid in "--ranks 1" "--ranks 8 --tp 2 --sp --cp 2 --zero 3 --arch llama"; do
         before=999999999999
         for r in none selective full; do
-            $gpt --data $data $small --n_layer 4 --max_iters 6 --dropout 0.1 --plan $grid --recompute \
-                $r >"$work/$r" || return 1
-            bytes=$(
-                sed -n '1s/.*"activation_bytes":\([0-9]*\),"scratch_bytes":\([0-9]*\),.*/\1 + \2/p' "$work/$r"
-            ) &&
-                bytes=$((bytes))
-            losses "$work/$r" >"$work/l2" &&
-                { [ $r != none ] || cp "$work/l2" "$work/l1"; } &&
-                [ -s "$work/l1" ] &&
-                cmp "$work/l1" "$work/l2" &&
-                [ "$bytes" -lt $before ] || return 1
+            train --n_layer 4 --max_iters 6 --dropout 0.1 --plan $grid --recompute $r >"$work/$r" || return 1
+            bytes=$(fields "$work/$r" activation_bytes scratch_bytes | awk 'NR == 1 {print $1 + $2}')
+            same_losses 0 "$work/none" "$work/$r" && [ "$bytes" -lt $before ] || return 1
             before=$bytes
         done
     done
-    fails 1 "recompute is" $gpt --data $data --recompute some
+    refuses "recompute is" --recompute some
 }
 # each kind of rank, in units that people read, beside what the memory has; it holds to the byte, or the
 # trainer says so
 plan() {
     common="--data $data --n_layer 6 --n_head 2 --n_embd 64 --block_size 32 --gradient_accumulation_steps 8"
     common+=" --max_iters 1 --eval_iters 0 --sample 0 --plan"
-    $gpt $common --ranks 4 --zero 3 --n_embd 256 --n_layer 4 >"$work/out" &&
-        grep -q "^ranks 0-3: embedding, layers 0-3, head$" "$work/out" &&
-        grep -q "^  stage 3, 4 ranks" "$work/out" &&
-        grep -q "^ *[0-9.]* MiB  optimizer states, a shard$" "$work/out" &&
-        grep -q "any 3 of the units, each up to 3.01 MiB (layer 0)" "$work/out" &&
-        grep -q "^ *[0-9.]* MiB  activations" "$work/out" &&
-        grep -q "^ranks 0-3: together [0-9.]* MiB of .*, which has [0-9.]* [GT]iB$" "$work/out" || return 1
-    sed '/^gpt:/,$d; s/[0-9]* elements//' "$work/out" | grep -q "[0-9]\{5\}" && return 1
-    $gpt $common --ranks 4 --pp 2 --zero 1 >"$work/out" &&
-        grep -q "^ranks 0-1: embedding, layers 0-" "$work/out" &&
-        grep -q "^ranks 2-3: layers .*-5, head$" "$work/out" || return 1
-    $gpt $common --ranks 8 --pp 8 --arch llama >"$work/out" &&
-        grep -q "^rank 6: no layers$" "$work/out" || return 1
-    $gpt $common --ranks 3 --batch_size 3 --parameter_server >"$work/out" &&
-        grep -q "^rank 0: emb" "$work/out" &&
-        grep -q "^ranks 1-2: emb" "$work/out" || return 1
+    says() { # options, patterns: the trainer says each of them
+        $gpt $common $1 >"$work/out" || return 1
+        shift
+        for pattern in "$@"; do
+            grep -q "$pattern" "$work/out" || {
+                echo "nothing is like \"$pattern\":"
+                cat "$work/out"
+                return 1
+            }
+        done
+    }
+    says "--ranks 4 --zero 3 --n_embd 256 --n_layer 4" \
+        "^ranks 0-3: embedding, layers 0-3, head$" \
+        "^  stage 3, 4 ranks" \
+        "^ *[0-9.]* MiB  optimizer states, a shard$" \
+        "any 3 of the units, each up to 3.01 MiB (layer 0)" \
+        "^ *[0-9.]* MiB  activations" \
+        "^ranks 0-3: together [0-9.]* MiB of .*, which has [0-9.]* [GT]iB$" || return 1
+    sed '/^gpt:/,$d; s/[0-9]* elements//' "$work/out" | grep "[0-9]\{5\}" && return 1
+    says "--ranks 4 --pp 2 --zero 1" "^ranks 0-1: embedding, layers 0-" "^ranks 2-3: layers .*-5, head$" &&
+        says "--ranks 8 --pp 8 --arch llama" "^rank 6: no layers$" &&
+        says "--ranks 3 --batch_size 3 --parameter_server" "^rank 0: emb" "^ranks 1-2: emb" || return 1
     # what the ranks take is what their memory gives
     for grid in "--pp 2 --schedule zb_v --zero 2" "--tp 2 --sp --zero 3 --dtype bf16" \
         "--pp 2 --tp 2 --zero 3 --offload host" "--optimizer muon --zero 1 --canonical 8" \
         "--pp 2 --schedule interleaved_1f1b --chunks 3 --recompute full" \
         ${SOAK:+"--pp 2 --schedule dualpipe --zero 1" "--pp 4 --schedule zb_h1"}; do
-        $gpt $common $grid --ranks 4 --json >"$work/out" 2>"$work/err" || {
-            echo "$grid"
-            cat "$work/err"
-            return 1
-        }
-        sed -n '
-            s/.*"plan":true,"ranks":.*"count":\([0-9]*\),.*"host_bytes":.*"total_bytes":\([0-9]*\),.*/\1 \2/p
-            s/.*"plan":true,"memory":.*"total_bytes":\([0-9]*\),"memory_bytes":[1-9][0-9]*}/all \1/p' \
-            "$work/out" |
-            awk '
-                $1 == "all" {all += $2; next}
-                {sum += $1 * $2; ranks += $1}
-                END {print sum, all, ranks; exit !(sum == all && ranks == 4)}' || return 1
+        echo "$grid"
+        $gpt $common $grid --ranks 4 --json >"$work/out" || return 1
+        fields "$work/out" count total_bytes >"$work/ranks"
+        fields "$work/out" total_bytes memory_bytes >"$work/memory"
+        awk '
+            FILENAME == ARGV[1] {sum += $1 * $2; ranks += $1; next}
+            $2 > 0 {all += $1}
+            END {print sum, all, ranks; exit !(sum == all && ranks == 4)}' \
+            "$work/ranks" "$work/memory" || return 1
     done
     fails 1 "takes more memory than there is" $gpt $common --n_layer 10000 --n_embd 8192 &&
         grep -q "^rank 0: .*iB of .*: MORE THAN THERE IS" "$work/out"
 }
 stages() { # the same losses on pipelines, whatever their schedule, in every product of axes and stage of ZeRO
-    small="--data $data --n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2"
-    small+=" --gradient_accumulation_steps 8 --max_iters $steps --eval_iters 1 --sample 4 --warmup_iters 2"
-    small+=" --json"
-    losses() { # options
-        $gpt $small "$@" >"$work/out" 2>"$work/err" || {
-            cat "$work/err"
-            return 1
-        }
-        sed -n 's/.*"loss":\([0-9.]*\),"val_loss":\([0-9.]*\).*/\1\n\2/p;t;s/.*"loss":\([0-9.]*\).*/\1/p' \
-            "$work/out"
-    }
+    small="$staged --max_iters $steps --sample 4"
+    some="naive gpipe 1f1b looped_bfs zb_h2 v_half v_min dualpipev"
+    others="interleaved_1f1b interleaved_zb zb_h1 zb_v dualpipe auto"
+    # options: the losses, and that of the held-out part, are those of one rank
     same() {
-        losses "$@" >"$work/b" || return 1
-        paste "$work/a" "$work/b" |
-            awk -v what="$*" -v want=$((steps + 2)) '
-                {n++; d = $1 / $2 - 1; if (!($2 > 0) || d > 1e-5 || d < -1e-5) {print what ": " $0; bad = 1}}
-                END {exit bad || n < want}'
+        trains_as one 1e-5 "$@" &&
+            paste <(final "$work/one" loss val_loss) <(final "$work/many" loss val_loss) |
+            awk '
+                {print; d = $1 / $3 - 1; e = $2 / $4 - 1; n += d * d < 1e-10 && e * e < 1e-10}
+                END {exit n != 1}'
     }
     for arch in gpt2 llama; do
-        losses --arch $arch >"$work/a" || return 1
-        some="naive gpipe 1f1b looped_bfs zb_h2 v_half v_min dualpipev"
-        others="interleaved_1f1b interleaved_zb zb_h1 zb_v dualpipe auto"
+        train --arch $arch >"$work/one" && [ "$(losses "$work/one" | wc -l)" = $steps ] || return 1
         [ $arch = gpt2 ] && schedules=$others || schedules=$some # of each architecture some
         [ -z "${SOAK-}" ] || schedules="$some $others"
         for s in $schedules; do same --arch $arch --ranks 2 --pp 2 --schedule $s || return 1; done
@@ -453,83 +398,71 @@ stages() { # the same losses on pipelines, whatever their schedule, in every pro
     done
     build/bench_pipe --schedule zb_v --ranks 2 --microbatches 8 --simulate --csv "$work/t.csv" >/dev/null &&
         same --arch llama --ranks 2 --pp 2 --schedule "$work/t.csv" &&
-        fails 1 "microbatches" $gpt $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule \
-            "$work/t.csv" &&
-        $gpt $small --json=0 --ranks 2 --pp 2 --schedule zb_h1 --plan >"$work/out" 2>/dev/null &&
+        train --json=0 --ranks 2 --pp 2 --schedule zb_h1 --plan >"$work/out" 2>/dev/null &&
         [ "$(grep -c '^rank [01] *|' "$work/out")" = 4 ] &&
-        grep -q "as it ran" "$work/out" &&
-        fails 1 'no schedule is called "zbv"; the nearest is "zb_v"' $gpt $small --schedule zbv &&
-        fails 1 "even pp" $gpt $small --pp 3 --schedule dualpipe &&
-        fails 1 "whole backwards" $gpt $small --canonical 4 --pp 2 --schedule zb_h1 &&
-        fails 1 "take --arch llama" $gpt $small --canonical 4 --pp 2 &&
-        fails 1 "pp x tp x cp" $gpt $small --ranks 3 --pp 2
+        grep -q "as it ran" "$work/out" || return 1
+    refuses "microbatches" $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule "$work/t.csv" &&
+        refuses 'no schedule is called "zbv"; the nearest is "zb_v"' $small --schedule zbv &&
+        refuses "even pp" $small --pp 3 --schedule dualpipe &&
+        refuses "whole backwards" $small --canonical 4 --pp 2 --schedule zb_h1 &&
+        refuses "take --arch llama" $small --canonical 4 --pp 2 &&
+        refuses "pp x tp x cp" $small --ranks 3 --pp 2
 }
 staged_canonical() { # the same bits with and without stages; any pipeline goes on from any other
-    small="--data $data --n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2"
-    small+=" --gradient_accumulation_steps 8 --eval_iters 1 --sample 0 --warmup_iters 2 --lr_decay_iters 20"
-    small+=" --json --canonical 8 --arch llama"
-    tail_of() {
-        $gpt $small "$@" 2>"$work/err" |
-            sed -n 's/.*"step":\([0-9]*\),"loss":\([0-9.]*\),.*/\1 \2/p' |
-            tail -n 10
-    }
-    tail_of --max_iters 10 >"$work/a" && [ "$(wc -l <"$work/a")" = 10 ] || return 1
+    small="$staged --sample 0 --lr_decay_iters 20 --canonical 8 --arch llama"
+    train --max_iters 10 >"$work/one" && [ "$(losses "$work/one" | wc -l)" = 10 ] || return 1
+    grep '"lr"' "$work/one" | tail -n 4 >"$work/last"
     for how in "--ranks 2 --pp 2" "--ranks 4 --pp 4 --schedule gpipe" \
         "--ranks 4 --pp 2 --schedule interleaved_1f1b --zero 1"; do
-        tail_of --max_iters 10 $how >"$work/b" && diff "$work/a" "$work/b" || return 1
-        rm -rf "$work/ck" && $gpt $small --max_iters 6 $how --save "$work/ck" >/dev/null 2>&1 || return 1
+        rm -rf "$work/ck"
+        trains_as one 0 --max_iters 10 $how &&
+            train --max_iters 6 $how --save "$work/ck" >/dev/null || return 1
         for then in "--ranks 1" "--ranks 3 --pp 3" "--ranks 4 --pp 2 --zero 1 --schedule looped_bfs"; do
-            tail_of --max_iters 10 $then --load "$work/ck" >"$work/b"
-            tail -n 4 "$work/a" | diff - "$work/b" || return 1
+            trains_as last 0 --max_iters 10 $then --load "$work/ck" || return 1
         done
     done
 }
 # what was measured is what was simulated; of times, with SOAK=1, where a quiet moment can be found
 pipe_rows() {
-    all=build/bench_pipe
-    $all --all --simulate --stages 6 --microbatches 12 --json >"$work/out" &&
-        [ "$(grep -c '"bubble_sim":' "$work/out")" = "$(
-            grep -c '^    X(.*, \(LOOP\|V_SHAPE\|BIDIRECTIONAL\), ' par_pipe.h
-        )" ] || {
-        echo "not a row for each schedule"
-        return 1
-    }
-    sed 's/.*"bubble_sim":\([0-9.]*\).*/\1/' "$work/out" | sort -c -n || return 1
+    pipe=build/bench_pipe
+    $pipe --all --simulate --stages 6 --microbatches 12 --json >"$work/out" || return 1
+    fields "$work/out" bubble_sim >"$work/bubbles"
+    schedules=$(grep -c '^    X(.*, \(LOOP\|V_SHAPE\|BIDIRECTIONAL\), ' par_pipe.h)
+    [ "$(wc -l <"$work/bubbles")" = "$schedules" ] && sort -c -n "$work/bubbles" || return 1
     for s in 1f1b zb_h1 zb_v dualpipe auto; do
         for try in 1 2 3 4 5; do
-            $all --schedule $s --ranks 4 --microbatches 8 --f_us 4000 --b_us 4000 --w_us 4000 --comm_us 100 \
+            $pipe --schedule $s --ranks 4 --microbatches 8 --f_us 4000 --b_us 4000 --w_us 4000 --comm_us 100 \
                 --json >"$work/out" || return 1
             cat "$work/out"
-            sed 's/.*"bubble_sim":\([0-9.]*\),"bubble_measured":\([0-9.]*\),/\1 \2 /
-                s/ [^ ]*"peak_sim":\([0-9]*\),"peak_measured":\([0-9]*\),.*/ \1 \2/' "$work/out" |
+            fields "$work/out" bubble_sim bubble_measured peak_sim peak_measured |
                 awk -v near="${SOAK:+0.02}" '
-                    {d = $1 - $2; near = near ? near : 1; ok = d < near && d > -near && $3 == $4 && NF == 4}
+                    {d = $1 - $2; near = near ? near : 1; ok = d < near && d > -near && $3 == $4}
                     END {exit !ok}' &&
                 break
             [ $try = 5 ] && return 1
         done
     done
-    $all --schedule zb_h1 --ranks 2 --svg "$work/p.svg" --perfetto "$work/p.json" --csv \
-        "$work/p.csv" >"$work/out" &&
+    $pipe --schedule zb_h1 --ranks 2 --svg "$work/p.svg" --perfetto "$work/p.json" --csv "$work/p.csv" \
+        >"$work/out" &&
         grep -q '^measured' "$work/out" &&
         grep -q '<svg' "$work/p.svg" &&
         grep -q '"ph":"s"' "$work/p.json" &&
-        prints "p.csv" $all --load "$work/p.csv" --ranks 2 &&
-        cp "$work/p.csv" "$work/"$'p"\xff.csv' &&
-        prints '/p\\"\\ufffd.csv",' $all --load "$work/"$'p"\xff.csv' --ranks 2 --simulate --json &&
-        # JSON, whatever the name
-        fails 2 'the nearest is "interleaved_1f1b"' $all --schedule interleaved_1f &&
-        fails 2 "not 3" $all --schedule zb_v --chunks 3 &&
-        fails 2 "desc.max_activation_bytes allows 10" $all --schedule auto --memory 10 --simulate &&
-        fails 2 "need as many ranks" $all --stages 4 --ranks 2 &&
-        prints "--perfetto" $all --help
+        prints "p.csv" $pipe --load "$work/p.csv" --ranks 2 || return 1
+    odd=$work/$'p"\xff.csv' # JSON, whatever the name
+    cp "$work/p.csv" "$odd" &&
+        prints '/p\\"\\ufffd.csv",' $pipe --load "$odd" --ranks 2 --simulate --json &&
+        fails 2 'the nearest is "interleaved_1f1b"' $pipe --schedule interleaved_1f &&
+        fails 2 "not 3" $pipe --schedule zb_v --chunks 3 &&
+        fails 2 "desc.max_activation_bytes allows 10" $pipe --schedule auto --memory 10 --simulate &&
+        fails 2 "need as many ranks" $pipe --stages 4 --ranks 2 &&
+        prints "--perfetto" $pipe --help
 }
 zero_rows() { # a row for each stage, and a summary with its fields
     build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" &&
-        [ "$(grep -c '"stage":[0-3],' "$work/out")" = 4 ] &&
-        tail -n 1 "$work/out" |
-        grep '"summary":true,"adam_vs_triad":[0-9.]*,"adam_vs_unfused":[0-9.]*,"ddp_vs_predicted":[0-9.]*,' |
-            grep -q '"stage1_vs_stage0":[0-9.]*,.*"offload_vs_disk":[0-9.]*,"plan_equals_measured":true' &&
+        [ "$(fields "$work/out" stage | tr '\n' ' ')" = "0 1 2 3 " ] &&
+        fields "$work/out" summary adam_vs_triad adam_vs_unfused ddp_vs_predicted stage1_vs_stage0 \
+            stage2_vs_stage0 stage3_vs_stage0 offload_vs_disk plan_equals_measured |
+        grep -x 'true\( [0-9.]*\)\{7\} true' &&
         fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
         fails 2 "must be 1 or more" build/bench_zero --units 0
 }
@@ -628,28 +561,27 @@ s/}$/} x/~is no JSON object, or damaged
 END
 }
 products() { # of options, beyond 32 bits and beyond 64
-    tiny="--data $data --n_layer 1 --n_embd 32 --max_iters 1"
-    fails 1 "65536 x 65536 = 4294967296 sequences" $gpt $tiny --batch_size 65536 \
+    tiny="--n_layer 1 --n_embd 32 --max_iters 1"
+    many="elements are too many"
+    refuses "65536 x 65536 = 4294967296 sequences" $tiny --batch_size 65536 \
         --gradient_accumulation_steps 65536 &&
-        fails 1 "65537 x 65537 = 4295098369 sequences" $gpt $tiny --batch_size 65537 \
+        refuses "65537 x 65537 = 4295098369 sequences" $tiny --batch_size 65537 \
             --gradient_accumulation_steps 65537 &&
-        ! ranks 1 $gpt $tiny --batch_size 65537 --gradient_accumulation_steps 65535 >/dev/null &&
-        grep -q "65537 x 65535 = 4294967295 sequences" "$work/out.0" &&
-        unset WORLD_SIZE &&
-        fails 1 "a smaller batch_size" $gpt $tiny --n_embd 1048576 --batch_size 2000000000 \
+        refuses "a smaller batch_size" $tiny --n_embd 1048576 --batch_size 2000000000 \
             --gradient_accumulation_steps 1 &&
-        fails 1 "1 to 10000" $gpt $tiny --n_layer 10001 &&
-        fails 1 "n_embd must be from 1" $gpt $tiny --n_embd 2147483647 &&
-        fails 2 "elements are too many" build/bench_tp --batch 65536 --sequence 65536 &&
-        fails 2 "elements are too many" build/bench_tp --n_embd 2147483640 --n_head 2 &&
-        fails 2 "elements are too many" build/bench_zero --width 2147483647 --units 2147483647 &&
-        fails 2 "elements are too many" build/bench_zero --rows 2147483647 --width 2147483647 --units 1 &&
-        fails 2 "elements are too many" build/bench_coll -b 8 -e 18446744073709551615 &&
-        fails 2 "elements are too many" build/bench_coll -e 4611686018427387904 &&
+        refuses "1 to 10000" $tiny --n_layer 10001 &&
+        refuses "n_embd must be from 1" $tiny --n_embd 2147483647 &&
+        fails 2 "$many" build/bench_tp --batch 65536 --sequence 65536 &&
+        fails 2 "$many" build/bench_tp --n_embd 2147483640 --n_head 2 &&
+        fails 2 "$many" build/bench_zero --width 2147483647 --units 2147483647 &&
+        fails 2 "$many" build/bench_zero --rows 2147483647 --width 2147483647 --units 1 &&
+        fails 2 "$many" build/bench_coll -b 8 -e 18446744073709551615 &&
+        fails 2 "$many" build/bench_coll -e 4611686018427387904 &&
         fails 2 "in one measurement" build/bench_coll -n 65536 -m 65536 &&
-        fails 2 "elements are too many" build/bench_pipe --simulate --ranks 2 --b_bytes \
-            18446744073709551615 &&
-        fails 2 "microbatches are too many" build/bench_pipe --simulate --stages 60000 --microbatches 60000
+        fails 2 "$many" build/bench_pipe --simulate --ranks 2 --b_bytes 18446744073709551615 &&
+        fails 2 "microbatches are too many" build/bench_pipe --simulate --stages 60000 --microbatches 60000 &&
+        ! ranks 1 $gpt --data $data $tiny --batch_size 65537 --gradient_accumulation_steps 65535 &&
+        grep -q "65537 x 65535 = 4294967295 sequences" "$work/out.0"
 }
 damaged() { # truncated, or a byte changed, in any file; or no checkpoint
     $gpt --data $data $small --max_iters 2 --ranks 2 --save "$work/ck" >/dev/null || return 1
@@ -672,50 +604,38 @@ damaged() { # truncated, or a byte changed, in any file; or no checkpoint
             --optimizer lion
 }
 full_disk() { # an error, and the previous checkpoint is still whole
-    mkdir -p "$work/tiny" && mount -t tmpfs -o size=700k tmpfs "$work/tiny" 2>/dev/null || {
-        echo "mounting a small tmpfs needs root"
-        return 77
-    }
-    $gpt --data $data $small --max_iters 1 --save "$work/tiny/ck" >/dev/null &&
-        head -c 300000 /dev/zero >"$work/tiny/fill"
-    cat "$work"/tiny/ck/* >"$work/good" && [ -s "$work/tiny/ck/manifest.json" ] || {
-        umount "$work/tiny"
-        return 1
-    }
+    small_disk 700k || return
+    train --max_iters 1 --save "$work/disk/ck" >/dev/null &&
+        [ -s "$work/disk/ck/manifest.json" ] &&
+        cat "$work"/disk/ck/* >"$work/good" || return 1
+    head -c 300000 /dev/zero >"$work/disk/fill" # or less: what fits
     for how in "" "--save_async --zero 2 --ranks 2"; do
-        fails 1 "No space left.*previous checkpoint is untouched" $gpt --data $data $small --max_iters 2 \
-            --save "$work/tiny/ck" $how &&
-            cat "$work"/tiny/ck/* | cmp - "$work/good"
-        r=$?
-        [ $r = 0 ] || break
+        refuses "No space left.*previous checkpoint is untouched" $small --max_iters 2 \
+            --save "$work/disk/ck" $how &&
+            cat "$work"/disk/ck/* | cmp - "$work/good" || return 1
     done
-    umount "$work/tiny" && return $r
 }
 # an error, and what was exported before is still whole, whichever of the files did not fit
 export_full_disk() {
-    mkdir -p "$work/tiny" && mount -t tmpfs -o size=5m tmpfs "$work/tiny" 2>/dev/null || {
-        echo "mounting a small tmpfs needs root"
-        return 77
-    }
-    big="--data $data $small --n_embd 128 --n_layer 4"
-    $gpt $big --max_iters 1 --export "$work/tiny/hub" --shard_mb 1 >/dev/null &&
-        ls "$work/tiny/hub" >"$work/names" &&
-        cat "$work"/tiny/hub/* >"$work/good" &&
-        fails 1 "No space left" $gpt $big --max_iters 2 --export "$work/tiny/hub" --shard_mb 1 &&
-        fails 1 "No space left" $gpt $big --max_iters 2 --export "$work/tiny/hub" &&
-        ls "$work/tiny/hub" | diff "$work/names" - &&
-        cat "$work"/tiny/hub/* | cmp - "$work/good" &&
-        $gpt $big --max_iters 0 --load "$work/tiny/hub" >/dev/null &&
-        rm -r "$work/tiny/hub" &&
-        fails 1 "No space left" $gpt $big --arch llama --n_embd 256 --max_iters 1 --export "$work/tiny/new" &&
-        [ ! -e "$work/tiny/new" ] &&
-        $gpt $big --max_iters 1 --export "$work/tiny/x.bin" >/dev/null &&
-        cp "$work/tiny/x.bin" "$work/good" &&
-        fails 1 "No space left.*untouched" $gpt $big --max_iters 2 --export "$work/tiny/x.bin" &&
-        cmp "$work/tiny/x.bin" "$work/good" &&
-        [ "$(ls "$work/tiny")" = x.bin ]
-    r=$?
-    umount "$work/tiny" && return $r
+    small_disk 5m || return
+    small+=" --n_embd 128 --n_layer 4"
+    hub=$work/disk/hub new=$work/disk/new file=$work/disk/x.bin
+    train --max_iters 1 --export "$hub" --shard_mb 1 >/dev/null &&
+        ls "$hub" >"$work/names" &&
+        cat "$hub"/* >"$work/good" &&
+        refuses "No space left" $small --max_iters 2 --export "$hub" --shard_mb 1 &&
+        refuses "No space left" $small --max_iters 2 --export "$hub" &&
+        ls "$hub" | diff "$work/names" - &&
+        cat "$hub"/* | cmp - "$work/good" &&
+        train --max_iters 0 --load "$hub" >/dev/null &&
+        rm -r "$hub" || return 1
+    refuses "No space left" $small --arch llama --n_embd 256 --max_iters 1 --export "$new" &&
+        [ ! -e "$new" ] || return 1
+    train --max_iters 1 --export "$file" >/dev/null &&
+        cp "$file" "$work/good" &&
+        refuses "No space left.*untouched" $small --max_iters 2 --export "$file" &&
+        cmp "$file" "$work/good" &&
+        [ "$(ls "$work/disk")" = x.bin ]
 }
 # what cannot be written is said before the training; what is there does not change, nothing is left behind
 outputs_first() {
@@ -762,10 +682,10 @@ token_file() { # llm.c's format: 256 int32 of header, then uint16
         head -c 1012 /dev/zero
         head -c 2000 /dev/zero | tr '\0' '\1'
     } >"$work/tokens.bin"
-    $gpt --data "$work/tokens.bin" --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --batch_size 1 \
-        --max_iters 2 --eval_iters 1 --sample 3 >"$work/out" || return 1
     head -c 1500 "$work/tokens.bin" >"$work/short.bin"
-    fails 1 "truncated" $gpt --data "$work/short.bin"
+    $gpt --data "$work/tokens.bin" --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --batch_size 1 \
+        --max_iters 2 --eval_iters 1 --sample 3 >"$work/out" &&
+        fails 1 "truncated" $gpt --data "$work/short.bin"
 }
 token_files() { # every format, in a program of its own; then through the trainer
     build/test_data || return 1
@@ -788,36 +708,27 @@ token_files() { # every format, in a program of its own; then through the traine
 vocabularies() {
     LC_ALL=C tr '{|}~' 'abcd' <$data | head -c 40000 >"$work/text.bin"
     for how in "300 $data" "32000 $work/text.bin"; do
-        set -- $how
+        local vocabulary=${how% *} data=${how#* }
         for arch in gpt2 llama; do
-            common="--data $2 $small --lr_decay_iters 6 --arch $arch"
+            common="--lr_decay_iters 6 --arch $arch"
             rm -rf "$work/ck" "$work/hub"
-            $gpt $common --vocab_size $1 --max_iters 6 >"$work/whole" &&
-                $gpt $common --vocab_size $1 --max_iters 3 --save "$work/ck" --export \
-                    "$work/hub" >"$work/a" &&
-                $gpt $common --max_iters 6 --load "$work/ck" >"$work/b" &&
-                $gpt $common --max_iters 6 --load "$work/ck" --ranks 4 --tp 4 >"$work/c" &&
-                $gpt $common --max_iters 2 --load "$work/hub" --ranks 2 --pp 2 --export \
-                    "$work/hub2" >"$work/d" || return 1
-            {
-                losses "$work/a"
-                losses "$work/b"
-            } >"$work/ab" &&
-                losses "$work/whole" | diff - "$work/ab" &&
-                same_losses 1e-5 "$work/b" "$work/c" || return 1
-            [ "$(losses "$work/d" | wc -l)" = 2 ] &&
-                grep -q "\"vocab_size\": $1" "$work/hub2/config.json" || return 1
+            train $common --vocab_size $vocabulary --max_iters 6 >"$work/whole" &&
+                train $common --vocab_size $vocabulary --max_iters 3 --save "$work/ck" \
+                    --export "$work/hub" >"$work/begin" &&
+                train $common --max_iters 6 --load "$work/ck" >"$work/rest" &&
+                cat "$work/begin" "$work/rest" >"$work/both" &&
+                same_losses 0 "$work/whole" "$work/both" &&
+                trains_as rest 1e-5 $common --max_iters 6 --load "$work/ck" --ranks 4 --tp 4 || return 1
+            train $common --max_iters 2 --load "$work/hub" --ranks 2 --pp 2 --export "$work/hub2" \
+                >"$work/out" &&
+                [ "$(losses "$work/out" | wc -l)" = 2 ] &&
+                grep -q "\"vocab_size\": $vocabulary" "$work/hub2/config.json" || return 1
         done
-        $gpt --data $2 $small --vocab_size $1 --max_iters 3 --export "$work/m.bin" >"$work/a" &&
-            $gpt --data $2 $small --max_iters 0 --load "$work/m.bin" >"$work/b" &&
-            for run in a b; do
-                sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$work/$run" | cut -c1-8 >"$work/$run.loss"
-            done
-        [ -s "$work/a.loss" ] && cmp "$work/a.loss" "$work/b.loss" || return 1
-        fails 1 "that of .*m.bin is $1: leave" $gpt --data $2 $small --vocab_size 400 --load \
-            "$work/m.bin" || return 1
+        goes_back 1e-6 "$work/m.bin" "--ranks 1" --vocab_size $vocabulary &&
+            refuses "that of .*m.bin is $vocabulary: leave" $small --vocab_size 400 \
+                --load "$work/m.bin" || return 1
     done
-    fails 1 "beyond the vocabulary of 300" $gpt --data "$work/text.bin" $small --vocab_size 300
+    refuses "beyond the vocabulary of 300" $small --vocab_size 300
 }
 plain_lines() { # in a pipe: no carriage returns, a sample, the trace's path
     $gpt --data $data --n_layer 1 --n_embd 32 --n_head 1 --max_iters 12 --eval_iters 1 --sample 50 \
@@ -828,6 +739,9 @@ plain_lines() { # in a pipe: no carriage returns, a sample, the trace's path
         grep -q "t.json" "$work/out"
 }
 bad_input() {
+    : >"$work/empty"
+    mkdir -p "$work/bare"
+    echo short >"$work/few"
     fails 2 "unknown option" $gpt --nonsense 1 &&
         fails 2 "cannot use" $gpt --n_layer x &&
         fails 2 "cannot use" $gpt --dropout 0.1x &&
@@ -835,31 +749,27 @@ bad_input() {
         fails 2 "cannot use" $gpt --n_layer &&
         fails 1 "no data" $gpt &&
         fails 1 "No such file" $gpt --data /nonexistent &&
-        : >"$work/empty" &&
         fails 1 "is empty" $gpt --data "$work/empty" &&
-        mkdir -p "$work/bare" &&
         fails 1 "has no train" $gpt --data "$work/bare" &&
-        echo short >"$work/few" &&
         fails 1 "needs at least" $gpt --data "$work/few" &&
-        fails 1 "multiple of n_head" $gpt --data $data --n_head 3 &&
-        fails 1 "does not divide" $gpt --data $data --ranks 7 &&
-        fails 1 "ranks must be" $gpt --data $data --ranks -1 &&
-        fails 1 "ranks must be" $gpt --data $data --ranks 100000 &&
-        fails 1 "No such file" $gpt --data $data --load /nonexistent &&
-        fails 1 "cannot make the directory" $gpt --data $data $small --max_iters 1 --save /proc/nowhere/x &&
         fails 1 "PAR_RANKS=x: it takes" env PAR_RANKS=x $gpt --data $data &&
         fails 1 "PAR_TIMEOUT=-3: it takes" env PAR_TIMEOUT=-3 $gpt --data $data &&
-        fails 1 "multiple of tp" $gpt --data $data --tp 3 &&
-        fails 1 "zero must be" $gpt --data $data --zero 4 &&
-        fails 1 'no optimizer is called "adam8"; the nearest is "adamw"' $gpt --data $data --optimizer \
-            adam8 &&
-        fails 1 "canonical must" $gpt --data $data --canonical 3 &&
-        fails 1 "arch is" $gpt --data $data --arch gpt5 &&
-        fails 1 "dtype is" $gpt --data $data --dtype f8 &&
-        fails 1 "block_size must" $gpt --data $data --cp 3 &&
-        fails 1 "use the ring" $gpt --data $data --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2 &&
         fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data &&
-        fails 1 "build with mpicc" env PMI_SIZE=4 PMI_RANK=1 build/01_hello
+        fails 1 "build with mpicc" env PMI_SIZE=4 PMI_RANK=1 build/01_hello || return 1
+    refuses "multiple of n_head" --n_head 3 &&
+        refuses "does not divide" --ranks 7 &&
+        refuses "ranks must be" --ranks -1 &&
+        refuses "ranks must be" --ranks 100000 &&
+        refuses "No such file" --load /nonexistent &&
+        refuses "cannot make the directory" $small --max_iters 1 --save /proc/nowhere/x &&
+        refuses "multiple of tp" --tp 3 &&
+        refuses "zero must be" --zero 4 &&
+        refuses 'no optimizer is called "adam8"; the nearest is "adamw"' --optimizer adam8 &&
+        refuses "canonical must" --canonical 3 &&
+        refuses "arch is" --arch gpt5 &&
+        refuses "dtype is" --dtype f8 &&
+        refuses "block_size must" --cp 3 &&
+        refuses "use the ring" --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2
 }
 into_full() { "$@" >/dev/full; }
 full_device() { # what cannot be said is an error, of every program that says something
@@ -868,9 +778,9 @@ full_device() { # what cannot be said is an error, of every program that says so
         return 77
     }
     lost="cannot write all of the output"
+    tiny="$gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --ranks 2"
     for json in "" --json; do
-        fails 1 "$lost" into_full $gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 \
-            --sample 4 --ranks 2 $json &&
+        fails 1 "$lost" into_full $tiny --sample 4 $json &&
             fails 1 "$lost" into_full build/bench_coll -b 8 -e 64 -n 2 $json &&
             fails 1 "$lost" into_full build/bench_pipe --simulate --ranks 2 $json &&
             fails 1 "$lost" into_full build/bench_tp --n_embd 32 --n_head 2 --sequence 16 --batch 2 -n 1 \
@@ -881,8 +791,7 @@ full_device() { # what cannot be said is an error, of every program that says so
     fails 1 "$lost" into_full build/bench_coll --algorithms &&
         fails 2 "$lost" into_full $gpt --help &&
         fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello &&
-        fails 1 "cannot write the trace" $gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 \
-            --eval_iters 1 --sample 0 --ranks 2 --trace /dev/full &&
+        fails 1 "cannot write the trace" $tiny --sample 0 --trace /dev/full &&
         ! grep "^trace:" "$work/out"
 }
 without() { # redirections that close descriptors, command ...
@@ -891,47 +800,39 @@ without() { # redirections that close descriptors, command ...
     eval '"$@"' "$closed"
 }
 closed_descriptors() { # without stdin, stdout or stderr nothing but what would have been printed is lost
-    local closed want tiny="$gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --sample 0"
-    tiny+=" --ranks 2"
+    local closed want tiny="$gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --ranks 2"
+    tiny+=" --sample 0"
     $tiny --save "$work/open" || return 1
     for closed in "<&-" ">&-" "2>&-" "<&- >&-" "<&- 2>&-" ">&- 2>&-" "<&- >&- 2>&-"; do
-        case $closed in *" >&-"* | ">&-"*) want=1 ;; *) want=0 ;; esac
+        echo "$closed"
+        case " $closed" in *" >&-"*) want=1 ;; *) want=0 ;; esac
         PAR_TIMEOUT=60 PAR_RANKS=2 without "$closed" build/01_hello
-        [ $? = $want ] || {
-            echo "01_hello $closed"
-            return 1
-        }
-        [ "$closed" = "<&-" ] || [ "$closed" = "2>&-" ] || [ "$closed" = "<&- 2>&-" ] && continue
+        [ $? = $want ] || return 1
+        [ $want = 1 ] || continue
         rm -rf "$work/closed" "$work/trace"
         PAR_TIMEOUT=60 without "$closed" $tiny --save "$work/closed" --trace "$work/trace"
         [ $? = 1 ] &&
             diff -r "$work/open" "$work/closed" &&
-            head -n 1 "$work/trace" | grep -q '^{"displayTimeUnit' || {
-            echo "gpt $closed"
-            return 1
-        }
+            head -n 1 "$work/trace" | grep -q '^{"displayTimeUnit' || return 1
     done
-    for closed in "<&- 2>&-" "<&- >&- 2>&-"; do # sockets, too
-        ranks 2 without "$closed" build/01_hello
-        want=$?
-        case $closed in *" >&-"*) [ $want = 1 ] || return 1 ;; *) [ $want = 0 ] || return 1 ;; esac
-    done
+    # sockets, too
+    ranks 2 without "<&- 2>&-" build/01_hello || return 1
+    ranks 2 without "<&- >&- 2>&-" build/01_hello
+    [ $? = 1 ]
 }
 not_finite() { # no number of JSON's, but null, and it is said which; the exit status is an error
-    fails 1 "no longer finite" $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 \
-        --grad_clip 0 --ranks 2 &&
+    wild="$small --learning_rate 1e30 --grad_clip 0"
+    common="$wild --max_iters 20 --min_lr 1e30"
+    refuses "no longer finite" $common --ranks 2 &&
         tail -n 1 "$work/out" | grep -q '"loss":null,.*"nonfinite":\["loss"' &&
-        ! grep -qiE '[:,][+-]?(nan|inf)' "$work/out" &&
-        fails 1 "held-out loss is not finite" $gpt --data $data $small --max_iters 1 --learning_rate 1e30 \
-            --warmup_iters 0 --grad_clip 0 &&
+        ! grep -iE '[:,][+-]?(nan|inf)' "$work/out" &&
+        refuses "held-out loss is not finite" $wild --max_iters 1 --warmup_iters 0 &&
         tail -n 1 "$work/out" |
         grep -q '"final":true.*"val_loss":null.*"nonfinite":\["val_loss"\]' || return 1
     # of ranks that were started apart each ends with it
     export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    RANK=0 $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip \
-        0 >"$work/out.0" 2>&1 &
-    RANK=1 $gpt --data $data $small --max_iters 20 --learning_rate 1e30 --min_lr 1e30 --grad_clip \
-        0 >"$work/out.1" 2>&1
+    RANK=0 $gpt --data $data $common >"$work/out.0" 2>&1 &
+    RANK=1 $gpt --data $data $common >"$work/out.1" 2>&1
     [ $? = 1 ] && ! wait $! && grep -q "no longer finite" "$work/out.0"
 }
 flags() { # each spelling, as --help shows it behind them; what is neither yes nor no is an error
@@ -1006,26 +907,21 @@ help_texts() { # every option, in columns, under titles; titles are no options
 }
 # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
 zero_loop() {
-    rm -rf "$work"/z[0-9]
-    PAR_RANKS=1 build/04_zero "$work/z1" 20 0 >"$work/one" &&
+    loop() { PAR_RANKS=$1 build/04_zero "$work/$2" "${@:3}"; } # ranks, directory, arguments
+    loop 1 z1 20 0 >"$work/one" &&
         [ "$(grep -c '^step' "$work/one")" = 20 ] &&
         awk '
             $6 > 1 {clipped = 1}
             NR == 1 {first = $4}
             END {exit !(clipped && $4 < first)}' "$work/one" || return 1
-    for how in "2 3" "4 1"; do
-        set -- $how
-        PAR_RANKS=$1 build/04_zero "$work/z$1" 20 $2 >"$work/many" &&
-            cmp "$work/one" "$work/many" &&
-            same_state "$work/z1" "$work/z$1" || return 1
+    for how in "2 z2 20 3" "4 z4 20 1"; do
+        loop $how >"$work/many" && cmp "$work/one" "$work/many" || return 1
     done
-    PAR_RANKS=4 build/04_zero "$work/z5" 7 2 >"$work/many" &&
-        PAR_RANKS=2 build/04_zero "$work/z5" 13 3 >>"$work/many" &&
-        PAR_RANKS=1 build/04_zero "$work/z5" 20 0 >>"$work/many" &&
+    same_state "$work/z1" "$work/z2" && same_state "$work/z1" "$work/z4" || return 1
+    { loop 4 z5 7 2 && loop 2 z5 13 3 && loop 1 z5 20 0; } >"$work/many" &&
         cmp "$work/one" "$work/many" &&
-        for f in model optimizer; do cmp <(cat "$work"/z1/$f-s*) <(cat "$work"/z5/$f-s*) || return 1; done &&
-        fails 1 "canonical_shards must be microbatches x the number of ranks" env PAR_RANKS=3 build/04_zero \
-            "$work/z6" 1
+        same_state "$work/z1" "$work/z5" &&
+        fails 1 "canonical_shards must be microbatches x the number of ranks" loop 3 z6 1
 }
 # one model in three programs: the same bits on any dp and pp, the same losses on any tp; what cannot be used
 # is an error
@@ -1038,90 +934,79 @@ simple_gpts() {
         /^step/ {if (!n++) first = $4; last = $4}
         END {exit !(first > 3 && last < 0.9 * first)}' "$work/one" || return 1
     for how in "05_gpt_simple --ranks 2 --zero 3" "07_gpt_pipeline --ranks 2 --pp 2 --schedule gpipe"; do
-        build/$how --steps 2 >"$work/many" && cmp "$work/one" "$work/many" || {
-            echo "$how"
-            return 1
-        }
+        echo "$how"
+        build/$how --steps 2 >"$work/many" && cmp "$work/one" "$work/many" || return 1
     done
     for how in "06_gpt_tensor --ranks 2 --tp 2" "07_gpt_pipeline --ranks 4 --pp 2 --tp 2 --zero 2"; do
-        build/$how --steps 2 >"$work/many" &&
-            paste "$work/one" "$work/many" |
-            awk '
-                $1 == "step" {
-                    n++
-                    d = $4 - $10
-                    bad += !(d < 1e-6 && d > -1e-6)
-                    d = $6 / $12 - 1
-                    bad += !(d < 1e-4 && d > -1e-4)
-                }
-                END {exit !(n == 2 && !bad)}' || {
-            echo "$how"
-            return 1
-        }
+        echo "$how"
+        build/$how --steps 2 >"$work/many" || return 1
+        paste "$work/one" "$work/many" | awk '
+            $1 == "step" {
+                n++
+                d = $4 - $10
+                bad += !(d < 1e-6 && d > -1e-6)
+                d = $6 / $12 - 1
+                bad += !(d < 1e-4 && d > -1e-4)
+            }
+            END {exit !(n == 2 && !bad)}' || return 1
     done
     # its characters are more than 60
     build/05_gpt_simple --steps 1 --data tests/programs.sh >"$work/many" &&
         grep -q "^step 1 loss [45][.]" "$work/many" || return 1
     for program in 05_gpt_simple 06_gpt_tensor 07_gpt_pipeline; do
         build/$program --help | grep -q -- "--data" &&
-            fails 1 "$program: rank 0: cannot learn /nowhere: No such file" build/$program --data \
-                /nowhere || return 1
+            fails 1 "$program: rank 0: cannot learn /nowhere: No such file" \
+                build/$program --data /nowhere || return 1
     done
-    echo short >"$work/short" &&
-        fails 1 "it is shorter than a sequence" build/05_gpt_simple --data "$work/short" &&
-        fails 1 "cannot learn /tmp: Is a directory" build/05_gpt_simple --data /tmp &&
-        fails 1 "stage must be 0, 1, 2 or 3" build/05_gpt_simple --zero 4 &&
-        fails 1 "canonical_shards must be microbatches x the number of ranks = 6, and is 8" \
-            build/05_gpt_simple --ranks 3 &&
-        fails 1 "4 units and 3 tensor-parallel ranks do not divide" build/06_gpt_tensor --ranks 3 --tp 3 &&
-        fails 1 "pp=2 dp=-1 tp=1. needs 2 ranks, but there are 3" build/07_gpt_pipeline --ranks 3 --pp 2 &&
-        fails 1 "has actions I, which this program does not do" build/07_gpt_pipeline --ranks 2 --pp 2 \
-            --schedule zb_h1 &&
-        fails 1 "has actions UPDATE, which this program does not do" build/07_gpt_pipeline --ranks 2 --pp 2 \
-            --schedule pipedream_2bw &&
-        fails 1 "no schedule is called \"1f1d\"; the nearest is \"1f1b\"" build/07_gpt_pipeline --schedule \
-            1f1d
+    echo short >"$work/short"
+    wrong() { fails 1 "$1" build/"${@:2}"; } # text, program, options
+    wrong "it is shorter than a sequence" 05_gpt_simple --data "$work/short" &&
+        wrong "cannot learn /tmp: Is a directory" 05_gpt_simple --data /tmp &&
+        wrong "stage must be 0, 1, 2 or 3" 05_gpt_simple --zero 4 &&
+        wrong "must be microbatches x the number of ranks = 6, and is 8" 05_gpt_simple --ranks 3 &&
+        wrong "4 units and 3 tensor-parallel ranks do not divide" 06_gpt_tensor --ranks 3 --tp 3 &&
+        wrong "pp=2 dp=-1 tp=1. needs 2 ranks, but there are 3" 07_gpt_pipeline --ranks 3 --pp 2 &&
+        wrong "has actions I, which this program does not do" \
+            07_gpt_pipeline --ranks 2 --pp 2 --schedule zb_h1 &&
+        wrong "has actions UPDATE, which this program does not do" \
+            07_gpt_pipeline --ranks 2 --pp 2 --schedule pipedream_2bw &&
+        wrong 'no schedule is called "1f1d"; the nearest is "1f1b"' 07_gpt_pipeline --schedule 1f1d
 }
 hello() { PAR_RANKS=4 prints "4 ranks; their numbers add up to 6" build/01_hello; }
 bench_rows() { # every operation, both memories, right results, and every field
+    names="op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta"
     for memory in private symmetric; do
-        build/bench_coll --op all --memory $memory -b 8 -e 256K -f 32 -n 20 --json --ranks \
-            3 >"$work/out" || return 1
-        [ "$(grep -c '"wrong":0,' "$work/out")" = "$(wc -l <"$work/out")" ] &&
-            [ "$(wc -l <"$work/out")" -ge 28 ] || return 1
-        for field in op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta; do
-            [ "$(grep -c "\"$field\":" "$work/out")" = "$(wc -l <"$work/out")" ] || return 1
-        done
-        # 256K, in whole elements for each of three ranks
-        [ "$(grep -c '"ranks":3,' "$work/out")" = "$(wc -l <"$work/out")" ] &&
-            grep -q '"bytes":262140,' "$work/out" || return 1
-        sed -n 's/.*"op":"all_reduce",.*"algbw":\([^,]*\),"busbw":\([^,]*\),.*/\1 \2/p' "$work/out" |
-            awk '
-                {n++; d = $2 / $1 - 4 / 3; bad += !(d < 0.001 && d > -0.001)}
-                END {exit !(n && !bad)}' || return 1
+        build/bench_coll --op all --memory $memory -b 8 -e 256K -f 32 -n 20 --json --ranks 3 \
+            >"$work/out" || return 1
+        every_line "$work/out" '"ranks":3,.*"wrong":0,' && [ "$(wc -l <"$work/out")" -ge 28 ] || return 1
+        [ "$(fields "$work/out" $names | wc -l)" = "$(wc -l <"$work/out")" ] || return 1
+        grep -q '"bytes":262140,' "$work/out" || return 1 # 256K, in whole elements for each of three ranks
+        grep '"op":"all_reduce"' "$work/out" >"$work/reduce"
+        fields "$work/reduce" algbw busbw |
+            awk '{n++; d = $2 / $1 - 4 / 3; bad += !(d < 0.001 && d > -0.001)} END {exit !(n && !bad)}' ||
+            return 1
     done
-    for d in f64 f16 bf16 i8 u8 i32 u64; do for o in avg prod min max; do
-        build/bench_coll -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
-    done; done
+    for d in f64 f16 bf16 i8 u8 i32 u64; do
+        for o in avg prod min max; do
+            build/bench_coll -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
+        done
+    done
 }
 # wrong results: the benchmark, built so, spoils three bytes of each; 4 calls of 3 ranks, or of a root, and as
 # many in place
 bench_sees() {
     gcc -std=gnu11 -DBENCH_WRONG -I. bench/bench_coll.c -o "$work/wrong" -pthread -lm || return 1
     for memory in private symmetric; do
-        "$work/wrong" --op all --memory $memory -b 64 -e 64 -n 3 -w 1 --json --ranks \
-            3 >"$work/out" 2>"$work/err"
-        [ $? = 1 ] && grep -q "bench_coll: [1-9][0-9]* wrong results" "$work/err" || return 1
-        sed -n 's/.*"op":"\([a-z_]*\)",.*"wrong":\([0-9]*\),.*/\1 \2/p' "$work/out" >"$work/rows"
-        cat "$work/rows"
-        awk '
+        fails 1 "bench_coll: [1-9][0-9]* wrong results" \
+            "$work/wrong" --op all --memory $memory -b 64 -e 64 -n 3 -w 1 --json --ranks 3 || return 1
+        fields "$work/out" op wrong | awk '
             BEGIN {
                 want["barrier"] = 0
                 want["reduce"] = want["gather"] = 24
                 want["all_to_all"] = want["sendrecv"] = 36
             }
-            {bad += $2 != ($1 in want ? want[$1] : 72)}
-            END {exit !(NR >= 10 && !bad)}' "$work/rows" || return 1
+            {print; bad += $2 != ($1 in want ? want[$1] : 72)}
+            END {exit !(NR >= 10 && !bad)}' || return 1
     done
 }
 bench_bad() {
@@ -1141,27 +1026,28 @@ settings() {
         PAR_GEMM={x,CBLA,CBLASx} PAR_TRACE=$(printf '%05000d' 0); do
         fails 1 "^par: ${bad:0:60}.*: it takes" env "$bad" build/01_hello && [ ! -s "$work/out" ] || return 1
     done
-    fails 1 'PAR_RANKS=1?\[31m?\\????: it takes' env PAR_RANKS=$'1\e[31m\xff\\\xc2\x9b\xe2\x82' \
-        build/01_hello &&
+    controls=$'PAR_RANKS=1\e[31m\xff\\\xc2\x9b\xe2\x82'
+    fails 1 'PAR_RANKS=1?\[31m?\\????: it takes' env "$controls" build/01_hello &&
         fails 1 "PAR_ALGO: .x. is not" env PAR_ALGO=x build/01_hello &&
         fails 1 "PAR_TUNE: cannot open /nowhere" env PAR_TUNE=/nowhere build/01_hello || return 1
     for good in PAR_TIMEOUT={5,.5,5.,1e-3,0.5E+2} PAR_RANKS={1,01,} PAR_{LEDGER,CMA,PROGRESS}={0,1,} \
         PAR_STAGE={8192,65536} PAR_GEMM={cblas,MKL,} PAR_TEST_SEED=1 PAR_GLOBAL_X=1 PAR_CUDA_CHECK=x; do
-        env "$good" build/01_hello >"$work/out" 2>"$work/err" &&
-            grep -q "^1 ranks" "$work/out" &&
-            { [ ! -s "$work/err" ] || [ $good = PAR_LEDGER=1 ]; } || {
-            echo "$good"
-            cat "$work/err"
-            return 1
-        }
+        prints "^1 ranks" env "$good" build/01_hello 2>"$work/err" || return 1
+        [ $good = PAR_LEDGER=1 ] && continue
+        [ ! -s "$work/err" ] || return 1
     done
-    for near in PAR_TIMEOT=5m:PAR_TIMEOUT PAR_RANK=4:PAR_RANKS PAR_TIME_OUT=9:PAR_TIMEOUT \
-        PAR_STAEG=1:PAR_STAGE PAR_SECERT=0123456789abcdef:PAR_SECRET PAR_SECRETFILE=s:PAR_SECRET_FILE; do
-        [ "$(env "${near%:*}" \
-            build/01_hello \
-            2>&1 >/dev/null)" = "par: ${near%%=*} is set, but it is no setting; did you mean ${near#*:}?" \
-            ] || return 1
-    done
+    while read -r set meant; do
+        said=$(env "$set" build/01_hello 2>&1 >/dev/null)
+        echo "$said"
+        [ "$said" = "par: ${set%%=*} is set, but it is no setting; did you mean $meant?" ] || return 1
+    done <<'END'
+PAR_TIMEOT=5m PAR_TIMEOUT
+PAR_RANK=4 PAR_RANKS
+PAR_TIME_OUT=9 PAR_TIMEOUT
+PAR_STAEG=1 PAR_STAGE
+PAR_SECERT=0123456789abcdef PAR_SECRET
+PAR_SECRETFILE=s PAR_SECRET_FILE
+END
     env RANK=1 build/01_hello 2>&1 | grep -q "RANK is set, but not WORLD_SIZE"
 }
 json() { # hostile names in a trace, a timeline, a checkpoint, a safetensors file, a program's line
@@ -1301,30 +1187,28 @@ make_run() {
 }
 # each candidate in turn gives the same training and right products; the race takes one of the fastest
 gemm_choices() {
-    flags=$(cat build/gemm.flags) names=$(
-        build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json |
-            sed -n 's/.*"gemm":"\([^"]*\)","race_.*/\1/p'
-    )
+    flags=$(cat build/gemm.flags)
+    race="build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json"
+    $race >"$work/out" || return 1
+    names=$(fields "$work/out" gemm race_gflops | cut -d ' ' -f 1)
     echo "$flags: "$names
-    sh -c "gcc -std=gnu11 -O1 -I. -Itests tests/test_par.c -o build/test_gemm_par $flags -pthread -lm" ||
-        return 1
+    sh -c "gcc -std=gnu11 -O1 -I. -Itests tests/test_par.c -o build/test_gemm_par $flags -pthread -lm" &&
+        PAR_GEMM=built-in train --max_iters 10 --ranks 2 >"$work/one" &&
+        [ "$names" ] || return 1
     for name in $names; do
-        PAR_GEMM=$name build/test_gemm_par --only gemm &&
-            PAR_GEMM=$name $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" || return 1
-        grep -q "\"gemm\":\"$name\",\"gemm_gflops\":null" "$work/g" || return 1
-        [ -e "$work/g0" ] || cp "$work/g" "$work/g0"
-        same_losses 1e-5 "$work/g0" "$work/g" || return 1
+        export PAR_GEMM=$name
+        build/test_gemm_par --only gemm &&
+            trains_as one 1e-5 --max_iters 10 --ranks 2 &&
+            grep -q "\"gemm\":\"$name\",\"gemm_gflops\":null" "$work/many" || return 1
     done
-    PAR_GEMM= build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json |
-        sed -n 's/.*"gemm":"\([^"]*\)","race_gflops":\([0-9.nul]*\),"chosen":\([a-z]*\).*/\1 \2 \3/p' \
-            >"$work/race"
-    cat "$work/race"
-    awk '
+    export PAR_GEMM=
+    $race >"$work/out" || return 1
+    fields "$work/out" gemm race_gflops chosen | awk '
+        {print}
         $2 + 0 > best {best = $2 + 0}
         $3 == "true" {chosen++; rate = $2 + 0}
-        END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' "$work/race" || return 1
-    PAR_GEMM= $gpt --data $data $small --max_iters 10 --ranks 2 >"$work/g" &&
-        same_losses 1e-5 "$work/g0" "$work/g" &&
+        END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' || return 1
+    trains_as one 1e-5 --max_iters 10 --ranks 2 &&
         fails 1 "PAR_GEMM=nonsense: it takes one of .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
 }
 cat >"$shared/cblas.c" <<'C'
@@ -1587,21 +1471,23 @@ check "matrix product libraries that link" gemm_libraries
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll --tune -e 64K >"$work/tuned" &&
         grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" &&
-        grep -q "^set cma_bytes" "$work/tuned" &&
-        PAR_TUNE="$work/tuned" prints "tuned: all_reduce, 2 ranks" build/bench_coll --algorithms &&
-        PAR_TUNE="$work/tuned" build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" &&
-        ! grep -v '"wrong":0' "$work/out" &&
-        for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" \
-            "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" \
-            "set cma_bytes"; do
-            { echo "# by hand" && echo "$row"; } >"$work/tuned" &&
-                fails 1 "tuned:2 is not a row" env PAR_TUNE="$work/tuned" build/01_hello || return 1
-        done
-    printf 'all_reduce 2 1 64 ring%0300d' 0 >"$work/tuned" &&
-        fails 1 "tuned:1 is not a line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
-        printf 'all_reduce 2 1 64 ring\0\n' >"$work/tuned" &&
-        fails 1 "tuned:1 is not a line of text" env PAR_TUNE="$work/tuned" build/01_hello &&
-        fails 2 'the nearest is "bf16"' build/bench_coll -d bf-61 &&
+        grep -q "^set cma_bytes" "$work/tuned" || return 1
+    export PAR_TUNE=$work/tuned
+    prints "tuned: all_reduce, 2 ranks" build/bench_coll --algorithms &&
+        build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" &&
+        every_line "$work/out" '"wrong":0' || return 1
+    for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" \
+        "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" \
+        "set cma_bytes"; do
+        printf '# by hand\n%s\n' "$row" >"$work/tuned"
+        fails 1 "tuned:2 is not a row" build/01_hello || return 1
+    done
+    for text in 'all_reduce 2 1 64 ring%0300d' 'all_reduce 2 1 64 ring\0\n'; do
+        printf "$text" 0 >"$work/tuned"
+        fails 1 "tuned:1 is not a line of text" build/01_hello || return 1
+    done
+    unset PAR_TUNE
+    fails 2 'the nearest is "bf16"' build/bench_coll -d bf-61 &&
         fails 2 'the nearest is "prod"' build/bench_coll -o product &&
         fails 2 'the nearest is "all_gather"' build/bench_coll --op allgather &&
         fails 2 'the nearest is "all_reduce"' build/bench_coll --op alreduce &&
@@ -1610,15 +1496,12 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
 answers() { # the benchmark's other modes; of times only that they were taken
     build/bench_coll --model --op all_reduce -e 256K --json >"$work/model"
     [ $? -le 1 ] &&
-        grep -q '"predicted_us":[0-9.]*,"time_us":' "$work/model" &&
+        every_line "$work/model" '"predicted_us":[0-9.]*,"time_us":' &&
         prints '"overlap":' build/bench_coll --overlap -b 64K -e 64K --json &&
-        build/bench_coll --diagnosis --json >"$work/out" &&
-        sed -n 's/.*"recorder_ns":\([^,]*\),"compare_ns":\([^,]*\),/\1 \2 /
-            s/ [^ ]*"control_bytes":\([0-9]*\),"stage_bytes":\([0-9]*\),/ \1 \2 /
-            s/"idle_share":\([^}]*\)}.*/\1/p' "$work/out" |
-        awk '
-            {print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1}
-            END {exit !ok}'
+        build/bench_coll --diagnosis --json >"$work/out" || return 1
+    fields "$work/out" recorder_ns compare_ns control_bytes stage_bytes idle_share | awk '
+        {print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1}
+        END {exit !ok}'
 }
 draws() { # names as they are, sizes in units of people
     have gnuplot || {
@@ -1640,7 +1523,7 @@ draws() { # names as they are, sizes in units of people
 }
 without_cma() {
     PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" &&
-        ! grep -v '"wrong":0' "$work/out"
+        every_line "$work/out" '"wrong":0'
 }
 progress() {
     for t in progress_thread messages grouped; do
