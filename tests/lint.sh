@@ -128,6 +128,9 @@ check "functions of at most 60 lines" long_functions
 # if and else say it
 chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; }
 check "no assignment through *(c ? &a : &b)" chosen_targets
+# grep and ctags find "par_result par_x(" where it is defined: not behind a macro of its name
+found_definitions() { ! grep -nE '^[a-z][a-z_0-9 ]*[ *]*\(par_[a-z0-9_]+\)\(' *.h *.cuh; }
+check "definitions that grep finds" found_definitions
 # an iovec has no const, and a transfer sends or receives: there alone, and not behind -Wcast-qual's back
 const_casts() {
     ! grep -nE '\*\)\(uintptr_t\)' *.h examples/*.[ch]* examples/gpt/* bench/*.[ch]* |
