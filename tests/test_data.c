@@ -231,84 +231,82 @@ static void refused(const char *what, const char *type, int vocab_size, const ch
     if (!why || !strstr(why, says)) fprintf(stderr, "    \"%s\"\n", says);
     if (!why) data_close(&d);
 }
+// Files that are cut to so many bytes (0: they are whole), or have another value of so many bytes somewhere.
 typedef enum kind { LLMC, NPY, MMID, TNT } kind;
-static void damaged(void) { // each file of so many bytes (0: all of them), or with another value somewhere
-    static const struct {
-        kind k;
-        size_t cut, at;
-        int width;
-        uint64_t value;
-        const char *says;
-    } cases[] = {
-        {LLMC, 0, 8, 4, TOKENS + 1, "says 1001 tokens but holds 1000: it is truncated"},
-        {LLMC, 0, 8, 4, 0x80000000u, "it is truncated"},
-        {LLMC, 0, 8, 4, TOKENS - 1, "longer than its header"},
-        {LLMC, 2001, 0, 0, 0, "and a part of one"},
-        {LLMC, 3025, 0, 0, 0, "and a part of one: it is longer than its header says"},
-        {LLMC, 500, 0, 0, 0, "is truncated"},
-        {LLMC, 0, 4, 4, 2, "no token file of llm.c's (magic 20240520, version 2)"},
-        {LLMC, 0, 0, 4, 20240326, "no token file of llm.c's"},
-        {LLMC, 0, 1024 + 34, 2, 60000, "token 17 is 60000, beyond the vocabulary of 50257"},
-        {NPY, 0, 6, 1, 9, "version 9.0"},
-        {NPY, 0, 7, 1, 3, "version 1.3"},
-        {NPY, 0, 8, 2, 65535, "header of 65535 bytes is damaged"},
-        {NPY, 11, 0, 0, 0, "no .npy file"},
-        {NPY, 60, 0, 0, 0, "is damaged"},
-        {NPY, 0, 21, 1, '>', "elements of type '>u2'"},
-        {NPY, 0, 22, 1, 'f', "elements of type '<f2'"},
-        {NPY, 0, 44, 1, 'T', "not in C order"},
-        {NPY, 0, 61, 1, '-', "one dimension"},
-        {NPY, 0, 65, 2, '1' | ',' << 8, "one dimension"},
-        {NPY, 0, 61, 1, '9', "says 9000 tokens but holds 1000"},
-        {NPY, 2000, 0, 0, 0, "truncated"},
-        {MMID, 0, 0, 1, 'X', "neither MMIDIDX nor TNTIDX"},
-        {MMID, 33, 0, 0, 0, "neither MMIDIDX nor TNTIDX"},
-        {MMID, 0, 9, 8, 2, "not of version 1"},
-        {MMID, 0, 17, 1, 3, "elements of type 3"},
-        {MMID, 0, 17, 1, 255, "elements of type 255"},
-        {MMID, 0, 18, 8, 4, "do not hold"},
-        {MMID, 0, 18, 8, (uint64_t)1 << 60, "do not hold"},
-        {MMID, 0, 18, 8, UINT64_MAX, "do not hold"},
-        {MMID, 0, 26, 8, 4, "do not hold"},
-        {MMID, 0, 26, 8, ((uint64_t)1 << 61) + 3, "do not hold"},
-        {MMID, 0, 26, 8, 2, "longer than its header"},
-        {MMID, 90, 0, 0, 0, "do not hold"},
-        {MMID, 0, 34, 4, 0xffffffffu, "beyond the end"},
-        {MMID, 0, 42, 4, 601, "sequence 2, 601 tokens from 800 on, goes beyond the end"},
-        {MMID, 0, 46, 8, 1, "begins within a token"},
-        {MMID, 0, 62, 8, 802, "beyond the end"},
-        {MMID, 0, 62, 8, UINT64_MAX, "beyond the end"},
-        {MMID, 0, 18, 8, 0, "longer than its header"},
-        {TNT, 55, 0, 0, 0, "neither MMIDIDX nor TNTIDX"},
-        {TNT, 0, 8, 8, 7, "not of version 1"},
-        {TNT, 0, 16, 8, 6, "elements of type 6"},
-        {TNT, 0, 24, 8, 4, "bytes an element"},
-        {TNT, 0, 32, 8, (uint64_t)1 << 61, "do not hold"},
-        {TNT, 0, 40, 8, 4, "do not hold"},
-        {TNT, 0, 48, 8, 4, "do not hold"},
-        {TNT, 0, 48, 8, 2, "longer than its header"},
-        {TNT, 0, 64, 8, 2, "not one dimension"},
-        {TNT, 0, 104, 8, (uint64_t)1 << 63, "beyond the end"},
-        {TNT, 0, 104, 8, 401, "beyond the end"},
-        {TNT, 0, 136, 8, UINT64_MAX, "beyond the end"},
-    };
+static const struct damage {
+    kind k;
+    size_t cut, at;
+    int width;
+    uint64_t value;
+    const char *says;
+} damages[] = {
+    {LLMC, 0, 8, 4, TOKENS + 1, "says 1001 tokens but holds 1000: it is truncated"},
+    {LLMC, 0, 8, 4, 0x80000000u, "it is truncated"},
+    {LLMC, 0, 8, 4, TOKENS - 1, "longer than its header"},
+    {LLMC, 2001, 0, 0, 0, "and a part of one"},
+    {LLMC, 3025, 0, 0, 0, "and a part of one: it is longer than its header says"},
+    {LLMC, 500, 0, 0, 0, "is truncated"},
+    {LLMC, 0, 4, 4, 2, "no token file of llm.c's (magic 20240520, version 2)"},
+    {LLMC, 0, 0, 4, 20240326, "no token file of llm.c's"},
+    {LLMC, 0, 1024 + 34, 2, 60000, "token 17 is 60000, beyond the vocabulary of 50257"},
+    {NPY, 0, 6, 1, 9, "version 9.0"},
+    {NPY, 0, 7, 1, 3, "version 1.3"},
+    {NPY, 0, 8, 2, 65535, "header of 65535 bytes is damaged"},
+    {NPY, 11, 0, 0, 0, "no .npy file"},
+    {NPY, 60, 0, 0, 0, "is damaged"},
+    {NPY, 0, 21, 1, '>', "elements of type '>u2'"},
+    {NPY, 0, 22, 1, 'f', "elements of type '<f2'"},
+    {NPY, 0, 44, 1, 'T', "not in C order"},
+    {NPY, 0, 61, 1, '-', "one dimension"},
+    {NPY, 0, 65, 2, '1' | ',' << 8, "one dimension"},
+    {NPY, 0, 61, 1, '9', "says 9000 tokens but holds 1000"},
+    {NPY, 2000, 0, 0, 0, "truncated"},
+    {MMID, 0, 0, 1, 'X', "neither MMIDIDX nor TNTIDX"},
+    {MMID, 33, 0, 0, 0, "neither MMIDIDX nor TNTIDX"},
+    {MMID, 0, 9, 8, 2, "not of version 1"},
+    {MMID, 0, 17, 1, 3, "elements of type 3"},
+    {MMID, 0, 17, 1, 255, "elements of type 255"},
+    {MMID, 0, 18, 8, 4, "do not hold"},
+    {MMID, 0, 18, 8, (uint64_t)1 << 60, "do not hold"},
+    {MMID, 0, 18, 8, UINT64_MAX, "do not hold"},
+    {MMID, 0, 26, 8, 4, "do not hold"},
+    {MMID, 0, 26, 8, ((uint64_t)1 << 61) + 3, "do not hold"},
+    {MMID, 0, 26, 8, 2, "longer than its header"},
+    {MMID, 90, 0, 0, 0, "do not hold"},
+    {MMID, 0, 34, 4, 0xffffffffu, "beyond the end"},
+    {MMID, 0, 42, 4, 601, "sequence 2, 601 tokens from 800 on, goes beyond the end"},
+    {MMID, 0, 46, 8, 1, "begins within a token"},
+    {MMID, 0, 62, 8, 802, "beyond the end"},
+    {MMID, 0, 62, 8, UINT64_MAX, "beyond the end"},
+    {MMID, 0, 18, 8, 0, "longer than its header"},
+    {TNT, 55, 0, 0, 0, "neither MMIDIDX nor TNTIDX"},
+    {TNT, 0, 8, 8, 7, "not of version 1"},
+    {TNT, 0, 16, 8, 6, "elements of type 6"},
+    {TNT, 0, 24, 8, 4, "bytes an element"},
+    {TNT, 0, 32, 8, (uint64_t)1 << 61, "do not hold"},
+    {TNT, 0, 40, 8, 4, "do not hold"},
+    {TNT, 0, 48, 8, 4, "do not hold"},
+    {TNT, 0, 48, 8, 2, "longer than its header"},
+    {TNT, 0, 64, 8, 2, "not one dimension"},
+    {TNT, 0, 104, 8, (uint64_t)1 << 63, "beyond the end"},
+    {TNT, 0, 104, 8, 401, "beyond the end"},
+    {TNT, 0, 136, 8, UINT64_MAX, "beyond the end"},
+};
+static void damaged(void) {
     static const char *const names[] = {"d.bin", "d.npy", "x.idx", "x.idx"};
+    static const char *const types[] = {"llmc", "npy", "auto", "auto"};
     write_file("x.bin", plain(2, 0, TOKENS));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const kind k = cases[i].k;
-        content c = k == LLMC  ? llmc(20240520, 1, 2)
-                    : k == NPY ? npy(1, "<u2", 2, "(1000,)")
-                    : k == TNT ? tntidx(8, 2)
-                               : mmididx(8, 2, 0);
-        while (c.n < cases[i].cut) put(&c, 0, 1);
-        if (cases[i].cut) c.n = cases[i].cut;
-        set(&c, cases[i].at, cases[i].value, cases[i].width);
-        write_file(names[k], c);
-        refused(in_dir(k == LLMC || k == NPY ? names[k] : "x.bin"),
-                k == LLMC  ? "llmc"
-                : k == NPY ? "npy"
-                           : "auto",
-                0, cases[i].says);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const struct damage *d = &damages[i];
+        content c = d->k == LLMC  ? llmc(20240520, 1, 2)
+                    : d->k == NPY ? npy(1, "<u2", 2, "(1000,)")
+                    : d->k == TNT ? tntidx(8, 2)
+                                  : mmididx(8, 2, 0);
+        while (c.n < d->cut) put(&c, 0, 1);
+        if (d->cut) c.n = d->cut;
+        set(&c, d->at, d->value, d->width);
+        write_file(names[d->k], c);
+        refused(in_dir(d->k == LLMC || d->k == NPY ? names[d->k] : "x.bin"), types[d->k], 0, d->says);
     }
 }
 static void no_tokens(void) { // of llm.c's files: a model, and a tokenizer
@@ -357,8 +355,8 @@ static void no_data(void) {
     refused(in_dir("*.nothing"), "auto", 0, "no file matches");
     refused(in_dir("few"), "auto", 0, "needs at least 180");
     refused(in_dir("odd.bin"), "auto", 0, "999 bytes, which are no whole number of u16 tokens");
-    write_file("most.npy", npy(1, "<u2", 2, "(18446744073709551615,)"));
-    refused(in_dir("most.npy"), "auto", 0, "it is truncated");
+    write_file("huge.npy", npy(1, "<u2", 2, "(18446744073709551615,)"));
+    refused(in_dir("huge.npy"), "auto", 0, "it is truncated");
     refused(in_dir("bytes.txt"), "u61", 0, "did you mean u16?");
     refused(in_dir("bytes.txt"), "npy", 0, "no .npy file");
     refused(in_dir("bytes.txt"), "megatron", 0, "No such file");

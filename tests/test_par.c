@@ -1748,7 +1748,7 @@ static void random_numbers(par_comm *w) { // the known answers of the Random123 
     CHECK(w, fabs(mean / 1e5) < 0.02 && fabs(square / 1e5 - 1) < 0.03 && fabs(uniform / 1e5 - 0.5) < 0.01);
 }
 
-static void casts(par_comm *w) {
+static void cast_16_bits(par_comm *w) {
     size_t wrong = 0;
     for (unsigned h = 0; h < 65536; h++) { // every f16 converts to f32 and back unchanged
         const float f = par_f16_to_f32((uint16_t)h), b = par_bf16_to_f32((uint16_t)h);
@@ -1771,7 +1771,10 @@ static void casts(par_comm *w) {
         wrong += par_f32_to_f16(nextafterf(mid, 1e9f)) != h + 1 || par_f32_to_f16(nextafterf(mid, 0)) != h;
     }
     CHECK(w, !wrong && par_f32_to_f16(65519.0f) == 0x7bff && par_f32_to_f16(65520.0f) == 0x7c00);
-    enum { N = 1100 }; // many elements in one call: the bits of a call for each
+}
+static void cast_many(par_comm *w) { // elements in one call: the bits of a call for each
+    enum { N = 1100 };
+    size_t wrong = 0;
     static char from[N * 8], together[N * 8], one[8];
     for (size_t i = 0; i < N; i++) {
         const uint64_t bits = par_random(7, 7, i) * 0x9e3779b97f4a7c15u;
@@ -1787,6 +1790,11 @@ static void casts(par_comm *w) {
             }
         }
     CHECK(w, !wrong);
+}
+static void casts(par_comm *w) {
+    size_t wrong = 0;
+    cast_16_bits(w);
+    cast_many(w);
     const double d[6] = {1e300, -1e300, NAN, 300.7, -5.9, 1.00048828125000022};
     int8_t i8[6];
     uint8_t u8[6];
