@@ -111,20 +111,29 @@ check "no tabs" no_tabs
 # not in C++, or not in nvcc
 forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; }
 check "common C and C++" forbidden
-long_functions() { # above 60 lines, in headers and the trainer
+long_functions() { # above 60 lines, in these files
     awk 'FNR == 1 {from = 0}
-        !from && /^[A-Za-z_].*[({,]$/ && !/^(typedef|struct|enum|union|extern|namespace)/ {
+        !from && /^[A-Za-z_].*([({,]|\{ *\/\/.*)$/ && !/^(typedef|struct|enum|union|extern|namespace)/ {
             from = FNR; name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
         }
         from && /^[^ ].*;$/ {from = 0} # a declaration, or a table
         from && /^}/ {
             if (FNR - from >= 60) print FILENAME " " name " " from ": " FNR - from + 1 " lines"
             from = 0
-        }' \
-        *.h *.cuh examples/gpt/* >"$work/long"
+        }' "$@" >"$work/long"
     ! grep . "$work/long"
 }
-check "functions of at most 60 lines" long_functions
+planted_functions() { # it finds both of 61 lines, and none of 60
+    for head in 'static void a(void) {' 'static void b(void) { // why' 'static void c(void) {'; do
+        echo "$head"
+        case $head in *c\(*) lines=58 ;; *) lines=59 ;; esac
+        seq $lines | sed 's/.*/    d();/'
+        echo '}'
+    done >"$work/planted.c"
+    ! long_functions "$work/planted.c" >/dev/null && [ "$(wc -l <"$work/long")" = 2 ]
+}
+check "functions of at most 60 lines" long_functions $sources
+check "functions of at most 60 lines: planted faults" planted_functions
 # if and else say it
 chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; }
 check "no assignment through *(c ? &a : &b)" chosen_targets
