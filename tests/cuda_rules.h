@@ -103,19 +103,12 @@ static void nccl_rules(par_comm *w) {
     cudaFree(p.x);
 }
 
-// A communicator that cannot be made is not left behind; the caller's is neither aborted nor destroyed.
-static void communicators(par_comm *w) {
+static void failing_communicators(par_comm *w) { // what cannot be made is not left behind
     par_cuda *cuda = NULL;
     par_cuda_desc desc;
-    ncclUniqueId id;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    memset(&desc, 0, sizeof desc), memset(&id, 0, sizeof id);
-    if (!nccl_here(w)) {
-        CHECK_OK(w, par_barrier(w));
-        return;
-    }
     const int before = emu_communicators();
     par_comm *part;
+    memset(&desc, 0, sizeof desc);
     desc.backend = PAR_CUDA_NCCL_BACKEND;
     for (int i = 0; i < 2; i++) { // the comm's own; a split's
         CHECK_OK(w, par_split(w, 0, par_rank(w), &part));
@@ -140,6 +133,16 @@ static void communicators(par_comm *w) {
         CHECK(w, emu_communicators() == before);
         CHECK_OK(w, par_barrier(w));
     }
+}
+static void callers_communicator(par_comm *w) { // is neither aborted nor destroyed
+    par_cuda *cuda = NULL;
+    par_cuda_desc desc;
+    par_comm *part;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    const int before = emu_communicators();
+    memset(&desc, 0, sizeof desc), memset(&id, 0, sizeof id);
+    desc.backend = PAR_CUDA_NCCL_BACKEND;
     if (par_rank(w) == 0) ncclGetUniqueId(&id);
     CHECK_OK(w, par_broadcast(&id, &id, sizeof id, PAR_U8, 0, w));
     ncclComm_t mine;
@@ -164,5 +167,13 @@ static void communicators(par_comm *w) {
     par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x);
     par_cuda_close(cuda);
     par_close(part);
+}
+static void communicators(par_comm *w) {
+    if (nccl_here(w)) {
+        failing_communicators(w);
+        callers_communicator(w);
+    } else {
+        CHECK_OK(w, par_barrier(w));
+    }
 }
 #endif
