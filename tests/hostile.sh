@@ -39,7 +39,7 @@ ended() { # status of all ranks
 hello_of() { # rank, file: what this rank of the job would say first
     $stranger hear "$2" "$MASTER_PORT" >"$work/heard" &
     local ear=$!
-    await said "$work/heard" ready
+    await said "$work/heard" ready || return 1
     RANK=$1 $hello >/dev/null 2>&1 &
     local rank=$!
     wait $ear
@@ -53,8 +53,8 @@ hello_of() { # rank, file: what this rank of the job would say first
 meets_among() { # mode: of strangers that came before the ranks did
     job 3
     start 0 $hello
-    await listens $MASTER_PORT
-    strangers "$1" 127.0.0.1:$MASTER_PORT
+    await listens $MASTER_PORT || return 1
+    strangers "$1" 127.0.0.1:$MASTER_PORT || return 1
     start 1 $hello
     start 2 $hello
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
@@ -69,9 +69,8 @@ false_numbers() { # a rank's first words, each time with another byte changed
     job 3
     hello_of 1 "$work/hello" || return 1
     start 0 $hello
-    await listens $MASTER_PORT
-    strangers alter "$work/hello" 127.0.0.1:$MASTER_PORT
-    strangers alter "$work/hello" 127.0.0.1:$MASTER_PORT
+    await listens $MASTER_PORT || return 1
+    for i in 1 2; do strangers alter "$work/hello" 127.0.0.1:$MASTER_PORT || return 1; done
     start 2 $hello
     start 1 $hello
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
@@ -141,8 +140,8 @@ at_listeners() { # every rank's own port, before the first message and beside al
         job 3
         export GO=$work/go
         for r in 0 1 2; do start $r env PAR_NODE_RANKS=1 "$victim"; done
-        for r in 0 1 2; do await said "$work/err.$r" open; done
-        strangers $mode pid:${pids[0]} pid:${pids[1]} pid:${pids[2]}
+        for r in 0 1 2; do await said "$work/err.$r" open || return 1; done
+        strangers $mode pid:${pids[0]} pid:${pids[1]} pid:${pids[2]} || return 1
         touch "$work/go"
         ended && grep -q right "$work/out.0" || return 1
     done
@@ -158,9 +157,9 @@ trains_among() {
     pids[0]=$!
     exec 9<"$work/full" 8>&-
     start 1 env PAR_NODE_RANKS=1 $gpt $small --max_iters 20
-    await said "$work/err.0" "2 ranks (tcp)"
+    await said "$work/err.0" "2 ranks (tcp)" || return 1
     # as many as wait in the system
-    for mode in drip random; do strangers $mode pid:${pids[0]} pid:${pids[1]}; done
+    for mode in drip random; do strangers $mode pid:${pids[0]} pid:${pids[1]} || return 1; done
     tr -d '\0' <&9 >"$work/out.0"
     ended && same_losses 0 "$work/quiet" "$work/out.0"
 }
@@ -318,7 +317,7 @@ signals() { # ignored or blocked by what started the program
         rm -f "$work/go"
         GO=$work/go PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
         rank=$!
-        await both_open
+        await both_open || exit 1
         kill -KILL $(cat /proc/$rank/task/$rank/children) && touch "$work/go"
         wait $rank
         [ $? = 1 ] && grep -q "rank 1 .*died" "$work/err" && ! grep -q right "$work/out"
@@ -332,7 +331,7 @@ stopped_rank() {                                         # it is named, and does
     rm -f "$work/go"
     GO=$work/go PAR_TIMEOUT=2 PAR_RANKS=2 "$victim" >"$work/out" 2>"$work/err" &
     local rank=$! child
-    await both_open
+    await both_open || return 1
     child=$(cat /proc/$rank/task/$rank/children)
     kill -STOP $child && touch "$work/go"
     wait $rank
