@@ -19,7 +19,7 @@ static void try_safetensors(const uint8_t *data, size_t size, int framed) {
     par_zero_safetensors s;
     memset(&s, 0, sizeof s);
     const size_t bytes = framed ? size + 8 + 64 : size;
-    char *file = (char *)calloc(bytes + 1, 1);
+    char *file = (char *)calloc(bytes + !bytes, 1); // no byte behind it
     const uint64_t n = size;
     if (framed) memcpy(file, &n, 8);
     if (size) memcpy(file + (framed ? 8 : 0), data, size);
