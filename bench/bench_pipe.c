@@ -161,7 +161,7 @@ static int by_makespan(const void *a, const void *b) {
     const double x = ((const par_pipe_timeline *)a)->makespan, y = ((const par_pipe_timeline *)b)->makespan;
     return x < y ? -1 : x > y;
 }
-// Some steps; the shortest, on rank 0: what others do on this machine only makes steps longer.
+// Run some steps and keep rank 0's shortest: other programs only make steps longer.
 static par_result measure(bench *b, par_pipe_schedule *s, row *x, par_pipe_timeline *out) {
     enum { MAX_STEPS = 64 };
     par_pipe_exec e;
@@ -314,7 +314,7 @@ static int run_all(bench *b) {
     if (!rows || !root) return free(rows), 0;
     if (isatty(2)) fprintf(stderr, "\r%30s\r", "");
     qsort(rows, (size_t)n, sizeof *rows, by_bubble);
-    for (int i = 0; i < n; i++) rows[i].why = rows[i].why ? rows[i].text : NULL; // they were moved
+    for (int i = 0; i < n; i++) rows[i].why = rows[i].why ? rows[i].text : NULL; // sorting moved the texts
     if (!b->o.json) print_head();
     for (int i = 0; i < n; i++) {
         if (rows[i].why && !b->o.json) printf("%-18s %s\n", rows[i].name, rows[i].text);

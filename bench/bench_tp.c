@@ -52,7 +52,7 @@ static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) 
 
 // ---- what the machine can do ------------------------------------------------------------------------------
 
-static void select_gemm(bench *b) { // who makes the products of a block, and how fast all candidates were
+static void select_gemm(bench *b) { // the library or kernels that multiply, and the speed of all candidates
     const size_t rows = (size_t)(b->o.batch * b->o.sequence), C = (size_t)b->o.n_embd;
     const par_gemm_shape shapes[] = {
         {0, 1, rows, 4 * C, C, 1}, {0, 0, rows, C, 4 * C, 1}, {1, 0, 4 * C, C, rows, 1}};
@@ -124,7 +124,7 @@ static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int 
     must_alloc(k->w && k->d && gpt_buffers_open(&k->m, &k->buffers, (size_t)batch * (size_t)b->o.sequence));
     gpt_set_memory(&k->m, k->w, k->d);
     must(b, gpt_init_weights(&k->m));
-    // all tokens alike would make sums of one number: any will do here
+    // tokens must differ; which they are does not matter
     float *x = (float *)k->buffers.layers[0].x.data, *dx = (float *)k->buffers.dx.data;
     const size_t rows = (size_t)batch * (size_t)b->o.sequence / (sequence ? (size_t)k->m.t : 1),
                  n = rows * (size_t)b->o.n_embd;
@@ -173,7 +173,7 @@ typedef struct step {
         gpt_buffers *b = &k->buffers;                                                                        \
         return (void)l, (void)s, (void)x, (void)b, backward;                                                 \
     }
-// Each on what the ones before left in the buffers.
+// Each layer runs on what those before it left in the buffers.
 STEP(norm, par_tp_norm_forward(k->tp, &l->norm1, x, s->stats1, &s->norm1),
      par_tp_norm_backward(k->tp, &l->norm1, &s->norm1, x, s->stats1, &b->dy))
 STEP(qkv, par_tp_linear_forward(k->tp, &l->qkv, &s->norm1, NULL, &s->qkv),
@@ -436,7 +436,7 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu) { // th
         printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
                par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, b->copy * 1e-9);
     const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
-    measure_machine(b); // the library's best, of several times: others may have been busy
+    measure_machine(b); // again, for the best of several times: the machine may have been busy
     const double training = measure_training(b);
     measure_machine(b);
     *mfu = block_flops(b, b->o.batch) / block / b->gemm;

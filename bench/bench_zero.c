@@ -110,7 +110,7 @@ static void measure_update(bench *b) {
 
 // ---- quantized messages -----------------------------------------------------------------------------------
 
-static void measure_blocks(bench *b) { // of normal numbers: what is lost, what is sent, how fast that is
+static void measure_blocks(bench *b) { // normal numbers in blocks: the loss, the bytes, the speed
     const size_t n = (size_t)b->o.elements / 64 * 64;
     float *x = (float *)allocate(n * 4), *y = (float *)allocate(n * 4);
     char *packed = (char *)allocate(n * 2);
@@ -271,7 +271,7 @@ static void one_step(model *m) {
     }
     need(m->b, par_zero_step(m->z, 1, NULL));
 }
-// What one rank does of it: computation and update, with nobody to talk to.
+// The computation and the update of one rank, without communication.
 static void alone(model *m, float *w, float *g, par_zero_update *a, float *states) {
     const size_t n = (size_t)m->b->o.width * (size_t)m->b->o.width;
     double sum = 0;

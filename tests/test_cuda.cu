@@ -36,7 +36,7 @@ static void *on_device(par_comm *w, par_cuda *cuda, size_t bytes) { // of 0xFF
     cudaMemsetAsync(p, 0xFF, bytes, par_cuda_stream(cuda));
     return p;
 }
-// The host's array must stay until the stream has read it; so this waits.
+// Waits, because the host's array must stay until the stream has read it.
 static void upload(par_cuda *cuda, void *device, const void *host, size_t bytes) {
     cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, par_cuda_stream(cuda));
     par_cuda_sync(cuda);
@@ -100,7 +100,7 @@ static void casts(par_comm *w) {
             for (size_t k = 0; k < ODD_SIZES; k += is_float((par_dtype)s) && is_float((par_dtype)t) ? 1 : 5) {
                 const size_t n = odd_sizes[k], se = par_dtype_bytes((par_dtype)s),
                              te = par_dtype_bytes((par_dtype)t);
-                const size_t shift = k % 2 * 8; // not at a multiple of 16
+                const size_t shift = k % 2 * 8; // the address is no multiple of 16
                 fill_values((par_dtype)s, from, n, 1);
                 for (size_t i = 0; i < n && i < sizeof edges / sizeof edges[0]; i++)
                     par_cast(from + i * se, (par_dtype)s, &edges[i], PAR_F64, 1);
@@ -279,11 +279,11 @@ static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t stre
     CHECK_OK(w, call(w, t, &p, s, r, &q[1]));
     CHECK_OK(w, par_wait(&q[1]));
     cudaMemcpyAsync(got, r, received, cudaMemcpyDeviceToHost,
-                    par_cuda_stream(cuda)); // no sync before: in the stream
+                    par_cuda_stream(cuda)); // the call follows in the stream, without a sync before it
     CHECK_OK(w, par_wait(&q[0]));
     CHECK_OK(w, par_cuda_sync(cuda));
     size_t wrong = 0;
-    if (same_bits || (is_float(t->dtype) && e == 1)) { // NCCL does not add 8-bit floats: the kit does
+    if (same_bits || (is_float(t->dtype) && e == 1)) { // NCCL adds no 8-bit floats; the kit's kernels do
         wrong = memcmp(got, hr, received) != 0;
     } else {
         for (size_t i = 0; i < p.recv; i++) {
@@ -396,7 +396,7 @@ static void messages(par_comm *w) {
     }
     for (int i = 2 * TIMES - 1; i >= 0; i--) CHECK_OK(w, par_wait(&q[i]));
     for (int i = 0; i < TIMES; i++) {
-        cudaMemsetAsync(d[i], 0, sizeof host, par_cuda_stream(cuda)); // what was sent may be written again
+        cudaMemsetAsync(d[i], 0, sizeof host, par_cuda_stream(cuda)); // a sent array may be written again
         download(cuda, host, d[TIMES + i], sizeof host);
         CHECK(w, host[0] == (float)(left * 10000 + i * 1000) && host[COUNT - 1] == host[0] + COUNT - 1);
     }
@@ -429,7 +429,7 @@ static void splits(par_comm *w) { // comms of comms, several calls under way on 
     for (int i = 0; i < CALLS; i++)
         CHECK_OK(w, par_all_reduce_begin(d[i], d[i], COUNT, PAR_F32, PAR_SUM, i % 2 ? half : w, &q[i]));
     int sum = 1;
-    CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, w)); // the host's own calls go on
+    CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, w)); // calls on the host's memory still work
     CHECK(w, sum == par_size(w));
     for (int i = 0; i < CALLS; i++) CHECK_OK(w, par_wait(&q[(i + me) % CALLS])); // each rank in another order
     for (int i = 0; i < CALLS; i++) {
@@ -457,7 +457,7 @@ static void mismatch(par_comm *w) {
     CHECK(w, (par_rank(w) == 1 ? par_broadcast(d, d, 10, PAR_F32, 0, w)
                                : par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w)) == PAR_ERR_MISMATCH);
     CHECK(w, par_all_reduce(d, d, 10, PAR_DTYPE_COUNT, PAR_SUM, w) == PAR_ERR_ARGUMENT);
-    CHECK_OK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w)); // the comm lives
+    CHECK_OK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w)); // the comm still works
     CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d));
     par_cuda_close(cuda);
 }
@@ -471,14 +471,14 @@ static void never_arrives(par_comm *w) {
         CHECK(w, strstr(par_last_error(w), "rank ") != NULL);
         CHECK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w) == PAR_ERR_TIMEOUT);
         test_arrive(&test_shared->words);
-    } else { // ends when the others have given up
+    } else { // rank 1 ends when the others have given up
         test_wait_for(&test_shared->words, par_size(w) - 1);
     }
     par_set_timeout(w, 20); // for the end: the others may be slow
     par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
     par_cuda_close(cuda);
 }
-static void aborted(par_comm *w) { // who waits for a device hears of it
+static void aborted(par_comm *w) { // a rank that waits for its device gets the error
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     float *d = (float *)on_device(w, cuda, 4000);
     CHECK_OK(w, par_cuda_sync(cuda));
@@ -797,7 +797,7 @@ static void zero_stages(par_comm *w) {
     }
     par_cuda_close(cuda);
 }
-// A step is captured once, and played several times with other learning rates.
+// A graph captures a step once, and replays it with other learning rates.
 static void graph(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     static const zero_case l = {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 1, 2};
@@ -1258,9 +1258,9 @@ static void seeds(par_comm *w) {
     par_cuda_close(cuda);
 }
 
-// ---- does the instrument see what it is for?
+// ---- the emulation finds planted faults
 
-static __global__ void reversed(float *x, int barrier) { // each thread takes its opposite's number
+static __global__ void reversed(float *x, int barrier) { // thread i reads what the opposite thread wrote
     PAR__CUDA_SHARED(float, s);
     s[threadIdx.x] = x[threadIdx.x];
     if (barrier) __syncthreads();

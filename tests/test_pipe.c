@@ -1,7 +1,7 @@
 // test_pipe.c - par_pipe.h: orders against closed formulas, published figures and serial training; memory to
 // the byte; deadlocks as the executor sees them; tables as files.
-static long allocations;  // by the kit's own hooks: a step makes none
-static long allowed = -1; // so many more, then no memory; < 0: any number
+static long allocations;  // made by the kit; a step makes none
+static long allowed = -1; // this many allocations succeed, then none; < 0: all
 static int may_allocate(void) {
     __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
     return allowed < 0 || allowed-- > 0;
@@ -36,13 +36,13 @@ static par_pipe_stage stage_of(double f, double b, double w) {
 }
 static int any_chunks(const char *name) { return par_pipe_schedule_chunks(name) == 0; }
 
-// Whatever a schedule's name, ranks, microbatches and chunks: a table that is right under every channel
-// model, with the bubble and memory of the formulas.
+// For any schedule, ranks, microbatches and chunks the table is right under every channel model, and has the
+// bubble and the memory that the formulas give.
 static void check_case(par_comm *w, const char *name, int p, int m, int v, par_pipe_stage stage,
                        double latency) {
     par_pipe_desc d = desc_of(name, p, m, any_chunks(name) ? v : 0, &stage);
     d.latency = latency;
-    const int better = !strncmp(name, "v_", 2); // found by trying: never worse than the formula
+    const int better = !strncmp(name, "v_", 2); // a search finds these orders: never worse than the formula
     par_pipe_schedule s;
     par_pipe_timeline t;
     par_pipe_memory *memory = (par_pipe_memory *)calloc((size_t)p, sizeof *memory);
@@ -114,7 +114,7 @@ static void formulas(par_comm *w) {
             for (int m = 1; m <= 3 * p; m += next_microbatches(p, m))
                 for (int v = 1; v <= (any_chunks(par_pipe_schedule_name(k)) ? 4 : 1); v++)
                     check_case(w, par_pipe_schedule_name(k), p, m, v, stage_of(1, 1, 1), 0);
-    for (int k = 0; k < par_pipe_schedule_count(); k++) // stages as they are, and messages that take time
+    for (int k = 0; k < par_pipe_schedule_count(); k++) // uneven stages, and messages that take time
         for (int p = 1; p <= 6; p++)
             for (int m = p; m <= 3 * p; m += p) {
                 check_case(w, par_pipe_schedule_name(k), p, m, 2, stage_of(1, 1, 1), .05);
@@ -123,7 +123,7 @@ static void formulas(par_comm *w) {
             }
 }
 
-// F = B = W = 1, c = 0, 4 ranks, 8 microbatches; and the zero bubble paper's settings, to four digits.
+// F = B = W = 1 and c = 0 on 4 ranks with 8 microbatches; the zero bubble paper's settings, to four digits.
 static void published(par_comm *w) {
     static const struct {
         const char *name;
@@ -205,7 +205,7 @@ static void recomputation(par_comm *w) {
                 CHECK(w, early || close_to(par_pipe_theory_bubble(&s, 0), t.bubble, 1e-12));
                 par_pipe_timeline_close(&t);
                 CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
-                for (int r = 0; r < p; r++) // c of all that are begun, b and w of one
+                for (int r = 0; r < p; r++) // c bytes of all microbatches in flight, b and w bytes of one
                     CHECK(w, early || memory[r].activation_bytes == (size_t)PAR__MIN(m, p - r) * 7 + 110);
                 par_pipe_schedule_close(&s);
                 d.recompute_count = 1; // the first microbatch alone
@@ -217,8 +217,8 @@ static void recomputation(par_comm *w) {
             }
 }
 
-// Costs that differ, messages that take time: a bubble is never below what must be idle, and the reasons for
-// idling add up; with one slow stage the others' waiting is imbalance.
+// With one slow stage the other ranks' waiting is imbalance. With messages that take time, waiting is
+// warm-up, communication or cool-down, and the reasons add up.
 static void simulator(par_comm *w) {
     par_pipe_stage stages[4];
     par_pipe_schedule s;
@@ -232,7 +232,7 @@ static void simulator(par_comm *w) {
     CHECK(w, t.makespan >= 96 + 2 + 4 && t.ranks[0].imbalance > 20 && t.ranks[2].imbalance < 1e-12);
     CHECK(w, isnan(par_pipe_theory_bubble(&s, 0)));
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
-    // one microbatch: p (F + B) + 2 (p-1) hops, and waiting is either warm-up, drain or the way
+    // one microbatch: p (F + B) + 2 (p-1) hops; waiting is warm-up, cool-down or communication
     d = desc_of("gpipe", 4, 1, 0, stages), d.latency = .25,
     d.seconds_per_byte = .125; // 8 bytes: a hop takes 1.25
     CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
@@ -261,7 +261,7 @@ static void simulator(par_comm *w) {
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
 }
 
-static void large(par_comm *w) { // 64 ranks x 512 microbatches soon; thousands of stages at all
+static void large(par_comm *w) { // 64 ranks x 512 microbatches are fast; thousands of stages work
     par_pipe_schedule s;
     par_pipe_timeline t;
     par_pipe_desc d = desc_of("zb_h1", 64, 512, 0, NULL);
@@ -281,8 +281,8 @@ static void large(par_comm *w) { // 64 ranks x 512 microbatches soon; thousands 
     par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
 }
 
-// Stages that differ at random: "auto" is never slower than ZB-H1, within the memory it was given, and never
-// below its own bound; small ones are proven to be the best.
+// On random stages "auto" is never slower than ZB-H1, stays within its memory and above its own lower bound;
+// a small case reaches the bound.
 static void searched(par_comm *w) {
     for (int i = 0; i < 12; i++) {
         const int p = 2 + i % 4, m = p + i % 5;
@@ -509,7 +509,7 @@ static void impossible(par_comm *w) {
 }
 
 static void
-stage_counts(par_comm *w) { // told before the table is made, so that each stage's costs can be given
+stage_counts(par_comm *w) { // known before the table is made, so that each stage's costs can be given
     for (int i = 0; i < par_pipe_schedule_count(); i++)
         for (int p = 2; p <= 6; p += 2)
             for (int v = 0; v <= (any_chunks(par_pipe_schedule_name(i)) ? 3 : 0); v++) {
@@ -531,7 +531,7 @@ stage_counts(par_comm *w) { // told before the table is made, so that each stage
     CHECK(w, par_pipe_defaults(&d).stage_count == 0);
 }
 
-// Whichever allocation fails: MEMORY, a text, and nothing is lost (tests/sanitize.sh looks).
+// Whichever allocation fails: MEMORY with a text, and no memory leaks (tests/sanitize.sh sees it).
 static par_result open_all(const par_pipe_desc *d, par_comm *w, char *why, size_t bytes) {
     par_pipe_schedule s, read;
     par_pipe_timeline t;
@@ -575,7 +575,7 @@ static void no_memory(par_comm *w) {
         CHECK(w, r == PAR_OK && n > 20);
     }
 }
-static void not_open(par_comm *w) { // what is closed is said to be
+static void not_open(par_comm *w) { // a closed schedule is an error that says so
     par_pipe_schedule s, forwards;
     par_pipe_timeline t;
     memset(&s, 0, sizeof s);
@@ -593,8 +593,8 @@ static void not_open(par_comm *w) { // what is closed is said to be
     CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_ARGUMENT && has_text(s.why, "exec.comm is NULL"));
 }
 
-// Hooks: parameters are there when they are used, never more stages than asked for; gradients are reduced
-// once complete, what is tied before that.
+// Hooks gather a stage's parameters before use, and never more stages than asked for; they reduce gradients
+// once these are complete, and sum tied ones before that.
 static void hooks(par_comm *w) {
     for (int k = 0; k < par_pipe_schedule_count(); k++)
         for (int reduce = 0; reduce <= 2; reduce++)
@@ -656,7 +656,7 @@ static int run_trial(par_comm *comm, void *user) {
     par_pipe_close(pipe);
     return 0;
 }
-// A right table whose actions are exchanged at random with their neighbors, as long as each list is right by
+// A right table in which neighboring actions change places at random, where each rank's list stays right by
 // itself and channels keep their order.
 static void disorder(par_pipe_schedule *s, uint64_t seed) {
     const size_t n = s->first[s->ranks];
@@ -668,9 +668,9 @@ static void disorder(par_pipe_schedule *s, uint64_t seed) {
         if (!inside) continue;
         s->actions[i] = b, s->actions[i + 1] = a;
         if (!par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL)) continue;
-        if (strncmp(s->why, "deadlock", 8)) // some other mistake
+        if (strncmp(s->why, "deadlock", 8)) // it has another mistake
             s->actions[i] = a, s->actions[i + 1] = b;
-        else if (par_uniform(seed, 2, k) < 0.98f) // most tables shall be without
+        else if (par_uniform(seed, 2, k) < 0.98f) // most tables shall have no deadlock
             s->actions[i] = a, s->actions[i + 1] = b;
     }
 }
@@ -889,7 +889,7 @@ static void no_allocation(par_comm *w) { // in a step
     memset(&e, 0, sizeof e);
     e.comm = w, e.fn = net_work, e.user = n, e.broadcast_loss = 1;
     CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
-    for (int i = 0; i < 60; i++) { // each of the comm's operations has been used once for all
+    for (int i = 0; i < 60; i++) { // until every operation of the comm has been used
         const long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
         CHECK_OK(w, par_pipe_step(pipe, NULL));
         CHECK(w, i < 50 || __atomic_load_n(&allocations, __ATOMIC_RELAXED) == before);
@@ -899,7 +899,7 @@ static void no_allocation(par_comm *w) { // in a step
     free(n);
 }
 
-// Messages are said to be sent where the step was called, whatever layers the program's part calls meanwhile.
+// The call site of messages is that of par_pipe_step, whatever layers the program's functions call.
 typedef struct nested {
     par_comm *comm;
     net *n;
@@ -998,9 +998,8 @@ static void staleness(par_comm *w) {
     }
 }
 
-// What was measured has the order that was planned, and is drawn on one scale with the plan.
-// Whatever the ranks are, and however late each gets its processor: what is measured keeps the order of what
-// depends on each other, to the nanosecond where all have one clock.
+// A measured timeline has the planned order, and is drawn on one scale with the plan. However late a rank
+// gets a processor, an action starts after those that it depends on, to the nanosecond on one clock.
 static par_result brief_work(void *user, const par_pipe_work *k) {
     (void)user;
     if (k->y) *(double *)k->y = 1;
@@ -1121,7 +1120,7 @@ static void drawings(par_comm *w) {
     free(n);
 }
 
-// In the text, what is shorter than a column is there, and chunks have rows of their own.
+// The text shows actions that are shorter than a column, and has a row for each chunk.
 static size_t print_to(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, char *text,
                        size_t bytes) {
     FILE *f = tmpfile();
@@ -1177,8 +1176,8 @@ static void printed(par_comm *w) {
         par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
     }
 }
-// In the picture each kind has as many shades as there are chunks, no two alike; text and marks are black or
-// white, whichever is more different; the legend has what occurs and nothing else.
+// In the picture each kind has a shade for each chunk, no two alike; text and marks are black or white, with
+// the larger contrast; the legend has the kinds that occur and no others.
 static double light_of(const char *color) { // "#rrggbb"
     static const double share[3] = {0.2126, 0.7152, 0.0722};
     double light = 0;
@@ -1233,7 +1232,7 @@ static void check_svg(par_comm *w, const char *path, const par_pipe_schedule *s,
             for (int o = 0; o < k; o++)
                 for (int j = 0; j < count[o]; j++) wrong += !strcmp(shades[k][i], shades[o][j]);
     }
-    static const int lines[PAR_PIPE_R + 1] = {0, 2, 1, 1, 0}; // for who sees no colors
+    static const int lines[PAR_PIPE_R + 1] = {0, 2, 1, 1, 0}; // for readers who see no colors
     int computed = 0;
     for (int k = 0; k <= PAR_PIPE_R; k++) marks -= occurs[k] ? chunks * lines[k] : 0; // the legend's
     for (size_t i = 0; i < s->first[s->ranks]; i++)

@@ -41,7 +41,7 @@ static par__frame frame(const par_comm *c, uint32_t kind, uint32_t tag, uint64_t
     f.session = c->world->tcp->session, f.kind = kind, f.tag = tag, f.bytes = bytes;
     return f;
 }
-static void put(int fd, const void *memory, size_t bytes) { // as much of it as the far end takes
+static void put(int fd, const void *memory, size_t bytes) { // as many bytes as the other end accepts
     static const char zeros[65536];
     for (size_t at = 0; at < bytes;) {
         const char *p = memory ? (const char *)memory + at : zeros;
@@ -56,7 +56,7 @@ static void say(const par_comm *c, const par__frame *f, size_t payload) {
     const int fd = c->world->tcp->connections[0].out;
     put(fd, f, sizeof *f), put(fd, NULL, payload);
 }
-static void until_end(int fd) { // the far end's
+static void until_end(int fd) { // of the other end
     char byte[256];
     for (;;) {
         const ssize_t n = recv(fd, byte, sizeof byte, 0);
@@ -101,7 +101,7 @@ static int receives(par_comm *c, const setting *s) {
     par_close(c);
     return bad;
 }
-static void long_message(par_comm *c, uint64_t bytes) { // a header as agreed, RTS; then so much
+static void long_message(par_comm *c, uint64_t bytes) { // send a header and an RTS of `bytes` bytes
     par__connection *v = &c->world->tcp->connections[0];
     par__message_header m;
     par__frame f = frame(c, PAR__TCP_EAGER, 0, sizeof m + PAR__EAGER_MESSAGE_BYTES);
@@ -160,7 +160,7 @@ static int frames(par_comm *c, const setting *s) {
     return 0;
 }
 
-// X(who, kind, rank, what is wrong with it): what a rank tells on its line, and what the other says.
+// X(who, kind, rank, what is wrong with it): a notice on a control connection, and the receiver's error.
 #define NOTICES(X)                                                                                           \
     X(1, 99, 1, "of a kind that is none")                                                                    \
     X(1, -1, 1, "of a kind that is none")                                                                    \
@@ -212,7 +212,7 @@ static int notices(par_comm *c, const setting *s) {
     until_end(v->control);
     return 0;
 }
-static int clean(par_comm *c, const setting *s) { // what a rank tells is printed without what terminals obey
+static int clean(par_comm *c, const setting *s) { // a notice is printed without control characters
     if (par_rank(c) == 0) par_abort(c, "a\033[2Jb\r\n");
     const par_result r = par_barrier(c);
     return (par_rank(c) ? says(c, s, r, PAR_ERR_ABORTED) : r != PAR_ERR_ABORTED);
@@ -220,7 +220,8 @@ static int clean(par_comm *c, const setting *s) { // what a rank tells is printe
 
 // ---- the limit of descriptors
 
-// Rank 2 cannot make a connection (case 0) or take one (case 1): all say so, and nobody is taken for dead.
+// Rank 2 cannot make a connection (case 0) or accept one (case 1): all ranks report it, and no rank counts as
+// dead.
 static int descriptors(par_comm *c, const setting *s) {
     struct rlimit limit;
     float x = 0;
@@ -235,13 +236,13 @@ static int descriptors(par_comm *c, const setting *s) {
     const par_result r = par_rank(c) == sender       ? par_send(&x, 1, PAR_F32, 3 - sender, c)
                          : par_rank(c) == 3 - sender ? par_recv(&x, 1, PAR_F32, sender, c)
                                                      : par_barrier(c);
-    const par_result all = r ? r : par_barrier(c); // a short message has been sent, whoever takes it
+    const par_result all = r ? r : par_barrier(c); // a short message counts as sent before it is received
     return ends(c, s, all, PAR_ERR_SYSTEM);
 }
 
 // ---- messages that nobody takes
 
-// Rank 1 sends what rank 0 does not take before it has all been begun: rank 0 keeps no more than was agreed.
+// Rank 1 issues all its sends before rank 0 receives any: rank 0 keeps no more bytes than its credits allow.
 static int unexpected(par_comm *c, const setting *s) {
     enum { MESSAGES = 400, EACH = 32768 };
     const par__connection *v = &c->world->tcp->connections[1];
@@ -283,8 +284,8 @@ static void wait_for_gate(const setting *s) { // until all others that may hold 
     while (read(s->gate[0], &byte, 1) > 0) continue;
 }
 
-// Rank 0 looks after nothing until rank 1, which has lost its connection to the dead rank 3, has given up or
-// asked. Rank 2 waits for rank 1.
+// Rank 0 polls nothing until rank 1, which has lost its connection to the dead rank 3, has given up or asked
+// rank 0. Rank 2 waits for rank 1.
 static int slow_zero(par_comm *c, const setting *s) {
     int x = 0;
     const int rank = par_rank(c);
@@ -298,7 +299,7 @@ static int slow_zero(par_comm *c, const setting *s) {
         par_rank(c) == 0 ? par_barrier(c) : par_recv(&x, 1, PAR_I32, par_rank(c) == 1 ? 3 : 1, c);
     return ends(c, s, r, PAR_ERR_PEER_DIED);
 }
-// Rank 0, for which rank 1's death was an error, ends without closing its world, before rank 2 looks.
+// Rank 0 gets an error from rank 1's death and ends without closing its world, before rank 2 polls.
 static int zero_leaves(par_comm *c, const setting *s) {
     if (par_rank(c) == 1) return is_killed(c, s, 1);
     if (par_rank(c) == 0) _exit(says(c, s, par_barrier(c), PAR_ERR_PEER_DIED));
@@ -365,7 +366,7 @@ static void free_port(char *text, size_t bytes) {
     snprintf(text, bytes, "%d", ntohs(a.sin_port));
     close(s);
 }
-// Kills whom the ranks ask for, until all have ended. 1: somebody did not do what it should.
+// Kill the ranks that others name, until all have ended. 1: a rank did not end as it should.
 static int watch(const setting *s, pid_t *pids) {
     unsigned killed = 0;
     int bad = 0, status;
@@ -385,7 +386,7 @@ static int watch(const setting *s, pid_t *pids) {
             bad = 1, fprintf(stderr, "%s: rank %d ended with status %d\n", s->name, r, status);
     return bad;
 }
-static int run(rank_fn fn, setting s) { // 1: failed; what was said is shown then
+static int run(rank_fn fn, setting s) { // 1: it failed, and the output is shown
     char port[16], line[512];
     pid_t pids[8];
     FILE *log = tmpfile();

@@ -3,7 +3,7 @@
 #define _DEFAULT_SOURCE
 #include <stdlib.h>
 static long allocations;          // by the kit's own hooks: a step makes none
-static size_t largest_allocation; // in bytes; ranks that are threads share it
+static size_t largest_allocation; // in bytes, of all ranks that are threads
 static inline size_t count_bytes(size_t n) {
     if (n > __atomic_load_n(&largest_allocation, __ATOMIC_RELAXED))
         __atomic_store_n(&largest_allocation, n, __ATOMIC_RELAXED);
@@ -72,7 +72,7 @@ typedef struct run {
     par_zero *z;
     par_zero_report report;
     par_zero_plan plan, real;
-    void *data[TENSORS]; // of each tensor, as its unit's last begin or end has set them
+    void *data[TENSORS]; // of each tensor, as set when its unit's pass began or ended
     float *grad[TENSORS];
     int nested; // recompute within backward
     int all;    // unit 2 is used, too
@@ -112,7 +112,7 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
     const uint64_t step = par_zero_steps(r->z);
     static __thread float value[CAPACITY], sum[CAPACITY];
     CHECK_OK(w, par_zero_backward_begin(r->z, unit));
-    if (unit == 2 && !r->all) { // its gradients stay zeros
+    if (unit == 2 && !r->all) { // its gradients stay 0
         CHECK_OK(w, par_zero_backward_end(r->z, unit));
         return;
     }
@@ -133,7 +133,7 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
     if (r->nested) CHECK_OK(w, par_zero_forward_end(r->z, unit));
     check_bound(w, r, unit);
     CHECK_OK(w, par_zero_backward_end(r->z, unit));
-    check_bound(w, r, unit); // what is sharded again is NULL
+    check_bound(w, r, unit); // pointers to what is sharded again are NULL
 }
 static void one_step(par_comm *w, run *r, float lr_factor) {
     const int m = r->desc.microbatches ? r->desc.microbatches : 1;
@@ -301,7 +301,7 @@ static run plain_run(par_comm *w, int stage, par_zero_optimizer o) {
     return r;
 }
 static float reference_factor(int step) { return step < 2 ? 0.5f : 1.0f; } // of the learning rate
-// What comes of such a run, whatever its stage and precision.
+// The result of such a run, which does not depend on stage or precision.
 static void run_reference(reference *f, const run *r) {
     const int batches = par_size(r->desc.comm) * (r->desc.replica_comm ? par_size(r->desc.replica_comm) : 1) *
                         (r->desc.microbatches ? r->desc.microbatches : 1);
@@ -321,7 +321,7 @@ static void against_reference(par_comm *w, run *r, const reference *f, double to
     expect_weights(w, r, f, tolerance, what);
     CHECK_OK(w, par_zero_close(r->z));
 }
-// And a parameter server; with and without microbatches, accumulation, nesting.
+// Every stage, and a parameter server; with and without microbatches, accumulation and nesting.
 static void stages(par_comm *w) {
     for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
         for (int micro = 0; micro < 2; micro++) {
@@ -360,7 +360,7 @@ static void precisions(par_comm *w) { // 16-bit weights with f32 masters; gradie
     close_reference(&f);
 }
 
-// Weights after some steps, all tensors one after the other. In r: what was planned, and allocated.
+// The weights after some steps, tensor after tensor. r receives the planned and the allocated bytes.
 static float *weights_after(par_comm *w, run *r, int steps) {
     float *all = (float *)calloc(TENSORS * CAPACITY, sizeof *all);
     open_run(w, r);
@@ -371,11 +371,11 @@ static float *weights_after(par_comm *w, run *r, int steps) {
     CHECK_OK(w, par_zero_close(r->z));
     return all;
 }
-static void canonical(par_comm *w) { // one rank alone, and any number in any stage: the same bits
+static void canonical(par_comm *w) { // one rank and any number of ranks, in any stage, get the same bits
     enum { C = 8 };
     const int n = par_size(w);
     par_comm *alone, *inner = NULL, *outer = NULL;
-    if (C % n) { // an error that says so
+    if (C % n) { // is an error
         run r = plain_run(w, 0, PAR_ZERO_ADAMW);
         r.desc.canonical_shards = C, r.desc.microbatches = 2;
         CHECK(w, par_zero_open(&r.desc, &r.z) == PAR_ERR_ARGUMENT && says(w, "canonical_shards"));
@@ -435,7 +435,7 @@ static void hybrid(par_comm *w) { // against the reference
 // ---- what it costs ----------------------------------------------------------------------------------------
 
 static size_t sent(par_comm *w, par_kind kind) { return par_ledger_get(w, kind).sent_count; }
-// Bytes as planned, for everything there is; elements sent as planned and as published.
+// Every kind of memory has the planned bytes; ranks send the planned and the published number of elements.
 static void costs(par_comm *w) {
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
     const size_t n = (size_t)par_size(w);
@@ -468,7 +468,7 @@ static void costs(par_comm *w) {
                 CHECK(w, real.parameter_bytes == (trained + frozen) * par_dtype_bytes(types[p]) /
                                                      (kind == 3 || kind == 5 ? n : 1));
                 one_step(w, &r, 1);
-                CHECK_OK(w, par_barrier(w)); // what was spread has arrived
+                CHECK_OK(w, par_barrier(w)); // gathered parameters have arrived
                 for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
                 par_ledger_reset(w);
                 one_step(w, &r, 1);
@@ -492,7 +492,7 @@ static void costs(par_comm *w) {
             }
 }
 
-// Units of so many times 32 x ranks elements; each is used for a step in every order that max_gathered_units
+// Unit i has sizes[i] x 32 x ranks elements. A step uses the units in every order that max_gathered_units
 // allows.
 static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered_units, int want,
                       const char *print) {
@@ -523,7 +523,7 @@ static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered
     CHECK(w, strstr(text, print) != NULL);
     const int k = PAR__MIN(max_gathered_units, units);
     for (int first = 0; first < units; first++) {
-        for (int i = 0; i < units; i++) { // k of them at a time, one is given back before the next one comes
+        for (int i = 0; i < units; i++) { // k of them at a time: one ends before the next one begins
             const int unit = (first + i) % units, old = (first + i - k + units) % units;
             if (i >= k) CHECK_OK(w, par_zero_backward_end(z, old));
             CHECK_OK(w, par_zero_backward_begin(z, unit));
@@ -531,7 +531,7 @@ static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered
             const float *x = (const float *)par_zero_data(z, unit);
             for (size_t j = 0; j < (size_t)sizes[unit] * grain; j++) g[j] += x[j] + (float)(unit + 1);
         }
-        if (units > k) // one more is one too many, however many slots there are
+        if (units > k) // one more than max_gathered_units is an error, however many buffers there are
             CHECK(w, par_zero_forward_begin(z, first) == PAR_ERR_ARGUMENT && says(w, "max_gathered_units"));
         for (int i = units - k; i < units; i++) CHECK_OK(w, par_zero_backward_end(z, (first + i) % units));
     }
@@ -544,7 +544,7 @@ static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered
     CHECK_OK(w, par_zero_step(z, 1, NULL));
     CHECK_OK(w, par_zero_close(z));
 }
-static void pools(par_comm *w) { // buffers of whole units: what is far larger than the others counts once
+static void pools(par_comm *w) { // of gathered units: a far larger one than the others counts once
     static const int alike[] = {3, 3, 3, 3}, tied[] = {9, 2, 2, 2, 2, 1}, ends[] = {4, 3, 3, 4}, one[] = {5};
     static const int two[] = {9, 1, 1, 1, 8}, middle[] = {1, 2, 9, 2, 1};
     pool_case(w, alike, 4, 2, 6, "any 2 of the units, each up to");
@@ -574,7 +574,7 @@ static void sizes(par_comm *w) { // bytes as people read them
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK(w, !strcmp(par_zero_format_bytes(cases[i].bytes, text), cases[i].text));
 }
-// Every stage, optimizer, precision and place of what is offloaded, as planned.
+// The plan is right for every stage, optimizer, precision and place of offloading.
 static void places(par_comm *w) {
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
     const char *const where[] = {"none", "host", access("/dev/shm", W_OK) ? "file:/tmp" : "file:/dev/shm"};
@@ -582,7 +582,7 @@ static void places(par_comm *w) {
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
             for (int p = 0; p < 9; p++) {
                 run r = plain_run(w, kind < 4 ? kind : kind == 4 ? 0 : 3, (par_zero_optimizer)o);
-                if ((TEST_FEWER || par_size(w) > 2) && (p + o + kind) % 3) continue; // all of them on 1 and 2
+                if ((TEST_FEWER || par_size(w) > 2) && (p + o + kind) % 3) continue; // all run on 1 and 2
                 r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 5, r.empty = 1;
                 r.desc.param_dtype = types[p % 3], r.desc.grad_dtype = types[(p + o) % 3];
                 r.desc.offload_states = where[p / 3];
@@ -598,7 +598,7 @@ static void places(par_comm *w) {
                 CHECK_OK(w, par_zero_close(r.z));
             }
 }
-// 7.5 billion parameters, Adam, 16 bits: gigabytes as published (facts: arXiv 1910.02054).
+// 7.5 billion parameters, Adam, 16 bits: the gigabytes that arXiv 1910.02054 publishes.
 static void paper(par_comm *w) {
     static const int ranks[] = {1, 4, 16, 64, 256, 1024};
     static const double want[4][6] = {{120, 120, 120, 120, 120, 120},
@@ -629,7 +629,7 @@ static void paper(par_comm *w) {
             CHECK_OK(w, par_zero_close(z));
         }
 }
-static void no_allocation(par_comm *w) { // in a step, once everything has been used; but for products' panels
+static void no_allocation(par_comm *w) { // in a step, once everything has been used; Muon's products allocate
     for (int stage = 0; stage < 4; stage++)
         for (int o = 0; o < PAR_ZERO_MUON; o++) {
             run r = plain_run(w, stage, (par_zero_optimizer)o);
@@ -637,7 +637,7 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
             r.desc.offload_states = o & 1 ? "file:/tmp" : NULL;
             r.desc.offload_parameters = o & 1 && stage == 3 ? "file:/tmp" : NULL;
             open_run(w, &r);
-            for (int i = 0; i < 8; i++) one_step(w, &r, 1); // calls take the place of others, step by step
+            for (int i = 0; i < 8; i++) one_step(w, &r, 1); // until every operation of the comm has been used
             CHECK_OK(w, par_barrier(w));
             const long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
             CHECK_OK(w, par_barrier(w));
@@ -663,7 +663,7 @@ static void scratch_dir_in(par_comm *w, const char *base, char *path, size_t cap
 static void scratch_dir(par_comm *w, char *path, size_t capacity) { // the same on all ranks
     scratch_dir_in(w, getenv("TMPDIR"), path, capacity);
 }
-// Where no disk is waited for, which tests that save hundreds of times would do for most of their time.
+// In memory: tests that save hundreds of times would wait for a disk most of the time.
 static void scratch_memory(par_comm *w, char *path, size_t capacity) {
     scratch_dir_in(w, access("/dev/shm", W_OK) ? NULL : "/dev/shm", path, capacity);
 }
@@ -674,7 +674,7 @@ static int files_in(const char *path) {
     if (d) closedir(d);
     return n;
 }
-// The same bits, wherever the states are; bytes as planned; no file is left.
+// Wherever states are kept, weights have the same bits, bytes are as planned, and no file is left.
 static void offload(par_comm *w) {
     char dir[256], where[300];
     scratch_dir(w, dir, sizeof dir);
@@ -716,7 +716,7 @@ static size_t anonymous_bytes(void) { // of this process, in memory
     if (f) fclose(f);
     return kb * 1024;
 }
-static void resident(par_comm *w) { // memory in use, with states that are far larger than their windows
+static void resident(par_comm *w) { // little memory is in use, where states exceed their windows
     enum { N = (TEST_FEWER ? 2 : 4) << 20 };
     char dir[256], where[300];
     scratch_dir(w, dir, sizeof dir);
@@ -746,7 +746,7 @@ static void resident(par_comm *w) { // memory in use, with states that are far l
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == 0) CHECK(w, rmdir(dir) == 0);
 }
-static void no_room(par_comm *w) { // for what is offloaded: an error that says where
+static void no_room(par_comm *w) { // on the disk for offloaded states: an error that names the directory
     struct rlimit old, small = {4096, 4096};
     run r = plain_run(w, 1, PAR_ZERO_ADAMW);
     par_zero_tensor t;
@@ -790,7 +790,7 @@ static par_zero_checkpoint files_of(par_comm *w, const char *dir) {
     f.dir = dir, f.comm = w, f.note = "a \"note\",\n\\ of \xc3\xa4 line";
     return f;
 }
-// All weights (and averages) after some more steps, with the norm of each step behind them.
+// All weights and averages after some more steps; then the gradients' norm in each step.
 enum { TRAIL = 2 * TENSORS * CAPACITY + 32 };
 static float *go_on(par_comm *w, run *r, int steps) {
     float *all = (float *)calloc(TRAIL, sizeof *all);
@@ -804,7 +804,7 @@ static float *go_on(par_comm *w, run *r, int steps) {
     CHECK_OK(w, par_zero_close(r->z));
     return all;
 }
-static void checkpoints(par_comm *w) { // any number of ranks and stage goes on from any other's, to the bit
+static void checkpoints(par_comm *w) { // any ranks and stage continue from any others', to the bit
     enum { C = 8 };
     const int n = par_size(w);
     char dir[256], where[300], note[64], why[700];
@@ -854,7 +854,7 @@ static void checkpoints(par_comm *w) { // any number of ranks and stage goes on 
     CHECK_OK(w, par_close(alone));
     remove_dir(w, dir);
 }
-static void hybrid_checkpoint(par_comm *w) { // replicas of shards save once, and any place goes on from them
+static void hybrid_checkpoint(par_comm *w) { // replicas save once; any comm continues from it
     const int n = par_size(w);
     char dir[256];
     par_comm *inner, *outer;
@@ -912,7 +912,7 @@ static void precision_changes(par_comm *w) { // and weights without states
     remove_dir(w, dir);
 }
 
-// A tensor of 48 x 48 as each of n ranks of tp has it: rows in two segments, columns, or all of it.
+// Tensors of 48 x 48. Rank k of n has a part of the rows, in two segments, a part of the columns, or all.
 enum { ROWS = 48, COLS = 48 };
 typedef struct tp_model {
     par_zero *z;
@@ -976,7 +976,7 @@ typedef struct gathered {
 static par_result skip_piece(void *user, const char *name, size_t first, size_t count, const float *values) {
     return *(size_t *)user += count, (void)name, (void)first, (void)values, PAR_OK;
 }
-static void gather_memory(par_comm *w) { // a rank needs a piece, however large the tensors are
+static void gather_memory(par_comm *w) { // a rank needs memory for one piece, however large the tensors are
     par_zero_desc d;
     par_zero_tensor t;
     par_zero *z;
@@ -1043,7 +1043,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     open_tp(w, &m, self, n, par_rank(w), 0);
     CHECK_OK(w, par_zero_load(m.z, &f));
     expect_tp(w, &m);
-    f.comm = self; // each rank alone, in as many parts as it likes
+    f.comm = self; // each rank alone, for another number of parts
     for (int parts = 1; parts < 5; parts++) {
         const int part = par_rank(w) % parts;
         open_tp(w, &m, self, parts, part, 0);
@@ -1053,7 +1053,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     CHECK_OK(w, par_close(self));
     remove_dir(w, dir);
 }
-// A file written in pieces is that of par_zero_safetensors_write, and its parts become a tensor again.
+// Writing in pieces gives the same file as par_zero_safetensors_write; its parts become a tensor again.
 enum { PARTS_M = 5, PARTS_N = 1030, PARTS = PARTS_N * PARTS_M };
 static int same_file(const char *a, const char *b) {
     static const size_t capacity = 100000;
@@ -1073,7 +1073,7 @@ static void write_parts(par_comm *w, const char *dir, const float *whole, const 
     par_zero_file_tensor list[3];
     par_zero_safetensors_writer out;
     memset(list, 0, sizeof list);
-    for (int i = 0; i < 3; i++) { // two parts of N x M, which the file has as M x N; and all of it
+    for (int i = 0; i < 3; i++) { // two parts of N x M, which are M x N in the file, and the whole
         snprintf(list[i].name, sizeof list[i].name, "part%d", i);
         list[i].dims = 2, list[i].dtype = PAR_F32, list[i].data = i < 2 ? transposed + i * PARTS : whole;
         list[i].shape[0] = i < 2 ? PARTS_M : 2 * PARTS_N, list[i].shape[1] = i < 2 ? PARTS_N : PARTS_M;
@@ -1234,10 +1234,10 @@ static void pipeline(par_comm *w) { // ranks have different tensors, and one of 
         open_stage(w, &z, self, par_rank(w), par_rank(w) ? 3 : 4, 0);
         CHECK(w, par_zero_save(z, &f) == PAR_ERR_MISMATCH && says(w, "tensor tied is not the same"));
         CHECK_OK(w, par_zero_close(z));
-        open_stage(w, &z, self, par_rank(w), 3, 0); // every rank calls itself the first to have it
+        open_stage(w, &z, self, par_rank(w), 3, 0); // every rank says that it has the first copy
         CHECK(w, par_zero_save(z, &f) == PAR_ERR_ARGUMENT && says(w, "tensor tied was saved"));
         CHECK_OK(w, par_zero_close(z));
-        open_stage(w, &z, self, 0, 3, 0); // the others' are extra
+        open_stage(w, &z, self, 0, 3, 0); // the other ranks' tensors are too many
         CHECK(w, par_zero_load(z, &f) == PAR_ERR_FILE && says(w, "stage1.0 is not one of the model's"));
         CHECK_OK(w, par_zero_close(z));
     }
@@ -1310,7 +1310,7 @@ static void headers(par_comm *w) { // what is wrong with a safetensors file is a
     CHECK_OK(w, par_barrier(w));
     remove_dir(w, dir);
 }
-static void fifos(par_comm *w) { // an error at once, where a file would be waited for
+static void fifos(par_comm *w) { // opening a FIFO would block: it is an error at once
     char dir[256], path[300], note[64], why[512];
     uint64_t steps;
     par_zero_safetensors s;
@@ -1400,7 +1400,7 @@ static void strict(par_comm *w) { // a tensor too many, too few, or of another s
     CHECK_OK(w, par_zero_close(r.z));
     remove_dir(w, dir);
 }
-static void full(par_comm *w) { // the disk: an error on all ranks, and the previous checkpoint loads
+static void full(par_comm *w) { // a full disk is an error on all ranks, and the previous checkpoint loads
     struct rlimit old, small;
     char dir[256];
     scratch_dir(w, dir, sizeof dir);
@@ -1414,7 +1414,7 @@ static void full(par_comm *w) { // the disk: an error on all ranks, and the prev
     const int files = files_in(dir);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &old);
-    for (int who = 0; who < 2; who++) // rank 0 makes the files; another one cannot write into them
+    for (int who = 0; who < 2; who++) // rank 0 cannot make the files; another rank cannot write into them
         for (f.background = 0; f.background < 2; f.background++) {
             one_step(w, &r, 1);
             small = old, small.rlim_cur = 4000;
@@ -1430,7 +1430,7 @@ static void full(par_comm *w) { // the disk: an error on all ranks, and the prev
     CHECK_OK(w, par_zero_load(r.z, &f));
     CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, got));
     CHECK(w, !memcmp(want, got, count_of(2) * 4) && par_zero_steps(r.z) == 1);
-    char index[400]; // when the manifest is there and nothing but the index cannot be, the new one is whole
+    char index[400]; // the index alone fails: the manifest is there, and the new checkpoint is complete
     snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
     one_step(w, &r, 1);
     CHECK_OK(w, par_barrier(w));
@@ -1448,7 +1448,7 @@ static void full(par_comm *w) { // the disk: an error on all ranks, and the prev
     CHECK_OK(w, par_zero_close(r.z));
     remove_dir(w, dir);
 }
-// One that saves again and again, all elements its number of steps.
+// A checkpoint whose elements all say its number of steps.
 static void give_steps(void *user, size_t first, size_t count, float *values) {
     for (size_t i = 0; i < count; i++)
         values[i] = (float)*(const uint64_t *)user + 0.001f * (float)(first + i);
@@ -1478,8 +1478,8 @@ static void save_for_ever(const char *dir, int stage, int who, long step, int al
         if (par_zero_save(r.z, &f)) _exit(1);
     }
 }
-// Of a rank, or of both, before each step of a save and of the next ones (a save has 59 steps of rank 0's, 28
-// of rank 1's): the last checkpoint or the one before loads whole.
+// A rank, or both, is killed before a system call of a save (rank 0 makes 59, rank 1 28) or of a later one:
+// the last checkpoint or the one before it loads completely.
 static void kills(par_comm *w) {
     enum { KILLS = TEST_FEWER ? 30 : 100 };
     char dir[256], byte;
@@ -1498,7 +1498,7 @@ static void kills(par_comm *w) {
             dup2(quiet, 2);
             save_for_ever(dir, i % 4, i / 2 % 2, 1 + i * 37 % 120, i % 2);
         }
-        close(ends[1]); // which its ranks hold: it ends when all have
+        close(ends[1]); // the ranks hold the other copies: the read ends when all ranks have ended
         CHECK(w, read(ends[0], &byte, 1) == 0);
         close(ends[0]), waitpid(child, NULL, 0);
         run r;
@@ -1566,7 +1566,7 @@ static void blocks(par_comm *w) { // of each code: errors within half a step, al
         CHECK(w, !memcmp(x, y, 32 * sizeof *x));
     }
     for (int i = 0; i < N; i++) x[i] = par_normal(3, 8, (uint64_t)i);
-    const uint32_t odd = 0xFFFFFFFFu; // also no number
+    const uint32_t odd = 0xFFFFFFFFu; // NaN, too
     x[40] = NAN, x[70] = -INFINITY, memcpy(&x[100], &odd, sizeof odd);
     for (int c = 0; c < 4; c++) {
         CHECK_OK(w, par_zero_cpu()->quantize(par_zero_cpu(), codes[c], N, x, PAR_F32, packed));
@@ -1574,7 +1574,7 @@ static void blocks(par_comm *w) { // of each code: errors within half a step, al
         CHECK(w, isnan(y[40]) && !isfinite(y[70]) && !isfinite(y[100]) && isfinite(y[0]) && isfinite(y[130]));
     }
 }
-// The same bits on any number of ranks, close to what is exact, as planned.
+// The same bits on any number of ranks, close to exact messages, with the planned bytes.
 static void quantized(par_comm *w) {
     enum { C = 8 };
     const int n = par_size(w);
@@ -1599,7 +1599,7 @@ static void quantized(par_comm *w) {
                 const double x = (double)(best[i] - initial[i]), e = (double)(got[i] - best[i]);
                 moved += x * x, error += e * e;
             }
-            CHECK(w, error > 0 && sqrt(error / moved) < bound[c]); // of the way that weights went
+            CHECK(w, error > 0 && sqrt(error / moved) < bound[c]); // in parts of the weights' way
             CHECK(w, r.plan.buffer_bytes == r.real.buffer_bytes);
             free(best), free(want), free(got), free(initial);
             open_run(w, &r);
@@ -1678,12 +1678,12 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         CHECK_OK(w, par_zero_close(r.z));
     }
 }
-// A tensor that is on all ranks, as the parts of a pipeline: its gradients are summed over them.
+// A tensor that all ranks of a pipeline have: its gradients are summed over them.
 static void tied(par_comm *w) {
     enum { COUNT = 70 };
     const int n = par_size(w), rank = par_rank(w);
     par_comm *alone;
-    par_zero *z[2]; // a copy on each rank; all of it here
+    par_zero *z[2]; // 0: each rank has a copy, 1: this rank has all of it
     CHECK_OK(w, par_split(w, rank, 0, &alone));
     for (int stage = 0; stage < 4; stage++) {
         float now[2][COUNT];
@@ -1722,7 +1722,7 @@ static void tied(par_comm *w) {
     }
     CHECK_OK(w, par_close(alone));
 }
-static void norms(par_comm *w) { // what ranks of model_parallel_comm have in common counts once
+static void norms(par_comm *w) { // a tensor that all ranks of model_parallel_comm have counts once
     par_zero *z;
     par_zero_desc d;
     par_zero_tensor own, common;
@@ -1753,7 +1753,7 @@ static void norms(par_comm *w) { // what ranks of model_parallel_comm have in co
     CHECK_OK(w, par_zero_close(z));
     CHECK_OK(w, par_close(alone));
 }
-// Of GRADIENT and of report.norm; `average` and clipping come in the update.
+// What GRADIENT and report.norm hold: `average` and clipping apply to the update alone.
 static void contents(par_comm *w) {
     const int n = par_size(w), m = 2;
     for (int stage = 0; stage < 4; stage++)
@@ -1809,7 +1809,7 @@ static void expect_error(par_comm *w, par_result r, const char *mistake, const c
     snprintf(why, sizeof why, "not \"%s\", but %s: %s", text, par_result_name(r), par_last_error(w));
     test_fail(__FILE__, __LINE__, par_rank(w), mistake, why);
 }
-static void wrong_order(par_comm *w) { // of units of one size: an error that names both, on all ranks
+static void wrong_order(par_comm *w) { // units of one size: an error on all ranks that names both
     for (int stage = 2; stage < 4; stage++) {
         par_zero *z;
         par_zero_desc d;
@@ -1836,7 +1836,7 @@ static void wrong_order(par_comm *w) { // of units of one size: an error that na
                      (says(w, "of unit apple") && says(w, "of unit plum"))); // whichever is seen first
         CHECK(w, says(w, "tests/test_zero.c:") && !says(w, "par_zero.h"));
         CHECK_OK(w, par_barrier(w));
-        par_zero_close(z); // what is under way has failed
+        par_zero_close(z); // its calls in flight have failed
     }
 }
 // X(mistake in a desc d of stage 3, a part of the error's text)
@@ -1882,7 +1882,7 @@ static void mistakes(par_comm *w) {
     CHECK_OK(w, par_zero_close(r.z));
     bad_descs(w);
 }
-static void few_passes(par_comm *w) { // fewer than microbatches, of any unit with gradients: no step is taken
+static void few_passes(par_comm *w) { // than `microbatches`, of a unit with gradients: an error, and no step
     float g[CAPACITY], before[CAPACITY], after[CAPACITY];
     for (int stage = 0; stage < 4; stage++) {
         run r = plain_run(w, stage, PAR_ZERO_ADAMW);
@@ -1890,7 +1890,7 @@ static void few_passes(par_comm *w) { // fewer than microbatches, of any unit wi
         open_run(w, &r);
         CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, before));
         CHECK(w, !par_zero_data(r.z, -1) && !par_zero_grad(r.z, -1) && !par_zero_data(r.z, 99) &&
-                     !par_zero_grad(r.z, 99)); // what par_zero_add_tensor gives for a mistake is no tensor
+                     !par_zero_grad(r.z, 99)); // -1, an error of par_zero_add_tensor, is no tensor
         for (int j = 0; j < 2; j++)
             for (int u = 0; u < UNITS; u++) unit_backward(w, &r, u, (uint64_t)j);
         for (int u = 0; u < UNITS; u++) {
@@ -1909,7 +1909,7 @@ static void few_passes(par_comm *w) { // fewer than microbatches, of any unit wi
         CHECK_OK(w, par_zero_step(r.z, 1, NULL));
         CHECK_OK(w, par_zero_close(r.z));
     }
-    par_zero *z; // a unit that is frozen whole needs none
+    par_zero *z; // a unit whose tensors are all frozen needs none
     par_zero_desc d;
     par_zero_tensor t;
     memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
@@ -1926,7 +1926,7 @@ static void few_passes(par_comm *w) { // fewer than microbatches, of any unit wi
     CHECK_OK(w, par_zero_close(z));
 }
 
-// A context with one unit, or with none; t is what is added next.
+// A context with one unit or with none, and a tensor t to add.
 static par_zero *fresh(par_comm *w, int units, par_zero_tensor *t) {
     par_zero_desc d;
     par_zero *z = NULL;
@@ -1960,7 +1960,7 @@ static void refused(par_comm *w, par_zero *z, const par_zero_tensor *t, const ch
     X(t.shard = &part;                                                                                       \
       part.runs[0].count--, "tensor w of unit layer: the counts of its runs do not add up to its elements")  \
     X(t.shard = &part; part.runs[0].offset = 1, "tensor w of unit layer: a run exceeds the global tensor")
-static void many_names(par_comm *w) { // names are copied, and found among many
+static void many_names(par_comm *w) { // the context copies names, and finds one among many
     char name[32];
     par_zero_tensor t;
     par_zero *z = fresh(w, 1, &t);
@@ -2019,7 +2019,7 @@ static void bad_tensors(par_comm *w) {
     many_names(w);
     bad_tensor_of_one_rank(w);
 }
-static void said_so(const char *text, char *said, size_t capacity) { // what goes to stderr without a comm
+static void said_so(const char *text, char *said, size_t capacity) { // what goes to stderr
     par_zero_desc d;
     par_zero *z;
     int ends[2];
@@ -2032,14 +2032,14 @@ static void said_so(const char *text, char *said, size_t capacity) { // what goe
     if (r != PAR_ERR_ARGUMENT || read(ends[0], said, capacity - 1) < (ssize_t)strlen(text)) said[0] = 0;
     close(ends[0]);
 }
-static void without_comm(par_comm *w) { // what is wrong is said
+static void without_comm(par_comm *w) { // an error has a text, too
     char said[400];
     CHECK(w, !strcmp(par_zero_optimizer_nearest("Adam-W"), "adamw") &&
                  !strcmp(par_zero_optimizer_nearest("muno"), "muon"));
     said_so("desc.comm is NULL", said, sizeof said);
     CHECK(w, strstr(said, "par_zero_open: desc.comm is NULL") && strstr(said, "plan_ranks"));
 }
-// What the last rank has differently, and what all ranks' errors then say.
+// X(what is different on the last rank, the error on all ranks)
 typedef struct setup {
     par_zero_desc desc;
     par_zero_tensor second; // the first tensor is the same on all ranks
