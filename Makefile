@@ -153,14 +153,14 @@ build/victim: tests/victim.c build/par.o | build
 build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
-build/test_golden build/test_errors: TEST_CFLAGS = -O0 -g # run briefly
+build/test_golden build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 -g # run briefly
 build/test_golden: tests/test_golden.c tests/test.h $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
 
 build/test_meet: tests/test_meet.c par.h | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 build/test_tcp: tests/test_tcp.c par.h | build
-	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
+	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
