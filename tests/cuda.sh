@@ -135,7 +135,7 @@ gpu_check() { # its script, in a checkout of its own that finds a GPU and progra
     for f in Makefile tests examples *.h *.cuh; do ln -s "$PWD/$f" "$there"; done
     ln -s "$PWD"/bench/*.* "$there/bench"
     # with their times: or the trainer is built again
-    cp -p build/gpt build/corpus.txt build/gemm.flags "$there/build"
+    cp -p build/gpt build/*_fast.o build/corpus.txt build/gemm.flags "$there/build"
     for p in gpt bench_cuda bench_coll bench_pipe; do cp build/${p}_emu "$there/build/${p%_cuda}_cuda"; done
     cp build/03_cuda_adopt_emu "$there/build/03_cuda_adopt"
     printf '#!/bin/sh\necho 5 passed, 0 failed, 0 skipped\n' >"$there/build/test_cuda"
