@@ -156,10 +156,10 @@ static int files_flag(files_json *f, const char *key, int fallback) {
     if (n == 5 && !memcmp(v.at, "false", n)) return 0;
     return files_bad_value(f, key, "true or false", &v), fallback;
 }
-static int files_word_of(const char *words, const char *word) { // "a, b or c": is it one of them?
-    for (;;) {
+static int files_word_of(const char *words, const char *word) { // "a, b or c": its number, from 1; 0: none
+    for (int number = 1;; number++) {
         const size_t n = strcspn(words, ", ");
-        if (n == strlen(word) && !memcmp(words, word, n)) return 1;
+        if (n == strlen(word) && !memcmp(words, word, n)) return number;
         if (!words[n]) return 0;
         words += n + (words[n] == ',' ? strlen(", ") : strlen(" or "));
     }

@@ -251,6 +251,13 @@ static const char *check_setting(settings *o, const setting *s) {
     return o->why;
 }
 
+// Which of the words of its row an option is, from 0: a par_tp_recompute, whether it is llama, ulysses.
+static int chosen_word(const settings *o, const char *name) {
+    const setting *s = setting_table;
+    while (strcmp(s->name, name)) s++;
+    return files_word_of(s->words, *(const char *const *)((const char *)o + s->place)) - 1;
+}
+
 // ---- one step ---------------------------------------------------------------------------------------------
 
 static float lr_factor(const settings *o, int step) {
@@ -454,11 +461,6 @@ static void report(const trainer *t, double tokens_per_s, int first_step) {
 
 static int print_error(const char *text) { return fprintf(stderr, "gpt: %s\n", text), 1; }
 
-static par_tp_recompute recompute_of(const char *name) { // one of the table's
-    return !strcmp(name, "full")        ? PAR_TP_RECOMPUTE_FULL
-           : !strcmp(name, "selective") ? PAR_TP_RECOMPUTE_SELECTIVE
-                                        : PAR_TP_RECOMPUTE_NONE;
-}
 static int is_schedule_file(const char *schedule) { // a file, not a name
     const char *ending = strrchr(schedule, '.');
     return ending && !strcmp(ending, ".csv");
@@ -517,7 +519,7 @@ static const char *check_settings(settings *o) {
     if (g->n_head % o->tp) return "n_head must be a multiple of tp";
     if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
         return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
-    if (!o->load) o->model.llama = !strcmp(o->arch, "llama");
+    if (!o->load) o->model.llama = chosen_word(o, "--arch");
     if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
     if (o->model.llama) o->model.bias = 0;
     if (o->canonical && o->pp > 1 && gpt_is_tied(g))
@@ -644,12 +646,12 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->mesh, "pp", &t->pp_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
     d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
-    d.sequence_parallel = t->o.sp, d.ulysses = !strcmp(t->o.cp_mode, "ulysses");
+    d.sequence_parallel = t->o.sp, d.ulysses = chosen_word(&t->o, "--cp_mode");
     par_dtype_parse(t->o.dtype, &d.dtype);
     d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
-    t->model.recompute = recompute_of(t->o.recompute);
+    t->model.recompute = (par_tp_recompute)chosen_word(&t->o, "--recompute");
     return PAR_OK;
 }
 
