@@ -935,6 +935,21 @@ __attribute__((format(printf, 3, 4)))
 par_result
 par__fail_in_layer(par_comm *comm, par_result result, const char *format,
                    ...); // par_fail with the call site
+
+// What a rank tells the others of its call, for them to compare.
+typedef struct par__call_record {
+    uint32_t sequence;
+    uint8_t kind, dtype, op, flags;
+    int32_t root; // or the tag
+    uint16_t site, op_hash;
+    uint64_t count; // or, of counts that all ranks give, their hash
+} par__call_record;
+// Sets kind, dtype, op, root and count.
+void par__record_call(const par_comm *comm, const par_call *call, par__call_record *record);
+int par__is_same_call(const par__call_record *a, const par__call_record *b);
+const char *par__describe_call(const par__call_record *record, char *text, size_t bytes);
+// Takes for each of two ranks its number, its call as par__describe_call has it, and the call's site.
+#define PAR__MISMATCH             "rank %d called %s at %s, but rank %d called %s at %s"
 #define PAR__STRINGIFY_VALUE(x)   #x
 #define PAR__STRINGIFY(x)         PAR__STRINGIFY_VALUE(x)
 #define PAR_SITE                  __FILE__ ":" PAR__STRINGIFY(__LINE__)
@@ -3090,12 +3105,8 @@ typedef struct par__arena { // the first bytes of the shared memory
 #define PAR__NONTEMPORAL_BYTES ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
 #define PAR__MAGIC             0x3172612e72617021u
 
-typedef struct par__arrival { // a rank's call, for all others to compare; exactly one cache line
-    uint32_t sequence;
-    uint8_t kind, dtype, op, flags;
-    int32_t root;
-    uint16_t site, op_hash;
-    uint64_t count;
+typedef struct par__arrival { // exactly one cache line
+    par__call_record call;
     union {
         struct {
             uint64_t send, recv; // addresses in the arena (ranks as threads: pointers)
@@ -5628,8 +5639,8 @@ static par_result par__check_chunk(par__operation *op, const par__transfer *x, s
         "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
         "two ends' counts agree",
         x->peer, received,
-        par__site_text(c, x->peer, c->board->arrivals[x->peer].arrival[op->sequence & 1u].site).at, c->rank,
-        x->chunk, par__op_site(op), par_kind_name(op->call.kind), c->name);
+        par__site_text(c, x->peer, c->board->arrivals[x->peer].arrival[op->sequence & 1u].call.site).at,
+        c->rank, x->chunk, par__op_site(op), par_kind_name(op->call.kind), c->name);
 }
 
 static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
@@ -7298,7 +7309,7 @@ static par_result par__resolve_addresses(par__operation *op) {
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const int local = par__is_local(c, r);
-        const unsigned flags = r == c->rank ? op->arrival_flags : PAR__LOAD(&s->flags);
+        const unsigned flags = r == c->rank ? op->arrival_flags : PAR__LOAD(&s->call.flags);
         const uint64_t send_at = s->u.address.send, recv_at = s->u.address.recv;
         size_t send, recv;
         char *from;
@@ -7331,7 +7342,24 @@ static par_result par__resolve_addresses(par__operation *op) {
     return PAR_OK;
 }
 
-static const char *par__describe_call(const par__arrival *s, char *text, size_t bytes) {
+void par__record_call(const par_comm *c, const par_call *k, par__call_record *s) {
+    const int takes_op = par__takes_op(k->kind);
+    s->kind = (uint8_t)k->kind;
+    s->dtype = (uint8_t)k->dtype;
+    s->root = par__root_or_tag(k);
+    s->op = takes_op ? (uint8_t)par__op_code(k->op) : 0;
+    s->op_hash = takes_op ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
+    s->count = k->count;
+    if (par__kinds[k->kind].counts == PAR_COUNTS_SAME)
+        s->count = par__hash_sizes(k->recv_displs, c->size,
+                                   par__hash_sizes(k->recv_counts, c->size, 0xcbf29ce484222325u));
+}
+int par__is_same_call(const par__call_record *a, const par__call_record *b) {
+    const int own_counts = par_kind_traits_of((par_kind)a->kind)->counts >= PAR_COUNTS_ROOT;
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->op_hash == b->op_hash &&
+           a->root == b->root && (own_counts || a->count == b->count);
+}
+const char *par__describe_call(const par__call_record *s, char *text, size_t bytes) {
     char count[40] = "", root[32] = "";
     const par_kind k = (par_kind)s->kind;
     const par_kind_traits *t = par_kind_traits_of(k);
@@ -7356,28 +7384,23 @@ static const char *par__describe_call(const par__arrival *s, char *text, size_t 
 static par_result par__compare_arrivals(par__operation *op) {
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u);
-    const par__arrival *a = &c->board->arrivals[0].arrival[parity];
-    const int own_counts = par_kind_traits_of((par_kind)a->kind)->counts >= PAR_COUNTS_ROOT;
+    const par__call_record *a = &c->board->arrivals[0].arrival[parity].call;
     char one[160], two[160];
     for (int r = 0; r < c->size; r++) {
-        const par__arrival *b = &c->board->arrivals[r].arrival[parity];
-        const int same = a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
-                         a->op_hash == b->op_hash && a->root == b->root &&
-                         (own_counts || a->count == b->count);
+        const par__call_record *b = &c->board->arrivals[r].arrival[parity].call;
         if (b->flags & PAR__NO_MEMORY)
             return par__set_error(c->world, PAR_ERR_MEMORY,
                                   "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
                                   c->stage_bytes, par__describe_call(b, one, sizeof one));
-        if (same && !(b->flags & PAR__INVALID_CALL)) continue;
+        if (par__is_same_call(a, b) && !(b->flags & PAR__INVALID_CALL)) continue;
         const int other = r ? 0 : PAR__MIN(1, c->size - 1);
-        a = &c->board->arrivals[other].arrival[parity];
-        return par__set_error(
-            c->world, PAR_ERR_MISMATCH,
-            "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks "
-            "must make the same calls in the same order",
-            r, par__describe_call(b, one, sizeof one), par__site_text(c, r, b->site).at, other,
-            par__describe_call(a, two, sizeof two), par__site_text(c, other, a->site).at, op->sequence,
-            c->name);
+        a = &c->board->arrivals[other].arrival[parity].call;
+        return par__set_error(c->world, PAR_ERR_MISMATCH,
+                              PAR__MISMATCH
+                              " (call %u on comm %s): all ranks must make the same calls in the same order",
+                              r, par__describe_call(b, one, sizeof one), par__site_text(c, r, b->site).at,
+                              other, par__describe_call(a, two, sizeof two),
+                              par__site_text(c, other, a->site).at, op->sequence, c->name);
     }
     return PAR_OK;
 }
@@ -7392,12 +7415,13 @@ static par_result par__compare_counts(par__operation *op) {
     if (t->counts != PAR_COUNTS_ROOT || c->rank != k->root) return PAR_OK;
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
-        if (s->count == counts[r]) continue;
+        if (s->call.count == counts[r]) continue;
         par__set_error(
             c->world, PAR_ERR_MISMATCH,
             "rank %d called par_%s with count=%llu at %s, but the root, rank %d, has counts[%d]=%llu at %s",
-            r, par_kind_name(k->kind), (unsigned long long)s->count, par__site_text(c, r, s->site).at,
-            c->rank, r, (unsigned long long)counts[r], par__op_site(op));
+            r, par_kind_name(k->kind), (unsigned long long)s->call.count,
+            par__site_text(c, r, s->call.site).at, c->rank, r, (unsigned long long)counts[r],
+            par__op_site(op));
         snprintf(c->board->mismatch_text, sizeof c->board->mismatch_text, "%s", c->world->error);
         PAR__STORE(&c->board->mismatch, op->sequence);
         par__ring_doorbells(c, -1);
@@ -7452,27 +7476,17 @@ static void par__publish_arrival(par__operation *op) {
     par_comm *c = op->comm;
     const par_call *k = &op->call;
     par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
-    const int takes_op = par__takes_op(k->kind);
     unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
-    s->kind = (uint8_t)k->kind;
-    s->dtype = (uint8_t)k->dtype;
-    s->root = par__root_or_tag(k);
-    s->site = op->site;
-    s->op = takes_op ? (uint8_t)par__op_code(k->op) : 0;
-    s->op_hash = takes_op ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
-    s->op_hash ^= op->bucket_hash;
-    s->count = k->count;
-    if (par__kinds[k->kind].counts == PAR_COUNTS_SAME)
-        s->count = par__hash_sizes(k->recv_displs, c->size,
-                                   par__hash_sizes(k->recv_counts, c->size, 0xcbf29ce484222325u));
+    par__record_call(c, k, &s->call);
+    s->call.site = op->site, s->call.op_hash ^= op->bucket_hash;
     op->eager = !flags && par__sends_inline(op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
     if (op->eager)
         par__send_eager(op, s);
     else if (!flags)
         flags = par__advertise_arrays(op, s);
     op->arrival_flags = flags;
-    s->flags = (uint8_t)flags;
-    PAR__STORE(&s->sequence, op->sequence);
+    s->call.flags = (uint8_t)flags;
+    PAR__STORE(&s->call.sequence, op->sequence);
 }
 
 // The leader of a node (its first rank) exchanges its ranks' arrivals with the other nodes: recursive
@@ -7495,7 +7509,7 @@ static void par__emit_exchange(par__operation *op) {
             char *arrival = arrivals + PAR__ARRIVAL_BYTES * (size_t)at;
             if (j != me) continue;
             memcpy(arrival, &c->board->arrivals[r].arrival[op->sequence & 1u], sizeof(par__arrival));
-            memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->site),
+            memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->call.site),
                    PAR__SITE_BYTES);
         }
     }
@@ -7519,12 +7533,12 @@ static void par__finish_exchange(par__operation *op) {
             const int r = l->members[l->start[j] + i];
             par__arrival *to = &c->board->arrivals[r].arrival[op->sequence & 1u];
             if (j == l->my_node) continue;
-            memcpy((char *)to + sizeof to->sequence, arrival + sizeof to->sequence,
-                   sizeof *to - sizeof to->sequence);
+            memcpy((char *)to + sizeof to->call.sequence, arrival + sizeof to->call.sequence,
+                   sizeof *to - sizeof to->call.sequence);
             memcpy(par__remote_sites(c, r), arrival + sizeof *to,
                    PAR__SITE_BYTES - 1); // its last byte stays 0
             par__sanitize(par__remote_sites(c, r), "");
-            PAR__STORE(&to->sequence, op->sequence);
+            PAR__STORE(&to->call.sequence, op->sequence);
         }
     }
     par__ring_doorbells(c, -1);
@@ -7538,7 +7552,7 @@ static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
-        while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].sequence) != op->sequence) {
+        while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].call.sequence) != op->sequence) {
             if (--looks == 0) return 0;
             par__cpu_relax();
         }
@@ -7954,7 +7968,8 @@ static void par__describe_missing(const par__operation *op, char *text, size_t b
     for (int r = 0; r < c->size && at + 300 < bytes; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const int message = par__is_message(op->call.kind);
-        if (message ? r != op->call.root : r == c->rank || PAR__LOAD(&s->sequence) == op->sequence) continue;
+        if (message ? r != op->call.root : r == c->rank || PAR__LOAD(&s->call.sequence) == op->sequence)
+            continue;
         if (c->arena_index[r] >= 0)
             par__last_seen(w, c->arena_index[r], seen, sizeof seen);
         else

@@ -1163,11 +1163,11 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 // turn.
 
 struct par__cuda_arrival { // what a rank announces of its call to the others
-    int32_t kind, dtype, root, tag, failed;
-    uint32_t slot;                      // of the event after which its arrays are ready
-    uint64_t free_count;                // allocations that this rank has freed so far
-    uint64_t op, count, length, counts; // length: what this rank gave as count; counts: a hash
-    uint64_t array[2], offset[2];       // send, recv: addresses; in the allocation that the handle is of
+    par__call_record call;
+    int32_t failed;
+    uint32_t slot;                // of the event after which its arrays are ready
+    uint64_t free_count;          // allocations that this rank has freed so far
+    uint64_t array[2], offset[2]; // send, recv: addresses; in the allocation that the handle is of
     cudaIpcMemHandle_t handle[2];
     char site[PAR__CUDA_SITE_BYTES];
 };
@@ -1369,41 +1369,26 @@ static par_result par__cuda_end(par_device_backend *backend, void *state) {
 }
 
 // An error if the ranks did not make the same call. The text names two call sites.
-static void par__cuda_describe_call(const par__cuda_arrival *a, char *text, size_t bytes) {
-    snprintf(text, bytes, "par_%s(count=%llu, %s, %s, root or tag %d/%d) at %s",
-             par_kind_name((par_kind)a->kind), (unsigned long long)a->count,
-             par_dtype_name((par_dtype)a->dtype), par_op_name(a->op), a->root, a->tag, a->site);
-}
 static par_result par__cuda_compare_arrivals(par__cuda_comm *l, const par__cuda_arrival *all) {
+    char one[160], two[160];
     for (int r = 0; r < l->n; r++) {
         const par__cuda_arrival *a = &all[0], *b = &all[r];
-        char one[200], other[200];
         if (b->failed)
             return par_fail(l->comm, PAR_ERR_SYSTEM, "rank %d could not begin par_%s at %s", r,
-                            par_kind_name((par_kind)b->kind), b->site);
-        if (a->kind == b->kind && a->dtype == b->dtype && a->root == b->root && a->tag == b->tag &&
-            a->op == b->op && a->count == b->count && a->counts == b->counts)
-            continue;
-        par__cuda_describe_call(a, one, sizeof one), par__cuda_describe_call(b, other, sizeof other);
-        return par_fail(l->comm, PAR_ERR_MISMATCH, "rank 0 calls %s on device memory, rank %d calls %s", one,
-                        r, other);
+                            par_kind_name((par_kind)b->call.kind), b->site);
+        if (par__is_same_call(&a->call, &b->call)) continue;
+        return par_fail(l->comm, PAR_ERR_MISMATCH,
+                        PAR__MISMATCH
+                        " on device memory: all ranks must make the same calls in the same order",
+                        r, par__describe_call(&b->call, one, sizeof one), b->site, 0,
+                        par__describe_call(&a->call, two, sizeof two), a->site);
     }
     return PAR_OK;
 }
-static uint64_t par__cuda_hash_counts(const size_t *x, int n) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
-    return x ? h : 0;
-}
 static void par__cuda_fill_arrival(par__cuda_comm *l, const par_call *k, par__cuda_arrival *a) {
-    const par_counts counts = par_kind_traits_of(k->kind)->counts;
-    a->kind = k->kind, a->dtype = k->dtype, a->root = k->root, a->tag = k->tag, a->op = k->op;
-    a->count = counts >= PAR_COUNTS_ROOT ? 0 : k->count;
-    a->length = k->count;
+    memset(&a->call, 0, sizeof a->call);
+    par__record_call(l->comm, k, &a->call);
     a->free_count = l->cuda->free_count;
-    a->counts = counts == PAR_COUNTS_SAME ? par__cuda_hash_counts(k->recv_counts, l->n) ^
-                                                par__cuda_hash_counts(k->recv_displs, l->n)
-                                          : 0;
     a->array[0] = (uint64_t)(uintptr_t)k->send, a->array[1] = (uint64_t)(uintptr_t)k->recv;
     snprintf(a->site, sizeof a->site, "%s", k->site);
 }
@@ -1627,7 +1612,7 @@ static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pend
         size_t here = 0, there = 0;
         if (counts == PAR_COUNTS_ROOT && root) {
             here = k->recv_counts ? k->recv_counts[r] : k->send_counts[r];
-            there = p->all[r].length;
+            there = p->all[r].call.count;
         }
         if (counts == PAR_COUNTS_OWN) here = k->recv_counts[r], there = p->blocks[2 * (r * l->n + l->me) + 1];
         if (here != there)
@@ -1677,12 +1662,13 @@ static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     const par__cuda_arrival *a = &p->all[0];
     char *from = NULL;
     par_result r = p->result;
-    if (!r && (a->failed || a->count != k->count || a->dtype != (int)k->dtype)) {
-        char theirs[200];
-        par__cuda_describe_call(a, theirs, sizeof theirs);
+    if (!r && (a->failed || a->call.count != k->count || a->call.dtype != k->dtype)) {
+        char theirs[160];
+        par__describe_call(&a->call, theirs, sizeof theirs);
         r = par_fail(l->comm, PAR_ERR_MISMATCH,
-                     "par_recv(count=%zu, %s) from rank %d at %s, which calls %s%s", k->count,
-                     par_dtype_name(k->dtype), k->root, k->site, theirs, a->failed ? ", and failed" : "");
+                     "par_recv(count=%zu, %s) from rank %d at %s, which calls %s at %s%s", k->count,
+                     par_dtype_name(k->dtype), k->root, k->site, theirs, a->site,
+                     a->failed ? ", and failed" : "");
     }
     if (!r) r = par__cuda_ipc_open(l, a, k->root, 0, &from);
     if (!r)

@@ -1516,9 +1516,10 @@ static void forge_message(par_comm *c, uint64_t bytes, uint32_t direct, uint64_t
 static void forge_arrival(par_comm *c, uint64_t send_at, unsigned flags) { // of an all_to_all
     par__arrival *s = &c->board->arrivals[1].arrival[1];
     memset(s, 0, sizeof *s);
-    s->kind = PAR_KIND_ALL_TO_ALL, s->dtype = PAR_F32, s->count = 50000, s->flags = (uint8_t)flags;
+    s->call.kind = PAR_KIND_ALL_TO_ALL, s->call.dtype = PAR_F32, s->call.count = 50000,
+    s->call.flags = (uint8_t)flags;
     s->u.address.send = send_at;
-    PAR__STORE(&s->sequence, 1u);
+    PAR__STORE(&s->call.sequence, 1u);
 }
 static void forged(par_comm *w) {
     static const struct {
