@@ -300,6 +300,18 @@ static run plain_run(par_comm *w, int stage, par_zero_optimizer o) {
     r.desc.hyper[0].nesterov = 1;
     return r;
 }
+// The stages, a parameter server, stage 3 with whole gradients; then the stages of a hybrid.
+enum { WHOLE_COMM = 6, VARIANTS = 10 };
+static const struct {
+    int stage, parameter_server, accumulate_unsharded;
+} variants[VARIANTS] = {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {0, 1, 0},
+                        {3, 0, 1}, {0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 0, 0}};
+static run variant_run(par_comm *w, int variant, int optimizer) {
+    run r = plain_run(w, variants[variant].stage, (par_zero_optimizer)optimizer);
+    r.desc.parameter_server = variants[variant].parameter_server;
+    r.desc.accumulate_unsharded = variants[variant].accumulate_unsharded;
+    return r;
+}
 static float reference_factor(int step) { return step < 2 ? 0.5f : 1.0f; } // of the learning rate
 // The result of such a run, which does not depend on stage or precision.
 static void run_reference(reference *f, const run *r) {
@@ -390,14 +402,14 @@ static void canonical(par_comm *w) { // one rank and any number of ranks, in any
             one.desc.canonical_shards = one.desc.microbatches = C;
             one.desc.param_dtype = half ? PAR_BF16 : PAR_F32, one.desc.stochastic_rounding = half;
             float *want = weights_after(w, &one, STEPS);
-            for (int kind = 0; kind < 10;
-                 kind++) { // stages 0-3, parameter server, hybrid 0-3, stage 3 with whole gradients
+            for (int kind = 0; kind < VARIANTS; kind++) {
                 run r = one;
-                const int hybrid = kind >= 5 && kind < 9;
+                const int hybrid = kind >= WHOLE_COMM;
                 if (hybrid && !inner) continue;
                 r.desc.comm = hybrid ? inner : w, r.desc.replica_comm = hybrid ? outer : NULL;
-                r.desc.stage = kind < 4 ? kind : kind == 4 ? 0 : kind == 9 ? 3 : kind - 5;
-                r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 9;
+                r.desc.stage = variants[kind].stage;
+                r.desc.parameter_server = variants[kind].parameter_server;
+                r.desc.accumulate_unsharded = variants[kind].accumulate_unsharded;
                 r.desc.microbatches = C / n;
                 float *got = weights_after(w, &r, STEPS);
                 char why[128];
@@ -439,13 +451,12 @@ static size_t sent(par_comm *w, par_kind kind) { return par_ledger_get(w, kind).
 static void costs(par_comm *w) {
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
     const size_t n = (size_t)par_size(w);
-    for (int kind = 0; kind < 6; kind++)
+    for (int kind = 0; kind < WHOLE_COMM; kind++)
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
             for (int p = 0; p < 3; p++) {
-                run r = plain_run(w, kind < 4 ? kind : kind == 4 ? 0 : 3, (par_zero_optimizer)o);
+                run r = variant_run(w, kind, o);
                 par_zero_plan plan, real;
                 const size_t m = 2;
-                r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 5,
                 r.desc.microbatches = (int)m, r.all = 1;
                 r.desc.param_dtype = types[p], r.desc.ema = o & 1 ? 0.5f : 0;
                 open_run(w, &r);
@@ -578,12 +589,12 @@ static void sizes(par_comm *w) { // bytes as people read them
 static void places(par_comm *w) {
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
     const char *const where[] = {"none", "host", access("/dev/shm", W_OK) ? "file:/tmp" : "file:/dev/shm"};
-    for (int kind = 0; kind < 6; kind++)
+    for (int kind = 0; kind < WHOLE_COMM; kind++)
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
             for (int p = 0; p < 9; p++) {
-                run r = plain_run(w, kind < 4 ? kind : kind == 4 ? 0 : 3, (par_zero_optimizer)o);
+                run r = variant_run(w, kind, o);
                 if ((TEST_FEWER || par_size(w) > 2) && (p + o + kind) % 3) continue; // all run on 1 and 2
-                r.desc.parameter_server = kind == 4, r.desc.accumulate_unsharded = kind == 5, r.empty = 1;
+                r.empty = 1;
                 r.desc.param_dtype = types[p % 3], r.desc.grad_dtype = types[(p + o) % 3];
                 r.desc.offload_states = where[p / 3];
                 r.desc.offload_parameters = r.desc.stage == 3 ? where[(p / 3 + o) % 3] : NULL;
@@ -681,14 +692,14 @@ static void offload(par_comm *w) {
     snprintf(where, sizeof where, "file:%s", dir);
     for (int kind = 0; kind < 5; kind++)
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++) {
-            run plain = plain_run(w, kind < 4 ? kind : 0, (par_zero_optimizer)o);
-            plain.desc.parameter_server = kind == 4, plain.desc.microbatches = 2, plain.all = 1;
-            plain.desc.param_dtype = (o + kind) & 1 ? PAR_BF16 : PAR_F32, plain.desc.ema = o & 1 ? 0.5f : 0;
-            plain.desc.stochastic_rounding = 1;
-            float *want = weights_after(w, &plain, 4);
-            const par_zero_plan *old = &plain.real;
+            run base = variant_run(w, kind, o);
+            base.desc.microbatches = 2, base.all = 1;
+            base.desc.param_dtype = (o + kind) & 1 ? PAR_BF16 : PAR_F32, base.desc.ema = o & 1 ? 0.5f : 0;
+            base.desc.stochastic_rounding = 1;
+            float *want = weights_after(w, &base, 4);
+            const par_zero_plan *old = &base.real;
             for (int file = 0; file < 2; file++) {
-                run r = plain;
+                run r = base;
                 r.desc.offload_states = file ? where : "host";
                 r.desc.offload_parameters = kind == 3 ? r.desc.offload_states : NULL;
                 float *got = weights_after(w, &r, 4);
