@@ -195,8 +195,9 @@ par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_O
 
 cudaStream_t par_cuda_stream(const par_cuda *cuda);      // the compute stream
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // the communication stream, of high priority
-// The host waits for the compute stream. With nccl it waits until the comm's deadline (TIMEOUT) or until
-// par_alive fails; then it aborts NCCL, so that the stream can finish.
+// The host waits for the compute stream, until the comm's deadline (TIMEOUT) or until par_alive fails. Then
+// nccl is aborted, so that the stream can finish; with other backends, and with desc.nccl, it may never
+// finish, and nothing waits for the device any more (ABORTED): close everything.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- tables for the layers --------------------------------------------------------------------------------
@@ -278,7 +279,7 @@ enum {
     PAR__CUDA_MAX_PEERS = 64, // ranks of a comm of the peer backend
     PAR__CUDA_EVENTS = 32,    // events of each kind, per rank and comm, used in turn
     PAR__CUDA_SITE_BYTES = 96,
-    PAR__CUDA_MAX_MAPPINGS = 64, // allocations of other processes that are mapped at a time
+    PAR__CUDA_KEPT_MAPPINGS = 64, // allocations of other processes that stay mapped; a call may need more
     PAR__CUDA_THREADS = 256
 };
 
@@ -320,6 +321,16 @@ struct par__cuda_ipc_mapping { // an allocation of another process
     uint64_t free_count,
         last_used; // free_count: the owner's when it was mapped; after a later free the address may be reused
 };
+struct par__cuda_export { // an allocation that other processes may have mapped
+    par__cuda_export *next;
+    void *memory;
+    uint64_t free_count; // 0: in use; else par_cuda_free was called, and this is the count since
+};
+// What processes tell each other about mappings, in the node's memory: each rank writes its own.
+struct par__cuda_map_state {
+    uint64_t free_count;                    // of this rank
+    uint64_t unmapped[PAR__CUDA_MAX_PEERS]; // by owner: its free_count, for which nothing is mapped any more
+};
 #if defined(PAR_TP_H)
 struct par__cuda_rope_key {
     par_tp_rotary rotary;
@@ -339,10 +350,15 @@ struct par_cuda {
     int ordinal, sm_count, max_shared_bytes;
     int references; // the user's and one for each comm
     int own_stream;
+    int stuck; // a stream waits for a rank that died or never came: nothing may wait for the device any more
     cudaStream_t stream, comm_stream;
     par_cuda_backend backend;
-    par__cuda_ipc_mapping mappings[PAR__CUDA_MAX_MAPPINGS];
+    par__cuda_ipc_mapping *mappings;
+    int mapping_count, kept_mappings;
     uint64_t mapping_clock, free_count;
+    uint64_t call_start; // the mapping_clock when the call began: what was used since is pinned
+    par__cuda_export *exports;
+    par__cuda_map_state *map_state; // of desc.comm's ranks that are processes; NULL: none
 #if defined(PAR_TP_H)
     par__cuda_rope_key rope_key; // the arguments of the RoPE table in scratch[2]
 #endif
@@ -966,6 +982,85 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
 
+static int par__cuda_abort(par_cuda *cuda);
+// For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
+static par_result par__cuda_poll(par_comm *c, double start, double *last_check, const char *what,
+                                 const char *missing, const char *hint) {
+    const double now = par_seconds(c), limit = par_timeout(c);
+    sched_yield();
+    if (now - *last_check < 0.005) return PAR_OK;
+    *last_check = now;
+    return now - start > limit
+               ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
+               : par_alive(c);
+}
+// The host waits for an event, or (NULL) for a stream. All waits for the device are here: what a stream waits
+// for may come from a rank that has died, and the driver would wait for ever. Meanwhile the calls of all
+// comms go on. After an error NCCL is aborted; a stream that waits for another process's event never ends.
+static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_t event, const char *what) {
+    par_comm *c = cuda->desc.comm;
+    if (cuda->stuck)
+        return par__cuda_fail(cuda, PAR_ERR_ABORTED, what, "the stream waits for a rank that is gone");
+    if (!c || par_size(c) == 1)
+        return par__cuda_check(cuda, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream),
+                               what);
+    const double start = par_seconds(c);
+    double last_check = start;
+    cudaError_t e;
+    while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
+        cudaGetLastError();
+        par__progress(c->world);
+        const par_result r = par__cuda_poll(
+            c, start, &last_check, what, "the stream has not finished",
+            ": a rank may not have made the call that the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL "
+            "is aborted, close the comm");
+        if (r) return cuda->stuck = !par__cuda_abort(cuda), r;
+    }
+    return par__cuda_check(cuda, e, what);
+}
+
+// Memory that other processes have mapped is freed when they have unmapped it, as CUDA demands. The owner
+// counts its frees; the others see the count whenever they wait, unmap what they have of that owner, and say
+// so. all: nobody has anything mapped any more.
+static void par__cuda_free_unmapped(par_cuda *cuda, int all) {
+    const par_comm *c = cuda->desc.comm;
+    for (par__cuda_export **link = &cuda->exports; *link;) {
+        par__cuda_export *x = *link;
+        int unmapped = x->free_count != 0 || all;
+        for (int r = 0; r < par_size(c) && unmapped && !all; r++) {
+            par__cuda_map_state *theirs =
+                (par__cuda_map_state *)par_peer(cuda->desc.comm, cuda->map_state, r);
+            if (r != par_rank(c))
+                unmapped = __atomic_load_n(&theirs->unmapped[par_rank(c)], __ATOMIC_ACQUIRE) >= x->free_count;
+        }
+        if (!unmapped) {
+            link = &x->next;
+            continue;
+        }
+        if (x->free_count) cudaFree(x->memory); // else it is the program's still
+        *link = x->next;
+        PAR_FREE(x);
+    }
+}
+// Where memory is short, waits for what other processes have not unmapped yet.
+static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) {
+    par_comm *c = cuda->desc.comm;
+    const double start = c ? par_seconds(c) : 0;
+    double last_check = start;
+    for (;;) {
+        const cudaError_t e = cudaMalloc(memory, bytes);
+        int waiting = 0;
+        for (const par__cuda_export *x = cuda->exports; x; x = x->next) waiting |= x->free_count != 0;
+        if (e != cudaErrorMemoryAllocation || !waiting || !cuda->map_state)
+            return par__cuda_check(cuda, e, "cudaMalloc");
+        cudaGetLastError();
+        par__progress(c->world);
+        par__cuda_free_unmapped(cuda, 0);
+        PAR__CUDA_TRY(par__cuda_poll(c, start, &last_check, "par_cuda_alloc",
+                                     "out of memory; others have not unmapped what was freed", ""));
+    }
+}
+
 #if PAR__CUDA_WINDOWS
 static int par__cuda_is_nccl_memory(const par_cuda *cuda,
                                     par_cuda_memory kind) { // its memory, not cudaMalloc's
@@ -990,7 +1085,7 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
             return par__cuda_fail(cuda, PAR_ERR_MEMORY, "ncclMemAlloc", ncclGetLastError(NULL));
     } else
 #endif
-        PAR__CUDA_CALL(cudaMalloc(memory, bytes));
+        PAR__CUDA_TRY(par__cuda_malloc(cuda, bytes, memory));
     const par_result r =
         par__cuda_check(cuda, cudaMemsetAsync(*memory, 0, bytes, cuda->stream), "cudaMemsetAsync");
     if (r) par_cuda_free(cuda, kind, *memory), *memory = NULL;
@@ -1004,50 +1099,31 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
         PAR__CUDA_CALL(cudaFreeHost(memory));
 #if PAR__CUDA_WINDOWS
     else if (par__cuda_is_nccl_memory(cuda, kind)) {
-        PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
-        PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
+        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
+        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_free"));
         if (ncclMemFree(memory) != ncclSuccess)
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "ncclMemFree", ncclGetLastError(NULL));
     }
 #endif
-    else if (++cuda->free_count)
-        PAR__CUDA_CALL(cudaFree(memory)); // waits for the device
+    else { // cudaFree waits for the device
+        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
+        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_free"));
+        par__cuda_export *x = cuda->exports;
+        while (x && (x->memory != memory || x->free_count)) x = x->next;
+        cuda->free_count++;
+        if (!x || !cuda->map_state)
+            PAR__CUDA_CALL(cudaFree(memory));
+        else { // when the other processes have unmapped it
+            x->free_count = cuda->free_count;
+            __atomic_store_n(&cuda->map_state->free_count, cuda->free_count, __ATOMIC_RELEASE);
+            par__cuda_free_unmapped(cuda, 0);
+        }
+    }
     return PAR_OK;
 }
 cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
 cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
-static void par__cuda_abort(par_cuda *cuda);
-// For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
-static par_result par__cuda_poll(par_comm *c, double start, double *last_check, const char *what,
-                                 const char *missing, const char *hint) {
-    const double now = par_seconds(c), limit = par_timeout(c);
-    sched_yield();
-    if (now - *last_check < 0.005) return PAR_OK;
-    *last_check = now;
-    return now - start > limit
-               ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
-               : par_alive(c);
-}
-par_result par_cuda_sync(par_cuda *cuda) {
-    par_comm *c = cuda->desc.comm;
-    if (!c ||
-        cuda->backend != PAR_CUDA_NCCL_BACKEND) { // the hosts have agreed already: the stream will finish
-        PAR__CUDA_CALL(cudaStreamSynchronize(cuda->stream));
-        return PAR_OK;
-    }
-    const double start = par_seconds(c);
-    double last_check = start;
-    cudaError_t e;
-    while ((e = cudaStreamQuery(cuda->stream)) == cudaErrorNotReady) {
-        cudaGetLastError();
-        const par_result r = par__cuda_poll(
-            c, start, &last_check, "par_cuda_sync", "the stream has not finished",
-            ": a rank may not have made the call that the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL "
-            "is aborted, close the comm");
-        if (r) return par__cuda_abort(cuda), r;
-    }
-    return par__cuda_check(cuda, e, "par_cuda_sync");
-}
+par_result par_cuda_sync(par_cuda *cuda) { return par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_sync"); }
 
 static par_result par__cuda_d_alloc(par_device *device, size_t bytes, void **memory) {
     return par_cuda_alloc(par__cuda_of(device), PAR_CUDA_DEVICE, bytes, memory);
@@ -1118,8 +1194,7 @@ static par_result par__cuda_d_stream_close(par_device *device, void *stream) {
 }
 static par_result par__cuda_d_stream_sync(par_device *device, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
-    PAR__CUDA_CALL(cudaStreamSynchronize(par__cuda_stream_of(cuda, stream)));
-    return PAR_OK;
+    return par__cuda_wait(cuda, par__cuda_stream_of(cuda, stream), NULL, "stream_sync");
 }
 static par_result par__cuda_d_event_record(par_device *device, void *stream, void **event) {
     par_cuda *cuda = par__cuda_of(device);
@@ -1406,9 +1481,42 @@ static void par__cuda_fill_arrival(par__cuda_comm *l, const par_call *k, par__cu
 // blocks.
 
 static par_result par__cuda_ipc_close(par_cuda *cuda, par__cuda_ipc_mapping *m) {
-    PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
+    PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "cudaIpcCloseMemHandle"));
     PAR__CUDA_CALL(cudaIpcCloseMemHandle(m->base));
     return m->base = NULL, PAR_OK;
+}
+// Unmaps what owners have freed since it was mapped, and tells them.
+static void par__cuda_ipc_unmap_freed(par_cuda *cuda) {
+    par_comm *c = cuda->desc.comm;
+    for (int r = 0; r < par_size(c) && cuda->map_state; r++) {
+        const par__cuda_map_state *theirs = (const par__cuda_map_state *)par_peer(c, cuda->map_state, r);
+        const uint64_t freed = __atomic_load_n(&theirs->free_count, __ATOMIC_ACQUIRE);
+        par_result result = PAR_OK;
+        if (r == par_rank(c) || freed == cuda->map_state->unmapped[r]) continue;
+        for (int i = 0; i < cuda->mapping_count; i++) {
+            par__cuda_ipc_mapping *m = &cuda->mappings[i];
+            if (m->base && m->owner == par_world_rank(c, r) && m->free_count < freed && !result)
+                result = par__cuda_ipc_close(cuda, m);
+        }
+        if (!result) __atomic_store_n(&cuda->map_state->unmapped[r], freed, __ATOMIC_RELEASE);
+    }
+}
+// A place for a mapping. Those that the call in progress uses are pinned: the others go, the oldest first.
+static par_result par__cuda_ipc_place(par_cuda *cuda, par__cuda_ipc_mapping **out) {
+    par__cuda_ipc_mapping *oldest = NULL;
+    for (int i = 0; i < cuda->mapping_count; i++) {
+        par__cuda_ipc_mapping *m = &cuda->mappings[i];
+        if (!m->base) return *out = m, PAR_OK;
+        if (m->last_used <= cuda->call_start && (!oldest || m->last_used < oldest->last_used)) oldest = m;
+    }
+    if (oldest && cuda->mapping_count >= cuda->kept_mappings)
+        return *out = oldest, par__cuda_ipc_close(cuda, oldest);
+    const size_t bytes = (size_t)(cuda->mapping_count + 1) * sizeof *oldest;
+    par__cuda_ipc_mapping *more = (par__cuda_ipc_mapping *)PAR_REALLOC(cuda->mappings, bytes);
+    if (!more) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cudaIpcOpenMemHandle", "out of memory");
+    cuda->mappings = more, *out = &more[cuda->mapping_count++];
+    memset(*out, 0, sizeof **out);
+    return PAR_OK;
 }
 // The address in this process of the array that rank `rank` announced.
 static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival *a, int rank, int which,
@@ -1417,22 +1525,31 @@ static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival 
     *out = (char *)(uintptr_t)a->array[which];
     if (!a->array[which] || l->threads || rank == l->me) return PAR_OK;
     const int owner = par_world_rank(l->comm, rank);
-    par__cuda_ipc_mapping *oldest = &cuda->mappings[0];
-    for (int i = 0; i < PAR__CUDA_MAX_MAPPINGS; i++) {
-        par__cuda_ipc_mapping *m = &cuda->mappings[i];
+    par__cuda_ipc_mapping *m;
+    for (int i = 0; i < cuda->mapping_count; i++) {
+        m = &cuda->mappings[i];
         if (m->base && m->owner == owner && m->free_count != a->free_count)
             PAR__CUDA_TRY(par__cuda_ipc_close(cuda, m));
         if (m->base && m->owner == owner && !memcmp(&m->handle, &a->handle[which], sizeof m->handle)) {
             m->last_used = ++cuda->mapping_clock;
             return *out = (char *)m->base + a->offset[which], PAR_OK;
         }
-        if (!m->base || (oldest->base && m->last_used < oldest->last_used)) oldest = m;
     }
-    if (oldest->base) PAR__CUDA_TRY(par__cuda_ipc_close(cuda, oldest));
-    PAR__CUDA_CALL(cudaIpcOpenMemHandle(&oldest->base, a->handle[which], cudaIpcMemLazyEnablePeerAccess));
-    oldest->handle = a->handle[which], oldest->owner = owner, oldest->free_count = a->free_count;
-    oldest->last_used = ++cuda->mapping_clock;
-    return *out = (char *)oldest->base + a->offset[which], PAR_OK;
+    PAR__CUDA_TRY(par__cuda_ipc_place(cuda, &m));
+    PAR__CUDA_CALL(cudaIpcOpenMemHandle(&m->base, a->handle[which], cudaIpcMemLazyEnablePeerAccess));
+    m->handle = a->handle[which], m->owner = owner, m->free_count = a->free_count;
+    m->last_used = ++cuda->mapping_clock;
+    return *out = (char *)m->base + a->offset[which], PAR_OK;
+}
+// Remembers that other processes can map an allocation.
+static par_result par__cuda_ipc_remember(par_cuda *cuda, void *memory) {
+    par__cuda_export *x = cuda->exports;
+    while (x && (x->memory != memory || x->free_count)) x = x->next;
+    if (x) return PAR_OK;
+    x = (par__cuda_export *)PAR_MALLOC(sizeof *x);
+    if (!x) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cudaIpcGetMemHandle", "out of memory");
+    x->memory = memory, x->free_count = 0, x->next = cuda->exports, cuda->exports = x;
+    return PAR_OK;
 }
 // Puts into an arrival what another process needs to map an array: the IPC handle of its allocation, and the
 // array's offset there.
@@ -1455,7 +1572,7 @@ static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, 
                               "the driver does not tell the base address of an allocation");
     a->offset[which] = a->array[which] - base;
     const cudaError_t e = cudaIpcGetMemHandle(&a->handle[which], (void *)(uintptr_t)base);
-    if (!e) return PAR_OK;
+    if (!e) return par__cuda_ipc_remember(cuda, (void *)(uintptr_t)base);
     cudaGetLastError();
     return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "this memory cannot be shared with other processes",
                           "allocate it by par_cuda_alloc or cudaMalloc");
@@ -1546,6 +1663,7 @@ static par_result par__cuda_peer_launch(par__cuda_comm *l, par__cuda_pending *p)
     const par_call *k = p->call;
     par__cuda_peer_arrays v;
     v.bytes = par_dtype_bytes(k->dtype);
+    cuda->call_start = cuda->mapping_clock;
     for (int r = 0; r < l->n; r++) {
         PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 0, &v.send[r]));
         PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 1, &v.recv[r]));
@@ -1670,6 +1788,7 @@ static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
                      par_dtype_name(k->dtype), k->root, k->site, theirs, a->site,
                      a->failed ? ", and failed" : "");
     }
+    cuda->call_start = cuda->mapping_clock;
     if (!r) r = par__cuda_ipc_open(l, a, k->root, 0, &from);
     if (!r)
         r = par__cuda_stream_wait(cuda, cuda->comm_stream,
@@ -1803,12 +1922,18 @@ static par_result par__cuda_staging_end(par_device_backend *backend, void *state
     par__cuda_pending *p = (par__cuda_pending *)state;
     const par__cuda_pending copy = *p;
     while (p->state != PAR__CUDA_DONE) {
-        if (p->state == PAR__CUDA_ANNOUNCED) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
+        const par_result r = p->state == PAR__CUDA_ANNOUNCED && p->complete
+                                 ? par__cuda_wait(cuda, NULL, p->complete, "staging")
+                                 : PAR_OK;
+        if (r) {
+            par__cuda_finish(p, r);
+            break;
+        }
         par__cuda_progress(backend);
         if (p->state == PAR__CUDA_RUNNING) par__cuda_wait_request(p, &p->request);
     }
     // Pinned memory goes back when the stream has read it.
-    if (!p->result) PAR__CUDA_CALL(cudaEventSynchronize(p->complete));
+    if (!p->result) p->result = par__cuda_wait(cuda, NULL, p->complete, "staging");
     const par_result r = par__cuda_end(backend, state);
     for (int i = 0; i < 2; i++)
         par__cuda_release_host_block(l, copy.host[i], PAR__MAX(copy.host_bytes[i], (size_t)16));
@@ -1818,6 +1943,7 @@ static void par__cuda_progress(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     if (l->in_progress) return; // what is asked below asks for progress itself
     l->in_progress = 1;
+    par__cuda_ipc_unmap_freed(l->cuda);
     for (par__cuda_pending *p = l->first; p; p = p->next)
         for (int before = -1; p->state != PAR__CUDA_DONE && p->state != before && !p->waiting;) {
             before = p->state;
@@ -2301,16 +2427,16 @@ static void par__cuda_nccl_close(par__cuda_comm *l) {
     l->nccl = NULL;
 }
 #endif
-// Aborts NCCL, so that kernels that wait on the device for a missing rank end.
-static void par__cuda_abort(par_cuda *cuda) {
+// Aborts NCCL, so that kernels that wait on the device for a missing rank end. 0: they do not, because they
+// are not NCCL's, or are on the caller's ncclComm_t.
+static int par__cuda_abort(par_cuda *cuda) {
 #if defined(PAR_CUDA_NCCL)
     for (par_device_backend *x = cuda->desc.comm->world->backends; x; x = x->next) {
         par__cuda_comm *l = par__cuda_comm_of(x);
         if (x->begin == par__cuda_nccl_begin && l->cuda == cuda) par__cuda_nccl_abort(l);
     }
-#else
-    (void)cuda;
 #endif
+    return cuda->backend == PAR_CUDA_NCCL_BACKEND && !cuda->desc.nccl;
 }
 
 // >>cuda_open -----------------------------------------------------------------------------------------------
@@ -2330,10 +2456,21 @@ static void par__dnn_close(par_cuda *cuda);
 #endif
 static void par__cuda_release(par_cuda *cuda) {
     if (--cuda->references) return;
+    while (cuda->exports) {
+        par__cuda_export *x = cuda->exports;
+        cuda->exports = x->next;
+        PAR_FREE(x);
+    }
+    if (cuda->stuck) { // what the device still uses stays; the process is about to end
+        PAR_FREE(cuda->mappings);
+        PAR_FREE(cuda);
+        return;
+    }
     cudaStreamSynchronize(cuda->stream);
     if (cuda->comm_stream) cudaStreamSynchronize(cuda->comm_stream), cudaStreamDestroy(cuda->comm_stream);
-    for (int i = 0; i < PAR__CUDA_MAX_MAPPINGS; i++)
+    for (int i = 0; i < cuda->mapping_count; i++)
         if (cuda->mappings[i].base) cudaIpcCloseMemHandle(cuda->mappings[i].base);
+    PAR_FREE(cuda->mappings);
     for (int i = 0; i < 4; i++)
         if (cuda->scratch[i]) cudaFree(cuda->scratch[i]);
     if (cuda->workspace) cudaFree(cuda->workspace);
@@ -2358,7 +2495,7 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
     while (l->host_blocks) {
         par__cuda_host_block *b = l->host_blocks;
         l->host_blocks = b->next;
-        cudaFreeHost(b->memory);
+        if (!l->cuda->stuck) cudaFreeHost(b->memory); // it waits for the device
         PAR_FREE(b);
     }
 #if defined(PAR_CUDA_NCCL)
@@ -2368,19 +2505,26 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
         PAR_FREE(x);
     }
 #endif
-    if (l->scratch) cudaFree(l->scratch);
+    if (l->scratch && !l->cuda->stuck) cudaFree(l->scratch);
     PAR_FREE(l->free_events), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
 }
 static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
-    cudaStreamSynchronize(cuda->comm_stream);
+    (void)par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_close");
 #if defined(PAR_CUDA_NCCL)
     par__cuda_nccl_close(l);
 #endif
-    // Other ranks' streams may still wait for these events: no rank destroys any before all ranks are here.
+    const int maps = cuda->map_state && l->comm == cuda->desc.comm;
+    for (int i = 0; i < cuda->mapping_count && maps; i++)
+        if (cuda->mappings[i].base && !cuda->stuck) (void)par__cuda_ipc_close(cuda, &cuda->mappings[i]);
+    // Other ranks' streams may still wait for these events, and have memory mapped: no rank destroys or frees
+    // any before all ranks are here.
     if (l->announce_comm) par_close(l->announce_comm);
+    if (maps && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
+    if (maps) cuda->map_state = NULL; // the comm frees it
     if (l->completion_comm) par_close(l->completion_comm);
+    if (l->comm == cuda->desc.comm) cuda->desc.comm = NULL; // errors go to PAR_LOG from now on
     par__cuda_comm_free(l);
     par__cuda_release(cuda);
 }
@@ -2460,6 +2604,10 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
         if (l->done) memset(l->done, 0, bytes);
         r = l->ready && l->done ? par__cuda_share_events(l, l->ready) : PAR_ERR_MEMORY;
         if (!r) r = par__cuda_share_events(l, l->done);
+    }
+    if (!r && l->kind == PAR_CUDA_PEER && !l->threads && comm == cuda->desc.comm) {
+        cuda->map_state = (par__cuda_map_state *)par_alloc(comm, sizeof *cuda->map_state);
+        if (!cuda->map_state) r = PAR_ERR_MEMORY;
     }
     if (!r) r = par_attach_backend(comm, b);
     if (r) {
@@ -2597,7 +2745,7 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
         return PAR_ERR_MEMORY;
     }
     memset(cuda, 0, sizeof *cuda);
-    cuda->desc = *desc, cuda->references = 1;
+    cuda->desc = *desc, cuda->references = 1, cuda->kept_mappings = PAR__CUDA_KEPT_MAPPINGS;
     par_result r = par__cuda_read_environment(cuda);
     if (!r) r = par__cuda_device_begin(cuda);
     int failed = r != PAR_OK;
@@ -2658,7 +2806,7 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
 #if PAR__CUDA_WINDOWS
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     par_cuda *cuda = l->cuda;
-    PAR__CUDA_CALL(cudaStreamSynchronize(cuda->comm_stream));
+    PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_window_close"));
     PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));
     PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowDeregister"));
 #endif

@@ -40,6 +40,50 @@ static void entry_points(par_comm *w) {
 #endif
     CHECK(w, !fn || fn);
 }
+// A process dies before its event has fired: those that wait for it hear of it, and can close everything.
+static void dies_before_event(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_PEER);
+    par_device *d = par_cuda_device(cuda);
+    float *x = (float *)on_device(w, cuda, 4000);
+    CHECK_OK(w, par_cuda_sync(cuda));
+    const int last = par_size(w) - 1;
+    if (par_rank(w) == last) emu_stall(par_cuda_stream(cuda)); // its array is never ready
+    CHECK_OK(w, par_all_reduce(x, x, 1000, PAR_F32, PAR_SUM, w));
+    test_arrive(&test_shared->words);
+    test_wait_for(&test_shared->words, par_size(w));
+    if (par_rank(w) == last) raise(SIGKILL);
+    CHECK(w, d->stream_sync(d, NULL) == PAR_ERR_PEER_DIED);
+    CHECK(w, par_cuda_sync(cuda) == PAR_ERR_ABORTED);
+    CHECK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x) == PAR_ERR_ABORTED); // cudaFree would wait for ever
+    CHECK_OK(w, par_cuda_close(cuda));
+    par_close(w);
+    _exit(test_shared->failures != 0); // what the device might still use is left, and ASan would report it
+}
+// A call may need more mappings than are kept, and memory may be freed that others have mapped.
+static void mappings(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_PEER);
+    const int n = par_size(w);
+    enum { COUNT = 200, ARRAYS = 3 };
+    float host[COUNT], *x[ARRAYS], *y[ARRAYS];
+    cuda->kept_mappings = 2;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < ARRAYS; i++)
+            x[i] = (float *)on_device(w, cuda, sizeof host), y[i] = (float *)on_device(w, cuda, sizeof host);
+        for (int i = 0; i < ARRAYS; i++) {
+            for (int j = 0; j < COUNT; j++) host[j] = (float)(i + j + round);
+            upload(cuda, x[i], host, sizeof host);
+            CHECK_OK(w, par_all_reduce(x[i], y[i], COUNT, PAR_F32, PAR_SUM, w));
+            download(cuda, host, y[i], sizeof host);
+            CHECK(w, host[7] == (float)(n * (i + 7 + round)));
+        }
+        for (int i = 0; i < ARRAYS; i++) {
+            CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x[i]));
+            CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, y[i]));
+        }
+    }
+    CHECK(w, cuda->mapping_count <= 2 * (n - 1) || n < 3);
+    CHECK_OK(w, par_cuda_close(cuda));
+}
 #if defined(PAR_CUDA_NCCL)
 typedef struct nccl_pair { // two ranks, by one thread
     ncclComm_t comm[2];

@@ -1383,6 +1383,8 @@ const test tests[] = {
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
 #if defined(CUDA_EMU)
+    {"mappings", mappings, TEST_ALONE | TEST_RANKS, 2, 60},
+    {"dies_before_event", dies_before_event, TEST_KILL | TEST_RANKS, 2, 60},
     {"entry_points", entry_points, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},

@@ -58,8 +58,20 @@ void emu_fail_launches(int after) { emu_failing = after; }
 // for every page.
 
 static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256, EMU_LARGE = 2 << 20;
-struct emu_header {
-    std::atomic<uint32_t> slices;
+struct emu_times { // of an event, which things in flight keep
+    std::atomic<uint64_t> recorded, completed;
+    double at;
+};
+enum { EMU_IPC_EVENTS = 1 << 18 };
+enum { EMU_MAPPED = 1 << 12 };
+struct emu_mapped { // an allocation that other processes have opened, and how often
+    std::atomic<uintptr_t> base;
+    std::atomic<int> opens;
+};
+struct emu_header { // shared by processes
+    emu_mapped mapped[EMU_MAPPED];
+    std::atomic<uint32_t> slices, events;
+    emu_times times[EMU_IPC_EVENTS]; // of events that processes share
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
@@ -71,6 +83,8 @@ static std::map<const char *, size_t> emu_host_blocks; // pinned
 static pthread_mutex_t emu_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t emu_changed = PTHREAD_COND_INITIALIZER;
 static int emu_open, emu_protects = 1;
+static int emu_has_device_thread, emu_ending;
+static std::map<void *, std::pair<int, size_t>> emu_opened; // of other processes: how often, bytes
 
 static void emu_take_slice(void) {
     emu_slice = emu_shared_header->slices++, emu_used = emu_large = 0;
@@ -80,13 +94,14 @@ static void emu_forked(void) {
     pthread_mutex_init(&emu_mutex, NULL);
     emu_slice = EMU_SLICES; // none yet
     emu_blocks.clear(), emu_free_blocks.clear();
+    emu_has_device_thread = 0;
 }
 __attribute__((constructor)) static void emu_begin(void) {
     const int fd = memfd_create("cuda_emu", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)(EMU_SLICE * EMU_SLICES))) emu_die("no memory file");
     emu_base = (char *)mmap(NULL, EMU_SLICE * EMU_SLICES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    emu_shared_header =
-        (emu_header *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    emu_shared_header = (emu_header *)mmap(NULL, sizeof(emu_header), PROT_READ | PROT_WRITE,
+                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (emu_base == MAP_FAILED || emu_shared_header == MAP_FAILED) emu_die("no address space");
     emu_protects = !getenv("EMU_PROTECT") || atoi(getenv("EMU_PROTECT"));
     emu_slice = EMU_SLICES, emu_fork_group = (uint64_t)getpid();
@@ -117,6 +132,17 @@ static char *emu_grow(size_t bytes_taken) {
     }
     EMU_POISON(p, bytes_taken);
     return p;
+}
+static emu_mapped *emu_mapped_at(const void *base, int add) { // NULL: never opened
+    for (int i = 0; i < EMU_MAPPED; i++) {
+        emu_mapped *m = &emu_shared_header->mapped[i];
+        uintptr_t none = 0;
+        if (add && !m->base) m->base.compare_exchange_strong(none, (uintptr_t)base);
+        if (m->base == (uintptr_t)base) return m;
+        if (!m->base) return NULL;
+    }
+    emu_die("too many mapped allocations");
+    return NULL;
 }
 static int emu_is_device(const void *p) {
     return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
@@ -151,6 +177,8 @@ static cudaError_t emu_release(void *p) { // the caller holds the mutex
     auto found = emu_blocks.find((char *)p);
     if (!p) return cudaSuccess;
     if (found == emu_blocks.end()) return cudaErrorInvalidValue;
+    const emu_mapped *m = emu_mapped_at(p, 0);
+    if (m && m->opens > 0) emu_die("memory is freed that another process has open");
     const size_t bytes_taken = (found->second + 255) / 256 * 256 + EMU_GAP;
     EMU_POISON(p, found->second);
     emu_free_blocks.insert({bytes_taken, (char *)p});
@@ -306,10 +334,6 @@ static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::functio
 
 // ---- streams and events
 
-struct emu_times { // of an event; shared between processes where it must be
-    std::atomic<uint64_t> recorded, completed;
-    double at;
-};
 struct CUevent_st {
     emu_times *times;
     int interprocess, shared_page;
@@ -388,6 +412,13 @@ static int emu_run_one(void) {
     pthread_cond_broadcast(&emu_changed);
     return 1;
 }
+static void emu_pause(int milliseconds) { // or until something changes; the caller holds the mutex
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += milliseconds * 1000000;
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    pthread_cond_timedwait(&emu_changed, &emu_mutex, &t);
+}
 // Runs work until a condition holds. Work that is not ready may become ready when other host threads enqueue
 // more.
 static void emu_work_until(const std::function<bool()> &so) {
@@ -395,11 +426,7 @@ static void emu_work_until(const std::function<bool()> &so) {
     emu_memory(1); // once for all of it: opening much memory takes long
     while (!so()) {
         if (emu_run_one()) continue;
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += 20000000;
-        if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
-        pthread_cond_timedwait(&emu_changed, &emu_mutex, &t);
+        emu_pause(emu_has_device_thread ? 1 : 20);
         if (emu_seconds() > until) emu_die("waiting for work that nobody enqueues");
     }
     emu_memory(0);
@@ -447,6 +474,33 @@ static std::atomic<int> emu_shared_bytes{0};
 int emu_shared_limit(void) { return emu_shared_bytes ? (int)emu_shared_bytes : 227 << 10; }
 void emu_limit_shared(int bytes) { emu_shared_bytes = bytes; }
 
+// Events of processes fire at any time: a thread runs the device's work, as long as the process lives.
+static void *emu_device_main(void *) {
+    for (;;) {
+        emu_lock hold;
+        if (emu_ending) return NULL;
+        if (!emu_run_one()) emu_pause(1);
+    }
+}
+static void emu_end(void) { // before what the thread uses is destroyed
+    emu_lock hold;
+    emu_ending = 1;
+}
+static emu_times *emu_new_shared_times(void) {
+    pthread_t thread;
+    const uint32_t i = emu_shared_header->events++;
+    if (i >= EMU_IPC_EVENTS) emu_die("too many events of processes");
+    if (!emu_has_device_thread) atexit(emu_end);
+    if (!emu_has_device_thread && pthread_create(&thread, NULL, emu_device_main, NULL)) emu_die("no thread");
+    emu_has_device_thread = 1;
+    return &emu_shared_header->times[i];
+}
+void emu_stall(cudaStream_t stream) {
+    emu_lock hold;
+    emu_op op;
+    op.ready = [](CUstream_st *) { return 0; };
+    emu_add(emu_stream(stream), std::move(op));
+}
 // ---- the calls
 
 extern "C" {
@@ -630,7 +684,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     CUevent_st *e = new CUevent_st();
     e->interprocess = (flags & cudaEventInterprocess) != 0;
     if (e->interprocess)
-        e->times = (emu_times *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        e->times = emu_new_shared_times();
     else
         e->times = new emu_times(), emu_all_times.push_back(e->times);
     e->times->recorded = e->times->completed = 0;
@@ -644,9 +698,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     if (s->capture) return cudaSuccess; // order is kept by the list of the graph
     emu_op op;
     op.record = e->times, op.version = ++e->times->recorded;
-    const uint64_t version = op.version;
     emu_add(s, std::move(op));
-    if (e->interprocess) emu_work_until([=] { return e->times->completed >= version; });
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
@@ -699,16 +751,33 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
         emu_base + (size_t)((char *)*p - emu_base) / EMU_SLICE * EMU_SLICE; // of its owner, from now on
     mprotect(slice, EMU_SLICE, PROT_READ | PROT_WRITE);
     EMU_UNPOISON(*p, bytes);
+    emu_lock hold;
+    emu_opened[*p] = {emu_opened[*p].first + 1, bytes};
+    emu_mapped_at(*p, 1)->opens++;
     return cudaSuccess;
 }
-cudaError_t cudaIpcCloseMemHandle(void *) { return cudaSuccess; }
+cudaError_t cudaIpcCloseMemHandle(void *p) { // from now on it cannot be accessed
+    emu_lock hold;
+    auto found = emu_opened.find(p);
+    if (found == emu_opened.end()) return cudaErrorInvalidValue;
+    emu_mapped_at(p, 0)->opens--;
+    if (--found->second.first) return cudaSuccess;
+    EMU_POISON(p, found->second.second);
+    emu_opened.erase(found);
+    return cudaSuccess;
+}
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *h, cudaEvent_t e) {
     if (!e->interprocess) return cudaErrorInvalidResourceHandle;
     memset(h, 0, sizeof *h);
-    return cudaSuccess;
+    const size_t i = (size_t)(e->times - emu_shared_header->times);
+    return memcpy(h, &i, sizeof i), cudaSuccess;
 }
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t) { // recorded is done, see there
-    return cudaEventCreateWithFlags(e, 0);
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t h) {
+    size_t i;
+    memcpy(&i, &h, sizeof i);
+    if (i >= emu_shared_header->events) return cudaErrorInvalidValue;
+    *e = new CUevent_st();
+    return (*e)->times = &emu_shared_header->times[i], cudaSuccess;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {

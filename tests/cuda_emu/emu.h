@@ -35,6 +35,7 @@ enum emu_order { EMU_FORWARD, EMU_REVERSED, EMU_RANDOM };
 void emu_seed(uint64_t seed, emu_order threads); // the order of threads, and the random choices, from now on
 uint64_t emu_launches(void);                     // number of kernels that have run
 void emu_fail_launches(int after);               // launch number `after` from now fails, once; 0: none
+void emu_stall(cudaStream_t stream);             // what is enqueued from now on never runs
 int emu_communicators(void);                     // number of NCCL's communicators that exist
 void emu_fail_communicators(int fail);           // 1: those that are made from now on fail; 0: no more
 
