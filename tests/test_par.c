@@ -424,6 +424,8 @@ static void bit_equality(par_comm *w) {
             unsigned char *want = (unsigned char *)malloc(c * e), *mine = (unsigned char *)malloc(c * e);
             rough_sum(w, d, c, mine, want);
             for (int symmetric = 0; symmetric < 2; symmetric++) {
+                // Every pair of dtype, count and memory; over the numbers of ranks every combination.
+                if (!getenv("SOAK") && symmetric != (ti + (int)ci + n) % 2) continue;
                 buffer s = buffer_open(w, c * e, symmetric), r = buffer_open(w, c * e, symmetric),
                        b = buffer_open(w, per * e, symmetric);
                 memcpy(s.at, mine, c * e);
