@@ -683,6 +683,7 @@ static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *
         CHECK_OK(w, par_zero_forward_begin(z, u));
         CHECK_OK(w, par_zero_forward_end(z, u));
     }
+    const float scale = par_zero_loss_scale(z);
     for (int u = 1; u >= 0; u--) {
         CHECK_OK(w, par_zero_backward_begin(z, u));
         for (int t = 3 * u; t < 3 * u + 3; t++) {
@@ -700,7 +701,7 @@ static void one_microbatch(par_comm *w, par_zero *z, par_cuda *cuda, const int *
             const uint64_t stream = (uint64_t)(step * 1000 + t),
                            first = par_zero_global_microbatch(z, m) * 1000;
             for (size_t i = 0; i < n; i++)
-                y[i] += par_zero_loss_scale(z) * (x[i] + bad + par_uniform(11, stream, first + i) - 0.5f);
+                y[i] += scale * (x[i] + bad + par_uniform(11, stream, first + i) - 0.5f);
             par_cast(grads, l->grad, y, PAR_F32, n);
             CHECK_OK(w, d->copy(d, grad, grads, n * ge, NULL));
             CHECK_OK(w, d->stream_sync(d, NULL));
