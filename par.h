@@ -948,8 +948,6 @@ typedef struct par__call_record {
 void par__record_call(const par_comm *comm, const par_call *call, par__call_record *record);
 int par__is_same_call(const par__call_record *a, const par__call_record *b);
 const char *par__describe_call(const par__call_record *record, char *text, size_t bytes);
-// Takes for each of two ranks its number, its call as par__describe_call has it, and the call's site.
-#define PAR__MISMATCH             "rank %d called %s at %s, but rank %d called %s at %s"
 #define PAR__STRINGIFY_VALUE(x)   #x
 #define PAR__STRINGIFY(x)         PAR__STRINGIFY_VALUE(x)
 #define PAR_SITE                  __FILE__ ":" PAR__STRINGIFY(__LINE__)
@@ -7378,6 +7376,9 @@ const char *par__describe_call(const par__call_record *s, char *text, size_t byt
                  s->op_hash && s->op != PAR_SCALED_SUM ? " for a group of calls" : "", invalid);
     return text;
 }
+
+// Takes for each of two ranks its number, its call as par__describe_call has it, and the call's site.
+#define PAR__MISMATCH "rank %d called %s at %s, but rank %d called %s at %s"
 
 // Did all ranks make the same call? Each rank compares with rank 0's arrival, so all find the same first
 // difference.
