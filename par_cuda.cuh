@@ -114,9 +114,9 @@ MODEL
     Messages by nccl have a communicator and a stream for each rank and direction, are launched when they
     begin, and use up to 4 SMs each while they wait. The first one between two ranks connects them: par_wait
     then waits until both have begun it.
-    Memory. The caller frees what it allocates. The peer backend between processes needs memory from
-    cudaMalloc. Allocate and free arrays that are sent with par_cuda_alloc and par_cuda_free, because
-    par_cuda_free tells the other processes to unmap them.
+    Memory. The caller frees what it allocates. With the peer backend other processes map the arrays that
+    are sent, which need memory from cudaMalloc. par_cuda_free may be called at any time, and frees when
+    they have unmapped it. Memory of your own cudaMalloc must not be freed before par_close of the comm.
     Errors. As in par.h. Without a comm the text goes to PAR_LOG.
 
 DOES NOT

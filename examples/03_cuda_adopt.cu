@@ -54,9 +54,10 @@ int main(void) {
     if (par_rank(world) == 0)
         printf("%d ranks, backend %s: x is %g, the mean of their targets\n", par_size(world),
                par_cuda_backend_name(cuda), (double)first);
-    cudaFree(x), cudaFree(g);
     par_cuda_close(cuda);                          // +
-    const int failed = par_close(world) != PAR_OK; // +
+    const int failed = par_close(world) != PAR_OK; // + before cudaFree: other ranks have mapped g until now
+    cudaFree(x);
+    cudaFree(g);
     cudaStreamDestroy(stream);
     return fflush(stdout) ? perror("adopt"), 1 : failed;
 }
