@@ -547,9 +547,8 @@ static const char *open_data(trainer *t) {
     return why;
 }
 
-// How a rank's share of the batch_size x gradient_accumulation_steps sequences is cut into microbatches; 0:
-// it does not
-// divide.
+// Cuts a rank's share of the batch_size x gradient_accumulation_steps sequences into microbatches. 0: it does
+// not divide.
 static int choose_microbatch(trainer *t, int ranks) {
     const int all = t->o.batch_size * t->o.accumulation_steps, grid = t->o.pp * t->o.tp * t->o.cp,
               dp = ranks / grid;
