@@ -1468,11 +1468,17 @@ PAR__HOST_DEVICE void par__philox(const uint32_t counter[4], const uint32_t key[
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
         const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
     }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
 }
 
 // 128 bits for number `index` of a stream.
@@ -1614,7 +1620,11 @@ static par__timestamp par__read_clocks(void) {
         const uint64_t before = par__ticks();
         const double seconds = par__now();
         const uint64_t took = par__ticks() - before;
-        if (took < min) min = took, best.seconds = seconds, best.ticks = before + took / 2;
+        if (took < min) {
+            min = took;
+            best.seconds = seconds;
+            best.ticks = before + took / 2;
+        }
     }
     return best;
 }
@@ -1637,7 +1647,10 @@ int par_safe_fd(int fd) {
 FILE *par_fopen_write(const char *path) {
     const int fd = par_safe_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-    if (fd >= 0 && !f) close(fd), errno = ENOMEM;
+    if (fd >= 0 && !f) {
+        close(fd);
+        errno = ENOMEM;
+    }
     return f;
 }
 
@@ -1696,7 +1709,8 @@ static int par__fallocate(int fd, int mode, uint64_t at, uint64_t bytes) {
 // The one cast of const for the system: an iovec has none, though memory that is sent is not written.
 static struct iovec par__iovec(const void *memory, size_t bytes) {
     struct iovec part;
-    part.iov_base = (void *)(uintptr_t)memory, part.iov_len = bytes;
+    part.iov_base = (void *)(uintptr_t)memory;
+    part.iov_len = bytes;
     return part;
 }
 // Cross memory attach: copy between `local` and an address in another process; put 1: to it. 0, or errno.
@@ -1704,7 +1718,8 @@ static int par__cma_copy(int pid, struct iovec local, uintptr_t remote, int put)
     const size_t max = (size_t)1 << 30;
     for (size_t at = 0; at < local.iov_len;) {
         struct iovec l, r;
-        l.iov_base = (char *)local.iov_base + at, r.iov_base = (void *)(remote + at);
+        l.iov_base = (char *)local.iov_base + at;
+        r.iov_base = (void *)(remote + at);
         l.iov_len = r.iov_len = PAR__MIN(local.iov_len - at, max);
         const long n =
             syscall(put ? SYS_process_vm_writev : SYS_process_vm_readv, pid, &l, 1ul, &r, 1ul, 0ul);
@@ -1881,7 +1896,10 @@ const char *par_nearest_name(const char *name, const void *names, size_t count, 
     for (size_t i = 0; i < count; i++) {
         const char *const candidate = *(const char *const *)((const char *)names + i * stride);
         const int distance = par__edit_distance(plain, letters, other, par__normalize_name(candidate, other));
-        if (distance < min) min = distance, nearest = candidate;
+        if (distance < min) {
+            min = distance;
+            nearest = candidate;
+        }
     }
     return nearest;
 }
@@ -1994,7 +2012,8 @@ static int par__parse_decimal(const char *s, double *value) { // digits, point, 
     if (*s == '.')
         for (s++; *s >= '0' && *s <= '9'; s++, digits++, scale--) x = x * 10 + (*s - '0');
     if (digits && (*s | 32) == 'e') {
-        down = *++s == '-', s += *s == '-' || *s == '+';
+        down = *++s == '-';
+        s += *s == '-' || *s == '+';
         if (!*s) return 0;
         for (; *s >= '0' && *s <= '9' && power < 1e6; s++) power = power * 10 + (*s - '0');
     }
@@ -2367,7 +2386,10 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
         if (stream_sums && (partial || source_count > 1)) continue;
         if (have != to_last) memmove(to_last, have, n * acc_bytes);
         if (ranks) par__finalize(k, to_last, n, acc_type, op, ranks);
-        if (narrow && ranks) narrow(wide, sum, n), to_last = (char *)wide;
+        if (narrow && ranks) {
+            narrow(wide, sum, n);
+            to_last = (char *)wide;
+        }
         for (int o = 0; o < out_count && !straight; o += 2)
             k->copy2((char *)out[o] + at * e, o + 1 < out_count ? (char *)out[o + 1] + at * e : NULL, to_last,
                      n * e, nontemporal);
@@ -2732,7 +2754,8 @@ static void par__autotune_compare(par__autotune *r) {
 static void par__autotune_stage(par__autotune *r, const par_gemm_shape *shapes, size_t count,
                                 double budget_s) {
     const double start = par__now();
-    r->shapes = shapes, r->count = count;
+    r->shapes = shapes;
+    r->count = count;
     for (size_t s = 0; s < count; s++) {
         par__autotune_run(r, PAR__GEMM_BUILTIN, &shapes[s], r->expected);
         for (int i = 0; i < PAR__GEMM_COUNT; i++) {
@@ -2773,11 +2796,16 @@ static par_result par__gemm_autotune(const par_gemm_shape *shapes, size_t count,
         used = PAR__MAX(used, PAR__MAX(c.m * c.n, PAR__MAX(c.m * c.k, c.n * c.k)));
     }
     r->choice = choice;
-    r->a = memory, r->b = memory + max, r->c = memory + 2 * max, r->expected = memory + 3 * max;
+    r->a = memory;
+    r->b = memory + max;
+    r->c = memory + 2 * max;
+    r->expected = memory + 3 * max;
     uint32_t bits = 1;
     for (size_t i = 0; i < used; i++) {
-        bits = bits * 1664525u + 1013904223u, r->a[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
-        bits = bits * 1664525u + 1013904223u, r->b[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
+        bits = bits * 1664525u + 1013904223u;
+        r->a[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
+        bits = bits * 1664525u + 1013904223u;
+        r->b[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
     }
     for (size_t s = 0; s < 4; s++) r->weight[s] = 1;
     par__autotune_stage(r, small, 4, 0.002);
@@ -2881,7 +2909,8 @@ static const char *par__cpu_gemm_name(par_device *device) {
 static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
                                 const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
                                 size_t ldc, void *stream) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     if (!m || !n) return PAR_OK;
     int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
     if (chosen < 0) { // not chosen yet: measure products of about this size
@@ -2917,7 +2946,10 @@ float par_normal(uint64_t seed, uint64_t stream, uint64_t index) { return par__n
 par_shard par_shard_whole(const size_t *shape, int dims) {
     par_shard s;
     memset(&s, 0, sizeof s);
-    s.dims = dims, s.run_count = 1, s.runs[0].count = 1, s.runs[0].replicas = 1;
+    s.dims = dims;
+    s.run_count = 1;
+    s.runs[0].count = 1;
+    s.runs[0].replicas = 1;
     for (int i = 0; i < dims && i < 4; i++) {
         s.shape[i] = s.global_shape[i] = shape[i];
         s.runs[0].count *= shape[i];
@@ -2961,23 +2993,27 @@ static par_result par__cpu_free(par_device *device, void *memory) {
     return PAR_OK;
 }
 static par_result par__cpu_copy(par_device *device, void *dst, const void *src, size_t bytes, void *stream) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     if (bytes) memmove(dst, src, bytes);
     return PAR_OK;
 }
 static par_result par__cpu_fill(par_device *device, void *dst, int byte, size_t bytes, void *stream) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     if (bytes) memset(dst, byte, bytes);
     return PAR_OK;
 }
 static par_result par__cpu_cast(par_device *device, void *dst, par_dtype dt, const void *src, par_dtype st,
                                 size_t count, void *stream) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     return par_cast(dst, dt, src, st, count);
 }
 static par_result par__cpu_reduce(par_device *device, void *dst, const void *const *sources, int source_count,
                                   size_t count, par_dtype dtype, par_op op, void *stream) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     if (source_count < 1 || !par_dtype_bytes(dtype) || par__op_code(op) >= PAR_OP_COUNT)
         return PAR_ERR_ARGUMENT;
     par__reduce_sources(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op,
@@ -2990,16 +3026,20 @@ static par_result par__cpu_stream_open(par_device *device, void **stream) {
     return PAR_OK;
 }
 static par_result par__cpu_stream_noop(par_device *device, void *stream) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     return PAR_OK;
 }
 static par_result par__cpu_event_record(par_device *device, void *stream, void **event) {
-    (void)device, (void)stream;
+    (void)device;
+    (void)stream;
     *event = NULL;
     return PAR_OK;
 }
 static par_result par__cpu_event_wait(par_device *device, void *stream, void *event) {
-    (void)device, (void)stream, (void)event;
+    (void)device;
+    (void)stream;
+    (void)event;
     return PAR_OK;
 }
 
@@ -3483,7 +3523,8 @@ static int par__site_table_grow(par__world *w, int named) {
     if (2 * (w->site_count + 1) < w->site_hash_size) return 1;
     uint16_t *old = w->site_hash, *table = (uint16_t *)par__zalloc(size * sizeof *table);
     if (!table) return 0;
-    w->site_hash = table, w->site_hash_size = size;
+    w->site_hash = table;
+    w->site_hash_size = size;
     for (size_t i = 0; i < size / 2; i++)
         if (old[i]) par__site_hash_insert(w, old[i]);
     PAR_FREE(old);
@@ -3498,7 +3539,10 @@ static uint16_t par__intern_site(par__world *w, const char *site, const char *na
                  all = strlen(site), length = PAR__MIN(all, capacity);
     memset(text, 0, sizeof text);
     memcpy(text, site + (all - length), length); // a long path keeps its end
-    if (named) memcpy(text + length, " in ", 4), memcpy(text + length + 4, name, named);
+    if (named) {
+        memcpy(text + length, " in ", 4);
+        memcpy(text + length + 4, name, named);
+    }
     size_t i = (size_t)par__site_hash(text) & (w->site_hash_size - 1);
     for (; w->site_hash[i]; i = (i + 1) & (w->site_hash_size - 1))
         if (!memcmp(w->sites[w->site_hash[i] & (PAR__SITE_MAX - 1)], text, sizeof text))
@@ -3525,7 +3569,10 @@ static uint16_t par__site_index(par__world *w, const char *site) {
 }
 
 void par__enter_layer(par_comm *comm, const char *site) {
-    if (comm) comm->world->caller.site = site, comm->world->caller.name[0] = 0;
+    if (comm) {
+        comm->world->caller.site = site;
+        comm->world->caller.name[0] = 0;
+    }
 }
 void par__set_layer_name(par_comm *comm, const char *name) {
     par__caller *k = &comm->world->caller;
@@ -3714,7 +3761,10 @@ static int par__arena_contains(const par__world *w, uint64_t at, uint64_t bytes)
 // index, and loses the lock when it ends. Nothing that is written to the memory can change that. 1: done.
 static int par__liveness_lock(const par__world *w, int command, int type, int index, struct flock *l) {
     memset(l, 0, sizeof *l);
-    l->l_type = (short)type, l->l_whence = SEEK_SET, l->l_start = index, l->l_len = 1;
+    l->l_type = (short)type;
+    l->l_whence = SEEK_SET;
+    l->l_start = index;
+    l->l_len = 1;
     return fcntl(w->fd, command, l) == 0;
 }
 static int par__peer_dead(par__world *w, int index) { // or has closed its world
@@ -3903,7 +3953,8 @@ static char *par__peer_pointer(const par__world *w, uint64_t at) {
 static void par__register_rank(par__world *w) { // from here on the rank counts as alive
     par__rank_control *c = &w->arena->ranks[w->arena_rank];
     w->control = c;
-    w->site_capacity = 4096 / PAR__SITE_BYTES, w->site_count = 1;
+    w->site_capacity = 4096 / PAR__SITE_BYTES;
+    w->site_count = 1;
     memset(w->sites[0], 0, PAR__SITE_BYTES);
     snprintf(w->sites[0], PAR__SITE_BYTES, "(one of many places)");
     memcpy(par__shared_site(w, w->arena_rank, 0), w->sites[0], PAR__SITE_BYTES);
@@ -3976,18 +4027,26 @@ static int par__make_layout(par__layout *l, const int *node_of, int size, int ra
     int *block = (int *)par__zalloc(sizeof(int) * (size_t)(size * 7 + 1));
     int nodes = 0, at = 0;
     if (!block) return 0;
-    l->node_of = block, l->local_index = block + size, l->members = block + 2 * size;
+    l->node_of = block;
+    l->local_index = block + size;
+    l->members = block + 2 * size;
     l->segment_node = block + 3 * size;
     l->segment_first = block + 4 * size;
     l->segment_last = block + 5 * size;
     l->start = block + 6 * size;
-    for (int r = 0; r < size; r++) l->node_of[r] = node_of[r], nodes = PAR__MAX(nodes, node_of[r] + 1);
+    for (int r = 0; r < size; r++) {
+        l->node_of[r] = node_of[r];
+        nodes = PAR__MAX(nodes, node_of[r] + 1);
+    }
     l->node_count = nodes;
     l->my_node = node_of[rank];
     for (int j = 0; j < nodes; j++) {
         l->start[j] = at;
         for (int r = 0; r < size; r++)
-            if (node_of[r] == j) l->local_index[r] = at - l->start[j], l->members[at++] = r;
+            if (node_of[r] == j) {
+                l->local_index[r] = at - l->start[j];
+                l->members[at++] = r;
+            }
     }
     l->start[nodes] = at;
     l->segment_count = 0;
@@ -4080,7 +4139,10 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     par_comm *c = (par_comm *)par__zalloc(sizeof *c);
     const size_t ints = sizeof(int) * (size_t)size;
     if (!c) return NULL;
-    c->world = w, c->id = id, c->rank = rank, c->size = size;
+    c->world = w;
+    c->id = id;
+    c->rank = rank;
+    c->size = size;
     c->world_rank = (int *)par__zalloc(ints);
     c->arena_index = (int *)par__zalloc(ints);
     c->ring_index = (int *)par__zalloc(ints);
@@ -4117,7 +4179,8 @@ static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t ring
     return par__memory_corrupt(w, "message rings at", rings_at), 0;
 }
 static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
-    c->board_offset = board_at, c->rings_offset = rings_at;
+    c->board_offset = board_at;
+    c->rings_offset = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
     c->rings = (par__rings *)(c->world->base + rings_at);
     c->next = c->world->comms;
@@ -4196,13 +4259,15 @@ static par_result par__mpi_error(par__world *w, int code, const char *call) {
 }
 static par_result par__mpi_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
-    q->active = 1, q->bytes = bytes;
+    q->active = 1;
+    q->bytes = bytes;
     return par__mpi_error(w, MPI_Isend(memory, (int)bytes, MPI_BYTE, peer, tag, w->mpi, &q->mpi),
                           "MPI_Isend");
 }
 static par_result par__mpi_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
-    q->active = 1, q->bytes = bytes;
+    q->active = 1;
+    q->bytes = bytes;
     return par__mpi_error(w, MPI_Irecv(memory, (int)bytes, MPI_BYTE, peer, tag, w->mpi, &q->mpi),
                           "MPI_Irecv");
 }
@@ -4211,7 +4276,8 @@ static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, s
     int kind = MPI_SUCCESS, got = 0;
     const int code = MPI_Test(&q->mpi, done, &status);
     if (code == MPI_SUCCESS && !*done) return PAR_OK;
-    q->active = 0, *done = 1;
+    q->active = 0;
+    *done = 1;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
     MPI_Get_count(&status, MPI_BYTE, &got);
     *received = (size_t)PAR__MAX(got, 0);
@@ -4220,7 +4286,8 @@ static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, s
 static int par__mpi_cancel(par__world *w, par__net_request *q) {
     (void)w;
     q->active = 0;
-    MPI_Cancel(&q->mpi), MPI_Request_free(&q->mpi);
+    MPI_Cancel(&q->mpi);
+    MPI_Request_free(&q->mpi);
     return 0;
 }
 static par_result par__mpi_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
@@ -4237,7 +4304,10 @@ static int par__mpi_rank_state(const par__world *w, int rank) {
     return (void)w, (void)rank, PAR__RANK_RUNNING;
 }
 static void par__mpi_notify(par__world *w, int kind, par_result result, const char *text) {
-    (void)w, (void)kind, (void)result, (void)text;
+    (void)w;
+    (void)kind;
+    (void)result;
+    (void)text;
 }
 static void par__mpi_close(par__world *w, int broken) {
     (void)broken;
@@ -4303,7 +4373,8 @@ static void par__sha256_block(par__sha256 *s) {
         const uint32_t u = (par__rotate_right(a, 2) ^ par__rotate_right(a, 13) ^ par__rotate_right(a, 22)) +
                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t, v[0] = t + u;
+        v[4] += t;
+        v[0] = t + u;
     }
     for (int i = 0; i < 8; i++) s->h[i] += v[i];
 }
@@ -4479,18 +4550,24 @@ par__handshake_fail(par__handshake *p, int final, const char *format, ...) {
     va_start(args, format);
     vsnprintf(p->why, sizeof p->why, format, args);
     va_end(args);
-    p->state = PAR__HANDSHAKE_FAILED, p->permanent = final;
+    p->state = PAR__HANDSHAKE_FAILED;
+    p->permanent = final;
 }
 // Begin on a new connection. to: the rank that this end has connected to; -1: this end has accepted. 0, or
 // errno.
 static int par__handshake_begin(const par__identity *self, par__handshake *p, int fd, int to) {
     memset(p, 0, sizeof *p);
-    p->fd = fd, p->initiator = to >= 0;
+    p->fd = fd;
+    p->initiator = to >= 0;
     par__hello *h = &p->hello[!p->initiator];
     int e = par__getrandom_u64(&h->nonce[0]);
     if (!e) e = par__getrandom_u64(&h->nonce[1]);
     if (e) return e;
-    h->magic = PAR__MAGIC, h->job = self->job, h->rank = self->rank, h->to = to, h->size = self->size;
+    h->magic = PAR__MAGIC;
+    h->job = self->job;
+    h->rank = self->rank;
+    h->to = to;
+    h->size = self->size;
     h->secret = self->secret;
     if (p->initiator) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
     return 0;
@@ -4521,8 +4598,10 @@ static void par__handshake_on_hello(const par__identity *self, par__handshake *p
             "rank %d has PAR_SECRET (or PAR_SECRET_FILE), but rank %d has none: give all ranks "
             "the same",
             (int)(self->secret ? self->rank : h->rank), (int)(self->secret ? h->rank : self->rank));
-    else if (p->initiator)
-        par__handshake_proof(self, p, 'c', NULL, 0, p->reply), p->reply_bytes = PAR__MAC_BYTES;
+    else if (p->initiator) {
+        par__handshake_proof(self, p, 'c', NULL, 0, p->reply);
+        p->reply_bytes = PAR__MAC_BYTES;
+    }
 }
 static void par__handshake_on_proof(const par__identity *self, par__handshake *p) {
     const int other = p->hello[p->initiator].rank;
@@ -4540,7 +4619,8 @@ static void par__handshake_on_proof(const par__identity *self, par__handshake *p
         if (!v.result) return;
         snprintf(p->why, sizeof p->why, "%.*s", (int)sizeof v.text, v.text);
         par__sanitize(p->why, "");
-        p->state = PAR__HANDSHAKE_FAILED, p->permanent = 1;
+        p->state = PAR__HANDSHAKE_FAILED;
+        p->permanent = 1;
     } else if (p->initiator && !(v.result && self->secret)) {
         par__handshake_fail(p, 0, "what answers there cannot prove that it is rank %d", other);
     } else {
@@ -4597,7 +4677,8 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
     if (said && !result) return 1;
     for (int i = 0; i < 16 && recv(p->fd, p->in, sizeof p->in, 0) > 0; i++) {
     } // unread bytes would reset the connection and lose what was sent
-    close(p->fd), p->fd = -1;
+    close(p->fd);
+    p->fd = -1;
     return 0;
 }
 
@@ -4724,7 +4805,9 @@ static void par__tcp_configure(int fd) {
 }
 static int par__tcp_poll_fd(int fd, short events, double until) { // 0: not before then
     struct pollfd p;
-    p.fd = fd, p.events = events, p.revents = 0;
+    p.fd = fd;
+    p.events = events;
+    p.revents = 0;
     const double left = until - par__now();
     return poll(&p, 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0) > 0;
 }
@@ -4732,7 +4815,9 @@ static int par__tcp_poll_fd(int fd, short events, double until) { // 0: not befo
 static int par__tcp_resolve(const char *host, const char *port, int family, struct addrinfo **found) {
     struct addrinfo hints;
     memset(&hints, 0, sizeof hints);
-    hints.ai_family = family, hints.ai_socktype = SOCK_STREAM, hints.ai_flags = host ? 0 : AI_PASSIVE;
+    hints.ai_family = family;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = host ? 0 : AI_PASSIVE;
     *found = NULL;
     return getaddrinfo(host, port, &hints, found);
 }
@@ -4754,7 +4839,8 @@ static void par__tcp_stop_listening(par__tcp *t) {
 static int par__tcp_is_self(int fd) { // a port of the system's choice may meet itself
     struct sockaddr_storage a, b;
     socklen_t na = sizeof a, nb = sizeof b;
-    memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
     return !getsockname(fd, (struct sockaddr *)&a, &na) && !getpeername(fd, (struct sockaddr *)&b, &nb) &&
            na == nb && !memcmp(&a, &b, na);
 }
@@ -4779,7 +4865,10 @@ static int par__tcp_connect_to(const char *host, const char *port, double until,
             if (par__tcp_poll_fd(fd, POLLOUT, 0)) getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &bytes);
         }
         if (!e && fd >= 0 && par__tcp_is_self(fd)) e = ECONNREFUSED;
-        if (e && fd >= 0) close(fd), fd = -1;
+        if (e && fd >= 0) {
+            close(fd);
+            fd = -1;
+        }
     }
     freeaddrinfo(found);
     if (fd < 0) return *why = strerror(e), errno = e, -1;
@@ -4789,7 +4878,10 @@ static int par__tcp_connect_to(const char *host, const char *port, double until,
 
 static void par__tcp_disconnect(par__connection *v, int *fd, int error) {
     if (*fd >= 0) close(*fd);
-    if (v->error_at == 0) v->error = error ? error : ECONNRESET, v->error_at = par__now();
+    if (v->error_at == 0) {
+        v->error = error ? error : ECONNRESET;
+        v->error_at = par__now();
+    }
     *fd = -2;
 }
 
@@ -4825,7 +4917,8 @@ static int par__tcp_out_of_descriptors(par__world *w, par__connection *v, int e,
 
 static void par__tcp_append(par__tcp_message **list, par__tcp_message *p) {
     while (*list) list = &(*list)->next;
-    *list = p, p->next = NULL;
+    *list = p;
+    p->next = NULL;
 }
 static par__tcp_message *par__tcp_take_tag(par__tcp_message **list,
                                            uint32_t tag) { // the first of that tag, or NULL
@@ -4837,8 +4930,13 @@ static par__tcp_message *par__tcp_take_tag(par__tcp_message **list,
 static void par__tcp_queue_frame(par__connection *v, par__tcp_message *p, uint32_t kind, size_t bytes,
                                  size_t payload) {
     par__tcp_message **end = &v->send_queue;
-    p->frame.session = v->session, p->frame.kind = kind, p->frame.tag = p->tag, p->frame.bytes = bytes;
-    p->payload = payload, p->written = 0, p->next_send = NULL;
+    p->frame.session = v->session;
+    p->frame.kind = kind;
+    p->frame.tag = p->tag;
+    p->frame.bytes = bytes;
+    p->payload = payload;
+    p->written = 0;
+    p->next_send = NULL;
     while (*end) end = &(*end)->next_send;
     *end = p;
 }
@@ -4853,7 +4951,10 @@ static void par__tcp_return_credit(par__connection *v, size_t bytes) { // by a r
 }
 static void par__tcp_complete(par__tcp_message *p) { // one that was dropped goes with its end
     p->done = 1;
-    if (p->owned) PAR_FREE(p->memory), PAR_FREE(p);
+    if (p->owned) {
+        PAR_FREE(p->memory);
+        PAR_FREE(p);
+    }
 }
 static void par__tcp_send_cts(par__connection *v, par__tcp_message *p,
                               size_t bytes) { // a receive that was asked for
@@ -4886,7 +4987,10 @@ static int par__tcp_unexpected(par__world *w,
         par__tcp_protocol_error(w, v, "a message for which there is no memory");
         return 0;
     }
-    p->owned = 1, p->tag = f->tag, p->received = (size_t)f->bytes, p->bytes = rts ? 0 : (size_t)f->bytes;
+    p->owned = 1;
+    p->tag = f->tag;
+    p->received = (size_t)f->bytes;
+    p->bytes = rts ? 0 : (size_t)f->bytes;
     par__tcp_append(&v->unexpected, p);
     if (!rts) v->reading = p;
     return 1;
@@ -4908,7 +5012,8 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
     const par__frame *f = &v->frame;
     const unsigned long long bytes = f->bytes;
     par__tcp_message *p = NULL;
-    v->reading = NULL, v->reading_left = 0;
+    v->reading = NULL;
+    v->reading_left = 0;
     if (f->session != v->session) {
         par__tcp_protocol_error(w, v, "a frame of another session, not of this run");
         return 0;
@@ -4932,7 +5037,8 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
         if (p && f->kind == PAR__TCP_RTS) return par__tcp_send_cts(v, p, (size_t)f->bytes), 1;
         if (!p) break;
         if (f->bytes > p->bytes) p->memory = NULL; // the caller hears of it; the bytes are lost
-        p->received = (size_t)f->bytes, v->reading = p;
+        p->received = (size_t)f->bytes;
+        v->reading = p;
         par__tcp_return_credit(v, (size_t)f->bytes);
         break;
     case PAR__TCP_CREDIT: v->credit_used -= (size_t)f->bytes; return 1;
@@ -4987,7 +5093,8 @@ static void par__tcp_read(par__world *w, par__connection *v) {
             if (v->reading->memory)
                 memcpy(v->reading->memory + (v->frame.bytes - v->reading_left), v->buffer + v->buffer_start,
                        n);
-            v->buffer_start += n, v->reading_left -= n;
+            v->buffer_start += n;
+            v->reading_left -= n;
         } else if (v->reading) {
             par__tcp_on_message(v);
         } else if (v->buffer_end - v->buffer_start >= sizeof v->frame) {
@@ -4996,7 +5103,8 @@ static void par__tcp_read(par__world *w, par__connection *v) {
             if (!par__tcp_on_frame(w, v)) return;
         } else {
             memmove(v->buffer, v->buffer + v->buffer_start, v->buffer_end - v->buffer_start);
-            v->buffer_end -= v->buffer_start, v->buffer_start = 0;
+            v->buffer_end -= v->buffer_start;
+            v->buffer_start = 0;
             const ssize_t got =
                 recv(v->in, v->buffer + v->buffer_end, PAR__TCP_BUFFER_BYTES - v->buffer_end, 0);
             if (got <= 0) {
@@ -5042,7 +5150,8 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
     par__handshake_progress(self, v->handshake);
     if (v->handshake->state == PAR__HANDSHAKE_DONE) {
         PAR_FREE(v->handshake);
-        v->handshake = NULL, v->connecting = 0;
+        v->handshake = NULL;
+        v->connecting = 0;
     } else if (v->handshake->state == PAR__HANDSHAKE_FAILED) { // that end had too many callers, say
         if (v->handshake->permanent || now > v->retry_until) {
             snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %.100s", w->rank,
@@ -5050,7 +5159,9 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
             return par__tcp_disconnect(v, &v->out, EPROTO);
         }
         close(v->out);
-        v->out = -1, v->connecting = 0, v->retry_at = now + 0.01;
+        v->out = -1;
+        v->connecting = 0;
+        v->retry_at = now + 0.01;
     }
 }
 static void par__tcp_write(par__world *w, par__connection *v) {
@@ -5065,7 +5176,8 @@ static void par__tcp_write(par__world *w, par__connection *v) {
         io[0].iov_len = head - PAR__MIN(p->written, head);
         io[1].iov_base = p->memory ? p->memory + at : w->tcp->sink;
         io[1].iov_len = p->memory ? p->payload - at : PAR__MIN(p->payload - at, (size_t)PAR__TCP_EAGER_BYTES);
-        m.msg_iov = io, m.msg_iovlen = p->payload ? 2 : 1;
+        m.msg_iov = io;
+        m.msg_iovlen = p->payload ? 2 : 1;
         const ssize_t n = sendmsg(v->out, &m, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
@@ -5084,7 +5196,10 @@ static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
     if (v->in != -1)
         return (void)par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
     if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
-    if (v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) v->in = p->fd, p->fd = -1;
+    if (v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) {
+        v->in = p->fd;
+        p->fd = -1;
+    }
 }
 // Take what has connected. Where there is no room the connection that has been there longest has to go.
 static void par__tcp_accept_pending(par__world *w, int listener) {
@@ -5111,8 +5226,10 @@ static void par__tcp_accept_pending(par__world *w, int listener) {
         p = &t->pending[t->pending_count];
         if (par__handshake_begin(&t->self, p, fd, -1))
             close(fd);
-        else
-            p->deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS, t->pending_count++;
+        else {
+            p->deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS;
+            t->pending_count++;
+        }
     }
 }
 // All connections that others have made, and new ones: what is possible now, or at the latest then.
@@ -5122,7 +5239,8 @@ static void par__tcp_poll_listeners(par__world *w, double until) {
     const int listeners = t->listener_count, n = listeners + t->pending_count, full = t->fds_exhausted;
     for (int i = 0; i < n; i++) {
         t->polls[i].fd = i >= listeners ? t->pending[i - listeners].fd : full ? -1 : t->listeners[i];
-        t->polls[i].events = POLLIN, t->polls[i].revents = 0;
+        t->polls[i].events = POLLIN;
+        t->polls[i].revents = 0;
     }
     const double max = full ? 10 : 1000; // milliseconds
     poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, max) : 0);
@@ -5175,7 +5293,10 @@ static void par__tcp_send_notice(par__connection *v, int kind, int rank, par_res
     par__notice n;
     if (v->control < 0) return;
     memset(&n, 0, sizeof n);
-    n.session = v->session, n.kind = kind, n.rank = rank, n.result = (int32_t)result;
+    n.session = v->session;
+    n.kind = kind;
+    n.rank = rank;
+    n.result = (int32_t)result;
     snprintf(n.text, sizeof n.text, "%s", text);
     const ssize_t sent = send(v->control, &n, sizeof n, MSG_NOSIGNAL);
     // Where the far end is gone, what it has said before is still to be read; half of it would be misread.
@@ -5223,8 +5344,10 @@ static void par__tcp_reject_notice(par__world *w, int from, const char *what) {
     par__connection *v = &w->tcp->connections[from];
     char text[192];
     snprintf(text, sizeof text, "rank %d sent rank %d a notice %s", from, w->rank, what);
-    close(v->control), v->control = -1;
-    v->had_error = 1, v->state = PAR__RANK_CLOSED;
+    close(v->control);
+    v->control = -1;
+    v->had_error = 1;
+    v->state = PAR__RANK_CLOSED;
     par__set_first_error(w, PAR_ERR_SYSTEM, text);
     if (w->rank) return;
     par__tcp_broadcast_notice(w, from, PAR__NOTICE_ERROR, from, PAR_ERR_SYSTEM, text);
@@ -5252,7 +5375,10 @@ static void par__tcp_on_notice(par__world *w, int from, const par__notice *n) {
     case PAR__NOTICE_LOST: w->tcp->connections[from].lost_rank = n->rank + 1; return;
     case PAR__NOTICE_ALIVE: v->alive = 1; return;
     case PAR__NOTICE_ABORT: par__abort_node(w, n->text); break;
-    case PAR__NOTICE_ERROR: par__set_first_error(w, (par_result)n->result, n->text), v->had_error = 1; break;
+    case PAR__NOTICE_ERROR:
+        par__set_first_error(w, (par_result)n->result, n->text);
+        v->had_error = 1;
+        break;
     case PAR__NOTICE_LEFT: v->state = PAR__RANK_CLOSED; break;
     default: par__tcp_on_death(w, n->rank); break;
     }
@@ -5274,10 +5400,12 @@ static void par__tcp_read_notices(par__world *w, int from) {
             par__tcp_on_notice(w, from, &v->notice);
             continue;
         }
-        close(v->control), v->control = -1;
+        close(v->control);
+        v->control = -1;
         if (v->state != PAR__RANK_RUNNING || v->closing) return;
         memset(&v->notice, 0, sizeof v->notice);
-        v->notice.kind = PAR__NOTICE_DIED, v->notice.rank = from;
+        v->notice.kind = PAR__NOTICE_DIED;
+        v->notice.rank = from;
         par__tcp_on_notice(w, from, &v->notice);
     }
 }
@@ -5322,9 +5450,12 @@ static par__tcp_message *par__tcp_new_message(par__world *w, int tag, void *memo
                                               par__net_request *q) {
     par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
     if (!p) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
-    p->tag = (uint32_t)tag, p->memory = (char *)memory, p->bytes = bytes;
+    p->tag = (uint32_t)tag;
+    p->memory = (char *)memory;
+    p->bytes = bytes;
     if (!memory) p->memory = w->tcp->sink; // of no bytes
-    q->active = 1, q->message = p;
+    q->active = 1;
+    q->message = p;
     return p;
 }
 static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
@@ -5332,7 +5463,8 @@ static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, 
     par__connection *v = &w->tcp->connections[peer];
     par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q);
     if (!p) return PAR_ERR_MEMORY;
-    q->sending = 1, q->peer = peer;
+    q->sending = 1;
+    q->peer = peer;
     if (bytes <= PAR__TCP_EAGER_BYTES &&
         v->credit_used + bytes + PAR__TCP_MESSAGE_OVERHEAD <= PAR__TCP_CREDIT_BYTES) {
         par__tcp_queue_frame(v, p, PAR__TCP_EAGER, bytes, bytes);
@@ -5349,7 +5481,8 @@ static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, 
     par__connection *v = &w->tcp->connections[peer];
     par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q), *arrived;
     if (!p) return PAR_ERR_MEMORY;
-    q->sending = 0, q->peer = peer;
+    q->sending = 0;
+    q->peer = peer;
     arrived = par__tcp_take_tag(&v->unexpected, p->tag);
     if (!arrived) return par__tcp_append(&v->posted, p), PAR_OK;
     if (arrived->memory) {
@@ -5372,7 +5505,8 @@ static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, s
     par__tcp_message *p = q->message;
     par__connection *v = &w->tcp->connections[q->peer];
     if (!p->done) par__tcp_progress(w, v);
-    *done = p->done, *received = p->received;
+    *done = p->done;
+    *received = p->received;
     if (p->done) return PAR_FREE(p), q->active = 0, PAR_OK;
     if (v->fault[0]) return par__set_error(w, PAR_ERR_SYSTEM, "%s", v->fault);
     const int lost = v->in == -2 || (v->out == -2 && (v->send_queue || q->sending));
@@ -5392,7 +5526,8 @@ static int par__tcp_cancel(par__world *w, par__net_request *q) {
         if (*link) *link = q->message->next;
         PAR_FREE(q->message);
     } else {
-        q->message->memory = NULL, q->message->owned = 1;
+        q->message->memory = NULL;
+        q->message->owned = 1;
     }
     return 1;
 }
@@ -5407,18 +5542,25 @@ static void par__tcp_free_messages(par__tcp_message *p) {
 }
 static void par__tcp_free_connection(par__connection *v) {
     par__tcp_message *p = v->reading;
-    if (p && p->receive) p->next = p->receive, p->receive->next = NULL; // in no list
+    if (p && p->receive) {
+        p->next = p->receive;
+        p->receive->next = NULL;
+    } // in no list
     if (p && (p->receive || !p->owned || !p->memory)) {
         if (!p->receive) p->next = NULL;
         par__tcp_free_messages(p);
     }
     while (v->send_queue) {
-        p = v->send_queue, v->send_queue = p->next_send;
+        p = v->send_queue;
+        v->send_queue = p->next_send;
         if (p->frame.kind == PAR__TCP_RTS || p->frame.kind == PAR__TCP_CTS) continue; // in a list below
-        p->next = NULL, par__tcp_free_messages(p);
+        p->next = NULL;
+        par__tcp_free_messages(p);
     }
-    par__tcp_free_messages(v->rts_sent), par__tcp_free_messages(v->posted);
-    par__tcp_free_messages(v->cts_sent), par__tcp_free_messages(v->unexpected);
+    par__tcp_free_messages(v->rts_sent);
+    par__tcp_free_messages(v->posted);
+    par__tcp_free_messages(v->cts_sent);
+    par__tcp_free_messages(v->unexpected);
     PAR_FREE(v->buffer);
     if (v->in >= 0) close(v->in);
     if (v->out >= 0) close(v->out);
@@ -5502,8 +5644,11 @@ static void par__run_cma(par__operation *op, int rank, struct iovec mine, uintpt
 }
 
 static void par__fill_message(const par__operation *op, const par__transfer *x, par__message_header *m) {
-    m->bytes = x->bytes, m->count = op->call.count, m->dtype = (uint32_t)op->call.dtype;
-    m->direct = 0, m->address = 0;
+    m->bytes = x->bytes;
+    m->count = op->call.count;
+    m->dtype = (uint32_t)op->call.dtype;
+    m->direct = 0;
+    m->address = 0;
     memcpy(m->site, par__op_site(op), PAR__SITE_BYTES);
 }
 
@@ -5562,7 +5707,10 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
         par__ring_doorbells(c, x->peer);
         *moved = 1;
     }
-    if (x->state == 2 && (int32_t)(PAR__LOAD(&ring->tail) - x->ticket) >= 0) x->state = 3, *moved = 1;
+    if (x->state == 2 && (int32_t)(PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
+        x->state = 3;
+        *moved = 1;
+    }
     return PAR_OK;
 }
 
@@ -5660,13 +5808,15 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
             if (x->mismatched) PAR_FREE(x->memory);
             PAR_FREE(x->eager);
             x->eager = NULL;
-            x->state = 3, *moved = 1;
+            x->state = 3;
+            *moved = 1;
         }
         return PAR_OK;
     }
     char *at = x->memory + (x->mismatched ? 0 : x->done); // a mismatched message drains into one chunk
     x->chunk = PAR__MIN(PAR__NET_CHUNK_BYTES, total - x->done);
-    x->done += x->chunk, x->chunks++;
+    x->done += x->chunk;
+    x->chunks++;
     *moved = 1;
     return par__net_issue(op, x, at, x->chunk, &x->request);
 }
@@ -5704,7 +5854,10 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
     par_result r = PAR_OK;
     int done = 0;
     size_t received = 0;
-    if (x->state == 0) r = par__net_start(op, x), *moved = 1;
+    if (x->state == 0) {
+        r = par__net_start(op, x);
+        *moved = 1;
+    }
     if (r || x->state == 3) return r;
     if (x->state == 2) return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->header.bytes, moved);
     r = w->net->test(w, &x->first_request, &done, &received);
@@ -5721,7 +5874,9 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
     } else if (first) {
         memcpy(x->memory, x->eager + sizeof(par__message_header), first);
     }
-    x->done = first, x->state = 2, *moved = 1;
+    x->done = first;
+    x->state = 2;
+    *moved = 1;
     return r;
 }
 
@@ -5731,7 +5886,8 @@ static void par__net_cancel(par__world *w, par__transfer *x) { // of an operatio
     if (x->request.active) touched |= !w->net->cancel(w, &x->request);
     if (x->first_request.active) touched |= !w->net->cancel(w, &x->first_request);
     if (!touched) PAR_FREE(x->eager);
-    x->eager = NULL, x->state = 3;
+    x->eager = NULL;
+    x->state = 3;
 }
 
 // A mismatched message is drained. After any other error neither the message nor its comm can go on.
@@ -5755,13 +5911,20 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
         const size_t capacity = 2 * t->transfer_capacity + 4;
         par__transfer *p = (par__transfer *)PAR_REALLOC(t->transfers, capacity * sizeof *p);
         if (!p) return NULL;
-        t->transfers = p, t->transfer_capacity = capacity;
+        t->transfers = p;
+        t->transfer_capacity = capacity;
     }
     par__transfer *x = &t->transfers[t->transfer_count++];
     memset(x, 0, sizeof *x);
-    x->sending = sending, x->peer = peer, x->lane = lane, x->bytes = bytes;
+    x->sending = sending;
+    x->peer = peer;
+    x->lane = lane;
+    x->bytes = bytes;
     x->memory = (char *)(uintptr_t)memory;
-    if (sending && c->nodes.node_of[peer] != c->nodes.my_node) op->net_messages++, op->net_bytes += bytes;
+    if (sending && c->nodes.node_of[peer] != c->nodes.my_node) {
+        op->net_messages++;
+        op->net_bytes += bytes;
+    }
     return x;
 }
 
@@ -5854,7 +6017,8 @@ static void par__spans_shared(const par__operation *op, int rank, size_t *send, 
     if (t->counts == PAR_COUNTS_OWN) *send = *recv = 0;
     if (t->counts != PAR_COUNTS_ROOT) return;
     const size_t block = op->comm->rank == op->call.root ? par__block_count(op, rank) : 0;
-    *send = t->recv == PAR_SIDE_ROOT_ALL ? block : 0, *recv = t->send == PAR_SIDE_ROOT_ALL ? block : 0;
+    *send = t->recv == PAR_SIDE_ROOT_ALL ? block : 0;
+    *recv = t->send == PAR_SIDE_ROOT_ALL ? block : 0;
 }
 
 // The bytes of the whole array, S: n blocks of the call's count, or the count itself.
@@ -5899,7 +6063,10 @@ static size_t par__volume(const par__operation *op) {
 }
 
 static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
-    for (int i = 0; x && i < n; i++) h = (h ^ x[i]) * 0x100000001b3u, h ^= h >> 29;
+    for (int i = 0; x && i < n; i++) {
+        h = (h ^ x[i]) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
     return h;
 }
 
@@ -5961,7 +6128,10 @@ static void par__complete_call(par_comm *c, par_call *k) {
     if (!k->site) k->site = c->site ? c->site : "?";
     c->site = NULL;
     if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
-    if (!t->send && !t->recv) k->dtype = PAR_U8, k->count = 0;
+    if (!t->send && !t->recv) {
+        k->dtype = PAR_U8;
+        k->count = 0;
+    }
     if (t->counts && t->counts != PAR_COUNTS_ROOT) {
         k->count = 0; // or the largest block
         for (int r = 0; r < c->size && t->counts == PAR_COUNTS_SAME && k->recv_counts; r++)
@@ -5997,7 +6167,8 @@ static par__action *par__emit(par__operation *op, par__verb verb) {
         const size_t capacity = 2 * t->action_capacity + 16;
         par__action *p = (par__action *)PAR_REALLOC(t->actions, capacity * sizeof *p);
         if (!p) return op->result = PAR_ERR_MEMORY, &op->discard;
-        t->actions = p, t->action_capacity = capacity;
+        t->actions = p;
+        t->action_capacity = capacity;
     }
     par__action *a = &t->actions[t->action_count++];
     a->verb = verb;
@@ -6011,12 +6182,15 @@ static void par__emit_publish(par__operation *op, int phase) {
 }
 static void par__emit_wait(par__operation *op, int rank, int phase) {
     par__action *a = par__emit(op, PAR__WAIT);
-    a->rank = rank, a->phase = op->track->phase + (uint32_t)phase;
+    a->rank = rank;
+    a->phase = op->track->phase + (uint32_t)phase;
 }
 static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
     if (!bytes || dst == src) return;
     par__action *a = par__emit(op, PAR__COPY);
-    a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
+    a->dst = (char *)dst;
+    a->src = (const char *)src;
+    a->bytes = bytes;
 }
 // The same from or to an address in rank's memory, as in input[] and output[], whether this process can
 // address it or not. (An address of another process may be equal to one of this process.)
@@ -6027,7 +6201,10 @@ static void par__emit_cma(par__operation *op, par__verb verb, int rank, void *ds
         return;
     }
     par__action *a = par__emit(op, verb);
-    a->rank = rank, a->dst = (char *)dst, a->src = (const char *)src, a->bytes = bytes;
+    a->rank = rank;
+    a->dst = (char *)dst;
+    a->src = (const char *)src;
+    a->bytes = bytes;
 }
 static void par__emit_pull(par__operation *op, int rank, void *dst, const void *src, size_t bytes) {
     par__emit_cma(op, PAR__PULL, rank, dst, src, bytes);
@@ -6039,7 +6216,9 @@ static void par__emit_message(par__operation *op, par__verb verb, int peer, cons
                               size_t bytes) {
     if (!bytes && par__kinds[op->call.kind].counts != PAR_COUNTS_OWN) return; // both ends know that
     par__action *a = par__emit(op, verb);
-    a->rank = peer, a->src = (const char *)memory, a->bytes = bytes; // of a receive: to be written
+    a->rank = peer;
+    a->src = (const char *)memory;
+    a->bytes = bytes; // of a receive: to be written
 }
 static void par__emit_join(par__operation *op) { par__emit(op, PAR__JOIN); }
 // Reduce ranks first..last over `count` elements at byte `offset` of the array. finalize: apply AVG's
@@ -6047,8 +6226,15 @@ static void par__emit_join(par__operation *op) { par__emit(op, PAR__JOIN); }
 static par__action *par__emit_reduce(par__operation *op, int first, int last, size_t offset, size_t count,
                                      const void *partial, void *dst, int finalize) {
     par__action *a = par__emit(op, PAR__REDUCE);
-    a->first = first, a->last = last, a->offset = offset, a->count = count, a->finalize = finalize;
-    a->src = (const char *)partial, a->dst = (char *)dst, a->rank = -1, a->push = a->keep = 0;
+    a->first = first;
+    a->last = last;
+    a->offset = offset;
+    a->count = count;
+    a->finalize = finalize;
+    a->src = (const char *)partial;
+    a->dst = (char *)dst;
+    a->rank = -1;
+    a->push = a->keep = 0;
     return a;
 }
 
@@ -6146,7 +6332,10 @@ static int par__run_actions(par__operation *op, int *moved) {
             break;
         }
         if (op->result) return 1;
-        if (!blocked) t->at++, *moved = 1;
+        if (!blocked) {
+            t->at++;
+            *moved = 1;
+        }
     }
     if (wake_due) par__ring_doorbells(c, -1);
     if (blocked && t->transfer_count) par__step_transfers(op, t, moved);
@@ -6192,7 +6381,10 @@ static void par__send_eager(par__operation *op,
     par_comm *c = op->comm;
     const par_call *k = &op->call;
     void *to = arrival->u.data;
-    if (op->eager == PAR__EAGER_STAGE) op->track->half = c->half + 1, to = par__stage_half(op, c->rank);
+    if (op->eager == PAR__EAGER_STAGE) {
+        op->track->half = c->half + 1;
+        to = par__stage_half(op, c->rank);
+    }
     if (k->count && par__has_input(op))
         memcpy(to, k->send,
                par__kinds[k->kind].counts ? par__block_count(op, c->rank) * par__element_bytes(op)
@@ -6241,7 +6433,8 @@ static void par__receive_eager(par__operation *op) {
 // they have read it.
 
 static void par__set_input(par__operation *op, int r, const char *at) {
-    op->input[r] = at, op->cma[r] &= (unsigned char)~PAR__SEND_CMA;
+    op->input[r] = at;
+    op->cma[r] &= (unsigned char)~PAR__SEND_CMA;
 }
 // Point input[] at the peers' stages, where byte `at` of their arrays is `skip` bytes in.
 static void par__inputs_from_stages(par__operation *op, size_t at, size_t skip) {
@@ -6303,7 +6496,10 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     if (n) par__emit_reduce(op, 0, c->size - 1, me_at, n, NULL, par__output_at(op, at * e), 1);
     op->offset += capacity;
     op->more_pieces = op->offset < max;
-    if (!op->more_pieces) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
+    if (!op->more_pieces) {
+        par__emit_publish(op, 2);
+        par__emit_wait_all(op, 2);
+    }
 }
 
 static void par__emit_oneshot_all_gather(par__operation *op) {
@@ -6330,7 +6526,10 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
     }
     op->offset += capacity;
     op->more_pieces = op->offset < max;
-    if (!op->more_pieces) par__emit_publish(op, 2), par__emit_wait_all(op, 2);
+    if (!op->more_pieces) {
+        par__emit_publish(op, 2);
+        par__emit_wait_all(op, 2);
+    }
 }
 
 // Addressable: readers copy from the root. A root that has no copy of its own to make writes the last 1/n of
@@ -6346,7 +6545,10 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
         direct && op->recv_addressable && (flags & PAR__IN_PLACE) ? count / (size_t)n / 16 * 16 : 0;
     const size_t read = (count - help) * e;
     if (c->rank != root) {
-        if (!direct) par__inputs_from_stages(op, at * e, 0), par__emit_wait(op, root, 1);
+        if (!direct) {
+            par__inputs_from_stages(op, at * e, 0);
+            par__emit_wait(op, root, 1);
+        }
         par__emit_pull(op, root, par__output_at(op, at * e), op->input[root] + at * e, read);
     } else if (!direct) {
         if (op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__PHASES); // all have read this half
@@ -6424,7 +6626,11 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
     }
     if (length) {
         par__action *a = par__emit_reduce(op, 0, c->size - 1, mine, length, NULL, stage + first * e, 1);
-        if (push) a->dst = NULL, a->push = !rooted, a->rank = rooted ? op->call.root : -1;
+        if (push) {
+            a->dst = NULL;
+            a->push = !rooted;
+            a->rank = rooted ? op->call.root : -1;
+        }
         a->keep = !push && receives;
     }
     par__emit_publish(op, 2);
@@ -6571,7 +6777,8 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     }
     if (blocks && op->block == (size_t)c->size) return (void)(op->more_pieces = 0);
     const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
-    ch.layout = layout, ch.piece = op->piece;
+    ch.layout = layout;
+    ch.piece = op->piece;
     ch.ring = ring || length > 2 * capacity; // many pieces: keep all links busy; few: fewest steps
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
     ch.count = PAR__MIN(capacity, length - op->offset);
@@ -6687,7 +6894,10 @@ static void par__emit_two_level_all_gather(par__operation *op) {
 #undef PAR__PIECE_BYTES
     op->offset += capacity;
     op->more_pieces = op->offset < max;
-    if (!op->more_pieces) par__emit_publish(op, 3), par__emit_wait_all(op, 3);
+    if (!op->more_pieces) {
+        par__emit_publish(op, 3);
+        par__emit_wait_all(op, 3);
+    }
 }
 
 // >>doubling ------------------------------------------------------------------------------------------------
@@ -7132,10 +7342,13 @@ static par_result par__parse_tune_row(par__world *w, const char *where, char *li
             where);
     t.algorithm = par__find_algorithm(word[0], word[4]);
     if (t.algorithm < 0) return par__unknown_algorithm(w, where, word[0], word[4]), PAR_ERR_ARGUMENT;
-    t.ranks = (int)ranks, t.nodes = (int)nodes, t.bytes = bytes;
+    t.ranks = (int)ranks;
+    t.nodes = (int)nodes;
+    t.bytes = bytes;
     par__tune_row *more = (par__tune_row *)PAR_REALLOC(w->tune_rows, (w->tune_row_count + 1) * sizeof t);
     if (!more) return par__set_error(w, PAR_ERR_MEMORY, "%s: no memory for the table", where);
-    w->tune_rows = more, more[w->tune_row_count++] = t;
+    w->tune_rows = more;
+    more[w->tune_row_count++] = t;
     return PAR_OK;
 }
 static par_result par__load_tune_file(par__world *w, const char *path) {
@@ -7167,7 +7380,10 @@ static uint64_t par__tune_rows_hash(const par__world *w) {
     uint64_t hash = par__hash_sizes(h, 2, 0xcbf29ce484222325u);
     for (size_t i = 0; i < w->tune_row_count; i++) {
         const par__tune_row *t = &w->tune_rows[i];
-        h[0] = (size_t)t->algorithm, h[1] = (size_t)t->ranks, h[2] = (size_t)t->nodes, h[3] = t->bytes;
+        h[0] = (size_t)t->algorithm;
+        h[1] = (size_t)t->ranks;
+        h[2] = (size_t)t->nodes;
+        h[3] = t->bytes;
         hash = par__hash_sizes(h, 4, hash);
     }
     return hash;
@@ -7191,7 +7407,8 @@ static par_result par__add_to_group(par_comm *c, const par_call *call) {
         const size_t capacity = 2 * c->grouped_capacity + 16;
         par_call *calls = (par_call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
         if (!calls) return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
-        c->grouped = calls, c->grouped_capacity = capacity;
+        c->grouped = calls;
+        c->grouped_capacity = capacity;
     }
     c->grouped[c->grouped_count++] = *call;
     return PAR_OK;
@@ -7233,11 +7450,13 @@ static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n)
     for (size_t i = 0; i < n; i++) {
         const par_call *k = &calls[i];
         if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
-        all->count += k->count, hash = par__hash_sizes(&k->count, 1, hash);
+        all->count += k->count;
+        hash = par__hash_sizes(&k->count, 1, hash);
         op->bucket_calls[i] = *k;
     }
     all->send = all->recv = op->bucket;
-    op->bucket_hash = (uint16_t)(hash >> 48 | 1), op->bucket_call_count = n;
+    op->bucket_hash = (uint16_t)(hash >> 48 | 1);
+    op->bucket_call_count = n;
     return 1;
 }
 
@@ -7460,12 +7679,16 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     par_call_spans(c, k, &send, &recv);
     if (par__shared_offset(c->world, out, send * e, &s->u.address.send) || alone)
         flags |= PAR__SEND_SHARED;
-    else if (cma)
-        flags |= PAR__SEND_CMA, s->u.address.send = (uint64_t)(uintptr_t)out;
+    else if (cma) {
+        flags |= PAR__SEND_CMA;
+        s->u.address.send = (uint64_t)(uintptr_t)out;
+    }
     if (par__shared_offset(c->world, in, recv * e, &s->u.address.recv) || alone)
         flags |= PAR__RECV_SHARED;
-    else if (cma)
-        flags |= PAR__RECV_CMA, s->u.address.recv = (uint64_t)(uintptr_t)in;
+    else if (cma) {
+        flags |= PAR__RECV_CMA;
+        s->u.address.recv = (uint64_t)(uintptr_t)in;
+    }
     if (send && recv && in < out + send * e && out < in + recv * e) flags |= PAR__IN_PLACE;
     if (!par__sends_staged(op, (flags & PAR__SEND_SHARED) && par__has_input(op))) return flags;
     op->eager = PAR__EAGER_STAGE;
@@ -7479,7 +7702,8 @@ static void par__publish_arrival(par__operation *op) {
     par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
     unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
     par__record_call(c, k, &s->call);
-    s->call.site = op->site, s->call.op_hash ^= op->bucket_hash;
+    s->call.site = op->site;
+    s->call.op_hash ^= op->bucket_hash;
     op->eager = !flags && par__sends_inline(op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
     if (op->eager)
         par__send_eager(op, s);
@@ -7584,9 +7808,15 @@ static par__operation *par__alloc_operation(par__world *w) { // the caller holds
     else
         op = (par__operation *)par__zalloc(sizeof *op);
     if (!op) return op;
-    op->next = NULL, op->group_head = NULL, op->group_pending = op->detached = 0, op->bucket_call_count = 0;
+    op->next = NULL;
+    op->group_head = NULL;
+    op->group_pending = op->detached = 0;
+    op->bucket_call_count = 0;
     op->bucket_hash = 0;
-    op->ticket = ++w->tickets, op->net_messages = op->net_bytes = 0, op->algorithm = NULL, op->wait_start = 0;
+    op->ticket = ++w->tickets;
+    op->net_messages = op->net_bytes = 0;
+    op->algorithm = NULL;
+    op->wait_start = 0;
     op->result = op->group_result = PAR_OK;
     return op;
 }
@@ -7616,7 +7846,8 @@ static void par__push_trace_event(par__world *w, const char *name, uint64_t star
         const size_t capacity = 2 * w->event_capacity + 1024;
         par__event *p = (par__event *)PAR_REALLOC(w->events, capacity * sizeof *p);
         if (!p) return; // a trace with a hole is better than none
-        w->events = p, w->event_capacity = capacity;
+        w->events = p;
+        w->event_capacity = capacity;
     }
     par__event *v = &w->events[w->event_count++];
     v->name = name;
@@ -7637,7 +7868,8 @@ static void par__count_layer_call(const par__operation *op, uint64_t now) {
         par__layer_stats *more = (par__layer_stats *)PAR_REALLOC(c->layer_stats, count * sizeof *more);
         if (!more) return;
         memset(more + c->layer_stats_count, 0, (count - c->layer_stats_count) * sizeof *more);
-        c->layer_stats = more, c->layer_stats_count = count;
+        c->layer_stats = more;
+        c->layer_stats_count = count;
     }
     c->layer_stats[i].calls++;
     if (op->result) return;
@@ -7759,16 +7991,21 @@ static void par__begin_tracks(par__operation *op) {
     op->track_count = c->nodes.node_count > 1 ? PAR__TRACKS : 1;
     for (int i = 0; i < op->track_count; i++) {
         par__track *t = &op->tracks[i];
-        t->index = i, t->running = 0, t->phase = c->phase[i];
+        t->index = i;
+        t->running = 0;
+        t->phase = c->phase[i];
         t->action_count = t->at = t->transfer_count = 0;
     }
-    op->block = op->piece = op->offset = 0, op->more_pieces = 1, op->final_piece = 0;
+    op->block = op->piece = op->offset = 0;
+    op->more_pieces = 1;
+    op->final_piece = 0;
     par__use_track(op, 0);
 }
 
 static void par__emit_next_piece(par__operation *op) {
     par__track *t = op->track;
-    t->action_count = t->at = 0, t->running = 1;
+    t->action_count = t->at = 0;
+    t->running = 1;
     t->half = op->track_count > 1 ? (uint32_t)(op->piece / (size_t)op->track_count) : ++op->comm->half;
     op->more_pieces = 0;
     op->algorithm->emit(op);
@@ -7779,7 +8016,8 @@ static void par__emit_next_piece(par__operation *op) {
 // again.
 static void par__emit_final_piece(par__operation *op) {
     par__use_track(op, 0);
-    op->track->action_count = op->track->at = 0, op->track->running = 1;
+    op->track->action_count = op->track->at = 0;
+    op->track->running = 1;
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
     op->final_piece = 1;
@@ -7796,7 +8034,11 @@ static int par__step_pieces(par__operation *op,
                 par__emit_next_piece(op);
             if (op->result) return 1;
             if (!t->running) continue;
-            if (par__run_actions(op, moved)) t->running = 0, t->phase += PAR__PHASES, ended = 1;
+            if (par__run_actions(op, moved)) {
+                t->running = 0;
+                t->phase += PAR__PHASES;
+                ended = 1;
+            }
             if (op->result) return 1;
             running |= t->running;
         }
@@ -7822,7 +8064,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (!op->start_ticks) par__record_begin(op);
         arrived = par__step_arriving(op); // first: the fence in par__ring_doorbells would delay it
         par__ring_doorbells(c, -1);
-        par__set_op_state(op, PAR__ARRIVING), moved = 1;
+        par__set_op_state(op, PAR__ARRIVING);
+        moved = 1;
     }
     if (op->state == PAR__ARRIVING) {
         if (!arrived && !par__step_arriving(op)) return moved;
@@ -7844,7 +8087,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if ((r = par__compare_arrivals(op)) != PAR_OK) return par__complete_with_error(op, r);
         if ((r = par__compare_counts(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
-        par__set_op_state(op, PAR__RUNNING), op->block = 0;
+        par__set_op_state(op, PAR__RUNNING);
+        op->block = 0;
         if (op->eager != PAR__EAGER_INLINE && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
         op->algorithm = par__choose_algorithm(op);
@@ -7870,7 +8114,8 @@ static int par__step_message(par__operation *op) {
             op->result = op->comm->broken;
         else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
             op->result = PAR_ERR_MEMORY;
-        par__set_op_state(op, PAR__RUNNING), moved = 1;
+        par__set_op_state(op, PAR__RUNNING);
+        moved = 1;
     }
     const int ended = !op->track->transfer_count || par__step_transfers(op, op->track, &moved);
     if (!ended) return moved; // a mismatched message is drained before it fails
@@ -7887,14 +8132,18 @@ static int par__progress_operations(par__world *w) { // 1: something moved
     while (*link) {
         par__operation *op = *link;
         if (op->state == PAR__WAITING_FOR_GROUP) {
-            if (!op->group_pending) par__set_op_state(op, PAR__DONE), moved = 1;
+            if (!op->group_pending) {
+                par__set_op_state(op, PAR__DONE);
+                moved = 1;
+            }
         } else if (op->state != PAR__DONE)
             moved |= !par__is_message(op->call.kind) ? par__step_collective(op) : par__step_message(op);
         if (op->state != PAR__DONE) {
             link = &op->next;
             continue;
         }
-        *link = op->next, op->next = NULL;
+        *link = op->next;
+        op->next = NULL;
         if (op->detached) par__recycle_operation(op);
     }
     w->active_end = link;
@@ -8171,7 +8420,8 @@ par_result par_attach_backend(par_comm *c, par_device_backend *backend) {
         return par__set_error(c->world, PAR_ERR_ARGUMENT, "comm %s has a device backend already, %s", c->name,
                               c->backend->name);
     c->backend = backend;
-    backend->next = c->world->backends, c->world->backends = backend;
+    backend->next = c->world->backends;
+    c->world->backends = backend;
     return PAR_OK;
 }
 static void par__detach_backend(par_comm *c) {
@@ -8200,8 +8450,11 @@ static par_result par__offload_begin(par_comm *c, const par_call *call, par__ope
     const int valid = par__validate_call(c, call);
     par__operation *op = valid ? par__alloc_operation(w) : NULL;
     if (op) {
-        op->comm = c, op->call = *call, op->sequence = ++c->offload_count;
-        op->backend = c->backend, op->offload_state = NULL;
+        op->comm = c;
+        op->call = *call;
+        op->sequence = ++c->offload_count;
+        op->backend = c->backend;
+        op->offload_state = NULL;
         op->site = par__site_index(w, call->site);
         par__record_begin(op);
     }
@@ -8251,13 +8504,19 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
     par__operation *op = par__alloc_operation(w);
     if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
     par__set_op_state(op, PAR__QUEUED);
-    op->comm = c, op->call = *call, op->backend = NULL;
+    op->comm = c;
+    op->call = *call;
+    op->backend = NULL;
     if (n > 1 && !par__fill_bucket(op, call, n)) {
         par__recycle_operation(op);
         return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     }
     op->invalid = !par__validate_call(c, call);
-    if (op->invalid) op->call.dtype = PAR_U8, op->call.op = PAR_SUM, op->call.count = 0; // safe to use
+    if (op->invalid) {
+        op->call.dtype = PAR_U8;
+        op->call.op = PAR_SUM;
+        op->call.count = 0;
+    } // safe to use
     if ((unsigned)call->kind >= PAR_KIND_COUNT) op->call.kind = PAR_KIND_BARRIER;
     if (op->invalid && par__is_message(op->call.kind)) {
         par__recycle_operation(op);
@@ -8292,7 +8551,11 @@ static par_result par__start_call(par_comm *c, par_call *k, par__operation **op)
     par__complete_call(c, k);
     if (par__is_offloaded(c, k)) {
         r = par__offload_begin(c, k, op);
-        if (c->in_group && *op) (*op)->next = c->group_offloads, c->group_offloads = *op, *op = NULL;
+        if (c->in_group && *op) {
+            (*op)->next = c->group_offloads;
+            c->group_offloads = *op;
+            *op = NULL;
+        }
         return r;
     }
     if (c->in_group) return par__add_to_group(c, k);
@@ -8311,7 +8574,8 @@ static par_result par__run(par_comm *c, par_call *k, par_request *request) { // 
     par__operation *op;
     const par_result r = par__start_call(c, k, &op);
     if (!request) return op ? par__end_call(op) : r;
-    request->operation = op, request->ticket = op ? op->ticket : 0;
+    request->operation = op;
+    request->ticket = op ? op->ticket : 0;
     if (!op || op->backend) return r;
     par__lock_world(c->world);
     par__start_send(op);
@@ -8360,7 +8624,8 @@ par_result par_wait_all(par_request *requests, int count) {
 par_result par_group_begin(par_comm *comm) {
     if (comm->in_group)
         return par__set_error(comm->world, PAR_ERR_ARGUMENT, "par_group_begin within a group");
-    comm->in_group = 1, comm->grouped_count = 0;
+    comm->in_group = 1;
+    comm->grouped_count = 0;
     return PAR_OK;
 }
 
@@ -8369,7 +8634,8 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     par__operation *head = NULL, *op;
     par_result result = PAR_OK;
     PAR_ASSERT(request);
-    request->operation = NULL, request->ticket = 0;
+    request->operation = NULL;
+    request->ticket = 0;
     if (!c->in_group)
         return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
     c->in_group = 0;
@@ -8383,9 +8649,12 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
             op->group_head = head;
             op->detached = 1;
             head->group_pending++;
-        } else
-            head = op, head->group_pending = 1, request->operation = op,
-            request->ticket = op->ticket; // waits
+        } else {
+            head = op;
+            head->group_pending = 1;
+            request->operation = op;
+            request->ticket = op->ticket;
+        } // waits
         par__start_send(op);
     }
     if (head) head->group_pending--;
@@ -8480,7 +8749,9 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
         par__log_error(PAR_ERR_MEMORY, "out of memory for a rank");
         return (par__world *)NULL;
     }
-    w->launch_method = backend, w->rank = rank, w->size = size;
+    w->launch_method = backend;
+    w->rank = rank;
+    w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
     w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // 256 B per rank
@@ -8489,13 +8760,15 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->fd = -1;
     w->next_id = 1;
     // Round down to a multiple of 2^-20 s, so that differences from it and between ranks are exact.
-    w->opened = par__read_clocks(), w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
+    w->opened = par__read_clocks();
+    w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
     w->trace_path = d->trace;
     w->print_ledger = par__setting_number("PAR_LEDGER") > 0;
     w->spin_limit = size <= par__available_cpus() ? 2000 : 1;
     w->cma = par__setting_number("PAR_CMA") > 0;
     w->progress_wanted = d->progress;
-    w->cma_bytes = PAR__CMA_BYTES, w->nontemporal_bytes = PAR__NONTEMPORAL_BYTES;
+    w->cma_bytes = PAR__CMA_BYTES;
+    w->nontemporal_bytes = PAR__NONTEMPORAL_BYTES;
     return w;
 }
 static void par__read_algorithm_settings(par__world *w, par__open_request *s) { // PAR_ALGO and PAR_TUNE
@@ -8508,8 +8781,10 @@ static void par__free_world(par__world *w, int unmap) {
     while (w->idle_operations) {
         par__operation *op = w->idle_operations;
         w->idle_operations = op->next;
-        for (int i = 0; i < PAR__TRACKS; i++)
-            PAR_FREE(op->tracks[i].actions), PAR_FREE(op->tracks[i].transfers);
+        for (int i = 0; i < PAR__TRACKS; i++) {
+            PAR_FREE(op->tracks[i].actions);
+            PAR_FREE(op->tracks[i].transfers);
+        }
         PAR_FREE((void *)op->inputs);
         PAR_FREE(op->output);
         PAR_FREE(op->cma);
@@ -8550,7 +8825,10 @@ static par_result par__create_world_memory(par__world *w) {
 static par_result par__create_world_comm(par__world *w, par_comm **out) {
     int *ints = (int *)PAR_MALLOC(sizeof(int) * 2 * (size_t)w->size);
     if (!ints) return par__log_error(PAR_ERR_MEMORY, "out of memory");
-    for (int r = 0; r < w->size; r++) ints[r] = r, ints[w->size + r] = r / w->node_ranks;
+    for (int r = 0; r < w->size; r++) {
+        ints[r] = r;
+        ints[w->size + r] = r / w->node_ranks;
+    }
     par_comm *c = par__make_comm(w, 0, w->rank, w->size, ints, ints + w->size, ints);
     PAR_FREE(ints);
     if (!c) return par__log_error(PAR_ERR_MEMORY, "out of memory");
@@ -8633,7 +8911,10 @@ static int par__child_ended(const par__world *w, int i, int *status) {
 
 static void par__kill_children(par__world *w) {
     for (int i = 0; i < w->child_count; i++)
-        if (w->children[i] > 0) kill(w->children[i], SIGKILL), waitpid(w->children[i], NULL, 0);
+        if (w->children[i] > 0) {
+            kill(w->children[i], SIGKILL);
+            waitpid(w->children[i], NULL, 0);
+        }
     w->child_count = 0;
 }
 
@@ -8674,7 +8955,10 @@ static par_result par__wait_for_children(par__world *w) {
         while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__RANK_STARTING) {
             int status;
             const int ended = par__child_ended(w, i, &status);
-            if (ended) par__child_status(i + 1, w->children[i], status), w->children[i] = 0;
+            if (ended) {
+                par__child_status(i + 1, w->children[i], status);
+                w->children[i] = 0;
+            }
             if (ended || par__now() > until)
                 return par__log_error(PAR_ERR_PEER_DIED, "rank %d did not start%s", i + 1,
                                       ended ? "" : ": does every rank call par_open?");
@@ -8718,7 +9002,10 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     if (again) fcntl(w->fd, F_SETFD, FD_CLOEXEC);
     if (!r) r = par__create_world_comm(w, out);
     if (!r) r = par__wait_for_children(w);
-    if (r) par__kill_children(w), par__free_world(w, 1);
+    if (r) {
+        par__kill_children(w);
+        par__free_world(w, 1);
+    }
     return r;
 }
 
@@ -8786,8 +9073,12 @@ static par_result par__make_thread(par__open_request *s, par__world *first, int 
     if (!w) return PAR_ERR_MEMORY;
     if (rank) par__read_algorithm_settings(w, s);
     par_result r = par__open_rejected(s);
-    w->arena_rank = rank, w->local_count = first->size;
-    w->fd = first->fd, w->base = first->base, w->arena = first->arena, w->arena_bytes = first->arena_bytes;
+    w->arena_rank = rank;
+    w->local_count = first->size;
+    w->fd = first->fd;
+    w->base = first->base;
+    w->arena = first->arena;
+    w->arena_bytes = first->arena_bytes;
     if (!r) r = par__create_world_comm(w, &t->comm);
     if (r && rank) par__free_world(w, 0);
     return r;
@@ -8821,7 +9112,11 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     int made = 0, started = 0;
     while (made < rank_count && !r) {
         r = par__make_thread(&start, first, made, &t[made]);
-        if (!r) t[made].fn = fn, t[made].user = user, made++;
+        if (!r) {
+            t[made].fn = fn;
+            t[made].user = user;
+            made++;
+        }
     }
     char *base = first->base;
     const size_t bytes = first->arena_bytes;
@@ -8838,7 +9133,10 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
         if (t[i].result && !r) r = t[i].result;
     }
     for (int i = started; i < made; i++)
-        if (t[i].comm) t[i].comm->broken = PAR_ERR_ABORTED, par_close(t[i].comm);
+        if (t[i].comm) {
+            t[i].comm->broken = PAR_ERR_ABORTED;
+            par_close(t[i].comm);
+        }
     if (base) munmap(base, bytes);
     if (fd >= 0) close(fd);
     PAR_FREE(t);
@@ -8900,7 +9198,8 @@ static void par__launcher_numbers(int i, int *rank, int *size, char *problem, si
     par_result r = par__setting_read(par__setting_find(l->rank), &value[0], problem, capacity);
     if (!r) r = par__setting_read(par__setting_find(l->size), &value[1], problem, capacity);
     if (!r && l->extra) r = par__setting_read(par__setting_find(l->extra), &value[2], problem, capacity);
-    *rank = r ? 0 : (int)value[0], *size = r ? 0 : (int)value[1];
+    *rank = r ? 0 : (int)value[0];
+    *size = r ? 0 : (int)value[1];
 }
 static void par__describe_launchers(char *text, size_t bytes) { // "RANK=0 WORLD_SIZE=2 (torchrun), ..."
     size_t at = 0;
@@ -9115,7 +9414,8 @@ static par_result par__compare_common_settings(const par__world *w, const par__o
             if (all[r].hash[i] == all[0].hash[i]) continue;
             char *one = all[r].value[i], *other = all[0].value[i];
             one[sizeof all[r].value[i] - 1] = other[sizeof all[0].value[i] - 1] = 0;
-            par__sanitize(one, ""), par__sanitize(other, "");
+            par__sanitize(one, "");
+            par__sanitize(other, "");
             return par__log_error(PAR_ERR_ARGUMENT,
                                   "%s differs between ranks: %s on rank %d, %s on rank 0; give "
                                   "all ranks the same",
@@ -9140,10 +9440,16 @@ static int par__send_fd(int to, int fd) {
     struct msghdr m;
     memset(&m, 0, sizeof m);
     memset(control, 0, sizeof control);
-    io.iov_base = &byte, io.iov_len = 1;
-    m.msg_iov = &io, m.msg_iovlen = 1, m.msg_control = control, m.msg_controllen = sizeof control;
+    io.iov_base = &byte;
+    io.iov_len = 1;
+    m.msg_iov = &io;
+    m.msg_iovlen = 1;
+    m.msg_control = control;
+    m.msg_controllen = sizeof control;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
     return sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
@@ -9153,8 +9459,12 @@ static int par__recv_fd(int from) { // the descriptor; or -1, with errno
     struct msghdr m;
     int fd = -1;
     memset(&m, 0, sizeof m);
-    io.iov_base = &byte, io.iov_len = 1;
-    m.msg_iov = &io, m.msg_iovlen = 1, m.msg_control = control, m.msg_controllen = CMSG_LEN(sizeof(int));
+    io.iov_base = &byte;
+    io.iov_len = 1;
+    m.msg_iov = &io;
+    m.msg_iovlen = 1;
+    m.msg_control = control;
+    m.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t n = recvmsg(from, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) return errno = n ? errno : ECONNRESET, -1;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -9222,8 +9532,13 @@ static int par__accept_local(int s, struct pollfd *p, int *pending) {
             close(fd);
             continue;
         }
-        if (count == PAR__PENDING_FD_MAX) close(p[0].fd), memmove(p, p + 1, (size_t)--count * sizeof *p);
-        p[count].fd = fd, p[count].events = POLLIN, p[count].revents = 0;
+        if (count == PAR__PENDING_FD_MAX) {
+            close(p[0].fd);
+            memmove(p, p + 1, (size_t)--count * sizeof *p);
+        }
+        p[count].fd = fd;
+        p[count].events = POLLIN;
+        p[count].revents = 0;
         *pending = count + 1;
     }
     return 0;
@@ -9234,7 +9549,9 @@ static par_result par__send_arena_fd(par__world *w, int s, uint64_t key, int oth
     int count = 0, given = 0, e = 0;
     while (given < others && !e) {
         const double left = until - par__now();
-        p[count].fd = s, p[count].events = POLLIN, p[count].revents = 0;
+        p[count].fd = s;
+        p[count].events = POLLIN;
+        p[count].revents = 0;
         if (left <= 0) e = ETIMEDOUT;
         poll(p, (nfds_t)count + 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0);
         for (int i = count; i-- > 0;) {
@@ -9279,7 +9596,8 @@ static par_result par__receive_arena(par__world *w, int *s, const par__rank_info
         e = errno; // refused, queue full, or disconnected: try again
         if (e == EPERM || e == EMFILE || par__now() > until) break;
         usleep(pause);
-        close(*s), *s = par__local_socket();
+        close(*s);
+        *s = par__local_socket();
         if (*s < 0) e = errno;
     }
     if (fd < 0)
@@ -9346,7 +9664,8 @@ static par_result par__create_node_memory(par__world *w, const par_desc *d, int 
     if (r) return r;
     mine->board = par__alloc_board(w, w->size, locals, nodes);
     mine->rings = par__alloc_rings(w, locals, nodes);
-    mine->bytes = w->arena_bytes, mine->key = w->arena->key;
+    mine->bytes = w->arena_bytes;
+    mine->key = w->arena->key;
     if (!mine->board || !mine->rings)
         return par__log_error(PAR_ERR_MEMORY, "no shared memory for %d ranks", locals);
     snprintf(mine->socket, sizeof mine->socket, "par.%d.%016llx", (int)getpid(),
@@ -9396,7 +9715,11 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
     }
     // After this every rank's control block is filled in.
     const par_result everybody = par__exchange_rank_info(w, &mine, r, all);
-    if (everybody && c) w->comms = NULL, par__free_comm(c), c = NULL;
+    if (everybody && c) {
+        w->comms = NULL;
+        par__free_comm(c);
+        c = NULL;
+    }
     *out = c;
     return everybody;
 }
@@ -9634,9 +9957,15 @@ static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
     if (refused) return (void)par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, text);
     par__tcp_block_header(v, PAR_ERR_ARGUMENT, text, NULL, &head);
     if (other && send(v->control, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
-    if (v->control >= 0) close(v->control), v->control = -1;
+    if (v->control >= 0) {
+        close(v->control);
+        v->control = -1;
+    }
     if (!par__handshake_end(&t->self, p, PAR_OK, "")) return;
-    v->control = p->fd, p->fd = -1, v->control_blocks = 0, v->announced = 0;
+    v->control = p->fd;
+    p->fd = -1;
+    v->control_blocks = 0;
+    v->announced = 0;
     par__handshake_proof(&t->self, p, 'l', NULL, 0, v->control_key);
 }
 // Returns how many ranks are missing, and lists them in `text`: "1, 2, 5 and 9 others".
@@ -9789,13 +10118,22 @@ static int par__tcp_control_io(par__world *w, const char *out, char *in, size_t 
             const ssize_t n = out ? send(v->control, out + at, left_here, MSG_NOSIGNAL)
                                   : recv(v->control, in + at, left_here, 0);
             if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-            if (n <= 0 && failed < 0) failed = r, e = n ? errno : ECONNRESET;
+            if (n <= 0 && failed < 0) {
+                failed = r;
+                e = n ? errno : ECONNRESET;
+            }
             v->control_done += (size_t)PAR__MAX(n, (ssize_t)0);
-            if (n <= 0 || v->control_done == bytes) t->polls[r].fd = -1, left--;
+            if (n <= 0 || v->control_done == bytes) {
+                t->polls[r].fd = -1;
+                left--;
+            }
         }
         const double patience = until - par__now();
         for (int r = 0; left && patience < 0 && failed < 0; r++)
-            if (t->polls[r].fd >= 0) failed = r, e = ETIMEDOUT;
+            if (t->polls[r].fd >= 0) {
+                failed = r;
+                e = ETIMEDOUT;
+            }
         if (patience < 0) break;
         if (left) poll(t->polls, (nfds_t)w->size, (int)PAR__MIN(patience * 1000 + 1, 1000.0));
     }
@@ -9839,7 +10177,8 @@ static par_result par__tcp_all_gather_root(par__world *w, const void *mine, size
     }
     par__tcp_control_io(w, (const char *)heads, NULL, sizeof *heads, sizeof *heads, until);
     if (!result) par__tcp_control_io(w, all, NULL, 0, bytes * size, until);
-    PAR_FREE(blocks), PAR_FREE(heads);
+    PAR_FREE(blocks);
+    PAR_FREE(heads);
     return result;
 }
 static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
@@ -9886,7 +10225,8 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
     in_port_t port = 0;
     const char *why;
     par__tcp_endpoint mine, *all = (par__tcp_endpoint *)PAR_MALLOC(sizeof mine * (size_t)w->size);
-    memset(&mine, 0, sizeof mine), memset(&zero, 0, sizeof zero);
+    memset(&mine, 0, sizeof mine);
+    memset(&zero, 0, sizeof zero);
     const int control = t->connections[w->rank ? 0 : 1].control,
               backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
     if (!all) return par__log_error(PAR_ERR_MEMORY, "out of memory");
@@ -9924,7 +10264,8 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
             r = par__log_error(PAR_ERR_SYSTEM,
                                "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i,
                                w->rank, family);
-        v->session = t->session, v->address = all[i].address;
+        v->session = t->session;
+        v->address = all[i].address;
         if (w->rank && (!i || par__is_loopback(&v->address))) {
             v->address = zero;
             *par__port_of(&v->address) = *par__port_of(&all[i].address);
@@ -9941,7 +10282,8 @@ static const par__net par__net_tcp = {par__tcp_send,       par__tcp_recv,       
 static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
     if (!t) return par__log_error(PAR_ERR_MEMORY, "out of memory");
-    w->tcp = t, t->on_handshake = par__tcp_accept_sender;
+    w->tcp = t;
+    t->on_handshake = par__tcp_accept_sender;
     t->connections = (par__connection *)par__zalloc(sizeof *t->connections * (size_t)w->size);
     t->sink = (char *)par__zalloc(PAR__TCP_EAGER_BYTES);
     const size_t max = (size_t)w->size + PAR__TCP_EXTRA_PENDING;
@@ -9955,7 +10297,9 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     }
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
-    t->self.job = l->job, t->self.rank = w->rank, t->self.size = w->size;
+    t->self.job = l->job;
+    t->self.rank = w->rank;
+    t->self.size = w->size;
     const par_result r = par__load_secret(t->self.key, &t->self.secret);
     if (r) return r;
     const double start = par__now();
@@ -10038,7 +10382,10 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     }
     r = par__open_rejected(&start);
     if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_local(&start, comm);
-    if (!r) par__probe_cma(*comm), r = par__start_progress((*comm)->world);
+    if (!r) {
+        par__probe_cma(*comm);
+        r = par__start_progress((*comm)->world);
+    }
     return r;
 }
 
@@ -10054,9 +10401,19 @@ static par_result par__call_v(par_comm *comm, par_request *request, par_kind kin
                               const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
                               par_op op, int root) {
     par_call k; // every member is set, without memset: every call does this
-    k.kind = kind, k.send = send, k.recv = recv, k.count = count, k.dtype = dtype, k.op = op, k.root = root;
-    k.send_counts = send_counts, k.send_displs = send_displs, k.recv_counts = recv_counts;
-    k.recv_displs = recv_displs, k.tag = 0, k.site = NULL;
+    k.kind = kind;
+    k.send = send;
+    k.recv = recv;
+    k.count = count;
+    k.dtype = dtype;
+    k.op = op;
+    k.root = root;
+    k.send_counts = send_counts;
+    k.send_displs = send_displs;
+    k.recv_counts = recv_counts;
+    k.recv_displs = recv_displs;
+    k.tag = 0;
+    k.site = NULL;
     return par__run(comm, &k, request);
 }
 static par_result par__call(par_comm *comm, par_request *request, par_kind kind, const void *send, void *recv,
@@ -10374,7 +10731,9 @@ static par_comm *par__make_split_comm(par_comm *parent, uint32_t id, const par__
         int j = 0;
         while (j < nodes && old[j] != node) j++;
         if (j == nodes) old[nodes++] = node;
-        world[i] = parent->world_rank[m[i].rank], arena[i] = parent->arena_index[m[i].rank], node_of[i] = j;
+        world[i] = parent->world_rank[m[i].rank];
+        arena[i] = parent->arena_index[m[i].rank];
+        node_of[i] = j;
         if (m[i].rank == parent->rank) me = i;
     }
     if (me >= 0) c = par__make_comm(parent->world, id, me, n, world, node_of, arena);
@@ -10389,6 +10748,19 @@ static int par__rings_owner(const par_comm *c) {
     return r;
 }
 
+// Allocates what this rank allocates for all of a new comm. at: its board, its rings, and whether there is no
+// memory.
+static void par__alloc_split(par__world *w, const par_comm *c, uint64_t at[3]) {
+    if (par__is_node_leader(c)) {
+        at[0] =
+            par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
+        at[2] |= !at[0];
+    }
+    if (par__rings_owner(c) == c->rank) {
+        at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count);
+        at[2] |= !at[1];
+    }
+}
 par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     par__world *w = comm->world;
     par__member mine, *all = (par__member *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
@@ -10402,7 +10774,10 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
         PAR_FREE(shared);
         return par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
     }
-    mine.color = color, mine.key = key, mine.next_id = w->next_id, mine.rank = comm->rank;
+    mine.color = color;
+    mine.key = key;
+    mine.next_id = w->next_id;
+    mine.rank = comm->rank;
     par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size && !r; i++) {
         id = PAR__MAX(id, all[i].next_id);
@@ -10412,30 +10787,29 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     w->next_id = id + 1;
     if (n) qsort(all, (size_t)n, sizeof *all, par__compare_members);
     par_comm *c = r || color < 0 ? NULL : par__make_split_comm(comm, id, all, n);
-    if (c && par__is_node_leader(c)) {
-        at[0] =
-            par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
-        at[2] |= !at[0];
-    }
-    if (c && par__rings_owner(c) == c->rank) {
-        at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count);
-        at[2] |= !at[1];
-    }
+    if (c) par__alloc_split(w, c, at);
     if (!c && color >= 0) at[2] = 1;
     if (!r) r = par__all_gather_bytes(comm, at, sizeof at, shared);
     for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
     if (failed)
         r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: out of memory for the new comms",
                            comm->site ? comm->site : "?");
-    if (r && c) par__arena_free(w, at[0]), par__arena_free(w, at[1]), par__free_comm(c);
+    if (r && c) {
+        par__arena_free(w, at[0]);
+        par__arena_free(w, at[1]);
+        par__free_comm(c);
+    }
     if (!r && c) {
         const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]], owner = par__rings_owner(c);
         const uint64_t board = shared[3 * all[leader].rank], rings = shared[3 * all[owner].rank + 1];
         if (par__comm_offsets_valid(c, board, rings)) {
             par__map_comm(c, board, rings);
             *out = c;
-        } else
-            par__free_comm(c), c = NULL, r = PAR_ERR_SYSTEM;
+        } else {
+            par__free_comm(c);
+            c = NULL;
+            r = PAR_ERR_SYSTEM;
+        }
     }
     PAR_FREE(all);
     PAR_FREE(shared);
@@ -10508,7 +10882,9 @@ static par_result par__drop_operations(par_comm *c) {
             continue;
         }
         *link = op->next;
-        op->ticket = 0, op->next = w->idle_operations, w->idle_operations = op;
+        op->ticket = 0;
+        op->next = w->idle_operations;
+        w->idle_operations = op;
         forgotten++;
     }
     w->active_end = link;
@@ -10686,8 +11062,10 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
                               "par_mesh_open: \"%s\" needs %d ranks, but there are %d", axes, product,
                               world->size);
     }
-    for (int i = m->axis_count - 1, rest = world->rank; i >= 0; i--)
-        m->index[i] = rest % m->size[i], rest /= m->size[i];
+    for (int i = m->axis_count - 1, rest = world->rank; i >= 0; i--) {
+        m->index[i] = rest % m->size[i];
+        rest /= m->size[i];
+    }
     *out = m;
     return PAR_OK;
 }
@@ -10774,7 +11152,8 @@ static par_result par__measure_offset(par_comm *c, int peer, double *offset, dou
     const char *site = c->site;
     for (int i = 0; i < PAR__ROUND_TRIPS; i++) {
         par__round_trip *t = &trips[i];
-        t->sent = par_seconds(c), c->site = site;
+        t->sent = par_seconds(c);
+        c->site = site;
         par_result r = par_send(&t->sent, 1, PAR_F64, peer, c);
         c->site = site;
         if (!r) r = par_recv(&t->remote, 1, PAR_F64, peer, c);
@@ -10791,7 +11170,8 @@ static par_result par__answer_offset(par_comm *c, int peer) {
     for (int i = 0; i < PAR__ROUND_TRIPS; i++) {
         c->site = site;
         par_result r = par_recv(&time, 1, PAR_F64, peer, c);
-        time = par_seconds(c), c->site = site;
+        time = par_seconds(c);
+        c->site = site;
         if (!r) r = par_send(&time, 1, PAR_F64, peer, c);
         if (r) return r;
     }
@@ -10967,7 +11347,8 @@ static par_result par__measure(par_comm *c, par_kind kind, void *x, void *y, siz
     double t[REPEAT];
     par_result r = PAR_OK;
     for (int i = 0; i < n && !r; i++) {
-        memset(y, i, bytes), memset(x, i, bytes);
+        memset(y, i, bytes);
+        memset(x, i, bytes);
         r = par_barrier(c);
         const double start = par__now();
         if (!r) r = par__model_call(c, kind, x, y, bytes);
@@ -10991,7 +11372,8 @@ par_result par_calibrate(par_comm *comm) {
         for (int i = 0; i < PAR__MODEL_POINTS && !r; i++)
             if (par__model_kind((par_kind)k) == (par_kind)k)
                 r = par__measure(comm, (par_kind)k, x, y, par__model_bytes[i], &model->seconds[k][i]);
-    PAR_FREE(x), PAR_FREE(y);
+    PAR_FREE(x);
+    PAR_FREE(y);
     if (r) return PAR_FREE(model), r;
     PAR_FREE(comm->model);
     comm->model = model;
@@ -11035,7 +11417,9 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
         par__operation op;
         memset(&op, 0, sizeof op);
         op.comm = comm;
-        op.call.kind = PAR_KIND_ALL_REDUCE, op.call.count = bytes / 4, op.call.dtype = PAR_F32;
+        op.call.kind = PAR_KIND_ALL_REDUCE;
+        op.call.count = bytes / 4;
+        op.call.dtype = PAR_F32;
         op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
         op.all_staged = par__sends_staged(&op, 0);
         fprintf(file, " %zu:%s", bytes, par__choose_algorithm(&op)->name);
@@ -11047,7 +11431,10 @@ void par_trace_begin(par_comm *comm, const char *name) {
     par__world *w = comm->world;
     if (!w->trace_path) return;
     const int i = w->open_span_count++;
-    if (i < 32) w->open_spans[i] = name, w->open_span_start[i] = par__ticks();
+    if (i < 32) {
+        w->open_spans[i] = name;
+        w->open_span_start[i] = par__ticks();
+    }
 }
 void par_trace_end(par_comm *comm) {
     par__world *w = comm->world;

@@ -447,7 +447,8 @@ static par_cuda *par__cuda_of(par_device *device) { return (par_cuda *)device->s
 static void *par__cuda_scratch(par_cuda *cuda, int slot, size_t bytes) {
     if (cuda->scratch_bytes[slot] >= bytes && cuda->scratch[slot]) return cuda->scratch[slot];
     par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->scratch[slot]);
-    cuda->scratch[slot] = NULL, cuda->scratch_bytes[slot] = 0;
+    cuda->scratch[slot] = NULL;
+    cuda->scratch_bytes[slot] = 0;
     if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &cuda->scratch[slot])) return NULL;
     return cuda->scratch_bytes[slot] = bytes, cuda->scratch[slot];
 }
@@ -503,7 +504,14 @@ static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size
     if (whole && sizeof(T) == 4) {
         const float4 a = *(const float4 *)(const void *)(p + at),
                      b = *(const float4 *)(const void *)(p + at + 4);
-        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+        x[0] = a.x;
+        x[1] = a.y;
+        x[2] = a.z;
+        x[3] = a.w;
+        x[4] = b.x;
+        x[5] = b.y;
+        x[6] = b.z;
+        x[7] = b.w;
     } else if (whole && sizeof(T) == 1) {
         const uint2 v = *(const uint2 *)(const void *)(p + at);
         const uint32_t w[2] = {v.x, v.y};
@@ -517,8 +525,10 @@ static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size
         const uint32_t w[4] = {v.x, v.y, v.z, v.w};
         for (int i = 0; i < 4; i++) {
             T low, high;
-            *(uint16_t *)(void *)&low = (uint16_t)w[i], *(uint16_t *)(void *)&high = (uint16_t)(w[i] >> 16);
-            x[2 * i] = (float)par__cuda_widen(low), x[2 * i + 1] = (float)par__cuda_widen(high);
+            *(uint16_t *)(void *)&low = (uint16_t)w[i];
+            *(uint16_t *)(void *)&high = (uint16_t)(w[i] >> 16);
+            x[2 * i] = (float)par__cuda_widen(low);
+            x[2 * i + 1] = (float)par__cuda_widen(high);
         }
     } else {
         for (int i = 0; i < 8; i++)
@@ -530,8 +540,16 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
     const bool whole = at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
     if (whole && sizeof(T) == 4) {
         float4 a, b;
-        a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
-        *(float4 *)(void *)(p + at) = a, *(float4 *)(void *)(p + at + 4) = b;
+        a.x = x[0];
+        a.y = x[1];
+        a.z = x[2];
+        a.w = x[3];
+        b.x = x[4];
+        b.y = x[5];
+        b.z = x[6];
+        b.w = x[7];
+        *(float4 *)(void *)(p + at) = a;
+        *(float4 *)(void *)(p + at + 4) = b;
     } else if (whole && sizeof(T) == 1) {
         uint32_t w[2] = {0, 0};
         for (int i = 0; i < 8; i++) {
@@ -540,17 +558,22 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
             w[i / 4] |= (uint32_t) * (uint8_t *)(void *)&one << 8 * (i % 4);
         }
         uint2 v;
-        v.x = w[0], v.y = w[1];
+        v.x = w[0];
+        v.y = w[1];
         *(uint2 *)(void *)(p + at) = v;
     } else if (whole) {
         uint32_t w[4];
         for (int i = 0; i < 4; i++) {
             T low, high;
-            par__cuda_round(&low, x[2 * i]), par__cuda_round(&high, x[2 * i + 1]);
+            par__cuda_round(&low, x[2 * i]);
+            par__cuda_round(&high, x[2 * i + 1]);
             w[i] = (uint32_t) * (uint16_t *)(void *)&low | (uint32_t) * (uint16_t *)(void *)&high << 16;
         }
         uint4 v;
-        v.x = w[0], v.y = w[1], v.z = w[2], v.w = w[3];
+        v.x = w[0];
+        v.y = w[1];
+        v.z = w[2];
+        v.w = w[3];
         *(uint4 *)(void *)(p + at) = v;
     } else {
         for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_round(p + at + (size_t)i, x[i]);
@@ -699,7 +722,8 @@ static par_result par__cuda_reduce(const par_cuda *cuda, const par__cuda_reducti
 }
 static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int ranks) {
     memset(s, 0, sizeof *s);
-    s->op = (unsigned)(op & 255u), s->ranks = ranks;
+    s->op = (unsigned)(op & 255u);
+    s->ranks = ranks;
     s->factor = s->op == PAR_SCALED_SUM ? par_op_factor(op) : 1;
 }
 
@@ -710,7 +734,8 @@ template <class D, class S> static __global__ void par__cuda_k_cast(void *to, co
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float x[8];
-        par__cuda_load(x, (const S *)from, at, n), par__cuda_store((D *)to, x, at, n);
+        par__cuda_load(x, (const S *)from, at, n);
+        par__cuda_store((D *)to, x, at, n);
     }
 }
 template <class D, class S> static par__cuda_cast_kernel par__cuda_cast_kernel_of(float *, float *) {
@@ -928,9 +953,19 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
                                           const void *b, void *c, cudaStream_t stream) {
     par__cuda_gemm_key key;
     memset(&key, 0, sizeof key);
-    key.trans_a = p->trans_a, key.trans_b = p->trans_b, key.m = p->m, key.n = p->n, key.k = p->k;
-    key.lda = p->lda, key.ldb = p->ldb, key.ldc = p->ldc, key.type = p->type, key.c_type = p->c_type;
-    key.bias = p->bias != NULL, key.align_a = par__cuda_alignment(a), key.align_b = par__cuda_alignment(b);
+    key.trans_a = p->trans_a;
+    key.trans_b = p->trans_b;
+    key.m = p->m;
+    key.n = p->n;
+    key.k = p->k;
+    key.lda = p->lda;
+    key.ldb = p->ldb;
+    key.ldc = p->ldc;
+    key.type = p->type;
+    key.c_type = p->c_type;
+    key.bias = p->bias != NULL;
+    key.align_a = par__cuda_alignment(a);
+    key.align_b = par__cuda_alignment(b);
     key.align_c = par__cuda_alignment(c);
     par__cuda_gemm_plan *plan = NULL, *oldest = &cuda->plans[0];
     for (int i = 0; i < PAR__CUDA_MAX_PLANS && !plan; i++) {
@@ -1088,7 +1123,10 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
         PAR__CUDA_TRY(par__cuda_malloc(cuda, bytes, memory));
     const par_result r =
         par__cuda_check(cuda, cudaMemsetAsync(*memory, 0, bytes, cuda->stream), "cudaMemsetAsync");
-    if (r) par_cuda_free(cuda, kind, *memory), *memory = NULL;
+    if (r) {
+        par_cuda_free(cuda, kind, *memory);
+        *memory = NULL;
+    }
     return r;
 }
 par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
@@ -1164,7 +1202,9 @@ static par_result par__cuda_d_reduce(par_device *device, void *dst, const void *
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "reduce", "more than 64 arrays at once");
     par__cuda_reduction_open(&s, op, count);
     for (int i = 0; i < count; i++) s.from[i] = sources[i];
-    s.to[0] = dst, s.sources = count, s.destinations = 1;
+    s.to[0] = dst;
+    s.sources = count;
+    s.destinations = 1;
     return par__cuda_reduce(cuda, s, n, dtype, par__cuda_stream_of(cuda, stream));
 }
 static const char *par__cuda_d_gemm_name(par_device *device) {
@@ -1214,14 +1254,24 @@ static par_result par__cuda_d_event_free(par_device *device, void *event) {
 }
 static void par__cuda_device_open(par_cuda *cuda) {
     par_device *d = &cuda->device;
-    d->name = "cuda", d->state = cuda, d->alloc = par__cuda_d_alloc, d->free = par__cuda_d_free;
-    d->alloc_host = par__cuda_d_alloc_host, d->free_host = par__cuda_d_free_host;
-    d->copy = par__cuda_d_copy, d->fill = par__cuda_d_fill, d->cast = par__cuda_d_cast;
-    d->reduce = par__cuda_d_reduce, d->gemm = par__cuda_d_gemm;
+    d->name = "cuda";
+    d->state = cuda;
+    d->alloc = par__cuda_d_alloc;
+    d->free = par__cuda_d_free;
+    d->alloc_host = par__cuda_d_alloc_host;
+    d->free_host = par__cuda_d_free_host;
+    d->copy = par__cuda_d_copy;
+    d->fill = par__cuda_d_fill;
+    d->cast = par__cuda_d_cast;
+    d->reduce = par__cuda_d_reduce;
+    d->gemm = par__cuda_d_gemm;
     d->gemm_name = par__cuda_d_gemm_name;
-    d->stream_open = par__cuda_d_stream_open, d->stream_close = par__cuda_d_stream_close;
-    d->stream_sync = par__cuda_d_stream_sync, d->event_record = par__cuda_d_event_record;
-    d->event_wait = par__cuda_d_event_wait, d->event_free = par__cuda_d_event_free;
+    d->stream_open = par__cuda_d_stream_open;
+    d->stream_close = par__cuda_d_stream_close;
+    d->stream_sync = par__cuda_d_stream_sync;
+    d->event_record = par__cuda_d_event_record;
+    d->event_wait = par__cuda_d_event_wait;
+    d->event_free = par__cuda_d_event_free;
 }
 par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 
@@ -1334,7 +1384,8 @@ static void par__cuda_release_event(par__cuda_comm *l, cudaEvent_t event) {
             cudaEventDestroy(event);
             return;
         }
-        l->free_events = p, l->free_event_capacity = capacity;
+        l->free_events = p;
+        l->free_event_capacity = capacity;
     }
     l->free_events[l->free_event_count++] = event;
 }
@@ -1372,7 +1423,9 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, v
     p->all = (par__cuda_arrival *)(void *)(p + 1);
     p->completions = (par__cuda_completion *)(void *)(p->all + n);
     p->blocks = (size_t *)(void *)(p->completions + n);
-    p->call = k, *state = p, p->slot = l->issued++ % PAR__CUDA_EVENTS;
+    p->call = k;
+    *state = p;
+    p->slot = l->issued++ % PAR__CUDA_EVENTS;
     while (*link) link = &(*link)->next;
 #if defined(PAR_CUDA_NVTX)
     p->range = nvtxRangeStartA(par_kind_name(k->kind));
@@ -1464,7 +1517,8 @@ static void par__cuda_fill_arrival(par__cuda_comm *l, const par_call *k, par__cu
     memset(&a->call, 0, sizeof a->call);
     par__record_call(l->comm, k, &a->call);
     a->free_count = l->cuda->free_count;
-    a->array[0] = (uint64_t)(uintptr_t)k->send, a->array[1] = (uint64_t)(uintptr_t)k->recv;
+    a->array[0] = (uint64_t)(uintptr_t)k->send;
+    a->array[1] = (uint64_t)(uintptr_t)k->recv;
     snprintf(a->site, sizeof a->site, "%s", k->site);
 }
 
@@ -1514,7 +1568,8 @@ static par_result par__cuda_ipc_place(par_cuda *cuda, par__cuda_ipc_mapping **ou
     const size_t bytes = (size_t)(cuda->mapping_count + 1) * sizeof *oldest;
     par__cuda_ipc_mapping *more = (par__cuda_ipc_mapping *)PAR_REALLOC(cuda->mappings, bytes);
     if (!more) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cudaIpcOpenMemHandle", "out of memory");
-    cuda->mappings = more, *out = &more[cuda->mapping_count++];
+    cuda->mappings = more;
+    *out = &more[cuda->mapping_count++];
     memset(*out, 0, sizeof **out);
     return PAR_OK;
 }
@@ -1537,7 +1592,9 @@ static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival 
     }
     PAR__CUDA_TRY(par__cuda_ipc_place(cuda, &m));
     PAR__CUDA_CALL(cudaIpcOpenMemHandle(&m->base, a->handle[which], cudaIpcMemLazyEnablePeerAccess));
-    m->handle = a->handle[which], m->owner = owner, m->free_count = a->free_count;
+    m->handle = a->handle[which];
+    m->owner = owner;
+    m->free_count = a->free_count;
     m->last_used = ++cuda->mapping_clock;
     return *out = (char *)m->base + a->offset[which], PAR_OK;
 }
@@ -1548,7 +1605,10 @@ static par_result par__cuda_ipc_remember(par_cuda *cuda, void *memory) {
     if (x) return PAR_OK;
     x = (par__cuda_export *)PAR_MALLOC(sizeof *x);
     if (!x) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cudaIpcGetMemHandle", "out of memory");
-    x->memory = memory, x->free_count = 0, x->next = cuda->exports, cuda->exports = x;
+    x->memory = memory;
+    x->free_count = 0;
+    x->next = cuda->exports;
+    cuda->exports = x;
     return PAR_OK;
 }
 // Puts into an arrival what another process needs to map an array: the IPC handle of its allocation, and the
@@ -1604,7 +1664,8 @@ static void par__cuda_slice(size_t count, size_t bytes, int n, int r, size_t *fi
                  extra = grains % (size_t)n;
     const size_t begin = (each * (size_t)r + PAR__MIN((size_t)r, extra)) * grain;
     const size_t end = begin + (each + ((size_t)r < extra)) * grain;
-    *first = PAR__MIN(begin, count), *length = PAR__MIN(end, count) - *first;
+    *first = PAR__MIN(begin, count);
+    *length = PAR__MIN(end, count) - *first;
 }
 // The range of elements that rank r reduces.
 static void par__cuda_reduced_range(const par__cuda_comm *l, const par_call *k, int r, size_t *first,
@@ -1687,10 +1748,12 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, const par_ca
                               "a stream that is being captured can communicate by nccl only");
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par__cuda_fill_arrival(l, k, &p->mine);
-    p->mine.slot = p->slot, p->waiting = 1; // until all requests have begun
+    p->mine.slot = p->slot;
+    p->waiting = 1; // until all requests have begun
     par_result r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->ready, p->slot), cuda->stream);
     for (int i = 0; i < 2 && !r; i++) r = par__cuda_ipc_export(l, &p->mine, i);
-    p->mine.failed = r != PAR_OK, p->result = r;
+    p->mine.failed = r != PAR_OK;
+    p->result = r;
     const int own_counts = par_kind_traits_of(k->kind)->counts == PAR_COUNTS_OWN;
     par_result announced;
     if (k->kind == PAR_KIND_SEND) {
@@ -1732,7 +1795,10 @@ static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pend
             here = k->recv_counts ? k->recv_counts[r] : k->send_counts[r];
             there = p->all[r].call.count;
         }
-        if (counts == PAR_COUNTS_OWN) here = k->recv_counts[r], there = p->blocks[2 * (r * l->n + l->me) + 1];
+        if (counts == PAR_COUNTS_OWN) {
+            here = k->recv_counts[r];
+            there = p->blocks[2 * (r * l->n + l->me) + 1];
+        }
         if (here != there)
             return par_fail(l->comm, PAR_ERR_MISMATCH,
                             "par_%s at %s: rank %d has %zu elements for the block of rank %d, which has %zu",
@@ -1752,7 +1818,9 @@ static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_check_blocks(l, p);
     if (!r) r = par__cuda_peer_launch(l, p);
     if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), cuda->comm_stream);
-    p->completion.result = r, p->completion.slot = p->slot, p->result = r;
+    p->completion.result = r;
+    p->completion.slot = p->slot;
+    p->result = r;
     p->state = PAR__CUDA_COMPLETING;
     r = (par_all_gather_begin)(&p->completion, p->completions, sizeof p->completion, PAR_U8,
                                par__at_site(l->completion_comm, p->call->site), &p->request);
@@ -1797,7 +1865,10 @@ static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_copy(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
     if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), cuda->comm_stream);
     if (!r) r = par__cuda_record_complete(l, p);
-    p->completion.result = r, p->completion.slot = p->slot, p->result = r, p->state = PAR__CUDA_COMPLETING;
+    p->completion.result = r;
+    p->completion.slot = p->slot;
+    p->result = r;
+    p->state = PAR__CUDA_COMPLETING;
     r = (par_send_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
                          par__at_site(l->completion_comm, k->site), &p->request);
     if (r) par__cuda_finish(p, r);
@@ -1887,7 +1958,8 @@ static par_result par__cuda_staging_begin(par_device_backend *backend, const par
 }
 static par_result par__cuda_staging_call(par__cuda_comm *l, par__cuda_pending *p) {
     par_call k = *p->call;
-    k.send = p->host[0], k.recv = p->host[1];
+    k.send = p->host[0];
+    k.recv = p->host[1];
     return (par_begin)(l->announce_comm, &k, &p->request);
 }
 static void par__cuda_staging_step(par__cuda_comm *l, par__cuda_pending *p) {
@@ -2074,18 +2146,23 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
     const size_t bytes = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
     if (l->scratch_bytes < bytes) {
         if (l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
-        l->scratch = NULL, l->scratch_bytes = 0;
+        l->scratch = NULL;
+        l->scratch_bytes = 0;
         PAR__CUDA_CALL(cudaMallocAsync(&l->scratch, bytes, cuda->comm_stream));
         l->scratch_bytes = bytes;
     }
     for (int r = 0; r < l->n; r++) {
         par__cuda_reduced_range(l, k, r, &at, &n);
-        p->to[r] = at, p->send[r] = n, p->from[r] = (size_t)r * count, p->recv[r] = count;
+        p->to[r] = at;
+        p->send[r] = n;
+        p->from[r] = (size_t)r * count;
+        p->recv[r] = count;
     }
     PAR__CUDA_TRY(par__cuda_nccl_exchange(l, p, k->send, l->scratch, k->dtype));
     par__cuda_reduction s;
     par__cuda_reduction_open(&s, k->op, l->n);
-    s.sources = l->n, s.destinations = 1;
+    s.sources = l->n;
+    s.destinations = 1;
     for (int r = 0; r < l->n; r++) s.from[r] = (char *)l->scratch + (size_t)r * count * e;
     const int root = k->kind == PAR_KIND_REDUCE;
     char *mine = scatter                    ? (char *)k->recv
@@ -2098,7 +2175,10 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
         par__cuda_reduced_range(l, k, r, &at, &n);
         const int sends = r != l->me && (!root || r == k->root),
                   gets = r != l->me && (!root || l->me == k->root);
-        p->to[r] = 0, p->send[r] = sends ? count : 0, p->from[r] = at, p->recv[r] = gets ? n : 0;
+        p->to[r] = 0;
+        p->send[r] = sends ? count : 0;
+        p->from[r] = at;
+        p->recv[r] = gets ? n : 0;
     }
     return par__cuda_nccl_exchange(l, p, mine, k->recv, k->dtype);
 }
@@ -2176,7 +2256,10 @@ static void par__cuda_nccl_config(ncclConfig_t *config, int max_ctas) { // max_c
     const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
     *config = initial;
     config->blocking = 0;
-    if (max_ctas) config->minCTAs = 1, config->maxCTAs = max_ctas;
+    if (max_ctas) {
+        config->minCTAs = 1;
+        config->maxCTAs = max_ctas;
+    }
 }
 static int par__cuda_is_on_link(const par__cuda_pending *p, const par__cuda_link *x) {
     return par__cuda_is_point_to_point(p->call) && p->call->root == x->peer &&
@@ -2185,7 +2268,9 @@ static int par__cuda_is_on_link(const par__cuda_pending *p, const par__cuda_link
 // No message of the link can be sent any more: those in flight end with an error.
 static void par__cuda_link_fail(par__cuda_comm *l, par__cuda_link *x, par_result result) {
     if (x->nccl) ncclCommAbort(x->nccl);
-    x->nccl = NULL, x->failed = result, x->launching = NULL;
+    x->nccl = NULL;
+    x->failed = result;
+    x->launching = NULL;
     for (par__cuda_pending *p = l->first; p; p = p->next)
         if (p->state != PAR__CUDA_DONE && par__cuda_is_on_link(p, x)) par__cuda_finish(p, result);
 }
@@ -2202,13 +2287,15 @@ static par_result par__cuda_link_begin(par__cuda_comm *l, const par_call *k, par
     par_cuda *cuda = l->cuda;
     int least_priority = 0, greatest_priority = 0;
     par_comm *hosts = par__at_site(l->announce_comm, k->site);
-    x->peer = k->root, x->sends = k->kind == PAR_KIND_SEND;
+    x->peer = k->root;
+    x->sends = k->kind == PAR_KIND_SEND;
     PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
     PAR__CUDA_CALL(cudaStreamCreateWithPriority(&x->stream, cudaStreamNonBlocking, greatest_priority));
     if (x->sends) PAR__CUDA_NCCL_CALL(ncclGetUniqueId(&x->id));
     PAR__CUDA_TRY(x->sends ? (par_send_begin)(&x->id, sizeof x->id, PAR_U8, x->peer, hosts, &x->request)
                            : (par_recv_begin)(&x->id, sizeof x->id, PAR_U8, x->peer, hosts, &x->request));
-    x->next = l->links, l->links = x;
+    x->next = l->links;
+    l->links = x;
     return PAR_OK;
 }
 static par_result par__cuda_link_open(par__cuda_comm *l, const par_call *k, par__cuda_link **out) {
@@ -2239,7 +2326,8 @@ static par_result par__cuda_link_launch(par__cuda_comm *l, par__cuda_link *x, pa
     PAR__CUDA_TRY(par__cuda_stream_wait(l->cuda, x->stream, p->complete)); // for the compute stream
     const ncclResult_t e = x->sends ? ncclSend(k->send, k->count, type, 1, x->nccl, x->stream)
                                     : ncclRecv(k->recv, k->count, type, 0, x->nccl, x->stream);
-    x->launching = p, p->state = PAR__CUDA_RUNNING;
+    x->launching = p;
+    p->state = PAR__CUDA_RUNNING;
     par_result r = par__cuda_nccl_check_on(l, x->nccl, e, x->sends ? "ncclSend" : "ncclRecv");
     const double start = par_seconds(l->comm);
     double last_check = start;
@@ -2260,7 +2348,9 @@ static par_result par__cuda_link_step(par__cuda_comm *l, par__cuda_link *x) {
             r = par__cuda_link_launch(l, x, p);
         if (x->launching && !r) {
             if (!par__cuda_link_poll(l, x, "a message", &r) || r) return r;
-            p = x->launching, x->launching = NULL, x->connected = 1;
+            p = x->launching;
+            x->launching = NULL;
+            x->connected = 1;
             r = par__cuda_record_event(l->cuda, p->complete, x->stream);
             if (!r) par__cuda_finish(p, PAR_OK);
         }
@@ -2300,7 +2390,8 @@ static par_result par__cuda_nccl_self(par__cuda_comm *l, par__cuda_pending *p) {
                            to->count * par_dtype_bytes(to->dtype));
     if (!r) r = par__cuda_record_complete(l, p);
     if (!r) r = par__cuda_record_complete(l, q);
-    par__cuda_finish(p, r), par__cuda_finish(q, r);
+    par__cuda_finish(p, r);
+    par__cuda_finish(q, r);
     return PAR_OK;
 }
 static par_result par__cuda_nccl_message(par__cuda_comm *l, par__cuda_pending *p) {
@@ -2342,8 +2433,10 @@ static void par__cuda_links_close(par__cuda_comm *l) {
     par_result r;
     for (par__cuda_link *x = l->links; x; x = x->next)
         if (x->nccl && (x->state != PAR__CUDA_LINK_READY || x->launching ||
-                        par__cuda_nccl_check_on(l, x->nccl, ncclCommFinalize(x->nccl), "ncclCommFinalize")))
-            ncclCommAbort(x->nccl), x->nccl = NULL;
+                        par__cuda_nccl_check_on(l, x->nccl, ncclCommFinalize(x->nccl), "ncclCommFinalize"))) {
+            ncclCommAbort(x->nccl);
+            x->nccl = NULL;
+        }
     for (par__cuda_link *x = l->links; x; x = x->next) { // all end at once: two ranks may have other orders
         r = PAR_OK;
         while (x->nccl && !r && !par__cuda_link_poll(l, x, "ncclCommFinalize", &r))
@@ -2392,7 +2485,8 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
     ncclUniqueId id;
     par__cuda_nccl_config(&config, 0);
     if (l && !parent && l->cuda->desc.nccl) { // the caller's
-        l->nccl = (ncclComm_t)l->cuda->desc.nccl, l->adopted = 1;
+        l->nccl = (ncclComm_t)l->cuda->desc.nccl;
+        l->adopted = 1;
         int n = 0;
         PAR__CUDA_NCCL_CALL(ncclCommCount(l->nccl, &n));
         return n == l->n ? PAR_OK
@@ -2467,7 +2561,10 @@ static void par__cuda_release(par_cuda *cuda) {
         return;
     }
     cudaStreamSynchronize(cuda->stream);
-    if (cuda->comm_stream) cudaStreamSynchronize(cuda->comm_stream), cudaStreamDestroy(cuda->comm_stream);
+    if (cuda->comm_stream) {
+        cudaStreamSynchronize(cuda->comm_stream);
+        cudaStreamDestroy(cuda->comm_stream);
+    }
     for (int i = 0; i < cuda->mapping_count; i++)
         if (cuda->mappings[i].base) cudaIpcCloseMemHandle(cuda->mappings[i].base);
     PAR_FREE(cuda->mappings);
@@ -2506,7 +2603,10 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
     }
 #endif
     if (l->scratch && !l->cuda->stuck) cudaFree(l->scratch);
-    PAR_FREE(l->free_events), PAR_FREE(l->ready), PAR_FREE(l->done), PAR_FREE(l);
+    PAR_FREE(l->free_events);
+    PAR_FREE(l->ready);
+    PAR_FREE(l->done);
+    PAR_FREE(l);
 }
 static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
@@ -2565,27 +2665,46 @@ static par_result par__cuda_share_events(par__cuda_comm *l, cudaEvent_t *events)
     PAR_FREE(all);
     return r;
 }
+static par_result par__cuda_open_events(par__cuda_comm *l) {
+    const size_t bytes = (size_t)l->n * PAR__CUDA_EVENTS * sizeof(cudaEvent_t);
+    l->ready = (cudaEvent_t *)PAR_MALLOC(bytes);
+    l->done = (cudaEvent_t *)PAR_MALLOC(bytes);
+    if (l->ready) memset(l->ready, 0, bytes);
+    if (l->done) memset(l->done, 0, bytes);
+    PAR__CUDA_TRY(l->ready && l->done ? par__cuda_share_events(l, l->ready) : PAR_ERR_MEMORY);
+    return par__cuda_share_events(l, l->done);
+}
 static par_result par__cuda_split(par_device_backend *backend, int color, int key, par_comm *part);
 static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_comm *parent, int color,
                                       int key) {
     par__cuda_comm *l = (par__cuda_comm *)PAR_MALLOC(sizeof *l);
     if (!l) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(l, 0, sizeof *l);
-    l->cuda = cuda, l->kind = cuda->backend, l->comm = comm, l->n = par_size(comm), l->me = par_rank(comm);
+    l->cuda = cuda;
+    l->kind = cuda->backend;
+    l->comm = comm;
+    l->n = par_size(comm);
+    l->me = par_rank(comm);
     l->threads = !strcmp(par_launch_method(comm), "threads") || !strcmp(par_launch_method(comm), "single") ||
                  l->n == 1;
     par_device_backend *b = &l->base;
-    b->name = par__cuda_backend_names[l->kind], b->supports = par__cuda_supports, b->split = par__cuda_split;
+    b->name = par__cuda_backend_names[l->kind];
+    b->supports = par__cuda_supports;
+    b->split = par__cuda_split;
     b->close = par__cuda_comm_close;
     b->progress = par__cuda_progress;
     b->done = par__cuda_ended;
     b->end = par__cuda_end;
     b->begin = par__cuda_peer_begin;
     par_result r = PAR_OK;
-    if (l->kind == PAR_CUDA_STAGING) b->begin = par__cuda_staging_begin, b->end = par__cuda_staging_end;
+    if (l->kind == PAR_CUDA_STAGING) {
+        b->begin = par__cuda_staging_begin;
+        b->end = par__cuda_staging_end;
+    }
 #if defined(PAR_CUDA_NCCL)
     if (l->kind == PAR_CUDA_NCCL_BACKEND) {
-        b->begin = par__cuda_nccl_begin, b->end = par__cuda_nccl_end;
+        b->begin = par__cuda_nccl_begin;
+        b->end = par__cuda_nccl_end;
         b->progress = par__cuda_nccl_progress;
         r = l->n <= PAR__CUDA_NCCL_MAX_RANKS
                 ? par__cuda_nccl_open(l, parent, color, key)
@@ -2596,15 +2715,9 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
 #endif
     if (!r) r = par_split_host(comm, 0, l->me, &l->announce_comm);
     if (!r && l->kind != PAR_CUDA_NCCL_BACKEND) r = par_split_host(comm, 0, l->me, &l->completion_comm);
-    (void)color, (void)key;
-    if (l->kind == PAR_CUDA_PEER && !r) {
-        const size_t bytes = (size_t)l->n * PAR__CUDA_EVENTS * sizeof(cudaEvent_t);
-        l->ready = (cudaEvent_t *)PAR_MALLOC(bytes), l->done = (cudaEvent_t *)PAR_MALLOC(bytes);
-        if (l->ready) memset(l->ready, 0, bytes);
-        if (l->done) memset(l->done, 0, bytes);
-        r = l->ready && l->done ? par__cuda_share_events(l, l->ready) : PAR_ERR_MEMORY;
-        if (!r) r = par__cuda_share_events(l, l->done);
-    }
+    (void)color;
+    (void)key;
+    if (l->kind == PAR_CUDA_PEER && !r) r = par__cuda_open_events(l);
     if (!r && l->kind == PAR_CUDA_PEER && !l->threads && comm == cuda->desc.comm) {
         cuda->map_state = (par__cuda_map_state *)par_alloc(comm, sizeof *cuda->map_state);
         if (!cuda->map_state) r = PAR_ERR_MEMORY;
@@ -2699,7 +2812,8 @@ static par_result par__cuda_device_begin(par_cuda *cuda) {
     PAR__CUDA_CALL(cudaDeviceGetAttribute(&cuda->max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                           cuda->ordinal));
     PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
-    cuda->stream = cuda->desc.stream, cuda->own_stream = !cuda->stream;
+    cuda->stream = cuda->desc.stream;
+    cuda->own_stream = !cuda->stream;
     if (!cuda->stream)
         PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, least_priority));
     PAR__CUDA_CALL(
@@ -2745,7 +2859,9 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
         return PAR_ERR_MEMORY;
     }
     memset(cuda, 0, sizeof *cuda);
-    cuda->desc = *desc, cuda->references = 1, cuda->kept_mappings = PAR__CUDA_KEPT_MAPPINGS;
+    cuda->desc = *desc;
+    cuda->references = 1;
+    cuda->kept_mappings = PAR__CUDA_KEPT_MAPPINGS;
     par_result r = par__cuda_read_environment(cuda);
     if (!r) r = par__cuda_device_begin(cuda);
     int failed = r != PAR_OK;
@@ -2796,7 +2912,8 @@ par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void
     PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowRegister"));
     *window = made;
 #else
-    (void)memory, (void)bytes;
+    (void)memory;
+    (void)bytes;
 #endif
     return PAR_OK;
 }
@@ -2826,13 +2943,16 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float ws[8], gs[8], ms[8] = {0}, vs[8] = {0};
-        par__cuda_load(ws, w, at, n), par__cuda_load(gs, g, at, n);
+        par__cuda_load(ws, w, at, n);
+        par__cuda_load(gs, g, at, n);
         if (READS > 0) par__cuda_load(ms, m, at, n);
         if (READS > 1) par__cuda_load(vs, v, at, n);
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_step_element((par_zero_optimizer)OPTIMIZER, &a, &e, gs[i]);
-            ws[i] = e.w, ms[i] = e.m, vs[i] = e.v;
+            ws[i] = e.w;
+            ms[i] = e.m;
+            vs[i] = e.v;
         }
         par__cuda_store(w, ws, at, n);
         if (WRITES > 0) par__cuda_store(m, ms, at, n);
@@ -2896,15 +3016,23 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_update_moments(&a, &e, gs[i]);
-            ms[i] = e.m, vs[i] = e.v;
+            ms[i] = e.m;
+            vs[i] = e.v;
             const double u = (double)par__zero_lamb_direction(&a, &e);
-            if (at + (size_t)i < n) ww += (double)ws[i] * (double)ws[i], uu += u * u;
+            if (at + (size_t)i < n) {
+                ww += (double)ws[i] * (double)ws[i];
+                uu += u * u;
+            }
         }
-        par__cuda_store(m, ms, at, n), par__cuda_store(v, vs, at, n);
+        par__cuda_store(m, ms, at, n);
+        par__cuda_store(v, vs, at, n);
     }
     ww = par__cuda_block_reduce<par__cuda_add>(ww, scratch);
     uu = par__cuda_block_reduce<par__cuda_add>(uu, scratch);
-    if (threadIdx.x == 0) partials[blockIdx.x] = ww, partials[PAR__CUDA_MAX_PARTIALS + blockIdx.x] = uu;
+    if (threadIdx.x == 0) {
+        partials[blockIdx.x] = ww;
+        partials[PAR__CUDA_MAX_PARTIALS + blockIdx.x] = uu;
+    }
 }
 static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_zero_update *a, size_t n,
                                          const float *w, const void *g, par_dtype g_type, float *m, float *v,
@@ -2938,9 +3066,11 @@ static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float gs[8], ms[8];
-        par__cuda_load(gs, g, at, n), par__cuda_load(ms, m, at, n);
+        par__cuda_load(gs, g, at, n);
+        par__cuda_load(ms, m, at, n);
         for (int i = 0; i < 8; i++) gs[i] = par__zero_muon_momentum(&a, &ms[i], gs[i]);
-        par__cuda_store(m, ms, at, n), par__cuda_store(out, gs, at, n);
+        par__cuda_store(m, ms, at, n);
+        par__cuda_store(out, gs, at, n);
     }
 }
 static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero_update *a, size_t n,
@@ -3017,7 +3147,10 @@ template <class T> static __global__ void par__cuda_k_pack(int code, size_t n, c
                 number[j] = y == y && y <= 127 && y >= -127 ? (int)y : 0;
         }
         uint8_t *to = packed + at / 32 * bytes;
-        if (part == 0 && at < n) to[0] = (uint8_t)stored_scale, to[1] = (uint8_t)(stored_scale >> 8);
+        if (part == 0 && at < n) {
+            to[0] = (uint8_t)stored_scale;
+            to[1] = (uint8_t)(stored_scale >> 8);
+        }
         for (int j = 0; j < 8; j++) {
             const int high = __shfl_xor_sync(0xffffffffu, number[j], 2); // of 16 numbers further on
             if (at >= n) continue;
@@ -3095,7 +3228,9 @@ static void par__cuda_zero_open(par_cuda *cuda) {
     z->lamb_trust_ratios = par__cuda_z_lamb_trust;
     z->momentum = par__cuda_z_momentum;
     z->scale = par__cuda_z_scale;
-    z->square_sum = par__cuda_z_square_sum, z->total = par__cuda_z_total, z->decide = par__cuda_z_decide;
+    z->square_sum = par__cuda_z_square_sum;
+    z->total = par__cuda_z_total;
+    z->decide = par__cuda_z_decide;
     z->quantize = par__cuda_z_pack;
     z->dequantize = par__cuda_z_unpack;
     z->sum_quantized = par__cuda_z_sum_packed;
@@ -3137,7 +3272,8 @@ static __global__ void par__cuda_k_add_bias(T *y, size_t ld, const T *bias, size
         const size_t at = i % groups * 8;
         T *row = y + i / groups * ld;
         float x[8], b[8];
-        par__cuda_load(x, row, at, cols), par__cuda_load(b, bias, at, cols);
+        par__cuda_load(x, row, at, cols);
+        par__cuda_load(b, bias, at, cols);
         for (int j = 0; j < 8; j++) x[j] += b[j];
         par__cuda_store(row, x, at, cols);
     }
@@ -3230,8 +3366,11 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
                                           void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
                                           const void *b, const void *c, size_t bc_ld) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols))
-        cols *= rows, rows = rows ? 1 : 0, out_ld = a_ld = bc_ld = cols; // one long row
+    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) {
+        cols *= rows;
+        rows = rows ? 1 : 0;
+        out_ld = a_ld = bc_ld = cols;
+    } // one long row
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_elementwise<T>,
@@ -3257,7 +3396,10 @@ static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T 
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
             float v[8];
             par__cuda_load(v, from, at, cols);
-            for (size_t j = 0; j < 8 && at + j < cols; j++) row[at + j] = v[j], sum += v[j];
+            for (size_t j = 0; j < 8 && at + j < cols; j++) {
+                row[at + j] = v[j];
+                sum += v[j];
+            }
         }
         const float mean = rms ? 0 : par__cuda_block_reduce<par__cuda_add>(sum, scratch) / (float)cols;
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
@@ -3276,7 +3418,10 @@ static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T 
             par__cuda_store(y + r * cols, v, at, cols);
         }
         if (threadIdx.x == 0 && rms) stats[r] = rstd;
-        if (threadIdx.x == 0 && !rms) stats[2 * r] = mean, stats[2 * r + 1] = rstd;
+        if (threadIdx.x == 0 && !rms) {
+            stats[2 * r] = mean;
+            stats[2 * r + 1] = rstd;
+        }
     }
 }
 static par_result par__cuda_check_row_fits(const par_cuda *cuda, const char *what, size_t bytes) {
@@ -3312,17 +3457,22 @@ static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T
         const float mean = rms ? 0 : stats[2 * r], rstd = rms ? stats[r] : stats[2 * r + 1];
         float sum = 0, dot = 0, u[8], v[8], w[8];
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
+            par__cuda_load(u, dy + r * cols, at, cols);
+            par__cuda_load(v, x + r * cols, at, cols);
             par__cuda_load(w, weight, at, cols);
             for (size_t j = 0; j < 8 && at + j < cols; j++) {
                 const float h = par__tp_normalized(v[j], mean, rstd), g = u[j] * w[j];
-                sum += g, dot += g * h, dw[at + j] += u[j] * h, db[at + j] += u[j];
+                sum += g;
+                dot += g * h;
+                dw[at + j] += u[j] * h;
+                db[at + j] += u[j];
             }
         }
         sum = rms ? 0 : par__cuda_block_reduce<par__cuda_add>(sum, scratch) / (float)cols;
         dot = par__cuda_block_reduce<par__cuda_add>(dot, scratch) / (float)cols;
         for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            par__cuda_load(u, dy + r * cols, at, cols), par__cuda_load(v, x + r * cols, at, cols);
+            par__cuda_load(u, dy + r * cols, at, cols);
+            par__cuda_load(v, x + r * cols, at, cols);
             par__cuda_load(w, weight, at, cols);
             for (int j = 0; j < 8; j++)
                 v[j] =
@@ -3428,7 +3578,11 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_rope_key key; // the same for all layers of a step, so kept
     memset(&key, 0, sizeof key);
-    key.rotary = *rotary, key.map = *map, key.dim = dim, key.map.first_row = 0, key.map.first_sequence = 0;
+    key.rotary = *rotary;
+    key.map = *map;
+    key.dim = dim;
+    key.map.first_row = 0;
+    key.map.first_sequence = 0;
     float *table = (float *)par__cuda_scratch(cuda, 2, map->local_sequence * dim * sizeof(float));
     if (!table) return PAR_ERR_MEMORY;
     if (memcmp(&key, &cuda->rope_key, sizeof key)) {
@@ -3482,7 +3636,8 @@ static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_
     const size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows; i += step) {
         const size_t id = (size_t)ids[i] - first;
-        keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu, rows_of_keys[i] = (uint32_t)i;
+        keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu;
+        rows_of_keys[i] = (uint32_t)i;
     }
 }
 template <class T>
@@ -3628,8 +3783,10 @@ static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t 
         float v[8], new_max = row_max;
         par__cuda_load(v, x, at, cols);
         if (keep) par__cuda_store(keep, v, at, cols);
-        for (size_t j = 0; j < 8 && at + j < cols; j++)
-            new_max = v[j] > new_max ? v[j] : new_max, total += v[j];
+        for (size_t j = 0; j < 8 && at + j < cols; j++) {
+            new_max = v[j] > new_max ? v[j] : new_max;
+            total += v[j];
+        }
         sum *= row_max == new_max ? 1.0f : par__tp_exp(row_max - new_max); // both may be -inf
         for (size_t j = 0; j < 8 && at + j < cols; j++)
             sum += v[j] == new_max ? 1.0f : par__tp_exp(v[j] - new_max);
@@ -3651,7 +3808,9 @@ static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, siz
         const float3 s = par__cuda_row_stats(x, cols, scratch, (T *)NULL);
         const size_t target = (size_t)targets[r] - first;
         if (threadIdx.x == 0) {
-            stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
+            stats[4 * r] = s.x;
+            stats[4 * r + 1] = s.y;
+            stats[4 * r + 3] = s.z;
             stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
         }
     }
@@ -3676,11 +3835,17 @@ static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks
         const double one = par__tp_row_loss(&loss, stats + 4 * r, ranks, 4 * rows, &lse[r]);
         const bool ignored = par__tp_ignored(&loss, targets[r]);
         if (losses) losses[r] = ignored ? 0 : (float)one;
-        if (!ignored) all += one, count += 1;
+        if (!ignored) {
+            all += one;
+            count += 1;
+        }
     }
     all = par__cuda_block_reduce<par__cuda_add>(all, scratch);
     count = par__cuda_block_reduce<par__cuda_add>(count, scratch);
-    if (threadIdx.x == 0) *sum = all, *target_count = (size_t)count;
+    if (threadIdx.x == 0) {
+        *sum = all;
+        *target_count = (size_t)count;
+    }
 }
 static par_result par__cuda_t_loss_combine(par_tp *tp, const float *stats, size_t ranks, size_t rows,
                                            const int32_t *targets, const par_tp_loss *loss, float *lse,
@@ -3726,7 +3891,11 @@ static __global__ void par__cuda_k_loss_forward_backward(T *dlogits, float *stat
         const size_t target = (size_t)targets[r];
         if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
         const float3 s = par__cuda_row_stats(x, cols, scratch, row);
-        if (threadIdx.x == 0) stats[4 * r] = s.x, stats[4 * r + 1] = s.y, stats[4 * r + 3] = s.z;
+        if (threadIdx.x == 0) {
+            stats[4 * r] = s.x;
+            stats[4 * r + 1] = s.y;
+            stats[4 * r + 3] = s.z;
+        }
         const float lse = (float)par__tp_log_sum_exp(s.x, (double)s.y);
         par__cuda_row_gradient(dlogits + r * ld, row, targets[r], 0, cols, lse, loss, scale);
     }
@@ -3909,8 +4078,11 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     E *q = (E *)(void *)(sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld,
       *p = v + t.tile * t.ld;
     par__cuda_tile_index s;
-    s.b = blockIdx.y / m.heads, s.h = blockIdx.y % m.heads, s.kh = s.h / (m.heads / m.kv_heads);
-    s.q0 = (size_t)blockIdx.x * (size_t)t.tile, s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
+    s.b = blockIdx.y / m.heads;
+    s.h = blockIdx.y % m.heads;
+    s.kh = s.h / (m.heads / m.kv_heads);
+    s.q0 = (size_t)blockIdx.x * (size_t)t.tile;
+    s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row0 = par__cuda_q_row(m, s),
                  last = m.q_position + s.q0 + s.nq; // keys from here on are hidden
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32,
@@ -3943,7 +4115,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
             for (int c = lane; c < t.tile; c += 32) {
                 const float x =
                     par__cuda_is_masked(m, s, r, c) ? -INFINITY : scores[r * t.score_ld + c] * m.scale;
-                scores[r * t.score_ld + c] = x, new_max = x > new_max ? x : new_max;
+                scores[r * t.score_ld + c] = x;
+                new_max = x > new_max ? x : new_max;
             }
             new_max = par__cuda_warp_reduce<par__cuda_max>(new_max);
             const float rescale = par__tp_softmax_weight(row_max[r], new_max);
@@ -3956,7 +4129,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
             total = par__cuda_warp_reduce<par__cuda_add>(total);
             for (int c = lane; c < t.dim; c += 32) acc[r * t.ld + c] *= rescale;
             __syncwarp();
-            if (lane == 0) row_max[r] = new_max, sum[r] = sum[r] * rescale + total;
+            if (lane == 0) {
+                row_max[r] = new_max;
+                sum[r] = sum[r] * rescale + total;
+            }
         }
         __syncthreads();
         par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, p, t.score_ld, false, v, t.ld, false, acc, t.ld, true);
@@ -3969,7 +4145,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     }
     for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        if ((size_t)r < s.nq) m.row_max[at] = row_max[r], m.row_sum[at] = sum[r];
+        if ((size_t)r < s.nq) {
+            m.row_max[at] = row_max[r];
+            m.row_sum[at] = sum[r];
+        }
     }
 }
 // For a pair of tiles writes the probabilities with dropout to p, and the gradient of the scores to ds.
@@ -3989,7 +4168,8 @@ par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tile
             if (limit) mask = par__cuda_dropout_factor(m, s, r, c, seed, limit);
             d = par__tp_score_gradient(e, grads[r * t.score_ld + c] * mask, m.dot[at], m.scale);
         }
-        par__cuda_round(p + r * t.score_ld + c, e * mask), par__cuda_round(ds + r * t.score_ld + c, d);
+        par__cuda_round(p + r * t.score_ld + c, e * mask);
+        par__cuda_round(ds + r * t.score_ld + c, d);
     }
 }
 template <class E> struct par__cuda_backward_tiles { // shared memory of backward
@@ -4040,12 +4220,15 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
-    s.b = blockIdx.y / m.kv_heads, s.kh = blockIdx.y % m.kv_heads;
-    s.k0 = (size_t)blockIdx.x * (size_t)t.tile, s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
+    s.b = blockIdx.y / m.kv_heads;
+    s.kh = blockIdx.y % m.kv_heads;
+    s.k0 = (size_t)blockIdx.x * (size_t)t.tile;
+    s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
     const size_t kv = par__cuda_kv_row(m, s), group = m.heads / m.kv_heads;
     par__cuda_load_tile(t, x.k, (const E *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
     par__cuda_load_tile(t, x.v, (const E *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
-    par__cuda_clear_tile(t, x.first), par__cuda_clear_tile(t, x.second);
+    par__cuda_clear_tile(t, x.first);
+    par__cuda_clear_tile(t, x.second);
     for (s.h = s.kh * group; s.h < (s.kh + 1) * group; s.h++)
         for (s.q0 = 0; s.q0 < m.q_count; s.q0 += (size_t)t.tile) {
             s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
@@ -4072,8 +4255,11 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 1); // dq
     par__cuda_tile_index s;
-    s.b = blockIdx.y / m.heads, s.h = blockIdx.y % m.heads, s.kh = s.h / (m.heads / m.kv_heads);
-    s.q0 = (size_t)blockIdx.x * (size_t)t.tile, s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
+    s.b = blockIdx.y / m.heads;
+    s.h = blockIdx.y % m.heads;
+    s.kh = s.h / (m.heads / m.kv_heads);
+    s.q0 = (size_t)blockIdx.x * (size_t)t.tile;
+    s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
     if (m.kv_position >= last) return;
     par__cuda_load_tile(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
@@ -4098,7 +4284,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
 static par_result par__cuda_choose_tiles(const par_cuda *cuda, const par_tp_attention_block *m, size_t e,
                                          int wide, int square, int wide_e, int square_e, par__cuda_tiles *t,
                                          size_t *shared) {
-    t->dim = (int)((m->dim + 15) / 16 * 16), t->ld = t->dim + PAR__CUDA_PAD;
+    t->dim = (int)((m->dim + 15) / 16 * 16);
+    t->ld = t->dim + PAR__CUDA_PAD;
     for (t->tile = 64; t->tile >= 16; t->tile /= 2) {
         t->score_ld = t->tile + PAR__CUDA_PAD;
         const size_t rows = (size_t)t->tile;
@@ -4358,7 +4545,11 @@ static cudnnBackendDescriptor_t par__dnn_tensor(par__dnn_plan *p, int number) {
     const size_t ld = (in_x ? s->heads + 2 * s->kv_heads : s->heads) * cols; // between tokens
     const int64_t id = number, alignment = 16;
     size_t size[4] = {s->batch, heads, n, cols}, step[4] = {heads * n * cols, n * cols, cols, 1};
-    if (in_x || place == 'y' || place == 't') step[0] = n * ld, step[1] = cols, step[2] = ld;
+    if (in_x || place == 'y' || place == 't') {
+        step[0] = n * ld;
+        step[1] = cols;
+        step[2] = ld;
+    }
     int64_t sizes_of[4], steps_of[4];
     for (int i = 0; i < 4; i++) {
         const int from = transposed && i >= 2 ? 5 - i : i;
@@ -4418,7 +4609,8 @@ static cudnnBackendDescriptor_t par__dnn_operation(par__dnn_plan *p, const par__
     const cudnnBackendDescriptor_t described = k->described ? par__dnn_describe(p, k, step) : NULL,
                                    o = par__dnn_new(p, k->operation);
     if (described) par__dnn_set_one(p, o, k->described, described);
-    par__dnn_set_one(p, o, k->x, tensors[step->x]), par__dnn_set_one(p, o, k->y, tensors[step->y]);
+    par__dnn_set_one(p, o, k->x, tensors[step->x]);
+    par__dnn_set_one(p, o, k->y, tensors[step->y]);
     if (step->b) par__dnn_set_one(p, o, k->b, tensors[step->b]);
     if (step->t) par__dnn_set_one(p, o, k->t, tensors[step->t]);
     return par__dnn_finalize(p, o);
@@ -4470,8 +4662,10 @@ static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t confi
     if (repeats && !p->status && (size_t)bytes <= limit) {
         p->plan = plan;
         p->workspace_bytes = (size_t)bytes;
-    } else
-        par__dnn_destroy(p, before), p->status = CUDNN_STATUS_SUCCESS; // the next one
+    } else {
+        par__dnn_destroy(p, before);
+        p->status = CUDNN_STATUS_SUCCESS;
+    } // the next one
 }
 // Builds a plan with the first engine that cuDNN proposes that is deterministic, can be built and needs at
 // most `limit` bytes of workspace; p->plan is NULL if there is none. It is for the handle's device, or if
@@ -4529,7 +4723,9 @@ static par_result par__dnn_find(par_cuda *cuda, const par_tp_attention_block *m,
         p = (par__dnn_plan *)PAR_MALLOC(sizeof *p);
         if (!p) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cuDNN", "out of memory for a plan");
         memset(p, 0, sizeof *p);
-        p->shape = shape, p->next = cuda->dnn_plans, cuda->dnn_plans = p;
+        p->shape = shape;
+        p->next = cuda->dnn_plans;
+        cuda->dnn_plans = p;
         par__dnn_build(p, cuda->cudnn, NULL, memory / 16);
         if (!p->plan)
             PAR_LOG("cuDNN has no plan for attention of these sizes: the kernels of par_cuda.cuh are used");
@@ -4669,17 +4865,27 @@ static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
 }
 static void par__cuda_tp_open(par_cuda *cuda) {
     par_tp_kernels *t = &cuda->tp;
-    t->name = "cuda", t->device = &cuda->device, t->alloc = par__cuda_t_alloc, t->free = par__cuda_t_free;
+    t->name = "cuda";
+    t->device = &cuda->device;
+    t->alloc = par__cuda_t_alloc;
+    t->free = par__cuda_t_free;
     t->gemm = par__cuda_t_gemm;
     t->cast = par__cuda_t_cast;
     t->copy = par__cuda_t_copy;
     t->add_bias = par__cuda_t_add_bias;
-    t->sum_rows = par__cuda_t_sum_rows, t->elementwise = par__cuda_t_elementwise;
-    t->norm_forward = par__cuda_t_norm_forward, t->norm_backward = par__cuda_t_norm_backward;
-    t->dropout = par__cuda_t_dropout, t->rope = par__cuda_t_rope, t->embed = par__cuda_t_embed;
-    t->embed_backward = par__cuda_t_embed_backward, t->positions = par__cuda_t_positions;
-    t->positions_backward = par__cuda_t_positions_backward, t->loss_stats = par__cuda_t_loss_stats;
-    t->loss_combine = par__cuda_t_loss_combine, t->loss_backward = par__cuda_t_loss_backward;
+    t->sum_rows = par__cuda_t_sum_rows;
+    t->elementwise = par__cuda_t_elementwise;
+    t->norm_forward = par__cuda_t_norm_forward;
+    t->norm_backward = par__cuda_t_norm_backward;
+    t->dropout = par__cuda_t_dropout;
+    t->rope = par__cuda_t_rope;
+    t->embed = par__cuda_t_embed;
+    t->embed_backward = par__cuda_t_embed_backward;
+    t->positions = par__cuda_t_positions;
+    t->positions_backward = par__cuda_t_positions_backward;
+    t->loss_stats = par__cuda_t_loss_stats;
+    t->loss_combine = par__cuda_t_loss_combine;
+    t->loss_backward = par__cuda_t_loss_backward;
     t->loss_forward_backward = par__cuda_t_loss_forward_backward;
     t->attention_block_forward = par__cuda_t_attention_block_forward;
     t->attention_normalize = par__cuda_t_attention_normalize;
@@ -4690,7 +4896,8 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->attention_fused_forward = par__dnn_attention_forward;
     t->attention_fused_backward = par__dnn_attention_backward;
 #endif
-    t->square_sum = par__cuda_t_square_sum, t->set = par__cuda_t_set;
+    t->square_sum = par__cuda_t_square_sum;
+    t->set = par__cuda_t_set;
 }
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }
 #endif

@@ -619,7 +619,10 @@ static int par__pipe_receives(int kind) { return kind == PAR_PIPE_RECV_F || kind
 
 static par_pipe_action par__pipe_action(int kind, int stage, int microbatch) {
     par_pipe_action a;
-    a.kind = (uint8_t)kind, a.pair = 0, a.stage = stage, a.microbatch = microbatch;
+    a.kind = (uint8_t)kind;
+    a.pair = 0;
+    a.stage = stage;
+    a.microbatch = microbatch;
     return a;
 }
 static void par__pipe_push(par__pipe_build *b, int rank, par_pipe_action a) {
@@ -631,7 +634,8 @@ static void par__pipe_push(par__pipe_build *b, int rank, par_pipe_action a) {
             b->no_memory = 1;
             return;
         }
-        l->at = (par_pipe_action *)at, l->capacity = capacity;
+        l->at = (par_pipe_action *)at;
+        l->capacity = capacity;
     }
     l->at[l->count++] = a;
 }
@@ -642,7 +646,11 @@ static void par__pipe_emit(par__pipe_build *b, int rank, int kind, int stage, in
         par__pipe_push(b, rank, par__pipe_action(kind, stage, microbatch));
 }
 static int par__pipe_build_open(par__pipe_build *b, par_pipe_schedule *s) {
-    b->s = s, b->p = s->ranks, b->m = s->microbatches, b->v = s->desc.chunks, b->no_memory = 0;
+    b->s = s;
+    b->p = s->ranks;
+    b->m = s->microbatches;
+    b->v = s->desc.chunks;
+    b->no_memory = 0;
     b->lists = (par__pipe_list *)par__pipe_alloc_zeroed((size_t)b->p, sizeof *b->lists);
     return b->lists != NULL;
 }
@@ -659,7 +667,8 @@ static par_result par__pipe_build_end(par__pipe_build *b) {
     par_pipe_action *actions = (par_pipe_action *)PAR_MALLOC((count + 1) * sizeof *actions);
     size_t *first = (size_t *)PAR_MALLOC(((size_t)b->p + 1) * sizeof *first);
     if (!actions || !first || b->no_memory) {
-        PAR_FREE(actions), PAR_FREE(first);
+        PAR_FREE(actions);
+        PAR_FREE(first);
         par__pipe_build_close(b);
         return par__pipe_fail(s, PAR_ERR_MEMORY, "out of memory for %zu actions", count);
     }
@@ -669,8 +678,10 @@ static par_result par__pipe_build_end(par__pipe_build *b) {
         if (l->count) memcpy(actions + first[r], l->at, l->count * sizeof *actions);
         first[r + 1] = first[r] + l->count;
     }
-    PAR_FREE(s->actions), PAR_FREE(s->first);
-    s->actions = actions, s->first = first;
+    PAR_FREE(s->actions);
+    PAR_FREE(s->first);
+    s->actions = actions;
+    s->first = first;
     par__pipe_build_close(b);
     return PAR_OK;
 }
@@ -751,8 +762,10 @@ static int par__pipe_recomputed(const par_pipe_schedule *s, int microbatch) {
 // rank 0 |0......aa1..     One microbatch at a time.
 // rank 3 |...0aa......
 static void par__pipe_naive(par__pipe_build *b, int r) {
-    for (int i = 0; i < b->m; i++)
-        par__pipe_emit(b, r, PAR_PIPE_F, r, i), par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
+    for (int i = 0; i < b->m; i++) {
+        par__pipe_emit(b, r, PAR_PIPE_F, r, i);
+        par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
+    }
 }
 
 // rank 0 |0123............aabbccdd    All forwards, then all backwards: the bubble of 1F1B, but the
@@ -767,8 +780,10 @@ static void par__pipe_gpipe(par__pipe_build *b, int r) {
 static void par__pipe_1f1b(par__pipe_build *b, int r) {
     const int w = PAR__MIN(b->p - 1 - r, b->m);
     for (int i = 0; i < w; i++) par__pipe_emit(b, r, PAR_PIPE_F, r, i);
-    for (int i = 0; i < b->m; i++)
-        par__pipe_emit(b, r, PAR_PIPE_F, r, w + i), par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
+    for (int i = 0; i < b->m; i++) {
+        par__pipe_emit(b, r, PAR_PIPE_F, r, w + i);
+        par__pipe_emit(b, r, PAR_PIPE_BW, r, i);
+    }
 }
 
 // 1F1B without a flush between batches. Batch t computes with weights W(t-1), and its gradients give W(t+1) =
@@ -862,9 +877,16 @@ static void par__pipe_zb_v(par__pipe_build *b, int r) {
     const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B, W = PAR_PIPE_W;
     par__pipe_two_chunk t;
     memset(&t, 0, sizeof t);
-    t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * p - 1 - r, t.count[0] = t.count[1] = b->m;
+    t.b = b;
+    t.r = r;
+    t.stage[0] = r;
+    t.stage[1] = 2 * p - 1 - r;
+    t.count[0] = t.count[1] = b->m;
     for (int i = 0; i < 2 * (p - r) - 1; i++) par__pipe_two_chunk_next(&t, a, F);
-    for (int i = 0; i < r; i++) par__pipe_two_chunk_next(&t, z, F), par__pipe_two_chunk_next(&t, a, F);
+    for (int i = 0; i < r; i++) {
+        par__pipe_two_chunk_next(&t, z, F);
+        par__pipe_two_chunk_next(&t, a, F);
+    }
     for (int i = 0; i < p - r; i++) {
         par__pipe_two_chunk_next(&t, z, F);
         par__pipe_two_chunk_next(&t, z, B);
@@ -872,13 +894,20 @@ static void par__pipe_zb_v(par__pipe_build *b, int r) {
     }
     while (t.next[z][F] < n) {
         if (t.next[a][F] < n) par__pipe_two_chunk_next(&t, a, F);
-        par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, a, W);
+        par__pipe_two_chunk_next(&t, a, B);
+        par__pipe_two_chunk_next(&t, a, W);
         par__pipe_two_chunk_next(&t, z, F);
         par__pipe_two_chunk_next(&t, z, B);
         par__pipe_two_chunk_next(&t, z, W);
     }
-    for (int i = 0; i < r; i++) par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, z, B);
-    for (int i = 0; i < p - r; i++) par__pipe_two_chunk_next(&t, a, B), par__pipe_two_chunk_next(&t, a, W);
+    for (int i = 0; i < r; i++) {
+        par__pipe_two_chunk_next(&t, a, B);
+        par__pipe_two_chunk_next(&t, z, B);
+    }
+    for (int i = 0; i < p - r; i++) {
+        par__pipe_two_chunk_next(&t, a, B);
+        par__pipe_two_chunk_next(&t, a, W);
+    }
     while (t.next[z][W] < n) par__pipe_two_chunk_next(&t, z, W);
     while (t.next[a][W] < n) par__pipe_two_chunk_next(&t, a, W);
 }
@@ -911,30 +940,54 @@ static void par__pipe_two_chunk_bw(par__pipe_two_chunk *t, int z) {
 static void par__pipe_dual(par__pipe_two_chunk *t, int p, int r, int n) {
     const int a = 0, z = 1, F = PAR_PIPE_F, B = PAR_PIPE_B;
     for (int i = 0; i < 2 * (p - r - 1); i++) par__pipe_two_chunk_next(t, a, F);
-    for (int i = 0; i < r + 1; i++) par__pipe_two_chunk_next(t, a, F), par__pipe_two_chunk_next(t, z, F);
-    for (int i = 0; i < p - r - 1; i++)
-        par__pipe_two_chunk_next(t, z, B), par__pipe_two_chunk_w(t), par__pipe_two_chunk_next(t, z, F);
-    for (int i = 0; i < n - 2 * p + r + 1; i++)
-        par__pipe_two_chunk_pair(t, a, i || r < p - 1), par__pipe_two_chunk_pair(t, z, 1);
-    for (int i = 0; i < p - r - 1; i++) par__pipe_two_chunk_bw(t, z), par__pipe_two_chunk_pair(t, z, 1);
+    for (int i = 0; i < r + 1; i++) {
+        par__pipe_two_chunk_next(t, a, F);
+        par__pipe_two_chunk_next(t, z, F);
+    }
+    for (int i = 0; i < p - r - 1; i++) {
+        par__pipe_two_chunk_next(t, z, B);
+        par__pipe_two_chunk_w(t);
+        par__pipe_two_chunk_next(t, z, F);
+    }
+    for (int i = 0; i < n - 2 * p + r + 1; i++) {
+        par__pipe_two_chunk_pair(t, a, i || r < p - 1);
+        par__pipe_two_chunk_pair(t, z, 1);
+    }
+    for (int i = 0; i < p - r - 1; i++) {
+        par__pipe_two_chunk_bw(t, z);
+        par__pipe_two_chunk_pair(t, z, 1);
+    }
     for (int i = 0; i < 2 * (r + 1); i++)
         i < r + 1 ? par__pipe_two_chunk_bw(t, !(i & 1)) : par__pipe_two_chunk_next(t, !(i & 1), B);
-    for (int i = 0; i < p - r - 1; i++) par__pipe_two_chunk_w(t), par__pipe_two_chunk_next(t, a, B);
+    for (int i = 0; i < p - r - 1; i++) {
+        par__pipe_two_chunk_w(t);
+        par__pipe_two_chunk_next(t, a, B);
+    }
     while (par__pipe_two_chunk_w(t)) {
     }
 }
 static void par__pipe_dualpipev(par__pipe_build *b, int r) {
     par__pipe_two_chunk t;
     memset(&t, 0, sizeof t);
-    t.b = b, t.r = r, t.stage[0] = r, t.stage[1] = 2 * b->p - 1 - r, t.count[0] = t.count[1] = b->m;
+    t.b = b;
+    t.r = r;
+    t.stage[0] = r;
+    t.stage[1] = 2 * b->p - 1 - r;
+    t.count[0] = t.count[1] = b->m;
     par__pipe_dual(&t, b->p, r, PAR__MAX(b->m, 2 * b->p));
 }
 static void par__pipe_dualpipe(par__pipe_build *b, int r) {
     const int p = b->p / 2, upper = r >= p, near = upper ? b->p - 1 - r : r, half = (b->m + 1) / 2;
     par__pipe_two_chunk t;
     memset(&t, 0, sizeof t);
-    t.b = b, t.r = r, t.stage[0] = near, t.stage[1] = b->p - 1 - near;
-    t.first[upper] = 0, t.count[upper] = half, t.first[!upper] = half, t.count[!upper] = b->m - half;
+    t.b = b;
+    t.r = r;
+    t.stage[0] = near;
+    t.stage[1] = b->p - 1 - near;
+    t.first[upper] = 0;
+    t.count[upper] = half;
+    t.first[!upper] = half;
+    t.count[!upper] = b->m - half;
     par__pipe_dual(&t, p, near, PAR__MAX(half, 2 * p));
 }
 
@@ -957,13 +1010,15 @@ static void par__pipe_v_block(par__pipe_build *b, int r, const int slot[4]) {
             if (!used[t] || at[t].kind != PAR_PIPE_B) continue;
             int w = t + 1;
             while (used[w]) w++;
-            used[w] = 1, at[w] = par__pipe_action(PAR_PIPE_W, at[t].stage, at[t].microbatch);
+            used[w] = 1;
+            at[w] = par__pipe_action(PAR_PIPE_W, at[t].stage, at[t].microbatch);
         }
         for (int t = 0; t < n; t++)
             if (used[t]) par__pipe_push(b, r, at[t]);
     } else
         b->no_memory = 1;
-    PAR_FREE(at), PAR_FREE(used);
+    PAR_FREE(at);
+    PAR_FREE(used);
 }
 static void par__pipe_v_min(par__pipe_build *b, int r) {
     const int p = b->p, d = p % 3 ? 0 : 2;
@@ -1051,10 +1106,14 @@ static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *whe
                      : 0);
             if (ready > q->now[r])
                 *when = PAR__MIN(*when, ready);
-            else if (rank_of_action < best_rank)
-                best_rank = rank_of_action, best = (long)i;
+            else if (rank_of_action < best_rank) {
+                best_rank = rank_of_action;
+                best = (long)i;
+            }
         }
-        more += delta, peak = PAR__MAX(peak, more), seen++;
+        more += delta;
+        peak = PAR__MAX(peak, more);
+        seen++;
     }
     if (best >= 0 && l->at[best].kind == PAR_PIPE_W &&
         *when - q->now[r] < q->priority->min_gap * par__pipe_seconds(q->s, l->at[best]))
@@ -1091,11 +1150,18 @@ static double par__pipe_list_schedule(par__pipe_list_scheduler *q, par__pipe_bui
     const int p = q->s->ranks;
     size_t left = 0;
     double longest = 0, widest = 0;
-    for (int r = 0; r < p; r++) left += q->lists[r].count, q->fresh[r] = 0, q->started[r] = -1;
+    for (int r = 0; r < p; r++) {
+        left += q->lists[r].count;
+        q->fresh[r] = 0;
+        q->started[r] = -1;
+    }
     while (left && !out->no_memory) {
         int r = 0;
         for (int i = 0; i < p; i++) {
-            if (!q->fresh[i]) q->pick[i] = par__pipe_pick(q, i, &q->when[i]), q->fresh[i] = 1;
+            if (!q->fresh[i]) {
+                q->pick[i] = par__pipe_pick(q, i, &q->when[i]);
+                q->fresh[i] = 1;
+            }
             if (q->pick[i] >= 0) q->when[i] = q->now[i];
             if (q->when[i] < q->when[r]) r = i;
         }
@@ -1107,21 +1173,32 @@ static double par__pipe_list_schedule(par__pipe_list_scheduler *q, par__pipe_bui
         }
         if (q->started[r] < 0) q->started[r] = q->now[r];
         par__pipe_append(q, out, r, (size_t)q->pick[r]);
-        longest = PAR__MAX(longest, q->now[r]), widest = PAR__MAX(widest, q->now[r] - q->started[r]), left--;
+        longest = PAR__MAX(longest, q->now[r]);
+        widest = PAR__MAX(widest, q->now[r] - q->started[r]);
+        left--;
     }
     return left ? -1 : longest + PAR__PIPE_TIE * widest;
 }
 static void par__pipe_list_scheduler_close(par__pipe_list_scheduler *q) {
     for (int r = 0; q->taken && r < q->s->ranks; r++) PAR_FREE(q->taken[r]);
-    PAR_FREE(q->taken), PAR_FREE(q->head), PAR_FREE(q->now), PAR_FREE(q->in[0]), PAR_FREE(q->in[1]);
-    PAR_FREE(q->stage_w), PAR_FREE(q->live), PAR_FREE(q->pick), PAR_FREE(q->when), PAR_FREE(q->fresh);
+    PAR_FREE(q->taken);
+    PAR_FREE(q->head);
+    PAR_FREE(q->now);
+    PAR_FREE(q->in[0]);
+    PAR_FREE(q->in[1]);
+    PAR_FREE(q->stage_w);
+    PAR_FREE(q->live);
+    PAR_FREE(q->pick);
+    PAR_FREE(q->when);
+    PAR_FREE(q->fresh);
     PAR_FREE(q->started);
 }
 static int par__pipe_list_scheduler_open(par__pipe_list_scheduler *q, par_pipe_schedule *s,
                                          const par__pipe_list *lists) {
     const size_t p = (size_t)s->ranks, all = (size_t)s->stages * (size_t)s->microbatches;
     memset(q, 0, sizeof *q);
-    q->s = s, q->lists = lists;
+    q->s = s;
+    q->lists = lists;
     q->head = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t));
     q->live = (size_t *)par__pipe_alloc_zeroed(p, sizeof(size_t));
     q->taken = (char **)par__pipe_alloc_zeroed(p, sizeof(char *));
@@ -1143,8 +1220,11 @@ static int par__pipe_list_scheduler_open(par__pipe_list_scheduler *q, par_pipe_s
 }
 static void par__pipe_list_scheduler_reset(par__pipe_list_scheduler *q) {
     const size_t p = (size_t)q->s->ranks, all = (size_t)q->s->stages * (size_t)q->s->microbatches;
-    for (size_t r = 0; r < p; r++)
-        q->head[r] = q->live[r] = 0, q->now[r] = 0, memset(q->taken[r], 0, q->lists[r].count + 1);
+    for (size_t r = 0; r < p; r++) {
+        q->head[r] = q->live[r] = 0;
+        q->now[r] = 0;
+        memset(q->taken[r], 0, q->lists[r].count + 1);
+    }
     for (size_t i = 0; i < all; i++) q->in[0][i] = q->in[1][i] = q->stage_w[i] = -1;
 }
 
@@ -1152,7 +1232,9 @@ static void par__pipe_list_scheduler_reset(par__pipe_list_scheduler *q) {
 static void par__pipe_keep_better(par__pipe_build *b, par__pipe_build *trial, double t, double *best) {
     if (t >= 0 && t < *best * (1 - 1e-12) && !trial->no_memory) {
         par__pipe_list *const old = b->lists;
-        *best = t, b->lists = trial->lists, trial->lists = old;
+        *best = t;
+        b->lists = trial->lists;
+        trial->lists = old;
     }
     par__pipe_build_close(trial);
 }
@@ -1165,9 +1247,11 @@ static int par__pipe_list_schedule_best(par__pipe_build *b, size_t limit,
     int ok = par__pipe_list_scheduler_open(&q, b->s, b->lists);
     par__pipe_build kept = *b, out; // all priority rules start from b's lists
     double better = *best;
-    kept.lists = NULL, q.limit = limit;
+    kept.lists = NULL;
+    q.limit = limit;
     for (int i = 0; ok && i < count * tries; i++) {
-        q.priority = &priorities[i % count], q.seed = (uint64_t)i;
+        q.priority = &priorities[i % count];
+        q.seed = (uint64_t)i;
         if (i >= count && q.priority->noise <= 0) continue; // it would give the same again
         if (!(ok = par__pipe_build_open(&out, b->s))) break;
         par__pipe_list_scheduler_reset(&q);
@@ -1314,13 +1398,17 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
         for (int k = 0; k < 3; k++) {
             const double t = par__pipe_branch_ready(q, st, r, kinds[k]);
             const double end = t + par__pipe_seconds(q->s, par__pipe_action(kinds[k], r, 0));
-            if (t >= 0 && end < first) first = end, rank = r;
+            if (t >= 0 && end < first) {
+                first = end;
+                rank = r;
+            }
         }
     }
     if (reach >= q->best * (1 - 1e-9)) return;
     if (rank < 0) {
         if (q->depth == q->all) {
-            q->best = reach, q->improved = 1;
+            q->best = reach;
+            q->improved = 1;
             memcpy(q->best_path, q->path, (size_t)q->all * sizeof *q->path);
         }
         return;
@@ -1333,7 +1421,8 @@ static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
         par__pipe_state *x = &st[rank];
         const int i = kind == PAR_PIPE_F ? x->f++ : kind == PAR_PIPE_B ? x->b++ : x->w++;
         const par_pipe_action a = par__pipe_action(kind, rank, i);
-        x->now = t + par__pipe_seconds(q->s, a), x->live += par__pipe_memory_delta(q->s, a);
+        x->now = t + par__pipe_seconds(q->s, a);
+        x->live += par__pipe_memory_delta(q->s, a);
         if (kind == PAR_PIPE_F) q->f_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
         if (kind == PAR_PIPE_B) q->b_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
         q->path[q->depth++] = a;
@@ -1353,7 +1442,8 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
     q.all = (int)(3 * pm);
     q.best = best / (1 + PAR__PIPE_TIE);
     q.nodes_left = 400000;
-    q.f_end = (double *)PAR_MALLOC(pm * sizeof(double)), q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
+    q.f_end = (double *)PAR_MALLOC(pm * sizeof(double));
+    q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
     q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
     q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
     par__pipe_state *st = (par__pipe_state *)par__pipe_alloc_zeroed((size_t)b->p, sizeof *st);
@@ -1367,7 +1457,11 @@ static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double b
         if (q.nodes_left > 0)
             b->s->lower_bound = PAR__MAX(b->s->lower_bound, q.best); // the search was exhaustive
     }
-    PAR_FREE(q.f_end), PAR_FREE(q.b_end), PAR_FREE(q.path), PAR_FREE(q.best_path), PAR_FREE(st);
+    PAR_FREE(q.f_end);
+    PAR_FREE(q.b_end);
+    PAR_FREE(q.path);
+    PAR_FREE(q.best_path);
+    PAR_FREE(st);
     return ok;
 }
 // Another heuristic (after Qi et al. 2024, section 4): F and B in the order of 1F1B, after as many F as fit
@@ -1390,8 +1484,10 @@ static void par__pipe_fill_skeleton(par__pipe_build *k, const par__pipe_fill *ho
         if (limit) w = (int)PAR__MIN((long long)w, (long long)limit / each - 1);
         w = PAR__MAX(PAR__MIN(w, k->m), 0);
         for (int i = 0; i < w; i++) par__pipe_emit(k, r, PAR_PIPE_F, r, i);
-        for (int i = 0; i < k->m; i++)
-            par__pipe_emit(k, r, PAR_PIPE_F, r, w + i), par__pipe_emit(k, r, PAR_PIPE_B, r, i);
+        for (int i = 0; i < k->m; i++) {
+            par__pipe_emit(k, r, PAR_PIPE_F, r, w + i);
+            par__pipe_emit(k, r, PAR_PIPE_B, r, i);
+        }
     }
 }
 typedef struct par__pipe_fill_state { // of a rank
@@ -1404,7 +1500,8 @@ typedef struct par__pipe_fill_state { // of a rank
 static void par__pipe_fill_w(par__pipe_build *out, par__pipe_fill_state *x, int r) {
     const par_pipe_action a = par__pipe_action(PAR_PIPE_W, r, x->w++);
     par__pipe_push(out, r, a);
-    x->now += par__pipe_seconds(out->s, a), x->live += par__pipe_memory_delta(out->s, a);
+    x->now += par__pipe_seconds(out->s, a);
+    x->live += par__pipe_memory_delta(out->s, a);
 }
 // Schedules one F or B of rank r, and W before it. 0: its input is not ready; -1: not within the memory
 // limit.
@@ -1436,7 +1533,9 @@ static int par__pipe_fill_one(par__pipe_build *out, const par__pipe_list *l, par
     else
         x->idle += start - x->now;
     x->now = end[back][par__pipe_index(s, r, a.microbatch)] = start + par__pipe_seconds(s, a);
-    x->live += par__pipe_memory_delta(s, a), x->b += back, x->next++;
+    x->live += par__pipe_memory_delta(s, a);
+    x->b += back;
+    x->next++;
     par__pipe_push(out, r, a);
     return 1;
 }
@@ -1459,21 +1558,25 @@ static double par__pipe_fill_lists(par__pipe_build *out, const par__pipe_fill *h
             moved = 0;
             for (int r = 0; r < out->p; r++) {
                 const int moved_on = par__pipe_fill_one(out, k.lists, x, end, r, how, limit);
-                moved |= moved_on > 0, bad |= moved_on < 0;
+                moved |= moved_on > 0;
+                bad |= moved_on < 0;
             }
         }
         longest = 0;
         for (int r = 0; r < out->p; r++) {
             bad |= x[r].next != k.lists[r].count;
             while (x[r].w < x[r].b) par__pipe_fill_w(out, &x[r], r);
-            longest = PAR__MAX(longest, x[r].now), widest = PAR__MAX(widest, x[r].now - x[r].started);
+            longest = PAR__MAX(longest, x[r].now);
+            widest = PAR__MAX(widest, x[r].now - x[r].started);
         }
         longest += PAR__PIPE_TIE * widest;
         if (bad || k.no_memory || out->no_memory) longest = -1;
     } else
         out->no_memory = 1;
     if (open) par__pipe_build_close(&k);
-    PAR_FREE(end[0]), PAR_FREE(end[1]), PAR_FREE(x);
+    PAR_FREE(end[0]);
+    PAR_FREE(end[1]);
+    PAR_FREE(x);
     return longest;
 }
 static par_result par__pipe_auto_finish(par__pipe_build *b) {
@@ -1704,16 +1807,26 @@ typedef struct par__pipe_sim {
 } par__pipe_sim;
 
 static void par__pipe_sim_close(par__pipe_sim *w) {
-    PAR_FREE(w->start), PAR_FREE(w->end), PAR_FREE(w->order), PAR_FREE(w->done), PAR_FREE(w->next);
-    PAR_FREE(w->now), PAR_FREE(w->queue), PAR_FREE(w->queued);
-    for (int i = 0; i < 2; i++) PAR_FREE(w->in[i]), PAR_FREE(w->channel_free_at[i]);
+    PAR_FREE(w->start);
+    PAR_FREE(w->end);
+    PAR_FREE(w->order);
+    PAR_FREE(w->done);
+    PAR_FREE(w->next);
+    PAR_FREE(w->now);
+    PAR_FREE(w->queue);
+    PAR_FREE(w->queued);
+    for (int i = 0; i < 2; i++) {
+        PAR_FREE(w->in[i]);
+        PAR_FREE(w->channel_free_at[i]);
+    }
     memset(w, 0, sizeof *w);
 }
 static int par__pipe_sim_open(par__pipe_sim *w, const par_pipe_schedule *s, par_pipe_protocol protocol) {
     const size_t all = (size_t)s->stages * (size_t)s->microbatches, p = (size_t)s->ranks, n = s->first[p];
     const size_t channels = (size_t)(s->directions * s->stages);
     memset(w, 0, sizeof *w);
-    w->s = s, w->protocol = protocol;
+    w->s = s;
+    w->protocol = protocol;
     w->start = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
     w->end = (double *)par__pipe_alloc_zeroed(n, sizeof(double));
     w->order = (uint32_t *)par__pipe_alloc_zeroed(n, sizeof(uint32_t));
@@ -1734,7 +1847,9 @@ static int par__pipe_sim_open(par__pipe_sim *w, const par_pipe_schedule *s, par_
 }
 static void par__pipe_sim_wake(par__pipe_sim *w, int rank) {
     if (w->queued[rank]) return;
-    w->queued[rank] = 1, w->queue[w->tail] = rank, w->tail = (w->tail + 1) % (w->s->ranks + 1);
+    w->queued[rank] = 1;
+    w->queue[w->tail] = rank;
+    w->tail = (w->tail + 1) % (w->s->ranks + 1);
 }
 // `stage` sends a message (its output or, with back, its input gradient) at time t. Returns when it arrives.
 static double par__pipe_sim_transfer(par__pipe_sim *w, int back, int stage, int microbatch, double t) {
@@ -1748,7 +1863,9 @@ static double par__pipe_sim_transfer(par__pipe_sim *w, int back, int stage, int 
     return w->in[back][at] = *channel + par__pipe_latency(s, edge);
 }
 static void par__pipe_sim_record(par__pipe_sim *w, size_t i, double start, double end) {
-    w->start[i] = start, w->end[i] = end, w->order[i] = w->order_count++;
+    w->start[i] = start;
+    w->end[i] = end;
+    w->order[i] = w->order_count++;
 }
 
 // Why an action cannot run: READY: it can, at *ready; else a local action, a receive, or a message must come
@@ -1798,8 +1915,10 @@ static void par__pipe_sim_computed(par__pipe_sim *w, int r, par_pipe_action a, d
     const int q = par__pipe_rank_of(s, to, a.microbatch);
     if (q == r)
         w->in[back][par__pipe_index(s, to, a.microbatch)] = end;
-    else if (!s->has_sends)
-        par__pipe_sim_transfer(w, back, a.stage, a.microbatch, end), par__pipe_sim_wake(w, q);
+    else if (!s->has_sends) {
+        par__pipe_sim_transfer(w, back, a.stage, a.microbatch, end);
+        par__pipe_sim_wake(w, q);
+    }
 }
 // The receive of a send, or the send of a receive, and its rank.
 static par_pipe_action par__pipe_peer_action(par_pipe_action a, const par_pipe_schedule *s, int *rank) {
@@ -1831,8 +1950,11 @@ static int par__pipe_sim_rendezvous(par__pipe_sim *w, int r, size_t i) {
     const double end = par__pipe_sim_transfer(w, back, send.stage, send.microbatch, t);
     w->done[par__pipe_index(s, back ? send.stage - 1 : send.stage + 1, send.microbatch)] |=
         back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
-    par__pipe_sim_record(w, i, w->now[r], end), par__pipe_sim_record(w, j, w->now[q], end);
-    w->now[r] = w->now[q] = end, w->next[r]++, w->next[q]++;
+    par__pipe_sim_record(w, i, w->now[r], end);
+    par__pipe_sim_record(w, j, w->now[q], end);
+    w->now[r] = w->now[q] = end;
+    w->next[r]++;
+    w->next[q]++;
     par__pipe_sim_wake(w, q);
     return 1;
 }
@@ -1847,7 +1969,8 @@ static int par__pipe_sim_message(par__pipe_sim *w, int r, size_t i) {
     if (par__pipe_sends(a.kind)) {
         if (par__pipe_wait_reason_of(w, a, &end) != PAR__PIPE_READY) return 0;
         par__pipe_sim_transfer(w, back, a.stage, a.microbatch, w->now[r]);
-        par__pipe_peer_action(a, s, &q), par__pipe_sim_wake(w, q);
+        par__pipe_peer_action(a, s, &q);
+        par__pipe_sim_wake(w, q);
     } else {
         if (w->protocol == PAR_PIPE_EAGER) {
             if (w->in[back][at] < 0) return 0;
@@ -1855,7 +1978,9 @@ static int par__pipe_sim_message(par__pipe_sim *w, int r, size_t i) {
         }
         w->done[at] |= back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
     }
-    par__pipe_sim_record(w, i, w->now[r], end), w->now[r] = end, w->next[r]++;
+    par__pipe_sim_record(w, i, w->now[r], end);
+    w->now[r] = end;
+    w->next[r]++;
     return 1;
 }
 static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has advanced
@@ -1868,7 +1993,9 @@ static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has adv
     if (par__pipe_wait_reason_of(w, a, &t) != PAR__PIPE_READY) return 0;
     const double d = par__pipe_seconds(s, a);
     if (!a.pair || i + 1 == s->first[r + 1]) {
-        par__pipe_sim_record(w, i, t, t + d), w->now[r] = t + d, w->next[r]++;
+        par__pipe_sim_record(w, i, t, t + d);
+        w->now[r] = t + d;
+        w->next[r]++;
         if (par__pipe_computes(a.kind)) par__pipe_sim_computed(w, r, a, t + d);
         return 1;
     }
@@ -1880,16 +2007,20 @@ static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has adv
     const int together = a.kind != PAR_PIPE_R && fbw > 0;
     const double end = together ? t + fbw : t + d + e;
     const double middle = together ? end : t + d;
-    par__pipe_sim_record(w, i, t, middle), par__pipe_sim_record(w, i + 1, together ? t : middle, end);
-    w->now[r] = end, w->next[r] += 2;
-    par__pipe_sim_computed(w, r, a, middle), par__pipe_sim_computed(w, r, b, end);
+    par__pipe_sim_record(w, i, t, middle);
+    par__pipe_sim_record(w, i + 1, together ? t : middle, end);
+    w->now[r] = end;
+    w->next[r] += 2;
+    par__pipe_sim_computed(w, r, a, middle);
+    par__pipe_sim_computed(w, r, b, end);
     return 1;
 }
 static int par__pipe_sim_run(par__pipe_sim *w) { // 1: all actions ran; 0: deadlock
     for (int r = 0; r < w->s->ranks; r++) par__pipe_sim_wake(w, r);
     while (w->head != w->tail) {
         const int r = w->queue[w->head];
-        w->head = (w->head + 1) % (w->s->ranks + 1), w->queued[r] = 0;
+        w->head = (w->head + 1) % (w->s->ranks + 1);
+        w->queued[r] = 0;
         while (par__pipe_sim_advance(w, r)) {
         }
     }
@@ -1952,9 +2083,14 @@ static par_result par__pipe_deadlock(const par__pipe_sim *w, par_pipe_schedule *
     for (int r = 0; r < s->ranks; r++) {
         int q = r, n = 0;
         if (w->next[r] == s->first[r + 1]) continue;
-        do q = par__pipe_blocker(w, q, &a), n++;
-        while (q != r && n <= length && w->next[q] != s->first[q + 1]);
-        if (q == r && n < length) best = r, length = n;
+        do {
+            q = par__pipe_blocker(w, q, &a);
+            n++;
+        } while (q != r && n <= length && w->next[q] != s->first[q + 1]);
+        if (q == r && n < length) {
+            best = r;
+            length = n;
+        }
     }
     size_t at = 0;
     int r = best;
@@ -2000,7 +2136,10 @@ static void par__pipe_emit_unshard(par__pipe_build *b, int r, const par_pipe_act
         for (int k = 0; k < limit; k++) {
             size_t j = i + 1;
             while (j < n && !(at[j].stage == have[k] && par__pipe_uses_parameters(at[j].kind))) j++;
-            if (j > farthest) farthest = j, victim = k;
+            if (j > farthest) {
+                farthest = j;
+                victim = k;
+            }
         }
         par__pipe_push(b, r, par__pipe_action(PAR_PIPE_RESHARD, have[victim], 0));
         have[victim] = have[--*count];
@@ -2059,7 +2198,8 @@ static void par__pipe_push_receive(par__pipe_build *b, int q, par_pipe_action a)
     par__pipe_list *l = &b->lists[q];
     par__pipe_push(b, q, a);
     if (b->no_memory || l->count < 2 || !l->at[l->count - 2].pair) return;
-    l->at[l->count - 1] = l->at[l->count - 2], l->at[l->count - 2] = a;
+    l->at[l->count - 1] = l->at[l->count - 2];
+    l->at[l->count - 2] = a;
 }
 static void par__pipe_push_send(par__pipe_build *b, int r, par_pipe_action a) {
     const par_pipe_schedule *s = b->s;
@@ -2081,7 +2221,10 @@ static par_result par__pipe_add_sends(par_pipe_schedule *s) {
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             par__pipe_event *o = &order[i];
             const int first_of_pair = s->actions[i].pair && i + 1 < s->first[r + 1];
-            o->end = w.end[first_of_pair ? i + 1 : i], o->order = w.order[i], o->rank = r, o->i = i;
+            o->end = w.end[first_of_pair ? i + 1 : i];
+            o->order = w.order[i];
+            o->rank = r;
+            o->i = i;
         }
     par__pipe_sim_close(&w);
     if (result == PAR_OK && !par__pipe_build_open(&b, s)) result = par__pipe_no_memory(s);
@@ -2144,10 +2287,12 @@ static size_t par__pipe_buffer_bytes(const par_pipe_schedule *s, par__pipe_buffe
     }
 }
 static void par__pipe_acquire(par__pipe_lifetimes *c, int kind, int stage) {
-    c->acquire[c->acquired].kind = kind, c->acquire[c->acquired++].stage = stage;
+    c->acquire[c->acquired].kind = kind;
+    c->acquire[c->acquired++].stage = stage;
 }
 static void par__pipe_release(par__pipe_lifetimes *c, int kind, int stage) {
-    c->release[c->released].kind = kind, c->release[c->released++].stage = stage;
+    c->release[c->released].kind = kind;
+    c->release[c->released++].stage = stage;
 }
 static par__pipe_lifetimes par__pipe_lifetimes_of(const par_pipe_schedule *s, par_pipe_action a) {
     const int i = a.stage, last = s->stages - 1, again = par__pipe_recomputed(s, a.microbatch);
@@ -2206,7 +2351,8 @@ static par__pipe_pool *par__pipe_pool_of(par__pipe_pools *p, size_t bytes) { // 
         const int capacity = p->capacity ? 2 * p->capacity : 16;
         void *at = PAR_REALLOC(p->at, (size_t)capacity * sizeof *p->at);
         if (!at) return NULL;
-        p->at = (par__pipe_pool *)at, p->capacity = capacity;
+        p->at = (par__pipe_pool *)at;
+        p->capacity = capacity;
     }
     memset(&p->at[p->count], 0, sizeof p->at[0]);
     p->at[p->count].bytes = bytes;
@@ -2263,7 +2409,8 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par
                 kept += bytes;
             par__pipe_pool *p = par__pipe_pool_of(pools, bytes);
             if (!p) return 0;
-            p->live++, p->max_live = PAR__MAX(p->max_live, p->live);
+            p->live++;
+            p->max_live = PAR__MAX(p->max_live, p->live);
         }
         started += a.kind == PAR_PIPE_F;
         m->activation_bytes = PAR__MAX(m->activation_bytes, kept);
@@ -2282,7 +2429,8 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par
     }
     const int slots = par__pipe_send_slots(s, r, rendezvous);
     if (slots < 0) return 0;
-    m->send_bytes = par__pipe_send_bytes(s, r, (size_t)slots), m->pool_bytes = m->send_bytes;
+    m->send_bytes = par__pipe_send_bytes(s, r, (size_t)slots);
+    m->pool_bytes = m->send_bytes;
     for (int i = 0; i < pools->count; i++)
         m->pool_bytes += (size_t)pools->at[i].max_live * par__pipe_align(pools->at[i].bytes);
     return 1;
@@ -2453,7 +2601,8 @@ static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
                                        "number %u of what rank %d sends",
                                        r, par__pipe_text(a, text), order, *n, q);
             }
-    PAR_FREE(number), PAR_FREE(sent);
+    PAR_FREE(number);
+    PAR_FREE(sent);
     return result;
 }
 static par_result par__pipe_check_deadlock(par_pipe_schedule *s, par_pipe_protocol protocol) {
@@ -2563,14 +2712,22 @@ static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
         if (c->f <= 0 && c->b <= 0 && c->w <= 0) c->f = c->b = c->w = 1;
         if (c->r <= 0) c->r = c->f;
     }
-    d->stages = s->costs = stages, d->stage_count = (int)n, d->row_counts = s->row_counts = rows;
+    d->stages = s->costs = stages;
+    d->stage_count = (int)n;
+    d->row_counts = s->row_counts = rows;
     return failed ? par__pipe_no_memory(s) : PAR_OK;
 }
 void par_pipe_schedule_close(par_pipe_schedule *s) {
-    PAR_FREE(s->costs), PAR_FREE(s->row_counts);
-    PAR_FREE(s->rank_of), PAR_FREE(s->first), PAR_FREE(s->actions);
-    s->desc.stages = s->costs = NULL, s->desc.row_counts = s->row_counts = NULL;
-    s->rank_of = NULL, s->first = NULL, s->actions = NULL;
+    PAR_FREE(s->costs);
+    PAR_FREE(s->row_counts);
+    PAR_FREE(s->rank_of);
+    PAR_FREE(s->first);
+    PAR_FREE(s->actions);
+    s->desc.stages = s->costs = NULL;
+    s->desc.row_counts = s->row_counts = NULL;
+    s->rank_of = NULL;
+    s->first = NULL;
+    s->actions = NULL;
 }
 static void par__pipe_place_stages(par_pipe_schedule *s, int placement) {
     const int p = s->ranks;
@@ -2597,8 +2754,10 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     if (!row)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "no schedule is called \"%.100s\"; the nearest is \"%s\"",
                               d.schedule, par_pipe_schedule_nearest(d.schedule));
-    s->desc = d, s->desc.schedule = row->name;
-    s->ranks = d.ranks, s->directions = row->placement == PAR__PIPE_BIDIRECTIONAL ? 2 : 1;
+    s->desc = d;
+    s->desc.schedule = row->name;
+    s->ranks = d.ranks;
+    s->directions = row->placement == PAR__PIPE_BIDIRECTIONAL ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
@@ -2627,7 +2786,11 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
     par__pipe_build b;
     const size_t slots = (size_t)(s->directions * s->stages);
     *out = *s;
-    out->costs = NULL, out->row_counts = NULL, out->rank_of = NULL, out->first = NULL, out->actions = NULL;
+    out->costs = NULL;
+    out->row_counts = NULL;
+    out->rank_of = NULL;
+    out->first = NULL;
+    out->actions = NULL;
     if (!s->first) return par__pipe_closed(out);
     par_result result = par__pipe_copy_desc(out);
     out->forward_only = 1;
@@ -2651,13 +2814,19 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
 }
 void par_pipe_partition(const double *cost, int count, int stages, int *first) {
     double low = 0, high = 0;
-    for (int i = 0; i < count; i++) low = PAR__MAX(low, cost[i]), high += cost[i];
+    for (int i = 0; i < count; i++) {
+        low = PAR__MAX(low, cost[i]);
+        high += cost[i];
+    }
     for (int bisection = 0; bisection < 100; bisection++) { // finds the smallest cost that no stage exceeds
         const double middle = (low + high) / 2;
         double sum = 0;
         int used = 1;
         for (int i = 0; i < count; i++) {
-            if (sum > 0 && sum + cost[i] > middle) sum = 0, used++;
+            if (sum > 0 && sum + cost[i] > middle) {
+                sum = 0;
+                used++;
+            }
             sum += cost[i];
         }
         if (used <= stages)
@@ -2766,9 +2935,10 @@ static par_result par__pipe_read_rows(par__pipe_reader *c, par__pipe_build *b) {
         if (c->at == c->end) break;
         if (*c->at == ',')
             c->cell++;
-        else if (*c->at == '\n')
-            c->row++, c->cell = 0;
-        else
+        else if (*c->at == '\n') {
+            c->row++;
+            c->cell = 0;
+        } else
             return par__pipe_parse_error(c, "expected a comma or the end of the row");
         c->at++;
     }
@@ -2795,7 +2965,8 @@ static par_result par__pipe_infer_placement(par_pipe_schedule *s) {
         if (a.kind < PAR_PIPE_UNSHARD) highest[1] = PAR__MAX(highest[1], a.microbatch);
         s->has_sends |= par__pipe_sends(a.kind) || par__pipe_receives(a.kind);
     }
-    s->stages = highest[0] + 1, s->microbatches = s->desc.microbatches = highest[1] + 1;
+    s->stages = highest[0] + 1;
+    s->microbatches = s->desc.microbatches = highest[1] + 1;
     if (s->stages < 1 || s->microbatches < 1) return par__pipe_fail(s, PAR_ERR_FILE, "the table is empty");
     if ((double)s->stages * s->microbatches > 4 * (double)s->first[s->ranks])
         return par__pipe_fail(s, PAR_ERR_FILE, "%d stages and %d microbatches, but only %zu actions",
@@ -2821,13 +2992,21 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     memset(&c, 0, sizeof c);
     memset(s, 0, sizeof *s);
     while (bytes && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r' || text[bytes - 1] == ' ')) bytes--;
-    c.at = text, c.end = text + bytes, c.s = s;
-    s->desc = par_pipe_defaults(desc), s->ranks = 1, s->directions = 1;
-    s->desc.schedule = "table", s->desc.batches = 1, s->desc.microbatches = 1, s->desc.chunks = 1;
+    c.at = text;
+    c.end = text + bytes;
+    c.s = s;
+    s->desc = par_pipe_defaults(desc);
+    s->ranks = 1;
+    s->directions = 1;
+    s->desc.schedule = "table";
+    s->desc.batches = 1;
+    s->desc.microbatches = 1;
+    s->desc.chunks = 1;
     for (size_t i = 0; i < bytes; i++) s->ranks += text[i] == '\n';
     const int *row_counts = s->desc.row_counts;
     // checked below, when the number of microbatches is known
-    s->desc.row_counts = NULL, s->desc.ranks = s->ranks;
+    s->desc.row_counts = NULL;
+    s->desc.ranks = s->ranks;
     par_result result =
         s->ranks > 65536 ? par__pipe_fail(s, PAR_ERR_FILE, "more than 65536 rows") : par__pipe_check_desc(s);
     if (!result) result = par__pipe_copy_desc(s);
@@ -2927,11 +3106,14 @@ par_result par_pipe_set_costs(par_pipe_schedule *s, const par_pipe_timeline *run
         if (a.kind == PAR_PIPE_W) costs[a.stage].w += seconds;
     }
     PAR_FREE(s->costs);
-    s->desc.stages = s->costs = costs, s->desc.stage_count = s->stages;
+    s->desc.stages = s->costs = costs;
+    s->desc.stage_count = s->stages;
     return PAR_OK;
 }
 void par_pipe_timeline_close(par_pipe_timeline *t) {
-    PAR_FREE(t->start), PAR_FREE(t->end), PAR_FREE(t->ranks);
+    PAR_FREE(t->start);
+    PAR_FREE(t->end);
+    PAR_FREE(t->ranks);
     memset(t, 0, sizeof *t);
 }
 // Accounts for one rank's idle time. ended[]: the end of F and of B of each (stage, microbatch).
@@ -2953,7 +3135,8 @@ static void par__pipe_account_rank(const par_pipe_schedule *s, par_pipe_timeline
             there = ended[2 * par__pipe_index(s, need.stage + 1, need.microbatch) + 1];
         if (start > before) {
             const double middle = PAR__MIN(start, PAR__MAX(before, there));
-            x->dependency += middle - before, x->communication += start - middle;
+            x->dependency += middle - before;
+            x->communication += start - middle;
         }
         before = PAR__MAX(before, end);
         x->last = before;
@@ -2985,7 +3168,8 @@ static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timelin
     }
     for (int r = 0; r < s->ranks; r++) {
         par_pipe_rank *x = &t->ranks[r];
-        x->imbalance = PAR__MIN(x->dependency, busiest - x->busy), x->dependency -= x->imbalance;
+        x->imbalance = PAR__MIN(x->dependency, busiest - x->busy);
+        x->dependency -= x->imbalance;
     }
     t->bubble = t->makespan > 0 ? (t->makespan - busiest) / t->makespan : 0;
     t->window_bubble = t->window > 0 ? (t->window - busiest) / t->window : 0;
@@ -2994,7 +3178,8 @@ static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timelin
 }
 static par_result par__pipe_timeline_open(const par_pipe_schedule *s, par_pipe_timeline *t) {
     memset(t, 0, sizeof *t);
-    t->rank_count = s->ranks, t->action_count = s->first[s->ranks];
+    t->rank_count = s->ranks;
+    t->action_count = s->first[s->ranks];
     t->start = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double));
     t->end = (double *)par__pipe_alloc_zeroed(t->action_count, sizeof(double));
     t->ranks = (par_pipe_rank *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *t->ranks);
@@ -3013,7 +3198,10 @@ par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, p
         memcpy(t->end, w.end, t->action_count * sizeof(double));
         result = par__pipe_account(s, t);
     }
-    if (result == PAR_ERR_MEMORY) par_pipe_timeline_close(t), par__pipe_no_memory(s);
+    if (result == PAR_ERR_MEMORY) {
+        par_pipe_timeline_close(t);
+        par__pipe_no_memory(s);
+    }
     par__pipe_sim_close(&w);
     return result;
 }
@@ -3031,7 +3219,11 @@ static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
     // Formulas count recomputation as part of each backward; EARLY recomputation is not on the critical path.
     if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
         return 0;
-    x->p = s->ranks, x->m = s->microbatches, x->v = v, x->c = s->desc.latency, x->fbw = c->fbw;
+    x->p = s->ranks;
+    x->m = s->microbatches;
+    x->v = v;
+    x->c = s->desc.latency;
+    x->fbw = c->fbw;
     x->F = c->f * v;
     x->B = (c->b + (s->desc.recompute ? c->r : 0)) * v;
     x->W = c->w * v;
@@ -3109,7 +3301,8 @@ static int par__pipe_column_is_free(const size_t *owner, int x, int wide) {
 static void par__pipe_row_of_text(const par__pipe_picture *d, const par_pipe_timeline *t, int r, int chunk,
                                   double step, int wide, char *row, size_t *owner) {
     const par_pipe_schedule *s = d->s;
-    memset(row, 0, (size_t)wide), memset(owner, 0, (size_t)wide * sizeof *owner);
+    memset(row, 0, (size_t)wide);
+    memset(owner, 0, (size_t)wide * sizeof *owner);
     for (int small = 0; small < 2; small++)
         for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
             const par_pipe_action a = s->actions[i];
@@ -3119,15 +3312,18 @@ static void par__pipe_row_of_text(const par__pipe_picture *d, const par_pipe_tim
             const double middle = (t->start[i] + t->end[i]) / 2, begin = half == 2 ? middle : t->start[i],
                          end = half == 1 ? middle : t->end[i];
             const double from = ceil(begin / step - 0.5), to = ceil(end / step - 0.5);
-            for (int x = (int)PAR__MAX(0, PAR__MIN(from, wide)); !small && x < PAR__MIN(to, wide); x++)
-                row[x] = par__pipe_letter(a), owner[x] = i + 1;
+            for (int x = (int)PAR__MAX(0, PAR__MIN(from, wide)); !small && x < PAR__MIN(to, wide); x++) {
+                row[x] = par__pipe_letter(a);
+                owner[x] = i + 1;
+            }
             if (!small || from < to || end <= begin) continue;
             int x = (int)PAR__MAX(0, PAR__MIN(floor((begin + end) / 2 / step), wide - 1));
             const int next = owner[x] < i + 1 ? x + 1 : x - 1; // in time
             if (!par__pipe_column_is_free(owner, x, wide) && par__pipe_column_is_free(owner, next, wide) &&
                 (!owner[next] || (owner[next] > i + 1) == (next > x)))
                 x = next;
-            row[x] = par__pipe_column_is_free(owner, x, wide) ? par__pipe_letter(a) : '*', owner[x] = i + 1;
+            row[x] = par__pipe_column_is_free(owner, x, wide) ? par__pipe_letter(a) : '*';
+            owner[x] = i + 1;
         }
 }
 static void par__pipe_print_rank(const par__pipe_picture *d, const par_pipe_timeline *t, int r, double step,
@@ -3172,7 +3368,8 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
                 s->directions == 2 ? "; v, ^: microbatches that go down, up"
                 : d.chunks > 1     ? "; a rank's rows: its chunks"
                                    : "");
-    PAR_FREE(rows), PAR_FREE(owner);
+    PAR_FREE(rows);
+    PAR_FREE(owner);
     if (!r) PAR_FREE(d.chunk_of);
 }
 
@@ -3590,11 +3787,14 @@ par_result par_pipe_close(par_pipe *p) {
         const par_result r = p->channels[i] ? par_close(p->channels[i]) : PAR_OK;
         if (r && !result) result = r;
     }
-    for (int i = 0; i < p->pools.count; i++)
-        par__pipe_free(p, p->pools.at[i].memory), PAR_FREE(p->pools.at[i].free_blocks);
+    for (int i = 0; i < p->pools.count; i++) {
+        par__pipe_free(p, p->pools.at[i].memory);
+        PAR_FREE(p->pools.at[i].free_blocks);
+    }
     for (int i = 0; p->send_rings && i < 2 * p->chunks; i++) {
         if (p->send_rings[i].slot) par__pipe_free(p, p->send_rings[i].slot[0]);
-        PAR_FREE(p->send_rings[i].slot), PAR_FREE(p->send_rings[i].request);
+        PAR_FREE(p->send_rings[i].slot);
+        PAR_FREE(p->send_rings[i].request);
     }
     par_pipe_schedule_close(&p->forwards);
     if (p->device_losses != p->losses) p->device->free(p->device, p->device_losses);
@@ -3657,7 +3857,10 @@ static int par__pipe_version(const par_pipe_schedule *s, par_pipe_action a) {
     return batch ? (batch - 1) & 1 : 0;
 }
 static void par__pipe_record_times(par_pipe *p, const par_pipe_schedule *s, size_t i, double started) {
-    if (s == p->s) p->start[i] = started, p->end[i] = par_seconds(p->exec.comm); // not for evaluation
+    if (s == p->s) {
+        p->start[i] = started;
+        p->end[i] = par_seconds(p->exec.comm);
+    } // not for evaluation
 }
 // Calls the program's function. Calls of layers in it have call sites of their own; afterwards the step's
 // site is restored.
@@ -3705,7 +3908,8 @@ static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, siz
         out = par__pipe_cell_of(p, to, a.microbatch)->held[back ? PAR__PIPE_DY : PAR__PIPE_X];
     else if (makes && (r = par__pipe_next_send_buffer(p, &p->send_rings[2 * w.chunk + back], &out)) != PAR_OK)
         return r;
-    w.x = held[PAR__PIPE_X], w.dy = held[PAR__PIPE_DY];
+    w.x = held[PAR__PIPE_X];
+    w.dy = held[PAR__PIPE_DY];
     w.y = back ? NULL : out;
     w.dx = back ? out : NULL;
     w.b = held[PAR__PIPE_SAVED_B];
@@ -3788,7 +3992,8 @@ static par_result par__pipe_run_step(par_pipe *p, const par_pipe_schedule *s, pa
         return r;
     for (int i = 0; i < s->microbatches; i++) loss += p->losses[i];
     if (!report) return PAR_OK;
-    report->loss = loss, report->seconds = par_seconds(p->exec.comm) - started;
+    report->loss = loss;
+    report->seconds = par_seconds(p->exec.comm) - started;
     report->message_bytes = p->peak[0];
     report->activation_bytes = p->peak[1];
     report->live_bytes = p->peak[2];
@@ -3820,8 +4025,10 @@ static void par__pipe_to_rank0_clock(const par_pipe_schedule *s, par_pipe_timeli
     }
     t->clock_error = largest[0] + largest[1];
     for (int q = 0; q < s->ranks; q++)
-        for (size_t i = s->first[q]; i < s->first[q + 1]; i++)
-            t->start[i] += c[q].offset - zero, t->end[i] += c[q].offset - zero;
+        for (size_t i = s->first[q]; i < s->first[q + 1]; i++) {
+            t->start[i] += c[q].offset - zero;
+            t->end[i] += c[q].offset - zero;
+        }
 }
 par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
     const par_pipe_schedule *s = pipe->s;
@@ -3850,7 +4057,8 @@ par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
         r = par__pipe_account(s, t);
         if (r) par_fail(comm, r, "par_pipe_timeline_get: out of memory");
     }
-    PAR_FREE(counts), PAR_FREE(clocks);
+    PAR_FREE(counts);
+    PAR_FREE(clocks);
     if (r) par_pipe_timeline_close(t);
     return r;
 }

@@ -956,8 +956,11 @@ PAR__HOST_DEVICE float par__tp_exp(float x) {
     const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f, p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     const int32_t bits = (int32_t)((uint32_t)((int32_t)n + 127) << 23);
     float scale;
@@ -1053,7 +1056,8 @@ PAR__HOST_DEVICE double par__tp_row_loss(const par_tp_loss *loss, const float *s
     for (size_t q = 0; q < ranks; q++) {
         const float *s = stats + q * stride;
         sum += (double)s[1] * exp((double)s[0] - (double)max);
-        wanted += (double)s[2], total += (double)s[3];
+        wanted += (double)s[2];
+        total += (double)s[3];
     }
     const double x = par__tp_log_sum_exp(max, sum);
     *lse = (float)x;
@@ -1109,17 +1113,21 @@ PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
 
 PAR__INLINE_LOOP void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                    size_t n) {
-    (void)o1, (void)b, (void)c;
+    (void)o1;
+    (void)b;
+    (void)c;
     PAR__VECTOR(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]));
 }
 PAR__INLINE_LOOP void par__tp_gelu_backward(float *o0, float *o1, const float *a, const float *b,
                                             const float *c, size_t n) {
-    (void)o1, (void)c;
+    (void)o1;
+    (void)c;
     PAR__VECTOR(i, n, o0[i] = par__tp_gelu_gradient(a[i], b[i]));
 }
 PAR__INLINE_LOOP void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
                                      size_t n) {
-    (void)o1, (void)c;
+    (void)o1;
+    (void)c;
     PAR__VECTOR(i, n, o0[i] = par__tp_silu(a[i]) * b[i]);
 }
 PAR__INLINE_LOOP void par__tp_swiglu_backward(float *o0, float *o1, const float *a, const float *b,
@@ -1129,7 +1137,8 @@ PAR__INLINE_LOOP void par__tp_swiglu_backward(float *o0, float *o1, const float 
 }
 PAR__INLINE_LOOP void par__tp_add(float *o0, float *o1, const float *a, const float *b, const float *c,
                                   size_t n) {
-    (void)o1, (void)c;
+    (void)o1;
+    (void)c;
     PAR__VECTOR(i, n, o0[i] = a[i] + b[i]);
 }
 
@@ -1187,8 +1196,10 @@ PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *
         par__tp_fma16(&c, at, w[2] + i * e, bf16);
         par__tp_fma16(&d, at, w[3] + i * e, bf16);
     }
-    memcpy(lanes[0], &a, sizeof a), memcpy(lanes[1], &b, sizeof b);
-    memcpy(lanes[2], &c, sizeof c), memcpy(lanes[3], &d, sizeof d);
+    memcpy(lanes[0], &a, sizeof a);
+    memcpy(lanes[1], &b, sizeof b);
+    memcpy(lanes[2], &c, sizeof c);
+    memcpy(lanes[3], &d, sizeof d);
     for (int r = 0; r < 4; r++) {
         for (size_t i = vectorized; i < n; i++) {
             const float v = bf16 ? par_bf16_to_f32(((const par_bf16 *)(const void *)w[r])[i])
@@ -1241,7 +1252,10 @@ PAR__INLINE_LOOP void par__tp_logit_gradients(float *y, const float *x, float ls
 PAR__INLINE_LOOP void par__tp_online_softmax_strip(size_t width, float *s, size_t ld, size_t keys,
                                                    float *row_max, float *sum, float *rescale) {
     float new_max[PAR__STRIP], total[PAR__STRIP];
-    for (size_t j = 0; j < width; j++) new_max[j] = row_max[j], total[j] = 0;
+    for (size_t j = 0; j < width; j++) {
+        new_max[j] = row_max[j];
+        total[j] = 0;
+    }
     for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
             const float x = s[k * ld + j];
             new_max[j] = x > new_max[j] ? x : new_max[j];
@@ -1251,10 +1265,13 @@ PAR__INLINE_LOOP void par__tp_online_softmax_strip(size_t width, float *s, size_
     }
     for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
             const float p = par__tp_softmax_weight(s[k * ld + j], new_max[j]);
-            s[k * ld + j] = p, total[j] += p;
+            s[k * ld + j] = p;
+            total[j] += p;
         }
-    PAR__IVDEP for (size_t j = 0; j < width; j++) row_max[j] = new_max[j],
-                                                  sum[j] = sum[j] * rescale[j] + total[j];
+    PAR__IVDEP for (size_t j = 0; j < width; j++) {
+        row_max[j] = new_max[j];
+        sum[j] = sum[j] * rescale[j] + total[j];
+    }
 }
 PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, size_t n, float *row_max,
                                              float *sum, float *rescale) {
@@ -1580,7 +1597,10 @@ static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, s
         PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_backward, l->swiglu, l->swiglu_backward, l->add};
     enum { PIECE = 1024 };
     float scratch[5][PIECE];
-    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) cols *= rows, rows = rows ? 1 : 0;
+    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) {
+        cols *= rows;
+        rows = rows ? 1 : 0;
+    }
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < cols; i += PIECE) {
             const size_t n = PAR__MIN((size_t)PIECE, cols - i), to = r * out_ld + i, from = r * bc_ld + i;
@@ -1656,7 +1676,10 @@ static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, co
     const size_t half = dim / 2;
     par__tp_rope_key key;
     memset(&key, 0, sizeof key);
-    key.rotary = *rotary, key.dim = dim, key.sequence = map->sequence, key.position = map->position;
+    key.rotary = *rotary;
+    key.dim = dim;
+    key.sequence = map->sequence;
+    key.position = map->position;
     key.is_set = 1;
     if (!memcmp(&key, &tp->rope_key, sizeof key))
         return (const float *)tp->scratch[PAR__TP_ROPE_TABLE].memory;
@@ -1666,7 +1689,8 @@ static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, co
         const double f = par__tp_rope_frequency(rotary, i, dim);
         for (size_t r = 0; r < map->local_sequence; r++) {
             const double angle = (double)par__tp_map_position(map, r) * f;
-            table[r * dim + i] = (float)cos(angle), table[r * dim + half + i] = (float)sin(angle);
+            table[r * dim + i] = (float)cos(angle);
+            table[r * dim + half + i] = (float)sin(angle);
         }
     }
     if (table) memcpy(&tp->rope_key, &key, sizeof key);
@@ -1748,12 +1772,16 @@ static par_result par__tp_cpu_loss_combine(par_tp *tp, const float *all, size_t 
                                            const int32_t *targets, const par_tp_loss *loss, float *lse,
                                            float *losses, double *sum, size_t *target_count) {
     (void)tp;
-    *sum = 0, *target_count = 0;
+    *sum = 0;
+    *target_count = 0;
     for (size_t r = 0; r < rows; r++) {
         const double one = par__tp_row_loss(loss, all + 4 * r, t, 4 * rows, &lse[r]);
         const int ignored = par__tp_ignored(loss, targets[r]);
         if (losses) losses[r] = ignored ? 0 : (float)one;
-        if (!ignored) *sum += one, *target_count += 1;
+        if (!ignored) {
+            *sum += one;
+            *target_count += 1;
+        }
     }
     return PAR_OK;
 }
@@ -1787,7 +1815,8 @@ static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, f
                                                     size_t rows, size_t cols, const par_tp_loss *loss,
                                                     float *lse, float *losses, double *sum,
                                                     size_t *target_count, float scale) {
-    *sum = 0, *target_count = 0;
+    *sum = 0;
+    *target_count = 0;
     for (size_t r = 0; r < rows; r++) { // the row stays in the caches
         const char *x = par__tp_const_element(tp, logits, r * ld);
         double one;
@@ -1797,7 +1826,8 @@ static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, f
                                              losses ? losses + r : NULL, &one, &counts));
         PAR__TP_TRY(par__tp_cpu_loss_backward(tp, par__tp_element(tp, dlogits, r * ld), x, ld, targets + r,
                                               lse + r, 1, 0, cols, loss, scale));
-        *sum += one, *target_count += counts;
+        *sum += one;
+        *target_count += counts;
     }
     return PAR_OK;
 }
@@ -1823,9 +1853,13 @@ static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t
     float *scratch =
         (float *)par_tp_scratch(tp, PAR__TP_HEAD_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
     if (!scratch) return 0;
-    o->qt = scratch + copies, o->dyt = o->qt + o->t_ld * d;
-    o->q_ld = m->q_ld, o->kv_ld = m->kv_ld, o->dy_ld = m->dy_ld;
-    o->q_first = b * m->q_stride + m->q_row, o->kv_first = b * m->kv_stride + m->kv_row;
+    o->qt = scratch + copies;
+    o->dyt = o->qt + o->t_ld * d;
+    o->q_ld = m->q_ld;
+    o->kv_ld = m->kv_ld;
+    o->dy_ld = m->dy_ld;
+    o->q_first = b * m->q_stride + m->q_row;
+    o->kv_first = b * m->kv_stride + m->kv_row;
     size_t ld = m->kv_ld;
     o->q = par__tp_f32_rows(tp, scratch, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
     o->k =
@@ -1891,9 +1925,13 @@ static par_result par__tp_block_forward(par_tp *tp, const par_tp_attention_block
         const size_t at = (row + i) * m->heads + b->head;
         if (rescale[i] != 1 && m->row_max[at] > -INFINITY)
             tp->loops->scale(acc + i * m->acc_ld, acc + i * m->acc_ld, rescale[i], d);
-        m->row_max[at] = row_max[i], m->row_sum[at] = sum[i];
+        m->row_max[at] = row_max[i];
+        m->row_sum[at] = sum[i];
     }
-    if (m->dropout > 0) par__tp_dropout_mask(tp, m, o, b), par__tp_multiply_scores(b, b->scores, b->mask);
+    if (m->dropout > 0) {
+        par__tp_dropout_mask(tp, m, o, b);
+        par__tp_multiply_scores(b, b->scores, b->mask);
+    }
     return par__tp_gemm_result(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->scores, PAR__TP_BLOCK,
                                              o->v + b->k * o->kv_ld, o->kv_ld, 1, acc, m->acc_ld, NULL));
 }
@@ -1906,13 +1944,16 @@ static par_result par__tp_for_each_block(par_tp *tp, const par_tp_attention_bloc
     par__tp_block b;
     b.scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 4 * PAR__TP_AREA * sizeof(float));
     if (!b.scores) return PAR_ERR_MEMORY;
-    b.grads = b.scores + PAR__TP_AREA, b.mask = b.grads + PAR__TP_AREA, b.scratch = b.mask + PAR__TP_AREA;
+    b.grads = b.scores + PAR__TP_AREA;
+    b.mask = b.grads + PAR__TP_AREA;
+    b.scratch = b.mask + PAR__TP_AREA;
     for (size_t i = 0; i < m->batch * m->heads; i++) {
         b.head = i % m->heads;
         if (!par__tp_load_head(tp, m, i / m->heads, b.head, &o)) return PAR_ERR_MEMORY;
         for (b.q = 0; b.q < m->q_count; b.q += block)
             for (b.k = 0; b.k < m->kv_count; b.k += block) {
-                b.q_count = PAR__MIN(block, m->q_count - b.q), b.k_count = PAR__MIN(block, m->kv_count - b.k);
+                b.q_count = PAR__MIN(block, m->q_count - b.q);
+                b.k_count = PAR__MIN(block, m->kv_count - b.k);
                 if (m->kv_position + b.k < m->q_position + b.q + b.q_count) // the last query sees the first
                     PAR__TP_TRY(fn(tp, m, &o, &b));
             }
@@ -1950,9 +1991,13 @@ static par_result par__tp_block_backward(par_tp *tp, const par_tp_attention_bloc
     par__tp_causal_mask(m, b);
     for (size_t i = 0; i < nq; i++) {
         const size_t at = (row + i) * m->heads + b->head;
-        lse[i] = m->lse[at], dot[i] = m->dot[at];
+        lse[i] = m->lse[at];
+        dot[i] = m->dot[at];
     }
-    if (m->dropout > 0) par__tp_dropout_mask(tp, m, o, b), par__tp_multiply_scores(b, b->grads, b->mask);
+    if (m->dropout > 0) {
+        par__tp_dropout_mask(tp, m, o, b);
+        par__tp_multiply_scores(b, b->grads, b->mask);
+    }
     tp->loops->softmax_backward(b->scores, b->grads, ld, nk, nq, lse, dot, m->scale);
     if (m->dropout > 0) par__tp_multiply_scores(b, b->scores, b->mask);
     PAR__TP_TRY(par__tp_gemm_result(
@@ -2062,7 +2107,8 @@ static void par__tp_free_scratch(par_tp *tp, int slot) {
         par_free(tp->desc.tp, tp->scratch[slot].memory);
     else if (tp->scratch[slot].memory)
         tp->kernels->free(tp, tp->scratch[slot].memory);
-    tp->scratch[slot].memory = NULL, tp->scratch[slot].bytes = 0;
+    tp->scratch[slot].memory = NULL;
+    tp->scratch[slot].bytes = 0;
 }
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     if (slot < 0 || slot >= (int)(sizeof tp->scratch / sizeof tp->scratch[0])) {
@@ -2097,8 +2143,10 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     memset(tp, 0, sizeof *tp);
     tp->desc = *desc;
     if (!desc->dtype) tp->desc.dtype = PAR_F32;
-    tp->t = par_size(desc->tp), tp->tp_rank = par_rank(desc->tp);
-    tp->c = desc->cp ? par_size(desc->cp) : 1, tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
+    tp->t = par_size(desc->tp);
+    tp->tp_rank = par_rank(desc->tp);
+    tp->c = desc->cp ? par_size(desc->cp) : 1;
+    tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
     tp->loops = PAR__PICK(par__tp_loops);
@@ -2114,7 +2162,8 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
                             (uint64_t)tp->desc.dtype << 2,
                         desc->seed, 0, 0};
-    mine[2] = ~mine[0], mine[3] = ~mine[1];
+    mine[2] = ~mine[0];
+    mine[3] = ~mine[1];
     par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
     if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
     if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
@@ -2215,7 +2264,9 @@ static par_result par__tp_check_weight_and_bias(const par_tp *tp, const char *ca
     return has_bias ? par__tp_check_parameter(tp, call, "bias", bias) : PAR_OK;
 }
 static void par__tp_set_shape(par_tp_matrix *m, size_t rows, size_t cols, par_tp_layout layout) {
-    m->rows = rows, m->cols = cols, m->layout = layout;
+    m->rows = rows;
+    m->cols = cols;
+    m->layout = layout;
 }
 
 size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens) {
@@ -2225,16 +2276,22 @@ static par_tp_row_map par__tp_row_map_from(const par_tp *tp, const par_tp_tokens
     par_tp_row_map m;
     const size_t c = (size_t)tp->c, r = (size_t)tp->cp_rank;
     const int zigzag = tp->c > 1 && !tp->desc.ulysses;
-    m.first_row = first_row, m.sequence = tokens->sequence, m.local_sequence = tokens->sequence / c;
-    m.first_sequence = tokens->first_sequence, m.position = tokens->position;
+    m.first_row = first_row;
+    m.sequence = tokens->sequence;
+    m.local_sequence = tokens->sequence / c;
+    m.first_sequence = tokens->first_sequence;
+    m.position = tokens->position;
     m.chunk_count = zigzag ? 2 : 1;
     m.chunk_tokens = m.local_sequence / m.chunk_count;
-    m.chunk[0] = r, m.chunk[1] = 2 * c - 1 - r;
+    m.chunk[0] = r;
+    m.chunk[1] = 2 * c - 1 - r;
     return m;
 }
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
     par_tp_tokens tokens;
-    tokens.batch = 1, tokens.sequence = sequence, tokens.first_sequence = tokens.position = 0;
+    tokens.batch = 1;
+    tokens.sequence = sequence;
+    tokens.first_sequence = tokens.position = 0;
     const par_tp_row_map m = par__tp_row_map_from(tp, &tokens, 0);
     return par__tp_map_position(&m, i);
 }
@@ -2318,7 +2375,8 @@ static par_result par__tp_reduction_open(par_tp *tp, par__tp_reduction *s, size_
     if (tp->desc.sequence_parallel) PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp", rows));
     par__tp_set_shape(y, mine, cols, par__tp_token_layout(tp));
     memset(s, 0, sizeof *s);
-    s->count = mine * cols, s->type = tp->t == 1 ? par_tp_dtype(tp) : PAR_F32;
+    s->count = mine * cols;
+    s->type = tp->t == 1 ? par_tp_dtype(tp) : PAR_F32;
     if (tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
     s->result = par__tp_is_f32(tp) ? (float *)y->data
                                    : (float *)par_tp_scratch(tp, PAR__TP_RESULT, s->count * sizeof(float));
@@ -2343,7 +2401,8 @@ static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp
 // nothing.
 static par_result par__tp_all_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
                                            const void **all, par_request *request) {
-    request->operation = NULL, request->ticket = 0;
+    request->operation = NULL;
+    request->ticket = 0;
     *all = x->data;
     if (x->layout != PAR_TP_SEQUENCE || (tp->t == 1 && !into)) return PAR_OK;
     const size_t count = x->rows * x->cols;
@@ -2367,7 +2426,8 @@ static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int inde
                             size_t *global, size_t *count, int *replicas) {
     const size_t n = (size_t)t, r = (size_t)rank;
     const size_t whole = p->split == PAR_TP_SPLIT_COLS ? p->cols : p->rows;
-    *replicas = 1, *first = *global = *count = 0;
+    *replicas = 1;
+    *first = *global = *count = 0;
     if (p->split == PAR_TP_SPLIT_NONE) return *global = 0, *count = whole, *replicas = t, index == 0;
     if (p->split == PAR_TP_SPLIT_VOCABULARY) {
         *global = whole / n * r + PAR__MIN(r, whole % n);
@@ -2384,7 +2444,8 @@ static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int inde
         *global = base + (units >= n ? r * each : r * units / n) * unit;
         *replicas = units >= n ? 1 : (int)(n / PAR__MAX(units, (size_t)1));
         if (i == index) return 1;
-        *first += *count, base += p->segments[i].count;
+        *first += *count;
+        base += p->segments[i].count;
     }
     return 0;
 }
@@ -2400,14 +2461,18 @@ par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p) {
     int replicas;
     memset(&s, 0, sizeof s);
     s.dims = p->cols > 1 ? 2 : 1;
-    s.shape[0] = p->local_rows, s.shape[1] = p->local_cols;
-    s.global_shape[0] = p->rows, s.global_shape[1] = p->cols;
+    s.shape[0] = p->local_rows;
+    s.shape[1] = p->local_cols;
+    s.global_shape[0] = p->rows;
+    s.global_shape[1] = p->cols;
     while (par_tp_shard(tp, p, s.run_count, &first, &global, &count, &replicas)) {
         par_run *r = &s.runs[s.run_count++];
         r->count = cols ? p->rows * count : count * p->cols;
         r->offset = cols ? global : global * p->cols;
-        r->width = cols ? count : 0, r->stride = cols ? p->cols : 0;
-        r->replicas = replicas, r->replica_id = tp->tp_rank % replicas;
+        r->width = cols ? count : 0;
+        r->stride = cols ? p->cols : 0;
+        r->replicas = replicas;
+        r->replica_id = tp->tp_rank % replicas;
     }
     return s;
 }
@@ -2434,8 +2499,12 @@ static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_pa
     void *data = p->data;
     float *grad = p->grad;
     memset(p, 0, sizeof *p);
-    p->data = data, p->grad = grad;
-    p->rows = rows, p->cols = cols, p->split = split, p->partial = partial && tp->t > 1;
+    p->data = data;
+    p->grad = grad;
+    p->rows = rows;
+    p->cols = cols;
+    p->split = split;
+    p->partial = partial && tp->t > 1;
     p->segment_count = segment_count;
     if (segment_count < 0 || segment_count > PAR_TP_SEGMENTS)
         return PAR__TP_FAIL("%s: segment_count is %d, but must be 0 to %d", call, segment_count,
@@ -2443,7 +2512,8 @@ static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_pa
     size_t sum = 0;
     for (int i = 0; i < segment_count; i++) {
         const size_t unit = segments[i].unit ? segments[i].unit : 1, units = segments[i].count / unit;
-        p->segments[i] = segments[i], sum += segments[i].count;
+        p->segments[i] = segments[i];
+        sum += segments[i].count;
         if (segments[i].count % unit || !units || (units % t && t % units))
             return PAR__TP_FAIL(
                 "%s: segment %d has %zu features in units of %zu: %zu units and %d tensor-parallel ranks do "
@@ -3089,7 +3159,8 @@ typedef struct par__tp_attention_dims {
 
 void par_tp_attention_segments(const par_tp_attention *a, par_tp_segment segments[3]) {
     const size_t kv = a->kv_heads ? a->kv_heads : a->heads;
-    segments[0].count = a->heads * a->dim, segments[1].count = segments[2].count = kv * a->dim;
+    segments[0].count = a->heads * a->dim;
+    segments[1].count = segments[2].count = kv * a->dim;
     segments[0].unit = segments[1].unit = segments[2].unit = a->dim;
 }
 static par_result par__tp_attention_check(const par_tp *tp, const char *call, const par_tp_attention *a,
@@ -3100,9 +3171,14 @@ static par_result par__tp_attention_check(const par_tp *tp, const char *call, co
         return PAR__TP_FAIL("%s: %zu heads and %zu key-value heads of %zu features do not divide over %d "
                             "tensor-parallel ranks",
                             call, a->heads, kv, a->dim, tp->t);
-    s->heads = a->heads / t, s->kv_heads = kv >= t ? kv / t : 1, s->dim = a->dim;
-    s->q_cols = s->heads * a->dim, s->kv_cols = s->kv_heads * a->dim, s->cols = s->q_cols + 2 * s->kv_cols;
-    s->first_head = (size_t)tp->tp_rank * s->heads, s->ring_size = tp->c;
+    s->heads = a->heads / t;
+    s->kv_heads = kv >= t ? kv / t : 1;
+    s->dim = a->dim;
+    s->q_cols = s->heads * a->dim;
+    s->kv_cols = s->kv_heads * a->dim;
+    s->cols = s->q_cols + 2 * s->kv_cols;
+    s->first_head = (size_t)tp->tp_rank * s->heads;
+    s->ring_size = tp->c;
     s->scale = a->scale > 0 ? a->scale : 1.0f / sqrtf((float)a->dim);
     if (tp->desc.ulysses && (s->heads % c || s->kv_heads % c))
         return PAR__TP_FAIL(
@@ -3122,10 +3198,17 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
                                          const par_tp_tokens *tokens, uint64_t stream,
                                          par_tp_attention_block *m) {
     memset(m, 0, sizeof *m);
-    m->batch = tokens->batch, m->heads = s->heads, m->kv_heads = s->kv_heads, m->dim = s->dim;
-    m->scale = s->scale, m->dropout = a->dropout, m->stream = stream;
-    m->first_sequence = tokens->first_sequence, m->sequence = tokens->sequence;
-    m->first_head = s->first_head, m->total_heads = a->heads;
+    m->batch = tokens->batch;
+    m->heads = s->heads;
+    m->kv_heads = s->kv_heads;
+    m->dim = s->dim;
+    m->scale = s->scale;
+    m->dropout = a->dropout;
+    m->stream = stream;
+    m->first_sequence = tokens->first_sequence;
+    m->sequence = tokens->sequence;
+    m->first_head = s->first_head;
+    m->total_heads = a->heads;
 }
 
 // Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk.
@@ -3133,14 +3216,17 @@ static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
                                          const par__tp_attention_dims *s, int owner, int backward) {
     const par_tp_row_map *map = &s->map;
     par_tp_row_map theirs = *map;
-    theirs.chunk[0] = (size_t)owner, theirs.chunk[1] = 2 * (size_t)s->ring_size - 1 - (size_t)owner;
+    theirs.chunk[0] = (size_t)owner;
+    theirs.chunk[1] = 2 * (size_t)s->ring_size - 1 - (size_t)owner;
     m->q_stride = m->kv_stride = map->local_sequence;
     m->q_count = m->kv_count = map->chunk_tokens;
     for (size_t i = 0; i < map->chunk_count; i++)
         for (size_t j = 0; j < map->chunk_count; j++) {
             if (theirs.chunk[j] > map->chunk[i]) continue;
-            m->q_row = i * map->chunk_tokens, m->q_position = map->chunk[i] * map->chunk_tokens;
-            m->kv_row = j * map->chunk_tokens, m->kv_position = theirs.chunk[j] * map->chunk_tokens;
+            m->q_row = i * map->chunk_tokens;
+            m->q_position = map->chunk[i] * map->chunk_tokens;
+            m->kv_row = j * map->chunk_tokens;
+            m->kv_position = theirs.chunk[j] * map->chunk_tokens;
             PAR__TP_TRY(backward ? tp->kernels->attention_block_backward(tp, m)
                                  : tp->kernels->attention_block_forward(tp, m));
         }
@@ -3156,7 +3242,8 @@ static par_result par__tp_ring_shift_begin(par_tp *tp, const void *current, void
 }
 static void par__tp_swap(void **a, void **b) {
     void *x = *a;
-    *a = *b, *b = x;
+    *a = *b;
+    *b = x;
 }
 
 // The keys and values of one rank, dense: rows x [k; v]. With one rank they are used in place, in x.
@@ -3167,8 +3254,10 @@ typedef struct par__tp_ring_kv {
 static par_result par__tp_ring_kv_open(par_tp *tp, const par__tp_attention_dims *s, const par_tp_matrix *x,
                                        par__tp_ring_kv *k) {
     const size_t e = par_tp_element_bytes(tp);
-    k->ld = s->cols, k->count = 2 * s->rows * s->kv_cols;
-    k->current = par__tp_element(tp, x->data, s->q_cols), k->next = NULL;
+    k->ld = s->cols;
+    k->count = 2 * s->rows * s->kv_cols;
+    k->current = par__tp_element(tp, x->data, s->q_cols);
+    k->next = NULL;
     if (s->ring_size == 1) return PAR_OK;
     void *from = k->current;
     k->ld = 2 * s->kv_cols;
@@ -3186,7 +3275,10 @@ static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims 
     m->acc =
         par__tp_is_f32(tp) ? (float *)y->data : (float *)par_tp_scratch(tp, PAR__TP_ACC, n * sizeof(float));
     if (!m->row_sum || !m->acc) return PAR_ERR_MEMORY;
-    m->q = x->data, m->q_ld = s->cols, m->row_max = lse, m->acc_ld = s->q_cols; // most: lse, for now
+    m->q = x->data;
+    m->q_ld = s->cols;
+    m->row_max = lse;
+    m->acc_ld = s->q_cols; // most: lse, for now
     PAR__TP_TRY(tp->kernels->set(tp, lse, states, -INFINITY));
     PAR__TP_TRY(tp->kernels->set(tp, m->row_sum, states, 0));
     return tp->kernels->set(tp, m->acc, n, 0);
@@ -3202,7 +3294,8 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims 
         par_result r = PAR_OK;
         if (j + 1 < s->ring_size)
             r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), requests);
-        m->k = k.current, m->v = par__tp_const_element(tp, k.current, s->kv_cols);
+        m->k = k.current;
+        m->v = par__tp_const_element(tp, k.current, s->kv_cols);
         if (!r) r = par__tp_attention_step(tp, m, s, (tp->cp_rank - j + s->ring_size) % s->ring_size, 0);
         const par_result moved = par_wait_all(requests, 2);
         if (r || moved) return r ? r : moved;
@@ -3227,15 +3320,23 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims
     if (!grads || !current || (s->ring_size > 1 && !next)) return PAR_ERR_MEMORY;
     PAR__TP_TRY(tp->kernels->set(tp, grads, all, 0));
     if (s->ring_size > 1) PAR__TP_TRY(tp->kernels->set(tp, (float *)current, nkv, 0));
-    m->q = x->data, m->q_ld = s->cols, m->kv_ld = k.ld, m->lse = lse, m->dot = dot;
-    m->dq = grads, m->dq_ld = s->cols, m->dkv_ld = s->ring_size > 1 ? 2 * s->kv_cols : s->cols;
+    m->q = x->data;
+    m->q_ld = s->cols;
+    m->kv_ld = k.ld;
+    m->lse = lse;
+    m->dot = dot;
+    m->dq = grads;
+    m->dq_ld = s->cols;
+    m->dkv_ld = s->ring_size > 1 ? 2 * s->kv_cols : s->cols;
     for (int j = 0; j < s->ring_size; j++) {
         par_request keys[2] = {{NULL, 0}, {NULL, 0}}, back[2] = {{NULL, 0}, {NULL, 0}};
         par_result r = PAR_OK;
         if (j + 1 < s->ring_size)
             r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys);
-        m->k = k.current, m->v = par__tp_const_element(tp, k.current, s->kv_cols);
-        m->dk = (float *)current, m->dv = (float *)current + s->kv_cols;
+        m->k = k.current;
+        m->v = par__tp_const_element(tp, k.current, s->kv_cols);
+        m->dk = (float *)current;
+        m->dv = (float *)current + s->kv_cols;
         if (!r) r = par__tp_attention_step(tp, m, s, (tp->cp_rank - j + s->ring_size) % s->ring_size, 1);
         const par_result moved = par_wait_all(keys, 2);
         if (r || moved) return r ? r : moved;
@@ -3276,7 +3377,8 @@ static par_result par__tp_ulysses_all_to_all(par_tp *tp, const par__tp_attention
                     PAR__TP_TRY(pass == 0
                                     ? tp->kernels->copy(tp, packed + at, mine, rows, width * e, s->rows, w)
                                     : tp->kernels->copy(tp, rows, width * e, packed + at, mine, s->rows, w));
-                    at += w, column += widths[i] * e;
+                    at += w;
+                    column += widths[i] * e;
                 }
             } else { // rank q's tokens of each sequence, of my columns
                 char *rows = (char *)by_heads + q * local_sequence * mine;
@@ -3295,14 +3397,20 @@ static void par__tp_ulysses_dims(const par_tp *tp, const par__tp_attention_dims 
                                  par_tp_attention_block *m) {
     const size_t c = (size_t)tp->c;
     *h = *s;
-    h->rows = s->rows * c, h->heads = s->heads / c, h->kv_heads = s->kv_heads / c;
-    h->q_cols = s->q_cols / c, h->kv_cols = s->kv_cols / c, h->cols = s->cols / c;
+    h->rows = s->rows * c;
+    h->heads = s->heads / c;
+    h->kv_heads = s->kv_heads / c;
+    h->q_cols = s->q_cols / c;
+    h->kv_cols = s->kv_cols / c;
+    h->cols = s->cols / c;
     h->ring_size = 1; // what follows is one rank's work
     h->first_head = s->first_head + (size_t)tp->cp_rank * h->heads;
     h->map.local_sequence = h->map.chunk_tokens = s->map.sequence;
     h->map.chunk[0] = 0;
     h->map.chunk_count = 1;
-    m->heads = h->heads, m->kv_heads = h->kv_heads, m->first_head = h->first_head;
+    m->heads = h->heads;
+    m->kv_heads = h->kv_heads;
+    m->first_head = h->first_head;
 }
 static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_attention_dims *s,
                                           par_tp_attention_block *m, const par_tp_matrix *x, float *lse,
@@ -3337,7 +3445,8 @@ static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_attention_d
     PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), x->data, hx.data, 1));
     PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 1, e, par_tp_dtype(tp), dy->data, hdy, 1));
     PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, &dots, 1, 4, PAR_F32, dot, hdot, 1));
-    m->dy = hdy, m->dy_ld = h.q_cols;
+    m->dy = hdy;
+    m->dy_ld = h.q_cols;
     PAR__TP_TRY(par__tp_ring_backward(tp, &h, m, &hx, lse, hdot, &hdx));
     par__tp_set_shape(dx, s->rows, s->cols, PAR_TP_HIDDEN);
     return par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), dx->data, hdx.data, 0);
@@ -3347,8 +3456,10 @@ static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_attention_d
 static void par__tp_whole_sequence(par_tp *tp, par_tp_attention_block *m, const par__tp_attention_dims *s,
                                    const par_tp_matrix *x) {
     m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.local_sequence;
-    m->q = x->data, m->k = par__tp_element(tp, x->data, s->q_cols);
-    m->v = par__tp_element(tp, x->data, s->q_cols + s->kv_cols), m->q_ld = m->kv_ld = s->cols;
+    m->q = x->data;
+    m->k = par__tp_element(tp, x->data, s->q_cols);
+    m->v = par__tp_element(tp, x->data, s->q_cols + s->kv_cols);
+    m->q_ld = m->kv_ld = s->cols;
 }
 static par_result par__tp_attention_dispatch(par_tp *tp, const par__tp_attention_dims *s,
                                              par_tp_attention_block *m, const par_tp_matrix *x, float *lse,
@@ -3389,7 +3500,8 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
     PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, s.rows));
     PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
     par__tp_attention_block_init(&s, a, tokens, stream, &m);
-    m.dy = dy->data, m.dy_ld = s.q_cols;
+    m.dy = dy->data;
+    m.dy_ld = s.q_cols;
     if (tp->c == 1 && tp->kernels->attention_fused_forward) {
         par__tp_whole_sequence(tp, &m, &s, x);
         m.lse = lse;
@@ -3459,9 +3571,13 @@ par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const 
     par__tp_set_shape(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
     if (!before) return par__tp_attention_dispatch(tp, &s, &m, x, lse, y); // all keys there are are in x
     PAR__TP_TRY(par__tp_softmax_init(tp, &s, &m, x, lse, y));
-    m.q_stride = m.q_count = n, m.q_position = before;
-    m.k = cache->data, m.v = par__tp_const_element(tp, cache->data, s.kv_cols), m.kv_ld = ld;
-    m.kv_stride = cache->capacity, m.kv_count = cache->count;
+    m.q_stride = m.q_count = n;
+    m.q_position = before;
+    m.k = cache->data;
+    m.v = par__tp_const_element(tp, cache->data, s.kv_cols);
+    m.kv_ld = ld;
+    m.kv_stride = cache->capacity;
+    m.kv_count = cache->count;
     PAR__TP_TRY(tp->kernels->attention_block_forward(tp, &m));
     return tp->kernels->attention_normalize(tp, y->data, lse, m.acc, m.row_sum, s.rows, s.heads, s.dim);
 }
@@ -3549,20 +3665,30 @@ static void par__tp_block_set_shapes(par_tp_block *b) {
     par_tp_linear *const products[4] = {&b->qkv, &b->proj, &b->up, &b->down};
     for (int i = 0; i < 2; i++) {
         memset(norms[i], 0, sizeof *norms[i]);
-        norms[i]->features = b->features, norms[i]->rms = b->rms, norms[i]->epsilon = b->epsilon;
+        norms[i]->features = b->features;
+        norms[i]->rms = b->rms;
+        norms[i]->epsilon = b->epsilon;
         norms[i]->has_bias = b->has_bias && !b->rms;
     }
     for (int i = 0; i < 4; i++) {
         memset(products[i], 0, sizeof *products[i]);
-        products[i]->has_bias = b->has_bias, products[i]->row_parallel = i % 2;
+        products[i]->has_bias = b->has_bias;
+        products[i]->row_parallel = i % 2;
     }
     par_tp_attention_segments(a, b->qkv.segments);
-    b->qkv.segment_count = 3, b->qkv.in = b->features;
+    b->qkv.segment_count = 3;
+    b->qkv.in = b->features;
     for (int i = 0; i < 3; i++) b->qkv.out += b->qkv.segments[i].count;
-    b->proj.in = a->heads * a->dim, b->proj.out = b->features;
-    b->up.in = b->features, b->up.out = b->gated ? 2 * b->hidden : b->hidden;
-    b->down.in = b->hidden, b->down.out = b->features;
-    if (b->gated) b->up.segment_count = 2, b->up.segments[0].count = b->up.segments[1].count = b->hidden;
+    b->proj.in = a->heads * a->dim;
+    b->proj.out = b->features;
+    b->up.in = b->features;
+    b->up.out = b->gated ? 2 * b->hidden : b->hidden;
+    b->down.in = b->hidden;
+    b->down.out = b->features;
+    if (b->gated) {
+        b->up.segment_count = 2;
+        b->up.segments[0].count = b->up.segments[1].count = b->hidden;
+    }
 }
 par_result par_tp_block_open(par_tp *tp, par_tp_block *b) {
     par_tp_attention *a = &b->attention;
@@ -3598,7 +3724,8 @@ par_tp_named_parameter par_tp_block_parameter_get(par_tp_block *b, int number) {
     p.parameter = of[number];
     snprintf(p.name, sizeof p.name, "%s.%s", b->names[layer], is_bias ? "bias" : "weight");
     if (is_bias) return p;
-    p.deviation = deviation[layer], p.value = p.deviation > 0 ? 0.0f : 1.0f;
+    p.deviation = deviation[layer];
+    p.value = p.deviation > 0 ? 0.0f : 1.0f;
     return p;
 }
 
@@ -3641,7 +3768,9 @@ static par_result par__tp_block_alloc_gradients(par_tp *tp, const par_tp_block *
     PAR__TP_TRY(par_tp_alloc(tp, scratch, rows, wide, PAR_TP_HIDDEN, &s->wide));
     if (!between) {
         PAR__TP_TRY(par_tp_alloc(tp, scratch, rows, PAR__MAX(up, qkv), PAR_TP_HIDDEN, &s->dup));
-        s->dqkv = s->dup, s->dqkv.cols = qkv, s->dup.cols = up;
+        s->dqkv = s->dup;
+        s->dqkv.cols = qkv;
+        s->dup.cols = up;
         s->ddown = s->dproj = s->dy;
         return PAR_OK;
     }
@@ -3654,10 +3783,14 @@ par_result par_tp_block_alloc(par_tp *tp, const par_tp_block *b, size_t rows, co
                               par_tp_block_saved *s) {
     par_tp_arena scratch;
     memset(&scratch, 0, sizeof scratch);
-    if (m->scratch) scratch.data = m->scratch->data, scratch.bytes = m->scratch->bytes;
+    if (m->scratch) {
+        scratch.data = m->scratch->data;
+        scratch.bytes = m->scratch->bytes;
+    }
     par_tp_arena *const arena = m->scratch ? &scratch : m->input;
     memset(s, 0, sizeof *s);
-    s->recompute = m->recompute, s->halves = m->between != NULL;
+    s->recompute = m->recompute;
+    s->halves = m->between != NULL;
     par_result r = par__tp_block_alloc_saved(tp, b, rows, m, arena, s);
     if (!r) r = par__tp_block_alloc_gradients(tp, b, m->between, arena, s);
     if (m->scratch) m->scratch->used = PAR__MAX(m->scratch->used, scratch.used);

@@ -721,7 +721,8 @@ PAR__HOST_DEVICE float par__zero_sqrt(float x) {
 #else
     x = x > 1e-30f ? x : 1e-30f;
     float r = par__bits_to_f32(0x5f375a86u - (par__f32_to_bits(x) >> 1));
-    r = r * (1.5f - 0.5f * x * r * r), r = r * (1.5f - 0.5f * x * r * r);
+    r = r * (1.5f - 0.5f * x * r * r);
+    r = r * (1.5f - 0.5f * x * r * r);
     const float s = x * r;
     return s + 0.5f * r * (x - s * s);
 #endif
@@ -855,11 +856,16 @@ PAR__HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_co
         for (int i = 0; i < 2; i++)
             c->bias_correction[g][i] = (float)(1 / (1 - pow((double)r->beta[g][i], (double)c->step)));
     if (r->loss_scale <= 0) return;
-    c->good_steps = c->skipped ? 0 : c->good_steps + 1, c->bad_steps = c->skipped ? c->bad_steps + 1 : 0;
-    if (c->bad_steps >= r->hysteresis)
-        c->loss_scale = c->loss_scale / 2 > 1 ? c->loss_scale / 2 : 1, c->bad_steps = 0;
-    if (c->good_steps >= r->window)
-        c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f, c->good_steps = 0;
+    c->good_steps = c->skipped ? 0 : c->good_steps + 1;
+    c->bad_steps = c->skipped ? c->bad_steps + 1 : 0;
+    if (c->bad_steps >= r->hysteresis) {
+        c->loss_scale = c->loss_scale / 2 > 1 ? c->loss_scale / 2 : 1;
+        c->bad_steps = 0;
+    }
+    if (c->good_steps >= r->window) {
+        c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f;
+        c->good_steps = 0;
+    }
 }
 // Copies into an update what comes from its control. 0: the step is skipped.
 PAR__HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
@@ -876,7 +882,10 @@ PAR__HOST_DEVICE int par__zero_apply_control(par_zero_update *a) {
 }
 PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) {
     double ww = 0, uu = 0;
-    for (size_t i = 0; i < pieces; i++) ww += sums[2 * i], uu += sums[2 * i + 1];
+    for (size_t i = 0; i < pieces; i++) {
+        ww += sums[2 * i];
+        uu += sums[2 * i + 1];
+    }
     return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
 }
 #endif
@@ -969,7 +978,8 @@ PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *update, const 
                 par__zero_update_moments(&a, &e, g[i]); m[i] = e.m; v[i] = e.v;
                 const double p = (double)e.w, u = (double)par__zero_lamb_direction(&a, &e); ww[lane] += p * p;
                 uu[lane] += u * u);
-    sums[0] += par__zero_sum_lanes(ww), sums[1] += par__zero_sum_lanes(uu);
+    sums[0] += par__zero_sum_lanes(ww);
+    sums[1] += par__zero_sum_lanes(uu);
 }
 
 // The scale of 32 floats.
@@ -1105,7 +1115,8 @@ static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, cons
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         l->lamb_norms(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, k, sums);
     }
-    to[0] += sums[0], to[1] += sums[1];
+    to[0] += sums[0];
+    to[1] += sums[1];
     return PAR_OK;
 }
 static par_result par__zero_cpu_lamb_trust_ratios(const par_zero_kernels *kernels, size_t tensors,
@@ -1494,14 +1505,23 @@ static void par__zero_size_pool(const par_zero *z, int trained, par__zero_pool *
         const size_t n = trained ? z->units[i].count[0] : par__zero_unit_count(&z->units[i]);
         int at = PAR__MIN(i, PAR__ZERO_MAX_DEDICATED + 1);
         for (; at > 0 && p->sizes[at - 1] < n; at--)
-            if (at <= PAR__ZERO_MAX_DEDICATED)
-                p->sizes[at] = p->sizes[at - 1], p->owner[at] = p->owner[at - 1];
-        if (at <= PAR__ZERO_MAX_DEDICATED) p->sizes[at] = n, p->owner[at] = i;
+            if (at <= PAR__ZERO_MAX_DEDICATED) {
+                p->sizes[at] = p->sizes[at - 1];
+                p->owner[at] = p->owner[at - 1];
+            }
+        if (at <= PAR__ZERO_MAX_DEDICATED) {
+            p->sizes[at] = n;
+            p->owner[at] = i;
+        }
     }
     for (int d = 0; d <= PAR__MIN(PAR__ZERO_MAX_DEDICATED, z->unit_count); own += p->sizes[d++]) {
         const int shared = PAR__MIN(z->desc.max_gathered_units, z->unit_count - d);
         const size_t sum = own + (size_t)shared * p->sizes[d];
-        if (sum < least) least = sum, p->dedicated_count = d, p->count = d + shared;
+        if (sum < least) {
+            least = sum;
+            p->dedicated_count = d;
+            p->count = d + shared;
+        }
     }
 }
 static size_t par__zero_slot_elements(const par__zero_pool *p, int slot) { // elements
@@ -1580,7 +1600,8 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     if (s.matrix) p->muon_bytes = (s.matrix_unit + 2 * s.matrix + 2 * s.side) * sizeof(float);
     par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
-    p->reduce_bytes = p->reduce_count * ge, p->gather_bytes = p->gather_count * e;
+    p->reduce_bytes = p->reduce_count * ge;
+    p->gather_bytes = p->gather_count * e;
     if (z->desc.quantize_gradients)
         p->reduce_bytes = par__zero_quantized_bytes(z->desc.quantize_gradients, p->reduce_count);
     if (z->desc.quantize_parameters)
@@ -1724,13 +1745,20 @@ static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, v
     par__zero_transfer *t = &io->all[i];
     if (store->kind == PAR__ZERO_HOST)
         return par__zero_stream_begin(z, t, store->host + at, memory, bytes, write);
-    t->fd = store->fd, t->write = write, t->memory = (char *)memory, t->at = at, t->bytes = bytes;
+    t->fd = store->fd;
+    t->write = write;
+    t->memory = (char *)memory;
+    t->at = at;
+    t->bytes = bytes;
     if (store->direct && io->usable) {
         struct iocb *block = &t->block;
         memset(block, 0, sizeof *block);
-        block->aio_data = (unsigned)i, block->aio_lio_opcode = write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
-        block->aio_fildes = (uint32_t)store->fd, block->aio_buf = (uint64_t)(uintptr_t)memory;
-        block->aio_nbytes = bytes, block->aio_offset = (int64_t)at;
+        block->aio_data = (unsigned)i;
+        block->aio_lio_opcode = write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
+        block->aio_fildes = (uint32_t)store->fd;
+        block->aio_buf = (uint64_t)(uintptr_t)memory;
+        block->aio_nbytes = bytes;
+        block->aio_offset = (int64_t)at;
         if (syscall(SYS_io_submit, io->context, 1L, &block) == 1) return t->state = 1, i + 1;
     }
     if (!write) {
@@ -1760,7 +1788,8 @@ static par_result par__zero_transfer_wait(par_zero *z, int number) {
 }
 // Parses "none", "host" or "file:DIR". 0: it is none of these.
 static int par__zero_parse_store(par__zero_store *store, const char *text) {
-    store->kind = PAR__ZERO_IN_MEMORY, store->fd = -1;
+    store->kind = PAR__ZERO_IN_MEMORY;
+    store->fd = -1;
     if (!text || !strcmp(text, "none")) return 1;
     if (!strcmp(text, "host")) return store->kind = PAR__ZERO_HOST, 1;
     if (strncmp(text, "file:", 5) || !text[5] || strlen(text) >= sizeof store->dir) return 0;
@@ -1775,7 +1804,8 @@ static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size
     if (store->kind == PAR__ZERO_HOST) {
         if (z->device->alloc_host(z->device, PAR__MAX(bytes, (size_t)64), &host))
             return PAR__ZERO_FAIL(PAR_ERR_MEMORY, "par_zero_commit: no host memory for %zu bytes", bytes);
-        store->host = (char *)host, z->allocated.host_bytes += bytes;
+        store->host = (char *)host;
+        z->allocated.host_bytes += bytes;
     }
     if (store->kind != PAR__ZERO_FILE) return PAR_OK;
     par__zero_io_open(z);
@@ -1904,9 +1934,11 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
     if (z->desc.loss_scale_hysteresis <= 0) z->desc.loss_scale_hysteresis = 1;
     z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
-    z->device = z->kernels->device ? z->kernels->device : par_cpu(), z->on_cpu = z->device == par_cpu();
+    z->device = z->kernels->device ? z->kernels->device : par_cpu();
+    z->on_cpu = z->device == par_cpu();
     z->initial_control.loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
-    z->sharded_states = desc->stage >= 1, z->sharded_parameters = desc->stage == 3;
+    z->sharded_states = desc->stage >= 1;
+    z->sharded_parameters = desc->stage == 3;
     z->sharded_gradients = desc->stage >= 2 && !desc->accumulate_unsharded;
     const int wanted[PAR__ZERO_STATE_KINDS] = {par__zero_has_master(z), 0, 0, desc->ema > 0};
     memcpy(z->has_state, wanted, sizeof wanted);
@@ -1940,7 +1972,10 @@ par__zero_reject(par_zero *z, const char *call, par_result result, const char *f
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    if (!z->add_result && !z->committed) memcpy(z->add_error, text, sizeof text), z->add_result = result;
+    if (!z->add_result && !z->committed) {
+        memcpy(z->add_error, text, sizeof text);
+        z->add_result = result;
+    }
     PAR__ZERO_FAIL(result, "%s: %s", call, text);
     return -1;
 }
@@ -1978,7 +2013,8 @@ static int par__zero_grow_names(par_zero *z) { // 0: out of memory
     if (!names) return 0;
     memset(names, 0, capacity * sizeof *names);
     PAR_FREE(z->names);
-    z->names = names, z->name_capacity = capacity;
+    z->names = names;
+    z->name_capacity = capacity;
     for (int i = 0; i < z->tensor_count; i++) *par__zero_name_slot(z, z->tensors[i].name) = i + 1;
     return 1;
 }
@@ -2054,7 +2090,9 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
         return par__zero_reject(z, call, PAR_ERR_MEMORY, "out of memory for tensor %.160s", name);
     par__zero_tensor *t = &all[z->tensor_count];
     memset(t, 0, sizeof *t);
-    t->desc = *desc, t->desc.name = NULL, t->unit = z->unit_count - 1;
+    t->desc = *desc;
+    t->desc.name = NULL;
+    t->unit = z->unit_count - 1;
     t->shard = desc->shard ? *desc->shard : par_shard_whole(desc->shape, desc->dims);
     t->desc.dims = t->shard.dims;
     memcpy(t->desc.shape, t->shard.shape, sizeof t->desc.shape);
@@ -2168,7 +2206,8 @@ static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) 
     if (s) {
         const par_zero_hyper h = par__zero_hyper_of(z, PAR__MAX(group, 0));
         memcpy(&bits, (group < 0 ? (const char *)&z->desc : (const char *)&h) + s->at, sizeof bits);
-        row->values[0] = bits, row->name[0] = '.';
+        row->values[0] = bits;
+        row->name[0] = '.';
         return;
     }
     number -= par__zero_row_count(z) - z->tensor_count;
@@ -2246,7 +2285,8 @@ static par_result par__zero_check_same(par_zero *z, par_comm *comm) {
         for (int k = 0; k < PAR__ZERO_FIELDS; k++) hash = (hash ^ mine.values[k]) * 0x100000001b3u;
         for (const char *c = mine.name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
     }
-    pair[0] = hash, pair[1] = ~hash;
+    pair[0] = hash;
+    pair[1] = ~hash;
     PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
     if (pair[0] == ~pair[1]) return PAR_OK;
     PAR__ZERO_TRY(par_all_reduce(&row_count, &row_count, 1, PAR_I32, PAR_MAX, comm));
@@ -2380,9 +2420,11 @@ static par_result par__zero_copy_sync(const par_zero *z, void *to, const void *f
 // Gives the host a pointer to the first *n of `left` elements in device memory, valid until the next call.
 static par_result par__zero_read_staged(par_zero *z, const void *there, size_t element, size_t left,
                                         size_t *n, const void **here) {
-    *n = left, *here = there;
+    *n = left;
+    *here = there;
     if (z->on_cpu) return PAR_OK;
-    *n = PAR__MIN((size_t)PAR__ZERO_STAGING, left), *here = z->staging;
+    *n = PAR__MIN((size_t)PAR__ZERO_STAGING, left);
+    *here = z->staging;
     return par__zero_copy_sync(z, z->staging, there, *n * element);
 }
 static par_zero_control par__zero_control_get(const par_zero *z) {
@@ -2435,22 +2477,32 @@ static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
 par_result par_zero_close(par_zero *z) {
     if (!z) return PAR_OK;
     const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
-    for (int i = 0; i < z->unit_count; i++)
-        par_wait(&z->units[i].reduction), par_wait(&z->units[i].replica_reduction),
-            par_wait(&z->units[i].param_gather);
-    par__zero_close_pool(z, &z->gathered_parameters), par__zero_close_pool(z, &z->unsharded_gradients);
-    par__zero_free(z, z->parameters, 1), par__zero_free(z, z->gradients, 1),
-        par__zero_free(z, z->gathered_momentum, 1);
+    for (int i = 0; i < z->unit_count; i++) {
+        par_wait(&z->units[i].reduction);
+        par_wait(&z->units[i].replica_reduction);
+        par_wait(&z->units[i].param_gather);
+    }
+    par__zero_close_pool(z, &z->gathered_parameters);
+    par__zero_close_pool(z, &z->unsharded_gradients);
+    par__zero_free(z, z->parameters, 1);
+    par__zero_free(z, z->gradients, 1);
+    par__zero_free(z, z->gathered_momentum, 1);
     for (int i = 0; i < z->tree_levels; i++) par__zero_free(z, z->tree_sums[i], 0);
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) par__zero_free(z, z->states[i], 0);
     par__zero_io_close(z);
-    par__zero_store_close(z, &z->state_store), par__zero_store_close(z, &z->parameter_store);
+    par__zero_store_close(z, &z->state_store);
+    par__zero_store_close(z, &z->parameter_store);
     for (int i = 0; i < PAR__ZERO_WINDOWS; i++)
         z->on_cpu ? free(z->windows[i]) : par__zero_free(z, z->windows[i], 0);
-    par__zero_free(z, z->sums, 0), par__zero_free(z, z->trust_ratios, 0), par__zero_free(z, z->control, 0);
+    par__zero_free(z, z->sums, 0);
+    par__zero_free(z, z->trust_ratios, 0);
+    par__zero_free(z, z->control, 0);
     if (z->staging) z->device->free_host(z->device, z->staging);
-    PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z->names), PAR_FREE(z);
+    PAR_FREE(z->units);
+    PAR_FREE(z->tensors);
+    PAR_FREE(z->names);
+    PAR_FREE(z);
     return saved;
 }
 
@@ -2481,7 +2533,10 @@ static int par__zero_slots_in_use(const par__zero_pool *p) { // number of slots 
 static par__zero_slot *par__zero_free_slot(par__zero_pool *p, int unit, int ahead) {
     int first = p->dedicated_count, end = p->count;
     for (int i = 0; i < p->dedicated_count; i++)
-        if (p->owner[i] == unit) first = i, end = i + 1;
+        if (p->owner[i] == unit) {
+            first = i;
+            end = i + 1;
+        }
     for (int i = first; i < end; i++)
         if (p->slots[i].unit < 0) return &p->slots[i];
     for (int i = first; i < end; i++)
@@ -2531,7 +2586,9 @@ static par_result par__zero_gather_end(par_zero *z, par__zero_slot *s) {
 static par_result par__zero_fetch_begin(par_zero *z, par__zero_slot *s, int unit, int what) {
     const par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_param_bytes(z);
-    s->unit = unit, s->use_count = 0, s->fetch_transfers[0] = s->fetch_transfers[1] = 0;
+    s->unit = unit;
+    s->use_count = 0;
+    s->fetch_transfers[0] = s->fetch_transfers[1] = 0;
     if (!z->parameter_store.kind) return par__zero_gather_begin(z, s, what);
     for (int part = 0; part < 2; part++) {
         const size_t n = par__zero_shard_count(z, u, part),
@@ -2739,7 +2796,8 @@ static par_result par__zero_clear_gradients(par_zero *z, int unit, par__zero_slo
     par__zero_slot *s = par__zero_slot_of(&z->unsharded_gradients, unit); // its last microbatch
     if (!s) s = par__zero_free_slot(&z->unsharded_gradients, unit, 0);
     PAR__ZERO_TRY(par__zero_drain_slot(z, s));
-    s->unit = unit, s->use_count = 1;
+    s->unit = unit;
+    s->use_count = 1;
     *slot = s;
     return z->device->fill(z->device, s->memory, 0, bytes, NULL);
 }
@@ -2850,7 +2908,8 @@ static int par__zero_window_after(const par_zero *z, par__zero_window *w, int en
         const size_t until = par__zero_updated_count(z, u, &owned) + owned, piece = u->count[0] / z->pieces;
         const size_t at = PAR__MAX(w->first + w->count, owned);
         if (at >= until) continue;
-        w->piece = at / piece, w->first = at;
+        w->piece = at / piece;
+        w->first = at;
         w->count = PAR__MIN(z->window, (w->piece + 1) * piece - at);
         return 1;
     }
@@ -2868,7 +2927,8 @@ typedef struct par__zero_run {
 } par__zero_run;
 static int par__zero_next_run(const par_zero *z, const par__zero_window *w, par__zero_run *r) {
     const par__zero_unit *u = &z->units[w->unit];
-    r->tensor = r->start ? r->tensor + 1 : u->first, r->start = 1;
+    r->tensor = r->start ? r->tensor + 1 : u->first;
+    r->start = 1;
     for (; r->tensor < u->last; r->tensor++) {
         const par__zero_tensor *t = &z->tensors[r->tensor];
         const size_t end =
@@ -2926,7 +2986,10 @@ static par_result par__zero_prefetch_window(par_zero *z, par__zero_iter *p) {
 static par__zero_iter par__zero_iter_begin(int unit, int end, int writes) {
     par__zero_iter p;
     memset(&p, 0, sizeof p);
-    p.next.unit = unit, p.end = end, p.writes = writes, p.until = SIZE_MAX;
+    p.next.unit = unit;
+    p.end = end;
+    p.writes = writes;
+    p.until = SIZE_MAX;
     return p;
 }
 static par_result par__zero_iter_start(par_zero *z, par__zero_iter *p) { // earlier writes are complete
@@ -2949,7 +3012,8 @@ static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, 
     *found = p->more && p->next.unit == unit;
     if (!*found) return PAR_OK;
     const int reads[2] = {p->next_reads[0], p->next_reads[1]};
-    p->now = p->next, p->slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
+    p->now = p->next;
+    p->slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
     PAR__ZERO_TRY(par__zero_prefetch_window(z, p));
     for (int i = 0; i < 2 && z->windows[0]; i++) PAR__ZERO_TRY(par__zero_transfer_wait(z, reads[i]));
     const par__zero_unit *u = &z->units[unit];
@@ -2962,8 +3026,10 @@ static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, 
     char *buffer = z->windows[p->slot];
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) {
         p->states[i] = z->states[i] ? z->states[i] + states + at : NULL;
-        if (z->has_state[i] && z->state_store.kind)
-            p->states[i] = (float *)(void *)buffer, buffer += padded * sizeof(float);
+        if (z->has_state[i] && z->state_store.kind) {
+            p->states[i] = (float *)(void *)buffer;
+            buffer += padded * sizeof(float);
+        }
     }
     p->stored = z->parameter_store.kind
                     ? buffer
@@ -3034,15 +3100,22 @@ static par_result par__zero_square_norm(par_zero *z) { // to the control
 static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_tensor *t, uint64_t step) {
     par_zero_update a;
     memset(&a, 0, sizeof a);
-    if (z->desc.stochastic_rounding) a.seed = z->desc.seed + 1, a.stream = step << 24 | (uint64_t)t->unit;
+    if (z->desc.stochastic_rounding) {
+        a.seed = z->desc.seed + 1;
+        a.stream = step << 24 | (uint64_t)t->unit;
+    }
     return a;
 }
 // unscaled: the input is not the gradient (Muon's direction), and must not be scaled.
 static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, int unscaled) {
     par_zero_update a = par__zero_rounding_of(z, t, 0);
-    a.optimizer = z->desc.optimizer, a.hyper = par__zero_hyper_of(z, t->desc.group);
-    a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1, a.ema = z->desc.ema;
-    a.control = z->control, a.group = t->desc.group, a.unscaled = unscaled;
+    a.optimizer = z->desc.optimizer;
+    a.hyper = par__zero_hyper_of(z, t->desc.group);
+    a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1;
+    a.ema = z->desc.ema;
+    a.control = z->control;
+    a.group = t->desc.group;
+    a.unscaled = unscaled;
     if (a.optimizer == PAR_ZERO_MUON && !par__zero_is_matrix(z, t)) a.optimizer = PAR_ZERO_ADAMW;
     return a;
 }
@@ -3115,7 +3188,8 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
             PAR__ZERO_TRY(par__zero_gemm_error(
                 z, d->gemm(d, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL)));
         float *swap = y;
-        y = next, next = swap;
+        y = next;
+        next = swap;
     }
     return k->scale(k, n, x, y, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
 }
@@ -3199,7 +3273,9 @@ static par_result par__zero_reset_step(par_zero *z, int unused) {
     const size_t e = par__zero_grad_bytes(z);
     for (int i = 0; i < z->gathered_parameters.count; i++) { // prefetched, unused, and outdated
         par__zero_slot *s = &z->gathered_parameters.slots[i];
-        par__zero_fetch_end(z, s), par_wait_all(s->requests, 2), s->unit = -1;
+        par__zero_fetch_end(z, s);
+        par_wait_all(s->requests, 2);
+        s->unit = -1;
     }
     z->gradients_reduced = 0;
     for (int i = 0; i < z->unit_count; i++) {
@@ -3219,11 +3295,15 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     par_zero_rules r;
     memset(&r, 0, sizeof r);
     r.microbatches = z->desc.average ? (double)z->ranks * z->replica_count * z->microbatches : 1;
-    r.lr_factor = lr_factor, r.clip = z->desc.clip, r.loss_scale = z->desc.loss_scale;
-    r.window = z->desc.loss_scale_window, r.hysteresis = z->desc.loss_scale_hysteresis;
+    r.lr_factor = lr_factor;
+    r.clip = z->desc.clip;
+    r.loss_scale = z->desc.loss_scale;
+    r.window = z->desc.loss_scale_window;
+    r.hysteresis = z->desc.loss_scale_hysteresis;
     for (int g = 0; g < PAR_ZERO_MAX_GROUPS; g++) {
         const par_zero_hyper h = par__zero_hyper_of(z, g);
-        r.beta[g][0] = h.beta1, r.beta[g][1] = h.beta2;
+        r.beta[g][0] = h.beta1;
+        r.beta[g][1] = h.beta2;
     }
     return r;
 }
@@ -3240,7 +3320,9 @@ par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) 
     PAR__ZERO_TRY(par__zero_reset_step(z, skip));
     if (!report) return PAR_OK;
     const par_zero_control now = par__zero_control_get(z);
-    report->grad_norm = now.grad_norm, report->skipped = now.skipped, report->loss_scale = now.loss_scale;
+    report->grad_norm = now.grad_norm;
+    report->skipped = now.skipped;
+    report->loss_scale = now.loss_scale;
     return report->step = now.step, PAR_OK;
 }
 float par_zero_loss_scale(const par_zero *z) { return par__zero_control_get(z).loss_scale; }
@@ -3334,7 +3416,8 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
 // present window has, from *begin on.
 static par__zero_iter par__zero_iter_tensor(const par__zero_tensor *t, int writes) {
     par__zero_iter p = par__zero_iter_begin(t->unit, t->part ? t->unit : t->unit + 1, writes);
-    p.from = t->offset, p.until = t->offset + t->count;
+    p.from = t->offset;
+    p.until = t->offset + t->count;
     return p;
 }
 static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
@@ -3390,7 +3473,8 @@ static par_result par__zero_read_parameters(par_zero *z, const par__zero_tensor 
     float narrow[PAR__ZERO_CHUNK];
     const par__zero_unit *u = &z->units[t->unit];
     size_t begin, end = par__zero_stored_range(z, t, &begin);
-    begin = PAR__MAX(begin, t->offset + first), end = PAR__MIN(end, t->offset + last);
+    begin = PAR__MAX(begin, t->offset + first);
+    end = PAR__MIN(end, t->offset + last);
     for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, narrow, 0));
@@ -3406,7 +3490,8 @@ static par_result par__zero_read_held(par_zero *z, const par__zero_tensor *t, pa
                                       size_t first, size_t last, float *values) {
     if (par__zero_is_parameter(z, t, what)) return par__zero_read_parameters(z, t, first, last, values);
     par__zero_iter p = par__zero_iter_tensor(t, 0);
-    p.from = t->offset + first, p.until = t->offset + last;
+    p.from = t->offset + first;
+    p.until = t->offset + last;
     for (int found = 1; found;) {
         const float *state;
         size_t begin;
@@ -3566,7 +3651,8 @@ __attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text
         const size_t capacity = 2 * t->capacity + (size_t)n + 256;
         char *more = (char *)PAR_REALLOC(t->text, capacity);
         if (!more) return (void)(t->failed = 1);
-        t->text = more, t->capacity = capacity;
+        t->text = more;
+        t->capacity = capacity;
     }
     va_start(list, format);
     vsnprintf(t->text + t->count, (size_t)n + 1, format, list);
@@ -3629,15 +3715,19 @@ static const char *par__zero_parse_entry(par_zero_json *j, par_zero_file_tensor 
             t->shape[t->dims++] = (size_t)par_zero_json_number(j);
         }
         if (which == 4) {
-            par__json_expect(j, '['), from = par_zero_json_number(j), par__json_expect(j, ',');
-            until = par_zero_json_number(j), par__json_expect(j, ']');
+            par__json_expect(j, '[');
+            from = par_zero_json_number(j);
+            par__json_expect(j, ',');
+            until = par_zero_json_number(j);
+            par__json_expect(j, ']');
         }
     }
     if (j->bad || seen != 7 || from > until) return "its header is damaged";
     const size_t element = par__zero_file_dtype(type, &t->dtype);
     if (!element) return "its dtype is not known";
     if (until > data_bytes) return "its data lie beyond the end of the file, which is truncated";
-    t->data = data + from, t->bytes = (size_t)(until - from);
+    t->data = data + from;
+    t->bytes = (size_t)(until - from);
     t->count = par__zero_shape_product(t->shape, t->dims);
     if (t->count == SIZE_MAX || t->count * element != t->bytes) return "its shape and its data do not agree";
     return NULL;
@@ -3699,7 +3789,8 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
             par_zero_json_skip(&j);
             continue;
         }
-        t.dims = 0, memset(t.shape, 0, sizeof t.shape);
+        t.dims = 0;
+        memset(t.shape, 0, sizeof t.shape);
         wrong = par__zero_parse_entry(&j, &t, data, bytes - 8 - (size_t)n);
         if (wrong) return par__zero_file_error(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong);
         if (par__zero_append(s, &t))
@@ -3711,8 +3802,12 @@ static par_result par__zero_parse(par_zero_safetensors *s, const char *file, siz
 }
 void par_zero_safetensors_close(par_zero_safetensors *s) {
     if (s->map) munmap(s->map, s->bytes);
-    PAR_FREE(s->list), PAR_FREE(s->by_name);
-    s->map = NULL, s->list = NULL, s->by_name = NULL, s->count = 0;
+    PAR_FREE(s->list);
+    PAR_FREE(s->by_name);
+    s->map = NULL;
+    s->list = NULL;
+    s->by_name = NULL;
+    s->count = 0;
 }
 par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) {
     char problem[sizeof s->why];
@@ -3774,7 +3869,10 @@ static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list
 }
 static void par__zero_sync_directory(const char *dir) {
     const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd >= 0) fsync(fd), close(fd);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
 }
 static void par__zero_sync_parent(const char *path) { // the directory of a path
     char dir[4200];
@@ -3798,7 +3896,8 @@ par_result par_zero_safetensors_create(const char *path, const par_zero_file_ten
     par__zero_text header;
     memset(&header, 0, sizeof header);
     memset(w, 0, sizeof *w);
-    w->list = list, w->fd = -1;
+    w->list = list;
+    w->fd = -1;
     snprintf(w->path, sizeof w->path, "%s", path);
     snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
     par__zero_header(&header, list, count);
@@ -3859,7 +3958,8 @@ par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep) {
     if (w->fd >= 0 && (!keep || w->result)) unlink(temporary);
     if (w->fd >= 0 && keep && !w->result) par__zero_sync_parent(w->path);
     PAR_FREE(w->at);
-    w->at = NULL, w->fd = -1;
+    w->at = NULL;
+    w->fd = -1;
     return w->result;
 }
 par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
@@ -3952,8 +4052,13 @@ static void par__zero_table_close(par__zero_table *t) {
         PAR_FREE(t->files[i].header.text);
         if (t->files[i].fd >= 0) close(t->files[i].fd);
     }
-    PAR_FREE(t->infos), PAR_FREE(t->info_of), PAR_FREE(t->items), PAR_FREE(t->item_at);
-    PAR_FREE(t->item_file), PAR_FREE(t->item_of), PAR_FREE(t->files);
+    PAR_FREE(t->infos);
+    PAR_FREE(t->info_of);
+    PAR_FREE(t->items);
+    PAR_FREE(t->item_at);
+    PAR_FREE(t->item_file);
+    PAR_FREE(t->item_of);
+    PAR_FREE(t->files);
     memset(t, 0, sizeof *t);
 }
 static void par__zero_describe_tensor(const par_zero *z, const par__zero_tensor *t, int rank,
@@ -3961,7 +4066,9 @@ static void par__zero_describe_tensor(const par_zero *z, const par__zero_tensor 
     memset(k, 0, sizeof *k);
     memcpy(k->name, t->name, sizeof k->name);
     for (int i = 0; i < t->desc.dims; i++) k->shape[i] = t->shard.global_shape[i];
-    k->dims = t->desc.dims, k->trained = !t->part, k->rank = rank;
+    k->dims = t->desc.dims;
+    k->trained = !t->part;
+    k->rank = rank;
     k->dtype = (int32_t)(t->part ? z->desc.param_dtype : PAR_F32);
 }
 static int par__zero_by_info(const void *a, const void *b) { // by name, then as they were
@@ -4006,7 +4113,8 @@ static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_
     for (size_t i = 0; i < n; i++) par__zero_describe_tensor(z, &z->tensors[i], 0, &t->infos[i]);
     for (size_t i = 0; i < n * e; i++)
         pair[0] = (pair[0] ^ ((const unsigned char *)t->infos)[i]) * 0x100000001b3u;
-    pair[1] = ~pair[0], t->info_count = n;
+    pair[1] = ~pair[0];
+    t->info_count = n;
     par_result r = par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm);
     if (r || pair[0] == ~pair[1]) return PAR_FREE(counts), r;
     counts[par_rank(comm)] = n * e;
@@ -4017,8 +4125,10 @@ static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_
     par__zero_tensor_info *more = (par__zero_tensor_info *)PAR_MALLOC(all + e);
     for (size_t i = 0; i < n; i++) t->infos[i].rank = par_rank(comm);
     r = more ? par_all_gatherv(t->infos, more, counts, NULL, PAR_U8, comm) : PAR_ERR_MEMORY;
-    PAR_FREE(counts), PAR_FREE(t->infos);
-    t->infos = more, t->info_count = r ? 0 : all / e;
+    PAR_FREE(counts);
+    PAR_FREE(t->infos);
+    t->infos = more;
+    t->info_count = r ? 0 : all / e;
     return r;
 }
 static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind, int trained) {
@@ -4028,7 +4138,8 @@ static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind,
         if (k->trained != trained || (kind && !z->has_state[kind])) continue;
         memset(a, 0, sizeof *a);
         snprintf(a->name, sizeof a->name, "%s%s", k->name, par__zero_state_suffix[kind]);
-        a->dtype = kind ? PAR_F32 : (par_dtype)k->dtype, a->dims = k->dims;
+        a->dtype = kind ? PAR_F32 : (par_dtype)k->dtype;
+        a->dims = k->dims;
         for (int d = 0; d < k->dims; d++) a->shape[d] = (size_t)k->shape[d];
         a->count = par__zero_shape_product(a->shape, a->dims);
         a->bytes = a->count * par_dtype_bytes(a->dtype);
@@ -4043,12 +4154,18 @@ static void par__zero_add_files(par__zero_table *t, const char *stem, int number
         par__zero_file *f = &t->files[t->file_count];
         size_t bytes = 0;
         memset(f, 0, sizeof *f);
-        f->first = first, f->fd = -1;
-        for (; first < last && (!f->count || bytes + t->items[first].bytes <= max_bytes); f->count++, first++)
-            t->item_file[first] = t->file_count, t->item_at[first] = bytes, bytes += t->items[first].bytes;
+        f->first = first;
+        f->fd = -1;
+        for (; first < last && (!f->count || bytes + t->items[first].bytes <= max_bytes);
+             f->count++, first++) {
+            t->item_file[first] = t->file_count;
+            t->item_at[first] = bytes;
+            bytes += t->items[first].bytes;
+        }
         par__zero_header(&f->header, t->items + f->first, f->count);
         for (size_t i = f->first; i < first; i++) t->item_at[i] += f->header.count;
-        f->bytes = bytes + f->header.count, t->file_count++;
+        f->bytes = bytes + f->header.count;
+        t->file_count++;
     }
     for (int i = start; i < t->file_count; i++)
         snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%05d-of-%05d.safetensors", stem, number,
@@ -4089,7 +4206,8 @@ static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_
         for (int i = 0; i < z->tensor_count; i++)
             t->info_of[i] =
                 (int)(sorted[par__zero_find_info(sorted, t->info_count, z->tensors[i].name)] - t->infos);
-        par__zero_add_items(z, t, 0, 1), par__zero_add_items(z, t, 0, 0); // f32 first: data are aligned
+        par__zero_add_items(z, t, 0, 1);
+        par__zero_add_items(z, t, 0, 0); // f32 first: data are aligned
         t->weight_count = t->item_count;
         for (int kind = 1; kind < PAR__ZERO_ITEM_KINDS && !weights_only; kind++)
             par__zero_add_items(z, t, kind, 1);
@@ -4116,7 +4234,8 @@ static uint64_t par__zero_checksum(const void *data, size_t element, size_t firs
         uint32_t bits = 0;
         for (size_t at = 0; at < element; at += 4) {
             memcpy(&bits, (const char *)data + i * element + at, PAR__MIN((size_t)4, element - at));
-            x = (x ^ bits) * 0xBF58476D1CE4E5B9u, x ^= x >> 32;
+            x = (x ^ bits) * 0xBF58476D1CE4E5B9u;
+            x ^= x >> 32;
         }
         sum += x;
     }
@@ -4188,10 +4307,14 @@ static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t 
         const size_t capacity = 2 * s->job_capacity + 64;
         par__zero_write_job *more = (par__zero_write_job *)PAR_REALLOC(s->jobs, capacity * sizeof *more);
         if (!more) return (void)(s->error = ENOMEM);
-        s->jobs = more, s->job_capacity = capacity;
+        s->jobs = more;
+        s->job_capacity = capacity;
     }
     par__zero_write_job *j = &s->jobs[s->job_count];
-    j->item = item, j->at = at, j->count = count, j->data = (char *)PAR_MALLOC(bytes + 1);
+    j->item = item;
+    j->at = at;
+    j->count = count;
+    j->data = (char *)PAR_MALLOC(bytes + 1);
     if (!j->data) return (void)(s->error = ENOMEM);
     memcpy(j->data, data, bytes);
     s->job_count++;
@@ -4457,7 +4580,8 @@ static void par__zero_print_index(const par__zero_table *t, par__zero_text *inde
 static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t capacity) {
     static const char manifest[] = "manifest.json", index[] = "model.safetensors.index.json";
     par__zero_text m, i;
-    memset(&m, 0, sizeof m), memset(&i, 0, sizeof i);
+    memset(&m, 0, sizeof m);
+    memset(&i, 0, sizeof i);
     par__zero_print_manifest(z, s, &m);
     par__zero_print_index(&s->table, &i);
     par_result r = par__zero_write_text(s->dir, index, &i, why, capacity);
@@ -4476,12 +4600,15 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *ho
     char why[700] = "out of memory to save";
     if (s) {
         memset(s, 0, sizeof *s);
-        s->how = *how, s->how.comm = comm;
+        s->how = *how;
+        s->how.comm = comm;
         snprintf(s->dir, sizeof s->dir, "%s", how->dir);
         par__zero_print(&s->note, "%s", how->note ? how->note : "");
         const par_zero_control now = par__zero_control_get(z);
-        s->step = now.step, s->loss_scale = now.loss_scale;
-        s->good_steps = now.good_steps, s->bad_steps = now.bad_steps;
+        s->step = now.step;
+        s->loss_scale = now.loss_scale;
+        s->good_steps = now.good_steps;
+        s->bad_steps = now.bad_steps;
     }
     *out = s;
     PAR__ZERO_TRY(par__zero_share_error(z, comm, s && !s->note.failed ? PAR_OK : PAR_ERR_MEMORY, why));
@@ -4508,7 +4635,10 @@ static void par__zero_save_close(par_zero *z, int failed) {
         par__zero_remove_files(s->dir, s->number, 0);
     for (size_t i = 0; i < s->job_count; i++) PAR_FREE(s->jobs[i].data);
     par__zero_table_close(&s->table);
-    PAR_FREE(s->jobs), PAR_FREE(s->sums), PAR_FREE(s->note.text), PAR_FREE(s);
+    PAR_FREE(s->jobs);
+    PAR_FREE(s->sums);
+    PAR_FREE(s->note.text);
+    PAR_FREE(s);
 }
 static par_result par__zero_check_files(par_zero *z, const char *call, const par_zero_checkpoint *how) {
     if (!z->committed || !how || !how->dir || !how->dir[0])
@@ -4578,7 +4708,11 @@ typedef struct par__zero_load {
 
 static void par__zero_load_close(par__zero_load *l) {
     for (int i = 0; i < l->file_count; i++) par_zero_safetensors_close(&l->files[i]);
-    PAR_FREE(l->files), PAR_FREE(l->names), PAR_FREE(l->sums), PAR_FREE(l->want), PAR_FREE(l->manifest.text);
+    PAR_FREE(l->files);
+    PAR_FREE(l->names);
+    PAR_FREE(l->sums);
+    PAR_FREE(l->want);
+    PAR_FREE(l->manifest.text);
 }
 static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: there is none
     return par__zero_find_name(l->names, l->count, name);
@@ -4591,9 +4725,10 @@ static int par__zero_next_row(par_zero_json *j, size_t index, char *name, size_t
     for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++)
         if (!strcmp(key, "name"))
             par_zero_json_string(j, name, capacity, 0);
-        else if (!strcmp(key, word))
-            par_zero_json_string(j, digits, sizeof digits, 0), *hex = strtoull(digits, NULL, 16);
-        else if (!strcmp(key, "bytes"))
+        else if (!strcmp(key, word)) {
+            par_zero_json_string(j, digits, sizeof digits, 0);
+            *hex = strtoull(digits, NULL, 16);
+        } else if (!strcmp(key, "bytes"))
             *bytes = par_zero_json_number(j);
         else
             par_zero_json_skip(j);
@@ -4617,7 +4752,8 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
         snprintf(path, sizeof path, "%.3900s/%s", dir, name);
         const par_result r = par_zero_safetensors_open(path, f);
         if (r) return par__zero_file_error(why, capacity, "%s", f->why), r;
-        l->file_count++, l->count += f->count;
+        l->file_count++;
+        l->count += f->count;
         memcpy(&n, f->map, 8);
         if (f->bytes != bytes || par__zero_hash((const char *)f->map, (size_t)n + 8) != hash)
             return par__zero_file_error(why, capacity, "%s is not the file that was saved", path);
@@ -4634,8 +4770,8 @@ static par_result par__zero_load_names(par__zero_load *l, char *why,
     l->want = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->want);
     if (!l->names || !l->sums || !l->want)
         return par__zero_file_error(why, capacity, "out of memory to load"), PAR_ERR_MEMORY;
-    memset(l->sums, 0, (l->count + 1) * sizeof *l->sums),
-        memset(l->want, 0, (l->count + 1) * sizeof *l->want);
+    memset(l->sums, 0, (l->count + 1) * sizeof *l->sums);
+    memset(l->want, 0, (l->count + 1) * sizeof *l->want);
     for (int i = 0; i < l->file_count; i++)
         for (size_t k = 0; k < l->files[i].count; k++) l->names[n++] = &l->files[i].list[k];
     if (n) qsort(l->names, n, sizeof *l->names, par__zero_by_name);
@@ -4705,7 +4841,9 @@ static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const
 static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
     const uint32_t bits = (uint32_t)m->loss_scale;
     par_zero_control now = par__zero_control_get(z);
-    now.step = m->step, now.good_steps = (int)m->good_steps, now.bad_steps = (int)m->bad_steps;
+    now.step = m->step;
+    now.good_steps = (int)m->good_steps;
+    now.bad_steps = (int)m->bad_steps;
     if (z->desc.loss_scale > 0) memcpy(&now.loss_scale, &bits, sizeof bits);
     par__zero_control_set(z, &now);
 }
@@ -4744,7 +4882,8 @@ par_result par_zero_load(par_zero *z, const par_zero_checkpoint *how) {
                 l.names[i]->name);
     if (!r && !how->weights_only) par__zero_load_numbers(z, &l.manifest);
     if (!r) r = par__zero_load_all(z, &l, &t);
-    par__zero_load_close(&l), par__zero_table_close(&t);
+    par__zero_load_close(&l);
+    par__zero_table_close(&t);
     return r;
 }
 
@@ -4841,7 +4980,9 @@ par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, siz
     for (size_t i = 0; i < t.info_count && !r; i++)
         r = par__zero_gather_tensor(z, comm, &t.infos[i], mine[i], what,
                                     par__zero_block_of(&t.infos[i], max_count), &p, fn, user);
-    PAR_FREE(p.piece), PAR_FREE(p.held), PAR_FREE(mine);
+    PAR_FREE(p.piece);
+    PAR_FREE(p.held);
+    PAR_FREE(mine);
     par__zero_table_close(&t);
     return r;
 }

@@ -71,7 +71,8 @@ int main(int argc, char **argv) {
         differences += !(fabs(by_mpi - by_par) <= 1e-12 * fabs(by_mpi));
         residual = by_par;
         double *swap = u;
-        u = next, next = swap;
+        u = next;
+        next = swap;
     }
     if (rank == 0) {
         printf("%d x %d, %d ranks, %d sweeps: residual %.6e\n", n, n, ranks, sweeps, sqrt(residual));
@@ -79,7 +80,8 @@ int main(int argc, char **argv) {
             "8-byte sum: MPI_Allreduce %.2f us, par_all_reduce %.2f us, %.1f times as fast; %d sums differ\n",
             1e6 * seconds[0] / sweeps, 1e6 * seconds[1] / sweeps, seconds[0] / seconds[1], differences);
     }
-    free(u), free(next);
+    free(u);
+    free(next);
     const int lost = fflush(stdout); // the disk may be full
     if (lost) perror("adopt");
     const int failed = par_close(comm) != PAR_OK || differences || lost;

@@ -42,8 +42,10 @@ int main(void) {
     cudaMalloc((void **)&g, n * sizeof *g);
     cudaMemsetAsync(x, 0, n * sizeof *x, stream);
 
-    desc.comm = world, desc.device = 1 + device, desc.stream = stream; // +
-    if (par_cuda_open(&desc, &cuda)) return 1;                         // +
+    desc.comm = world;
+    desc.device = 1 + device;
+    desc.stream = stream;                      // +
+    if (par_cuda_open(&desc, &cuda)) return 1; // +
     for (int i = 0; i < steps; i++) {
         LAUNCH(gradient, g, x, n, (float)(1 + par_rank(world)));
         if (par_all_reduce(g, g, (size_t)n, PAR_F32, PAR_AVG, world)) return 1; // + in the stream's order

@@ -31,14 +31,16 @@ static par_result microbatch(par_zero *z, uint64_t number, double *loss) {
     for (int i = 0; i < ROWS; i++) {
         float y = -sinf(x[i][0] + x[i][1] + x[i][2] + x[i][3]);
         for (int k = 0; k < HIDDEN; k++) y += v[k] * h[i][k];
-        dy[i] = y / ROWS, *loss += 0.5 * (double)y * (double)y / ROWS;
+        dy[i] = y / ROWS;
+        *loss += 0.5 * (double)y * (double)y / ROWS;
     }
     if ((r = par_zero_forward_end(z, 1)) || (r = par_zero_backward_begin(z, 1))) return r;
     float *dv = par_zero_grad(z, 1), dh[ROWS][HIDDEN]; // gradients are added to what is there
     v = (const float *)par_zero_data(z, 1);
     for (int i = 0; i < ROWS * HIDDEN; i++) {
         const int row = i / HIDDEN, k = i % HIDDEN;
-        dv[k] += dy[row] * h[row][k], dh[row][k] = dy[row] * v[k] * (1 - h[row][k] * h[row][k]);
+        dv[k] += dy[row] * h[row][k];
+        dh[row][k] = dy[row] * v[k] * (1 - h[row][k] * h[row][k]);
     }
     if ((r = par_zero_backward_end(z, 1)) || (r = par_zero_backward_begin(z, 0))) return r;
     float *dW = par_zero_grad(z, 0); // that of unit 1 is on its way meanwhile
@@ -56,14 +58,22 @@ static par_result train(par_comm *world, const char *dir, uint64_t steps, int st
     par_zero_desc d = {0};
     par_zero_checkpoint files = {0};
     par_zero_report report;
-    d.comm = world, d.stage = stage, d.clip = 1, d.average = 1, d.hyper[0].lr = 0.01f;
-    d.canonical_shards = MICROBATCHES, d.microbatches = MICROBATCHES / par_size(world);
+    d.comm = world;
+    d.stage = stage;
+    d.clip = 1;
+    d.average = 1;
+    d.hyper[0].lr = 0.01f;
+    d.canonical_shards = MICROBATCHES;
+    d.microbatches = MICROBATCHES / par_size(world);
     par_result r = par_zero_open(&d, &z);
     for (int i = 0; i < 2 && !r; i++) {
         par_zero_tensor t = {0};
-        t.name = i ? "v" : "W", t.dims = 2, t.shape[0] = shapes[i][0], t.shape[1] = shapes[i][1];
-        par_zero_add_unit(z, i ? "second" : "first"),
-            par_zero_add_tensor(z, &t); // what these refuse, commit refuses
+        t.name = i ? "v" : "W";
+        t.dims = 2;
+        t.shape[0] = shapes[i][0];
+        t.shape[1] = shapes[i][1];
+        par_zero_add_unit(z, i ? "second" : "first");
+        par_zero_add_tensor(z, &t); // what these refuse, commit refuses
     }
     if (!r) r = par_zero_commit(z);
     for (uint64_t i = 0; i < 2 && !r; i++) r = par_zero_fill(z, (int)i, PAR_ZERO_VALUE, give_start, &i);

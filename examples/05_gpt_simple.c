@@ -50,11 +50,15 @@ static par_result open_layers(gpt *g) { // each says what this rank has of its p
     g->embedding.features = g->norm.features = g->head.in = FEATURES;
     g->embedding.max_positions = TOKENS;
     g->head.vocab_parallel = 1;
-    g->embedding.name = "embedding", g->norm.name = "norm", g->head.name = "head";
+    g->embedding.name = "embedding";
+    g->norm.name = "norm";
+    g->head.name = "head";
     par_result r = par_tp_embedding_open(g->tp, &g->embedding);
     for (int u = EMBEDDING + 1; u < HEAD && !r; u++) {
         par_tp_block *b = &g->blocks[u];
-        b->features = FEATURES, b->attention.heads = HEADS, b->deviation = 0.05f;
+        b->features = FEATURES;
+        b->attention.heads = HEADS;
+        b->deviation = 0.05f;
         snprintf(b->name, sizeof b->name, "block %d", u);
         r = par_tp_block_open(g->tp, b);
     }
@@ -76,8 +80,10 @@ static void add_unit(gpt *g, int u) {
         const par_shard shard = par_tp_parameter_shard(g->tp, p.parameter);
         par_zero_tensor t;
         memset(&t, 0, sizeof t);
-        t.name = p.name, t.shard = &shard;
-        t.bound_data = &p.parameter->data, t.bound_grad = &p.parameter->grad;
+        t.name = p.name;
+        t.shard = &shard;
+        t.bound_data = &p.parameter->data;
+        t.bound_grad = &p.parameter->grad;
         if (par_zero_add_tensor(g->zero, &t) < 0) continue;
         g->streams[g->parameter_count] = (uint64_t)(u * PAR_TP_BLOCK_PARAMETERS + i);
         g->parameters[g->parameter_count++] = p;
@@ -101,7 +107,11 @@ static par_result take_activations(gpt *g) { // while there is no memory this on
 static par_result open_model(gpt *g) {
     par_zero_desc *zero = &g->sharding;
     g->layers.tp = g->tp_comm;
-    zero->comm = g->dp, zero->seed = SEED, zero->clip = 1, zero->average = 1, zero->hyper[0].lr = 3e-3f;
+    zero->comm = g->dp;
+    zero->seed = SEED;
+    zero->clip = 1;
+    zero->average = 1;
+    zero->hyper[0].lr = 3e-3f;
     zero->microbatches = MICROBATCHES / par_size(g->dp);
     zero->canonical_shards = MICROBATCHES; // the same bits on any number of ranks
     par_result r = par_tp_open(&g->layers, &g->tp);
@@ -226,7 +236,8 @@ static par_result run(gpt *g) {
 }
 int main(int argc, char **argv) {
     static gpt g; // zeros
-    g.steps = 200, g.sharding.stage = 1;
+    g.steps = 200;
+    g.sharding.stage = 1;
     const option options[] = {
         {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1"},
         {"--steps", OPTION_INT, &g.steps, "steps of training"},
@@ -242,7 +253,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s: rank %d: %s\n", argv[0], par_rank(g.world), par_last_error(g.world));
         return 1;
     }
-    par_zero_close(g.zero), par_tp_close(g.tp), par_mesh_close(g.mesh);
-    free(g.arena.data), free(g.scratch.data);
+    par_zero_close(g.zero);
+    par_tp_close(g.tp);
+    par_mesh_close(g.mesh);
+    free(g.arena.data);
+    free(g.scratch.data);
     return par_close(g.world) != PAR_OK || output_failed(argv[0]);
 }

@@ -57,11 +57,15 @@ static par_result open_layers(gpt *g) { // each says what this rank has of its p
     g->embedding.features = g->norm.features = g->head.in = FEATURES;
     g->embedding.max_positions = TOKENS;
     g->head.vocab_parallel = 1;
-    g->embedding.name = "embedding", g->norm.name = "norm", g->head.name = "head";
+    g->embedding.name = "embedding";
+    g->norm.name = "norm";
+    g->head.name = "head";
     par_result r = par_tp_embedding_open(g->tp, &g->embedding);
     for (int u = EMBEDDING + 1; u < HEAD && !r; u++) {
         par_tp_block *b = &g->blocks[u];
-        b->features = FEATURES, b->attention.heads = HEADS, b->deviation = 0.05f;
+        b->features = FEATURES;
+        b->attention.heads = HEADS;
+        b->deviation = 0.05f;
         snprintf(b->name, sizeof b->name, "block %d", u);
         r = par_tp_block_open(g->tp, b);
     }
@@ -83,8 +87,10 @@ static void add_unit(gpt *g, int u) {
         const par_shard shard = par_tp_parameter_shard(g->tp, p.parameter);
         par_zero_tensor t;
         memset(&t, 0, sizeof t);
-        t.name = p.name, t.shard = &shard;
-        t.bound_data = &p.parameter->data, t.bound_grad = &p.parameter->grad;
+        t.name = p.name;
+        t.shard = &shard;
+        t.bound_data = &p.parameter->data;
+        t.bound_grad = &p.parameter->grad;
         if (par_zero_add_tensor(g->zero, &t) < 0) continue;
         g->streams[g->parameter_count] = (uint64_t)(u * PAR_TP_BLOCK_PARAMETERS + i);
         g->parameters[g->parameter_count++] = p;
@@ -110,7 +116,11 @@ static par_result take_activations(gpt *g) { // while there is no memory this on
 static par_result open_model(gpt *g) {
     par_zero_desc *zero = &g->sharding;
     g->layers.tp = g->tp_comm;
-    zero->comm = g->dp, zero->seed = SEED, zero->clip = 1, zero->average = 1, zero->hyper[0].lr = 3e-3f;
+    zero->comm = g->dp;
+    zero->seed = SEED;
+    zero->clip = 1;
+    zero->average = 1;
+    zero->hyper[0].lr = 3e-3f;
     zero->microbatches = MICROBATCHES / par_size(g->dp);
     zero->canonical_shards = MICROBATCHES;     // the same bits on any number of ranks
     zero->model_parallel_comm = g->model_comm; // the norm of the gradients is over these ranks, too
@@ -204,15 +214,20 @@ static par_result open_pipe(gpt *g) {
     uint64_t most = g->arena.bytes; // of any stage's activations
     par_result r = par_all_reduce(&most, &most, 1, PAR_U64, PAR_MAX, g->pp_comm);
     if (r) return r;
-    g->cost.input_bytes = ROWS * FEATURES * sizeof(float), g->cost.b_bytes = (size_t)most;
-    g->order.ranks = g->stages, g->order.stages = &g->cost, g->order.stage_count = 1;
+    g->cost.input_bytes = ROWS * FEATURES * sizeof(float);
+    g->cost.b_bytes = (size_t)most;
+    g->order.ranks = g->stages;
+    g->order.stages = &g->cost;
+    g->order.stage_count = 1;
     g->order.microbatches = MICROBATCHES / par_size(g->dp);
     if (par_pipe_schedule_open(&g->order, &g->schedule))
         return par_fail(g->world, PAR_ERR_ARGUMENT, "%s", g->schedule.why);
     if (g->schedule.stages != g->stages)
         return par_fail(g->world, PAR_ERR_ARGUMENT,
                         "%s has several stages on a rank: use 1f1b, gpipe or naive", g->order.schedule);
-    g->execution.comm = g->pp_comm, g->execution.fn = work, g->execution.user = g;
+    g->execution.comm = g->pp_comm;
+    g->execution.fn = work;
+    g->execution.user = g;
     g->execution.broadcast_loss = 1;
     return par_pipe_open(&g->schedule, &g->execution, &g->pipe);
 }
@@ -247,7 +262,10 @@ static par_result choose(gpt *g, int32_t *next) {
     int replicas;
     par_tp_shard(g->tp, &g->head.weight, 0, &local, &first, &count, &replicas);
     for (size_t i = 0; i < g->logits.cols; i++)
-        if (logits[i] > best.logit) best.logit = logits[i], best.id = (int32_t)(first + i);
+        if (logits[i] > best.logit) {
+            best.logit = logits[i];
+            best.id = (int32_t)(first + i);
+        }
     const par_result r = par_all_gather(&best, all, sizeof best, PAR_U8, g->tp_comm);
     for (int i = 0; i < par_size(g->tp_comm) && !r; i++)
         if (i == 0 || all[i].logit > best.logit) best = all[i];
@@ -308,7 +326,8 @@ static par_result run(gpt *g) {
 }
 int main(int argc, char **argv) {
     static gpt g; // zeros
-    g.steps = 200, g.sharding.stage = g.tp_ranks = g.stages = 1;
+    g.steps = 200;
+    g.sharding.stage = g.tp_ranks = g.stages = 1;
     g.order.schedule = "1f1b";
     const option options[] = {
         {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1"},
@@ -328,8 +347,12 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s: rank %d: %s\n", argv[0], par_rank(g.world), par_last_error(g.world));
         return 1;
     }
-    par_pipe_close(g.pipe), par_pipe_schedule_close(&g.schedule);
-    par_zero_close(g.zero), par_tp_close(g.tp), par_mesh_close(g.mesh);
-    free(g.arena.data), free(g.scratch.data);
+    par_pipe_close(g.pipe);
+    par_pipe_schedule_close(&g.schedule);
+    par_zero_close(g.zero);
+    par_tp_close(g.tp);
+    par_mesh_close(g.mesh);
+    free(g.arena.data);
+    free(g.scratch.data);
     return par_close(g.world) != PAR_OK || output_failed(argv[0]);
 }

@@ -55,7 +55,8 @@ static int option_set(const option *o, const char *text) {
             scale *= 1024;
             if (*end == *u || *end == *u + 32) {
                 if (v > UINT64_MAX / scale) return 0;
-                v *= scale, end++;
+                v *= scale;
+                end++;
                 break;
             }
         }
@@ -95,7 +96,9 @@ static void option_print(const option *o) { // in lines of at most 100 columns
     for (const char *word = o->help; *word;) {
         const int n = (int)strcspn(word, " ");
         if (column > HELP && column + 1 + n > WIDTH) column = printf("\n%*s", HELP - 1, "") - 1;
-        column += printf(" %.*s", n, word), word += n, word += strspn(word, " ");
+        column += printf(" %.*s", n, word);
+        word += n;
+        word += strspn(word, " ");
     }
     printf("\n");
 }
@@ -145,7 +148,8 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
         if (!o && !equals && !strncmp(text, "--no-", 5)) { // the same as --name=0
             char name[64];
             snprintf(name, sizeof name, "--%s", text + 5);
-            o = option_find(options, count, name, strlen(name)), value = "0";
+            o = option_find(options, count, name, strlen(name));
+            value = "0";
             if (o && o->type != OPTION_FLAG) o = NULL;
         }
         if (!o) {

@@ -45,7 +45,8 @@ static void text_batch(const gpt_text *t, uint64_t seed, uint64_t first, size_t 
     for (size_t i = 0; i < sequences * tokens; i++) {
         const float where = par_uniform(seed, 0, first + i / tokens) * (float)(t->length - tokens);
         const unsigned char *from = t->bytes + (size_t)where + i % tokens;
-        ids[i] = t->number[from[0]], targets[i] = t->number[from[1]];
+        ids[i] = t->number[from[0]];
+        targets[i] = t->number[from[1]];
     }
 }
 

@@ -132,6 +132,37 @@ planted_functions() { # it finds both of 61 lines, and none of 60
 }
 check "functions of at most 60 lines" long_functions $sources
 check "functions of at most 60 lines: planted faults" planted_functions
+comma_chains() { # statements "a = 1, b = 2;" or "f(x), g(y);" in these files, but for macros and loops' heads
+    ! awk -v value='[*]*[a-z_][A-Za-z_0-9]*(P|(->|[.])[A-Za-z_0-9]+)*' '
+        BEGIN {set = value " [-+*/|&^<>]*= "; call = "([a-z_][a-z_0-9]*|PAR_FREE)P"}
+        FNR == 1 {before = ";"; macro = manual = 0}
+        /^[/][*]$/ {manual = 1}
+        /^[*][/]$/ {manual = 0}
+        manual || macro || /^ *#/ {macro = /\\$/; next}
+        {
+            text = $0
+            gsub(/\\./, ""); gsub(/"[^"]*"/, "S"); gsub(/\047[^\047]*\047/, "S"); sub(/ *\/\/.*/, "")
+            if (/^ *$/) next
+            starts = before ~ /[;{}:)]$/; before = $0
+            while (gsub(/\([^()]*\)|\[[^][]*\]|= \{[^{}]*\}/, "P"));
+            count = split($0, part, /[{;] */)
+            for (i = starts ? 1 : 2; i < count; i++) {
+                sub(/^ *(} )?(else )?((if|for|while|switch) P *)*(else )?((if|for|while) P )?/, "", part[i])
+                if (part[i] !~ "^(" set ".*, " set "|" call "(, " call ")+$)") continue
+                print FILENAME ":" FNR ": " text
+                bad = 1
+            }
+        }
+        END {exit !bad}' "$@"
+}
+planted_chains() { # it finds three of five
+    printf '%s\n' 'static void f(int a, int b) {' '    a = 1, b = 2;' '    if (a) g(a), g(b);' \
+        '    for (a = 0, b = 1; a < b; a++) a += b, b = 1;' '    int c = a, d = b;' '    g(a, b);' '}' \
+        >"$work/planted.c"
+    [ "$(comma_chains "$work/planted.c" | wc -l)" = 3 ]
+}
+check "statements, not chains with commas" comma_chains *.h *.cuh examples/*.[ch]* examples/gpt/*.[ch]*
+check "statements, not chains with commas: planted faults" planted_chains
 # if and else say it
 chosen_targets() { ! grep -nE '(^|[ ,;(])\*\([^;]*\? *&[^;]*: *&[^;]*\) *[-+*/|&^%]?= ' $sources; }
 check "no assignment through *(c ? &a : &b)" chosen_targets

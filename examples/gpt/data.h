@@ -117,7 +117,9 @@ static int data_add_run(dataset *d, int part, size_t at, size_t count) {
         p->runs = more;
     }
     memset(&p->runs[p->run_count], 0, sizeof *p->runs);
-    p->runs[p->run_count].file = file, p->runs[p->run_count].at = at, p->runs[p->run_count].count = count;
+    p->runs[p->run_count].file = file;
+    p->runs[p->run_count].at = at;
+    p->runs[p->run_count].count = count;
     return p->run_count++, 1;
 }
 
@@ -128,7 +130,8 @@ static int data_add_run(dataset *d, int part, size_t at, size_t count) {
 static int data_read_tokens(dataset *d, int part, size_t first, size_t count, int width) {
     data_file *f = &d->files[d->file_count - 1];
     const size_t here = (f->bytes - first) / (size_t)width, odd = (f->bytes - first) % (size_t)width;
-    f->first = first, f->width = width;
+    f->first = first;
+    f->width = width;
     if (count == SIZE_MAX && odd)
         return data_fail(d, "%s has %zu bytes, which are no whole number of %s tokens: --data_type?", f->path,
                          f->bytes, data_type_names[f->type]);
@@ -181,7 +184,10 @@ static int data_read_npy(dataset *d, int part) {
     memcpy(text, f->map + begin, n);
     const char *descr = data_npy_value(text, "'descr'"), *shape = data_npy_value(text, "'shape'");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (!strncmp(descr, types[i].name, 5)) f->width = types[i].width, f->is_signed = types[i].is_signed;
+        if (!strncmp(descr, types[i].name, 5)) {
+            f->width = types[i].width;
+            f->is_signed = types[i].is_signed;
+        }
     if (!f->width)
         return data_fail(d,
                          "%s has elements of type %.12s; tokens are u1, u2, u4, i4, u8 or i8, little-endian",
@@ -237,7 +243,8 @@ static int data_index_parse(dataset *d, const char *path, data_index *x) {
         return data_fail(d, "%s says %llu bytes an element, which its type has not", path,
                          (unsigned long long)data_read_uint(m + 24, 8));
     x->count = (size_t)n;
-    x->dims = m + 56, x->offsets = x->old ? x->dims + 8 * (n + 1) : m + 34 + 4 * n;
+    x->dims = m + 56;
+    x->offsets = x->old ? x->dims + 8 * (n + 1) : m + 34 + 4 * n;
     x->lengths = x->old ? x->offsets + 8 * (n + 1) : m + 34;
     return 1;
 }
@@ -299,7 +306,8 @@ static int data_add_file(dataset *d, int part, const char *path, data_type type)
              index || prefix ? ".bin" : "");
     data_file *more = (data_file *)realloc(d->files, (d->file_count + 1) * sizeof *more), *f;
     if (!more) return data_fail(d, "out of memory for %s", path);
-    d->files = more, f = &more[d->file_count++];
+    d->files = more;
+    f = &more[d->file_count++];
     memset(f, 0, sizeof *f);
     f->path = (char *)malloc(strlen(bin) + 1);
     if (!f->path) return data_fail(d, "out of memory for %s", path);
@@ -334,7 +342,8 @@ static int data_add_directory(dataset *d, int part, const char *dir, const data_
         snprintf(path, sizeof path, "%.3800s/%s", dir, list[i]->d_name);
         free(list[i]);
         if (!ok || shard < part || (shard == 1 && part == 0 && desc->val_data)) continue;
-        found += shard == part, ok = data_add_file(d, shard, path, type);
+        found += shard == part;
+        ok = data_add_file(d, shard, path, type);
     }
     free(list);
     if (ok && !found)
@@ -383,8 +392,12 @@ static void data_close(dataset *d) {
         data_unmap(d->files[i].map, d->files[i].bytes);
         free(d->files[i].path);
     }
-    free(d->files), free(d->subsets[0].runs), free(d->subsets[1].runs);
-    d->files = NULL, d->subsets[0].runs = d->subsets[1].runs = NULL, d->file_count = 0;
+    free(d->files);
+    free(d->subsets[0].runs);
+    free(d->subsets[1].runs);
+    d->files = NULL;
+    d->subsets[0].runs = d->subsets[1].runs = NULL;
+    d->file_count = 0;
 }
 // Keeps the first 9/10 for training and holds out the rest.
 static int data_hold_out(dataset *d) {
@@ -397,11 +410,17 @@ static int data_hold_out(dataset *d) {
         data_run *r = &from->runs[i], rest = *r;
         const size_t here = before < keep ? MIN(keep - before, r->count) : 0;
         before += r->count;
-        rest.at += here * (size_t)d->files[r->file].width, rest.count -= here;
+        rest.at += here * (size_t)d->files[r->file].width;
+        rest.count -= here;
         if (rest.count) to->runs[to->run_count++] = rest;
-        if (here) r->count = here, runs = i + 1;
+        if (here) {
+            r->count = here;
+            runs = i + 1;
+        }
     }
-    to->token_count = from->token_count - keep, from->token_count = keep, from->run_count = runs;
+    to->token_count = from->token_count - keep;
+    from->token_count = keep;
+    from->run_count = runs;
     return 1;
 }
 // Counts the tokens at which a sequence can begin.
@@ -410,7 +429,8 @@ static int data_count_starts(dataset *d, int part, const data_desc *desc, int sp
     size_t longest = 0;
     for (size_t i = 0; i < p->run_count; i++) {
         const size_t n = p->runs[i].count, t = (size_t)desc->block_size;
-        p->runs[i].starts = p->starts, p->starts += n > t ? n - t : 0;
+        p->runs[i].starts = p->starts;
+        p->starts += n > t ? n - t : 0;
         longest = MAX(longest, n);
     }
     if (p->starts) return 1;
@@ -449,8 +469,10 @@ static int data_vocabulary(dataset *d, const data_desc *desc) {
     size_t bytes = 0;
     uint64_t largest = 0;
     int declared = 0;
-    for (size_t i = 0; i < d->file_count; i++)
-        bytes += d->files[i].bytes, declared = MAX(declared, d->files[i].vocab_size);
+    for (size_t i = 0; i < d->file_count; i++) {
+        bytes += d->files[i].bytes;
+        declared = MAX(declared, d->files[i].vocab_size);
+    }
     for (int part = 0; part < 2; part++)
         for (size_t i = 0; i < d->subsets[part].run_count; i++) {
             const data_run *r = &d->subsets[part].runs[i];

@@ -49,7 +49,9 @@ static int files_source(const gpt_model *m, const gpt_tensor *x, int index, char
         snprintf(name, capacity, llama ? "model.layers.%d.%s" : "transformer.h.%d.%s", x->layer, suffix);
     else
         snprintf(name, capacity, "%s%s", llama ? "" : "transformer.", suffix);
-    *transposed = !llama && matrix, *first = 0, *count = x->p->rows;
+    *transposed = !llama && matrix;
+    *first = 0;
+    *count = x->p->rows;
     for (int i = 0; llama && i <= index && x->p->segment_count; i++) {
         if (i) *first += x->p->segments[i - 1].count;
         *count = x->p->segments[i].count;
@@ -70,7 +72,10 @@ static FILE *files_read(const char *path, char *why, size_t capacity) { // NULL,
     size_t bytes;
     const int fd = par_open_read(path, &bytes, why, capacity);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (fd >= 0 && !f) close(fd), snprintf(why, capacity, "out of memory for %s", path);
+    if (fd >= 0 && !f) {
+        close(fd);
+        snprintf(why, capacity, "out of memory for %s", path);
+    }
     return f;
 }
 static char *files_text(const char *dir, const char *name, char *why, size_t capacity) { // a small file
@@ -98,7 +103,8 @@ static int files_find_key(par_zero_json *j, const char *key, par_zero_json *valu
         par_zero_json at = *j, inner;
         par_zero_json_skip(j);
         if (j->bad) return 0;
-        at.end = j->at, inner = at;
+        at.end = j->at;
+        inner = at;
         if (open == '{' && !strcmp(name, key)) return *value = at, 1;
         if (files_find_key(&inner, key, value)) return 1;
     }
@@ -135,7 +141,10 @@ static double files_number(files_json *f, const char *key, double fallback) {
     par_zero_json v;
     if (!files_value(f, key, &v)) return fallback;
     const size_t n = (size_t)(v.end - v.at);
-    if (n < sizeof text) memcpy(text, v.at, n), text[n] = 0;
+    if (n < sizeof text) {
+        memcpy(text, v.at, n);
+        text[n] = 0;
+    }
     const double x = strtod(text, &end);
     if (*text && strspn(text, "0123456789-+.eE") == n && *text != '+' && end == text + n && isfinite(x))
         return x;
@@ -177,7 +186,8 @@ static int files_is_word(files_json *f, const char *key, const char *word, const
 static void files_close(files_huggingface *h) {
     for (int i = 0; i < h->shard_count; i++) par_zero_safetensors_close(&h->shards[i]);
     free(h->shards);
-    h->shards = NULL, h->shard_count = 0;
+    h->shards = NULL;
+    h->shard_count = 0;
 }
 // Opens a file of weights if it is not open yet. NULL, or an error text.
 static const char *files_shard_open(files_huggingface *h, const char *dir, const char *name) {
@@ -224,7 +234,10 @@ static const char *files_open(files_huggingface *h, const char *dir) { // all sh
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (!stat(path, &st)) {
         const par_result r = par_zero_safetensors_open(path, &h->shards[h->shard_count++]);
-        if (r) snprintf(h->why, sizeof h->why, "%s", h->shards[0].why), files_close(h);
+        if (r) {
+            snprintf(h->why, sizeof h->why, "%s", h->shards[0].why);
+            files_close(h);
+        }
         return r ? h->why : NULL;
     }
     char *index = files_text(dir, "model.safetensors.index.json", h->why, sizeof h->why);
@@ -254,7 +267,8 @@ static const char *files_config_of(const char *json, const char *name, gpt_confi
     memset(g, 0, sizeof *g);
     const int llama = files_is_word(&f, "model_type", "llama", "gpt2 or llama"),
               gpt2 = files_is_word(&f, "model_type", "gpt2", "gpt2 or llama");
-    g->llama = llama, g->bias = !llama;
+    g->llama = llama;
+    g->bias = !llama;
     g->n_layer = files_integer(&f, llama ? "num_hidden_layers" : "n_layer", 0);
     g->n_head = files_integer(&f, llama ? "num_attention_heads" : "n_head", 0);
     g->n_kv_head = llama ? files_integer(&f, "num_key_value_heads", g->n_head) : 0;
@@ -325,7 +339,9 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
                      t ? "is not of the shape that the model has" : "is missing", shape[0], shape[1]);
             return 0;
         }
-        parts[j].file = t, parts[j].first = first * cols, parts[j].transposed = transposed;
+        parts[j].file = t;
+        parts[j].first = first * cols;
+        parts[j].transposed = transposed;
     }
     return j;
 }
@@ -344,9 +360,12 @@ static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list,
         for (int j = 0; files_source(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
              j++, n++) {
             const size_t cols = x->p->cols;
-            list[n].dtype = PAR_F32, list[n].count = rows * cols, list[n].bytes = rows * cols * sizeof(float);
+            list[n].dtype = PAR_F32;
+            list[n].count = rows * cols;
+            list[n].bytes = rows * cols * sizeof(float);
             list[n].dims = cols > 1 ? 2 : 1;
-            list[n].shape[0] = transposed ? cols : rows, list[n].shape[1] = transposed ? rows : cols;
+            list[n].shape[0] = transposed ? cols : rows;
+            list[n].shape[1] = transposed ? rows : cols;
         }
     }
     return n;
@@ -462,7 +481,8 @@ static const char *files_rename_all(const files_export *x, int keep, char *why, 
         const int text = k > x->shards;
         if (!text) files_shard_name(name, k, x->shards);
         const char *which = !text ? name : k == x->shards + 1 ? files_index : "config.json";
-        files_path(from, x, which, ".new"), files_path(to, x, which, "");
+        files_path(from, x, which, ".new");
+        files_path(to, x, which, "");
         if (!keep || problem)
             unlink(from);
         else if (k == x->shards + 1 && x->shards == 1)
@@ -529,7 +549,9 @@ static const char *files_huggingface_end(files_export *x, int keep) {
     else
         files_rename_all(x, 0, NULL, 0);
     if ((!keep || problem) && x->fresh) rmdir(x->path);
-    free(x->list), free(x->writers), free(x->writer_of);
+    free(x->list);
+    free(x->writers);
+    free(x->writer_of);
     return problem;
 }
 
@@ -617,8 +639,12 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
                    (h[1] == 3 || h[1] == 5);
     fclose(f);
     memset(g, 0, sizeof *g);
-    g->bias = 1, g->block_size = g->positions = h[2], g->vocab_size = h[3], g->n_layer = h[4];
-    g->n_head = h[5], g->n_embd = h[6];
+    g->bias = 1;
+    g->block_size = g->positions = h[2];
+    g->vocab_size = h[3];
+    g->n_layer = h[4];
+    g->n_head = h[5];
+    g->n_embd = h[6];
     if (!ok || gpt_check(g) || !g->vocab_size || h[7] < h[3]) {
         snprintf(why, capacity, "%s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
                  !ok            ? ""
@@ -738,9 +764,12 @@ static const char *files_parts(files_weights *f, const gpt_tensor *x, par_zero_p
         return *count ? NULL : f->shards.why;
     }
     par_zero_file_tensor *t = &f->tensor;
-    t->data = f->map + f->at[x - f->m->tensors], t->count = x->p->rows * x->p->cols;
+    t->data = f->map + f->at[x - f->m->tensors];
+    t->count = x->p->rows * x->p->cols;
     t->bytes = t->count * par_dtype_bytes(t->dtype);
-    parts[0].file = t, parts[0].first = 0, parts[0].transposed = 0;
+    parts[0].file = t;
+    parts[0].first = 0;
+    parts[0].transposed = 0;
     return *count = 1, (const char *)NULL;
 }
 
@@ -749,7 +778,9 @@ static const char *files_parts(files_weights *f, const gpt_tensor *x, par_zero_p
 static const char *files_export_begin(files_export *x, const gpt_model *m, const char *path,
                                       size_t shard_bytes) {
     memset(x, 0, sizeof *x);
-    x->m = m, x->path = path, x->llmc = files_is_llmc(path);
+    x->m = m;
+    x->path = path;
+    x->llmc = files_is_llmc(path);
     x->max_bytes = shard_bytes ? shard_bytes : (size_t)5000000000;
     x->at = (size_t *)calloc((size_t)m->tensor_count + 1, sizeof *x->at);
     if (!x->at) return "out of memory for the places of parameters in files";

@@ -30,7 +30,9 @@ static const char *generate_settings(settings *o) {
     if (o->save || o->exported || o->plan)
         return "--generate trains nothing: leave out --save, --export and --plan";
     if (o->sample < 1) return "--generate writes at least one token: sample must be 1 or more";
-    o->schedule = "1f1b", o->recompute = "none", o->chunks = o->canonical = 0;
+    o->schedule = "1f1b";
+    o->recompute = "none";
+    o->chunks = o->canonical = 0;
     o->batch_size = o->accumulation_steps = 1;
     return NULL;
 }
@@ -49,7 +51,8 @@ static const char *generate_parse(const char *option, const char *text, int voca
                                   size_t *count) {
     static char why[512];
     const size_t n = strlen(text);
-    *count = 0, *tokens = (int32_t *)calloc(n + 1, sizeof **tokens);
+    *count = 0;
+    *tokens = (int32_t *)calloc(n + 1, sizeof **tokens);
     if (!*tokens) return "out of memory for the prompt";
     if (vocab_size == 256) {
         for (size_t i = 0; i < n; i++) (*tokens)[i] = (unsigned char)text[i];
@@ -71,7 +74,8 @@ static const char *generate_parse(const char *option, const char *text, int voca
                      (int)MIN(length, (size_t)64), at, vocab_size);
             return why;
         }
-        (*tokens)[(*count)++] = (int32_t)v, at = end;
+        (*tokens)[(*count)++] = (int32_t)v;
+        at = end;
     }
     return NULL;
 }
@@ -98,14 +102,21 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
     for (size_t i = 0; i < n; i++) {
         printf(i ? ",%d" : "%d", (int)tokens[i]);
         text = tokenizer_text(&t->text_tokenizer, t->o.model.vocab_size, tokens[i], &byte, &length);
-        if (text && all) memcpy(all + bytes, text, length), bytes += length;
+        if (text && all) {
+            memcpy(all + bytes, text, length);
+            bytes += length;
+        }
     }
     fputs("]", stdout);
-    if (text && all) fputs(",\"text\":", stdout), json_bytes(stdout, all, bytes);
+    if (text && all) {
+        fputs(",\"text\":", stdout);
+        json_bytes(stdout, all, bytes);
+    }
     json_add(&j, "prefill_tokens_per_s:%?.6g decode_tokens_per_s:%?.6g cache_bytes:%zu",
              (double)prompt / g->prompt_seconds, n > 1 ? (double)(n - 1) / g->seconds : (double)NAN,
              g->cache_bytes);
-    json_end(&j), free(all);
+    json_end(&j);
+    free(all);
 }
 
 // ---- which token comes next -------------------------------------------------------------------------------
@@ -158,15 +169,21 @@ static int generate_has_stage(const trainer *t, int stage) {
 // back.
 static gpt_model generate_begin(trainer *t, generator *g) {
     const gpt_model before = t->model;
-    t->model.tp = g->tp, t->model.sequence_parallel = 0, t->model.split_backward = 0;
+    t->model.tp = g->tp;
+    t->model.sequence_parallel = 0;
+    t->model.split_backward = 0;
     t->model.recompute = PAR_TP_RECOMPUTE_FULL;
-    t->model.cache = t->o.kv_cache ? g->cache : NULL, t->model.last_token_only = 1;
+    t->model.cache = t->o.kv_cache ? g->cache : NULL;
+    t->model.last_token_only = 1;
     return before;
 }
 static void generate_end(trainer *t, const gpt_model *before) {
-    t->model.tp = before->tp, t->model.sequence_parallel = before->sequence_parallel;
+    t->model.tp = before->tp;
+    t->model.sequence_parallel = before->sequence_parallel;
     t->model.split_backward = before->split_backward;
-    t->model.recompute = before->recompute, t->model.cache = NULL, t->model.last_token_only = 0;
+    t->model.recompute = before->recompute;
+    t->model.cache = NULL;
+    t->model.last_token_only = 0;
 }
 
 static size_t generate_aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -195,12 +212,16 @@ static par_result generate_memory(trainer *t, generator *g) {
     char *at = (char *)g->memory;
     for (int i = 0; i < GPT_LIFETIMES; i++) g->buffers.arena[i].used = max_bytes[i];
     at = gpt_place_arenas(&g->buffers, at);
-    g->in = at, g->out = at += generate_aligned(between), g->ids = at += generate_aligned(between);
+    g->in = at;
+    g->out = at += generate_aligned(between);
+    g->ids = at += generate_aligned(between);
     at += generate_aligned(4 * g->rows);
     for (int s = 0; s < t->schedule.stages; s++)
         for (int l = t->stages[s].first; t->model.cache && generate_has_stage(t, s) && l < t->stages[s].end;
              l++) {
-            g->cache[l].data = at, g->cache[l].batch = 1, g->cache[l].capacity = g->capacity;
+            g->cache[l].data = at;
+            g->cache[l].batch = 1;
+            g->cache[l].capacity = g->capacity;
             at += generate_aligned(each);
         }
     return PAR_OK;
@@ -210,7 +231,9 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     par_tp_desc d;
     memset(g, 0, sizeof *g);
     memset(&d, 0, sizeof d);
-    d.tp = t->tp_comm, d.dtype = par_tp_dtype(t->tp), d.seed = (uint64_t)t->o.seed;
+    d.tp = t->tp_comm;
+    d.dtype = par_tp_dtype(t->tp);
+    d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &g->tp));
     g->capacity = MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
@@ -221,7 +244,8 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     g->logits = (float *)calloc(3 * (size_t)c->vocab_size, sizeof *g->logits);
     if (!g->cache || !g->buffers.layers || !g->context || !g->logits)
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
-    g->local_logits = g->logits + c->vocab_size, g->stored_logits = g->local_logits + c->vocab_size;
+    g->local_logits = g->logits + c->vocab_size;
+    g->stored_logits = g->local_logits + c->vocab_size;
     const gpt_model before = generate_begin(t, g);
     const par_result r = generate_memory(t, g);
     return generate_end(t, &before), r;
@@ -229,7 +253,10 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
 static void generate_close(trainer *t, generator *g) {
     if (g->memory) t->device->free(t->device, g->memory);
     if (g->tp) must(t->world, par_tp_close(g->tp));
-    free(g->cache), free(g->buffers.layers), free(g->context), free(g->logits);
+    free(g->cache);
+    free(g->buffers.layers);
+    free(g->context);
+    free(g->logits);
 }
 
 // Passes tokens `first` to `end - 1` of the context through the stages; the logits are on the last one.
@@ -245,9 +272,11 @@ static par_result generate_pass(trainer *t, generator *g, size_t first, size_t e
             GPT_TRY(par_recv(g->in, count, type, generate_rank_of(t, s - 1), t->pp_comm));
         } else if (s) {
             void *swap = g->in;
-            g->in = g->out, g->out = swap;
+            g->in = g->out;
+            g->out = swap;
         }
-        b->in = g->in, b->out = g->out;
+        b->in = g->in;
+        b->out = g->out;
         GPT_TRY(gpt_buffers_layout(&t->model, &t->stages[s], b, rows));
         GPT_TRY(gpt_stage_forward(&t->model, &t->stages[s], b, &tokens, (const int32_t *)g->ids, NULL));
         if (s + 1 < t->schedule.stages && !generate_has_stage(t, s + 1))
@@ -291,11 +320,15 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
         GPT_TRY(generate_next(t, g, (uint64_t)i, &token));
         if (out) generate_show(t, out, token, ascii_only);
         if (all) all[i] = token;
-        if (i == 0) g->prompt_seconds = par_seconds(t->world) - begun, begun += g->prompt_seconds;
+        if (i == 0) {
+            g->prompt_seconds = par_seconds(t->world) - begun;
+            begun += g->prompt_seconds;
+        }
         if (length == g->capacity) {
             const size_t kept = length / 2;
             memmove(g->context, g->context + length - kept, kept * sizeof *g->context);
-            length = kept, done = 0;
+            length = kept;
+            done = 0;
         }
         g->context[length++] = token;
         if (!t->o.kv_cache) done = 0;

@@ -341,8 +341,10 @@ static uint64_t first_sequence(const trainer *t, int i) {
 }
 static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     par_tp_tokens k;
-    k.batch = (size_t)t->microbatch, k.sequence = (size_t)t->o.model.block_size;
-    k.first_sequence = t->first_sequence + first_sequence(t, microbatch), k.position = 0;
+    k.batch = (size_t)t->microbatch;
+    k.sequence = (size_t)t->o.model.block_size;
+    k.first_sequence = t->first_sequence + first_sequence(t, microbatch);
+    k.position = 0;
     return k;
 }
 static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
@@ -361,7 +363,8 @@ static par_result load_batch(trainer *t, const par_tp_tokens *tokens, int microb
         if (why) return par_fail(t->world, PAR_ERR_FILE, "%s", why);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
-            x[i * per + j] = t->sequence[at], y[i * per + j] = t->sequence[(size_t)T + at];
+            x[i * per + j] = t->sequence[at];
+            y[i * per + j] = t->sequence[(size_t)T + at];
         }
     }
     return t->device->copy(t->device, t->x + here, x, 2 * rows * sizeof *x, NULL);
@@ -380,7 +383,10 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
     if (w->kind == PAR_PIPE_F && (w->is_first || w->is_last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
     void *const memory[GPT_LIFETIMES] = {w->b, w->w, w->g, t->scratch};
-    for (int i = 0; i < GPT_LIFETIMES; i++) b->arena[i].data = memory[i], b->arena[i].bytes = SIZE_MAX;
+    for (int i = 0; i < GPT_LIFETIMES; i++) {
+        b->arena[i].data = memory[i];
+        b->arena[i].bytes = SIZE_MAX;
+    }
     b->in = w->x;
     m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
     GPT_TRY(gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens)));
@@ -399,7 +405,8 @@ static par_result run_action(void *user, const par_pipe_work *w) {
         return par_trace_end(t->world), PAR_OK;
     }
     par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
-    b->in = w->dy, b->out = w->dx;
+    b->in = w->dy;
+    b->out = w->dx;
     GPT_TRY(w->kind == PAR_PIPE_W ? gpt_stage_wgrad(m, stage, b)
                                   : gpt_stage_backward(m, stage, b, &tokens, x, drop));
     return par_trace_end(t->world), PAR_OK;
@@ -409,8 +416,11 @@ static void train_step(trainer *t) {
     const double tokens = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
     par_pipe_report run;
     par_trace_begin(t->world, "step");
-    t->held_out = 0, t->batch_step = (uint64_t)t->step, t->first_sequence = 0;
-    t->drop.p = (float)t->o.dropout, t->drop.step = (uint64_t)t->step;
+    t->held_out = 0;
+    t->batch_step = (uint64_t)t->step;
+    t->first_sequence = 0;
+    t->drop.p = (float)t->o.dropout;
+    t->drop.step = (uint64_t)t->step;
     must(t->world, par_pipe_step(t->pipe, &run));
     must(t->world, par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     t->loss = run.loss / tokens;
@@ -419,14 +429,16 @@ static void train_step(trainer *t) {
     par_trace_begin(t->world, "update");
     must(t->world, par_zero_step(t->zero, factor, &report));
     par_trace_end(t->world);
-    t->lr = t->o.learning_rate * (double)factor, t->grad_norm = report.grad_norm;
+    t->lr = t->o.learning_rate * (double)factor;
+    t->grad_norm = report.grad_norm;
     par_trace_end(t->world);
 }
 
 static double evaluate(trainer *t) { // mean loss over eval_iters batches of held-out data
     const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation_steps);
     double loss = 0;
-    t->held_out = 1, t->batch_step = 0;
+    t->held_out = 1;
+    t->batch_step = 0;
     for (int e = 0; e < t->o.eval_iters; e++) {
         par_pipe_report run;
         t->first_sequence = (uint64_t)e * per_batch;
@@ -535,8 +547,11 @@ static const char *open_data(trainer *t) {
     settings *o = &t->o;
     data_desc how;
     memset(&how, 0, sizeof how);
-    how.data = o->data, how.val_data = o->val_data, how.type = o->data_type;
-    how.vocab_size = o->load ? o->model.vocab_size : o->vocab_size, how.block_size = o->model.block_size;
+    how.data = o->data;
+    how.val_data = o->val_data;
+    how.type = o->data_type;
+    how.vocab_size = o->load ? o->model.vocab_size : o->vocab_size;
+    how.block_size = o->model.block_size;
     if (o->load && o->vocab_size && o->vocab_size != o->model.vocab_size) {
         data_fail(&t->data, "vocab_size is %d, but that of %s is %d: leave the option out", o->vocab_size,
                   o->load, o->model.vocab_size);
@@ -570,7 +585,10 @@ static const char *try_directory(const char *dir, int *fresh, char *made, size_t
     *fresh = !mkdir(dir, 0777);
     if (!*fresh && errno != EEXIST) return output_why(why, capacity, "make the directory", dir);
     const char *problem = output_try_in(dir, made, made_capacity, why, capacity);
-    if (problem && *fresh) rmdir(dir), *fresh = 0;
+    if (problem && *fresh) {
+        rmdir(dir);
+        *fresh = 0;
+    }
     return problem;
 }
 static const char *try_export(const settings *o, char *why, size_t capacity) {
@@ -626,7 +644,8 @@ static par_result open_device(trainer *t) {
     memset(&d, 0, sizeof d);
     d.comm = t->world;
     GPT_TRY(par_cuda_open(&d, &t->cuda));
-    t->device = par_cuda_device(t->cuda), t->tp_kernels = par_cuda_tp(t->cuda);
+    t->device = par_cuda_device(t->cuda);
+    t->tp_kernels = par_cuda_tp(t->cuda);
     return t->zero_kernels = par_cuda_zero(t->cuda), PAR_OK;
 #else
     return par_fail(t->world, PAR_ERR_UNSUPPORTED,
@@ -644,10 +663,13 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->mesh, "dp,cp", &t->data_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "pp", &t->pp_comm));
     GPT_TRY(par_mesh_comm(t->mesh, "pp,tp", &t->model_comm));
-    d.tp = t->tp_comm, d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
-    d.sequence_parallel = t->o.sp, d.ulysses = chosen_word(&t->o, "--cp_mode");
+    d.tp = t->tp_comm;
+    d.cp = t->o.cp > 1 ? t->cp_comm : NULL;
+    d.sequence_parallel = t->o.sp;
+    d.ulysses = chosen_word(&t->o, "--cp_mode");
     par_dtype_parse(t->o.dtype, &d.dtype);
-    d.seed = (uint64_t)t->o.seed, d.kernels = t->tp_kernels;
+    d.seed = (uint64_t)t->o.seed;
+    d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
     t->model.recompute = (par_tp_recompute)chosen_word(&t->o, "--recompute");
@@ -727,8 +749,12 @@ static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     par_zero_checkpoint f;
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
-    f.dir = dir, f.comm = t->world, f.note = t->note, f.background = t->o.save_async;
-    f.max_file_bytes = (size_t)t->o.shard_mb * 1000000, f.weights_only = t->o.generate != NULL;
+    f.dir = dir;
+    f.comm = t->world;
+    f.note = t->note;
+    f.background = t->o.save_async;
+    f.max_file_bytes = (size_t)t->o.shard_mb * 1000000;
+    f.weights_only = t->o.generate != NULL;
     return f;
 }
 static const char *load_weights(trainer *t) {
@@ -818,9 +844,13 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x) {
     par_zero_tensor z;
     par_shard shard = par_tp_parameter_shard(t->tp, x->p);
     memset(&z, 0, sizeof z);
-    z.bound_data = &x->p->data, z.bound_grad = &x->p->grad;
-    z.name = x->name, z.shard = &shard, z.frozen = t->o.generate != NULL;
-    z.group = !x->decay, z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
+    z.bound_data = &x->p->data;
+    z.bound_grad = &x->p->grad;
+    z.name = x->name;
+    z.shard = &shard;
+    z.frozen = t->o.generate != NULL;
+    z.group = !x->decay;
+    z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     if ((x == t->model.tensors || x->tied) && t->tied_comm) {
         z.tied_comm = t->tied_comm;
         par_shard_replicate(&shard, par_size(t->tied_comm), par_rank(t->tied_comm));
@@ -833,19 +863,27 @@ static par_result open_zero(trainer *t) {
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = t->zero_comm, d.model_parallel_comm = t->model_parallel_comm, d.kernels = t->zero_kernels;
+    d.comm = t->zero_comm;
+    d.model_parallel_comm = t->model_parallel_comm;
+    d.kernels = t->zero_kernels;
     d.accumulate_unsharded = accumulates_locally(t);
-    d.stage = o->zero, d.parameter_server = o->parameter_server;
-    d.microbatches = t->microbatches / t->schedule.directions, d.canonical_shards = o->canonical;
-    d.max_gathered_units = gpt_is_tied(g) ? 3 : 2, d.clip = (float)o->grad_clip, d.seed = (uint64_t)o->seed;
+    d.stage = o->zero;
+    d.parameter_server = o->parameter_server;
+    d.microbatches = t->microbatches / t->schedule.directions;
+    d.canonical_shards = o->canonical;
+    d.max_gathered_units = gpt_is_tied(g) ? 3 : 2;
+    d.clip = (float)o->grad_clip;
+    d.seed = (uint64_t)o->seed;
     d.param_dtype = par_tp_dtype(t->tp);
-    d.offload_states = o->offload, d.offload_parameters = o->zero == 3 ? o->offload : NULL;
+    d.offload_states = o->offload;
+    d.offload_parameters = o->zero == 3 ? o->offload : NULL;
     par_zero_optimizer_parse(o->optimizer, &d.optimizer);
     for (int i = 0; i < 2; i++) { // group 1: without weight decay
         par_zero_hyper *h = &d.hyper[i];
         h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
         h->weight_decay = i ? 0 : (float)o->weight_decay;
-        h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1, h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
+        h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1;
+        h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
         h->momentum = d.optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
     }
     GPT_TRY(par_zero_open(&d, &t->zero));
@@ -856,7 +894,8 @@ static par_result open_zero(trainer *t) {
         if (!has_unit(t, u)) continue;
         char name[64];
         snprintf(name, sizeof name, u == 0 ? "embedding" : u <= g->n_layer ? "layer %d" : "head", u - 1);
-        par_zero_add_unit(t->zero, name), t->unit[u] = ++unit;
+        par_zero_add_unit(t->zero, name);
+        t->unit[u] = ++unit;
         int i;
         for (const int end = gpt_unit_tensors(&t->model, u, &i); i < end; i++) {
             if (t->model.tensors[i].tied && t->unit[0] >= 0) continue; // the embedding is here
@@ -894,7 +933,10 @@ static par_result partition_layers(trainer *t, int stages, int split, par_pipe_s
         gpt_buffers b;
         memset(&b, 0, sizeof b);
         b.layers = t->buffers.layers;
-        p->first = first[i], p->end = first[i + 1], p->embed = i == 0, p->head = i + 1 == stages;
+        p->first = first[i];
+        p->end = first[i + 1];
+        p->embed = i == 0;
+        p->head = i + 1 == stages;
         for (int halves = 0; halves <= split;
              halves++) { // what is recomputed is scratch for a whole backward
             t->model.split_backward = halves;
@@ -903,11 +945,14 @@ static par_result partition_layers(trainer *t, int stages, int split, par_pipe_s
         }
         double f = 1e-3 * layers[0];
         for (int l = p->first; l < p->end; l++) f += layers[l];
-        costs[i].f = costs[i].b = costs[i].w = f, costs[i].input_bytes = gpt_tokens_bytes(&t->model, rows);
-        costs[i].b_bytes = b.arena[GPT_UNTIL_INPUT].used, costs[i].w_bytes = b.arena[GPT_UNTIL_WEIGHT].used;
+        costs[i].f = costs[i].b = costs[i].w = f;
+        costs[i].input_bytes = gpt_tokens_bytes(&t->model, rows);
+        costs[i].b_bytes = b.arena[GPT_UNTIL_INPUT].used;
+        costs[i].w_bytes = b.arena[GPT_UNTIL_WEIGHT].used;
         costs[i].g_bytes = b.arena[GPT_BETWEEN].used;
     }
-    free(layers), free(first);
+    free(layers);
+    free(first);
     return PAR_OK;
 }
 static par_result build_schedule(trainer *t, par_pipe_desc *d, par_pipe_schedule *s) {
@@ -931,7 +976,10 @@ static par_result open_schedule(trainer *t) {
     const size_t rows = rows_of(t);
     par_pipe_desc d;
     memset(&d, 0, sizeof d);
-    d.schedule = t->o.schedule, d.ranks = t->o.pp, d.microbatches = t->microbatches, d.chunks = t->o.chunks;
+    d.schedule = t->o.schedule;
+    d.ranks = t->o.pp;
+    d.microbatches = t->microbatches;
+    d.chunks = t->o.chunks;
     t->buffers.layers = (gpt_activations *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     GPT_TRY(build_schedule(t, &d, &t->schedule));
@@ -940,12 +988,14 @@ static par_result open_schedule(trainer *t) {
     par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
     if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);
     par_result r = partition_layers(t, stages, split, costs, rows);
-    d.stages = costs, d.stage_count = stages;
+    d.stages = costs;
+    d.stage_count = stages;
     if (!r) r = build_schedule(t, &d, &t->schedule);
     free(costs);
     if (r) return r;
     const int pp = t->o.pp, me = par_rank(t->pp_comm), pair = MIN(me, pp - 1 - me);
-    t->zero_comm = t->data_comm, t->model_parallel_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
+    t->zero_comm = t->data_comm;
+    t->model_parallel_comm = t->o.tp * pp > 1 ? t->model_comm : NULL;
     if (t->schedule.directions == 2) {
         if (t->microbatches % 2)
             return par_fail(t->world, PAR_ERR_ARGUMENT,
@@ -964,7 +1014,11 @@ static par_result open_pipe(trainer *t) {
     void *scratch = NULL;
     memset(&e, 0, sizeof e);
     if (t->o.generate) return PAR_OK;
-    e.comm = t->pp_comm, e.fn = run_action, e.user = t, e.broadcast_loss = 1, e.device = t->device;
+    e.comm = t->pp_comm;
+    e.fn = run_action;
+    e.user = t;
+    e.broadcast_loss = 1;
+    e.device = t->device;
     GPT_TRY(par_pipe_open(&t->schedule, &e, &t->pipe));
     if (t->device->alloc(t->device, t->scratch_bytes, &scratch))
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the activations");
@@ -986,7 +1040,8 @@ static void print_pipeline(trainer *t, FILE *out) {
     par_pipe_print(s, &planned, 100, scale, out);
     fprintf(out, "pipeline as it ran: %.4g s, bubble %.3f\n", real.makespan, real.bubble);
     par_pipe_print(s, &real, 100, scale, out);
-    par_pipe_timeline_close(&planned), par_pipe_timeline_close(&real);
+    par_pipe_timeline_close(&planned);
+    par_pipe_timeline_close(&real);
 }
 
 // ---- the plan ---------------------------------------------------------------------------------------------
@@ -1015,7 +1070,8 @@ static void find_memory(const trainer *t, plan_rank *p) {
     size_t unused, all;
     int device;
     if (t->cuda && cudaGetDevice(&device) == cudaSuccess && cudaMemGetInfo(&unused, &all) == cudaSuccess) {
-        p->memory_id += (uint64_t)device + 1, p->memory_bytes = all;
+        p->memory_id += (uint64_t)device + 1;
+        p->memory_bytes = all;
         snprintf(p->name, sizeof p->name, "GPU %d", device);
         return;
     }
@@ -1033,14 +1089,22 @@ static par_result plan_this_rank(trainer *t, plan_rank *p) {
     t->planned_bytes = pipe[par_rank(t->pp_comm)].pool_bytes;
     free(pipe);
     if (r) return par_fail(t->world, PAR_ERR_ARGUMENT, "%s", t->schedule.why);
-    p->parameter_bytes = z.parameter_bytes, p->gradient_bytes = z.gradient_bytes;
-    p->state_bytes = z.state_bytes, p->buffer_bytes = z.buffer_bytes;
-    p->host_bytes = z.host_bytes, p->file_bytes = z.file_bytes;
-    p->sum_bytes = z.reduce_bytes, p->gather_bytes = z.gather_bytes;
-    p->activation_bytes = t->planned_bytes, p->scratch_bytes = t->scratch_bytes;
+    p->parameter_bytes = z.parameter_bytes;
+    p->gradient_bytes = z.gradient_bytes;
+    p->state_bytes = z.state_bytes;
+    p->buffer_bytes = z.buffer_bytes;
+    p->host_bytes = z.host_bytes;
+    p->file_bytes = z.file_bytes;
+    p->sum_bytes = z.reduce_bytes;
+    p->gather_bytes = z.gather_bytes;
+    p->activation_bytes = t->planned_bytes;
+    p->scratch_bytes = t->scratch_bytes;
     print_part(t, p->what, sizeof p->what);
     FILE *text = fmemopen(p->zero, sizeof p->zero, "w");
-    if (text) par_zero_plan_print(t->zero, text), fclose(text);
+    if (text) {
+        par_zero_plan_print(t->zero, text);
+        fclose(text);
+    }
     find_memory(t, p);
     return PAR_OK;
 }
@@ -1084,7 +1148,9 @@ static par_result alloc_token_buffers(trainer *t) {
     if (!t->index || !t->unit || !t->sequence || t->device->alloc_host(t->device, bytes, &tokens) ||
         t->device->alloc(t->device, bytes, &x) || t->device->alloc(t->device, 64, &target_count))
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens");
-    t->tokens = (int32_t *)tokens, t->x = (int32_t *)x, t->target_count = (size_t *)target_count;
+    t->tokens = (int32_t *)tokens;
+    t->x = (int32_t *)x;
+    t->target_count = (size_t *)target_count;
     return PAR_OK;
 }
 static par_result commit_zero(trainer *t) { return par_zero_commit(t->zero); }
@@ -1092,7 +1158,8 @@ static par_result load_or_init_weights(trainer *t) {
     if (t->o.plan && !plan_is_exact(t))
         return par_fail(t->world, PAR_ERR_MEMORY, "what was allocated is not what was planned");
     const char *why = t->o.load ? load_weights(t) : init_weights(t);
-    t->model.on_phase = on_unit_phase, t->model.user = t;
+    t->model.on_phase = on_unit_phase;
+    t->model.user = t;
     if (why && why != par_last_error(t->world)) par_fail(t->world, PAR_ERR_FILE, "%s", why);
     return why ? PAR_ERR_FILE : PAR_OK;
 }
@@ -1115,18 +1182,26 @@ static void close_inputs(trainer *t) { // what prepare made, as far as it came
 static void tear_down(trainer *t) { // what set_up made, likewise
     must(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
-    if (t->x) t->device->free(t->device, t->x), t->device->free(t->device, t->target_count);
+    if (t->x) {
+        t->device->free(t->device, t->x);
+        t->device->free(t->device, t->target_count);
+    }
     if (t->tokens) t->device->free_host(t->device, t->tokens);
     if (t->tied_comm) must(t->world, par_close(t->tied_comm));
     if (t->zero) must(t->world, par_zero_close(t->zero));
-    if (t->schedule.directions == 2 && t->model_parallel_comm && t->model_parallel_comm != t->model_comm)
-        must(t->world, par_close(t->model_parallel_comm)), must(t->world, par_close(t->zero_comm));
+    if (t->schedule.directions == 2 && t->model_parallel_comm && t->model_parallel_comm != t->model_comm) {
+        must(t->world, par_close(t->model_parallel_comm));
+        must(t->world, par_close(t->zero_comm));
+    }
     par_pipe_schedule_close(&t->schedule);
     if (t->tp) must(t->world, par_tp_close(t->tp));
     if (t->mesh) must(t->world, par_mesh_close(t->mesh));
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
-    free(t->sequence), free(t->index), free(t->unit), free(t->stages);
+    free(t->sequence);
+    free(t->index);
+    free(t->unit);
+    free(t->stages);
 }
 
 static void print_run(const trainer *t, FILE *out) { // what works on which data, and how those were read
@@ -1234,7 +1309,8 @@ static const char *check_global_batch(trainer *t, int ranks) {
 static int open_world(trainer *t, int launched) {
     par_desc desc, full;
     memset(&desc, 0, sizeof desc);
-    desc.rank_count = t->o.ranks, desc.trace = t->o.trace;
+    desc.rank_count = t->o.ranks;
+    desc.trace = t->o.trace;
     if (!launched) {
         const char *why = prepare(t);
         if (!why && par_defaults(&desc, &full)) return 1;

@@ -150,26 +150,41 @@ static void gpt_tensor_add(gpt_model *m, int kind, int layer, const par_tp_named
     const int number = layer >= 0 ? 12 * layer + kind : kind < GPT_LN1W ? kind : 12 * layers + kind - 12;
     if (!p->parameter || !p->parameter->rows) return;
     gpt_tensor *x = &m->tensors[m->tensor_count++];
-    x->p = p->parameter, x->kind = kind, x->layer = layer, x->decay = x->p->cols > 1;
-    x->deviation = p->deviation, x->value = p->value, x->stream = (uint64_t)number + 1;
+    x->p = p->parameter;
+    x->kind = kind;
+    x->layer = layer;
+    x->decay = x->p->cols > 1;
+    x->deviation = p->deviation;
+    x->value = p->value;
+    x->stream = (uint64_t)number + 1;
     memcpy(x->name, p->name, sizeof x->name);
-    x->offset = m->count, x->total_offset = m->total_count;
-    m->count += x->p->local_rows * x->p->local_cols, m->total_count += x->p->rows * x->p->cols;
+    x->offset = m->count;
+    x->total_offset = m->total_count;
+    m->count += x->p->local_rows * x->p->local_cols;
+    m->total_count += x->p->rows * x->p->cols;
 }
 static void gpt_matrix_add(gpt_model *m, int kind, const char *name,
                            par_tp_parameter *p) { // outside of layers
     par_tp_named_parameter x = {p, "", 0.02f, 0};
-    if (p->cols == 1) x.deviation = 0, x.value = kind == GPT_LNFW;
+    if (p->cols == 1) {
+        x.deviation = 0;
+        x.value = kind == GPT_LNFW;
+    }
     snprintf(x.name, sizeof x.name, "%s", name);
     gpt_tensor_add(m, kind, -1, &x);
 }
 static par_result gpt_layer_open(gpt_model *m, int l) {
     const gpt_config *g = &m->config;
     par_tp_block *k = &m->layers[l];
-    k->features = (size_t)g->n_embd, k->hidden = gpt_hidden(g), k->depth = g->n_layer;
-    k->attention.heads = (size_t)g->n_head, k->attention.kv_heads = (size_t)g->n_kv_head;
-    k->rms = k->gated = k->rope = g->llama, k->has_bias = g->bias;
-    k->epsilon = g->epsilon, k->rotary = g->rotary;
+    k->features = (size_t)g->n_embd;
+    k->hidden = gpt_hidden(g);
+    k->depth = g->n_layer;
+    k->attention.heads = (size_t)g->n_head;
+    k->attention.kv_heads = (size_t)g->n_kv_head;
+    k->rms = k->gated = k->rope = g->llama;
+    k->has_bias = g->bias;
+    k->epsilon = g->epsilon;
+    k->rotary = g->rotary;
     snprintf(k->name, sizeof k->name, "layers.%d", l);
     GPT_TRY(par_tp_block_open(m->tp, k));
     for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
@@ -182,7 +197,10 @@ static par_result gpt_layer_open(gpt_model *m, int l) {
 // Sets the shapes of all parameters, split over tp. Collective over tp.
 static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int sequence) {
     memset(m, 0, sizeof *m);
-    m->config = *g, m->tp = tp, m->t = par_size(par_tp_comm(tp)), m->sequence_parallel = sequence;
+    m->config = *g;
+    m->tp = tp;
+    m->t = par_size(par_tp_comm(tp));
+    m->sequence_parallel = sequence;
     m->device = par_tp_kernels_of(tp)->device ? par_tp_kernels_of(tp)->device : par_cpu();
     m->layers = (par_tp_block *)calloc((size_t)g->n_layer + 1, sizeof *m->layers);
     m->tensors = (gpt_tensor *)calloc((size_t)g->n_layer * 12 + 5, sizeof *m->tensors);
@@ -193,10 +211,17 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     m->embedding.features = (size_t)g->n_embd;
     m->embedding.max_positions = g->llama ? 0 : gpt_positions(g);
     m->loss.ignore_index = -1;
-    m->final_norm.features = (size_t)g->n_embd, m->final_norm.rms = g->llama;
-    m->final_norm.epsilon = g->epsilon, m->final_norm.has_bias = g->bias;
-    m->head.in = (size_t)g->n_embd, m->head.out = (size_t)g->vocab_size, m->head.vocab_parallel = 1;
-    m->embedding.name = "wte", m->final_norm.name = "lnf", m->head.name = "head", m->loss.name = "loss";
+    m->final_norm.features = (size_t)g->n_embd;
+    m->final_norm.rms = g->llama;
+    m->final_norm.epsilon = g->epsilon;
+    m->final_norm.has_bias = g->bias;
+    m->head.in = (size_t)g->n_embd;
+    m->head.out = (size_t)g->vocab_size;
+    m->head.vocab_parallel = 1;
+    m->embedding.name = "wte";
+    m->final_norm.name = "lnf";
+    m->head.name = "head";
+    m->loss.name = "loss";
     GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
     GPT_TRY(par_tp_norm_open(tp, &m->final_norm));
     GPT_TRY(par_tp_linear_open(tp, &m->head));
@@ -209,12 +234,19 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     m->use_count = m->tensor_count;
     if (gpt_is_tied(g)) {
         gpt_tensor *x = &m->tensors[m->use_count++];
-        *x = m->tensors[0], x->p = &m->head.weight, x->kind = GPT_HEAD, x->tied = 1;
+        *x = m->tensors[0];
+        x->p = &m->head.weight;
+        x->kind = GPT_HEAD;
+        x->tied = 1;
     }
     for (int i = 0; i < m->use_count; i++) m->unit_first_tensor[gpt_unit_of(&m->tensors[i], g) + 1] = i + 1;
     return PAR_OK;
 }
-static void gpt_close(gpt_model *m) { free(m->layers), free(m->tensors), free(m->unit_first_tensor); }
+static void gpt_close(gpt_model *m) {
+    free(m->layers);
+    free(m->tensors);
+    free(m->unit_first_tensor);
+}
 
 // Sets the memory of this rank's parameters (count elements of the context's type) and gradients (count
 // floats).
@@ -313,7 +345,9 @@ static par_result gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage,
 static char *gpt_place_arenas(gpt_buffers *b, char *memory) {
     for (int i = 0; i < GPT_LIFETIMES; i++) {
         par_tp_arena *a = &b->arena[i];
-        a->data = memory, a->bytes = a->used, memory += a->used;
+        a->data = memory;
+        a->bytes = a->used;
+        memory += a->used;
     }
     return memory;
 }
@@ -376,7 +410,9 @@ static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
 static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *tokens, const par_tp_matrix *x,
                                   par_tp_matrix *y) {
     const size_t row = x->cols * par_tp_element_bytes(m->tp), n = tokens->sequence;
-    y->rows = tokens->batch, y->cols = x->cols, y->layout = x->layout;
+    y->rows = tokens->batch;
+    y->cols = x->cols;
+    y->layout = x->layout;
     return par_tp_kernels_of(m->tp)->copy(m->tp, y->data, row, (const char *)x->data + (n - 1) * row, n * row,
                                           tokens->batch, row);
 }
@@ -492,7 +528,9 @@ static inline par_result gpt_update(const gpt_model *model, const par_zero_hyper
         const gpt_tensor *x = &model->tensors[k];
         par_zero_update a;
         memset(&a, 0, sizeof a);
-        a.optimizer = PAR_ZERO_ADAMW, a.hyper = *hyper, a.scale = 1;
+        a.optimizer = PAR_ZERO_ADAMW;
+        a.hyper = *hyper;
+        a.scale = 1;
         a.bias_correction1 = (float)(1 / (1 - pow((double)hyper->beta1, number)));
         a.bias_correction2 = (float)(1 / (1 - pow((double)hyper->beta2, number)));
         if (!x->decay) a.hyper.weight_decay = 0;

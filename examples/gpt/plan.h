@@ -59,7 +59,10 @@ static uint64_t plan_machine_memory(char *name, size_t capacity) {
         if (!two && !strstr(controllers, "memory")) continue;
         const uint64_t n = two ? plan_cgroup_limit("/sys/fs/cgroup", group, "memory.max")
                                : plan_cgroup_limit("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
-        if (n && (!least || n < least)) least = n, snprintf(name, capacity, "the limit of its control group");
+        if (n && (!least || n < least)) {
+            least = n;
+            snprintf(name, capacity, "the limit of its control group");
+        }
     }
     if (f) fclose(f);
     return least;
@@ -123,7 +126,10 @@ static int plan_print_memory(const plan_rank *all, int count, const int *memory_
     int members = 0;
     const uint64_t memory = all[memory_id].memory_bytes;
     for (int r = 0; r < count; r++)
-        if (memory_of[r] == memory_id) sum += all[r].total_bytes, members++;
+        if (memory_of[r] == memory_id) {
+            sum += all[r].total_bytes;
+            members++;
+        }
     plan_ranges(ranks, sizeof ranks, memory_of, count, memory_id);
     if (json)
         json_print("plan:%b memory:%s of_ranks:%s total_bytes:%llu memory_bytes:%llu", 1, all[memory_id].name,

@@ -55,7 +55,11 @@ static inline const char *tokenizer_open(tokenizer *k, const char *path, int voc
     close(fd);
     return k->file && k->at ? tokenizer_parse(k, path, got, vocab_size) : "out of memory for the tokenizer";
 }
-static void tokenizer_close(tokenizer *k) { free(k->file), free(k->at), memset(k, 0, sizeof *k); }
+static void tokenizer_close(tokenizer *k) {
+    free(k->file);
+    free(k->at);
+    memset(k, 0, sizeof *k);
+}
 
 // The bytes of a token, `*length` of them; NULL: the token has no text. Without a file, and with a vocabulary
 // of 256, the token is the byte in `byte`.
