@@ -1077,6 +1077,12 @@ static void par__cuda_free_unmapped(par_cuda *cuda, int all) {
         PAR_FREE(x);
     }
 }
+// An allocation in use that other processes may have mapped, or NULL.
+static par__cuda_export *par__cuda_find_export(const par_cuda *cuda, const void *memory) {
+    par__cuda_export *x = cuda->exports;
+    while (x && (x->memory != memory || x->free_count)) x = x->next;
+    return x;
+}
 // Where memory is short, waits for what other processes have not unmapped yet.
 static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) {
     par_comm *c = cuda->desc.comm;
@@ -1146,8 +1152,7 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
     else { // cudaFree waits for the device
         PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
         PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_free"));
-        par__cuda_export *x = cuda->exports;
-        while (x && (x->memory != memory || x->free_count)) x = x->next;
+        par__cuda_export *x = par__cuda_find_export(cuda, memory);
         cuda->free_count++;
         if (!x || !cuda->map_state)
             PAR__CUDA_CALL(cudaFree(memory));
@@ -1600,10 +1605,8 @@ static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival 
 }
 // Remembers that other processes can map an allocation.
 static par_result par__cuda_ipc_remember(par_cuda *cuda, void *memory) {
-    par__cuda_export *x = cuda->exports;
-    while (x && (x->memory != memory || x->free_count)) x = x->next;
-    if (x) return PAR_OK;
-    x = (par__cuda_export *)PAR_MALLOC(sizeof *x);
+    if (par__cuda_find_export(cuda, memory)) return PAR_OK;
+    par__cuda_export *x = (par__cuda_export *)PAR_MALLOC(sizeof *x);
     if (!x) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "cudaIpcGetMemHandle", "out of memory");
     x->memory = memory;
     x->free_count = 0;
