@@ -3,6 +3,7 @@
 #
 #     bash bench/pipelines.sh [ROUNDS]
 set -eu
+export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
 cd "$(dirname "$0")/.."
 make -s build/gpt build/corpus.txt
 rounds=${1:-7}

@@ -1,5 +1,6 @@
 # Draw bench/results/*.jsonl as SVG beside them (gnuplot): make plots.
 set -eu
+export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
 cd "$(dirname "$0")/.."
 command -v gnuplot >/dev/null || { echo "plots: no gnuplot (apt-get install gnuplot-nox)" >&2; exit 1; }
 work=$(mktemp -d)

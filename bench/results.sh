@@ -2,6 +2,7 @@
 #
 #     bash bench/results.sh NAME        writes bench/results/NAME.jsonl, one object a row; some ten minutes on 2 cores
 set -eu
+export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
 name=${1:?usage: bash bench/results.sh NAME, for bench/results/NAME.jsonl}
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."

@@ -36,6 +36,14 @@ ended() { # status of all ranks
     }; done
     return $status
 }
+# program: "${as_user[@]}" runs a copy of it, $work/PROGRAM, as a user who need not reach the checkout
+other_user() {
+    as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+    chmod 755 "$shared" "$work" && install -m 755 "$1" "$work" || return 1
+    [ "$(id -u)" = 0 ] && "${as_user[@]}" test -x "$work/${1##*/}" && return
+    echo "only root can start a program as another user (setpriv), who can read $shared"
+    return 77
+}
 hello_of() { # rank, file: what this rank of the job would say first
     $stranger hear "$2" "$MASTER_PORT" >"$work/heard" &
     local ear=$!
@@ -121,8 +129,8 @@ C
     for r in 0 1 2; do start $r env LD_PRELOAD="$work/hold.so" HOLD="$work/hold" $hello; done
     await test -e "$work/hold.now" || return 1
     for mode in silent crowd drip random reset; do strangers $mode unix:par.${pids[0]}. || return 1; done
-    if [ "$(id -u)" = 0 ] && have setpriv; then
-        chmod 755 "$work" && as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+    if other_user $stranger; then
+        stranger=$work/stranger
         for mode in silent random; do strangers $mode unix:par.${pids[0]}. || return 1; done
     fi
     touch "$work/hold"
@@ -256,13 +264,18 @@ small_limits() {
         prints "^2 ranks" limited -c 0 env PAR_RANKS=2 $hello
 }
 few_processes() { # of another user, whom limits bind
-    [ "$(id -u)" = 0 ] && have setpriv || {
-        echo "only root can start a program as another user (setpriv)"
-        return 77
-    }
+    other_user $hello || return
     fails 1 "cannot start rank .* of 1000: Resource temporarily unavailable" \
-        limited -u 20 setpriv --reuid 65534 --regid 65534 --clear-groups env PAR_RANKS=1000 $hello &&
+        limited -u 20 "${as_user[@]}" env PAR_RANKS=1000 "$work/01_hello" &&
         ! grep -q ranks "$work/out"
+}
+ports_of_others() { # files that another user has made to reserve ports reserve them for this one, too
+    other_user build/test_par || return
+    mkdir -m 1777 "$work/par_ports" && (umask 022 && touch "$work"/par_ports/{10000..19999}) || return 1
+    export TMPDIR=$work
+    cd "$work" &&
+        [ "$("${as_user[@]}" bash -c port)" -ge 10000 ] &&
+        "${as_user[@]}" ./test_par --only groups --launch tcp --ranks 3 --node 1
 }
 full_disk() { # for what is offloaded, a trace, a picture (checkpoints and exports: tests/programs.sh)
     unshare --mount true 2>/dev/null || {
@@ -392,7 +405,12 @@ decimal_commas() { # a program's locale does not change what it writes into file
         grep -q '"loss":[0-9]*,' "$work/out" &&
         PAR_TIMEOUT=30.5 $gpt $small --max_iters 3 --load "$work/ck" >"$work/out" &&
         build/bench_pipe --ranks 2 --simulate --svg "$work/s" --perfetto "$work/p" >"$work/out" || return 1
-    unset LD_PRELOAD LC_ALL
+    unset LD_PRELOAD
+    # nor what the checks compare
+    printf '%s\n' '. tests/lib.sh' "halves() { awk 'BEGIN {exit 0.5 + \"0.5\" != 1}'; }" \
+        'check halves halves' summary >"$work/point.sh"
+    bash "$work/point.sh" || return 1
+    unset LC_ALL
     grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*,' "$work/t" &&
         grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*}' "$work/p" &&
         grep -q 'height="[0-9]*\.[0-9]*"' "$work/s" &&
@@ -422,7 +440,8 @@ garbage_settings() { # of every variable in the manual
     done
 }
 
-made $gpt $hello $stranger $victim build/04_zero build/bench_coll build/bench_pipe build/corpus.txt
+made $gpt $hello $stranger $victim build/test_par \
+    build/04_zero build/bench_coll build/bench_pipe build/corpus.txt
 check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
 check "words of a rank, repeated" repeated_words
@@ -435,6 +454,7 @@ check "few descriptors over TCP" few_descriptors_apart
 check "strangers have every descriptor" starved_by_strangers
 check "little memory" small_limits
 check "few processes" few_processes
+check "ports that another user has reserved" ports_of_others
 check "full disk" full_disk
 check "system calls that are refused" refused_calls
 check "no /proc, no /dev" no_proc

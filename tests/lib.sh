@@ -2,6 +2,7 @@
 # directory of its own ($work; the script's is $shared), and shows its output only if it fails. As many checks
 # run at a time as there are processors. With arguments a script runs only the checks of these names; --list
 # shows the names. CHECK_LOG=file gets a line for each check, as check.sh describes.
+export LC_ALL=C CDPATH= # in what the checks compare numbers have a point, and messages are English
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
 names=("$@") seen=() check_names=() check_commands=() check_lines=()
@@ -217,16 +218,24 @@ listens() {
     local hex=$(printf %04X "$1")
     grep -qi "^ *[0-9]*: [0-9A-F]*:$hex [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null
 }
-# a free port, reserved until this shell ends. It is below the ephemeral ports and those of ranks under srun
+# a free port, reserved until this shell ends. It is below the ephemeral ports and those of ranks under srun.
+# A file is only read: others can lock one that this user has made.
 port() {
-    local p dir=${TMPDIR:-/tmp}/par_ports lock
+    local p dir=${TMPDIR:-/tmp}/par_ports lock try
     mkdir -p -m 1777 "$dir" 2>/dev/null
-    while p=$((10000 + RANDOM % 10000)); do
-        { exec {lock}>>"$dir/$p"; } 2>/dev/null && flock -n $lock && ! listens $p && break
-        exec {lock}>&-
+    for try in {1..1000}; do
+        p=$((10000 + RANDOM % 10000))
+        [ -e "$dir/$p" ] || (umask 022 && : >>"$dir/$p") 2>/dev/null
+        { exec {lock}<"$dir/$p"; } 2>/dev/null || continue
+        if flock -n $lock && ! listens $p; then
+            tail --pid=$$ -f /dev/null >/dev/null 2>&1 7>&- & # holds the lock
+            echo $p
+            return
+        fi
+        exec {lock}<&-
     done
-    tail --pid=$$ -f /dev/null >/dev/null 2>&1 7>&- & # holds the lock
-    echo $p
+    echo "no port is free, or no file can be made in $dir" >&2
+    return 1
 }
 # n, command ...: start n ranks on this machine with torchrun's variables; output goes to $work/out.RANK
 ranks() {

@@ -1346,8 +1346,9 @@ check slow sleep 2
 summary
 END
     touch bad
+    mkdir -p "$work/other/tests"
     unset FAILED CHECK_LOG CHECK_PART CHECK_MADE
-    CHECK_EVERY=1 bash tests/check.sh >said
+    CDPATH=$work/other CHECK_EVERY=1 bash tests/check.sh >said
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&

@@ -132,7 +132,9 @@ static int test_port(void) {
     for (int i = 0; i < 10000; i++) {
         const int port = 10000 + (int)(((unsigned)getpid() * 7 + (unsigned)i) % 10000);
         snprintf(file, sizeof file, "%s/%d", path, port);
-        const int lock = open(file, O_RDWR | O_CREAT, 0644), s = socket(AF_INET, SOCK_STREAM, 0);
+        int lock = open(file, O_RDONLY); // also one that another user has made
+        if (lock < 0 && (lock = open(file, O_RDONLY | O_CREAT, 0644)) >= 0) fchmod(lock, 0644);
+        const int s = socket(AF_INET, SOCK_STREAM, 0);
         const int locked = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0;
         a.sin_port = htons((uint16_t)port);
         const int free_one = locked && bind(s, (struct sockaddr *)&a, sizeof a) == 0;
@@ -148,7 +150,7 @@ static int test_launch(int ranks, pid_t *children) {
     char text[16];
     int rank = ranks;
     const int port = test_port();
-    if (port < 0) return fprintf(stderr, "no port is free\n"), -1;
+    if (port < 0) return fprintf(stderr, "no port is free, or no file can be made in par_ports\n"), -1;
     snprintf(text, sizeof text, "%d", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1), setenv("MASTER_PORT", text, 1);
     snprintf(text, sizeof text, "%d", ranks);

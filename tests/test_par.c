@@ -1649,7 +1649,6 @@ static par_result scribble_call(par_comm *c, int kind, float *x, float *y) {
 static void scribble_run(const par__world *old,
                          uint64_t seed) { // one run of all ranks, in processes of their own
     const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
-    const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
     static float x[60000], y[60000];
     par_desc d;
     par_comm *c;
@@ -1658,6 +1657,7 @@ static void scribble_run(const par__world *old,
     dup2(quiet, 2);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], scribble_crashed);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
     munmap(old->base, old->arena_bytes);
     setrlimit(RLIMIT_AS, &limit); // the same limit for each process of this run
 #endif
