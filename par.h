@@ -759,6 +759,7 @@ struct par_device {
     par_result (*stream_sync)(par_device *device, void *stream);                // the host waits
     par_result (*event_record)(par_device *device, void *stream, void **event); // *event NULL: create it
     par_result (*event_wait)(par_device *device, void *stream, void *event);    // the stream waits
+    par_result (*event_sync)(par_device *device, void *event);                  // the host waits
     par_result (*event_free)(par_device *device, void *event);
 };
 par_device *par_cpu(void); // constant; the same for all ranks of a process
@@ -3061,6 +3062,7 @@ par_device *par_cpu(void) {
                              par__cpu_stream_noop,
                              par__cpu_event_record,
                              par__cpu_event_wait,
+                             par__cpu_stream_noop,
                              par__cpu_stream_noop};
     return &cpu; // never written
 }

@@ -1252,6 +1252,9 @@ static par_result par__cuda_d_event_wait(par_device *device, void *stream, void 
     if (event) PAR__CUDA_CALL(cudaStreamWaitEvent(par__cuda_stream_of(cuda, stream), (cudaEvent_t)event, 0));
     return PAR_OK;
 }
+static par_result par__cuda_d_event_sync(par_device *device, void *event) {
+    return event ? par__cuda_wait(par__cuda_of(device), NULL, (cudaEvent_t)event, "event_sync") : PAR_OK;
+}
 static par_result par__cuda_d_event_free(par_device *device, void *event) {
     par_cuda *cuda = par__cuda_of(device);
     if (event) PAR__CUDA_CALL(cudaEventDestroy((cudaEvent_t)event));
@@ -1276,6 +1279,7 @@ static void par__cuda_device_open(par_cuda *cuda) {
     d->stream_sync = par__cuda_d_stream_sync;
     d->event_record = par__cuda_d_event_record;
     d->event_wait = par__cuda_d_event_wait;
+    d->event_sync = par__cuda_d_event_sync;
     d->event_free = par__cuda_d_event_free;
 }
 par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }

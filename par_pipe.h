@@ -491,14 +491,16 @@ typedef struct par_pipe_report {
 // Errors: ARGUMENT, MEMORY, those of a collective.
 par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe);
 par_result par_pipe_close(par_pipe *pipe); // collective; NULL is PAR_OK
-// Runs all actions of this rank: a training step. report may be NULL. Collective. Errors: those of fn and of
-// messages; the text names the rank and the action. An error aborts comm: the other ranks of the pipeline
-// fail, too.
+// Runs all actions of this rank: a training step. report may be NULL, on all ranks alike: then the host does
+// not wait for a device. Collective. Errors: those of fn and of messages; the text names the rank and the
+// action. An error aborts comm: the other ranks of the pipeline fail, too.
 par_result par_pipe_step(par_pipe *pipe, par_pipe_report *report);
 par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report); // the same with forwards alone
 // The loss of each microbatch in the last step or evaluation; on the last stage's rank (with broadcast_loss
-// on all).
+// on all). par_pipe_losses is of one that had a report, unless the device is the CPU. par_pipe_device_losses
+// is in exec.device's memory, after what is enqueued there so far.
 const double *par_pipe_losses(const par_pipe *pipe);
+const double *par_pipe_device_losses(const par_pipe *pipe);
 size_t par_pipe_allocated(const par_pipe *pipe); // bytes: equal to the plan's pool_bytes
 // Gathers the timeline of the last step from all ranks to rank 0; it is empty elsewhere. Times are by rank
 // 0's clock, as precise as par_clock_offset: on one machine no action starts before its inputs are computed.
@@ -3981,18 +3983,18 @@ static par_result par__pipe_run_step(par_pipe *p, const par_pipe_schedule *s, pa
         if ((r = par__pipe_run_action(p, s, i)) != PAR_OK) return par__pipe_abort_step(p, s, i, r);
     if ((r = par__pipe_wait_sends(p)) != PAR_OK)
         return par__pipe_abort_step(p, s, s->first[p->rank + 1] - 1, r);
-    double loss = 0;
+    if (p->exec.broadcast_loss &&
+        (r = par_all_reduce(p->device_losses, p->device_losses, (size_t)s->microbatches, PAR_F64, PAR_SUM,
+                            p->exec.comm)) != PAR_OK)
+        return r;
+    if (!report) return PAR_OK;
     if (p->device_losses != p->losses) { // the only place where the host waits for the device
         r = p->device->copy(p->device, p->losses, p->device_losses, losses, NULL);
         if (!r) r = p->device->stream_sync(p->device, NULL);
         if (r) return par_fail(p->exec.comm, r, "par_pipe_step: the device cannot give the losses");
     }
-    if (p->exec.broadcast_loss && (r = par_all_reduce(p->losses, p->losses, (size_t)s->microbatches, PAR_F64,
-                                                      PAR_SUM, p->exec.comm)) != PAR_OK)
-        return r;
-    for (int i = 0; i < s->microbatches; i++) loss += p->losses[i];
-    if (!report) return PAR_OK;
-    report->loss = loss;
+    report->loss = 0;
+    for (int i = 0; i < s->microbatches; i++) report->loss += p->losses[i];
     report->seconds = par_seconds(p->exec.comm) - started;
     report->message_bytes = p->peak[0];
     report->activation_bytes = p->peak[1];
@@ -4006,6 +4008,7 @@ par_result par_pipe_evaluate(par_pipe *pipe, par_pipe_report *report) {
     return par__pipe_run_step(pipe, &pipe->forwards, report);
 }
 const double *par_pipe_losses(const par_pipe *pipe) { return pipe->losses; }
+const double *par_pipe_device_losses(const par_pipe *pipe) { return pipe->device_losses; }
 size_t par_pipe_allocated(const par_pipe *pipe) { return pipe->allocated; }
 
 // >>pipe_measure --------------------------------------------------------------------------------------------

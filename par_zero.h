@@ -546,6 +546,9 @@ typedef struct par_zero_control {
     uint64_t step;                                 // done so far, including this one
     float bias_correction[PAR_ZERO_MAX_GROUPS][2]; // 1/(1 - beta^step)
 } par_zero_control;
+// That of the last step, in the device's memory, after what is enqueued there so far; NULL before
+// par_zero_commit. So a program can read the norm without waiting for the device in par_zero_step.
+const par_zero_control *par_zero_control_of(const par_zero *z);
 typedef struct par_zero_rules { // settings of that decision
     double microbatches;        // gradients are divided by this number; 1: they stay sums
     float lr_factor;            // below 0: keep the control's
@@ -3325,6 +3328,7 @@ par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) 
     report->loss_scale = now.loss_scale;
     return report->step = now.step, PAR_OK;
 }
+const par_zero_control *par_zero_control_of(const par_zero *z) { return z->control; }
 float par_zero_loss_scale(const par_zero *z) { return par__zero_control_get(z).loss_scale; }
 uint64_t par_zero_steps(const par_zero *z) { return par__zero_control_get(z).step; }
 void par_zero_set_steps(par_zero *z, uint64_t steps) {

@@ -85,6 +85,14 @@ trains_over_nccl() { # 4 ranks, which are threads; in $work/cpu: what the CPU tr
             same_losses 1e-5 "$work/cpu" "$work/gpu" || return 1
     done
 }
+# however many steps there are, the host waits as often for all that a GPU has to do
+never_waits() {
+    for steps in 3 6; do
+        EMU_DRAINS=1 build/gpt_emu $small --max_iters $steps 2>&1 >/dev/null |
+            grep drains >"$work/drains.$steps"
+    done
+    cat "$work"/drains.[36] && [ -s "$work/drains.3" ] && cmp "$work"/drains.[36]
+}
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
     for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" \
@@ -94,6 +102,7 @@ trains() { # on emulated GPUs what the CPU trains
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
+    never_waits || return 1
     [ -z "$nccl" ] || trains_over_nccl || return 1
     # the CPU goes on where the GPU stopped
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" || return 1

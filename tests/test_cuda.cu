@@ -69,6 +69,7 @@ static void device(par_comm *w) {
     CHECK_OK(w, d->fill(d, p, 7, 1000, stream));
     CHECK_OK(w, d->event_record(d, stream, &event));
     CHECK_OK(w, d->event_wait(d, NULL, event));
+    CHECK_OK(w, d->event_sync(d, event));
     CHECK_OK(w, d->copy(d, back, p, 1000, NULL));
     CHECK_OK(w, d->stream_sync(d, NULL));
     CHECK(w, back[0] == 7 && back[999] == 7);

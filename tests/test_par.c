@@ -2001,6 +2001,7 @@ static void device(par_comm *w) {
     CHECK_OK(w, d->stream_open(d, &stream));
     CHECK_OK(w, d->event_record(d, stream, &event));
     CHECK_OK(w, d->event_wait(d, stream, event));
+    CHECK_OK(w, d->event_sync(d, event));
     CHECK_OK(w, d->event_free(d, event));
     CHECK_OK(w, d->stream_sync(d, stream));
     CHECK_OK(w, d->stream_close(d, stream));

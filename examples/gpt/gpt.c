@@ -42,6 +42,17 @@ typedef struct settings {
     char why[256];   // what is wrong with the settings
 } settings;
 
+// A step that the host has enqueued. It is written to again when the device has passed `done`.
+typedef struct flight {
+    int32_t *tokens; // pinned: tokens and targets of all microbatches on this rank
+    double *loss;    // pinned, with the control
+    par_zero_control *control;
+    void *done;
+    int step;
+    double lr;
+} flight;
+enum { FLIGHTS = 2 }; // the host enqueues a step while a GPU computes the one before
+
 typedef struct trainer {
     settings o;
     dataset data;
@@ -79,14 +90,20 @@ typedef struct trainer {
     size_t prompt_count;
     tokenizer text_tokenizer;
     gpt_dropout drop;
-    // Tokens and targets of all microbatches on this rank: on the host; x, y on the device. sequence: one
-    // sequence and its targets.
-    int32_t *tokens, *x, *y, *sequence;
-    size_t *target_count;         // on the device
+    // On the device: tokens and targets of all microbatches on this rank; the loss of the step.
+    int32_t *x;
+    double *device_loss;
+    size_t *target_count;
+    int32_t *sequence;            // one sequence and its targets
+    int reads_tokens;             // this rank has the first stage or the last
     int microbatch, microbatches; // sequences in a microbatch; microbatches of a rank in a step
-    double loss, grad_norm, lr;
+    flight flights[FLIGHTS];
+    int enqueued, finished; // steps so far
+    double loss, grad_norm; // of the last one that is finished
     int step;
-    double begun;
+    double begun, step_begun;
+    double first_loss;
+    int first_step;
     char note[1024]; // text in a checkpoint: step and model
 } trainer;
 
@@ -350,24 +367,26 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
 static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
     return (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
 }
-// Loads a microbatch's tokens (for the first stage) and targets (for the last). Each microbatch has memory of
-// its own, because the device may read it later.
-static par_result load_batch(trainer *t, const par_tp_tokens *tokens, int microbatch) {
+// Reads the tokens (for the first stage) and targets (for the last) of all microbatches, and enqueues their
+// copy to the device.
+static par_result load_batch(trainer *t, int32_t *memory) {
     const int T = t->o.model.block_size, per = T / t->o.cp;
-    const size_t rows = rows_of(t), here = (size_t)microbatch * 2 * rows;
-    int32_t *x = t->tokens + here, *y = x + rows;
-    for (int i = 0; i < (int)tokens->batch; i++) {
+    const size_t rows = rows_of(t);
+    if (!t->reads_tokens) return PAR_OK;
+    for (int n = 0; n < t->microbatches * t->microbatch; n++) {
+        const int m = n / t->microbatch, i = n % t->microbatch;
+        int32_t *x = memory + (size_t)m * 2 * rows + i * per, *y = x + rows;
         const char *why =
             data_sequence(&t->data, t->held_out, (uint64_t)t->o.seed, t->batch_step,
-                          tokens->first_sequence + (uint64_t)i, T, t->sequence, t->sequence + T);
+                          tokens_of(t, m).first_sequence + (uint64_t)i, T, t->sequence, t->sequence + T);
         if (why) return par_fail(t->world, PAR_ERR_FILE, "%s", why);
         for (int j = 0; j < per; j++) {
             const size_t at = par_tp_position(t->tp, (size_t)T, (size_t)j);
-            x[i * per + j] = t->sequence[at];
-            y[i * per + j] = t->sequence[(size_t)T + at];
+            x[j] = t->sequence[at];
+            y[j] = t->sequence[(size_t)T + at];
         }
     }
-    return t->device->copy(t->device, t->x + here, x, 2 * rows * sizeof *x, NULL);
+    return t->device->copy(t->device, t->x, memory, (size_t)t->microbatches * 2 * rows * sizeof *t->x, NULL);
 }
 // Runs one action of the pipeline schedule on one microbatch.
 static par_result run_action(void *user, const par_pipe_work *w) {
@@ -381,7 +400,6 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     const int32_t *x = t->x + (size_t)w->microbatch * 2 * rows, *y = x + rows;
     if (w->kind > PAR_PIPE_W) return PAR_OK;
     const par_tp_tokens tokens = tokens_of(t, w->microbatch);
-    if (w->kind == PAR_PIPE_F && (w->is_first || w->is_last)) GPT_TRY(load_batch(t, &tokens, w->microbatch));
     void *const memory[GPT_LIFETIMES] = {w->b, w->w, w->g, t->scratch};
     for (int i = 0; i < GPT_LIFETIMES; i++) {
         b->arena[i].data = memory[i];
@@ -412,26 +430,49 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     return par_trace_end(t->world), PAR_OK;
 }
 
-static void train_step(trainer *t) {
-    const double tokens = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
-    par_pipe_report run;
-    par_trace_begin(t->world, "step");
+// What a step computes: forward, backward and the update, of the batch in x. The host waits for nothing.
+static par_result compute_step(trainer *t, float factor) {
+    const par_zero_kernels *k = t->zero_kernels ? t->zero_kernels : par_zero_cpu();
+    GPT_TRY(par_pipe_step(t->pipe, NULL));
+    GPT_TRY(k->total(k, par_pipe_device_losses(t->pipe), (size_t)t->microbatches, t->device_loss));
+    GPT_TRY(par_all_reduce(t->device_loss, t->device_loss, 1, PAR_F64, PAR_SUM, t->data_comm));
+    par_trace_begin(t->world, "update");
+    GPT_TRY(par_zero_step(t->zero, factor, NULL));
+    return par_trace_end(t->world), PAR_OK;
+}
+// Enqueues a step. One of FLIGHTS before it is finished, so its pinned memory may be written to.
+static par_result enqueue_step(trainer *t) {
+    flight *f = &t->flights[t->enqueued % FLIGHTS];
+    par_device *d = t->device;
+    const float factor = lr_factor(&t->o, t->step);
+    if (t->enqueued++ == t->finished) t->step_begun = par_seconds(t->world);
+    f->step = t->step;
+    f->lr = t->o.learning_rate * (double)factor;
     t->held_out = 0;
     t->batch_step = (uint64_t)t->step;
     t->first_sequence = 0;
     t->drop.p = (float)t->o.dropout;
     t->drop.step = (uint64_t)t->step;
-    must(t->world, par_pipe_step(t->pipe, &run));
-    must(t->world, par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, t->data_comm));
-    t->loss = run.loss / tokens;
-    const float factor = lr_factor(&t->o, t->step);
-    par_zero_report report;
-    par_trace_begin(t->world, "update");
-    must(t->world, par_zero_step(t->zero, factor, &report));
+    GPT_TRY(load_batch(t, f->tokens));
+    GPT_TRY(compute_step(t, factor));
+    GPT_TRY(d->copy(d, f->loss, t->device_loss, sizeof *f->loss, NULL));
+    GPT_TRY(d->copy(d, f->control, par_zero_control_of(t->zero), sizeof *f->control, NULL));
+    return d->event_record(d, NULL, &f->done);
+}
+static void train_step(trainer *t) {
+    par_trace_begin(t->world, "step");
+    must(t->world, enqueue_step(t));
     par_trace_end(t->world);
-    t->lr = t->o.learning_rate * (double)factor;
-    t->grad_norm = report.grad_norm;
-    par_trace_end(t->world);
+}
+// Waits for the oldest step in flight, and takes its loss and norm.
+static const flight *finish_step(trainer *t) {
+    const double tokens = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
+    const flight *f = &t->flights[t->finished++ % FLIGHTS];
+    must(t->world, t->device->event_sync(t->device, f->done));
+    t->loss = *f->loss / tokens;
+    t->grad_norm = f->control->grad_norm;
+    if (f->step == t->first_step) t->first_loss = t->loss;
+    return f;
 }
 
 static double evaluate(trainer *t) { // mean loss over eval_iters batches of held-out data
@@ -442,6 +483,7 @@ static double evaluate(trainer *t) { // mean loss over eval_iters batches of hel
     for (int e = 0; e < t->o.eval_iters; e++) {
         par_pipe_report run;
         t->first_sequence = (uint64_t)e * per_batch;
+        must(t->world, load_batch(t, t->flights[0].tokens)); // no step is in flight
         must(t->world, par_pipe_evaluate(t->pipe, &run));
         loss += run.loss;
     }
@@ -453,17 +495,21 @@ static double evaluate(trainer *t) { // mean loss over eval_iters batches of hel
 
 #include "generate.h"
 
-static void report(const trainer *t, double tokens_per_s, int first_step) {
+// Reports a step that has just finished.
+static void report(trainer *t, const flight *f) {
     const settings *o = &t->o;
-    const int tty = isatty(1), last = t->step + 1 == o->max_iters;
-    const double passed = par_seconds(t->world) - t->begun;
-    const double eta = passed / (t->step + 1.0 - first_step) * (o->max_iters - t->step - 1);
+    const int tty = isatty(1), last = f->step + 1 == o->max_iters;
+    const double now = par_seconds(t->world), passed = now - t->begun;
+    const double eta = passed / (f->step + 1.0 - t->first_step) * (o->max_iters - f->step - 1);
+    const double tokens_per_s =
+        (double)o->batch_size * o->accumulation_steps * o->model.block_size / (now - t->step_begun);
+    t->step_begun = now;
     if (o->json) {
-        json_print("step:%d loss:%.9g lr:%.9g grad_norm:%.9g tokens_per_s:%.6g", t->step, t->loss, t->lr,
+        json_print("step:%d loss:%.9g lr:%.9g grad_norm:%.9g tokens_per_s:%.6g", f->step, t->loss, f->lr,
                    t->grad_norm, tokens_per_s);
-    } else if (tty || last || t->step % o->log_interval == 0) {
+    } else if (tty || last || f->step % o->log_interval == 0) {
         printf("%sstep %*d/%d  loss %.4f  lr %.2e  norm %.3f  %.0f tokens/s  ETA %.0f:%02.0f%s",
-               tty ? "\r" : "", 4, t->step + 1, o->max_iters, t->loss, t->lr, t->grad_norm, tokens_per_s,
+               tty ? "\r" : "", 4, f->step + 1, o->max_iters, t->loss, f->lr, t->grad_norm, tokens_per_s,
                floor(eta / 60), floor(fmod(eta, 60)), tty && !last ? "   " : "\n");
     }
     fflush(stdout);
@@ -1005,6 +1051,7 @@ static par_result open_schedule(trainer *t) {
         GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->model_parallel_comm));
     }
     const int embed = has_unit(t, 0), head = has_unit(t, t->o.model.n_layer + 1);
+    t->reads_tokens = embed || head;
     for (int i = 0; i < stages; i++) t->stages[i].tied = embed && gpt_is_tied(&t->o.model);
     if (!stage_shares_embedding(t)) return PAR_OK; // else one rank has both ends, or two ranks have one each
     return par_split(t->pp_comm, embed && head ? 1 + me : embed || head ? 0 : -1, me, &t->tied_comm);
@@ -1141,17 +1188,25 @@ static int plan_is_exact(const trainer *t) {
 static par_result alloc_token_buffers(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t bytes = (size_t)t->microbatches * 2 * rows_of(t) * sizeof(int32_t);
-    void *tokens = NULL, *x = NULL, *target_count = NULL;
+    par_device *d = t->device;
+    void *x = NULL, *loss = NULL, *target_count = NULL;
     t->index = (int *)calloc((size_t)t->model.use_count, sizeof(int));
     t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
     t->sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
-    if (!t->index || !t->unit || !t->sequence || t->device->alloc_host(t->device, bytes, &tokens) ||
-        t->device->alloc(t->device, bytes, &x) || t->device->alloc(t->device, 64, &target_count))
-        return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens");
-    t->tokens = (int32_t *)tokens;
+    int bad = !t->index || !t->unit || !t->sequence || d->alloc(d, bytes, &x) || d->alloc(d, 64, &loss) ||
+              d->alloc(d, 64, &target_count);
+    for (int i = 0; i < FLIGHTS; i++) {
+        flight *f = &t->flights[i];
+        void *tokens = NULL, *control = NULL;
+        bad |= d->alloc_host(d, bytes, &tokens) || d->alloc_host(d, sizeof *f->control + 64, &control);
+        f->tokens = (int32_t *)tokens;
+        f->control = (par_zero_control *)control;
+        f->loss = (double *)(void *)(f->control + 1);
+    }
     t->x = (int32_t *)x;
+    t->device_loss = (double *)loss;
     t->target_count = (size_t *)target_count;
-    return PAR_OK;
+    return bad ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens") : PAR_OK;
 }
 static par_result commit_zero(trainer *t) { return par_zero_commit(t->zero); }
 static par_result load_or_init_weights(trainer *t) {
@@ -1182,11 +1237,14 @@ static void close_inputs(trainer *t) { // what prepare made, as far as it came
 static void tear_down(trainer *t) { // what set_up made, likewise
     must(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
-    if (t->x) {
-        t->device->free(t->device, t->x);
-        t->device->free(t->device, t->target_count);
+    void *const memory[] = {t->x, t->device_loss, t->target_count};
+    for (int i = 0; i < 3; i++)
+        if (memory[i]) t->device->free(t->device, memory[i]);
+    for (int i = 0; i < FLIGHTS; i++) {
+        if (t->flights[i].tokens) t->device->free_host(t->device, t->flights[i].tokens);
+        if (t->flights[i].control) t->device->free_host(t->device, t->flights[i].control);
+        if (t->flights[i].done) t->device->event_free(t->device, t->flights[i].done);
     }
-    if (t->tokens) t->device->free_host(t->device, t->tokens);
     if (t->tied_comm) must(t->world, par_close(t->tied_comm));
     if (t->zero) must(t->world, par_zero_close(t->zero));
     if (t->schedule.directions == 2 && t->model_parallel_comm && t->model_parallel_comm != t->model_comm) {
@@ -1223,36 +1281,49 @@ static void print_run(const trainer *t, FILE *out) { // what works on which data
             d->file_count > 1 ? "s" : "", d->vocab_size);
 }
 
+// Waits until at most so many steps are in flight, and reports those that finish. 0, or 1: the error has been
+// printed.
+static int finish_steps(trainer *t, int in_flight) {
+    const int root = par_rank(t->world) == 0;
+    while (t->enqueued - t->finished > in_flight) {
+        const flight *f = finish_step(t);
+        if (root) report(t, f);
+        if (isfinite(t->loss)) continue;
+        return root ? print_error("the loss is no longer finite; try a lower learning_rate") : 1;
+    }
+    return 0;
+}
 static int train(trainer *t) {
     const settings *o = &t->o;
-    const int root = par_rank(t->world) == 0, first_step = t->step;
-    const double tokens = (double)o->batch_size * o->accumulation_steps * o->model.block_size;
-    double first_loss = 0, val = 0;
+    const int root = par_rank(t->world) == 0, in_flight = t->device == par_cpu() ? 0 : FLIGHTS - 1;
+    double val = 0;
     FILE *out = o->json ? stderr : stdout;
     if (root) print_run(t, out);
+    t->first_step = t->step;
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
-        if (o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 && t->step > first_step) {
+        const int evaluates = o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 &&
+                              t->step > t->first_step,
+                  saves = o->save && o->save_interval && (t->step + 1) % o->save_interval == 0;
+        if (evaluates) {
+            if (finish_steps(t, 0)) return 1;
             val = evaluate(t);
             if (root && o->json) json_print("step:%d val_loss:%.9g", t->step, val);
             if (root && !o->json)
                 printf("%sstep %d  held-out loss %.4f\n", isatty(1) ? "\n" : "", t->step, val);
         }
-        const double begun = par_seconds(t->world);
         train_step(t);
-        if (t->step == first_step) first_loss = t->loss;
-        if (root) report(t, tokens / (par_seconds(t->world) - begun), first_step);
-        if (!isfinite(t->loss))
-            return root ? print_error("the loss is no longer finite; try a lower learning_rate") : 1;
-        if (o->save && o->save_interval && (t->step + 1) % o->save_interval == 0) {
+        if (finish_steps(t, saves ? 0 : in_flight)) return 1;
+        if (saves) {
             t->step++;
             const par_result r = save_checkpoint(t, 0);
             t->step--;
             if (r) return root ? print_error(par_last_error(t->world)) : 1;
         }
     }
+    if (finish_steps(t, 0)) return 1;
     const double seconds = par_seconds(t->world) - t->begun;
-    if (o->plan && o->pp > 1 && t->step > first_step) print_pipeline(t, root ? out : NULL);
+    if (o->plan && o->pp > 1 && t->step > t->first_step) print_pipeline(t, root ? out : NULL);
     if (o->eval_iters) val = evaluate(t);
     if (o->save) {
         if (save_checkpoint(t, 1)) return root ? print_error(par_last_error(t->world)) : 1;
@@ -1263,7 +1334,8 @@ static int train(trainer *t) {
         if (root) fprintf(out, "exported %s\n", o->exported);
     }
     if (root && !o->json)
-        printf("%d steps in %.1f s: loss %.4f -> %.4f", t->step - first_step, seconds, first_loss, t->loss);
+        printf("%d steps in %.1f s: loss %.4f -> %.4f", t->step - t->first_step, seconds, t->first_loss,
+               t->loss);
     if (root && !o->json) printf(o->eval_iters ? ", held-out %.4f\n" : "\n", val);
     if (o->sample && (!o->json || o->prompt)) { // JSON has a sample if one is asked for
         if (root && !o->json) printf("---- sample ----\n");
@@ -1274,7 +1346,7 @@ static int train(trainer *t) {
     if (o->json)
         json_print("final:%b step:%d first_loss:%.9g loss:%.9g val_loss:%.9g seconds:%.6g ranks:%d gemm:%s "
                    "gemm_gflops:%?.1f",
-                   1, t->step, first_loss, t->loss, val, seconds, par_size(t->world),
+                   1, t->step, t->first_loss, t->loss, val, seconds, par_size(t->world),
                    t->device->gemm_name(t->device), gemm_rate(t));
     return isfinite(val) ? 0 : print_error("the held-out loss is not finite; try a lower learning_rate");
 }

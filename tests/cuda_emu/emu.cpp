@@ -336,6 +336,8 @@ static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::functio
 
 struct CUevent_st {
     emu_times *times;
+    uint64_t newest; // work when it was recorded
+    CUstream_st *stream;
     int interprocess, shared_page;
     struct CUgraph_st *captured_in;
 };
@@ -359,6 +361,7 @@ struct CUstream_st {
     std::deque<emu_op> work;
     CUgraph_st *capture = NULL;
     int device = 0;
+    uint64_t newest = 0; // work that was added
 };
 static std::set<CUstream_st *> emu_streams;
 static std::vector<emu_times *> &emu_all_times =
@@ -431,12 +434,29 @@ static void emu_work_until(const std::function<bool()> &so) {
     }
     emu_memory(0);
 }
+// The host begins to wait for work of a stream, or asks whether it is done. Does the device have no other
+// work?
+static uint64_t emu_drain_count, emu_last_drain;
+static void emu_wait_begins(const CUstream_st *s, uint64_t newest) {
+    for (const CUstream_st *other : emu_streams)
+        if (other->device == s->device && other->newest > newest) return;
+    if (newest != emu_last_drain) emu_drain_count++; // asking again is the same wait
+    emu_last_drain = newest;
+}
+uint64_t emu_drains(void) {
+    emu_lock hold;
+    return emu_drain_count;
+}
+__attribute__((destructor)) static void emu_print_drains(void) {
+    if (getenv("EMU_DRAINS")) fprintf(stderr, "cuda_emu: %llu drains\n", (unsigned long long)emu_drain_count);
+}
 static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     if (s->capture) {
         s->capture->ops.push_back(std::move(op));
         return;
     }
     if (!op.id) op.id = ++emu_op_count;
+    s->newest = op.id;
     s->work.push_back(std::move(op));
     pthread_cond_broadcast(&emu_changed);
     if (emu_random() % 8 == 0) emu_run_one(); // the device may be quick
@@ -653,11 +673,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
     if (s->capture) return emu_last = cudaErrorStreamCaptureUnsupported;
+    emu_wait_begins(s, s->newest);
     emu_work_until([=] { return s->work.empty(); });
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
     emu_lock hold;
+    emu_drain_count++;
     emu_work_until([] {
         for (CUstream_st *s : emu_streams)
             if (!s->work.empty()) return false;
@@ -675,6 +697,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     emu_lock hold;
+    emu_wait_begins(emu_stream(stream), emu_stream(stream)->newest);
     emu_run_one();
     return emu_stream(stream)->work.empty() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -699,6 +722,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     emu_op op;
     op.record = e->times, op.version = ++e->times->recorded;
     emu_add(s, std::move(op));
+    e->stream = s, e->newest = s->newest;
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
@@ -714,11 +738,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     emu_lock hold;
     const uint64_t version = e->times->recorded;
+    if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_work_until([=] { return e->times->completed >= version; });
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     emu_lock hold;
+    if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_run_one();
     return e->times->completed >= e->times->recorded ? cudaSuccess : cudaErrorNotReady;
 }

@@ -5,7 +5,7 @@
 // Only kernels may access device memory: a load or store by the host ends the program. Each thread of a block
 // is a fiber, which runs up to its next barrier, in forward, reversed or random order. Streams are queues of
 // work; when somebody waits, ready work of a random stream runs. So a missing barrier or event shows in the
-// results. Every random choice comes from emu_seed.
+// results. Every random choice comes from emu_seed. With EMU_DRAINS=1 a process prints emu_drains at its end.
 #ifndef CUDA_EMU_H
 #define CUDA_EMU_H
 #include <math.h>
@@ -34,10 +34,11 @@
 enum emu_order { EMU_FORWARD, EMU_REVERSED, EMU_RANDOM };
 void emu_seed(uint64_t seed, emu_order threads); // the order of threads, and the random choices, from now on
 uint64_t emu_launches(void);                     // number of kernels that have run
-void emu_fail_launches(int after);               // launch number `after` from now fails, once; 0: none
-void emu_stall(cudaStream_t stream);             // what is enqueued from now on never runs
-int emu_communicators(void);                     // number of NCCL's communicators that exist
-void emu_fail_communicators(int fail);           // 1: those that are made from now on fail; 0: no more
+uint64_t emu_drains(void); // waits of the host for the newest work of a device, which then has nothing to do
+void emu_fail_launches(int after);     // launch number `after` from now fails, once; 0: none
+void emu_stall(cudaStream_t stream);   // what is enqueued from now on never runs
+int emu_communicators(void);           // number of NCCL's communicators that exist
+void emu_fail_communicators(int fail); // 1: those that are made from now on fail; 0: no more
 
 struct emu_thread_state {
     uint3 thread, block;
