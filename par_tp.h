@@ -66,6 +66,7 @@ EXAMPLE
 TABLE OF CONTENTS
     The API comes first: contexts, matrices, parameters, layers, memory. Implementation, bottom-up:
     >>tp_loops      inner loops, compiled once per instruction set
+    >>tp_bf16       products of bf16 by the processor's own instructions
     >>tp_kernels    the CPU's kernels
     >>tp_context    contexts, scratch memory, errors, checks of layouts
     >>tp_layouts    conversions between layouts
@@ -1083,6 +1084,9 @@ PAR__HOST_DEVICE float par__tp_target_gradient(const par_tp_loss *loss, float sc
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#if PAR__X86 && !defined(__CUDACC__)
+#include <immintrin.h>
+#endif
 
 // Within the implementation the macros of this header's functions are these functions, and calls of other
 // headers keep the call site of the program's call.
@@ -1353,6 +1357,120 @@ PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x,
     for (size_t i = 0; i < cols; i++)
         for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
 }
+// Packing for products of bf16, see >>tp_bf16. A panel has PAR__TP_DOT_COLS columns of B, `group` consecutive
+// k of a column together: to[k / group][column][group].
+enum { PAR__TP_DOT_COLS = 32 };
+#if !defined(__CUDACC__)
+PAR__INLINE_LOOP void par__tp_pack_two_rows(par_bf16 *to, const par_bf16 *b, size_t ld) { // k and k + 1
+    for (size_t j = 0; j < PAR__TP_DOT_COLS; j += 16) {
+        const par__tp_u16x16 even = *(const par__tp_u16x16 *)(const void *)(b + j);
+        const par__tp_u16x16 odd = *(const par__tp_u16x16 *)(const void *)(b + ld + j);
+        *(par__tp_u32x16 *)(void *)(to + 2 * j) = __builtin_convertvector(even, par__tp_u32x16) |
+                                                  __builtin_convertvector(odd, par__tp_u32x16) << 16;
+    }
+}
+#endif
+#ifdef PAR__TP_HAS_SHUFFLE
+typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint16_t par__tp_u16x8 __attribute__((vector_size(16), aligned(2), may_alias));
+PAR__INLINE_LOOP par__tp_u32x4 par__tp_load_pairs(const par_bf16 *x) {
+    return *(const par__tp_u32x4 *)(const void *)x;
+}
+PAR__INLINE_LOOP void par__tp_pack_four_columns(par_bf16 *to, const par_bf16 *b, size_t ld) { // 8 k of each
+    const par__tp_u32x4 w = par__tp_load_pairs(b), x = par__tp_load_pairs(b + ld);
+    const par__tp_u32x4 y = par__tp_load_pairs(b + 2 * ld), z = par__tp_load_pairs(b + 3 * ld);
+    const par__tp_u32x4 wx0 = __builtin_shufflevector(w, x, 0, 4, 1, 5); // w0 x0 w1 x1
+    const par__tp_u32x4 yz0 = __builtin_shufflevector(y, z, 0, 4, 1, 5);
+    const par__tp_u32x4 wx2 = __builtin_shufflevector(w, x, 2, 6, 3, 7); // w2 x2 w3 x3
+    const par__tp_u32x4 yz2 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
+    const size_t row = 2 * PAR__TP_DOT_COLS;
+    *(par__tp_u32x4 *)(void *)to = __builtin_shufflevector(wx0, yz0, 0, 1, 4, 5);
+    *(par__tp_u32x4 *)(void *)(to + row) = __builtin_shufflevector(wx0, yz0, 2, 3, 6, 7);
+    *(par__tp_u32x4 *)(void *)(to + 2 * row) = __builtin_shufflevector(wx2, yz2, 0, 1, 4, 5);
+    *(par__tp_u32x4 *)(void *)(to + 3 * row) = __builtin_shufflevector(wx2, yz2, 2, 3, 6, 7);
+}
+// Turns eight rows of eight numbers in three rounds; each interleaves rows i and i + 4.
+#define PAR__TP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define PAR__TP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+PAR__INLINE_LOOP void par__tp_interleave_rows(par__tp_u16x8 *to, const par__tp_u16x8 *x) {
+    to[0] = PAR__TP_LOW(x[0], x[4]);
+    to[1] = PAR__TP_HIGH(x[0], x[4]);
+    to[2] = PAR__TP_LOW(x[1], x[5]);
+    to[3] = PAR__TP_HIGH(x[1], x[5]);
+    to[4] = PAR__TP_LOW(x[2], x[6]);
+    to[5] = PAR__TP_HIGH(x[2], x[6]);
+    to[6] = PAR__TP_LOW(x[3], x[7]);
+    to[7] = PAR__TP_HIGH(x[3], x[7]);
+}
+PAR__INLINE_LOOP void par__tp_transpose_8x8(par_bf16 *to, size_t to_ld, const par_bf16 *x, size_t ld) {
+    par__tp_u16x8 a[8], b[8];
+    for (size_t i = 0; i < 8; i++) a[i] = *(const par__tp_u16x8 *)(const void *)(x + i * ld);
+    par__tp_interleave_rows(b, a);
+    par__tp_interleave_rows(a, b);
+    par__tp_interleave_rows(b, a);
+    for (size_t i = 0; i < 8; i++) *(par__tp_u16x8 *)(void *)(to + i * to_ld) = b[i];
+}
+#endif
+// Packs a panel of `width` columns and k rows; what is missing up to PAR__TP_DOT_COLS columns and `padded`
+// rows is zeros. Element (p, j) of B is b[p k_ld + j j_ld].
+PAR__INLINE_LOOP void par__tp_pack_panel(par_bf16 *to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k,
+                                         size_t padded, size_t width, size_t group) {
+    const size_t cols = PAR__TP_DOT_COLS;
+    size_t p = 0;
+#if !defined(__CUDACC__)
+    if (group == 2 && j_ld == 1 && width == cols)
+        for (; p + 2 <= k; p += 2) par__tp_pack_two_rows(to + p * cols, b + p * k_ld, k_ld);
+#endif
+#ifdef PAR__TP_HAS_SHUFFLE
+    if (group == 2 && k_ld == 1 && width == cols)
+        for (; p + 8 <= k; p += 8)
+            for (size_t j = 0; j < cols; j += 4)
+                par__tp_pack_four_columns(to + p * cols + 2 * j, b + p + j * j_ld, j_ld);
+#endif
+    for (; p < padded; p += group)
+        for (size_t j = 0; j < cols; j++)
+            for (size_t g = 0; g < group; g++)
+                to[p * cols + j * group + g] =
+                    (par_bf16)(p + g < k && j < width ? b[(p + g) * k_ld + j * j_ld] : 0);
+}
+// Copies `rows` rows of A with k numbers each to rows of `padded` numbers; what is missing up to all_rows
+// rows is zeros. Element (i, p) of A is a[i i_ld + p k_ld].
+PAR__INLINE_LOOP void par__tp_pack_rows(par_bf16 *to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k,
+                                        size_t padded, size_t rows, size_t all_rows) {
+    size_t i8 = 0, k8 = 0; // rows and k's that whole squares cover
+#ifdef PAR__TP_HAS_SHUFFLE
+    if (i_ld == 1) {
+        i8 = rows / 8 * 8;
+        k8 = k / 8 * 8;
+        for (size_t p = 0; p < k8; p += 8)
+            for (size_t i = 0; i < i8; i += 8)
+                par__tp_transpose_8x8(to + i * padded + p, padded, a + p * k_ld + i, k_ld);
+    }
+#endif
+    for (size_t i = 0; i < all_rows; i++)
+        for (size_t p = i < i8 ? k8 : 0; p < padded; p++)
+            to[i * padded + p] = (par_bf16)(i < rows && p < k ? a[i * i_ld + p * k_ld] : 0);
+}
+// C = alpha acc + beta C + bias for a tile, in f32, rounded once. bias may be NULL.
+PAR__INLINE_LOOP void par__tp_store_tile(const float *acc, float alpha, float beta, const float *bias,
+                                         void *c, int bf16, size_t ldc, size_t rows, size_t cols) {
+    for (size_t r = 0; r < rows; r++, acc += PAR__TP_DOT_COLS) {
+        par_bf16 *narrow = (par_bf16 *)c + r * ldc;
+        float *wide = (float *)c + r * ldc;
+        if (bf16 && beta != 0) {
+            PAR__VECTOR(j, cols,
+                        narrow[j] = par__bf16_narrow(alpha * acc[j] + beta * par__bf16_widen(narrow[j])));
+        } else if (bf16 && bias) {
+            PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j] + bias[j]));
+        } else if (bf16) {
+            PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j]));
+        } else if (beta != 0) {
+            PAR__VECTOR(j, cols, wide[j] = alpha * acc[j] + beta * wide[j]);
+        } else {
+            PAR__VECTOR(j, cols, wide[j] = alpha * acc[j]);
+        }
+    }
+}
 // Rotates the pairs (i, half + i). cos_sin has the cosines of the angles, then their sines. sign is 1, or -1
 // to rotate back. y may be x.
 PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *cos_sin, size_t half,
@@ -1403,16 +1521,153 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
       (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
     X(P, void, transpose, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),    \
       (to, to_ld, x, ld, rows, cols))                                                                        \
+    X(P, void, pack_panel,                                                                                   \
+      (par_bf16 * to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k, size_t padded, size_t width,    \
+       size_t group),                                                                                        \
+      (to, b, k_ld, j_ld, k, padded, width, group))                                                          \
+    X(P, void, pack_rows,                                                                                    \
+      (par_bf16 * to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k, size_t padded, size_t rows,     \
+       size_t all_rows),                                                                                     \
+      (to, a, i_ld, k_ld, k, padded, rows, all_rows))                                                        \
+    X(P, void, store_tile,                                                                                   \
+      (const float *acc, float alpha, float beta, const float *bias, void *c, int bf16, size_t ldc,          \
+       size_t rows, size_t cols),                                                                            \
+      (acc, alpha, beta, bias, c, bf16, ldc, rows, cols))                                                    \
     X(P, void, rotate, (float *y, const float *x, const float *cos_sin, size_t half, float sign),            \
       (y, x, cos_sin, half, sign))                                                                           \
     X(P, double, sum_squares, (const float *x, size_t n), (x, n))
 
 PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
 
+// >>tp_bf16 -------------------------------------------------------------------------------------------------
+//
+// Products of bf16 matrices by instructions that multiply bf16 and add in f32. A tile of C stays in registers
+// while k runs through a slice of K. Rows of A are read where they are, unless A is transposed or K odd;
+// columns of B are packed, as many as stay in the second-level cache:
+//     for each slice of k -> for each block of columns: pack B -> for each block of rows: (pack A) -> tiles
+//
+// Rounding. Sums are f32, from zero in each slice; alpha, beta C and the bias are f32, and C is rounded to
+// its type once. Within a slice the instruction decides; denormal operands and sums count as zero. (a0, b0)
+// and (a1, b1) belong to k and k + 1:
+//     avx512_bf16   s = fma(a1, b1, s), then s = fma(a0, b0, s), each rounded to nearest even
+// Processors without such an instruction convert the operands to f32 and multiply those.
+
+enum {
+    PAR__TP_DOT_ROWS = 32,          // at most, of a tile
+    PAR__TP_DOT_K = 4096,           // of a slice
+    PAR__TP_DOT_K_TRANSPOSED = 512, // the same where A is transposed: blocks have more columns
+    PAR__TP_DOT_A = PAR__TP_DOT_ROWS * PAR__TP_DOT_K, // numbers of a packed block of A
+    PAR__TP_DOT_B = 2 * PAR__TP_DOT_A
+};
+typedef struct par__tp_dot { // an instruction set's tile
+    const char *name;
+    size_t rows, group, unit; // rows of a tile; consecutive k in a panel; what k is a multiple of
+    // acc[rows][PAR__TP_DOT_COLS] = A times a panel; rows of A are lda numbers apart
+    void (*tile)(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, float *acc);
+} par__tp_dot;
+typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
+    int ta, tb;
+    size_t m, n, k;
+    const void *a, *b; // bf16
+    size_t lda, ldb;
+    float alpha, beta;
+    const float *bias; // of n numbers, or NULL; only with beta 0 and K of one slice
+    void *c;
+    par_dtype c_type; // f32; or bf16, with K of one slice
+    size_t ldc;
+} par__tp_product;
+
+#if PAR__X86 && !defined(__CUDACC__) && (defined(__clang__) || __GNUC__ >= 10)
+#define PAR__TP_DOT_ROW(i)                                                                                   \
+    x = (__m512bh)_mm512_set1_epi32(*(const par__tp_pair *)(const void *)(a + (i)*lda + p));                 \
+    c##i = _mm512_dpbf16_ps(c##i, x, y);                                                                     \
+    d##i = _mm512_dpbf16_ps(d##i, x, z);
+#define PAR__TP_DOT_STORE(i)                                                                                 \
+    _mm512_storeu_ps(acc + (i)*PAR__TP_DOT_COLS, c##i);                                                      \
+    _mm512_storeu_ps(acc + (i)*PAR__TP_DOT_COLS + 16, d##i);
+#define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+typedef int par__tp_pair __attribute__((aligned(2), may_alias));
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
+par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, float *acc) {
+    __m512 c0 = _mm512_setzero_ps(), c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0, c6 = c0, c7 = c0;
+    __m512 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0, d6 = c0, d7 = c0;
+    for (size_t p = 0; p < k; p += 2, panel += 2 * PAR__TP_DOT_COLS) {
+        const __m512bh y = (__m512bh)_mm512_loadu_si512(panel);
+        const __m512bh z = (__m512bh)_mm512_loadu_si512(panel + PAR__TP_DOT_COLS);
+        __m512bh x;
+        PAR__TP_8_ROWS(PAR__TP_DOT_ROW)
+    }
+    PAR__TP_8_ROWS(PAR__TP_DOT_STORE)
+}
+static const par__tp_dot *par__tp_pick_dot(void) {
+    static const par__tp_dot avx512 = {"avx512_bf16", 8, 2, 2, par__tp_tile_avx512};
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &avx512 : NULL;
+}
+#else
+static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }
+#endif
+
+static size_t par__tp_dot_slice(int ta) { return ta ? PAR__TP_DOT_K_TRANSPOSED : PAR__TP_DOT_K; }
+
+typedef struct par__tp_dot_block { // what is multiplied at a time
+    size_t p, k, padded;           // the slice: its first k, how many, rounded up to dot->unit
+    size_t i, rows, j, cols;
+    par_bf16 *a, *b; // packed
+} par__tp_dot_block;
+
+static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
+                                   const par__tp_product *m, const par__tp_dot_block *s) {
+    const size_t tile = dot->rows, cols = PAR__TP_DOT_COLS, i_ld = m->ta ? 1 : m->lda,
+                 k_ld = m->ta ? m->lda : 1;
+    const size_t direct =
+        m->ta || s->k != s->padded ? 0 : s->rows / tile * tile; // rows that are read in place
+    const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
+    float acc[PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
+    if (direct < s->rows)
+        loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
+                         (s->rows - direct + tile - 1) / tile * tile);
+    for (size_t i = 0; i < s->rows; i += tile)
+        for (size_t j = 0; j < s->cols; j += cols) {
+            const size_t at = (s->i + i) * m->ldc + s->j + j;
+            const int bf16 = m->c_type != PAR_F32;
+            dot->tile(s->padded, i < direct ? a + i * i_ld : s->a + (i - direct) * s->padded,
+                      i < direct ? i_ld : s->padded, s->b + j * s->padded, acc);
+            loops->store_tile(acc, m->alpha, s->p ? 1 : m->beta, m->bias ? m->bias + s->j + j : NULL,
+                              bf16 ? (void *)((par_bf16 *)m->c + at) : (void *)((float *)m->c + at), bf16,
+                              m->ldc, PAR__MIN(tile, s->rows - i), PAR__MIN(cols, s->cols - j));
+        }
+}
+// pack: memory for PAR__TP_DOT_A + PAR__TP_DOT_B numbers.
+static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_product *m,
+                             par_bf16 *pack) {
+    const size_t slice = par__tp_dot_slice(m->ta), tile = dot->rows, cols = PAR__TP_DOT_COLS;
+    const size_t k_ld = m->tb ? 1 : m->ldb, j_ld = m->tb ? m->ldb : 1;
+    const par_bf16 *b = (const par_bf16 *)m->b;
+    par__tp_dot_block s;
+    s.a = pack;
+    s.b = pack + PAR__TP_DOT_A;
+    for (s.p = 0; s.p < m->k; s.p += slice) {
+        s.k = PAR__MIN(slice, m->k - s.p);
+        s.padded = (s.k + dot->unit - 1) / dot->unit * dot->unit;
+        const size_t most_cols = PAR__TP_DOT_B / s.padded / cols * cols;
+        const size_t most_rows = PAR__TP_DOT_A / s.padded / tile * tile;
+        for (s.j = 0; s.j < m->n; s.j += most_cols) {
+            s.cols = PAR__MIN(most_cols, m->n - s.j);
+            for (size_t j = 0; j < s.cols; j += cols)
+                loops->pack_panel(s.b + j * s.padded, b + s.p * k_ld + (s.j + j) * j_ld, k_ld, j_ld, s.k,
+                                  s.padded, PAR__MIN(cols, s.cols - j), dot->group);
+            for (s.i = 0; s.i < m->m; s.i += most_rows) {
+                s.rows = PAR__MIN(most_rows, m->m - s.i);
+                par__tp_multiply_block(loops, dot, m, &s);
+            }
+        }
+    }
+}
+
 // >>tp_kernels ----------------------------------------------------------------------------------------------
 //
-// The CPU's kernels. Inner loops compute in f32: rows of bf16 are converted into scratch memory, and results
-// are rounded when they are stored.
+// The CPU's kernels. Products of bf16 are >>tp_bf16's. The other inner loops compute in f32: rows of bf16 are
+// converted into scratch memory, and results are rounded when they are stored.
 
 #define PAR__TP_TRY(call)                                                                                    \
     do {                                                                                                     \
@@ -1432,6 +1687,7 @@ struct par_tp {
     const par_tp_kernels *kernels;
     par_device *device;
     const par__tp_loops *loops;
+    const par__tp_dot *dot; // NULL: products are computed in f32
     struct {
         void *memory;
         size_t bytes;
@@ -1460,8 +1716,8 @@ enum { // scratch slots
     PAR__TP_PACK_RECV,
     PAR__TP_HEADS,
     PAR__TP_HEADS_GRAD,
-    PAR__TP_F32_A = 16, // from here on: the CPU's kernels'
-    PAR__TP_F32_B,
+    PAR__TP_OPERAND_A = 16, // from here on: the CPU's kernels'
+    PAR__TP_OPERAND_B,
     PAR__TP_F32_C,
     PAR__TP_ROWS,
     PAR__TP_SCORES,
@@ -1529,9 +1785,9 @@ static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, 
 }
 static const float *par__tp_gemm_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
                                          size_t *ld) {
-    const size_t bytes = par__tp_is_f32(tp) ? 0 : rows * cols * sizeof(float);
-    return par__tp_f32_rows(tp, bytes ? (float *)par_tp_scratch(tp, slot, bytes) : NULL, x, 0, rows, cols,
-                            ld);
+    float *scratch =
+        par__tp_is_f32(tp) ? NULL : (float *)par_tp_scratch(tp, slot, rows * cols * sizeof(float));
+    return par__tp_f32_rows(tp, scratch, x, 0, rows, cols, ld);
 }
 static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, size_t cols, float *scratch) {
     const float *x = par__tp_as_f32(tp, y, at, cols, scratch);
@@ -1555,29 +1811,58 @@ static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a
     tp->loops->gemv(c, par__tp_as_f32(tp, a, 0, k, scratch), b, !par__tp_is_f32(tp), ldb, n, k);
     return PAR_OK;
 }
+// A product of bf16 by the processor's instructions for them. PAR_ERR_MEMORY is the only error.
+static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_product *m) {
+    const size_t bytes = (PAR__TP_DOT_A + PAR__TP_DOT_B) * sizeof(par_bf16);
+    par_bf16 *pack = (par_bf16 *)par_tp_scratch(tp, PAR__TP_OPERAND_A, bytes);
+    if (!pack) return PAR_ERR_MEMORY;
+    par__tp_multiply(tp->loops, tp->dot, m, pack);
+    return PAR_OK;
+}
+// The same of bf16 that are converted to f32, and of f32.
+static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
+    par_device *cpu = par_cpu();
+    size_t lda = m->lda, ldb = m->ldb;
+    const float *a =
+        par__tp_gemm_operand(tp, PAR__TP_OPERAND_A, m->a, m->ta ? m->k : m->m, m->ta ? m->m : m->k, &lda);
+    const float *b =
+        par__tp_gemm_operand(tp, PAR__TP_OPERAND_B, m->b, m->tb ? m->n : m->k, m->tb ? m->k : m->n, &ldb);
+    if (!a || !b) return PAR_ERR_MEMORY;
+    return par__tp_gemm_result(tp, cpu->gemm(cpu, m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb,
+                                             m->beta, (float *)m->c, m->ldc, NULL));
+}
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
                                    par_dtype c_type, size_t ldc, const void *bias) {
-    par_device *cpu = par_cpu();
-    const int direct = c_type == PAR_F32, one = m == 1 && !ta && tb && beta == 0;
+    const int one = m == 1 && !ta && tb && beta == 0, dot = tp->dot && !one && k;
+    const int direct = c_type == PAR_F32 || (dot && k <= par__tp_dot_slice(ta));
     float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_F32_C, m * n * sizeof(float));
+    float *scratch = par__tp_row_scratch(tp, 1, PAR__MAX(n, k));
     const size_t ldz = direct ? ldc : n;
     par_result e;
-    if (!z) return PAR_ERR_MEMORY;
+    if (!z || !scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; !direct && beta != 0 && r < m; r++)
         par_cast(z + r * n, PAR_F32, (const par_bf16 *)c + r * ldc, c_type, n);
     if (one) {
         e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
     } else {
-        const float *x = par__tp_gemm_operand(tp, PAR__TP_F32_A, a, ta ? k : m, ta ? m : k, &lda);
-        const float *y = par__tp_gemm_operand(tp, PAR__TP_F32_B, b, tb ? n : k, tb ? k : n, &ldb);
-        if (!x || !y) return PAR_ERR_MEMORY;
-        e = par__tp_gemm_result(tp,
-                                cpu->gemm(cpu, ta, tb, m, n, k, 1.0f, x, lda, y, ldb, beta, z, ldz, NULL));
+        const par__tp_product p = {ta,   tb,
+                                   m,    n,
+                                   k,    a,
+                                   b,    lda,
+                                   ldb,  1,
+                                   beta, dot && direct ? par__tp_as_f32(tp, bias, 0, n, scratch) : NULL,
+                                   z,    direct ? c_type : PAR_F32,
+                                   ldz};
+        e = dot ? par__tp_dot_gemm(tp, &p) : par__tp_f32_gemm(tp, &p);
+        if (p.bias) bias = NULL; // added already
     }
+    if (e) return e;
+    const float *row = par__tp_as_f32(tp, bias, 0, n, scratch);
+    for (size_t r = 0; row && r < m; r++) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, n);
     for (size_t r = 0; !direct && r < m; r++)
         par_cast((par_bf16 *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
-    return e || !bias ? e : par__tp_cpu_add_bias(tp, c, ldc, bias, m, n);
+    return PAR_OK;
 }
 
 static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
@@ -2150,6 +2435,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
     tp->loops = PAR__PICK(par__tp_loops);
+    tp->dot = tp->desc.dtype == PAR_BF16 ? par__tp_pick_dot() : NULL;
     if (tp->device != par_cpu() &&
         ((tp->t > 1 && !par_backend_of(desc->tp)) || (tp->c > 1 && !par_backend_of(desc->cp)))) {
         PAR_FREE(tp);

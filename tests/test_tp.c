@@ -1721,7 +1721,97 @@ static void kernels_fail(par_comm *w) {
     CHECK_OK(w, par_close(self));
 }
 
+// ---- products of bf16 -------------------------------------------------------------------------------------
+
+typedef struct bf16_case {
+    size_t m, n, k;
+    par_dtype c_type;
+    float beta;
+    int bias;
+} bf16_case;
+static uint16_t *bf16_values(uint64_t stream, size_t n) {
+    uint16_t *x = (uint16_t *)malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = par_f32_to_bf16((float)value(stream, i));
+    return x;
+}
+static double bf16_at(const uint16_t *x, size_t i) { return (double)par_bf16_to_f32(x[i]); }
+
+// All forms of a product, with leading dimensions beyond the columns. In f32 each addition may err by 2^-24
+// of the sum of all magnitudes; a bf16 result is rounded by up to 2^-8 of itself once more.
+static void bf16_product(par_comm *w, par_tp *tp, const bf16_case *t, int ta, int tb) {
+    const size_t m = t->m, n = t->n, k = t->k, lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + 5, ldc = n + 1;
+    uint16_t *a = bf16_values(1, lda * (ta ? k : m)), *b = bf16_values(2, ldb * (tb ? n : k));
+    uint16_t *bias = bf16_values(3, n), *narrow = bf16_values(4, ldc * m);
+    float *wide = (float *)malloc(ldc * m * sizeof *wide);
+    const int f32 = t->c_type == PAR_F32;
+    double worst = 0;
+    for (size_t i = 0; i < ldc * m; i++) wide[i] = par_bf16_to_f32(narrow[i]);
+    CHECK_OK(w, par_tp_kernels_of(tp)->gemm(tp, ta, tb, m, n, k, a, lda, b, ldb, t->beta,
+                                            f32 ? (void *)wide : (void *)narrow, t->c_type, ldc,
+                                            t->bias ? bias : NULL));
+    uint16_t *before = bf16_values(4, ldc * m);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < ldc; j++) {
+            const double old = bf16_at(before, i * ldc + j);
+            const double y = f32 ? (double)wide[i * ldc + j] : bf16_at(narrow, i * ldc + j);
+            double sum = (double)t->beta * old + (t->bias && j < n ? bf16_at(bias, j) : 0), all = fabs(sum);
+            for (size_t p = 0; p < k && j < n; p++) {
+                const double x =
+                    bf16_at(a, ta ? p * lda + i : i * lda + p) * bf16_at(b, tb ? j * ldb + p : p * ldb + j);
+                sum += x, all += fabs(x);
+            }
+            if (j == n) sum = old, all = 0; // between the rows nothing is written
+            const double allowed =
+                (double)(k + 3) * all * ldexp(1, -24) + (f32 || j == n ? 0 : fabs(sum) * ldexp(1.01, -8));
+            worst = fmax(worst, fabs(y - sum) - allowed);
+        }
+    char why[200];
+    snprintf(why, sizeof why, "%zu x %zu x %zu, %d %d, into %s, by %s: %g beyond the bound", m, n, k, ta, tb,
+             par_dtype_name(t->c_type), tp->dot ? tp->dot->name : "f32", worst);
+    if (!(worst <= 0)) test_fail(__FILE__, __LINE__, par_rank(w), "bf16_product", why);
+    __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
+    free(a), free(b), free(bias), free(narrow), free(before), free(wide);
+}
+// avx512_bf16: two fma for each pair of k, the odd one first; denormal operands count as zero.
+static void bf16_rounding(par_comm *w, par_tp *tp) {
+    enum { M = 9, N = 33, K = 51 };
+    uint16_t *a = bf16_values(5, M * K), *b = bf16_values(6, N * K);
+    float c[M * N];
+    int differ = 0;
+    a[0] = 0x0001, b[0] = 0x7f00, a[K + 1] = 0x807f; // denormal; times 2^127 it would count
+    CHECK_OK(w, par_tp_kernels_of(tp)->gemm(tp, 0, 1, M, N, K, a, K, b, K, 0, c, PAR_F32, N, NULL));
+    a[0] = a[K + 1] = 0;
+    for (size_t i = 0; i < M; i++)
+        for (size_t j = 0; j < N; j++) {
+            float s = 0;
+            for (size_t p = 0; p < K; p += 2)
+                for (size_t q = p + 2; q-- > p;)
+                    if (q < K) s = fmaf((float)bf16_at(a, i * K + q), (float)bf16_at(b, j * K + q), s);
+            differ += s != c[i * N + j];
+        }
+    CHECK(w, !differ);
+    free(a), free(b);
+}
+static void bf16_products(par_comm *w) {
+    static const bf16_case cases[] = {
+        {45, 71, 37, PAR_F32, 0, 0}, {8, 32, 64, PAR_BF16, 0, 1},     {7, 33, 2, PAR_BF16, 1, 0},
+        {1, 5, 1, PAR_F32, 1, 0},    {5, 3, 4100, PAR_BF16, 0, 1},    {41, 64, 520, PAR_BF16, 0, 0},
+        {5, 3, 4100, PAR_F32, 1, 0}, {520, 40, 600, PAR_F32, 0.5, 0}, {2, 2, 0, PAR_BF16, 0, 1}};
+    layout l = open_layout(w, 1, 0, 0, 1);
+    const par__tp_dot *dot = l.tp->dot;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int form = 0; form < 4; form++) {
+            bf16_product(w, l.tp, &cases[i], form & 1, form >> 1);
+            l.tp->dot = NULL;
+            if (cases[i].m < 100) bf16_product(w, l.tp, &cases[i], form & 1, form >> 1);
+            l.tp->dot = dot;
+        }
+    if (dot && !strcmp(dot->name, "avx512_bf16")) bf16_rounding(w, l.tp);
+    close_layout(&l);
+}
+
 const test tests[] = {
+    {"bf16_products", bf16_products, TEST_SERIAL, 1, 60},
     {"linear_column", linear_column, TEST_ANY | TEST_SMALL, 1, 120},
     {"linear_row", linear_row, TEST_ANY | TEST_SMALL, 1, 120},
     {"norms", norms, TEST_ALONE, 1, 60},
