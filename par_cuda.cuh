@@ -2942,18 +2942,55 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
 // Each thread takes eight elements at a time; everything is read and written once.
 
 #if defined(PAR_ZERO_H)
+// Eight elements of a moment from and to its dtype. sign 0: the second moment. u8: the 32 threads of a warp
+// have the 256 elements of a block.
+static __device__ __forceinline__ void
+par__cuda_load_state(float *x, const void *state, const par_zero_update &a, int sign, size_t at, size_t n) {
+    if (a.state_dtype == PAR_U8) {
+        const uint32_t *block = (const uint32_t *)state + at / 256 * (PAR__ZERO_STATE_BLOCK_BYTES / 4);
+        const float scale = par__bits_to_f32(block[0]);
+        for (int i = 0; i < 8; i++)
+            x[i] =
+                par__zero_decode_state(block[1 + at % 256 / 4 + i / 4] >> 8 * (i % 4) & 0xFFu, sign, scale);
+    } else if (a.state_dtype == PAR_BF16)
+        par__cuda_load(x, (const par__cuda_bf16 *)state, at, n);
+    else
+        par__cuda_load(x, (const float *)state, at, n);
+}
+static __device__ __forceinline__ void
+par__cuda_store_state(void *state, const float *x, const par_zero_update &a, int sign, size_t at, size_t n) {
+    if (a.state_dtype == PAR_U8) {
+        uint32_t *block = (uint32_t *)state + at / 256 * (PAR__ZERO_STATE_BLOCK_BYTES / 4), codes[2] = {0, 0};
+        uint32_t size = 0;
+        for (int i = 0; i < 8; i++) size = PAR__MAX(size, par__f32_to_bits(x[i]) & 0x7FFFFFFFu);
+        for (int d = 1; d < 32; d *= 2) {
+            const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
+            size = PAR__MAX(size, other);
+        }
+        const float up = par__zero_state_inverse(par__bits_to_f32(size));
+        for (int i = 0; i < 8; i++) codes[i / 4] |= par__zero_encode_state(x[i], sign, up) << 8 * (i % 4);
+        if (at % 256 == 0) block[0] = size;
+        for (int i = 0; i < 2; i++) block[1 + at % 256 / 4 + i] = codes[i];
+    } else if (a.state_dtype == PAR_BF16 && a.state_seed)
+        par__zero_round_eight((uint16_t *)state + at, x, n - at, a.state_seed + !sign, a.stream,
+                              a.first + at);
+    else if (a.state_dtype == PAR_BF16)
+        par__cuda_store((par__cuda_bf16 *)state, x, at, n);
+    else
+        par__cuda_store((float *)state, x, at, n);
+}
 template <int OPTIMIZER, int READS, int WRITES, class G>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const G *g,
-                       float *m, float *v, float *ema) {
+                       void *m, void *v, float *ema) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float ws[8], gs[8], ms[8] = {0}, vs[8] = {0};
         par__cuda_load(ws, w, at, n);
         par__cuda_load(gs, g, at, n);
-        if (READS > 0) par__cuda_load(ms, m, at, n);
-        if (READS > 1) par__cuda_load(vs, v, at, n);
+        if (READS > 0) par__cuda_load_state(ms, m, a, 1, at, n);
+        if (READS > 1) par__cuda_load_state(vs, v, a, 0, at, n);
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_step_element((par_zero_optimizer)OPTIMIZER, &a, &e, gs[i]);
@@ -2962,15 +2999,15 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
             vs[i] = e.v;
         }
         par__cuda_store(w, ws, at, n);
-        if (WRITES > 0) par__cuda_store(m, ms, at, n);
-        if (WRITES > 1) par__cuda_store(v, vs, at, n);
+        if (WRITES > 0) par__cuda_store_state(m, ms, a, 1, at, n);
+        if (WRITES > 1) par__cuda_store_state(v, vs, a, 0, at, n);
         if (ema) {
             par__cuda_load(gs, ema, at, n);
             for (int i = 0; i < 8; i++) gs[i] = par__zero_average(gs[i], ws[i], a.ema);
             par__cuda_store(ema, gs, at, n);
         }
         if (stored && a.seed && type == PAR_BF16)
-            par__zero_round_eight((uint16_t *)stored + at, ws, n - at, &a, a.first + at);
+            par__zero_round_eight((uint16_t *)stored + at, ws, n - at, a.seed, a.stream, a.first + at);
         else if (stored && type == PAR_BF16)
             par__cuda_store((par__cuda_bf16 *)stored, ws, at, n);
         else if (stored)
@@ -2980,7 +3017,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
 static par_cuda *par__cuda_of_zero(const par_zero_kernels *k) { return par__cuda_of(k->device); }
 template <class G>
 static par_result par__cuda_update(const par_cuda *cuda, const par_zero_update *a, size_t n, float *w,
-                                   void *stored, par_dtype stored_type, const G *g, float *m, float *v,
+                                   void *stored, par_dtype stored_type, const G *g, void *m, void *v,
                                    float *ema) {
     const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
     switch (a->optimizer) {
@@ -2996,7 +3033,7 @@ static par_result par__cuda_update(const par_cuda *cuda, const par_zero_update *
 }
 static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
                                      void *stored, par_dtype stored_type, const void *g, par_dtype g_type,
-                                     float *m, float *v, float *ema) {
+                                     void *m, void *v, float *ema) {
     if (!n) return PAR_OK;
     PAR__CUDA_DISPATCH_FLOAT(
         g_type, G,
@@ -3068,20 +3105,20 @@ static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tenso
                             tensors, pieces, sums, trust);
 }
 template <class G>
-static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G *g, float *m, float *out) {
+static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G *g, void *m, float *out) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float gs[8], ms[8];
         par__cuda_load(gs, g, at, n);
-        par__cuda_load(ms, m, at, n);
+        par__cuda_load_state(ms, m, a, 1, at, n);
         for (int i = 0; i < 8; i++) gs[i] = par__zero_muon_momentum(&a, &ms[i], gs[i]);
-        par__cuda_store(m, ms, at, n);
+        par__cuda_store_state(m, ms, a, 1, at, n);
         par__cuda_store(out, gs, at, n);
     }
 }
 static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero_update *a, size_t n,
-                                       const void *g, par_dtype g_type, float *m, float *out) {
+                                       const void *g, par_dtype g_type, void *m, float *out) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
     PAR__CUDA_DISPATCH_FLOAT(g_type, G,

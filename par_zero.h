@@ -75,6 +75,7 @@ TABLE OF CONTENTS
     The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values, JSON,
     files, checkpoints, learning rates, kernels. Implementation, bottom-up:
     >>zero_loops     inner loops of the optimizers, compiled once per instruction set
+    >>zero_states    moments of 8 and 16 bits
     >>zero_kernels   the CPU's table of kernels
     >>zero_structs   private structures
     >>zero_plan      layout of units; sizes of all buffers
@@ -131,6 +132,14 @@ MODEL
     Offloading to a file uses an unlinked file for each rank, which disappears with the process. It is read
     and written during the update. Offloading never changes a result; quantization does, but with
     canonical_shards it, too, gives the same bits on any number of ranks.
+    Moments take 4 bytes each, or less (state_dtype), and the update, which moves all of them, less time:
+    bf16   2 bytes, rounded at random, so that small changes are right on average; random numbers depend on
+           seed, unit, element and step
+    u8     1.016 bytes: blocks of 256 elements, each an f32 scale, then codes with a sign and from 1 to 6
+           bits of fraction, by magnitude, or from 1 to 7 without a sign (dynamic tree code; Dettmers et al.
+           2022). A tensor begins at a multiple of 256 elements of its unit, so that no block has elements
+           of two tensors or shards.
+    Both give the same bits on any number of ranks with canonical_shards. Master weights and averages are f32.
     A checkpoint of par_zero_save can be loaded with any number of ranks, stage, precision and offloading.
 
     par_zero_commit allocates all memory and par_zero_close frees it; only saving and loading allocate in
@@ -214,6 +223,7 @@ typedef struct par_zero_desc {
     int max_gathered_units; // stages 2 and 3: units that may be unsharded at a time; 0: 2. See MODEL
     par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
     par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32
+    par_dtype state_dtype;  // of moments: f32, bf16 or u8; 0: f32. See MODEL; LAMB needs f32
     par_zero_optimizer optimizer;
     par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS]; // by par_zero_tensor.group
     float clip;                                // gradients are clipped to this global norm; 0: no clipping
@@ -566,6 +576,8 @@ typedef struct par_zero_update {
     // Stochastic rounding: the random stream, and the number in it of the first element. seed 0: round to
     // nearest.
     uint64_t seed, stream, first;
+    par_dtype state_dtype; // of m and v: f32, bf16 or u8 (n, first: multiples of 256); 0: f32
+    uint64_t state_seed;   // rounds bf16 states (m by this seed, v by the next one); 0: to nearest
     // If control is not NULL: lr_factor, bias corrections (of `group`), scale (unless `unscaled`) and the
     // step (the upper bits of the stream) come from it, and a skipped step changes nothing. If trust_ratio_at
     // is not NULL, trust_ratio comes from there.
@@ -581,9 +593,10 @@ struct par_zero_kernels {
     // One optimizer step. w: f32 weights or master weights. stored: the 16-bit parameters, or NULL. m: first
     // moment; v: second moment, ema: moving average, NULL where there are none.
     par_result (*update)(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
-                         void *stored, par_dtype stored_type, const void *g, par_dtype g_type, float *m,
-                         float *v, float *ema);
-    // LAMB: updates m and v; sums[0] += w^2, sums[1] += u^2, where u is the step before trust ratio and lr
+                         void *stored, par_dtype stored_type, const void *g, par_dtype g_type, void *m,
+                         void *v, float *ema);
+    // LAMB: updates m and v, which are f32; sums[0] += w^2, sums[1] += u^2, where u is the step before trust
+    // ratio and lr
     par_result (*lamb_norms)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const float *w,
                              const void *g, par_dtype g_type, float *m, float *v, double *sums);
     // trust[t] = |w| / |u| of tensor t, from `pieces` such pairs of sums
@@ -591,7 +604,7 @@ struct par_zero_kernels {
                                     const double *sums, float *trust);
     // Muon: m = momentum m + scale g; out = scale g + momentum m
     par_result (*momentum)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const void *g,
-                           par_dtype g_type, float *m, float *out);
+                           par_dtype g_type, void *m, float *out);
     // y = factor x / (sqrt(*squares) + 1e-7); squares NULL: factor x
     par_result (*scale)(const par_zero_kernels *k, size_t n, float *y, const float *x, float factor,
                         const double *squares);
@@ -791,17 +804,61 @@ PAR__HOST_DEVICE float par__zero_average(float average, float x, float decay) {
 PAR__HOST_DEVICE float par__zero_scale_factor(float factor, const double *squares) {
     return squares ? factor / ((float)sqrt(*squares) + 1e-7f) : factor;
 }
-// Rounds n <= 8 floats to bf16 at random, so that the expected value is exact (Gupta et al. 2015): each by 16
-// bits of one Philox block. first: the number of x[0], a multiple of 8.
-PAR__HOST_DEVICE void par__zero_round_eight(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
-                                            uint64_t first) {
-    uint32_t random[4];
-    par__philox_at(a->seed, a->stream, first / 8, random);
-    for (size_t i = 0; i < 8 && i < n; i++) {
-        const uint32_t bits = par__f32_to_bits(x[i]), r = random[i / 2] >> 16 * (i % 2) & 0xFFFFu;
-        to[i] = (bits & 0x7F800000u) == 0x7F800000u ? par__bf16_narrow(x[i]) : (uint16_t)((bits + r) >> 16);
-    }
+// Rounds a float to bf16 by 16 random bits, so that the expected value is exact (Gupta et al. 2015).
+PAR__HOST_DEVICE uint16_t par__zero_round_randomly(float x, uint32_t random) {
+    const uint32_t bits = par__f32_to_bits(x), up = (bits + random) >> 16;
+    return (uint16_t)((bits & 0x7F800000u) == 0x7F800000u ? par__bf16_narrow(x) : up);
 }
+// Rounds n <= 8 floats, each by 16 bits of one Philox block. first: the number of x[0], a multiple of 8.
+PAR__HOST_DEVICE void par__zero_round_eight(uint16_t *to, const float *x, size_t n, uint64_t seed,
+                                            uint64_t stream, uint64_t first) {
+    uint32_t random[4];
+    par__philox_at(seed, stream, first / 8, random);
+    for (size_t i = 0; i < 8 && i < n; i++)
+        to[i] = par__zero_round_randomly(x[i], random[i / 2] >> 16 * (i % 2) & 0xFFFFu);
+}
+
+// States of 8 bits. The highest one of a code k > 0 is its bit i, and the bits below it divide a decade:
+//     k      0   1       2   3   4 ... 7   8 ... 15   ...   128 ... 255
+//     i          0       1       2         3                7
+//     m = (k + 1/2) / 2^i, from 1 to 2;   number = 10^(i - top) (0.9 m - 0.8), from 0.1 to 1 of 10^(i - top)
+// top is 7. A code with a sign bit has seven other bits, and top is 6. The largest code is 1 instead, so that
+// the largest element of a block is exact, and what has been a code once has the same code again. Every step
+// is exact or one rounding that no compiler can fuse with another, so that all devices have the same bits.
+enum { PAR__ZERO_STATE_BLOCK = 256, PAR__ZERO_STATE_BLOCK_BYTES = 4 + 256 };
+PAR__HOST_DEVICE float par__zero_decode_state(uint32_t code, int sign, float scale) {
+    const uint32_t top = sign ? 127 : 255, k = code & top;
+    const uint32_t bits = par__f32_to_bits((float)(int32_t)(2 * k + 1)), i = bits >> 23; // 127, and on
+    const float odd = par__bits_to_f32(bits), power = par__bits_to_f32(bits & 0x7F800000u);
+    const float twice = i & 1u ? 1.0f : 5.0f, fourth = (i + 1) & 2u ? 25.0f : 1.0f; // of i - 127
+    const float eighth = (i + 1) & 4u ? 625.0f : 1.0f, last = (i + 1) & 8u ? 390625.0f : 1.0f;
+    const float decade = (sign ? 1e-8f : 1e-9f) * (twice * fourth * eighth * last);
+    const float number = (9 * odd - 8 * power) * decade, least = k ? number : 0.0f;
+    const float size = (k == top ? 1.0f : least) * scale;
+    return par__bits_to_f32(par__f32_to_bits(size) | (sign ? (code & 0x80u) << 24 : 0u));
+}
+// The inverse is piecewise linear and concave: the least of a line for each decade, as a code without a sign;
+// a signed one has a bit less. up: 1 / scale. What has no sign and is not 0 stays above 0, because an update
+// divides by it.
+PAR__HOST_DEVICE float par__zero_lesser_line(float least, float y, float shift, float slope) {
+    const float line = (y + shift) * slope;
+    return line < least ? line : least;
+}
+PAR__HOST_DEVICE uint32_t par__zero_encode_state(float x, int sign, float up) {
+    const uint32_t bits = par__f32_to_bits(x);
+    const float product = par__bits_to_f32(bits & 0x7FFFFFFFu) * up, y = product < 1 ? product : 1;
+    float line = par__zero_lesser_line(255, y, 8e-1f, 1.28e2f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-2f, 6.4e2f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-3f, 3.2e3f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-4f, 1.6e4f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-5f, 8e4f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-6f, 4e5f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-7f, 2e6f / 0.9f);
+    line = par__zero_lesser_line(line, y, 8e-8f, 1e7f / 0.9f);
+    const uint32_t k = (uint32_t)(int32_t)line, least = y > 0 ? 1 : 0;
+    return sign ? k >> 1 | (bits >> 24 & 0x80u) : k > least ? k : least;
+}
+PAR__HOST_DEVICE float par__zero_state_inverse(float scale) { return scale > 1e-37f ? 1 / scale : 0; }
 // The scale of a quantized block, of whose largest size these are the bits. It is rounded up to bf16, so that
 // no code overflows; it is NaN if one of the numbers is.
 PAR__HOST_DEVICE float par__zero_block_scale(uint32_t largest, float max_code) {
@@ -895,6 +952,9 @@ PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) 
 
 #if defined(PAR_ZERO_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTED)
 #define PAR_ZERO_IMPLEMENTED
+#if PAR__X86 && !defined(__CUDACC__)
+#include <immintrin.h>
+#endif
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -1064,6 +1124,235 @@ PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in
 
 PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 
+// >>zero_states ---------------------------------------------------------------------------------------------
+//
+// Moments of 8 bits in blocks, and rounding at random to bf16.
+
+PAR__INLINE_LOOP void par__zero_decode_blocks(int sign, float *x, const uint8_t *in, size_t blocks) {
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
+        float scale;
+        memcpy(&scale, in, sizeof scale);
+        PAR__LANES(i, 0, PAR__ZERO_STATE_BLOCK, x[i] = par__zero_decode_state(in[4 + i], sign, scale))
+    }
+}
+PAR__INLINE_LOOP float par__zero_largest_of(const float *x) { // of a block, without its sign
+    uint32_t sizes[PAR__STRIP], largest = 0;
+    memset(sizes, 0, sizeof sizes);
+    for (size_t at = 0; at < PAR__ZERO_STATE_BLOCK; at += PAR__STRIP)
+        PAR__LANES(i, at, PAR__STRIP, const uint32_t size = par__f32_to_bits(x[i]) & 0x7FFFFFFFu;
+                   sizes[lane] = size > sizes[lane] ? size : sizes[lane])
+    for (int i = 0; i < PAR__STRIP; i++) largest = sizes[i] > largest ? sizes[i] : largest;
+    return par__bits_to_f32(largest);
+}
+PAR__INLINE_LOOP void par__zero_encode_blocks(int sign, const float *x, uint8_t *out, size_t blocks) {
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const float scale = par__zero_largest_of(x), up = par__zero_state_inverse(scale);
+        memcpy(out, &scale, sizeof scale);
+        PAR__LANES(i, 0, PAR__ZERO_STATE_BLOCK, out[4 + i] = (uint8_t)par__zero_encode_state(x[i], sign, up))
+    }
+}
+PAR__INLINE_LOOP void par__zero_state_decode(int sign, float *x, const uint8_t *in, size_t blocks) {
+    if (sign)
+        par__zero_decode_blocks(1, x, in, blocks);
+    else
+        par__zero_decode_blocks(0, x, in, blocks);
+}
+PAR__INLINE_LOOP void par__zero_state_encode(int sign, const float *x, uint8_t *out, size_t blocks) {
+    if (sign)
+        par__zero_encode_blocks(1, x, out, blocks);
+    else
+        par__zero_encode_blocks(0, x, out, blocks);
+}
+// Rounds n floats to bf16 at random as par__zero_round_eight does, 16 Philox blocks at a time.
+PAR__INLINE_LOOP void par__zero_state_round(uint16_t *to, const float *x, size_t n, uint64_t seed,
+                                            uint64_t stream, uint64_t first) {
+    size_t at = 0;
+    for (; at + 128 <= n; at += 128) {
+        uint32_t c[4][16], random[64];
+        const uint64_t index = (first + at) / 8;
+        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+        PAR__LANES(i, 0, 16, c[0][i] = (uint32_t)(index + i); c[1][i] = (uint32_t)((index + i) >> 32);
+                   c[2][i] = (uint32_t)stream; c[3][i] = (uint32_t)(stream >> 32))
+        for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+            PAR__LANES(i, 0, 16, const uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i];
+                       const uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2][i];
+                       c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0; c[1][i] = (uint32_t)p1;
+                       c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
+        for (size_t i = 0; i < 16; i++)
+            for (size_t word = 0; word < 4; word++) random[4 * i + word] = c[word][i];
+        PAR__LANES(i, 0, 128,
+                   to[at + i] = par__zero_round_randomly(x[at + i], random[i / 2] >> 16 * (i % 2) & 0xFFFFu))
+    }
+    for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
+}
+
+#define PAR__ZERO_STATE_LOOPS(X, P)                                                                          \
+    X(P, void, decode, (int sign, float *x, const uint8_t *in, size_t blocks), (sign, x, in, blocks))        \
+    X(P, void, encode, (int sign, const float *x, uint8_t *out, size_t blocks), (sign, x, out, blocks))      \
+    X(P, void, round,                                                                                        \
+      (uint16_t * to, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first),             \
+      (to, x, n, seed, stream, first))
+
+#if PAR__X86 && !defined(__CUDACC__)
+// The same bits by AVX-512: no compiler turns these formulas into lookups. An element's binary exponent
+// tells in which decade it can be, or in which two.
+PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
+                                                             size_t blocks) {
+    const float unit = sign ? 1e-8f : 1e-9f;
+    const __m512 decades = _mm512_setr_ps(unit * 5, unit * 25, unit * 125, unit * 625, unit * 3125,
+                                          unit * 15625, unit * 78125, unit * 390625, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i one = _mm512_set1_epi32(1), mask = _mm512_set1_epi32(sign ? 254 : 510);
+    const __m512i top = _mm512_set1_epi32(sign ? 255 : 511), exponent = _mm512_set1_epi32(0x7F800000);
+    const __m512i sign_bit = _mm512_set1_epi32(sign ? (int)0x80000000u : 0);
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
+        float scale;
+        memcpy(&scale, in, sizeof scale);
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
+            const __m512i codes =
+                _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(in + 4 + i)));
+            const __m512i k = _mm512_or_si512(_mm512_and_si512(_mm512_slli_epi32(codes, 1), mask), one);
+            const __m512 odd = _mm512_cvtepi32_ps(k);
+            const __m512i bits = _mm512_castps_si512(odd);
+            const __m512 power = _mm512_castsi512_ps(_mm512_and_si512(bits, exponent));
+            const __m512 part = _mm512_fnmadd_ps(_mm512_set1_ps(8), power, // exact
+                                                 _mm512_mul_ps(_mm512_set1_ps(9), odd));
+            const __m512 decade = _mm512_permutexvar_ps(_mm512_srli_epi32(bits, 23), decades);
+            const __m512 number = _mm512_mask_mov_ps(_mm512_mul_ps(part, decade),
+                                                     _mm512_cmpeq_epi32_mask(k, top), _mm512_set1_ps(1));
+            const __m512i size = _mm512_castps_si512(_mm512_mul_ps(number, _mm512_set1_ps(scale)));
+            const __m512i minus = _mm512_and_si512(_mm512_slli_epi32(codes, 24), sign_bit);
+            _mm512_storeu_ps(x + i, _mm512_castsi512_ps(_mm512_or_si512(size, minus)));
+        }
+    }
+}
+PAR__TARGET_avx512 static float par__zero_largest_avx512(const float *x) { // of a block, without its sign
+    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF);
+    __m512i largest[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32)
+        for (size_t j = 0; j < 2; j++)
+            largest[j] = _mm512_max_epu32(
+                largest[j], _mm512_and_si512(_mm512_loadu_si512((const void *)(x + i + 16 * j)), positive));
+    return par__bits_to_f32(_mm512_reduce_max_epu32(_mm512_max_epu32(largest[0], largest[1])));
+}
+PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const float *x, uint8_t *out,
+                                                             size_t blocks) {
+    static const uint32_t decades[2][32] = {
+        // of 2^(i - 31), and of the largest number below twice as much
+        {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 7},
+        {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 7, 7}};
+    const __m512 shift =
+        _mm512_setr_ps(8e-8f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512 slope = _mm512_setr_ps(1e7f / 0.9f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
+                                        3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF), high = _mm512_set1_epi32(0x80);
+    __m512 shifts[2][2], slopes[2][2];
+    for (int j = 0; j < 4; j++) {
+        const __m512i decade = _mm512_loadu_si512((const void *)&decades[j / 2][j % 2 * 16]);
+        shifts[j / 2][j % 2] = _mm512_permutexvar_ps(decade, shift);
+        slopes[j / 2][j % 2] = _mm512_permutexvar_ps(decade, slope);
+    }
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const float scale = par__zero_largest_avx512(x);
+        const __m512 up = _mm512_set1_ps(par__zero_state_inverse(scale));
+        memcpy(out, &scale, sizeof scale);
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
+            const __m512i bits = _mm512_loadu_si512((const void *)(x + i));
+            const __m512 size = _mm512_castsi512_ps(_mm512_and_si512(bits, positive));
+            const __m512 y = _mm512_min_ps(_mm512_mul_ps(size, up), _mm512_set1_ps(1)); // NaN: 1
+            const __m512i at = _mm512_srli_epi32(
+                _mm512_castps_si512(_mm512_max_ps(y, _mm512_set1_ps(4.656612873077393e-10f))), 23);
+            __m512 line = _mm512_set1_ps(255);
+            for (int j = 0; j < 2; j++) {
+                const __m512 c = _mm512_permutex2var_ps(shifts[j][0], at, shifts[j][1]);
+                const __m512 a = _mm512_permutex2var_ps(slopes[j][0], at, slopes[j][1]);
+                line = _mm512_min_ps(line, _mm512_mul_ps(_mm512_add_ps(y, c), a));
+            }
+            __m512i k = _mm512_cvttps_epi32(line);
+            if (sign)
+                k = _mm512_or_si512(_mm512_srli_epi32(k, 1),
+                                    _mm512_and_si512(_mm512_srli_epi32(bits, 24), high));
+            else
+                k = _mm512_mask_max_epu32(k, _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ), k,
+                                          _mm512_set1_epi32(1));
+            _mm_storeu_si128((__m128i *)(void *)(out + 4 + i), _mm512_cvtepi32_epi8(k));
+        }
+    }
+}
+// The upper and the lower halves of 16 products.
+PAR__TARGET_avx512 static void par__zero_product_avx512(__m512i x, uint32_t factor, __m512i *high,
+                                                        __m512i *low) {
+    const __m512i f = _mm512_set1_epi64((long long)factor);
+    const __m512i even = _mm512_mul_epu32(x, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), f);
+    *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
+    *low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
+}
+// 16 bits each for elements of 16 Philox blocks.
+PAR__TARGET_avx512 static void par__zero_random_avx512(uint16_t random[128], uint64_t seed, uint64_t stream,
+                                                       uint64_t index) {
+    uint32_t counters[2][16], key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    for (uint64_t i = 0; i < 16; i++) {
+        counters[0][i] = (uint32_t)(index + i);
+        counters[1][i] = (uint32_t)((index + i) >> 32);
+    }
+    __m512i c[4] = {_mm512_loadu_si512((const void *)counters[0]),
+                    _mm512_loadu_si512((const void *)counters[1]), _mm512_set1_epi32((int)(uint32_t)stream),
+                    _mm512_set1_epi32((int)(uint32_t)(stream >> 32))};
+    for (int round = 0; round < 10; round++, key[0] += 0x9E3779B9u, key[1] += 0xBB67AE85u) {
+        __m512i high[2], low[2];
+        par__zero_product_avx512(c[0], 0xD2511F53u, &high[0], &low[0]);
+        par__zero_product_avx512(c[2], 0xCD9E8D57u, &high[1], &low[1]);
+        c[0] = _mm512_xor_si512(_mm512_xor_si512(high[1], c[1]), _mm512_set1_epi32((int)key[0]));
+        c[1] = low[1];
+        c[2] = _mm512_xor_si512(_mm512_xor_si512(high[0], c[3]), _mm512_set1_epi32((int)key[1]));
+        c[3] = low[0];
+    }
+    const __m512i a = _mm512_unpacklo_epi32(c[0], c[1]), b = _mm512_unpackhi_epi32(c[0], c[1]);
+    const __m512i d = _mm512_unpacklo_epi32(c[2], c[3]), e = _mm512_unpackhi_epi32(c[2], c[3]);
+    __m512i words[4]; // words[i]: in each fourth, the four words of Philox block 4 x fourth + i
+    words[0] = _mm512_unpacklo_epi64(a, d);
+    words[1] = _mm512_unpackhi_epi64(a, d);
+    words[2] = _mm512_unpacklo_epi64(b, e);
+    words[3] = _mm512_unpackhi_epi64(b, e);
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_si128((__m128i *)(void *)(random + 8 * i), _mm512_extracti32x4_epi32(words[i], 0));
+        _mm_storeu_si128((__m128i *)(void *)(random + 32 + 8 * i), _mm512_extracti32x4_epi32(words[i], 1));
+        _mm_storeu_si128((__m128i *)(void *)(random + 64 + 8 * i), _mm512_extracti32x4_epi32(words[i], 2));
+        _mm_storeu_si128((__m128i *)(void *)(random + 96 + 8 * i), _mm512_extracti32x4_epi32(words[i], 3));
+    }
+}
+PAR__TARGET_avx512 static void par__zero_state_round_avx512(uint16_t *to, const float *x, size_t n,
+                                                            uint64_t seed, uint64_t stream, uint64_t first) {
+    const __m512i infinity = _mm512_set1_epi32(0x7F800000), fraction = _mm512_set1_epi32(0x7FFFFF);
+    uint16_t random[128];
+    size_t at = 0;
+    for (; at + 128 <= n; at += 128) {
+        par__zero_random_avx512(random, seed, stream, (first + at) / 8);
+        for (size_t i = 0; i < 128; i += 16) {
+            const __m512i bits = _mm512_loadu_si512((const void *)(x + at + i));
+            const __m512i r =
+                _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(random + i)));
+            const __mmask16 odd =
+                _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, infinity), infinity); // infinite or NaN
+            const __mmask16 nan = _mm512_mask_test_epi32_mask(odd, bits, fraction);
+            __m512i y = _mm512_srli_epi32(_mm512_mask_add_epi32(bits, (__mmask16)~odd, bits, r), 16);
+            y = _mm512_mask_or_epi32(y, nan, y, _mm512_set1_epi32(0x40));
+            _mm256_storeu_si256((__m256i *)(void *)(to + at + i), _mm512_cvtepi32_epi16(y));
+        }
+    }
+    for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
+}
+#endif
+
+typedef struct par__zero_state_loops {
+    PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
+} par__zero_state_loops;
+PAR__LOOP_TABLE(base, par__zero_state_, PAR__ZERO_STATE_LOOPS)
+#if PAR__X86 && !defined(__CUDACC__)
+PAR__LOOP_TABLE(avx2, par__zero_state_, PAR__ZERO_STATE_LOOPS)
+static const par__zero_state_loops par__zero_state_loops_avx512 = {
+    PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
+#endif
+
 // >>zero_kernels --------------------------------------------------------------------------------------------
 
 enum { PAR__ZERO_CHUNK = 1024 }; // elements at a time, so that converted values stay in the L1 cache
@@ -1079,26 +1368,64 @@ static const float *par__zero_widen(float *wide, const void *x, par_dtype type, 
     par_cast(wide, PAR_F32, (const uint16_t *)x + at, type, n);
     return wide;
 }
-static void par__zero_round_stochastic(uint16_t *to, const float *x, size_t n, const par_zero_update *a,
-                                       uint64_t first) {
-    for (size_t i = 0; i < n; i += 8) par__zero_round_eight(to + i, x + i, 8, a, first + i);
+// Bytes of n elements of a state, a multiple of 256 with u8.
+static size_t par__zero_moment_bytes(par_dtype type, size_t n) {
+    if (type == PAR_U8) return n / PAR__ZERO_STATE_BLOCK * PAR__ZERO_STATE_BLOCK_BYTES;
+    return n * (type == PAR_BF16 ? 2 : 4);
+}
+// Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.
+static float *par__zero_widen_moment(float *wide, void *x, par_dtype type, int sign, size_t at, size_t n) {
+    char *from = (char *)x + par__zero_moment_bytes(type, at);
+    if (type == PAR_U8)
+        PAR__PICK(par__zero_state_loops)
+            ->decode(sign, wide, (const uint8_t *)from, n / PAR__ZERO_STATE_BLOCK);
+    else if (type == PAR_BF16)
+        par_cast(wide, PAR_F32, from, PAR_BF16, n);
+    else
+        return (float *)(void *)from;
+    return wide;
+}
+static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
+                                    size_t n) {
+    const par__zero_state_loops *l = PAR__PICK(par__zero_state_loops);
+    char *to = (char *)x + par__zero_moment_bytes(a->state_dtype, at);
+    if (a->state_dtype == PAR_U8)
+        l->encode(sign, wide, (uint8_t *)to, n / PAR__ZERO_STATE_BLOCK);
+    else if (a->state_dtype == PAR_BF16 && a->state_seed)
+        l->round((uint16_t *)(void *)to, wide, n, a->state_seed + !sign, a->stream, a->first + at);
+    else if (a->state_dtype == PAR_BF16)
+        par_cast(to, PAR_BF16, wide, PAR_F32, n);
+}
+static int par__zero_reads(par_zero_optimizer optimizer, int write) { // moments that an update uses
+    static const int counts[][2] = {
+#define X(constant, name, states, reads, writes) {reads, writes},
+        PAR_ZERO_OPTIMIZERS(X)
+#undef X
+    };
+    return counts[optimizer][write];
 }
 static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const par_zero_update *given,
                                        size_t n, float *w, void *stored, par_dtype stored_type, const void *g,
-                                       par_dtype g_type, float *m, float *v, float *ema) {
+                                       par_dtype g_type, void *m, void *v, float *ema) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
     if (!par__zero_apply_control(&resolved)) return PAR_OK;
-    float wide[PAR__ZERO_CHUNK];
+    const int reads = par__zero_reads(a->optimizer, 0), writes = par__zero_reads(a->optimizer, 1);
+    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK];
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        l->step(a, w + at, par__zero_widen(wide, g, g_type, at, k), m ? m + at : NULL, v ? v + at : NULL, k);
+        float *m_at = m && reads > 0 ? par__zero_widen_moment(ms, m, a->state_dtype, 1, at, k) : NULL;
+        float *v_at = v && reads > 1 ? par__zero_widen_moment(vs, v, a->state_dtype, 0, at, k) : NULL;
+        l->step(a, w + at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, k);
+        if (m && writes > 0) par__zero_narrow_moment(m, m_at, a, 1, at, k);
+        if (v && writes > 1) par__zero_narrow_moment(v, v_at, a, 0, at, k);
         if (ema) l->ema(ema + at, w + at, a->ema, k);
         if (!stored) continue;
         if (a->seed && stored_type == PAR_BF16)
-            par__zero_round_stochastic((uint16_t *)stored + at, w + at, k, a, a->first + at);
+            PAR__PICK(par__zero_state_loops)
+                ->round((uint16_t *)stored + at, w + at, k, a->seed, a->stream, a->first + at);
         else
             par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
     }
@@ -1136,16 +1463,18 @@ static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n,
     return PAR_OK;
 }
 static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const par_zero_update *given,
-                                         size_t n, const void *g, par_dtype g_type, float *m, float *out) {
+                                         size_t n, const void *g, par_dtype g_type, void *m, float *out) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_CHUNK];
+    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK];
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
     (void)kernels;
     if (!par__zero_apply_control(&resolved)) return PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m + at, k);
+        float *m_at = par__zero_widen_moment(ms, m, a->state_dtype, 1, at, k);
+        l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m_at, k);
+        par__zero_narrow_moment(m, m_at, a, 1, at, k);
     }
     return PAR_OK;
 }
@@ -1333,6 +1662,7 @@ struct par_zero {
     par_device *device;
     int on_cpu;                // 1: the device is the CPU
     size_t window;             // maximum elements of a window
+    size_t align;              // tensors and shards begin at multiples of so many elements
     par_zero_control *control; // in device memory
     float *trust_ratios;       // LAMB: of each tensor
     float *staging;            // PAR__ZERO_STAGING floats of host memory for copies from and to the device
@@ -1347,7 +1677,7 @@ struct par_zero {
     char *parameters, *gradients;               // replicated or sharded
     char *tree_sums[PAR__ZERO_MAX_TREE_LEVELS]; // partial sums of 2^i microbatches, laid out like gradients
     int has_state[PAR__ZERO_STATE_KINDS];
-    float *states[PAR__ZERO_STATE_KINDS]; // of the elements that this rank updates; NULL: none, or offloaded
+    char *states[PAR__ZERO_STATE_KINDS]; // of the elements that this rank updates; NULL: none, or offloaded
     par__zero_store state_store, parameter_store;
     par__zero_io io;
     char *windows[PAR__ZERO_WINDOWS];
@@ -1376,10 +1706,17 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_fail(par_comm 
 static size_t par__zero_param_bytes(const par_zero *z) { return par_dtype_bytes(z->desc.param_dtype); }
 static size_t par__zero_grad_bytes(const par_zero *z) { return par_dtype_bytes(z->desc.grad_dtype); }
 static int par__zero_has_master(const par_zero *z) { return z->desc.param_dtype != PAR_F32; }
-static size_t par__zero_state_count(const par_zero *z) { // of states
-    size_t n = 0;
-    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) n += (size_t)z->has_state[i];
-    return n;
+static par_dtype par__zero_state_dtype(const par_zero *z, int kind) {
+    return kind == PAR__ZERO_M || kind == PAR__ZERO_V ? z->desc.state_dtype : PAR_F32;
+}
+// Bytes of n elements of a state; of all states.
+static size_t par__zero_state_bytes(const par_zero *z, int kind, size_t n) {
+    return z->has_state[kind] ? par__zero_moment_bytes(par__zero_state_dtype(z, kind), n) : 0;
+}
+static size_t par__zero_states_bytes(const par_zero *z, size_t n) {
+    size_t sum = 0;
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) sum += par__zero_state_bytes(z, i, n);
+    return sum;
 }
 static int par__zero_moment_count(const par_zero *z) {
     static const int moments[] = {
@@ -1413,7 +1750,7 @@ int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
 //     unit, 2 ranks     | trained: w, b, padding               | frozen: e, padding       |
 //                       | shard of rank 0  | shard of rank 1   | rank 0     | rank 1      |
 // Each part is padded to a multiple of 32 x ranks elements (canonical: 32 x C), so that all shards have the
-// same size.
+// same size; with states of 8 bits of 256 x.
 
 static size_t par__zero_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static size_t par__zero_shape_product(const size_t *shape, int dims) { // SIZE_MAX: too large
@@ -1455,8 +1792,8 @@ static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
 // A tensor is appended to its unit, which is the last one.
 static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__zero_tensor *t) {
     t->offset = u->used[t->part];
-    u->used[t->part] += par__zero_round_up(t->count, PAR__ZERO_ALIGN);
-    u->count[t->part] = par__zero_round_up(u->used[t->part], PAR__ZERO_ALIGN * z->pieces);
+    u->used[t->part] += par__zero_round_up(t->count, z->align);
+    u->count[t->part] = par__zero_round_up(u->used[t->part], z->align * z->pieces);
 }
 // 1: Muon updates it as a matrix.
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) {
@@ -1564,8 +1901,8 @@ static size_t *par__zero_plan_bytes_of(par_zero_plan *p, par__zero_placement kin
 }
 // Bytes of one window buffer for offloaded data.
 static size_t par__zero_window_bytes(const par_zero *z, const par__zero_sizes *s) {
-    return s->window * ((z->state_store.kind ? par__zero_state_count(z) * sizeof(float) : 0) +
-                        (z->parameter_store.kind ? par__zero_param_bytes(z) : 0));
+    return (z->state_store.kind ? par__zero_states_bytes(z, s->window) : 0) +
+           (z->parameter_store.kind ? s->window * par__zero_param_bytes(z) : 0);
 }
 // Muon's momentum is gathered as f32, whatever the dtype of the parameters.
 static void par__zero_plan_muon(const par_zero *z, const par__zero_unit *u, par_zero_plan *p) {
@@ -1586,11 +1923,11 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     if (z->add_result) return PAR__ZERO_FAIL(z->add_result, "par_zero_plan_of: %s", z->add_error);
     p->elements = s.elements;
     const size_t parameters = (z->sharded_parameters ? s.total / n : s.total) * e;
-    const size_t state = par__zero_state_count(z) * sizeof(float);
     const par__zero_placement states_in = z->state_store.kind, parameters_in = z->parameter_store.kind;
     p->gradient_bytes = gradients * ge;
     *par__zero_plan_bytes_of(p, parameters_in, &p->parameter_bytes) += parameters;
-    *par__zero_plan_bytes_of(p, states_in, &p->state_bytes) += state * (states_in ? s.offloaded : s.updated);
+    *par__zero_plan_bytes_of(p, states_in, &p->state_bytes) +=
+        par__zero_states_bytes(z, states_in ? s.offloaded : s.updated);
     par__zero_pool pool;
     p->tree_sum_bytes = (size_t)z->tree_levels * gradients * ge;
     p->window_bytes = PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
@@ -1648,11 +1985,12 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par_zero_plan p;
     if (par_zero_plan_of(z, &p)) return (void)fprintf(file, "no plan: %s\n", z->add_error);
     fprintf(file,
-            "stage %d%s, %d ranks%s, %d microbatches a step, %s, parameters %s, gradients %s: %zu elements\n",
+            "stage %d%s, %d ranks%s, %d microbatches a step, %s, parameters %s, gradients %s, states %s: %zu "
+            "elements\n",
             z->desc.stage, z->desc.parameter_server ? " (parameter server)" : "", z->ranks,
             z->replica_count > 1 ? " (hybrid)" : "", z->microbatches,
             par_zero_optimizer_name(z->desc.optimizer), par_dtype_name(z->desc.param_dtype),
-            par_dtype_name(z->desc.grad_dtype), p.elements);
+            par_dtype_name(z->desc.grad_dtype), par_dtype_name(z->desc.state_dtype), p.elements);
     par__zero_print_size(file, 2, p.parameter_bytes,
                          z->sharded_parameters ? "parameters, a shard" : "parameters");
     par__zero_print_size(file, 2, p.gradient_bytes,
@@ -1891,6 +2229,13 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
         return "param_dtype must be f32, bf16 or f16";
     if (d->grad_dtype != PAR_F32 && d->grad_dtype != PAR_BF16 && d->grad_dtype != PAR_F16)
         return "grad_dtype must be f32, bf16 or f16";
+    if (d->state_dtype != PAR_F32 && d->state_dtype != PAR_BF16 && d->state_dtype != PAR_U8)
+        return "state_dtype must be f32, bf16 or u8";
+    if (d->state_dtype != PAR_F32 && d->optimizer == PAR_ZERO_LAMB)
+        return snprintf(why, capacity,
+                        "state_dtype is %s, and LAMB needs f32: take f32, or another optimizer",
+                        par_dtype_name(d->state_dtype)),
+               why;
     if (d->max_gathered_units < 0 || d->max_gathered_units > PAR__ZERO_MAX_GATHERED_UNITS)
         return snprintf(why, capacity, "max_gathered_units must be 0 to %d, and is %d",
                         PAR__ZERO_MAX_GATHERED_UNITS, d->max_gathered_units),
@@ -1934,6 +2279,8 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     z->desc.max_gathered_units = desc->max_gathered_units ? desc->max_gathered_units : 2;
     if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
     if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
+    if (z->desc.state_dtype == PAR_F64) z->desc.state_dtype = PAR_F32;
+    z->align = z->desc.state_dtype == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : (size_t)PAR__ZERO_ALIGN;
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
     if (z->desc.loss_scale_hysteresis <= 0) z->desc.loss_scale_hysteresis = 1;
     z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
@@ -2164,6 +2511,7 @@ static const par__zero_setting par__zero_settings[] = {
     PAR__ZERO_SETTING(max_gathered_units, PAR__ZERO_INT),
     PAR__ZERO_SETTING(param_dtype, PAR__ZERO_DTYPE),
     PAR__ZERO_SETTING(grad_dtype, PAR__ZERO_DTYPE),
+    PAR__ZERO_SETTING(state_dtype, PAR__ZERO_DTYPE),
     PAR__ZERO_SETTING(optimizer, PAR__ZERO_OPTIMIZER),
     PAR__ZERO_SETTING(clip, PAR__ZERO_FLOAT),
     PAR__ZERO_SETTING(loss_scale, PAR__ZERO_FLOAT),
@@ -2390,8 +2738,8 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
         ok &= (z->tree_sums[i] = par__zero_alloc(z, gradients, 0, &a->tree_sum_bytes)) != NULL;
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++)
         if (z->has_state[i] && !z->state_store.kind)
-            ok &= (z->states[i] = (float *)(void *)par__zero_alloc(z, s.updated * 4, 0, &a->state_bytes)) !=
-                  NULL;
+            ok &= (z->states[i] = par__zero_alloc(z, par__zero_state_bytes(z, i, s.updated), 0,
+                                                  &a->state_bytes)) != NULL;
     for (int i = 0; i < PAR__ZERO_WINDOWS && par__zero_window_bytes(z, &s); i++)
         ok &= (z->windows[i] = par__zero_alloc_pages(z, par__zero_window_bytes(z, &s))) != NULL;
     if (z->sharded_parameters)
@@ -2441,8 +2789,8 @@ static par_result par__zero_control_set(par_zero *z, const par_zero_control *c) 
 }
 static par_result par__zero_open_stores(par_zero *z) {
     const par__zero_sizes s = par__zero_total_sizes(z);
-    PAR__ZERO_TRY(
-        par__zero_store_open(z, &z->state_store, s.offloaded * par__zero_state_count(z) * sizeof(float), 1));
+    const int pages = par__zero_states_bytes(z, PAR__ZERO_PAGE_ELEMENTS) % 4096 == 0;
+    PAR__ZERO_TRY(par__zero_store_open(z, &z->state_store, par__zero_states_bytes(z, s.offloaded), pages));
     return par__zero_store_open(z, &z->parameter_store, s.total / (size_t)z->ranks * par__zero_param_bytes(z),
                                 0);
 }
@@ -2934,8 +3282,7 @@ static int par__zero_next_run(const par_zero *z, const par__zero_window *w, par_
     r->start = 1;
     for (; r->tensor < u->last; r->tensor++) {
         const par__zero_tensor *t = &z->tensors[r->tensor];
-        const size_t end =
-            PAR__MIN(t->offset + par__zero_round_up(t->count, PAR__ZERO_ALIGN), w->first + w->count);
+        const size_t end = PAR__MIN(t->offset + par__zero_round_up(t->count, z->align), w->first + w->count);
         r->at = PAR__MAX(w->first, t->offset);
         if (t->part || r->at >= end) continue;
         r->count = end - r->at;
@@ -2949,7 +3296,7 @@ typedef struct par__zero_iter { // over the windows of units up to `end` that ha
     int end, started, more, writes, slot;
     size_t from, until;
     int next_reads[2]; // transfers of the next one
-    float *states[PAR__ZERO_STATE_KINDS];
+    char *states[PAR__ZERO_STATE_KINDS];
     char *stored; // weights of param_dtype
 } par__zero_iter;
 static void par__zero_iter_advance(const par_zero *z, par__zero_iter *p) {
@@ -2960,21 +3307,21 @@ static void par__zero_iter_advance(const par_zero *z, par__zero_iter *p) {
 static void par__zero_move_window(par_zero *z, const par__zero_window *w, int slot, int write,
                                   int transfers[2]) {
     const par__zero_unit *u = &z->units[w->unit];
-    const size_t piece = u->count[0] / z->pieces, e = par__zero_param_bytes(z),
-                 n = par__zero_state_count(z) * 4;
+    const size_t piece = u->count[0] / z->pieces, e = par__zero_param_bytes(z);
     const size_t padded = par__zero_round_up(w->count, PAR__ZERO_PAGE_ELEMENTS);
+    const size_t bytes = z->state_store.kind ? par__zero_states_bytes(z, padded) : 0;
     size_t owned;
     par__zero_updated_count(z, u, &owned);
     const size_t before = (w->piece - owned / piece) * par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS);
     const size_t at = u->offload_offset + before + w->first - w->piece * piece;
     transfers[0] = transfers[1] = 0;
-    if (z->state_store.kind && n)
-        transfers[0] =
-            par__zero_transfer_begin(z, &z->state_store, z->windows[slot], at * n, padded * n, write);
+    if (bytes)
+        transfers[0] = par__zero_transfer_begin(z, &z->state_store, z->windows[slot],
+                                                par__zero_states_bytes(z, at), bytes, write);
     if (z->parameter_store.kind)
-        transfers[1] = par__zero_transfer_begin(
-            z, &z->parameter_store, z->windows[slot] + (z->state_store.kind ? padded * n : 0),
-            (u->shard_offset + w->first - owned) * e, w->count * e, write);
+        transfers[1] =
+            par__zero_transfer_begin(z, &z->parameter_store, z->windows[slot] + bytes,
+                                     (u->shard_offset + w->first - owned) * e, w->count * e, write);
 }
 // Prefetches the next window into the next buffer, after the previous contents of the buffer are written.
 static par_result par__zero_prefetch_window(par_zero *z, par__zero_iter *p) {
@@ -3028,10 +3375,10 @@ static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, 
                  states = z->sharded_states ? u->grad_shard_offset : u->grad_offset;
     char *buffer = z->windows[p->slot];
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) {
-        p->states[i] = z->states[i] ? z->states[i] + states + at : NULL;
+        p->states[i] = z->states[i] ? z->states[i] + par__zero_state_bytes(z, i, states + at) : NULL;
         if (z->has_state[i] && z->state_store.kind) {
-            p->states[i] = (float *)(void *)buffer;
-            buffer += padded * sizeof(float);
+            p->states[i] = buffer;
+            buffer += par__zero_state_bytes(z, i, padded);
         }
     }
     p->stored = z->parameter_store.kind
@@ -3041,7 +3388,11 @@ static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, 
     return PAR_OK;
 }
 static float *par__zero_weights(const par_zero *z, const par__zero_iter *p) {
-    return par__zero_has_master(z) ? p->states[PAR__ZERO_MASTER] : (float *)(void *)p->stored;
+    return (float *)(void *)(par__zero_has_master(z) ? p->states[PAR__ZERO_MASTER] : p->stored);
+}
+// A state of the present window, from element k of the window on; NULL: there is none.
+static void *par__zero_state_at(const par_zero *z, const par__zero_iter *p, int kind, size_t k) {
+    return p->states[kind] ? p->states[kind] + par__zero_state_bytes(z, kind, k) : NULL;
 }
 
 // >>zero_norm -----------------------------------------------------------------------------------------------
@@ -3103,10 +3454,10 @@ static par_result par__zero_square_norm(par_zero *z) { // to the control
 static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_tensor *t, uint64_t step) {
     par_zero_update a;
     memset(&a, 0, sizeof a);
-    if (z->desc.stochastic_rounding) {
-        a.seed = z->desc.seed + 1;
-        a.stream = step << 24 | (uint64_t)t->unit;
-    }
+    if (z->desc.stochastic_rounding) a.seed = z->desc.seed + 1;
+    a.stream = step << 24 | (uint64_t)t->unit;
+    a.state_dtype = z->desc.state_dtype;
+    a.state_seed = z->desc.seed + 2;
     return a;
 }
 // unscaled: the input is not the gradient (Muon's direction), and must not be scaled.
@@ -3126,13 +3477,13 @@ static par_result par__zero_apply(par_zero *z, const par__zero_iter *p, const pa
                                   par_zero_update *a, const float *direction) {
     const size_t k = r->at - p->now.first, e = par__zero_param_bytes(z);
     const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z);
-    float *m = p->states[PAR__ZERO_M], *v = p->states[PAR__ZERO_V], *ema = p->states[PAR__ZERO_EMA];
     a->first = r->at;
-    return z->kernels->update(z->kernels, a, r->count, par__zero_weights(z, p) + k,
-                              par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype,
-                              direction ? (const void *)direction : (const void *)g,
-                              direction ? PAR_F32 : z->desc.grad_dtype, m ? m + k : NULL, v ? v + k : NULL,
-                              ema ? ema + k : NULL);
+    return z->kernels->update(
+        z->kernels, a, r->count, par__zero_weights(z, p) + k,
+        par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype,
+        direction ? (const void *)direction : (const void *)g, direction ? PAR_F32 : z->desc.grad_dtype,
+        par__zero_state_at(z, p, PAR__ZERO_M, k), par__zero_state_at(z, p, PAR__ZERO_V, k),
+        (float *)par__zero_state_at(z, p, PAR__ZERO_EMA, k));
 }
 // LAMB: the trust ratio |w| / |u| of each tensor, from the sums of squares of its pieces on all ranks.
 static par_result par__zero_lamb_trust_ratios(par_zero *z) {
@@ -3152,7 +3503,8 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
                 const size_t at = r.at - p.now.first;
                 PAR__ZERO_TRY(k->lamb_norms(k, &a, r.count, par__zero_weights(z, &p) + at,
                                             g + at * par__zero_grad_bytes(z), z->desc.grad_dtype,
-                                            p.states[PAR__ZERO_M] + at, p.states[PAR__ZERO_V] + at,
+                                            (float *)par__zero_state_at(z, &p, PAR__ZERO_M, at),
+                                            (float *)par__zero_state_at(z, &p, PAR__ZERO_V, at),
                                             z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece)));
             }
         }
@@ -3207,12 +3559,14 @@ static par_result par__zero_muon_directions(par_zero *z, int unit) {
         PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
         while (found && par__zero_next_run(z, &p.now, &r)) {
             const par__zero_tensor *t = &z->tensors[r.tensor];
-            const par_zero_update a = par__zero_update_of(z, t, 0);
+            par_zero_update a = par__zero_update_of(z, t, 0);
             const size_t k = r.at - p.now.first;
+            a.first = r.at;
             const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_bytes(z);
             if (par__zero_is_matrix(z, t))
                 PAR__ZERO_TRY(z->kernels->momentum(z->kernels, &a, r.count, g, z->desc.grad_dtype,
-                                                   p.states[PAR__ZERO_M] + k, z->gathered_momentum + r.at));
+                                                   par__zero_state_at(z, &p, PAR__ZERO_M, k),
+                                                   z->gathered_momentum + r.at));
         }
     }
     if (z->sharded_states && u->count[0])
@@ -3385,14 +3739,45 @@ static void par__zero_fill_spans(const par__zero_fill *f, size_t first, size_t c
         f->fn(f->user, at, n, values + done);
     }
 }
-// Sets n elements of a state, from element `first` of this rank's part of the tensor on.
-static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, size_t first, size_t n,
-                                       float *state) {
-    if (z->on_cpu) return par__zero_fill_spans(fill, first, n, state), PAR_OK;
-    for (size_t at = 0; at < n; at += PAR__ZERO_STAGING) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_STAGING, n - at);
-        par__zero_fill_spans(fill, first + at, k, z->staging);
-        PAR__ZERO_TRY(par__zero_copy_sync(z, state + at, z->staging, k * sizeof *state));
+// Copies n elements of a state of the present window, from its element k on, to f32. u8: whole blocks are
+// read.
+static par_result par__zero_read_state(const par_zero *z, const par__zero_iter *p, int kind, size_t k,
+                                       size_t n, float *values) {
+    const par_dtype type = par__zero_state_dtype(z, kind);
+    const size_t unit = type == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : 1;
+    float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
+    if (type == PAR_F32) return par__zero_copy_sync(z, values, par__zero_state_at(z, p, kind, k), n * 4);
+    for (size_t at = k, step; at < k + n; at += step) {
+        const size_t from = at / unit * unit;
+        const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, par__zero_round_up(k + n - from, unit));
+        step = PAR__MIN(from + count, k + n) - at;
+        PAR__ZERO_TRY(par__zero_copy_sync(z, narrow, par__zero_state_at(z, p, kind, from),
+                                          par__zero_state_bytes(z, kind, count)));
+        par__zero_widen_moment(wide, narrow, type, kind == PAR__ZERO_M, 0, count);
+        memcpy(values + (at - k), wide + (at - from), step * sizeof *values);
+    }
+    return PAR_OK;
+}
+// Sets n elements of a state, from element `first` of this rank's part of the tensor and element k of the
+// present window on. u8: k begins a block, and zeros follow the last element of a tensor.
+static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, const par__zero_iter *p,
+                                       int kind, size_t first, size_t n, size_t k) {
+    float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
+    par_zero_update nearest;
+    memset(&nearest, 0, sizeof nearest);
+    nearest.state_dtype = par__zero_state_dtype(z, kind);
+    if (z->on_cpu && nearest.state_dtype == PAR_F32)
+        return par__zero_fill_spans(fill, first, n, (float *)par__zero_state_at(z, p, kind, k)), PAR_OK;
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        const size_t whole =
+            nearest.state_dtype == PAR_U8 ? par__zero_round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
+        const float *from = nearest.state_dtype == PAR_F32 ? wide : narrow;
+        memset(wide, 0, sizeof wide);
+        par__zero_fill_spans(fill, first + at, count, wide);
+        par__zero_narrow_moment(narrow, wide, &nearest, kind == PAR__ZERO_M, 0, whole);
+        PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_state_at(z, p, kind, k + at), from,
+                                          par__zero_state_bytes(z, kind, whole)));
     }
     return PAR_OK;
 }
@@ -3409,7 +3794,8 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         par__zero_fill_spans(fill, at - t->offset, n, values);
         if (randomly)
-            par__zero_round_stochastic((uint16_t *)(void *)rounded, values, n, &last, at);
+            PAR__PICK(par__zero_state_loops)
+                ->round((uint16_t *)(void *)rounded, values, n, last.seed, last.stream, at);
         else
             par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));
@@ -3445,8 +3831,8 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
         const size_t n = par__zero_overlap(&p, &begin);
         for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
             if (p.states[kinds[i]])
-                PAR__ZERO_TRY(par__zero_fill_state(z, &fill, begin - t->offset, n,
-                                                   p.states[kinds[i]] + (begin - p.now.first)));
+                PAR__ZERO_TRY(
+                    par__zero_fill_state(z, &fill, &p, kinds[i], begin - t->offset, n, begin - p.now.first));
     }
     return PAR_OK;
 }
@@ -3497,13 +3883,12 @@ static par_result par__zero_read_held(par_zero *z, const par__zero_tensor *t, pa
     p.from = t->offset + first;
     p.until = t->offset + last;
     for (int found = 1; found;) {
-        const float *state;
+        const int kind = par__zero_state_of_field(what);
         size_t begin;
         PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
-        if (!found || !(state = p.states[par__zero_state_of_field(what)])) continue;
+        if (!found || !p.states[kind]) continue;
         const size_t n = par__zero_overlap(&p, &begin);
-        PAR__ZERO_TRY(par__zero_copy_sync(z, values + (begin - p.from), state + (begin - p.now.first),
-                                          n * sizeof *values));
+        PAR__ZERO_TRY(par__zero_read_state(z, &p, kind, begin - p.now.first, n, values + (begin - p.from)));
     }
     return PAR_OK;
 }
@@ -4342,6 +4727,26 @@ static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int 
             par__zero_save_elements(s, item, at, n, from);
     }
 }
+// Saves elements [begin, end) of the unit's trained part, which are in the present window: master weights or
+// a state, as f32.
+static par_result par__zero_save_state(par_zero *z, par__zero_save *s, const par__zero_iter *p, int tensor,
+                                       int kind, size_t begin, size_t end) {
+    const int narrow = par__zero_state_dtype(z, kind) != PAR_F32;
+    const float *from =
+        kind ? (const float *)(const void *)p->states[kind] : par__zero_weights(z, p); // NULL: there is none
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = begin, n; from && at < end; at += n) {
+        const size_t k = at - p->now.first;
+        const void *here = wide;
+        n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
+        if (narrow)
+            PAR__ZERO_TRY(par__zero_read_state(z, p, kind, k, n, wide));
+        else
+            PAR__ZERO_TRY(par__zero_read_staged(z, from + k, sizeof *from, end - at, &n, &here));
+        par__zero_save_part(z, s, tensor, kind, at - z->tensors[tensor].offset, n, here);
+    }
+    return PAR_OK;
+}
 static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int unit, par__zero_iter *p) {
     const size_t shard = par__zero_shard_count(z, &z->units[unit], 0);
     const size_t first = z->desc.parameter_server ? 0 : shard * (size_t)z->rank;
@@ -4353,15 +4758,8 @@ static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int uni
             const par__zero_tensor *t = &z->tensors[r.tensor];
             const size_t begin = PAR__MAX(r.at, first);
             const size_t end = PAR__MIN(PAR__MIN(r.at + r.count, until), t->offset + t->count);
-            for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS && begin < end; kind++) {
-                const float *from = kind ? p->states[kind] : par__zero_weights(z, p);
-                for (size_t at = begin, n; from && at < end; at += n) {
-                    const void *here;
-                    PAR__ZERO_TRY(par__zero_read_staged(z, from + (at - p->now.first), sizeof *from, end - at,
-                                                        &n, &here));
-                    par__zero_save_part(z, s, r.tensor, kind, at - t->offset, n, here);
-                }
-            }
+            for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS && begin < end; kind++)
+                PAR__ZERO_TRY(par__zero_save_state(z, s, p, r.tensor, kind, begin, end));
         }
     }
     return PAR_OK;

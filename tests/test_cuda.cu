@@ -589,6 +589,40 @@ static void zero_update_of(par_comm *w, par_cuda *cuda, par_zero_optimizer o, pa
     CLOSE(v, 1e-5);
     close_pairs({&x, &g, &m, &v, &ema, &s, &sum});
 }
+// States of 8 bits have at most a neighboring code on the device, because moments may differ by a rounding.
+static void zero_states_of(par_comm *w, par_cuda *cuda, par_zero_optimizer o, par_dtype type) {
+    enum { N = 256 * 11 };
+    const par_zero_kernels *k[PLACES] = {par_zero_cpu(), par_cuda_zero(cuda)};
+    const size_t bytes = type == PAR_U8 ? N / 256 * 260 : N * 2;
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.optimizer = o, a.hyper.lr = 0.01f, a.hyper.epsilon = 1e-8f, a.hyper.beta1 = 0.9f;
+    a.hyper.beta2 = 0.99f, a.hyper.momentum = 0.9f, a.scale = a.trust_ratio = 1;
+    a.bias_correction1 = a.bias_correction2 = 2, a.stream = 3, a.first = 512;
+    a.state_dtype = type, a.state_seed = 9;
+    pair x = pair_open(w, cuda, PAR_F32, N, 1), g = pair_open(w, cuda, PAR_F32, N, 2);
+    pair out = pair_open(w, cuda, PAR_F32, N, 0);
+    pair m = pair_open(w, cuda, PAR_U8, bytes, 0), v = pair_open(w, cuda, PAR_U8, bytes, 0);
+    for (int step = 0; step < 3; step++) {
+        BOTH(k[at]->update(k[at], &a, N, floats(x, at), NULL, PAR_F32, g.at[at], PAR_F32, m.at[at], v.at[at],
+                           NULL));
+        BOTH(k[at]->momentum(k[at], &a, N, g.at[at], PAR_F32, m.at[at], floats(out, at)));
+    }
+    CLOSE(x, 1e-3);
+    CLOSE(out, 0.02);
+    const pair *moments[2] = {&m, &v};
+    for (const pair *p : moments) {
+        int far = 0, differ = 0;
+        download(cuda, p->back, p->at[DEVICE], bytes);
+        for (size_t i = 0; i < bytes; i++) {
+            const int d = (int)(uint8_t)p->back[i] - (int)(uint8_t)p->at[HOST][i];
+            differ += d != 0;
+            far += abs(d) > 1 && (type == PAR_U8 ? i % 260 > 3 : d != 255 && d != -255);
+        }
+        CHECK(w, !far && differ < (int)bytes / 50);
+    }
+    close_pairs({&x, &g, &out, &m, &v});
+}
 static void zero_update(par_comm *w) {
     static const size_t sizes[] = {32, 96, 1024, 3232};
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
@@ -600,6 +634,11 @@ static void zero_update(par_comm *w) {
                 zero_update_of(w, cuda, (par_zero_optimizer)o, types[grad], copy,
                                sizes[(o + grad + copy) % 4]);
             }
+    static const par_zero_optimizer narrow[] = {PAR_ZERO_ADAMW, PAR_ZERO_LION, PAR_ZERO_MUON};
+    for (par_zero_optimizer o : narrow) {
+        zero_states_of(w, cuda, o, PAR_BF16);
+        zero_states_of(w, cuda, o, PAR_U8);
+    }
     par_cuda_close(cuda);
 }
 static void zero_packs(par_comm *w) {
@@ -636,6 +675,7 @@ typedef struct zero_case {
     par_dtype param, grad;
     const char *offload;
     float clip, loss_scale;
+    par_dtype state; // 0: f32
 } zero_case;
 static void start_values(void *user, size_t first, size_t n, float *values) {
     for (size_t i = 0; i < n; i++) values[i] = par_uniform(5, *(const uint64_t *)user, first + i) - 0.5f;
@@ -648,7 +688,8 @@ static par_zero *open_zero(par_comm *w, const zero_case *l, const par_zero_kerne
     d.microbatches = l->microbatches, d.canonical_shards = l->canonical ? l->microbatches * par_size(w) : 0;
     d.param_dtype = l->param, d.grad_dtype = l->grad, d.clip = l->clip, d.ema = l->ema ? 0.9f : 0;
     d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate_unsharded = l->accumulate_unsharded;
-    d.stochastic_rounding = l->random, d.seed = 3, d.offload_states = l->offload, d.kernels = kernels;
+    d.state_dtype = l->state, d.stochastic_rounding = l->random, d.seed = 3, d.offload_states = l->offload,
+    d.kernels = kernels;
     d.hyper[0].lr = 0.01f, d.hyper[0].momentum = 0.9f;
     if (l->quantize) d.quantize_gradients = l->quantize, d.quantize_parameters = l->stage == 3 ? 8 : 0;
     CHECK_OK(w, par_zero_open(&d, &z));
@@ -766,7 +807,8 @@ static void zero_trains(par_comm *w, const zero_case *l, par_cuda *cuda) {
             fprintf(stderr, "norms %g %g\n", r[0].grad_norm, r[1].grad_norm);
         CHECK(w, overflows || fabs(r[0].grad_norm - r[1].grad_norm) <= 2e-2 * r[0].grad_norm);
     }
-    const double limit = l->param == PAR_F32 && l->grad == PAR_F32 && !l->quantize ? 2e-4 : 4e-2;
+    const int narrow = l->param != PAR_F32 || l->grad != PAR_F32 || l->quantize || l->state;
+    const double limit = narrow ? 4e-2 : 2e-4;
     double worst = zero_difference(w, z, tensors, PAR_ZERO_VALUE);
     if (l->ema) worst = test_larger(worst, zero_difference(w, z, tensors, PAR_ZERO_EMA));
     if (!(worst <= limit))
@@ -778,17 +820,20 @@ static void zero_trains(par_comm *w, const zero_case *l, par_cuda *cuda) {
 static void zero_stages(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     static const zero_case cases[] = {
-        {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0.5f, 0},
-        {1, PAR_ZERO_ADAMW, 2, 0, 0, 0, 1, 0, PAR_BF16, PAR_F32, NULL, 0, 8},
-        {2, PAR_ZERO_LION, 2, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
-        {3, PAR_ZERO_ADAMW, 2, 0, 0, 0, 0, 1, PAR_BF16, PAR_BF16, NULL, 1, 4},
-        {3, PAR_ZERO_SGD, 1, 0, 0, 1, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
-        {3, PAR_ZERO_ADAMW, 1, 0, 8, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
-        {2, PAR_ZERO_ADAMW, 1, 0, 4, 0, 0, 0, PAR_F16, PAR_F32, NULL, 0, 2},
-        {1, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
-        {3, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0},
-        {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 1, 0, PAR_F32, PAR_F32, "host", 0, 0},
-        {0, PAR_ZERO_MUON, 2, 0, 0, 0, 0, 0, PAR_BF16, PAR_F32, "host", 0, 0},
+        {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0.5f, 0, PAR_F32},
+        {1, PAR_ZERO_ADAMW, 2, 0, 0, 0, 1, 0, PAR_BF16, PAR_F32, NULL, 0, 8, PAR_F32},
+        {2, PAR_ZERO_LION, 2, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {3, PAR_ZERO_ADAMW, 2, 0, 0, 0, 0, 1, PAR_BF16, PAR_BF16, NULL, 1, 4, PAR_F32},
+        {3, PAR_ZERO_SGD, 1, 0, 0, 1, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {3, PAR_ZERO_ADAMW, 1, 0, 8, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {2, PAR_ZERO_ADAMW, 1, 0, 4, 0, 0, 0, PAR_F16, PAR_F32, NULL, 0, 2, PAR_F32},
+        {1, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {3, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 1, 0, PAR_F32, PAR_F32, "host", 0, 0, PAR_F32},
+        {0, PAR_ZERO_MUON, 2, 0, 0, 0, 0, 0, PAR_BF16, PAR_F32, "host", 0, 0, PAR_F32},
+        {1, PAR_ZERO_LION, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_BF16},
+        {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 1, 0, PAR_BF16, PAR_F32, "host", 0, 0, PAR_U8},
+        {3, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_U8},
     };
     for (const zero_case &l : cases) zero_trains(w, &l, cuda);
     if ((par_size(w) & (par_size(w) - 1)) == 0) {
@@ -803,7 +848,7 @@ static void zero_stages(par_comm *w) {
 // A graph captures a step once, and replays it with other learning rates.
 static void graph(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    static const zero_case l = {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 1, 2};
+    static const zero_case l = {0, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 1, 2, PAR_F32};
     int tensors[2][6];
     par_zero *z[2];
     cudaStream_t stream = par_cuda_stream(cuda);
@@ -1226,7 +1271,8 @@ static void seeds(par_comm *w) {
     }
     LIMIT(16 << 10);
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    static const zero_case l = {3, PAR_ZERO_ADAMW, 2, 0, 8, 0, 0, 1, PAR_BF16, PAR_F32, "host", 0.5f, 4};
+    static const zero_case l = {3, PAR_ZERO_ADAMW, 2,       0,      8,    0, 0,
+                                1, PAR_BF16,       PAR_F32, "host", 0.5f, 4, PAR_F32};
     static thread_local float first[6][512], now[6][512];
     gpt_config g;
     par_comm *alone;

@@ -1629,6 +1629,174 @@ static void quantized(par_comm *w) {
     CHECK_OK(w, par_close(alone));
 }
 
+// ---- narrow states ----------------------------------------------------------------------------------------
+
+// Every code comes back, every number gets a code whose interval has it, and all instruction sets agree.
+static void state_codes(par_comm *w) {
+    enum { N = 4 * 256 };
+    float x[N], y[N], z[N];
+    uint8_t packed[4 * 260], again[4 * 260];
+    uint16_t fast[N], plain[N];
+    for (int sign = 0; sign < 2; sign++) {
+        for (uint32_t k = 0; k < 256; k++) { // numbers rise with the code
+            const uint32_t positive = sign ? 127 : 255;
+            const float d = par__zero_decode_state(k, sign, 1),
+                        scaled = par__zero_decode_state(k, sign, 3e-5f);
+            CHECK(w, par__zero_encode_state(d, sign, 1) == k);
+            CHECK(w, par__zero_encode_state(scaled, sign, par__zero_state_inverse(3e-5f)) == k);
+            CHECK(w, k == 0 || k > positive || d > par__zero_decode_state(k - 1, sign, 1));
+            CHECK(w, k <= positive || d == -par__zero_decode_state(k - 128, 1, 1));
+        }
+        // the published code: 0.55e-6 (e-7 without a sign), 10^-5 (0.325, 0.775), ..., 1
+        const double unit = sign ? 1e-6 : 1e-7, want[4] = {0, 0.55 * unit, 3.25 * unit, 7.75 * unit};
+        for (uint32_t k = 0; k < 4; k++)
+            CHECK(w, fabs((double)par__zero_decode_state(k, sign, 1) - want[k]) <= 1e-6 * want[k]);
+        CHECK(w, par__zero_decode_state(sign ? 127 : 255, sign, 0.7f) == 0.7f);
+        for (int i = 0; i < N; i++) { // of all magnitudes; one block of zeros
+            x[i] = i / 256 == 2 ? 0 : par_normal(3, 1, (uint64_t)i) * ldexpf(1, -(i % 32));
+            if (!sign) x[i] *= x[i];
+        }
+        PAR__PICK(par__zero_state_loops)->encode(sign, x, packed, 4);
+        par__zero_state_encode_base(sign, x, again, 4);
+        CHECK(w, !memcmp(packed, again, sizeof packed));
+        PAR__PICK(par__zero_state_loops)->decode(sign, y, packed, 4);
+        par__zero_state_decode_base(sign, z, packed, 4);
+        CHECK(w, !memcmp(y, z, sizeof y));
+        PAR__PICK(par__zero_state_loops)->encode(sign, y, again, 4); // the same bytes again
+        CHECK(w, !memcmp(packed, again, sizeof packed));
+        for (int i = 0; i < N; i++) {
+            float scale;
+            memcpy(&scale, packed + i / 256 * 260, sizeof scale);
+            const float size = fabsf(x[i]), error = fabsf(x[i] - y[i]);
+            CHECK(w, size <= scale && (y[i] == 0 || x[i] * y[i] > 0) && (sign || (x[i] > 0) == (y[i] > 0)));
+            // half an interval: 0.45 of the decade, and less in the upper ones
+            if (size > scale * 0.1f) CHECK(w, error <= scale * (sign ? 0.0142f : 0.0071f));
+            if (size > scale * 1e-5f) CHECK(w, error <= 2.3f * size);
+        }
+    }
+    for (int i = 0; i < N; i++) x[i] = par_normal(3, 2, (uint64_t)i);
+    x[5] = INFINITY, x[7] = NAN, x[260] = -INFINITY;
+    PAR__PICK(par__zero_state_loops)->round(fast, x, N, 11, 12, 24);
+    for (size_t i = 0; i < N; i += 8) par__zero_round_eight(plain + i, x + i, 8, 11, 12, 24 + i);
+    CHECK(w, !memcmp(fast, plain, sizeof fast) && par_bf16_to_f32(fast[5]) == INFINITY);
+    for (int sign = 0; sign < 2; sign++) { // what is no number stays none
+        PAR__PICK(par__zero_state_loops)->encode(sign, x, packed, 4);
+        PAR__PICK(par__zero_state_loops)->decode(sign, y, packed, 4);
+        CHECK(w, !isfinite(y[5]) && !isfinite(y[7]) && !isfinite(y[260]) && isfinite(y[600]));
+    }
+}
+static run narrow_run(par_comm *w, int stage, int o, par_dtype type) {
+    run r = plain_run(w, stage, (par_zero_optimizer)o);
+    r.desc.state_dtype = type, r.desc.canonical_shards = 8, r.desc.microbatches = 8 / par_size(w);
+    return r;
+}
+// The same bits on any number of ranks and in any stage, close to f32's; the planned bytes.
+static void narrow_states(par_comm *w) {
+    enum { CASES = 5, SHORT = 4 };
+    static const struct {
+        par_zero_optimizer optimizer;
+        par_dtype type;
+        double bound; // of the distance to the weights of f32 states, in parts of their way
+    } cases[CASES] = {{PAR_ZERO_ADAMW, PAR_BF16, 0.05},
+                      {PAR_ZERO_ADAMW, PAR_U8, 0.1},
+                      {PAR_ZERO_LION, PAR_U8, 0.3}, // takes signs, which flip where a moment is about 0
+                      {PAR_ZERO_MUON, PAR_U8, 0.1},
+                      {PAR_ZERO_SGD, PAR_BF16, 0.05}};
+    char dir[256], where[300];
+    par_comm *alone;
+    scratch_memory(w, dir, sizeof dir);
+    snprintf(where, sizeof where, "file:%s", dir);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (int c = 0; c < CASES; c++) {
+        run exact = narrow_run(alone, 0, (int)cases[c].optimizer, PAR_F32), one = exact;
+        one.desc.state_dtype = cases[c].type;
+        float *best = weights_after(w, &exact, SHORT), *want = weights_after(w, &one, SHORT);
+        float *initial = weights_after(w, &exact, 0);
+        double moved = 0, error = 0;
+        for (int i = 0; i < TENSORS * CAPACITY; i++) {
+            const double x = (double)(best[i] - initial[i]), e = (double)(want[i] - best[i]);
+            moved += x * x, error += e * e;
+        }
+        CHECK(w, error > 0 && sqrt(error / moved) < cases[c].bound);
+        for (int kind = c % 2; kind < WHOLE_COMM; kind += 2) {
+            run r = narrow_run(w, variants[kind].stage, (int)cases[c].optimizer, cases[c].type);
+            r.desc.parameter_server = variants[kind].parameter_server;
+            r.desc.accumulate_unsharded = variants[kind].accumulate_unsharded;
+            r.desc.offload_states = kind == 2 ? where : kind == 3 ? "host" : NULL;
+            float *got = weights_after(w, &r, SHORT);
+            CHECK(w, !memcmp(want, got, TENSORS * CAPACITY * sizeof *got));
+            CHECK(w, r.plan.state_bytes == r.real.state_bytes && r.plan.file_bytes == r.real.file_bytes);
+            CHECK(w, r.plan.buffer_bytes == r.real.buffer_bytes && r.plan.host_bytes == r.real.host_bytes);
+            free(got);
+        }
+        free(best), free(want), free(initial);
+    }
+    CHECK_OK(w, par_close(alone));
+    remove_dir(w, dir);
+}
+// u8 states have a quarter of the bytes of f32 states, and a 64th of that for scales; bf16 states half.
+static void narrow_bytes(par_comm *w) {
+    static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_U8};
+    size_t bytes[3];
+    for (int i = 0; i < 3; i++) {
+        par_zero *z;
+        par_zero_plan plan;
+        par_zero_desc d;
+        par_zero_tensor t;
+        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d.plan_ranks = 4, d.stage = 1, d.state_dtype = types[i];
+        t.name = "w", t.dims = 2, t.shape[0] = t.shape[1] = 4096;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        par_zero_add_unit(z, "layer"), par_zero_add_tensor(z, &t);
+        CHECK_OK(w, par_zero_plan_of(z, &plan));
+        bytes[i] = plan.state_bytes;
+        CHECK_OK(w, par_zero_close(z));
+    }
+    CHECK(w, bytes[0] == 4096u * 4096 * 2 && bytes[1] * 2 == bytes[0] && bytes[2] * 256 == bytes[0] * 65);
+}
+// Any ranks and stage continue to the bit; other dtypes of states convert.
+static void narrow_checkpoints(par_comm *w) {
+    static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_U8};
+    char dir[256];
+    par_comm *alone;
+    scratch_memory(w, dir, sizeof dir);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (int from = 1; from < 3; from++) {
+        run r = narrow_run(w, from, PAR_ZERO_ADAMW, types[from]);
+        par_zero_checkpoint f = files_of(w, dir);
+        float a[CAPACITY], b[CAPACITY];
+        f.background = from == 2, r.desc.param_dtype = from == 1 ? PAR_BF16 : PAR_F32;
+        open_run(w, &r);
+        for (int i = 0; i < 3; i++) one_step(w, &r, 1);
+        CHECK_OK(w, par_zero_save(r.z, &f));
+        run q = r, other[3];
+        q.desc.comm = f.comm = alone, q.desc.stage = 3 - from, q.desc.microbatches = 8;
+        open_run(w, &q);
+        CHECK_OK(w, par_zero_load(q.z, &f));
+        for (int to = 0; to < 3; to++) { // the same numbers, or f32's rounded
+            other[to] = q, other[to].desc.state_dtype = types[to];
+            open_run(w, &other[to]);
+            CHECK_OK(w, par_zero_load(other[to].z, &f));
+            for (int v = 0; v < 2; v++) {
+                const par_zero_field what = v ? PAR_ZERO_MOMENT2 : PAR_ZERO_MOMENT1;
+                float largest = 0, worst = 0;
+                CHECK_OK(w, par_zero_read(r.z, 2, what, a));
+                CHECK_OK(w, par_zero_read(other[to].z, 2, what, b));
+                for (size_t i = 0; i < count_of(2); i++)
+                    largest = fmaxf(largest, fabsf(a[i])), worst = fmaxf(worst, fabsf(a[i] - b[i]));
+                CHECK(w, largest > 0 && worst <= largest * 0.0142f);
+                CHECK(w, worst == 0 || (to != from && to != 0));
+            }
+            CHECK_OK(w, par_zero_close(other[to].z));
+        }
+        float *want = go_on(w, &r, 3), *got = go_on(w, &q, 3);
+        CHECK(w, !memcmp(want, got, TRAIL * sizeof *got));
+        free(want), free(got);
+    }
+    CHECK_OK(w, par_close(alone));
+    remove_dir(w, dir);
+}
+
 // ---- numbers ----------------------------------------------------------------------------------------------
 
 static void overflow(par_comm *w) { // one rank's gradient is not finite: skipped on all, the scale goes down
@@ -1667,7 +1835,7 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         a.seed = (uint64_t)seed + 1;
         for (int i = 0; i < N; i++)
             x[i] = 1.0f + 0.0078125f * 0.3f; // three tenths of the way to the next bf16
-        par__zero_round_stochastic(y, x, N, &a, 0);
+        par__zero_state_round_base(y, x, N, a.seed, a.stream, 0);
         par_cast(back, PAR_F32, y, PAR_BF16, N);
         for (int i = 0; i < N; i++) {
             CHECK(w, back[i] == 1.0f || back[i] == 1.0078125f);
@@ -1854,6 +2022,8 @@ static void wrong_order(par_comm *w) { // units of one size: an error on all ran
 #define BAD_DESCS(X)                                                                                         \
     X(d.canonical_shards = 3 * par_size(w), "canonical_shards")                                              \
     X(d.stage = 7, "stage must be")                                                                          \
+    X(d.state_dtype = PAR_F16, "state_dtype must be f32, bf16 or u8")                                        \
+    X(d.state_dtype = PAR_U8; d.optimizer = PAR_ZERO_LAMB, "state_dtype is u8, and LAMB needs f32")          \
     X(d.stage = 2; d.offload_parameters = "host", "stage 3")                                                 \
     X(d.stage = 2; d.quantize_parameters = 8, "quantize_parameters")                                         \
     X(d.stage = 2; d.quantize_gradients = 5, "quantize_gradients")                                           \
@@ -2062,6 +2232,7 @@ typedef struct setup {
     X(s.desc.microbatches = 2, "desc.microbatches is 2 on rank %d and 1 on rank 0")                          \
     X(s.desc.hyper[1].lr = 0.25f, "desc.hyper[1].lr is 0.25 on rank %d and 0.00999999978 on rank 0")         \
     X(s.desc.grad_dtype = PAR_BF16, "desc.grad_dtype is bf16 on rank %d and f32 on rank 0")                  \
+    X(s.desc.state_dtype = PAR_U8, "desc.state_dtype is u8 on rank %d and f32 on rank 0")                    \
     X(s.second.name = "other", "tensor number 1 has the name other on rank %d and second on rank 0")         \
     X(s.second.group = 1, "tensor second: group is 1 on rank %d and 0 on rank 0")                            \
     X(s.second.shape[0] = 24;                                                                                \
@@ -2151,6 +2322,10 @@ const test tests[] = {
     {"kills", kills, TEST_SERIAL, 1, 120},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
+    {"state_codes", state_codes, TEST_SERIAL, 1, 60},
+    {"narrow_states", narrow_states, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
+    {"narrow_bytes", narrow_bytes, TEST_SERIAL, 1, 60},
+    {"narrow_checkpoints", narrow_checkpoints, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
     {"overflow", overflow, TEST_ANY | TEST_SMALL, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},

@@ -30,7 +30,7 @@
 
 typedef struct settings {
     const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode,
-        *optimizer, *offload, *recompute, *schedule, *device;
+        *optimizer, *state_dtype, *offload, *recompute, *schedule, *device;
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
@@ -185,6 +185,8 @@ static const setting setting_table[] = {
     NUMBER("--max_iters", INT, max_iters, "200", FROM(0), "steps"),
     TEXT("--optimizer", optimizer, "adamw", NULL, "adamw, sgd, lion, lamb or muon"),
     NUMBER("--learning_rate", REAL, learning_rate, "1e-3", FROM(0), "after warm-up"),
+    TEXT("--state_dtype", state_dtype, "f32", "f32, bf16 or u8",
+         "of the optimizer's moments: f32, bf16 (rounded at random) or u8 (8-bit codes in blocks)"),
     FLAG("--decay_lr", decay_lr, "1", "cosine after warm-up"),
     NUMBER("--warmup_iters", INT, warmup_iters, "10", ANY, "steps of linear warm-up"),
     NUMBER("--lr_decay_iters", INT, lr_decay_iters, "0", ANY,
@@ -921,6 +923,7 @@ static par_result open_zero(trainer *t) {
     d.clip = (float)o->grad_clip;
     d.seed = (uint64_t)o->seed;
     d.param_dtype = par_tp_dtype(t->tp);
+    par_dtype_parse(o->state_dtype, &d.state_dtype);
     d.offload_states = o->offload;
     d.offload_parameters = o->zero == 3 ? o->offload : NULL;
     par_zero_optimizer_parse(o->optimizer, &d.optimizer);
