@@ -8699,11 +8699,16 @@ par__reject_open(par__open_request *s, par_result result, const char *format, ..
 static par_result par__open_rejected(const par__open_request *s) {
     return s->result ? par__log_error(s->result, "%s", s->why) : PAR_OK;
 }
+enum { PAR__STACK_BYTES = 128 * 1024 }; // par__reduce_sources takes 57 KiB
 static void par__check_desc(const par_desc *in, par__open_request *s) {
     par_desc *d = &s->desc;
     memset(s, 0, sizeof *s);
     if (in) *d = *in;
     s->result = par__settings_check(s->why, sizeof s->why);
+    struct rlimit l;
+    if (!getrlimit(RLIMIT_STACK, &l) && l.rlim_cur < PAR__STACK_BYTES)
+        par__reject_open(s, PAR_ERR_SYSTEM, "the stack is limited to %llu KiB, but ranks need %d (ulimit -s)",
+                         (unsigned long long)l.rlim_cur / 1024, PAR__STACK_BYTES / 1024);
     if (!d->rank_count) d->rank_count = (int)par__setting_number("PAR_RANKS");
     if (!d->node_ranks) d->node_ranks = (int)par__setting_number("PAR_NODE_RANKS");
     if (d->timeout_s == 0) d->timeout_s = par__setting_number("PAR_TIMEOUT");

@@ -260,7 +260,8 @@ small_limits() {
     for v in 100 10000; do
         fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1
     done
-    prints "^2 ranks" limited -s 256 env PAR_RANKS=2 $hello &&
+    fails 1 "stack is limited to 64 KiB.*ulimit -s" limited -s 64 env PAR_RANKS=2 $hello &&
+        prints "^2 ranks" limited -s 128 env PAR_RANKS=2 $hello &&
         prints "^2 ranks" limited -c 0 env PAR_RANKS=2 $hello
 }
 few_processes() { # of another user, whom limits bind
@@ -355,7 +356,8 @@ gone_directory() { # the current one
     mkdir "$work/gone" && cd "$work/gone" && rmdir "$work/gone" || return 1
     PAR_RANKS=2 prints "^2 ranks" "$here/$hello" &&
         fails 1 "cannot write the trace to t" env PAR_TRACE=t "$here/$hello" &&
-        fails 1 "cannot make the directory ck" "$here/$gpt" ${small/build/$here/build} --max_iters 1 --save ck
+        fails 1 "cannot make the directory ck" "$here/$gpt" ${small#*.txt} --data "$here/build/corpus.txt" \
+            --max_iters 1 --save ck
 }
 strange_names() { # of files: long ones, other letters, quotes, ends of lines
     local long
