@@ -187,7 +187,7 @@ TEST_BUILD = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexa
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
 
 # ASan sees null pointers and accesses out of bounds itself. UBSan's other checks of each access cost much: the readers of
-# others' bytes have them (the fuzzers, too), and the kernels, whose loads hardware wants aligned.
+# others' bytes have them (the fuzzers, too), and the kernels have the one of alignment, which hardware wants.
 SANITIZE = -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -DTEST_FEWER=1
 ASAN = -O1 $(SANITIZE) -fno-sanitize=alignment,pointer-overflow
 build/gpt_asan build/test_golden_asan build/bench_coll_asan: ASAN += -O0 # run briefly
@@ -218,7 +218,7 @@ build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 
 build/test_cuda_emu: tests/test_cuda.cu tests/cuda_emu/emu.cpp $(TESTED) | build
-	$(EMULATE) -O1 -g1 $(SANITIZE) $(filter %.cu %.cpp,$^) -o $@ $(LIBS)
+	$(EMULATE) -O1 -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(filter %.cu %.cpp,$^) -o $@ $(LIBS)
 
 build/test_data build/test_model: build/%: %.c build/par.o $(TESTED) | build
 	$(CC) -O1 $(PAR_IS_LINKED) build/par.o $(TEST_BUILD)

@@ -101,7 +101,8 @@ END
 made build/par.o build/layers.o
 if have gcc; then check "gcc two units" two_units gcc -std=c11 build/par.o build/layers.o; fi
 emits="-c tests/compile/implementation.c -o /dev/null"
-parses="-fsyntax-only tests/compile/implementation.c" # enough where another check emits the same functions
+# Enough where another check emits the same functions; clang then tells of functions that nothing uses.
+parses="-fsyntax-only tests/compile/implementation.c"
 [ -z "${SOAK-}" ] || parses=$emits
 for cc in gcc clang; do
     if ! have $cc; then
@@ -113,6 +114,7 @@ for cc in gcc clang; do
     for level in $levels; do check "$cc two units $level" two_units $cc "-std=c11 $level"; done
     check "$cc gnu17" $cc -std=gnu17 $flags ${parses/implementation/late}
     check "$cc a layer alone" layers_alone $cc -std=c11 $flags
+    check "$cc, NDEBUG" $cc -std=c11 $flags -DNDEBUG $parses
     check "$cc, C, with a CBLAS" $cc -std=c11 $flags -DPAR_CBLAS $parses
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
@@ -142,10 +144,10 @@ hooks_taken() { # nothing else allocates
             -include stdlib.h $parses
 }
 check "memory hooks" hooks_taken
-check "NDEBUG" gcc $flags -DNDEBUG $emits # it tells of functions that nothing uses
+if have clang; then export MPICH_CC=clang OMPI_CC=clang; fi
 for mpicc in mpicc.mpich mpicc.openmpi; do
     if have $mpicc; then
-        check "$mpicc" $mpicc -std=c11 $flags -DPAR_MPI $emits
+        check "$mpicc" $mpicc -std=c11 $flags -DPAR_MPI -c $parses
         check "$mpicc: the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash \
             -c 'api_alone "$@"' api par.h $mpicc -std=c11 -DPAR_MPI
     else

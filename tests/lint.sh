@@ -28,9 +28,10 @@ prints() {
     ranks=$(sed -n 's/.*with PAR_RANKS=\([0-9]*\) it prints: .*/\1/p' "$work/example.c")
     said=$(sed -n 's/.*with PAR_RANKS=[0-9]* it prints: //p' "$work/example.c")
     [ -n "$said" ] &&
-        gcc -std=c11 -Wall -Wextra -Werror -I. "$work/example.c" -o "$work/example" -pthread -lm &&
+        link_kit -std=c11 -Wall -Wextra -Werror "$work/example.c" -o "$work/example" &&
         [ "$(PAR_RANKS=$ranks "$work/example")" = "$said" ]
 }
+made build/par.o build/layers.o
 for h in *.h *.cuh; do
     check "$h: table of contents" contents "$h"
     check "$h: manual" manual "$h"

@@ -782,13 +782,12 @@ full_device() { # what cannot be said is an error, of every program that says so
     for json in "" --json; do
         fails 1 "$lost" into_full $tiny --sample 4 $json &&
             fails 1 "$lost" into_full build/bench_coll -b 8 -e 64 -n 2 $json &&
-            fails 1 "$lost" into_full build/bench_pipe --simulate --ranks 2 $json &&
-            fails 1 "$lost" into_full build/bench_tp --n_embd 32 --n_head 2 --sequence 16 --batch 2 -n 1 \
-                $json &&
-            fails 1 "$lost" into_full build/bench_zero --units 1 --width 32 --rows 16 --elements 4096 -n 1 \
-                --dir "$work" $json || return 1
+            fails 1 "$lost" into_full build/bench_pipe --simulate --ranks 2 $json || return 1
     done
-    fails 1 "$lost" into_full build/bench_coll --algorithms &&
+    fails 1 "$lost" into_full build/bench_tp --n_embd 32 --n_head 2 --sequence 16 --batch 2 -n 1 &&
+        fails 1 "$lost" into_full build/bench_zero --units 1 --width 32 --rows 16 --elements 4096 -n 1 \
+            --dir "$work" --json &&
+        fails 1 "$lost" into_full build/bench_coll --algorithms &&
         fails 2 "$lost" into_full $gpt --help &&
         fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello &&
         fails 1 "cannot write the trace" $tiny --sample 0 --trace /dev/full &&
@@ -1051,8 +1050,7 @@ END
     env RANK=1 build/01_hello 2>&1 | grep -q "RANK is set, but not WORLD_SIZE"
 }
 json() { # hostile names in a trace, a timeline, a checkpoint, a safetensors file, a program's line
-    gcc -std=gnu11 -Wall -Wextra -Werror -Wno-unused-function -I. -Iexamples tests/test_json.c \
-        -o build/test_json -pthread -lm &&
+    link_kit -std=gnu11 -Wall -Wextra -Werror -Iexamples tests/test_json.c -o build/test_json &&
         mkdir -p "$work/json" &&
         build/test_json "$work/json"
 }
@@ -1077,7 +1075,7 @@ int main(int argc, char **argv) { // how: what rank 1 does, and ranks that close
     return r == 1 && *argv[1] == 'r' ? 3 : r == 0 ? (int)closed : 0;
 }
 C
-    gcc -I. "$work/d.c" -o "$work/d" -pthread -lm &&
+    link_kit "$work/d.c" -o "$work/d" &&
         PAR_RANKS=3 "$work/d" fine &&
         fails 8 "rank 1 .* exited with status 3" env PAR_RANKS=3 "$work/d" return &&
         fails 8 "rank 1 .* exited with status 3" env PAR_RANKS=3 "$work/d" exit &&
@@ -1141,7 +1139,7 @@ int main(int argc, char **argv) { // 3 characters, run_again, whether there is a
     return par_close(w) != 0;
 }
 C
-    gcc -I. "$work/a.c" -o "$work/a" -pthread -lm || return 1
+    link_kit "$work/a.c" -o "$work/a" || return 1
     export PAR_RANKS=4
     while read -r again threads want; do
         [ "$("$work/a" "a b" $again $threads)" = "$want 12" ] || {
@@ -1192,7 +1190,7 @@ gemm_choices() {
     $race >"$work/out" || return 1
     names=$(fields "$work/out" gemm race_gflops | cut -d ' ' -f 1)
     echo "$flags: "$names
-    sh -c "gcc -std=gnu11 -O1 -I. -Itests tests/test_par.c -o build/test_gemm_par $flags -pthread -lm" &&
+    sh -c "gcc -std=gnu11 -O0 -I. -Itests tests/test_par.c -o build/test_gemm_par $flags -pthread -lm" &&
         PAR_GEMM=built-in train --max_iters 10 --ranks 2 >"$work/one" &&
         [ "$names" ] || return 1
     for name in $names; do
