@@ -138,7 +138,7 @@ extern "C" {
 typedef struct par_cuda par_cuda;
 
 // X(constant, name): the backends. AUTO chooses nccl if it is compiled in and no two ranks share a GPU, else
-// peer on one node, else staging.
+// peer on one node whose GPUs can access each other's memory, else staging.
 #define PAR_CUDA_BACKENDS(X)                                                                                 \
     X(PAR_CUDA_AUTO, "auto")                                                                                 \
     X(PAR_CUDA_NCCL_BACKEND, "nccl")                                                                         \
@@ -202,7 +202,8 @@ par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- tables for the layers --------------------------------------------------------------------------------
 // The tables belong to the context and live as long. A `stream` argument is a cudaStream_t; NULL is the
-// compute stream.
+// compute stream. The first product on a stream allocates cuBLASLt's workspace for it: 4 MiB, from compute
+// capability 9.0 on 32 MiB.
 
 par_device *par_cuda_device(par_cuda *cuda);
 #if defined(PAR_ZERO_H)
@@ -314,6 +315,11 @@ struct par__dnn_plan {
     par__dnn_plan *next;
 };
 #endif
+struct par__cuda_workspace { // of matrix products on one stream: products that run at a time share none
+    par__cuda_workspace *next;
+    cudaStream_t stream;
+    void *memory;
+};
 struct par__cuda_ipc_mapping { // an allocation of another process
     cudaIpcMemHandle_t handle;
     void *base;
@@ -362,9 +368,9 @@ struct par_cuda {
 #if defined(PAR_TP_H)
     par__cuda_rope_key rope_key; // the arguments of the RoPE table in scratch[2]
 #endif
-    void *workspace; // of matrix products
-    size_t workspace_bytes;
-    void *scratch[4]; // memory for kernels, see par__cuda_scratch
+    par__cuda_workspace *workspaces;
+    size_t workspace_bytes; // of each
+    void *scratch[4];       // memory for kernels, see par__cuda_scratch
     size_t scratch_bytes[4];
 #if defined(PAR_CUDA_CUBLASLT)
     cublasLtHandle_t cublas;
@@ -439,6 +445,14 @@ static cudaStream_t par__cuda_stream_of(const par_cuda *cuda, void *stream) {
 static unsigned par__cuda_blocks(const par_cuda *cuda, size_t items, size_t per) {
     const size_t wanted = (items + per - 1) / per, max_blocks = (size_t)cuda->sm_count * 8;
     return (unsigned)PAR__MAX((size_t)1, PAR__MIN(wanted, max_blocks));
+}
+// A grid of so many blocks in a row: only this axis of a grid takes more than 65535.
+static par_result par__cuda_grid(const par_cuda *cuda, const char *what, size_t blocks, dim3 *grid) {
+    char why[100];
+    *grid = dim3((unsigned)blocks);
+    if (blocks <= 0x7FFFFFFF) return PAR_OK;
+    snprintf(why, sizeof why, "%zu blocks, and a grid has at most 2147483647: use a smaller batch", blocks);
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what, why);
 }
 static par_cuda *par__cuda_of(par_device *device) { return (par_cuda *)device->state; }
 
@@ -850,7 +864,8 @@ static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const
     PAR__CUDA_SHARED(float, shared);
     float *as = shared,
           *bs = shared + PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1); // [depth][row], [depth][column]
-    const size_t row0 = (size_t)blockIdx.y * PAR__CUDA_TILE, col0 = (size_t)blockIdx.x * PAR__CUDA_TILE;
+    const size_t across = (p.n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
+    const size_t row0 = blockIdx.x / across * PAR__CUDA_TILE, col0 = blockIdx.x % across * PAR__CUDA_TILE;
     const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     float sum[4][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
     for (size_t k0 = 0; k0 < p.k; k0 += PAR__CUDA_DEPTH) {
@@ -947,11 +962,29 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (preference) cublasLtMatmulPreferenceDestroy(preference);
     return e;
 }
+static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory);
+// The workspace of a stream, which its first product allocates.
+static par_result par__cuda_find_workspace(par_cuda *cuda, cudaStream_t stream, void **memory) {
+    par__cuda_workspace *x = cuda->workspaces;
+    while (x && x->stream != stream) x = x->next;
+    if (x) return *memory = x->memory, PAR_OK;
+    x = (par__cuda_workspace *)PAR_MALLOC(sizeof *x);
+    if (!x) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "matrix product", "out of memory");
+    const par_result r =
+        par__cuda_malloc(cuda, cuda->workspace_bytes, &x->memory); // not zeroed: of any stream
+    if (r) return PAR_FREE(x), r;
+    x->stream = stream;
+    x->next = cuda->workspaces;
+    cuda->workspaces = x;
+    return *memory = x->memory, PAR_OK;
+}
 // cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
 // cached.
 static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
                                           const void *b, void *c, cudaStream_t stream) {
     par__cuda_gemm_key key;
+    void *workspace;
+    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
     memset(&key, 0, sizeof key);
     key.trans_a = p->trans_a;
     key.trans_b = p->trans_b;
@@ -990,7 +1023,7 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
                                            sizeof p->bias);
     if (!e)
         e = cublasLtMatmul(cuda->cublas, plan->matmul, &p->alpha, b, plan->b, a, plan->a, &p->beta, c,
-                           plan->c, c, plan->c, &plan->heuristic.algo, cuda->workspace, cuda->workspace_bytes,
+                           plan->c, c, plan->c, &plan->heuristic.algo, workspace, cuda->workspace_bytes,
                            stream);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
@@ -999,18 +1032,17 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
                                  void *c, cudaStream_t stream) {
     if (!p->m || !p->n) return PAR_OK;
 #if defined(PAR_CUDA_CUBLASLT)
-    if (p->k && stream == cuda->stream)
-        return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream); // whose workspace it is
+    if (p->k) return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream);
 #endif
     const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
                  across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
     const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
-    if (down > 65535) return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", "too many rows");
+    dim3 grid;
+    PAR__CUDA_TRY(par__cuda_grid(cuda, "matrix product", down * across, &grid));
     PAR__CUDA_DISPATCH_FLOAT(
         p->type, T,
         PAR__CUDA_DISPATCH_FLOAT(p->c_type, C,
-                                 return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>,
-                                                         dim3((unsigned)across, (unsigned)down), 256, shared,
+                                 return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>, grid, 256, shared,
                                                          stream, *p, (const T *)a, (const T *)b, (C *)c)));
     return PAR_OK;
 }
@@ -1234,7 +1266,17 @@ static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
 }
 static par_result par__cuda_d_stream_close(par_device *device, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
-    if (stream) PAR__CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
+    par__cuda_workspace **link = &cuda->workspaces;
+    if (!stream) return PAR_OK;
+    while (*link && (*link)->stream != (cudaStream_t)stream) link = &(*link)->next;
+    if (*link) { // the stream may still use it
+        par__cuda_workspace *x = *link;
+        PAR__CUDA_TRY(par__cuda_wait(cuda, x->stream, NULL, "stream_close"));
+        PAR__CUDA_TRY(par_cuda_free(cuda, PAR_CUDA_DEVICE, x->memory));
+        *link = x->next;
+        PAR_FREE(x);
+    }
+    PAR__CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
     return PAR_OK;
 }
 static par_result par__cuda_d_stream_sync(par_device *device, void *stream) {
@@ -2563,6 +2605,11 @@ static void par__cuda_release(par_cuda *cuda) {
         PAR_FREE(x);
     }
     if (cuda->stuck) { // what the device still uses stays; the process is about to end
+        while (cuda->workspaces) {
+            par__cuda_workspace *x = cuda->workspaces;
+            cuda->workspaces = x->next;
+            PAR_FREE(x);
+        }
         PAR_FREE(cuda->mappings);
         PAR_FREE(cuda);
         return;
@@ -2577,7 +2624,12 @@ static void par__cuda_release(par_cuda *cuda) {
     PAR_FREE(cuda->mappings);
     for (int i = 0; i < 4; i++)
         if (cuda->scratch[i]) cudaFree(cuda->scratch[i]);
-    if (cuda->workspace) cudaFree(cuda->workspace);
+    while (cuda->workspaces) {
+        par__cuda_workspace *x = cuda->workspaces;
+        cuda->workspaces = x->next;
+        cudaFree(x->memory);
+        PAR_FREE(x);
+    }
 #if defined(PAR_CUDA_CUBLASLT)
     for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) par__cuda_destroy_plan(&cuda->plans[i]);
     if (cuda->cublas) cublasLtDestroy(cuda->cublas);
@@ -2748,61 +2800,97 @@ static par_result par__cuda_split(par_device_backend *backend, int color, int ke
     return part ? par__cuda_comm_open(l->cuda, part, l, color, key) : PAR_OK;
 }
 
-// Chooses the backend from what all ranks asked for and from where they run.
+// What ranks tell each other before the backend is chosen.
 typedef struct par__cuda_rank_info { // of a rank
     char bus[32];
-    int32_t node, requested, nccl, flags; // how: exact and check
+    int32_t node, device, requested, nccl, flags; // flags: exact and check
 } par__cuda_rank_info;
+// Can this rank's device access the memory of a rank of the node? Of a device that this process does not see,
+// only cudaIpcOpenMemHandle can tell.
+static int par__cuda_can_access(const par_cuda *cuda, const par__cuda_rank_info *other) {
+    int device = 0, can = 1;
+    if (cudaDeviceGetByPCIBusId(&device, other->bus)) return cudaGetLastError(), 1;
+    if (device != cuda->ordinal && cudaDeviceCanAccessPeer(&can, cuda->ordinal, device)) cudaGetLastError();
+    return can;
+}
+// Ranks that are threads: their kernels, and NCCL's, access each other's arrays. Memory of cudaMalloc is
+// opened by peer access, which NCCL enables itself, and memory of a pool by the pool's owner.
+static par_result par__cuda_open_to_peers(par_cuda *cuda, const par__cuda_rank_info *all, int n) {
+    cudaMemPool_t pool;
+    struct cudaMemAccessDesc access;
+    memset(&access, 0, sizeof access);
+    access.location.type = cudaMemLocationTypeDevice;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    for (int r = 0; r < n; r++) {
+        const int peer = access.location.id = all[r].device;
+        if (peer == cuda->ordinal || !par__cuda_can_access(cuda, &all[r])) continue;
+        PAR__CUDA_CALL(cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal));
+        PAR__CUDA_CALL(cudaMemPoolSetAccess(pool, &access, 1));
+        if (cuda->backend != PAR_CUDA_PEER) continue;
+        const cudaError_t e = cudaDeviceEnablePeerAccess(peer, 0);
+        if (e == cudaErrorPeerAccessAlreadyEnabled)
+            cudaGetLastError();
+        else
+            PAR__CUDA_TRY(par__cuda_check(cuda, e, "cudaDeviceEnablePeerAccess"));
+    }
+    return PAR_OK;
+}
+static par_result par__cuda_choose_from(par_cuda *cuda, const par__cuda_rank_info *all) {
+    par_comm *c = cuda->desc.comm;
+    const int n = par_size(c), me = par_rank(c), nccl = all[me].nccl;
+    const int local = par_node_count(c) == 1 && n <= PAR__CUDA_MAX_PEERS;
+    int shared = 0, differ = 0, access = local;
+    for (int i = 0; i < n; i++) {
+        differ |= all[i].requested != all[0].requested || all[i].nccl != all[0].nccl ||
+                  all[i].flags != all[0].flags;
+        for (int j = 0; j < i; j++) shared |= all[i].node == all[j].node && !strcmp(all[i].bus, all[j].bus);
+        access = access && par__cuda_can_access(cuda, &all[i]);
+    }
+    if (differ)
+        return par__cuda_fail(
+            cuda, PAR_ERR_MISMATCH, "par_cuda_open",
+            "backend, exact, check or PAR_CUDA_NCCL differ between ranks: give all the same");
+    PAR__CUDA_TRY(par_all_reduce(&access, &access, 1, PAR_I32, PAR_MIN, c)); // of all ranks
+    cuda->backend = (par_cuda_backend)all[me].requested;
+    if (cuda->backend == PAR_CUDA_AUTO)
+        cuda->backend = nccl && !shared ? PAR_CUDA_NCCL_BACKEND : access ? PAR_CUDA_PEER : PAR_CUDA_STAGING;
+    if (cuda->backend == PAR_CUDA_PEER && !access)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: peer",
+                              local ? "the ranks' GPUs cannot access each other's memory: use nccl or staging"
+                                    : "ranks are on several nodes, or more than 64: use nccl or staging");
+    if (cuda->backend == PAR_CUDA_NCCL_BACKEND && !nccl)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl",
+                              "compile with -DPAR_CUDA_NCCL -lnccl");
+    return PAR_OK;
+}
+// Chooses the backend from what all ranks asked for and from where they run.
 static par_result par__cuda_choose_backend(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
-    const int n = par_size(c);
+    const int n = par_size(c), threads = !strcmp(par_launch_method(c), "threads");
     par__cuda_rank_info *all = (par__cuda_rank_info *)PAR_MALLOC(sizeof *all * (size_t)n), mine;
-    int shared = 0, differ = 0;
     if (!all) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(&mine, 0, sizeof mine);
-    mine.requested = cuda->desc.backend;
+    mine.requested = cuda->desc.nccl ? PAR_CUDA_NCCL_BACKEND : cuda->desc.backend;
     mine.node = par_node_of(c, par_rank(c));
+    mine.device = cuda->ordinal;
     mine.flags = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
-    if (cuda->desc.nccl) mine.requested = PAR_CUDA_NCCL_BACKEND;
     if (cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, cuda->ordinal))
         snprintf(mine.bus, sizeof mine.bus, "?");
 #if defined(PAR_CUDA_NCCL)
     mine.nccl = 1;
 #endif
-    const par_result r = par_all_gather(&mine, all, sizeof mine, PAR_U8, c);
-    if (r) return PAR_FREE(all), r;
-    for (int i = 0; i < n; i++) {
-        differ |= all[i].requested != all[0].requested || all[i].nccl != all[0].nccl ||
-                  all[i].flags != all[0].flags;
-        for (int j = 0; j < i; j++) shared |= all[i].node == all[j].node && !strcmp(all[i].bus, all[j].bus);
+    par_result r = par_all_gather(&mine, all, sizeof mine, PAR_U8, c);
+    if (!r) r = par__cuda_choose_from(cuda, all);
+    if (!r && threads) {
+        r = par__cuda_open_to_peers(cuda, all, n);
+        int failed = r != PAR_OK;
+        const par_result announced = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, c);
+        if (!r) r = announced;
+        if (!r && failed)
+            r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open",
+                               "another rank could not open its memory to the others: its error says why");
     }
-    PAR_FREE(all);
-    const int local = par_node_count(c) == 1 && n <= PAR__CUDA_MAX_PEERS;
-    if (differ)
-        return par__cuda_fail(
-            cuda, PAR_ERR_MISMATCH, "par_cuda_open",
-            "backend, exact, check or PAR_CUDA_NCCL differ between ranks: give all the same");
-    cuda->backend = (par_cuda_backend)mine.requested;
-    if (cuda->backend == PAR_CUDA_AUTO)
-        cuda->backend = mine.nccl && !shared ? PAR_CUDA_NCCL_BACKEND
-                        : local              ? PAR_CUDA_PEER
-                                             : PAR_CUDA_STAGING;
-    if (cuda->backend == PAR_CUDA_PEER && !local)
-        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: peer",
-                              "ranks are on several nodes, or more than 64");
-    if (cuda->backend == PAR_CUDA_NCCL_BACKEND && !mine.nccl)
-        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl",
-                              "compile with -DPAR_CUDA_NCCL -lnccl");
-    return PAR_OK;
-}
-static void par__cuda_enable_peer_access(
-    const par_cuda *cuda) { // of this machine: their memory can be addressed, where it can be
-    int count = 0, can = 0;
-    cudaGetDeviceCount(&count);
-    for (int i = 0; i < count; i++)
-        if (i != cuda->ordinal && !cudaDeviceCanAccessPeer(&can, cuda->ordinal, i) && can)
-            cudaDeviceEnablePeerAccess(i, 0);
-    cudaGetLastError(); // enabled already
+    return PAR_FREE(all), r;
 }
 static par_result par__cuda_device_begin(par_cuda *cuda) {
     int count = 0, least_priority = 0, greatest_priority = 0;
@@ -2831,7 +2919,8 @@ static par_result par__cuda_device_begin(par_cuda *cuda) {
     int major = 0;
     PAR__CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal));
     cuda->workspace_bytes = (size_t)(major >= 9 ? 32 : 4) << 20; // what its kernels ask for
-    PAR__CUDA_TRY(par_cuda_alloc(cuda, PAR_CUDA_DEVICE, cuda->workspace_bytes, &cuda->workspace));
+    void *workspace;
+    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, cuda->stream, &workspace));
 #endif
     return PAR_OK;
 }
@@ -2879,7 +2968,6 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
         r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank failed: its error says why");
     par__cuda_device_open(cuda);
     if (!r && desc->comm) {
-        par__cuda_enable_peer_access(cuda);
         r = par__cuda_choose_backend(cuda);
         if (!r) r = par__cuda_comm_open(cuda, desc->comm, NULL, 0, 0);
     }
@@ -4104,6 +4192,13 @@ static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_at
                ? 0.0f
                : par__tp_dropout_scale(m.dropout);
 }
+// The head (of batch x heads) that the block works on. first: of the `count` queries or keys of the head.
+static __device__ __forceinline__ size_t par__cuda_head_of_block(const par__cuda_tiles &t, size_t count,
+                                                                 size_t *first) {
+    const size_t tiles = (count + (size_t)t.tile - 1) / (size_t)t.tile;
+    *first = blockIdx.x % tiles * (size_t)t.tile;
+    return blockIdx.x / tiles;
+}
 static __device__ __forceinline__ size_t par__cuda_q_row(const par_tp_attention_block &m,
                                                          const par__cuda_tile_index &s) {
     return s.b * m.q_stride + m.q_row + s.q0;
@@ -4122,10 +4217,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     E *q = (E *)(void *)(sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld,
       *p = v + t.tile * t.ld;
     par__cuda_tile_index s;
-    s.b = blockIdx.y / m.heads;
-    s.h = blockIdx.y % m.heads;
+    const size_t head = par__cuda_head_of_block(t, m.q_count, &s.q0);
+    s.b = head / m.heads;
+    s.h = head % m.heads;
     s.kh = s.h / (m.heads / m.kv_heads);
-    s.q0 = (size_t)blockIdx.x * (size_t)t.tile;
     s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row0 = par__cuda_q_row(m, s),
                  last = m.q_position + s.q0 + s.nq; // keys from here on are hidden
@@ -4264,9 +4359,9 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
-    s.b = blockIdx.y / m.kv_heads;
-    s.kh = blockIdx.y % m.kv_heads;
-    s.k0 = (size_t)blockIdx.x * (size_t)t.tile;
+    const size_t head = par__cuda_head_of_block(t, m.kv_count, &s.k0);
+    s.b = head / m.kv_heads;
+    s.kh = head % m.kv_heads;
     s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
     const size_t kv = par__cuda_kv_row(m, s), group = m.heads / m.kv_heads;
     par__cuda_load_tile(t, x.k, (const E *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
@@ -4299,10 +4394,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 1); // dq
     par__cuda_tile_index s;
-    s.b = blockIdx.y / m.heads;
-    s.h = blockIdx.y % m.heads;
+    const size_t head = par__cuda_head_of_block(t, m.q_count, &s.q0);
+    s.b = head / m.heads;
+    s.h = head % m.heads;
     s.kh = s.h / (m.heads / m.kv_heads);
-    s.q0 = (size_t)blockIdx.x * (size_t)t.tile;
     s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
     if (m.kv_position >= last) return;
@@ -4341,41 +4436,43 @@ static par_result par__cuda_choose_tiles(const par_cuda *cuda, const par_tp_atte
     return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention",
                           "heads are too wide for a block's shared memory");
 }
-static dim3 par__cuda_attention_grid(const par__cuda_tiles *t, size_t count, size_t rows) {
-    return dim3((unsigned)((count + (size_t)t->tile - 1) / (size_t)t->tile), (unsigned)rows);
+static par_result par__cuda_attention_grid(const par_cuda *cuda, const par__cuda_tiles *t, size_t count,
+                                           size_t heads, dim3 *grid) {
+    const size_t tiles = (count + (size_t)t->tile - 1) / (size_t)t->tile;
+    return par__cuda_grid(cuda, "attention", tiles * heads, grid);
 }
 static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_tiles t;
     size_t shared;
+    dim3 grid;
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
     const uint32_t limit = m->dropout > 0 ? par__tp_dropout_limit(m->dropout) : 0;
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, E,
-        return par__cuda_launch(cuda, par__cuda_k_attention_forward<E>,
-                                par__cuda_attention_grid(&t, m->q_count, m->batch * m->heads),
-                                PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp),
-                                limit))
+    PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &grid));
+    PAR__CUDA_DISPATCH_STORAGE(tp, E,
+                               return par__cuda_launch(cuda, par__cuda_k_attention_forward<E>, grid,
+                                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m,
+                                                       t, par_tp_seed(tp), limit))
     return PAR_OK;
 }
 static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_tiles t;
     size_t shared;
+    dim3 by_keys, by_queries;
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
     const uint32_t limit = m->dropout > 0 ? par__tp_dropout_limit(m->dropout) : 0;
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, E,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv<E>,
-                                       par__cuda_attention_grid(&t, m->kv_count, m->batch * m->kv_heads),
-                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t,
-                                       par_tp_seed(tp), limit));
-        return par__cuda_launch(cuda, par__cuda_k_attention_backward_q<E>,
-                                par__cuda_attention_grid(&t, m->q_count, m->batch * m->heads),
-                                PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, par_tp_seed(tp),
-                                limit))
+    PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->kv_count, m->batch * m->kv_heads, &by_keys));
+    PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &by_queries));
+    PAR__CUDA_DISPATCH_STORAGE(tp, E,
+                               PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv<E>,
+                                                              by_keys, PAR__CUDA_ATTENTION_THREADS, shared,
+                                                              cuda->stream, *m, t, par_tp_seed(tp), limit));
+                               return par__cuda_launch(cuda, par__cuda_k_attention_backward_q<E>, by_queries,
+                                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m,
+                                                       t, par_tp_seed(tp), limit))
     return PAR_OK;
 }
 template <class T>

@@ -13,6 +13,7 @@ static int fault_ends(void (*fault)(void), const char *text) {
     if (!child) {
         signal(SIGABRT, SIG_DFL);
         dup2(ends[1], 2);
+        emu_allow_fork();
         fault();
         _exit(0);
     }
@@ -84,7 +85,229 @@ static void mappings(par_comm *w) {
     CHECK(w, cuda->mapping_count <= 2 * (n - 1) || n < 3);
     CHECK_OK(w, par_cuda_close(cuda));
 }
+// What does not fit on a device is not launched.
+static void launch_limits(par_comm *w) {
+    static const struct {
+        dim3 grid, block;
+        size_t shared, allowed; // allowed: 0: the kernel has no attribute
+        cudaError_t error;
+    } launches[] = {{dim3(1, 65535, 1), dim3(1), 0, 0, cudaSuccess},
+                    {dim3(1, 65536, 1), dim3(1), 0, 0, cudaErrorInvalidConfiguration},
+                    {dim3(1, 1, 65536), dim3(1), 0, 0, cudaErrorInvalidConfiguration},
+                    {dim3(0x80000000u), dim3(1), 0, 0, cudaErrorInvalidConfiguration},
+                    {dim3(0), dim3(1), 0, 0, cudaErrorInvalidConfiguration},
+                    {dim3(1), dim3(1025), 0, 0, cudaErrorInvalidConfiguration},
+                    {dim3(1), dim3(1, 1, 65), 0, 0, cudaErrorInvalidConfiguration},
+                    {dim3(1), dim3(1), (48 << 10) + 1, 0, cudaErrorInvalidValue},
+                    {dim3(1), dim3(1), 64 << 10, 64 << 10, cudaSuccess},
+                    {dim3(1), dim3(1), (64 << 10) + 1, 0, cudaErrorInvalidValue}};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    float *x = (float *)on_device(w, cuda, 400);
+    const void *kernel = (const void *)plus_one;
+    const cudaFuncAttribute shared = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    emu_sample(1);
+    for (const auto &l : launches) {
+        if (l.allowed) CHECK(w, cudaFuncSetAttribute(kernel, shared, (int)l.allowed) == cudaSuccess);
+        emu_launch(plus_one, l.grid, l.block, l.shared, par_cuda_stream(cuda), x, x, (size_t)1);
+        CHECK(w, cudaGetLastError() == l.error);
+    }
+    CHECK(w, cudaFuncSetAttribute(kernel, shared, emu_shared_limit() + 1) == cudaErrorInvalidValue);
+    CHECK(w, cudaGetLastError() == cudaErrorInvalidValue);
+    emu_sample(0);
+    dim3 grid;
+    CHECK(w, par__cuda_grid(cuda, "it", (size_t)1 << 31, &grid) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, strstr(par_last_error(w), "2147483648 blocks"));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+// Attention with more heads than an axis of a grid takes. Each head has one token: y is v, and dv is dy.
+static void many_heads(par_comm *w) {
+    enum { BATCH = 32768, HEADS = 2, DIM = 8, H = HEADS * DIM, COLS = 3 * H };
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
+    const par_tp_attention a = {HEADS, HEADS, DIM, 0, 0, NULL};
+    const par_tp_tokens t = {BATCH, 1, 0, 0};
+    const size_t x_bytes = BATCH * COLS * sizeof(float), y_bytes = BATCH * H * sizeof(float);
+    float *host = (float *)malloc(x_bytes), *x = (float *)on_device(w, cuda, x_bytes);
+    float *y = (float *)on_device(w, cuda, y_bytes), *dx = (float *)on_device(w, cuda, x_bytes);
+    float *lse = (float *)on_device(w, cuda, BATCH * HEADS * sizeof *lse);
+    for (int i = 0; i < BATCH * COLS; i++) host[i] = (float)(i % 251);
+    upload(cuda, x, host, x_bytes);
+    par_tp_matrix mx = {x, BATCH, COLS, PAR_TP_HIDDEN}, my = {y, BATCH, H, PAR_TP_HIDDEN};
+    par_tp_matrix mdx = {dx, BATCH, COLS, PAR_TP_HIDDEN};
+    emu_sample(2);
+    CHECK_OK(w, par_tp_attention_forward(tp, &a, &t, 4, &mx, lse, &my));
+    CHECK_OK(w, par_tp_attention_backward(tp, &a, &t, 4, &my, &mx, &my, lse, &mdx));
+    download(cuda, host, dx, x_bytes);
+    emu_sample(0);
+    for (int i = 0; i < H; i++) // of the first token and of the last one
+        for (int at : {2 * H + i, (BATCH - 1) * COLS + 2 * H + i}) CHECK(w, host[at] == (float)(at % 251));
+    free(host);
+    for (float *p : {x, y, dx, lse}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, p));
+    CHECK_OK(w, par_tp_close(tp));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+// Ranks on a device each: with peer access and NCCL, in memory of a pool where ranks are threads. A process
+// has a context on its own device only. Devices that cannot access each other go through the host.
+static void devices(par_comm *w) {
+    const int n = par_size(w), threads = !strcmp(par_launch_method(w), "threads");
+    const par_cuda_memory kind = threads ? PAR_CUDA_STREAM : PAR_CUDA_DEVICE;
+    par_cuda *cuda = NULL;
+    par_cuda_desc desc;
+    par_comm *part;
+    if (par_node_count(w) > 1) return;
+    emu_devices(n);
+    CHECK_OK(w, par_barrier(w));
+    for (par_cuda_backend backend : {PAR_CUDA_PEER, PAR_CUDA_NCCL_BACKEND}) {
+        float host[100], *x;
+        void *memory;
+        if (backend == PAR_CUDA_NCCL_BACKEND && !(threads && PAR__CUDA_WINDOWS)) continue;
+        CHECK_OK(w, par_split(w, 0, par_rank(w), &part));
+        cuda = open_cuda(part, backend);
+        CHECK_OK(w, par_cuda_alloc(cuda, kind, sizeof host, &memory));
+        x = (float *)memory;
+        for (int i = 0; i < 100; i++) host[i] = (float)(i + par_rank(w));
+        upload(cuda, x, host, sizeof host);
+        CHECK_OK(w, par_all_reduce(x, x, 100, PAR_F32, PAR_SUM, part));
+        download(cuda, host, x, sizeof host);
+        CHECK(w, host[7] == (float)(7 * n + n * (n - 1) / 2));
+        CHECK(w, emu_contexts() == (threads ? n : 1));
+        CHECK_OK(w, par_barrier(w));
+        CHECK_OK(w, par_cuda_free(cuda, kind, x));
+        CHECK_OK(w, par_cuda_close(cuda));
+        CHECK_OK(w, par_close(part));
+    }
+    emu_devices(2), emu_separate(0, 1, 1); // from 3 ranks on some share one: no NCCL
+    CHECK_OK(w, par_barrier(w));
+    memset(&desc, 0, sizeof desc);
+    desc.comm = w, desc.backend = PAR_CUDA_PEER;
+    CHECK(w, par_cuda_open(&desc, &cuda) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, strstr(par_last_error(w), "staging"));
+    if (n > 2) {
+        cuda = open_cuda(w, PAR_CUDA_AUTO);
+        CHECK(w, !strcmp(par_cuda_backend_name(cuda), "staging"));
+        CHECK_OK(w, par_cuda_close(cuda));
+    }
+    CHECK_OK(w, par_barrier(w));
+    emu_separate(0, 1, 0), emu_devices(0);
+    CHECK_OK(w, par_barrier(w));
+}
+// Device 1 adds to an array of device 0, of a pool or of cudaMalloc, that was opened to it in these ways.
+enum { OF_POOL = 1, PEER_ACCESS = 2, POOL_ACCESS = 4 };
+static cudaError_t add_from_afar(int how) {
+    cudaStream_t s[2];
+    cudaMemPool_t pool;
+    struct cudaMemAccessDesc access;
+    float *x;
+    emu_devices(2);
+    memset(&access, 0, sizeof access);
+    access.location.type = cudaMemLocationTypeDevice, access.location.id = 1;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    for (int i = 0; i < 2; i++) cudaSetDevice(i), cudaStreamCreateWithFlags(&s[i], cudaStreamNonBlocking);
+    how &OF_POOL ? cudaMallocAsync((void **)&x, 400, s[0]) : (cudaSetDevice(0), cudaMalloc((void **)&x, 400));
+    cudaSetDevice(1);
+    if (how & PEER_ACCESS) cudaDeviceEnablePeerAccess(0, 0);
+    cudaDeviceGetDefaultMemPool(&pool, 0);
+    if (how & POOL_ACCESS) cudaMemPoolSetAccess(pool, &access, 1);
+    emu_launch(plus_one, 1, 32, 0, s[1], x, x, (size_t)1);
+    cudaStreamSynchronize(s[1]);
+    return cudaGetLastError();
+}
+static void peer_without_access(void) { add_from_afar(0); }
+static void pool_of_a_peer(void) { add_from_afar(OF_POOL | PEER_ACCESS); }
+static void peer_with_access(void) {
+    if (!add_from_afar(PEER_ACCESS)) fprintf(stderr, "it may"), _exit(1);
+}
+static void pool_with_access(void) {
+    if (!add_from_afar(OF_POOL | POOL_ACCESS)) fprintf(stderr, "it may"), _exit(1);
+}
+static void device_rules(par_comm *w) {
+    cudaStream_t s;
+    cudaEvent_t event;
+    cudaIpcMemHandle_t handle;
+    void *x;
+    CHECK(w, fault_ends(peer_without_access, "use-after-poison"));
+    CHECK(w, fault_ends(pool_of_a_peer, "use-after-poison"));
+    CHECK(w, fault_ends(peer_with_access, "it may"));
+    CHECK(w, fault_ends(pool_with_access, "it may"));
+    emu_devices(2); // streams and events belong to devices
+    CHECK(w, !cudaSetDevice(1) && !cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    CHECK(w, !cudaMallocAsync(&x, 400, s) && !cudaSetDevice(0) && !cudaEventCreateWithFlags(&event, 0));
+    CHECK(w, cudaEventRecord(event, s) == cudaErrorInvalidResourceHandle);
+    CHECK(w, emu_launch(plus_one, 1, 1, 0, s, (float *)x, (float *)x, (size_t)1) ==
+                 cudaErrorInvalidResourceHandle);
+    CHECK(w, cudaIpcGetMemHandle(&handle, x) == cudaErrorInvalidValue); // of a pool
+    cudaGetLastError();
+    CHECK(w, !cudaFreeAsync(x, s) && !cudaStreamDestroy(s) && !cudaEventDestroy(event));
+    emu_devices(0);
+    fflush(NULL); // a child of a process that has used CUDA cannot use it
+    const pid_t child = fork();
+    if (!child) _exit(cudaSetDevice(0) != cudaErrorInitializationError);
+    int status = 1;
+    waitpid(child, &status, 0);
+    CHECK(w, status == 0);
+}
+#if defined(PAR_CUDA_CUBLASLT)
+// Products on two streams at a time: each stream has a workspace, and the bits are the same.
+enum { PRODUCT = 24 };
+static par_result two_products(par_comm *w, par_cuda *cuda, int shared, float *got) { // shared: one for both
+    par_device *d = par_cuda_device(cuda);
+    const size_t n = PRODUCT, bytes = n * n * sizeof(float);
+    float host[PRODUCT * PRODUCT], *a = (float *)on_device(w, cuda, bytes), *c[2];
+    void *stream[2] = {NULL, NULL};
+    par_result r = PAR_OK;
+    fill_values(PAR_F32, host, n * n, 3);
+    upload(cuda, a, host, bytes);
+    CHECK_OK(w, d->stream_open(d, &stream[1]));
+    for (int i = 0; i < 2; i++) c[i] = (float *)on_device(w, cuda, bytes);
+    CHECK_OK(w, par_cuda_sync(cuda));
+    const uint64_t kernels = emu_launches();
+    for (int k = 0; k < 20 && !r; k++)
+        for (int i = 0; i < 2 && !r; i++) {
+            r = d->gemm(d, 0, 0, n, n, n, 1, a, n, a, n, 0, c[i], n, stream[i]);
+            if (shared && i && !k) cuda->workspaces->memory = cuda->workspaces->next->memory;
+        }
+    for (int i = 0; i < 2 && !r; i++) r = d->stream_sync(d, stream[i]);
+    for (int i = 0; i < 2; i++) download(cuda, got + (size_t)i * n * n, c[i], bytes);
+    CHECK(w, emu_launches() == kernels && "by the library");
+    CHECK_OK(w, d->stream_close(d, stream[1]));
+    CHECK(w, !cuda->workspaces->next); // that of the stream is freed
+    for (float *x : {a, c[0], c[1]}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    return r;
+}
+static par_comm *products_comm;
+static par_cuda *products_cuda;
+static void one_workspace(void) {
+    static float got[2][PRODUCT * PRODUCT];
+    two_products(products_comm, products_cuda, 1, got[0]);
+}
+static void products(par_comm *w) {
+    static float got[2][PRODUCT * PRODUCT];
+    products_comm = w, products_cuda = open_cuda(w, PAR_CUDA_AUTO);
+    CHECK_OK(w, two_products(w, products_cuda, 0, got[0]));
+    CHECK(w, got[0][5] != 0 && !memcmp(got[0], got[1], sizeof got[0]));
+    CHECK(w, fault_ends(one_workspace, "two products use one workspace"));
+    CHECK_OK(w, par_cuda_close(products_cuda));
+}
+#endif
 #if defined(PAR_CUDA_NCCL)
+// NCCL accesses an array of another device's pool directly.
+static void nccl_pool(void) {
+    ncclUniqueId id;
+    ncclComm_t comm[2];
+    cudaStream_t s[2];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    void *x[2];
+    emu_devices(2);
+    config.blocking = 0;
+    ncclGetUniqueId(&id);
+    for (int r = 0; r < 2; r++) {
+        cudaSetDevice(r), ncclCommInitRankConfig(&comm[r], 2, id, r, &config);
+        cudaStreamCreateWithFlags(&s[r], cudaStreamNonBlocking), cudaMallocAsync(&x[r], 64, s[r]);
+    }
+    for (int r = 0; r < 2; r++) ncclAllReduce(x[r], x[r], 16, ncclFloat, ncclSum, comm[r], s[r]);
+    cudaStreamSynchronize(s[0]);
+}
 typedef struct nccl_pair { // two ranks, by one thread
     ncclComm_t comm[2];
     cudaStream_t stream[2];
@@ -128,6 +351,7 @@ static void streams_of_one_communicator(void) {
     cudaStreamSynchronize(first[0]);
 }
 static void nccl_rules(par_comm *w) {
+    CHECK(w, fault_ends(nccl_pool, "cudaMemPoolSetAccess"));
     CHECK(w, fault_ends(grouped_1f1b, "deadlock of NCCL kernels"));
     CHECK(w, strstr(said, "rank 0 of communicator") && strstr(said, "receive from 1 (waits), send to 1"));
     CHECK(w, fault_ends(streams_of_one_communicator, "deadlock of NCCL kernels"));

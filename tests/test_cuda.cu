@@ -262,7 +262,7 @@ enum { BUFFER_BYTES = 70000 };
 static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t stream, char *ds, char *dr,
                       int same_bits) {
     trial_arrays p;
-    static thread_local char send[BUFFER_BYTES], recv[BUFFER_BYTES], got[BUFFER_BYTES];
+    alignas(16) static thread_local char send[BUFFER_BYTES], recv[BUFFER_BYTES], got[BUFFER_BYTES];
     const size_t e = par_dtype_bytes(t->dtype);
     par_request q[2];
     trial_arrays_of(w, t, &p);
@@ -1434,6 +1434,13 @@ const test tests[] = {
     {"mappings", mappings, TEST_ALONE | TEST_RANKS, 2, 60},
     {"dies_before_event", dies_before_event, TEST_KILL | TEST_RANKS, 2, 60},
     {"entry_points", entry_points, TEST_SERIAL, 1, 60},
+    {"devices", devices, TEST_ANY | TEST_RANKS, 2, 60},
+    {"device_rules", device_rules, TEST_SERIAL, 1, 60},
+#if defined(PAR_CUDA_CUBLASLT)
+    {"products", products, TEST_SERIAL, 1, 60},
+#endif
+    {"launch_limits", launch_limits, TEST_SERIAL, 1, 60},
+    {"many_heads", many_heads, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},

@@ -38,6 +38,7 @@ static void emu_die(const char *what) {
 static std::atomic<uint64_t> emu_state{88172645463325252u};
 static std::atomic<int> emu_thread_order{EMU_FORWARD}, emu_failing{0};
 static std::atomic<uint64_t> emu_launch_count{0};
+static std::atomic<size_t> emu_sampled_blocks{0};
 static uint64_t emu_random(void) { // xorshift; races between ranks only add to the chance
     uint64_t x = emu_state.load(std::memory_order_relaxed);
     x ^= x << 13, x ^= x >> 7, x ^= x << 17;
@@ -49,6 +50,27 @@ void emu_seed(uint64_t seed, emu_order threads) {
 }
 uint64_t emu_launches(void) { return emu_launch_count; }
 void emu_fail_launches(int after) { emu_failing = after; }
+void emu_sample(size_t blocks) { emu_sampled_blocks = blocks; }
+
+// ---- devices
+
+enum { EMU_MAX_DEVICES = 16 };
+struct CUmemPoolHandle_st { // the default pool of a device; readers: who can access its memory
+    int readers[EMU_MAX_DEVICES];
+};
+static CUmemPoolHandle_st emu_pools[EMU_MAX_DEVICES];
+static int emu_enabled[EMU_MAX_DEVICES][EMU_MAX_DEVICES]; // the first can access the second's memory
+static int emu_apart[EMU_MAX_DEVICES][EMU_MAX_DEVICES];   // there is no way between them
+static std::atomic<unsigned> emu_context_set{0};  // bits: of the devices on which this process has a context
+static int emu_initialized, emu_used_before_fork; // by a call; CUDA cannot be used in this process
+static thread_local int emu_device;
+static thread_local cudaError_t emu_last;
+static std::atomic<int> emu_device_count{0};
+void emu_devices(int n) { emu_device_count = n; }
+void emu_separate(int a, int b, int apart) { emu_apart[a][b] = emu_apart[b][a] = apart; }
+void emu_allow_fork(void) { emu_used_before_fork = 0; }
+int emu_contexts(void) { return __builtin_popcount(emu_context_set); }
+static void emu_touch(int device) { emu_context_set |= 1u << device, emu_initialized = 1; } // makes a context
 
 // ---- memory
 //
@@ -75,9 +97,14 @@ struct emu_header { // shared by processes
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
-static uint64_t emu_fork_group;                        // the same in all processes that were forked from one
-static size_t emu_slice, emu_used, emu_large;          // bytes from its begin, and from its end
-static std::map<char *, size_t> emu_blocks;            // in use, of this process
+static uint64_t emu_fork_group;               // the same in all processes that were forked from one
+static size_t emu_slice, emu_used, emu_large; // bytes from its begin, and from its end
+struct emu_allocation {
+    size_t bytes;
+    int device, pool; // pool: by cudaMallocAsync
+};
+static std::map<char *, emu_allocation> emu_blocks;    // in use, of this process
+static int emu_block_count[EMU_MAX_DEVICES][2];        // of each device, of cudaMalloc and of pools
 static std::multimap<size_t, char *> emu_free_blocks;  // by size
 static std::map<const char *, size_t> emu_host_blocks; // pinned
 static pthread_mutex_t emu_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -94,6 +121,8 @@ static void emu_forked(void) {
     pthread_mutex_init(&emu_mutex, NULL);
     emu_slice = EMU_SLICES; // none yet
     emu_blocks.clear(), emu_free_blocks.clear();
+    memset(emu_block_count, 0, sizeof emu_block_count);
+    emu_used_before_fork |= emu_initialized, emu_context_set = 0;
     emu_has_device_thread = 0;
 }
 __attribute__((constructor)) static void emu_begin(void) {
@@ -152,8 +181,10 @@ struct emu_lock {
     ~emu_lock() { pthread_mutex_unlock(&emu_mutex); }
 };
 
-static cudaError_t emu_alloc(void **out, size_t bytes) {
+static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
     emu_lock hold;
+    if (emu_used_before_fork) return emu_last = cudaErrorInitializationError;
+    emu_touch(device);
     const size_t bytes_taken = (bytes + 255) / 256 * 256 + EMU_GAP;
     *out = NULL;
     if (emu_slice == EMU_SLICES) emu_take_slice();
@@ -166,7 +197,8 @@ static cudaError_t emu_alloc(void **out, size_t bytes) {
         p = emu_grow(bytes_taken);
     if (!p) return cudaErrorMemoryAllocation;
     EMU_UNPOISON(p, bytes);
-    emu_blocks[p] = bytes;
+    emu_blocks[p] = {bytes, device, pool};
+    emu_block_count[device][pool]++;
     emu_memory(1);
     memset(p, 0xFF, bytes); // not numbers
     emu_memory(0);
@@ -179,11 +211,41 @@ static cudaError_t emu_release(void *p) { // the caller holds the mutex
     if (found == emu_blocks.end()) return cudaErrorInvalidValue;
     const emu_mapped *m = emu_mapped_at(p, 0);
     if (m && m->opens > 0) emu_die("memory is freed that another process has open");
-    const size_t bytes_taken = (found->second + 255) / 256 * 256 + EMU_GAP;
-    EMU_POISON(p, found->second);
+    const size_t bytes = found->second.bytes, bytes_taken = (bytes + 255) / 256 * 256 + EMU_GAP;
+    EMU_POISON(p, bytes);
+    emu_block_count[found->second.device][found->second.pool]--;
     emu_free_blocks.insert({bytes_taken, (char *)p});
     emu_blocks.erase(found);
     return cudaSuccess;
+}
+
+static const emu_allocation *emu_find(const void *p) { // of this process; NULL: none
+    auto found = emu_blocks.upper_bound((char *)(uintptr_t)p);
+    if (found == emu_blocks.begin()) return NULL;
+    --found;
+    return (const char *)p < found->first + found->second.bytes ? &found->second : NULL;
+}
+// Can work on a device access it? Peer access is for memory of cudaMalloc, a pool's own is for its memory.
+static int emu_can_access(int device, const emu_allocation *a) {
+    return a->device == device ||
+           (a->pool ? emu_pools[a->device].readers[device] : emu_enabled[device][a->device]);
+}
+// While work of a device runs, what it cannot access is out of bounds.
+static void emu_hide(int device, int hidden) {
+    int any = 0;
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        for (int pool = 0; pool < 2 && i != device; pool++) {
+            const emu_allocation a = {0, i, pool};
+            any |= emu_block_count[i][pool] && !emu_can_access(device, &a);
+        }
+    if (!any) return;
+    for (auto &b : emu_blocks)
+        if (!emu_can_access(device, &b.second)) {
+            if (hidden)
+                EMU_POISON(b.first, b.second.bytes);
+            else
+                EMU_UNPOISON(b.first, b.second.bytes);
+        }
 }
 
 // ---- fibers
@@ -321,7 +383,9 @@ static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::functio
     std::unique_ptr<unsigned char[]> memory; // exactly so much, for ASan
     const size_t blocks = (size_t)grid.x * grid.y * grid.z;
     emu_thread.grid = grid, emu_thread.size = size;
+    const size_t sampled = emu_sampled_blocks;
     for (size_t k = 0; k < blocks; k++) {
+        if (sampled && k == sampled && blocks > 2 * sampled) k = blocks - sampled;
         const size_t i = emu_thread_order == EMU_REVERSED ? blocks - 1 - k : k;
         if (shared && !memory) memory.reset(new unsigned char[shared]);
         if (shared) memset(memory.get(), 0xFF, shared);
@@ -338,7 +402,7 @@ struct CUevent_st {
     emu_times *times;
     uint64_t newest; // work when it was recorded
     CUstream_st *stream;
-    int interprocess, shared_page;
+    int interprocess, device;
     struct CUgraph_st *captured_in;
 };
 struct emu_kernel; // of NCCL, see emu_nccl.h
@@ -366,9 +430,7 @@ struct CUstream_st {
 static std::set<CUstream_st *> emu_streams;
 static std::vector<emu_times *> &emu_all_times =
     *new std::vector<emu_times *>(); // kept to the end: something may wait for them
-static thread_local int emu_device;
 static std::atomic<uint64_t> emu_op_count{0};
-static thread_local cudaError_t emu_last;
 static CUstream_st emu_default;
 
 static int emu_moved; // something has, without the end of any work
@@ -408,7 +470,9 @@ static int emu_run_one(void) {
     s->work.pop_front();
     if (op.run) {
         emu_memory(1);
+        if (!op.kernel) emu_hide(s->device, 1); // NCCL's kernels run on several devices at once
         op.run();
+        if (!op.kernel) emu_hide(s->device, 0);
         emu_memory(0);
     }
     if (op.record) op.record->at = emu_seconds(), op.record->completed = op.version;
@@ -468,13 +532,22 @@ static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> r
     emu_add(emu_stream(stream), std::move(op));
     return cudaSuccess;
 }
-cudaError_t emu_enqueue(cudaStream_t stream, const char *name, dim3 grid, dim3 block, size_t shared,
+// Dynamic shared memory beyond 48 KiB that a kernel was allowed, on each device.
+static std::map<std::pair<int, const void *>, size_t> &emu_kernel_shared =
+    *new std::map<std::pair<int, const void *>, size_t>();
+static size_t emu_allowed_shared(const void *kernel) {
+    emu_lock hold;
+    auto found = emu_kernel_shared.find({emu_device, kernel});
+    return found == emu_kernel_shared.end() ? (size_t)48 << 10 : found->second;
+}
+cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
                         std::function<void()> body) {
-    (void)name;
     const size_t threads = (size_t)block.x * block.y * block.z;
-    if (!threads || threads > 1024 || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 ||
-        shared > (size_t)emu_shared_limit())
+    if (!threads || threads > 1024 || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFF ||
+        grid.y > 65535 || grid.z > 65535)
         return emu_last = cudaErrorInvalidConfiguration;
+    if (shared > emu_allowed_shared(kernel)) return emu_last = cudaErrorInvalidValue;
+    if (stream && stream->device != emu_device) return emu_last = cudaErrorInvalidResourceHandle;
     if (emu_failing > 0 && --emu_failing == 0) return emu_last = cudaErrorLaunchOutOfResources;
     return emu_enqueue_host(stream, [=] {
         emu_launch_count++;
@@ -537,12 +610,16 @@ const char *cudaGetErrorString(cudaError_t e) {
 const char *cudaGetErrorName(cudaError_t e) { return cudaGetErrorString(e); }
 cudaError_t cudaGetDeviceCount(int *n) {
     const char *text = getenv("EMU_DEVICES");
-    return *n = text ? atoi(text) : 1, cudaSuccess;
+    *n = emu_device_count ? (int)emu_device_count : text ? atoi(text) : 1;
+    emu_initialized = 1;
+    return emu_used_before_fork ? emu_last = cudaErrorInitializationError : cudaSuccess;
 }
-cudaError_t cudaSetDevice(int d) {
+cudaError_t cudaSetDevice(int d) { // makes its context
     int n;
-    cudaGetDeviceCount(&n);
-    return d >= 0 && d < n ? (emu_device = d, cudaSuccess) : cudaErrorInvalidDevice;
+    if (cudaGetDeviceCount(&n)) return emu_last;
+    if (d < 0 || d >= n) return emu_last = cudaErrorInvalidDevice;
+    emu_touch(d);
+    return emu_device = d, cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *d) { return *d = emu_device, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
@@ -560,21 +637,53 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *all) {
+    emu_touch(emu_device);
     return *unused = *all = (size_t)1 << 30, cudaSuccess;
 }
-cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 1, cudaSuccess; }
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
-cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    return *can = device != peer && !emu_apart[device][peer], cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) { // makes the peer's context, too
+    if (peer == emu_device) return emu_last = cudaErrorInvalidDevice;
+    if (emu_apart[emu_device][peer]) return emu_last = cudaErrorPeerAccessUnsupported;
+    if (emu_enabled[emu_device][peer]) return emu_last = cudaErrorPeerAccessAlreadyEnabled;
+    emu_touch(emu_device), emu_touch(peer);
+    return emu_enabled[emu_device][peer] = 1, cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
+    return *pool = &emu_pools[device], cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *list, size_t count) {
+    const int owner = (int)(pool - emu_pools);
+    emu_lock hold;
+    for (size_t i = 0; i < count; i++) {
+        const int device = list[i].location.id;
+        if (list[i].location.type != cudaMemLocationTypeDevice || device < 0 || device >= EMU_MAX_DEVICES)
+            return emu_last = cudaErrorInvalidValue;
+        if (emu_apart[owner][device]) return emu_last = cudaErrorPeerAccessUnsupported;
+        pool->readers[device] = list[i].flags == cudaMemAccessFlagsProtReadWrite;
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int value) {
+    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > emu_shared_limit())
+        return emu_last = cudaErrorInvalidValue;
+    emu_lock hold;
+    return emu_kernel_shared[{emu_device, kernel}] = (size_t)value, cudaSuccess;
+}
 
 cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes_taken, int device) {
     return snprintf(text, (size_t)bytes_taken, "emulated %d", device), cudaSuccess;
+}
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *text) {
+    return sscanf(text, "emulated %d", device) == 1 ? cudaSuccess : emu_last = cudaErrorInvalidDevice;
 }
 static int emu_address_range(unsigned long long *base, size_t *bytes, unsigned long long p) { // the driver's
     emu_lock hold;
     auto found = emu_blocks.upper_bound((char *)(uintptr_t)p);
     if (found == emu_blocks.begin()) return 1;
     --found;
-    *base = (unsigned long long)(uintptr_t)found->first, *bytes = found->second;
+    *base = (unsigned long long)(uintptr_t)found->first, *bytes = found->second.bytes;
     return p >= *base + *bytes && *bytes;
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsigned, unsigned long long,
@@ -584,7 +693,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fn, unsign
     return *found = *fn ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound, cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void **p, size_t bytes) { return emu_alloc(p, bytes); }
+cudaError_t cudaMalloc(void **p, size_t bytes) { return emu_alloc(p, bytes, emu_device, 0); }
 cudaError_t cudaFree(void *p) { // waits for all of the device's streams, as the real one
     emu_lock hold;
     const int device = emu_device;
@@ -595,8 +704,15 @@ cudaError_t cudaFree(void *p) { // waits for all of the device's streams, as the
     });
     return emu_release(p);
 }
-cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t) { return emu_alloc(p, bytes); }
+cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t stream) { // of the device's pool
+    return emu_alloc(p, bytes, stream ? stream->device : emu_device, 1);
+}
 cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
+    {
+        emu_lock hold;
+        const emu_allocation *a = emu_find(p);
+        if (!a || !a->pool) return emu_last = cudaErrorInvalidValue;
+    }
     return emu_enqueue_host(stream, [=] { emu_release(p); });
 }
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
@@ -660,6 +776,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
     emu_lock hold;
     *s = new CUstream_st();
     (*s)->device = emu_device;
+    emu_touch(emu_device);
     emu_streams.insert(*s);
     return cudaSuccess;
 }
@@ -705,7 +822,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     emu_lock hold;
     CUevent_st *e = new CUevent_st();
-    e->interprocess = (flags & cudaEventInterprocess) != 0;
+    e->interprocess = (flags & cudaEventInterprocess) != 0, e->device = emu_device;
+    emu_touch(emu_device);
     if (e->interprocess)
         e->times = emu_new_shared_times();
     else
@@ -717,6 +835,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e,
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
+    if (stream && s->device != e->device) return emu_last = cudaErrorInvalidResourceHandle;
     e->captured_in = s->capture;
     if (s->capture) return cudaSuccess; // order is kept by the list of the graph
     emu_op op;
@@ -758,15 +877,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) { // what waits for it keeps its tim
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
     emu_lock hold;
-    if (!emu_blocks.count((char *)p)) return cudaErrorInvalidValue; // the first byte of what cudaMalloc gave
+    auto found = emu_blocks.find((char *)p); // the first byte of what cudaMalloc gave
+    if (found == emu_blocks.end() || found->second.pool) return emu_last = cudaErrorInvalidValue;
     memset(h, 0, sizeof *h);
-    const size_t bytes = emu_blocks[(char *)p];
-    memcpy(h, &p, sizeof p), memcpy((char *)h + 8, &bytes, 8);
-    memcpy((char *)h + 16, &emu_fork_group, 8);
+    memcpy(h, &p, sizeof p), memcpy((char *)h + 8, &found->second.bytes, 8);
+    memcpy((char *)h + 16, &emu_fork_group, 8), memcpy((char *)h + 24, &found->second.device, sizeof(int));
     return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
     size_t bytes;
+    int owner;
+    memcpy(&owner, (char *)&h + 24, sizeof owner);
+    if (emu_apart[owner][emu_device]) return emu_last = cudaErrorPeerAccessUnsupported;
     if (memcmp((char *)&h + 16, &emu_fork_group, 8)) {
         fprintf(stderr,
                 "cuda_emu: emulated IPC is for processes that were forked from one, not started apart\n");

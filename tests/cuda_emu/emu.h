@@ -58,8 +58,13 @@ void emu_exchange(const void *mine, void *theirs, size_t n, int lane); // within
 int emu_lane(void);
 int emu_shared_limit(void);
 void emu_limit_shared(
-    int bytes); // of a block; 0: what Hopper has. Before par_cuda_open: kernels take small tiles
-cudaError_t emu_enqueue(cudaStream_t stream, const char *name, dim3 grid, dim3 block, size_t shared,
+    int bytes);          // of a block; 0: what Hopper has. Before par_cuda_open: kernels take small tiles
+void emu_devices(int n); // number of devices; 0: what EMU_DEVICES says
+void emu_separate(int a, int b, int apart); // two devices cannot access each other's memory
+int emu_contexts(void);                     // number of devices on which this process has a context
+void emu_allow_fork(void);                  // this process may use CUDA, although its parent has
+void emu_sample(size_t blocks);             // of each grid only so many first and last blocks run; 0: all
+cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
                         std::function<void()> body);
 
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
@@ -90,6 +95,6 @@ template <class... P, class... A>
 static inline cudaError_t emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                      cudaStream_t stream, A... arguments) {
     std::tuple<P...> copy(arguments...);
-    return emu_enqueue(stream, "kernel", grid, block, shared, [=] { std::apply(kernel, copy); });
+    return emu_enqueue(stream, (const void *)kernel, grid, block, shared, [=] { std::apply(kernel, copy); });
 }
 #endif

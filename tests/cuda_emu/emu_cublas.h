@@ -7,8 +7,9 @@ struct emu_matrix {
     uint64_t rows, cols;
     int64_t ld;
 };
-struct emu_preference { // what heuristics go by: alignments in bytes of A, B, C and D
+struct emu_preference { // what heuristics go by: alignments in bytes of A, B, C and D; the workspace
     uint32_t align[4];
+    size_t workspace_bytes;
 };
 struct emu_matmul {
     int trans_a, trans_b, epilogue;
@@ -75,16 +76,18 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}},
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 0},
            CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t what,
                                                     const void *value, size_t bytes) {
     const int which = (int)what - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
-    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_SUCCESS;
+    emu_preference *p = (emu_preference *)(void *)preference;
+    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+        return memcpy(&p->workspace_bytes, value, sizeof(size_t)), CUBLAS_STATUS_SUCCESS;
     if (which < 0 || which > 3 || bytes != sizeof(uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
-    return memcpy(&((emu_preference *)(void *)preference)->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
+    return memcpy(&p->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
     return delete (emu_preference *)(void *)preference, CUBLAS_STATUS_SUCCESS;
@@ -95,13 +98,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int, cublasLtMatmulHeuristicResult_t found[], int *count) {
     memset(found, 0, sizeof *found);
     memcpy(&found->algo, preference, sizeof(emu_preference)); // it can do no less aligned arrays
+    found->workspaceSize = ((const emu_preference *)(const void *)preference)->workspace_bytes; // all of it
     return *count = 1, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
                               const void *beta, const void *c, cublasLtMatrixLayout_t lc, void *d,
-                              cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *, size_t,
-                              cudaStream_t stream) {
+                              cublasLtMatrixLayout_t ld, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
     const void *const arrays[4] = {a, b, c, d};
     emu_preference can;
     const emu_matmul how = *(emu_matmul *)(void *)desc;
@@ -115,7 +119,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     memcpy(&can, algo, sizeof can);
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
-    emu_enqueue_host(stream, [=] { emu_multiply(how, x, a, ma, b, mb, y, d, mc); });
+    if (workspace_bytes < can.workspace_bytes || (uintptr_t)workspace % 256)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    // Until the product has ended its workspace is its own.
+    static std::atomic<uint64_t> products{0};
+    const uint64_t number = ++products;
+    uint64_t *mine = workspace_bytes >= sizeof number ? (uint64_t *)workspace : NULL;
+    if (mine) emu_enqueue_host(stream, [=] { *mine = number; });
+    emu_enqueue_host(stream, [=] {
+        if (mine && *mine != number) emu_die("two products use one workspace at a time");
+        emu_multiply(how, x, a, ma, b, mb, y, d, mc);
+    });
     return CUBLAS_STATUS_SUCCESS;
 }
 } // extern "C"

@@ -127,6 +127,13 @@ static const emu_part *emu_part_of(const emu_kernel *k, const emu_transfer *t) {
         if (p.transfer.get() == t) return &p;
     return NULL;
 }
+// Devices of one process that can access each other read and write each other's arrays directly
+// (NCCL_P2P_DIRECT_DISABLE). NCCL enables that for memory of cudaMalloc, and cannot for memory of pools.
+static void emu_check_direct(int device, const void *memory) {
+    const emu_allocation *a = emu_find(memory);
+    if (a && a->pool && !emu_apart[a->device][device] && !emu_can_access(device, a))
+        emu_die("NCCL accesses a pool of another device, without cudaMemPoolSetAccess");
+}
 // Moves what both ends are ready for. 1: the kernel has ended.
 static int emu_advance(const std::shared_ptr<emu_kernel> &k) {
     for (int moved = 1; moved && emu_runs(k);) {
@@ -137,6 +144,9 @@ static int emu_advance(const std::shared_ptr<emu_kernel> &k) {
             const std::shared_ptr<emu_kernel> other = t->ends[!p.sends];
             if (t->done || p.round != round || !emu_runs(other)) continue;
             if (emu_part_of(other.get(), t)->round != emu_round(other.get())) continue;
+            for (int i = 0; i < 2 && t->bytes; i++)
+                emu_check_direct(k->stream->device, t->memory[i]),
+                    emu_check_direct(other->stream->device, t->memory[i]);
             emu_memory(1);
             if (t->bytes) memmove(t->memory[0], t->memory[1], t->bytes);
             emu_memory(0);
@@ -318,6 +328,11 @@ static void emu_collective_run(emu_collective_op *j) {
     const int n = (int)j->parties.size(), block = j->kind == EMU_REDUCE_SCATTER;
     const size_t e = emu_nccl_bytes(j->type), c = j->count;
     if (j->done++) return;
+    for (int i = 0; i < n * n && c; i++) {
+        const emu_kernel *k = j->parties[(size_t)(i / n)].get();
+        emu_check_direct(j->parties[(size_t)(i % n)]->stream->device, k->send);
+        emu_check_direct(j->parties[(size_t)(i % n)]->stream->device, k->recv);
+    }
     if (j->kind == EMU_BROADCAST || j->kind == EMU_ALL_GATHER) {
         for (int r = 0; r < n; r++)
             for (int s = 0; s < n; s++) {
