@@ -2,8 +2,8 @@
 # is "N passed, N failed, N skipped". FAILED=1: run what failed last time first; if anything fails again,
 # stop. Each check, and each setting of a test program, appends a line to build/check.log, with tabs between:
 # seconds, ok or FAIL, part, name, the command that runs it again.
-export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
-cd "$(dirname "$0")/.." || exit 1
+CDPATH= cd "$(dirname "$0")/.." || exit 1
+. tests/environment.sh
 exec </dev/null
 case ${FAILED:-0} in
 0 | 1) ;;

@@ -408,10 +408,11 @@ decimal_commas() { # a program's locale does not change what it writes into file
         PAR_TIMEOUT=30.5 $gpt $small --max_iters 3 --load "$work/ck" >"$work/out" &&
         build/bench_pipe --ranks 2 --simulate --svg "$work/s" --perfetto "$work/p" >"$work/out" || return 1
     unset LD_PRELOAD
-    # nor what the checks compare
+    # nor what the checks compare; and what they run is no launcher's
     printf '%s\n' '. tests/lib.sh' "halves() { awk 'BEGIN {exit 0.5 + \"0.5\" != 1}'; }" \
-        'check halves halves' summary >"$work/point.sh"
-    bash "$work/point.sh" || return 1
+        'check halves halves' 'check launcher test -z "$RANK$SLURM_PROCID$PAR_RANKS"' \
+        summary >"$work/point.sh"
+    RANK=0 SLURM_PROCID=0 PAR_RANKS=3 bash "$work/point.sh" || return 1
     unset LC_ALL
     grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*,' "$work/t" &&
         grep -q '"ts":[0-9]*\.[0-9]*,"dur":[0-9]*\.[0-9]*}' "$work/p" &&

@@ -2,7 +2,7 @@
 # directory of its own ($work; the script's is $shared), and shows its output only if it fails. As many checks
 # run at a time as there are processors. With arguments a script runs only the checks of these names; --list
 # shows the names. CHECK_LOG=file gets a line for each check, as check.sh describes.
-export LC_ALL=C CDPATH= # in what the checks compare numbers have a point, and messages are English
+. tests/environment.sh
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
 names=("$@") seen=() check_names=() check_commands=() check_lines=()

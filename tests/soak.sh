@@ -1,7 +1,7 @@
 # make soak: every test in every setting, what the scripts leave out of make check, then random operations
 # with new seeds, for SOAK_SECONDS (600).
-export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
-cd "$(dirname "$0")/.." || exit 1
+CDPATH= cd "$(dirname "$0")/.." || exit 1
+. tests/environment.sh
 passed=0 failed=0
 export SOAK=1
 for t in "build/test_par --full" "build/test_zero --full" "build/test_pipe --full" "build/test_tp --full" \

@@ -1,0 +1,12 @@
+# Sourced by the scripts: what a user or a launcher (srun --pty bash, say) has exported does not change what
+# the tests do. PAR_GEMM and PAR_TEST_... are for them.
+export LC_ALL=C CDPATH= # numbers have a point, messages are English; cd goes nowhere else
+for name in $(compgen -e); do
+    case $name in
+    PAR_GEMM | PAR_TEST_*) ;;
+    PAR_* | SLURM* | OMPI_* | PMI_* | PMIX_* | TORCHELASTIC_* | *RANK | *WORLD_SIZE | MASTER_*)
+        unset "$name"
+        ;;
+    esac
+done
+unset name
