@@ -85,10 +85,10 @@ lint:
 VERSION = $(shell sed -n 's/^.define PAR_VERSION_[A-Z]* //p' par.h | paste -s -d .)
 
 install:
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh $(DESTDIR)$(PREFIX)/include/
+	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
+	install -m 644 par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh "$(DESTDIR)$(PREFIX)/include/"
 	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: %s\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
-	    '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc
+	    '$(PREFIX)' '$(VERSION)' > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc"
 
 clean:
 	rm -rf build

@@ -94,8 +94,8 @@ END
         fails 1 "#error.*$header is version $name, .*par\.h" gcc -x c -I. -include "$work/other/par.h" \
             -c $header -o /dev/null || return 1
     done
-    make install DESTDIR="$work/installed" PREFIX=/p >/dev/null &&
-        grep -qx "Version: $name" "$work/installed/p/lib/pkgconfig/par.pc"
+    make install DESTDIR="$work/a place" PREFIX=/p >/dev/null &&
+        grep -qx "Version: $name" "$work/a place/p/lib/pkgconfig/par.pc"
 }
 # The implementation at -O2, for gcc's warnings that come from the optimizer; par.h and the layers apart.
 made build/par.o build/layers.o
