@@ -1063,7 +1063,8 @@ layer_names() { # in trace and ledger: where the program called the layer, and w
 }
 dead_child() { # a rank that fails makes the program fail: at par_close, and where it ends without that
     cat >"$work/d.c" <<'C'
-#define PAR_IMPLEMENTATION
+#include <signal.h>
+#include <unistd.h>
 #include "par.h"
 int main(int argc, char **argv) { // how: what rank 1 does, and ranks that close tell what that gave
     par_comm *w;
