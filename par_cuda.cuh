@@ -125,8 +125,9 @@ DOES NOT
 
 LIMITS
     Compute capability 8.0 or newer. peer: at most 64 ranks, on one node. A stream that is captured (CUDA
-    graphs) can communicate by nccl only; capture after a first step, because that allocates scratch memory
-    and lets libraries choose kernels. make check emulates a GPU; make gpu-check needs one.
+    graphs) can communicate by nccl, or on a comm of one rank; capture after a first step, because that
+    allocates scratch memory and lets libraries choose kernels. examples/gpt --graph shows it. make check
+    emulates a GPU; make gpu-check needs one.
 */
 
 #ifdef __cplusplus
@@ -327,6 +328,10 @@ struct par__cuda_ipc_mapping { // an allocation of another process
     uint64_t free_count,
         last_used; // free_count: the owner's when it was mapped; after a later free the address may be reused
 };
+struct par__cuda_kept { // memory that was replaced, and that a captured graph may use: freed at the end
+    par__cuda_kept *next;
+    void *memory;
+};
 struct par__cuda_export { // an allocation that other processes may have mapped
     par__cuda_export *next;
     void *memory;
@@ -372,6 +377,8 @@ struct par_cuda {
     size_t workspace_bytes; // of each
     void *scratch[4];       // memory for kernels, see par__cuda_scratch
     size_t scratch_bytes[4];
+    int captured; // a graph has the compute stream's work, and may be replayed at any time
+    par__cuda_kept *kept;
 #if defined(PAR_CUDA_CUBLASLT)
     cublasLtHandle_t cublas;
     par__cuda_gemm_plan plans[PAR__CUDA_MAX_PLANS];
@@ -456,11 +463,28 @@ static par_result par__cuda_grid(const par_cuda *cuda, const char *what, size_t 
 }
 static par_cuda *par__cuda_of(par_device *device) { return (par_cuda *)device->state; }
 
+static int par__cuda_is_capturing(par_cuda *cuda) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(cuda->stream, &status)) cudaGetLastError();
+    if (status != cudaStreamCaptureStatusNone) cuda->captured = 1;
+    return status != cudaStreamCaptureStatusNone;
+}
+// Keeps memory of the device until the context is closed. 0: out of memory.
+static int par__cuda_keep(par_cuda *cuda, void *memory) {
+    par__cuda_kept *x = (par__cuda_kept *)PAR_MALLOC(sizeof *x);
+    if (!x) return 0;
+    x->memory = memory;
+    x->next = cuda->kept;
+    cuda->kept = x;
+    return 1;
+}
 // Scratch memory number `slot`, of at least so many bytes; NULL: out of memory. Use it on the compute stream
 // only.
 static void *par__cuda_scratch(par_cuda *cuda, int slot, size_t bytes) {
+    (void)par__cuda_is_capturing(cuda);
     if (cuda->scratch_bytes[slot] >= bytes && cuda->scratch[slot]) return cuda->scratch[slot];
-    par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->scratch[slot]);
+    if (!cuda->captured) par_cuda_free(cuda, PAR_CUDA_DEVICE, cuda->scratch[slot]);
+    if (cuda->captured && !par__cuda_keep(cuda, cuda->scratch[slot])) return NULL;
     cuda->scratch[slot] = NULL;
     cuda->scratch_bytes[slot] = 0;
     if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &cuda->scratch[slot])) return NULL;
@@ -1789,10 +1813,8 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, const par_ca
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
     PAR__CUDA_TRY(par__cuda_check_kind(l, k));
-    PAR__CUDA_CALL(cudaStreamIsCapturing(cuda->stream, &capturing));
-    if (capturing != cudaStreamCaptureStatusNone)
+    if (l->n > 1 && par__cuda_is_capturing(cuda))
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
                               "a stream that is being captured can communicate by nccl only");
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
@@ -2194,7 +2216,9 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
             "add in bf16 without desc.exact");
     const size_t bytes = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
     if (l->scratch_bytes < bytes) {
-        if (l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
+        (void)par__cuda_is_capturing(cuda);
+        if (cuda->captured && l->scratch && !par__cuda_keep(cuda, l->scratch)) return PAR_ERR_MEMORY;
+        if (!cuda->captured && l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
         l->scratch = NULL;
         l->scratch_bytes = 0;
         PAR__CUDA_CALL(cudaMallocAsync(&l->scratch, bytes, cuda->comm_stream));
@@ -2602,6 +2626,12 @@ static void par__cuda_release(par_cuda *cuda) {
     while (cuda->exports) {
         par__cuda_export *x = cuda->exports;
         cuda->exports = x->next;
+        PAR_FREE(x);
+    }
+    while (cuda->kept) {
+        par__cuda_kept *x = cuda->kept;
+        cuda->kept = x->next;
+        if (!cuda->stuck) cudaFree(x->memory); // which waits for the device
         PAR_FREE(x);
     }
     if (cuda->stuck) { // what the device still uses stays; the process is about to end
@@ -3717,7 +3747,7 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
     key.map.first_sequence = 0;
     float *table = (float *)par__cuda_scratch(cuda, 2, map->local_sequence * dim * sizeof(float));
     if (!table) return PAR_ERR_MEMORY;
-    if (memcmp(&key, &cuda->rope_key, sizeof key)) {
+    if (cuda->captured || memcmp(&key, &cuda->rope_key, sizeof key)) { // a replay writes another one
         PAR__CUDA_TRY(par__cuda_launch(
             cuda, par__cuda_k_rope_table,
             par__cuda_blocks(cuda, map->local_sequence * dim / 2, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,

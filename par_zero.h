@@ -350,14 +350,18 @@ typedef struct par_zero_report {
 // Waits for the reduction of gradients, clips them, updates the parameters with learning rates times
 // lr_factor, starts the all-gather of replicated parameters, and clears the gradients. Collective over all
 // comms of the desc. report may be NULL: then the host does not wait for a device. lr_factor below 0: use the
-// factor of par_zero_set_lr_factor, so that a captured CUDA graph can be replayed with another one. Errors:
+// factor of par_zero_set_lr_factor, so that a captured CUDA graph can be replayed with another one (call
+// par_zero_flush before the capture, at its end, and before each replay). Errors:
 // ARGUMENT (a unit lacks backward passes of the step: nothing is changed, and the text says which), those of
 // collectives.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
 par_result par_zero_set_lr_factor(par_zero *z, float lr_factor); // of all steps with lr_factor below 0
-float par_zero_loss_scale(const par_zero *z);                    // of the present step; 1: none
-uint64_t par_zero_steps(const par_zero *z);                      // done so far, without skipped ones
-void par_zero_set_steps(par_zero *z, uint64_t steps);            // when a run resumes without par_zero_load
+// Makes the device wait for the gathers that are under way, and forgets what was gathered ahead. The host
+// does not wait for the device. Collective over comm.
+par_result par_zero_flush(par_zero *z);
+float par_zero_loss_scale(const par_zero *z);         // of the present step; 1: none
+uint64_t par_zero_steps(const par_zero *z);           // done so far, without skipped ones
+void par_zero_set_steps(par_zero *z, uint64_t steps); // when a run resumes without par_zero_load
 
 // ---- values -----------------------------------------------------------------------------------------------
 
@@ -661,6 +665,9 @@ static inline par_result par__zero_step_at(const char *site, par_zero *z, float 
                                            par_zero_report *report) {
     return par_zero_step(par__zero_called(z, site), lr_factor, report);
 }
+static inline par_result par__zero_flush_at(const char *site, par_zero *z) {
+    return par_zero_flush(par__zero_called(z, site));
+}
 static inline par_result par__zero_set_lr_factor_at(const char *site, par_zero *z, float lr_factor) {
     return par_zero_set_lr_factor(par__zero_called(z, site), lr_factor);
 }
@@ -709,6 +716,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_backward_end(...)     PAR__ZERO_WITH_SITE(backward_end, __VA_ARGS__)
 #define par_zero_step(...)             PAR__ZERO_WITH_SITE(step, __VA_ARGS__)
 #define par_zero_set_lr_factor(...)    PAR__ZERO_WITH_SITE(set_lr_factor, __VA_ARGS__)
+#define par_zero_flush(...)            PAR__ZERO_WITH_SITE(flush, __VA_ARGS__)
 #define par_zero_fill(...)             PAR__ZERO_WITH_SITE(fill, __VA_ARGS__)
 #define par_zero_read(...)             PAR__ZERO_WITH_SITE(read, __VA_ARGS__)
 #define par_zero_init(...)             PAR__ZERO_WITH_SITE(init, __VA_ARGS__)
@@ -1664,6 +1672,7 @@ struct par_zero {
     size_t window;             // maximum elements of a window
     size_t align;              // tensors and shards begin at multiples of so many elements
     par_zero_control *control; // in device memory
+    float *one;                // likewise: 1
     float *trust_ratios;       // LAMB: of each tensor
     float *staging;            // PAR__ZERO_STAGING floats of host memory for copies from and to the device
     par__zero_unit *units;
@@ -2758,10 +2767,11 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     z->sums = (double *)par__zero_alloc_small(z, par__zero_sum_count(z) * sizeof(double));
     z->trust_ratios = (float *)par__zero_alloc_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
     z->control = (par_zero_control *)par__zero_alloc_small(z, sizeof *z->control);
+    z->one = (float *)par__zero_alloc_small(z, sizeof *z->one);
     void *staging = NULL;
     if (!z->on_cpu && z->device->alloc_host(z->device, PAR__ZERO_STAGING * sizeof(float), &staging)) ok = 0;
     z->staging = (float *)staging;
-    return ok && z->sums && z->trust_ratios && z->control;
+    return ok && z->sums && z->trust_ratios && z->control && z->one;
 }
 // Copies between host and device memory; the host waits.
 static par_result par__zero_copy_sync(const par_zero *z, void *to, const void *from, size_t bytes) {
@@ -2803,6 +2813,8 @@ par_result par_zero_commit(par_zero *z) {
     z->committed = 1;
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
     if (!r) r = par__zero_control_set(z, &z->initial_control);
+    const float one = 1;
+    if (!r) r = par__zero_copy_sync(z, z->one, &one, sizeof one);
     int failed = r != PAR_OK;
     // all ranks that hold a matrix compute Muon's products, and must get the same bits
     if (z->desc.optimizer == PAR_ZERO_MUON && z->device == par_cpu())
@@ -2849,6 +2861,7 @@ par_result par_zero_close(par_zero *z) {
     par__zero_free(z, z->sums, 0);
     par__zero_free(z, z->trust_ratios, 0);
     par__zero_free(z, z->control, 0);
+    par__zero_free(z, z->one, 0);
     if (z->staging) z->device->free_host(z->device, z->staging);
     PAR_FREE(z->units);
     PAR_FREE(z->tensors);
@@ -3624,16 +3637,29 @@ static par_result par__zero_update_all(par_zero *z) {
     }
     return PAR_OK;
 }
-// Prepares the next step. Gradients that the update has used are zeros already.
-static par_result par__zero_reset_step(par_zero *z, int unused) {
-    par_device *d = z->device;
-    const size_t e = par__zero_grad_bytes(z);
-    for (int i = 0; i < z->gathered_parameters.count; i++) { // prefetched, unused, and outdated
+static void par__zero_forget_gathered(par_zero *z) { // prefetched, unused, and outdated
+    for (int i = 0; i < z->gathered_parameters.count; i++) {
         par__zero_slot *s = &z->gathered_parameters.slots[i];
         par__zero_fetch_end(z, s);
         par_wait_all(s->requests, 2);
         s->unit = -1;
     }
+}
+par_result par_zero_flush(par_zero *z) {
+    if (!z->committed)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_flush: par_zero_commit was not called");
+    if (par__zero_slots_in_use(&z->gathered_parameters))
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_flush: a unit was begun and not ended: call it between steps");
+    par__zero_forget_gathered(z);
+    for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].param_gather));
+    return PAR_OK;
+}
+// Prepares the next step. Gradients that the update has used are zeros already.
+static par_result par__zero_reset_step(par_zero *z, int unused) {
+    par_device *d = z->device;
+    const size_t e = par__zero_grad_bytes(z);
+    par__zero_forget_gathered(z);
     z->gradients_reduced = 0;
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
@@ -3690,10 +3716,10 @@ void par_zero_set_steps(par_zero *z, uint64_t steps) {
     now.step = steps;
     par__zero_control_set(z, &now);
 }
-par_result par_zero_set_lr_factor(par_zero *z, float lr_factor) {
-    par_zero_control now = par__zero_control_get(z);
-    now.lr_factor = lr_factor;
-    return par__zero_control_set(z, &now);
+par_result par_zero_set_lr_factor(par_zero *z, float lr_factor) { // an argument of a kernel: nothing waits
+    z->initial_control.lr_factor = lr_factor;
+    if (!z->control) return PAR_OK;
+    return z->kernels->scale(z->kernels, 1, &z->control->lr_factor, z->one, lr_factor, NULL);
 }
 
 // >>zero_values ---------------------------------------------------------------------------------------------

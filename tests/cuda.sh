@@ -85,13 +85,32 @@ trains_over_nccl() { # 4 ranks, which are threads; in $work/cpu: what the CPU tr
             same_losses 1e-5 "$work/cpu" "$work/gpu" || return 1
     done
 }
+tiny="--data build/corpus.txt --n_layer 2 --n_embd 16 --n_head 1 --batch_size 1 --block_size 8"
+tiny+=" --eval_iters 1 --sample 0 --json"
 # however many steps there are, the host waits as often for all that a GPU has to do
 never_waits() {
-    for steps in 3 6; do
-        EMU_DRAINS=1 build/gpt_emu $small --max_iters $steps 2>&1 >/dev/null |
+    for steps in 2 4; do
+        EMU_DRAINS=1 build/gpt_emu $tiny --max_iters $steps 2>&1 >/dev/null |
             grep drains >"$work/drains.$steps"
     done
-    cat "$work"/drains.[36] && [ -s "$work/drains.3" ] && cmp "$work"/drains.[36]
+    cat "$work"/drains.[24] && [ -s "$work/drains.2" ] && cmp "$work"/drains.[24]
+}
+replays() { # a step that is captured, with new data: the bits of steps that are enqueued anew
+    how=("env EMU_DEVICES=1 --ranks 1")
+    nccl4="env EMU_THREADS=4 EMU_DEVICES=4 PAR_CUDA_BACKEND=nccl"
+    [ -z "$nccl" ] || how+=("$nccl4 --pp 2 --zero 1")
+    [ -z "$nccl" ] || [ -z "${SOAK-}" ] ||
+        how+=("$nccl4 --n_head 2 --tp 2 --zero 2 --sp" "$nccl4 --zero 3"
+            "$nccl4 --cp 2 --pp 2 --schedule zb_v")
+    for x in "${how[@]}"; do
+        echo "graph: $x"
+        for graph in --no-graph --graph; do
+            ${x%% --*} build/gpt_emu $tiny --max_iters 4 --eval_interval 3 $graph --${x#* --} |
+                sed 's/,"tokens_per_s.*//;s/,"seconds.*//' >"$work/bits$graph" || return 1
+        done
+        cat "$work/bits--graph"
+        [ "$(wc -l <"$work/bits--graph")" = 6 ] && cmp "$work"/bits--no-graph "$work/bits--graph" || return 1
+    done
 }
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
@@ -102,7 +121,7 @@ trains() { # on emulated GPUs what the CPU trains
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
-    never_waits || return 1
+    never_waits && replays || return 1
     [ -z "$nccl" ] || trains_over_nccl || return 1
     # the CPU goes on where the GPU stopped
     build/gpt $small --load "$work/ck" --max_iters 4 >"$work/out" || return 1

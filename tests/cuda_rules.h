@@ -41,6 +41,42 @@ static void entry_points(par_comm *w) {
 #endif
     CHECK(w, !fn || fn);
 }
+// A capture takes the streams that an event of it leads to, and they must come back to where it began.
+static void capture_rules(par_comm *w) {
+    cudaStream_t stream[2];
+    cudaEvent_t event, before;
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    int *x, host[2] = {0, 0};
+    CHECK(w, !cudaMalloc((void **)&x, 256) && !cudaEventCreate(&event) && !cudaEventCreate(&before));
+    for (int i = 0; i < 2; i++) cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking);
+    cudaEventRecord(before, stream[1]);
+    for (int joined = 0; joined < 2; joined++) {
+        CHECK(w, !cudaStreamBeginCapture(stream[0], cudaStreamCaptureModeThreadLocal));
+        cudaMemsetAsync(x, 1, 8, stream[0]);
+        cudaEventRecord(event, stream[0]);
+        CHECK(w, cudaEventQuery(event) == cudaErrorCapturedEvent);
+        CHECK(w, !cudaStreamWaitEvent(stream[1], event, 0));
+        cudaMemsetAsync(x, 2, 4, stream[1]);
+        cudaEventRecord(event, stream[1]);
+        if (joined) cudaStreamWaitEvent(stream[0], event, 0);
+        const cudaError_t e = cudaStreamEndCapture(stream[0], &made);
+        CHECK(w, e == (joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined) && joined == (made != NULL));
+    }
+    CHECK(w, cudaStreamWaitEvent(stream[1], event, 0) == cudaErrorCapturedEvent);
+    CHECK(w, !cudaGraphInstantiate(&exec, made, 0) && !cudaGraphLaunch(exec, stream[0]));
+    cudaGraphDestroy(made);
+    cudaMemcpyAsync(host, x, 8, cudaMemcpyDeviceToHost, stream[0]);
+    cudaStreamSynchronize(stream[0]);
+    CHECK(w, host[0] == 0x02020202 && host[1] == 0x01010101);
+    CHECK(w, !cudaStreamBeginCapture(stream[0], cudaStreamCaptureModeThreadLocal));
+    CHECK(w, cudaStreamWaitEvent(stream[0], before, 0) == cudaErrorStreamCaptureIsolation);
+    CHECK(w, cudaStreamEndCapture(stream[0], &made) == cudaErrorStreamCaptureInvalidated);
+    cudaGetLastError();
+    cudaGraphExecDestroy(exec);
+    for (int i = 0; i < 2; i++) cudaStreamDestroy(stream[i]);
+    cudaEventDestroy(event), cudaEventDestroy(before), cudaFree(x);
+}
 // A process dies before its event has fired: those that wait for it hear of it, and can close everything.
 static void dies_before_event(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_PEER);

@@ -852,6 +852,7 @@ static void graph(par_comm *w) {
     int tensors[2][6];
     par_zero *z[2];
     cudaStream_t stream = par_cuda_stream(cuda);
+    void *scratch = par__cuda_scratch(cuda, 3, 1000);
     cudaGraph_t made;
     cudaGraphExec_t exec;
     z[0] = open_zero(w, &l, NULL, tensors[0]), z[1] = open_zero(w, &l, par_cuda_zero(cuda), tensors[1]);
@@ -870,6 +871,7 @@ static void graph(par_comm *w) {
                 CHECK_OK(w, par_zero_backward_end(z[i], u));
             }
             CHECK_OK(w, par_zero_step(z[i], i && step ? -1.0f : 1.0f / (float)(step + 1), NULL));
+            if (i && step == 1) CHECK(w, !cudaMemsetAsync(par__cuda_scratch(cuda, 3, 100), 1, 1000, stream));
             if (i && step == 1) {
                 CHECK(w, cudaStreamEndCapture(stream, &made) == cudaSuccess);
                 CHECK(w, cudaGraphInstantiate(&exec, made, 0) == cudaSuccess);
@@ -878,6 +880,7 @@ static void graph(par_comm *w) {
         if (step == 0) continue;
         CHECK_OK(w, par_zero_set_lr_factor(z[1], 1.0f / (float)(step + 1)));
         CHECK(w, cudaGraphLaunch(exec, stream) == cudaSuccess);
+        CHECK(w, par__cuda_scratch(cuda, 3, 2000) != scratch && cuda->kept->memory == scratch); // it uses it
     }
     CHECK(w, par_zero_steps(z[0]) == par_zero_steps(z[1]) && par_zero_steps(z[1]) == 5);
     CHECK(w, zero_difference(w, z, tensors, PAR_ZERO_VALUE) < 1e-5);
@@ -1441,6 +1444,7 @@ const test tests[] = {
 #endif
     {"launch_limits", launch_limits, TEST_SERIAL, 1, 60},
     {"many_heads", many_heads, TEST_SERIAL, 1, 60},
+    {"capture_rules", capture_rules, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},

@@ -34,7 +34,7 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
-        zero, parameter_server, canonical, plan, save_async, pp, chunks;
+        zero, parameter_server, canonical, plan, save_async, pp, chunks, graph;
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
@@ -70,6 +70,7 @@ typedef struct trainer {
     const par_zero_kernels *zero_kernels;
 #if defined(GPT_CUDA)
     par_cuda *cuda;
+    cudaGraphExec_t graph; // a step; NULL: not captured
 #endif
     par_tp *tp;
     gpt_model model;
@@ -143,6 +144,9 @@ static const setting setting_table[] = {
     TITLE("ranks, a grid of pp x dp x cp x tp"),
     NUMBER("--ranks", INT, ranks, "0", RANGE(0, 1024), "ranks on this machine; 0: PAR_RANKS or 1"),
     TEXT("--device", device, GPT_DEVICE, NULL, "cpu, or cuda (of build/gpt_cuda)"),
+    FLAG("--graph", graph, "0",
+         "on a GPU: capture the second step as a CUDA graph, and replay it; by nccl, or with one rank; needs "
+         "dropout 0"),
     NUMBER("--tp", INT, tp, "1", RANGE(1, 1024), "tensor-parallel ranks: each layer is split over them"),
     FLAG("--sp", sp, "0", "sequence parallelism: norms and residuals are split over tp by tokens"),
     NUMBER("--cp", INT, cp, "1", RANGE(1, 1024), "context-parallel ranks: each sequence is split over them"),
@@ -442,6 +446,30 @@ static par_result compute_step(trainer *t, float factor) {
     GPT_TRY(par_zero_step(t->zero, factor, NULL));
     return par_trace_end(t->world), PAR_OK;
 }
+// Captures a step as a graph, and replays it. What varies from step to step is in the device's memory: the
+// batch in x, and in zero's control the learning rate, the number of the step and what follows from it.
+static par_result replay_step(trainer *t, float factor) {
+#if defined(GPT_CUDA)
+    cudaStream_t stream = par_cuda_stream(t->cuda);
+    cudaGraph_t graph = NULL;
+    par_result r = par_zero_flush(t->zero);
+    if (!r) r = par_zero_set_lr_factor(t->zero, factor);
+    cudaError_t e = cudaSuccess;
+    if (!r && !t->graph) {
+        e = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        if (!e) r = compute_step(t, -1);
+        if (!e && !r) r = par_zero_flush(t->zero);
+        if (!e) e = cudaStreamEndCapture(stream, &graph);
+        if (!e && !r) e = cudaGraphInstantiate(&t->graph, graph, 0);
+        if (graph) cudaGraphDestroy(graph);
+    }
+    if (!e && !r) e = cudaGraphLaunch(t->graph, stream);
+    if (!e || r) return r;
+    return par_fail(t->world, PAR_ERR_SYSTEM, "graph: a step cannot be captured: %s", cudaGetErrorString(e));
+#else
+    return compute_step(t, factor); // check_settings has refused it
+#endif
+}
 // Enqueues a step. One of FLIGHTS before it is finished, so its pinned memory may be written to.
 static par_result enqueue_step(trainer *t) {
     flight *f = &t->flights[t->enqueued % FLIGHTS];
@@ -456,7 +484,8 @@ static par_result enqueue_step(trainer *t) {
     t->drop.p = (float)t->o.dropout;
     t->drop.step = (uint64_t)t->step;
     GPT_TRY(load_batch(t, f->tokens));
-    GPT_TRY(compute_step(t, factor));
+    // The first step is not captured: it allocates scratch memory, and libraries choose their kernels.
+    GPT_TRY(t->o.graph && t->enqueued > 1 ? replay_step(t, factor) : compute_step(t, factor));
     GPT_TRY(d->copy(d, f->loss, t->device_loss, sizeof *f->loss, NULL));
     GPT_TRY(d->copy(d, f->control, par_zero_control_of(t->zero), sizeof *f->control, NULL));
     return d->event_record(d, NULL, &f->done);
@@ -562,6 +591,10 @@ static const char *check_settings(settings *o) {
                         o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
                o->why;
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
+    if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
+    if (o->graph && o->dropout > 0) return "graph needs dropout 0: random numbers depend on the step";
+    if (o->graph && o->offload && strcmp(o->offload, "none"))
+        return "graph needs offload none: the host moves what is offloaded";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
     const int csv = is_schedule_file(o->schedule);
@@ -1240,6 +1273,9 @@ static void close_inputs(trainer *t) { // what prepare made, as far as it came
 static void tear_down(trainer *t) { // what set_up made, likewise
     must(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
+#if defined(GPT_CUDA)
+    if (t->graph) cudaGraphExecDestroy(t->graph);
+#endif
     void *const memory[] = {t->x, t->device_loss, t->target_count};
     for (int i = 0; i < 3; i++)
         if (memory[i]) t->device->free(t->device, memory[i]);

@@ -403,7 +403,8 @@ struct CUevent_st {
     uint64_t newest; // work when it was recorded
     CUstream_st *stream;
     int interprocess, device;
-    struct CUgraph_st *captured_in;
+    uint64_t capture; // the number of the capture in which it was recorded last; 0: in none
+    size_t node;      // then: which node of the graph it is
 };
 struct emu_kernel; // of NCCL, see emu_nccl.h
 struct emu_op {
@@ -413,14 +414,27 @@ struct emu_op {
     std::function<int(CUstream_st *)> ready; // of work that several streams do together
     std::shared_ptr<emu_kernel> kernel;
 };
+// Work that was captured. A wait names the node that it waits for; `again` launches NCCL's kernel anew.
+enum emu_node_kind { EMU_NODE_RUN, EMU_NODE_RECORD, EMU_NODE_WAIT, EMU_NODE_AGAIN };
+struct emu_graph_node {
+    emu_node_kind kind;
+    CUstream_st *stream;
+    size_t from;
+    std::function<void()> run;
+    std::function<void(CUstream_st *)> again;
+};
 struct CUgraph_st {
-    std::vector<emu_op> ops;
+    std::vector<emu_graph_node> nodes;
     CUstream_st *origin;
     std::set<CUstream_st *> streams;
+    uint64_t number;
+    int invalid; // a call that a capture does not take
 };
-struct CUgraphExec_st {
+struct CUgraphExec_st { // each captured stream has one of its own: only events order them
     CUgraph_st graph;
+    std::map<CUstream_st *, CUstream_st *> lanes;
 };
+static std::map<uint64_t, CUgraph_st *> &emu_captures = *new std::map<uint64_t, CUgraph_st *>(); // under way
 struct CUstream_st {
     std::deque<emu_op> work;
     CUgraph_st *capture = NULL;
@@ -516,7 +530,7 @@ __attribute__((destructor)) static void emu_print_drains(void) {
 }
 static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     if (s->capture) {
-        s->capture->ops.push_back(std::move(op));
+        s->capture->nodes.push_back({EMU_NODE_RUN, s, 0, std::move(op.run), nullptr});
         return;
     }
     if (!op.id) op.id = ++emu_op_count;
@@ -789,7 +803,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
-    if (s->capture) return emu_last = cudaErrorStreamCaptureUnsupported;
+    if (s->capture) return s->capture->invalid = 1, emu_last = cudaErrorStreamCaptureUnsupported;
     emu_wait_begins(s, s->newest);
     emu_work_until([=] { return s->work.empty(); });
     return cudaSuccess;
@@ -814,6 +828,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     emu_lock hold;
+    if (emu_stream(stream)->capture) return emu_last = cudaErrorStreamCaptureUnsupported;
     emu_wait_begins(emu_stream(stream), emu_stream(stream)->newest);
     emu_run_one();
     return emu_stream(stream)->work.empty() ? cudaSuccess : cudaErrorNotReady;
@@ -836,8 +851,12 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
     if (stream && s->device != e->device) return emu_last = cudaErrorInvalidResourceHandle;
-    e->captured_in = s->capture;
-    if (s->capture) return cudaSuccess; // order is kept by the list of the graph
+    e->capture = s->capture ? s->capture->number : 0;
+    if (s->capture) {
+        e->node = s->capture->nodes.size();
+        s->capture->nodes.push_back({EMU_NODE_RECORD, s, 0, nullptr, nullptr});
+        return cudaSuccess;
+    }
     emu_op op;
     op.record = e->times, op.version = ++e->times->recorded;
     emu_add(s, std::move(op));
@@ -847,8 +866,16 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
-    if (e->captured_in && !s->capture) s->capture = e->captured_in, s->capture->streams.insert(s);
-    if (s->capture) return cudaSuccess;
+    if (e->capture) { // the stream joins the capture
+        auto found = emu_captures.find(e->capture);
+        if (found == emu_captures.end()) return emu_last = cudaErrorCapturedEvent;
+        if (s->capture && s->capture != found->second) return emu_last = cudaErrorStreamCaptureMerge;
+        s->capture = found->second, s->capture->streams.insert(s);
+        s->capture->nodes.push_back({EMU_NODE_WAIT, s, e->node, nullptr, nullptr});
+        return cudaSuccess;
+    }
+    if (s->capture && !e->times->recorded) return cudaSuccess;
+    if (s->capture) return s->capture->invalid = 1, emu_last = cudaErrorStreamCaptureIsolation;
     emu_op op;
     op.wait = e->times, op.version = e->times->recorded;
     emu_add(s, std::move(op));
@@ -857,12 +884,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     emu_lock hold;
     const uint64_t version = e->times->recorded;
+    if (e->capture) return emu_last = cudaErrorCapturedEvent;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_work_until([=] { return e->times->completed >= version; });
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     emu_lock hold;
+    if (e->capture) return emu_last = cudaErrorCapturedEvent;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_run_one();
     return e->times->completed >= e->times->recorded ? cudaSuccess : cudaErrorNotReady;
@@ -935,29 +964,94 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     emu_lock hold;
+    static uint64_t captures;
     CUstream_st *s = emu_stream(stream);
+    if (s->capture) return emu_last = cudaErrorIllegalState;
     s->capture = new CUgraph_st();
-    s->capture->origin = s, s->capture->streams.insert(s);
+    s->capture->origin = s, s->capture->streams.insert(s), s->capture->number = ++captures;
+    emu_captures[captures] = s->capture;
     return cudaSuccess;
+}
+// Does all that was captured come before the end of the stream that began the capture?
+static bool emu_is_joined(const CUgraph_st *g) {
+    std::vector<char> before(g->nodes.size());
+    std::set<CUstream_st *> joined;
+    for (size_t i = g->nodes.size(); i--;) {
+        const emu_graph_node &n = g->nodes[i];
+        before[i] |= (char)(n.stream == g->origin || joined.count(n.stream));
+        if (!before[i] && (n.kind == EMU_NODE_RUN || n.kind == EMU_NODE_AGAIN)) return false;
+        if (!before[i]) continue; // no work
+        joined.insert(n.stream);
+        if (n.kind == EMU_NODE_WAIT) before[n.from] = 1;
+    }
+    return true;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     emu_lock hold;
     CUgraph_st *g = emu_stream(stream)->capture;
-    if (!g) return cudaErrorIllegalState;
+    *graph = NULL;
+    if (!g) return emu_last = cudaErrorIllegalState;
+    if (g->origin != emu_stream(stream)) return emu_last = cudaErrorStreamCaptureUnmatched;
     for (CUstream_st *s : g->streams) s->capture = NULL;
-    return *graph = g, cudaSuccess;
+    emu_captures.erase(g->number);
+    if (!g->invalid && emu_is_joined(g)) return *graph = g, cudaSuccess;
+    emu_last = g->invalid ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
+    return delete g, emu_last;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
-    *out = new CUgraphExec_st{*graph};
+    emu_lock hold;
+    *out = new CUgraphExec_st{*graph, {}};
+    for (CUstream_st *s : graph->streams) {
+        CUstream_st *lane = (*out)->lanes[s] = new CUstream_st();
+        lane->device = s->device;
+        emu_streams.insert(lane);
+    }
     return cudaSuccess;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-    return emu_enqueue_host(stream, [=] {
-        for (emu_op &op : exec->graph.ops)
-            if (op.run) op.run();
-    });
+static emu_times *emu_new_times(void) {
+    emu_times *t = new emu_times();
+    emu_all_times.push_back(t);
+    return t->recorded = 1, t->completed = 0, t;
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+static void emu_add_event(CUstream_st *s, emu_times *times, int records) {
+    emu_op op;
+    (records ? op.record : op.wait) = times, op.version = 1;
+    emu_add(s, std::move(op));
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    emu_lock hold;
+    CUstream_st *s = emu_stream(stream);
+    if (s->capture) return emu_last = cudaErrorStreamCaptureUnsupported;
+    emu_times *begin = emu_new_times();
+    std::map<size_t, emu_times *> times;
+    emu_add_event(s, begin, 1);
+    for (auto &lane : exec->lanes) emu_add_event(lane.second, begin, 0);
+    for (size_t i = 0; i < exec->graph.nodes.size(); i++) {
+        const emu_graph_node &n = exec->graph.nodes[i];
+        CUstream_st *lane = exec->lanes[n.stream];
+        emu_op op;
+        op.run = n.run;
+        if (n.kind == EMU_NODE_RECORD) emu_add_event(lane, times[i] = emu_new_times(), 1);
+        if (n.kind == EMU_NODE_WAIT) emu_add_event(lane, times[n.from], 0);
+        if (n.kind == EMU_NODE_RUN) emu_add(lane, std::move(op));
+        if (n.kind == EMU_NODE_AGAIN) n.again(lane);
+    }
+    for (auto &lane : exec->lanes) {
+        emu_times *end = emu_new_times();
+        emu_add_event(lane.second, end, 1), emu_add_event(s, end, 0);
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    emu_lock hold;
+    for (auto &lane : exec->lanes) {
+        CUstream_st *s = lane.second;
+        emu_work_until([=] { return s->work.empty(); });
+        emu_streams.erase(s);
+        delete s;
+    }
+    return delete exec, cudaSuccess;
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 } // extern "C"
 

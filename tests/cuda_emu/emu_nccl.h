@@ -365,19 +365,22 @@ static void emu_collective_run(emu_collective_op *j) {
         for (size_t i = 0; i < c && (j->kind != EMU_REDUCE || r == j->root); i++)
             emu_set_element(j->parties[(size_t)r]->recv, j->type, i, sum[(block ? (size_t)r * c : 0) + i]);
 }
-static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
-                                   ncclDataType_t type, int op, int root, cudaStream_t stream) {
-    emu_lock hold;
+// The caller holds the mutex.
+static void emu_launch_collective(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
+                                  ncclDataType_t type, int op, double factor, int root, CUstream_st *s) {
     emu_group *g = comm->group;
-    CUstream_st *s = emu_stream(stream);
-    if (!emu_can_call(comm)) return ncclInvalidArgument;
-    if (emu_nccl_is_f8(type) && kind != EMU_ALL_GATHER && kind != EMU_BROADCAST) return ncclInvalidArgument;
+    if (s->capture) { // each replay launches it
+        s->capture->nodes.push_back({EMU_NODE_AGAIN, s, 0, nullptr, [=](CUstream_st *lane) {
+                                         emu_launch_collective(comm, kind, send, recv, count, type, op,
+                                                               factor, root, lane);
+                                     }});
+        return;
+    }
     std::shared_ptr<emu_collective_op> &j = g->joints[comm->sequence++];
     if (!j) {
         j.reset(new emu_collective_op());
         j->parties.resize((size_t)g->size), j->kind = kind, j->root = root, j->count = count, j->type = type;
-        j->op = comm->scales.count(op) ? ncclSum : op,
-        j->factor = comm->scales.count(op) ? comm->scales[op] : 1;
+        j->op = op, j->factor = factor;
     }
     if (j->kind != kind || j->root != root || j->count != count || j->type != type)
         emu_die("ranks make different NCCL calls");
@@ -399,6 +402,15 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
         emu_end_kernel(k);
     };
     emu_add(s, std::move(work));
+}
+static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
+                                   ncclDataType_t type, int op, int root, cudaStream_t stream) {
+    emu_lock hold;
+    const int scaled = comm->scales.count(op) > 0;
+    if (!emu_can_call(comm)) return ncclInvalidArgument;
+    if (emu_nccl_is_f8(type) && kind != EMU_ALL_GATHER && kind != EMU_BROADCAST) return ncclInvalidArgument;
+    emu_launch_collective(comm, kind, send, recv, count, type, scaled ? (int)ncclSum : op,
+                          scaled ? comm->scales[op] : 1, root, emu_stream(stream));
     return ncclSuccess;
 }
 static std::pair<int, int> emu_ends(const emu_group_call &x) {
@@ -406,6 +418,12 @@ static std::pair<int, int> emu_ends(const emu_group_call &x) {
 }
 static void emu_launch_messages(const emu_waiting_launch &l) {
     emu_group *g = l.comm->group;
+    if (l.stream->capture) { // each replay launches them
+        l.stream->capture->nodes.push_back({EMU_NODE_AGAIN, l.stream, 0, nullptr, [=](CUstream_st *lane) {
+                                                emu_launch_messages({l.comm, lane, l.calls});
+                                            }});
+        return;
+    }
     const std::shared_ptr<emu_kernel> k = emu_new_kernel(l.comm, l.stream, "messages,");
     std::map<std::pair<int, int>, int> rounds; // by peer and direction
     emu_op work;
