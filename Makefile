@@ -20,7 +20,7 @@ GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
 GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
-CUDA_ARCHS ?= 80 90a 100
+CUDA_ARCHS ?= native
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 
 vpath %.c tests examples examples/gpt bench
@@ -49,34 +49,50 @@ bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(
 plots:
 	@bash bench/plots.sh
 
-# cuda_find.sh looks for nvcc, NCCL, cuBLASLt and cuDNN, also where pip installs them, and says what is missing.
+# cuda_find.sh looks for nvcc, NCCL, cuBLASLt and cuDNN, also where pip installs them, and says what is missing. CUDA_ARCHS:
+# native (this machine's GPUs; without one: 90a), all, or a list. The kit is compiled once and linked to all programs; the
+# example is one file, as a program that adopts the kit.
 NVCC ?= $(shell bash tests/cuda_find.sh nvcc)
-CUDA_LIBRARIES = $(shell bash tests/cuda_find.sh nccl) $(shell bash tests/cuda_find.sh cublaslt) $(shell bash tests/cuda_find.sh cudnn)
-CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
-CUDA_BUILD = $(NVCC) -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests $< -o $@ $(CUDA_LIBRARIES) -lpthread
-CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh
+CUDA_LIBRARIES = $(foreach l,nccl cublaslt cudnn,$(shell bash tests/cuda_find.sh $l))
+CUDA_CODE = $(foreach a,$(shell bash tests/cuda_find.sh archs $(CUDA_ARCHS)),-gencode=arch=compute_$(a),code=sm_$(a))
+CUDA_FLAGS = -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests
+CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(CUDA_LIBRARIES) -lpthread
+CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
+CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
 
 cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda
 
 gpu-check:
 	@bash tests/gpu_check.sh
 
-build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS) | build
+build/cuda.flags: FORCE | build
+	@echo $(CUDA_CODE) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
+
+build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
+	$(NVCC) $(CUDA_FLAGS) $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
+
+build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o build/layers.o
+build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
+build/bench_coll_cuda: build/cuda.o build/layers.o # measures what is private to par.h
+build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
+build/test_cuda: CUDA_LINKED = -Xcompiler -O1 # one file, because it tests what is private; its host code runs briefly
+
+build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS) | build
+build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/bench_cuda: bench/bench_cuda.cu bench/median.h $(OPTIONS) $(CUDA_DEPS) | build
+build/bench_cuda: bench/bench_cuda.cu bench/median.h $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c bench/median.h $(OPTIONS) $(CUDA_DEPS) | build
+build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c bench/median.h $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS) | build
+build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/test_cuda: tests/test_cuda.cu tests/test.h examples/gpt/model.h $(CUDA_DEPS) | build
+build/test_cuda: tests/test_cuda.cu tests/test.h $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 lint:
@@ -96,7 +112,7 @@ clean:
 help:
 	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
-	    'cuda     for GPUs (CUDA_ARCHS="80 90a 100", NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
+	    'cuda     for this machine'"'"'s GPU (CUDA_ARCHS=all, or a list; NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 
 build:
 	mkdir -p build
@@ -204,14 +220,21 @@ build/%_mpich: %.c $(TESTED) | build
 build/%_openmpi: %.c $(TESTED) | build
 	mpicc.openmpi -DPAR_MPI $(TEST_BUILD)
 
+build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu: build/cuda_emu.o build/par.o build/layers.o
+build/gpt_emu.o build/bench_cuda_emu.o build/bench_pipe_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
+build/bench_coll_emu: build/cuda_emu.o build/layers.o
+build/bench_coll_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED)
 build/%_emu: build/%_emu.o build/emu.o
 	$(CXX) $^ -o $@ $(LIBS)
 
-build/gpt_emu.o build/emu.o: EMULATE += -O1 # the others run briefly
+build/gpt_emu.o build/emu.o build/cuda_emu.o: EMULATE += -O1 # the others run briefly
 build/%_emu.o: %.cu $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 
 build/gpt_emu.o: tests/trainer_threads.cu $(TESTED) | build
+	$(EMULATE) -c $< -o $@
+
+build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 
 build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build

@@ -937,6 +937,11 @@ par_result
 par__fail_in_layer(par_comm *comm, par_result result, const char *format,
                    ...); // par_fail with the call site
 
+// For device backends: step the calls of all comms of comm's world while it waits for a device; the first of
+// all attached backends, which `next` links.
+void par__step_calls(par_comm *comm);
+par_device_backend *par__first_backend(const par_comm *comm);
+
 // What a rank tells the others of its call, for them to compare.
 typedef struct par__call_record {
     uint32_t sequence;
@@ -8162,6 +8167,8 @@ static int par__progress(par__world *w) {
         if (x->progress) x->progress(x);
     return w->in_backend_progress = 0, moved;
 }
+void par__step_calls(par_comm *comm) { par__progress(comm->world); }
+par_device_backend *par__first_backend(const par_comm *comm) { return comm->world->backends; }
 
 static void par__wake_progress(par__world *w) {
     __atomic_add_fetch(&w->progress_work, 1, __ATOMIC_SEQ_CST);

@@ -1100,7 +1100,7 @@ static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_
     cudaError_t e;
     while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
         cudaGetLastError();
-        par__progress(c->world);
+        par__step_calls(c);
         const par_result r = par__cuda_poll(
             c, start, &last_check, what, "the stream has not finished",
             ": a rank may not have made the call that the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL "
@@ -1151,7 +1151,7 @@ static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) 
         if (e != cudaErrorMemoryAllocation || !waiting || !cuda->map_state)
             return par__cuda_check(cuda, e, "cudaMalloc");
         cudaGetLastError();
-        par__progress(c->world);
+        par__step_calls(c);
         par__cuda_free_unmapped(cuda, 0);
         PAR__CUDA_TRY(par__cuda_poll(c, start, &last_check, "par_cuda_alloc",
                                      "out of memory; others have not unmapped what was freed", ""));
@@ -1580,11 +1580,12 @@ static par_result par__cuda_compare_arrivals(par__cuda_comm *l, const par__cuda_
             return par_fail(l->comm, PAR_ERR_SYSTEM, "rank %d could not begin par_%s at %s", r,
                             par_kind_name((par_kind)b->call.kind), b->site);
         if (par__is_same_call(&a->call, &b->call)) continue;
-        return par_fail(l->comm, PAR_ERR_MISMATCH,
-                        PAR__MISMATCH
-                        " on device memory: all ranks must make the same calls in the same order",
-                        r, par__describe_call(&b->call, one, sizeof one), b->site, 0,
-                        par__describe_call(&a->call, two, sizeof two), a->site);
+        return par_fail(
+            l->comm, PAR_ERR_MISMATCH,
+            "rank %d called %s at %s, but rank %d called %s at %s on device memory: all ranks must "
+            "make the same calls in the same order",
+            r, par__describe_call(&b->call, one, sizeof one), b->site, 0,
+            par__describe_call(&a->call, two, sizeof two), a->site);
     }
     return PAR_OK;
 }
@@ -1655,7 +1656,7 @@ static par_result par__cuda_ipc_open(par__cuda_comm *l, const par__cuda_arrival 
     *out = (char *)(uintptr_t)a->array[which];
     if (!a->array[which] || l->threads || rank == l->me) return PAR_OK;
     const int owner = par_world_rank(l->comm, rank);
-    par__cuda_ipc_mapping *m;
+    par__cuda_ipc_mapping *m = NULL;
     for (int i = 0; i < cuda->mapping_count; i++) {
         m = &cuda->mappings[i];
         if (m->base && m->owner == owner && m->free_count != a->free_count)
@@ -2489,7 +2490,7 @@ static void par__cuda_nccl_wait_launched(par__cuda_comm *l, par__cuda_pending *p
                                   par_kind_name(p->call->kind), p->call->site));
     snprintf(what, sizeof what, "par_%s at %.64s", par_kind_name(p->call->kind), p->call->site);
     while (p->state != PAR__CUDA_DONE) {
-        par__progress(l->comm->world); // of every comm, as other ranks may wait for another one
+        par__step_calls(l->comm); // of every comm, as other ranks may wait for another one
         if (p->state == PAR__CUDA_DONE) break;
         char missing[64];
         snprintf(missing, sizeof missing, "rank %d has not begun its half", p->call->root);
@@ -2598,7 +2599,7 @@ static void par__cuda_nccl_close(par__cuda_comm *l) {
 // are not NCCL's, or are on the caller's ncclComm_t.
 static int par__cuda_abort(par_cuda *cuda) {
 #if defined(PAR_CUDA_NCCL)
-    for (par_device_backend *x = cuda->desc.comm->world->backends; x; x = x->next) {
+    for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
         par__cuda_comm *l = par__cuda_comm_of(x);
         if (x->begin == par__cuda_nccl_begin && l->cuda == cuda) par__cuda_nccl_abort(l);
     }

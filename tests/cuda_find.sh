@@ -1,7 +1,8 @@
 # What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn",
-# "emulation" (the headers, and what of the libraries they let the emulation define); or "driver", the
-# toolkit's stand-in for libcuda.so. Status 1, and on stderr what is missing, where it is not found. Looks
-# where CUDA_HOME says, in the usual places and in the packages that pip installs.
+# "emulation" (the headers, and what of the libraries they let the emulation define); "driver", the
+# toolkit's stand-in for libcuda.so; "archs", the architectures to compile for. Status 1, and on stderr what
+# is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages that
+# pip installs.
 dirs() {
     [ -n "$CUDA_HOME" ] && echo "$CUDA_HOME"
     command -v nvcc >/dev/null 2>&1 && dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
@@ -67,6 +68,16 @@ driver)
     }
     echo "$l"
     ;;
+archs) # arguments: native, all, or architectures: those to compile for
+    [ "$2" != all ] || set -- archs 80 90a 100
+    if [ "${2:-native}" = native ]; then
+        set -- archs $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+            grep -E '^[0-9]+\.[0-9]$' | tr -d . | sed 's/^90$/90a/' | sort -u)
+        [ $# -gt 1 ] || set -- archs 90a
+    fi
+    shift
+    echo "$*"
+    ;;
 nccl | cublaslt | cudnn)
     header=nccl.h name=nccl macro=PAR_CUDA_NCCL
     [ "$1" = cublaslt ] && header=cublasLt.h name=cublasLt macro=PAR_CUDA_CUBLASLT
@@ -86,7 +97,7 @@ nccl | cublaslt | cudnn)
     echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
     ;;
 *)
-    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|driver" >&2
+    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|driver|archs [native|all|ARCH ...]" >&2
     exit 2
     ;;
 esac
