@@ -2,6 +2,7 @@
 //
 //     build/bench_cuda               a table
 //     build/bench_cuda --json        one JSON object a line
+//     build/bench_cuda --only rows   rows, product, attention or all_reduce alone
 //
 // Each figure is a median of rounds; in each round a copy from device to device is timed just before. A ratio
 // is the bytes that the work must move (its floor), by its time, over what the copy moved by its time.
@@ -16,7 +17,8 @@
 enum { ROUNDS = 9 };
 typedef struct bench {
     size_t bytes; // of the largest array
-    int json, ranks;
+    int json;
+    const char *only; // a part, or ""
     par_comm *world;
     par_cuda *cuda;
     cudaEvent_t start, end;
@@ -121,23 +123,98 @@ typedef struct rows {
     void *x, *y, *z, *w;
     float *stats, *dw;
     int32_t *ids;
-    int rms, back;
+    int back;
     par_tp_attention attention;
     par_tp_tokens tokens;
 } rows;
-static void gelu(bench *b, void *user) {
+static void elementwise(bench *b, void *user, par_tp_elementwise what) {
     const rows *r = (const rows *)user;
-    must(b, par_cuda_tp(b->cuda)->elementwise(r->tp, r->back ? PAR_TP_GELU_BACKWARD : PAR_TP_GELU, r->rows,
-                                              r->cols, r->z, NULL, r->cols, r->x, r->cols,
-                                              r->back ? r->y : NULL, NULL, r->cols));
+    char *more[3] = {(char *)r->x, (char *)r->y, (char *)r->z}; // behind the half of each array that is used
+    for (int i = 0; i < 3; i++) more[i] += r->rows / 2 * r->cols * 2;
+    const int halves = what == PAR_TP_SWIGLU_BACKWARD; // five arrays
+    must(b, par_cuda_tp(b->cuda)->elementwise(r->tp, what, halves ? r->rows / 2 : r->rows, r->cols,
+                                              halves ? more[0] : r->z, more[1], r->cols, r->x, r->cols, r->y,
+                                              r->z, r->cols));
 }
-static void norms(bench *b, void *user) {
+static void gelu(bench *b, void *user) { elementwise(b, user, PAR_TP_GELU); }
+static void gelu_backward(bench *b, void *user) { elementwise(b, user, PAR_TP_GELU_BACKWARD); }
+static void swiglu(bench *b, void *user) { elementwise(b, user, PAR_TP_SWIGLU); }
+static void swiglu_backward(bench *b, void *user) { elementwise(b, user, PAR_TP_SWIGLU_BACKWARD); }
+static void add(bench *b, void *user) { elementwise(b, user, PAR_TP_ADD); }
+static void add_bias(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    must(b, par_cuda_tp(b->cuda)->add_bias(r->tp, r->x, r->cols, r->w, r->rows, r->cols));
+}
+static void sum_rows(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    must(b, par_cuda_tp(b->cuda)->sum_rows(r->tp, r->dw, r->x, r->cols, r->rows, r->cols));
+}
+static void norm_of(bench *b, void *user, int rms, int back) {
     const rows *r = (const rows *)user;
     const par_tp_kernels *k = par_cuda_tp(b->cuda);
-    must(b, r->back
-                ? k->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, r->w, r->stats, r->rows, r->cols,
-                                   r->rms)
-                : k->norm_forward(r->tp, r->z, r->stats, r->x, r->w, NULL, r->rows, r->cols, r->rms, 1e-5f));
+    must(b,
+         back ? k->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, r->w, r->stats, r->rows, r->cols, rms)
+              : k->norm_forward(r->tp, r->z, r->stats, r->x, r->w, NULL, r->rows, r->cols, rms, 1e-5f));
+}
+static void layer_norm(bench *b, void *user) { norm_of(b, user, 0, 0); }
+static void layer_norm_backward(bench *b, void *user) { norm_of(b, user, 0, 1); }
+static void rms_norm(bench *b, void *user) { norm_of(b, user, 1, 0); }
+static void rms_norm_backward(bench *b, void *user) { norm_of(b, user, 1, 1); }
+static void dropout(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    par_tp_matrix x = {r->x, r->rows, r->cols, PAR_TP_REPLICATED},
+                  z = {r->z, r->rows, r->cols, PAR_TP_REPLICATED};
+    must(b, par_tp_dropout(r->tp, &r->tokens, 1, 0.1f, &x, &z));
+}
+static void rope(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    const par_tp_rotary rotary = {0, 0, 0, 0, 0};
+    par_tp_matrix x = {r->x, r->rows, r->cols, PAR_TP_REPLICATED};
+    must(b, par_tp_rope(r->tp, &r->tokens, r->cols / 64, 64, &rotary, 0, &x));
+}
+enum { TABLE_ROWS = 64 }; // of the embedding: it stays in the cache, and so only y or dy is in the floor
+static void embed(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    must(b, par_cuda_tp(b->cuda)->embed(r->tp, r->y, r->ids, r->rows, r->w, 0, TABLE_ROWS, r->cols));
+}
+static void embed_backward(bench *b, void *user) {
+    const rows *r = (const rows *)user;
+    must(b,
+         par_cuda_tp(b->cuda)->embed_backward(r->tp, r->dw, r->ids, r->rows, r->y, 0, TABLE_ROWS, r->cols));
+}
+static const struct {
+    const char *name;
+    double bytes; // the floor of an element, bf16
+    work_fn fn;
+} row_kernels[] = {
+    {"GELU forward", 4, gelu},
+    {"GELU backward", 6, gelu_backward},
+    {"SwiGLU forward", 6, swiglu},
+    {"SwiGLU backward", 5, swiglu_backward}, // 10, of half of the rows
+    {"add", 6, add},
+    {"add a bias", 4, add_bias},
+    {"sum of rows", 2, sum_rows},
+    {"LayerNorm forward", 4, layer_norm},
+    {"LayerNorm backward", 6, layer_norm_backward},
+    {"RMSNorm forward", 4, rms_norm},
+    {"RMSNorm backward", 6, rms_norm_backward},
+    {"dropout", 4, dropout},
+    {"RoPE", 4, rope},
+    {"embedding forward", 2, embed},
+    {"embedding backward", 2, embed_backward},
+};
+static void bench_rows(bench *b, rows *r, size_t bytes) { // widths of GPT-2 124M and of a 7B model
+    for (size_t cols = 768; cols <= 4096; cols += 4096 - 768) {
+        r->cols = cols, r->rows = bytes / 2 / cols & ~(size_t)15;
+        if (!r->rows) continue; // small sizes, in a rehearsal
+        r->tokens.sequence = r->rows % 1024 ? 16 : 1024, r->tokens.batch = r->rows / r->tokens.sequence;
+        for (size_t i = 0; i < sizeof row_kernels / sizeof row_kernels[0]; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s, %zu columns", row_kernels[i].name, cols);
+            against_copy(b, name, row_kernels[i].bytes * (double)r->rows * (double)cols, 0.8,
+                         row_kernels[i].fn, r);
+        }
+    }
 }
 static void entropy(bench *b, void *user) { // loss and gradient, in place
     const rows *r = (const rows *)user;
@@ -200,6 +277,7 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
     }
     must(b, par_tp_close(both[0].tp));
 }
+static int wanted(const bench *b, const char *part) { return !*b->only || !strcmp(b->only, part); }
 static void bench_tp(bench *b) {
     rows r;
     par_tp_desc d;
@@ -208,29 +286,31 @@ static void bench_tp(bench *b) {
     d.tp = b->world, d.dtype = PAR_BF16, d.kernels = par_cuda_tp(b->cuda);
     must(b, par_tp_open(&d, &r.tp));
     r.x = array(b, bytes), r.y = array(b, bytes), r.z = array(b, bytes), r.w = array(b, 1 << 20),
-    r.dw = (float *)array(b, 1 << 20);
+    r.dw = (float *)array(b, 2 << 20);
     r.ids = (int32_t *)array(b, bytes / 16), r.stats = (float *)array(b, bytes / 16);
-    r.cols = 4096, r.rows = bytes / 2 / r.cols;
-    const double n = (double)r.rows * (double)r.cols;
-    against_copy(b, "GELU forward (bf16)", 4 * n, 0.8, gelu, &r), r.back = 1;
-    against_copy(b, "GELU backward", 6 * n, 0.8, gelu, &r);
-    for (r.rms = 0; r.rms < 2; r.rms++) {
-        r.back = 0, against_copy(b, r.rms ? "RMSNorm forward" : "LayerNorm forward", 4 * n, 0.8, norms, &r);
-        r.back = 1, against_copy(b, r.rms ? "RMSNorm backward" : "LayerNorm backward", 6 * n, 0.8, norms, &r);
+    int32_t *ids = (int32_t *)malloc(bytes / 16);
+    for (size_t i = 0; ids && i < bytes / 64; i++) ids[i] = (int32_t)(i * 37 % TABLE_ROWS);
+    if (ids) must_cuda(b, cudaMemcpy(r.ids, ids, bytes / 16, cudaMemcpyHostToDevice));
+    free(ids);
+    if (wanted(b, "rows")) {
+        bench_rows(b, &r, bytes);
+        r.cols = bytes >= 64 * par_tp_ld(PAR_TP_VOCABULARY, 50257) ? 50257 : 500; // GPT-2's vocabulary
+        r.rows = bytes / 2 / par_tp_ld(PAR_TP_VOCABULARY, r.cols);
+        if (r.rows > bytes / 64) r.rows = bytes / 64;
+        against_copy(b, "cross entropy, both ways", 4 * (double)r.rows * (double)r.cols, 0.8, entropy, &r);
     }
-    r.cols = bytes >= 64 * par_tp_ld(PAR_TP_VOCABULARY, 50257) ? 50257 : 500; // GPT-2's vocabulary
-    r.rows = bytes / 2 / par_tp_ld(PAR_TP_VOCABULARY, r.cols);
-    if (r.rows > bytes / 64) r.rows = bytes / 64;
-    against_copy(b, "cross entropy, both ways", 4 * (double)r.rows * (double)r.cols, 0.8, entropy, &r);
     size_t edge = 8192;
+    double peak = 0;
     while (edge * edge * 2 > bytes) edge /= 2;
     r.rows = edge;
-    const double peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), product, &r);
+    if (wanted(b, "product") || wanted(b, "attention"))
+        peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), product, &r);
     r.attention.heads = 16, r.attention.dim = 64, r.tokens.sequence = edge / 4, r.tokens.batch = 1;
     while (r.tokens.batch * 2 * r.tokens.sequence * 3 * 1024 * 2 <= bytes && r.tokens.batch < 8)
         r.tokens.batch *= 2;
     r.rows = r.tokens.batch * r.tokens.sequence;
-    if (r.rows * 3 * 1024 * 2 <= bytes && r.rows * 16 * 4 <= bytes / 16) bench_attention(b, &r, peak);
+    if (wanted(b, "attention") && r.rows * 3 * 1024 * 2 <= bytes && r.rows * 16 * 4 <= bytes / 16)
+        bench_attention(b, &r, peak);
     void *all[] = {r.x, r.y, r.z, r.w, r.dw, r.ids, r.stats};
     must(b, par_tp_close(r.tp));
     for (int i = 0; i < 7; i++) par_cuda_free(b->cuda, PAR_CUDA_DEVICE, all[i]);
@@ -277,13 +357,19 @@ static void bench_all_reduce(bench *b, int n) {
 int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
-    b.bytes = (size_t)1 << 30;
+    b.bytes = (size_t)1 << 30, b.only = "";
     const option options[] = {{"--bytes", OPTION_SIZE, &b.bytes, "of the largest array"},
+                              {"--only", OPTION_TEXT, &b.only, "rows, product, attention or all_reduce"},
                               {"--json", OPTION_FLAG, &b.json, "one JSON object a line"}};
-    const int parsed = options_parse(argc, argv, options, 2,
+    const int parsed = options_parse(argc, argv, options, 3,
                                      "bench_cuda: a GPU's kernels against a copy, all_reduce on one GPU");
     if (parsed) return parsed == 1 ? 0 : 2;
     if (b.bytes < (1 << 18)) return fprintf(stderr, "bench_cuda: --bytes must be 256K or more\n"), 2;
+    if (!wanted(&b, "rows") && !wanted(&b, "product") && !wanted(&b, "attention") &&
+        !wanted(&b, "all_reduce"))
+        return fprintf(stderr, "bench_cuda: --only %s: it is rows, product, attention or all_reduce\n",
+                       b.only),
+               2;
     par_cuda_desc d;
     par_desc one;
     memset(&d, 0, sizeof d), memset(&one, 0, sizeof one);
@@ -303,9 +389,9 @@ int main(int argc, char **argv) {
     double t[ROUNDS];
     for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = timed(&b, copy_array, NULL);
     report(&b, "copy, device to device", "GB/s", 2e-9 * (double)b.bytes / median(t, ROUNDS), 1, 1);
-    bench_zero(&b);
+    if (wanted(&b, "rows")) bench_zero(&b);
     bench_tp(&b);
-    for (int n = 2; n <= 8; n *= 2) bench_all_reduce(&b, n);
+    for (int n = 2; n <= 8 && wanted(&b, "all_reduce"); n *= 2) bench_all_reduce(&b, n);
     par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.from), par_cuda_free(b.cuda, PAR_CUDA_DEVICE, b.to);
     cudaEventDestroy(b.start), cudaEventDestroy(b.end);
     par_cuda_close(b.cuda);

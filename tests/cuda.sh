@@ -157,32 +157,60 @@ bubbles() {
         [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] &&
         awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
 }
-gpu_check() { # its script, in a checkout of its own that finds a GPU and programs that are built already
-    there=$work/checkout
+gpu_machine() { # a checkout with the emulation's programs, on a machine that says it has so many GPUs
+    there=$work/checkout.$1
     mkdir -p "$there/build" "$there/bench" "$there/bin"
     for f in Makefile tests examples *.h *.cuh; do ln -s "$PWD/$f" "$there"; done
-    ln -s "$PWD"/bench/*.* "$there/bench"
-    # with their times: or the trainer is built again
-    cp -p build/gpt build/*_fast.o build/corpus.txt build/gemm.flags "$there/build"
-    for p in gpt bench_cuda bench_coll bench_pipe; do cp build/${p}_emu "$there/build/${p%_cuda}_cuda"; done
-    cp build/03_cuda_adopt_emu "$there/build/03_cuda_adopt"
-    printf '#!/bin/sh\necho 5 passed, 0 failed, 0 skipped\n' >"$there/build/test_cuda"
-    cat >"$there/bin/nvidia-smi" <<'END'
+    for p in gpt corpus.txt {test_cuda,gpt,bench_cuda,bench_coll,bench_pipe,03_cuda_adopt}_emu; do
+        ln -s "$PWD/build/$p" "$there/build"
+    done
+    cat >"$there/bin/nvidia-smi" <<END
 #!/bin/sh
-case "$*" in
-*name*) echo An Emulated GPU ;;
+case "\$*" in
+*=name*) echo An Emulated GPU ;;
 *cap*) echo 9.0 ;;
-*) echo a GPU ;;
+-L) seq -f 'GPU %g: emulated' $1 ;;
+*) echo 1 ;;
 esac
 END
-    chmod +x "$there/bin/nvidia-smi" "$there/build/test_cuda"
-    (cd "$there" && PATH="$there/bin:$PATH" GPU_CHECK_QUICK=1 bash tests/gpu_check.sh) &&
-        cd "$there/bench/results" &&
-        [ "$(ls)" = an_emulated_gpu.json ] &&
-        [ "$(grep -c '"ratio"' an_emulated_gpu.json)" -ge 16 ]
+    cat >"$there/bin/compute-sanitizer" <<'END'
+#!/bin/sh
+case "$1 $2 $3 $4 $5 $6 $7 $8" in
+"--tool "*"check --error-exitcode 9 build/test_cuda_emu --worker fork 1") ;;
+*) exit 1 ;;
+esac
+shift 4
+[ "$6" != device ] || exec "$@"
+END
+    chmod +x "$there"/bin/*
+    results=$there/bench/results/an_emulated_gpu.jsonl
+}
+gpu_check() { # each stage's commands, with tiny sizes; then one that is killed
+    for n in 1 ${SOAK:+4}; do
+        gpu_machine $n
+        (cd "$there" && PATH="$there/bin:$PATH" bash tests/gpu_check.sh --rehearse) || return 1
+        stages=$(fields "$results" stage | uniq | tr '\n' ' ')
+        [ "$stages" = "build kernels nccl graphs sanitizer roofline gemm attention gpt2 $(
+        )ranks trainer collectives bubbles end " ] || { echo "$stages" && return 1; }
+        every_line "$results" '^{"[a-z]*":.*}$' && ! grep '"result":"failed"' "$results" &&
+            [ "$(grep -c '"ratio"' "$results")" -ge 16 ] && grep -q '"mfu_product":[0-9]' "$results" &&
+            grep -q '"bench":"RoPE, 4096 columns"' "$results" || return 1
+        ! have python3 || python3 -c 'import json, sys
+for line in sys.stdin: json.loads(line)' <"$results" || return 1
+    done
+}
+ten_rows() { [ "$(grep -c . "$results")" -ge 10 ]; }
+gpu_check_killed() { # the GPU is taken away: the rows so far are there
+    gpu_machine 1
+    (cd "$there" && PATH="$there/bin:$PATH" exec setsid bash tests/gpu_check.sh --rehearse >"$work/said") &
+    await ten_rows && kill -KILL -- -$! && wait $!
+    every_line "$results" '^{"[a-z]*":.*}$' && ! grep '"stage":"end"' "$results"
 }
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
-    for a in 90a 80 100; do check "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
+    # Others only where the code asks which architecture it is compiled for; in SOAK always.
+    others=""
+    ! grep -qE '__CUDA_ARCH__ *[<>=]' par*.h par_cuda.cuh && [ -z "${SOAK-}" ] || others="80 100"
+    for a in 90a $others; do check "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
 else
     echo "(no nvcc here: not compiled with it)"
 fi
@@ -193,6 +221,7 @@ check "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
 check "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
 check "the trainer on emulated GPUs" trains
 check "make gpu-check's script" gpu_check
+check "make gpu-check is killed" gpu_check_killed
 check "the trainer on emulated GPUs, over TCP" meets
 check "bench_coll.cu: all collectives" collectives
 check "bench_pipe.cu: all schedules" bubbles

@@ -1,110 +1,238 @@
-# make gpu-check: on a machine with a GPU, build for it, run every CUDA test, then the benchmarks, and write
-# bench/results/GPU.json. Needs nvcc and a driver; neither MPI nor a second GPU. Ends with "N passed, N
-# failed, N skipped".
+# make gpu-check: on a machine with a GPU, build for it, test, measure. The fast and most telling tests come
+# first. Needs nvcc and a driver; neither MPI nor a second GPU. With several GPUs ranks have one each (NCCL,
+# peer); with one they share it (peer), and NCCL's refusal is tested.
+#
+#     bash tests/gpu_check.sh            progress, a line for each result; at the end what passed
+#     bash tests/gpu_check.sh --json     the rows instead
+#     bash tests/gpu_check.sh --rehearse tiny sizes, with the emulation's programs, which build/ must have
+#     bash tests/gpu_check.sh --help
+#
+# bench/results/GPU.jsonl gets a row, one JSON object a line, when each test or measurement ends: if the GPU
+# is taken away, the rows so far are there. GPU_CHECK_SECONDS=480: what has not begun by then is left out.
+rehearse="" json="" LIMIT=${GPU_CHECK_SECONDS:-480}
+for option in "$@"; do
+    case $option in
+    --rehearse) rehearse=yes LIMIT=0 ;;
+    --json) json=yes ;;
+    *)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        [ "$option" = --help ]
+        exit $((2 * $?))
+        ;;
+    esac
+done
+export rehearse json LIMIT
+set -- # lib.sh takes names of checks
 . tests/lib.sh
-DEADLINE=240
-begun=$(date +%s)
+started=$EPOCHSECONDS
+exec 9>&1 # progress
+[ -z "$json" ] || exec >&2
 if ! nvidia-smi >"$work/smi" 2>&1; then
     skip "GPU" "nvidia-smi found none: $(tail -n 1 "$work/smi" | cut -c1-100)"
     summary
     exit
 fi
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
-[ "$arch" = 90 ] && arch=90a
-gpus=$(nvidia-smi -L | wc -l)
-echo "$gpu, sm_$arch, $gpus of them"
-make_one() { make -s CUDA_ARCHS="$arch" "$1"; }
-# Sizes: the trainer's, bench_cuda's, of GPT-2 124M, bench_coll's, bench_pipe's. GPU_CHECK_QUICK=1: for
-# tests/cuda.sh, which runs this script on an emulated GPU.
-small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" room="" coll="-b 64K -e 64M -f 32 -n 9" pipe=""
-gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024 --batch_size 32" steps=20
-if [ -n "$GPU_CHECK_QUICK" ]; then
-    small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" room="--bytes 256K" \
-        coll="-b 64K -e 64K -n 2" pipe="--f_us 50 --b_us 50 --w_us 50 --steps 1"
-    gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16 --batch_size 1" steps=3
-fi
+query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
+gpu=$(query name) gpus=$(nvidia-smi -L | grep -c .)
 mkdir -p build bench/results
-for p in test_cuda gpt_cuda bench_cuda bench_coll_cuda bench_pipe_cuda 03_cuda_adopt; do
-    check "build $p for sm_$arch" make_one build/$p
-done
-finish
-make -s build/gpt build/corpus.txt
+results=bench/results/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').jsonl
+: >"$results"
 
-adopts() { PAR_RANKS=3 build/03_cuda_adopt >"$work/said" && grep -q "x is 2," "$work/said"; }
-trains() { # on the GPU as on the CPU; arguments: layout
-    common="--data build/corpus.txt $small --max_iters $steps --eval_iters 1 --sample 0 --json"
-    build/gpt $common >"$work/cpu" && build/gpt_cuda $common "$@" >"$work/gpu" || return 1
-    same_losses 1e-3 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = $steps ]
+text() { # a JSON string
+    printf '"%s"' "$(printf %s "$*" | tr -d '"\\' | tr -c ' -~' ' ' | cut -c1-300)"
 }
-sanitized() { # memory errors in the kernels, on a few tests
-    command -v compute-sanitizer >/dev/null 2>&1 || {
-        echo "no compute-sanitizer"
-        return 77
-    }
-    for t in reduces zero_update tp_rows tp_attention; do
-        compute-sanitizer --error-exitcode 9 build/test_cuda --worker fork 1 0 $t >"$work/sanitizer" 2>&1 &&
-            continue
-        grep -qi "not supported\|unable to\|failed to initialize" "$work/sanitizer" && {
-            echo "compute-sanitizer does not work here"
-            return 77
-        }
-        tail -n 20 "$work/sanitizer"
-        return 1
+emit() { # an object: append it to the results in one write
+    printf '%s\n' "$1" >>"$results"
+    [ -z "$json" ] || printf '%s\n' "$1" >&9
+}
+progress() { [ "$json" ] || printf '[%3d s] %s\n' $((EPOCHSECONDS - started)) "$*" >&9; }
+# Run a command with a limit of seconds, or what is left. Then its row: stage, check, result, seconds, why.
+timed() { # stage, name, limit, command ...
+    local stage=$1 name=$2 limit=$3 start=${EPOCHREALTIME/[.,]/} left status result=failed why="" row
+    shift 3
+    left=$((LIMIT ? LIMIT - (EPOCHSECONDS - started) : DEADLINE))
+    [ -z "$rehearse" ] || limit=$DEADLINE
+    if [ $left -lt 2 ]; then
+        echo "there was no time left of $LIMIT s" >"$work/said"
+        status=77
+    else
+        timeout -k 5 $((limit < left ? limit : left)) bash -c '"$@"' timed "$@" >"$work/said" 2>&1
+        status=$?
+    fi
+    start=$((${EPOCHREALTIME/[.,]/} - start))
+    case $status in
+    0) result=ok ;;
+    77) result=skipped ;;
+    124) echo "it did not end in $((limit < left ? limit : left)) s" >>"$work/said" ;;
+    esac
+    [ $result = ok ] || why=$(grep -v '^{' "$work/said" | tail -n 1)
+    row=$(printf '{"stage":"%s","check":%s,"result":"%s","seconds":%d.%02d' "$stage" "$(text "$name")" \
+        $result $((start / 1000000)) $((start / 10000 % 100)))
+    [ -z "$why" ] || row+=",\"why\":$(text "$why")"
+    emit "$row}"
+    progress "$(printf '%-7s %s: %s (%d.%d s)%s' $result "$stage" "$name" $((start / 1000000)) \
+        $((start / 100000 % 10)) "${why:+: $why}")"
+    cat "$work/said"
+    return $status
+}
+stage() { check "$1: $2" timed "$@"; } # stage, name, limit, command ...: beside others
+lonely() { alone "$1: $2" timed "$@"; }
+# Add the rows that a command prints to the results as they come. $stage says what they belong to.
+rows() { # stage, command ...
+    local stage=$1 row
+    shift
+    "$@" 2>"$work/err" | while read -r row; do
+        case $row in "{"*"}") emit "{\"stage\":\"$stage\",${row#\{}" && echo "$row" ;; esac
     done
+    [ "${PIPESTATUS[0]}" = 0 ] || { cat "$work/err" && return 1; }
 }
-if [ -x build/test_cuda ]; then
-    suite build/test_cuda --node 0
-    alone "03_cuda_adopt" adopts
-    alone "the trainer, 1 rank" trains
-    alone "the trainer, ZeRO 3 on 2 ranks" trains --ranks 2 --zero 3
-    alone "the trainer, tp 2, sequence parallel" trains --ranks 2 --tp 2 --sp
-    alone "the trainer, 2 stages" trains --ranks 2 --pp 2 --schedule zb_h1
-    alone "compute-sanitizer" sanitized
+
+# ---- sizes, programs
+
+test=build/test_cuda gpt=build/gpt_cuda bench=build/bench_cuda coll=build/bench_coll_cuda
+pipe=build/bench_pipe_cuda adopt=build/03_cuda_adopt
+small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bubbles=""
+collectives="-b 64K -e 64M -f 32 -n 9"
+gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024" microbatches="64x1 32x2 16x4 8x8" gpt2_steps=12
+if [ "$rehearse" ]; then
+    test=build/test_cuda_emu gpt=build/gpt_emu bench=build/bench_cuda_emu coll=build/bench_coll_emu
+    pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
+    small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" steps=1 large="--bytes 256K"
+    collectives="-b 64K -e 64K -n 2" bubbles="--f_us 50 --b_us 50 --w_us 50 --steps 1"
+    gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16" microbatches="1x2" gpt2_steps=3
+    export EMU_DEVICES=1 # ranks are processes, which the emulated NCCL does not join
 fi
-results=bench/results/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').json
+ranks=$((gpus > 1 ? (gpus < 8 ? gpus : 8) : 4)) # of the tests of several ranks
+
+# ---- the stages, in their order
+
+build() { # all programs at once, with all processors; then which of them are there
+    make -s -k -j"$(nproc)" $test $gpt $bench $coll $pipe $adopt build/gpt build/corpus.txt
+}
+there() { [ -x "$1" ] || { echo "it was not built" && return 1; }; }
+# The rehearsal lets the program read its options; the tests themselves are a part of make check.
+tests() { # name, options of the test program ...
+    if [ "$rehearse" ] && [ "$1" != device ]; then
+        $test --only "$@" --help >/dev/null
+    else
+        $test --only "$@"
+    fi
+}
+kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses tp_attention"
+collective_tests="collectives messages splits mismatch windows"
+sanitized() { # tool, test: on one rank
+    command -v compute-sanitizer >/dev/null 2>&1 || { echo "there is no compute-sanitizer" && return 77; }
+    compute-sanitizer --tool "$1" --error-exitcode 9 $test --worker fork 1 0 "$2" >"$work/sanitizer" 2>&1 &&
+        return
+    grep -i "not supported\|unable to\|failed to initialize" "$work/sanitizer" && return 77
+    tail -n 20 "$work/sanitizer"
+    return 1
+}
+adopts() { PAR_RANKS=$1 $adopt >"$work/adopts" && grep "x is $2," "$work/adopts"; } # ranks, the mean
+refuses() { # NCCL takes no two ranks on a GPU
+    local backend="PAR_CUDA_BACKEND=nccl CUDA_VISIBLE_DEVICES=0"
+    env PAR_RANKS=2 $backend $adopt >"$work/refused" 2>&1 || return 0
+    cat "$work/refused"
+    echo "NCCL took two ranks on a GPU"
+    return 1
+}
+trains() { # on the GPU as on the CPU; arguments: layout
+    local common="--data build/corpus.txt $small --max_iters $steps --eval_iters 1 --sample 0 --json"
+    build/gpt $common >"$work/cpu" && $gpt $common "$@" >"$work/gpu" &&
+        same_losses 1e-3 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = $steps ]
+}
 word() { for shift in 0 8 16 24; do printf "\\$(printf %o $(($1 >> shift & 255)))"; done; } # 4 bytes
-# two bytes of the corpus make a token: those of ASCII are all within GPT-2's vocabulary. In llm.c's format
+# Two bytes of the corpus make a token: those of ASCII are all within GPT-2's vocabulary. In llm.c's format.
 tokens() {
     LC_ALL=C tr -cd '\000-\177' <build/corpus.txt >"$work/bytes"
-    count=$(($(wc -c <"$work/bytes") / 2))
-    {
-        word 20240520
-        word 1
-        word $count
-        head -c 1012 /dev/zero
-        head -c $((2 * count)) "$work/bytes"
-    } >"$work/tokens.bin"
+    local count=$(($(wc -c <"$work/bytes") / 2))
+    word 20240520 && word 1 && word $count && head -c 1012 /dev/zero && head -c $((2 * count)) "$work/bytes"
 }
-bench() {
-    build/bench_cuda $room --json >"$work/bench.json" && tokens || return 1
-    # GPT-2 124M, sequence 1024, bf16: 6 operations a token for each of the 123.5M parameters of its products,
-    # and those of causal attention: 3 x 2 x 12 layers x 768 x 1024
-    build/gpt_cuda --data "$work/tokens.bin" $gpt2 --dtype bf16 --gradient_accumulation_steps 2 \
-        --max_iters 12 --eval_iters 0 --sample 0 --json >"$work/gpt2.json" || return 1
-    peak=$(sed -n 's/.*"matrix product, bf16","value":\([^,]*\),.*/\1/p' "$work/bench.json")
-    sed -n 's/.*"tokens_per_s":\([^,}]*\).*/\1/p' "$work/gpt2.json" |
-        tail -n 5 |
-        sort -n |
-        sed -n 3p >"$work/rate"
-    awk -v peak="$peak" '{
-            f = $1 * (6 * 123.5e6 + 6 * 12 * 768 * 1024) / 1e12
-            printf "{\"bench\":\"GPT-2 124M, bf16\",\"value\":%.6g,\"unit\":\"tokens/s\",", $1
-            printf "\"ratio\":%.4g,\"target\":0.45}\n", f / peak
-        }' "$work/rate" >>"$work/bench.json"
-    # exits 1 if a result is wrong
-    build/bench_coll_cuda --ranks 4 --op all $coll --json >>"$work/bench.json" &&
-        build/bench_pipe_cuda --all --ranks 4 $pipe --json >>"$work/bench.json" || return 1
-    {
-        echo '['
-        sed '$!s/$/,/' "$work/bench.json"
-        echo ']'
-    } >"$results"
+peak_tflops() { # of dense bf16, as its maker says; nothing for GPUs that are not in this table
+    case $gpu in *H100* | *H200* | *GH200*) echo 989 ;; *A100*) echo 312 ;; *B200*) echo 2250 ;; esac
 }
-if [ -x build/bench_cuda ]; then
-    alone "benchmarks" bench
-    [ -s "$results" ] && cat "$results"
-    echo "written: $results"
+# GPT-2 124M with llm.c's batch: 64 sequences of 1024 tokens in as few microbatches as the memory holds. 6
+# operations a token for each of the 123.5M parameters of its products, and those of causal attention: 3 x 2
+# x 12 layers x 768 x 1024. mfu_peak: by what the maker says; mfu_product: by the measured matrix product.
+gpt2() {
+    local m rate=""
+    tokens >"$work/tokens.bin"
+    for m in $microbatches; do
+        rows "gpt2" $gpt --data "$work/tokens.bin" $gpt2 --dtype bf16 --batch_size ${m%x*} \
+            --gradient_accumulation_steps ${m#*x} --max_iters $gpt2_steps --eval_iters 0 --sample 0 --json \
+            >"$work/gpt2" || continue
+        rate=$(fields "$work/gpt2" tokens_per_s | tail -n 5 | sort -g | sed -n 3p)
+        break
+    done
+    [ "$rate" ] || { cat "$work/gpt2" "$work/err" && return 1; }
+    emit "$(fields "$results" bench value | awk -v rate="$rate" -v peak="$(peak_tflops)" -v batch="$m" '
+        /^matrix product, bf16 / {product = $NF}
+        END {
+            f = rate * (6 * 123.5e6 + 6 * 12 * 768 * 1024) / 1e12
+            printf "{\"stage\":\"gpt2\",\"bench\":\"GPT-2 124M, bf16, %s sequences\",", batch
+            printf "\"value\":%.6g,\"unit\":\"tokens/s\",\"tflops\":%.5g,", rate, f
+            printf "\"peak_tflops\":%s,\"mfu_peak\":%s,", number(peak), number(peak ? f / peak : "")
+            printf "\"product_tflops\":%s,", number(product)
+            printf "\"mfu_product\":%s}\n", number(product ? f / product : "")
+        }
+        function number(x) {return x == "" ? "null" : sprintf("%.4g", x)}')"
+}
+
+emit "$(printf '{"gpu":%s,"gpus":%d,"capability":%s,"driver":%s,"commit":%s,"rehearsal":%s}' \
+    "$(text "$gpu")" "$gpus" "$(text "$(query compute_cap)")" "$(text "$(query driver_version)")" \
+    "$(text "$(git rev-parse --short HEAD 2>/dev/null)")" "$([ "$rehearse" ] && echo true || echo false)")"
+progress "$gpus x $gpu; rows go to $results"
+[ "$rehearse" ] || lonely build "the programs" 300 build
+for p in $test $gpt $bench $coll $pipe $adopt; do stage build "$p" 5 there $p; done
+finish
+
+for t in $kernels; do stage kernels "$t" 60 tests $t; done
+stage kernels "the example, 1 rank" 30 adopts 1 1
+finish
+for t in collectives_nccl exact_nccl windows; do
+    stage nccl "$t, 1 rank" 60 tests $t --launch fork --ranks 1
+done
+stage graphs "a step is captured and replayed" 60 tests graph
+finish
+for tool in memcheck racecheck synccheck initcheck; do
+    for t in device casts reduces gemm zero_update tp_rows tp_attention; do
+        stage sanitizer "$tool, $t" 60 sanitized $tool $t
+    done
+done
+finish
+
+lonely roofline "copy, kernels, 768 and 4096 columns" 60 rows roofline $bench $large --only rows --json
+lonely gemm "matrix products" 30 rows gemm $bench $large --only product --json
+lonely attention "attention" 30 rows attention $bench $large --only attention --json
+lonely gpt2 "GPT-2 124M" 90 gpt2
+
+# A GPU holds the contexts of so many ranks.
+jobs_at_once=$((gpus > 1 ? 2 : 4))
+if [ "$gpus" = 1 ]; then
+    stage ranks "NCCL refuses two ranks on a GPU" 60 refuses
+else
+    for t in collectives_nccl exact_nccl; do
+        stage ranks "$t" 90 tests $t --ranks $ranks --launch fork --node 0
+    done
 fi
-echo "($(($(date +%s) - begun)) s)"
+stage ranks "the example" 30 adopts 3 2
+for t in $collective_tests zero_stages zero_mistakes models; do
+    for launch in fork threads; do
+        stage ranks "$t, $launch" 90 tests $t --ranks $ranks --launch $launch --node 0
+    done
+done
+stage ranks "pipelines" 90 tests pipelines --ranks $((ranks < 4 ? 2 : 4)) --node 0
+stage ranks "staging" 60 tests collectives_staged --ranks 2 --node 0
+stage trainer "1 rank" 60 trains --ranks 1
+stage trainer "ZeRO 3 on 2 ranks" 60 trains --ranks 2 --zero 3
+stage trainer "tp 2, sequence parallel" 60 trains --ranks 2 --tp 2 --sp
+stage trainer "2 stages" 60 trains --ranks 2 --pp 2 --schedule zb_h1
+[ "$gpus" -lt 4 ] || stage trainer "pp 2 x tp 2" 60 trains --ranks 4 --pp 2 --tp 2
+finish
+lonely collectives "on one GPU" 60 rows collectives $bench $large --only all_reduce --json
+lonely collectives "bench_coll" 60 rows collectives $coll --ranks $ranks --op all $collectives --json
+lonely bubbles "bench_pipe" 60 rows bubbles $pipe --all --ranks $((ranks < 4 ? 2 : 4)) $bubbles --json
+emit "$(printf '{"stage":"end","passed":%d,"failed":%d,"skipped":%d,"seconds":%d}' $passed $failed $skipped \
+    $((EPOCHSECONDS - started)))"
+echo "written: $results ($(wc -l <"$results") rows, $((EPOCHSECONDS - started)) s)"
 summary
