@@ -352,7 +352,8 @@ typedef struct training {
     gpt_model m;
     gpt_buffers buffers;
     par_tp_tokens tokens;
-    float *w, *d, *m1, *m2;
+    float *w, *d, *m1, *m2; // one allocation, w
+    uint16_t *half;         // w in bf16, which the layers use; NULL: they use w
     int32_t ids[12 * 64], targets[12 * 64];
     int number;
 } training;
@@ -368,40 +369,68 @@ static void run_training(void *user) {
                                             NULL, &loss, &target_count, 1.0f / 768, &t->buffers.logits));
     must(t->b, gpt_backward(&t->m, &t->buffers, &t->tokens, t->ids, NULL));
     must(t->b, gpt_update(&t->m, &a, ++t->number, t->w, t->d, t->m1, t->m2));
+    if (t->half) must(t->b, par_cast(t->half, PAR_BF16, t->w, PAR_F32, t->m.count));
 }
 static double training_flops(void) {
     const double h = 128, s = 64, V = 256;
     return 72 * 12 * 4 * s * h * h * (1 + s / (6 * h) + V / (12 * h * 4));
 }
-static double measure_training(bench *b) { // seconds
+static training *open_training(bench *b, par_dtype dtype) {
     const gpt_config g = {
         .n_layer = 4, .n_head = 4, .n_embd = 128, .block_size = 64, .vocab_size = 256, .bias = 1};
     training *t = (training *)calloc(1, sizeof *t);
     par_tp_desc d;
     par_tp *tp;
+    must_alloc(t != NULL);
     memset(&d, 0, sizeof d);
-    d.tp = b->self, d.seed = 1;
+    d.tp = b->self, d.seed = 1, d.dtype = dtype;
     must(b, par_tp_open(&d, &tp));
     t->b = b;
     must(b, gpt_open(&t->m, &g, tp, 0));
-    float *all = (float *)calloc(4 * t->m.count, sizeof *all);
-    must_alloc(all && gpt_buffers_open(&t->m, &t->buffers, 12 * 64));
-    t->w = all, t->d = all + t->m.count, t->m1 = all + 2 * t->m.count, t->m2 = all + 3 * t->m.count;
-    gpt_set_memory(&t->m, t->w, t->d);
+    t->w = (float *)calloc(4 * t->m.count, sizeof *t->w);
+    if (dtype == PAR_BF16) t->half = (uint16_t *)calloc(t->m.count, sizeof *t->half);
+    must_alloc(t->w && (t->half || dtype == PAR_F32) && gpt_buffers_open(&t->m, &t->buffers, 12 * 64));
+    t->d = t->w + t->m.count, t->m1 = t->d + t->m.count, t->m2 = t->m1 + t->m.count;
+    gpt_set_memory(&t->m, t->half ? (void *)t->half : (void *)t->w, t->d);
     must(b, gpt_init_weights(&t->m));
+    if (t->half) must(b, par_cast(t->w, PAR_F32, t->half, PAR_BF16, t->m.count));
     t->tokens.batch = 12, t->tokens.sequence = 64;
     for (int i = 0; i < 12 * 64; i++) t->ids[i] = t->targets[i] = (i * 7 + i / 64) % 256;
-    const double seconds = time_of(b, b->self, run_training, t), flops = training_flops();
-    const double mfu = flops / seconds / b->gemm;
-    if (!b->o.json)
-        printf("training step, 4 layers, n_embd 128, block 64, batch 12: %.1f us, %.0f tokens/s, mfu %.3f\n",
-               seconds * 1e6, 768 / seconds, mfu);
-    else
-        json_print("layer:%s ranks:%d time_us:%.2f predicted_us:%.2f mfu:%.4f", "training step", 1,
-                   seconds * 1e6, flops / b->gemm * 1e6, mfu);
-    gpt_buffers_close(&t->m, &t->buffers), gpt_close(&t->m), free(all), free(t);
-    must(b, par_tp_close(tp));
-    return seconds;
+    return t;
+}
+static void close_training(training *t) {
+    par_tp *tp = t->m.tp;
+    gpt_buffers_close(&t->m, &t->buffers), gpt_close(&t->m), free(t->w), free(t->half);
+    must(t->b, par_tp_close(tp));
+    free(t);
+}
+// Median seconds of a step in f32, and in bf16; the two alternate.
+static void measure_training(bench *b, double seconds[2]) {
+    static const par_dtype dtypes[2] = {PAR_F32, PAR_BF16};
+    const double flops = training_flops();
+    training *t[2];
+    double *times = (double *)calloc(2 * (size_t)b->o.iterations, sizeof *times);
+    must_alloc(times != NULL);
+    for (int k = 0; k < 2; k++) t[k] = open_training(b, dtypes[k]);
+    for (int i = -2; i < b->o.iterations; i++)
+        for (int k = 0; k < 2; k++) {
+            const double start = par_seconds(b->self);
+            run_training(t[k]);
+            if (i >= 0) times[k * b->o.iterations + i] = par_seconds(b->self) - start;
+        }
+    for (int k = 0; k < 2; k++) {
+        const double s = seconds[k] = median(times + k * b->o.iterations, b->o.iterations);
+        const char *name = par_dtype_name(dtypes[k]);
+        if (!b->o.json)
+            printf("training step, 4 layers, n_embd 128, block 64, batch 12, %s: %.1f us, %.0f tokens/s, mfu "
+                   "%.3f\n",
+                   name, s * 1e6, 768 / s, flops / s / b->gemm);
+        else
+            json_print("layer:%s dtype:%s ranks:%d time_us:%.2f predicted_us:%.2f mfu:%.4f", "training step",
+                       name, 1, s * 1e6, flops / b->gemm * 1e6, flops / s / b->gemm);
+        close_training(t[k]);
+    }
+    free(times);
 }
 
 static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
@@ -430,24 +459,27 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
     return 0;
 }
 // One rank first, while the other sleeps: the block, and a small training step.
-static double measure_one_rank(bench *b, double *mfu, double *small_mfu) { // the block's seconds
+static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
+                               double *bf16_speedup) { // the block's seconds
+    double training[2];
     measure_machine(b);
     if (!b->o.json)
         printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
                par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, b->copy * 1e-9);
     const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
     measure_machine(b); // again, for the best of several times: the machine may have been busy
-    const double training = measure_training(b);
+    measure_training(b, training);
     measure_machine(b);
     *mfu = block_flops(b, b->o.batch) / block / b->gemm;
-    *small_mfu = training_flops() / training / b->gemm;
+    *small_mfu = training_flops() / training[0] / b->gemm;
+    *bf16_speedup = training[0] / training[1];
     return block;
 }
 static void measure(bench *b) {
     const settings *o = &b->o;
     const int root = par_rank(b->world) == 0;
-    double mfu = 0, small = 0, machine[2];
-    const double one = root ? measure_one_rank(b, &mfu, &small) : 0;
+    double mfu = 0, small = 0, bf16 = 0, machine[2];
+    const double one = root ? measure_one_rank(b, &mfu, &small, &bf16) : 0;
     machine[0] = b->gemm, machine[1] = b->copy;
     must(b, par_broadcast(machine, machine, 2, PAR_F64, 0, b->world));
     b->gemm = machine[0], b->copy = machine[1];
@@ -455,15 +487,16 @@ static void measure(bench *b) {
     const double sp2 = measure_block(b, b->world, NULL, 1, o->batch, 1);
     const double dp2 = measure_block(b, b->self, b->world, 0, o->batch / 2, 0);
     if (root && o->json)
-        json_print(
-            "summary:%b mfu:%.4f mfu_small:%.4f tp2_speedup:%.4f sp2_speedup:%.4f dp2_speedup:%.4f gemm:%s "
-            "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
-            1, mfu, small, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9,
-            o->n_embd, o->n_head, o->sequence, o->batch);
+        json_print("summary:%b mfu:%.4f mfu_small:%.4f bf16_speedup:%.4f tp2_speedup:%.4f sp2_speedup:%.4f "
+                   "dp2_speedup:%.4f gemm:%s "
+                   "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
+                   1, mfu, small, bf16, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name(par_cpu()),
+                   b->gemm * 1e-9, o->n_embd, o->n_head, o->sequence, o->batch);
     else if (root)
-        printf("mfu %.3f, of a small training step %.3f; 2 ranks: tp %.2f, with sequence parallelism %.2f, "
+        printf("mfu %.3f, of a small training step %.3f, which is %.2f times as fast in bf16; 2 ranks: tp "
+               "%.2f, with sequence parallelism %.2f, "
                "dp %.2f times one\n",
-               mfu, small, one / tp2, one / sp2, one / dp2);
+               mfu, small, bf16, one / tp2, one / sp2, one / dp2);
 }
 
 int main(int argc, char **argv) {
