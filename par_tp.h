@@ -109,6 +109,8 @@ MODEL
     wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
     Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
     compiler, matrix product library or instruction set rounds differently.
+    Products of bf16. On a CPU with avx512_bf16 or amx_bf16 these instructions multiply bf16 and add in f32,
+    also in attention, whose weights they take rounded to bf16. Other CPUs convert to f32 and multiply that.
     Threads. A context is not thread-safe: it belongs to one rank.
 
 DOES NOT
@@ -1085,6 +1087,7 @@ PAR__HOST_DEVICE float par__tp_target_gradient(const par_tp_loss *loss, float sc
 #include <stdlib.h>
 #include <string.h>
 #if PAR__X86 && !defined(__CUDACC__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -1451,18 +1454,26 @@ PAR__INLINE_LOOP void par__tp_pack_rows(par_bf16 *to, const par_bf16 *a, size_t 
         for (size_t p = i < i8 ? k8 : 0; p < padded; p++)
             to[i * padded + p] = (par_bf16)(i < rows && p < k ? a[i * i_ld + p * k_ld] : 0);
 }
-// C = alpha acc + beta C + bias for a tile, in f32, rounded once. bias may be NULL.
-PAR__INLINE_LOOP void par__tp_store_tile(const float *acc, float alpha, float beta, const float *bias,
-                                         void *c, int bf16, size_t ldc, size_t rows, size_t cols) {
+// Where the sums of a tile go: C = alpha sums + beta C + bias, in f32, rounded once.
+typedef struct par__tp_output {
+    float alpha, beta;
+    const float *bias; // or NULL; then beta is 0
+    void *c;
+    int bf16; // else f32
+    size_t ldc;
+} par__tp_output;
+PAR__INLINE_LOOP void par__tp_store_tile(const par__tp_output *o, const float *acc, size_t rows,
+                                         size_t cols) {
+    const float alpha = o->alpha, beta = o->beta, *bias = o->bias;
     for (size_t r = 0; r < rows; r++, acc += PAR__TP_DOT_COLS) {
-        par_bf16 *narrow = (par_bf16 *)c + r * ldc;
-        float *wide = (float *)c + r * ldc;
-        if (bf16 && beta != 0) {
+        par_bf16 *narrow = (par_bf16 *)o->c + r * o->ldc;
+        float *wide = (float *)o->c + r * o->ldc;
+        if (o->bf16 && beta != 0) {
             PAR__VECTOR(j, cols,
                         narrow[j] = par__bf16_narrow(alpha * acc[j] + beta * par__bf16_widen(narrow[j])));
-        } else if (bf16 && bias) {
+        } else if (o->bf16 && bias) {
             PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j] + bias[j]));
-        } else if (bf16) {
+        } else if (o->bf16) {
             PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j]));
         } else if (beta != 0) {
             PAR__VECTOR(j, cols, wide[j] = alpha * acc[j] + beta * wide[j]);
@@ -1529,10 +1540,8 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
       (par_bf16 * to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k, size_t padded, size_t rows,     \
        size_t all_rows),                                                                                     \
       (to, a, i_ld, k_ld, k, padded, rows, all_rows))                                                        \
-    X(P, void, store_tile,                                                                                   \
-      (const float *acc, float alpha, float beta, const float *bias, void *c, int bf16, size_t ldc,          \
-       size_t rows, size_t cols),                                                                            \
-      (acc, alpha, beta, bias, c, bf16, ldc, rows, cols))                                                    \
+    X(P, void, store_tile, (const par__tp_output *o, const float *acc, size_t rows, size_t cols),            \
+      (o, acc, rows, cols))                                                                                  \
     X(P, void, rotate, (float *y, const float *x, const float *cos_sin, size_t half, float sign),            \
       (y, x, cos_sin, half, sign))                                                                           \
     X(P, double, sum_squares, (const float *x, size_t n), (x, n))
@@ -1550,7 +1559,9 @@ PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
 // its type once. Within a slice the instruction decides; denormal operands and sums count as zero. (a0, b0)
 // and (a1, b1) belong to k and k + 1:
 //     avx512_bf16   s = fma(a1, b1, s), then s = fma(a0, b0, s), each rounded to nearest even
-// Processors without such an instruction convert the operands to f32 and multiply those.
+//     amx_bf16      chains of fma for even and for odd k, from zero, 16 pairs each; then s = s + (even + odd)
+// A denormal result in bf16 may become zero, too. Processors without such an instruction convert the operands
+// to f32 and multiply those.
 
 enum {
     PAR__TP_DOT_ROWS = 32,          // at most, of a tile
@@ -1562,8 +1573,11 @@ enum {
 typedef struct par__tp_dot { // an instruction set's tile
     const char *name;
     size_t rows, group, unit; // rows of a tile; consecutive k in a panel; what k is a multiple of
-    // acc[rows][PAR__TP_DOT_COLS] = A times a panel; rows of A are lda numbers apart
-    void (*tile)(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, float *acc);
+    int outputs; // 1: tile writes any output in f32, and in bf16 with beta 0. 0: only sums as they are
+    void (*begin)(void); // around the tiles of a product; or NULL
+    void (*end)(void);
+    // `rows` rows of A, lda numbers apart, times a panel
+    void (*tile)(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, const par__tp_output *o);
 } par__tp_dot;
 typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
     int ta, tb;
@@ -1577,18 +1591,27 @@ typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
     size_t ldc;
 } par__tp_product;
 
-#if PAR__X86 && !defined(__CUDACC__) && (defined(__clang__) || __GNUC__ >= 10)
+#if PAR__X86 && !defined(__CUDACC__) && (__GNUC__ >= 11 || (defined(__clang__) && __clang_major__ >= 12))
 #define PAR__TP_DOT_ROW(i)                                                                                   \
     x = (__m512bh)_mm512_set1_epi32(*(const par__tp_pair *)(const void *)(a + (i)*lda + p));                 \
     c##i = _mm512_dpbf16_ps(c##i, x, y);                                                                     \
     d##i = _mm512_dpbf16_ps(d##i, x, z);
+#define PAR__TP_DOT_SCALE(i)                                                                                 \
+    c##i = _mm512_fmadd_ps(alpha, c##i, bias);                                                               \
+    d##i = _mm512_fmadd_ps(alpha, d##i, bias16);
+#define PAR__TP_DOT_NARROW(i)                                                                                \
+    _mm256_storeu_si256((__m256i *)(void *)(narrow + (i)*o->ldc), (__m256i)_mm512_cvtneps_pbh(c##i));        \
+    _mm256_storeu_si256((__m256i *)(void *)(narrow + (i)*o->ldc + 16), (__m256i)_mm512_cvtneps_pbh(d##i));
+#define PAR__TP_DOT_ADD(i)                                                                                   \
+    c##i = _mm512_fmadd_ps(beta, _mm512_loadu_ps(wide + (i)*o->ldc), c##i);                                  \
+    d##i = _mm512_fmadd_ps(beta, _mm512_loadu_ps(wide + (i)*o->ldc + 16), d##i);
 #define PAR__TP_DOT_STORE(i)                                                                                 \
-    _mm512_storeu_ps(acc + (i)*PAR__TP_DOT_COLS, c##i);                                                      \
-    _mm512_storeu_ps(acc + (i)*PAR__TP_DOT_COLS + 16, d##i);
+    _mm512_storeu_ps(wide + (i)*o->ldc, c##i);                                                               \
+    _mm512_storeu_ps(wide + (i)*o->ldc + 16, d##i);
 #define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 typedef int par__tp_pair __attribute__((aligned(2), may_alias));
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
-par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, float *acc) {
+par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, const par__tp_output *o) {
     __m512 c0 = _mm512_setzero_ps(), c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0, c6 = c0, c7 = c0;
     __m512 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0, d6 = c0, d7 = c0;
     for (size_t p = 0; p < k; p += 2, panel += 2 * PAR__TP_DOT_COLS) {
@@ -1597,11 +1620,78 @@ par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *pan
         __m512bh x;
         PAR__TP_8_ROWS(PAR__TP_DOT_ROW)
     }
+    const __m512 alpha = _mm512_set1_ps(o->alpha), beta = _mm512_set1_ps(o->beta);
+    const __m512 bias = o->bias ? _mm512_loadu_ps(o->bias) : _mm512_setzero_ps();
+    const __m512 bias16 = o->bias ? _mm512_loadu_ps(o->bias + 16) : bias;
+    par_bf16 *narrow = (par_bf16 *)o->c;
+    float *wide = (float *)o->c;
+    PAR__TP_8_ROWS(PAR__TP_DOT_SCALE)
+    if (o->bf16) {
+        PAR__TP_8_ROWS(PAR__TP_DOT_NARROW)
+        return;
+    }
+    if (o->beta != 0) {
+        PAR__TP_8_ROWS(PAR__TP_DOT_ADD)
+    }
     PAR__TP_8_ROWS(PAR__TP_DOT_STORE)
 }
+// Tile registers have 16 rows of 64 bytes. 0 to 3 are C, 4 and 5 rows of A, 6 and 7 columns of the panel.
+#define PAR__TP_AMX __attribute__((target("amx-tile,amx-bf16")))
+PAR__TP_AMX static void par__tp_amx_begin(void) {
+    unsigned char config[64] = {1}; // palette 1; bytes of a row from 16 on, in 16 bits; rows from 48 on
+    for (int i = 0; i < 8; i++) {
+        config[16 + 2 * i] = 64;
+        config[48 + i] = 16;
+    }
+    __asm__ volatile("" : : "r"(config) : "memory"); // compilers do not see that all of it is read
+    _tile_loadconfig(config);
+}
+PAR__TP_AMX static void par__tp_amx_end(void) { _tile_release(); }
+PAR__TP_AMX static void par__tp_tile_amx(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel,
+                                         const par__tp_output *o) {
+    const size_t a_row = lda * sizeof *a, row = 2 * PAR__TP_DOT_COLS * sizeof *a,
+                 c_row = o->ldc * sizeof(float);
+    float *c = (float *)o->c;
+    __asm__ volatile("" : : : "memory"); // the same of operands
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t p = 0; p < k; p += 32, panel += 32 * PAR__TP_DOT_COLS) {
+        _tile_loadd(4, a + p, a_row);
+        _tile_loadd(6, panel, row);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, panel + PAR__TP_DOT_COLS, row);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a + 16 * lda + p, a_row);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_row);
+    _tile_stored(1, c + 16, c_row);
+    _tile_stored(2, c + 16 * o->ldc, c_row);
+    _tile_stored(3, c + 16 * o->ldc + 16, c_row);
+}
+static const par__tp_dot par__tp_dots[] = {
+    {"amx_bf16", 32, 2, 32, 0, par__tp_amx_begin, par__tp_amx_end, par__tp_tile_amx},
+    {"avx512_bf16", 8, 2, 2, 1, NULL, NULL, par__tp_tile_avx512}};
+// Has the processor tiles, and does the kernel let this process use them? Processes forked later may, too.
+static int par__tp_has_amx(void) {
+    unsigned a, b, c, d;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24;
+    const long arch_prctl = 158, request_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM
+    long result;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return 0;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"(arch_prctl), "D"(request_permission), "S"(tile_data)
+                     : "rcx", "r11", "memory");
+    return result == 0;
+}
 static const par__tp_dot *par__tp_pick_dot(void) {
-    static const par__tp_dot avx512 = {"avx512_bf16", 8, 2, 2, par__tp_tile_avx512};
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &avx512 : NULL;
+    if (par__tp_has_amx()) return &par__tp_dots[0];
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &par__tp_dots[1]
+                                                                                      : NULL;
 }
 #else
 static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }
@@ -1628,13 +1718,21 @@ static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot
                          (s->rows - direct + tile - 1) / tile * tile);
     for (size_t i = 0; i < s->rows; i += tile)
         for (size_t j = 0; j < s->cols; j += cols) {
-            const size_t at = (s->i + i) * m->ldc + s->j + j;
-            const int bf16 = m->c_type != PAR_F32;
+            const size_t at = (s->i + i) * m->ldc + s->j + j, rows = PAR__MIN(tile, s->rows - i);
+            const size_t width = PAR__MIN(cols, s->cols - j);
+            const int bf16 = m->c_type != PAR_F32,
+                      whole = dot->outputs && rows == tile && width == cols && !(bf16 && m->beta != 0);
+            const par__tp_output to_acc = {1, 0, NULL, acc, 0, PAR__TP_DOT_COLS};
+            const par__tp_output to_c = {m->alpha,
+                                         s->p ? 1 : m->beta,
+                                         m->bias ? m->bias + s->j + j : NULL,
+                                         bf16 ? (void *)((par_bf16 *)m->c + at)
+                                              : (void *)((float *)m->c + at),
+                                         bf16,
+                                         m->ldc};
             dot->tile(s->padded, i < direct ? a + i * i_ld : s->a + (i - direct) * s->padded,
-                      i < direct ? i_ld : s->padded, s->b + j * s->padded, acc);
-            loops->store_tile(acc, m->alpha, s->p ? 1 : m->beta, m->bias ? m->bias + s->j + j : NULL,
-                              bf16 ? (void *)((par_bf16 *)m->c + at) : (void *)((float *)m->c + at), bf16,
-                              m->ldc, PAR__MIN(tile, s->rows - i), PAR__MIN(cols, s->cols - j));
+                      i < direct ? i_ld : s->padded, s->b + j * s->padded, whole ? &to_c : &to_acc);
+            if (!whole) loops->store_tile(&to_c, acc, rows, width);
         }
 }
 // pack: memory for PAR__TP_DOT_A + PAR__TP_DOT_B numbers.
@@ -1646,6 +1744,7 @@ static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
     par__tp_dot_block s;
     s.a = pack;
     s.b = pack + PAR__TP_DOT_A;
+    if (dot->begin) dot->begin();
     for (s.p = 0; s.p < m->k; s.p += slice) {
         s.k = PAR__MIN(slice, m->k - s.p);
         s.padded = (s.k + dot->unit - 1) / dot->unit * dot->unit;
@@ -1662,6 +1761,7 @@ static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
             }
         }
     }
+    if (dot->end) dot->end();
 }
 
 // >>tp_kernels ----------------------------------------------------------------------------------------------
@@ -2123,40 +2223,56 @@ static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, f
 // Blocks whose keys all come after their queries are skipped, which is about half of them. Scores are stored
 // transposed, keys x queries, so that maxima and sums run down columns and vectorize over queries.
 
-typedef struct par__tp_head { // the operands of one head of one sequence, as f32
-    const float *q, *k, *v, *dy;
-    float *qt, *dyt;                                    // the same turned, dim x q_count
+typedef struct par__tp_head { // the operands of one head of one sequence: bf16 with tp->dot, else f32
+    const char *q, *k, *v, *dy;
+    size_t bytes;                                       // of an element
+    float *qt, *dyt;                                    // f32: the same turned, dim x q_count
     size_t q_ld, kv_ld, dy_ld, t_ld, q_first, kv_first; // q_first: row of the first query, of all rows
     uint64_t dropout_first;                             // of the element (query, key) = (0, 0)
 } par__tp_head;
 
-static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t b, size_t h,
-                             par__tp_head *o) {
-    const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d, kh = h / (m->heads / m->kv_heads);
+// The operands as f32: in place, or copies; queries are turned, too.
+static int par__tp_load_f32_head(par_tp *tp, const par_tp_attention_block *m, par__tp_head *o, size_t q,
+                                 size_t kv, size_t dy) {
+    const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d;
     const size_t copies = par__tp_is_f32(tp) ? 0 : 2 * n + 2 * nk;
-    o->t_ld = m->q_count;
     float *scratch =
         (float *)par_tp_scratch(tp, PAR__TP_HEAD_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
     if (!scratch) return 0;
+    o->bytes = sizeof(float);
     o->qt = scratch + copies;
     o->dyt = o->qt + o->t_ld * d;
+    size_t ld = m->kv_ld;
+    const float *x = par__tp_f32_rows(tp, scratch, m->q, q, m->q_count, d, &o->q_ld);
+    o->q = (const char *)x;
+    o->k = (const char *)par__tp_f32_rows(tp, scratch + n, m->k, kv, m->kv_count, d, &o->kv_ld);
+    o->v = (const char *)par__tp_f32_rows(tp, scratch + n + nk, m->v, kv, m->kv_count, d, &ld);
+    tp->loops->transpose(o->qt, o->t_ld, x, o->q_ld, m->q_count, d);
+    if (!m->dy) return 1;
+    x = par__tp_f32_rows(tp, scratch + n + 2 * nk, m->dy, dy, m->q_count, d, &o->dy_ld);
+    o->dy = (const char *)x;
+    tp->loops->transpose(o->dyt, o->t_ld, x, o->dy_ld, m->q_count, d);
+    return 1;
+}
+static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t b, size_t h,
+                             par__tp_head *o) {
+    const size_t d = m->dim, kh = h / (m->heads / m->kv_heads);
+    memset(o, 0, sizeof *o);
+    o->t_ld = m->q_count;
     o->q_ld = m->q_ld;
     o->kv_ld = m->kv_ld;
     o->dy_ld = m->dy_ld;
     o->q_first = b * m->q_stride + m->q_row;
     o->kv_first = b * m->kv_stride + m->kv_row;
-    size_t ld = m->kv_ld;
-    o->q = par__tp_f32_rows(tp, scratch, m->q, o->q_first * m->q_ld + h * d, m->q_count, d, &o->q_ld);
-    o->k =
-        par__tp_f32_rows(tp, scratch + n, m->k, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &o->kv_ld);
-    o->v = par__tp_f32_rows(tp, scratch + n + nk, m->v, o->kv_first * m->kv_ld + kh * d, m->kv_count, d, &ld);
-    tp->loops->transpose(o->qt, o->t_ld, o->q, o->q_ld, m->q_count, d);
-    if (m->dy) {
-        o->dy = par__tp_f32_rows(tp, scratch + n + 2 * nk, m->dy, o->q_first * m->dy_ld + h * d, m->q_count,
-                                 d, &o->dy_ld);
-        tp->loops->transpose(o->dyt, o->t_ld, o->dy, o->dy_ld, m->q_count, d);
-    }
     o->dropout_first = par__tp_first_score(m, b, h);
+    const size_t q = o->q_first * m->q_ld + h * d, kv = o->kv_first * m->kv_ld + kh * d;
+    const size_t dy = o->q_first * m->dy_ld + h * d;
+    if (!tp->dot) return par__tp_load_f32_head(tp, m, o, q, kv, dy);
+    o->bytes = sizeof(par_bf16);
+    o->q = par__tp_const_element(tp, m->q, q);
+    o->k = par__tp_const_element(tp, m->k, kv);
+    o->v = par__tp_const_element(tp, m->v, kv);
+    if (m->dy) o->dy = par__tp_const_element(tp, m->dy, dy);
     return 1;
 }
 
@@ -2164,7 +2280,53 @@ enum { PAR__TP_BLOCK = 128, PAR__TP_AREA = PAR__TP_BLOCK * PAR__TP_BLOCK }; // t
 typedef struct par__tp_block { // one block of queries and one of keys
     size_t head, q, k, q_count, k_count;
     float *scores, *grads, *mask, *scratch; // PAR__TP_AREA each, a row of PAR__TP_BLOCK queries per key
+    par_bf16 *narrow[2];                    // the same: scores and grads, rounded for products of bf16
 } par__tp_block;
+
+// A product of a block's operands, f32 or bf16.
+static par_result par__tp_block_gemm(par_tp *tp, const par__tp_product *p) {
+    par_device *cpu = par_cpu();
+    if (tp->dot) return par__tp_dot_gemm(tp, p);
+    return par__tp_gemm_result(tp, cpu->gemm(cpu, p->ta, p->tb, p->m, p->n, p->k, p->alpha,
+                                             (const float *)p->a, p->lda, (const float *)p->b, p->ldb,
+                                             p->beta, (float *)p->c, p->ldc, NULL));
+}
+// y = alpha keys queries^T, keys x queries. In f32 the queries are turned already.
+static par_result par__tp_block_scores(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
+                                       const par__tp_block *b, float alpha, const char *keys,
+                                       const char *queries, size_t q_ld, const float *turned, float *y) {
+    const int bf16 = tp->dot != NULL;
+    const par__tp_product p = {0,
+                               bf16,
+                               b->k_count,
+                               b->q_count,
+                               m->dim,
+                               keys + b->k * o->kv_ld * o->bytes,
+                               bf16 ? (const void *)(queries + b->q * q_ld * o->bytes)
+                                    : (const void *)(turned + b->q),
+                               o->kv_ld,
+                               bf16 ? q_ld : o->t_ld,
+                               alpha,
+                               0,
+                               NULL,
+                               y,
+                               PAR_F32,
+                               PAR__TP_BLOCK};
+    return par__tp_block_gemm(tp, &p);
+}
+// y += s x, or s^T x with trans, of a block of scores s and `dim` columns of x. `rows` and k are s's.
+static par_result par__tp_block_add(par_tp *tp, int trans, size_t rows, size_t k, size_t dim, const void *s,
+                                    const char *x, size_t ld, float *y, size_t y_ld) {
+    const par__tp_product p = {trans, 0, rows, dim, k, s, x, PAR__TP_BLOCK, ld, 1, 1, NULL, y, PAR_F32, y_ld};
+    return par__tp_block_gemm(tp, &p);
+}
+// The operand of such a product: x itself, or x rounded to bf16.
+static const void *par__tp_block_operand(const par_tp *tp, const par__tp_block *b, const float *x,
+                                         par_bf16 *narrow) {
+    for (size_t k = 0; tp->dot && k < b->k_count; k++)
+        par_cast(narrow + k * PAR__TP_BLOCK, PAR_BF16, x + k * PAR__TP_BLOCK, PAR_F32, b->q_count);
+    return tp->dot ? (const void *)narrow : (const void *)x;
+}
 
 // The causal mask: a query sees the keys up to its own position; the other scores become -inf.
 static void par__tp_causal_mask(const par_tp_attention_block *m, const par__tp_block *b) {
@@ -2193,13 +2355,10 @@ static void par__tp_multiply_scores(const par__tp_block *b, float *y, const floa
 
 static par_result par__tp_block_forward(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
                                         const par__tp_block *b) {
-    par_device *cpu = par_cpu();
     float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], rescale[PAR__TP_BLOCK];
     const size_t d = m->dim, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
     float *acc = m->acc + row * m->acc_ld + b->head * d;
-    PAR__TP_TRY(
-        par__tp_gemm_result(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, o->k + b->k * o->kv_ld, o->kv_ld,
-                                          o->qt + b->q, o->t_ld, 0, b->scores, PAR__TP_BLOCK, NULL)));
+    PAR__TP_TRY(par__tp_block_scores(tp, m, o, b, m->scale, o->k, o->q, o->q_ld, o->qt, b->scores));
     par__tp_causal_mask(m, b);
     for (size_t i = 0; i < nq; i++) {
         row_max[i] = m->row_max[(row + i) * m->heads + b->head];
@@ -2217,8 +2376,8 @@ static par_result par__tp_block_forward(par_tp *tp, const par_tp_attention_block
         par__tp_dropout_mask(tp, m, o, b);
         par__tp_multiply_scores(b, b->scores, b->mask);
     }
-    return par__tp_gemm_result(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->scores, PAR__TP_BLOCK,
-                                             o->v + b->k * o->kv_ld, o->kv_ld, 1, acc, m->acc_ld, NULL));
+    return par__tp_block_add(tp, 1, nq, nk, d, par__tp_block_operand(tp, b, b->scores, b->narrow[0]),
+                             o->v + b->k * o->kv_ld * o->bytes, o->kv_ld, acc, m->acc_ld);
 }
 
 typedef par_result (*par__tp_block_fn)(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
@@ -2227,11 +2386,13 @@ static par_result par__tp_for_each_block(par_tp *tp, const par_tp_attention_bloc
     const size_t block = PAR__TP_BLOCK;
     par__tp_head o;
     par__tp_block b;
-    b.scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 4 * PAR__TP_AREA * sizeof(float));
+    b.scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 5 * PAR__TP_AREA * sizeof(float));
     if (!b.scores) return PAR_ERR_MEMORY;
     b.grads = b.scores + PAR__TP_AREA;
     b.mask = b.grads + PAR__TP_AREA;
     b.scratch = b.mask + PAR__TP_AREA;
+    b.narrow[0] = (par_bf16 *)(void *)(b.scratch + PAR__TP_AREA);
+    b.narrow[1] = b.narrow[0] + PAR__TP_AREA;
     for (size_t i = 0; i < m->batch * m->heads; i++) {
         b.head = i % m->heads;
         if (!par__tp_load_head(tp, m, i / m->heads, b.head, &o)) return PAR_ERR_MEMORY;
@@ -2263,16 +2424,13 @@ static par_result par__tp_cpu_attention_normalize(par_tp *tp, void *y, float *ls
 // p = e^(s - lse);  dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
 static par_result par__tp_block_backward(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
                                          const par__tp_block *b) {
-    par_device *cpu = par_cpu();
     float lse[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
-    const size_t d = m->dim, ld = PAR__TP_BLOCK, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
+    const size_t d = m->dim, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
     const size_t to = (o->kv_first + b->k) * m->dkv_ld + b->head / (m->heads / m->kv_heads) * d;
-    const float *q = o->q + b->q * o->q_ld, *dy = o->dy + b->q * o->dy_ld;
-    const float *k = o->k + b->k * o->kv_ld, *v = o->v + b->k * o->kv_ld;
-    PAR__TP_TRY(par__tp_gemm_result(tp, cpu->gemm(cpu, 0, 0, nk, nq, d, m->scale, k, o->kv_ld, o->qt + b->q,
-                                                  o->t_ld, 0, b->scores, ld, NULL)));
-    PAR__TP_TRY(par__tp_gemm_result(
-        tp, cpu->gemm(cpu, 0, 0, nk, nq, d, 1, v, o->kv_ld, o->dyt + b->q, o->t_ld, 0, b->grads, ld, NULL)));
+    const char *q = o->q + b->q * o->q_ld * o->bytes, *dy = o->dy + b->q * o->dy_ld * o->bytes;
+    const char *k = o->k + b->k * o->kv_ld * o->bytes;
+    PAR__TP_TRY(par__tp_block_scores(tp, m, o, b, m->scale, o->k, o->q, o->q_ld, o->qt, b->scores));
+    PAR__TP_TRY(par__tp_block_scores(tp, m, o, b, 1, o->v, o->dy, o->dy_ld, o->dyt, b->grads));
     par__tp_causal_mask(m, b);
     for (size_t i = 0; i < nq; i++) {
         const size_t at = (row + i) * m->heads + b->head;
@@ -2283,14 +2441,14 @@ static par_result par__tp_block_backward(par_tp *tp, const par_tp_attention_bloc
         par__tp_dropout_mask(tp, m, o, b);
         par__tp_multiply_scores(b, b->grads, b->mask);
     }
-    tp->loops->softmax_backward(b->scores, b->grads, ld, nk, nq, lse, dot, m->scale);
+    tp->loops->softmax_backward(b->scores, b->grads, PAR__TP_BLOCK, nk, nq, lse, dot, m->scale);
     if (m->dropout > 0) par__tp_multiply_scores(b, b->scores, b->mask);
-    PAR__TP_TRY(par__tp_gemm_result(
-        tp, cpu->gemm(cpu, 0, 0, nk, d, nq, 1, b->scores, ld, dy, o->dy_ld, 1, m->dv + to, m->dkv_ld, NULL)));
-    PAR__TP_TRY(par__tp_gemm_result(tp, cpu->gemm(cpu, 1, 0, nq, d, nk, 1, b->grads, ld, k, o->kv_ld, 1,
-                                                  m->dq + row * m->dq_ld + b->head * d, m->dq_ld, NULL)));
-    return par__tp_gemm_result(
-        tp, cpu->gemm(cpu, 0, 0, nk, d, nq, 1, b->grads, ld, q, o->q_ld, 1, m->dk + to, m->dkv_ld, NULL));
+    const void *p = par__tp_block_operand(tp, b, b->scores, b->narrow[0]);
+    const void *ds = par__tp_block_operand(tp, b, b->grads, b->narrow[1]);
+    float *dq = m->dq + row * m->dq_ld + b->head * d;
+    PAR__TP_TRY(par__tp_block_add(tp, 0, nk, nq, d, p, dy, o->dy_ld, m->dv + to, m->dkv_ld));
+    PAR__TP_TRY(par__tp_block_add(tp, 1, nq, nk, d, ds, k, o->kv_ld, dq, m->dq_ld));
+    return par__tp_block_add(tp, 0, nk, nq, d, ds, q, o->q_ld, m->dk + to, m->dkv_ld);
 }
 static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
     return par__tp_for_each_block(tp, m, par__tp_block_backward);

@@ -1,5 +1,8 @@
 // test_tp.c - par_tp.h: every layer, forward against a serial reference in double, backward against central
 // differences of that reference, for every way to make the ranks t x c.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // registers of a signal's context
+#endif
 #define PAR_IMPLEMENTATION
 #include "par_tp.h"
 #include "test.h"
@@ -1810,8 +1813,101 @@ static void bf16_products(par_comm *w) {
     close_layout(&l);
 }
 
+// Tile instructions for a processor that has none: each is an illegal instruction, and this handler of its
+// signal does what it would have done. Rows of a tile are 64 bytes, as the kernel under test configures them.
+#if PAR__X86 && defined(__linux__)
+#define HAVE_TILES
+#include <signal.h>
+#include <ucontext.h>
+static struct {
+    uint8_t config[64];
+    float t[8][16][16];
+    int count;
+} tiles;
+static uint64_t tile_register(const ucontext_t *u, int number) {
+    static const int order[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+                                  REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+    return (uint64_t)u->uc_mcontext.gregs[order[number]];
+}
+static float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? 0 : x; }
+static void tile_multiply(float (*c)[16], float (*a)[16], float (*b)[16]) {
+    for (int m = 0; m < 16; m++)
+        for (int n = 0; n < 16; n++) {
+            float sums[2] = {0, 0};
+            for (int k = 0; k < 16; k++)
+                for (int odd = 0; odd < 2; odd++) {
+                    const float x = par_bf16_to_f32(((const uint16_t *)a[m])[2 * k + odd]);
+                    const float y = par_bf16_to_f32(((const uint16_t *)b[k])[2 * n + odd]);
+                    sums[odd] = flushed(fmaf(flushed(x), flushed(y), sums[odd]));
+                }
+            c[m][n] = flushed(c[m][n] + flushed(sums[0] + sums[1]));
+        }
+}
+// The address of a memory operand, and the bytes of its description from the ModRM byte on; stride: of rows.
+static char *tile_memory(const ucontext_t *u, const uint8_t *code, int *length, int64_t *stride) {
+    const int b = code[1] & 0x20 ? 0 : 8, x = code[1] & 0x40 ? 0 : 8, mod = code[4] >> 6, rm = code[4] & 7;
+    uint64_t at;
+    int8_t short_offset;
+    int32_t offset = 0;
+    *length = rm == 4 ? 2 : 1, *stride = 0;
+    at = tile_register(u, (rm == 4 ? code[5] & 7 : rm) + b);
+    if (rm == 4 && ((code[5] >> 3 & 7) + x) != 4)
+        *stride = (int64_t)(tile_register(u, (code[5] >> 3 & 7) + x) << (code[5] >> 6));
+    if (mod == 1) memcpy(&short_offset, code + 4 + *length, 1), offset = short_offset, *length += 1;
+    if (mod == 2) memcpy(&offset, code + 4 + *length, 4), *length += 4;
+    return (char *)(uintptr_t)(at + (uint64_t)(int64_t)offset);
+}
+static void tile_instruction(int signal_number, siginfo_t *info, void *context) {
+    ucontext_t *u = (ucontext_t *)context;
+    const uint8_t *code = (const uint8_t *)(uintptr_t)u->uc_mcontext.gregs[REG_RIP];
+    const int prefix = code[2] & 3, t = code[4] >> 3 & 7, registers = code[4] >> 6 == 3;
+    int length = 1;
+    int64_t stride = 0;
+    (void)signal_number, (void)info;
+    if (code[0] != 0xC4 || (code[1] & 0x1F) != 2) abort();
+    char *memory = registers ? NULL : tile_memory(u, code, &length, &stride);
+    tiles.count++;
+    if (code[3] == 0x49 && !registers && prefix == 0)
+        memcpy(tiles.config, memory, 64); // ldtilecfg
+    else if (code[3] == 0x49 && registers && prefix == 3)
+        memset(tiles.t[t], 0, sizeof tiles.t[t]); // tilezero
+    else if (code[3] == 0x49 && registers && prefix == 0)
+        memset(tiles.config, 0, 64);         // tilerelease
+    else if (code[3] == 0x4B && prefix == 3) // tileloadd
+        for (int r = 0; r < 16; r++) memcpy(tiles.t[t][r], memory + r * stride, 64);
+    else if (code[3] == 0x4B && prefix == 2) // tilestored
+        for (int r = 0; r < 16; r++) memcpy(memory + r * stride, tiles.t[t][r], 64);
+    else if (code[3] == 0x5C && registers && prefix == 2) // tdpbf16ps
+        tile_multiply(tiles.t[t], tiles.t[code[4] & 7], tiles.t[15 - (code[2] >> 3 & 15)]);
+    else
+        abort();
+    if (code[3] != 0x49)
+        for (int i = 0; i < 8; i++)
+            if (tiles.config[0] != 1 || tiles.config[16 + 2 * i] != 64 || tiles.config[48 + i] != 16) abort();
+    u->uc_mcontext.gregs[REG_RIP] += 4 + length;
+}
+static void bf16_tiles(par_comm *w) {
+    static const bf16_case cases[] = {{33, 35, 65, PAR_F32, 0.5, 0}, {32, 64, 64, PAR_BF16, 0, 1}};
+    layout l = open_layout(w, 1, 0, 0, 1);
+    struct sigaction emulated, before;
+    memset(&emulated, 0, sizeof emulated);
+    emulated.sa_sigaction = tile_instruction, emulated.sa_flags = SA_SIGINFO | SA_NODEFER;
+    CHECK(w, sigaction(SIGILL, &emulated, &before) == 0);
+    const par__tp_dot *dot = l.tp->dot;
+    l.tp->dot = &par__tp_dots[0];
+    for (int i = 0; i < 8; i++) bf16_product(w, l.tp, &cases[i / 4], i & 1, i >> 1 & 1);
+    CHECK(w, !strcmp(l.tp->dot->name, "amx_bf16") && (tiles.count > 100 || dot == l.tp->dot));
+    l.tp->dot = dot;
+    CHECK(w, sigaction(SIGILL, &before, NULL) == 0);
+    close_layout(&l);
+}
+#endif
+
 const test tests[] = {
     {"bf16_products", bf16_products, TEST_SERIAL, 1, 60},
+#ifdef HAVE_TILES
+    {"bf16_tiles", bf16_tiles, TEST_SERIAL, 1, 60},
+#endif
     {"linear_column", linear_column, TEST_ANY | TEST_SMALL, 1, 120},
     {"linear_row", linear_row, TEST_ANY | TEST_SMALL, 1, 120},
     {"norms", norms, TEST_ALONE, 1, 60},
