@@ -297,6 +297,21 @@ fails 1 "No space left" $gpt $small --max_iters 2 --ranks 2 --trace "$work/tiny/
 SH
     unshare --mount bash "$work/full.sh" "$work/tiny"
 }
+read_only_tmp() { # files of tests are where TMPDIR says
+    unshare --mount sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || {
+        echo "mounting a tmpfs needs root"
+        return 77
+    }
+    cat >"$work/elsewhere.sh" <<'SH'
+mount -t tmpfs none /mnt && mkdir "/mnt/a b" && mount -t tmpfs -o ro none /tmp || exit
+export TMPDIR="/mnt/a b"
+for t in "par --only traced" "par --only timing" "par --only groups --launch tcp --node 1" \
+    "pipe --only drawings"; do
+    build/test_$t --ranks 2 || exit
+done
+SH
+    unshare --mount bash "$work/elsewhere.sh"
+}
 refused_calls() { # by a container, say
     for call in memfd_create fallocate ftruncate process_vm_readv sched_getaffinity madvise prctl getrandom \
         socket; do
@@ -443,7 +458,7 @@ garbage_settings() { # of every variable in the manual
     done
 }
 
-made $gpt $hello $stranger $victim build/test_par \
+made $gpt $hello $stranger $victim build/test_par build/test_pipe \
     build/04_zero build/bench_coll build/bench_pipe build/corpus.txt
 check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
@@ -459,6 +474,7 @@ check "little memory" small_limits
 check "few processes" few_processes
 check "ports that another user has reserved" ports_of_others
 check "full disk" full_disk
+check "a /tmp that is read-only" read_only_tmp
 check "system calls that are refused" refused_calls
 check "no /proc, no /dev" no_proc
 check "signals ignored and blocked" signals

@@ -69,6 +69,8 @@ typedef struct test_state { // shared by all ranks of a worker
     test_words words;
 } test_state;
 static test_state *test_shared;
+static char test_offload[512] = "file:/tmp"; // for offloading to files: "file:" and test_dir
+#define test_dir (test_offload + 5)          // for files of tests: TMPDIR, or /tmp
 static int test_node_ranks;
 
 static void test_fail(const char *file, int line, int rank, const char *text, const char *why) {
@@ -122,10 +124,9 @@ static int test_thread(par_comm *world, void *user) { return test_call((const te
 // have ended. It is below the ephemeral ports: one of those could be the source port of any connection, and a
 // rank that connects to it before rank 0 listens could connect to itself.
 static int test_port(void) {
-    const char *base = getenv("TMPDIR");
     char path[512], file[540];
     struct sockaddr_in a;
-    snprintf(path, sizeof path, "%.400s/par_ports", base && *base ? base : "/tmp");
+    snprintf(path, sizeof path, "%.400s/par_ports", test_dir);
     if (mkdir(path, 01777) == 0) chmod(path, 01777);
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;
@@ -524,6 +525,8 @@ int main(int argc, char **argv) {
     test_options o;
     test_list l;
     const double start = test_now();
+    const char *base = getenv("TMPDIR");
+    if (base && *base) snprintf(test_offload, sizeof test_offload, "file:%.500s", base);
     if (argc == 6 && !strcmp(argv[1], "--worker")) return test_worker(argv + 2);
     const int parsed = test_parse(argc, argv, &o);
     if (parsed >= 0) return parsed;

@@ -763,12 +763,12 @@ static double zero_difference(par_comm *w, par_zero **z, int tensors[PLACES][6],
 }
 // The device's checkpoint loads into the CPU's context, and into its own.
 static void zero_checkpoint(par_comm *w, par_zero **z, int tensors[PLACES][6]) {
-    char dir[64], remove[100];
+    char dir[600], remove[700];
     int pid = (int)getpid();
     par_zero_checkpoint files;
     memset(&files, 0, sizeof files);
     CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
-    snprintf(dir, sizeof dir, "/tmp/par_cuda_test_%d", pid);
+    snprintf(dir, sizeof dir, "%s/par_cuda_test_%d", test_dir, pid);
     files.dir = dir;
     CHECK_OK(w, par_zero_save(z[DEVICE], &files));
     CHECK_OK(w, par_zero_load(z[HOST], &files));
@@ -776,7 +776,7 @@ static void zero_checkpoint(par_comm *w, par_zero **z, int tensors[PLACES][6]) {
     CHECK_OK(w, par_zero_load(z[DEVICE], &files));
     CHECK(w, par_zero_steps(z[DEVICE]) == par_zero_steps(z[HOST]));
     CHECK_OK(w, par_barrier(w));
-    snprintf(remove, sizeof remove, "rm -rf %s", dir);
+    snprintf(remove, sizeof remove, "rm -rf '%s'", dir);
     if (par_rank(w) == 0) CHECK(w, !system(remove));
 }
 static void zero_trains(par_comm *w, const zero_case *l, par_cuda *cuda) {
@@ -898,7 +898,7 @@ static void zero_mistakes(par_comm *w) {
     memset(&d, 0, sizeof d);
     d.comm = bare, d.kernels = par_cuda_zero(cuda);
     CHECK(w, par_zero_open(&d, &z) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "par_cuda_open"));
-    d.comm = w, d.offload_states = "file:/tmp";
+    d.comm = w, d.offload_states = test_offload;
     CHECK(w, par_zero_open(&d, &z) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "host"));
     CHECK_OK(w, par_close(bare));
     par_cuda_close(cuda);

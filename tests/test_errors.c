@@ -139,9 +139,9 @@ static void zero_of(par_comm *w, int stage, par_zero_optimizer optimizer, const 
     par_zero_desc d;
     par_zero_tensor t;
     par_zero_checkpoint f;
-    char dir[64], command[96];
-    snprintf(dir, sizeof dir, "/tmp/par_errors_%d", (int)getpid());
-    snprintf(command, sizeof command, "rm -rf %s", dir);
+    char dir[600], command[700];
+    snprintf(dir, sizeof dir, "%s/par_errors_%d", test_dir, (int)getpid());
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
     memset(&d, 0, sizeof d), memset(&t, 0, sizeof t), memset(&f, 0, sizeof f);
     d.comm = w, d.stage = stage, d.optimizer = optimizer, d.param_dtype = PAR_BF16;
     d.offload_states = offload;
@@ -166,7 +166,7 @@ end:
 }
 static void zero_plain(par_comm *w) { zero_of(w, 1, PAR_ZERO_ADAMW, NULL); }
 static void zero_sharded(par_comm *w) { zero_of(w, 3, PAR_ZERO_MUON, NULL); }
-static void zero_offloaded(par_comm *w) { zero_of(w, 2, PAR_ZERO_ADAMW, "file:/tmp"); }
+static void zero_offloaded(par_comm *w) { zero_of(w, 2, PAR_ZERO_ADAMW, test_offload); }
 
 static par_result nothing(void *user, const par_pipe_work *k) { return (void)user, (void)k, PAR_OK; }
 static void pipes(par_comm *w) {

@@ -388,7 +388,7 @@ static void files_of(par_comm *w, par_tp *tp, const gpt_config *config, int llmc
 }
 static void files(par_comm *w) { // Hugging Face's GPT-2 and Llama, llm.c
     gpt_config kinds[3];
-    char dir[64], remove[100];
+    char dir[600], remove[700];
     par_tp_desc d;
     par_tp *tp;
     memset(kinds, 0, sizeof kinds), memset(&d, 0, sizeof d);
@@ -400,11 +400,11 @@ static void files(par_comm *w) { // Hugging Face's GPT-2 and Llama, llm.c
     kinds[1].llama = 1, kinds[1].n_kv_head = 1, kinds[1].epsilon = 3e-6f;
     kinds[1].rotary = (par_tp_rotary){500000, 8, 1, 4, 8192};
     d.tp = w;
-    snprintf(dir, sizeof dir, "/tmp/par_test_files_%d", (int)getpid());
+    snprintf(dir, sizeof dir, "%s/par_test_files_%d", test_dir, (int)getpid());
     CHECK_OK(w, par_tp_open(&d, &tp));
     for (int k = 0; k < 3; k++) files_of(w, tp, &kinds[k], k == 2, dir);
     CHECK_OK(w, par_tp_close(tp));
-    snprintf(remove, sizeof remove, "rm -rf %s", dir);
+    snprintf(remove, sizeof remove, "rm -rf '%s'", dir);
     CHECK(w, system(remove) == 0);
 }
 

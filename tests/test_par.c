@@ -824,12 +824,12 @@ static void traced(par_comm *w) {
     enum { TURNS = 40 };
     const int n = par_size(w), me = par_rank(w);
     static double start[64 * TURNS], end[64 * TURNS];
-    char path[64];
+    char path[600];
     par__world *world = w->world;
     int count[64] = {0}, pid = (int)getpid();
     double offset, error;
     CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
-    snprintf(path, sizeof path, "/tmp/par_trace_%d.json", pid);
+    snprintf(path, sizeof path, "%s/par_trace_%d.json", test_dir, pid);
     world->opened_at -= 0.5 * me; // as if the ranks had opened their worlds one after the other
     world->trace_path = path, world->event_count = 0;
     for (int i = 0; i < TURNS; i++) {
@@ -858,7 +858,7 @@ static void timing(par_comm *w) {
     const double t = par_seconds(w);
     CHECK(w, t >= 0 && par_seconds(w) >= t && par_launch_method(w)[0]);
     CHECK(w, !strcmp(par_result_name(PAR_ERR_TIMEOUT), "PAR_ERR_TIMEOUT") && par_result_text(PAR_OK)[0]);
-    FILE *f = tmpfile();
+    FILE *f = fdopen(par__memfd_create("test"), "w+");
     par_recorder_print(w, f);
     par_print_algorithms(w, f);
     par_ledger_print(w, f);
@@ -1128,10 +1128,10 @@ static void nearest(par_comm *w) {
 
 // A tuning table with unusual choices, and invalid tables.
 static void tuned(par_comm *w) {
-    char path[64], line[160];
+    char path[600], line[160];
     float x[300], y[300];
     par__world *world = w->world;
-    snprintf(path, sizeof path, "/tmp/par_tuned_%d_%p", (int)getpid(), (void *)w);
+    snprintf(path, sizeof path, "%s/par_tuned_%d_%p", test_dir, (int)getpid(), (void *)w);
     for (int bad = 0; bad < 5; bad++) {
         static const char *const rows[] = {"all_reduce %d %d 100000 ring\nset stream_bytes 77777\n# all\n\n",
                                            "all_reduce %d %d 100000 Rign\n", "all_reduce %d %d\n",
@@ -1291,7 +1291,7 @@ static void killed(par_comm *w, int in_the_middle) {
     snprintf(who, sizeof who, "rank %d (", victim);
     CHECK(w, says(w, who) && says(w, "died"));
     CHECK(w, par_alive(w) == PAR_ERR_PEER_DIED);
-    FILE *f = tmpfile(); // the dead rank's calls can still be read
+    FILE *f = fdopen(par__memfd_create("test"), "w+"); // the dead rank's calls can still be read
     char text[8192];
     par_recorder_print(w, f);
     rewind(f);
@@ -1660,6 +1660,8 @@ static void scribble_run(const par__world *old,
     const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
     munmap(old->base, old->arena_bytes);
     setrlimit(RLIMIT_AS, &limit); // the same limit for each process of this run
+#else
+    (void)old; // sanitizers need the address space
 #endif
     memset(&d, 0, sizeof d);
     d.rank_count = SCRIBBLE_RANKS, d.node_ranks = (int)(seed % 3), d.run_again = -1;

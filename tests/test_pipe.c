@@ -366,8 +366,8 @@ static int same_actions(const par_pipe_schedule *a, const par_pipe_schedule *b) 
     return 1;
 }
 static void tables(par_comm *w) { // what is saved is loaded again
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/par_pipe_%d.csv", (int)getpid());
+    char path[600];
+    snprintf(path, sizeof path, "%s/par_pipe_%d.csv", test_dir, (int)getpid());
     for (int k = 0; k < par_pipe_schedule_count(); k++)
         for (int p = 2; p <= 4; p += 2)
             for (int full = 0; full < 3; full++) {
@@ -925,7 +925,7 @@ static void call_sites(par_comm *w) {
     CHECK_OK(w, par_pipe_step(pipe, NULL));
     const int to = par_rank(w) ? par_rank(w) : 1;
     snprintf(site, sizeof site, "tests/test_pipe.c:%d in activations to stage %d\n", __LINE__ - 2, to);
-    FILE *f = tmpfile();
+    FILE *f = fdopen(par__memfd_create("test"), "w+");
     for (int i = 0; i < pipe->channel_count; i++) par_ledger_print(pipe->channels[i], f);
     rewind(f);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -1071,7 +1071,7 @@ static size_t count_in_file(const char *path, const char *word) {
     return count;
 }
 static void drawings(par_comm *w) {
-    char svg[64], json[64];
+    char svg[600], json[600];
     const int p = par_size(w);
     par_pipe_stage stages[STAGES] = {{0}};
     par_pipe_desc d = desc_of("zb_h1", p, 2 * p, 0, stages);
@@ -1089,8 +1089,8 @@ static void drawings(par_comm *w) {
     if (par_rank(w) == 0) {
         const par_pipe_timeline *both[2] = {&plan, &real};
         const char *titles[2] = {"planned", "measured"};
-        snprintf(svg, sizeof svg, "/tmp/par_pipe_%d.svg", (int)getpid()),
-            snprintf(json, sizeof json, "/tmp/par_pipe_%d.json", (int)getpid());
+        snprintf(svg, sizeof svg, "%s/par_pipe_%d.svg", test_dir, (int)getpid()),
+            snprintf(json, sizeof json, "%s/par_pipe_%d.json", test_dir, (int)getpid());
         CHECK_OK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &plan));
         CHECK(w, real.makespan > 0 && real.bubble >= 0 && real.bubble < 1);
         for (int r = 0; r < p; r++) {
@@ -1123,7 +1123,7 @@ static void drawings(par_comm *w) {
 // The text shows actions that are shorter than a column, and has a row for each chunk.
 static size_t print_to(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, char *text,
                        size_t bytes) {
-    FILE *f = tmpfile();
+    FILE *f = fdopen(par__memfd_create("test"), "w+");
     par_pipe_print(s, t, columns, 0, f);
     rewind(f);
     const size_t n = fread(text, 1, bytes - 1, f);
@@ -1251,8 +1251,8 @@ static void shades(par_comm *w) {
                  {"dualpipev", 0, 2, 1},
                  {"interleaved_1f1b", 3, 3, 0},
                  {"looped_bfs", 7, 7, 1}};
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/par_shades_%d.svg", (int)getpid());
+    char path[600];
+    snprintf(path, sizeof path, "%s/par_shades_%d.svg", test_dir, (int)getpid());
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         par_pipe_stage stage = stage_of(1, 1, 1);
         par_pipe_desc d = desc_of(cases[k].name, 4, 8, cases[k].v, &stage);

@@ -588,7 +588,7 @@ static void sizes(par_comm *w) { // bytes as people read them
 // The plan is right for every stage, optimizer, precision and place of offloading.
 static void places(par_comm *w) {
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
-    const char *const where[] = {"none", "host", access("/dev/shm", W_OK) ? "file:/tmp" : "file:/dev/shm"};
+    const char *const where[] = {"none", "host", access("/dev/shm", W_OK) ? test_offload : "file:/dev/shm"};
     for (int kind = 0; kind < WHOLE_COMM; kind++)
         for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
             for (int p = 0; p < 9; p++) {
@@ -645,8 +645,8 @@ static void no_allocation(par_comm *w) { // in a step, once everything has been 
         for (int o = 0; o < PAR_ZERO_MUON; o++) {
             run r = plain_run(w, stage, (par_zero_optimizer)o);
             r.desc.microbatches = 2, r.desc.param_dtype = PAR_BF16;
-            r.desc.offload_states = o & 1 ? "file:/tmp" : NULL;
-            r.desc.offload_parameters = o & 1 && stage == 3 ? "file:/tmp" : NULL;
+            r.desc.offload_states = o & 1 ? test_offload : NULL;
+            r.desc.offload_parameters = o & 1 && stage == 3 ? test_offload : NULL;
             open_run(w, &r);
             for (int i = 0; i < 8; i++) one_step(w, &r, 1); // until every operation of the comm has been used
             CHECK_OK(w, par_barrier(w));
@@ -666,7 +666,7 @@ static void scratch_dir_in(par_comm *w, const char *base, char *path, size_t cap
     const int root = par_rank(w) == 0;
     memset(path, 0, capacity);
     if (root) {
-        snprintf(path, capacity, "%s/par_test.XXXXXX", base ? base : "/tmp");
+        snprintf(path, capacity, "%s/par_test.XXXXXX", base ? base : test_dir);
         CHECK(w, mkdtemp(path) != NULL);
     }
     CHECK_OK(w, par_broadcast(path, path, capacity, PAR_U8, 0, w));
@@ -772,7 +772,7 @@ static void no_room(par_comm *w) { // on the disk for offloaded states: an error
     getrlimit(RLIMIT_FSIZE, &old);
     small.rlim_max = old.rlim_max;
     if (par_rank(w) == 0) setrlimit(RLIMIT_FSIZE, &small);
-    r.desc.offload_states = "file:/tmp";
+    r.desc.offload_states = test_offload;
     CHECK_OK(w, par_zero_open(&r.desc, &r.z));
     CHECK(w, par_zero_add_unit(r.z, "all") == 0 && par_zero_add_tensor(r.z, &t) == 0);
     const par_result result = par_zero_commit(r.z);
