@@ -85,8 +85,8 @@ options_count() {
         awk '{print; d = $1 / $2 - 1; n += d < 1e-5 && d > -1e-5} END {exit n != 6}' || return 1
     for o in "--seed 2" "--warmup_iters 3" "--lr_decay_iters 6" "--min_lr 5e-3" "--no-decay_lr" \
         "--learning_rate 2e-2" "--beta1 0.8" "--beta2 0.95" "--weight_decay 0.5" "--grad_clip 0.05" \
-        "--dropout 0.2" "--no-bias" "--optimizer lion" "--dtype bf16" "--batch_size 2" \
-        "--gradient_accumulation_steps 2" "--n_head 2" "--arch llama"; do
+        "--dropout 0.2" "--no-bias" "--optimizer lion" "--state_dtype bf16" "--state_dtype u8" \
+        "--dtype bf16" "--batch_size 2" "--gradient_accumulation_steps 2" "--n_head 2" "--arch llama"; do
         echo "this changes something: $o"
         losses_of other $o && ! cmp -s "$work/base" "$work/other" || return 1
     done
@@ -352,7 +352,7 @@ plan() {
         says "--ranks 3 --batch_size 3 --parameter_server" "^rank 0: emb" "^ranks 1-2: emb" || return 1
     # what the ranks take is what their memory gives
     for grid in "--pp 2 --schedule zb_v --zero 2" "--tp 2 --sp --zero 3 --dtype bf16" \
-        "--pp 2 --tp 2 --zero 3 --offload host" "--optimizer muon --zero 1 --canonical 8" \
+        "--pp 2 --tp 2 --zero 3 --offload host" "--optimizer muon --zero 1 --canonical 8 --state_dtype u8" \
         "--pp 2 --schedule interleaved_1f1b --chunks 3 --recompute full" \
         ${SOAK:+"--pp 2 --schedule dualpipe --zero 1" "--pp 4 --schedule zb_h1"}; do
         echo "$grid"
@@ -460,9 +460,10 @@ pipe_rows() {
 zero_rows() { # a row for each stage, and a summary with its fields
     build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" &&
         [ "$(fields "$work/out" stage | tr '\n' ' ')" = "0 1 2 3 " ] &&
-        fields "$work/out" summary adam_vs_triad adam_vs_unfused ddp_vs_predicted stage1_vs_stage0 \
+        fields "$work/out" summary adam_vs_triad adam_vs_unfused bf16_states_vs_f32 u8_states_vs_f32 \
+            ddp_vs_predicted stage1_vs_stage0 \
             stage2_vs_stage0 stage3_vs_stage0 offload_vs_disk plan_equals_measured |
-        grep -x 'true\( [0-9.]*\)\{7\} true' &&
+        grep -x 'true\( [0-9.]*\)\{9\} true' &&
         fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
         fails 2 "must be 1 or more" build/bench_zero --units 0
 }

@@ -1701,7 +1701,7 @@ static void narrow_states(par_comm *w) {
                       {PAR_ZERO_ADAMW, PAR_U8, 0.1},
                       {PAR_ZERO_LION, PAR_U8, 0.3}, // takes signs, which flip where a moment is about 0
                       {PAR_ZERO_MUON, PAR_U8, 0.1},
-                      {PAR_ZERO_SGD, PAR_BF16, 0.05}};
+                      {PAR_ZERO_MUON, PAR_BF16, 0.05}};
     char dir[256], where[300];
     par_comm *alone;
     scratch_memory(w, dir, sizeof dir);
