@@ -411,6 +411,17 @@ static par_result par__cuda_check(const par_cuda *cuda, cudaError_t e, const cha
 }
 #define PAR__CUDA_CALL(call) PAR__CUDA_TRY(par__cuda_check(cuda, call, #call))
 
+// What allocates, frees or waits for the device would end the capture of a stream.
+static par_result par__cuda_refuse_capture(const par_cuda *cuda, const char *what, const char *why) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    PAR__CUDA_CALL(cudaStreamIsCapturing(cuda->stream, &status));
+    return status == cudaStreamCaptureStatusNone ? PAR_OK
+                                                 : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what, why);
+}
+#define PAR__CUDA_CAPTURED_MEMORY                                                                            \
+    "the stream is captured, and memory is allocated and freed outside of captures: run the step once "      \
+    "before"
+
 static par_result par__cuda_record_event(const par_cuda *cuda, cudaEvent_t event, cudaStream_t stream) {
     PAR__CUDA_CALL(cudaEventRecord(event, stream));
     return PAR_OK;
@@ -1092,6 +1103,8 @@ static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_
     par_comm *c = cuda->desc.comm;
     if (cuda->stuck)
         return par__cuda_fail(cuda, PAR_ERR_ABORTED, what, "the stream waits for a rank that is gone");
+    PAR__CUDA_TRY(
+        par__cuda_refuse_capture(cuda, what, "the stream is captured, and does nothing until it is played"));
     if (!c || par_size(c) == 1)
         return par__cuda_check(cuda, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream),
                                what);
@@ -1144,6 +1157,7 @@ static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) 
     par_comm *c = cuda->desc.comm;
     const double start = c ? par_seconds(c) : 0;
     double last_check = start;
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_alloc", PAR__CUDA_CAPTURED_MEMORY));
     for (;;) {
         const cudaError_t e = cudaMalloc(memory, bytes);
         int waiting = 0;
@@ -1167,6 +1181,7 @@ static int par__cuda_is_nccl_memory(const par_cuda *cuda,
 par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, void **memory) {
     *memory = NULL;
     bytes = bytes ? bytes : 16;
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_alloc", PAR__CUDA_CAPTURED_MEMORY));
     if (kind == PAR_CUDA_STREAM) {
         PAR__CUDA_CALL(cudaMallocAsync(memory, bytes, cuda->stream));
         return PAR_OK;
@@ -1193,6 +1208,7 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
 }
 par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
     if (!memory) return PAR_OK;
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_free", PAR__CUDA_CAPTURED_MEMORY));
     if (kind == PAR_CUDA_STREAM)
         PAR__CUDA_CALL(cudaFreeAsync(memory, cuda->stream));
     else if (kind == PAR_CUDA_HOST)
@@ -2011,6 +2027,8 @@ static par_result par__cuda_staging_begin(par_device_backend *backend, const par
     size_t counts[2];
     const void *from[2] = {k->send, k->recv};
     const size_t e = par_dtype_bytes(k->dtype);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, par_kind_name(k->kind),
+                                           "a stream that is captured can communicate by nccl only"));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par_call_spans(l->comm, k, &counts[0], &counts[1]);
     par_result r = par__cuda_wait_for_compute(l, p);
@@ -2087,7 +2105,7 @@ static void par__cuda_progress(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     if (l->in_progress) return; // what is asked below asks for progress itself
     l->in_progress = 1;
-    par__cuda_ipc_unmap_freed(l->cuda);
+    if (!par__cuda_is_capturing(l->cuda)) par__cuda_ipc_unmap_freed(l->cuda);
     for (par__cuda_pending *p = l->first; p; p = p->next)
         for (int before = -1; p->state != PAR__CUDA_DONE && p->state != before && !p->waiting;) {
             before = p->state;
@@ -2217,7 +2235,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
             "add in bf16 without desc.exact");
     const size_t bytes = PAR__MAX((size_t)1, count) * (size_t)l->n * e;
     if (l->scratch_bytes < bytes) {
-        (void)par__cuda_is_capturing(cuda);
+        PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, par_kind_name(k->kind), PAR__CUDA_CAPTURED_MEMORY));
         if (cuda->captured && l->scratch && !par__cuda_keep(cuda, l->scratch)) return PAR_ERR_MEMORY;
         if (!cuda->captured && l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
         l->scratch = NULL;
@@ -2361,6 +2379,7 @@ static par_result par__cuda_link_begin(par__cuda_comm *l, const par_call *k, par
     par_cuda *cuda = l->cuda;
     int least_priority = 0, greatest_priority = 0;
     par_comm *hosts = par__at_site(l->announce_comm, k->site);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, par_kind_name(k->kind), PAR__CUDA_CAPTURED_MEMORY));
     x->peer = k->root;
     x->sends = k->kind == PAR_KIND_SEND;
     PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
@@ -4890,6 +4909,7 @@ static par_result par__dnn_find(par_cuda *cuda, const par_tp_attention_block *m,
     *plan = NULL;
     while (p && memcmp(&p->shape, &shape, sizeof shape)) p = p->next;
     if (!p) {
+        PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "attention of a new shape", PAR__CUDA_CAPTURED_MEMORY));
         PAR__CUDA_TRY(par__dnn_open(cuda));
         PAR__CUDA_CALL(cudaMemGetInfo(&unused, &memory));
         p = (par__dnn_plan *)PAR_MALLOC(sizeof *p);

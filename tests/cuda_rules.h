@@ -55,7 +55,6 @@ static void capture_rules(par_comm *w) {
         CHECK(w, !cudaStreamBeginCapture(stream[0], cudaStreamCaptureModeThreadLocal));
         cudaMemsetAsync(x, 1, 8, stream[0]);
         cudaEventRecord(event, stream[0]);
-        CHECK(w, cudaEventQuery(event) == cudaErrorCapturedEvent);
         CHECK(w, !cudaStreamWaitEvent(stream[1], event, 0));
         cudaMemsetAsync(x, 2, 4, stream[1]);
         cudaEventRecord(event, stream[1]);
@@ -282,6 +281,126 @@ static void device_rules(par_comm *w) {
     int status = 1;
     waitpid(child, &status, 0);
     CHECK(w, status == 0);
+}
+// What CUDA refuses while stream s is captured, with these errors. a: another stream; x: 400 bytes; old: was
+// recorded before, new: in the capture.
+typedef struct capture_case {
+    cudaStream_t s, a;
+    cudaEvent_t old, recorded;
+    float *x;
+} capture_case;
+static const struct {
+    const char *what;
+    cudaError_t error;
+    cudaError_t (*call)(capture_case *c);
+} captured_calls[] = {
+    {"cudaMalloc", cudaErrorStreamCaptureUnsupported,
+     [](capture_case *) {
+         void *p;
+         return cudaMalloc(&p, 4);
+     }},
+    {"cudaFree", cudaErrorStreamCaptureUnsupported, [](capture_case *c) { return cudaFree(c->x); }},
+    {"cudaHostAlloc", cudaErrorStreamCaptureUnsupported,
+     [](capture_case *) {
+         void *p;
+         return cudaHostAlloc(&p, 4, 0);
+     }},
+    {"cudaMemcpy", cudaErrorStreamCaptureUnsupported,
+     [](capture_case *c) { return cudaMemcpy(c->x, c->x + 1, 4, cudaMemcpyDefault); }},
+    {"sync", cudaErrorStreamCaptureUnsupported, [](capture_case *c) { return cudaStreamSynchronize(c->s); }},
+    {"query", cudaErrorStreamCaptureUnsupported, [](capture_case *c) { return cudaStreamQuery(c->s); }},
+    {"sync of another", cudaErrorStreamCaptureUnsupported,
+     [](capture_case *c) { return cudaStreamSynchronize(c->a); }},
+    {"sync of the device", cudaErrorStreamCaptureUnsupported,
+     [](capture_case *) { return cudaDeviceSynchronize(); }},
+    {"query of an event", cudaErrorCapturedEvent,
+     [](capture_case *c) { return cudaEventQuery(c->recorded); }},
+    {"sync of an event", cudaErrorCapturedEvent,
+     [](capture_case *c) { return cudaEventSynchronize(c->recorded); }},
+    {"wait for work before", cudaErrorStreamCaptureIsolation,
+     [](capture_case *c) { return cudaStreamWaitEvent(c->s, c->old, 0); }},
+    {"destroy", cudaErrorStreamCaptureUnsupported, [](capture_case *c) { return cudaStreamDestroy(c->s); }}};
+static void broken_captures(par_comm *w) {
+    capture_case c;
+    cudaGraph_t made;
+    cudaStreamCaptureStatus status;
+    cudaStream_t legacy;
+    CHECK(w, !cudaStreamCreateWithFlags(&c.s, cudaStreamNonBlocking) && !cudaMalloc((void **)&c.x, 400));
+    CHECK(w,
+          !cudaStreamCreateWithFlags(&c.a, cudaStreamNonBlocking) && !cudaStreamCreateWithFlags(&legacy, 0));
+    CHECK(w, !cudaEventCreateWithFlags(&c.old, cudaEventDisableTiming) && !cudaEventRecord(c.old, c.s));
+    CHECK(w, !cudaEventCreateWithFlags(&c.recorded, cudaEventDisableTiming));
+    for (const auto &k : captured_calls) {
+        CHECK(w,
+              !cudaStreamBeginCapture(c.s, cudaStreamCaptureModeGlobal) && !cudaEventRecord(c.recorded, c.s));
+        const cudaError_t e = k.call(&c);
+        if (e != k.error) fprintf(stderr, "%s: error %d, not %d\n", k.what, (int)e, (int)k.error);
+        CHECK(w, e == k.error);
+        CHECK(w, !cudaStreamIsCapturing(c.s, &status) && status == cudaStreamCaptureStatusInvalidated);
+        CHECK(w, cudaMemsetAsync(c.x, 0, 4, c.s) == cudaErrorStreamCaptureInvalidated);
+        CHECK(w, cudaStreamEndCapture(c.s, &made) == cudaErrorStreamCaptureInvalidated && !made);
+    }
+    CHECK(w, !cudaStreamBeginCapture(legacy, cudaStreamCaptureModeThreadLocal));
+    CHECK(w, cudaMemsetAsync(c.x, 0, 4, NULL) == cudaErrorStreamCaptureImplicit);
+    CHECK(w, cudaStreamEndCapture(legacy, &made) == cudaErrorStreamCaptureInvalidated);
+    for (int joined = 0; joined < 2; joined++) { // the first stream must wait for the second one
+        CHECK(w, !cudaStreamBeginCapture(c.s, cudaStreamCaptureModeRelaxed) &&
+                     !cudaEventRecord(c.recorded, c.s));
+        CHECK(w, !cudaStreamWaitEvent(c.a, c.recorded, 0) && !cudaMemsetAsync(c.x, 0, 4, c.a));
+        CHECK(w, !cudaEventRecord(c.recorded, c.a));
+        if (joined) CHECK(w, !cudaStreamWaitEvent(c.s, c.recorded, 0));
+        CHECK(w, cudaStreamEndCapture(c.s, &made) == (joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined));
+    }
+    CHECK(w, !cudaGraphDestroy(made));
+    CHECK(w, cudaStreamWaitEvent(c.s, c.recorded, 0) == cudaErrorCapturedEvent);
+    CHECK(w, cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureUnsupported);
+    for (cudaStream_t s : {c.s, c.a, legacy}) CHECK(w, !cudaStreamDestroy(s));
+    CHECK(w, !cudaEventDestroy(c.old) && !cudaEventDestroy(c.recorded) && !cudaFree(c.x));
+    cudaGetLastError();
+}
+// What the kit cannot do in a capture it refuses itself, and the capture goes on; the rest is captured.
+static void captured_kit(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, par_node_count(w) == 1 ? PAR_CUDA_PEER : PAR_CUDA_STAGING);
+    par_device *d = par_cuda_device(cuda);
+    enum { N = 16 };
+    float host[N * N], *x = (float *)on_device(w, cuda, sizeof host),
+                       *y = (float *)on_device(w, cuda, sizeof host);
+    const void *sources[2] = {x, x};
+    void *p, *event = NULL, *second;
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    for (int i = 0; i < N * N; i++) host[i] = i % (N + 1) ? 0 : 2; // twice the identity
+    upload(cuda, x, host, sizeof host);
+    CHECK_OK(w, d->stream_open(d, &second));
+    CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+    for (par_cuda_memory kind : {PAR_CUDA_DEVICE, PAR_CUDA_STREAM, PAR_CUDA_HOST, PAR_CUDA_SYMMETRIC}) {
+        CHECK(w, par_cuda_alloc(cuda, kind, 100, &p) == PAR_ERR_UNSUPPORTED && !p);
+        CHECK(w, par_cuda_free(cuda, kind, x) == PAR_ERR_UNSUPPORTED);
+    }
+    CHECK(w, strstr(par_last_error(w), "captured"));
+    CHECK(w, par_cuda_sync(cuda) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, d->stream_sync(d, second) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, w) == PAR_ERR_UNSUPPORTED || par_size(w) == 1);
+    CHECK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, second) == PAR_ERR_UNSUPPORTED ||
+                 strcmp(d->gemm_name(d), "cuBLASLt")); // its workspace
+    CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, NULL));
+    CHECK_OK(w, d->event_record(d, NULL, &event));
+    CHECK_OK(w, d->event_wait(d, second, event));
+    CHECK_OK(w, d->reduce(d, y, sources, 2, N, PAR_F32, PAR_SUM, second)); // the first row
+    CHECK_OK(w, d->event_record(d, second, &event));
+    CHECK_OK(w, d->event_wait(d, NULL, event));
+    CHECK_OK(w, d->copy(d, x, y, sizeof host, NULL));
+    CHECK_OK(w, d->fill(d, y, 0, 4, NULL));
+    CHECK(w, !cudaStreamEndCapture(par_cuda_stream(cuda), &made) && !cudaGraphInstantiate(&exec, made, 0));
+    CHECK(w, !cudaGraphLaunch(exec, par_cuda_stream(cuda)));
+    download(cuda, host, x, sizeof host);
+    CHECK(w, host[0] == 4 && host[N + 1] == 4 && host[1] == 0);
+    CHECK(w, !cudaGraphExecDestroy(exec) && !cudaGraphDestroy(made));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, d->event_free(d, event));
+    CHECK_OK(w, d->stream_close(d, second));
+    for (float *q : {x, y}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, q));
+    CHECK_OK(w, par_cuda_close(cuda));
 }
 #if defined(PAR_CUDA_CUBLASLT)
 // Products on two streams at a time: each stream has a workspace, and the bits are the same.

@@ -1442,6 +1442,8 @@ const test tests[] = {
 #if defined(PAR_CUDA_CUBLASLT)
     {"products", products, TEST_SERIAL, 1, 60},
 #endif
+    {"broken_captures", broken_captures, TEST_SERIAL, 1, 60},
+    {"captured_kit", captured_kit, TEST_ANY | TEST_RANKS, 1, 60},
     {"launch_limits", launch_limits, TEST_SERIAL, 1, 60},
     {"many_heads", many_heads, TEST_SERIAL, 1, 60},
     {"capture_rules", capture_rules, TEST_SERIAL, 1, 60},

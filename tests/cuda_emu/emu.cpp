@@ -181,9 +181,11 @@ struct emu_lock {
     ~emu_lock() { pthread_mutex_unlock(&emu_mutex); }
 };
 
+static cudaError_t emu_unsafe(void);
 static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
     emu_lock hold;
     if (emu_used_before_fork) return emu_last = cudaErrorInitializationError;
+    if (emu_unsafe()) return emu_last;
     emu_touch(device);
     const size_t bytes_taken = (bytes + 255) / 256 * 256 + EMU_GAP;
     *out = NULL;
@@ -429,6 +431,8 @@ struct CUgraph_st {
     std::set<CUstream_st *> streams;
     uint64_t number;
     int invalid; // a call that a capture does not take
+    int mode;
+    pthread_t thread;
 };
 struct CUgraphExec_st { // each captured stream has one of its own: only events order them
     CUgraph_st graph;
@@ -438,8 +442,8 @@ static std::map<uint64_t, CUgraph_st *> &emu_captures = *new std::map<uint64_t, 
 struct CUstream_st {
     std::deque<emu_op> work;
     CUgraph_st *capture = NULL;
-    int device = 0;
-    uint64_t newest = 0; // work that was added
+    int device = 0, blocking = 0; // blocking: the legacy stream waits for it
+    uint64_t newest = 0;          // work that was added
 };
 static std::set<CUstream_st *> emu_streams;
 static std::vector<emu_times *> &emu_all_times =
@@ -450,6 +454,28 @@ static CUstream_st emu_default;
 static int emu_moved; // something has, without the end of any work
 static void emu_check_deadlock(void);
 
+// What CUDA refuses while a stream is captured breaks the capture (programming guide, "Prohibited and
+// Unhandled Operations"). Memory nodes are not emulated: cudaMallocAsync is refused, too.
+static cudaError_t emu_break(CUgraph_st *g, cudaError_t e) { return g->invalid = 1, emu_last = e; }
+// Calls that might conflict with a capture: of this thread, or a global one of any thread.
+static cudaError_t emu_unsafe(void) {
+    cudaError_t e = cudaSuccess;
+    for (auto &c : emu_captures)
+        if (c.second->mode == cudaStreamCaptureModeGlobal ||
+            (c.second->mode == cudaStreamCaptureModeThreadLocal &&
+             pthread_equal(c.second->thread, pthread_self())))
+            e = emu_break(c.second, cudaErrorStreamCaptureUnsupported);
+    return e;
+}
+// Can work be added? Not to the legacy stream while a stream that it waits for is captured.
+static cudaError_t emu_can_add(cudaStream_t stream) {
+    for (auto &c : emu_captures)
+        for (CUstream_st *s : c.second->streams)
+            if (!stream && s->blocking) return emu_break(c.second, cudaErrorStreamCaptureImplicit);
+    return stream && stream->capture && stream->capture->invalid
+               ? emu_last = cudaErrorStreamCaptureInvalidated
+               : cudaSuccess;
+}
 static CUstream_st *emu_stream(cudaStream_t s) {
     CUstream_st *stream = s ? s : &emu_default;
     if (stream == &emu_default) emu_streams.insert(stream);
@@ -542,6 +568,8 @@ static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
 static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> run) {
     emu_lock hold;
     emu_op op;
+    const cudaError_t e = emu_can_add(stream);
+    if (e) return e;
     op.run = std::move(run);
     emu_add(emu_stream(stream), std::move(op));
     return cudaSuccess;
@@ -711,6 +739,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) { return emu_alloc(p, bytes, emu_
 cudaError_t cudaFree(void *p) { // waits for all of the device's streams, as the real one
     emu_lock hold;
     const int device = emu_device;
+    if (emu_unsafe()) return emu_last;
     emu_work_until([=] {
         for (CUstream_st *s : emu_streams)
             if (s->device == device && !s->work.empty()) return false;
@@ -726,16 +755,19 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
         emu_lock hold;
         const emu_allocation *a = emu_find(p);
         if (!a || !a->pool) return emu_last = cudaErrorInvalidValue;
+        if (emu_unsafe()) return emu_last;
     }
     return emu_enqueue_host(stream, [=] { emu_release(p); });
 }
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
-    if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
     emu_lock hold;
+    if (emu_unsafe()) return emu_last;
+    if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
     return emu_host_blocks[(const char *)*p] = bytes ? bytes : 1, cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p) {
     emu_lock hold;
+    if (emu_unsafe()) return emu_last;
     if (p && !emu_host_blocks.erase((const char *)p)) return cudaErrorInvalidValue;
     return free(p), cudaSuccess;
 }
@@ -781,15 +813,19 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t n, cudaStream_t stream) {
     return emu_enqueue_host(stream, [=] { memset(to, byte, n); });
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
+    {
+        emu_lock hold;
+        if (emu_can_add(NULL) || emu_unsafe()) return emu_last;
+    }
     cudaMemcpyAsync(to, from, n, kind, NULL);
     return cudaStreamSynchronize(NULL);
 }
 cudaError_t cudaMemset(void *to, int byte, size_t n) { return cudaMemsetAsync(to, byte, n, NULL); }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
     emu_lock hold;
     *s = new CUstream_st();
-    (*s)->device = emu_device;
+    (*s)->device = emu_device, (*s)->blocking = !(flags & cudaStreamNonBlocking);
     emu_touch(emu_device);
     emu_streams.insert(*s);
     return cudaSuccess;
@@ -803,13 +839,16 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
-    if (s->capture) return s->capture->invalid = 1, emu_last = cudaErrorStreamCaptureUnsupported;
+    if (s->capture) return emu_break(s->capture, cudaErrorStreamCaptureUnsupported);
+    if (emu_unsafe()) return emu_last;
     emu_wait_begins(s, s->newest);
     emu_work_until([=] { return s->work.empty(); });
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
     emu_lock hold;
+    for (auto &c : emu_captures) emu_break(c.second, cudaErrorStreamCaptureUnsupported);
+    if (!emu_captures.empty()) return emu_last;
     emu_drain_count++;
     emu_work_until([] {
         for (CUstream_st *s : emu_streams)
@@ -821,6 +860,7 @@ cudaError_t cudaDeviceSynchronize(void) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     emu_lock hold;
     CUstream_st *s = emu_stream(stream);
+    if (s->capture) return emu_break(s->capture, cudaErrorStreamCaptureUnsupported);
     emu_work_until([=] { return s->work.empty(); });
     emu_streams.erase(s);
     delete s;
@@ -828,7 +868,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     emu_lock hold;
-    if (emu_stream(stream)->capture) return emu_last = cudaErrorStreamCaptureUnsupported;
+    CUgraph_st *g = emu_stream(stream)->capture;
+    if (g ? emu_break(g, cudaErrorStreamCaptureUnsupported) : emu_unsafe()) return emu_last;
     emu_wait_begins(emu_stream(stream), emu_stream(stream)->newest);
     emu_run_one();
     return emu_stream(stream)->work.empty() ? cudaSuccess : cudaErrorNotReady;
@@ -881,17 +922,22 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
     emu_add(s, std::move(op));
     return cudaSuccess;
 }
+static cudaError_t emu_refuses_event(cudaEvent_t e) { // to ask for it, or to wait for it
+    auto found = emu_captures.find(e->capture);
+    if (found != emu_captures.end()) emu_break(found->second, cudaErrorCapturedEvent);
+    return e->capture ? emu_last = cudaErrorCapturedEvent : emu_unsafe();
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     emu_lock hold;
     const uint64_t version = e->times->recorded;
-    if (e->capture) return emu_last = cudaErrorCapturedEvent;
+    if (emu_refuses_event(e)) return emu_last;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_work_until([=] { return e->times->completed >= version; });
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     emu_lock hold;
-    if (e->capture) return emu_last = cudaErrorCapturedEvent;
+    if (emu_refuses_event(e)) return emu_last;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_run_one();
     return e->times->completed >= e->times->recorded ? cudaSuccess : cudaErrorNotReady;
@@ -959,16 +1005,21 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t h) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     emu_lock hold;
-    *status = emu_stream(stream)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    const CUgraph_st *g = emu_stream(stream)->capture;
+    *status = !g           ? cudaStreamCaptureStatusNone
+              : g->invalid ? cudaStreamCaptureStatusInvalidated
+                           : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     emu_lock hold;
     static uint64_t captures;
     CUstream_st *s = emu_stream(stream);
+    if (!stream) return emu_last = cudaErrorStreamCaptureUnsupported;
     if (s->capture) return emu_last = cudaErrorIllegalState;
     s->capture = new CUgraph_st();
     s->capture->origin = s, s->capture->streams.insert(s), s->capture->number = ++captures;
+    s->capture->mode = mode, s->capture->thread = pthread_self();
     emu_captures[captures] = s->capture;
     return cudaSuccess;
 }

@@ -513,6 +513,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, ncclConfig_t *) {
     emu_lock hold;
     uint64_t words[2];
+    if (emu_unsafe()) return ncclUnhandledCudaError; // it allocates
     memcpy(words, &id, sizeof words);
     if (words[1] != (uint64_t)getpid()) {
         fprintf(stderr, "cuda_emu: emulated NCCL joins threads; ranks that are processes share a GPU "
