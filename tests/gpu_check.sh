@@ -33,7 +33,8 @@ if ! nvidia-smi >"$work/smi" 2>&1; then
     exit
 fi
 query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
-gpu=$(query name) gpus=$(nvidia-smi -L | grep -c .)
+gpu=$(query name) gpus=$(nvidia-smi -L | grep -c '^GPU')
+PATH=$PATH:$(dirname "$(bash tests/cuda_find.sh nvcc 2>/dev/null)") # compute-sanitizer is beside nvcc
 mkdir -p build bench/results
 results=bench/results/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').jsonl
 : >"$results"
