@@ -590,7 +590,8 @@ damaged() { # truncated, or a byte changed, in any file; or no checkpoint
         cp "$f" "$work/good" && head -c 5000 "$work/good" >"$f" &&
             fails 1 "truncated" $gpt --data $data $small --load "$work/ck" || return 1
         cp "$work/good" "$f" &&
-            printf 'X' | dd of="$f" bs=1 seek=9000 conv=notrunc 2>/dev/null &&
+            head -c 9001 "$f" | tail -c 1 | tr '\000-\377' '\001-\377\000' |
+            dd of="$f" bs=1 seek=9000 conv=notrunc 2>/dev/null &&
             fails 1 "checksum of tensor .* is wrong" $gpt --data $data $small --load "$work/ck" --ranks \
                 2 || return 1
         cp "$work/good" "$f"
