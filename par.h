@@ -7603,9 +7603,6 @@ const char *par__describe_call(const par__call_record *s, char *text, size_t byt
     return text;
 }
 
-// Takes for each of two ranks its number, its call as par__describe_call has it, and the call's site.
-#define PAR__MISMATCH "rank %d called %s at %s, but rank %d called %s at %s"
-
 // Did all ranks make the same call? Each rank compares with rank 0's arrival, so all find the same first
 // difference.
 static par_result par__compare_arrivals(par__operation *op) {
@@ -7622,12 +7619,13 @@ static par_result par__compare_arrivals(par__operation *op) {
         if (par__is_same_call(a, b) && !(b->flags & PAR__INVALID_CALL)) continue;
         const int other = r ? 0 : PAR__MIN(1, c->size - 1);
         a = &c->board->arrivals[other].arrival[parity].call;
-        return par__set_error(c->world, PAR_ERR_MISMATCH,
-                              PAR__MISMATCH
-                              " (call %u on comm %s): all ranks must make the same calls in the same order",
-                              r, par__describe_call(b, one, sizeof one), par__site_text(c, r, b->site).at,
-                              other, par__describe_call(a, two, sizeof two),
-                              par__site_text(c, other, a->site).at, op->sequence, c->name);
+        return par__set_error(
+            c->world, PAR_ERR_MISMATCH,
+            "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all "
+            "ranks must make the same calls in the same order",
+            r, par__describe_call(b, one, sizeof one), par__site_text(c, r, b->site).at, other,
+            par__describe_call(a, two, sizeof two), par__site_text(c, other, a->site).at, op->sequence,
+            c->name);
     }
     return PAR_OK;
 }
