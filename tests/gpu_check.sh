@@ -3,12 +3,12 @@
 # peer); with one they share it (peer), and NCCL's refusal is tested.
 #
 #     bash tests/gpu_check.sh            progress, a line for each result; at the end what passed
-#     bash tests/gpu_check.sh --json     the rows instead
+#     bash tests/gpu_check.sh --json     the rows instead, a JSON object a line
 #     bash tests/gpu_check.sh --rehearse tiny sizes, with the emulation's programs, which build/ must have
 #     bash tests/gpu_check.sh --help
 #
-# bench/results/GPU.jsonl gets a row, one JSON object a line, when each test or measurement ends: if the GPU
-# is taken away, the rows so far are there. GPU_CHECK_SECONDS=480: what has not begun by then is left out.
+# bench/results/GPU.json, a JSON array, gets a row, a line of it, when each test or measurement ends: if the
+# GPU is taken away, the rows so far are there. GPU_CHECK_SECONDS=480: what has not begun by then is left out.
 rehearse="" json="" LIMIT=${GPU_CHECK_SECONDS:-480}
 for option in "$@"; do
     case $option in
@@ -36,14 +36,18 @@ query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
 gpu=$(query name) gpus=$(nvidia-smi -L | grep -c '^GPU')
 PATH=$PATH:$(dirname "$(bash tests/cuda_find.sh nvcc 2>/dev/null)") # compute-sanitizer is beside nvcc
 mkdir -p build bench/results
-results=bench/results/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').jsonl
-: >"$results"
+results=bench/results/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').json
 
 text() { # a JSON string
     printf '"%s"' "$(printf %s "$*" | tr -d '"\\' | tr -c ' -~' ' ' | cut -c1-300)"
 }
-emit() { # an object: append it to the results in one write
-    printf '%s\n' "$1" >>"$results"
+emit() { # an object: append it to the results, which are whole at any time
+    {
+        flock 6
+        printf '%s\n' "$1" >>"$shared/rows"
+        { echo '[' && sed '$!s/$/,/' "$shared/rows" && echo ']'; } >"$results.new"
+        mv "$results.new" "$results"
+    } 6>"$shared/rows.lock"
     [ -z "$json" ] || printf '%s\n' "$1" >&9
 }
 progress() { [ "$json" ] || printf '[%3d s] %s\n' $((EPOCHSECONDS - started)) "$*" >&9; }
