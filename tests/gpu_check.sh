@@ -239,5 +239,5 @@ lonely collectives "bench_coll" 60 rows collectives $coll --ranks $ranks --op al
 lonely bubbles "bench_pipe" 60 rows bubbles $pipe --all --ranks $((ranks < 4 ? 2 : 4)) $bubbles --json
 emit "$(printf '{"stage":"end","passed":%d,"failed":%d,"skipped":%d,"seconds":%d}' $passed $failed $skipped \
     $((EPOCHSECONDS - started)))"
-echo "written: $results ($(wc -l <"$results") rows, $((EPOCHSECONDS - started)) s)"
+echo "written: $results ($(wc -l <"$shared/rows") rows, $((EPOCHSECONDS - started)) s)"
 summary
