@@ -2654,12 +2654,13 @@ static void par__cuda_release(par_cuda *cuda) {
         if (!cuda->stuck) cudaFree(x->memory); // which waits for the device
         PAR_FREE(x);
     }
+    while (cuda->workspaces) {
+        par__cuda_workspace *x = cuda->workspaces;
+        cuda->workspaces = x->next;
+        if (!cuda->stuck) cudaFree(x->memory);
+        PAR_FREE(x);
+    }
     if (cuda->stuck) { // what the device still uses stays; the process is about to end
-        while (cuda->workspaces) {
-            par__cuda_workspace *x = cuda->workspaces;
-            cuda->workspaces = x->next;
-            PAR_FREE(x);
-        }
         PAR_FREE(cuda->mappings);
         PAR_FREE(cuda);
         return;
@@ -2674,12 +2675,6 @@ static void par__cuda_release(par_cuda *cuda) {
     PAR_FREE(cuda->mappings);
     for (int i = 0; i < 4; i++)
         if (cuda->scratch[i]) cudaFree(cuda->scratch[i]);
-    while (cuda->workspaces) {
-        par__cuda_workspace *x = cuda->workspaces;
-        cuda->workspaces = x->next;
-        cudaFree(x->memory);
-        PAR_FREE(x);
-    }
 #if defined(PAR_CUDA_CUBLASLT)
     for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) par__cuda_destroy_plan(&cuda->plans[i]);
     if (cuda->cublas) cublasLtDestroy(cuda->cublas);
