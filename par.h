@@ -102,6 +102,7 @@ TABLE OF CONTENTS
     >>backends      calls that run on a device
     >>issue         a call from begin to end; requests; groups
     >>world         options; a rank's world and its memory
+    >>binding       which processors a rank runs on: cores and NUMA nodes
     >>fork          ranks of this machine: fork, or the program run again
     >>threads       ranks that are threads
     >>launcher      torchrun's, mpiexec's and srun's variables
@@ -143,6 +144,10 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
     PAR_STAGE=bytes     staging memory per rank and comm for collectives on ordinary memory (262144)
     PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
     PAR_PROGRESS=1      a progress thread in each rank (takes part of a processor)
+    PAR_BIND=0|core|numa    the processors of a machine's ranks: any; each rank a share of the cores; the NUMA
+                        nodes of that share. Unset: core, unless something else has chosen processors (a
+                        launcher, taskset, OMP_PROC_BIND). Threads that a rank starts run on its share, too;
+                        ranks that outnumber the processors are not bound
     PAR_GEMM=name       who computes matrix products: oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked)
                         or built-in; unset: the fastest in a measurement
     PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev); par_open checks that the file can be written,
@@ -1508,6 +1513,7 @@ PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t inde
 #pragma push_macro("PAR__WITH_SITE")
 #undef PAR__WITH_SITE
 #define PAR__WITH_SITE(name, ...) par_##name(__VA_ARGS__)
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -1743,12 +1749,28 @@ static int par__getrandom_u64(uint64_t *number) {
     }
     return 0;
 }
-static int par__available_cpus(void) { // processors that this process may run on
-    unsigned long set[128];
+enum { PAR__CPU_MAX = 8192 };
+typedef struct par__cpu_set { // processors, a bit each, as the kernel has them
+    uint64_t word[PAR__CPU_MAX / 64];
+} par__cpu_set;
+static int par__cpu_in(const par__cpu_set *s, int cpu) { return (int)(s->word[cpu / 64] >> cpu % 64 & 1u); }
+static void par__cpu_add(par__cpu_set *s, int cpu) { s->word[cpu / 64] |= (uint64_t)1 << cpu % 64; }
+static int par__cpu_count(const par__cpu_set *s) {
     int n = 0;
-    memset(set, 0, sizeof set);
-    const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof set, set);
-    for (long i = 0; i < bytes / (long)sizeof set[0]; i++) n += __builtin_popcountl(set[i]);
+    for (int i = 0; i < PAR__CPU_MAX / 64; i++) n += __builtin_popcountll(s->word[i]);
+    return n;
+}
+static int par__get_cpus(int thread,
+                         par__cpu_set *s) { // where it may run; 0: this thread. Returns 0 if unknown
+    memset(s, 0, sizeof *s);
+    return syscall(SYS_sched_getaffinity, thread, sizeof *s, s) > 0;
+}
+static int par__set_cpus(const par__cpu_set *s) { // of this thread
+    return syscall(SYS_sched_setaffinity, 0, sizeof *s, s) == 0;
+}
+static int par__available_cpus(void) { // processors that this thread may run on
+    par__cpu_set mine;
+    const int n = par__get_cpus(0, &mine) ? par__cpu_count(&mine) : 0;
     return n > 0 ? n : PAR__MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
@@ -1983,6 +2005,7 @@ static const par__setting par__settings[] = {
     {"PAR_STAGE", PAR__SETTING_INTEGER, 8192, INT_MAX, 262144, "bytes, without a unit"},
     {"PAR_CMA", PAR__SETTING_SWITCH, 0, 1, 1, ""},
     {"PAR_PROGRESS", PAR__SETTING_SWITCH, 0, 1, 0, ""},
+    {"PAR_BIND", PAR__SETTING_CHOICE, 0, 0, -1, "0|core|numa"},
     {"PAR_GEMM", PAR__SETTING_CHOICE, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in"},
     {"PAR_TRACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_LEDGER", PAR__SETTING_SWITCH, 0, 1, 0, ""},
@@ -3382,6 +3405,7 @@ struct par__world {
     int arena_rank;
     char *base; // of the arena
     size_t arena_bytes;
+    uint64_t committed_bytes; // of it, by this rank
     int fd;
     par__arena *arena;
     int local_count; // ranks that share the arena
@@ -3430,7 +3454,10 @@ struct par__world {
     int child_count;
     int print_ledger;
     char error[PAR__ERROR_BYTES];
-    const par__net *net; // between nodes; NULL: all ranks are on one node
+    int bound;                      // par__bind_rank has changed where this thread may run
+    par__cpu_set cpus, cpus_before; // since then, and before it
+    char binding[192];              // where this rank runs, or why it is not bound
+    const par__net *net;            // between nodes; NULL: all ranks are on one node
     par__tcp *tcp;
     double polled_at;    // when net was last polled
     uint32_t poll_round; // counts par__progress_operations
@@ -3507,7 +3534,7 @@ static void par__site_hash_insert(par__world *w, uint16_t number) {
     while (w->site_hash[i]) i = (i + 1) & (w->site_hash_size - 1);
     w->site_hash[i] = number;
 }
-static int par__arena_commit(const par__world *w, uint64_t at, uint64_t bytes);
+static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes);
 static size_t par__arena_sites(int ranks); // their offset in the arena
 // A call site of the rank with this arena index, in the arena, where all ranks can read and write it.
 static char *par__shared_site(const par__world *w, int index, uint16_t place) {
@@ -3750,11 +3777,12 @@ static size_t par__arena_header(int ranks) {
     return par__arena_sites(ranks) + (size_t)ranks * PAR__SITE_MAX * PAR__SITE_BYTES;
 }
 
-static int par__arena_commit(const par__world *w, uint64_t at, uint64_t bytes) {
+static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes) {
     const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
     int r;
     do r = par__fallocate(w->fd, 0, first, last - first);
     while (r && errno == EINTR);
+    if (!r) w->committed_bytes += last - first;
     return r == 0;
 }
 
@@ -3831,8 +3859,8 @@ static int par__extents_valid(par__world *w) { // 0: not sorted, or outside the 
     return valid;
 }
 
-// First fit. 0: no free range, or no memory to commit. Committed memory is zeroed.
-static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int commit) {
+// First fit. 0: no free range. The block has no memory before par__arena_commit, which zeroes it.
+static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) {
     par__arena *a = w->arena;
     uint64_t at = 0, found = 0;
     size_t i;
@@ -3845,8 +3873,7 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align, int 
         if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
         at = par__round_up(PAR__MAX(at, a->extents[i].at + a->extents[i].bytes), align);
     }
-    if (n < PAR__EXTENT_MAX && at <= w->arena_bytes && w->arena_bytes - at >= bytes &&
-        (!commit || par__arena_commit(w, at, bytes))) {
+    if (n < PAR__EXTENT_MAX && at <= w->arena_bytes && w->arena_bytes - at >= bytes) {
         memmove(&a->extents[i + 1], &a->extents[i], (n - i) * sizeof(par__extent));
         a->extents[i].at = found = at;
         a->extents[i].bytes = bytes;
@@ -4106,14 +4133,13 @@ static size_t par__stage_bytes(const par__world *w, int nodes) { // a part for e
     return w->stage_bytes * (nodes > 1 ? PAR__TRACKS : 1);
 }
 static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes) {
-    const uint64_t at =
-        par__arena_alloc(w, par__board_bytes(size, par__stage_bytes(w, nodes), locals), 4096, 0);
+    const uint64_t at = par__arena_alloc(w, par__board_bytes(size, par__stage_bytes(w, nodes), locals), 4096);
     if (at && !par__arena_commit(w, at, par__board_bytes(size, 0, 0))) return par__arena_free(w, at), 0;
     return at;
 }
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
-    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes), 4096, 0);
+    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes), 4096);
     if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes))) {
         par__arena_free(w, at);
         return 0;
@@ -8807,6 +8833,9 @@ static void par__free_world(par__world *w, int unmap) {
         PAR_FREE(op->bucket);
         PAR_FREE(op);
     }
+    par__cpu_set now; // restore where this thread may run, unless somebody has changed that since
+    if (w->bound && par__get_cpus(0, &now) && !memcmp(&now, &w->cpus, sizeof now))
+        par__set_cpus(&w->cpus_before);
     if (unmap && w->base) munmap(w->base, w->arena_bytes);
     if (unmap && w->fd >= 0) close(w->fd);
     PAR_FREE(w->events);
@@ -8892,6 +8921,258 @@ static void par__probe_cma(par_comm *c) {
     __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
     par__wait_for_count(c, &a->cma_arrivals, 2 * n);
     w->cma = !PAR__LOAD(&a->no_cma);
+}
+
+// >>binding -------------------------------------------------------------------------------------------------
+//
+// Which processors a rank runs on. The ranks that may run on the same processors of a machine get shares of
+// them that do not overlap: whole cores while there are enough, then single processors; within a NUMA node
+// unless there are more nodes than ranks. A share and not one processor, because the threads that a rank
+// starts (OpenMP's) run on its share, too. PAR_BIND=numa: the nodes that the share is on.
+//     node 0   cores {0 8} {1 9} {2 10} {3 11}     4 ranks    {0 8 1 9} {2 10 3 11} {4 12 5 13} {6 14 7 15}
+//     node 1   cores {4 12} {5 13} {6 14} {7 15}   10 ranks   {0} {1} {2} {3} {8}   {4} {5} {6} {7} {12}
+// Ranks stay where they are if somebody has bound them (a launcher, taskset, the program's own threads), or
+// if they outnumber the processors. Cores and nodes are read from /sys.
+
+typedef struct par__machine { // the processors that ranks share
+    par__cpu_set allowed;
+    int whole_nodes, whole_cores; // PAR_BIND=numa; there are enough cores for the ranks
+    int cpu_count, core_count, node_count, unit_count;
+    // Of each processor: the first one of its core, how many of its core come before it, its node from 0; -1:
+    // not allowed.
+    int16_t core[PAR__CPU_MAX], level[PAR__CPU_MAX], node[PAR__CPU_MAX];
+    uint64_t unit[PAR__CPU_MAX]; // cores or processors, ordered by par__order_cpus
+    char text[16384], why[128];  // of a file; what is wrong
+} par__machine;
+
+// Parse a list of the kernel's, such as 0-3,8,10-11. 0: it is none, or a number is too large.
+static int par__parse_cpu_list(const char *text, par__cpu_set *set) {
+    const char *const begin = text;
+    memset(set, 0, sizeof *set);
+    for (int first = -1, n = -1;; text++) {
+        if (*text >= '0' && *text <= '9') {
+            n = PAR__MAX(n, 0) * 10 + (*text - '0');
+            if (n >= PAR__CPU_MAX) return 0;
+        } else if (*text == '-' && n >= 0 && first < 0) {
+            first = n;
+            n = -1;
+        } else if (*text == ',' || *text == '\n' || !*text) {
+            const int empty = text == begin && *text != ',';
+            if (n < first || (n < 0 && !empty)) return 0;
+            for (int i = first < 0 ? n : first; i <= n && n >= 0; i++) par__cpu_add(set, i);
+            first = n = -1;
+            if (*text != ',') return !*text || !text[1];
+        } else
+            return 0;
+    }
+}
+static int par__read_cpu_file(par__machine *m, const char *root, const char *name) { // into m->text
+    char path[512];
+    size_t size, at = 0;
+    ssize_t n = 1;
+    if (snprintf(path, sizeof path, "%s/%s", root, name) >= (int)sizeof path) path[0] = 0;
+    const int fd = par_open_read(path, &size, m->why, sizeof m->why);
+    if (fd < 0) return 0;
+    while (n > 0 && at < sizeof m->text - 1) {
+        n = read(fd, m->text + at, sizeof m->text - 1 - at);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    close(fd);
+    m->text[at] = 0;
+    if (n || strlen(m->text) != at) snprintf(m->why, sizeof m->why, "%.90s cannot be read", path);
+    return !n && strlen(m->text) == at;
+}
+static int par__cpu_file_absent(const char *root, const char *name) {
+    char path[512];
+    return snprintf(path, sizeof path, "%s/%s", root, name) < (int)sizeof path && access(path, F_OK) &&
+           errno == ENOENT;
+}
+static int par__read_cpu_list(par__machine *m, const char *root, const char *name, par__cpu_set *set) {
+    if (!par__read_cpu_file(m, root, name)) return 0;
+    if (par__parse_cpu_list(m->text, set)) return 1;
+    snprintf(m->why, sizeof m->why, "%.40s/%.60s is no list of processors", root, name);
+    return 0;
+}
+
+static int par__read_cores(par__machine *m, const char *root) {
+    par__cpu_set set;
+    char name[64];
+    const int smt = !par__read_cpu_file(m, root, "cpu/smt/active") || m->text[0] != '0';
+    for (int c = 0; c < PAR__CPU_MAX; c++) {
+        if (!par__cpu_in(&m->allowed, c) || m->core[c] >= 0) continue;
+        memset(&set, 0, sizeof set);
+        par__cpu_add(&set, c);
+        snprintf(name, sizeof name, "cpu/cpu%d/topology/core_cpus_list", c);
+        if (smt && !par__read_cpu_list(m, root, name, &set)) {
+            snprintf(name, sizeof name, "cpu/cpu%d/topology/thread_siblings_list", c); // before Linux 5.3
+            if (!par__read_cpu_list(m, root, name, &set)) return 0;
+        }
+        if (!par__cpu_in(&set, c)) return snprintf(m->why, sizeof m->why, "%s lacks %d", name, c), 0;
+        m->core_count++;
+        for (int i = c, level = 0; i < PAR__CPU_MAX; i++) {
+            if (!par__cpu_in(&set, i) || !par__cpu_in(&m->allowed, i) || m->core[i] >= 0) continue;
+            m->core[i] = (int16_t)c;
+            m->level[i] = (int16_t)level++;
+        }
+    }
+    return 1;
+}
+static int par__read_nodes(par__machine *m, const char *root) {
+    par__cpu_set nodes, set;
+    char name[64];
+    int known = 0;
+    snprintf(name, sizeof name, "node/online");
+    if (par__cpu_file_absent(root, name)) { // a kernel without NUMA
+        for (int c = 0; c < PAR__CPU_MAX; c++) m->node[c] = par__cpu_in(&m->allowed, c) ? 0 : -1;
+        return m->node_count = 1;
+    }
+    if (!par__read_cpu_list(m, root, name, &nodes)) return 0;
+    for (int k = 0; k < PAR__CPU_MAX; k++) {
+        int some = 0;
+        if (!par__cpu_in(&nodes, k)) continue;
+        snprintf(name, sizeof name, "node/node%d/cpulist", k);
+        if (!par__read_cpu_list(m, root, name, &set)) return 0;
+        for (int c = 0; c < PAR__CPU_MAX; c++) {
+            if (!par__cpu_in(&set, c) || !par__cpu_in(&m->allowed, c) || m->node[c] >= 0) continue;
+            m->node[c] = (int16_t)m->node_count;
+            some = 1;
+            known++;
+        }
+        m->node_count += some;
+    }
+    if (known == m->cpu_count) return 1;
+    return snprintf(m->why, sizeof m->why, "%.60s/node: a processor is on no node", root), 0;
+}
+// Read which cores and NUMA nodes m->allowed are on, from `root`: /sys/devices/system. Processors that are
+// offline are no longer allowed. 0: it cannot be read; m->why.
+static int par__read_machine(par__machine *m, const char *root) {
+    par__cpu_set online;
+    if (!par__read_cpu_list(m, root, "cpu/online", &online)) return 0;
+    for (int i = 0; i < PAR__CPU_MAX / 64; i++) m->allowed.word[i] &= online.word[i];
+    m->cpu_count = par__cpu_count(&m->allowed);
+    m->core_count = m->node_count = 0;
+    for (int c = 0; c < PAR__CPU_MAX; c++) m->core[c] = m->level[c] = m->node[c] = -1;
+    return par__read_cores(m, root) && par__read_nodes(m, root);
+}
+
+static int par__compare_u64(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+// Order the units that `count` ranks share, cores or processors: by nodes, within a node first those of
+// different cores.
+static void par__order_cpus(par__machine *m, int count) {
+    m->whole_cores = count <= m->core_count;
+    m->unit_count = 0;
+    for (int c = 0; c < PAR__CPU_MAX; c++)
+        if (m->core[c] >= 0 && (!m->whole_cores || m->level[c] == 0))
+            m->unit[m->unit_count++] = (uint64_t)m->node[c] << 32 | (uint64_t)m->level[c] << 16 | (uint64_t)c;
+    qsort(m->unit, (size_t)m->unit_count, sizeof m->unit[0], par__compare_u64);
+}
+static int par__binding_part(const par__machine *m, int cpu) { // what is bound to as a whole
+    return m->whole_nodes ? m->node[cpu] : m->whole_cores ? m->core[cpu] : cpu;
+}
+// The share of rank `index` of `count`, after par__order_cpus. 0: the ranks outnumber the processors. A node
+// gets ranks in proportion to its units, rounded so that their sum is `count`; they get equal numbers of its
+// units.
+static int par__choose_cpus(const par__machine *m, int index, int count, par__cpu_set *share) {
+    const int units = m->unit_count;
+    par__cpu_set chosen;
+    memset(share, 0, sizeof *share);
+    memset(&chosen, 0, sizeof chosen);
+    if (index < 0 || index >= count || count > units) return 0;
+    int n = units / count, at = (int)((int64_t)index * units / count); // fewer ranks than nodes
+    for (int from = 0, end, before = 0; count >= m->node_count && from < units; from = end) {
+        for (end = from; end < units && m->unit[end] >> 32 == m->unit[from] >> 32;) end++;
+        const int until = (int)((2 * (int64_t)count * end + units) / (2 * (int64_t)units));
+        if (index >= before && index < until) {
+            n = (end - from) / (until - before);
+            at = from + (index - before) * n;
+        }
+        before = until;
+    }
+    for (int i = at; i < at + n; i++) par__cpu_add(&chosen, par__binding_part(m, (int)(m->unit[i] & 0xFFFF)));
+    for (int c = 0; c < PAR__CPU_MAX; c++)
+        if (m->core[c] >= 0 && par__cpu_in(&chosen, par__binding_part(m, c))) par__cpu_add(share, c);
+    return 1;
+}
+
+// Has somebody bound this process, or one of its threads? `all`: what the system allows it, its cpuset.
+static int par__threads_bound(const par__machine *m, const par__cpu_set *all, const par__cpu_set *isolated) {
+    par__cpu_set other;
+    int bound = 0;
+    for (int i = 0; i < PAR__CPU_MAX / 64; i++)
+        bound |= (all->word[i] & ~isolated->word[i] & ~m->allowed.word[i]) != 0;
+    DIR *d = bound ? NULL : opendir("/proc/self/task");
+    for (struct dirent *e; d && !bound && (e = readdir(d)) != NULL;) {
+        const int thread = atoi(e->d_name);
+        bound = thread > 0 && par__get_cpus(thread, &other) && memcmp(&other, &m->allowed, sizeof other);
+    }
+    if (d) closedir(d);
+    return bound;
+}
+static int par__is_bound(par__machine *m, const char *root) {
+    par__cpu_set every, all, isolated;
+    memset(&every, 0xFF, sizeof every);
+    const int known = par__set_cpus(&every) && par__get_cpus(0, &all);
+    if (!par__set_cpus(&m->allowed) || !known) return 1; // not even this rank may do that
+    if (!par__read_cpu_list(m, root, "cpu/isolated", &isolated)) memset(&isolated, 0, sizeof isolated);
+    return par__threads_bound(m, &all, &isolated);
+}
+
+static void par__print_cpu_list(const par__cpu_set *set, char *text, size_t bytes) { // as far as it fits
+    size_t at = 0;
+    text[0] = 0;
+    for (int c = 0, end; c < PAR__CPU_MAX && at + 12 < bytes; c = end + 1) {
+        for (end = c; end < PAR__CPU_MAX && par__cpu_in(set, end);) end++;
+        if (end == c) continue;
+        at += (size_t)snprintf(text + at, bytes - at, at ? ",%d" : "%d", c);
+        if (end > c + 1) at += (size_t)snprintf(text + at, bytes - at, "-%d", end - 1);
+    }
+}
+
+// The processors that this rank shares with others, `count` ranks in all. NULL: they are not bound;
+// w->binding says why, and rank `index` 0 logs it where binding was asked for. alike: no rank of this machine
+// may run on others.
+static par__machine *par__plan_binding(par__world *w, int index, int count, int alike) {
+    enum { UNSET = -1, NEVER, CORE, NUMA };
+    const int policy = (int)par__setting_number("PAR_BIND"), need = count * (w->progress_wanted ? 2 : 1);
+    const char *root = "/sys/devices/system", *why = NULL;
+    snprintf(w->binding, sizeof w->binding, "not bound: %s",
+             policy ? "no other rank runs on its processors" : "PAR_BIND=0");
+    if (policy == NEVER || count < 2) return NULL;
+    par__machine *m = (par__machine *)PAR_MALLOC(sizeof *m);
+    if (!m) {
+        why = "out of memory";
+    } else if (!par__get_cpus(0, &m->allowed)) {
+        why = "sched_getaffinity fails";
+    } else if (need > par__cpu_count(&m->allowed)) {
+        why = w->progress_wanted
+                  ? "there are not two processors for each rank (its progress thread needs one)"
+                  : "there are more ranks than processors";
+    } else if (policy == UNSET && (!alike || par__is_bound(m, root))) {
+        why = "something else has chosen the processors";
+    } else if (!par__read_machine(m, root)) {
+        why = m->why;
+    } else {
+        m->whole_nodes = policy == NUMA;
+        par__order_cpus(m, count);
+        return m;
+    }
+    snprintf(w->binding, sizeof w->binding, "not bound: %s", why);
+    if (policy != UNSET && index == 0)
+        par__log_error(PAR_OK, "PAR_BIND=%s, but ranks are %s", getenv("PAR_BIND"), w->binding);
+    PAR_FREE(m);
+    return NULL;
+}
+// Let this thread run on the share of rank `index` of `count`. m: NULL, or what par__plan_binding returned.
+static void par__bind_rank(par__world *w, const par__machine *m, int index, int count) {
+    char list[128];
+    if (!m || !par__get_cpus(0, &w->cpus_before) || !par__choose_cpus(m, index, count, &w->cpus)) return;
+    w->bound = par__set_cpus(&w->cpus);
+    par__print_cpu_list(&w->cpus, list, sizeof list);
+    snprintf(w->binding, sizeof w->binding,
+             w->bound ? "bound to processors %s" : "not bound: sched_setaffinity refuses %s", list);
 }
 
 // >>fork ----------------------------------------------------------------------------------------------------
@@ -8996,6 +9277,7 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     r = par__create_world_memory(w);
     w->children = (int *)par__zalloc(sizeof(int) * (size_t)size);
     if (!r && !w->children) r = par__log_error(PAR_ERR_MEMORY, "out of memory");
+    par__machine *machine = r ? NULL : par__plan_binding(w, 0, size, 1);
     fflush(NULL); // else each child would print what is buffered, too
     if (again && !r) fcntl(w->fd, F_SETFD, 0);
     for (int i = 1; i < size && !r; i++) {
@@ -9004,6 +9286,8 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
             PAR_FREE(w->children);
             w->children = NULL;
             w->child_count = 0;
+            par__bind_rank(w, machine, i, size);
+            PAR_FREE(machine);
             return par__enter_child(w, i, parent, out);
         }
         if (pid < 0)
@@ -9012,6 +9296,8 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
             w->children[w->child_count++] = pid;
     }
     if (again) fcntl(w->fd, F_SETFD, FD_CLOEXEC);
+    par__bind_rank(w, machine, 0, size); // now: processes that it starts inherit it
+    PAR_FREE(machine);
     if (!r) r = par__create_world_comm(w, out);
     if (!r) r = par__wait_for_children(w);
     if (r) {
@@ -9055,6 +9341,9 @@ static par_result par__open_child(par__open_request *start, const char *boot, pa
     }
     unsetenv("PAR__BOOT");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
+    par__machine *machine = par__plan_binding(w, rank, size, 1);
+    par__bind_rank(w, machine, rank, size);
+    PAR_FREE(machine);
     return par__enter_child(w, rank, parent, out);
 }
 
@@ -9067,11 +9356,13 @@ typedef struct par__thread {
     par_comm *comm;
     par_thread_fn fn;
     void *user;
+    const par__machine *machine; // that the threads share; NULL: they are not bound
     par_result result;
 } par__thread;
 
 static void *par__thread_main(void *p) {
     par__thread *t = (par__thread *)p;
+    par__bind_rank(t->comm->world, t->machine, t->comm->rank, t->comm->size);
     const int r = par__start_progress(t->comm->world) || t->fn(t->comm, t->user);
     if (r) par_abort(t->comm, "a rank's thread function failed");
     t->result = par_close(t->comm);
@@ -9096,6 +9387,33 @@ static par_result par__make_thread(par__open_request *s, par__world *first, int 
     return r;
 }
 
+// Start the threads, unless result is an error already; wait for them, and close what did not start.
+static par_result par__join_threads(par__thread *t, int count, par_result result) {
+    par__world *first = result ? NULL : t[0].comm->world;
+    par__machine *machine = first ? par__plan_binding(first, 0, count, 1) : NULL;
+    int started = 0;
+    for (int i = 0; i < count && first; i++) {
+        t[i].machine = machine;
+        if (i) memcpy(t[i].comm->world->binding, first->binding, sizeof first->binding);
+    }
+    for (; started < count && !result; started++)
+        if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
+            result = par__log_error(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, count);
+            PAR__STORE(&first->arena->aborted, 1u);
+            break;
+        }
+    for (int i = 0; i < started; i++) {
+        pthread_join(t[i].thread, NULL);
+        if (t[i].result && !result) result = t[i].result;
+    }
+    for (int i = started; i < count; i++)
+        if (t[i].comm) {
+            t[i].comm->broken = PAR_ERR_ABORTED;
+            par_close(t[i].comm);
+        }
+    PAR_FREE(machine);
+    return result;
+}
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     par__open_request start;
     par_desc in;
@@ -9121,7 +9439,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     if (!r) r = par__check_trace_path(first->trace_path);
     if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count);
     if (!r) r = par__create_world_memory(first);
-    int made = 0, started = 0;
+    int made = 0;
     while (made < rank_count && !r) {
         r = par__make_thread(&start, first, made, &t[made]);
         if (!r) {
@@ -9134,21 +9452,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     const size_t bytes = first->arena_bytes;
     const int fd = first->fd;
     if (!made) par__free_world(first, 0);
-    for (; started < made && !r; started++)
-        if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
-            r = par__log_error(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, rank_count);
-            PAR__STORE(&t[0].comm->world->arena->aborted, 1u);
-            break;
-        }
-    for (int i = 0; i < started; i++) {
-        pthread_join(t[i].thread, NULL);
-        if (t[i].result && !r) r = t[i].result;
-    }
-    for (int i = started; i < made; i++)
-        if (t[i].comm) {
-            t[i].comm->broken = PAR_ERR_ABORTED;
-            par_close(t[i].comm);
-        }
+    r = par__join_threads(t, made, r);
     if (base) munmap(base, bytes);
     if (fd >= 0) close(fd);
     PAR_FREE(t);
@@ -9492,6 +9796,7 @@ typedef struct par__rank_info {   // gathered from all ranks
     uint64_t board, rings, bytes; // of a node leader: offsets in its arena, and its size
     uint64_t key;                 // of a node leader: par__arena.key, which only the ranks of this run know
     char socket[64];              // of a node leader: abstract name of the socket that hands out its arena
+    uint64_t cpus;                // a hash of the processors that it may run on
     uint32_t uid;
     int32_t result;
 } par__rank_info;
@@ -9641,12 +9946,11 @@ static par_result par__exchange_rank_info(par__world *w, par__rank_info *mine, p
 static int par__find_nodes(par__world *w, const par__rank_info *all, int node_ranks, int *node_of, int *arena,
                            int *nodes, int *locals) {
     int leader = w->rank;
-    *nodes = *locals = w->node_ranks = 0;
+    *nodes = *locals = 0;
     for (int r = 0; r < w->size; r++) {
         int q = 0;
         while (strcmp(all[q].host, all[r].host) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
         node_of[r] = q == r ? (*nodes)++ : node_of[q];
-        w->node_ranks += !strcmp(all[r].host, all[w->rank].host); // they share processors
         if (r == w->rank) leader = q;
     }
     for (int r = 0; r < w->size; r++) {
@@ -9656,6 +9960,23 @@ static int par__find_nodes(par__world *w, const par__rank_info *all, int node_ra
     return leader;
 }
 
+// Count the ranks that share this one's processors, those of this machine that may run on the same ones, and
+// bind this rank to its share.
+static void par__share_cpus(par__world *w, const par__rank_info *all) {
+    int index = 0, alike = 1;
+    w->node_ranks = 0;
+    for (int r = 0; r < w->size; r++) {
+        const int same = all[r].cpus == all[w->rank].cpus;
+        if (strcmp(all[r].host, all[w->rank].host)) continue;
+        alike &= same;
+        index += same && r < w->rank;
+        w->node_ranks += same;
+    }
+    w->spin_limit = w->node_ranks <= par__available_cpus() ? 2000 : 1;
+    par__machine *machine = par__plan_binding(w, index, w->node_ranks, alike);
+    par__bind_rank(w, machine, index, w->node_ranks);
+    PAR_FREE(machine);
+}
 // Check that the ranks of this machine belong to one user.
 static par_result par__compare_users(const par__world *w, const par__rank_info *all) {
     const par__rank_info *mine = &all[w->rank];
@@ -9696,13 +10017,16 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
     memset(&mine, 0, sizeof mine);
     par__host_id(mine.host, sizeof mine.host);
     mine.uid = (uint32_t)geteuid();
+    par__cpu_set cpus;
+    par__get_cpus(0, &cpus);
+    mine.cpus = par__hash_sizes((const size_t *)cpus.word, PAR__CPU_MAX / 64, 0xcbf29ce484222325u);
     par_result r = w->rank ? PAR_OK : par__check_trace_path(w->trace_path);
     r = par__exchange_rank_info(w, &mine, r, all);
     if (!r) r = par__compare_users(w, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) world[i] = i;
     const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals);
-    w->spin_limit = w->node_ranks <= par__available_cpus() ? 2000 : 1;
+    par__share_cpus(w, all);
     if (locals > 1 && (s = par__local_socket()) < 0)
         r = par__log_error(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,
                            par__strerror(errno).text);
@@ -10630,6 +10954,21 @@ static par_result par__all_gather_bytes(par_comm *c, const void *mine, size_t by
     return r;
 }
 
+static void par__no_shared_memory(par_comm *c, size_t bytes) {
+    par__set_error(c->world, PAR_ERR_MEMORY,
+                   "par_alloc at %s: cannot allocate %zu bytes of shared memory for each of %d ranks",
+                   c->site ? c->site : "?", bytes, par__node_size(&c->nodes, c->nodes.my_node));
+}
+// Commit this rank's part of a block: the system takes the memory from the NUMA node of whoever commits it.
+// 0: a rank cannot. Collective.
+static int par__commit_together(par_comm *c, uint64_t at, size_t stride, size_t bytes) {
+    const char *site = c->site;
+    int short_of = !par__arena_commit(c->world, at, stride);
+    const par_result r = par_all_reduce(&short_of, &short_of, 1, PAR_I32, PAR_MAX, c);
+    c->site = site;
+    if (!r && short_of) par__no_shared_memory(c, bytes);
+    return !r && !short_of;
+}
 void *par_alloc(par_comm *c, size_t bytes) {
     const int locals = par__node_size(&c->nodes, c->nodes.my_node), large = bytes >= (size_t)4 << 20;
     const size_t align = large ? (size_t)2 << 20 : 64;
@@ -10642,7 +10981,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
     const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
     int failed = 0;
     if (par__is_node_leader(c) && fits && all && b)
-        mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096, 1);
+        mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096);
     if (!all)
         par__set_error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
     if (!all || par__all_gather_bytes(c, mine, sizeof mine, all)) {
@@ -10662,16 +11001,14 @@ void *par_alloc(par_comm *c, size_t bytes) {
         failed = 2;
         break;
     }
-    if (failed == 1)
-        par__set_error(c->world, PAR_ERR_MEMORY,
-                       "par_alloc at %s: cannot allocate %zu bytes of shared memory for each of %d ranks",
-                       c->site ? c->site : "?", bytes, locals);
-    const uint64_t at = all[2 * leader];
+    if (failed == 1) par__no_shared_memory(c, bytes);
+    const uint64_t at = all[2 * leader], own = (uint64_t)c->nodes.local_index[c->rank] * stride;
     PAR_FREE(all);
     if (!failed && !par__arena_contains(c->world, at, (uint64_t)locals * stride)) {
         par__memory_corrupt(c->world, "a block at", at);
         failed = 1;
     }
+    if (!failed) failed = !par__commit_together(c, at + own, stride, bytes);
     if (failed) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
     b->base = c->world->base + at;
     b->stride = stride;
@@ -11424,6 +11761,7 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
             "written past the caches from %zu\n",
             comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
             comm->world->nontemporal_bytes);
+    fprintf(file, "  rank %d is %s\n", comm->rank, comm->world->binding);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
         par__operation op;

@@ -45,8 +45,8 @@ typedef void (*test_fn)(par_comm *world);
 enum { TEST_ANY, TEST_ALONE, TEST_FAULT, TEST_KILL, TEST_SERIAL, TEST_KINDS = 7 };
 enum { TEST_LAUNCHES = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; // axes that matter; none: all
 // POWERS: only on 1, 2, 4, 8 ranks. PROGRESS: ranks have a progress thread. SMALL: more than 5 ranks only
-// with --ranks or --full.
-enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256 };
+// with --ranks or --full. BIND: ranks are bound to processors; others are not when tests run in parallel.
+enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256, TEST_BIND = 512 };
 enum { TEST_SLOWDOWN = 5 }; // deadlines are this many times longer, for busy machines
 
 typedef struct test {
@@ -177,6 +177,8 @@ static int test_run_with(const char *launch, int ranks, const test *t) {
     par_comm *world;
     snprintf(text, sizeof text, "%d", ranks);
     if (t->kind & TEST_PROGRESS) setenv("PAR_PROGRESS", "1", 1);
+    if (t->kind & TEST_BIND || getenv("PAR_TEST_BESIDE"))
+        setenv("PAR_BIND", t->kind & TEST_BIND ? "core" : "0", 1);
     if (!strcmp(launch, "tcp")) return test_over_tcp(ranks, t);
     if (!strcmp(launch, "threads")) {
         const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);

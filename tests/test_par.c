@@ -705,6 +705,10 @@ static void memory(par_comm *w) {
         CHECK_OK(w, par_barrier(w));
         for (int i = 0; i < 40; i++) CHECK_OK(w, par_free(w, p[(i * 7) % 40]));
     }
+    const uint64_t before = w->world->committed_bytes; // every rank commits its own part
+    p[0] = par_alloc(w, 1 << 20);
+    CHECK(w, p[0] && w->world->committed_bytes - before == 1 << 20);
+    CHECK_OK(w, par_free(w, p[0]));
     CHECK(w, par_alloc(w, SIZE_MAX / 2) == NULL && says(w, "cannot allocate"));
     CHECK(w, par_alloc(w, (size_t)1 << 45) == NULL);
     CHECK(w, n == 1 || (par_alloc(w, me == 0 ? 10 : 20) == NULL && strstr(par_last_error(w), "asks for")));
@@ -1565,11 +1569,11 @@ static void forged(par_comm *w) {
         par__arena *a = world->arena;
         const uint64_t count = a->extent_count, at = a->extents[0].at;
         a->extent_count = (uint64_t)1 << 40;
-        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a number of blocks of"));
+        CHECK(w, !par__arena_alloc(world, 1, 64) && says(w, "a number of blocks of"));
         a->extent_count = count, a->extents[0].at = UINT64_MAX - 4095;
-        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a block at"));
+        CHECK(w, !par__arena_alloc(world, 1, 64) && says(w, "a block at"));
         a->extents[0].at = at, a->lock = 12345;
-        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a lock of rank"));
+        CHECK(w, !par__arena_alloc(world, 1, 64) && says(w, "a lock of rank"));
         a->lock = 0;
     }
     CHECK_OK(w, par_barrier(w));
@@ -2062,6 +2066,215 @@ static void gemm(par_comm *w) {
           par_gemm_get().chosen >= 0 && !strcmp(d->gemm_name(d), par_gemm_get().name[par_gemm_get().chosen]));
 }
 
+// ---- binding to processors --------------------------------------------------------------------------------
+
+typedef struct pretended { // a machine in a directory that looks like /sys/devices/system
+    char root[600];
+    par__machine m;
+} pretended;
+static void pretend(pretended *p, const char *name, const char *text) { // a file; NULL: there is none
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", p->root, name);
+    for (char *c = path + strlen(test_dir) + 1; (c = strchr(c, '/')) != NULL; *c++ = '/') {
+        *c = 0;
+        mkdir(path, 0700);
+    }
+    unlink(path);
+    FILE *f = text ? fopen(path, "w") : NULL;
+    if (f) fputs(text, f), fclose(f);
+}
+static void remove_all(const char *path) {
+    char inner[1024];
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        snprintf(inner, sizeof inner, "%s/%s", path, e->d_name);
+        if (unlink(inner)) remove_all(inner);
+    }
+    if (d) closedir(d);
+    rmdir(path);
+}
+static void pretend_cores(pretended *p, int cores, int threads) { // siblings are `cores` apart
+    char name[64], list[64];
+    pretend(p, "cpu/smt/active", threads > 1 ? "1\n" : "0\n");
+    for (int c = 0; c < cores * threads && threads > 1; c++) {
+        snprintf(name, sizeof name, "cpu/cpu%d/topology/core_cpus_list", c);
+        snprintf(list, sizeof list, "%d,%d\n", c % cores, c % cores + cores);
+        pretend(p, name, list);
+    }
+}
+static int read_pretended(pretended *p, const char *allowed) {
+    return par__parse_cpu_list(allowed, &p->m.allowed) && par__read_machine(&p->m, p->root);
+}
+static const char *share_of(pretended *p, int index, int count, int whole_nodes) { // "": there is none
+    static char text[256];
+    par__cpu_set share;
+    p->m.whole_nodes = whole_nodes;
+    par__order_cpus(&p->m, count);
+    text[0] = 0;
+    if (par__choose_cpus(&p->m, index, count, &share)) par__print_cpu_list(&share, text, sizeof text);
+    return text;
+}
+// For `count` ranks: shares are allowed, do not overlap, and are of whole cores, or of one processor of as
+// many cores as there are; where there are no more nodes than ranks, a share is on one, and all on a node are
+// equal.
+static void check_shares(par_comm *w, pretended *p, int count) {
+    par__cpu_set share, taken, cores;
+    int node_share[64] = {0}, used = 0;
+    memset(&taken, 0, sizeof taken), memset(&cores, 0, sizeof cores);
+    p->m.whole_nodes = 0;
+    par__order_cpus(&p->m, count);
+    for (int r = 0; r < count; r++) {
+        int n = 0, node = -1, bad = !par__choose_cpus(&p->m, r, count, &share);
+        for (int c = 0; c < PAR__CPU_MAX; c++) {
+            if (!par__cpu_in(&share, c)) continue;
+            bad |= par__cpu_in(&taken, c) || !par__cpu_in(&p->m.allowed, c);
+            bad |= count >= p->m.node_count && node >= 0 && node != p->m.node[c];
+            node = p->m.node[c], n++;
+            par__cpu_add(&taken, c), par__cpu_add(&cores, p->m.core[c]);
+        }
+        for (int c = 0; c < PAR__CPU_MAX && count <= p->m.core_count; c++) // whole cores
+            bad |= p->m.core[c] >= 0 && par__cpu_in(&share, c) != par__cpu_in(&share, p->m.core[c]);
+        if (count >= p->m.node_count && node >= 0 && node < 64 && !node_share[node]) node_share[node] = n;
+        bad |= count > p->m.core_count && n != 1 && n != node_share[node & 63];
+        used += n;
+        CHECK(w, !bad && n > 0);
+    }
+    CHECK(w, used <= p->m.cpu_count);
+    CHECK(w, count < p->m.core_count || p->m.node_count > 1 || par__cpu_count(&cores) == p->m.core_count);
+}
+static void check_topologies(par_comm *w, pretended *p) {
+    static const char *const few[][3] = {
+        // ranks, rank, its share of 2 nodes with 4 cores of 2 processors each
+        {"2", "0", "0-3,8-11"},  {"2", "1", "4-7,12-15"}, {"3", "0", "0-1,8-9"}, {"3", "1", "2-3,10-11"},
+        {"3", "2", "4-7,12-15"}, {"4", "1", "2-3,10-11"}, {"8", "7", "7,15"},    {"10", "4", "8"},
+        {"10", "5", "4"},        {"10", "9", "12"},       {"16", "15", "15"},    {"17", "0", ""}};
+    pretend(p, "cpu/online", "0-15\n"), pretend(p, "node/online", "0-1\n");
+    pretend(p, "node/node0/cpulist", "0-3,8-11\n"), pretend(p, "node/node1/cpulist", "4-7,12-15\n");
+    pretend_cores(p, 8, 2);
+    CHECK(w, read_pretended(p, "0-15") && p->m.core_count == 8 && p->m.node_count == 2);
+    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
+        CHECK(w, !strcmp(share_of(p, atoi(few[i][1]), atoi(few[i][0]), 0), few[i][2]));
+    CHECK(w, !strcmp(share_of(p, 3, 4, 1), "4-7,12-15")); // PAR_BIND=numa
+    for (int count = 1; count <= 16; count++) check_shares(w, p, count);
+    // a cgroup's processors, half a core among them; processors that went offline; uneven nodes
+    CHECK(w, read_pretended(p, "1-3,9,12") && p->m.core_count == 4 && p->m.cpu_count == 5);
+    CHECK(w, !strcmp(share_of(p, 0, 2, 0), "1,9") && !strcmp(share_of(p, 1, 2, 0), "2"));
+    CHECK(w, !strcmp(share_of(p, 3, 5, 0), "9") && !strcmp(share_of(p, 0, 6, 0), ""));
+    for (int count = 1; count <= 5; count++) check_shares(w, p, count);
+    pretend(p, "cpu/online", "0-2,4-15\n");
+    CHECK(w, read_pretended(p, "0-15") && p->m.cpu_count == 15 && p->m.core_count == 8);
+    CHECK(w, !strcmp(share_of(p, 3, 8, 0), "11"));
+    CHECK(w, read_pretended(p, "0-3,8-12") && p->m.node_count == 2);
+    CHECK(w, !strcmp(share_of(p, 1, 2, 0), "2,10-11"));
+    // a kernel that names siblings in the old way; one without NUMA; a thousand processors
+    pretend(p, "cpu/cpu0/topology/core_cpus_list", NULL);
+    pretend(p, "cpu/cpu0/topology/thread_siblings_list", "0,8");
+    CHECK(w, read_pretended(p, "0-15") && p->m.core_count == 8);
+    pretend(p, "node/online", NULL), pretend(p, "cpu/online", "0-999\n");
+    pretend_cores(p, 1000, 1);
+    CHECK(w, read_pretended(p, "0-999") && p->m.core_count == 1000 && p->m.node_count == 1);
+    CHECK(w, !strcmp(share_of(p, 6, 7, 0), "852-993") && !strcmp(share_of(p, 999, 1000, 0), "999"));
+    for (int count = 3; count < 1000; count *= 6) check_shares(w, p, count);
+}
+// What a hostile or strange system could say: an error with a text, never a share.
+static void check_strange_systems(par_comm *w, pretended *p) {
+    static const char *const names[] = {"cpu/online", "node/online", "node/node1/cpulist",
+                                        "cpu/cpu2/topology/core_cpus_list"};
+    static const char *const texts[] = {"0-99999999999999999999",
+                                        "8192",
+                                        "0-8192",
+                                        "7-3",
+                                        "0,,1",
+                                        ",",
+                                        "1,",
+                                        "-3",
+                                        "0-",
+                                        "0-1-2",
+                                        "x",
+                                        "0 1",
+                                        "0x3",
+                                        "0-3\n4",
+                                        "\n\n",
+                                        "0-3:1/2",
+                                        "3-5"};
+    static char large[20000];
+    pretend(p, "cpu/online", "0-7"), pretend(p, "node/online", "0-1");
+    pretend(p, "node/node0/cpulist", "0-3"), pretend(p, "node/node1/cpulist", "4-7\n");
+    pretend_cores(p, 4, 2);
+    CHECK(w, read_pretended(p, "0-7"));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *whole = i == 0 ? "0-7" : i == 1 ? "0-1" : i == 2 ? "4-7" : "2,6";
+        for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) {
+            if (i == 0 && k + 1 == sizeof texts / sizeof texts[0]) continue; // 3-5 are online: a valid list
+            pretend(p, names[i], texts[k]);
+            p->m.why[0] = 0;
+            if (read_pretended(p, "0-7") || !p->m.why[0]) fprintf(stderr, "%s: %s\n", names[i], texts[k]);
+            CHECK(w, !read_pretended(p, "0-7") && p->m.why[0]);
+        }
+        memset(large, '1', sizeof large - 1);
+        pretend(p, names[i], large);
+        CHECK(w, !read_pretended(p, "0-7") && p->m.why[0]);
+        pretend(p, names[i], whole);
+        CHECK(w, read_pretended(p, "0-7"));
+    }
+    pretend(p, "cpu/online", NULL);
+    CHECK(w, !read_pretended(p, "0-7") && p->m.why[0]); // no /sys
+    char fifo[700];
+    snprintf(fifo, sizeof fifo, "%s/cpu/online", p->root);
+    CHECK(w, mkfifo(fifo, 0600) == 0 && !read_pretended(p, "0-7") && strstr(p->m.why, "FIFO"));
+}
+static void topologies(par_comm *w) {
+    pretended *p = (pretended *)calloc(1, sizeof *p);
+    snprintf(p->root, sizeof p->root, "%.500s/par_machine_%d", test_dir, (int)getpid());
+    check_topologies(w, p);
+    check_strange_systems(w, p);
+    remove_all(p->root);
+    free(p);
+}
+// Ranks are bound to shares of one mask that do not overlap, if there are enough processors.
+static void bound(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    par__world *world = w->world;
+    par__cpu_set mine, *all = (par__cpu_set *)malloc((size_t)n * sizeof mine);
+    int together = 1, same_bound = world->bound;
+    CHECK(w, par__get_cpus(0, &mine));
+    CHECK_OK(w, par_all_gather(&mine, all, sizeof mine, PAR_U8, w));
+    CHECK_OK(w, par_all_reduce(&same_bound, &same_bound, 1, PAR_I32, PAR_SUM, w));
+    CHECK(w, same_bound == 0 || same_bound == n);
+    CHECK(w, !strncmp(world->binding, world->bound ? "bound to " : "not bound: ", world->bound ? 9 : 11));
+    for (int r = 0; r < n && world->bound; r++)
+        for (int i = 0; i < PAR__CPU_MAX / 64; i++) together &= r == me || !(all[r].word[i] & mine.word[i]);
+    CHECK(w, together && (!world->bound || !memcmp(&mine, &world->cpus, sizeof mine)));
+    const int cpus = world->bound ? par__cpu_count(&world->cpus_before) : par__cpu_count(&mine);
+    const int can = !strcmp(par_launch_method(w), "mpi") || access("/sys/devices/system/cpu/online", R_OK);
+    CHECK(w, n == 1 || can || world->bound == (n <= cpus));
+    CHECK(w, !world->bound || par__cpu_count(&mine) <= cpus / n + cpus % n + 1);
+    free(all);
+}
+static void *a_thread(void *p) { // what OpenMP's threads would have: the rank's share
+    return par__get_cpus(0, (par__cpu_set *)p) ? p : NULL;
+}
+static void unbound_again(par_comm *w) { // ... when the world closes; a thread of a rank has the rank's share
+    par__cpu_set before, now, in_thread;
+    par_comm *world;
+    pthread_t thread;
+    const pid_t child = test_fork();
+    int status = -1, fine = 1;
+    if (child == 0) {
+        setenv("PAR_RANKS", "2", 1), setenv("PAR_BIND", "core", 1);
+        par__get_cpus(0, &before);
+        if (par_open(NULL, &world)) _exit(1);
+        fine &= world->world->bound == (par__cpu_count(&before) >= 2) &&
+                !pthread_create(&thread, NULL, a_thread, &in_thread);
+        fine &=
+            !pthread_join(thread, NULL) && par__get_cpus(0, &now) && !memcmp(&now, &in_thread, sizeof now);
+        fine &= !par_close(world) && par__get_cpus(0, &now) && !memcmp(&now, &before, sizeof now);
+        _exit(!fine);
+    }
+    CHECK(w, waitpid(child, &status, 0) == child && status == 0);
+}
+
 // ---- the list ---------------------------------------------------------------------------------------------
 
 const test tests[] = {
@@ -2079,6 +2292,9 @@ const test tests[] = {
     {"adopted", adopted, TEST_SERIAL, 1, 60},
     {"scribbled", scribbled, TEST_SERIAL, 1, 200},
     {"forged", forged, TEST_ALONE, 2, 60},
+    {"topologies", topologies, TEST_SERIAL, 1, 60},
+    {"unbound_again", unbound_again, TEST_SERIAL, 1, 60},
+    {"bound", bound, TEST_ANY | TEST_BIND | TEST_LAUNCHES | TEST_RANKS, 1, 60},
     {"offsets", offsets, TEST_ANY, 1, 60},
     {"traced", traced, TEST_ANY, 2, 60},
     {"timing", timing, TEST_ANY, 1, 60},
