@@ -2240,12 +2240,12 @@ PAR__ISAS(PAR__KERNELS)
         const char *x = (const char *)src;                                                                   \
         size_t i = 0;                                                                                        \
         if (nontemporal && ((uintptr_t)a | (uintptr_t)b) % 64 == 0) {                                        \
-            for (; i + 64 <= bytes; i += 64)                                                                 \
-                for (size_t j = 0; j < 64; j += sizeof(V))                                                   \
-                    stream_store((V *)(a + i + j), load((const V *)(x + i + j)));                            \
-            for (size_t k = 0; d2 && k < i; k += 64)                                                         \
-                for (size_t j = 0; j < 64; j += sizeof(V))                                                   \
-                    stream_store((V *)(b + k + j), load((const V *)(x + k + j)));                            \
+            for (; i + 64 <= bytes; i += 64) {                                                               \
+                V line[64 / sizeof(V)];                                                                      \
+                for (size_t k = 0; k < 64 / sizeof(V); k++) line[k] = load((const V *)(x + i) + k);          \
+                for (size_t k = 0; k < 64 / sizeof(V); k++) stream_store((V *)(a + i) + k, line[k]);         \
+                for (size_t k = 0; k < 64 / sizeof(V) && d2; k++) stream_store((V *)(b + i) + k, line[k]);   \
+            }                                                                                                \
             _mm_sfence();                                                                                    \
         } else if (d2) {                                                                                     \
             for (; i + sizeof(V) <= bytes; i += sizeof(V)) {                                                 \
@@ -2257,23 +2257,29 @@ PAR__ISAS(PAR__KERNELS)
         memcpy(a + i, x + i, bytes - i);                                                                     \
         if (d2) memcpy(b + i, x + i, bytes - i);                                                             \
     }
-// out[..][at..] = a + b with nontemporal stores, one strip at a time, so that reads and writes overlap.
+// d and, unless it is NULL, d2 = a + b with nontemporal stores, a cache line at a time: lines that are
+// written at once leave the processor sooner than runs of lines from a buffer.
 #define PAR__STREAM_SUM(I, TARGET, type, T, V, load, stream_store)                                           \
-    TARGET static void par__stream_sum_##type##_##I(void *const *out, int outs, size_t at, const void *va,   \
-                                                    const void *vb, size_t n) {                              \
-        T strip[PAR__STRIP] __attribute__((aligned(64)));                                                    \
+    TARGET static void par__stream_sum_##type##_##I(void *d, void *d2, const void *va, const void *vb,       \
+                                                    size_t n) {                                              \
+        typedef T vector __attribute__((vector_size(sizeof(V))));                                            \
+        enum { LINE = 64 / sizeof(T), PARTS = 64 / sizeof(V) };                                              \
+        T *x = (T *)d, *y = (T *)d2;                                                                         \
         const T *a = (const T *)va, *b = (const T *)vb;                                                      \
         size_t i = 0;                                                                                        \
-        for (; i + PAR__STRIP <= n; i += PAR__STRIP) {                                                       \
-            for (size_t j = 0; j < PAR__STRIP; j++) strip[j] = a[i + j] + b[i + j];                          \
-            for (int o = 0; o < outs; o++)                                                                   \
-                for (size_t k = 0; k < sizeof strip; k += sizeof(V))                                         \
-                    stream_store((V *)((char *)out[o] + at + i * sizeof(T) + k),                             \
-                                 load((const V *)((char *)strip + k)));                                      \
+        for (; i + LINE <= n; i += LINE) {                                                                   \
+            V line[PARTS];                                                                                   \
+            for (int k = 0; k < PARTS; k++)                                                                  \
+                line[k] = (V)((vector)load((const V *)(a + i) + k) + (vector)load((const V *)(b + i) + k));  \
+            for (int k = 0; k < PARTS; k++) stream_store((V *)(x + i) + k, line[k]);                         \
+            for (int k = 0; k < PARTS && y; k++) stream_store((V *)(y + i) + k, line[k]);                    \
         }                                                                                                    \
         _mm_sfence();                                                                                        \
-        for (; i < n; i++)                                                                                   \
-            for (int o = 0; o < outs; o++) ((T *)((char *)out[o] + at))[i] = a[i] + b[i];                    \
+        for (; i < n; i++) {                                                                                 \
+            const T sum = a[i] + b[i];                                                                       \
+            x[i] = sum;                                                                                      \
+            if (y) y[i] = sum;                                                                               \
+        }                                                                                                    \
     }
 #if PAR__X86 && !defined(__CUDACC__)
 #define PAR__STREAM_KERNELS(I, TARGET, V, load, store, stream_store)                                         \
@@ -2303,9 +2309,9 @@ typedef void (*par__unary_loop)(void *, const void *, size_t);
 typedef struct par__dtype_kernels {
     par__binary_loop op[4]; // sum, prod, min, max
     void (*average)(void *, size_t, int ranks);
-    void (*scale)(void *, size_t, double factor);                                       // NULL: an integer
-    void (*stream_sum)(void *const *, int, size_t, const void *, const void *, size_t); // may be NULL
-    par__unary_loop widen, narrow; // to the accumulator, and back
+    void (*scale)(void *, size_t, double factor);                           // NULL: an integer
+    void (*stream_sum)(void *, void *, const void *, const void *, size_t); // may be NULL
+    par__unary_loop widen, narrow;                                          // to the accumulator, and back
 } par__dtype_kernels;
 typedef struct par__kernels {
     par__dtype_kernels of[PAR_DTYPE_COUNT];
@@ -2406,10 +2412,10 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
                 widen(widened, x, n);
                 x = widened;
             }
-            if (have && stream_sums && s + 1 == source_count)
-                k->of[dtype].stream_sum(out, out_count, at * e, have, x, n);
-            else if (have)
-                apply(to, have, x, n);
+            for (int o = 0; o < out_count && have && stream_sums && s + 1 == source_count; o += 2)
+                k->of[dtype].stream_sum((char *)out[o] + at * e,
+                                        o + 1 < out_count ? (char *)out[o + 1] + at * e : NULL, have, x, n);
+            if (have && (!stream_sums || s + 1 < source_count)) apply(to, have, x, n);
             have = have ? to : x;
         }
         if (stream_sums && (partial || source_count > 1)) continue;
