@@ -628,6 +628,25 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
         for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_round(p + at + (size_t)i, x[i]);
     }
 }
+// The same for float, bf16 or f16, chosen when the kernel runs.
+static __device__ __forceinline__ void par__cuda_load_any(float *x, const void *p, par_dtype type, size_t at,
+                                                          size_t n) {
+    if (type == PAR_BF16)
+        par__cuda_load(x, (const par__cuda_bf16 *)p, at, n);
+    else if (type == PAR_F16)
+        par__cuda_load(x, (const par__cuda_f16 *)p, at, n);
+    else
+        par__cuda_load(x, (const float *)p, at, n);
+}
+static __device__ __forceinline__ void par__cuda_store_any(void *p, par_dtype type, const float *x, size_t at,
+                                                           size_t n) {
+    if (type == PAR_BF16)
+        par__cuda_store((par__cuda_bf16 *)p, x, at, n);
+    else if (type == PAR_F16)
+        par__cuda_store((par__cuda_f16 *)p, x, at, n);
+    else
+        par__cuda_store((float *)p, x, at, n);
+}
 
 // Reductions over a warp and over a block, in a fixed order; all threads get the result. scratch: one value
 // per warp. Blocks must be whole warps.
@@ -3085,10 +3104,8 @@ par__cuda_load_state(float *x, const void *state, const par_zero_update &a, int 
         for (int i = 0; i < 8; i++)
             x[i] =
                 par__zero_decode_state(block[1 + at % 256 / 4 + i / 4] >> 8 * (i % 4) & 0xFFu, sign, scale);
-    } else if (a.state_dtype == PAR_BF16)
-        par__cuda_load(x, (const par__cuda_bf16 *)state, at, n);
-    else
-        par__cuda_load(x, (const float *)state, at, n);
+    } else
+        par__cuda_load_any(x, state, a.state_dtype, at, n);
 }
 static __device__ __forceinline__ void
 par__cuda_store_state(void *state, const float *x, const par_zero_update &a, int sign, size_t at, size_t n) {
@@ -3107,21 +3124,19 @@ par__cuda_store_state(void *state, const float *x, const par_zero_update &a, int
     } else if (a.state_dtype == PAR_BF16 && a.state_seed)
         par__zero_round_eight((uint16_t *)state + at, x, n - at, a.state_seed + !sign, a.stream,
                               a.first + at);
-    else if (a.state_dtype == PAR_BF16)
-        par__cuda_store((par__cuda_bf16 *)state, x, at, n);
     else
-        par__cuda_store((float *)state, x, at, n);
+        par__cuda_store_any(state, a.state_dtype, x, at, n);
 }
-template <int OPTIMIZER, int READS, int WRITES, class G>
+template <int OPTIMIZER, int READS, int WRITES>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
-    par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const G *g,
-                       void *m, void *v, float *ema) {
+    par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const void *g,
+                       par_dtype g_type, void *m, void *v, float *ema) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float ws[8], gs[8], ms[8] = {0}, vs[8] = {0};
         par__cuda_load(ws, w, at, n);
-        par__cuda_load(gs, g, at, n);
+        par__cuda_load_any(gs, g, g_type, at, n);
         if (READS > 0) par__cuda_load_state(ms, m, a, 1, at, n);
         if (READS > 1) par__cuda_load_state(vs, v, a, 0, at, n);
         for (int i = 0; i < 8; i++) {
@@ -3141,45 +3156,34 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         }
         if (stored && a.seed && type == PAR_BF16)
             par__zero_round_eight((uint16_t *)stored + at, ws, n - at, a.seed, a.stream, a.first + at);
-        else if (stored && type == PAR_BF16)
-            par__cuda_store((par__cuda_bf16 *)stored, ws, at, n);
         else if (stored)
-            par__cuda_store((par__cuda_f16 *)stored, ws, at, n);
+            par__cuda_store_any(stored, type, ws, at, n);
     }
 }
 static par_cuda *par__cuda_of_zero(const par_zero_kernels *k) { return par__cuda_of(k->device); }
-template <class G>
-static par_result par__cuda_update(const par_cuda *cuda, const par_zero_update *a, size_t n, float *w,
-                                   void *stored, par_dtype stored_type, const G *g, void *m, void *v,
-                                   float *ema) {
+static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
+                                     void *stored, par_dtype stored_type, const void *g, par_dtype g_type,
+                                     void *m, void *v, float *ema) {
+    const par_cuda *cuda = par__cuda_of_zero(k);
+    if (!n) return PAR_OK;
     const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
     switch (a->optimizer) {
 #define X(constant, name, states, reads, writes)                                                             \
     case constant:                                                                                           \
-        return par__cuda_launch(cuda, par__cuda_k_update<constant, reads, writes, G>, blocks,                \
-                                PAR__CUDA_THREADS, 0, cuda->stream, *a, n, w, stored, stored_type, g, m, v,  \
-                                ema);
+        return par__cuda_launch(cuda, par__cuda_k_update<constant, reads, writes>, blocks,                   \
+                                PAR__CUDA_THREADS, 0, cuda->stream, *a, n, w, stored, stored_type, g,        \
+                                g_type, m, v, ema);
         PAR_ZERO_OPTIMIZERS(X)
 #undef X
     default: return PAR_ERR_ARGUMENT;
     }
 }
-static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
-                                     void *stored, par_dtype stored_type, const void *g, par_dtype g_type,
-                                     void *m, void *v, float *ema) {
-    if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(
-        g_type, G,
-        return par__cuda_update(par__cuda_of_zero(k), a, n, w, stored, stored_type, (const G *)g, m, v, ema))
-    return PAR_OK;
-}
 static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
                                          double weight, double *sum) {
     return par__cuda_sum_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
 }
-template <class G>
-static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const G *g,
-                                              float *m, float *v, double *partials) {
+static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const void *g,
+                                              par_dtype g_type, float *m, float *v, double *partials) {
     PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double ww = 0, uu = 0;
@@ -3187,7 +3191,7 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
         float ws[8], gs[8], ms[8], vs[8];
         par__cuda_load(ws, w, at, n);
-        par__cuda_load(gs, g, at, n);
+        par__cuda_load_any(gs, g, g_type, at, n);
         par__cuda_load(ms, m, at, n);
         par__cuda_load(vs, v, at, n);
         for (int i = 0; i < 8; i++) {
@@ -3219,10 +3223,8 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
     const unsigned count = par__cuda_partial_count(n);
     double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
-    PAR__CUDA_DISPATCH_FLOAT(
-        g_type, G,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms<G>, count, PAR__CUDA_THREADS, shared,
-                                       cuda->stream, *a, n, w, (const G *)g, m, v, partials)))
+    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared,
+                                   cuda->stream, *a, n, w, g, g_type, m, v, partials));
     return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
                             partials, count, 2, 1.0, sums);
 }
@@ -3237,13 +3239,13 @@ static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tenso
     return par__cuda_launch(cuda, par__cuda_k_lamb_trust, (unsigned)(tensors + 31) / 32, 32, 0, cuda->stream,
                             tensors, pieces, sums, trust);
 }
-template <class G>
-static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const G *g, void *m, float *out) {
+static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const void *g, par_dtype g_type,
+                                            void *m, float *out) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         float gs[8], ms[8];
-        par__cuda_load(gs, g, at, n);
+        par__cuda_load_any(gs, g, g_type, at, n);
         par__cuda_load_state(ms, m, a, 1, at, n);
         for (int i = 0; i < 8; i++) gs[i] = par__zero_muon_momentum(&a, &ms[i], gs[i]);
         par__cuda_store_state(m, ms, a, 1, at, n);
@@ -3254,12 +3256,8 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
                                        const void *g, par_dtype g_type, void *m, float *out) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(g_type, G,
-                             return par__cuda_launch(cuda, par__cuda_k_momentum<G>,
-                                                     par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                                     PAR__CUDA_THREADS, 0, cuda->stream, *a, n, (const G *)g,
-                                                     m, out))
-    return PAR_OK;
+    return par__cuda_launch(cuda, par__cuda_k_momentum, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
+                            PAR__CUDA_THREADS, 0, cuda->stream, *a, n, g, g_type, m, out);
 }
 static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
                                          const double *squares) {
