@@ -132,10 +132,14 @@ typedef struct par_tp par_tp;
 typedef struct par_tp_kernels par_tp_kernels; // one table for each kind of device; see below
 
 typedef struct par_tp_desc {
-    par_comm *tp;                  // tensor-parallel ranks, best of one node; must not be NULL
-    par_comm *cp;                  // context-parallel ranks; NULL: this rank alone
-    int sequence_parallel;         // 1: tokens are split over tp between the products
-    int ulysses;                   // 1: context parallelism by all-to-all; 0: by a ring
+    par_comm *tp;          // tensor-parallel ranks, best of one node; must not be NULL
+    par_comm *cp;          // context-parallel ranks; NULL: this rank alone
+    int sequence_parallel; // 1: tokens are split over tp between the products
+    int ulysses;           // 1: context parallelism by all-to-all; 0: by a ring
+    // Pieces into which rows are split, at most 8, so that the communication of one runs beside the product
+    // of another; 1: never. 0: by size, up to 4 on GPUs and between nodes; within a node 1, as processors
+    // that copy do not compute. The bits are the same, unless a library multiplies fewer rows in another way.
+    int row_pieces;
     par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
     uint64_t seed;                 // for initial values and dropout; the same on all ranks
     const par_tp_kernels *kernels; // NULL: the CPU's kernels
@@ -285,7 +289,7 @@ par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *linear, const 
                                  par_tp_matrix *gathered, par_tp_matrix *y);
 // dy has the shape and layout of y, dx of x. Backward adds to weight.grad and bias.grad. x is the x of
 // forward, or what forward gathered. dx NULL: the input needs no gradient. Gathers overlap the first matrix
-// product, sums over ranks the second.
+// product, sums over ranks the second. The other gathers and sums are split by desc.row_pieces.
 par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *linear, const par_tp_matrix *dy,
                                   const par_tp_matrix *x, par_tp_matrix *dx);
 // The two halves of backward, for pipelines that defer the second (Qi et al. 2023): the gradient of the
@@ -1798,6 +1802,7 @@ struct par_tp {
         par_comm *comm;
     } replicas[4];
     par__tp_rope_key rope_key;
+    size_t *piece_counts; // counts and displs of the gathers in flight, t of each for every piece
 };
 enum { // scratch slots
     PAR__TP_GATHERED,
@@ -1824,7 +1829,8 @@ enum { // scratch slots
     PAR__TP_HEAD_SLICES,
     PAR__TP_ROPE_TABLE,
     PAR__TP_SQUARE_SUM,
-    PAR__TP_MAX_RANKS = 1024
+    PAR__TP_MAX_RANKS = 1024,
+    PAR__TP_MAX_PIECES = 8
 };
 static size_t par__tp_matrix_ld(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
 static int par__tp_is_f32(const par_tp *tp) { return tp->desc.dtype == PAR_F32; }
@@ -2574,6 +2580,35 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     return tp->scratch[slot].memory;
 }
 
+// All ranks must have the same options, because these decide who communicates, and how.
+static par_result par__tp_check_desc(const par_tp *tp) {
+    const par_tp_desc *desc = &tp->desc;
+    uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
+                            (uint64_t)desc->dtype << 2 | (uint64_t)(uint32_t)desc->row_pieces << 32,
+                        desc->seed, 0, 0};
+    mine[2] = ~mine[0];
+    mine[3] = ~mine[1];
+    par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
+    if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
+    if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
+    if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
+        r = par_fail(desc->tp, PAR_ERR_MISMATCH,
+                     "par_tp_open: sequence_parallel, ulysses, row_pieces, dtype or seed differ between the "
+                     "ranks: give all the same");
+    if (!r && (desc->row_pieces < 0 || desc->row_pieces > PAR__TP_MAX_PIECES))
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: row_pieces is %d, but must be 0 (by size) to %d", desc->row_pieces,
+                     PAR__TP_MAX_PIECES);
+    if (!r && tp->t > PAR__TP_MAX_RANKS)
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
+                     PAR__TP_MAX_RANKS);
+    if (!r && desc->dtype != PAR_F32 && desc->dtype != PAR_BF16)
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: desc.dtype is %s: layers compute on f32 or bf16; convert by par_cast",
+                     par_dtype_name(desc->dtype));
+    return r;
+}
 par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
@@ -2581,9 +2616,11 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
         PAR_LOG("par_tp_open: desc.tp is NULL: give it the ranks that share a layer (perhaps one)");
         return PAR_ERR_ARGUMENT;
     }
-    par_tp *tp = (par_tp *)PAR_MALLOC(sizeof *tp);
+    const size_t counts = 2 * PAR__TP_MAX_PIECES * (size_t)par_size(desc->tp);
+    par_tp *tp = (par_tp *)PAR_MALLOC(sizeof *tp + counts * sizeof(size_t));
     if (!tp) return par_fail(desc->tp, PAR_ERR_MEMORY, "par_tp_open: out of memory");
     memset(tp, 0, sizeof *tp);
+    tp->piece_counts = (size_t *)(void *)(tp + 1);
     tp->desc = *desc;
     if (!desc->dtype) tp->desc.dtype = PAR_F32;
     tp->t = par_size(desc->tp);
@@ -2602,27 +2639,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
             "par_tp_open: tp or cp has no backend for device memory: call par_cuda_open on their parent "
             "before you split it");
     }
-    // All ranks must have the same options, because these decide who communicates, and how.
-    uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
-                            (uint64_t)tp->desc.dtype << 2,
-                        desc->seed, 0, 0};
-    mine[2] = ~mine[0];
-    mine[3] = ~mine[1];
-    par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
-    if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
-    if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
-    if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
-        r = par_fail(desc->tp, PAR_ERR_MISMATCH,
-                     "par_tp_open: sequence_parallel, ulysses, dtype or seed differ between the ranks: give "
-                     "all the same");
-    if (!r && tp->t > PAR__TP_MAX_RANKS)
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
-                     PAR__TP_MAX_RANKS);
-    if (!r && tp->desc.dtype != PAR_F32 && tp->desc.dtype != PAR_BF16)
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: desc.dtype is %s: layers compute on f32 or bf16; convert by par_cast",
-                     par_dtype_name(tp->desc.dtype));
+    const par_result r = par__tp_check_desc(tp);
     if (r)
         PAR_FREE(tp);
     else
@@ -2804,13 +2821,50 @@ par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *
                              1, bytes);
 }
 
-// The sum over tp that turns a partial sum in f32 into tokens: the matrix product writes to `partial`, then
-// the all_reduce or reduce_scatter begins.
+// Pieces of rows, so that the communication of one runs beside the product of another. A block is the rows of
+// one rank if tokens are split, else all rows; piece j has the rows [at(j), at(j + 1)) of each block:
+//     column-parallel, forward     gather 0 | gather 1  | gather 2
+//                                           | product 0 | product 1 | product 2
+//     row-parallel, forward        product 0 | product 1 | product 2
+//                                            | reduce 0  | reduce 1  | reduce 2
+// Of p pieces 1/p of the communication stays exposed; the bytes are the same. Each element is the sum of the
+// same products in the same order, so that the bits do not depend on p.
+typedef struct par__tp_pieces {
+    size_t blocks, block_rows, count;
+} par__tp_pieces;
+static size_t par__tp_piece_at(const par__tp_pieces *p, size_t j) { return p->block_rows * j / p->count; }
+static size_t par__tp_piece_rows(const par__tp_pieces *p, size_t j) {
+    return par__tp_piece_at(p, j + 1) - par__tp_piece_at(p, j);
+}
+// Splits so many rows, of row_bytes each in messages. A piece has at least 2 rows of each block, because a
+// product of one row adds in another order.
+static par__tp_pieces par__tp_split_pieces(const par_tp *tp, size_t rows, size_t row_bytes) {
+    const size_t min_rows = 256, min_bytes = (size_t)512 << 10;
+    const int beside = tp->device != par_cpu() || par_node_count(tp->desc.tp) > 1;
+    par__tp_pieces p;
+    p.blocks = tp->desc.sequence_parallel ? (size_t)tp->t : 1;
+    p.block_rows = rows / p.blocks;
+    p.count = (size_t)tp->desc.row_pieces;
+    if (!p.count && beside)
+        p.count = PAR__MIN((size_t)4, PAR__MIN(p.block_rows / min_rows, rows * row_bytes / min_bytes));
+    p.count = tp->t == 1 ? 1 : PAR__MAX((size_t)1, PAR__MIN(p.count, p.block_rows / 2));
+    return p;
+}
+static par__tp_pieces par__tp_one_piece(const par__tp_pieces *p) {
+    par__tp_pieces one = *p;
+    one.count = 1;
+    return one;
+}
+
+// The sum over tp that turns a partial sum in f32 into tokens: the matrix product writes to `partial`, piece
+// after piece, each block after block; then the all_reduce or reduce_scatter of the piece begins.
 typedef struct par__tp_reduction {
     float *partial, *result;
     par_dtype type; // of partial; with one rank there is no sum, and the product writes to y
-    size_t count;   // of the result
-    par_request request;
+    size_t cols;
+    par__tp_pieces pieces;
+    size_t begun;
+    par_request requests[PAR__TP_MAX_PIECES];
 } par__tp_reduction;
 
 static par_result par__tp_reduction_open(par_tp *tp, par__tp_reduction *s, size_t rows, size_t cols,
@@ -2819,26 +2873,39 @@ static par_result par__tp_reduction_open(par_tp *tp, par__tp_reduction *s, size_
     if (tp->desc.sequence_parallel) PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp", rows));
     par__tp_set_shape(y, mine, cols, par__tp_token_layout(tp));
     memset(s, 0, sizeof *s);
-    s->count = mine * cols;
+    s->pieces = par__tp_split_pieces(tp, rows, cols * sizeof(float));
+    s->cols = cols;
     s->type = tp->t == 1 ? par_tp_dtype(tp) : PAR_F32;
     if (tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
     s->result = par__tp_is_f32(tp) ? (float *)y->data
-                                   : (float *)par_tp_scratch(tp, PAR__TP_RESULT, s->count * sizeof(float));
+                                   : (float *)par_tp_scratch(tp, PAR__TP_RESULT, mine * cols * sizeof(float));
     s->partial = (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
     return s->partial && s->result ? PAR_OK : PAR_ERR_MEMORY;
 }
-static par_result par__tp_reduction_begin(par_tp *tp, par__tp_reduction *s) {
+static par_result par__tp_reduction_begin(par_tp *tp, par__tp_reduction *s, size_t piece) {
+    const size_t at = par__tp_piece_at(&s->pieces, piece) * s->cols,
+                 count = par__tp_piece_rows(&s->pieces, piece) * s->cols;
+    const float *partial = s->partial + at * s->pieces.blocks;
     if (tp->t == 1) return PAR_OK;
+    s->begun = piece + 1;
     if (tp->desc.sequence_parallel)
-        return par_reduce_scatter_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp,
-                                        &s->request);
-    return par_all_reduce_begin(s->partial, s->result, s->count, PAR_F32, PAR_SUM, tp->desc.tp, &s->request);
+        return par_reduce_scatter_begin(partial, s->result + at, count, PAR_F32, PAR_SUM, tp->desc.tp,
+                                        &s->requests[piece]);
+    return par_all_reduce_begin(partial, s->result + at, count, PAR_F32, PAR_SUM, tp->desc.tp,
+                                &s->requests[piece]);
 }
+// Also after an error: no request stays in flight.
 static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp_matrix *y) {
-    const int begun = s->request.operation != NULL;
-    PAR__TP_TRY(par_wait(&s->request));
-    if (par__tp_is_f32(tp) || !begun) return PAR_OK;
-    return tp->kernels->cast(tp, y->data, PAR_BF16, s->result, PAR_F32, s->count);
+    par_result r = PAR_OK;
+    for (size_t j = 0; j < s->begun; j++) {
+        const par_result waited = par_wait(&s->requests[j]);
+        if (!r) r = waited;
+        if (r || par__tp_is_f32(tp)) continue;
+        const size_t at = par__tp_piece_at(&s->pieces, j) * s->cols;
+        r = tp->kernels->cast(tp, par__tp_element(tp, y->data, at), PAR_BF16, s->result + at, PAR_F32,
+                              par__tp_piece_rows(&s->pieces, j) * s->cols);
+    }
+    return r;
 }
 
 // Begins the all_gather of a SEQUENCE matrix; *all is complete after par_wait. For a REPLICATED x it does
@@ -2857,6 +2924,48 @@ static par_result par__tp_all_gather_begin(par_tp *tp, int slot, const par_tp_ma
 }
 static size_t par__tp_full_rows(const par_tp *tp, const par_tp_matrix *x) {
     return x ? x->rows * (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1) : 0;
+}
+// The same in pieces of rows, which are complete one after the other; gathered_rows waits for all of them,
+// also after an error.
+typedef struct par__tp_gather {
+    const void *all;
+    par__tp_pieces pieces;
+    par_request requests[PAR__TP_MAX_PIECES];
+} par__tp_gather;
+static par_result par__tp_gather_end(par__tp_gather *g) {
+    par_result r = PAR_OK;
+    for (size_t j = 0; j < PAR__TP_MAX_PIECES; j++) {
+        const par_result waited = par_wait(&g->requests[j]);
+        if (!r) r = waited;
+    }
+    return r;
+}
+static par_result par__tp_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
+                                       par__tp_gather *g) {
+    const size_t t = (size_t)tp->t, rows = par__tp_full_rows(tp, x);
+    par_result r = PAR_OK;
+    memset(g, 0, sizeof *g);
+    g->pieces = par__tp_split_pieces(tp, rows, x->cols * par_tp_element_bytes(tp));
+    if (x->layout != PAR_TP_SEQUENCE) { // there is nothing to gather
+        g->pieces.blocks = g->pieces.count = 1;
+        g->pieces.block_rows = rows;
+    }
+    if (g->pieces.count == 1) return par__tp_all_gather_begin(tp, slot, x, into, &g->all, &g->requests[0]);
+    if (!into) into = par_tp_scratch(tp, slot, rows * x->cols * par_tp_element_bytes(tp));
+    if (!into) return PAR_ERR_MEMORY;
+    g->all = into;
+    for (size_t j = 0; j < g->pieces.count && !r; j++) {
+        const size_t at = par__tp_piece_at(&g->pieces, j);
+        size_t *counts = tp->piece_counts + 2 * j * t, *displs = counts + t;
+        for (size_t q = 0; q < t; q++) {
+            counts[q] = par__tp_piece_rows(&g->pieces, j) * x->cols;
+            displs[q] = (q * g->pieces.block_rows + at) * x->cols;
+        }
+        r = par_all_gatherv_begin(par__tp_const_element(tp, x->data, at * x->cols), into, counts, displs,
+                                  par_tp_dtype(tp), tp->desc.tp, &g->requests[j]);
+    }
+    if (r) (void)par__tp_gather_end(g);
+    return r;
 }
 
 // >>tp_parameters -------------------------------------------------------------------------------------------
@@ -3138,24 +3247,62 @@ static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const p
     return par_reduce_scatterv(packed, block, counts, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
 }
 
+// Y = X W^T + b, or with dgrad Y = X W, for one piece of the rows of x and y.
+typedef struct par__tp_row_product {
+    const void *x, *w, *bias;
+    void *y;
+    size_t x_ld, y_ld, in, out; // in: columns of x that are multiplied; out: of y
+    par_dtype type;             // of y
+    int dgrad, packed;          // packed: y is a reduction's `partial`
+} par__tp_row_product;
+static par_result par__tp_multiply_piece(par_tp *tp, const par__tp_pieces *p, size_t j,
+                                         const par__tp_row_product *m) {
+    const int whole = p->count == 1;
+    const size_t at = par__tp_piece_at(p, j),
+                 rows = whole ? p->blocks * p->block_rows : par__tp_piece_rows(p, j);
+    par_result r = PAR_OK;
+    if (m->dgrad) par_trace_begin(tp->desc.tp, "dgrad");
+    for (size_t b = 0; b < (whole ? 1 : p->blocks) && !r; b++) {
+        const size_t from = b * p->block_rows + at, to = m->packed ? p->blocks * at + b * rows : from;
+        r = tp->kernels->gemm(
+            tp, 0, !m->dgrad, rows, m->out, m->in, par__tp_const_element(tp, m->x, from * m->x_ld), m->x_ld,
+            m->w, m->dgrad ? m->out : m->in, 0, (char *)m->y + to * m->y_ld * par_dtype_bytes(m->type),
+            m->type, m->y_ld, m->bias);
+    }
+    if (m->dgrad) par_trace_end(tp->desc.tp);
+    return r;
+}
 static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                          par_tp_matrix *gathered, par_tp_matrix *y) {
     const par_tp_layout layout = l->gather_output    ? PAR_TP_REPLICATED
                                  : l->vocab_parallel ? PAR_TP_VOCABULARY
                                                      : PAR_TP_HIDDEN;
     const size_t n = l->weight.local_rows, rows = par__tp_full_rows(tp, x), e = par_tp_element_bytes(tp);
-    const void *all;
-    par_request request;
+    par__tp_gather g;
     PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x,
                                      PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
     void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * e) : y->data;
     if (!mine) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(
-        par__tp_all_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &all, &request));
-    PAR__TP_TRY(par_wait(&request));
+    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &g));
     if (gathered) par__tp_set_shape(gathered, rows, l->in, PAR_TP_REPLICATED);
-    PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, rows, n, l->in, all, l->in, l->weight.data, l->in, 0, mine,
-                                  par_tp_dtype(tp), par_tp_ld(layout, n), l->has_bias ? l->bias.data : NULL));
+    const par__tp_row_product m = {g.all,
+                                   l->weight.data,
+                                   l->has_bias ? l->bias.data : NULL,
+                                   mine,
+                                   l->in,
+                                   par_tp_ld(layout, n),
+                                   l->in,
+                                   n,
+                                   par_tp_dtype(tp),
+                                   0,
+                                   0};
+    par_result r = PAR_OK;
+    for (size_t j = 0; j < g.pieces.count && !r; j++) {
+        r = par_wait(&g.requests[j]);
+        if (!r) r = par__tp_multiply_piece(tp, &g.pieces, j, &m);
+    }
+    const par_result ended = par__tp_gather_end(&g);
+    if (r || ended) return r ? r : ended;
     if (l->gather_output) PAR__TP_TRY(par__tp_all_gather_cols(tp, l, mine, rows, y->data));
     return par__tp_set_shape(y, rows, l->gather_output ? l->out : n, layout), PAR_OK;
 }
@@ -3167,10 +3314,15 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
         par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
     PAR__TP_TRY(par__tp_reduction_open(tp, &s, x->rows, l->out, y));
     const void *bias = l->has_bias && tp->t == 1 ? l->bias.data : NULL; // else once, after the sum
-    PAR__TP_TRY(tp->kernels->gemm(tp, 0, 1, x->rows, l->out, n, x->data, n, l->weight.data, n, 0, s.partial,
-                                  s.type, l->out, bias));
-    PAR__TP_TRY(par__tp_reduction_begin(tp, &s));
-    PAR__TP_TRY(par__tp_reduction_end(tp, &s, y));
+    const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, n, l->out,
+                                   n,       l->out,         s.type, 0,         1};
+    par_result r = PAR_OK;
+    for (size_t j = 0; j < s.pieces.count && !r; j++) {
+        r = par__tp_multiply_piece(tp, &s.pieces, j, &m);
+        if (!r) r = par__tp_reduction_begin(tp, &s, j);
+    }
+    const par_result summed = par__tp_reduction_end(tp, &s, y);
+    if (r || summed) return r ? r : summed;
     return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
                                 : PAR_OK;
 }
@@ -3184,13 +3336,6 @@ par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_t
 }
 
 enum { PAR__TP_DGRAD = 1, PAR__TP_WGRAD = 2 };
-static par_result par__tp_dgrad(par_tp *tp, size_t rows, size_t in, size_t out, const void *dy, size_t ld,
-                                const void *w, void *dx, par_dtype type) {
-    par_trace_begin(tp->desc.tp, "dgrad");
-    const par_result r = tp->kernels->gemm(tp, 0, 0, rows, in, out, dy, ld, w, in, 0, dx, type, in, NULL);
-    par_trace_end(tp->desc.tp);
-    return r;
-}
 static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, size_t ld, const void *x,
                                 size_t rows) {
     const size_t m = l->weight.local_rows, n = l->weight.local_cols;
@@ -3224,10 +3369,15 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     }
     par_result r = PAR_OK;
     memset(&s, 0, sizeof s);
-    if (grads & PAR__TP_DGRAD) {
+    if (grads & PAR__TP_DGRAD) { // its sum is beside the product for the weights; without that, in pieces
         r = par__tp_reduction_open(tp, &s, dy->rows, l->in, dx);
-        if (!r) r = par__tp_dgrad(tp, dy->rows, l->in, n, grad, ld, l->weight.data, s.partial, s.type);
-        if (!r) r = par__tp_reduction_begin(tp, &s); // beside the product for the weights
+        if (grads & PAR__TP_WGRAD) s.pieces = par__tp_one_piece(&s.pieces);
+        const par__tp_row_product m = {grad, l->weight.data, NULL,   s.partial, ld, l->in,
+                                       n,    l->in,          s.type, 1,         1};
+        for (size_t j = 0; j < s.pieces.count && !r; j++) {
+            r = par__tp_multiply_piece(tp, &s.pieces, j, &m);
+            if (!r) r = par__tp_reduction_begin(tp, &s, j);
+        }
     }
     const par_result gathered = par_wait(&gathering); // also after an error: no request stays in flight
     if (!r) r = gathered;
@@ -3243,8 +3393,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
                                        const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
     const size_t n = l->weight.local_cols, rows = par__tp_full_rows(tp, dy), t = (size_t)tp->t;
-    const void *all;
-    par_request request;
+    par__tp_gather g;
     PAR__TP_TRY(par__tp_check_matrix(
         tp, call, "dy", dy,
         PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->out));
@@ -3252,7 +3401,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
         PAR__TP_TRY(par__tp_check_rows(tp, call, x->rows, rows));
     }
-    PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
+    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
     par_result r = PAR_OK;
     if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
         const int whole = tp->desc.sequence_parallel && dy->layout == PAR_TP_REPLICATED;
@@ -3260,14 +3409,18 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         const void *first = par__tp_const_element(tp, dy->data, skip);
         r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
     }
-    const par_result gathered = par_wait(&request);
-    if (r || gathered) return r ? r : gathered;
     if (grads & PAR__TP_DGRAD) {
+        const par__tp_row_product m = {g.all, l->weight.data,   NULL, dx->data, l->out, n, l->out,
+                                       n,     par_tp_dtype(tp), 1,    0};
         par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
-        PAR__TP_TRY(
-            par__tp_dgrad(tp, rows, n, l->out, all, l->out, l->weight.data, dx->data, par_tp_dtype(tp)));
+        for (size_t j = 0; j < g.pieces.count && !r; j++) {
+            r = par_wait(&g.requests[j]);
+            if (!r) r = par__tp_multiply_piece(tp, &g.pieces, j, &m);
+        }
     }
-    return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, all, l->out, x->data, rows) : PAR_OK;
+    const par_result gathered = par__tp_gather_end(&g);
+    if (r || gathered) return r ? r : gathered;
+    return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, g.all, l->out, x->data, rows) : PAR_OK;
 }
 static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                            const par_tp_matrix *x, par_tp_matrix *dx, int grads) {

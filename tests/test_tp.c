@@ -408,6 +408,58 @@ static void row_of(layout *l, int sequence, int halves) {
 static void row(layout *l, int sequence) {
     for (int halves = 0; halves < 2; halves++) row_of(l, sequence, halves);
 }
+// Rows in pieces: so many calls, and the bits of rows that are not split.
+enum { SPLIT_ROWS = 48, SPLIT_BYTES = SPLIT_ROWS * 64 * 4 }; // of an output's memory
+static void run_in_pieces(layout *l, int sequence, par_tp_linear *f, const par_tp_matrix *x,
+                          const par_tp_matrix *dy, int pieces, par_tp_matrix out[3]) {
+    const int most = SPLIT_ROWS / (sequence ? l->t : 1) / 2, calls = pieces < most ? pieces : most;
+    const par_kind kind = f->row_parallel ? sequence ? PAR_KIND_REDUCE_SCATTER : PAR_KIND_ALL_REDUCE
+                          : calls > 1     ? PAR_KIND_ALL_GATHERV
+                                          : PAR_KIND_ALL_GATHER;
+    l->tp->desc.row_pieces = pieces;
+    memset(f->weight.grad, 0, f->weight.local_rows * f->weight.local_cols * sizeof(float));
+    CHECK_OK(l->world, par_tp_linear_forward(l->tp, f, x, NULL, &out[0])); // makes scratch memory
+    par_ledger_reset(l->tp_comm);
+    CHECK_OK(l->world, par_tp_linear_forward(l->tp, f, x, NULL, &out[0]));
+    if (l->t > 1 && (sequence || f->row_parallel))
+        CHECK(l->world, par_ledger_get(l->tp_comm, kind).calls == (uint64_t)calls);
+    CHECK_OK(l->world, par_tp_linear_backward(l->tp, f, dy, x, &out[1]));
+    CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, f, dy, &out[2]));
+}
+static void split_linear_of(layout *l, int sequence, int row_parallel) {
+    static const int pieces[] = {1, 2, 3, 8};
+    static const shape column_shape = {SPLIT_ROWS, 6, 48}, row_shape = {SPLIT_ROWS, 48, 10};
+    const shape *s = row_parallel ? &row_shape : &column_shape;
+    const par_tp_layout in = row_parallel ? PAR_TP_HIDDEN : tokens_of(sequence),
+                        out = row_parallel ? tokens_of(sequence) : PAR_TP_HIDDEN;
+    problem p;
+    par_tp_linear f;
+    par_tp_matrix m[2][3];
+    float grad[48 * 10];
+    memset(&f, 0, sizeof f);
+    f.row_parallel = row_parallel, f.has_bias = 1;
+    open_linear(l, s, &f, &p);
+    const size_t grad_bytes = f.weight.local_rows * f.weight.local_cols * sizeof(float);
+    par_tp_parameter split = f.weight;
+    if (row_parallel) split.local_rows = f.weight.local_cols;
+    par_tp_matrix x = part_of(l, p.in[0], s->in, in, row_parallel ? &split : NULL);
+    par_tp_matrix dy = part_of(l, p.weight, s->out, out, row_parallel ? NULL : &split);
+    for (int i = 0; i < 6; i++) m[i / 3][i % 3] = alloc_output(l, 48);
+    for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
+        run_in_pieces(l, sequence, &f, &x, &dy, pieces[k], m[k > 0]);
+        if (!k) memcpy(grad, f.weight.grad, grad_bytes);
+        CHECK(l->world, !memcmp(grad, f.weight.grad, grad_bytes));
+        for (int i = 0; i < 3; i++) CHECK(l->world, !memcmp(m[0][i].data, m[k > 0][i].data, SPLIT_BYTES));
+    }
+    expect(l, "y in pieces", &m[1][0], p.out, s->out, out, row_parallel ? NULL : &split);
+    expect(l, "dx in pieces", &m[1][2], p.grad[0], s->in, in, row_parallel ? &split : NULL);
+    for (int i = 0; i < 6; i++) free(m[i / 3][i % 3].data);
+    free(x.data), free(dy.data), close_linear(&f, &p);
+}
+static void split_linear(layout *l, int sequence) {
+    for (int row_parallel = 0; row_parallel < 2; row_parallel++) split_linear_of(l, sequence, row_parallel);
+}
+static void row_pieces(par_comm *w) { each_layout(w, split_linear, 1, 1); }
 static void linear_column(par_comm *w) { each_layout(w, column, 2, 1); }
 static void linear_row(par_comm *w) { each_layout(w, row, 2, 1); }
 
@@ -948,12 +1000,16 @@ static void overlap(par_comm *w) {
         CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx)); // makes scratch memory
         world->trace_path = "not written", world->event_count = 0;
         CHECK_OK(w, par_tp_linear_backward(l.tp, &f, &dy, &x, &dx));
-        world->trace_path = NULL;
         // on some rank: for the last rank to arrive the call ends at once
-        int seen[2] = {overlaps(world, sequence ? "all_gather" : "all_reduce", sequence ? "dgrad" : "wgrad"),
-                       overlaps(world, sequence ? "reduce_scatter" : "all_reduce", "wgrad")};
-        CHECK_OK(w, par_all_reduce(seen, seen, 2, PAR_I32, PAR_MAX, w));
-        CHECK(w, seen[0] && seen[1]);
+        const char *const sum = sequence ? "reduce_scatter" : "all_reduce";
+        int seen[3] = {overlaps(world, sequence ? "all_gather" : "all_reduce", sequence ? "dgrad" : "wgrad"),
+                       overlaps(world, sum, "wgrad"), 0};
+        world->event_count = 0, l.tp->desc.row_pieces = 3;
+        CHECK_OK(w, par_tp_linear_backward_input(l.tp, &f, &dy, &dx));
+        seen[2] = overlaps(world, sum, "dgrad");
+        world->trace_path = NULL;
+        CHECK_OK(w, par_all_reduce(seen, seen, 3, PAR_I32, PAR_MAX, w));
+        CHECK(w, seen[0] && seen[1] && seen[2]);
         close_parameter(&f.weight), free(zeros), free(x.data), free(dx.data), free(dy.data);
         close_layout(&l);
     }
@@ -1284,6 +1340,8 @@ static void bad_descs(par_comm *w) {
     expect_error(w, par_tp_open(&d, &tp), "open", "desc.dtype is f8_e4m3: layers compute on f32 or bf16");
     d.dtype = PAR_DTYPE_COUNT;
     expect_error(w, par_tp_open(&d, &tp), "open", "desc.dtype is (no par_dtype)");
+    d.dtype = PAR_F32, d.row_pieces = 9;
+    expect_error(w, par_tp_open(&d, &tp), "open", "row_pieces is 9, but must be 0 (by size) to 8");
     CHECK(w, !tp);
 }
 static void mistakes(par_comm *w) { // each is the same error on all ranks, which says what is wrong
@@ -1535,7 +1593,8 @@ static void check_block_form(layout *l, int sequence, const block_form *f) {
         grads[i] = (float *)malloc(bytes), memcpy(grads[i], b.parameters[i]->grad, bytes);
     }
     if (!sequence && l->c == 1 && f->heads.dropout == 0) check_block_cached(l, &b);
-    for (int variant = 1; variant < 6; variant++) { // recomputed and in halves: the same bits
+    for (int variant = 1; variant < 6; variant++) { // recomputed, in halves, in pieces: the same bits
+        l->tp->desc.row_pieces = variant;
         run_block(l, &b, (par_tp_recompute)(variant / 2), variant % 2);
         CHECK(l->world, !memcmp(dx, b.dx.data, local * C * sizeof *dx));
         for (int i = 0; i < b.count; i++)
@@ -1543,6 +1602,7 @@ static void check_block_form(layout *l, int sequence, const block_form *f) {
                   !memcmp(grads[i], b.parameters[i]->grad,
                           b.parameters[i]->local_rows * b.parameters[i]->local_cols * sizeof(float)));
     }
+    l->tp->desc.row_pieces = 0;
     for (int i = 0; i < b.count; i++) free(grads[i]);
     free(dx), close_block(&b), problem_close(&p);
 }
@@ -1910,6 +1970,7 @@ const test tests[] = {
 #endif
     {"linear_column", linear_column, TEST_ANY | TEST_SMALL, 1, 120},
     {"linear_row", linear_row, TEST_ANY | TEST_SMALL, 1, 120},
+    {"row_pieces", row_pieces, TEST_ALONE, 2, 60},
     {"norms", norms, TEST_ALONE, 1, 60},
     {"activations", activations, TEST_ALONE, 1, 60},
     {"dropouts", dropouts, TEST_ALONE, 1, 60},
