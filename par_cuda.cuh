@@ -99,12 +99,14 @@ ENVIRONMENT
     PAR_CUDA_CHECK=1                         see par_cuda_desc.check
 
 MODEL
-    A context (par_cuda) belongs to one rank. It has a device, a compute stream (the caller's or its own), and
-    a communication stream of high priority. With desc.comm, calls on that comm and on comms that are split
-    from it afterwards take device memory.
+    A context (par_cuda) belongs to one rank. It has a device and a compute stream (the caller's or its own).
+    With desc.comm, calls on that comm and on comms that are split from it afterwards take device memory.
+    Each of these comms has a stream of its own, of high priority, which its first call makes.
     Order. A call reads what was enqueued on the compute stream before the call (begin forms: before begin).
     The blocking form and par_wait make the compute stream wait for the result; the host does not wait for it.
     Work that is enqueued next sees the result. Host code must synchronize the stream before it reads it.
+    Calls on one comm follow each other. Those on two comms run beside each other, so all ranks must begin
+    calls in one order, also across comms.
     Backends. nccl: any ranks, one per GPU. peer: ranks of one node, threads or processes, any number per GPU;
     ranks exchange the addresses of their arrays, and each rank reduces its slice of all arrays; hosts wait
     for hosts, and no device waits for a device. staging: through host memory and par.h; anywhere, slow.
@@ -194,8 +196,16 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory); //
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window);
 par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_OK
 
-cudaStream_t par_cuda_stream(const par_cuda *cuda);      // the compute stream
-cudaStream_t par_cuda_comm_stream(const par_cuda *cuda); // the communication stream, of high priority
+// Limits the SMs that NCCL's collectives on comm occupy from now on, by a new communicator with this maxCTAs;
+// 0: NCCL's choice, at most 32. Few suit gathers that have time, as ZeRO's; sums that the next product waits
+// for want many. While such calls are in flight, cuBLASLt is told that products have the other SMs alone: it
+// may choose other kernels, with other bits. Messages have a limit of 4, other backends have none. Collective
+// over comm, before windows are opened. Errors: ARGUMENT (less than 0; calls are in flight), SYSTEM.
+par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas);
+
+cudaStream_t par_cuda_stream(const par_cuda *cuda); // the compute stream
+// The stream of a comm's calls; NULL before the first one on device memory.
+cudaStream_t par_cuda_comm_stream(const par_comm *comm);
 // The host waits for the compute stream, until the comm's deadline (TIMEOUT) or until par_alive fails. Then
 // nccl is aborted, so that the stream can finish; with other backends, and with desc.nccl, it may never
 // finish, and nothing waits for the device any more (ABORTED): close everything.
@@ -289,7 +299,7 @@ enum {
 enum { PAR__CUDA_MAX_PLANS = 64 };
 struct par__cuda_gemm_key { // what cuBLASLt's choice of a kernel depends on
     size_t m, n, k, lda, ldb, ldc;
-    int trans_a, trans_b, bias;
+    int trans_a, trans_b, bias, sm_count; // sm_count: that it may use; 0: all
     par_dtype type, c_type;
     uint32_t align_a, align_b, align_c; // bytes
 };
@@ -362,7 +372,7 @@ struct par_cuda {
     int references; // the user's and one for each comm
     int own_stream;
     int stuck; // a stream waits for a rank that died or never came: nothing may wait for the device any more
-    cudaStream_t stream, comm_stream;
+    cudaStream_t stream;
     par_cuda_backend backend;
     par__cuda_ipc_mapping *mappings;
     int mapping_count, kept_mappings;
@@ -990,6 +1000,9 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
     if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    if (!e && p->sm_count)
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &p->sm_count,
+                                           sizeof p->sm_count);
     if (!e && p->bias) // C^T has a row for each of its numbers
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                            sizeof epilogue);
@@ -1032,6 +1045,7 @@ static par_result par__cuda_find_workspace(par_cuda *cuda, cudaStream_t stream, 
     cuda->workspaces = x;
     return *memory = x->memory, PAR_OK;
 }
+static int par__cuda_free_sms(const par_cuda *cuda);
 // cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
 // cached.
 static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
@@ -1051,6 +1065,7 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     key.type = p->type;
     key.c_type = p->c_type;
     key.bias = p->bias != NULL;
+    key.sm_count = par__cuda_free_sms(cuda);
     key.align_a = par__cuda_alignment(a);
     key.align_b = par__cuda_alignment(b);
     key.align_c = par__cuda_alignment(c);
@@ -1104,6 +1119,7 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
 // >>cuda_device ---------------------------------------------------------------------------------------------
 
 static int par__cuda_abort(par_cuda *cuda);
+static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what);
 // For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
 static par_result par__cuda_poll(par_comm *c, double start, double *last_check, const char *what,
                                  const char *missing, const char *hint) {
@@ -1235,14 +1251,14 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
 #if PAR__CUDA_WINDOWS
     else if (par__cuda_is_nccl_memory(cuda, kind)) {
         PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
-        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_free"));
+        PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "par_cuda_free"));
         if (ncclMemFree(memory) != ncclSuccess)
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "ncclMemFree", ncclGetLastError(NULL));
     }
 #endif
     else { // cudaFree waits for the device
         PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
-        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_free"));
+        PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "par_cuda_free"));
         par__cuda_export *x = par__cuda_find_export(cuda, memory);
         cuda->free_count++;
         if (!x || !cuda->map_state)
@@ -1256,7 +1272,6 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
     return PAR_OK;
 }
 cudaStream_t par_cuda_stream(const par_cuda *cuda) { return cuda->stream; }
-cudaStream_t par_cuda_comm_stream(const par_cuda *cuda) { return cuda->comm_stream; }
 par_result par_cuda_sync(par_cuda *cuda) { return par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_sync"); }
 
 static par_result par__cuda_d_alloc(par_device *device, size_t bytes, void **memory) {
@@ -1391,8 +1406,8 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 // rank waits for anything:
 //     peer      rank 0   ready -> [announce] ..... all here: reduce slice | done -> [announce] . all done
 //               rank 1        ready -> [announce]  all here: reduce slice | done -> [announce] . all done
-//     streams   compute  ready                                                        (end) wait: complete
-//               comm                             wait: all ready | reduce | done   wait: all done | complete
+//     streams   compute  ready                                                        (end) wait: all done
+//               comm                             wait: all ready | reduce | done
 // Hosts exchange these messages over two comms of their own. An event is recorded before any stream is told
 // to wait for it, so devices cannot deadlock. Events of a stream complete in order, so they can be reused in
 // turn.
@@ -1453,19 +1468,21 @@ struct par__cuda_comm { // the backend of one comm
     par_cuda *cuda;
     par_cuda_backend kind;
     par_comm *comm, *announce_comm, *completion_comm;
-    int n, me, threads; // threads: ranks share one address space
+    cudaStream_t stream; // of its calls, without NCCL's messages; of a comm of one rank: the compute stream
+    int n, me, threads;  // threads: ranks share one address space
     int in_progress;
     uint32_t issued;
     cudaEvent_t *ready, *done; // rank r's event e: [r * PAR__CUDA_EVENTS + e]
     par__cuda_pending *first;
-    void *scratch; // scratch on the device, in the order of the communication stream
+    void *scratch; // scratch on the device, in the order of the stream
     size_t scratch_bytes;
     cudaEvent_t *free_events; // events to be used again
     int free_event_count, free_event_capacity;
     par__cuda_host_block *host_blocks;
 #if defined(PAR_CUDA_NCCL)
     ncclComm_t nccl;
-    int adopted; // nccl is the caller's: it is never aborted nor destroyed here
+    int adopted;  // nccl is the caller's: it is never aborted nor destroyed here
+    int max_ctas; // of nccl's collectives; 0: its choice
     par__cuda_link *links;
 #endif
 };
@@ -1478,6 +1495,28 @@ static int par__cuda_supports(par_device_backend *backend, const void *memory) {
     (void)backend;
     if (cudaPointerGetAttributes(&a, memory)) return cudaGetLastError(), 0;
     return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+}
+// The host waits for the streams of all comms.
+static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what) {
+    if (!cuda->desc.comm) return PAR_OK;
+    for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
+        const par__cuda_comm *l = par__cuda_comm_of(x);
+        if (x->supports == par__cuda_supports && l->cuda == cuda && l->stream)
+            PAR__CUDA_TRY(par__cuda_wait(cuda, l->stream, NULL, what));
+    }
+    return PAR_OK;
+}
+cudaStream_t par_cuda_comm_stream(const par_comm *comm) {
+    par_device_backend *x = par_backend_of(comm);
+    return x && x->supports == par__cuda_supports ? par__cuda_comm_of(x)->stream : NULL;
+}
+// Makes a stream for communication. Its kernels go first: others wait for them.
+static par_result par__cuda_open_stream(par_cuda *cuda, const char *what, cudaStream_t *stream) {
+    int least_priority = 0, greatest_priority = 0;
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, what, PAR__CUDA_CAPTURED_MEMORY));
+    PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
+    PAR__CUDA_CALL(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest_priority));
+    return PAR_OK;
 }
 static par_result par__cuda_acquire_event(par__cuda_comm *l, cudaEvent_t *event) {
     par_cuda *cuda = l->cuda;
@@ -1527,6 +1566,8 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, v
     const size_t bytes = sizeof(par__cuda_pending) +
                          n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_completion)) +
                          blocks * sizeof(size_t);
+    if (!l->stream && l->n == 1) l->stream = l->cuda->stream;
+    if (!l->stream) PAR__CUDA_TRY(par__cuda_open_stream(l->cuda, par_kind_name(k->kind), &l->stream));
     par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
     if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
     memset(p, 0, bytes);
@@ -1556,15 +1597,15 @@ static par_result par__cuda_record_complete(par__cuda_comm *l,
                                             par__cuda_pending *p) { // what the comm stream has so far
     par_cuda *cuda = l->cuda;
     if (!p->complete) PAR__CUDA_TRY(par__cuda_acquire_event(l, &p->complete));
-    PAR__CUDA_CALL(cudaEventRecord(p->complete, cuda->comm_stream));
+    PAR__CUDA_CALL(cudaEventRecord(p->complete, l->stream));
     return PAR_OK;
 }
-// The communication stream waits for what is on the compute stream so far.
+// The comm's stream waits for what is on the compute stream so far.
 static par_result par__cuda_wait_for_compute(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
     PAR__CUDA_TRY(par__cuda_acquire_event(l, &p->complete));
     PAR__CUDA_TRY(par__cuda_record_event(cuda, p->complete, cuda->stream));
-    return par__cuda_stream_wait(cuda, cuda->comm_stream, p->complete);
+    return par__cuda_stream_wait(cuda, l->stream, p->complete);
 }
 static void par__cuda_finish(par__cuda_pending *p, par_result result) {
     if (result && !p->result) p->result = result;
@@ -1587,6 +1628,7 @@ static int par__cuda_is_next(const par__cuda_comm *l, const par__cuda_pending *p
     return 1;
 }
 static void par__cuda_progress(par_device_backend *backend);
+static par_result par__cuda_peer_wait_done(par__cuda_comm *l, const par__cuda_pending *p);
 static int par__cuda_ended(par_device_backend *backend, void *state) {
     (void)backend;
     return !state || ((par__cuda_pending *)state)->state == PAR__CUDA_DONE;
@@ -1602,6 +1644,7 @@ static par_result par__cuda_end(par_device_backend *backend, void *state) {
     }
     par_result result = p->result;
     if (!result && p->complete) result = par__cuda_stream_wait(cuda, cuda->stream, p->complete);
+    if (!result && l->kind == PAR_CUDA_PEER) result = par__cuda_peer_wait_done(l, p);
     par__cuda_pending_close(l, p);
     return result;
 }
@@ -1646,7 +1689,7 @@ static void par__cuda_fill_arrival(par__cuda_comm *l, const par_call *k, par__cu
 // blocks.
 
 static par_result par__cuda_ipc_close(par_cuda *cuda, par__cuda_ipc_mapping *m) {
-    PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "cudaIpcCloseMemHandle"));
+    PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "cudaIpcCloseMemHandle"));
     PAR__CUDA_CALL(cudaIpcCloseMemHandle(m->base));
     return m->base = NULL, PAR_OK;
 }
@@ -1764,7 +1807,7 @@ static size_t par__cuda_block_offset(const par_call *k, const size_t *counts, co
 static par_result par__cuda_copy(par__cuda_comm *l, char *to, const char *from, size_t bytes) {
     par_cuda *cuda = l->cuda;
     if (bytes && to != from)
-        PAR__CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->comm_stream));
+        PAR__CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, l->stream));
     return PAR_OK;
 }
 // Slice r of n of an array, in multiples of 16 bytes.
@@ -1800,7 +1843,7 @@ static par_result par__cuda_peer_reduce(par__cuda_comm *l, const par_call *k,
     }
     if (par__cuda_is_reduce_scatter(k)) s.to[s.destinations++] = v->recv[l->me];
     if (t->recv & PAR_SIDE_ROOT) s.to[s.destinations++] = v->recv[k->root] + first * v->bytes;
-    return par__cuda_reduce(l->cuda, s, count, k->dtype, l->cuda->comm_stream);
+    return par__cuda_reduce(l->cuda, s, count, k->dtype, l->stream);
 }
 static par_result par__cuda_peer_copy(par__cuda_comm *l, const par__cuda_pending *p,
                                       const par__cuda_peer_arrays *v) {
@@ -1838,7 +1881,7 @@ static par_result par__cuda_peer_launch(par__cuda_comm *l, par__cuda_pending *p)
         PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 0, &v.send[r]));
         PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 1, &v.recv[r]));
         PAR__CUDA_CALL(
-            cudaStreamWaitEvent(cuda->comm_stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot], 0));
+            cudaStreamWaitEvent(l->stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot], 0));
     }
     return par__cuda_is_reduction(k) ? par__cuda_peer_reduce(l, k, &v) : par__cuda_peer_copy(l, p, &v);
 }
@@ -1924,7 +1967,7 @@ static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     par_result r = par_wait(&p->acknowledgement);
     if (!r) r = par__cuda_check_blocks(l, p);
     if (!r) r = par__cuda_peer_launch(l, p);
-    if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), cuda->comm_stream);
+    if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), l->stream);
     p->completion.result = r;
     p->completion.slot = p->slot;
     p->result = r;
@@ -1934,19 +1977,25 @@ static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     if (r) par__cuda_finish(p, r);
 }
 static void par__cuda_peer_finish(par__cuda_comm *l, par__cuda_pending *p) {
-    par_cuda *cuda = l->cuda;
     par_result r = p->result;
-    for (int i = 0; i < l->n && !r; i++) {
+    for (int i = 0; i < l->n && !r; i++)
         if (p->completions[i].result)
             r = par_fail(l->comm, (par_result)p->completions[i].result,
                          "rank %d could not do its part of par_%s at %s", i, par_kind_name(p->call->kind),
                          p->call->site);
-        else
-            r = par__cuda_stream_wait(cuda, cuda->comm_stream,
-                                      l->done[i * PAR__CUDA_EVENTS + (int)p->completions[i].slot]);
-    }
-    if (!r) r = par__cuda_record_complete(l, p);
     par__cuda_finish(p, r);
+}
+// The compute stream waits for the parts of all ranks; of a sent message, for its receiver's copy. The comm's
+// stream does not, as the next call may have begun there.
+static par_result par__cuda_peer_wait_done(par__cuda_comm *l, const par__cuda_pending *p) {
+    par_cuda *cuda = l->cuda;
+    const int message = par__cuda_is_point_to_point(p->call);
+    if (message && (p->call->kind == PAR_KIND_RECV || p->completion.result)) return PAR_OK;
+    for (int i = message ? p->call->root : 0; i < (message ? p->call->root + 1 : l->n); i++) {
+        const uint32_t slot = message ? p->completion.slot : p->completions[i].slot;
+        PAR__CUDA_TRY(par__cuda_stream_wait(cuda, cuda->stream, l->done[i * PAR__CUDA_EVENTS + (int)slot]));
+    }
+    return PAR_OK;
 }
 // The receiver copies the message and tells the sender.
 static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
@@ -1965,12 +2014,10 @@ static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     }
     cuda->call_start = cuda->mapping_clock;
     if (!r) r = par__cuda_ipc_open(l, a, k->root, 0, &from);
-    if (!r)
-        r = par__cuda_stream_wait(cuda, cuda->comm_stream,
-                                  l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
-    if (!r) r = par__cuda_stream_wait(cuda, cuda->comm_stream, par__cuda_own_event(l, l->ready, p->slot));
+    if (!r) r = par__cuda_stream_wait(cuda, l->stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
+    if (!r) r = par__cuda_stream_wait(cuda, l->stream, par__cuda_own_event(l, l->ready, p->slot));
     if (!r) r = par__cuda_copy(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
-    if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), cuda->comm_stream);
+    if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), l->stream);
     if (!r) r = par__cuda_record_complete(l, p);
     p->completion.result = r;
     p->completion.slot = p->slot;
@@ -1979,16 +2026,6 @@ static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     r = (par_send_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
                          par__at_site(l->completion_comm, k->site), &p->request);
     if (r) par__cuda_finish(p, r);
-}
-static void par__cuda_peer_sent(par__cuda_comm *l, par__cuda_pending *p) {
-    par_cuda *cuda = l->cuda;
-    par_result r = p->result;
-    if (!r && !p->completion.result) {
-        const int at = p->call->root * PAR__CUDA_EVENTS + (int)p->completion.slot;
-        r = par__cuda_stream_wait(cuda, cuda->comm_stream, l->done[at]);
-        if (!r) r = par__cuda_record_complete(l, p);
-    }
-    par__cuda_finish(p, r);
 }
 // Is a request complete? An error finishes the call.
 static int par__cuda_request_done(par__cuda_pending *p, par_request *request) {
@@ -2000,7 +2037,7 @@ static int par__cuda_request_done(par__cuda_pending *p, par_request *request) {
 static void par__cuda_peer_step(par__cuda_comm *l, par__cuda_pending *p) {
     if (!par__cuda_is_next(l, p) || !par__cuda_request_done(p, &p->request)) return;
     if (p->call->kind == PAR_KIND_SEND) {
-        if (par__cuda_request_done(p, &p->acknowledgement)) par__cuda_peer_sent(l, p);
+        if (par__cuda_request_done(p, &p->acknowledgement)) par__cuda_finish(p, PAR_OK);
     } else if (p->call->kind == PAR_KIND_RECV) {
         if (p->state == PAR__CUDA_ANNOUNCED)
             par__cuda_peer_receive(l, p);
@@ -2056,10 +2093,10 @@ static par_result par__cuda_staging_begin(par_device_backend *backend, const par
         p->host[i] = par__cuda_acquire_host_block(l, PAR__MAX(p->host_bytes[i], (size_t)16));
         if (!p->host[i]) r = PAR_ERR_MEMORY;
         if (!r && p->host_bytes[i] && (i == 0 || k->recv_displs)) // holes in recv keep what they have
-            r = par__cuda_check(cuda,
-                                cudaMemcpyAsync(p->host[i], from[i], p->host_bytes[i], cudaMemcpyDeviceToHost,
-                                                cuda->comm_stream),
-                                "cudaMemcpyAsync");
+            r = par__cuda_check(
+                cuda,
+                cudaMemcpyAsync(p->host[i], from[i], p->host_bytes[i], cudaMemcpyDeviceToHost, l->stream),
+                "cudaMemcpyAsync");
     }
     if (!r) r = par__cuda_record_complete(l, p);
     p->result = r; // the other ranks must still be told of the call
@@ -2091,7 +2128,7 @@ static void par__cuda_staging_step(par__cuda_comm *l, par__cuda_pending *p) {
         r = !p->host_bytes[1] ? PAR_OK
                               : par__cuda_check(cuda,
                                                 cudaMemcpyAsync(p->call->recv, p->host[1], p->host_bytes[1],
-                                                                cudaMemcpyHostToDevice, cuda->comm_stream),
+                                                                cudaMemcpyHostToDevice, l->stream),
                                                 "cudaMemcpyAsync");
         if (!r) r = par__cuda_record_complete(l, p);
         par__cuda_finish(p, r);
@@ -2136,10 +2173,16 @@ static void par__cuda_progress(par_device_backend *backend) {
 
 // >>cuda_nccl -----------------------------------------------------------------------------------------------
 //
-// A collective is enqueued on the communication stream when it begins. With desc.exact, and for PAR_TREE_SUM,
+// A collective is enqueued on its comm's stream when it begins. With desc.exact, and for PAR_TREE_SUM,
 // a reduction is made in rank order:
 //     all slices  -- send, recv -->  n contributions to mine  -- one kernel -->  my slice  -- send, recv -->
 // An all_reduce then sends (n-1)/n S bytes twice, a reduce_scatter once.
+//
+// Comms. Kernels of two communicators run beside each other on a device. Each waits there for its other
+// ranks, and occupies SMs meanwhile. All ranks begin calls in one order, so a kernel waits only for work that
+// some rank enqueued before it: there is no cycle, even where streams share a queue of the device. A kernel
+// must also find SMs beside those that wait: NCCL takes at most 32 for each communicator, see
+// par_cuda_limit_ctas.
 //
 // Messages. A message is a kernel, too, which waits on the device for its peer, and kernels of a communicator
 // run in series. So messages to a rank, and from it, have a communicator and a stream of their own (a link),
@@ -2227,7 +2270,7 @@ static par_result par__cuda_nccl_exchange(par__cuda_comm *l, const par__cuda_exc
                                           void *recv, par_dtype dtype) {
     const size_t e = par_dtype_bytes(dtype);
     const ncclDataType_t type = par__cuda_nccl_type(dtype);
-    cudaStream_t stream = l->cuda->comm_stream;
+    cudaStream_t stream = l->stream;
     PAR__CUDA_NCCL_CALL(ncclGroupStart());
     ncclResult_t bad = ncclSuccess;
     for (int r = 0; r < l->n && !bad; r++) {
@@ -2256,10 +2299,10 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
     if (l->scratch_bytes < bytes) {
         PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, par_kind_name(k->kind), PAR__CUDA_CAPTURED_MEMORY));
         if (cuda->captured && l->scratch && !par__cuda_keep(cuda, l->scratch)) return PAR_ERR_MEMORY;
-        if (!cuda->captured && l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, cuda->comm_stream));
+        if (!cuda->captured && l->scratch) PAR__CUDA_CALL(cudaFreeAsync(l->scratch, l->stream));
         l->scratch = NULL;
         l->scratch_bytes = 0;
-        PAR__CUDA_CALL(cudaMallocAsync(&l->scratch, bytes, cuda->comm_stream));
+        PAR__CUDA_CALL(cudaMallocAsync(&l->scratch, bytes, l->stream));
         l->scratch_bytes = bytes;
     }
     for (int r = 0; r < l->n; r++) {
@@ -2280,7 +2323,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
                  : root && l->me != k->root ? (char *)l->scratch
                                             : (char *)k->recv + first * e;
     s.to[0] = mine;
-    PAR__CUDA_TRY(par__cuda_reduce(cuda, s, count, k->dtype, cuda->comm_stream));
+    PAR__CUDA_TRY(par__cuda_reduce(cuda, s, count, k->dtype, l->stream));
     if (scatter) return PAR_OK;
     for (int r = 0; r < l->n; r++) {
         par__cuda_reduced_range(l, k, r, &at, &n);
@@ -2295,7 +2338,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
 }
 static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
-    cudaStream_t stream = l->cuda->comm_stream;
+    cudaStream_t stream = l->stream;
     ncclRedOp_t op;
     int own;
     PAR__CUDA_TRY(par__cuda_nccl_op(l, k, &op, &own));
@@ -2340,7 +2383,7 @@ static void par__cuda_plan_exchange(const par__cuda_comm *l, const par_call *k, 
 }
 static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
-    cudaStream_t stream = l->cuda->comm_stream;
+    cudaStream_t stream = l->stream;
     const int sum = par__cuda_is_reduction(k);
     if (sum && !l->cuda->desc.exact && (k->op & 255u) != PAR_TREE_SUM && par__cuda_nccl_adds(k->dtype))
         return par__cuda_nccl_reduce(l, k);
@@ -2395,14 +2438,10 @@ static par_result par__cuda_link_join(par__cuda_comm *l, par__cuda_link *x) {
 // Begins to make a link: the id is on its way. The link is in the list of links from then on, because the
 // rank's waits advance those.
 static par_result par__cuda_link_begin(par__cuda_comm *l, const par_call *k, par__cuda_link *x) {
-    par_cuda *cuda = l->cuda;
-    int least_priority = 0, greatest_priority = 0;
     par_comm *hosts = par__at_site(l->announce_comm, k->site);
-    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, par_kind_name(k->kind), PAR__CUDA_CAPTURED_MEMORY));
     x->peer = k->root;
     x->sends = k->kind == PAR_KIND_SEND;
-    PAR__CUDA_CALL(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority));
-    PAR__CUDA_CALL(cudaStreamCreateWithPriority(&x->stream, cudaStreamNonBlocking, greatest_priority));
+    PAR__CUDA_TRY(par__cuda_open_stream(l->cuda, par_kind_name(k->kind), &x->stream));
     if (x->sends) PAR__CUDA_NCCL_CALL(ncclGetUniqueId(&x->id));
     PAR__CUDA_TRY(x->sends ? (par_send_begin)(&x->id, sizeof x->id, PAR_U8, x->peer, hosts, &x->request)
                            : (par_recv_begin)(&x->id, sizeof x->id, PAR_U8, x->peer, hosts, &x->request));
@@ -2495,8 +2534,8 @@ static par_result par__cuda_nccl_self(par__cuda_comm *l, par__cuda_pending *p) {
         r = par_fail(l->comm, PAR_ERR_MISMATCH, "a rank sends itself %zu %s at %s and receives %zu %s at %s",
                      from->count, par_dtype_name(from->dtype), from->site, to->count,
                      par_dtype_name(to->dtype), to->site);
-    if (!r) r = par__cuda_stream_wait(cuda, cuda->comm_stream, p->complete);
-    if (!r) r = par__cuda_stream_wait(cuda, cuda->comm_stream, q->complete);
+    if (!r) r = par__cuda_stream_wait(cuda, l->stream, p->complete);
+    if (!r) r = par__cuda_stream_wait(cuda, l->stream, q->complete);
     if (!r)
         r = par__cuda_copy(l, (char *)to->recv, (const char *)from->send,
                            to->count * par_dtype_bytes(to->dtype));
@@ -2622,8 +2661,7 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
     PAR__CUDA_NCCL_CALL(ncclCommInitRankConfig(&l->nccl, l->n, id, l->me, &config));
     return par__cuda_nccl_wait_ready(l, "ncclCommInitRankConfig");
 }
-static void par__cuda_nccl_close(par__cuda_comm *l) {
-    par__cuda_links_close(l);
+static void par__cuda_nccl_finalize(par__cuda_comm *l) {
     if (!l->nccl || l->adopted) return;
     if (ncclCommFinalize(l->nccl) == ncclSuccess || !par__cuda_nccl_wait_ready(l, "ncclCommFinalize")) {
         if (l->nccl) ncclCommDestroy(l->nccl);
@@ -2632,7 +2670,40 @@ static void par__cuda_nccl_close(par__cuda_comm *l) {
     }
     l->nccl = NULL;
 }
+static void par__cuda_nccl_close(par__cuda_comm *l) {
+    par__cuda_links_close(l);
+    par__cuda_nccl_finalize(l);
+}
+// Replaces the communicator by one of the same ranks with another limit.
+static par_result par__cuda_nccl_limit(par__cuda_comm *l, int max_ctas) {
+    ncclConfig_t config;
+    ncclComm_t made = NULL;
+    par__cuda_nccl_config(&config, max_ctas);
+    const ncclResult_t e = ncclCommSplit(l->nccl, 0, l->me, &made, &config);
+    par_result r = par__cuda_nccl_check(l, e, "ncclCommSplit");
+    if (!r) r = par__cuda_nccl_wait_ready(l, "ncclCommSplit");
+    if (!r && l->stream) r = par__cuda_wait(l->cuda, l->stream, NULL, "par_cuda_limit_ctas");
+    if (r && made) ncclCommAbort(made);
+    if (r) return r;
+    par__cuda_nccl_finalize(l);
+    l->nccl = made;
+    l->adopted = 0;
+    l->max_ctas = max_ctas;
+    return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
+}
 #endif
+// The SMs that calls in flight leave to products; 0: all, or it is not known.
+static int par__cuda_free_sms(const par_cuda *cuda) {
+    int used = 0;
+#if defined(PAR_CUDA_NCCL)
+    par_device_backend *x = cuda->desc.comm ? par__first_backend(cuda->desc.comm) : NULL;
+    for (; x; x = x->next) {
+        const par__cuda_comm *l = par__cuda_comm_of(x);
+        if (x->supports == par__cuda_supports && l->cuda == cuda && l->first) used += l->max_ctas;
+    }
+#endif
+    return used ? PAR__MAX(1, cuda->sm_count - used) : 0;
+}
 // Aborts NCCL, so that kernels that wait on the device for a missing rank end. 0: they do not, because they
 // are not NCCL's, or are on the caller's ncclComm_t.
 static int par__cuda_abort(par_cuda *cuda) {
@@ -2685,10 +2756,6 @@ static void par__cuda_release(par_cuda *cuda) {
         return;
     }
     cudaStreamSynchronize(cuda->stream);
-    if (cuda->comm_stream) {
-        cudaStreamSynchronize(cuda->comm_stream);
-        cudaStreamDestroy(cuda->comm_stream);
-    }
     for (int i = 0; i < cuda->mapping_count; i++)
         if (cuda->mappings[i].base) cudaIpcCloseMemHandle(cuda->mappings[i].base);
     PAR_FREE(cuda->mappings);
@@ -2726,6 +2793,7 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
     }
 #endif
     if (l->scratch && !l->cuda->stuck) cudaFree(l->scratch);
+    if (l->stream && l->stream != l->cuda->stream && !l->cuda->stuck) cudaStreamDestroy(l->stream);
     PAR_FREE(l->free_events);
     PAR_FREE(l->ready);
     PAR_FREE(l->done);
@@ -2734,7 +2802,7 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
 static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
-    (void)par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_close");
+    if (l->stream) (void)par__cuda_wait(cuda, l->stream, NULL, "par_close");
 #if defined(PAR_CUDA_NCCL)
     par__cuda_nccl_close(l);
 #endif
@@ -2975,8 +3043,6 @@ static par_result par__cuda_device_begin(par_cuda *cuda) {
     cuda->own_stream = !cuda->stream;
     if (!cuda->stream)
         PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, least_priority));
-    PAR__CUDA_CALL(
-        cudaStreamCreateWithPriority(&cuda->comm_stream, cudaStreamNonBlocking, greatest_priority));
 #if defined(PAR_CUDA_CUBLASLT)
     const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
     if (e) return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cublasLtCreate", cublasLtGetStatusString(e));
@@ -3052,17 +3118,34 @@ const char *par_cuda_backend_name(const par_cuda *cuda) {
     return cuda->desc.comm ? par__cuda_backend_names[cuda->backend] : "none";
 }
 
-static par_result par__cuda_check_backend(par_comm *comm) {
+static par_result par__cuda_check_backend(par_comm *comm, const char *call) {
     const par_device_backend *c = par_backend_of(comm);
     return c && c->close == par__cuda_comm_close
                ? PAR_OK
                : par_fail(comm, PAR_ERR_ARGUMENT,
-                          "par_cuda_window: this comm does not take device memory: call par_cuda_open "
-                          "with it, or split it from a comm that does");
+                          "%s: this comm does not take device memory: call par_cuda_open with it, or split "
+                          "it from a comm that does",
+                          call);
+}
+par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas) {
+    PAR__CUDA_TRY(par__cuda_check_backend(comm, "par_cuda_limit_ctas"));
+    par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
+    if (max_ctas < 0 || l->first)
+        return par_fail(comm, PAR_ERR_ARGUMENT,
+                        max_ctas < 0
+                            ? "par_cuda_limit_ctas: max_ctas is %d; 0 is NCCL's choice"
+                            : "par_cuda_limit_ctas(%d): calls on this comm are in flight: wait for them",
+                        max_ctas);
+    PAR__CUDA_TRY(
+        par__cuda_refuse_capture(l->cuda, "par_cuda_limit_ctas", "the stream is captured: do it before"));
+#if defined(PAR_CUDA_NCCL)
+    if (l->nccl) return par__cuda_nccl_limit(l, max_ctas);
+#endif
+    return PAR_OK;
 }
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window) {
     *window = NULL;
-    PAR__CUDA_TRY(par__cuda_check_backend(comm));
+    PAR__CUDA_TRY(par__cuda_check_backend(comm, "par_cuda_window"));
 #if PAR__CUDA_WINDOWS
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     ncclWindow_t made = NULL;
@@ -3078,11 +3161,11 @@ par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void
 }
 par_result par_cuda_window_close(par_comm *comm, void *window) {
     if (!window) return PAR_OK;
-    PAR__CUDA_TRY(par__cuda_check_backend(comm));
+    PAR__CUDA_TRY(par__cuda_check_backend(comm, "par_cuda_window"));
 #if PAR__CUDA_WINDOWS
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     par_cuda *cuda = l->cuda;
-    PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->comm_stream, NULL, "par_cuda_window_close"));
+    if (l->stream) PAR__CUDA_TRY(par__cuda_wait(cuda, l->stream, NULL, "par_cuda_window_close"));
     PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));
     PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowDeregister"));
 #endif

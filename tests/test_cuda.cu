@@ -1337,12 +1337,13 @@ static void nccl_refuses(par_comm *w, cudaStream_t stream, void *x) { // sums of
 #endif
 static void instrument(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    cudaStream_t a = par_cuda_stream(cuda), b = par_cuda_comm_stream(cuda);
+    cudaStream_t a = par_cuda_stream(cuda), b;
     cudaEvent_t event;
     enum { N = 128 };
     float host[N], *x = (float *)on_device(w, cuda, sizeof host),
                    *y = (float *)on_device(w, cuda, sizeof host);
     int caught[2] = {0, 0}, late[2] = {0, 0};
+    cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking);
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     for (int barrier = 0; barrier < 2; barrier++)
         for (int order = 0; order < 3; order++) {
@@ -1376,7 +1377,7 @@ static void instrument(par_comm *w) {
     emu_fail_launches(1);
     CHECK(w, par__cuda_launch(cuda, plus_one, 1, 32, 0, a, x, x, (size_t)N) == PAR_ERR_SYSTEM);
     par_cuda_free(cuda, PAR_CUDA_DEVICE, x), par_cuda_free(cuda, PAR_CUDA_DEVICE, y);
-    cudaEventDestroy(event);
+    cudaEventDestroy(event), cudaStreamDestroy(b);
     par_cuda_close(cuda);
 }
 static void host_touches_device(par_comm *w) { // ends a process, as the real thing does
@@ -1401,6 +1402,7 @@ static void host_touches_device(par_comm *w) { // ends a process, as the real th
 
 #if defined(CUDA_EMU)
 #include "cuda_rules.h"
+#include "cuda_overlap.h"
 #endif
 
 const test tests[] = {
@@ -1451,6 +1453,11 @@ const test tests[] = {
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
 #endif
+    {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 4, 60},
+#if defined(PAR_CUDA_NCCL)
+    {"limited_ctas", limited_ctas, TEST_ANY | TEST_RANKS, 2, 60},
+#endif
+    {"rows_beside_products", rows_beside_products, TEST_ANY | TEST_RANKS, 2, 60},
     {"seeds", seeds, TEST_ANY, 2, 200},
     {"instrument", instrument, TEST_SERIAL, 1, 60},
     {"host_touches_device", host_touches_device, TEST_SERIAL, 1, 60},

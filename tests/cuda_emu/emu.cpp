@@ -413,6 +413,7 @@ struct emu_op {
     std::function<void()> run;
     emu_times *record = NULL, *wait = NULL;
     uint64_t version = 0, id = 0;
+    const char *what = "copy";
     std::function<int(CUstream_st *)> ready; // of work that several streams do together
     std::shared_ptr<emu_kernel> kernel;
 };
@@ -554,23 +555,26 @@ uint64_t emu_drains(void) {
 __attribute__((destructor)) static void emu_print_drains(void) {
     if (getenv("EMU_DRAINS")) fprintf(stderr, "cuda_emu: %llu drains\n", (unsigned long long)emu_drain_count);
 }
+#include "emu_trace.h"
 static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     if (s->capture) {
         s->capture->nodes.push_back({EMU_NODE_RUN, s, 0, std::move(op.run), nullptr});
         return;
     }
     if (!op.id) op.id = ++emu_op_count;
+    emu_trace_add(s, op);
     s->newest = op.id;
     s->work.push_back(std::move(op));
     pthread_cond_broadcast(&emu_changed);
     if (emu_random() % 8 == 0) emu_run_one(); // the device may be quick
 }
-static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> run) {
+static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> run,
+                                    const char *what = "copy") {
     emu_lock hold;
     emu_op op;
     const cudaError_t e = emu_can_add(stream);
     if (e) return e;
-    op.run = std::move(run);
+    op.run = std::move(run), op.what = what;
     emu_add(emu_stream(stream), std::move(op));
     return cudaSuccess;
 }
@@ -591,10 +595,11 @@ cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3
     if (shared > emu_allowed_shared(kernel)) return emu_last = cudaErrorInvalidValue;
     if (stream && stream->device != emu_device) return emu_last = cudaErrorInvalidResourceHandle;
     if (emu_failing > 0 && --emu_failing == 0) return emu_last = cudaErrorLaunchOutOfResources;
-    return emu_enqueue_host(stream, [=] {
+    const auto run = [=] {
         emu_launch_count++;
         emu_run_grid(grid, block, shared, body);
-    });
+    };
+    return emu_enqueue_host(stream, run, "kernel");
 }
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
                     cudaStream_t stream) { // the library's, stable
@@ -843,6 +848,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (emu_unsafe()) return emu_last;
     emu_wait_begins(s, s->newest);
     emu_work_until([=] { return s->work.empty(); });
+    emu_trace_host(s->newest);
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
@@ -872,7 +878,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (g ? emu_break(g, cudaErrorStreamCaptureUnsupported) : emu_unsafe()) return emu_last;
     emu_wait_begins(emu_stream(stream), emu_stream(stream)->newest);
     emu_run_one();
-    return emu_stream(stream)->work.empty() ? cudaSuccess : cudaErrorNotReady;
+    if (!emu_stream(stream)->work.empty()) return cudaErrorNotReady;
+    return emu_trace_host(emu_stream(stream)->newest), cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
@@ -933,6 +940,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     if (emu_refuses_event(e)) return emu_last;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_work_until([=] { return e->times->completed >= version; });
+    emu_trace_host(e->newest);
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
@@ -940,7 +948,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     if (emu_refuses_event(e)) return emu_last;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_run_one();
-    return e->times->completed >= e->times->recorded ? cudaSuccess : cudaErrorNotReady;
+    if (e->times->completed < e->times->recorded) return cudaErrorNotReady;
+    return emu_trace_host(e->newest), cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
     return *ms = (float)(1e3 * (b->times->at - a->times->at)), cudaSuccess;

@@ -35,9 +35,16 @@ enum emu_order { EMU_FORWARD, EMU_REVERSED, EMU_RANDOM };
 void emu_seed(uint64_t seed, emu_order threads); // the order of threads, and the random choices, from now on
 uint64_t emu_launches(void);                     // number of kernels that have run
 uint64_t emu_drains(void); // waits of the host for the newest work of a device, which then has nothing to do
-void emu_fail_launches(int after);     // launch number `after` from now fails, once; 0: none
-void emu_stall(cudaStream_t stream);   // what is enqueued from now on never runs
+void emu_fail_launches(int after);   // launch number `after` from now fails, once; 0: none
+void emu_stall(cudaStream_t stream); // what is enqueued from now on never runs
+// 1: forgets what was traced, and traces what is enqueued from now on; 0: no more. What a stream has is
+// "kernel", "copy", "product" or one of NCCL's: "all_gather", "messages", ...
+void emu_trace(int on);
+int emu_traced_count(cudaStream_t stream, const char *what);
+// How much work of a may run at the same time as some of b, whatever the machine does.
+int emu_overlaps(cudaStream_t a, const char *what_a, cudaStream_t b, const char *what_b);
 int emu_communicators(void);           // number of NCCL's communicators that exist
+int emu_newest_max_ctas(void);         // of NCCL's newest communicator; 0: NCCL's choice
 void emu_fail_communicators(int fail); // 1: those that are made from now on fail; 0: no more
 
 struct emu_thread_state {

@@ -12,8 +12,8 @@ struct emu_preference { // what heuristics go by: alignments in bytes of A, B, C
     size_t workspace_bytes;
 };
 struct emu_matmul {
-    int trans_a, trans_b, epilogue;
-    const void *bias; // for each row
+    int trans_a, trans_b, epilogue, sm_count; // sm_count: that it may use; 0: all
+    const void *bias;                         // for each row
 };
 static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
     const ncclDataType_t type = m.type == CUDA_R_32F    ? ncclFloat32
@@ -59,6 +59,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
     case CUBLASLT_MATMUL_DESC_TRANSA: m->trans_a = number == CUBLAS_OP_T; break;
     case CUBLASLT_MATMUL_DESC_TRANSB: m->trans_b = number == CUBLAS_OP_T; break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: m->epilogue = number == CUBLASLT_EPILOGUE_BIAS; break;
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+        if (number < 1 || number > 4) return CUBLAS_STATUS_INVALID_VALUE; // of an emulated GPU
+        m->sm_count = number;
+        break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: m->bias = *(const void *const *)value; break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -126,10 +130,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const uint64_t number = ++products;
     uint64_t *mine = workspace_bytes >= sizeof number ? (uint64_t *)workspace : NULL;
     if (mine) emu_enqueue_host(stream, [=] { *mine = number; });
-    emu_enqueue_host(stream, [=] {
+    const auto multiply = [=] {
         if (mine && *mine != number) emu_die("two products use one workspace at a time");
         emu_multiply(how, x, a, ma, b, mb, y, d, mc);
-    });
+    };
+    emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product");
     return CUBLAS_STATUS_SUCCESS;
 }
 } // extern "C"

@@ -68,8 +68,14 @@ void emu_fail_communicators(int fail) {
     emu_lock hold;
     emu_failing_communicators = fail;
 }
-static ncclComm *emu_new_communicator(void) {
+static int emu_max_ctas;
+int emu_newest_max_ctas(void) {
+    emu_lock hold;
+    return emu_max_ctas;
+}
+static ncclComm *emu_new_communicator(const ncclConfig_t *config) {
     ncclComm *comm = new ncclComm();
+    emu_max_ctas = config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs : 0;
     emu_communicator_count++;
     return comm->failed = emu_failing_communicators, comm;
 }
@@ -390,7 +396,7 @@ static void emu_launch_collective(ncclComm *comm, int kind, const void *send, vo
     const std::shared_ptr<emu_kernel> k = emu_new_kernel(comm, s, names[kind]);
     k->send = send, k->recv = recv, k->collective = held;
     held->parties[(size_t)comm->rank] = k;
-    work.id = k->id, work.kernel = k;
+    work.id = k->id, work.kernel = k, work.what = names[kind];
     work.ready = [k, held](CUstream_st *) {
         if (k->aborted) return 1;
         int all = emu_runs(k);
@@ -442,7 +448,7 @@ static void emu_launch_messages(const emu_waiting_launch &l) {
     }
     std::stable_sort(k->parts.begin(), k->parts.end(),
                      [](const emu_part &a, const emu_part &b) { return a.round < b.round; });
-    work.id = k->id, work.kernel = k;
+    work.id = k->id, work.kernel = k, work.what = "messages";
     work.ready = [k](CUstream_st *) { return emu_advance(k); };
     work.run = [k] { emu_end_kernel(k); };
     emu_add(l.stream, std::move(work));
@@ -510,7 +516,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     const uint64_t words[2] = {next++, (uint64_t)getpid()};
     return memcpy(id, words, sizeof words), ncclSuccess;
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank, ncclConfig_t *) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config) {
     emu_lock hold;
     uint64_t words[2];
     if (emu_unsafe()) return ncclUnhandledCudaError; // it allocates
@@ -523,7 +530,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
     emu_group *&g = emu_groups[words[0]];
     if (!g) g = emu_new_group();
     g->size = n, g->joined++;
-    *comm = emu_new_communicator();
+    *comm = emu_new_communicator(config);
     (*comm)->group = g, (*comm)->rank = rank, (*comm)->order.reset(new emu_launch_order());
     return ncclInProgress;
 }
@@ -573,7 +580,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     emu_group *g = comm->group;
     emu_group::split &s = g->splits[g->split_count[comm->rank]++];
     s.wanted[comm->rank] = {color, key}, s.arrived++;
-    *out = s.made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : emu_new_communicator();
+    *out = s.made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : emu_new_communicator(config);
     if (*out) (*out)->order = comm->order;
     if (*out && !(config && config->splitShare == 1)) (*out)->order.reset(new emu_launch_order());
     if (s.arrived < g->size) return ncclInProgress;

@@ -1,0 +1,135 @@
+// cuda_overlap.h - a part of test_cuda.cu: what runs beside each other on a GPU, from the emulation's trace.
+
+static void trace_from_here(par_comm *w) { // ranks may be threads, which have one trace
+    CHECK_OK(w, par_barrier(w));
+    emu_trace(1);
+    CHECK_OK(w, par_barrier(w));
+}
+static int is_nccl(const par_cuda *cuda) { return !strcmp(par_cuda_backend_name(cuda), "nccl"); }
+
+// ZeRO gathers the next unit beside a sum of tensor parallelism; the gathers themselves are in order.
+static void separate_streams(par_comm *w) {
+    static const zero_case l = {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32};
+    enum { N = 64 };
+    if (par_size(w) != 4 || par_node_count(w) > 1) return;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const char *gather = is_nccl(cuda) ? "all_gather" : "copy",
+               *sum = is_nccl(cuda) ? "all_reduce" : "kernel";
+    int tensors[6];
+    float host[N], *x = (float *)on_device(w, cuda, sizeof host);
+    par_comm *dp, *tp;
+    CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &tp));
+    CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &dp));
+    par_zero *z = open_zero(dp, &l, par_cuda_zero(cuda), tensors);
+    par_tp *layers = open_tp(tp, NULL, 0, 0, 0, par_cuda_tp(cuda));
+    par_tp_matrix m = {x, 4, N / 4, PAR_TP_PARTIAL};
+    for (int i = 0; i < N; i++) host[i] = (float)(i + par_rank(tp));
+    upload(cuda, x, host, sizeof host);
+    trace_from_here(w);
+    CHECK_OK(w, par_zero_forward_begin(z, 0));
+    CHECK_OK(w, par_tp_all_reduce(layers, &m, &m));
+    CHECK_OK(w, par_zero_forward_begin(z, 1));
+    for (int u = 0; u < 2; u++) CHECK_OK(w, par_zero_forward_end(z, u));
+    download(cuda, host, x, sizeof host);
+    CHECK(w, host[9] == 2 * 9 + 1);
+    const cudaStream_t a = par_cuda_comm_stream(dp), b = par_cuda_comm_stream(tp);
+    CHECK(w, a && b && a != b && a != par_cuda_stream(cuda) && !par_cuda_comm_stream(w));
+    CHECK(w, emu_traced_count(a, gather) >= 2 && emu_traced_count(b, sum) == 1);
+    CHECK(w, emu_overlaps(b, sum, a, gather) == 1 && emu_overlaps(a, gather, a, gather) == 0);
+    CHECK_OK(w, par_barrier(w));
+    emu_trace(0);
+    CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_tp_close(layers));
+    for (par_comm *c : {dp, tp}) CHECK_OK(w, par_close(c));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+
+// A column-parallel product gathers the next rows, and a row-parallel one sums the last ones, beside the
+// product of some. Without pieces nothing runs beside.
+static void rows_beside_products(par_comm *w) {
+    enum { IN = 8, ROWS = 6 }; // of a rank
+    if (par_node_count(w) > 1) return;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const int n = par_size(w), nccl = is_nccl(cuda),
+              library = !strcmp(par_cuda_device(cuda)->gemm_name(NULL), "cuBLASLt");
+    const char *product = library ? "product" : "kernel", *sum = nccl ? "reduce_scatter" : "kernel";
+    const cudaStream_t compute = par_cuda_stream(cuda);
+    par_tp *tp = open_tp(w, NULL, 1, 0, 0, par_cuda_tp(cuda));
+    par_tp_linear up, down;
+    memset(&up, 0, sizeof up), memset(&down, 0, sizeof down);
+    up.in = down.out = IN, up.out = down.in = (size_t)(IN * n), down.row_parallel = 1;
+    CHECK_OK(w, par_tp_linear_open(tp, &up));
+    CHECK_OK(w, par_tp_linear_open(tp, &down));
+    float host[ROWS * IN], first[ROWS * IN], *d[5];
+    for (int i = 0; i < 5; i++) d[i] = (float *)on_device(w, cuda, (size_t)(ROWS * n * IN) * sizeof(float));
+    up.weight.data = d[0], down.weight.data = d[1];
+    CHECK_OK(w, par_tp_init(tp, &up.weight, 1, 1));
+    CHECK_OK(w, par_tp_init(tp, &down.weight, 2, 1));
+    fill_values(PAR_F32, host, ROWS * IN, (uint64_t)par_rank(w));
+    upload(cuda, d[2], host, sizeof host);
+    par_tp_matrix x = {d[2], ROWS, IN, PAR_TP_SEQUENCE}, h = {d[3], 0, 0, PAR_TP_HIDDEN},
+                  y = {d[4], 0, 0, PAR_TP_HIDDEN};
+    for (int pieces = 1; pieces < 4; pieces += 2) {
+        const char *gather = !nccl ? "copy" : pieces > 1 ? "messages" : "all_gather";
+        tp->desc.row_pieces = pieces;
+        CHECK_OK(w, par_tp_linear_forward(tp, &up, &x, NULL, &h)); // makes scratch memory
+        CHECK_OK(w, par_tp_linear_forward(tp, &down, &h, NULL, &y));
+        trace_from_here(w);
+        CHECK_OK(w, par_tp_linear_forward(tp, &up, &x, NULL, &h));
+        CHECK_OK(w, par_cuda_sync(cuda));
+        const cudaStream_t s = par_cuda_comm_stream(w);
+        const int blocks = pieces > 1 ? n : 1;
+        CHECK(w, emu_traced_count(compute, product) == pieces * blocks);
+        CHECK(w, emu_overlaps(compute, product, s, gather) == (pieces - 1) * blocks);
+        trace_from_here(w);
+        CHECK_OK(w, par_tp_linear_forward(tp, &down, &h, NULL, &y));
+        CHECK_OK(w, par_cuda_sync(cuda));
+        CHECK(w, emu_traced_count(compute, product) == pieces * blocks);
+        CHECK(w, emu_overlaps(compute, product, s, sum) == (pieces - 1) * blocks);
+        CHECK_OK(w, par_barrier(w));
+        emu_trace(0);
+        download(cuda, pieces > 1 ? host : first, y.data, sizeof host);
+    }
+    CHECK(w, first[5] != 0 && !memcmp(first, host, sizeof host));
+    for (int i = 0; i < 5; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
+    CHECK_OK(w, par_tp_close(tp));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+
+#if defined(PAR_CUDA_NCCL)
+// A comm's collectives on fewer SMs, and products that leave them alone while one is in flight.
+static void limited_ctas(par_comm *w) {
+    if (!nccl_here(w) || par_node_count(w) > 1) return;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_NCCL_BACKEND);
+    par_device *d = par_cuda_device(cuda);
+    enum { N = 16 };
+    const cudaStream_t compute = par_cuda_stream(cuda);
+    const int library = !strcmp(d->gemm_name(d), "cuBLASLt");
+    float host[N * N], *x = (float *)on_device(w, cuda, sizeof host),
+                       *y = (float *)on_device(w, cuda, sizeof host);
+    par_request q;
+    const int before = emu_communicators();
+    CHECK(w, par_cuda_limit_ctas(w, -1) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "max_ctas is -1"));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_cuda_limit_ctas(w, 2));
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, emu_communicators() == before && emu_newest_max_ctas() == 2);
+    fill_values(PAR_F32, host, N * N, 3);
+    upload(cuda, x, host, sizeof host);
+    trace_from_here(w);
+    CHECK_OK(w, par_all_reduce_begin(x, x, N * N, PAR_F32, PAR_AVG, w, &q));
+    CHECK(w, par_cuda_limit_ctas(w, 3) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "in flight"));
+    CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, y, N, y, N, 0, y, N, NULL));
+    CHECK_OK(w, par_wait(&q));
+    CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, NULL));
+    download(cuda, host, x, sizeof host);
+    CHECK(w, emu_traced_count(compute, "product on some SMs") == library);
+    CHECK(w, emu_traced_count(compute, "product") == library);
+    CHECK_OK(w, par_barrier(w));
+    emu_trace(0);
+    CHECK_OK(w, par_cuda_limit_ctas(w, 0));
+    for (float *p : {x, y}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, p));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+#endif
