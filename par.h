@@ -3115,7 +3115,8 @@ enum {
     PAR__INLINE_BYTES = 40,          // bytes of user data within the arrival record
     PAR__EXTENT_MAX = 4096,          // blocks in the arena's allocator
     PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
-    PAR__RING_SLOTS = 4,             // slots of a message ring
+    PAR__RING_CELLS = 32,            // cells of a message ring
+    PAR__CELL_BYTES = 40,            // bytes of user data within a cell
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
     PAR__ERROR_BYTES = 1024
@@ -3202,9 +3203,28 @@ typedef struct par__board { // of a comm, on one node
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
 } par__board;
 
-typedef struct par__ring {                      // of an ordered pair of ranks and a lane; its slots follow
-    uint32_t head __attribute__((aligned(64))); // written by the sender
-    uint32_t tail __attribute__((aligned(64))); // written by the receiver
+typedef enum par__place { // of the bytes of a message
+    PAR__IN_RING,         // in its cells, or the payload that follows them
+    PAR__IN_ARENA,        // where the receiver can address them
+    PAR__IN_SENDER        // in the sender's private memory
+} par__place;
+typedef struct par__cell { // a message, or the next piece of one; exactly one cache line
+    uint32_t ticket;       // written last: the cell's number, from 1
+    uint16_t site;         // of the send, in its rank's table
+    uint8_t dtype, place;
+    uint64_t count, bytes; // of the whole message
+    union {
+        uint64_t address;
+        unsigned char data[PAR__CELL_BYTES];
+    } u;
+} par__cell;
+
+typedef struct par__ring { // of an ordered pair of ranks and a lane; ring_lines cache lines of payload follow
+    uint32_t head __attribute__((aligned(64))); // cells filled; only the sender uses this line
+    uint32_t head_line;                         // lines of payload filled
+    uint64_t seen_tail;
+    uint64_t tail __attribute__((aligned(64))); // cells, and << 32 lines, drained; written by the receiver
+    par__cell cells[PAR__RING_CELLS] __attribute__((aligned(64)));
 } par__ring;
 
 typedef struct par__rings { // of the ranks that share an arena
@@ -3212,10 +3232,9 @@ typedef struct par__rings { // of the ranks that share an arena
     uint8_t committed[4];   // per ring: 1: its memory is committed
 } par__rings;
 
-typedef struct par__message_header { // precedes the bytes of a message
+typedef struct par__message_header { // precedes the bytes of a message between nodes
     uint64_t bytes, count, address;
-    uint32_t dtype,
-        direct; // 0: the bytes follow; 1: they are at address; 2: in the sender's private memory
+    uint32_t dtype, place; // between nodes address and place are 0
     char site[PAR__SITE_BYTES];
 } par__message_header;
 
@@ -3235,11 +3254,11 @@ typedef struct par__transfer { // a message in flight
     char *memory;
     size_t bytes, done;
     uint32_t ticket;
-    par__message_header header;
     par__net_request request, first_request; // between nodes
     char *eager;                             // a user's message: its header and first bytes
     size_t chunk;                            // bytes in flight
     int chunks;                              // issued so far
+    par__message_header header;              // of what this rank receives
 } par__transfer;
 
 typedef enum par__verb {
@@ -3337,6 +3356,7 @@ typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
 
 typedef struct par__call_queue { // calls that execute in the order in which they were issued
     uint32_t issued;
+    par__ring *ring;         // of messages, where there is one and it was used
     par__operation *running; // the first call, the only one in the world's list; NULL: none
     par__operation *waiting; // the last of the others, a circular list; NULL: none
 } par__call_queue;
@@ -3374,7 +3394,8 @@ struct par_comm {
     uint64_t board_offset, rings_offset; // in the arena; 0: none
     int ring_count;                      // ranks that share the rings
     int *ring_index;                     // per rank: its index among them; -1: reached by >>net
-    size_t stage_bytes, slot_bytes;
+    size_t stage_bytes;
+    uint32_t ring_lines; // of payload in a ring, a power of two
     par__rings *rings;
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
@@ -3742,25 +3763,30 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
 }
 
 // Write a call to the flight recorder: the words of a par__record, assembled in registers because every call
-// does this. When the call completes, only the words that have changed are written, unless the record was
-// overwritten.
-static void par__write_record(const par__operation *op, uint64_t ended) {
-    par__rank_control *k = op->comm->world->control;
-    const par_call *call = &op->call;
-    uint64_t *to = k->records[op->record % PAR__RECORD_MAX];
-    const uint64_t last = op->site | (uint64_t)call->kind << 16 | (uint64_t)call->dtype << 24 |
-                          (call->op & 255u) << 32 | (uint64_t)op->result << 40;
-    if (!ended) {
-        __atomic_store_n(&to[0], (uint64_t)op->sequence, __ATOMIC_RELAXED);
-        __atomic_store_n(&to[1], (uint64_t)call->count, __ATOMIC_RELAXED);
-        __atomic_store_n(&to[2], op->start_ticks, __ATOMIC_RELAXED);
-        __atomic_store_n(&to[4], op->comm->id | (uint64_t)(uint32_t)par__root_or_tag(call) << 32,
-                         __ATOMIC_RELAXED);
-    }
-    if (op->record + PAR__RECORD_MAX <= k->record_count) return;
+// does this. ended 0: it is running.
+static void par__write_record(const par_comm *c, const par_call *k, uint32_t sequence, uint16_t site,
+                              uint64_t start, uint64_t ended) {
+    par__rank_control *control = c->world->control;
+    const uint64_t n = control->record_count;
+    uint64_t *to = control->records[n % PAR__RECORD_MAX];
+    __atomic_store_n(&to[0], (uint64_t)sequence, __ATOMIC_RELAXED);
+    __atomic_store_n(&to[1], (uint64_t)k->count, __ATOMIC_RELAXED);
+    __atomic_store_n(&to[2], start, __ATOMIC_RELAXED);
     __atomic_store_n(&to[3], ended, __ATOMIC_RELAXED);
-    if (!ended || op->result) __atomic_store_n(&to[5], last, __ATOMIC_RELAXED);
-    if (!ended) PAR__STORE(&k->record_count, op->record + 1);
+    __atomic_store_n(&to[4], c->id | (uint64_t)(uint32_t)par__root_or_tag(k) << 32, __ATOMIC_RELAXED);
+    __atomic_store_n(
+        &to[5], site | (uint64_t)k->kind << 16 | (uint64_t)k->dtype << 24 | (uint64_t)(k->op & 255u) << 32,
+        __ATOMIC_RELAXED);
+    PAR__STORE(&control->record_count, n + 1);
+}
+// The call has ended: write the words that have changed, unless the record was overwritten.
+static void par__end_record(const par__operation *op, uint64_t ended) {
+    par__rank_control *control = op->comm->world->control;
+    uint64_t *to = control->records[op->record % PAR__RECORD_MAX];
+    if (op->record + PAR__RECORD_MAX <= control->record_count) return;
+    __atomic_store_n(&to[3], ended, __ATOMIC_RELAXED);
+    if (op->result)
+        __atomic_store_n(&to[5], (to[5] & 0xffffffffffu) | (uint64_t)op->result << 40, __ATOMIC_RELAXED);
 }
 
 // >>arena ---------------------------------------------------------------------------------------------------
@@ -4113,21 +4139,20 @@ static size_t par__board_bytes(int size, size_t stage_bytes, int node_ranks) {
     const size_t arrivals = sizeof(par__board) + (size_t)size * (sizeof(par__arrivals) + PAR__SITE_BYTES);
     return par__round_up(arrivals, 4096) + (size_t)node_ranks * stage_bytes;
 }
-static size_t par__ring_slot_bytes(int ranks) { // bytes of user data in a slot
-    const size_t share = (size_t)262144 / (size_t)ranks / 64 * 64;
-    return PAR__MAX((size_t)1024, PAR__MIN(share, (size_t)16384));
+static uint32_t par__ring_lines(int ranks) { // cache lines of payload in a ring: 64 KiB, 4 KiB for many ranks
+    uint32_t lines = 1024;
+    while (lines > 64 && lines * (uint32_t)ranks > 16384) lines /= 2;
+    return lines;
 }
-// The rings of a comm: a table of which are committed, then each ring's head, tail and slots, which take no
-// memory before their first use. Tracks need lanes of their own where messages between nodes (of
+// The rings of a comm: a table of which are committed, then each ring with its payload, which take no memory
+// before their first use. Tracks need lanes of their own where messages between nodes (of
 // PAR_NODE_RANKS) go through rings.
 static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
 static size_t par__ring_table_bytes(int ranks, int lanes) {
     return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
 }
 static size_t par__ring_stride(int ranks) {
-    return par__round_up(sizeof(par__ring) +
-                             PAR__RING_SLOTS * (par__ring_slot_bytes(ranks) + sizeof(par__message_header)),
-                         4096);
+    return par__round_up(sizeof(par__ring) + (size_t)64 * par__ring_lines(ranks), 4096);
 }
 static size_t par__rings_bytes(int ranks, int lanes) {
     return par__ring_table_bytes(ranks, lanes) +
@@ -4202,7 +4227,7 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
     c->lane_count = par__ring_lanes(c->nodes.node_count);
-    c->slot_bytes = par__ring_slot_bytes(c->ring_count);
+    c->ring_lines = par__ring_lines(c->ring_count);
     c->last_algorithm = "none";
     snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
     return c;
@@ -5642,12 +5667,15 @@ static void par__tcp_close(par__world *w, int broken) {
 
 // >>channel -------------------------------------------------------------------------------------------------
 //
-// A message goes through a ring of PAR__RING_SLOTS slots, one ring for each ordered pair of ranks, or through
-// >>net where the two share no memory. If the receiver can address the sender's block, or the system can copy
-// from it, one slot gives the address (one copy); otherwise the bytes follow in slots (two copies, which
-// overlap):
-//     sender      fill 0 | fill 1 | fill 2  | fill 3  | (full: wait) ...      head counts filled slots
-//     receiver             drain 0 | drain 1 | drain 2 | ...                  tail counts drained ones
+// A message between ranks of a node goes through a ring, one for each ordered pair of ranks and lane; >>net
+// takes it where the two share no memory. A cell of the ring is one cache line: it describes the message, and
+// has its bytes if they are few. More bytes are copied through the payload behind the cells, in pieces of a
+// cell each (two copies, which overlap). If the receiver can address the sender's block, or the system can
+// copy from it, the cell gives the address (one copy):
+//     sender      fill 1 | fill 2 | fill 3 | ...             head counts filled cells
+//     receiver        drain 1 | drain 2 | ...                tail counts drained cells and lines of payload
+// A cell is full when its ticket is the number that the receiver expects next. So a small message takes one
+// cache line from core to core; the sender looks at tail only when the ring seems full.
 // Lanes are separate rings and tags: one for user messages, one for each track of a collective.
 
 static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, uint8_t **committed) {
@@ -5657,8 +5685,60 @@ static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, ui
     return (par__ring *)((char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count) +
                          i * par__ring_stride(c->ring_count));
 }
-static char *par__ring_slot(const par_comm *c, par__ring *ring, uint32_t ticket) {
-    return (char *)(ring + 1) + (ticket % PAR__RING_SLOTS) * (c->slot_bytes + sizeof(par__message_header));
+static uint32_t par__payload_lines(size_t bytes) { // that a piece takes
+    return bytes <= PAR__CELL_BYTES ? 0 : (uint32_t)((bytes + 63) / 64);
+}
+static size_t par__piece_bytes(const par_comm *c, size_t left) { // of the next piece
+    return PAR__MIN(left, (size_t)c->ring_lines * 64 / 4);
+}
+
+// The sender's next cell, where the ring has room for a piece of so many bytes. NULL: it has none.
+static par__cell *par__free_cell(const par_comm *c, par__ring *ring, size_t bytes) {
+    const uint32_t lines = par__payload_lines(bytes);
+    for (int look = 0; look < 2; look++) {
+        const uint32_t cells = ring->head - (uint32_t)ring->seen_tail,
+                       held = ring->head_line - (uint32_t)(ring->seen_tail >> 32);
+        if (cells < PAR__RING_CELLS && held + lines <= c->ring_lines)
+            return &ring->cells[ring->head % PAR__RING_CELLS];
+        ring->seen_tail = PAR__LOAD(&ring->tail);
+    }
+    return NULL;
+}
+// Copy a piece to its cell or the payload, which is a circle: a piece may have two parts there.
+static void par__write_piece(const par_comm *c, par__ring *ring, par__cell *cell, const char *from,
+                             size_t bytes) {
+    char *payload = (char *)(ring + 1);
+    const size_t at = (size_t)(ring->head_line & (c->ring_lines - 1)) * 64,
+                 first = PAR__MIN(bytes, (size_t)c->ring_lines * 64 - at);
+    if (bytes <= PAR__CELL_BYTES) {
+        if (bytes) memcpy(cell->u.data, from, bytes);
+        return;
+    }
+    memcpy(payload + at, from, first);
+    if (bytes > first) memcpy(payload, from + first, bytes - first);
+    ring->head_line += par__payload_lines(bytes);
+}
+static void par__read_piece(const par_comm *c, const par__ring *ring, const par__cell *cell, char *to,
+                            size_t bytes) {
+    const char *payload = (const char *)(ring + 1);
+    const size_t at = (size_t)((ring->tail >> 32) & (c->ring_lines - 1)) * 64,
+                 first = PAR__MIN(bytes, (size_t)c->ring_lines * 64 - at);
+    if (bytes <= PAR__CELL_BYTES) {
+        if (bytes) memcpy(to, cell->u.data, bytes);
+        return;
+    }
+    memcpy(to, payload + at, first);
+    if (bytes > first) memcpy(to + first, payload, bytes - first);
+}
+static void par__publish_cell(par_comm *c, par__ring *ring, par__cell *cell, int peer) {
+    PAR__STORE(&cell->ticket, ++ring->head);
+    par__ring_doorbells(c, peer);
+}
+// The receiver has read a cell and its piece: the sender may overwrite them.
+static void par__drain_cell(par_comm *c, par__ring *ring, size_t bytes, int peer) {
+    const uint64_t lines = (ring->tail >> 32) + par__payload_lines(bytes);
+    PAR__STORE(&ring->tail, lines << 32 | (uint32_t)(ring->tail + 1));
+    par__ring_doorbells(c, peer);
 }
 
 static par_result par__peer_lost(const par_comm *c, int rank, const char *waiting);
@@ -5686,67 +5766,94 @@ static void par__fill_message(const par__operation *op, const par__transfer *x, 
     m->bytes = x->bytes;
     m->count = op->call.count;
     m->dtype = (uint32_t)op->call.dtype;
-    m->direct = 0;
+    m->place = PAR__IN_RING;
     m->address = 0;
     memcpy(m->site, par__op_site(op), PAR__SITE_BYTES);
 }
 
 // Both ends know the size; the receiver finds a mismatch when the message arrives. It drains the message all
-// the same.
-static par_result par__check_message(par__operation *op, par__transfer *x) {
+// the same. site: of the send; other ranks may write it.
+static par_result par__check_message(par__operation *op, par__transfer *x, const char *site) {
     const par_comm *c = op->comm;
-    par__message_header *m = &x->header;
+    const par__message_header *m = &x->header;
     const int differs = m->bytes != x->bytes ||
                         (!x->lane && (m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype));
     if (!differs) return PAR_OK;
     x->mismatched = 1;
-    m->site[sizeof m->site - 1] = 0;
-    par__sanitize(m->site, "");
     return par__set_error(
         c->world, PAR_ERR_MISMATCH,
         "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes) at %s, in "
         "par_%s on comm %s: make the two ends agree",
         x->peer, (unsigned long long)m->count, par_dtype_name((par_dtype)m->dtype),
-        (unsigned long long)m->bytes, m->site, c->rank, (unsigned long long)op->call.count,
-        par_dtype_name(op->call.dtype), (unsigned long long)x->bytes, par__op_site(op),
-        par_kind_name(op->call.kind), c->name);
+        (unsigned long long)m->bytes, par__copy_shared_text(site, PAR__SITE_BYTES).at, c->rank,
+        (unsigned long long)op->call.count, par_dtype_name(op->call.dtype), (unsigned long long)x->bytes,
+        par__op_site(op), par_kind_name(op->call.kind), c->name);
 }
 
-static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
-    par_comm *c = op->comm;
+// Where the receiver finds the bytes of a message.
+static par__place par__message_place(const par_comm *c, const par__transfer *x, uint64_t *address) {
+    *address = 0;
+    if (x->bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
+    if (par__shared_offset(c->world, x->memory, x->bytes, address)) return PAR__IN_ARENA;
+    if (!c->world->cma || x->bytes < c->world->cma_bytes || !par__is_local(c, x->peer)) return PAR__IN_RING;
+    *address = (uint64_t)(uintptr_t)x->memory;
+    return PAR__IN_SENDER;
+}
+
+// The committed ring of a message that this rank sends. NULL: there is no memory.
+static par__ring *par__ring_to(par_comm *c, const par__transfer *x) {
+    par__ring **known = &c->queues[1 + x->peer].ring;
     uint8_t *committed;
+    if (!x->lane && *known) return *known;
     par__ring *ring = par__ring_of(c, c->rank, x->peer, x->lane, &committed);
     if (!*committed) {
         if (!par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base),
                                par__ring_stride(c->ring_count)))
-            return par__set_error(c->world, PAR_ERR_MEMORY,
-                                  "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
+            return NULL;
         PAR__STORE(committed, (uint8_t)1);
     }
-    while (x->state < 2 && ring->head - PAR__LOAD(&ring->tail) < PAR__RING_SLOTS) {
-        char *slot = par__ring_slot(c, ring, ring->head);
-        if (x->state == 0) {
-            par__message_header *m = (par__message_header *)slot;
-            par__fill_message(op, x, m);
-            m->direct = x->bytes > PAR__EAGER_MESSAGE_BYTES &&
-                        par__shared_offset(c->world, x->memory, x->bytes, &m->address);
-            if (!m->direct && c->world->cma && x->bytes >= c->world->cma_bytes && par__is_local(c, x->peer)) {
-                m->direct = 2;
-                m->address = (uint64_t)(uintptr_t)x->memory;
-            }
-            if (m->direct) x->done = x->bytes;
-        }
-        const size_t n = PAR__MIN(c->slot_bytes, x->bytes - x->done);
-        const int direct = x->state == 0 && ((par__message_header *)slot)->direct != 0;
-        if (n) memcpy(slot + sizeof(par__message_header), x->memory + x->done, n);
+    if (!x->lane) *known = ring;
+    return ring;
+}
+// The same of a message that this rank receives. NULL: the sender has not used it yet.
+static par__ring *par__ring_from(par_comm *c, const par__transfer *x) {
+    par__ring **known = &c->queues[1 + c->size + x->peer].ring;
+    uint8_t *committed;
+    if (!x->lane && *known) return *known;
+    par__ring *ring = par__ring_of(c, x->peer, c->rank, x->lane, &committed);
+    if (!PAR__LOAD(committed)) return NULL;
+    if (!x->lane) *known = ring;
+    return ring;
+}
+
+static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
+    par_comm *c = op->comm;
+    par__ring *ring = par__ring_to(c, x);
+    par__cell *cell;
+    if (!ring)
+        return par__set_error(c->world, PAR_ERR_MEMORY,
+                              "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
+    while (x->state < 2) {
+        uint64_t address = 0;
+        const par__place place = x->state ? PAR__IN_RING : par__message_place(c, x, &address);
+        const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, x->bytes - x->done) : 0;
+        if ((cell = par__free_cell(c, ring, n)) == NULL) break;
+        cell->site = op->site;
+        cell->dtype = (uint8_t)op->call.dtype;
+        cell->place = (uint8_t)place;
+        cell->count = op->call.count;
+        cell->bytes = x->bytes;
+        if (place == PAR__IN_RING)
+            par__write_piece(c, ring, cell, x->memory + x->done, n);
+        else
+            cell->u.address = address;
         x->done += n;
         x->ticket = ring->head + 1;
-        x->state = x->done < x->bytes ? 1 : direct ? 2 : 3;
-        PAR__STORE(&ring->head, ring->head + 1);
-        par__ring_doorbells(c, x->peer);
+        x->state = place != PAR__IN_RING ? 2 : x->done < x->bytes ? 1 : 3;
+        par__publish_cell(c, ring, cell, x->peer);
         *moved = 1;
     }
-    if (x->state == 2 && (int32_t)(PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
+    if (x->state == 2 && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
         x->state = 3;
         *moved = 1;
     }
@@ -5755,7 +5862,7 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
 
 // Can the bytes of a message be at the address in its header?
 static int par__address_valid(const par__world *w, const par__message_header *m) {
-    if (m->direct != 1) return m->direct == 0 || (m->direct == 2 && w->cma);
+    if (m->place != PAR__IN_ARENA) return m->place == PAR__IN_RING || (m->place == PAR__IN_SENDER && w->cma);
     return par__ranks_are_threads(w) ||
            (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
 }
@@ -5764,37 +5871,48 @@ static par_result par__ring_corrupt(par__operation *op, par__transfer *x, const 
     return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
 }
 
+// Read the first cell of a message.
+static par_result par__open_message(par__operation *op, par__transfer *x, const par__cell *cell) {
+    const par_comm *c = op->comm;
+    par__message_header *m = &x->header;
+    m->bytes = cell->bytes;
+    m->count = cell->count;
+    m->dtype = cell->dtype;
+    m->place = cell->place;
+    m->address = cell->u.address;
+    if (!par__address_valid(c->world, m))
+        return par__ring_corrupt(op, x, "the address of a message as", m->address);
+    x->state = 1;
+    return par__check_message(op, x, par__site_at(c, x->peer, cell->site));
+}
+
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
-    uint8_t *committed;
-    par__ring *ring = par__ring_of(c, x->peer, c->rank, x->lane, &committed);
+    par__ring *ring = par__ring_from(c, x);
     par_result result = PAR_OK;
-    if (!PAR__LOAD(committed)) return result; // nothing was ever sent
-    while (x->state < 3) {
-        const uint32_t tail = ring->tail, filled = PAR__LOAD(&ring->head) - tail;
-        if (!filled) break;
-        if (filled > PAR__RING_SLOTS) return par__ring_corrupt(op, x, "a number of filled slots of", filled);
-        const char *slot = par__ring_slot(c, ring, tail);
-        if (x->state == 0) {
-            memcpy(&x->header, slot, sizeof x->header);
-            if (!par__address_valid(c->world, &x->header))
-                return par__ring_corrupt(op, x, "the address of a message as", x->header.address);
-            result = par__check_message(op, x);
-            x->state = 1;
-        }
-        const size_t total = (size_t)x->header.bytes;
-        const int direct = (int)x->header.direct;
-        const size_t n = direct ? total : PAR__MIN(c->slot_bytes, total - x->done);
-        const char *from =
-            direct == 1 ? par__peer_pointer(c->world, x->header.address) : slot + sizeof(par__message_header);
-        if (direct == 2 && !x->mismatched)
-            par__run_cma(op, x->peer, par__iovec(x->memory, n), (uintptr_t)x->header.address, 0);
-        else if (n && !x->mismatched)
-            memcpy(x->memory + x->done, from, n);
+    while (ring && x->state < 3) {
+        const uint32_t expected = (uint32_t)ring->tail + 1;
+        const par__cell *cell = &ring->cells[(expected - 1) % PAR__RING_CELLS];
+        const uint32_t ticket = PAR__LOAD(&cell->ticket);
+        if (ticket != expected && (ticket == 0 || ticket == expected - PAR__RING_CELLS)) break; // not yet
+        if (ticket != expected) return par__ring_corrupt(op, x, "a message's number as", ticket);
+        if (x->state == 0) result = par__open_message(op, x, cell);
+        if (x->state == 3) return result;
+        const size_t left = (size_t)x->header.bytes - x->done;
+        const par__place place = (par__place)x->header.place;
+        const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, left) : left;
+        char *to = x->memory + x->done;
+        if (x->mismatched)
+            ;
+        else if (place == PAR__IN_SENDER)
+            par__run_cma(op, x->peer, par__iovec(to, n), (uintptr_t)x->header.address, 0);
+        else if (place == PAR__IN_RING)
+            par__read_piece(c, ring, cell, to, n);
+        else
+            memcpy(to, par__peer_pointer(c->world, x->header.address), n);
         x->done += n;
-        if (x->done == total) x->state = 3;
-        PAR__STORE(&ring->tail, tail + 1);
-        par__ring_doorbells(c, x->peer);
+        if (n == left) x->state = 3;
+        par__drain_cell(c, ring, place == PAR__IN_RING ? n : 0, x->peer);
         *moved = 1;
         if (result) return result;
     }
@@ -5881,7 +5999,7 @@ static int par__parse_header(const par__transfer *x, par__message_header *m, siz
     if (received < sizeof *m) return 0;
     memcpy(m, x->eager, sizeof *m);
     const size_t e = par_dtype_bytes((par_dtype)m->dtype);
-    if (!e || m->count > SIZE_MAX / 8 / e || m->bytes != m->count * e || m->direct || m->address ||
+    if (!e || m->count > SIZE_MAX / 8 / e || m->bytes != m->count * e || m->place || m->address ||
         !memchr(m->site, 0, sizeof m->site))
         return 0;
     par__sanitize(m->site, "");
@@ -5905,7 +6023,7 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
         return par__set_error(w, PAR_ERR_SYSTEM,
                               "rank %d sent rank %d a message of %zu bytes without a valid header", x->peer,
                               op->comm->rank, received);
-    r = par__check_message(op, x);
+    r = par__check_message(op, x, x->header.site);
     const size_t first = PAR__MIN((size_t)x->header.bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
     if (x->mismatched) {
         x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__NET_CHUNK_BYTES, (size_t)x->header.bytes + 1));
@@ -5954,7 +6072,7 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
         t->transfer_capacity = capacity;
     }
     par__transfer *x = &t->transfers[t->transfer_count++];
-    memset(x, 0, sizeof *x);
+    memset(x, 0, offsetof(par__transfer, header));
     x->sending = sending;
     x->peer = peer;
     x->lane = lane;
@@ -6061,10 +6179,10 @@ static void par__spans_shared(const par__operation *op, int rank, size_t *send, 
 }
 
 // The bytes of the whole array, S: n blocks of the call's count, or the count itself.
-static size_t par__array_bytes(const par__operation *op) {
+static size_t par__array_bytes(const par_comm *c, const par_call *k) {
     size_t send, recv;
-    par_call_spans(op->comm, &op->call, &send, &recv);
-    return PAR__MAX(send, recv) * par__element_bytes(op);
+    par_call_spans(c, k, &send, &recv);
+    return PAR__MAX(send, recv) * par__dtypes[k->dtype].bytes;
 }
 
 static void par__slice(size_t count, int n, int r, size_t e, size_t *first,
@@ -7873,7 +7991,7 @@ static int par__op_state(const par__operation *op) { return PAR__LOAD(&op->state
 static void par__record_begin(par__operation *op) {
     op->start_ticks = par__ticks();
     op->record = op->comm->world->control->record_count;
-    par__write_record(op, 0);
+    par__write_record(op->comm, &op->call, op->sequence, op->site, op->start_ticks, 0);
     op->volume = par__volume(op);
 }
 
@@ -7896,10 +8014,10 @@ static void par__push_trace_event(par__world *w, const char *name, uint64_t star
     v->site = site;
 }
 
-// Count the call in the ledger of its layer's call site. If memory is out, it is not counted there.
-static void par__count_layer_call(const par__operation *op, uint64_t now) {
-    par_comm *c = op->comm;
-    const size_t i = op->site & (PAR__SITE_MAX - 1);
+// Count a call in the ledger of its layer's call site. If memory is out, it is not counted there.
+static void par__count_layer_call(par_comm *c, uint16_t site, par_result result, uint64_t bytes,
+                                  uint64_t ticks) {
+    const size_t i = site & (PAR__SITE_MAX - 1);
     if (i >= c->layer_stats_count) {
         const size_t count = PAR__MAX(2 * c->layer_stats_count, i + 64);
         par__layer_stats *more = (par__layer_stats *)PAR_REALLOC(c->layer_stats, count * sizeof *more);
@@ -7909,14 +8027,30 @@ static void par__count_layer_call(const par__operation *op, uint64_t now) {
         c->layer_stats_count = count;
     }
     c->layer_stats[i].calls++;
-    if (op->result) return;
-    c->layer_stats[i].sent_bytes += op->volume * par__element_bytes(op);
-    c->layer_stats[i].ticks += now - op->start_ticks;
+    if (result) return;
+    c->layer_stats[i].sent_bytes += bytes;
+    c->layer_stats[i].ticks += ticks;
+}
+// Count a call that has ended, of `volume` elements sent: ledger, model, trace.
+static void par__count_call(par_comm *c, const par_call *k, uint16_t site, par_result result, uint64_t volume,
+                            uint64_t start, uint64_t now) {
+    par__world *w = c->world;
+    par_ledger *row = &c->ledger[k->kind];
+    const size_t e = par__dtypes[k->dtype].bytes;
+    row->calls++;
+    if (result == PAR_OK) {
+        row->sent_count += volume;
+        row->sent_bytes += volume * e;
+        row->seconds += (double)(now - start); // in ticks; par_ledger_get converts them
+        if (c->model) row->predicted_seconds += par_predict(c, k->kind, par__array_bytes(c, k));
+    }
+    if (site & PAR__SITE_IN_LAYER) par__count_layer_call(c, site, result, volume * e, now - start);
+    if (w->trace_path)
+        par__push_trace_event(w, par_kind_name(k->kind), start, now, k->count * e, c->id, 1, site);
 }
 
 static void par__complete(par__operation *op) {
     par_comm *c = op->comm;
-    par__world *w = c->world;
     par_ledger *row = &c->ledger[op->call.kind];
     const uint64_t now = par__ticks();
     if (op->bucket_call_count) par__unpack_bucket(op);
@@ -7924,21 +8058,11 @@ static void par__complete(par__operation *op) {
         op->group_head->group_pending--;
         if (!op->group_head->group_result) op->group_head->group_result = op->result;
     }
-    par__write_record(op, now);
-    row->calls++;
-    if (op->result == PAR_OK) {
-        row->sent_count += op->volume;
-        row->sent_bytes += op->volume * par__element_bytes(op);
-        row->seconds += (double)(now - op->start_ticks); // in ticks; par_ledger_get converts them
-        if (c->model) row->predicted_seconds += par_predict(c, op->call.kind, par__array_bytes(op));
-        if (op->algorithm) c->last_algorithm = op->algorithm->name;
-    }
+    par__end_record(op, now);
+    par__count_call(c, &op->call, op->site, op->result, op->volume, op->start_ticks, now);
+    if (op->result == PAR_OK && op->algorithm) c->last_algorithm = op->algorithm->name;
     row->net_messages += op->net_messages;
     row->net_bytes += op->net_bytes;
-    if (op->site & PAR__SITE_IN_LAYER) par__count_layer_call(op, now);
-    if (w->trace_path)
-        par__push_trace_event(w, par_kind_name(op->call.kind), op->start_ticks, now, par__call_bytes(op),
-                              c->id, 1, op->site);
     par__set_op_state(op, op->group_pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
 }
 
@@ -8155,6 +8279,8 @@ static int par__step_message(par__operation *op) {
         moved = 1;
     }
     const int ended = !op->track->transfer_count || par__step_transfers(op, op->track, &moved);
+    if (!ended && op->track->transfers->state == 2 && op->comm->ring_index[op->call.root] >= 0)
+        par__dequeue(op);     // its address is with the receiver: the next send can follow
     if (!ended) return moved; // a mismatched message is drained before it fails
     par__dequeue(op);
     par__complete(op);
@@ -8532,6 +8658,7 @@ static par_result par__offload_group_end(par_comm *c) {
 // A call from begin to end:
 //     par__run    complete the description --> offloaded?  the device backend
 //                                          --> in a group? keep it until the group ends
+//                                          --> can it end at once? nothing else is made
 //                                          --> validate it, make an operation, append it to its queue
 // The blocking form waits here; a request is waited for by par_wait or tested by par_test.
 
@@ -8577,9 +8704,75 @@ static par_result par__release_operation(par__operation *op) {
     return r;
 }
 
-// Start a send that was just issued, before a receive begins to copy.
-static void par__start_send(par__operation *op) {
-    if (op->call.kind == PAR_KIND_SEND && par__queue_of(op)->running == op) par__step_message(op);
+// Start a message that was just issued. A receive on this node waits until the rank waits: it may copy for a
+// long time, while peers wait for this rank's next sends.
+static void par__start_message(par__operation *op) {
+    const int receives_here = op->call.kind == PAR_KIND_RECV && op->comm->ring_index[op->call.root] >= 0;
+    if (!par__is_message(op->call.kind)) return;
+    if (par__queue_of(op)->running == op && !receives_here)
+        par__step_message(op);
+    else if (!op->start_ticks)
+        par__record_begin(op);
+}
+
+// Calls that end at once have no operation, and one reading of the clock. Each function returns 1 if the call
+// has ended, 0 if it needs an operation, which also reports what is wrong.
+static int par__ended_at_once(par_comm *c, const par_call *k, par__call_queue *queue, uint64_t volume) {
+    const uint64_t now = par__ticks();
+    const uint16_t site = par__site_index(c->world, k->site);
+    par__write_record(c, k, ++queue->issued, site, now, now);
+    par__count_call(c, k, site, PAR_OK, volume, now, now);
+    return 1;
+}
+static int par__send_at_once(par_comm *c, const par_call *k) { // there is room in the ring
+    par__call_queue *queue = &c->queues[1 + k->root];
+    const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
+    par__ring *ring = queue->ring;
+    par__cell *cell;
+    if (!ring || queue->running || !par__is_local(c, k->root) || bytes > PAR__EAGER_MESSAGE_BYTES ||
+        bytes > par__piece_bytes(c, bytes) || (cell = par__free_cell(c, ring, bytes)) == NULL)
+        return 0;
+    cell->site = par__site_index(c->world, k->site);
+    cell->dtype = (uint8_t)k->dtype;
+    cell->place = PAR__IN_RING;
+    cell->count = k->count;
+    cell->bytes = bytes;
+    par__write_piece(c, ring, cell, (const char *)k->send, bytes);
+    par__publish_cell(c, ring, cell, k->root);
+    return par__ended_at_once(c, k, queue, k->count);
+}
+static int par__recv_at_once(par_comm *c, const par_call *k) { // the message is here
+    par__call_queue *queue = &c->queues[1 + c->size + k->root];
+    const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
+    par__ring *ring = queue->ring;
+    if (!ring || queue->running) return 0;
+    const uint32_t expected = (uint32_t)ring->tail + 1;
+    const par__cell *cell = &ring->cells[(expected - 1) % PAR__RING_CELLS];
+    if (PAR__LOAD(&cell->ticket) != expected || cell->place != PAR__IN_RING || cell->count != k->count ||
+        cell->dtype != (uint8_t)k->dtype || cell->bytes != bytes || bytes > par__piece_bytes(c, bytes))
+        return 0;
+    par__read_piece(c, ring, cell, (char *)k->recv, bytes);
+    par__drain_cell(c, ring, bytes, k->root);
+    return par__ended_at_once(c, k, queue, 0);
+}
+static int par__copy_at_once(par_comm *c, const par_call *k) { // a collective of one rank
+    par__call_queue *queue = &c->queues[0];
+    if (queue->running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM || k->op >= PAR_OP_COUNT ||
+        (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
+        (k->count && (!k->send || !k->recv)))
+        return 0;
+    if (k->count && k->recv != k->send) memmove(k->recv, k->send, k->count * par__dtypes[k->dtype].bytes);
+    return par__ended_at_once(c, k, queue, 0);
+}
+static int par__end_at_once(par_comm *c, const par_call *k) {
+    const int no_counts = !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs;
+    if (c->broken || PAR__LOAD(&c->world->arena->aborted) || (unsigned)k->kind >= PAR_KIND_COUNT ||
+        (unsigned)k->dtype >= PAR_DTYPE_COUNT || !no_counts || k->count > SIZE_MAX / 16)
+        return 0;
+    if (!par__is_message(k->kind)) return c->size == 1 && par__copy_at_once(c, k);
+    if (k->root < 0 || k->root >= c->size) return 0;
+    if (k->kind == PAR_KIND_SEND) return (k->send || !k->count) && par__send_at_once(c, k);
+    return (k->recv || !k->count) && par__recv_at_once(c, k);
 }
 
 // Issue a call. *op is NULL where it waits for the end of a group. In a group offloaded calls are issued at
@@ -8599,7 +8792,7 @@ static par_result par__start_call(par_comm *c, par_call *k, par__operation **op)
     }
     if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
-    r = par__issue(c, k, 1, op);
+    r = par__end_at_once(c, k) ? PAR_OK : par__issue(c, k, 1, op);
     par__unlock_world(c->world);
     return r;
 }
@@ -8612,14 +8805,17 @@ static par_result par__end_call(par__operation *op) {
 static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
     par__operation *op;
     const par_result r = par__start_call(c, k, &op);
-    if (!request) return op ? par__end_call(op) : r;
+    if (!request && op) return par__end_call(op);
+    if (!request && c->world->active) par__progress(c->world); // what was begun before goes on
+    if (!request) return r;
     request->operation = op;
     request->ticket = op ? op->ticket : 0;
     if (!op || op->backend) return r;
     par__lock_world(c->world);
-    par__start_send(op);
+    par__start_message(op);
     par__unlock_world(c->world);
-    par__progress(c->world); // publish the arrival, or fill the first slots, now
+    if (!par__is_message(op->call.kind) || c->ring_index[op->call.root] < 0 || par__op_state(op) == PAR__DONE)
+        par__progress(c->world); // publish the arrival now; take what is done off the list
     if (c->world->has_progress_thread) par__wake_progress(c->world);
     return PAR_OK;
 }
@@ -8694,7 +8890,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
             request->operation = op;
             request->ticket = op->ticket;
         } // waits
-        par__start_send(op);
+        par__start_message(op);
     }
     if (head) head->group_pending--;
     par__unlock_world(c->world);
@@ -10901,16 +11097,16 @@ par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, p
 
 par_result par_sendrecv(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
                         int source, par_dtype dtype, par_comm *comm) {
-    par_request requests[2];
+    par_request sent;
     const char *site = comm->site;
-    memset(requests, 0, sizeof requests);
-    par_result r = par_recv_begin(recv, recv_count, dtype, source, comm, &requests[0]);
+    par_result r = par_send_begin(send, send_count, dtype, dest, comm, &sent);
     comm->site = site;
     if (r) return r;
-    r = par_send_begin(send, send_count, dtype, dest, comm, &requests[1]);
-    if (!r) return par_wait_all(requests, 2);
-    // The receive is in flight, and the caller has no request to wait for it: the comm is broken.
-    return par__break_comm(comm, r);
+    r = par_recv(recv, recv_count, dtype, source, comm);
+    // Where the receive did not even start, the peer may never get to the end of the send.
+    if (r == PAR_ERR_ARGUMENT && sent.operation) return par__break_comm(comm, r);
+    const par_result ended = par_wait(&sent);
+    return r ? r : ended;
 }
 
 int par_rank(const par_comm *comm) { return comm->rank; }

@@ -583,6 +583,71 @@ static void outstanding(par_comm *w) {
     CHECK_OK(w, par_close(other));
 }
 
+// Every rank begins its messages of a round in an order of its own (each pair's stay in order), and waits for
+// them in another one. Sizes: within a cell, within the ring, around it, large; memory: private or symmetric.
+enum { PAIR_MESSAGES = 5 };
+typedef struct random_message {
+    par_request request;
+    uint64_t drawn;
+    size_t bytes;
+    int peer, sends;
+    unsigned char *at;
+} random_message;
+static uint64_t draw_message(uint64_t seed, int round, int from, int to, int number, size_t *bytes) {
+    static const size_t limits[] = {49, 700, 5000, 40000};
+    const uint64_t h = par_random(seed, 300 + (uint64_t)round,
+                                  ((uint64_t)from << 16 | (uint64_t)to) * 64 + (uint64_t)number);
+    const size_t limit = limits[h % 32 ? h / 32 % 3 : 3];
+    *bytes = h >> 16 & 15 ? (size_t)(h >> 20) % limit : limit;
+    return h;
+}
+static int draw_messages(par_comm *w, uint64_t seed, int round, random_message *m, unsigned char *pool,
+                         size_t pool_bytes) {
+    const int n = par_size(w), me = par_rank(w);
+    size_t used = 0;
+    int count = 0, next[2][64];
+    memset(next, 0, sizeof next);
+    for (uint64_t i = 0, left = (uint64_t)(2 * n * PAIR_MESSAGES); left; i++) {
+        const uint64_t pick = par_random(seed, 200 + (uint64_t)round, (uint64_t)me << 32 | i);
+        random_message *x = &m[count];
+        x->sends = (int)(pick & 1), x->peer = (int)((pick >> 1) % (unsigned)n);
+        if (next[x->sends][x->peer] == PAIR_MESSAGES) continue;
+        const int number = next[x->sends][x->peer]++;
+        x->drawn =
+            draw_message(seed, round, x->sends ? me : x->peer, x->sends ? x->peer : me, number, &x->bytes);
+        const int symmetric = (pick >> 20 & 1) && used + x->bytes <= pool_bytes;
+        x->at = symmetric ? pool + used : (unsigned char *)malloc(x->bytes + 1);
+        used += symmetric ? x->bytes : 0;
+        for (size_t j = 0; j < x->bytes; j++) x->at[j] = (unsigned char)(x->sends ? x->drawn + j * 7 : 0xEE);
+        count++, left--;
+    }
+    return count;
+}
+static void random_messages(par_comm *w, uint64_t seed, int rounds) {
+    const int n = par_size(w), count = 2 * n * PAIR_MESSAGES;
+    const size_t pool_bytes = 200000;
+    unsigned char *pool = (unsigned char *)par_alloc(w, pool_bytes);
+    random_message *m = (random_message *)calloc((size_t)count, sizeof *m);
+    for (int round = 0; round < rounds && n <= 64; round++) {
+        size_t wrong = 0;
+        CHECK(w, draw_messages(w, seed, round, m, pool, pool_bytes) == count);
+        for (random_message *x = m; x < m + count; x++)
+            CHECK_OK(w, x->sends ? par_send_begin(x->at, x->bytes, PAR_U8, x->peer, w, &x->request)
+                                 : par_recv_begin(x->at, x->bytes, PAR_U8, x->peer, w, &x->request));
+        for (int i = 0; i < count; i++) // a step that has no factor in common with count
+            CHECK_OK(w, par_wait(&m[(i * 7 + round) % count].request));
+        for (random_message *x = m; x < m + count; x++) {
+            CHECK_OK(w, par_wait(&x->request));
+            for (size_t j = 0; j < x->bytes; j++) wrong += x->at[j] != (unsigned char)(x->drawn + j * 7);
+            if (x->at < pool || x->at >= pool + pool_bytes) free(x->at);
+        }
+        CHECK(w, !wrong);
+        CHECK_OK(w, par_barrier(w)); // the pool is used again
+    }
+    free(m);
+    CHECK_OK(w, par_free(w, pool));
+}
+
 static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
     const char *text = getenv("PAR_TEST_SEED"), *count_text = getenv("PAR_TEST_COUNT");
     uint64_t seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
@@ -615,6 +680,7 @@ static void random_operations(par_comm *w) { // reproducible: PAR_TEST_SEED=n
         if (test_shared->failures) break;
     }
     for (int m = 0; m < 2; m++) buffer_close(w, &s[m]), buffer_close(w, &r[m]);
+    random_messages(w, seed, count / 40);
     for (int g = 5; g > 0; g--) CHECK_OK(w, par_close(groups[g]));
 }
 
@@ -994,6 +1060,58 @@ static size_t listed(par_comm *w) { // the operations that one progress step of 
     return count;
 }
 
+static uint64_t recorded(const par_comm *w) { return PAR__LOAD(&w->world->control->record_count); }
+
+// A message that fits into the ring has ended when its send returns, and a receive of one that is there too;
+// so has a collective of one rank. They are recorded and counted as all calls are. Neither a receive that is
+// begun copies a large message, nor does the first of several sends keep the next from the receiver.
+static void ended_at_once(par_comm *w) {
+    enum { LARGE = 100000, SENDS = 3 };
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    const int one_node = par_node_count(w) == 1;
+    int x[3] = {me, 5, -1}, y[3] = {0, 0, 0};
+    char *large = (char *)par_alloc(w, 2 * SENDS * LARGE), *got = large + SENDS * LARGE;
+    par_request q[2 * SENDS];
+    par_comm *self;
+    CHECK_OK(w, par_sendrecv(x, 3, right, y, 3, left, PAR_I32, w)); // makes the rings
+    CHECK(w, y[0] == left);
+    uint64_t records = recorded(w);
+    const uint64_t sends = par_ledger_get(w, PAR_KIND_SEND).sent_bytes;
+    CHECK_OK(w, par_send_begin(x, 3, PAR_I32, right, w, &q[0]));
+    CHECK(w, !one_node || (!q[0].operation && recorded(w) == records + 1));
+    CHECK(w, !one_node || par_ledger_get(w, PAR_KIND_SEND).sent_bytes == sends + sizeof x);
+    CHECK_OK(w, par_recv(y, 3, PAR_I32, left, w));
+    CHECK_OK(w, par_wait(&q[0]));
+    CHECK_OK(w, par_send(x, 3, PAR_I32, right, w));
+    CHECK_OK(w, par_barrier(w)); // the message is there
+    CHECK_OK(w, par_recv_begin(y, 3, PAR_I32, left, w, &q[0]));
+    CHECK(w, !one_node || (!q[0].operation && y[0] == left && y[1] == 5 && y[2] == -1));
+    CHECK_OK(w, par_wait(&q[0]));
+    memset(large, 1 + me, SENDS * LARGE), memset(got, 0, SENDS * LARGE);
+    for (int i = 0; i < SENDS; i++)
+        CHECK_OK(w, par_send_begin(large + i * LARGE, LARGE, PAR_U8, right, w, &q[i]));
+    CHECK(w, !one_node || listed(w) == SENDS); // all are with the receiver
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_recv_begin(got, LARGE, PAR_U8, left, w, &q[SENDS]));
+    CHECK(w, !one_node || got[0] == 0);
+    for (int i = 1; i < SENDS; i++)
+        CHECK_OK(w, par_recv_begin(got + i * LARGE, LARGE, PAR_U8, left, w, &q[SENDS + i]));
+    CHECK_OK(w, par_wait_all(q, 2 * SENDS));
+    CHECK(w, got[0] == 1 + left && got[SENDS * LARGE - 1] == 1 + left && listed(w) == 0);
+    CHECK_OK(w, par_free(w, large));
+    CHECK_OK(w, par_split(w, me, 0, &self));
+    records = recorded(w);
+    CHECK_OK(w, par_all_reduce_begin(x, y, 3, PAR_I32, PAR_SUM, self, &q[0]));
+    CHECK(w, !q[0].operation && y[0] == me && y[2] == -1 && recorded(w) == records + 1);
+    CHECK(w, par_ledger_get(self, PAR_KIND_ALL_REDUCE).calls == 1);
+    CHECK_OK(w, par_wait(&q[0]));
+    CHECK(w, par_all_reduce(x, NULL, 3, PAR_I32, PAR_SUM, self) == PAR_ERR_ARGUMENT);
+    float z[2] = {3, 5};
+    CHECK_OK(w, par_all_reduce(z, z, 2, PAR_F32, par_scaled_sum(0.5), self));
+    CHECK(w, z[0] == 1.5f && z[1] == 2.5f);
+    CHECK_OK(w, par_close(self));
+}
+
 // However many calls are in flight, a progress step looks only at the first of each queue.
 static void many_begun(par_comm *w) {
     enum { CALLS = 300 };
@@ -1029,7 +1147,8 @@ static void progress_thread(par_comm *w) {
         CHECK_OK(w, par_all_reduce_begin(x, y, c, PAR_F32, PAR_SUM, w, &requests[0]));
         CHECK_OK(w, par_barrier_begin(w, &requests[1]));
         CHECK_OK(w, par_all_reduce_begin(y, y, c, PAR_F32, PAR_MAX, w, &requests[2]));
-        while (PAR__LOAD(&requests[2].operation->state) != PAR__DONE) usleep(200); // by the thread alone
+        while (requests[2].operation && PAR__LOAD(&requests[2].operation->state) != PAR__DONE)
+            usleep(200); // by the thread alone
         CHECK_OK(w, par_wait_all(requests, 3));
         CHECK(w, y[c - 1] == (float)(par_size(w) * (par_size(w) + 1)) / 2);
     }
@@ -1508,16 +1627,15 @@ static void adopted(par_comm *w) {
 
 // ---- forged numbers in shared memory: each is found before it is used
 
-static void forge_message(par_comm *c, uint64_t bytes, uint32_t direct, uint64_t address, uint32_t slots) {
+static void forge_message(par_comm *c, uint64_t bytes, uint8_t place, uint64_t address, uint32_t ticket) {
     uint8_t *committed; // of the ring from rank 1 to rank 0
-    par__message_header m;
     par__ring *ring = par__ring_of(c, 1, 0, 0, &committed);
-    memset(&m, 'x', sizeof m); // its text has no terminating 0
-    m.bytes = bytes, m.count = 4, m.dtype = PAR_F32, m.direct = direct, m.address = address;
+    par__cell *cell = ring->cells;
     par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
-    memcpy(par__ring_slot(c, ring, ring->head), &m, sizeof m);
+    cell->bytes = bytes, cell->count = 4, cell->dtype = PAR_F32, cell->place = place;
+    cell->u.address = address, cell->site = 54321; // no such place
+    PAR__STORE(&cell->ticket, ticket);
     PAR__STORE(committed, (uint8_t)1);
-    PAR__STORE(&ring->head, ring->head + slots);
 }
 static void forge_arrival(par_comm *c, uint64_t send_at, unsigned flags) { // of an all_to_all
     par__arrival *s = &c->board->arrivals[1].arrival[1];
@@ -1530,7 +1648,8 @@ static void forge_arrival(par_comm *c, uint64_t send_at, unsigned flags) { // of
 static void forged(par_comm *w) {
     static const struct {
         uint64_t bytes, address;
-        uint32_t direct, slots;
+        uint8_t place;
+        uint32_t ticket;
         par_result result;
     } messages[] = {{4096, 0, 0, 1, PAR_ERR_MISMATCH},
                     {16, 0, 1, 1, PAR_ERR_SYSTEM},
@@ -1549,7 +1668,7 @@ static void forged(par_comm *w) {
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         CHECK_OK(w, par_split(w, 0, 0, &c));
         if (par_rank(w) == 1)
-            forge_message(c, messages[i].bytes, messages[i].direct, messages[i].address, messages[i].slots);
+            forge_message(c, messages[i].bytes, messages[i].place, messages[i].address, messages[i].ticket);
         CHECK_OK(w, par_barrier(w));
         if (par_rank(w) == 1) continue;
         small[4] = 7;
@@ -2320,6 +2439,7 @@ const test tests[] = {
     {"grouped", grouped, TEST_ANY, 1, 60},
     {"tagged", tagged, TEST_ANY, 1, 60},
     {"described", described, TEST_ANY, 1, 60},
+    {"ended_at_once", ended_at_once, TEST_ANY, 1, 60},
     {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
