@@ -32,20 +32,23 @@ typedef struct kind_info {
     int in_place;              // whether the benchmark times it in place, too
     double fixed, per_rank;    // bytes to load and store at least / size: fixed + per_rank n
     double through, exchanged; // busbw / algbw, as in nccl-tests: through + exchanged (n - 1) / n
+    int neighbors;             // of a rank; it sends a message to each. 0: a collective
 } kind_info;
 static const kind_info kinds[] = {
-    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2},
-    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1},
-    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1},
-    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0},
-    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0},
-    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1},
-    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1},
-    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1},
-    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0},
-    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0},
+    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2, 0},
+    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1, 0},
+    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1, 0},
+    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0, 0},
+    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0, 0},
+    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1, 0},
+    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1, 0},
+    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1, 0},
+    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0, 1},
+    {"halo_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6},
+    {"halo_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26},
+    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0, 0},
 };
-enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]), CANARY = 256 };
+enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]), CANARY = 256, MAX_NEIGHBORS = 26 };
 
 typedef struct bench {
     settings o;
@@ -80,9 +83,20 @@ static void must(bench *b, par_result r) {
 static int reduces(const kind_info *k) { return (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0; }
 static int scatters(const kind_info *k) { return (par_kind_traits_of(k->kind)->send & PAR_SIDE_ALL) != 0; }
 static int gathers(const kind_info *k) { return (par_kind_traits_of(k->kind)->recv & PAR_SIDE_ALL) != 0; }
+static int is_chosen(const bench *b, const kind_info *k) { // by --op; halo: for 6 and for 26 neighbors
+    const size_t n = strlen(b->o.op);
+    return !strcmp(b->o.op, "all") || !strcmp(b->o.op, k->name) ||
+           (!strncmp(b->o.op, k->name, n) && k->name[n] == '_' && k->neighbors > 1);
+}
 static size_t blocks(const bench *b,
                      const kind_info *k) { // of count elements, in the array that the size is of
-    return scatters(k) || gathers(k) ? (size_t)b->n : 1;
+    return scatters(k) || gathers(k) ? (size_t)b->n : (size_t)MAX(k->neighbors, 1);
+}
+// The ranks at distance 1, 2, ..., n - 1, 1, ... are neighbors: message i goes to the one on the right, and
+// comes from the one on the left.
+static int neighbor(const bench *b, int i, int right) {
+    const int distance = b->n > 1 ? 1 + i % (b->n - 1) : 0;
+    return (b->rank + (right ? distance : b->n - distance)) % b->n;
 }
 
 // ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8 ---------------------------------------
@@ -125,18 +139,19 @@ static void expected_sum(const bench *b, size_t i, int t, void *want) {
 // array's canary is.
 static size_t check(const bench *b, const kind_info *k, size_t count, int t, unsigned char *result,
                     unsigned char *end) {
-    const int me = b->rank, several = gathers(k);
-    const size_t e = b->element_bytes, skip = scatters(k) ? (size_t)me * count : 0;
+    const int me = b->rank, results = gathers(k) ? b->n : MAX(k->neighbors, 1);
+    const size_t e = b->element_bytes;
     size_t wrong = 0;
     if (k->kind == PAR_KIND_BARRIER || (par_kind_traits_of(k->kind)->recv & PAR_SIDE_ROOT && me != b->o.root))
         return 0;
 #if defined(BENCH_WRONG) // so that tests see that this is seen: the first byte, the last, and one behind it
-    result[0] ^= 1, result[(several ? (size_t)b->n : 1) * count * e - 1] ^= 1, *end ^= 1;
+    result[0] ^= 1, result[(size_t)results * count * e - 1] ^= 1, *end ^= 1;
 #endif
     unsigned char want[8][8];
-    for (int r = 0; r < (several ? b->n : 1); r++) // each block has 8 different values
+    for (int r = 0; r < results; r++) { // each block has 8 different values
+        const int from = gathers(k) ? r : k->neighbors ? neighbor(b, r, 0) : b->o.root;
+        const size_t skip = (size_t)(scatters(k) ? me : k->neighbors ? r : 0) * count;
         for (size_t i = 0; i < count; i++) {
-            const int from = several ? r : k->kind == PAR_KIND_SEND ? (me + b->n - 1) % b->n : b->o.root;
             if (i < 8) {
                 const float v = base_value(b, skip + i, from, t);
                 if (reduces(k))
@@ -146,14 +161,32 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t, uns
             }
             wrong += memcmp(result + ((size_t)r * count + i) * e, want[i & 7], e) != 0;
         }
+    }
     for (size_t i = 0; i < CANARY; i++) wrong += end[i] != 0xFF;
     return wrong;
 }
 
 // ---- the operations ---------------------------------------------------------------------------------------
 
+// Exchange messages with all neighbors: all are begun before one wait.
+static par_result run_halo(bench *b, const kind_info *k, const char *send, char *recv, size_t c) {
+    par_request requests[2 * MAX_NEIGHBORS];
+    par_result r = PAR_OK;
+    int begun = 0;
+    for (int i = 0; i < 2 * k->neighbors && !r; i++) {
+        const int sends = i >= k->neighbors, which = i % k->neighbors, peer = neighbor(b, which, sends);
+        const size_t at = (size_t)which * c * b->element_bytes;
+        r = sends ? par_send_begin(send + at, c, b->dtype, peer, b->world, &requests[i])
+                  : par_recv_begin(recv + at, c, b->dtype, peer, b->world, &requests[i]);
+        begun += !r;
+    }
+    const par_result ended = par_wait_all(requests, begun);
+    return r ? r : ended;
+}
+
 static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c) {
-    const int right = (b->rank + 1) % b->n, left = (b->rank + b->n - 1) % b->n, root = b->o.root;
+    const int right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root;
+    if (k->neighbors > 1) return run_halo(b, k, (const char *)send, (char *)recv, c);
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: return par_all_reduce(send, recv, c, b->dtype, b->redop, b->world);
     case PAR_KIND_REDUCE_SCATTER: return par_reduce_scatter(send, recv, c, b->dtype, b->redop, b->world);
@@ -193,6 +226,17 @@ static const char *name_of_mpi(char *text) { // "MPICH 4.0.2", "Open MPI 4.1.4"
     }
     return text[strcspn(text, ",\n\"")] = 0, text;
 }
+static void run_mpi_halo(bench *b, const kind_info *k, char *send, char *recv, int n, MPI_Datatype t) {
+    MPI_Request requests[2 * MAX_NEIGHBORS];
+    MPI_Status statuses[2 * MAX_NEIGHBORS];
+    for (int i = 0; i < k->neighbors; i++)
+        MPI_Irecv(recv + (size_t)i * (size_t)n * b->element_bytes, n, t, neighbor(b, i, 0), 0, MPI_COMM_WORLD,
+                  &requests[i]);
+    for (int i = 0; i < k->neighbors; i++)
+        MPI_Isend(send + (size_t)i * (size_t)n * b->element_bytes, n, t, neighbor(b, i, 1), 0, MPI_COMM_WORLD,
+                  &requests[k->neighbors + i]);
+    MPI_Waitall(2 * k->neighbors, requests, statuses);
+}
 static void run_mpi(bench *b, const kind_info *k, void *send, void *recv, size_t c, int in_place) {
     const unsigned code = (unsigned)(b->redop & 255);
     const MPI_Datatype t = mpi_type(b->dtype);
@@ -200,9 +244,13 @@ static void run_mpi(bench *b, const kind_info *k, void *send, void *recv, size_t
                       : code == PAR_MIN ? MPI_MIN
                       : code == PAR_MAX ? MPI_MAX
                                         : MPI_SUM;
-    const int n = (int)c, right = (b->rank + 1) % b->n, left = (b->rank + b->n - 1) % b->n, root = b->o.root;
+    const int n = (int)c, right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root;
     const int at_root = in_place && b->rank == root;
     const void *out = in_place ? MPI_IN_PLACE : send, *root_out = at_root ? MPI_IN_PLACE : send;
+    if (k->neighbors > 1) {
+        run_mpi_halo(b, k, (char *)send, (char *)recv, n, t);
+        return;
+    }
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: MPI_Allreduce(out, recv, n, t, op, MPI_COMM_WORLD); break;
     case PAR_KIND_REDUCE_SCATTER: // in place, MPI reads the whole array and writes to its first block
@@ -334,12 +382,13 @@ static double time_once(bench *b, const kind_info *k, void *send, void *recv, si
 static void measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
     const int vs = b->o.vs != NULL, broadcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
     const size_t block = count * b->element_bytes, bytes = block * blocks(b, k),
-                 mine = (size_t)b->rank * block, send_count = scatters(k) ? count * (size_t)b->n : count;
+                 mine = (size_t)b->rank * block,
+                 send_count = gathers(k) && !scatters(k) ? count : count * blocks(b, k);
     unsigned char *array = in_place ? b->send : b->recv, *recv = array, *send = b->send;
     if (in_place && scatters(k)) recv += mine;
     if (in_place && gathers(k)) send += mine;
     if (!in_place && broadcast_root) send = b->recv;
-    unsigned char *end = in_place || gathers(k) ? array + bytes : array + block;
+    unsigned char *end = in_place || gathers(k) || k->neighbors ? array + bytes : array + block;
     // Further reductions in place would reduce the result of the one before.
     const int checks = b->o.check && (b->o.inner == 1 || !in_place || !reduces(k));
     b->used_bytes = bytes + CANARY;
@@ -461,7 +510,8 @@ static size_t run_kind(bench *b, const kind_info *k) { // returns the number of 
     const size_t unit = b->element_bytes * blocks(b, k);
     size_t wrong = 0;
     if (b->rank == 0) print_head(b, k);
-    for (size_t bytes = k->kind == PAR_KIND_BARRIER ? b->o.end : b->o.begin; bytes <= b->o.end;
+    const size_t begin = k->neighbors ? MAX(b->o.begin, unit) : b->o.begin; // an element in each message
+    for (size_t bytes = k->kind == PAR_KIND_BARRIER ? b->o.end : begin; bytes <= b->o.end;
          bytes = bytes ? bytes * (size_t)b->o.factor : 1) {
         const size_t count = k->kind == PAR_KIND_BARRIER ? 0 : bytes / unit;
         const double gigabytes = (double)bytes * b->n * 1e-9; // large sizes take fewer iterations
@@ -562,7 +612,7 @@ static int model(bench *b) {
     for (int i = 0; i < KINDS; i++)
         for (size_t bytes = 65536; bytes <= b->o.end; bytes *= 4) {
             const kind_info *k = &kinds[i];
-            if (k->kind == PAR_KIND_BARRIER || (strcmp(b->o.op, "all") && strcmp(b->o.op, k->name))) continue;
+            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || !is_chosen(b, k)) continue;
             must(b, par_calibrate(b->world)); // the machine's speed changes within seconds
             const double measured = time_of(b, k, bytes, 3 * default_iterations(bytes)).median;
             double predicted = par_predict(b->world, k->kind, bytes);
@@ -680,8 +730,8 @@ static double recorder_seconds(par_comm *c, par__operation *op) { // of a call
     for (int i = 0; i < DIAGNOSIS_CALLS; i++) {
         op->record = c->world->control->record_count;
         op->start_ticks = par__ticks();
-        par__write_record(op, 0);
-        par__write_record(op, par__ticks());
+        par__write_record(c, &op->call, op->sequence, op->site, op->start_ticks, 0);
+        par__end_record(op, par__ticks());
     }
     return (par_seconds(c) - t0) / DIAGNOSIS_CALLS;
 }
@@ -717,6 +767,46 @@ static void measure_hop(bench *b, double *hop, double *barrier) { // seconds; ze
     }
     must(b, par_free(c, word));
 }
+// Seconds of an all_reduce of a comm of one rank, or of a message from this rank to itself (begin and wait of
+// both ends); vs: of MPI's call on MPI_COMM_SELF.
+typedef enum alone { ALONE_SMALL, ALONE_IN_PLACE, ALONE_MESSAGE, ALONE_KINDS } alone;
+static double alone_once(bench *b, par_comm *self, alone what, int vs) {
+    const int n = what == ALONE_IN_PLACE ? (int)MIN(b->buffer_bytes / 4, (size_t)524288) : 2;
+    float *x = (float *)(void *)b->send, *y = what == ALONE_IN_PLACE ? x : (float *)(void *)b->recv;
+    const double t0 = par_seconds(self);
+    for (int i = 0; i < DIAGNOSIS_CALLS; i++) {
+        par_request q[2];
+#if defined(PAR_MPI)
+        MPI_Request m[2];
+        MPI_Status statuses[2];
+        if (vs && what == ALONE_MESSAGE) {
+            MPI_Isend(x, n, MPI_FLOAT, 0, 0, MPI_COMM_SELF, &m[0]);
+            MPI_Irecv(y, n, MPI_FLOAT, 0, 0, MPI_COMM_SELF, &m[1]);
+            MPI_Waitall(2, m, statuses);
+        } else if (vs)
+            MPI_Allreduce(x == y ? MPI_IN_PLACE : x, y, n, MPI_FLOAT, MPI_SUM, MPI_COMM_SELF);
+        if (vs) continue;
+#endif
+        if (what != ALONE_MESSAGE) {
+            must(b, par_all_reduce(x, y, (size_t)n, PAR_F32, PAR_SUM, self));
+            continue;
+        }
+        must(b, par_send_begin(x, (size_t)n, PAR_F32, 0, self, &q[0]));
+        must(b, par_recv_begin(y, (size_t)n, PAR_F32, 0, self, &q[1]));
+        must(b, par_wait_all(q, 2));
+    }
+    (void)vs;
+    return (par_seconds(self) - t0) / DIAGNOSIS_CALLS;
+}
+static void measure_alone(bench *b, double seconds[2][ALONE_KINDS]) { // of ours, and of MPI's or 0
+    par_comm *self;
+    memset(seconds, 0, 2 * sizeof *seconds);
+    must(b, par_split(b->world, b->rank, 0, &self));
+    for (int what = 0; what < ALONE_KINDS; what++)
+        for (int vs = 0; vs <= (b->o.vs != NULL); vs++)
+            seconds[vs][what] = alone_once(b, self, (alone)what, vs);
+    must(b, par_close(self));
+}
 static double measure_waiting(bench *b) { // processor seconds of a rank that waits for a second
     struct timespec cpu0, cpu1;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
@@ -730,7 +820,7 @@ static double measure_waiting(bench *b) { // processor seconds of a rank that wa
 static void diagnosis(bench *b) {
     par_comm *c = b->world;
     float one = 1;
-    double hop, barrier;
+    double hop, barrier, alone[2][ALONE_KINDS];
     must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
     par__operation *op = c->world->idle_operations; // that of the last call: its arrivals are still there
     const double recorder = recorder_seconds(c, op), compare = compare_seconds(b, op);
@@ -738,14 +828,24 @@ static void diagnosis(bench *b) {
     // Memory of one rank; 4096: the page of its call sites.
     const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__arrivals) + PAR__SITE_BYTES +
                            par__ring_table_bytes(c->ring_count, c->lane_count) / (size_t)c->ring_count;
+    measure_alone(b, alone);
     const double idle = measure_waiting(b), order = par_node_count(c) == 1 ? order_cost(b) : 0;
     if (b->rank) return;
+    if (!b->o.json)
+        for (int vs = 0; vs <= (b->o.vs != NULL); vs++)
+            printf(
+                "%s on a comm of one rank: all_reduce of 8 bytes %.0f ns, of 2 MiB in place %.0f ns; begin "
+                "and wait of a send and a receive of 8 bytes %.0f ns\n",
+                vs ? b->o.vs : "a call", alone[vs][ALONE_SMALL] * 1e9, alone[vs][ALONE_IN_PLACE] * 1e9,
+                alone[vs][ALONE_MESSAGE] * 1e9);
     if (b->o.json)
         json_print(
             "mode:%s order_cost:%.4f ranks:%d recorder_ns:%.2f compare_ns:%.2f hop_ns:%.1f barrier_ns:%.1f "
-            "control_bytes:%zu stage_bytes:%zu idle_share:%.4f",
+            "control_bytes:%zu stage_bytes:%zu idle_share:%.4f alone_ns:%.1f alone_in_place_ns:%.1f "
+            "alone_message_ns:%.1f",
             "diagnosis", order, b->n, recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control,
-            c->stage_bytes, idle);
+            c->stage_bytes, idle, alone[0][ALONE_SMALL] * 1e9, alone[0][ALONE_IN_PLACE] * 1e9,
+            alone[0][ALONE_MESSAGE] * 1e9);
     else
         printf("flight recorder %.1f ns a call (both its clock readings), mismatch check %.1f ns\n"
                "one-way cache-line hop %.0f ns, barrier %.0f ns\n"
@@ -772,13 +872,13 @@ static const char *unknown(bench *b, const char *option, const char *value, cons
 static const char *check_settings(bench *b) {
     static const char *const types[] = {PAR_DTYPES(X4)}, *const operations[] = {PAR_OPS(X2)};
     settings *o = &b->o;
-    int known = !strcmp(o->op, "all");
-    for (int i = 0; i < KINDS; i++) known |= !strcmp(o->op, kinds[i].name);
+    int known = 0;
+    for (int i = 0; i < KINDS; i++) known |= is_chosen(b, &kinds[i]);
     if (!known)
         return unknown(
             b, "--op", o->op,
             "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv "
-            "barrier all",
+            "halo halo_6 halo_26 barrier all",
             kinds, KINDS, sizeof kinds[0]);
     if (!strcmp(o->dtype, "float")) o->dtype = "f32";
     if (!strcmp(o->dtype, "double")) o->dtype = "f64";
@@ -856,7 +956,7 @@ static int run(bench *b) {
     if (b->o.overlap) overlap(b);
     if (b->o.diagnosis) diagnosis(b);
     for (int i = 0; i < KINDS && !b->o.tune && !b->o.model && !b->o.overlap && !b->o.diagnosis; i++)
-        if (!strcmp(b->o.op, "all") || !strcmp(b->o.op, kinds[i].name)) wrong += run_kind(b, &kinds[i]);
+        if (is_chosen(b, &kinds[i])) wrong += run_kind(b, &kinds[i]);
     if (b->rank == 0 && wrong) fprintf(stderr, "bench_coll: %zu wrong results\n", wrong);
     if (!strcmp(b->o.memory, "symmetric")) {
         must(b, par_free(b->world, b->recv));
