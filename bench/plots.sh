@@ -34,9 +34,8 @@ for file in bench/results/*.jsonl; do
                 series "$file" $op $memory $peer "time_us vs_time_us" >"$work/$memory.$peer"
             done
         done
-        gnuplot <<END
+        (cd "$work" && gnuplot) >"$name-$op.svg" <<END
 set terminal svg size 560,380 noenhanced font 'sans,11' background 'white'
-set output '$name-$op.svg'
 set title '$op, f32, 2 ranks on 2 cores'
 set logscale xy
 set key left top Left reverse samplen 2
@@ -45,10 +44,10 @@ set ylabel 'microseconds'
 set xtics ($tics)
 set grid lc rgb '#dddddd'
 set style data linespoints
-plot '$work/private.MPICH' using 1:3 pt 6 lc rgb '#b05050' title 'MPICH', \
-     '$work/private.Open' using 1:3 pt 4 lc rgb '#b08030' title 'Open MPI', \
-     '$work/private.MPICH' using 1:2 pt 7 lc rgb '#5070b0' title 'par.h, ordinary memory', \
-     '$work/symmetric.MPICH' using 1:2 pt 5 lc rgb '#208040' title 'par.h, par_alloc'
+plot 'private.MPICH' using 1:3 pt 6 lc rgb '#b05050' title 'MPICH', \
+     'private.Open' using 1:3 pt 4 lc rgb '#b08030' title 'Open MPI', \
+     'private.MPICH' using 1:2 pt 7 lc rgb '#5070b0' title 'par.h, ordinary memory', \
+     'symmetric.MPICH' using 1:2 pt 5 lc rgb '#208040' title 'par.h, par_alloc'
 END
         echo "$name-$op.svg"
     done

@@ -642,11 +642,11 @@ export_full_disk() {
 # what cannot be written is said before the training; what is there does not change, nothing is left behind
 outputs_first() {
     mkdir -p "$work/there" && echo old >"$work/there/x.bin" && echo >"$work/file"
-    fine="--export $work/there/x.bin --save $work/there/ck"
-    for bad in "--export $work/nowhere/x.bin" "--export $work/file/hub" "--save $work/nowhere/ck" \
-        "--save $work/file" "--trace $work/nowhere/t" "--trace $work/there"; do
+    for bad in "--export nowhere/x.bin" "--export file/hub" "--save nowhere/ck" "--save file" \
+        "--trace nowhere/t" "--trace there"; do
         echo "$bad"
-        fails 1 "cannot \(make\|write\)" $gpt --data $data $small --max_iters 2 --ranks 2 $fine $bad &&
+        fails 1 "cannot \(make\|write\)" $gpt --data $data $small --max_iters 2 --ranks 2 \
+            --export "$work/there/x.bin" --save "$work/there/ck" ${bad% *} "$work/${bad#* }" &&
             ! grep -q '"step"' "$work/out" &&
             [ "$(ls "$work/there" | tr '\n' ' ')" = "x.bin " ] &&
             echo old | cmp - "$work/there/x.bin" || return 1
@@ -868,9 +868,10 @@ flags() { # each spelling, as --help shows it behind them; what is neither yes n
 fifos() { # instead of data, a manifest, a model, a table: an error at once, not a wait for a writer
     local f="$work/fifo" dir="$work/fifos" name
     mkfifo "$f" "$f.csv" && mkdir -p "$dir" || return 1
-    for how in "--data $f" "--data $data --load $f" "--data $data --schedule $f.csv"; do
-        fails 1 "is a FIFO, not a regular file" $gpt $how --max_iters 0 || return 1
+    for how in --data "--data $data --load"; do
+        fails 1 "is a FIFO, not a regular file" $gpt --max_iters 0 $how "$f" || return 1
     done
+    fails 1 "is a FIFO, not a regular file" $gpt --max_iters 0 --data $data --schedule "$f.csv" || return 1
     for name in manifest.json config.json; do
         rm -f "$dir"/* &&
             mkfifo "$dir/$name" &&
