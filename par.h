@@ -4875,15 +4875,79 @@ static int par__tcp_poll_fd(int fd, short events, double until) { // 0: not befo
     const double left = until - par__now();
     return poll(&p, 1, left > 0 ? (int)PAR__MIN(left * 1000 + 1, 1000.0) : 0) > 0;
 }
-// Addresses of a host, or (NULL) to listen at; freeaddrinfo. Not 0: getaddrinfo's error.
-static int par__tcp_resolve(const char *host, const char *port, int family, struct addrinfo **found) {
+// getaddrinfo has no deadline, and a name server may be silent: so a name is looked up by a thread. If the
+// deadline passes, the thread goes on alone, with memory that nobody else has any more.
+typedef struct par__lookup {
+    char host[256], port[16];
+    struct addrinfo *found;
+    int failed, error; // getaddrinfo's result; errno
+    uint32_t ended;    // 1: the three members above are set
+    int holders;       // the thread and the caller; the last one frees it
+} par__lookup;
+static void par__lookup_release(par__lookup *l) {
+    if (__atomic_sub_fetch(&l->holders, 1, __ATOMIC_ACQ_REL)) return;
+    if (l->found) freeaddrinfo(l->found);
+    PAR_FREE(l);
+}
+static int par__getaddrinfo(const char *host, const char *port, int flags, struct addrinfo **found) {
     struct addrinfo hints;
     memset(&hints, 0, sizeof hints);
-    hints.ai_family = family;
     hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = host ? 0 : AI_PASSIVE;
+    hints.ai_flags = flags;
     *found = NULL;
     return getaddrinfo(host, port, &hints, found);
+}
+static void *par__lookup_main(void *user) {
+    par__lookup *l = (par__lookup *)user;
+    l->failed = par__getaddrinfo(l->host, l->port, 0, &l->found);
+    l->error = errno;
+    PAR__STORE(&l->ended, 1u);
+    par__futex_wake(&l->ended);
+    par__lookup_release(l);
+    return NULL;
+}
+// Start the thread. NULL, with errno: it cannot be started.
+static par__lookup *par__lookup_begin(const char *host, const char *port) {
+    enum { STACK_BYTES = 1 << 20 }; // not `ulimit -s`, which may be too little for getaddrinfo
+    par__lookup *l = (par__lookup *)par__zalloc(sizeof *l);
+    pthread_attr_t how;
+    pthread_t thread;
+    if (!l) return errno = ENOMEM, l;
+    snprintf(l->host, sizeof l->host, "%s", host);
+    snprintf(l->port, sizeof l->port, "%s", port);
+    l->holders = 2;
+    pthread_attr_init(&how);
+    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&how, STACK_BYTES);
+    errno = pthread_create(&thread, &how, par__lookup_main, l);
+    pthread_attr_destroy(&how);
+    if (!errno) return l;
+    PAR_FREE(l);
+    return NULL;
+}
+// Find the addresses of a host, or (NULL) those to listen at; freeaddrinfo. Returns NULL, or why there are
+// none, with errno (0: the name is unknown).
+static const char *par__tcp_resolve(const char *host, const char *port, double until,
+                                    struct addrinfo **found) {
+    int failed = par__getaddrinfo(host, port, host ? AI_NUMERICHOST : AI_PASSIVE, found), error = errno;
+    if (host && failed == EAI_NONAME) { // a name
+        par__lookup *l = par__lookup_begin(host, port);
+        if (!l) return strerror(errno);
+        while (!PAR__LOAD(&l->ended) && par__now() < until) par__futex_wait(&l->ended, 0, 100000000);
+        const int ended = PAR__LOAD(&l->ended) != 0;
+        if (ended) {
+            *found = l->found;
+            l->found = NULL;
+            failed = l->failed;
+            error = l->error;
+        }
+        par__lookup_release(l);
+        if (!ended)
+            return errno = ETIMEDOUT,
+                   "no name server has told what this name means: use the host's numeric address";
+    }
+    errno = failed == EAI_SYSTEM ? error : 0;
+    return !failed ? NULL : errno ? strerror(errno) : gai_strerror(failed);
 }
 static in_port_t *par__port_of(struct sockaddr_storage *a) {
     return a->ss_family == AF_INET ? &((struct sockaddr_in *)a)->sin_port
@@ -4912,11 +4976,8 @@ static int par__tcp_is_self(int fd) { // a port of the system's choice may meet 
 static int par__tcp_connect_to(const char *host, const char *port, double until, const char **why) {
     struct addrinfo *found;
     int fd = -1, e = EHOSTUNREACH;
-    const int unknown = par__tcp_resolve(host, port, AF_UNSPEC, &found);
-    if (unknown) {
-        const int system = unknown == EAI_SYSTEM ? errno : 0;
-        return *why = system ? strerror(system) : gai_strerror(unknown), errno = system, -1;
-    }
+    const char *unknown = par__tcp_resolve(host, port, until, &found);
+    if (unknown) return *why = unknown, -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
         fd = par_safe_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -10416,22 +10477,23 @@ static int par__tcp_loopback_only(const char *host, const struct addrinfo *found
     return 1;
 }
 // Listen at t->host. If this host does not have that address, listen at every address of this host, and let
-// *why say the reason. Returns 0 or errno.
-static int par__tcp_listen_host(par__tcp *t, const char *port, int backlog, in_port_t *chosen,
+// *why say the reason. Returns 0 or errno; ETIMEDOUT: *why says what was waited for.
+static int par__tcp_listen_host(par__tcp *t, const char *port, int backlog, double until, in_port_t *chosen,
                                 const char **why) {
     struct addrinfo *found;
-    int e = 0, unknown = par__tcp_resolve(t->host, port, AF_UNSPEC, &found);
-    *why = unknown                                  ? gai_strerror(unknown)
-           : par__tcp_loopback_only(t->host, found) ? "here this name means a loopback address"
-                                                    : NULL;
+    *why = par__tcp_resolve(t->host, port, until, &found);
+    int e = *why && errno == ETIMEDOUT ? ETIMEDOUT : 0;
+    if (!*why && par__tcp_loopback_only(t->host, found)) *why = "here this name means a loopback address";
     if (!*why) e = par__tcp_listen_all(t, found, backlog, chosen);
     if (found) freeaddrinfo(found);
-    if (e || t->listener_count) return e;
-    if (!*why) *why = "this host does not have that address";
-    unknown = par__tcp_resolve(NULL, port, AF_UNSPEC, &found);
-    if (!unknown) e = par__tcp_listen_all(t, found, backlog, chosen);
-    if (found) freeaddrinfo(found);
-    return e || t->listener_count ? e : EADDRNOTAVAIL;
+    if (!e && !t->listener_count) {
+        if (!*why) *why = "this host does not have that address";
+        const char *none = par__tcp_resolve(NULL, port, until, &found);
+        if (!none) e = par__tcp_listen_all(t, found, backlog, chosen);
+        if (found) freeaddrinfo(found);
+        if (!e && !t->listener_count) e = EADDRNOTAVAIL;
+    }
+    return e;
 }
 
 // ---- rank 0 accepts the other ranks
@@ -10554,25 +10616,35 @@ static par_result par__tcp_accept_ranks(par__world *w, double start) {
     par__tcp_stop_listening(t);
     return PAR_OK;
 }
-// Rank 0: listen at the port of the rendezvous, and wait while another run uses it. Returns 0 or errno.
-static int par__tcp_listen_root(par__world *w, double start) {
+// Rank 0: listen at the port of the rendezvous, and wait while another run uses it.
+static par_result par__tcp_listen_root(par__world *w, double start) {
     par__tcp *t = w->tcp;
+    const double until = start + w->timeout_s;
+    const int backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
     double said = start;
     const char *why;
     in_port_t port;
-    for (;;) {
-        const int e =
-            par__tcp_listen_host(t, t->port, PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024), &port, &why);
-        if (!e && why)
-            par__log_error(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s",
-                           t->port, t->host, why);
-        if (e != EADDRINUSE || par__now() > start + w->timeout_s) return e;
+    int e;
+    while ((e = par__tcp_listen_host(t, t->port, backlog, until, &port, &why)) == EADDRINUSE &&
+           par__now() <= until) {
         if (par__tcp_report_due(&said))
             par__log_error(PAR_OK,
                            "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
                            t->port, strerror(e), said - start);
         usleep(20000);
     }
+    if (!e && why)
+        par__log_error(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s",
+                       t->port, t->host, why);
+    if (e == ETIMEDOUT)
+        return par__log_error(PAR_ERR_TIMEOUT, "rank 0 waited %g s for the address of MASTER_ADDR, %s: %s",
+                              w->timeout_s, t->host, why);
+    const int taken = e == EADDRINUSE || e == EACCES;
+    if (e)
+        return par__log_error(
+            PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s%s", t->port, par__strerror(e).text,
+            taken ? "; set MASTER_PORT or PAR_PORT to a free one, the same for all ranks" : "");
+    return PAR_OK;
 }
 // Another rank: try once to connect to rank 0 and to prove that it is rank 0. Returns the connection, or -1
 // with the reason in t->why; *final: trying again will not help.
@@ -10761,7 +10833,7 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
     struct sockaddr_storage zero;
     socklen_t mine_bytes = sizeof zero, zero_bytes = sizeof zero;
     in_port_t port = 0;
-    const char *why;
+    const char *why = "";
     par__tcp_endpoint mine, *all = (par__tcp_endpoint *)PAR_MALLOC(sizeof mine * (size_t)w->size);
     memset(&mine, 0, sizeof mine);
     memset(&zero, 0, sizeof zero);
@@ -10776,7 +10848,7 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
     if (there && w->rank) mine.address = zero;
     *par__port_of(&mine.address) = 0;
     for (int tries = 16; !e && there && !t->listener_count; tries--) {
-        e = par__tcp_listen_host(t, "0", backlog, &port, &why);
+        e = par__tcp_listen_host(t, "0", backlog, par__now() + w->timeout_s, &port, &why);
         if (e == EADDRINUSE && tries) e = 0; // it was free at one address, but not at another
     }
     if (!e && there)
@@ -10787,7 +10859,8 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
         e = par__getrandom_u64(&mine.key_seed[i]);
     if (e) {
         PAR_FREE(all);
-        return par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank, par__strerror(e).text);
+        return par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank,
+                              e == ETIMEDOUT ? why : par__strerror(e).text);
     }
     par_result r = par__tcp_all_gather(w, &mine, sizeof mine, all);
     par__derive_key(t->self.key, "par.h connects", all[0].key_seed, r ? 0 : sizeof mine.key_seed);
@@ -10838,23 +10911,17 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     t->self.job = l->job;
     t->self.rank = w->rank;
     t->self.size = w->size;
-    const par_result r = par__load_secret(t->self.key, &t->self.secret);
+    par_result r = par__load_secret(t->self.key, &t->self.secret);
     if (r) return r;
     const double start = par__now();
     if (w->rank) return par__tcp_join_root(w, start);
-    const int e = par__tcp_listen_root(w, start);
-    if (e == EADDRINUSE || e == EACCES)
-        return par__log_error(
-            PAR_ERR_SYSTEM,
-            "rank 0 cannot listen on port %s: %s; set MASTER_PORT or PAR_PORT to a free one, the "
-            "same for all ranks",
-            l->port, strerror(e));
-    if (e)
-        return par__log_error(PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s", l->port,
-                              par__strerror(e).text);
+    r = par__tcp_listen_root(w, start);
+    if (r) return r;
     return par__tcp_accept_ranks(w, start);
 }
-static par_result par__open_tcp(par__open_request *s, const par__launch *l, par_comm **comm) {
+// Not inlined: par_open needs little stack, to say that there is too little of it.
+__attribute__((noinline)) static par_result par__open_tcp(par__open_request *s, const par__launch *l,
+                                                          par_comm **comm) {
     if (l->size > 1024)
         return par__log_error(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins 1024 ranks at most",
                               par__launchers[l->launcher].name, l->size);

@@ -105,6 +105,29 @@ repeated_words() { # with a secret the first words of a rank, overheard, are wor
         }
     done
 }
+silent_name_server() { # the host's name is looked up until the deadline, not for ever
+    cat >"$work/silent.c" <<'C'
+// Looks a name up for ever, and reads a numeric address.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <unistd.h>
+typedef int lookup(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **found) {
+    while (host && !(hints->ai_flags & AI_NUMERICHOST)) pause();
+    return ((lookup *)dlsym(RTLD_NEXT, "getaddrinfo"))(host, port, hints, found);
+}
+C
+    gcc -O1 -shared -fPIC "$work/silent.c" -o "$work/silent.so" -ldl || return 1
+    local preload=(env LD_PRELOAD="$work/silent.so") numeric="no name server.*use the host's numeric address"
+    job 2
+    fails 1 "rank 0 waited 1 s for the address of MASTER_ADDR, a.host: $numeric" \
+        "${preload[@]}" RANK=0 MASTER_ADDR=a.host PAR_TIMEOUT=1 $hello &&
+        fails 1 "rank 1 tried for 1 s to reach rank 0 at a.host:$MASTER_PORT ($numeric)" \
+            "${preload[@]}" RANK=1 MASTER_ADDR=a.host PAR_TIMEOUT=1 $hello || return 1
+    for r in 0 1; do start $r "${preload[@]}" $hello; done
+    ended && grep -q "^2 ranks; their numbers add up to 1" "$work/out.0"
+}
 arena_socket() { # where the ranks of a machine hand on their shared memory: strangers come first
     cat >"$work/hold.c" <<'C'
 // A connection to a Unix socket waits until the file $HOLD is there; that it waits, $HOLD.now says.
@@ -465,6 +488,7 @@ check "false numbers where ranks meet" false_numbers
 check "words of a rank, repeated" repeated_words
 check "strangers at every rank's port" at_listeners
 check "training among strangers" trains_among
+check "a name server that is silent" silent_name_server
 check "strangers at the socket of shared memory" arena_socket
 check "closed descriptors" closed_descriptors
 check "few descriptors" few_descriptors
