@@ -284,6 +284,7 @@ small_limits() {
         fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1
     done
     fails 1 "stack is limited to 64 KiB.*ulimit -s" limited -s 64 env PAR_RANKS=2 $hello &&
+        fails 1 "stack is limited to 16 KiB" env -i bash -c 'ulimit -s 16 && PAR_RANKS=2 exec $0' $hello &&
         prints "^2 ranks" limited -s 128 env PAR_RANKS=2 $hello &&
         prints "^2 ranks" limited -c 0 env PAR_RANKS=2 $hello
 }
