@@ -867,6 +867,16 @@ void par_shard_replicate(par_shard *shard, int copies, int copy);
 // The number in the whole tensor of element `local` of the part, and how many elements from it on are
 // consecutive in both. *replica_id: as the run's. All may be NULL. Returns 0 if there is no such element.
 size_t par_shard_find(const par_shard *shard, size_t local, size_t *global, int *replica_id);
+// A parameter as a layer describes it to who keeps, updates and saves it: par_tp_describe fills it in,
+// par_zero_tensor_of takes it.
+typedef struct par_parameter {
+    const char *name; // "layers.3.attn.qkv.weight"; not copied
+    par_shard shard;  // this rank's part
+    void **data;      // where the layer looks for this part and its gradient
+    float **grad;
+    float deviation, value; // initially: normal numbers of this deviation; 0: each element is `value`
+    uint64_t stream;        // of these random numbers
+} par_parameter;
 
 // ---- files ------------------------------------------------------------------------------------------------
 

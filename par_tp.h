@@ -33,7 +33,8 @@ STEP BY STEP (you have forward and backward of a transformer in one process)
     3. Replace each product, norm, attention and loss by the _forward function here, and by its _backward
        function in reverse order. A matrix states its layout, and a wrong one is an error.
     4. Where your blocks are GPT-2's or Llama's, par_tp_block is all of their layers in one: open it, add its
-       parameters to par_zero.h by a loop, and call its _forward and _backward (examples/05_gpt_simple.c).
+       parameters to par_zero.h (par_tp_describe), and call its _forward and _backward: see
+       examples/05_gpt_simple.c.
     5. Once a step call par_tp_finalize_gradients before the optimizer.
 
 EXAMPLE
@@ -232,6 +233,8 @@ typedef struct par_tp_parameter {
     int partial; // 1: grad covers this rank's tokens only; par_tp_finalize_gradients sums it over tp
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for SPLIT_ROWS; none: one segment
+    char name[64];                            // of the layer, and ".weight", ".bias" or ".position"
+    float deviation, value; // initially: normal numbers of this deviation; 0: each element is `value`
 } par_tp_parameter;
 
 // The shard of a parameter that this rank has is one or more ranges of rows (SPLIT_COLS: of columns). Range
@@ -243,6 +246,11 @@ int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t 
 // The same as a par_shard, with the ranges as its runs: par_zero_tensor.shard takes it, and so par_zero.h
 // initializes, saves, loads and exports the parameter as one tensor, whatever t is.
 par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p);
+// Describes parameters of opened layers as par_zero.h needs it: their names, shards and initial values, and
+// where data and grad are. NULLs in the list are left out. Number i of the list has the random stream
+// `stream` + i. Returns how many are in `out`.
+int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, uint64_t stream,
+                    par_parameter *out);
 
 // par_tp_init draws normal numbers with mean 0; number i of the whole parameter depends on desc.seed, stream
 // and i alone, so that initial values are the same for every t. par_tp_fill sets all elements to one value.
@@ -272,6 +280,7 @@ typedef struct par_tp_linear {
     int vocab_parallel; // column-parallel: the output is split by vocabulary; t need not divide out
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the parts of a fused output
+    float deviation;                          // of the initial weight; 0: 0.02
     const char *name; // shown in errors, recorder, ledger and trace; NULL: none. Not copied: keep it valid
     par_tp_parameter weight, bias;
 } par_tp_linear;
@@ -359,6 +368,7 @@ par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, si
 typedef struct par_tp_embedding {
     size_t vocabulary, features;
     size_t max_positions; // tokens of the longest sequence; 0: no learned positions
+    float deviation;      // of the initial weights; 0: 0.02
     const char *name;     // as par_tp_linear's
     par_tp_parameter weight, position_weight;
 } par_tp_embedding;
@@ -396,6 +406,11 @@ par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_t
 par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                         const int32_t *targets, float *lse, float *losses, double *sum,
                                         size_t *target_count, float scale, par_tp_matrix *dlogits);
+// Gathers one row of logits, all loss->vocabulary columns, as f32 in the host's memory: the same on every
+// rank, to choose the next token by. Collective over tp; sends one all_gatherv. Waits for the device. Errors:
+// ARGUMENT (another layout or size, no such row), MEMORY, and the collective's.
+par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits, size_t row,
+                                float *whole);
 
 // ---- attention --------------------------------------------------------------------------------------------
 
@@ -468,6 +483,10 @@ typedef struct par_tp_arena {
 par_result par_tp_alloc(par_tp *tp, par_tp_arena *arena, size_t rows, size_t cols, par_tp_layout layout,
                         par_tp_matrix *x);
 par_result par_tp_alloc_floats(par_tp *tp, par_tp_arena *arena, size_t count, float **floats); // stats, lse
+// Allocates as many bytes of the device's memory as an arena without data has counted: then take the same
+// again. Local. Errors: MEMORY.
+par_result par_tp_arena_open(par_tp *tp, par_tp_arena *arena);
+void par_tp_arena_close(par_tp *tp, par_tp_arena *arena); // frees it
 
 // The bytes of 16-bit activations per transformer layer and rank as published for Megatron (Korthikanti et
 // al. 2022, table 2), with dropout masks of a byte and, unless recomputation is selective, the attention
@@ -511,15 +530,10 @@ typedef struct par_tp_block {
 // Collective over tp. Errors: ARGUMENT (features or heads do not divide), and the errors of a collective.
 par_result par_tp_block_open(par_tp *tp, par_tp_block *block);
 
-typedef struct par_tp_named_parameter {
-    par_tp_parameter *parameter; // NULL: a bias that the block does not have
-    char name[56];               // "layers.3.attn.qkv.weight"
-    float deviation, value;      // initially: normal numbers of this deviation; 0: each is `value`
-} par_tp_named_parameter;
-// The parameters of an opened block, by number: weight and bias of ln1, attn.qkv, attn.proj, ln2, mlp.up and
-// mlp.down. A loop adds them to par_zero.h: see par_tp_parameter_shard and par_zero_init.
+// Lists the parameters of an opened block: weight and bias of ln1, attn.qkv, attn.proj, ln2, mlp.up and
+// mlp.down. NULL: a bias that the block does not have. A loop adds them to par_zero.h: see par_tp_describe.
 enum { PAR_TP_BLOCK_PARAMETERS = 12 };
-par_tp_named_parameter par_tp_block_parameter_get(par_tp_block *block, int number);
+void par_tp_block_parameters(par_tp_block *block, par_tp_parameter *list[PAR_TP_BLOCK_PARAMETERS]);
 
 // Where par_tp_block_alloc takes memory from. One arena may serve for several.
 typedef struct par_tp_block_memory {
@@ -832,6 +846,13 @@ static inline par_result par__tp_loss_forward_backward_at(const char *site, par_
     return par_tp_loss_forward_backward(par__tp_set_site(tp, site), loss, logits, targets, lse, losses, sum,
                                         target_count, scale, dlogits);
 }
+static inline par_result par__tp_arena_open_at(const char *site, par_tp *tp, par_tp_arena *arena) {
+    return par_tp_arena_open(par__tp_set_site(tp, site), arena);
+}
+static inline par_result par__tp_logits_gather_at(const char *site, par_tp *tp, const par_tp_loss *loss,
+                                                  const par_tp_matrix *logits, size_t row, float *whole) {
+    return par_tp_logits_gather(par__tp_set_site(tp, site), loss, logits, row, whole);
+}
 static inline par_result par__tp_attention_forward_at(const char *site, par_tp *tp,
                                                       const par_tp_attention *attention,
                                                       const par_tp_tokens *tokens, uint64_t stream,
@@ -930,6 +951,8 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 #define par_tp_loss_forward(...)           PAR__TP_WITH_SITE(loss_forward, __VA_ARGS__)
 #define par_tp_loss_backward(...)          PAR__TP_WITH_SITE(loss_backward, __VA_ARGS__)
 #define par_tp_loss_forward_backward(...)  PAR__TP_WITH_SITE(loss_forward_backward, __VA_ARGS__)
+#define par_tp_arena_open(...)             PAR__TP_WITH_SITE(arena_open, __VA_ARGS__)
+#define par_tp_logits_gather(...)          PAR__TP_WITH_SITE(logits_gather, __VA_ARGS__)
 #define par_tp_attention_forward(...)      PAR__TP_WITH_SITE(attention_forward, __VA_ARGS__)
 #define par_tp_attention_cached(...)       PAR__TP_WITH_SITE(attention_cached, __VA_ARGS__)
 #define par_tp_attention_backward(...)     PAR__TP_WITH_SITE(attention_backward, __VA_ARGS__)
@@ -3030,6 +3053,25 @@ par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p) {
     return s;
 }
 
+int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, uint64_t stream,
+                    par_parameter *out) {
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        par_tp_parameter *p = list[i];
+        if (!p) continue;
+        par_parameter *d = &out[n++];
+        memset(d, 0, sizeof *d);
+        d->name = p->name;
+        d->shard = par_tp_parameter_shard(tp, p);
+        d->data = &p->data;
+        d->grad = &p->grad;
+        d->deviation = p->deviation;
+        d->value = p->value;
+        d->stream = stream + (uint64_t)i;
+    }
+    return n;
+}
+
 static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {
     for (int i = 0; i < 4; i++)
         if (tp->replicas[i].count == replicas) return tp->replicas[i].comm;
@@ -3170,6 +3212,15 @@ par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, s
 //     row        rank i:  Y = sum of X_i W_i^T + b        dX_i = dY W_i,          dW_i = dY^T X_i
 // With sequence parallelism X and dY are all-gathered and the sums reduce-scattered along the tokens.
 
+// What a parameter is called, and how it begins.
+static void par__tp_set_initial(par_tp_parameter *p, const char *layer, const char *of, float deviation,
+                                float value) {
+    snprintf(p->name, sizeof p->name, "%s%s%s", layer ? layer : "", layer && *layer ? "." : "", of);
+    p->deviation = deviation;
+    p->value = value;
+}
+static float par__tp_deviation(float asked) { return asked > 0 ? asked : 0.02f; }
+
 par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     par__tp_set_layer_name(tp, l->name);
     static const char *const call = "par_tp_linear_open";
@@ -3182,11 +3233,16 @@ par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     if (l->vocab_parallel && l->segment_count) return PAR__TP_FAIL("%s: a vocabulary has no segments", call);
     PAR__TP_TRY(
         par__tp_open_parameter(tp, call, &l->weight, l->out, l->in, split, l->segments, l->segment_count, 0));
+    par__tp_set_initial(&l->weight, l->name, "weight", par__tp_deviation(l->deviation), 0);
     if (!l->has_bias) return memset(&l->bias, 0, sizeof l->bias), PAR_OK;
     if (l->row_parallel)
-        return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_SPLIT_NONE, NULL, 0,
-                                      tp->desc.sequence_parallel);
-    return par__tp_open_parameter(tp, call, &l->bias, l->out, 1, split, l->segments, l->segment_count, 0);
+        PAR__TP_TRY(par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_SPLIT_NONE, NULL, 0,
+                                           tp->desc.sequence_parallel));
+    else
+        PAR__TP_TRY(
+            par__tp_open_parameter(tp, call, &l->bias, l->out, 1, split, l->segments, l->segment_count, 0));
+    par__tp_set_initial(&l->bias, l->name, "bias", 0, 0);
+    return PAR_OK;
 }
 
 static size_t par__tp_rank_cols(const par_tp *tp, const par_tp_linear *l, int rank) {
@@ -3457,9 +3513,12 @@ par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
     if (norm->rms && norm->has_bias) return PAR__TP_FAIL("%s: a root mean square norm has no bias", call);
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->weight, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
                                        tp->desc.sequence_parallel));
+    par__tp_set_initial(&norm->weight, norm->name, "weight", 0, 1);
     if (!norm->has_bias) return memset(&norm->bias, 0, sizeof norm->bias), PAR_OK;
-    return par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
-                                  tp->desc.sequence_parallel);
+    PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
+                                       tp->desc.sequence_parallel));
+    par__tp_set_initial(&norm->bias, norm->name, "bias", 0, 0);
+    return PAR_OK;
 }
 par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
                                par_tp_matrix *y) {
@@ -3595,9 +3654,12 @@ par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
         return PAR__TP_FAIL("%s: vocabulary and features must not be 0", call);
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->weight, e->vocabulary, e->features,
                                        PAR_TP_SPLIT_VOCABULARY, NULL, 0, 0));
+    par__tp_set_initial(&e->weight, e->name, "weight", par__tp_deviation(e->deviation), 0);
     if (!e->max_positions) return memset(&e->position_weight, 0, sizeof e->position_weight), PAR_OK;
-    return par__tp_open_parameter(tp, call, &e->position_weight, e->max_positions, e->features,
-                                  PAR_TP_SPLIT_NONE, NULL, 0, tp->desc.sequence_parallel);
+    PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->position_weight, e->max_positions, e->features,
+                                       PAR_TP_SPLIT_NONE, NULL, 0, tp->desc.sequence_parallel));
+    par__tp_set_initial(&e->position_weight, e->name, "position", par__tp_deviation(e->deviation), 0);
+    return PAR_OK;
 }
 static par_result par__tp_check_ids(const par_tp *tp, const char *call, const par_tp_embedding *e,
                                     const par_tp_tokens *tokens, const int32_t *ids, size_t rows) {
@@ -3733,6 +3795,31 @@ par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, con
     return tp->kernels->loss_forward_backward(tp, dlogits->data, stats, logits->data,
                                               par__tp_matrix_ld(logits), targets, logits->rows, logits->cols,
                                               loss, lse, losses, sum, target_count, scale);
+}
+
+par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits, size_t row,
+                                float *whole) {
+    static const char *const call = "par_tp_logits_gather";
+    const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary,
+                 e = par_tp_element_bytes(tp);
+    const size_t first = v / n * r + PAR__MIN(r, v % n), mine = v / n + (r < v % n);
+    par__tp_set_layer_name(tp, loss->name);
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, call, "logits", logits, PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY), mine));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "whole", whole, v));
+    if (row >= logits->rows)
+        return PAR__TP_FAIL("%s: there is no row %zu: logits have %zu", call, row, logits->rows);
+    size_t *counts = (size_t *)PAR_MALLOC(n * sizeof *counts + mine * e);
+    if (!counts) return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "%s: out of memory", call);
+    void *stored = counts + n; // this rank's columns, in the type of the logits
+    for (size_t q = 0; q < n; q++) counts[q] = v / n + (q < v % n);
+    const char *from = (const char *)logits->data + row * par__tp_matrix_ld(logits) * e;
+    par_result result = tp->device->copy(tp->device, stored, from, mine * e, NULL);
+    if (!result) result = tp->device->stream_sync(tp->device, NULL);
+    if (!result) par_cast(whole + first, PAR_F32, stored, par_tp_dtype(tp), mine);
+    if (!result) result = par_all_gatherv(whole + first, whole, counts, NULL, PAR_F32, tp->desc.tp);
+    PAR_FREE(counts);
+    return result;
 }
 
 // >>tp_attention --------------------------------------------------------------------------------------------
@@ -4223,6 +4310,18 @@ par_result par_tp_alloc_floats(par_tp *tp, par_tp_arena *arena, size_t count, fl
     return r;
 }
 
+par_result par_tp_arena_open(par_tp *tp, par_tp_arena *arena) {
+    arena->bytes = arena->used;
+    arena->used = 0;
+    if (!arena->bytes || !tp->kernels->alloc(tp, arena->bytes, &arena->data)) return PAR_OK;
+    arena->data = NULL;
+    return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp_arena_open: no memory for %zu bytes", arena->bytes);
+}
+void par_tp_arena_close(par_tp *tp, par_tp_arena *arena) {
+    if (arena->data) tp->kernels->free(tp, arena->data);
+    memset(arena, 0, sizeof *arena);
+}
+
 double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute) {
     const double s = shape->s, b = shape->b, h = shape->h, t = (double)shape->t;
     // What is kept, in bytes per s b h: inputs of norms and products, and masks, that all ranks have, 10;
@@ -4258,6 +4357,8 @@ static void par__tp_block_set_names(par_tp_block *b) {
 }
 static void par__tp_block_set_shapes(par_tp_block *b) {
     const par_tp_attention *a = &b->attention;
+    const float deviation = par__tp_deviation(b->deviation);
+    const float shrink = b->depth ? sqrtf(2.0f * (float)b->depth) : 1; // of those that end a residual branch
     par_tp_norm *const norms[2] = {&b->norm1, &b->norm2};
     par_tp_linear *const products[4] = {&b->qkv, &b->proj, &b->up, &b->down};
     for (int i = 0; i < 2; i++) {
@@ -4271,6 +4372,7 @@ static void par__tp_block_set_shapes(par_tp_block *b) {
         memset(products[i], 0, sizeof *products[i]);
         products[i]->has_bias = b->has_bias;
         products[i]->row_parallel = i % 2;
+        products[i]->deviation = i % 2 ? deviation / shrink : deviation;
     }
     par_tp_attention_segments(a, b->qkv.segments);
     b->qkv.segment_count = 3;
@@ -4298,7 +4400,6 @@ par_result par_tp_block_open(par_tp *tp, par_tp_block *b) {
                             b->features, a->heads);
     if (!a->dim) a->dim = b->features / a->heads;
     if (!b->hidden) b->hidden = 4 * b->features;
-    if (!(b->deviation > 0)) b->deviation = 0.02f;
     par__tp_block_set_shapes(b);
     par__tp_block_set_names(b);
     PAR__TP_TRY(par_tp_norm_open(tp, &b->norm1));
@@ -4308,22 +4409,11 @@ par_result par_tp_block_open(par_tp *tp, par_tp_block *b) {
     PAR__TP_TRY(par_tp_linear_open(tp, &b->up));
     return par_tp_linear_open(tp, &b->down);
 }
-par_tp_named_parameter par_tp_block_parameter_get(par_tp_block *b, int number) {
-    const float d = b->deviation, residual = b->depth ? d / sqrtf(2.0f * (float)b->depth) : d;
-    par_tp_parameter *const of[PAR_TP_BLOCK_PARAMETERS] = {
+void par_tp_block_parameters(par_tp_block *b, par_tp_parameter *list[PAR_TP_BLOCK_PARAMETERS]) {
+    par_tp_parameter *const all[PAR_TP_BLOCK_PARAMETERS] = {
         &b->norm1.weight, &b->norm1.bias, &b->qkv.weight, &b->qkv.bias, &b->proj.weight, &b->proj.bias,
         &b->norm2.weight, &b->norm2.bias, &b->up.weight,  &b->up.bias,  &b->down.weight, &b->down.bias};
-    const float deviation[PAR_TP_BLOCK_PARAMETERS / 2] = {0, d, residual, 0, d, residual};
-    const int layer = number / 2, is_bias = number % 2;
-    par_tp_named_parameter p;
-    memset(&p, 0, sizeof p);
-    if (number < 0 || number >= PAR_TP_BLOCK_PARAMETERS || !of[number]->rows) return p;
-    p.parameter = of[number];
-    snprintf(p.name, sizeof p.name, "%s.%s", b->names[layer], is_bias ? "bias" : "weight");
-    if (is_bias) return p;
-    p.deviation = deviation[layer];
-    p.value = p.deviation > 0 ? 0.0f : 1.0f;
-    return p;
+    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) list[i] = all[i]->rows ? all[i] : NULL;
 }
 
 // The memory of what is kept, and of what is computed again.

@@ -30,8 +30,9 @@ USE
     examples/04_zero.c.
 
 STEP BY STEP (you have a training loop in one process)
-    1. par_zero_open; par_zero_add_unit for each layer and par_zero_add_tensor for each of its tensors; then
-       par_zero_commit, which allocates them. par_zero_fill sets initial values.
+    1. par_zero_open; par_zero_add_unit for each layer and par_zero_add_tensor for each of its tensors (of
+       par_tp.h's layers: par_zero_add_layer); then par_zero_commit, which allocates them. par_zero_fill
+       and par_zero_init_all set initial values.
     2. Read weights by par_zero_data between par_zero_forward_begin and _end of the layer, and add to
        par_zero_grad between par_zero_backward_begin and _end; or let both set your own pointers (bound_data).
     3. Replace your optimizer by par_zero_step, and your checkpoint by par_zero_save and par_zero_load.
@@ -272,14 +273,21 @@ typedef struct par_zero_tensor {
     // The pointers must stay valid until par_zero_close, which does not write to them.
     void **bound_data;
     float **bound_grad;
+    float deviation, value; // initial values, for par_zero_init_all: see par_zero_init
+    uint64_t stream;
 } par_zero_tensor;
+// A tensor for a layer's parameter: with its name, shard, bound_data, bound_grad and initial values.
+// *parameter must stay valid until the tensor is added.
+par_zero_tensor par_zero_tensor_of(const par_parameter *parameter);
 
-// par_zero_add_unit begins a unit, and par_zero_add_tensor adds a tensor to the last unit. Names are copied.
-// Both return a number, from 0 on, or -1 on an error: no name or a name that exists already; wrong dims,
+// par_zero_add_unit begins a unit, and par_zero_add_tensor adds a tensor to the last unit. par_zero_add_layer
+// begins a unit and adds `count` parameters to it, and returns the unit's number. Names are copied. All
+// return a number, from 0 on, or -1 on an error: no name or a name that exists already; wrong dims,
 // group or runs; a tensor before the first unit; any call after par_zero_commit; no memory. par_last_error
 // has the text, and par_zero_commit returns the first such error again. Local.
 int par_zero_add_unit(par_zero *z, const char *name);
 int par_zero_add_tensor(par_zero *z, const par_zero_tensor *tensor);
+int par_zero_add_layer(par_zero *z, const char *name, const par_parameter *parameters, int count);
 // Compares what all ranks have added, and allocates all memory. Collective
 // over comm and replica_comm. Errors, the same on all ranks: ARGUMENT (an error of par_zero_add_unit or
 // par_zero_add_tensor on any rank), MISMATCH (settings or tensors differ; the text names rank, tensor and
@@ -385,6 +393,7 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
 // desc.seed, stream and i alone, as with par_tp_init. Else all elements are `value`. They are rounded to
 // param_dtype, master weights, too. Local. Errors: those of par_zero_fill.
 par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value);
+par_result par_zero_init_all(par_zero *z); // of all tensors, as their par_zero_tensor says
 // Reads this rank's part of the tensor (all of it without a shard) as f32 to `values`, on every rank.
 // Collective over comm.
 // PAR_ZERO_GRADIENT: the sum over all microbatches of comm and replica_comm, before the division by the loss
@@ -650,6 +659,10 @@ static inline int par__zero_add_unit_at(const char *site, par_zero *z, const cha
 static inline int par__zero_add_tensor_at(const char *site, par_zero *z, const par_zero_tensor *tensor) {
     return par_zero_add_tensor(par__zero_called(z, site), tensor);
 }
+static inline int par__zero_add_layer_at(const char *site, par_zero *z, const char *name,
+                                         const par_parameter *parameters, int count) {
+    return par_zero_add_layer(par__zero_called(z, site), name, parameters, count);
+}
 static inline par_result par__zero_forward_begin_at(const char *site, par_zero *z, int unit) {
     return par_zero_forward_begin(par__zero_called(z, site), unit);
 }
@@ -684,6 +697,9 @@ static inline par_result par__zero_init_at(const char *site, par_zero *z, int te
                                            float deviation, float value) {
     return par_zero_init(par__zero_called(z, site), tensor, stream, deviation, value);
 }
+static inline par_result par__zero_init_all_at(const char *site, par_zero *z) {
+    return par_zero_init_all(par__zero_called(z, site));
+}
 static inline par_result par__zero_gather_at(const char *site, par_zero *z, par_comm *comm,
                                              par_zero_field what, size_t max_count, par_zero_gather_fn fn,
                                              void *user) {
@@ -711,6 +727,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_save_end(...)         PAR__ZERO_WITH_SITE(save_end, __VA_ARGS__)
 #define par_zero_add_unit(...)         PAR__ZERO_WITH_SITE(add_unit, __VA_ARGS__)
 #define par_zero_add_tensor(...)       PAR__ZERO_WITH_SITE(add_tensor, __VA_ARGS__)
+#define par_zero_add_layer(...)        PAR__ZERO_WITH_SITE(add_layer, __VA_ARGS__)
 #define par_zero_forward_begin(...)    PAR__ZERO_WITH_SITE(forward_begin, __VA_ARGS__)
 #define par_zero_forward_end(...)      PAR__ZERO_WITH_SITE(forward_end, __VA_ARGS__)
 #define par_zero_backward_begin(...)   PAR__ZERO_WITH_SITE(backward_begin, __VA_ARGS__)
@@ -721,6 +738,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_fill(...)             PAR__ZERO_WITH_SITE(fill, __VA_ARGS__)
 #define par_zero_read(...)             PAR__ZERO_WITH_SITE(read, __VA_ARGS__)
 #define par_zero_init(...)             PAR__ZERO_WITH_SITE(init, __VA_ARGS__)
+#define par_zero_init_all(...)         PAR__ZERO_WITH_SITE(init_all, __VA_ARGS__)
 #define par_zero_gather(...)           PAR__ZERO_WITH_SITE(gather, __VA_ARGS__)
 #define par_zero_import(...)           PAR__ZERO_WITH_SITE(import, __VA_ARGS__)
 #define par_zero_save_begin(...)       PAR__ZERO_WITH_SITE(save_begin, __VA_ARGS__)
@@ -2430,6 +2448,18 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
                why;
     return par__zero_check_runs(t);
 }
+par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
+    par_zero_tensor t;
+    memset(&t, 0, sizeof t);
+    t.name = p->name;
+    t.shard = &p->shard;
+    t.bound_data = p->data;
+    t.bound_grad = p->grad;
+    t.deviation = p->deviation;
+    t.value = p->value;
+    t.stream = p->stream;
+    return t;
+}
 int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
     static const char call[] = "par_zero_add_tensor";
     const char *name = desc->name && desc->name[0] ? desc->name : NULL;
@@ -2469,6 +2499,14 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
     if (desc->tied_comm) z->units[t->unit].tied = 1;
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
+}
+int par_zero_add_layer(par_zero *z, const char *name, const par_parameter *parameters, int count) {
+    const int unit = par_zero_add_unit(z, name);
+    for (int i = 0; i < count && unit >= 0; i++) {
+        const par_zero_tensor t = par_zero_tensor_of(&parameters[i]);
+        if (par_zero_add_tensor(z, &t) < 0) return -1;
+    }
+    return unit;
 }
 // The first rank that failed broadcasts its error, so that all ranks return the same. Collective.
 static par_result par__zero_share_error(par_zero *z, par_comm *comm, par_result r, const char *why) {
@@ -3882,6 +3920,13 @@ static void par__zero_draw(void *user, size_t first, size_t count, float *values
 par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
     par__zero_init_values v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype};
     return par_zero_fill(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v);
+}
+par_result par_zero_init_all(par_zero *z) {
+    for (int i = 0; i < z->tensor_count; i++) {
+        const par_zero_tensor *t = &z->tensors[i].desc;
+        PAR__ZERO_TRY(par_zero_init(z, i, t->stream, t->deviation, t->value));
+    }
+    return PAR_OK;
 }
 // Reads elements [first, last) of a tensor to values[0] and on, as far as this rank holds them; the other
 // elements of values stay as they are.

@@ -9,13 +9,11 @@
 #define PAR_IMPLEMENTATION
 #include "par_tp.h"
 #include "par_zero.h"
-
 #include "options.h"
 #include "text.h"
 
-enum { LAYERS = 4, HEADS = 4, FEATURES = 64, TOKENS = 32, SEQUENCES = 4 }; // sequences of a microbatch
-enum { ROWS = SEQUENCES * TOKENS, MICROBATCHES = 8, SEED = 1337 };         // microbatches of all ranks
-enum { EMBEDDING = 0, HEAD = LAYERS + 1, UNITS = LAYERS + 2 }; // units of the model; the others are blocks
+enum { LAYERS = 4, HEADS = 4, FEATURES = 64, TOKENS = 32, SEQUENCES = 4, MICROBATCHES = 8, SEED = 1337 };
+enum { ROWS = SEQUENCES * TOKENS, EMBEDDING = 0, HEAD = LAYERS + 1, UNITS = LAYERS + 2 }; // others are blocks
 
 typedef struct gpt {
     int steps;
@@ -24,8 +22,7 @@ typedef struct gpt {
     par_desc ranks; // what par_open, par_tp_open and par_zero_open are asked for
     par_tp_desc layers;
     par_zero_desc sharding;
-    par_comm *world, *dp, *tp_comm;
-    par_mesh *mesh;
+    par_comm *world, *tp_comm; // all ranks, data-parallel; those that share a layer: each alone
     par_tp *tp;
     par_zero *zero;
     par_tp_embedding embedding;
@@ -33,10 +30,7 @@ typedef struct gpt {
     par_tp_norm norm;
     par_tp_linear head;
     par_tp_loss loss;
-    par_tp_named_parameter parameters[UNITS * PAR_TP_BLOCK_PARAMETERS]; // by their numbers in par_zero.h
-    uint64_t streams[UNITS * PAR_TP_BLOCK_PARAMETERS];                  // of random initial values
-    int parameter_count;
-    par_tp_arena arena, scratch;     // memory of a microbatch's activations, and within a call
+    par_tp_arena arena;              // memory of a microbatch's activations
     par_tp_matrix x[UNITS], dx;      // outputs of the units but the last; the gradient of one of them
     par_tp_block_saved saved[UNITS]; // what else backward needs: of each block,
     par_tp_matrix normed, logits;    // of the head
@@ -48,6 +42,7 @@ typedef struct gpt {
 static par_result open_layers(gpt *g) { // each says what this rank has of its parameters
     g->embedding.vocabulary = g->head.out = g->loss.vocabulary = g->text.vocabulary;
     g->embedding.features = g->norm.features = g->head.in = FEATURES;
+    g->embedding.deviation = g->head.deviation = 0.05f; // of initial values
     g->embedding.max_positions = TOKENS;
     g->head.vocab_parallel = 1;
     g->embedding.name = "embedding";
@@ -65,39 +60,27 @@ static par_result open_layers(gpt *g) { // each says what this rank has of its p
     if (!r) r = par_tp_norm_open(g->tp, &g->norm);
     return r ? r : par_tp_linear_open(g->tp, &g->head);
 }
-// Adds a unit to par_zero.h, which shards its parameters, updates them, and tells layers where they are. What
-// it refuses, par_zero_commit refuses.
+// Adds a unit to par_zero.h, which shards its parameters, updates them, and tells layers where they are.
 static void add_unit(gpt *g, int u) {
-    const par_tp_named_parameter ends[2][2] = {
-        {{&g->embedding.weight, "token", 0.05f, 0}, {&g->embedding.position_weight, "position", 0.05f, 0}},
-        {{&g->norm.weight, "norm", 0, 1}, {&g->head.weight, "head", 0.05f, 0}}};
-    const int is_block = u != EMBEDDING && u != HEAD, end = u == HEAD;
-    par_zero_add_unit(g->zero, is_block ? g->blocks[u].name : end ? "head" : "embedding");
-    for (int i = 0; is_block ? i < PAR_TP_BLOCK_PARAMETERS : i < 2; i++) {
-        const par_tp_named_parameter p =
-            is_block ? par_tp_block_parameter_get(&g->blocks[u], i) : ends[end][i];
-        if (!p.parameter) continue; // a bias, of which there are none here
-        const par_shard shard = par_tp_parameter_shard(g->tp, p.parameter);
-        par_zero_tensor t;
-        memset(&t, 0, sizeof t);
-        t.name = p.name;
-        t.shard = &shard;
-        t.bound_data = &p.parameter->data;
-        t.bound_grad = &p.parameter->grad;
-        if (par_zero_add_tensor(g->zero, &t) < 0) continue;
-        g->streams[g->parameter_count] = (uint64_t)(u * PAR_TP_BLOCK_PARAMETERS + i);
-        g->parameters[g->parameter_count++] = p;
+    par_tp_parameter *list[PAR_TP_BLOCK_PARAMETERS] = {&g->embedding.weight, &g->embedding.position_weight};
+    par_parameter p[PAR_TP_BLOCK_PARAMETERS];
+    if (u == HEAD) {
+        list[0] = &g->norm.weight;
+        list[1] = &g->head.weight;
+    } else if (u != EMBEDDING) {
+        par_tp_block_parameters(&g->blocks[u], list);
     }
+    const char *name = u == EMBEDDING ? "embedding" : u == HEAD ? "head" : g->blocks[u].name;
+    const uint64_t stream = (uint64_t)u * PAR_TP_BLOCK_PARAMETERS; // of random initial values
+    const int n = par_tp_describe(g->tp, list, PAR_TP_BLOCK_PARAMETERS, stream, p);
+    par_zero_add_layer(g->zero, name, p, n);
 }
 static par_result take_activations(gpt *g) { // while there is no memory this only counts
-    const par_tp_block_memory memory = {&g->arena, NULL, NULL, &g->scratch, PAR_TP_RECOMPUTE_NONE};
-    par_result r = PAR_OK;
-    g->arena.used = 0;
-    for (int u = EMBEDDING; u < HEAD && !r; u++) {
-        r = par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->x[u]);
-        if (!r && u > EMBEDDING) r = par_tp_block_alloc(g->tp, &g->blocks[u], ROWS, &memory, &g->saved[u]);
+    const par_tp_block_memory memory = {&g->arena, NULL, NULL, NULL, PAR_TP_RECOMPUTE_NONE};
+    for (int u = EMBEDDING; u < HEAD; u++) {
+        par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->x[u]);
+        if (u > EMBEDDING) par_tp_block_alloc(g->tp, &g->blocks[u], ROWS, &memory, &g->saved[u]);
     }
-    if (r) return r;
     par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->dx);
     par_tp_alloc(g->tp, &g->arena, ROWS, FEATURES, PAR_TP_REPLICATED, &g->normed);
     par_tp_alloc_floats(g->tp, &g->arena, 2 * ROWS, &g->stats);
@@ -105,27 +88,22 @@ static par_result take_activations(gpt *g) { // while there is no memory this on
     return par_tp_alloc(g->tp, &g->arena, ROWS, g->head.weight.local_rows, PAR_TP_VOCABULARY, &g->logits);
 }
 static par_result open_model(gpt *g) {
-    par_zero_desc *zero = &g->sharding;
     g->layers.tp = g->tp_comm;
-    zero->comm = g->dp;
-    zero->seed = SEED;
-    zero->clip = 1;
-    zero->average = 1;
-    zero->hyper[0].lr = 3e-3f;
-    zero->microbatches = MICROBATCHES / par_size(g->dp);
-    zero->canonical_shards = MICROBATCHES; // the same bits on any number of ranks
+    g->sharding.comm = g->world;
+    g->sharding.seed = SEED;
+    g->sharding.clip = 1;
+    g->sharding.average = 1;
+    g->sharding.hyper[0].lr = 3e-3f;
+    g->sharding.microbatches = MICROBATCHES / par_size(g->world);
+    g->sharding.canonical_shards = MICROBATCHES; // the same bits on any number of ranks
     par_result r = par_tp_open(&g->layers, &g->tp);
-    if (!r) r = par_zero_open(zero, &g->zero);
+    if (!r) r = par_zero_open(&g->sharding, &g->zero);
     if (!r) r = open_layers(g);
     for (int u = EMBEDDING; u < UNITS && !r; u++) add_unit(g, u);
     if (!r) r = par_zero_commit(g->zero);
-    for (int i = 0; i < g->parameter_count && !r; i++)
-        r = par_zero_init(g->zero, i, g->streams[i], g->parameters[i].deviation, g->parameters[i].value);
+    if (!r) r = par_zero_init_all(g->zero);
     if (!r) r = take_activations(g);
-    g->arena.data = malloc(g->arena.bytes = g->arena.used);
-    g->scratch.data = malloc(g->scratch.bytes = g->scratch.used);
-    if (!r && (!g->arena.data || !g->scratch.data))
-        r = par_fail(g->world, PAR_ERR_MEMORY, "out of memory for activations");
+    if (!r) r = par_tp_arena_open(g->tp, &g->arena);
     return r ? r : take_activations(g);
 }
 
@@ -185,11 +163,11 @@ static par_result train(gpt *g) {
     for (int step = 0; step < g->steps && !r; step++) {
         par_zero_report report;
         double losses[MICROBATCHES] = {0}, loss = 0; // each in its place, so that they add up in one order
-        for (int i = 0; i < MICROBATCHES / par_size(g->dp) && !r; i++) {
+        for (int i = 0; i < g->sharding.microbatches && !r; i++) {
             const uint64_t number = par_zero_global_microbatch(g->zero, i); // the others are other ranks'
             r = microbatch(g, (uint64_t)step * MICROBATCHES + number, &losses[number]);
         }
-        if (!r) r = par_all_reduce(losses, losses, MICROBATCHES, PAR_F64, PAR_SUM, g->dp);
+        if (!r) r = par_all_reduce(losses, losses, MICROBATCHES, PAR_F64, PAR_SUM, g->world);
         if (!r) r = par_zero_step(g->zero, 1, &report);
         for (int i = 0; i < MICROBATCHES; i++) loss += losses[i] / (MICROBATCHES * ROWS);
         if (!r && par_rank(g->world) == 0 && (step < 3 || step % 20 == 19 || step + 1 == g->steps))
@@ -197,28 +175,22 @@ static par_result train(gpt *g) {
     }
     return r;
 }
-// The character that most probably follows the last token: that of the largest logit.
-static par_result choose(gpt *g, int32_t *next) {
-    const size_t row = (g->logits.rows - 1) * par_tp_ld(PAR_TP_VOCABULARY, g->logits.cols);
-    const float *logits = (const float *)g->logits.data + row;
-    *next = 0;
-    for (size_t i = 1; i < g->logits.cols; i++)
-        if (logits[i] > logits[*next]) *next = (int32_t)i;
-    return PAR_OK;
-}
 static par_result generate(gpt *g) { // a line; every rank does the same
     int32_t ids[101] = {g->text.number[(int)'\n']};
+    float logits[256] = {0};
+    char text[101] = "";
     par_result r = PAR_OK;
-    if (par_rank(g->world) == 0) printf("text: ");
     for (int i = 0; i < 100 && !r; i++) {
         const int first = i < TOKENS ? 0 : i + 1 - TOKENS; // of the model's context
         const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0};
         r = forward(g, &tokens, ids + first);
-        if (!r) r = choose(g, &ids[i + 1]);
+        if (!r) r = par_tp_logits_gather(g->tp, &g->loss, &g->logits, tokens.sequence - 1, logits);
+        for (size_t k = 1; k < g->text.vocabulary; k++) // the most probable character
+            if (logits[k] > logits[ids[i + 1]]) ids[i + 1] = (int32_t)k;
         if (r || ids[i + 1] == ids[0]) break;
-        if (par_rank(g->world) == 0) putchar(g->text.character[ids[i + 1]]);
+        text[i] = (char)g->text.character[ids[i + 1]];
     }
-    if (par_rank(g->world) == 0) putchar('\n');
+    if (!r && par_rank(g->world) == 0) printf("text: %s\n", text);
     return r;
 }
 
@@ -227,9 +199,7 @@ static par_result generate(gpt *g) { // a line; every rank does the same
 static par_result run(gpt *g) {
     const char *why = text_read(&g->text, g->data, TOKENS);
     if (why) return par_fail(g->world, PAR_ERR_FILE, "cannot learn %s: %s", g->data, why);
-    par_result r = par_mesh_open(g->world, "dp=-1 tp=1", &g->mesh);
-    if (!r) r = par_mesh_comm(g->mesh, "dp", &g->dp);
-    if (!r) r = par_mesh_comm(g->mesh, "tp", &g->tp_comm); // each rank alone
+    par_result r = par_split(g->world, par_rank(g->world), 0, &g->tp_comm);
     if (!r) r = open_model(g);
     if (!r) r = train(g);
     return r ? r : generate(g);
@@ -242,7 +212,7 @@ int main(int argc, char **argv) {
         {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1"},
         {"--steps", OPTION_INT, &g.steps, "steps of training"},
         {"--zero", OPTION_INT, &g.sharding.stage,
-         "0: nothing is sharded; 1: optimizer states; 2: gradients; 3: parameters"},
+         "shard optimizer states (1), gradients (2), parameters (3)"},
         {"--data", OPTION_TEXT, &g.data, "a file to learn; else five lines that the program has"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
@@ -254,9 +224,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     par_zero_close(g.zero);
+    par_tp_arena_close(g.tp, &g.arena);
     par_tp_close(g.tp);
-    par_mesh_close(g.mesh);
-    free(g.arena.data);
-    free(g.scratch.data);
     return par_close(g.world) != PAR_OK || output_failed(argv[0]);
 }

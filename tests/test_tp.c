@@ -708,6 +708,7 @@ static void check_loss(layout *l, int sequence) {
         }
         par_tp_matrix x = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight), y = x;
         const size_t bytes = rows * par_tp_ld(x.layout, x.cols) * par_dtype_bytes(par_tp_dtype(l->tp));
+        par_tp_matrix logits = part_of(l, p.in[0], 29, PAR_TP_VOCABULARY, &head.weight);
         float both_lse[48], both_losses[48];
         double both_sum;
         y.data = malloc(bytes), memcpy(y.data, x.data, bytes);
@@ -724,11 +725,16 @@ static void check_loss(layout *l, int sequence) {
         CHECK(l->world, both_sum == sum && !memcmp(losses, both_losses, rows * sizeof *losses));
         expect(l, "dlogits", &x, p.grad[0], 29, PAR_TP_VOCABULARY, &head.weight);
         par_tp_matrix whole = part_of(l, p.in[0], 29, PAR_TP_REPLICATED, NULL);
+        float row[29];
+        CHECK_OK(l->world, par_tp_logits_gather(l->tp, &f, &logits, 3, row));
+        for (size_t i = 0; i < 29; i++) CHECK(l->world, row[i] == (float)get(l, whole.data, 3 * 29 + i));
+        CHECK(l->world, par_tp_logits_gather(l->tp, &f, &logits, rows, row) == PAR_ERR_ARGUMENT &&
+                            strstr(par_last_error(l->tp_comm), "there is no row"));
         const par_result r =
             par_tp_loss_forward(l->tp, &f, &whole, targets, lse, losses, &sum, &target_count);
         CHECK(l->world, r == PAR_ERR_ARGUMENT && strstr(par_last_error(l->tp_comm), "logits is replicated") &&
                             strstr(par_last_error(l->tp_comm), "must be split by vocabulary"));
-        free(x.data), free(y.data), free(whole.data), problem_close(&p);
+        free(x.data), free(y.data), free(whole.data), free(logits.data), problem_close(&p);
     }
 }
 static void losses(par_comm *w) { each_layout(w, check_loss, 4, 1); }
@@ -1511,12 +1517,13 @@ static void open_block(layout *l, const block_form *f, problem *p, block_run *b)
     CHECK_OK(l->world, par_tp_block_open(l->tp, &b->block));
     memset(p, 0, sizeof *p);
     add_input(p, 0, BLOCK_ROWS * BLOCK_FEATURES);
+    par_tp_parameter *all[PAR_TP_BLOCK_PARAMETERS];
+    par_tp_block_parameters(&b->block, all);
     for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
-        const par_tp_named_parameter q = par_tp_block_parameter_get(&b->block, i);
-        CHECK(l->world, !!q.parameter == !(f->llama && i % 2));
-        if (!q.parameter) continue;
-        add_input(p, i + 1, q.parameter->rows * q.parameter->cols);
-        b->parameters[b->count] = q.parameter, b->numbers[b->count++] = i + 1;
+        CHECK(l->world, !!all[i] == !(f->llama && i % 2));
+        if (!all[i]) continue;
+        add_input(p, i + 1, all[i]->rows * all[i]->cols);
+        b->parameters[b->count] = all[i], b->numbers[b->count++] = i + 1;
     }
     solve(l->world, l->solved, p, BLOCK_ROWS * BLOCK_FEATURES, ref_block, f);
     for (int i = 0; i < b->count; i++) open_parameter(l, b->parameters[i], p->in[b->numbers[i]]);
@@ -1536,8 +1543,10 @@ static void run_block(layout *l, block_run *b, par_tp_recompute recompute, int h
     memset(a, 0, sizeof b->arenas);
     CHECK_OK(w, par_tp_block_alloc(l->tp, &b->block, rows, &memory, &b->saved));
     for (int i = 0; i < 4; i++) {
-        a[i].bytes = a[i].used, a[i].used = 0, a[i].data = malloc(a[i].bytes + 8);
-        memset(a[i].data, 0xFF, a[i].bytes + 8);
+        const size_t counted = a[i].used;
+        CHECK_OK(w, par_tp_arena_open(l->tp, &a[i]));
+        CHECK(w, a[i].bytes == counted && a[i].used == 0 && !a[i].data == !counted);
+        if (counted) memset(a[i].data, 0xFF, counted);
     }
     CHECK_OK(w, par_tp_block_alloc(l->tp, &b->block, rows, &memory, &b->saved));
     CHECK(w, (a[1].bytes > 0) == (recompute != PAR_TP_RECOMPUTE_FULL) && (a[2].bytes > 0) == halves);
@@ -1554,7 +1563,8 @@ static void run_block(layout *l, block_run *b, par_tp_recompute recompute, int h
         expect_error(w, par_tp_block_backward_weight(l->tp, &b->block, &b->saved), "block_backward_weight",
                      "set par_tp_block_memory.between");
     }
-    for (int i = 0; i < 4; i++) free(a[i].data);
+    for (int i = 0; i < 4; i++) par_tp_arena_close(l->tp, &a[i]);
+    CHECK(w, !a[0].data && !a[0].bytes);
     finish(l, b->parameters, (size_t)b->count);
 }
 // A block with a cache gives what it gives without.
@@ -1588,8 +1598,7 @@ static void check_block_form(layout *l, int sequence, const block_form *f) {
     memcpy(dx, b.dx.data, local * C * sizeof *dx);
     for (int i = 0; i < b.count; i++) {
         const size_t bytes = b.parameters[i]->local_rows * b.parameters[i]->local_cols * sizeof(float);
-        expect_grad(l, par_tp_block_parameter_get(&b.block, b.numbers[i] - 1).name, b.parameters[i],
-                    p.grad[b.numbers[i]]);
+        expect_grad(l, b.parameters[i]->name, b.parameters[i], p.grad[b.numbers[i]]);
         grads[i] = (float *)malloc(bytes), memcpy(grads[i], b.parameters[i]->grad, bytes);
     }
     if (!sequence && l->c == 1 && f->heads.dropout == 0) check_block_cached(l, &b);
@@ -1630,6 +1639,7 @@ static void block_parameters(par_comm *w) {
     CHECK_OK(w, par_tp_block_open(l.tp, &b));
     CHECK(w, b.hidden == 32 && b.attention.dim == 4 && !strcmp(b.proj.name, "attn.proj"));
     strcpy(b.name, "layers.0");
+    b.deviation = 2; // a quarter of it for 8 blocks
     CHECK_OK(w, par_tp_block_open(l.tp, &b));
     static const struct {
         const char *name;
@@ -1642,13 +1652,25 @@ static void block_parameters(par_comm *w) {
         {"layers.0.mlp.up.weight", 2, 0},     {"layers.0.mlp.up.bias", 0, 0},
         {"layers.0.mlp.down.weight", .5, 0},  {"layers.0.mlp.down.bias", 0, 0},
     };
-    b.deviation = 2; // a quarter of it for 8 blocks
-    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
-        const par_tp_named_parameter p = par_tp_block_parameter_get(&b, i);
-        CHECK(w, p.parameter && !strcmp(p.name, want[i].name) && p.deviation == want[i].deviation &&
-                     p.value == want[i].value);
+    par_tp_parameter *list[PAR_TP_BLOCK_PARAMETERS];
+    par_tp_block_parameters(&b, list);
+    par_parameter described[PAR_TP_BLOCK_PARAMETERS];
+    list[3] = NULL;
+    CHECK(w, par_tp_describe(l.tp, list, PAR_TP_BLOCK_PARAMETERS, 7, described) == 11);
+    for (int i = 0, n = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
+        const par_parameter *d = &described[n];
+        n += i != 3;
+        if (i == 3) continue;
+        CHECK(w, !strcmp(d->name, want[i].name) && d->deviation == want[i].deviation &&
+                     d->value == want[i].value && d->data == &list[i]->data && d->grad == &list[i]->grad &&
+                     d->stream == 7 + (uint64_t)i && d->shard.global_shape[0] == list[i]->rows);
     }
-    CHECK(w, !par_tp_block_parameter_get(&b, PAR_TP_BLOCK_PARAMETERS).parameter);
+    par_tp_embedding e;
+    memset(&e, 0, sizeof e);
+    e.vocabulary = 5, e.features = e.max_positions = 3, e.name = "e";
+    CHECK_OK(w, par_tp_embedding_open(l.tp, &e));
+    CHECK(w, !strcmp(e.weight.name, "e.weight") && !strcmp(e.position_weight.name, "e.position") &&
+                 e.weight.deviation == 0.02f);
     close_layout(&l);
 }
 

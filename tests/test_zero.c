@@ -1901,6 +1901,39 @@ static void tied(par_comm *w) {
     }
     CHECK_OK(w, par_close(alone));
 }
+// Parameters as layers describe them: the same as tensors that are added and set one by one.
+static void layers(par_comm *w) {
+    static const size_t shape[2] = {5, 7};
+    const char *names[2] = {"drawn", "ones"};
+    par_parameter p[2];
+    void *data[2];
+    float *grad[2], values[2][35];
+    par_zero_desc d;
+    par_zero *z;
+    memset(&d, 0, sizeof d), memset(p, 0, sizeof p);
+    d.comm = w, d.seed = 3, d.stage = 3;
+    for (int i = 0; i < 2; i++) {
+        p[i].name = names[i], p[i].shard = par_shard_whole(shape, 2);
+        p[i].data = &data[i], p[i].grad = &grad[i];
+    }
+    p[0].deviation = 0.5f, p[0].stream = 9, p[1].value = 1;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_add_layer(z, "none", p, 0) == 0 && par_zero_add_layer(z, "layer", p, 2) == 1);
+    CHECK_OK(w, par_zero_commit(z));
+    CHECK_OK(w, par_zero_init_all(z));
+    CHECK_OK(w, par_zero_backward_begin(z, 1));
+    for (int i = 0; i < 2; i++) CHECK(w, data[i] == par_zero_data(z, i) && grad[i] == par_zero_grad(z, i));
+    CHECK_OK(w, par_zero_backward_end(z, 1));
+    for (int i = 0; i < 2; i++) CHECK_OK(w, par_zero_read(z, i, PAR_ZERO_VALUE, values[i]));
+    for (uint64_t i = 0; i < 35; i++)
+        CHECK(w, values[0][i] == 0.5f * par_normal(3, 9, i) && values[1][i] == 1);
+    CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_zero_open(&d, &z));
+    p[1].name = names[0];
+    CHECK(w, par_zero_add_layer(z, "layer", p, 2) == -1);
+    CHECK(w, par_zero_init_all(z) == PAR_ERR_ARGUMENT && par_zero_commit(z) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_zero_close(z));
+}
 static void norms(par_comm *w) { // a tensor that all ranks of model_parallel_comm have counts once
     par_zero *z;
     par_zero_desc d;
@@ -2330,6 +2363,7 @@ const test tests[] = {
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
+    {"layers", layers, TEST_ANY, 1, 60},
     {"contents", contents, TEST_ANY, 1, 60},
     {"schedules", schedules, TEST_SERIAL, 1, 60},
     {"wrong_order", wrong_order, TEST_ANY, 2, 60},

@@ -19,8 +19,8 @@ typedef struct generator {
     void *memory, *ids;     // of the device
     size_t cache_bytes;     // of all layers here
     int32_t *context;
-    float *logits, *local_logits, *stored_logits; // whole; of this rank, as f32, as stored
-    double prompt_seconds, seconds;               // until the first token was known; from then on
+    float *logits;
+    double prompt_seconds, seconds; // until the first token was known; from then on
 } generator;
 
 // Sets what --generate does not need: a batch and a schedule. NULL, or an error text.
@@ -241,11 +241,9 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     g->cache = (par_tp_kv_cache *)calloc((size_t)c->n_layer + 1, sizeof *g->cache);
     g->buffers.layers = (gpt_activations *)calloc((size_t)c->n_layer + 1, sizeof *g->buffers.layers);
     g->context = (int32_t *)calloc(g->capacity + 1, sizeof *g->context);
-    g->logits = (float *)calloc(3 * (size_t)c->vocab_size, sizeof *g->logits);
+    g->logits = (float *)calloc((size_t)c->vocab_size, sizeof *g->logits);
     if (!g->cache || !g->buffers.layers || !g->context || !g->logits)
         return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
-    g->local_logits = g->logits + c->vocab_size;
-    g->stored_logits = g->local_logits + c->vocab_size;
     const gpt_model before = generate_begin(t, g);
     const par_result r = generate_memory(t, g);
     return generate_end(t, &before), r;
@@ -287,18 +285,10 @@ static par_result generate_pass(trainer *t, generator *g, size_t first, size_t e
 // Chooses the next token on the last stage, where each rank of tp gathers the same logits, and sends it to
 // all ranks.
 static par_result generate_next(trainer *t, generator *g, uint64_t number, int32_t *token) {
-    const size_t V = (size_t)t->o.model.vocab_size, n = (size_t)t->o.tp,
-                 mine = t->model.head.weight.local_rows;
     const int last = generate_rank_of(t, t->schedule.stages - 1);
-    size_t counts[1024];
-    for (size_t q = 0; q < n; q++) counts[q] = V / n + (q < V % n);
     if (par_rank(t->pp_comm) == last) {
-        const size_t bytes = mine * par_tp_element_bytes(g->tp);
-        GPT_TRY(t->device->copy(t->device, g->stored_logits, g->buffers.logits.data, bytes, NULL));
-        GPT_TRY(t->device->stream_sync(t->device, NULL));
-        par_cast(g->local_logits, PAR_F32, g->stored_logits, par_tp_dtype(g->tp), mine);
-        GPT_TRY(par_all_gatherv(g->local_logits, g->logits, counts, NULL, PAR_F32, t->tp_comm));
-        *token = generate_sample(&t->o, g->logits, V, number);
+        GPT_TRY(par_tp_logits_gather(g->tp, &t->model.loss, &g->buffers.logits, 0, g->logits));
+        *token = generate_sample(&t->o, g->logits, (size_t)t->o.model.vocab_size, number);
     }
     return par_broadcast(token, token, 1, PAR_I32, last, t->pp_comm);
 }

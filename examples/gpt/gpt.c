@@ -865,12 +865,7 @@ static const char *load_weights(trainer *t) {
 }
 // Sets initial values, which do not depend on how the model is split.
 static const char *init_weights(trainer *t) {
-    for (int i = 0; i < t->model.use_count; i++) {
-        const gpt_tensor *x = &t->model.tensors[i];
-        if (t->index[i] >= 0 && par_zero_init(t->zero, t->index[i], x->stream, x->deviation, x->value))
-            return par_last_error(t->world);
-    }
-    return NULL;
+    return par_zero_init_all(t->zero) ? par_last_error(t->world) : NULL;
 }
 
 typedef struct exporter {
@@ -922,19 +917,16 @@ static int has_unit(const trainer *t, int unit) {
 }
 // Adds this rank's shard of a tensor to zero.
 static par_result add_tensor(trainer *t, const gpt_tensor *x) {
-    par_zero_tensor z;
-    par_shard shard = par_tp_parameter_shard(t->tp, x->p);
-    memset(&z, 0, sizeof z);
-    z.bound_data = &x->p->data;
-    z.bound_grad = &x->p->grad;
-    z.name = x->name;
-    z.shard = &shard;
+    par_parameter p;
+    par_tp_describe(t->tp, &x->p, 1, x->stream, &p);
+    par_zero_tensor z = par_zero_tensor_of(&p);
+    z.name = x->name; // of a tied head: the embedding's
     z.frozen = t->o.generate != NULL;
     z.group = !x->decay;
     z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     if ((x == t->model.tensors || x->tied) && t->tied_comm) {
         z.tied_comm = t->tied_comm;
-        par_shard_replicate(&shard, par_size(t->tied_comm), par_rank(t->tied_comm));
+        par_shard_replicate(&p.shard, par_size(t->tied_comm), par_rank(t->tied_comm));
     }
     return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }

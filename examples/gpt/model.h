@@ -43,14 +43,13 @@ enum { // kinds of tensors, in the model's order; from GPT_LN1W on as a par_tp_b
 };
 typedef struct gpt_tensor { // a parameter, in the model's order
     par_tp_parameter *p;
-    char name[56]; // "layers.3.attn.qkv.weight"
+    const char *name; // "layers.3.attn.qkv.weight"
     size_t offset,
         total_offset; // first element: of this rank's parts side by side; of the whole tensors side by side
     int kind, layer;  // GPT_WTE ...; -1: of no layer
     int tied;         // 1: the head as a copy of the embedding's weight, on ranks that have only the head
     int decay;        // does weight decay apply?
-    float deviation, value; // initially: normal numbers of this deviation; 0: each is `value`
-    uint64_t stream;
+    uint64_t stream;  // of its initial values
 } gpt_tensor;
 
 // Where the model is in its use of a unit (0: the embedding; 1 to n_layer: a layer; n_layer + 1: the last
@@ -144,34 +143,22 @@ static gpt_stage gpt_all_layers(const gpt_model *m) {
 
 // ---- parameters -------------------------------------------------------------------------------------------
 
-static void gpt_tensor_add(gpt_model *m, int kind, int layer, const par_tp_named_parameter *p) {
+static void gpt_tensor_add(gpt_model *m, int kind, int layer, par_tp_parameter *p) {
     // absent tensors have numbers, too, so that the others get the same initial values
     const int layers = m->config.n_layer;
     const int number = layer >= 0 ? 12 * layer + kind : kind < GPT_LN1W ? kind : 12 * layers + kind - 12;
-    if (!p->parameter || !p->parameter->rows) return;
+    if (!p || !p->rows) return;
     gpt_tensor *x = &m->tensors[m->tensor_count++];
-    x->p = p->parameter;
+    x->p = p;
     x->kind = kind;
     x->layer = layer;
     x->decay = x->p->cols > 1;
-    x->deviation = p->deviation;
-    x->value = p->value;
     x->stream = (uint64_t)number + 1;
-    memcpy(x->name, p->name, sizeof x->name);
+    x->name = p->name;
     x->offset = m->count;
     x->total_offset = m->total_count;
     m->count += x->p->local_rows * x->p->local_cols;
     m->total_count += x->p->rows * x->p->cols;
-}
-static void gpt_matrix_add(gpt_model *m, int kind, const char *name,
-                           par_tp_parameter *p) { // outside of layers
-    par_tp_named_parameter x = {p, "", 0.02f, 0};
-    if (p->cols == 1) {
-        x.deviation = 0;
-        x.value = kind == GPT_LNFW;
-    }
-    snprintf(x.name, sizeof x.name, "%s", name);
-    gpt_tensor_add(m, kind, -1, &x);
 }
 static par_result gpt_layer_open(gpt_model *m, int l) {
     const gpt_config *g = &m->config;
@@ -187,10 +174,9 @@ static par_result gpt_layer_open(gpt_model *m, int l) {
     k->rotary = g->rotary;
     snprintf(k->name, sizeof k->name, "layers.%d", l);
     GPT_TRY(par_tp_block_open(m->tp, k));
-    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) {
-        const par_tp_named_parameter p = par_tp_block_parameter_get(k, i);
-        gpt_tensor_add(m, GPT_LN1W + i, l, &p);
-    }
+    par_tp_parameter *list[PAR_TP_BLOCK_PARAMETERS];
+    par_tp_block_parameters(k, list);
+    for (int i = 0; i < PAR_TP_BLOCK_PARAMETERS; i++) gpt_tensor_add(m, GPT_LN1W + i, l, list[i]);
     return PAR_OK;
 }
 
@@ -225,12 +211,13 @@ static par_result gpt_open(gpt_model *m, const gpt_config *g, par_tp *tp, int se
     GPT_TRY(par_tp_embedding_open(tp, &m->embedding));
     GPT_TRY(par_tp_norm_open(tp, &m->final_norm));
     GPT_TRY(par_tp_linear_open(tp, &m->head));
-    gpt_matrix_add(m, GPT_WTE, "wte.weight", &m->embedding.weight);
-    gpt_matrix_add(m, GPT_WPE, "wpe.weight", &m->embedding.position_weight);
+    snprintf(m->embedding.position_weight.name, sizeof m->embedding.position_weight.name, "wpe.weight");
+    gpt_tensor_add(m, GPT_WTE, -1, &m->embedding.weight);
+    gpt_tensor_add(m, GPT_WPE, -1, &m->embedding.position_weight);
     for (int l = 0; l < g->n_layer; l++) GPT_TRY(gpt_layer_open(m, l));
-    gpt_matrix_add(m, GPT_LNFW, "lnf.weight", &m->final_norm.weight);
-    gpt_matrix_add(m, GPT_LNFB, "lnf.bias", &m->final_norm.bias);
-    if (!gpt_is_tied(g)) gpt_matrix_add(m, GPT_HEAD, "head.weight", &m->head.weight);
+    gpt_tensor_add(m, GPT_LNFW, -1, &m->final_norm.weight);
+    gpt_tensor_add(m, GPT_LNFB, -1, &m->final_norm.bias);
+    if (!gpt_is_tied(g)) gpt_tensor_add(m, GPT_HEAD, -1, &m->head.weight);
     m->use_count = m->tensor_count;
     if (gpt_is_tied(g)) {
         gpt_tensor *x = &m->tensors[m->use_count++];
@@ -259,10 +246,10 @@ static inline void gpt_set_memory(gpt_model *m, void *data, float *grad) {
 static inline par_result gpt_init_weights(gpt_model *m) {
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
-        if (x->deviation > 0)
-            GPT_TRY(par_tp_init(m->tp, x->p, x->stream, x->deviation));
+        if (x->p->deviation > 0)
+            GPT_TRY(par_tp_init(m->tp, x->p, x->stream, x->p->deviation));
         else
-            GPT_TRY(par_tp_fill(m->tp, x->p, x->value));
+            GPT_TRY(par_tp_fill(m->tp, x->p, x->p->value));
     }
     return PAR_OK;
 }
