@@ -211,6 +211,11 @@ gpu_check_killed() { # the GPU is taken away: the rows so far are there
     await ten_rows && kill -KILL -- -$! && wait $!
     array_of_rows && ! grep '"stage":"end"' "$results"
 }
+# Ranks share a GPU: peer, staging; then a GPU for each: NCCL.
+suite env EMU_DEVICES=1 build/test_cuda_emu
+threads="build/test_cuda_emu --launch threads --node 0"
+[ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
+[ -z "$nccl" ] || suite env EMU_DEVICES=8 ${SOAK:+PIPELINES=all} $threads --only pipelines --ranks 4
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
     # Others only where the code asks which architecture it is compiled for; in SOAK always.
     others=""
@@ -232,10 +237,4 @@ check "bench_coll.cu: all collectives" collectives
 check "bench_pipe.cu: all schedules" bubbles
 check "bench_cuda.cu runs" measures
 check "03_cuda_adopt.cu" adopts
-echo "-- ranks share a GPU: peer, staging"
-suite env EMU_DEVICES=1 build/test_cuda_emu
-[ -z "$nccl" ] || echo "-- a GPU for each: NCCL"
-threads="build/test_cuda_emu --launch threads --node 0"
-[ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
-[ -z "$nccl" ] || suite env EMU_DEVICES=8 ${SOAK:+PIPELINES=all} $threads --only pipelines --ranks 4
 summary

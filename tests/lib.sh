@@ -88,10 +88,38 @@ place_of() { # function, else: file and line where it begins; if it is none, the
         echo "$2"
     fi
 }
-report() { # wait until a check ends, and count and show its result
+run_suite() { # as run_check
+    local n=$1
+    shift
+    trap - EXIT INT TERM
+    timeout 0 "$@" >"$shared/$n.log" 2>&1 7>&- & # without a limit, in a process group of its own
+    echo $! >"$shared/$n.pid"
+    wait $!
+    echo $? >"$shared/$n.status"
+    rm "$shared/$n.pid"
+    echo $n >"$shared/ended"
+}
+report_suite() { # number, its log: show its lines, add its counts
+    local line=$(grep '^[0-9]* passed, [0-9]* failed' "$2" | tail -n 1) status=$(cat "$shared/$1.status")
+    echo "-- ${check_commands[$1]}"
+    grep -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)' "$2"
+    if [ -z "$line" ] || { [ "$status" != 0 ] && [ "${line#* passed, 0 failed}" != "$line" ]; }; then
+        echo "FAIL ${check_commands[$1]} (status $status): ${line:-no count}"
+        tail -n 5 "$2"
+        failed=$((failed + 1))
+        return
+    fi
+    set -- $line
+    passed=$((passed + $1)) failed=$((failed + $3))
+}
+report() { # wait until a check or a suite ends, and count and show its result
     local n log place
     read -r n <&7
     log=$shared/$n.log running=$((running - 1))
+    [ "${check_names[n]}" ] || {
+        report_suite "$n" "$log"
+        return
+    }
     case $(cat "$shared/$n.status") in
     0) passed=$((passed + 1)) ;;
     77) skip "${check_names[n]}" "$(tail -n 1 "$log")" ;;
@@ -201,22 +229,12 @@ fields() {
 }
 # file, pattern: it has lines, and each has this
 every_line() { [ -s "$1" ] && ! grep -v -e "$2" "$1"; }
-suite() { # test program and its arguments: run it alone, show its lines, add its counts
+suite() { # test program and its arguments: like check, but it counts its tests itself, and logs them
     [ -z "$listing" ] && [ ${#names[@]} = 0 ] || return 0
-    local status line
-    finish
-    "$@" 2>&1 7>&- |
-        tee "$shared/suite.log" |
-        grep --line-buffered -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)'
-    status=${PIPESTATUS[0]} line=$(grep '^[0-9]* passed, [0-9]* failed' "$shared/suite.log" | tail -n 1)
-    if [ -z "$line" ] || { [ "$status" != 0 ] && [ "${line#* passed, 0 failed}" != "$line" ]; }; then
-        echo "FAIL $* (status $status): ${line:-no count}"
-        tail -n 5 "$shared/suite.log"
-        failed=$((failed + 1))
-        return
-    fi
-    set -- $line
-    passed=$((passed + $1)) failed=$((failed + $3))
+    while [ $running -ge "$jobs_at_once" ]; do report; done
+    count=$((count + 1)) running=$((running + 1))
+    check_names[count]="" check_commands[count]=$*
+    run_suite $count "$@" &
 }
 # port: does a process listen there?
 listens() {
