@@ -115,7 +115,7 @@ static void try_llmc(const uint8_t *data, size_t size) { // a header, and no wei
     const int32_t magic = FILES_LLMC;
     char path[64], why[640] = "";
     gpt_config g;
-    if (fd < 0) fd = par__memfd_create("model");
+    if (fd < 0) fd = memfd_create("model", 0);
     memcpy(head, data, PAR__MIN(size, sizeof head));
     memcpy(head, &magic, sizeof magic), head[4] = head[4] & 1 ? 3 : 5, head[5] = head[6] = head[7] = 0;
     if (ftruncate(fd, 0) || pwrite(fd, head, sizeof head, 0) != sizeof head) abort();

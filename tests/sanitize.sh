@@ -12,7 +12,8 @@ trainer() { # a training that saves, a text from what it saved, a pipeline
         build/gpt_asan $small --n_layer 3 --sample 4 --pp 2 --schedule zb_v --recompute selective --plan
 }
 
-# target, seconds, directory of seeds: a short run; longer: build/fuzz_files -max_total_time=600 build/corpus
+# target, seconds, directory of seeds, what it is linked with: a short run; longer:
+# build/fuzz_files -max_total_time=600 build/corpus
 fuzz() {
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
         clang -x c -fsanitize=fuzzer - -o "$work/probe" 2>/dev/null || {
@@ -21,7 +22,7 @@ fuzz() {
     }
     [ -s "$3/2" ] || return 1 # the seeds are there
     clang -std=gnu11 -g ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -I. -Itests -Iexamples/gpt "tests/$1.c" -o "build/$1" -pthread -lm &&
+        -I. -Itests -Iexamples/gpt "tests/$1.c" "${@:4}" -o "build/$1" -pthread -lm &&
         "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
 seed() { # file, parts: what printf makes of each; a number is so many zero bytes
@@ -85,7 +86,7 @@ seed tcp/8 '\0\0\0\1\240\206\1\6\4\1\1\240\206\1' 5 '\6\4\3\1\320\373\1' 5 '\320
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan \
     build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan \
-    build/test_tcp_asan build/corpus.txt
+    build/test_tcp_asan build/corpus.txt build/par.o
 # Of each code path once what a sanitizer can see: one rank and three, each backend. SOAK=1: in every setting.
 # (Of PyTorch's models nothing runs on three.)
 asan() { suite "build/$1_asan" "${@:2}"; } # test program, its options
@@ -104,10 +105,10 @@ else
     asan test_par --full --launch tcp
     suite build/test_par_tsan --full --launch threads
 fi
-seconds=${SOAK:+60}3
-check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files $seconds "$shared/files"
+seconds=${SOAK:+60}3 kit="-DPAR_H_IMPLEMENTED build/par.o" # where par.h is not what is tested
+check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files $seconds "$shared/files" $kit
 check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings $seconds "$shared/settings"
-check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables"
+check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables" $kit
 check "libFuzzer: what comes over TCP" fuzz fuzz_tcp $seconds "$shared/tcp"
 check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
 check "ASan, UBSan: files of tokens" build/test_data_asan
