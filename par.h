@@ -958,6 +958,17 @@ par__fail_in_layer(par_comm *comm, par_result result, const char *format,
 void par__step_calls(par_comm *comm);
 par_device_backend *par__first_backend(const par_comm *comm);
 
+typedef struct par__gemm_tile { // an instruction set's innermost kernel
+    size_t rows, cols;
+    // c[i ldc + j] = the sum over the k numbers p of a[i a_row + p a_k] b[p ldb + j], or with add += it
+    void (*run)(size_t k, const float *a, size_t a_row, size_t a_k, const float *b, size_t ldb, float *c,
+                size_t ldc, int add);
+} par__gemm_tile;
+const par__gemm_tile *par__gemm_tile_get(void); // of this processor
+// The first rows and columns of a tile. What it reads beyond them must be readable.
+void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
+                    size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add);
+
 // What a rank tells the others of its call, for them to compare.
 typedef struct par__call_record {
     uint32_t sequence;
@@ -2520,56 +2531,76 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
 
 // >>gemm ----------------------------------------------------------------------------------------------------
 //
-// The built-in kernel packs panels of A (PAR__MR rows) and B (PAR__NR columns) so that the innermost loop
-// reads both in order, and keeps a PAR__MR x PAR__NR tile of C in registers (Goto and van de Geijn 2008):
+// The built-in kernel packs panels of A (as many rows as a tile) and B (as many columns), so that the
+// innermost loop reads both in order, and keeps a tile of C in registers (Goto and van de Geijn 2008):
 //     for each KC slice of K: pack B (KC x NC) -> for each MC rows: pack A (MC x KC) -> tiles
 // Sums run over k in order within a slice and slice after slice.
 
-enum { PAR__MR = 6, PAR__NR = 32, PAR__KC = 256, PAR__MC = 96, PAR__NC = 1024 };
+enum {
+    PAR__KC = 256,
+    PAR__MC = 96,
+    PAR__NC = 1024,
+    PAR__TILE_ROWS = 8,
+    PAR__TILE_COLS = 32
+}; // tiles: at most
 #if defined(__CUDACC__)
-typedef struct par__f32x16 {
-    float x[16];
-} par__f32x16;
+static void par__tile_base(size_t k, const float *a, size_t a_row, size_t a_k, const float *b, size_t ldb,
+                           float *c, size_t ldc, int add) {
+    for (size_t i = 0; i < 6; i++)
+        for (size_t j = 0; j < 8; j++) {
+            float sum = 0;
+            for (size_t p = 0; p < k; p++) sum += a[i * a_row + p * a_k] * b[p * ldb + j];
+            c[i * ldc + j] = add ? c[i * ldc + j] + sum : sum;
+        }
+}
 #else
+// A tile has 6 or 8 rows of two vectors: c0 and d0 are the first row.
+typedef float par__f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float par__f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
-#endif
-
-// acc[MR][NR] = sum over k of a[k][MR] x b[k][NR]
-#if defined(__CUDACC__)
-static void par__microkernel_base(size_t kc, const float *a, const float *b, float *acc) {
-    for (int i = 0; i < PAR__MR * PAR__NR; i++) acc[i] = 0;
-    for (size_t p = 0; p < kc; p++)
-        for (int i = 0; i < PAR__MR; i++)
-            for (int j = 0; j < PAR__NR; j++)
-                acc[i * PAR__NR + j] += a[p * PAR__MR + (size_t)i] * b[p * PAR__NR + (size_t)j];
-}
-#else
-#define PAR__MICROKERNEL(I, TARGET)                                                                          \
-    TARGET static void par__microkernel_##I(size_t kc, const float *a, const float *b, float *acc) {         \
-        par__f32x16 c0 = {0}, c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0;                                   \
-        par__f32x16 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0;                                    \
-        for (size_t p = 0; p < kc; p++, a += PAR__MR, b += PAR__NR) {                                        \
-            const par__f32x16 x = *(const par__f32x16 *)b, y = *(const par__f32x16 *)(b + 16);               \
-            c0 += a[0] * x, d0 += a[0] * y, c1 += a[1] * x, d1 += a[1] * y;                                  \
-            c2 += a[2] * x, d2 += a[2] * y, c3 += a[3] * x, d3 += a[3] * y;                                  \
-            c4 += a[4] * x, d4 += a[4] * y, c5 += a[5] * x, d5 += a[5] * y;                                  \
-        }                                                                                                    \
-        par__f32x16 *o = (par__f32x16 *)acc;                                                                 \
-        o[0] = c0, o[1] = d0, o[2] = c1, o[3] = d1, o[4] = c2, o[5] = d2;                                    \
-        o[6] = c3, o[7] = d3, o[8] = c4, o[9] = d4, o[10] = c5, o[11] = d5;                                  \
+#define PAR__TILE_6(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define PAR__TILE_8(X) PAR__TILE_6(X) X(6) X(7)
+#define PAR__TILE_ZERO(i)                                                                                    \
+    vector c##i = {0};                                                                                       \
+    vector d##i = {0};
+#define PAR__TILE_STEP(i)                                                                                    \
+    c##i += a[(i)*a_row] * x;                                                                                \
+    d##i += a[(i)*a_row] * y;
+#define PAR__TILE_COLUMN(ROWS)                                                                               \
+    {                                                                                                        \
+        const vector x = *(const vector *)b, y = *(const vector *)(b + width);                               \
+        ROWS(PAR__TILE_STEP)                                                                                 \
+        a += a_k;                                                                                            \
+        b += ldb;                                                                                            \
     }
-PAR__ISAS(PAR__MICROKERNEL)
+#define PAR__TILE_ADD(i)                                                                                     \
+    c##i += *(const vector *)(c + (i)*ldc);                                                                  \
+    d##i += *(const vector *)(c + (i)*ldc + width);
+#define PAR__TILE_STORE(i)                                                                                   \
+    *(vector *)(c + (i)*ldc) = c##i;                                                                         \
+    *(vector *)(c + (i)*ldc + width) = d##i;
+#define PAR__TILE(I, TARGET, VECTOR, ROWS)                                                                   \
+    TARGET static void par__tile_##I(size_t k, const float *a, size_t a_row, size_t a_k, const float *b,     \
+                                     size_t ldb, float *c, size_t ldc, int add) {                            \
+        typedef VECTOR vector;                                                                               \
+        enum { width = sizeof(vector) / sizeof(float) };                                                     \
+        ROWS(PAR__TILE_ZERO)                                                                                 \
+        for (size_t p = 0; p < k; p++) PAR__TILE_COLUMN(ROWS)                                                \
+        if (add) {                                                                                           \
+            ROWS(PAR__TILE_ADD)                                                                              \
+        }                                                                                                    \
+        ROWS(PAR__TILE_STORE)                                                                                \
+    }
+PAR__TILE(base, , par__f32x4, PAR__TILE_6)
+#if PAR__X86
+PAR__TILE(avx2, PAR__TARGET_avx2, par__f32x8, PAR__TILE_6)
+PAR__TILE(avx512, PAR__TARGET_avx512, par__f32x16, PAR__TILE_8)
+static const par__gemm_tile par__tiles_avx2 = {6, 16, par__tile_avx2};
+static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
-typedef void (*par__microkernel)(size_t, const float *, const float *, float *);
-
-static par__microkernel par__pick_microkernel(void) {
-#if PAR__X86 && !defined(__CUDACC__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-        return par__microkernel_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return par__microkernel_avx2;
 #endif
-    return par__microkernel_base;
-}
+static const par__gemm_tile par__tiles_base = {6, 8, par__tile_base};
+const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
 
 // Pack panels of `width` columns: out[panel][k][width]; a short panel is padded with zeros. Element (k, j) of
 // the source is at k*k_stride + j*j_stride.
@@ -2584,20 +2615,29 @@ static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t 
         }
     }
 }
-
-static void par__gemm_store_tile(const float *acc, float *c, size_t ldc, size_t rows, size_t cols) {
+void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
+                    size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add) {
+    float acc[PAR__TILE_ROWS * PAR__TILE_COLS];
+    if (rows == tile->rows && cols == tile->cols) {
+        tile->run(k, a, a_row, a_k, b, ldb, c, ldc, add);
+        return;
+    }
+    tile->run(k, a, a_row, a_k, b, ldb, acc, tile->cols, 0);
     for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++) c[i * ldc + j] += acc[i * PAR__NR + j];
+        for (size_t j = 0; j < cols; j++) {
+            const float sum = acc[i * tile->cols + j];
+            c[i * ldc + j] = add ? c[i * ldc + j] + sum : sum;
+        }
 }
 
 static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                                     size_t lda, const float *b, size_t ldb, float beta, float *c,
                                     size_t ldc) {
-    const par__microkernel tile = par__pick_microkernel();
+    const par__gemm_tile *tile = par__gemm_tile_get();
     const size_t a_k = ta ? lda : 1, a_m = ta ? 1 : lda, b_k = tb ? 1 : ldb, b_n = tb ? ldb : 1;
-    const size_t nc_max = PAR__MIN(par__round_up(n, PAR__NR), (size_t)PAR__NC);
+    const size_t rows = tile->rows, cols = tile->cols;
+    const size_t nc_max = PAR__MIN(par__round_up(n, cols), (size_t)PAR__NC);
     float *pack = (float *)PAR_MALLOC(sizeof(float) * PAR__KC * (PAR__MC + nc_max) + 64);
-    float acc[PAR__MR * PAR__NR];
     if (!pack) return PAR_ERR_MEMORY;
     float *pack_b = pack + PAR__KC * PAR__MC;
     for (size_t i = 0; i < m; i++)
@@ -2605,17 +2645,15 @@ static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k
     for (size_t jc = 0; jc < n; jc += PAR__NC)
         for (size_t pc = 0; pc < k; pc += PAR__KC) {
             const size_t nc = PAR__MIN(n - jc, (size_t)PAR__NC), kc = PAR__MIN(k - pc, (size_t)PAR__KC);
-            par__gemm_pack(pack_b, b + pc * b_k + jc * b_n, kc, nc, b_k, b_n, PAR__NR, 1);
+            par__gemm_pack(pack_b, b + pc * b_k + jc * b_n, kc, nc, b_k, b_n, cols, 1);
             for (size_t ic = 0; ic < m; ic += PAR__MC) {
                 const size_t mc = PAR__MIN(m - ic, (size_t)PAR__MC);
-                par__gemm_pack(pack, a + pc * a_k + ic * a_m, kc, mc, a_k, a_m, PAR__MR, alpha);
-                for (size_t j = 0; j < nc; j += PAR__NR)
-                    for (size_t i = 0; i < mc; i += PAR__MR) {
-                        tile(kc, pack + i * kc, pack_b + j * kc, acc);
-                        par__gemm_store_tile(acc, c + (ic + i) * ldc + jc + j, ldc,
-                                             PAR__MIN(mc - i, (size_t)PAR__MR),
-                                             PAR__MIN(nc - j, (size_t)PAR__NR));
-                    }
+                par__gemm_pack(pack, a + pc * a_k + ic * a_m, kc, mc, a_k, a_m, rows, alpha);
+                for (size_t j = 0; j < nc; j += cols)
+                    for (size_t i = 0; i < mc; i += rows)
+                        par__gemm_edge(tile, PAR__MIN(mc - i, rows), PAR__MIN(nc - j, cols), kc,
+                                       pack + i * kc, 1, rows, pack_b + j * kc, cols,
+                                       c + (ic + i) * ldc + jc + j, ldc, 1);
             }
         }
     PAR_FREE(pack);

@@ -1280,48 +1280,144 @@ PAR__INLINE_LOOP void par__tp_logit_gradients(float *y, const float *x, float ls
     PAR__VECTOR(i, n, y[i] = par__tp_logit_gradient(x[i], lse, factor, smooth));
 }
 
-// One step of the online softmax of attention. s has keys x queries scores, of which this call takes `width`
-// columns. It updates the maximum over the keys, replaces s by e^(s - max), updates the sums, and writes to
-// rescale the factor e^(old max - new max) for what was summed before. Masked scores (-inf) become 0.
-PAR__INLINE_LOOP void par__tp_online_softmax_strip(size_t width, float *s, size_t ld, size_t keys,
-                                                   float *row_max, float *sum, float *rescale) {
-    float new_max[PAR__STRIP], total[PAR__STRIP];
-    for (size_t j = 0; j < width; j++) {
-        new_max[j] = row_max[j];
-        total[j] = 0;
-    }
-    for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
-            const float x = s[k * ld + j];
-            new_max[j] = x > new_max[j] ? x : new_max[j];
+// *sum = the sum of s[i] = e^(scale s[i] - max), where max is the maximum of scale s[i].
+PAR__INLINE_LOOP float par__tp_softmax_row(float *s, float scale, size_t n, float *sum) {
+    const float max = scale * par__tp_row_max(s, n);
+    float lanes[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, const float p = par__tp_exp(scale * s[i] - max); s[i] = p; lanes[lane] += p);
+    *sum = par__tp_sum_lanes(lanes, n);
+    return max;
+}
+// y += the sum of p[r] x[r] over the rows of x, which are f32 or bf16.
+PAR__INLINE_LOOP void par__tp_weighted_rows(float *y, const float *p, const void *x, int bf16, size_t ld,
+                                            size_t rows, size_t n) {
+    for (size_t r = 0; r < rows; r++) {
+        const float f = p[r];
+        if (bf16) {
+            const par_bf16 *row = (const par_bf16 *)x + r * ld;
+            PAR__VECTOR(i, n, y[i] += f * par__bf16_widen(row[i]));
+        } else {
+            const float *row = (const float *)x + r * ld;
+            PAR__VECTOR(i, n, y[i] += f * row[i]);
         }
-    PAR__IVDEP for (size_t j = 0; j < width; j++) {
-        rescale[j] = par__tp_softmax_weight(row_max[j], new_max[j]);
-    }
-    for (size_t k = 0; k < keys; k++) PAR__IVDEP for (size_t j = 0; j < width; j++) {
-            const float p = par__tp_softmax_weight(s[k * ld + j], new_max[j]);
-            s[k * ld + j] = p;
-            total[j] += p;
-        }
-    PAR__IVDEP for (size_t j = 0; j < width; j++) {
-        row_max[j] = new_max[j];
-        sum[j] = sum[j] * rescale[j] + total[j];
     }
 }
-PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, size_t n, float *row_max,
-                                             float *sum, float *rescale) {
-    size_t j = 0;
-    for (; j + PAR__STRIP <= n; j += PAR__STRIP)
-        par__tp_online_softmax_strip(PAR__STRIP, s + j, ld, keys, row_max + j, sum + j, rescale + j);
-    for (; j + 16 <= n; j += 16)
-        par__tp_online_softmax_strip(16, s + j, ld, keys, row_max + j, sum + j, rescale + j);
-    for (; j < n; j++) par__tp_online_softmax_strip(1, s + j, ld, keys, row_max + j, sum + j, rescale + j);
+
+// Attention computes the scores of PAR__TP_STRIP queries at a time, s[key][query], so that maxima and sums
+// run down columns. Its loops take a whole strip; `keys` is even.
+enum { PAR__TP_STRIP = 32 };
+PAR__INLINE_LOOP float par__tp_max(float x, float y) { return x > y ? x : y; }
+// y[r][j] = f[j] x[r][j]
+PAR__INLINE_LOOP void par__tp_scale_strip(float *y, const float *x, const float *f, size_t rows) {
+    for (size_t r = 0; r < rows; r++, x += PAR__TP_STRIP, y += PAR__TP_STRIP)
+        PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, y[j] = f[j] * x[j])
 }
-// The softmax backward: s becomes the probabilities p = e^(s - lse), and g becomes (g - dot) p scale.
-PAR__INLINE_LOOP void par__tp_softmax_backward(float *s, float *g, size_t ld, size_t keys, size_t n,
-                                               const float *lse, const float *dot, float scale) {
-    for (size_t k = 0; k < keys; k++, s += ld, g += ld)
-        PAR__VECTOR(j, n, const float p = par__tp_softmax_weight(s[j], lse[j]); s[j] = p;
-                    g[j] = par__tp_score_gradient(p, g[j], dot[j], scale));
+// Two numbers rounded to bf16, as products of bf16 take them: x in the low half. A NaN that was computed from
+// bf16 stays one, as its low bits are 0.
+PAR__INLINE_LOOP uint32_t par__tp_two_bf16(float x, float y) {
+    const uint32_t a = par__f32_to_bits(x), b = par__f32_to_bits(y);
+    const uint32_t low = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
+    return low | ((b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u);
+}
+// One step of the online softmax: updates the maximum over the keys, replaces s by e^(s - max), updates the
+// sums, and writes to rescale the factor e^(old max - new max) for what was summed before. Masked scores
+// (-inf) become 0. mask (or NULL) has a factor for each e^(s - max), after the sums. pairs (or NULL) receives
+// the results rounded to bf16, two keys together, instead of s.
+PAR__INLINE_LOOP void par__tp_softmax_strip(float *s, size_t ld, size_t keys, float *row_max, float *sum,
+                                            float *rescale, const float *mask, uint32_t *pairs, int masked,
+                                            int narrow) {
+    float max[PAR__TP_STRIP], total[PAR__TP_STRIP] = {0};
+    size_t k = 0;
+    memcpy(max, row_max, sizeof max);
+    for (; k + 4 <= keys; k += 4) {
+        const float *a = s + k * ld, *b = a + ld, *c = b + ld, *d = c + ld;
+        PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, const float x = par__tp_max(a[j], b[j]);
+                   const float y = par__tp_max(c[j], d[j]); max[j] = par__tp_max(par__tp_max(x, y), max[j]))
+    }
+    for (; k < keys; k++) PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, max[j] = par__tp_max(s[k * ld + j], max[j]))
+    PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, rescale[j] = par__tp_softmax_weight(row_max[j], max[j]))
+    for (k = 0; k < keys; k += 2, s += 2 * ld) {
+        float *a = s, *b = s + ld;
+        PAR__LANES(
+            j, 0, (size_t)PAR__TP_STRIP, float x = par__tp_softmax_weight(a[j], max[j]);
+            float y = par__tp_softmax_weight(b[j], max[j]); total[j] += x + y; if (masked) {
+                x *= mask[j];
+                y *= mask[PAR__TP_STRIP + j];
+            } if (narrow) pairs[j] = par__tp_two_bf16(x, y);
+            else {
+                a[j] = x;
+                b[j] = y;
+            })
+        if (masked) mask += 2 * PAR__TP_STRIP;
+        if (narrow) pairs += PAR__TP_STRIP;
+    }
+    PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, row_max[j] = max[j]; sum[j] = sum[j] * rescale[j] + total[j])
+}
+PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, float *row_max, float *sum,
+                                             float *rescale, const float *mask, uint32_t *pairs) {
+    if (mask && pairs)
+        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, pairs, 1, 1);
+    else if (mask)
+        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, NULL, 1, 0);
+    else if (pairs)
+        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, NULL, pairs, 0, 1);
+    else
+        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, NULL, NULL, 0, 0);
+}
+// The softmax backward: s becomes the probabilities p = e^(s - lse), and g becomes ds = (g - dot) p scale.
+// With a mask g is multiplied by it first, and p after its last use. For products of bf16, rows of p and ds
+// are written to narrow[0] and narrow[1], narrow_ld numbers apart, and ds to pairs, instead of s and g.
+typedef struct par__tp_softmax_gradient {
+    float *s, *g;
+    size_t ld, keys;
+    const float *lse, *dot, *mask; // mask: or NULL
+    float scale;
+    par_bf16 *narrow[2]; // or NULL
+    size_t narrow_ld;
+    uint32_t *pairs;
+} par__tp_softmax_gradient;
+PAR__INLINE_LOOP void par__tp_softmax_backward_rows(const par__tp_softmax_gradient *o, size_t k, int masked,
+                                                    int narrow) {
+    float *s0 = o->s + k * o->ld, *s1 = s0 + o->ld, *g0 = o->g + k * o->ld, *g1 = g0 + o->ld;
+    const float *lse = o->lse, *dot = o->dot, *m0 = masked ? o->mask + k * PAR__TP_STRIP : NULL,
+                *m1 = masked ? m0 + PAR__TP_STRIP : NULL;
+    par_bf16 *p0 = narrow ? o->narrow[0] + k * o->narrow_ld : NULL, *p1 = narrow ? p0 + o->narrow_ld : NULL;
+    par_bf16 *d0 = narrow ? o->narrow[1] + k * o->narrow_ld : NULL, *d1 = narrow ? d0 + o->narrow_ld : NULL;
+    uint32_t *pairs = narrow ? o->pairs + k / 2 * PAR__TP_STRIP : NULL;
+    const float scale = o->scale;
+    PAR__LANES(
+        j, 0, (size_t)PAR__TP_STRIP, float x = par__tp_softmax_weight(s0[j], lse[j]);
+        float y = par__tp_softmax_weight(s1[j], lse[j]); const float gx = masked ? g0[j] * m0[j] : g0[j];
+        const float gy = masked ? g1[j] * m1[j] : g1[j];
+        const float dx = par__tp_score_gradient(x, gx, dot[j], scale);
+        const float dy = par__tp_score_gradient(y, gy, dot[j], scale); if (masked) {
+            x *= m0[j];
+            y *= m1[j];
+        } if (narrow) {
+            const uint32_t p = par__tp_two_bf16(x, y), d = par__tp_two_bf16(dx, dy);
+            p0[j] = (par_bf16)p;
+            p1[j] = (par_bf16)(p >> 16);
+            d0[j] = (par_bf16)d;
+            d1[j] = (par_bf16)(d >> 16);
+            pairs[j] = d;
+        } else {
+            s0[j] = x;
+            s1[j] = y;
+            g0[j] = dx;
+            g1[j] = dy;
+        })
+}
+PAR__INLINE_LOOP void par__tp_softmax_backward(const par__tp_softmax_gradient *o) {
+    const par__tp_softmax_gradient m = *o;
+    for (size_t k = 0; k < m.keys; k += 2)
+        if (m.mask && m.pairs)
+            par__tp_softmax_backward_rows(&m, k, 1, 1);
+        else if (m.mask)
+            par__tp_softmax_backward_rows(&m, k, 1, 0);
+        else if (m.pairs)
+            par__tp_softmax_backward_rows(&m, k, 0, 1);
+        else
+            par__tp_softmax_backward_rows(&m, k, 0, 0);
 }
 
 PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
@@ -1542,13 +1638,16 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
     X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
       (y, x, lse, factor, smooth, n))                                                                        \
+    X(P, float, softmax_row, (float *s, float scale, size_t n, float *sum), (s, scale, n, sum))              \
+    X(P, void, weighted_rows,                                                                                \
+      (float *y, const float *p, const void *x, int bf16, size_t ld, size_t rows, size_t n),                 \
+      (y, p, x, bf16, ld, rows, n))                                                                          \
+    X(P, void, scale_strip, (float *y, const float *x, const float *f, size_t rows), (y, x, f, rows))        \
     X(P, void, online_softmax,                                                                               \
-      (float *s, size_t ld, size_t keys, size_t n, float *row_max, float *sum, float *rescale),              \
-      (s, ld, keys, n, row_max, sum, rescale))                                                               \
-    X(P, void, softmax_backward,                                                                             \
-      (float *s, float *g, size_t ld, size_t keys, size_t n, const float *lse, const float *dot,             \
-       float scale),                                                                                         \
-      (s, g, ld, keys, n, lse, dot, scale))                                                                  \
+      (float *s, size_t ld, size_t keys, float *row_max, float *sum, float *rescale, const float *mask,      \
+       uint32_t *pairs),                                                                                     \
+      (s, ld, keys, row_max, sum, rescale, mask, pairs))                                                     \
+    X(P, void, softmax_backward, (const par__tp_softmax_gradient *o), (o))                                   \
     X(P, void, norm_row,                                                                                     \
       (float *y, float *stats, const float *x, const float *w, const float *b, size_t n, int rms,            \
        float epsilon),                                                                                       \
@@ -1601,10 +1700,12 @@ typedef struct par__tp_dot { // an instruction set's tile
     const char *name;
     size_t rows, group, unit; // rows of a tile; consecutive k in a panel; what k is a multiple of
     int outputs; // 1: tile writes any output in f32, and in bf16 with beta 0. 0: only sums as they are
+    int strides; // 1: A may be packed as panels of B are. 0: its rows are contiguous
     void (*begin)(void); // around the tiles of a product; or NULL
     void (*end)(void);
-    // `rows` rows of A, lda numbers apart, times a panel
-    void (*tile)(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, const par__tp_output *o);
+    // `rows` rows of A times a panel; the numbers (i, p) and (i, p + 1) of A are at a[i lda + p / 2 a_pair]
+    void (*tile)(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
+                 const par__tp_output *o);
 } par__tp_dot;
 typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
     int ta, tb;
@@ -1620,7 +1721,7 @@ typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
 
 #if PAR__X86 && !defined(__CUDACC__) && (__GNUC__ >= 11 || (defined(__clang__) && __clang_major__ >= 12))
 #define PAR__TP_DOT_ROW(i)                                                                                   \
-    x = (__m512bh)_mm512_set1_epi32(*(const par__tp_pair *)(const void *)(a + (i)*lda + p));                 \
+    x = (__m512bh)_mm512_set1_epi32(*(const par__tp_pair *)(const void *)(a + (i)*lda));                     \
     c##i = _mm512_dpbf16_ps(c##i, x, y);                                                                     \
     d##i = _mm512_dpbf16_ps(d##i, x, z);
 #define PAR__TP_DOT_SCALE(i)                                                                                 \
@@ -1638,10 +1739,11 @@ typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
 #define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 typedef int par__tp_pair __attribute__((aligned(2), may_alias));
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
-par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel, const par__tp_output *o) {
+par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
+                    const par__tp_output *o) {
     __m512 c0 = _mm512_setzero_ps(), c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0, c6 = c0, c7 = c0;
     __m512 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0, d6 = c0, d7 = c0;
-    for (size_t p = 0; p < k; p += 2, panel += 2 * PAR__TP_DOT_COLS) {
+    for (size_t p = 0; p < k; p += 2, a += a_pair, panel += 2 * PAR__TP_DOT_COLS) {
         const __m512bh y = (__m512bh)_mm512_loadu_si512(panel);
         const __m512bh z = (__m512bh)_mm512_loadu_si512(panel + PAR__TP_DOT_COLS);
         __m512bh x;
@@ -1674,11 +1776,12 @@ PAR__TP_AMX static void par__tp_amx_begin(void) {
     _tile_loadconfig(config);
 }
 PAR__TP_AMX static void par__tp_amx_end(void) { _tile_release(); }
-PAR__TP_AMX static void par__tp_tile_amx(size_t k, const par_bf16 *a, size_t lda, const par_bf16 *panel,
-                                         const par__tp_output *o) {
+PAR__TP_AMX static void par__tp_tile_amx(size_t k, const par_bf16 *a, size_t lda, size_t a_pair,
+                                         const par_bf16 *panel, const par__tp_output *o) {
     const size_t a_row = lda * sizeof *a, row = 2 * PAR__TP_DOT_COLS * sizeof *a,
                  c_row = o->ldc * sizeof(float);
     float *c = (float *)o->c;
+    (void)a_pair;                        // 2
     __asm__ volatile("" : : : "memory"); // the same of operands
     _tile_zero(0);
     _tile_zero(1);
@@ -1700,8 +1803,8 @@ PAR__TP_AMX static void par__tp_tile_amx(size_t k, const par_bf16 *a, size_t lda
     _tile_stored(3, c + 16 * o->ldc + 16, c_row);
 }
 static const par__tp_dot par__tp_dots[] = {
-    {"amx_bf16", 32, 2, 32, 0, par__tp_amx_begin, par__tp_amx_end, par__tp_tile_amx},
-    {"avx512_bf16", 8, 2, 2, 1, NULL, NULL, par__tp_tile_avx512}};
+    {"amx_bf16", 32, 2, 32, 0, 0, par__tp_amx_begin, par__tp_amx_end, par__tp_tile_amx},
+    {"avx512_bf16", 8, 2, 2, 1, 1, NULL, NULL, par__tp_tile_avx512}};
 // Has the processor tiles, and does the kernel let this process use them? Processes forked later may, too.
 static int par__tp_has_amx(void) {
     unsigned a, b, c, d;
@@ -1724,6 +1827,7 @@ static const par__tp_dot *par__tp_pick_dot(void) {
 static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }
 #endif
 
+static size_t par__tp_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 static size_t par__tp_dot_slice(int ta) { return ta ? PAR__TP_DOT_K_TRANSPOSED : PAR__TP_DOT_K; }
 
 typedef struct par__tp_dot_block { // what is multiplied at a time
@@ -1732,18 +1836,33 @@ typedef struct par__tp_dot_block { // what is multiplied at a time
     par_bf16 *a, *b; // packed
 } par__tp_dot_block;
 
+// The operands of A: rows where they are, packed rows, or panels, in which row i is column i.
+static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_product *m,
+                           const par__tp_dot_block *s, size_t direct) {
+    const size_t i_ld = m->ta ? 1 : m->lda, k_ld = m->ta ? m->lda : 1, cols = PAR__TP_DOT_COLS;
+    const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
+    if (m->ta && dot->strides)
+        for (size_t i = 0; i < s->rows; i += cols)
+            loops->pack_panel(s->a + i * s->padded, a + i, k_ld, 1, s->k, s->padded,
+                              PAR__MIN(cols, s->rows - i), dot->group);
+    else if (direct < s->rows)
+        loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
+                         par__tp_round_up(s->rows - direct, dot->rows));
+}
 static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
                                    const par__tp_product *m, const par__tp_dot_block *s) {
-    const size_t tile = dot->rows, cols = PAR__TP_DOT_COLS, i_ld = m->ta ? 1 : m->lda,
-                 k_ld = m->ta ? m->lda : 1;
+    const size_t tile = dot->rows, cols = PAR__TP_DOT_COLS;
     const size_t direct =
         m->ta || s->k != s->padded ? 0 : s->rows / tile * tile; // rows that are read in place
-    const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
+    const int panels = m->ta && dot->strides;
+    const par_bf16 *in_place = (const par_bf16 *)m->a + s->i * m->lda + s->p;
     float acc[PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
-    if (direct < s->rows)
-        loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
-                         (s->rows - direct + tile - 1) / tile * tile);
-    for (size_t i = 0; i < s->rows; i += tile)
+    par__tp_pack_a(loops, dot, m, s, direct);
+    for (size_t i = 0; i < s->rows; i += tile) {
+        const par_bf16 *a = i < direct ? in_place + i * m->lda
+                            : panels   ? s->a + i / cols * cols * s->padded + i % cols * dot->group
+                                       : s->a + (i - direct) * s->padded;
+        const size_t lda = i < direct ? m->lda : panels ? dot->group : s->padded;
         for (size_t j = 0; j < s->cols; j += cols) {
             const size_t at = (s->i + i) * m->ldc + s->j + j, rows = PAR__MIN(tile, s->rows - i);
             const size_t width = PAR__MIN(cols, s->cols - j);
@@ -1757,15 +1876,16 @@ static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot
                                               : (void *)((float *)m->c + at),
                                          bf16,
                                          m->ldc};
-            dot->tile(s->padded, i < direct ? a + i * i_ld : s->a + (i - direct) * s->padded,
-                      i < direct ? i_ld : s->padded, s->b + j * s->padded, whole ? &to_c : &to_acc);
+            dot->tile(s->padded, a, lda, panels ? cols * dot->group : dot->group, s->b + j * s->padded,
+                      whole ? &to_c : &to_acc);
             if (!whole) loops->store_tile(&to_c, acc, rows, width);
         }
+    }
 }
 // pack: memory for PAR__TP_DOT_A + PAR__TP_DOT_B numbers.
 static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_product *m,
                              par_bf16 *pack) {
-    const size_t slice = par__tp_dot_slice(m->ta), tile = dot->rows, cols = PAR__TP_DOT_COLS;
+    const size_t slice = par__tp_dot_slice(m->ta), cols = PAR__TP_DOT_COLS;
     const size_t k_ld = m->tb ? 1 : m->ldb, j_ld = m->tb ? m->ldb : 1;
     const par_bf16 *b = (const par_bf16 *)m->b;
     par__tp_dot_block s;
@@ -1776,7 +1896,7 @@ static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
         s.k = PAR__MIN(slice, m->k - s.p);
         s.padded = (s.k + dot->unit - 1) / dot->unit * dot->unit;
         const size_t most_cols = PAR__TP_DOT_B / s.padded / cols * cols;
-        const size_t most_rows = PAR__TP_DOT_A / s.padded / tile * tile;
+        const size_t most_rows = PAR__TP_DOT_A / s.padded / cols * cols;
         for (s.j = 0; s.j < m->n; s.j += most_cols) {
             s.cols = PAR__MIN(most_cols, m->n - s.j);
             for (size_t j = 0; j < s.cols; j += cols)
@@ -1814,7 +1934,8 @@ struct par_tp {
     const par_tp_kernels *kernels;
     par_device *device;
     const par__tp_loops *loops;
-    const par__tp_dot *dot; // NULL: products are computed in f32
+    const par__tp_dot *dot;     // NULL: products are computed in f32
+    const par__gemm_tile *tile; // for those of attention
     struct {
         void *memory;
         size_t bytes;
@@ -2246,197 +2367,529 @@ static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, f
     return PAR_OK;
 }
 
-// ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022):
+// ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022), scores s:
 //     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
 //     acc = acc e^(m - m') + e^(s - m') v
-// Blocks whose keys all come after their queries are skipped, which is about half of them. Scores are stored
-// transposed, keys x queries, so that maxima and sums run down columns and vectorize over queries.
+// and backward, with p = e^(s - lse):
+//     dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
+// Within a block a strip of 32 queries is computed at a time, whose scores stay in the first-level cache.
+// Every matrix is stored turned, so that queries are columns: scores are keys x queries, acc and dq are
+// features x queries. A strip's keys end with the last one that its queries see, rounded up to a tile's rows.
+//
+// The products are made of the matrix products' tiles, of par__gemm_tile in f32 or of par__tp_dot. Keys and
+// values of a head are copied to dense rows; a block's queries are packed in strips.
 
-typedef struct par__tp_head { // the operands of one head of one sequence: bf16 with tp->dot, else f32
-    const char *q, *k, *v, *dy;
-    size_t bytes;                                       // of an element
-    float *qt, *dyt;                                    // f32: the same turned, dim x q_count
-    size_t q_ld, kv_ld, dy_ld, t_ld, q_first, kv_first; // q_first: row of the first query, of all rows
-    uint64_t dropout_first;                             // of the element (query, key) = (0, 0)
-} par__tp_head;
+enum {
+    PAR__TP_BLOCK = 128, // tokens of a block
+    PAR__TP_STRIPS = PAR__TP_BLOCK / PAR__TP_STRIP,
+    PAR__TP_BLOCK_ROWS = PAR__TP_BLOCK + PAR__TP_DOT_ROWS, // a tile may read and write beyond the last row
+    PAR__TP_SCORES_LD = PAR__TP_BLOCK + 16,                // no power of two: rows differ in their cache set
+    PAR__TP_NARROW_LD = PAR__TP_BLOCK + 32
+};
+// What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
+// What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
+typedef struct par__tp_core {
+    const par_tp_attention_block *m;
+    void *y, *dx;       // whole sequences: final results go here; else NULL
+    float *lse;         // of y
+    size_t bytes;       // of an operand's element
+    size_t tile, unit;  // rows of a tile; what its k is a multiple of
+    size_t depth, wide; // features of a head, rounded up to `unit`, and to whole strips
+    size_t keys;        // m->kv_count, rounded up to strips
+    size_t ld, step;    // of s and g: from one key to the next, from one strip to the next
+    size_t sequence, kv_head, head;
+    char *k, *v;   // keys x depth
+    char *kt, *vt; // the same turned, wide x keys; of bf16 alone
+    char *q, *dy;  // the block's queries, strip by strip: depth x 32
+    char *q_rows,
+        *dy_rows; // the same as right operands: for each 32 features, or (f32) all: queries x features
+    float *s, *g, *mask, *random;
+    par_bf16 *narrow[2]; // p and ds rounded, keys x queries
+    uint32_t *pairs;     // p or ds of a strip, rounded, two keys together
+    float *out;          // strip by strip, features x queries: acc or dq
+    float *dkv;          // of bf16 alone: dk and dv until they are rounded, keys x wide each
+    float *dk, *dv;      // keys x features, dkv_ld numbers apart
+    size_t dkv_ld;
+    float *rows; // 32 x wide
+    float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], log_sum[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
+    int started[PAR__TP_STRIPS];         // out has a value
+    size_t q_at, q_count, k_at, k_count; // the block
+} par__tp_core;
 
-// The operands as f32: in place, or copies; queries are turned, too.
-static int par__tp_load_f32_head(par_tp *tp, const par_tp_attention_block *m, par__tp_head *o, size_t q,
-                                 size_t kv, size_t dy) {
-    const size_t d = m->dim, n = m->q_count * d, nk = m->kv_count * d;
-    const size_t copies = par__tp_is_f32(tp) ? 0 : 2 * n + 2 * nk;
-    float *scratch =
-        (float *)par_tp_scratch(tp, PAR__TP_HEAD_SLICES, (copies + 2 * o->t_ld * d) * sizeof(float));
-    if (!scratch) return 0;
-    o->bytes = sizeof(float);
-    o->qt = scratch + copies;
-    o->dyt = o->qt + o->t_ld * d;
-    size_t ld = m->kv_ld;
-    const float *x = par__tp_f32_rows(tp, scratch, m->q, q, m->q_count, d, &o->q_ld);
-    o->q = (const char *)x;
-    o->k = (const char *)par__tp_f32_rows(tp, scratch + n, m->k, kv, m->kv_count, d, &o->kv_ld);
-    o->v = (const char *)par__tp_f32_rows(tp, scratch + n + nk, m->v, kv, m->kv_count, d, &ld);
-    tp->loops->transpose(o->qt, o->t_ld, x, o->q_ld, m->q_count, d);
-    if (!m->dy) return 1;
-    x = par__tp_f32_rows(tp, scratch + n + 2 * nk, m->dy, dy, m->q_count, d, &o->dy_ld);
-    o->dy = (const char *)x;
-    tp->loops->transpose(o->dyt, o->t_ld, x, o->dy_ld, m->q_count, d);
-    return 1;
+// C = alpha A B, or C += it: `rows` x `cols`, at most 32 columns. f32: alpha is 1, element (i, p) of A is
+// a[i a_row + p a_k], B has rows of ldb. bf16: A is as par__tp_dot.tile's, and B is packed.
+typedef struct par__tp_strip_product {
+    size_t rows, cols, k;
+    const char *a;
+    size_t a_row, a_k;
+    const char *b;
+    size_t ldb;
+    float alpha, *c;
+    size_t ldc;
+    int add;
+} par__tp_strip_product;
+static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product *m) {
+    if (tp->dot) {
+        float acc[PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
+        for (size_t i = 0, tile = tp->dot->rows; i < m->rows; i += tile) {
+            const size_t rows = PAR__MIN(tile, m->rows - i);
+            const int whole = tp->dot->outputs && rows == tile && m->cols == PAR__TP_DOT_COLS;
+            const par__tp_output to_acc = {1, 0, NULL, acc, 0, PAR__TP_DOT_COLS};
+            const par__tp_output to_c = {m->alpha, m->add ? 1.0f : 0.0f, NULL, m->c + i * m->ldc, 0, m->ldc};
+            tp->dot->tile(m->k, (const par_bf16 *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
+                          (const par_bf16 *)(const void *)m->b, whole ? &to_c : &to_acc);
+            if (!whole) tp->loops->store_tile(&to_c, acc, rows, m->cols);
+        }
+        return;
+    }
+    const par__gemm_tile *tile = tp->tile;
+    for (size_t j = 0; j < m->cols; j += tile->cols)
+        for (size_t i = 0; i < m->rows; i += tile->rows)
+            par__gemm_edge(tile, PAR__MIN(tile->rows, m->rows - i), PAR__MIN(tile->cols, m->cols - j), m->k,
+                           (const float *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
+                           (const float *)(const void *)m->b + j, m->ldb, m->c + i * m->ldc + j, m->ldc,
+                           m->add);
 }
-static int par__tp_load_head(par_tp *tp, const par_tp_attention_block *m, size_t b, size_t h,
-                             par__tp_head *o) {
-    const size_t d = m->dim, kh = h / (m->heads / m->kv_heads);
-    memset(o, 0, sizeof *o);
-    o->t_ld = m->q_count;
-    o->q_ld = m->q_ld;
-    o->kv_ld = m->kv_ld;
-    o->dy_ld = m->dy_ld;
-    o->q_first = b * m->q_stride + m->q_row;
-    o->kv_first = b * m->kv_stride + m->kv_row;
-    o->dropout_first = par__tp_first_score(m, b, h);
-    const size_t q = o->q_first * m->q_ld + h * d, kv = o->kv_first * m->kv_ld + kh * d;
-    const size_t dy = o->q_first * m->dy_ld + h * d;
-    if (!tp->dot) return par__tp_load_f32_head(tp, m, o, q, kv, dy);
-    o->bytes = sizeof(par_bf16);
-    o->q = par__tp_const_element(tp, m->q, q);
-    o->k = par__tp_const_element(tp, m->k, kv);
-    o->v = par__tp_const_element(tp, m->v, kv);
-    if (m->dy) o->dy = par__tp_const_element(tp, m->dy, dy);
-    return 1;
+
+static void *par__tp_carve(char *base, size_t *at, size_t bytes) { // base NULL: only counts
+    void *memory = base ? base + *at : NULL;
+    *at += par__tp_round_up(bytes, 64);
+    return memory;
+}
+// Lays out scratch memory from `base` on and returns its size.
+static size_t par__tp_core_layout(const par_tp *tp, par__tp_core *o, char *base) {
+    const size_t e = o->bytes, block = PAR__TP_BLOCK_ROWS, backward = o->m->dy != NULL;
+    const size_t keys = o->keys + PAR__TP_DOT_ROWS, turned = tp->dot ? o->wide * o->keys * e : 0;
+    const size_t strips = PAR__MAX(o->depth, o->wide) * PAR__TP_BLOCK * e;
+    size_t at = 0;
+    o->k = (char *)par__tp_carve(base, &at, keys * o->depth * e);
+    o->v = (char *)par__tp_carve(base, &at, keys * o->depth * e);
+    o->kt = (char *)par__tp_carve(base, &at, backward ? turned : 0);
+    o->vt = (char *)par__tp_carve(base, &at, backward ? 0 : turned);
+    o->q = (char *)par__tp_carve(base, &at, strips);
+    o->dy = (char *)par__tp_carve(base, &at, backward ? strips : 0);
+    o->q_rows = (char *)par__tp_carve(base, &at, strips);
+    o->dy_rows = (char *)par__tp_carve(base, &at, backward ? strips : 0);
+    o->s = (float *)par__tp_carve(base, &at, block * o->ld * sizeof(float));
+    o->g = (float *)par__tp_carve(base, &at, backward ? block * o->ld * sizeof(float) : 0);
+    o->mask = (float *)par__tp_carve(base, &at, block * PAR__TP_STRIP * sizeof(float));
+    o->random = (float *)par__tp_carve(base, &at, block * PAR__TP_STRIP * sizeof(float));
+    for (int i = 0; i < 2; i++)
+        o->narrow[i] = (par_bf16 *)par__tp_carve(
+            base, &at, backward && tp->dot ? block * PAR__TP_NARROW_LD * sizeof(par_bf16) : 0);
+    o->pairs =
+        (uint32_t *)par__tp_carve(base, &at, tp->dot ? block / 2 * PAR__TP_STRIP * sizeof(uint32_t) : 0);
+    o->out = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_BLOCK * sizeof(float));
+    o->dkv = (float *)par__tp_carve(base, &at,
+                                    backward && !par__tp_is_f32(tp) ? 2 * keys * o->wide * sizeof(float) : 0);
+    o->rows = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_STRIP * sizeof(float));
+    return at;
+}
+static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse, void *dx,
+                             par__tp_core *o) {
+    const int apart = m->dy && !tp->dot; // all strips of a block are kept
+    o->m = m;
+    o->y = y;
+    o->lse = lse;
+    o->dx = dx;
+    o->bytes = tp->dot ? sizeof(par_bf16) : sizeof(float);
+    o->tile = tp->dot ? tp->dot->rows : tp->tile->rows;
+    o->unit = tp->dot ? tp->dot->unit : 1;
+    o->depth = par__tp_round_up(m->dim, o->unit);
+    o->wide = par__tp_round_up(m->dim, PAR__TP_STRIP);
+    o->keys = par__tp_round_up(m->kv_count, PAR__TP_STRIP);
+    o->ld = apart ? (size_t)PAR__TP_SCORES_LD : (size_t)PAR__TP_STRIP;
+    o->step = apart ? PAR__TP_STRIP : 0;
+    const size_t bytes = par__tp_core_layout(tp, o, NULL);
+    char *memory = (char *)par_tp_scratch(tp, PAR__TP_SCORES, bytes);
+    if (memory) par__tp_core_layout(tp, o, memory);
+    return memory != NULL;
 }
 
-enum { PAR__TP_BLOCK = 128, PAR__TP_AREA = PAR__TP_BLOCK * PAR__TP_BLOCK }; // tokens; scores of a block
-typedef struct par__tp_block { // one block of queries and one of keys
-    size_t head, q, k, q_count, k_count;
-    float *scores, *grads, *mask, *scratch; // PAR__TP_AREA each, a row of PAR__TP_BLOCK queries per key
-    par_bf16 *narrow[2];                    // the same: scores and grads, rounded for products of bf16
-} par__tp_block;
-
-// A product of a block's operands, f32 or bf16.
-static par_result par__tp_block_gemm(par_tp *tp, const par__tp_product *p) {
-    par_device *cpu = par_cpu();
-    if (tp->dot) return par__tp_dot_gemm(tp, p);
-    return par__tp_gemm_result(tp, cpu->gemm(cpu, p->ta, p->tb, p->m, p->n, p->k, p->alpha,
-                                             (const float *)p->a, p->lda, (const float *)p->b, p->ldb,
-                                             p->beta, (float *)p->c, p->ldc, NULL));
+// Copies rows of a head to dense rows of `to_ld` operands; what is missing is zeros.
+static void par__tp_load_rows(const par_tp *tp, char *to, size_t to_ld, const void *x, size_t at, size_t ld,
+                              size_t rows, size_t dim) {
+    const size_t e = tp->dot ? sizeof(par_bf16) : sizeof(float);
+    for (size_t r = 0; r < rows; r++, to += to_ld * e) {
+        if (tp->dot || par__tp_is_f32(tp))
+            memcpy(to, par__tp_const_element(tp, x, at + r * ld), dim * e);
+        else
+            par_cast(to, PAR_F32, (const par_bf16 *)x + at + r * ld, PAR_BF16, dim);
+        if (dim < to_ld) memset(to + dim * e, 0, (to_ld - dim) * e);
+    }
 }
-// y = alpha keys queries^T, keys x queries. In f32 the queries are turned already.
-static par_result par__tp_block_scores(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
-                                       const par__tp_block *b, float alpha, const char *keys,
-                                       const char *queries, size_t q_ld, const float *turned, float *y) {
-    const int bf16 = tp->dot != NULL;
-    const par__tp_product p = {0,
-                               bf16,
-                               b->k_count,
-                               b->q_count,
-                               m->dim,
-                               keys + b->k * o->kv_ld * o->bytes,
-                               bf16 ? (const void *)(queries + b->q * q_ld * o->bytes)
-                                    : (const void *)(turned + b->q),
-                               o->kv_ld,
-                               bf16 ? q_ld : o->t_ld,
-                               alpha,
-                               0,
+// Where the gradients of the keys and values are added up: in place if they are f32.
+static void par__tp_begin_keys(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim;
+    if (!o->dx) {
+        o->dkv_ld = m->dkv_ld;
+        o->dk = m->dk + row * m->dkv_ld + column;
+        o->dv = m->dv + row * m->dkv_ld + column;
+        return;
+    }
+    if (par__tp_is_f32(tp)) {
+        o->dkv_ld = m->kv_ld;
+        o->dk = (float *)o->dx + row * m->kv_ld + m->heads * m->dim + column;
+        o->dv = o->dk + m->kv_heads * m->dim;
+    } else {
+        o->dkv_ld = o->wide;
+        o->dk = o->dkv;
+        o->dv = o->dkv + o->keys * o->wide;
+    }
+    for (size_t k = 0; k < m->kv_count; k++) {
+        memset(o->dk + k * o->dkv_ld, 0, m->dim * sizeof *o->dk);
+        memset(o->dv + k * o->dkv_ld, 0, m->dim * sizeof *o->dv);
+    }
+}
+static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t first = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + o->kv_head * m->dim;
+    par__tp_load_rows(tp, o->k, o->depth, m->k, first, m->kv_ld, m->kv_count, m->dim);
+    par__tp_load_rows(tp, o->v, o->depth, m->v, first, m->kv_ld, m->kv_count, m->dim);
+    par_bf16 *turned = (par_bf16 *)(void *)(m->dy ? o->kt : o->vt);
+    const par_bf16 *rows = (const par_bf16 *)(const void *)(m->dy ? o->k : o->v);
+    if (tp->dot && !tp->dot->strides)
+        tp->loops->pack_rows(turned, rows, 1, o->depth, m->kv_count, o->keys, m->dim, o->wide);
+    for (size_t j = 0; tp->dot && tp->dot->strides && j < m->dim; j += PAR__TP_STRIP)
+        tp->loops->pack_panel(turned + j * o->keys, rows + j, o->depth, 1, m->kv_count, o->keys,
+                              PAR__MIN((size_t)PAR__TP_STRIP, m->dim - j), tp->dot->group);
+    if (m->dy) par__tp_begin_keys(tp, o);
+}
+// Packs the block's queries (or gradients of the output): as strips, and as rows for products over queries.
+static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const void *x, size_t ld,
+                                 float scale, char *strips, char *rows) {
+    const size_t dim = o->m->dim, strip = o->depth * PAR__TP_STRIP, n = o->q_count;
+    const size_t at = (o->sequence * o->m->q_stride + o->m->q_row + o->q_at) * ld + o->head * dim;
+    const int in_place = par__tp_is_f32(tp) && !o->m->dy;
+    const float *from = in_place ? (const float *)x + at : (const float *)(const void *)rows;
+    const size_t from_ld = in_place ? ld : o->wide;
+    if (!tp->dot && !in_place) par__tp_load_rows(tp, rows, o->wide, x, at, ld, n, dim);
+    for (size_t i = 0; i < n; i += PAR__TP_STRIP, strips += strip * o->bytes) {
+        const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, n - i);
+        if (tp->dot) {
+            tp->loops->pack_panel((par_bf16 *)(void *)strips, (const par_bf16 *)x + at + i * ld, 1, ld, dim,
+                                  o->depth, count, tp->dot->group);
+            continue;
+        }
+        float *to = (float *)(void *)strips;
+        if (count < PAR__TP_STRIP) memset(to, 0, strip * sizeof *to);
+        tp->loops->transpose(to, PAR__TP_STRIP, from + i * from_ld, from_ld, count, dim);
+        if (scale != 1) tp->loops->scale(to, to, scale, strip);
+    }
+    for (size_t j = 0; tp->dot && o->m->dy && j < o->wide; j += PAR__TP_STRIP)
+        tp->loops->pack_panel((par_bf16 *)(void *)rows + j * PAR__TP_BLOCK, (const par_bf16 *)x + at + j, ld,
+                              1, n, par__tp_round_up(n, PAR__TP_STRIP),
+                              PAR__MIN((size_t)PAR__TP_STRIP, dim - j), tp->dot->group);
+}
+
+// The keys of the block that at least one query of a strip sees.
+static size_t par__tp_seen_keys(const par__tp_core *o, size_t strip) {
+    const size_t last = PAR__MIN((strip + 1) * PAR__TP_STRIP, o->q_count) - 1;
+    const size_t query = o->m->q_position + o->q_at + last, key = o->m->kv_position + o->k_at;
+    return query < key ? 0 : PAR__MIN(o->k_count, query - key + 1);
+}
+// y = alpha rows x strip: scores, or the gradients of their weights.
+static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t strip, size_t keys,
+                                 float alpha, const char *rows, const char *strips, float *y) {
+    const par__tp_strip_product p = {keys,
+                                     PAR__TP_STRIP,
+                                     o->depth,
+                                     rows + o->k_at * o->depth * o->bytes,
+                                     o->depth,
+                                     tp->dot ? tp->dot->group : 1,
+                                     strips + strip * PAR__TP_STRIP * o->depth * o->bytes,
+                                     PAR__TP_STRIP,
+                                     alpha,
+                                     y + strip * o->step,
+                                     o->ld,
+                                     0};
+    par__tp_multiply_strip(tp, &p);
+}
+// The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf.
+static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys) {
+    const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
+                 key = o->m->kv_position + o->k_at;
+    const size_t seen_by_all = query < key ? 0 : query - key + 1;
+    for (size_t k = PAR__MIN(seen_by_all, o->k_count); k < keys; k++) {
+        const size_t at = k * o->ld + strip * o->step;
+        const size_t hidden =
+            k < o->k_count ? PAR__MIN(key + k - query, (size_t)PAR__TP_STRIP) : (size_t)PAR__TP_STRIP;
+        for (size_t q = 0; q < hidden; q++) o->s[at + q] = -INFINITY;
+        for (size_t q = 0; o->m->dy && k >= o->k_count && q < PAR__TP_STRIP; q++) o->g[at + q] = 0;
+    }
+}
+// The dropout factors of a strip: 0 or 1/(1 - p), from the random number of each pair (query, key). Returns
+// NULL where nothing is dropped.
+static const float *par__tp_dropout_mask(par_tp *tp, const par__tp_core *o, size_t strip, size_t keys) {
+    const par_tp_attention_block *m = o->m;
+    const size_t first = strip * PAR__TP_STRIP, key = m->kv_position + o->k_at;
+    if (m->dropout <= 0) return NULL;
+    for (size_t q = 0; q < PAR__TP_STRIP; q++) {
+        float *row = o->random + q * PAR__TP_BLOCK_ROWS;
+        const uint64_t query = m->q_position + o->q_at + first + q;
+        for (size_t k = 0; k < keys; k++) row[k] = 1;
+        if (first + q < o->q_count)
+            par__tp_dropout_row(row, row, PAR__MIN(keys, o->k_count), tp->desc.seed, m->stream,
+                                par__tp_first_score(m, o->sequence, o->head) + query * m->sequence + key,
+                                m->dropout);
+    }
+    tp->loops->transpose(o->mask, PAR__TP_STRIP, o->random, PAR__TP_BLOCK_ROWS, PAR__TP_STRIP, keys);
+    return o->mask;
+}
+// out += (rows turned) x, where x is a strip of weights or of gradients of scores, for 32 features at a time.
+static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, size_t keys, const char *rows,
+                              const char *turned, const float *x) {
+    const int panels = tp->dot && tp->dot->strides;
+    par__tp_strip_product p = {0,
+                               PAR__TP_STRIP,
+                               par__tp_round_up(keys, o->unit),
                                NULL,
-                               y,
-                               PAR_F32,
-                               PAR__TP_BLOCK};
-    return par__tp_block_gemm(tp, &p);
-}
-// y += s x, or s^T x with trans, of a block of scores s and `dim` columns of x. `rows` and k are s's.
-static par_result par__tp_block_add(par_tp *tp, int trans, size_t rows, size_t k, size_t dim, const void *s,
-                                    const char *x, size_t ld, float *y, size_t y_ld) {
-    const par__tp_product p = {trans, 0, rows, dim, k, s, x, PAR__TP_BLOCK, ld, 1, 1, NULL, y, PAR_F32, y_ld};
-    return par__tp_block_gemm(tp, &p);
-}
-// The operand of such a product: x itself, or x rounded to bf16.
-static const void *par__tp_block_operand(const par_tp *tp, const par__tp_block *b, const float *x,
-                                         par_bf16 *narrow) {
-    for (size_t k = 0; tp->dot && k < b->k_count; k++)
-        par_cast(narrow + k * PAR__TP_BLOCK, PAR_BF16, x + k * PAR__TP_BLOCK, PAR_F32, b->q_count);
-    return tp->dot ? (const void *)narrow : (const void *)x;
+                               panels    ? tp->dot->group
+                               : tp->dot ? o->keys
+                                         : 1,
+                               panels    ? tp->dot->group * PAR__TP_STRIP
+                               : tp->dot ? tp->dot->group
+                                         : o->depth,
+                               tp->dot ? (const char *)o->pairs : (const char *)(x + strip * o->step),
+                               o->ld,
+                               1,
+                               NULL,
+                               PAR__TP_STRIP,
+                               o->started[strip]};
+    for (size_t j = 0; j < o->m->dim; j += PAR__TP_STRIP) {
+        p.rows = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
+        p.a = tp->dot ? turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) * o->bytes
+                      : rows + (o->k_at * o->depth + j) * o->bytes;
+        p.c = o->out + (strip * o->wide + j) * PAR__TP_STRIP;
+        par__tp_multiply_strip(tp, &p);
+    }
+    o->started[strip] = 1;
 }
 
-// The causal mask: a query sees the keys up to its own position; the other scores become -inf.
-static void par__tp_causal_mask(const par_tp_attention_block *m, const par__tp_block *b) {
-    const size_t query = m->q_position + b->q, key = m->kv_position + b->k;
-    for (size_t k = 0; k < b->k_count; k++) {
-        const size_t hidden = key + k <= query ? 0 : PAR__MIN(b->q_count, key + k - query);
-        for (size_t q = 0; q < hidden; q++) b->scores[k * PAR__TP_BLOCK + q] = -INFINITY;
-    }
+static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
+    float rescale[PAR__TP_STRIP], *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    const size_t seen = par__tp_seen_keys(o, strip), keys = par__tp_round_up(seen, o->tile);
+    int same = 1;
+    if (!seen) return;
+    par__tp_strip_scores(tp, o, strip, keys, o->m->scale, o->k, o->q, o->s);
+    par__tp_causal_mask(o, strip, keys);
+    tp->loops->online_softmax(o->s, o->ld, keys, o->row_max + strip * PAR__TP_STRIP,
+                              o->sum + strip * PAR__TP_STRIP, rescale,
+                              par__tp_dropout_mask(tp, o, strip, keys), tp->dot ? o->pairs : NULL);
+    for (size_t j = 0; j < PAR__TP_STRIP; j++) same &= rescale[j] == 1;
+    if (o->started[strip] && !same) tp->loops->scale_strip(out, out, rescale, o->m->dim);
+    par__tp_strip_add(tp, o, strip, seen, o->v, o->vt, o->s);
 }
-// The dropout factors of a block: 0 or 1/(1 - p), from the random number of each pair (query, key).
-static void par__tp_dropout_mask(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
-                                 const par__tp_block *b) {
-    for (size_t q = 0; q < b->q_count; q++) {
-        float *row = b->scratch + q * PAR__TP_BLOCK;
-        const uint64_t query = m->q_position + b->q + q, key = m->kv_position + b->k;
-        for (size_t k = 0; k < b->k_count; k++) row[k] = 1;
-        par__tp_dropout_row(row, row, b->k_count, tp->desc.seed, m->stream,
-                            o->dropout_first + query * m->sequence + key, m->dropout);
-    }
-    tp->loops->transpose(b->mask, PAR__TP_BLOCK, b->scratch, PAR__TP_BLOCK, b->q_count, b->k_count);
+static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
+    const size_t seen = par__tp_seen_keys(o, strip), keys = par__tp_round_up(seen, o->tile);
+    const size_t first = strip * PAR__TP_STRIP;
+    if (!seen) return;
+    par__tp_strip_scores(tp, o, strip, keys, o->m->scale, o->k, o->q, o->s);
+    par__tp_strip_scores(tp, o, strip, keys, 1, o->v, o->dy, o->g);
+    par__tp_causal_mask(o, strip, keys);
+    par__tp_softmax_gradient g = {o->s + strip * o->step,
+                                  o->g + strip * o->step,
+                                  o->ld,
+                                  keys,
+                                  o->log_sum + first,
+                                  o->dot + first,
+                                  par__tp_dropout_mask(tp, o, strip, keys),
+                                  o->m->scale,
+                                  {o->narrow[0] + first, o->narrow[1] + first},
+                                  PAR__TP_NARROW_LD,
+                                  tp->dot ? o->pairs : NULL};
+    tp->loops->softmax_backward(&g);
+    par__tp_strip_add(tp, o, strip, seen, o->k, o->kt, o->g);
 }
-static void par__tp_multiply_scores(const par__tp_block *b, float *y, const float *x) {
-    for (size_t k = 0; k < b->k_count; k++)
-        for (size_t q = 0; q < b->q_count; q++) y[k * PAR__TP_BLOCK + q] *= x[k * PAR__TP_BLOCK + q];
+// dk or dv += x times queries, of a block: x are the gradients of the scores or the weights.
+static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const float *x, const par_bf16 *narrow,
+                             const char *rows, float *y) {
+    const size_t query = o->m->q_position + o->q_at, key = o->m->kv_position + o->k_at;
+    const size_t n = tp->dot ? par__tp_round_up(o->q_count, PAR__TP_STRIP) : o->q_count;
+    for (size_t i = 0; i < o->k_count; i += o->tile) {
+        const size_t first =
+            key + i > query ? (key + i - query) / o->unit * o->unit : 0; // query that sees it
+        const char *a = tp->dot ? (const char *)(narrow + i * PAR__TP_NARROW_LD + first)
+                                : (const char *)(x + i * o->ld + first);
+        for (size_t j = 0; first < o->q_count && j < o->m->dim; j += PAR__TP_STRIP) {
+            const char *b =
+                rows + (tp->dot ? j * PAR__TP_BLOCK + first * PAR__TP_STRIP : first * o->wide + j) * o->bytes;
+            const par__tp_strip_product p = {PAR__MIN(o->tile, o->k_count - i),
+                                             PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j),
+                                             n - first,
+                                             a,
+                                             tp->dot ? (size_t)PAR__TP_NARROW_LD : o->ld,
+                                             tp->dot ? tp->dot->group : 1,
+                                             b,
+                                             o->wide,
+                                             1,
+                                             y + (o->k_at + i) * o->dkv_ld + j,
+                                             o->dkv_ld,
+                                             1};
+            par__tp_multiply_strip(tp, &p);
+        }
+    }
 }
 
-static par_result par__tp_block_forward(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
-                                        const par__tp_block *b) {
-    float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], rescale[PAR__TP_BLOCK];
-    const size_t d = m->dim, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
-    float *acc = m->acc + row * m->acc_ld + b->head * d;
-    PAR__TP_TRY(par__tp_block_scores(tp, m, o, b, m->scale, o->k, o->q, o->q_ld, o->qt, b->scores));
-    par__tp_causal_mask(m, b);
-    for (size_t i = 0; i < nq; i++) {
-        row_max[i] = m->row_max[(row + i) * m->heads + b->head];
-        sum[i] = m->row_sum[(row + i) * m->heads + b->head];
+// Adds rows to those of `to`, or stores them there in the storage type.
+static void par__tp_put_rows(const par_tp *tp, const float *rows, size_t row_ld, float *add_to,
+                             void *store_to, size_t at, size_t ld, size_t count, size_t dim) {
+    for (size_t r = 0; r < count; r++, rows += row_ld, at += ld)
+        if (!store_to)
+            tp->loops->add(add_to + at, NULL, add_to + at, rows, NULL, dim);
+        else if (par__tp_is_f32(tp))
+            memcpy((float *)store_to + at, rows, dim * sizeof *rows);
+        else
+            par_cast((par_bf16 *)store_to + at, PAR_BF16, rows, PAR_F32, dim);
+}
+// Turns a strip of `out` and adds or stores it: queries from row `row` on.
+static void par__tp_put_strip(const par_tp *tp, const par__tp_core *o, size_t strip, float *add_to,
+                              void *store_to, size_t row, size_t ld, size_t count) {
+    const float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    const size_t at = row * ld + o->head * o->m->dim;
+    const int direct = store_to && par__tp_is_f32(tp);
+    tp->loops->transpose(direct ? (float *)store_to + at : o->rows, direct ? ld : o->wide, out, PAR__TP_STRIP,
+                         o->m->dim, count);
+    if (!direct) par__tp_put_rows(tp, o->rows, o->wide, add_to, store_to, at, ld, count, o->m->dim);
+}
+// The factor of one query's output after these keys: 1 / sum with y; else the softmax's state is merged with
+// that of earlier keys, whose part of acc is scaled here.
+static float par__tp_merge_state(const par_tp *tp, const par__tp_core *o, size_t query, size_t row) {
+    const par_tp_attention_block *m = o->m;
+    const size_t state = row * m->heads + o->head;
+    const float max = o->row_max[query], sum = o->sum[query];
+    if (o->y) {
+        o->lse[state] = max + logf(sum);
+        return 1 / sum;
     }
-    tp->loops->online_softmax(b->scores, PAR__TP_BLOCK, nk, nq, row_max, sum, rescale);
-    for (size_t i = 0; i < nq; i++) {
-        const size_t at = (row + i) * m->heads + b->head;
-        if (rescale[i] != 1 && m->row_max[at] > -INFINITY)
-            tp->loops->scale(acc + i * m->acc_ld, acc + i * m->acc_ld, rescale[i], d);
-        m->row_max[at] = row_max[i];
-        m->row_sum[at] = sum[i];
+    float *acc = m->acc + row * m->acc_ld + o->head * m->dim;
+    const float old = m->row_max[state], both = PAR__MAX(old, max);
+    const float before = par__tp_softmax_weight(old, both), now = par__tp_softmax_weight(max, both);
+    m->row_max[state] = both;
+    m->row_sum[state] = m->row_sum[state] * before + sum * now;
+    if (before != 1) tp->loops->scale(acc, acc, before, m->dim);
+    return now;
+}
+static void par__tp_finish_queries(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    for (size_t i = 0; i < o->q_count; i += PAR__TP_STRIP) {
+        const size_t strip = i / PAR__TP_STRIP, count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - i);
+        const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at + i;
+        float factor[PAR__TP_STRIP] = {0}, *out = o->out + strip * PAR__TP_STRIP * o->wide;
+        if (!o->started[strip]) continue;
+        if (m->dy) {
+            par__tp_put_strip(tp, o, strip, m->dq, o->dx, row, o->dx ? m->q_ld : m->dq_ld, count);
+            continue;
+        }
+        for (size_t j = 0; j < count; j++) factor[j] = par__tp_merge_state(tp, o, i + j, row + j);
+        tp->loops->scale_strip(out, out, factor, m->dim);
+        par__tp_put_strip(tp, o, strip, m->acc, o->y, row, o->y ? m->heads * m->dim : m->acc_ld, count);
     }
-    if (m->dropout > 0) {
-        par__tp_dropout_mask(tp, m, o, b);
-        par__tp_multiply_scores(b, b->scores, b->mask);
-    }
-    return par__tp_block_add(tp, 1, nq, nk, d, par__tp_block_operand(tp, b, b->scores, b->narrow[0]),
-                             o->v + b->k * o->kv_ld * o->bytes, o->kv_ld, acc, m->acc_ld);
+}
+static void par__tp_finish_keys(const par_tp *tp, const par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t at = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + (m->heads + o->kv_head) * m->dim;
+    if (!o->dx || par__tp_is_f32(tp)) return; // they are where they belong
+    par__tp_put_rows(tp, o->dk, o->wide, NULL, o->dx, at, m->kv_ld, m->kv_count, m->dim);
+    par__tp_put_rows(tp, o->dv, o->wide, NULL, o->dx, at + m->kv_heads * m->dim, m->kv_ld, m->kv_count,
+                     m->dim);
 }
 
-typedef par_result (*par__tp_block_fn)(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
-                                       const par__tp_block *b);
-static par_result par__tp_for_each_block(par_tp *tp, const par_tp_attention_block *m, par__tp_block_fn fn) {
+static void par__tp_begin_queries(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at;
+    memset(o->started, 0, sizeof o->started);
+    par__tp_load_queries(tp, o, m->q, m->q_ld, m->scale, o->q, o->q_rows);
+    if (m->dy) par__tp_load_queries(tp, o, m->dy, m->dy_ld, 1, o->dy, o->dy_rows);
+    for (size_t i = 0; i < PAR__TP_BLOCK; i++) {
+        const int there = m->dy && i < o->q_count;
+        o->row_max[i] = -INFINITY;
+        o->sum[i] = 0;
+        o->log_sum[i] = there ? m->lse[(row + i) * m->heads + o->head] : 0;
+        o->dot[i] = there ? m->dot[(row + i) * m->heads + o->head] : 0;
+    }
+}
+static void par__tp_core_block(par_tp *tp, par__tp_core *o) {
+    const size_t strips = (o->q_count + PAR__TP_STRIP - 1) / PAR__TP_STRIP;
+    if (!o->m->dy) {
+        for (size_t i = 0; i < strips; i++) par__tp_strip_forward(tp, o, i);
+        return;
+    }
+    for (size_t i = 0; i < strips; i++) par__tp_strip_backward(tp, o, i);
+    par__tp_keys_add(tp, o, o->s, o->narrow[0], o->dy_rows, o->dv);
+    par__tp_keys_add(tp, o, o->g, o->narrow[1], o->q_rows, o->dk);
+}
+static void par__tp_core_head(par_tp *tp, par__tp_core *o) {
     const size_t block = PAR__TP_BLOCK;
-    par__tp_head o;
-    par__tp_block b;
-    b.scores = (float *)par_tp_scratch(tp, PAR__TP_SCORES, 5 * PAR__TP_AREA * sizeof(float));
-    if (!b.scores) return PAR_ERR_MEMORY;
-    b.grads = b.scores + PAR__TP_AREA;
-    b.mask = b.grads + PAR__TP_AREA;
-    b.scratch = b.mask + PAR__TP_AREA;
-    b.narrow[0] = (par_bf16 *)(void *)(b.scratch + PAR__TP_AREA);
-    b.narrow[1] = b.narrow[0] + PAR__TP_AREA;
+    const par_tp_attention_block *m = o->m;
+    for (o->q_at = 0; o->q_at < m->q_count; o->q_at += block) {
+        o->q_count = PAR__MIN(block, m->q_count - o->q_at);
+        par__tp_begin_queries(tp, o);
+        for (o->k_at = 0; o->k_at < m->kv_count; o->k_at += block) {
+            o->k_count = PAR__MIN(block, m->kv_count - o->k_at);
+            if (m->kv_position + o->k_at <
+                m->q_position + o->q_at + o->q_count) // the last query sees the first
+                par__tp_core_block(tp, o);
+        }
+        par__tp_finish_queries(tp, o);
+    }
+}
+// Forward, or backward where there is m->dy, of all sequences and heads.
+static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
+                                         void *dx) {
+    const size_t group = m->heads / m->kv_heads;
+    par__tp_core o;
+    if (!par__tp_core_open(tp, m, y, lse, dx, &o)) return PAR_ERR_MEMORY;
+    if (tp->dot && tp->dot->begin) tp->dot->begin();
+    for (o.sequence = 0; o.sequence < m->batch; o.sequence++)
+        for (o.kv_head = 0; o.kv_head < m->kv_heads; o.kv_head++) {
+            par__tp_load_keys(tp, &o);
+            for (o.head = o.kv_head * group; o.head < (o.kv_head + 1) * group; o.head++)
+                par__tp_core_head(tp, &o);
+            if (m->dy) par__tp_finish_keys(tp, &o);
+        }
+    if (tp->dot && tp->dot->end) tp->dot->end();
+    return PAR_OK;
+}
+// One query of each sequence, as for a token that is generated: reads keys and values once, where they are.
+static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
+    const size_t group = m->heads / m->kv_heads, d = m->dim;
+    const size_t n = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
+    const int bf16 = !par__tp_is_f32(tp);
+    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, (m->kv_count + 2 * d) * sizeof *s);
+    if (!s) return PAR_ERR_MEMORY;
+    float *sum_of = s + m->kv_count, *scratch = sum_of + d;
     for (size_t i = 0; i < m->batch * m->heads; i++) {
-        b.head = i % m->heads;
-        if (!par__tp_load_head(tp, m, i / m->heads, b.head, &o)) return PAR_ERR_MEMORY;
-        for (b.q = 0; b.q < m->q_count; b.q += block)
-            for (b.k = 0; b.k < m->kv_count; b.k += block) {
-                b.q_count = PAR__MIN(block, m->q_count - b.q);
-                b.k_count = PAR__MIN(block, m->kv_count - b.k);
-                if (m->kv_position + b.k < m->q_position + b.q + b.q_count) // the last query sees the first
-                    PAR__TP_TRY(fn(tp, m, &o, &b));
-            }
+        const size_t h = i % m->heads, b = i / m->heads, row = b * m->q_stride + m->q_row;
+        const size_t at = (b * m->kv_stride + m->kv_row) * m->kv_ld + h / group * d;
+        float *acc = m->acc + row * m->acc_ld + h * d, sum;
+        tp->loops->gemv(s, par__tp_as_f32(tp, m->q, row * m->q_ld + h * d, d, scratch),
+                        par__tp_const_element(tp, m->k, at), bf16, m->kv_ld, n, d);
+        const float max = tp->loops->softmax_row(s, m->scale, n, &sum), old = m->row_max[row * m->heads + h];
+        const float both = PAR__MAX(old, max), before = par__tp_softmax_weight(old, both);
+        const float now = par__tp_softmax_weight(max, both);
+        memset(sum_of, 0, d * sizeof *sum_of);
+        tp->loops->weighted_rows(sum_of, s, par__tp_const_element(tp, m->v, at), bf16, m->kv_ld, n, d);
+        tp->loops->scale(acc, acc, before, d);
+        tp->loops->axpy(acc, sum_of, now, d);
+        m->row_max[row * m->heads + h] = both;
+        m->row_sum[row * m->heads + h] = m->row_sum[row * m->heads + h] * before + sum * now;
     }
     return PAR_OK;
 }
 static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
-    return par__tp_for_each_block(tp, m, par__tp_block_forward);
+    if (m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0)
+        return par__tp_core_one_query(tp, m);
+    return par__tp_core_attention(tp, m, NULL, NULL, NULL);
+}
+static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
+    return par__tp_core_attention(tp, m, NULL, NULL, NULL);
+}
+static par_result par__tp_cpu_attention_fused_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
+                                                      float *lse, int *handled) {
+    *handled = 1;
+    return par__tp_core_attention(tp, m, y, lse, NULL);
 }
 static par_result par__tp_cpu_attention_normalize(par_tp *tp, void *y, float *lse, const float *acc,
                                                   const float *sum, size_t rows, size_t heads, size_t dim) {
@@ -2450,38 +2903,6 @@ static par_result par__tp_cpu_attention_normalize(par_tp *tp, void *y, float *ls
     return PAR_OK;
 }
 
-// p = e^(s - lse);  dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
-static par_result par__tp_block_backward(par_tp *tp, const par_tp_attention_block *m, const par__tp_head *o,
-                                         const par__tp_block *b) {
-    float lse[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
-    const size_t d = m->dim, nq = b->q_count, nk = b->k_count, row = o->q_first + b->q;
-    const size_t to = (o->kv_first + b->k) * m->dkv_ld + b->head / (m->heads / m->kv_heads) * d;
-    const char *q = o->q + b->q * o->q_ld * o->bytes, *dy = o->dy + b->q * o->dy_ld * o->bytes;
-    const char *k = o->k + b->k * o->kv_ld * o->bytes;
-    PAR__TP_TRY(par__tp_block_scores(tp, m, o, b, m->scale, o->k, o->q, o->q_ld, o->qt, b->scores));
-    PAR__TP_TRY(par__tp_block_scores(tp, m, o, b, 1, o->v, o->dy, o->dy_ld, o->dyt, b->grads));
-    par__tp_causal_mask(m, b);
-    for (size_t i = 0; i < nq; i++) {
-        const size_t at = (row + i) * m->heads + b->head;
-        lse[i] = m->lse[at];
-        dot[i] = m->dot[at];
-    }
-    if (m->dropout > 0) {
-        par__tp_dropout_mask(tp, m, o, b);
-        par__tp_multiply_scores(b, b->grads, b->mask);
-    }
-    tp->loops->softmax_backward(b->scores, b->grads, PAR__TP_BLOCK, nk, nq, lse, dot, m->scale);
-    if (m->dropout > 0) par__tp_multiply_scores(b, b->scores, b->mask);
-    const void *p = par__tp_block_operand(tp, b, b->scores, b->narrow[0]);
-    const void *ds = par__tp_block_operand(tp, b, b->grads, b->narrow[1]);
-    float *dq = m->dq + row * m->dq_ld + b->head * d;
-    PAR__TP_TRY(par__tp_block_add(tp, 0, nk, nq, d, p, dy, o->dy_ld, m->dv + to, m->dkv_ld));
-    PAR__TP_TRY(par__tp_block_add(tp, 1, nq, nk, d, ds, k, o->kv_ld, dq, m->dq_ld));
-    return par__tp_block_add(tp, 0, nk, nq, d, ds, q, o->q_ld, m->dk + to, m->dkv_ld);
-}
-static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
-    return par__tp_for_each_block(tp, m, par__tp_block_backward);
-}
 static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
                                        size_t dim) {
     const size_t piece = par__tp_is_f32(tp) ? rows : 64; // rows at once
@@ -2493,6 +2914,18 @@ static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, co
                             par__tp_as_f32(tp, b, r * dim, count, scratch + count), n, dim);
     }
     return PAR_OK;
+}
+
+static par_result par__tp_cpu_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
+                                                       const void *y, void *dx, int *handled) {
+    const size_t states = m->batch * m->q_count * m->heads;
+    par_tp_attention_block with_dot = *m;
+    float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof *dot);
+    if (!dot) return PAR_ERR_MEMORY;
+    *handled = 1;
+    with_dot.dot = dot;
+    PAR__TP_TRY(par__tp_cpu_row_dots(tp, dot, m->dy, y, states, m->dim));
+    return par__tp_core_attention(tp, &with_dot, NULL, NULL, dx);
 }
 
 static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
@@ -2536,8 +2969,8 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_attention_block_forward,
                                        par__tp_cpu_attention_normalize,
                                        par__tp_cpu_attention_block_backward,
-                                       NULL,
-                                       NULL,
+                                       par__tp_cpu_attention_fused_forward,
+                                       par__tp_cpu_attention_fused_backward,
                                        par__tp_cpu_row_dots,
                                        par__tp_cpu_init,
                                        par__tp_cpu_square_sum,
@@ -2653,6 +3086,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
     tp->loops = PAR__PICK(par__tp_loops);
+    tp->tile = par__gemm_tile_get();
     tp->dot = tp->desc.dtype == PAR_BF16 ? par__tp_pick_dot() : NULL;
     if (tp->device != par_cpu() &&
         ((tp->t > 1 && !par_backend_of(desc->tp)) || (tp->c > 1 && !par_backend_of(desc->cp)))) {

@@ -433,6 +433,88 @@ static void measure_training(bench *b, double seconds[2]) {
     free(times);
 }
 
+// ---- attention beside products of the same type -----------------------------------------------------------
+
+typedef struct attention_run {
+    par_tp *tp;
+    par_tp_attention heads;
+    par_tp_tokens tokens;
+    par_tp_arena arena;
+    par_tp_matrix x, y, dy, dx, product; // product: of the layer `up`, rows x 4 n_embd
+    void *weight;
+    float *lse;
+} attention_run;
+static void attention_memory(bench *b, attention_run *r) {
+    const size_t rows = r->tokens.batch * r->tokens.sequence, C = (size_t)b->o.n_embd;
+    r->arena.used = 0;
+    must(b, par_tp_alloc(r->tp, &r->arena, rows, 3 * C, PAR_TP_HIDDEN, &r->x));
+    must(b, par_tp_alloc(r->tp, &r->arena, rows, C, PAR_TP_HIDDEN, &r->y));
+    must(b, par_tp_alloc(r->tp, &r->arena, rows, C, PAR_TP_HIDDEN, &r->dy));
+    must(b, par_tp_alloc(r->tp, &r->arena, rows, 3 * C, PAR_TP_HIDDEN, &r->dx));
+    must(b, par_tp_alloc(r->tp, &r->arena, rows, 4 * C, PAR_TP_HIDDEN, &r->product));
+    must(b, par_tp_alloc_floats(r->tp, &r->arena, rows * (size_t)b->o.n_head, &r->lse));
+}
+static void attention_part(bench *b, attention_run *r, int part) { // a product, forward, backward
+    const size_t rows = r->x.rows, C = (size_t)b->o.n_embd;
+    if (part == 0)
+        must(b, par_tp_kernels_of(r->tp)->gemm(r->tp, 0, 1, rows, 4 * C, C, r->y.data, C, r->weight, C, 0,
+                                               r->product.data, par_tp_dtype(r->tp), 4 * C, NULL));
+    else if (part == 1)
+        must(b, par_tp_attention_forward(r->tp, &r->heads, &r->tokens, 0, &r->x, r->lse, &r->y));
+    else
+        must(b, par_tp_attention_backward(r->tp, &r->heads, &r->tokens, 0, &r->dy, &r->x, &r->y, r->lse,
+                                          &r->dx));
+}
+// The speed of attention, whose causal half is not counted, and as a share of a product's; they alternate.
+static void measure_attention(bench *b, size_t sequence, par_dtype dtype) {
+    const size_t C = (size_t)b->o.n_embd, rows = (size_t)b->o.batch * (size_t)b->o.sequence;
+    attention_run r;
+    par_tp_desc d;
+    double flops[3], speed[3], *times = (double *)calloc(3 * (size_t)b->o.iterations, sizeof *times);
+    memset(&r, 0, sizeof r), memset(&d, 0, sizeof d);
+    d.tp = b->self, d.seed = 1, d.dtype = dtype;
+    must(b, par_tp_open(&d, &r.tp));
+    r.heads.heads = (size_t)b->o.n_head, r.heads.dim = C / r.heads.heads;
+    r.tokens.sequence = sequence, r.tokens.batch = MAX(rows / sequence, (size_t)1);
+    attention_memory(b, &r); // counts
+    r.arena.bytes = r.arena.used, r.arena.data = malloc(r.arena.bytes), r.weight = calloc(4 * C * C, 4);
+    must_alloc(times && r.arena.data && r.weight);
+    attention_memory(b, &r);
+    par_tp_matrix *inputs[2] = {&r.x, &r.dy};
+    for (int k = 0; k < 2; k++) {
+        const size_t n = inputs[k]->rows * inputs[k]->cols;
+        for (size_t i = 0; i < n; i++) ((float *)r.dx.data)[i % 4096] = 2 * par_uniform(1, 1, i) - 1;
+        for (size_t i = 0; i < n; i += 4096)
+            must(b, par_cast((char *)inputs[k]->data + i * par_tp_element_bytes(r.tp), dtype, r.dx.data,
+                             PAR_F32, n - i < 4096 ? n - i : 4096));
+    }
+    flops[0] = 8 * (double)r.x.rows * (double)C * (double)C;
+    flops[1] = 2 * (double)r.x.rows * (double)sequence * (double)C, flops[2] = 2.5 * flops[1];
+    attention_part(b, &r, 1); // y and lse
+    for (int i = -1; i < b->o.iterations; i++)
+        for (int k = 0; k < 3; k++) {
+            const double start = par_seconds(b->self);
+            attention_part(b, &r, k);
+            if (i >= 0) times[k * b->o.iterations + i] = par_seconds(b->self) - start;
+        }
+    for (int k = 0; k < 3; k++) speed[k] = flops[k] / median(times + k * b->o.iterations, b->o.iterations);
+    const char *name = par_dtype_name(dtype);
+    if (b->o.json)
+        json_print("layer:%s sequence:%zu dtype:%s gemm_gflops:%.1f forward_gflops:%.1f backward_gflops:%.1f "
+                   "forward_share:%.3f backward_share:%.3f",
+                   "attention alone", sequence, name, speed[0] * 1e-9, speed[1] * 1e-9, speed[2] * 1e-9,
+                   speed[1] / speed[0], speed[2] / speed[0]);
+    else
+        printf(
+            "attention, %4zu tokens, %4s: forward %.1f, backward %.1f GFLOP/s: %.2f and %.2f of a product's "
+            "%.1f\n",
+            sequence, name, speed[1] * 1e-9, speed[2] * 1e-9, speed[1] / speed[0], speed[2] / speed[0],
+            speed[0] * 1e-9);
+    fflush(stdout);
+    must(b, par_tp_close(r.tp));
+    free(times), free(r.arena.data), free(r.weight);
+}
+
 static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
     o->n_embd = 768, o->n_head = 12, o->sequence = 512, o->batch = 4, o->iterations = 7;
     const option options[] = {
@@ -469,6 +551,9 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
     const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
     measure_machine(b); // again, for the best of several times: the machine may have been busy
     measure_training(b, training);
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        for (size_t sequence = 512; sequence <= 2048; sequence *= 4)
+            measure_attention(b, sequence, bf16 ? PAR_BF16 : PAR_F32);
     measure_machine(b);
     *mfu = block_flops(b, b->o.batch) / block / b->gemm;
     *small_mfu = training_flops() / training[0] / b->gemm;

@@ -942,6 +942,126 @@ static void attention_long(par_comm *w) {
     free(lse);
 }
 
+// Each instruction set's kernels, forward and backward, against formulas in double: sequences of no whole
+// block or strip, heads of odd size.
+static void attention_reference(const heads *a, const double *x, const double *dy, double *y, double *dx) {
+    const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence, d = a->dim, cols = a->heads * d;
+    const double scale = 1 / sqrt((double)d);
+    double *e = (double *)malloc(2 * s * sizeof *e), *keep = e + s;
+    for (size_t n = 0; n < a->batch * a->heads * s; n++) {
+        const size_t i = n % s, h = n / s % a->heads, b = n / s / a->heads, row = b * s + i;
+        const size_t k_at = (a->heads + h / (a->heads / a->kv)) * d, v_at = k_at + a->kv * d;
+        const double *q = x + row * w + h * d, *g = dy + row * cols + h * d;
+        double sum = 0, mean = 0, *out = y + row * cols + h * d;
+        for (size_t j = 0; j <= i; j++) {
+            const double *k = x + (b * s + j) * w + k_at;
+            double dot = 0;
+            for (size_t f = 0; f < d; f++) dot += q[f] * k[f];
+            sum += e[j] = exp(dot * scale);
+            keep[j] = a->dropout > 0 && dropped(23, (((2 + b) * a->heads + h) * s + i) * s + j, a->dropout)
+                          ? 0
+                          : 1 / (1 - (double)a->dropout);
+        }
+        for (size_t f = 0; f < d; f++) out[f] = 0;
+        for (size_t j = 0; j <= i; j++)
+            for (size_t f = 0; f < d; f++) out[f] += keep[j] * e[j] / sum * x[(b * s + j) * w + v_at + f];
+        for (size_t f = 0; f < d; f++) mean += out[f] * g[f];
+        for (size_t j = 0; j <= i; j++) {
+            const size_t key = (b * s + j) * w;
+            double dp = 0;
+            for (size_t f = 0; f < d; f++) dp += g[f] * x[key + v_at + f];
+            const double p = e[j] / sum, ds = p * (keep[j] * dp - mean) * scale;
+            for (size_t f = 0; f < d; f++) {
+                dx[row * w + h * d + f] += ds * x[key + k_at + f];
+                dx[key + k_at + f] += ds * q[f];
+                dx[key + v_at + f] += keep[j] * p * g[f];
+            }
+        }
+    }
+    free(e);
+}
+static void attention_kernel(layout *l, const heads *a, const char *isa) {
+    const size_t w = (a->heads + 2 * a->kv) * a->dim, rows = a->batch * a->sequence, cols = a->heads * a->dim;
+    problem p;
+    par_tp_attention f;
+    par_tp_linear qkv, q;
+    open_attention(l, a, &p, &f, &qkv, &q);
+    f.dropout = a->dropout;
+    double *g = numbers(3, rows * cols), *y = numbers(0, rows * cols), *dx = numbers(0, rows * w);
+    for (size_t i = 0; i < rows * w; i++) dx[i] = 0;
+    attention_reference(a, p.in[0], g, y, dx);
+    float *lse = (float *)malloc(rows * a->heads * sizeof *lse);
+    par_tp_matrix mx = part_of(l, p.in[0], w, PAR_TP_HIDDEN, &qkv.weight), my = alloc_output(l, cols);
+    par_tp_matrix mg = part_of(l, g, cols, PAR_TP_HIDDEN, &q.weight), mdx = alloc_output(l, w);
+    CHECK_OK(l->world, par_tp_attention_forward(l->tp, &f, &l->tokens, 23, &mx, lse, &my));
+    expect(l, isa, &my, y, cols, PAR_TP_HIDDEN, &q.weight);
+    CHECK_OK(l->world, par_tp_attention_backward(l->tp, &f, &l->tokens, 23, &mg, &mx, &my, lse, &mdx));
+    expect(l, isa, &mdx, dx, w, PAR_TP_HIDDEN, &qkv.weight);
+    free(lse), free(mx.data), free(my.data), free(mg.data), free(mdx.data), free(g), free(y), free(dx);
+    problem_close(&p);
+}
+typedef struct isa {
+    const char *name;
+    const par__tp_loops *loops;
+    const par__gemm_tile *tile;
+} isa;
+static int isas_of(isa list[3]) { // those of this processor
+    int n = 0;
+    list[n].name = "base", list[n].loops = &par__tp_loops_base, list[n++].tile = &par__tiles_base;
+#if PAR__X86
+    const isa avx2 = {"avx2", &par__tp_loops_avx2, &par__tiles_avx2};
+    const isa avx512 = {"avx512", &par__tp_loops_avx512, &par__tiles_avx512};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) list[n++] = avx2;
+    if (PAR__PICK(par__tp_loops) == avx512.loops) list[n++] = avx512;
+#endif
+    return n;
+}
+static void attention_kernels(par_comm *w) {
+    const heads cases[] = {
+        {2, 1, 7, 131, 1, 0}, {2, 2, 33, 70, 2, 0.25f}, {1, 1, 64, 257, 1, 0}, {1, 1, 1, 1, 3, 0}};
+    isa list[3];
+    const int n = isas_of(list);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        layout l = open_layout(w, 1, 0, 0, bf16);
+        const par__tp_dot *dot = l.tp->dot;
+        for (int i = 0; i < 4 * n; i++) {
+            l.tp->loops = list[i / 4].loops, l.tp->tile = list[i / 4].tile;
+            l.tp->dot = NULL;
+            attention_kernel(&l, &cases[i % 4], list[i / 4].name);
+            l.tp->dot = dot;
+            if (dot) attention_kernel(&l, &cases[i % 4], dot->name);
+        }
+        close_layout(&l);
+    }
+}
+// e^x of every instruction set's loops is less than 2 units in the last place wrong. SOAK: for each float.
+static void exponential(par_comm *w) {
+    enum { N = 1024 };
+    const uint32_t most = 0x42AE0000; // 87
+    const uint32_t step = getenv("SOAK") ? 1 : 1009;
+    float x[N], y[N];
+    double worst = 0;
+    isa list[3];
+    const int count = isas_of(list);
+    for (int negative = 0; negative < 2; negative++)
+        for (uint64_t bits = 0; bits <= most; bits += (uint64_t)N * step) {
+            double e[N];
+            for (uint32_t i = 0; i < N; i++) {
+                const uint64_t at = PAR__MIN(bits + (uint64_t)i * step, (uint64_t)most);
+                x[i] = par__bits_to_f32((uint32_t)at | (negative ? 0x80000000u : 0));
+                e[i] = exp((double)x[i]);
+            }
+            for (int k = 0; k < count; k++) {
+                list[k].loops->logit_gradients(y, x, 0, 1, 0, N);
+                for (int i = 0; i < N; i++) {
+                    const double unit = (double)(nextafterf((float)e[i], INFINITY) - (float)e[i]);
+                    worst = test_larger(worst, fabs((double)y[i] - e[i]) / unit);
+                }
+            }
+        }
+    CHECK(w, worst < 2);
+}
+
 // ---- what else is promised --------------------------------------------------------------------------------
 
 static void sent(layout *l, int sequence) { // the exact number of elements that a column and a row layer send
@@ -1786,6 +1906,7 @@ static void kernels_fail(par_comm *w) {
     kernels.positions_backward = failing_positions_backward;
     kernels.attention_block_forward = failing_attention_block_forward,
     kernels.attention_block_backward = failing_attention_block_backward;
+    kernels.attention_fused_forward = NULL, kernels.attention_fused_backward = NULL;
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     for (int kind = 0; kind < FAIL_LAYERS; kind++) {
         fault f;
@@ -1978,6 +2099,8 @@ static void bf16_tiles(par_comm *w) {
     const par__tp_dot *dot = l.tp->dot;
     l.tp->dot = &par__tp_dots[0];
     for (int i = 0; i < 8; i++) bf16_product(w, l.tp, &cases[i / 4], i & 1, i >> 1 & 1);
+    const heads attention_case = {2, 1, 33, 40, 1, 0};
+    attention_kernel(&l, &attention_case, "amx_bf16");
     CHECK(w, !strcmp(l.tp->dot->name, "amx_bf16") && (tiles.count > 100 || dot == l.tp->dot));
     l.tp->dot = dot;
     CHECK(w, sigaction(SIGILL, &before, NULL) == 0);
@@ -2002,6 +2125,8 @@ const test tests[] = {
     {"attention", attention, TEST_ALONE, 1, 120},
     {"attention_cached", attention_cached, TEST_ALONE, 1, 120},
     {"attention_long", attention_long, TEST_ALONE, 1, 60},
+    {"attention_kernels", attention_kernels, TEST_SERIAL, 1, 60},
+    {"exponential", exponential, TEST_SERIAL, 1, 300},
     {"blocks", blocks, TEST_ALONE, 1, 120},
     {"block_parameters", block_parameters, TEST_SERIAL, 1, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
