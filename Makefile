@@ -40,7 +40,7 @@ soak: build/test_par build/test_zero build/test_pipe build/test_tp
 
 all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/test_tcp build/test_meet
 
-examples: build/01_hello build/04_zero $(SIMPLE) build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
+examples: build/01_hello build/04_zero $(SIMPLE) build/plan build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
 
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
@@ -102,7 +102,7 @@ VERSION = $(shell sed -n 's/^.define PAR_VERSION_[A-Z]* //p' par.h | paste -s -d
 
 install:
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
-	install -m 644 par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh "$(DESTDIR)$(PREFIX)/include/"
+	install -m 644 par.h par_zero.h par_pipe.h par_tp.h par_plan.h par_cuda.cuh "$(DESTDIR)$(PREFIX)/include/"
 	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: %s\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
 	    '$(PREFIX)' '$(VERSION)' > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc"
 
@@ -133,21 +133,24 @@ build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
 
 # Each is a program in one file. Here par.h's implementation is compiled once and linked to all, and the layers' too.
 PAR_IS_LINKED = -DPAR_H_IMPLEMENTED
-ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
+ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/par.o: par.h | build
 	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wvla -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
 
-build/layers.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h | build
+build/layers.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h par_plan.h | build
 	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wvla -I. -c $< -o $@
 
 build/par_fast.o: par.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
-build/layers_fast.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h | build
+build/layers_fast.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h par_plan.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -c $< -o $@
+
+build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $(OPTIONS) | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)

@@ -1230,9 +1230,9 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #if PAR_VERSION != 200
 #error "this par.h is version 0.2.0, and a par.h of another version came before it: take all from one version"
 #endif
-#if !defined(PAR__X86) &&                                                                                    \
-    (defined(PAR_H_IMPLEMENTATION) || defined(PAR_ZERO_IMPLEMENTATION) ||                                    \
-     defined(PAR_PIPE_IMPLEMENTATION) || defined(PAR_TP_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
+#if !defined(PAR__X86) && (defined(PAR_H_IMPLEMENTATION) || defined(PAR_ZERO_IMPLEMENTATION) ||              \
+                           defined(PAR_PIPE_IMPLEMENTATION) || defined(PAR_TP_IMPLEMENTATION) ||             \
+                           defined(PAR_PLAN_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #if defined(__x86_64__)
 #define PAR__X86 1
 #else

@@ -67,7 +67,7 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
 # compiler, flags: implementations of all layers without par.h's, and of each without the others'
 layers_alone() {
     [ "$1" = gcc ] || "$@" -c tests/compile/layer.c -o /dev/null || return 1 # gcc's is build/layers.o
-    for layer in pipe tp zero; do
+    for layer in pipe tp zero plan; do
         printf '#define PAR_%s_IMPLEMENTATION\n#include "par_%s.h"\n' ${layer^^} $layer >"$work/$layer.c"
         "$@" -fsyntax-only "$work/$layer.c" || return 1
     done
@@ -86,7 +86,7 @@ END
     gcc -I. "$work/version.c" -o "$work/version" && read -r name number <<<"$("$work/version")" || return 1
     mkdir -p "$work/other" &&
         sed 's/^#define PAR_VERSION_PATCH .*/#define PAR_VERSION_PATCH 99/' par.h >"$work/other/par.h"
-    for header in par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh; do
+    for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h par_cuda.cuh; do
         grep -q "^#if PAR_VERSION != $number\$" $header || {
             echo "$header is not for PAR_VERSION $number"
             return 1
@@ -118,7 +118,7 @@ for cc in gcc clang; do
     check "$cc, C, with a CBLAS" $cc -std=c11 $flags -DPAR_CBLAS $parses
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
-    for header in par.h par_zero.h par_pipe.h par_tp.h; do
+    for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
         check "$cc $header: the API alone" api_alone $header $cc -std=c11
     done
 done

@@ -888,8 +888,42 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
         fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 &&
         fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
 }
+planner() { # what it prints for programs; its errors against published measurements; inputs without sense
+    local p="build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --batch 2048 --seq 2048"
+    $p --json --top 2 --no-simulate >"$work/json" &&
+        tail -n 1 "$work/json" >"$work/last" &&
+        grep -q '"summary":true.*"configurations":[0-9]*,.*"proved":true,"best":{.*"tp":' "$work/last" &&
+        grep -c '"place":' "$work/json" | grep -qx 2 &&
+        [ "$(grep -c '"reason":".*[0-9]' "$work/json")" -ge 7 ] || return 1
+    build/plan --validate --json >"$work/rows" &&
+        tail -n 1 "$work/rows" | tr ',' '\n' | tr -d '"{}' | awk -F : '
+            /^time_average/ {n++; bad += $2 > .03}
+            /^time_largest/ {n++; bad += $2 > .07}
+            /^memory_average/ {n++; bad += $2 > .03}
+            /^memory_largest/ {n++; bad += $2 > .05}
+            END {exit bad || n != 4}' || {
+        tail -n 1 "$work/rows"
+        return 1
+    }
+    $p --top 1 --no-simulate --compare "tp=8 pp=8 zero=1" --svg "$work/plan.svg" >"$work/text" || return 1
+    [ -s "$work/text" ] &&
+        grep -q '^  torchrun .*build/gpt_cuda .*--tp ' "$work/text" &&
+        grep -q 'times the best' "$work/text" &&
+        grep -q '^</svg>' "$work/plan.svg" || return 1
+    # the nearest that works, and the reason
+    fails 0 "smallest needs.*The nearest that works: [0-9]* GPUs" build/plan --model gpt3-175b --gpus 8 \
+        --gpu a100-80 --batch 64 --top 1 &&
+        fails 0 "no configuration of 808 GPUs.*The nearest that works: " build/plan --model gpt2 --gpus 808 \
+            --batch 3 --top 1 &&
+        fails 0 "tp=7 is impossible here.*compared without" build/plan --model gpt2 --gpus 8 --compare tp=7 \
+            --batch 8 --seq 512 --top 1 &&
+        fails 2 "did you mean gpt3-175b" build/plan --model gpt3_175b &&
+        fails 2 "did you mean zero" build/plan --fix zerro=1 || return 1
+    echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
+    fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
+}
 help_texts() { # every option, in columns, under titles; titles are no options
-    for p in gpt/gpt bench_coll bench_pipe bench_tp bench_zero; do
+    for p in gpt/gpt plan bench_coll bench_pipe bench_tp bench_zero; do
         names=$(
             grep -ohE '^ *([A-Z]+\(|\{)"--?[a-z0-9_]+"' "examples/$p.c" "bench/$p.c" 2>/dev/null |
                 tr -d ' {"(A-Z'
@@ -1403,7 +1437,8 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 }
 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll \
-    build/test_model build/test_data build/01_hello build/04_zero build/05_gpt_simple build/06_gpt_tensor \
+    build/plan build/test_plan build/test_model build/test_data build/01_hello build/04_zero \
+    build/05_gpt_simple build/06_gpt_tensor \
     build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 check "make run" make_run
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
@@ -1445,6 +1480,8 @@ check "a loss that is not finite" not_finite
 check "flags" flags
 check "FIFOs instead of files" fifos
 check "help" help_texts
+check "planner" planner
+check "planner: search, formulas, rules, readers" build/test_plan
 check "hello" hello
 check "04_zero.c" zero_loop
 check "GPTs in one file" simple_gpts

@@ -1,6 +1,7 @@
 /* Uses the headers without their implementations, which another file has. */
 #include "par.h"
 #include "par_pipe.h"
+#include "par_plan.h"
 #include "par_tp.h"
 #include "par_zero.h"
 #include "par.h"
@@ -33,5 +34,6 @@ int main(void) {
     memset(&pipe, 0, sizeof pipe);
     if (par_pipe_schedule_open(&pipe, &schedule) != PAR_OK) return 7;
     par_pipe_schedule_close(&schedule);
+    if (par_plan_model_name(0) == NULL || par_plan_machine_name(-1) != NULL) return 8;
     return par_close(world) != PAR_OK;
 }

@@ -1,0 +1,794 @@
+// plan.c - which strategy when: the best layouts of a model on a machine, why they are, and how right such
+// predictions are. A program around par_plan.h; it needs no ranks and no GPU.
+//
+//     build/plan --model gpt3-175b --nodes 64 --gpu a100-80 --batch 2048 --seq 2048
+//     build/plan --model config.json --gpus 8 --gpu h100 --batch 64 --seq 8192 --svg plan.svg
+//     build/plan ... --compare "pp=8 tp=8 zero=1"      build/plan ... --what_if gpus=256,512,1024
+//     build/plan --validate tests/plan_published.csv
+#define PAR_IMPLEMENTATION
+#include "par_plan.h"
+
+#include "options.h"
+#include "output.h"
+
+enum { TOP_MAX = 100, SIMULATED = 24, GPUS_MAX = 16, TEXT_MAX = 1 << 20 };
+enum {
+    LAYOUTS = 1 << PAR_PLAN_AXIS_tp | 1 << PAR_PLAN_AXIS_pp | 1 << PAR_PLAN_AXIS_cp | 1 << PAR_PLAN_AXIS_dp
+};
+
+typedef struct settings {
+    const char *model, *gpu, *svg, *what_if, *compare, *fix, *validate;
+    int nodes, gpus, batch, sequence, top, json, fp8, simulate, list;
+    double memory_gb;
+} settings;
+
+// ---- inputs -----------------------------------------------------------------------------------------------
+
+// Reads a file of at most TEXT_MAX bytes; free it. NULL: an error was printed.
+static char *read_text(const char *path, size_t *bytes) {
+    FILE *file = fopen(path, "rb");
+    char *text = (char *)malloc(TEXT_MAX + 1);
+    if (!file || !text) {
+        fprintf(stderr, "plan: cannot read %s: %s\n", path, file ? "out of memory" : strerror(errno));
+        if (file) fclose(file);
+        return free(text), NULL;
+    }
+    *bytes = fread(text, 1, TEXT_MAX + 1, file);
+    const int failed = ferror(file);
+    fclose(file);
+    if (!failed && *bytes <= TEXT_MAX) return text[*bytes] = 0, text;
+    fprintf(stderr, "plan: cannot read %s: %s\n", path, failed ? "an error" : "it is larger than a megabyte");
+    return free(text), NULL;
+}
+static int is_file(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+static int load_model(const char *name, par_plan_model *model) { // of the table, or a config.json; 1, or 0
+    char why[256], ignored[512], path[4200];
+    size_t bytes;
+    if (par_plan_model_get(name, model)) return 1;
+    snprintf(path, sizeof path, "%.4000s/config.json", name);
+    const char *file = is_file(name) ? name : is_file(path) ? path : NULL;
+    if (!file) {
+        fprintf(stderr, "plan: no model %s, and no such file; did you mean %s? (--list shows all)\n", name,
+                par_plan_model_nearest(name));
+        return 0;
+    }
+    char *text = read_text(file, &bytes);
+    if (!text) return 0;
+    const par_result r = par_plan_model_read(text, bytes, model, ignored, sizeof ignored, why, sizeof why);
+    free(text);
+    if (r) fprintf(stderr, "plan: %s: %s\n", file, why);
+    if (!r && ignored[0]) fprintf(stderr, "plan: %s: ignored: %s\n", file, ignored);
+    return r == PAR_OK;
+}
+static int load_machine(const char *name, par_plan_machine *machine) { // of the table, or a file; 1, or 0
+    char why[256];
+    size_t bytes;
+    if (par_plan_machine_get(name, machine)) return 1;
+    if (!is_file(name)) {
+        fprintf(stderr, "plan: no GPU %s, and no such file; did you mean %s? (--list shows all)\n", name,
+                par_plan_machine_nearest(name));
+        return 0;
+    }
+    char *text = read_text(name, &bytes);
+    if (!text) return 0;
+    const par_result r = par_plan_machine_read(text, bytes, machine, why, sizeof why);
+    free(text);
+    if (r) fprintf(stderr, "plan: %s: %s\n", name, why);
+    return r == PAR_OK;
+}
+// Sets nodes for so many GPUs: whole nodes, or a part of one. Returns the GPUs that it has then.
+static int set_gpus(par_plan_machine *machine, int gpus) {
+    const int per_node = machine->gpus_per_node >= 1 ? (int)machine->gpus_per_node : 1;
+    if (gpus < per_node) {
+        machine->gpus_per_node = gpus;
+        machine->nodes = 1;
+        return gpus;
+    }
+    machine->nodes = gpus / per_node;
+    return gpus / per_node * per_node;
+}
+
+// ---- planning ---------------------------------------------------------------------------------------------
+
+typedef struct plan {
+    par_plan_problem problem;
+    par_plan_config fixed; // members that are given
+    unsigned mask;
+    par_plan_choice choices[TOP_MAX];
+    par_plan_report report;
+} plan;
+
+static int gpus_of(const par_plan_problem *p) { return (int)(p->machine.nodes * p->machine.gpus_per_node); }
+
+// The best `top` layouts; with simulate, bubbles of as many as SIMULATED are simulated before.
+static par_result search_once(plan *x, int top, int simulate) {
+    const int count = simulate ? MAX(top, SIMULATED) : top;
+    par_result r = par_plan_search(&x->problem, &x->fixed, x->mask, LAYOUTS, x->choices, count, &x->report);
+    if (r) return r;
+    if (simulate && par_plan_simulate(&x->problem, x->choices, x->report.count, 20000)) {
+        snprintf(x->report.why, sizeof x->report.why, "out of memory for a simulation");
+        return PAR_ERR_SYSTEM;
+    }
+    x->report.count = MIN(x->report.count, top);
+    return PAR_OK;
+}
+// Searches. Where no configuration exists or fits, it takes the nearest number of GPUs that works, and says
+// so: fewer where the layout is at fault, more where memory is.
+static par_result search_nearest(plan *x, int top, int simulate) {
+    const int asked = gpus_of(&x->problem);
+    par_plan_report first;
+    par_result r = search_once(x, top, simulate);
+    first = x->report;
+    const par_plan_machine machine = x->problem.machine;
+    const int step = r == PAR_ERR_MEMORY ? 2 : 1, limit = r == PAR_ERR_MEMORY ? 16 : 4096;
+    for (int i = 1, gpus = asked; r && r != PAR_ERR_SYSTEM && i < limit; i++) {
+        gpus = step == 2 ? gpus * 2
+                         : gpus - (asked > (int)machine.gpus_per_node ? (int)machine.gpus_per_node : 1);
+        if (gpus < 1 || gpus > 65536) break;
+        x->problem.machine = machine;
+        set_gpus(&x->problem.machine, gpus);
+        r = search_once(x, top, simulate);
+    }
+    if (r) {
+        x->report = first;
+        x->problem.machine = machine;
+    } else if (gpus_of(&x->problem) != asked) {
+        fprintf(stderr, "plan: %s. The nearest that works: %d GPUs.\n", first.why, gpus_of(&x->problem));
+    }
+    return r;
+}
+static void print_choice(const par_plan_choice *c, const char *mark) {
+    char layout[256];
+    par_plan_format(&c->config, 1, layout, sizeof layout);
+    printf("%s%10.4g s %5.1f%% %11.0f %6.1f GB  %s\n", mark, c->prediction.seconds, 100 * c->prediction.mfu,
+           c->prediction.tokens_per_second, c->prediction.bytes / 1e9, layout[0] ? layout : "one rank");
+}
+static void print_times(const par_plan_choice *c) {
+    const char *comma = "";
+    printf("  seconds:");
+#define X(member, what)                                                                                      \
+    if (c->prediction.times.member > 0) {                                                                    \
+        printf("%s %s %.4g", comma, #member, c->prediction.times.member);                                    \
+        comma = ",";                                                                                         \
+    }
+    PAR_PLAN_TIMES(X)
+#undef X
+    printf("\n  GB:");
+    comma = "";
+#define X(member, what)                                                                                      \
+    printf("%s %s %.4g", comma, #member, c->prediction.memory.member / 1e9);                                 \
+    comma = ",";
+    PAR_PLAN_BYTES(X)
+#undef X
+    printf("\n");
+}
+static void json_choice(json_line *j, const par_plan_choice *c) {
+    char format[64], layout[256];
+    par_plan_format(&c->config, 1, layout, sizeof layout);
+    json_add(j, "layout:%s", layout);
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
+        snprintf(format, sizeof format, "%s:%%d", par_plan_axis_name(i));
+        json_add(j, format, par_plan_axis_get(&c->config, i));
+    }
+    const par_plan_prediction *p = &c->prediction;
+    json_add(j,
+             "microbatches:%d seconds:%.6g tokens_per_second:%.6g tflops_per_gpu:%.5g mfu:%.4f bound_by:%s",
+             p->microbatches, p->seconds, p->tokens_per_second, p->flops_per_gpu / 1e12, p->mfu,
+             par_plan_bound_by(p));
+#define X(member, what) json_add(j, #member "_seconds:%.5g", p->times.member);
+    PAR_PLAN_TIMES(X)
+#undef X
+    json_add(j, "bytes:%.6g", p->bytes);
+#define X(member, what) json_add(j, #member "_bytes:%.6g", p->memory.member);
+    PAR_PLAN_BYTES(X)
+#undef X
+}
+static void say(void *user, const char *axis, const char *sentence) {
+    if (*(const int *)user)
+        json_print("axis:%s reason:%s", axis, sentence);
+    else
+        printf("  %s\n", sentence);
+}
+static void print_launch(const plan *x) { // the same training by this kit's trainer
+    const par_plan_config *c = &x->choices[0].config;
+    const par_plan_model *m = &x->problem.model;
+    const par_plan_problem *p = &x->problem;
+    printf("\nwith this kit's trainer, on each node:\n  torchrun --no-python --nnodes %.0f --nproc-per-node "
+           "%.0f "
+           "build/gpt_cuda --arch %s --dtype bf16 --n_layer %d --n_head %d --n_kv_head %d --n_embd %d "
+           "--block_size %.0f --vocab_size %d --pp %d --tp %d --cp %d --zero %d --batch_size %d "
+           "--gradient_accumulation_steps %.0f",
+           p->machine.nodes, p->machine.gpus_per_node, m->gated ? "llama" : "gpt2", m->layers, m->heads,
+           m->kv_heads, m->features, p->job.sequence, m->vocab, c->pp, c->tp, c->cp, c->zero, c->microbatch,
+           p->job.batch / c->microbatch);
+    if (c->sp) printf(" --sp");
+    if (c->cp > 1) printf(" --cp_mode %s", c->ulysses ? "ulysses" : "ring");
+    if (c->pp > 1) printf(" --schedule %s", par_plan_schedule_names[c->schedule]);
+    if (c->chunks > 1) printf(" --chunks %d", c->chunks);
+    if (c->recompute) printf(" --recompute %s", par_plan_recompute_names[c->recompute]);
+    if (c->offload & PAR_PLAN_OFFLOAD_STATES) printf(" --offload host");
+    printf("\n");
+    if (c->zero && c->shard != c->dp * c->cp)
+        printf("  (the trainer shards states over all of dp x cp; groups of %d: desc.replica_comm of "
+               "par_zero.h)\n",
+               c->shard);
+    if (c->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) printf("  (the trainer does not offload activations)\n");
+}
+static void print_plan(const plan *x, const settings *o) {
+    const par_plan_report *r = &x->report;
+    printf("%s (%.4g parameters) on %d %s, batch %d of %d tokens\n%.0f configurations, %.0f evaluated, %.0f "
+           "left out by bounds, %.3f s%s\n\n",
+           x->problem.model.name, par_plan_parameters(&x->problem.model), gpus_of(&x->problem),
+           x->problem.machine.name, o->batch, o->sequence, r->configurations, r->evaluated, r->bounded,
+           r->seconds, r->proved ? ": nothing faster was left out" : "");
+    printf("   step time    MFU    tokens/s    memory  layout (what is not named is 1, none or off)\n");
+    for (int i = 0; i < r->count; i++) print_choice(&x->choices[i], "");
+    printf("\nthe best:\n");
+    print_times(&x->choices[0]);
+    printf("\nwhy:\n");
+}
+
+// ---- comparing --------------------------------------------------------------------------------------------
+
+// The best with the given members. Where there is none, members are given up from the last on.
+static int compare(plan *x, const settings *o) {
+    par_plan_config given;
+    par_plan_choice yours;
+    par_plan_report report;
+    unsigned mask;
+    char why[320], text[256];
+    if (par_plan_parse(o->compare, &given, &mask, why, sizeof why)) {
+        fprintf(stderr, "plan: --compare: %s\n", why);
+        return 2;
+    }
+    par_plan_problem roomy = x->problem;
+    par_result r = par_plan_search(&roomy, &given, mask, 0, &yours, 1, &report);
+    const int fits = r != PAR_ERR_MEMORY; // if not, its time is told all the same
+    if (!fits) roomy.job.memory_bytes = 1e18;
+    if (!fits) r = par_plan_search(&roomy, &given, mask, 0, &yours, 1, &report);
+    for (int axis = PAR_PLAN_AXIS_COUNT - 1; r && axis >= 0; axis--) {
+        if (!(mask >> axis & 1)) continue;
+        mask &= ~(1u << axis);
+        r = par_plan_search(&roomy, &given, mask, 0, &yours, 1, &report);
+        fprintf(stderr, "plan: --compare: %s=%d is impossible here with what else is given%s\n",
+                par_plan_axis_name(axis), par_plan_axis_get(&given, axis), r ? "" : "; compared without it");
+    }
+    if (r) {
+        fprintf(stderr, "plan: --compare: %s\n", report.why);
+        return 1;
+    }
+    const double ratio = yours.prediction.seconds / x->choices[0].prediction.seconds;
+    if (o->json) {
+        json_line j = json_begin(stdout);
+        json_add(&j, "compared:%b fits:%b ratio:%.4f", 1, fits, ratio);
+        json_choice(&j, &yours);
+        json_end(&j);
+        return 0;
+    }
+    printf("\nyours, with the best for what you left open:\n");
+    print_choice(&yours, "");
+    print_times(&yours);
+    par_plan_format(&x->choices[0].config, 1, text, sizeof text);
+    printf("  %s%.3f times the best (%s)\n", fits ? "" : "nothing of the kind fits; the time would be ",
+           ratio, text);
+    return 0;
+}
+
+// ---- scaling ----------------------------------------------------------------------------------------------
+
+typedef struct curve {
+    int count, gpus[GPUS_MAX];
+    double tokens[GPUS_MAX];
+} curve;
+
+static int what_if(const plan *x, const settings *o, curve *c) { // gpus=256,512,1024; 0, or a status
+    const char *at = o->what_if;
+    c->count = 0;
+    if (strncmp(at, "gpus=", 5)) {
+        fprintf(stderr, "plan: --what_if takes gpus=256,512,1024, not %s\n", at);
+        return 2;
+    }
+    if (!o->json) printf("\nwhat if:\n");
+    for (at += 5; *at && c->count < GPUS_MAX;) {
+        char *end;
+        const long gpus = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || gpus < 1 || gpus > 65536) {
+            fprintf(stderr, "plan: --what_if: cannot use \"%s\": numbers from 1 to 65536\n", at);
+            return 2;
+        }
+        at = *end ? end + 1 : end;
+        plan *other = (plan *)malloc(sizeof *other);
+        if (!other) return 1;
+        *other = *x;
+        if (!par_plan_machine_get(x->problem.machine.name, &other->problem.machine))
+            other->problem.machine = x->problem.machine;
+        set_gpus(&other->problem.machine, (int)gpus);
+        if (search_nearest(other, 1, o->simulate) == PAR_OK) {
+            c->gpus[c->count] = gpus_of(&other->problem);
+            c->tokens[c->count++] = other->choices[0].prediction.tokens_per_second;
+            if (o->json) {
+                json_line j = json_begin(stdout);
+                json_add(&j, "what_if:%d", gpus_of(&other->problem));
+                json_choice(&j, &other->choices[0]);
+                json_end(&j);
+            } else {
+                printf("%6d GPUs:", gpus_of(&other->problem));
+                print_choice(&other->choices[0], "");
+            }
+        } else {
+            fprintf(stderr, "plan: %ld GPUs: %s\n", gpus, other->report.why);
+        }
+        free(other);
+    }
+    return 0;
+}
+
+// ---- pictures ---------------------------------------------------------------------------------------------
+
+static const char *const colors[] = {"#4477aa", "#88bbdd", "#ee6677", "#ccbb44", "#aa3377",
+                                     "#bbbbbb", "#228833", "#66ccee", "#885522"};
+enum { WIDTH = 900, LEFT = 330, BAR = 16 };
+
+static void svg_text(FILE *f, double x, double y, const char *text) { // markup's characters become '_'
+    fprintf(f, "<text x='%.1f' y='%.1f'>", x, y);
+    for (; *text; text++) fputc(strchr("<>&'\"", *text) || (unsigned char)*text < 32 ? '_' : *text, f);
+    fprintf(f, "</text>\n");
+}
+static void svg_bar(FILE *f, double *x, double y, double width, int color, const char *name, double value) {
+    if (width <= 0) return;
+    fprintf(f, "<rect x='%.1f' y='%.1f' width='%.1f' height='%d' fill='%s'><title>%s %.4g</title></rect>\n",
+            *x, y, width, BAR - 3, colors[color % 9], name, value);
+    *x += width;
+}
+static double svg_bars(FILE *f, const plan *x, double y, int memory) { // one bar for each choice
+    const int count = MIN(x->report.count, 10);
+    double most = 0, at = LEFT;
+    int color = 0;
+    char layout[256], text[300];
+    for (int i = 0; i < count; i++)
+        most = MAX(most, memory ? x->choices[i].prediction.bytes : x->choices[i].prediction.seconds);
+    svg_text(f, 10, y, memory ? "memory of a GPU" : "seconds of a step");
+    if (memory) {
+#define X(member, what)                                                                                      \
+    if (color < 5) {                                                                                         \
+        svg_bar(f, &at, y - 11, 12, color++, #member, 0);                                                    \
+        svg_text(f, at + 4, y, #member);                                                                     \
+        at += 95;                                                                                            \
+    }
+        PAR_PLAN_BYTES(X)
+#undef X
+    } else {
+#define X(member, what)                                                                                      \
+    svg_bar(f, &at, y - 11, 12, color++, #member, 0);                                                        \
+    svg_text(f, at + 3, y, #member);                                                                         \
+    at += 58;
+        PAR_PLAN_TIMES(X)
+#undef X
+    }
+    for (int i = 0; i < count; i++) {
+        const par_plan_prediction *p = &x->choices[i].prediction;
+        y += BAR;
+        par_plan_format(&x->choices[i].config, 1, layout, sizeof layout);
+        layout[46] = 0;
+        svg_text(f, 10, y, layout);
+        at = LEFT;
+        color = 0;
+        const double scale = (WIDTH - LEFT - 70) / most;
+#define X(member, what)                                                                                      \
+    if (memory && color < 5)                                                                                 \
+        svg_bar(f, &at, y - 11, p->memory.member * scale, color, #member, p->memory.member);                 \
+    color++;
+        PAR_PLAN_BYTES(X)
+#undef X
+        color = 0;
+#define X(member, what)                                                                                      \
+    if (!memory) svg_bar(f, &at, y - 11, p->times.member * scale, color, #member, p->times.member);          \
+    color++;
+        PAR_PLAN_TIMES(X)
+#undef X
+        snprintf(text, sizeof text, memory ? "%.1f GB" : "%.4g s", memory ? p->bytes / 1e9 : p->seconds);
+        svg_text(f, at + 4, y, text);
+    }
+    return y + 2 * BAR;
+}
+static double svg_map(FILE *f, const plan *x, double y) { // tokens/s of the best with each tp and pp
+    enum { CELL = 62 };
+    double tokens[12][12], most = 0;
+    int tps = 0, pps = 0, tp[12], pp[12];
+    const int gpus = gpus_of(&x->problem);
+    for (int n = 1; n <= gpus && tps < 12; n *= 2)
+        if (gpus % n == 0 && x->problem.model.heads % n == 0) tp[tps++] = n;
+    for (int n = 1; n <= gpus && n <= x->problem.model.layers && pps < 12; n++)
+        if (gpus % n == 0 && (n & (n - 1)) == 0) pp[pps++] = n;
+    for (int i = 0; i < tps; i++)
+        for (int k = 0; k < pps; k++) {
+            par_plan_config fixed = x->fixed;
+            par_plan_choice best;
+            par_plan_report report;
+            fixed.tp = tp[i];
+            fixed.pp = pp[k];
+            tokens[i][k] = 0;
+            if (gpus % (tp[i] * pp[k]) == 0 &&
+                !par_plan_search(&x->problem, &fixed,
+                                 x->mask | 1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp, 0, &best, 1,
+                                 &report))
+                tokens[i][k] = best.prediction.tokens_per_second;
+            most = MAX(most, tokens[i][k]);
+        }
+    svg_text(f, 10, y, "tokens/s of the best with each tp (down) and pp (across); empty: nothing fits");
+    for (int i = 0; i < tps; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "tp %d", tp[i]);
+        svg_text(f, 10, y + BAR * (i + 2), text);
+        for (int k = 0; k < pps; k++) {
+            const double share = most > 0 ? tokens[i][k] / most : 0;
+            snprintf(text, sizeof text, "pp %d", pp[k]);
+            if (i == 0) svg_text(f, 70 + CELL * k, y + BAR, text);
+            if (share <= 0) continue;
+            fprintf(f, "<rect x='%d' y='%.1f' width='%d' height='%d' fill='#4477aa' fill-opacity='%.2f'/>\n",
+                    66 + CELL * k, y + BAR * (i + 2) - 12, CELL - 2, BAR - 2, share * share * .8);
+            snprintf(text, sizeof text, tokens[i][k] < 1e6 ? "%.0f" : "%.3g", tokens[i][k]);
+            svg_text(f, 70 + CELL * k, y + BAR * (i + 2), text);
+        }
+    }
+    return y + BAR * (tps + 3);
+}
+static double svg_curve(FILE *f, const curve *c, double y) { // tokens/s over GPUs, beside the straight line
+    if (c->count < 2) return y;
+    const double high = 200, per_gpu = c->tokens[0] / c->gpus[0];
+    const double most_gpus = c->gpus[c->count - 1];
+    const double most = MAX(per_gpu * most_gpus, c->tokens[c->count - 1]);
+    svg_text(f, 10, y, "tokens/s over GPUs; grey: as the first point would scale");
+    fprintf(f, "<path d='M%d %.1f L%d %.1f' stroke='#bbbbbb'/>\n<path fill='none' stroke='#4477aa' d='", 60,
+            y + high + 10, WIDTH - 90, y + 10 + high * (1 - per_gpu * most_gpus / most));
+    for (int i = 0; i < c->count; i++)
+        fprintf(f, "%s%.1f %.1f ", i ? "L" : "M", 60 + (WIDTH - 150) * c->gpus[i] / most_gpus,
+                y + 10 + high * (1 - c->tokens[i] / most));
+    fprintf(f, "'/>\n");
+    for (int i = 0; i < c->count; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%d: %.0f", c->gpus[i], c->tokens[i]);
+        svg_text(f, 50 + (WIDTH - 150) * c->gpus[i] / most_gpus, y + 26 + high * (1 - c->tokens[i] / most),
+                 text);
+    }
+    return y + high + 40;
+}
+static int write_svg(const plan *x, const curve *c, const char *path) { // 0, or 1: an error was printed
+    FILE *f = fopen(path, "w");
+    if (!f) return fprintf(stderr, "plan: cannot write %s: %s\n", path, strerror(errno)), 1;
+    const int height = 2 * (MIN(x->report.count, 10) + 3) * BAR + 15 * BAR + (c->count > 1 ? 200 : -40);
+    fprintf(f,
+            "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' font-family='sans-serif' "
+            "font-size='11'>\n<rect width='%d' height='%d' fill='white'/>\n",
+            WIDTH, height, WIDTH, height);
+    double y = 20;
+    y = svg_bars(f, x, y, 0);
+    y = svg_bars(f, x, y, 1);
+    y = svg_map(f, x, y);
+    svg_curve(f, c, y);
+    fprintf(f, "</svg>\n");
+    const int failed = ferror(f);
+    if (!fclose(f) && !failed) return 0;
+    return fprintf(stderr, "plan: cannot write all of %s\n", path), 1;
+}
+
+// ---- validating -------------------------------------------------------------------------------------------
+// Rows of published measurements: a line of names, then a line for each row, with commas. See
+// tests/plan_published.csv for the columns.
+
+typedef struct row {
+    char name[64];
+    plan x; // its problem and fixed; choices[0] is the prediction
+    double gpus, seconds, tflops, states_gib, activations_gib;
+} row;
+typedef struct errors {
+    int count;
+    double sum, largest;
+} errors;
+
+static void add_error(errors *e, double predicted, double measured, double *error) {
+    *error = predicted / measured - 1;
+    e->count++;
+    e->sum += fabs(*error);
+    e->largest = MAX(e->largest, fabs(*error));
+}
+static double *row_number(row *r, const char *name) { // a column that is a double; NULL: there is none
+    if (!strcmp(name, "gpus")) return &r->gpus;
+    if (!strcmp(name, "seconds")) return &r->seconds;
+    if (!strcmp(name, "tflops")) return &r->tflops;
+    if (!strcmp(name, "states_gib")) return &r->states_gib;
+    if (!strcmp(name, "activations_gib")) return &r->activations_gib;
+#define X(member, what)                                                                                      \
+    if (!strcmp(name, #member)) return &r->x.problem.job.member;
+    PAR_PLAN_JOB_FIELDS(X)
+#undef X
+    return NULL;
+}
+static int *row_size(row *r, const char *name) { // a column that is a size of the model
+#define X(member, what)                                                                                      \
+    if (!strcmp(name, #member)) return &r->x.problem.model.member;
+    PAR_PLAN_MODEL_FIELDS(X)
+#undef X
+    return NULL;
+}
+// Sets a column. NULL, or what is wrong.
+static const char *set_column(row *r, const char *name, const char *value, char *why, size_t capacity) {
+    char word[160], *end;
+    unsigned mask = 0;
+    if (!value[0] || !strcmp(name, "source")) return NULL;
+    if (!strcmp(name, "name")) return snprintf(r->name, sizeof r->name, "%s", value), (const char *)NULL;
+    if (!strcmp(name, "gpu"))
+        return par_plan_machine_get(value, &r->x.problem.machine) ? NULL : "no such gpu in the table";
+    if (!strcmp(name, "model"))
+        return par_plan_model_get(value, &r->x.problem.model) ? NULL : "no such model in the table";
+    double *number = row_number(r, name);
+    int *size = row_size(r, name);
+    if (number || size) {
+        const double v = strtod(value, &end);
+        if (end == value || *end || !(v >= 0) || v > 1e9) return "expected a number from 0 to 1e9";
+        if (number) *number = v;
+        if (size) *size = (int)v;
+        return NULL;
+    }
+    snprintf(word, sizeof word, "%s=%s", name, value);
+    if (par_plan_parse(word, &r->x.fixed, &mask, why, capacity)) return why;
+    r->x.mask |= mask;
+    return NULL;
+}
+// What a row leaves out: sizes that follow from others, dp, the schedule. NULL, or what is wrong.
+static const char *complete_row(row *r, char *why, size_t capacity) {
+    par_plan_model *m = &r->x.problem.model;
+    par_plan_config *c = &r->x.fixed;
+    if (m->heads < 1 || m->layers < 1 || m->features < 1) return "the model needs layers, features and heads";
+    if (!m->kv_heads) m->kv_heads = m->heads;
+    if (!m->head_dim) m->head_dim = m->features / m->heads;
+    if (!m->hidden) m->hidden = 4 * m->features;
+    if (!m->positions && !m->gated) m->positions = (int)r->x.problem.job.sequence;
+    if (!(r->x.problem.machine.product_rate > 0)) return "the row needs a gpu";
+    if (!(r->gpus >= 1) || r->gpus > 65536) return "gpus must be from 1 to 65536";
+    set_gpus(&r->x.problem.machine, (int)r->gpus);
+    int *const ones[] = {&c->tp, &c->pp, &c->cp, &c->microbatch, &c->chunks};
+    for (int i = 0; i < 5; i++) *ones[i] = MAX(*ones[i], 1);
+    if (!c->dp) c->dp = (int)(r->gpus / ((double)c->tp * c->pp * c->cp));
+    if (!c->shard) c->shard = c->zero ? c->dp * c->cp : 1;
+    if (c->chunks > 1 && !(r->x.mask >> PAR_PLAN_AXIS_schedule & 1)) c->schedule = PAR_PLAN_INTERLEAVED;
+    if (c->tp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_TP;
+    if (c->pp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_PP;
+    if (c->dp * c->cp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_DP;
+    r->x.problem.job.fp8 = c->fp8;
+    return par_plan_check(&r->x.problem, c, why, capacity) ? why : NULL;
+}
+// Seconds of a step from TFLOP/s per GPU, as Narayanan et al. 2021 count operations: with those of full
+// recomputation.
+static double row_seconds(const row *r) {
+    const par_plan_problem *p = &r->x.problem;
+    if (r->seconds > 0 || !(r->tflops > 0)) return r->seconds;
+    const double head = 6 * p->job.batch * p->job.sequence * p->model.features * p->model.vocab;
+    const double once = par_plan_flops(p);
+    const double flops = r->x.fixed.recompute == PAR_PLAN_RECOMPUTE_FULL ? once + (once - head) / 3 : once;
+    return flops / (r->gpus * r->tflops * 1e12);
+}
+static void validate_row(row *r, int json, errors *time, errors *memory) {
+    par_plan_prediction p;
+    const double seconds = row_seconds(r), nothing = NAN;
+    double time_error = nothing, states_error = nothing, activations_error = nothing;
+    par_plan_evaluate(&r->x.problem, &r->x.fixed, &p);
+    const double states = p.mean_state_bytes / 1073741824,
+                 activations = p.layer_activation_bytes / 1073741824;
+    if (seconds > 0) add_error(time, p.seconds, seconds, &time_error);
+    if (r->states_gib > 0) add_error(memory, states, r->states_gib, &states_error);
+    if (r->activations_gib > 0) add_error(memory, activations, r->activations_gib, &activations_error);
+    if (json)
+        json_print("name:%s seconds:%?.6g predicted_seconds:%.6g time_error:%?.4f states_gib:%?.5g "
+                   "predicted_states_gib:%.5g states_error:%?.4f activations_gib:%?.5g "
+                   "predicted_activations_gib:%.5g activations_error:%?.4f",
+                   r->name, seconds > 0 ? seconds : nothing, p.seconds, time_error,
+                   r->states_gib > 0 ? r->states_gib : nothing, states, states_error,
+                   r->activations_gib > 0 ? r->activations_gib : nothing, activations, activations_error);
+    else
+        printf("%-28s %8.3f %8.3f %+6.1f%%  %7.2f %7.2f %+6.1f%%  %7.2f %7.2f %+6.1f%%\n", r->name, seconds,
+               p.seconds, 100 * time_error, r->states_gib, states, 100 * states_error, r->activations_gib,
+               activations, 100 * activations_error);
+}
+static char *next_cell(char **at) { // of a line, which it changes
+    char *cell = *at, *comma = strchr(cell, ',');
+    *at = comma ? comma + 1 : cell + strlen(cell);
+    if (comma) *comma = 0;
+    cell += strspn(cell, " \t");
+    for (size_t n = strlen(cell); n && strchr(" \t\r", cell[n - 1]); n--) cell[n - 1] = 0;
+    return cell;
+}
+enum { COLUMNS_MAX = 64 };
+static int validate_text(char *text, const settings *o) {
+    char *columns[COLUMNS_MAX], why[320];
+    int count = 0, number = 0;
+    errors time = {0, 0, 0}, memory = {0, 0, 0};
+    row *r = (row *)malloc(sizeof *r);
+    if (!r) return 1;
+    for (char *line = text, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        number++;
+        if (line[0] == '#' || !line[strspn(line, " \t\r")]) continue;
+        if (!count) { // the names of columns
+            for (char *at = line; *at && count < COLUMNS_MAX;) columns[count++] = next_cell(&at);
+            continue;
+        }
+        memset(r, 0, sizeof *r);
+        const char *wrong = NULL, *column = "";
+        for (int i = 0; i < count && !wrong; i++) {
+            wrong = set_column(r, column = columns[i], next_cell(&line), why, sizeof why);
+        }
+        if (!wrong) wrong = complete_row(r, why, sizeof why);
+        if (wrong) {
+            fprintf(stderr, "plan: %s, line %d, column %s: %s\n", o->validate, number, column, wrong);
+            return free(r), 2;
+        }
+        validate_row(r, o->json, &time, &memory);
+    }
+    free(r);
+    if (!time.count && !memory.count) return fprintf(stderr, "plan: %s has no rows\n", o->validate), 2;
+    const double time_average = time.sum / MAX(time.count, 1),
+                 memory_average = memory.sum / MAX(memory.count, 1);
+    if (o->json)
+        json_print(
+            "summary:%b rows:%d time_average_error:%.5f time_largest_error:%.5f memory_average_error:%.5f "
+            "memory_largest_error:%.5f",
+            1, time.count, time_average, time.largest, memory_average, memory.largest);
+    else
+        printf("step times: average error %.2f%%, largest %.2f%% of %d; memory: average %.2f%%, largest "
+               "%.2f%%\n",
+               100 * time_average, 100 * time.largest, time.count, 100 * memory_average,
+               100 * memory.largest);
+    return 0;
+}
+static int validate(const settings *o) {
+    size_t bytes;
+    char *text = read_text(o->validate, &bytes);
+    if (!text) return 2;
+    if (!o->json)
+        printf("%-28s %8s %8s %7s  %7s %7s %7s  %7s %7s %7s\n", "row", "s", "model", "error", "states",
+               "model", "error", "activ.", "model", "error");
+    const int status = validate_text(text, o);
+    free(text);
+    return status;
+}
+
+// ---- the program ------------------------------------------------------------------------------------------
+
+static void list_tables(void) {
+    par_plan_model m;
+    par_plan_machine x;
+    for (int i = 0; par_plan_model_name(i); i++) {
+        par_plan_model_get(par_plan_model_name(i), &m);
+        printf("%-16s %8.4g parameters, %3d layers, width %d\n", m.name, par_plan_parameters(&m), m.layers,
+               m.features);
+    }
+    for (int i = 0; par_plan_machine_name(i); i++) {
+        par_plan_machine_get(par_plan_machine_name(i), &x);
+        printf("%-16s %4.0f of %4.0f TFLOP/s, %3.0f GB at %.2f TB/s, %.0f on a node\n", x.name,
+               x.product_rate / 1e12, x.peak / 1e12, x.memory_bytes / 1e9, x.memory_rate / 1e12,
+               x.gpus_per_node);
+    }
+}
+static int prepare(const settings *o, plan *x) { // 0, or a status
+    char why[320];
+    memset(x, 0, sizeof *x);
+    if (!load_model(o->model, &x->problem.model) || !load_machine(o->gpu, &x->problem.machine)) return 2;
+    if (o->fix && par_plan_parse(o->fix, &x->fixed, &x->mask, why, sizeof why))
+        return fprintf(stderr, "plan: --fix: %s\n", why), 2;
+    x->problem.machine.nodes = MAX(x->problem.machine.nodes, 1);
+    if (o->nodes > 0) x->problem.machine.nodes = o->nodes;
+    if (o->gpus > 0) {
+        const int used = set_gpus(&x->problem.machine, o->gpus);
+        if (used != o->gpus)
+            fprintf(stderr, "plan: %d GPUs are not whole nodes of %.0f: planned for %d\n", o->gpus,
+                    x->problem.machine.gpus_per_node, used);
+    }
+    x->problem.job.batch = o->batch;
+    x->problem.job.sequence = o->sequence;
+    x->problem.job.fp8 = o->fp8;
+    x->problem.job.memory_bytes = o->memory_gb * 1e9;
+    return 0;
+}
+static int print_all(plan *x, const settings *o) {
+    curve c;
+    int status = 0;
+    c.count = 0;
+    if (o->json) {
+        for (int i = 0; i < x->report.count; i++) {
+            json_line j = json_begin(stdout);
+            json_add(&j, "place:%d", i + 1);
+            json_choice(&j, &x->choices[i]);
+            json_end(&j);
+        }
+    } else {
+        print_plan(x, o);
+    }
+    int json = o->json;
+    par_plan_explain(&x->problem, &x->choices[0], say, &json);
+    if (o->compare) status = compare(x, o);
+    if (o->what_if && !status) status = what_if(x, o, &c);
+    if (o->svg && !status) status = write_svg(x, &c, o->svg);
+    if (!o->json) {
+        print_launch(x);
+    } else if (!status) {
+        const par_plan_report *r = &x->report;
+        json_line j = json_begin(stdout), best = j;
+        json_add(&j,
+                 "summary:%b model:%s gpu:%s gpus:%d configurations:%.17g evaluated:%.17g bounded:%.17g "
+                 "seconds:%.6g proved:%b",
+                 1, x->problem.model.name, x->problem.machine.name, gpus_of(&x->problem), r->configurations,
+                 r->evaluated, r->bounded, r->seconds, r->proved);
+        printf(",\"best\":");
+        json_choice(&best, &x->choices[0]);
+        printf("}}\n");
+    }
+    return status;
+}
+// --validate alone means the kit's own file. argv has room for it.
+static int with_default_file(int argc, char **argv, char **out) {
+    static char file[] = "tests/plan_published.csv";
+    int count = 0;
+    for (int i = 0; i < argc; i++) {
+        out[count++] = argv[i];
+        if (!strcmp(argv[i], "--validate") && (i + 1 == argc || !strncmp(argv[i + 1], "--", 2)))
+            out[count++] = file;
+    }
+    return count;
+}
+int main(int argc, char **argv) {
+    settings o;
+    memset(&o, 0, sizeof o);
+    o.model = "gpt3-175b";
+    o.gpu = "h100";
+    o.batch = 2048;
+    o.sequence = 2048;
+    o.top = 10;
+    o.simulate = 1;
+    const option options[] = {
+        {"what is trained, and on what", OPTION_TITLE, NULL, NULL},
+        {"--model", OPTION_TEXT, &o.model, "a name (--list), or a Hugging Face config.json or its directory"},
+        {"--gpu", OPTION_TEXT, &o.gpu, "a name (--list), or a file of lines \"member = number\""},
+        {"--nodes", OPTION_INT, &o.nodes, "nodes; 0: 1, or as --gpus says"},
+        {"--gpus", OPTION_INT, &o.gpus, "GPUs, instead of --nodes"},
+        {"--batch", OPTION_INT, &o.batch, "sequences of a step, over all GPUs"},
+        {"--seq", OPTION_INT, &o.sequence, "tokens of a sequence"},
+        {"--fp8", OPTION_FLAG, &o.fp8, "layers may use 8-bit products"},
+        {"--memory_gb", OPTION_REAL, &o.memory_gb, "limit of a GPU's memory; 0: the GPU's"},
+        {"--fix", OPTION_TEXT, &o.fix, "choices that are made: \"tp=8 zero=1\""},
+        {"what is shown", OPTION_TITLE, NULL, NULL},
+        {"--top", OPTION_INT, &o.top, "layouts, each with its fastest settings; 1 to 100"},
+        {"--simulate", OPTION_FLAG, &o.simulate, "bubbles of these by simulation instead of formulas"},
+        {"--compare", OPTION_TEXT, &o.compare, "your choices beside the best: \"pp=8 tp=8 zero=1\""},
+        {"--what-if", OPTION_TEXT, &o.what_if, "other numbers of GPUs: gpus=256,512,1024"},
+        {"--svg", OPTION_TEXT, &o.svg, "FILE for a picture: times, memory, tp against pp, scaling"},
+        {"--json", OPTION_FLAG, &o.json, "one JSON object a line; the last has \"summary\":true"},
+        {"--validate", OPTION_TEXT, &o.validate,
+         "predict the measurements of a FILE.csv instead; alone: tests/plan_published.csv"},
+        {"--list", OPTION_FLAG, &o.list, "the models and GPUs of the tables"},
+    };
+    char **args = (char **)malloc(2 * ((size_t)argc + 1) * sizeof *args), why[4400];
+    plan *x = (plan *)malloc(sizeof *x);
+    if (!args || !x) return 1;
+    const int count = with_default_file(argc, argv, args);
+    int status = options_parse(count, args, options, sizeof options / sizeof options[0],
+                               "Which parallel layout is fastest for a model on a machine, and why.");
+    if (status) return status == 1 ? 0 : status;
+    if (o.list) return list_tables(), output_failed("plan");
+    if (o.validate) return (status = validate(&o)) ? status : output_failed("plan");
+    if (o.top < 1 || o.top > TOP_MAX || o.memory_gb < 0 || o.nodes < 0 || o.gpus < 0 || o.nodes > 65536 ||
+        o.gpus > 65536)
+        return fprintf(stderr, "plan: --top is 1 to %d, --nodes and --gpus at most 65536\n", TOP_MAX), 2;
+    const char *problem = o.svg ? output_try(o.svg, why, sizeof why) : NULL;
+    if (problem) return fprintf(stderr, "plan: %s\n", problem), 2;
+    if ((status = prepare(&o, x))) return status;
+    if (search_nearest(x, o.top, o.simulate)) return fprintf(stderr, "plan: %s\n", x->report.why), 1;
+    status = print_all(x, &o);
+    free(args);
+    free(x);
+    return status ? status : output_failed("plan");
+}

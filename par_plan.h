@@ -1,0 +1,2113 @@
+// par_plan.h - which strategy when: predicts step time and memory of every layout, and finds the best one.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_PLAN_IMPLEMENTATION)
+#define PAR_PLAN_IMPLEMENTATION
+#endif
+// clang-format on
+
+#include "par_pipe.h"
+#include "par_tp.h"
+#include "par_zero.h"
+#if PAR_VERSION != 200
+#error "par_plan.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#endif
+
+#ifndef PAR_PLAN_H
+#define PAR_PLAN_H
+/*
+WHAT
+    A model, a machine and a job go in. Out come layouts, in order of their predicted seconds per step: how
+    many ranks each of pp, dp, cp and tp has, ZeRO stage, microbatch, pipeline schedule, recomputation,
+    offloading. Each prediction says where its seconds and its bytes go. The search is exact: branch and bound
+    over the whole space, with lower bounds that hold. No ranks, no GPU and no measurement are needed.
+
+USE
+    #define PAR_IMPLEMENTATION        in one file
+    #include "par_plan.h"             cc -O2 prog.c -pthread -lm
+    As a program: examples/plan.c.
+
+STEP BY STEP
+    1. Fill a par_plan_problem: par_plan_model_get and par_plan_machine_get have tables by name;
+       par_plan_model_read reads a config.json, par_plan_machine_read a text file. Set nodes, batch, sequence.
+    2. par_plan_search finds the best configurations; par_plan_evaluate predicts one of your own.
+    3. par_plan_explain says why each choice is as it is, with the best that another choice would reach.
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par_plan.h"
+
+    int main(void) { // GPT-3 on 64 nodes of eight A100
+        par_plan_problem problem = {0};
+        par_plan_choice best;
+        par_plan_report report;
+        if (!par_plan_model_get("gpt3-175b", &problem.model)) return 1;
+        if (!par_plan_machine_get("a100-80", &problem.machine)) return 1;
+        problem.machine.nodes = 64, problem.job.batch = 2048, problem.job.sequence = 2048;
+        if (par_plan_search(&problem, NULL, 0, 0, &best, 1, &report)) return puts(report.why), 1;
+        printf("tp %d inside a node, pp %d across nodes\n", best.config.tp, best.config.pp);
+        // with PAR_RANKS=1 it prints: tp 4 inside a node, pp 8 across nodes
+        return 0;
+    }
+
+TABLE OF CONTENTS
+    The API comes first: models, machines, jobs, configurations, predictions, search, explanations.
+    Implementation, bottom-up:
+    >>plan_tables    models and machines by name
+    >>plan_text      readers of config.json, of machines and of configurations
+    >>plan_links     collectives on the levels of a machine
+    >>plan_kernels   seconds of products, attention and elementwise kernels
+    >>plan_layer     what a layer, the embedding and the head cost in one microbatch
+    >>plan_stages    the cut of layers over stages; schedules
+    >>plan_memory    bytes of the rank that has most
+    >>plan_step      the seconds of a step, by cause
+    >>plan_search    the space, branch and bound
+    >>plan_simulate  schedules by simulation
+    >>plan_explain   reasons
+
+CONFIG
+    PAR_IMPLEMENTATION (or PAR_PLAN_IMPLEMENTATION)   emit the code, in one file
+    PAR_MALLOC, PAR_ASSERT ... as in par.h
+
+MODEL
+    Ranks are placed as par_mesh_open places "pp dp cp tp": tp innermost, so that neighbors share a node. A
+    group with k ranks on a node has the network links of k GPUs; all groups of an axis work at once.
+    Product     max(arithmetic, memory). Arithmetic: the output is cut into tiles, as many at a time as there
+                are units (SMs), so the last wave may be partly empty; a tile takes inner + tile_fill steps,
+                and small tiles read more operands per operation. The fastest of six tile shapes counts.
+    Attention   fused (FlashAttention; causal, so half of the scores), or as products and kernels that write
+                the scores, as before 2022 (job.unfused).
+    Others      bytes / memory_rate + kernel_seconds: norms, GELU or SwiGLU, dropout, residuals, loss, update.
+    Messages    alpha-beta (Hockney 1994): latency x steps of a ring + bytes / bandwidth of the slowest level.
+                Elements are those that par_tp.h and par_zero.h send. What overlaps costs overlap_cost of its
+                time, because its kernels take units from the computation.
+    Pipeline    m x slowest stage + the other stages' share by the schedule's formula (see par_pipe.h); layers
+                are cut so that embedding and head count. Messages between stages wait, unless they overlap.
+    Update      update_bytes per parameter at memory_rate, or of the host where states are offloaded.
+    Activations as par_tp.h and Korthikanti et al. 2022 count them, times the microbatches in flight.
+    Memory      is what the rank with most of it needs; a configuration fits if that is at most the machine's
+                memory less reserved_bytes.
+    All functions are pure and thread-safe; only par_plan_simulate and par_plan_explain allocate.
+
+DOES NOT
+    No mixture of experts, no measurement: par_calibrate and a product of your own give the numbers of a
+    machine that the table does not have.
+
+LIMITS
+    Predictions of the rows in tests/plan_published.csv are off by what `build/plan --validate` prints. At
+    most 65536 ranks; microbatches are all divisors of a replica's batch.
+*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- problems ---------------------------------------------------------------------------------------------
+
+// X(member, what it is). All are int.
+#define PAR_PLAN_MODEL_FIELDS(X)                                                                             \
+    X(layers, "transformer blocks")                                                                          \
+    X(features, "width of the residual stream")                                                              \
+    X(heads, "attention heads")                                                                              \
+    X(kv_heads, "key-value heads; 0: heads")                                                                 \
+    X(head_dim, "features of a head; 0: features / heads")                                                   \
+    X(hidden, "features between the products of the MLP; 0: 4 x features")                                   \
+    X(vocab, "tokens of the vocabulary")                                                                     \
+    X(positions, "learned positions; 0: RoPE")                                                               \
+    X(gated, "1: SwiGLU; 0: GELU")                                                                           \
+    X(tied, "1: embedding and head are one weight")                                                          \
+    X(has_bias, "1: products have biases")
+typedef struct par_plan_model {
+    char name[64];
+#define X(member, what) int member;
+    PAR_PLAN_MODEL_FIELDS(X)
+#undef X
+} par_plan_model;
+
+// X(member, what it is). All are double, in operations, bytes and seconds.
+#define PAR_PLAN_MACHINE_FIELDS(X)                                                                           \
+    X(nodes, "nodes; 0: 1")                                                                                  \
+    X(gpus_per_node, "GPUs (or ranks) that share a node's links")                                            \
+    X(units, "multiprocessors of a GPU; 0: products are not cut into tiles")                                 \
+    X(peak, "FLOP/s of 16-bit products, as the vendor has it: for MFU alone")                                \
+    X(product_rate, "FLOP/s that large 16-bit products reach")                                               \
+    X(fp8_rate, "FLOP/s that large 8-bit products reach; 0: there are none")                                 \
+    X(attention_rate, "FLOP/s that fused attention reaches, forward")                                        \
+    X(tile_fill, "steps of a tile's inner loop that its start and end are worth")                            \
+    X(memory_bytes, "memory of a GPU")                                                                       \
+    X(reserved_bytes, "of it: contexts, NCCL, fragmentation")                                                \
+    X(memory_rate, "bytes/s that elementwise kernels reach")                                                 \
+    X(random_rate, "random numbers/s that dropout draws; 0: they cost nothing")                              \
+    X(kernel_seconds, "from the end of a kernel to the start of the next")                                   \
+    X(sync_seconds, "that a GPU idles when its host waits for a message before it goes on")                  \
+    X(node_latency, "seconds of a message within a node")                                                    \
+    X(node_bandwidth, "bytes/s of a GPU to others of its node, reached, in each direction")                  \
+    X(net_latency, "seconds of a message between nodes")                                                     \
+    X(net_bandwidth, "bytes/s of a GPU's share of the network, reached, in each direction")                  \
+    X(host_bandwidth, "bytes/s of a GPU to its host's memory, in each direction")                            \
+    X(host_bytes, "a GPU's share of the host's memory; 0: no limit")                                         \
+    X(host_rate, "bytes/s of a GPU's share of the host's memory")                                            \
+    X(overlap_cost, "share of a GPU that a message in flight takes from computation")
+typedef struct par_plan_machine {
+    char name[64];
+#define X(member, what) double member;
+    PAR_PLAN_MACHINE_FIELDS(X)
+#undef X
+} par_plan_machine;
+
+// X(member, what it is). All are double.
+#define PAR_PLAN_JOB_FIELDS(X)                                                                               \
+    X(batch, "sequences of a step")                                                                          \
+    X(sequence, "tokens of a sequence")                                                                      \
+    X(element_bytes, "of parameters and activations; 0: 2")                                                  \
+    X(gradient_bytes, "of a gradient, in memory and in messages; 0: 4")                                      \
+    X(state_bytes, "of master weight and moments of a parameter; 0: 12")                                     \
+    X(update_bytes, "that an update reads and writes per parameter; 0: 58")                                  \
+    X(memory_bytes, "limit of a GPU's memory; 0: the machine's")                                             \
+    X(fp8, "1: layers may use 8-bit products")                                                               \
+    X(unfused, "1: attention writes its scores, the loss has many kernels; as before 2022")                  \
+    X(separate_gradients, "1: a kernel of its own adds gradients of microbatches; as before 2022")           \
+    X(dropout, "1: dropout, with masks of a byte")                                                           \
+    X(equal_layers, "1: every stage has the same number of layers")
+typedef struct par_plan_job {
+#define X(member, what) double member;
+    PAR_PLAN_JOB_FIELDS(X)
+#undef X
+} par_plan_job;
+
+typedef struct par_plan_problem {
+    par_plan_model model;
+    par_plan_machine machine;
+    par_plan_job job;
+} par_plan_problem;
+
+const char *par_plan_model_name(int i);                            // of the table; NULL after the last
+const char *par_plan_model_nearest(const char *name);              // the most similar name
+int par_plan_model_get(const char *name, par_plan_model *model);   // 1, or 0: no such name
+const char *par_plan_machine_name(int i);                          // of the table; NULL after the last
+const char *par_plan_machine_nearest(const char *name);            // the most similar name
+int par_plan_machine_get(const char *name, par_plan_machine *row); // 1, or 0: no such name; nodes is 1
+// Reads the model's sizes from a Hugging Face config.json (GPT-2, GPT-NeoX, Llama, Mistral, Qwen2 and those
+// with the same names). `ignored` receives the names of members that it does not know, separated by spaces,
+// as many as fit. Errors, with a text in why: FILE (not JSON; a size is missing or out of range).
+par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
+                               size_t ignored_capacity, char *why, size_t capacity);
+// Reads a machine from lines "member = number", # starting a comment; "gpu = h100" first takes a row of the
+// table. Errors, with a text in why: FILE (it names the line).
+par_result par_plan_machine_read(const char *text, size_t bytes, par_plan_machine *machine, char *why,
+                                 size_t capacity);
+double par_plan_parameters(const par_plan_model *model); // of the whole model
+// Operations of a step as Megatron counts them for MFU: without recomputation, attention not halved.
+double par_plan_flops(const par_plan_problem *problem);
+
+// ---- configurations ---------------------------------------------------------------------------------------
+
+typedef enum par_plan_schedule { // those of par_pipe.h that have a formula
+    PAR_PLAN_1F1B,
+    PAR_PLAN_GPIPE,
+    PAR_PLAN_INTERLEAVED,
+    PAR_PLAN_BFS,
+    PAR_PLAN_ZB_H1,
+    PAR_PLAN_SCHEDULE_COUNT
+} par_plan_schedule;
+typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention) norms and GELU or SwiGLU
+    PAR_PLAN_RECOMPUTE_NONE,
+    PAR_PLAN_RECOMPUTE_SELECTIVE,
+    PAR_PLAN_RECOMPUTE_FULL
+} par_plan_recompute;
+enum { PAR_PLAN_OFFLOAD_STATES = 1, PAR_PLAN_OFFLOAD_ACTIVATIONS = 2 };             // bits of offload
+enum { PAR_PLAN_OVERLAP_TP = 1, PAR_PLAN_OVERLAP_DP = 2, PAR_PLAN_OVERLAP_PP = 4 }; // bits of overlap
+
+// X(member, names of its values (NULL: a number), what it is)
+#define PAR_PLAN_AXES(X)                                                                                     \
+    X(tp, NULL, "tensor parallel ranks")                                                                     \
+    X(pp, NULL, "pipeline stages' ranks")                                                                    \
+    X(cp, NULL, "context parallel ranks")                                                                    \
+    X(dp, NULL, "data parallel ranks")                                                                       \
+    X(microbatch, NULL, "sequences of a microbatch")                                                         \
+    X(schedule, par_plan_schedule_names, "of the pipeline")                                                  \
+    X(chunks, NULL, "stages of a rank (v)")                                                                  \
+    X(zero, NULL, "ZeRO stage")                                                                              \
+    X(shard, NULL, "ranks that share states (hybrid sharding); 1 with stage 0")                              \
+    X(sp, NULL, "1: sequence parallel")                                                                      \
+    X(ulysses, NULL, "1: context parallel by all-to-all; 0: by a ring")                                      \
+    X(recompute, par_plan_recompute_names, "activations that backward computes again")                       \
+    X(offload, par_plan_offload_names, "what is in the host's memory")                                       \
+    X(overlap, par_plan_overlap_names, "messages that computation hides")                                    \
+    X(fp8, NULL, "1: 8-bit products")
+typedef struct par_plan_config {
+#define X(member, names, what) int member;
+    PAR_PLAN_AXES(X)
+#undef X
+} par_plan_config;
+enum { // bits of the members, for par_plan_search
+#define X(member, names, what) PAR_PLAN_AXIS_##member,
+    PAR_PLAN_AXES(X)
+#undef X
+        PAR_PLAN_AXIS_COUNT
+};
+const char *par_plan_axis_name(int axis); // "tp", ...; NULL after the last
+int par_plan_axis_get(const par_plan_config *config, int axis);
+// Writes "pp=8 dp=8 tp=8 ..." into text: every member, or, with brief = 1, those that differ from 0 and 1.
+void par_plan_format(const par_plan_config *config, int brief, char *text, size_t capacity);
+// Reads such a text into members of *config; mask gets the bits (1 << axis) of those that it names. Errors,
+// with a text in why: ARGUMENT.
+par_result par_plan_parse(const char *text, par_plan_config *config, unsigned *mask, char *why,
+                          size_t capacity);
+// Is this a configuration of the problem? Errors, with a text in why: ARGUMENT (what does not divide what,
+// and the nearest value that does).
+par_result par_plan_check(const par_plan_problem *problem, const par_plan_config *config, char *why,
+                          size_t capacity);
+
+// ---- predictions ------------------------------------------------------------------------------------------
+
+// X(member, what it is). All are double.
+#define PAR_PLAN_TIMES(X)                                                                                    \
+    X(compute, "kernels of forward and backward")                                                            \
+    X(recompute, "forwards that backward runs again")                                                        \
+    X(tp, "messages of tensor and sequence parallel layers")                                                 \
+    X(cp, "messages of context parallel attention")                                                          \
+    X(pp, "messages between stages")                                                                         \
+    X(bubble, "waiting for other stages")                                                                    \
+    X(dp, "gradients and parameters")                                                                        \
+    X(update, "the optimizer")                                                                               \
+    X(offload, "messages to and from the host")
+#define PAR_PLAN_BYTES(X)                                                                                    \
+    X(parameters, "on the rank that needs most memory")                                                      \
+    X(gradients, "on that rank")                                                                             \
+    X(states, "on that rank: master weights and moments")                                                    \
+    X(activations, "on that rank, of the microbatches in flight")                                            \
+    X(buffers, "on that rank: of messages, logits, gathered units, recomputation")                           \
+    X(host, "in the host's memory, for one rank")
+typedef struct par_plan_prediction {
+    double seconds; // of a step: the sum of times
+    struct {        // that no computation hides, on the slowest stage
+#define X(member, what) double member;
+        PAR_PLAN_TIMES(X)
+#undef X
+    } times;
+    double bytes; // the sum of the first five of memory
+    struct {
+#define X(member, what) double member;
+        PAR_PLAN_BYTES(X)
+#undef X
+    } memory;
+    double mean_state_bytes;       // parameters, gradients and states, averaged over ranks
+    double layer_activation_bytes; // activations of the first stage's layers alone, as papers count them
+    double tokens_per_second, flops_per_gpu, mfu;
+    double forward, backward, weight; // of a microbatch on a stage of mean size: F, B and W of par_pipe.h
+    int fits;                         // 1: memory suffices
+    int microbatches;                 // of a rank: m
+} par_plan_prediction;
+typedef struct par_plan_choice {
+    par_plan_config config;
+    par_plan_prediction prediction;
+} par_plan_choice;
+
+// Predicts a configuration that par_plan_check accepts. Below a microsecond; no allocation.
+void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
+                       par_plan_prediction *prediction);
+const char *par_plan_bound_by(const par_plan_prediction *prediction); // the largest of times: "bubble", ...
+
+// ---- search -----------------------------------------------------------------------------------------------
+
+typedef struct par_plan_report {
+    double configurations; // of the space
+    double evaluated;      // predicted completely
+    double bounded;        // left out, because a bound shows that they are slower or do not fit
+    double seconds;
+    int count;     // choices returned
+    int proved;    // 1: the choices are the fastest of the space
+    char why[320]; // error text
+} par_plan_report;
+// Finds the `capacity` fastest configurations that fit, fastest first, among all with product of ranks equal
+// to the machine's GPUs. fixed, mask: members whose bits are in mask have the values of *fixed (mask 0: fixed
+// may be NULL). distinct: of those that are equal in these members only the fastest is returned (0: all are).
+// Exact: branch and bound. Errors, with a text in report->why: ARGUMENT (no configuration
+// exists; what to change), MEMORY (none fits; how much memory the smallest needs).
+par_result par_plan_search(const par_plan_problem *problem, const par_plan_config *fixed, unsigned mask,
+                           unsigned distinct, par_plan_choice *choices, int capacity,
+                           par_plan_report *report);
+// Replaces the bubbles of choices that have a pipeline with those that par_pipe_simulate finds for the cut of
+// the layers, and sorts again. Tables of more than max_actions actions keep their formula (0: 100000).
+// Errors: MEMORY.
+par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *choices, int count,
+                             size_t max_actions);
+// Calls fn with one sentence for each choice of `best`, which a search found: the reason, with numbers, and
+// what the fastest configuration with another value costs. Errors: those of par_plan_search but ARGUMENT and
+// MEMORY, which a sentence tells.
+typedef void (*par_plan_say)(void *user, const char *axis, const char *sentence);
+void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_say fn,
+                      void *user);
+
+extern const char *const par_plan_schedule_names[],
+    *const par_plan_recompute_names[], *const par_plan_offload_names[],
+                                           *const par_plan_overlap_names[]; // NULL after the last
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_PLAN_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_PLAN_IMPLEMENTATION) && !defined(PAR_PLAN_IMPLEMENTED)
+#define PAR_PLAN_IMPLEMENTED
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// >>plan_tables ---------------------------------------------------------------------------------------------
+
+// clang-format off
+// name, layers, features, heads, kv_heads, head_dim, hidden, vocab, positions, gated, tied, has_bias
+static const par_plan_model par__plan_models[] = {
+    {"gpt2", 12, 768, 12, 12, 64, 3072, 50257, 1024, 0, 1, 1},
+    {"gpt2-medium", 24, 1024, 16, 16, 64, 4096, 50257, 1024, 0, 1, 1},
+    {"gpt2-large", 36, 1280, 20, 20, 64, 5120, 50257, 1024, 0, 1, 1},
+    {"gpt2-xl", 48, 1600, 25, 25, 64, 6400, 50257, 1024, 0, 1, 1},
+    {"gpt3-6.7b", 32, 4096, 32, 32, 128, 16384, 51200, 2048, 0, 1, 1},
+    {"gpt3-13b", 40, 5120, 40, 40, 128, 20480, 51200, 2048, 0, 1, 1},
+    {"gpt3-175b", 96, 12288, 96, 96, 128, 49152, 51200, 2048, 0, 1, 1},
+    {"megatron-1.7b", 24, 2304, 24, 24, 96, 9216, 51200, 2048, 0, 1, 1},
+    {"megatron-3.6b", 30, 3072, 32, 32, 96, 12288, 51200, 2048, 0, 1, 1},
+    {"megatron-7.5b", 36, 4096, 32, 32, 128, 16384, 51200, 2048, 0, 1, 1},
+    {"megatron-18b", 40, 6144, 48, 48, 128, 24576, 51200, 2048, 0, 1, 1},
+    {"megatron-22b", 48, 6144, 64, 64, 96, 24576, 51200, 2048, 0, 1, 1},
+    {"megatron-39b", 48, 8192, 64, 64, 128, 32768, 51200, 2048, 0, 1, 1},
+    {"megatron-76b", 60, 10240, 80, 80, 128, 40960, 51200, 2048, 0, 1, 1},
+    {"megatron-145b", 80, 12288, 96, 96, 128, 49152, 51200, 2048, 0, 1, 1},
+    {"megatron-310b", 96, 16384, 128, 128, 128, 65536, 51200, 2048, 0, 1, 1},
+    {"megatron-530b", 105, 20480, 128, 128, 160, 81920, 51200, 2048, 0, 1, 1},
+    {"megatron-1t", 128, 25600, 160, 160, 160, 102400, 51200, 2048, 0, 1, 1},
+    {"llama2-7b", 32, 4096, 32, 32, 128, 11008, 32000, 0, 1, 0, 0},
+    {"llama2-13b", 40, 5120, 40, 40, 128, 13824, 32000, 0, 1, 0, 0},
+    {"llama2-70b", 80, 8192, 64, 8, 128, 28672, 32000, 0, 1, 0, 0},
+    {"llama3-8b", 32, 4096, 32, 8, 128, 14336, 128256, 0, 1, 0, 0},
+    {"llama3-70b", 80, 8192, 64, 8, 128, 28672, 128256, 0, 1, 0, 0},
+    {"llama3-405b", 126, 16384, 128, 8, 128, 53248, 128256, 0, 1, 0, 0},
+};
+
+// nodes, gpus_per_node, units, peak, product_rate, fp8_rate, attention_rate, tile_fill, memory_bytes,
+// reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds, node_latency, node_bandwidth,
+// net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, overlap_cost. Peaks, sizes and links are
+// the vendors'. What is reached of them is for A100 from Korthikanti et al. 2022, table 4 (times of a layer),
+// for H100 from what NVIDIA and Meta published, for the newer ones in proportion to peaks: see docs/plan.md.
+static const par_plan_machine par__plan_machines[] = {
+    {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 160e12, 128,
+     42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, .2},
+    {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 160e12, 128,
+     85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, .2},
+    {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 400e12, 128,
+     85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, .2},
+    {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 400e12, 128,
+     151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, .2},
+    {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 900e12, 128,
+     193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, .2},
+    {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 1000e12, 128,
+     199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, .2},
+};
+// clang-format on
+enum {
+    PAR__PLAN_MODELS = sizeof par__plan_models / sizeof par__plan_models[0],
+    PAR__PLAN_MACHINES = sizeof par__plan_machines / sizeof par__plan_machines[0]
+};
+
+const char *const par_plan_schedule_names[] = {"1f1b",       "gpipe", "interleaved_1f1b",
+                                               "looped_bfs", "zb_h1", NULL};
+const char *const par_plan_recompute_names[] = {"none", "selective", "full", NULL};
+const char *const par_plan_offload_names[] = {"none", "states", "activations", "states+activations", NULL};
+const char *const par_plan_overlap_names[] = {"none",  "tp",    "dp",       "tp+dp", "pp",
+                                              "tp+pp", "dp+pp", "tp+dp+pp", NULL};
+
+const char *par_plan_model_name(int i) {
+    return i >= 0 && i < PAR__PLAN_MODELS ? par__plan_models[i].name : NULL;
+}
+const char *par_plan_machine_name(int i) {
+    return i >= 0 && i < PAR__PLAN_MACHINES ? par__plan_machines[i].name : NULL;
+}
+static const char *par__plan_nearest(const char *name, const char *(*get)(int)) {
+    const char *names[64];
+    size_t count = 0;
+    while (count < 64 && get((int)count)) {
+        names[count] = get((int)count);
+        count++;
+    }
+    return par_nearest_name(name, names, count, sizeof names[0]);
+}
+const char *par_plan_model_nearest(const char *name) { return par__plan_nearest(name, par_plan_model_name); }
+const char *par_plan_machine_nearest(const char *name) {
+    return par__plan_nearest(name, par_plan_machine_name);
+}
+int par_plan_model_get(const char *name, par_plan_model *model) {
+    for (int i = 0; i < PAR__PLAN_MODELS; i++)
+        if (!strcmp(par__plan_models[i].name, name)) {
+            *model = par__plan_models[i];
+            return 1;
+        }
+    return 0;
+}
+int par_plan_machine_get(const char *name, par_plan_machine *machine) {
+    for (int i = 0; i < PAR__PLAN_MACHINES; i++)
+        if (!strcmp(par__plan_machines[i].name, name)) {
+            *machine = par__plan_machines[i];
+            return 1;
+        }
+    return 0;
+}
+
+// >>plan_text -----------------------------------------------------------------------------------------------
+
+static par_result par__plan_fail(par_result result, char *why, size_t capacity, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    if (capacity) vsnprintf(why, capacity, format, list);
+    va_end(list);
+    return result;
+}
+
+typedef struct par__plan_field { // a member of a struct, by name
+    const char *name;
+    size_t offset;
+    double min, max;
+} par__plan_field;
+
+// The names that the models of Hugging Face's transformers use for one size.
+static const par__plan_field par__plan_model_names[] = {
+    {"n_layer", offsetof(par_plan_model, layers), 1, 1e4},
+    {"num_layers", offsetof(par_plan_model, layers), 1, 1e4},
+    {"num_hidden_layers", offsetof(par_plan_model, layers), 1, 1e4},
+    {"n_embd", offsetof(par_plan_model, features), 1, 1e6},
+    {"hidden_size", offsetof(par_plan_model, features), 1, 1e6},
+    {"n_head", offsetof(par_plan_model, heads), 1, 1e4},
+    {"num_attention_heads", offsetof(par_plan_model, heads), 1, 1e4},
+    {"num_key_value_heads", offsetof(par_plan_model, kv_heads), 1, 1e4},
+    {"head_dim", offsetof(par_plan_model, head_dim), 1, 1e4},
+    {"n_inner", offsetof(par_plan_model, hidden), 1, 1e7},
+    {"intermediate_size", offsetof(par_plan_model, hidden), 1, 1e7},
+    {"ffn_dim", offsetof(par_plan_model, hidden), 1, 1e7},
+    {"vocab_size", offsetof(par_plan_model, vocab), 1, 1e8},
+    {"n_positions", offsetof(par_plan_model, positions), 1, 1e8},
+    {"max_position_embeddings", offsetof(par_plan_model, positions), 1, 1e8},
+};
+enum { PAR__PLAN_MODEL_NAMES = sizeof par__plan_model_names / sizeof par__plan_model_names[0] };
+
+static void par__plan_ignore(char *ignored, size_t capacity, const char *name) {
+    const size_t used = capacity ? strlen(ignored) : 0;
+    if (used + strlen(name) + 2 < capacity)
+        snprintf(ignored + used, capacity - used, "%s%s", used ? " " : "", name);
+}
+typedef struct par__plan_reader { // of a config.json
+    par_plan_model *model;
+    char *ignored, *why;
+    size_t ignored_capacity, capacity;
+    int tied; // 1: tied; 0: not; -1: it does not say
+    int silu;
+    char type[48];
+} par__plan_reader;
+
+static par_result par__plan_read_size(par__plan_reader *r, par_zero_json *j, const par__plan_field *field) {
+    const char c = par_zero_json_peek(j);
+    if (c < '0' || c > '9') { // null: the default
+        par_zero_json_skip(j);
+        return PAR_OK;
+    }
+    const uint64_t number = par_zero_json_number(j);
+    if (j->bad || (double)number < field->min || (double)number > field->max)
+        return par__plan_fail(PAR_ERR_FILE, r->why, r->capacity,
+                              "\"%s\" of the config.json must be a whole number from %g to %g", field->name,
+                              field->min, field->max);
+    int value = (int)number;
+    memcpy((char *)r->model + field->offset, &value, sizeof value);
+    return PAR_OK;
+}
+static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, const char *name) {
+    char text[48];
+    const char c = par_zero_json_peek(j);
+    for (int i = 0; i < PAR__PLAN_MODEL_NAMES; i++)
+        if (!strcmp(name, par__plan_model_names[i].name))
+            return par__plan_read_size(r, j, &par__plan_model_names[i]);
+    if (!strcmp(name, "model_type") && c == '"') {
+        par_zero_json_string(j, r->type, sizeof r->type, 1);
+    } else if ((!strcmp(name, "hidden_act") || !strcmp(name, "activation_function")) && c == '"') {
+        par_zero_json_string(j, text, sizeof text, 1);
+        r->silu = !strcmp(text, "silu") || !strcmp(text, "swiglu") || !strcmp(text, "swish");
+    } else if (!strcmp(name, "tie_word_embeddings")) {
+        r->tied = c == 't';
+        par_zero_json_skip(j);
+    } else if (!strcmp(name, "attention_bias") || !strcmp(name, "bias")) {
+        r->model->has_bias = c == 't';
+        par_zero_json_skip(j);
+    } else {
+        par_zero_json_skip(j);
+        par__plan_ignore(r->ignored, r->ignored_capacity, name);
+    }
+    return PAR_OK;
+}
+static void par__plan_model_defaults(par_plan_model *m) {
+    if (!m->kv_heads) m->kv_heads = m->heads;
+    if (!m->head_dim && m->heads) m->head_dim = m->features / m->heads;
+    if (!m->hidden) m->hidden = 4 * m->features;
+}
+par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
+                               size_t ignored_capacity, char *why, size_t capacity) {
+    static const char *const learned[] = {"gpt2", "opt", "gpt_bigcode", "biogpt"};
+    par_zero_json j;
+    par__plan_reader r;
+    char name[64];
+    memset(model, 0, sizeof *model);
+    memset(&r, 0, sizeof r);
+    j.at = json;
+    j.end = json + bytes;
+    j.bad = 0;
+    r.model = model;
+    r.ignored = ignored;
+    r.ignored_capacity = ignored_capacity;
+    r.why = why;
+    r.capacity = capacity;
+    r.tied = -1;
+    if (ignored_capacity) ignored[0] = 0;
+    for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 1); i++) {
+        const par_result result = par__plan_read_member(&r, &j, name);
+        if (result) return result;
+    }
+    if (j.bad) return par__plan_fail(PAR_ERR_FILE, why, capacity, "the config.json is not valid JSON");
+    const struct {
+        const char *what;
+        int value;
+    } need[] = {{"num_hidden_layers", model->layers},
+                {"hidden_size", model->features},
+                {"num_attention_heads", model->heads},
+                {"vocab_size", model->vocab}};
+    for (int i = 0; i < 4; i++)
+        if (!need[i].value)
+            return par__plan_fail(PAR_ERR_FILE, why, capacity,
+                                  "the config.json has no \"%s\", nor another name of it", need[i].what);
+    int has_positions = 0;
+    for (int i = 0; i < 4; i++) has_positions |= !strcmp(r.type, learned[i]);
+    if (!has_positions) model->positions = 0;
+    if (has_positions && r.tied < 0) r.tied = 1;
+    if (has_positions) model->has_bias = 1;
+    model->tied = r.tied > 0;
+    model->gated = r.silu;
+    snprintf(model->name, sizeof model->name, "%.40s", r.type[0] ? r.type : "model");
+    if (!model->head_dim && model->features % model->heads)
+        return par__plan_fail(PAR_ERR_FILE, why, capacity, "hidden_size %d is not divisible by %d heads",
+                              model->features, model->heads);
+    par__plan_model_defaults(model);
+    if (model->heads % model->kv_heads)
+        return par__plan_fail(PAR_ERR_FILE, why, capacity, "%d heads cannot share %d key-value heads",
+                              model->heads, model->kv_heads);
+    return PAR_OK;
+}
+
+#define X(member, what) {#member, offsetof(par_plan_machine, member), 0, 1e30},
+static const par__plan_field par__plan_machine_names[] = {PAR_PLAN_MACHINE_FIELDS(X)};
+#undef X
+enum { PAR__PLAN_MACHINE_NAMES = sizeof par__plan_machine_names / sizeof par__plan_machine_names[0] };
+static const char *par__plan_machine_field(int i) {
+    return i < PAR__PLAN_MACHINE_NAMES ? par__plan_machine_names[i].name : NULL;
+}
+// One line without its comment: "member = number" or "gpu = name".
+static par_result par__plan_read_line(char *line, int number, par_plan_machine *machine, char *why,
+                                      size_t capacity) {
+    static const char blanks[] = " \t\r";
+    char *equals = strchr(line, '='), *end = line + strlen(line);
+    if (line[strspn(line, blanks)] == 0) return PAR_OK;
+    if (!equals)
+        return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: \"%.60s\": expected member = number",
+                              number, line);
+    char *name = line + strspn(line, blanks), *value = equals + 1 + strspn(equals + 1, blanks);
+    for (*equals = 0; equals > name && strchr(blanks, equals[-1]); *--equals = 0) {
+    }
+    while (end > value && strchr(blanks, end[-1])) *--end = 0;
+    if (!strcmp(name, "gpu")) {
+        const double nodes = machine->nodes;
+        if (!par_plan_machine_get(value, machine))
+            return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown gpu %.60s; did you mean %s?",
+                                  number, value, par_plan_machine_nearest(value));
+        if (nodes > 0) machine->nodes = nodes;
+        return PAR_OK;
+    }
+    for (int i = 0; i < PAR__PLAN_MACHINE_NAMES; i++) {
+        if (strcmp(name, par__plan_machine_names[i].name)) continue;
+        const double x = strtod(value, &end);
+        if (end == value || *end || !(x >= 0) || x > par__plan_machine_names[i].max)
+            return par__plan_fail(PAR_ERR_FILE, why, capacity,
+                                  "line %d: %s = \"%.60s\": expected a number from 0", number, name, value);
+        memcpy((char *)machine + par__plan_machine_names[i].offset, &x, sizeof x);
+        return PAR_OK;
+    }
+    return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown member %.60s; did you mean %s?",
+                          number, name, par__plan_nearest(name, par__plan_machine_field));
+}
+par_result par_plan_machine_read(const char *text, size_t bytes, par_plan_machine *machine, char *why,
+                                 size_t capacity) {
+    char line[256];
+    int number = 0;
+    memset(machine, 0, sizeof *machine);
+    for (size_t at = 0; at < bytes;) {
+        const char *newline = (const char *)memchr(text + at, '\n', bytes - at);
+        size_t length = newline ? (size_t)(newline - text) - at : bytes - at;
+        number++;
+        if (length >= sizeof line || memchr(text + at, 0, length))
+            return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: too long, or not text", number);
+        memcpy(line, text + at, length);
+        line[length] = 0;
+        line[strcspn(line, "#")] = 0;
+        const par_result r = par__plan_read_line(line, number, machine, why, capacity);
+        if (r) return r;
+        at += length + 1;
+    }
+    if (machine->product_rate <= 0 || machine->memory_rate <= 0 || machine->memory_bytes <= 0)
+        return par__plan_fail(
+            PAR_ERR_FILE, why, capacity,
+            "the machine needs product_rate, memory_rate and memory_bytes, or gpu = a name");
+    if (!machine->name[0]) snprintf(machine->name, sizeof machine->name, "machine");
+    return PAR_OK;
+}
+
+typedef struct par__plan_axis {
+    const char *name;
+    const char *const *values;
+    size_t offset;
+} par__plan_axis;
+#define X(member, names, what) {#member, names, offsetof(par_plan_config, member)},
+static const par__plan_axis par__plan_axes[] = {PAR_PLAN_AXES(X)};
+#undef X
+const char *par_plan_axis_name(int axis) {
+    return axis >= 0 && axis < PAR_PLAN_AXIS_COUNT ? par__plan_axes[axis].name : NULL;
+}
+int par_plan_axis_get(const par_plan_config *config, int axis) {
+    int value;
+    memcpy(&value, (const char *)config + par__plan_axes[axis].offset, sizeof value);
+    return value;
+}
+static void par__plan_axis_set(par_plan_config *config, int axis, int value) {
+    memcpy((char *)config + par__plan_axes[axis].offset, &value, sizeof value);
+}
+static void par__plan_value(int axis, int value, char *text, size_t capacity) { // as text
+    if (par__plan_axes[axis].values)
+        snprintf(text, capacity, "%s", par__plan_axes[axis].values[value]);
+    else
+        snprintf(text, capacity, "%d", value);
+}
+void par_plan_format(const par_plan_config *config, int brief, char *text, size_t capacity) {
+    size_t used = 0;
+    if (capacity) text[0] = 0;
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
+        const int value = par_plan_axis_get(config, i);
+        char is[48];
+        if (brief && (value == 0 || (value == 1 && !par__plan_axes[i].values && i != PAR_PLAN_AXIS_sp)))
+            continue;
+        par__plan_value(i, value, is, sizeof is);
+        if (used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s=%s", used ? " " : "",
+                                     par__plan_axes[i].name, is);
+    }
+}
+static par_result par__plan_parse_word(const char *name, const char *value, par_plan_config *config,
+                                       unsigned *mask, char *why, size_t capacity) {
+    char *end;
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
+        const par__plan_axis *axis = &par__plan_axes[i];
+        if (strcmp(axis->name, name)) continue;
+        long number = axis->values ? -1 : strtol(value, &end, 10);
+        for (int k = 0; axis->values && axis->values[k]; k++)
+            if (!strcmp(axis->values[k], value)) number = k;
+        if (number < 0 || number > 1000000 || (!axis->values && (end == value || *end)))
+            return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s cannot be \"%s\"%s%s", name, value,
+                                  axis->values ? "; one of its values is " : "",
+                                  axis->values ? axis->values[0] : "");
+        par__plan_axis_set(config, i, (int)number);
+        *mask |= 1u << i;
+        return PAR_OK;
+    }
+    return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "unknown choice \"%s\"; did you mean %s?", name,
+                          par__plan_nearest(name, par_plan_axis_name));
+}
+par_result par_plan_parse(const char *text, par_plan_config *config, unsigned *mask, char *why,
+                          size_t capacity) {
+    char word[96];
+    *mask = 0;
+    while (*(text += strspn(text, " ,\t\n"))) {
+        const size_t length = strcspn(text, " ,\t\n");
+        if (length >= sizeof word)
+            return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "\"%.60s\" is too long", text);
+        memcpy(word, text, length);
+        word[length] = 0;
+        text += length;
+        char *equals = strchr(word, '=');
+        if (!equals)
+            return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "\"%s\": expected name=value", word);
+        *equals = 0;
+        const par_result r = par__plan_parse_word(word, equals + 1, config, mask, why, capacity);
+        if (r) return r;
+    }
+    return PAR_OK;
+}
+
+// >>plan_links ----------------------------------------------------------------------------------------------
+// A group of n ranks, k of them on each node, gathers B bytes in a ring; a reduce-scatter is the same in
+// reverse, and an all-reduce is both. Four ranks on two nodes:
+//
+//      node 0      node 1        each link carries (n-1)/n B; the k ranks of a node share k network links,
+//     0 -> 1  ==> 2 -> 3         so the network takes (n-1)/n B / (k net_bandwidth), and the slower level
+//     ^                |         decides. Steps: k-1 within a node, n/k - 1 between nodes.
+//     +================+
+
+typedef struct par__plan_group {
+    double ranks, inside; // inside: on one node
+} par__plan_group;
+
+static double par__plan_min(double a, double b) { return a < b ? a : b; }
+static double par__plan_max(double a, double b) { return a > b ? a : b; }
+
+static par__plan_group par__plan_group_of(const par_plan_machine *x, double ranks, double stride) {
+    par__plan_group g;
+    const double room = floor(x->gpus_per_node / stride);
+    g.ranks = ranks;
+    g.inside = room < 1 ? 1 : par__plan_min(ranks, room);
+    return g;
+}
+static double par__plan_gather(const par_plan_machine *x, par__plan_group g, double bytes) {
+    if (g.ranks < 2) return 0;
+    const double nodes = ceil(g.ranks / g.inside);
+    double rate = g.inside > 1 ? x->node_bandwidth : 1e300;
+    if (nodes > 1) rate = par__plan_min(rate, g.inside * x->net_bandwidth);
+    return bytes * (g.ranks - 1) / g.ranks / rate + (g.inside - 1) * x->node_latency +
+           (nodes - 1) * x->net_latency;
+}
+static double par__plan_send(const par_plan_machine *x, int between_nodes, double bytes) {
+    return between_nodes ? x->net_latency + bytes / x->net_bandwidth
+                         : x->node_latency + bytes / x->node_bandwidth;
+}
+
+// >>plan_kernels --------------------------------------------------------------------------------------------
+
+// Rows of a tile's output, its columns, and how much longer it takes per operation than the largest: reading
+// operands takes a share that grows with 1/rows + 1/columns.
+static const struct {
+    double rows, columns, factor;
+} par__plan_tiles[] = {{256, 128, 1},   {128, 256, 1},   {128, 128, 1.05},
+                       {128, 64, 1.16}, {64, 128, 1.16}, {64, 64, 1.28}};
+
+static double par__plan_ceil(double a, double b) { // of positive a / b, without a library call
+    const double q = a / b, whole = (double)(int64_t)q;
+    return whole < q ? whole + 1 : whole;
+}
+// `batch` products, rows x inner by inner x columns, which move `bytes` in all.
+static double par__plan_product(const par_plan_machine *x, double rate, double rows, double columns,
+                                double inner, double batch, double bytes) {
+    double seconds = 2 * rows * columns * inner * batch / rate;
+    if (x->units >= 1) {
+        const double unit_rate = rate / x->units;
+        double best = 1e300;
+        for (int i = 0; i < 6; i++) {
+            const double m = par__plan_tiles[i].rows, n = par__plan_tiles[i].columns;
+            const double tiles = par__plan_ceil(rows, m) * par__plan_ceil(columns, n) * batch;
+            const double waves = par__plan_ceil(tiles, x->units);
+            best = par__plan_min(best, waves * m * n * par__plan_tiles[i].factor);
+        }
+        seconds = best * 2 * (inner + x->tile_fill) / unit_rate;
+    }
+    return par__plan_max(seconds, bytes / x->memory_rate) + x->kernel_seconds;
+}
+static double par__plan_pass(const par_plan_machine *x, double bytes) { // an elementwise kernel
+    return bytes / x->memory_rate + x->kernel_seconds;
+}
+
+// >>plan_layer ----------------------------------------------------------------------------------------------
+
+typedef struct par__plan_case { // a problem and a configuration, in numbers that formulas use
+    const par_plan_machine *x;
+    const par_plan_model *m;
+    const par_plan_job *j;
+    double t, p, c, d, v, n, microbatches;     // tp, pp, cp, dp, chunks, sequences of a microbatch, m
+    double rows, split;                        // tokens of a microbatch on a rank; ranks that share them
+    double e, gradient_bytes, state_bytes;     // bytes of an element, of a gradient, of states
+    double q, kv, hidden, rate, capacity;      // features of a rank; FLOP/s; bytes of memory
+    par__plan_group tp, cp, dp, shard, copies; // dp: with cp; copies: groups of `shard` ranks
+    int pp_between_nodes;
+} par__plan_case;
+
+static par__plan_case par__plan_case_of(const par_plan_problem *problem, const par_plan_config *config) {
+    par__plan_case k;
+    const par_plan_machine *x = &problem->machine;
+    const par_plan_model *m = &problem->model;
+    const par_plan_job *j = &problem->job;
+    k.x = x;
+    k.m = m;
+    k.j = j;
+    k.t = config->tp;
+    k.p = config->pp;
+    k.c = config->cp;
+    k.d = config->dp;
+    k.v = config->chunks;
+    k.n = config->microbatch;
+    k.microbatches = j->batch / (k.d * k.n);
+    k.rows = k.n * j->sequence / k.c;
+    k.split = config->sp ? k.t : 1;
+    k.e = j->element_bytes > 0 ? j->element_bytes : 2;
+    k.gradient_bytes = j->gradient_bytes > 0 ? j->gradient_bytes : 4;
+    k.state_bytes = j->state_bytes > 0 ? j->state_bytes : 12;
+    k.q = (double)m->heads * m->head_dim / k.t;
+    k.kv = par__plan_max(m->kv_heads / k.t, 1) * m->head_dim;
+    k.hidden = m->hidden / k.t;
+    k.rate = config->fp8 ? x->fp8_rate : x->product_rate;
+    k.capacity = (j->memory_bytes > 0 ? j->memory_bytes : x->memory_bytes) - x->reserved_bytes;
+    k.tp = par__plan_group_of(x, k.t, 1);
+    k.cp = par__plan_group_of(x, k.c, k.t);
+    k.dp = par__plan_group_of(x, k.d * k.c, k.t);
+    k.shard = par__plan_group_of(x, config->shard, k.t);
+    k.copies = par__plan_group_of(x, k.d * k.c / config->shard, k.t * config->shard);
+    k.pp_between_nodes = k.t * k.c * k.d >= x->gpus_per_node;
+    return k;
+}
+
+typedef struct par__plan_layer {       // of one microbatch on one rank; seconds of kernels, and of messages
+    double f, b, w;                    // a layer's kernels
+    double recompute[3];               // by par_plan_recompute; b does not include it
+    double tp_f, tp_b, late_b, hide_b; // messages; tp_b can run beside hide_b seconds of products
+    double cp_f, cp_b, hide_cp_f, hide_cp_b;
+    double saved[3], transient[3]; // bytes, by par_plan_recompute; transient: while backward recomputes
+    double weights;                // elements of a layer
+    double first_f, first_b, first_weights;      // embedding, with messages
+    double last_f, last_b, last_w, last_weights; // final norm, head and loss, with messages
+    double message, regather, logits; // bytes between stages, seconds to gather them; bytes of logits
+} par__plan_layer;
+
+// The product of a linear layer: y = x W forward, then dx and dW. Adds seconds to t[0], t[1], t[2].
+static void par__plan_linear(const par__plan_case *k, double rate, double in, double out, double t[3]) {
+    const double x = k->e * k->rows * in, y = k->e * k->rows * out, w = in * out;
+    t[0] += par__plan_product(k->x, rate, k->rows, out, in, 1, x + y + k->e * w);
+    t[1] += par__plan_product(k->x, rate, k->rows, in, out, 1, x + y + k->e * w);
+    t[2] += par__plan_product(k->x, rate, in, out, k->rows, 1, x + y + 2 * k->gradient_bytes * w);
+    if (rate >
+        k->x->product_rate) { // 8 bits: a kernel writes them, and their transpose for the other product
+        t[0] += par__plan_pass(k->x, (k->e + 2) * k->rows * in);
+        t[1] += par__plan_pass(k->x, (k->e + 2) * k->rows * out);
+    }
+}
+// Attention itself, forward and backward. Causal.
+static void par__plan_attention(const par__plan_case *k, double t[2]) {
+    const double s = k->j->sequence, heads = k->n * k->q / k->m->head_dim, dim = k->m->head_dim;
+    const double scores = heads * s * s / k->c, vectors = k->e * heads * dim * (s / k->c + s);
+    if (!(k->j->unfused > 0)) {
+        const double rate = k->x->attention_rate > 0 ? k->x->attention_rate : k->x->product_rate;
+        t[0] = par__plan_max(2 * scores * dim / rate, 2 * vectors / k->x->memory_rate) + k->x->kernel_seconds;
+        t[1] = 2.5 * t[0];
+        return;
+    }
+    const double bytes = k->e * scores + vectors, drop = k->j->dropout > 0 ? 2 * k->e + 1 : 0;
+    const double product = par__plan_product(k->x, k->x->product_rate, s / k->c, s, dim, heads, bytes) +
+                           par__plan_product(k->x, k->x->product_rate, s / k->c, dim, s, heads, bytes);
+    t[0] = product + par__plan_pass(k->x, scores * 1.5 * k->e);
+    t[1] = 2 * product + par__plan_pass(k->x, scores * 3 * k->e);
+    if (drop > 0) {
+        t[0] +=
+            par__plan_pass(k->x, scores * drop) + (k->x->random_rate > 0 ? scores / k->x->random_rate : 0);
+        t[1] += par__plan_pass(k->x, scores * drop);
+    }
+}
+static void par__plan_layer_bytes(const par__plan_case *k, par__plan_layer *l) {
+    const double tokens = k->rows * k->m->features / k->split, e = k->e; // of the residual stream
+    const double mask = k->j->dropout > 0 ? tokens : 0;
+    const double heads = k->n * k->q / k->m->head_dim;
+    const double scores = heads * k->j->sequence * k->j->sequence / k->c;
+    const double norms = 2 * e * tokens, up = k->m->gated ? 2 * k->hidden : k->hidden;
+    const double act = e * k->rows * k->hidden;
+    double *saved = l->saved;
+    saved[0] =
+        2 * e * tokens + norms + e * k->rows * (2 * k->q + 2 * k->kv) + 2 * mask + e * k->rows * up + act;
+    saved[1] = saved[0];
+    if (k->j->unfused > 0) {
+        saved[0] += scores * (k->j->dropout > 0 ? 2 * e + 1 : e);
+    } else {
+        saved[0] += 4 * k->rows * k->q / k->m->head_dim;
+        saved[1] = saved[0] - norms - act;
+    }
+    saved[2] = e * tokens;
+    l->transient[0] = 0;
+    l->transient[1] = saved[0] - saved[1];
+    l->transient[2] = saved[0];
+    l->message = e * k->rows * k->m->features / k->t; // scattered over tp, and gathered where it arrives
+    l->regather = k->split > 1 ? 0 : par__plan_gather(k->x, k->tp, e * k->rows * k->m->features);
+}
+static void par__plan_ends(const par__plan_case *k, double gather,
+                           par__plan_layer *l) { // first and last stage
+    const double tokens = k->rows * k->m->features / k->split, vocab = ceil(k->m->vocab / k->t);
+    const double sums = k->split > 1 || k->t < 2 ? gather : 2 * gather; // reduce-scatter or all-reduce
+    double t[3] = {0, 0, 0};
+    par__plan_linear(k, k->x->product_rate, k->m->features, vocab, t);
+    // the loss: one kernel reads logits, or many read and write them in f32
+    const double loss_f = k->j->unfused > 0 ? 38 : 4 + k->e, loss_b = k->j->unfused > 0 ? 14 : 4 + k->e;
+    l->first_f = par__plan_pass(k->x, 3 * k->e * tokens) + sums;
+    l->first_b = par__plan_pass(k->x, 10 * tokens) + (k->split > 1 ? gather : 0);
+    l->last_f = par__plan_pass(k->x, 2 * k->e * tokens) + t[0] +
+                par__plan_pass(k->x, loss_f * k->rows * vocab) + (k->split > 1 ? gather : 0) +
+                3 * par__plan_gather(k->x, k->tp, 4 * k->t * k->rows);
+    l->last_b = par__plan_pass(k->x, 5 * k->e * tokens) + t[1] +
+                par__plan_pass(k->x, loss_b * k->rows * vocab) + sums;
+    l->last_w = t[2];
+    l->logits = k->rows * vocab * (4 + k->e);
+    l->first_weights = vocab * k->m->features + (double)k->m->positions * k->m->features;
+    l->last_weights = k->m->tied && k->p < 2 ? 0 : vocab * k->m->features;
+}
+static void par__plan_messages(const par__plan_case *k, double gather, double dgrad, double wgrad,
+                               par__plan_layer *l) {
+    const double queries = k->e * k->rows * k->q, keys = k->e * k->rows * 2 * k->kv;
+    l->tp_f = 4 * gather; // twice an all-reduce, or an all-gather and a reduce-scatter
+    l->tp_b = 4 * gather; // all-reduces beside weight gradients
+    l->late_b = 0;
+    l->hide_b = wgrad;
+    if (k->split > 1) {         // reduce-scatters beside them; the inputs are gathered again, beside dgrad;
+        l->late_b = 2 * gather; // but nothing can run before the gradients of outputs are gathered
+        l->hide_b += dgrad;
+    }
+    l->cp_f = keys; // bytes, until par__plan_ring
+    l->cp_b = queries;
+}
+// Context parallelism: keys and values go round a ring beside the blocks of attention, and their gradients in
+// backward; or all-to-alls exchange sequence for heads (Ulysses), which nothing hides.
+static void par__plan_context(const par__plan_case *k, int ulysses, const double attention[2],
+                              par__plan_layer *l) {
+    const double keys = l->cp_f, queries = l->cp_b;
+    l->cp_f = 0;
+    l->cp_b = 0;
+    l->hide_cp_f = 0;
+    l->hide_cp_b = 0;
+    if (k->c < 2) return;
+    if (ulysses) {
+        l->cp_f = par__plan_gather(k->x, k->cp, 2 * queries + keys);
+        l->cp_b = par__plan_gather(k->x, k->cp, 2 * queries + keys);
+        return;
+    }
+    l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
+    l->cp_b = 2 * l->cp_f;
+    // each block after the first is merged into the output, in f32
+    const double merge = (k->c - 1) * par__plan_pass(k->x, 12 * k->rows * k->q);
+    l->f += merge;
+    l->recompute[2] += merge;
+    l->hide_cp_f = attention[0] * (k->c - 1) / k->c;
+    l->hide_cp_b = attention[1] * (k->c - 1) / k->c;
+}
+static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) {
+    par__plan_layer l;
+    const par_plan_model *m = k->m;
+    const double h = m->features, e = k->e, tokens = k->rows * h / k->split;
+    const double up = m->gated ? 2 * k->hidden : k->hidden, mask = k->j->dropout > 0 ? 1 : 0;
+    const double gather = par__plan_gather(k->x, k->tp, e * k->rows * h);
+    double t[3] = {0, 0, 0}, attention[2];
+    par__plan_linear(k, k->rate, h, k->q + 2 * k->kv, t);
+    par__plan_linear(k, k->rate, k->q, h, t);
+    par__plan_linear(k, k->rate, h, up, t);
+    par__plan_linear(k, k->rate, k->hidden, h, t);
+    par__plan_attention(k, attention);
+    const double norm = par__plan_pass(k->x, 2 * e * tokens);
+    const double act = par__plan_pass(k->x, e * k->rows * (up + k->hidden));
+    const double residual = par__plan_pass(k->x, (3 * e + mask) * tokens);
+    const double rope = m->positions ? 0 : par__plan_pass(k->x, 2 * e * k->rows * (k->q + k->kv));
+    const double forward = t[0] + attention[0] + 2 * norm + act + 2 * residual + rope;
+    l.f = forward;
+    l.b = t[1] + attention[1] + 2 * par__plan_pass(k->x, 8 * e * tokens) +
+          par__plan_pass(k->x, e * k->rows * (2 * up + k->hidden)) + rope;
+    if (mask > 0) l.b += 2 * par__plan_pass(k->x, (2 * e + 1) * tokens);
+    if (m->has_bias) l.b += par__plan_pass(k->x, e * (k->rows * (k->q + 2 * k->kv + up) + 2 * tokens));
+    l.w = t[2];
+    l.recompute[0] = 0;
+    l.recompute[1] = k->j->unfused > 0 ? attention[0] : 2 * norm + act;
+    l.recompute[2] = forward;
+    l.weights = h * (2 * k->q + 2 * k->kv + up + k->hidden) + 2 * h * (m->positions ? 2 : 1) +
+                (m->has_bias ? k->q + 2 * k->kv + up + 2 * h : 0);
+    if (k->j->separate_gradients > 0 && k->microbatches > 1)
+        l.w += par__plan_pass(k->x, (2 * k->gradient_bytes + e) * l.weights);
+    par__plan_layer_bytes(k, &l);
+    par__plan_ends(k, gather, &l);
+    par__plan_messages(k, gather, t[1], t[2], &l);
+    par__plan_context(k, ulysses, attention, &l);
+    return l;
+}
+
+// >>plan_stages ---------------------------------------------------------------------------------------------
+
+typedef struct par__plan_times { // of a stage or a layer, for one microbatch: exposed seconds
+    double f, r, b, w;           // F, recomputation, B, W as par_pipe.h has them: with their messages
+    double tp, cp, offload;      // of these: messages
+} par__plan_times;
+
+static double par__plan_hidden(double message, double work, int overlaps) {
+    return overlaps ? par__plan_min(message, work) : 0;
+}
+// A layer with its messages.
+static par__plan_times par__plan_layer_times(const par__plan_case *k, const par__plan_layer *l,
+                                             const par_plan_config *config) {
+    par__plan_times t;
+    const int full = config->recompute == PAR_PLAN_RECOMPUTE_FULL;
+    const double cost = k->x->overlap_cost;
+    const double hidden = par__plan_hidden(l->tp_b, l->hide_b, config->overlap & PAR_PLAN_OVERLAP_TP);
+    const double ring_f = par__plan_hidden(l->cp_f, l->hide_cp_f, 1);
+    const double ring_b = par__plan_hidden(l->cp_b, l->hide_cp_b, 1);
+    const double tp_f = l->tp_f, tp_b = l->tp_b + l->late_b - hidden;
+    const double cp_f = l->cp_f - ring_f, cp_b = l->cp_b - ring_b;
+    t.tp = tp_f + tp_b + (full ? tp_f : 0);
+    t.cp = cp_f + cp_b + (full ? cp_f : 0);
+    t.f = l->f + tp_f + cp_f + cost * ring_f;
+    t.r = l->recompute[config->recompute] + (full ? tp_f + cp_f + cost * ring_f : 0);
+    t.b = l->b + tp_b + cp_b + cost * (hidden + ring_b);
+    t.w = l->w;
+    t.offload = 0;
+    if (config->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) { // out in forward, back in backward
+        const double bytes = l->saved[config->recompute], copy = bytes / k->x->memory_rate;
+        const double rate =
+            k->x->host_rate > 0 ? par__plan_min(k->x->host_bandwidth, k->x->host_rate) : k->x->host_bandwidth;
+        const double out = par__plan_max(bytes / rate - t.f, 0) + copy;
+        const double back = par__plan_max(bytes / rate - t.b - t.w, 0) + copy;
+        t.f += out;
+        t.b += back;
+        t.offload = out + back;
+    }
+    return t;
+}
+
+typedef struct par__plan_cut { // layers of the first, a middle and the last rank; the slowest of them
+    double first, middle, last;
+    double slowest_layers, ends; // of the slowest rank: layers; seconds of embedding or head
+    double slowest, sum;         // seconds of a microbatch: on the slowest rank, of all ranks
+    int at;                      // 0: first, 1: middle, 2: last
+} par__plan_cut;
+
+static double par__plan_fit(double seconds, double layer) { // layers that take at most so long
+    const double n = seconds / layer + 1e-9;
+    return n < 0 ? 0 : (double)(int64_t)n;
+}
+// The same for v chunks on each rank. Ranks go through their chunks in step, so what the first or the last
+// chunk has more than others keeps all ranks waiting: it gives up layers, at most all that it has.
+static void par__plan_cut_chunks(double layers, double p, double v, int equal, double layer, double first,
+                                 double last, par__plan_cut *cut) {
+    const double fewest = par__plan_ceil(layers, p);
+    cut->slowest = 1e300;
+    cut->at = 1;
+    for (double n = fewest; n < fewest + 3 && n * layer < cut->slowest; n++) {
+        const double chunk = equal ? 0 : par__plan_fit(n * layer / v, layer), spare = n * p - layers;
+        const double less_last = par__plan_min(par__plan_min(chunk, ceil(last / layer)), spare);
+        const double less_first = par__plan_min(par__plan_min(chunk, ceil(first / layer)), spare - less_last);
+        const double ends =
+            par__plan_max(par__plan_max(last - less_last * layer, first - less_first * layer), 0);
+        if (n * layer + ends >= cut->slowest) continue;
+        cut->slowest = n * layer + ends;
+        cut->slowest_layers = n;
+        cut->ends = ends;
+        cut->first = n - less_first;
+        cut->middle = n;
+        cut->last = n - less_last;
+    }
+}
+// Cuts L layers of `layer` seconds, with `first` and `last` seconds for embedding and head, over p ranks so
+// that the slowest rank is as fast as possible.
+static par__plan_cut par__plan_cut_of(double layers, double p, double v, int equal, double layer,
+                                      double first, double last) {
+    par__plan_cut cut;
+    const double low = par__plan_min(first, last), high = par__plan_max(first, last);
+    double n = par__plan_ceil(layers, p), limit = 0;
+    cut.sum = layers * layer + first + last;
+    if (p < 2) {
+        cut.first = cut.middle = cut.last = cut.slowest_layers = layers;
+        cut.slowest = cut.sum;
+        cut.ends = first + last;
+        cut.at = 0;
+        return cut;
+    }
+    if (v > 1) {
+        par__plan_cut_chunks(layers, p, v, equal, layer, first, last, &cut);
+        return cut;
+    }
+    cut.first = cut.middle = cut.last = n;
+    if (!equal)
+        for (int found = 0; !found; n++)
+            for (int i = 0; i < 3 && !found; i++) {
+                limit = n * layer + (i == 0 ? 0 : i == 1 ? low : high);
+                if (i && limit >= (n + 1) * layer) break;
+                if (limit < high) continue;
+                cut.middle = par__plan_fit(limit, layer);
+                cut.first = par__plan_fit(limit - first, layer);
+                cut.last = par__plan_fit(limit - last, layer);
+                found = (p - 2) * cut.middle + cut.first + cut.last >= layers;
+            }
+    const double at[3] = {cut.first * layer + first, p > 2 ? cut.middle * layer : 0, cut.last * layer + last};
+    const double count[3] = {cut.first, cut.middle, cut.last};
+    cut.at = at[1] >= at[0] ? 1 : 0;
+    if (at[2] > at[cut.at]) cut.at = 2;
+    cut.slowest = at[cut.at];
+    cut.slowest_layers = count[cut.at];
+    cut.ends = cut.at == 0 ? first : cut.at == 2 ? last : 0;
+    return cut;
+}
+
+// What a schedule waits for, besides m microbatches on the slowest rank: `others` is a microbatch on all
+// ranks but that one, `weights` its W.
+static double par__plan_bubble(int schedule, double v, double others, double weights) {
+    switch (schedule) {
+    case PAR_PLAN_INTERLEAVED:
+    case PAR_PLAN_BFS: return others / v;
+    case PAR_PLAN_ZB_H1: return par__plan_max(others - 2 * weights, 0);
+    default: return others;
+    }
+}
+// Messages of activations between stages, c seconds each: the formulas of par_pipe.h where sends do not
+// block. Blocking sends cost two messages per microbatch and chunk, and the host's waits.
+static double par__plan_between(int schedule, int overlaps, double p, double m, double v, double c,
+                                double sync) {
+    if (p < 2) return 0;
+    if (!overlaps) return 2 * m * v * (c + sync) + 2 * (p - 1) * c;
+    switch (schedule) {
+    case PAR_PLAN_1F1B: return 2 * c * ((p - 1) * (m / p + 1) - 1);
+    case PAR_PLAN_INTERLEAVED:
+    case PAR_PLAN_BFS: return (2 * p * v - 2) * c;
+    case PAR_PLAN_ZB_H1: return 4 * (p - 1) * c;
+    default: return 2 * (p - 1) * c;
+    }
+}
+// Microbatches of which rank r has activations, in units of its whole share of the model.
+static double par__plan_in_flight(int schedule, double p, double m, double v, double r) {
+    switch (schedule) {
+    case PAR_PLAN_GPIPE:
+    case PAR_PLAN_BFS: return m;
+    case PAR_PLAN_INTERLEAVED: return par__plan_min(m, (2 * (p - r - 1) + (v - 1) * p + 1) / v);
+    case PAR_PLAN_ZB_H1: return par__plan_min(m, p); // the weight halves keep what they need
+    default: return par__plan_min(m, p - r);
+    }
+}
+
+// >>plan_memory ---------------------------------------------------------------------------------------------
+
+static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                                  double layers, double rank, int is_first, int is_last,
+                                  par_plan_prediction *p) {
+    const double ends = (is_first ? l->first_weights : 0) + (is_last ? l->last_weights : 0);
+    const double weights = layers * l->weights + ends, shard = c->shard;
+    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank);
+    double saved = l->saved[c->recompute] * layers * live;
+    const double states = k->state_bytes * weights / (c->zero >= 1 ? shard : 1);
+    double buffers = l->transient[c->recompute] + 4 * l->message * k->split + (is_last ? l->logits : 0);
+    p->memory.host = 0;
+    if (c->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) { // two layers are under way
+        p->memory.host = saved;
+        saved = par__plan_min(saved, 2 * l->saved[c->recompute]);
+    }
+    if (c->offload & PAR_PLAN_OFFLOAD_STATES) p->memory.host += states;
+    if (c->zero >= 2) buffers += 2 * k->gradient_bytes * par__plan_max(l->weights, ends / 2);
+    if (c->zero >= 3) buffers += 2 * k->e * par__plan_max(l->weights, ends / 2);
+    if (is_first && k->j->dropout > 0) saved += k->rows * k->m->features / k->split * live;
+    p->memory.parameters = k->e * weights / (c->zero >= 3 ? shard : 1);
+    p->memory.gradients = k->gradient_bytes * weights / (c->zero >= 2 ? shard : 1);
+    p->memory.states = c->offload & PAR_PLAN_OFFLOAD_STATES ? 0 : states;
+    p->memory.activations = saved;
+    p->memory.buffers = buffers;
+    p->bytes = p->memory.parameters + p->memory.gradients + p->memory.states + saved + buffers;
+    return p->bytes;
+}
+static void par__plan_memory(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                             const par__plan_cut *cut, par_plan_prediction *p) {
+    par_plan_prediction other = *p;
+    const int one = k->p < 2;
+    par__plan_memory_of(k, l, c, cut->first, 0, 1, one, p);
+    if (k->p > 2 && par__plan_memory_of(k, l, c, cut->middle, 1, 0, 0, &other) > p->bytes) {
+        other.memory.host = par__plan_max(other.memory.host, p->memory.host);
+        p->bytes = other.bytes;
+        p->memory = other.memory;
+    }
+    if (!one && par__plan_memory_of(k, l, c, cut->last, k->p - 1, 0, 1, &other) > p->bytes) {
+        p->bytes = other.bytes;
+        p->memory = other.memory;
+    }
+    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, 0);
+    const double all = (k->m->layers * l->weights + l->first_weights + l->last_weights) / k->p;
+    p->layer_activation_bytes = l->saved[c->recompute] * cut->first * live;
+    p->mean_state_bytes =
+        all * (k->e / (c->zero >= 3 ? c->shard : 1) + k->gradient_bytes / (c->zero >= 2 ? c->shard : 1) +
+               k->state_bytes / (c->zero >= 1 ? c->shard : 1));
+    p->fits = p->bytes <= k->capacity && (k->x->host_bytes <= 0 || p->memory.host <= k->x->host_bytes);
+}
+
+// >>plan_step -----------------------------------------------------------------------------------------------
+
+// Gradients and parameters of `weights` elements on a rank: exposed seconds of a step. Where they overlap,
+// the gradients of a layer are reduced beside the backward of the others, in the last microbatch (ZeRO-2 and
+// 3: in each), and parameters are gathered beside computation that does not need them yet.
+static double par__plan_gradients(const par__plan_case *k, const par_plan_config *c, double layers,
+                                  double weights, const par__plan_times *layer) {
+    const par_plan_machine *x = k->x;
+    const int overlaps = (c->overlap & PAR_PLAN_OVERLAP_DP) != 0;
+    const double reduce =
+        par__plan_gather(x, c->zero ? k->shard : k->dp, k->gradient_bytes * weights) * (c->zero ? 1 : 2);
+    const double copies =
+        c->zero ? 2 * par__plan_gather(x, k->copies, k->gradient_bytes * weights / c->shard) : 0;
+    const double gather = c->zero ? par__plan_gather(x, k->shard, k->e * weights) : 0;
+    const double units = par__plan_max(layers, 1), backward = (layer->r + layer->b + layer->w) * (units - 1);
+    const double reductions = c->zero >= 2 ? k->microbatches : 1;
+    const double gathers = c->zero >= 3 ? 2 * k->microbatches : 1;
+    const double forward = layer->f * (units - 1);
+    double exposed = reductions * reduce + copies + gathers * gather;
+    if (k->d * k->c < 2) return 0;
+    if (!overlaps) return exposed;
+    // one unit has nothing left to hide behind
+    const double hidden_reduce = par__plan_min(reduce * (units - 1) / units, backward);
+    const double busy = c->zero >= 3 ? par__plan_max(backward - hidden_reduce, 0) : 0;
+    const double hidden_gather = par__plan_min(gather * (units - 1) / units, forward);
+    const double hidden_again = par__plan_min(gather * (units - 1) / units, busy);
+    const double hidden = reductions * hidden_reduce +
+                          (c->zero >= 3 ? k->microbatches * (hidden_gather + hidden_again) : hidden_gather);
+    return exposed - hidden * (1 - x->overlap_cost);
+}
+static double par__plan_update(const par__plan_case *k, const par_plan_config *c, double weights,
+                               double *offload) {
+    const double mine = weights / (c->zero >= 1 ? c->shard : 1);
+    const double bytes = k->j->update_bytes > 0 ? k->j->update_bytes : 58;
+    *offload = 0;
+    if (!(c->offload & PAR_PLAN_OFFLOAD_STATES)) return mine * bytes / k->x->memory_rate;
+    *offload =
+        mine * par__plan_max(k->gradient_bytes, k->e) / k->x->host_bandwidth; // both directions at once
+    return mine * bytes / k->x->host_rate;
+}
+// The rest of a prediction, from its layer: cheap, so that a search calls it for many configurations.
+static void par__plan_step(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                           par_plan_prediction *p) {
+    const par__plan_times t = par__plan_layer_times(k, l, c);
+    const double layer = t.f + t.r + t.b + t.w, m = k->microbatches, layers = k->m->layers;
+    const double first = l->first_f + l->first_b, last = l->last_f + l->last_b + l->last_w;
+    const par__plan_cut cut =
+        par__plan_cut_of(layers, k->p, k->v, k->j->equal_layers > 0, layer, first, last);
+    const double n = cut.slowest_layers, others = par__plan_max(cut.sum - cut.slowest, 0);
+    const double weights =
+        par__plan_max(cut.first * l->weights + l->first_weights,
+                      cut.last * l->weights + l->last_weights + (k->p < 2 ? l->first_weights : 0));
+    const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather;
+    p->times.recompute = m * n * l->recompute[c->recompute];
+    p->times.tp = m * n * t.tp;
+    p->times.cp = m * n * t.cp;
+    p->times.offload = m * n * t.offload;
+    p->times.compute =
+        m * (n * layer + cut.ends) - p->times.recompute - p->times.tp - p->times.cp - p->times.offload;
+    p->times.bubble = k->p < 2 ? 0
+                               : par__plan_bubble(c->schedule, k->v, others,
+                                                  (layers - n) * t.w + (cut.at == 2 ? 0 : l->last_w));
+    p->times.pp = par__plan_between(c->schedule, c->overlap & PAR_PLAN_OVERLAP_PP, k->p, m, k->v, message,
+                                    k->x->sync_seconds);
+    p->times.dp = par__plan_gradients(k, c, n, weights, &t);
+    if (k->m->tied && k->p > 1) p->times.pp += par__plan_send(k->x, 1, k->gradient_bytes * l->last_weights);
+    double host;
+    p->times.update = par__plan_update(k, c, weights, &host);
+    p->times.offload += host;
+    p->seconds = 0;
+#define X(member, what) p->seconds += p->times.member;
+    PAR_PLAN_TIMES(X)
+#undef X
+    p->forward = (layers * t.f + l->first_f + l->last_f) / k->p;
+    p->backward = (layers * (t.r + t.b) + l->first_b + l->last_b) / k->p;
+    p->weight = (layers * t.w + l->last_w) / k->p;
+    p->microbatches = (int)m;
+    par__plan_memory(k, l, c, &cut, p);
+}
+double par_plan_parameters(const par_plan_model *model) {
+    const double h = model->features, q = (double)model->heads * model->head_dim;
+    const double kv = (double)model->kv_heads * model->head_dim,
+                 up = (model->gated ? 2.0 : 1.0) * model->hidden;
+    const double layer = h * (2 * q + 2 * kv + up + model->hidden) + 2 * h * (model->positions ? 2 : 1) +
+                         (model->has_bias ? q + 2 * kv + up + 2 * h : 0);
+    return layer * model->layers + h * ((model->tied ? 1.0 : 2.0) * model->vocab + model->positions) +
+           h * (model->positions ? 2 : 1);
+}
+double par_plan_flops(const par_plan_problem *problem) {
+    const par_plan_model *m = &problem->model;
+    const double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
+    const double tokens = problem->job.batch * problem->job.sequence;
+    const double layer = (double)m->features * (2 * q + 2 * kv + (m->gated ? 3.0 : 2.0) * m->hidden);
+    return 6 * tokens *
+           (m->layers * (layer + 2 * q * problem->job.sequence) + (double)m->features * m->vocab);
+}
+static void par__plan_rates(const par_plan_problem *problem, par_plan_prediction *p) {
+    const double nodes = par__plan_max(problem->machine.nodes, 1);
+    p->tokens_per_second = problem->job.batch * problem->job.sequence / p->seconds;
+    p->flops_per_gpu = par_plan_flops(problem) / p->seconds / (nodes * problem->machine.gpus_per_node);
+    p->mfu = problem->machine.peak > 0 ? p->flops_per_gpu / problem->machine.peak : 0;
+}
+void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
+                       par_plan_prediction *prediction) {
+    const par__plan_case k = par__plan_case_of(problem, config);
+    const par__plan_layer l = par__plan_layer_of(&k, config->ulysses);
+    par__plan_step(&k, &l, config, prediction);
+    par__plan_rates(problem, prediction);
+}
+const char *par_plan_bound_by(const par_plan_prediction *p) {
+    const char *name = "compute";
+    double most = 0;
+#define X(member, what)                                                                                      \
+    if (p->times.member > most) {                                                                            \
+        most = p->times.member;                                                                              \
+        name = #member;                                                                                      \
+    }
+    PAR_PLAN_TIMES(X)
+#undef X
+    return name;
+}
+
+// >>plan_search ---------------------------------------------------------------------------------------------
+// The space is a tree. Its nodes have tp, cp, pp, dp, microbatch, ulysses, sp and fp8: what decides a layer's
+// kernels. Below each are all combinations of recomputation, overlap, offloading, schedule with chunks, and
+// ZeRO stage with its group. Bounds, each below all of its configurations:
+//     node    m x (the layers without recomputation, with the fewest exposed messages) / p
+//     group   the same with its recomputation, offloading and bubble; and the memory of its largest shards
+// Nodes are visited by their bounds, so that the search ends at the first that is slower than what it has.
+
+enum { PAR__PLAN_DIVISORS = 512, PAR__PLAN_MAX_CHUNKS = 16 };
+
+static int par__plan_divisors(int n, int divisors[PAR__PLAN_DIVISORS]) { // in order; returns how many
+    int count = 0;
+    for (int i = 1; (int64_t)i * i <= n && count < PAR__PLAN_DIVISORS / 2; i++)
+        if (n % i == 0) divisors[count++] = i;
+    for (int i = count - 1; i >= 0; i--)
+        if (divisors[i] != n / divisors[i]) divisors[count++] = n / divisors[i];
+    return count;
+}
+
+typedef struct par__plan_node {
+    par_plan_config config;
+    double bound;
+} par__plan_node;
+typedef struct par__plan_walk {
+    const par_plan_problem *problem;
+    par_plan_config fixed;
+    unsigned mask, distinct;
+    par_plan_choice *choices;
+    int capacity;
+    par_plan_report *report;
+    par__plan_node *nodes;
+    size_t count, room;
+    int no_memory;
+    double least_bytes; // that a group was seen to need
+    double tolerance;   // bounds are multiplied with it: rounding does not make them wrong
+} par__plan_walk;
+
+static int par__plan_allows(const par__plan_walk *w, int axis, int value) {
+    return !(w->mask >> axis & 1) || par_plan_axis_get(&w->fixed, axis) == value;
+}
+static int par__plan_ranks(const par_plan_problem *p) {
+    return (int)(par__plan_max(p->machine.nodes, 1) * par__plan_max(p->machine.gpus_per_node, 1));
+}
+// Rules of single members; NULL, or what is wrong. par_plan_check words them for people.
+static int par__plan_tp_divides(const par_plan_model *m, int tp) {
+    return m->heads % tp == 0 && m->hidden % tp == 0 && (m->kv_heads % tp == 0 || tp % m->kv_heads == 0);
+}
+static int par__plan_cp_divides(const par_plan_problem *p, int cp) {
+    return cp == 1 || (int64_t)p->job.sequence % (2 * cp) == 0;
+}
+static int par__plan_sp_divides(const par_plan_problem *p, const par_plan_config *c) {
+    return c->tp > 1 && (int64_t)p->job.sequence / c->cp % c->tp == 0;
+}
+static int par__plan_schedule_allows(const par_plan_problem *p, const par_plan_config *c) {
+    const int m = (int)(p->job.batch / c->dp / c->microbatch), v = c->chunks;
+    if (v < 1 || c->schedule < 0 || c->schedule >= PAR_PLAN_SCHEDULE_COUNT) return 0;
+    if (p->job.equal_layers > 0 && p->model.layers % (c->pp * v)) return 0;
+    if (c->pp == 1) return c->schedule == PAR_PLAN_1F1B && v == 1;
+    if (c->schedule != PAR_PLAN_INTERLEAVED && c->schedule != PAR_PLAN_BFS) return v == 1;
+    if (v < 2 || v > PAR__PLAN_MAX_CHUNKS || v > p->model.layers / c->pp) return 0;
+    return c->schedule == PAR_PLAN_BFS ? m >= c->pp : m % c->pp == 0;
+}
+static int par__plan_zero_allows(const par_plan_config *c, int replicas) {
+    if (c->zero == 0) return c->shard == 1;
+    return c->zero > 0 && c->zero <= 3 && c->shard > 1 && replicas % c->shard == 0;
+}
+static int par__plan_overlap_allows(const par_plan_config *c) {
+    return !((c->overlap & PAR_PLAN_OVERLAP_TP && c->tp < 2) ||
+             (c->overlap & PAR_PLAN_OVERLAP_DP && c->dp * c->cp < 2) ||
+             (c->overlap & PAR_PLAN_OVERLAP_PP && c->pp < 2));
+}
+
+// ZeRO stages, each with the sizes of its groups.
+typedef struct par__plan_shards {
+    int zero[4 * PAR__PLAN_DIVISORS], shard[4 * PAR__PLAN_DIVISORS], count;
+} par__plan_shards;
+static void par__plan_shards_of(const par__plan_walk *w, int replicas, par__plan_shards *s) {
+    int divisors[PAR__PLAN_DIVISORS];
+    const int count = par__plan_divisors(replicas, divisors);
+    s->count = 0;
+    for (int zero = 0; zero < 4; zero++)
+        for (int i = 0; i < count; i++) {
+            par_plan_config c;
+            c.zero = zero;
+            c.shard = divisors[i];
+            if (!par__plan_zero_allows(&c, replicas) || !par__plan_allows(w, PAR_PLAN_AXIS_zero, zero) ||
+                !par__plan_allows(w, PAR_PLAN_AXIS_shard, c.shard))
+                continue;
+            s->zero[s->count] = zero;
+            s->shard[s->count++] = divisors[i];
+        }
+}
+
+static double par__plan_worst(const par__plan_walk *w) { // what a choice has to beat
+    return w->report->count < w->capacity ? 1e300 : w->choices[w->report->count - 1].prediction.seconds;
+}
+static int par__plan_same(const par__plan_walk *w, const par_plan_config *a, const par_plan_config *b) {
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
+        if (w->distinct >> i & 1 && par_plan_axis_get(a, i) != par_plan_axis_get(b, i)) return 0;
+    return 1;
+}
+static void par__plan_keep(par__plan_walk *w, const par_plan_config *c, const par_plan_prediction *p) {
+    int *count = &w->report->count, at = 0, same = -1;
+    if (!p->fits || p->seconds >= par__plan_worst(w)) return;
+    while (at < *count && w->choices[at].prediction.seconds <= p->seconds) at++;
+    for (int i = 0; i < *count && same < 0 && w->distinct; i++)
+        if (par__plan_same(w, &w->choices[i].config, c)) same = i;
+    if (same >= 0 && same < at) return; // there is a faster one of its kind
+    int end = same >= 0 ? same : *count < w->capacity ? (*count)++ : *count - 1;
+    for (; end > at; end--) w->choices[end] = w->choices[end - 1];
+    w->choices[at].config = *c;
+    w->choices[at].prediction = *p;
+}
+
+typedef struct par__plan_sums { // of a whole microbatch over all stages
+    double all, weight;
+} par__plan_sums;
+static par__plan_sums par__plan_sums_of(const par__plan_case *k, const par__plan_layer *l,
+                                        const par_plan_config *c) {
+    par__plan_sums s;
+    const par__plan_times t = par__plan_layer_times(k, l, c);
+    s.weight = k->m->layers * t.w + l->last_w;
+    s.all =
+        k->m->layers * (t.f + t.r + t.b + t.w) + l->first_f + l->first_b + l->last_f + l->last_b + l->last_w;
+    return s;
+}
+// A bound of a group: the slowest rank has at least 1/p of the work, and the others wait for it. What rank r
+// does not have of `all`, it waits for in part.
+static double par__plan_group_bound(const par__plan_case *k, const par_plan_config *c, par__plan_sums s) {
+    const double mine = s.all / k->p, others = s.all - mine;
+    const double bubble = k->p > 1 ? par__plan_bubble(c->schedule, k->v, others, s.weight) : 0;
+    return k->microbatches * mine + bubble;
+}
+// The fewest bytes of a group's configurations: those of the largest shards of each ZeRO stage.
+static double par__plan_least_memory(const par__plan_case *k, const par__plan_layer *l, par_plan_config c,
+                                     const par__plan_shards *s, int *fits) {
+    par_plan_prediction p;
+    const par__plan_times t = par__plan_layer_times(k, l, &c);
+    const par__plan_cut cut =
+        par__plan_cut_of(k->m->layers, k->p, k->v, k->j->equal_layers > 0, t.f + t.r + t.b + t.w,
+                         l->first_f + l->first_b, l->last_f + l->last_b + l->last_w);
+    double least = 1e300;
+    *fits = 0;
+    memset(&p, 0, sizeof p);
+    for (int i = 0; i < s->count; i++) {
+        if (i + 1 < s->count && s->zero[i + 1] == s->zero[i]) continue;
+        c.zero = s->zero[i];
+        c.shard = s->shard[i];
+        par__plan_memory(k, l, &c, &cut, &p);
+        *fits |= p.fits;
+        least = par__plan_min(least, p.bytes);
+    }
+    return least;
+}
+static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const par__plan_layer *l,
+                            par_plan_config *c, const par__plan_shards *s) {
+    const double bound = par__plan_group_bound(k, c, par__plan_sums_of(k, l, c)) * w->tolerance;
+    if (bound > par__plan_worst(w)) {
+        w->report->bounded += s->count;
+        return;
+    }
+    int fits;
+    w->least_bytes = par__plan_min(w->least_bytes, par__plan_least_memory(k, l, *c, s, &fits));
+    if (!fits) {
+        w->report->bounded += s->count;
+        return;
+    }
+    par__plan_case each = *k;
+    par_plan_prediction p;
+    for (int i = 0; i < s->count; i++) {
+        c->zero = s->zero[i];
+        c->shard = s->shard[i];
+        each.shard = par__plan_group_of(k->x, c->shard, k->t);
+        each.copies = par__plan_group_of(k->x, k->d * k->c / c->shard, k->t * c->shard);
+        par__plan_step(&each, l, c, &p);
+        par__plan_keep(w, c, &p);
+    }
+    w->report->evaluated += s->count;
+}
+static void par__plan_each_schedule(par__plan_walk *w, const par__plan_case *k, const par__plan_layer *l,
+                                    par_plan_config *c, const par__plan_shards *s) {
+    par__plan_case each = *k;
+    for (c->schedule = 0; c->schedule < PAR_PLAN_SCHEDULE_COUNT; c->schedule++) {
+        if (!par__plan_allows(w, PAR_PLAN_AXIS_schedule, c->schedule)) continue;
+        for (c->chunks = 1; c->chunks <= PAR__PLAN_MAX_CHUNKS; c->chunks++) {
+            if (!par__plan_allows(w, PAR_PLAN_AXIS_chunks, c->chunks)) continue;
+            if (!par__plan_schedule_allows(w->problem, c)) continue;
+            each.v = c->chunks;
+            par__plan_visit(w, &each, l, c, s);
+        }
+    }
+}
+static double par__plan_node_bound(const par__plan_case *k, const par__plan_layer *l, par_plan_config c) {
+    double best = 1e300;
+    c.recompute = PAR_PLAN_RECOMPUTE_NONE;
+    c.offload = 0;
+    for (c.overlap = 0; c.overlap <= PAR_PLAN_OVERLAP_TP; c.overlap++) {
+        const par__plan_sums s = par__plan_sums_of(k, l, &c);
+        const double others = s.all - s.all / k->p;
+        const double bubble = par__plan_max(
+            par__plan_min(others / (double)PAR__PLAN_MAX_CHUNKS, par__plan_max(others - 2 * s.weight, 0)), 0);
+        best = par__plan_min(best, k->microbatches * s.all / k->p + bubble);
+    }
+    return best;
+}
+static double par__plan_below(par__plan_walk *w, par_plan_config c, int zeros) { // configurations of a node
+    int recompute = 0, overlap = 0, offload = 0, schedules = 0;
+    for (int i = 0; i < 3; i++) recompute += par__plan_allows(w, PAR_PLAN_AXIS_recompute, i);
+    for (int i = 0; i < 4; i++) offload += par__plan_allows(w, PAR_PLAN_AXIS_offload, i);
+    for (c.overlap = 0; c.overlap < 8; c.overlap++)
+        overlap += par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) && par__plan_overlap_allows(&c);
+    for (c.schedule = 0; c.schedule < PAR_PLAN_SCHEDULE_COUNT; c.schedule++)
+        for (c.chunks = 1; c.chunks <= PAR__PLAN_MAX_CHUNKS; c.chunks++)
+            schedules += par__plan_allows(w, PAR_PLAN_AXIS_schedule, c.schedule) &&
+                         par__plan_allows(w, PAR_PLAN_AXIS_chunks, c.chunks) &&
+                         par__plan_schedule_allows(w->problem, &c);
+    return (double)recompute * offload * overlap * schedules * zeros;
+}
+static void par__plan_push(par__plan_walk *w, const par_plan_config *c) {
+    if (w->count == w->room) {
+        const size_t room = w->room ? 2 * w->room : 1024;
+        void *nodes = PAR_REALLOC(w->nodes, room * sizeof *w->nodes);
+        if (!nodes) {
+            w->no_memory = 1;
+            return;
+        }
+        w->nodes = (par__plan_node *)nodes;
+        w->room = room;
+    }
+    const par__plan_case k = par__plan_case_of(w->problem, c);
+    const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
+    w->nodes[w->count].config = *c;
+    w->nodes[w->count++].bound = par__plan_node_bound(&k, &l, *c) * w->tolerance;
+}
+// The kinds of a layout: ulysses, sp, fp8.
+static void par__plan_each_kind(par__plan_walk *w, par_plan_config *c) {
+    const par_plan_problem *p = w->problem;
+    for (c->ulysses = 0; c->ulysses < 2; c->ulysses++) {
+        if (!par__plan_allows(w, PAR_PLAN_AXIS_ulysses, c->ulysses)) continue;
+        if (c->ulysses && (c->cp < 2 || p->model.heads / c->tp % c->cp)) continue;
+        for (c->sp = 0; c->sp < 2; c->sp++) {
+            if (!par__plan_allows(w, PAR_PLAN_AXIS_sp, c->sp)) continue;
+            if (c->sp && !par__plan_sp_divides(p, c)) continue;
+            for (c->fp8 = 0; c->fp8 <= (p->job.fp8 > 0 && p->machine.fp8_rate > 0); c->fp8++)
+                if (par__plan_allows(w, PAR_PLAN_AXIS_fp8, c->fp8)) par__plan_push(w, c);
+        }
+    }
+}
+static void par__plan_each_microbatch(par__plan_walk *w, par_plan_config *c) {
+    int divisors[PAR__PLAN_DIVISORS];
+    const int batch = (int)w->problem->job.batch;
+    if (batch % c->dp || !par__plan_allows(w, PAR_PLAN_AXIS_dp, c->dp)) return;
+    const int count = par__plan_divisors(batch / c->dp, divisors);
+    for (int i = 0; i < count; i++) {
+        c->microbatch = divisors[i];
+        if (par__plan_allows(w, PAR_PLAN_AXIS_microbatch, c->microbatch)) par__plan_each_kind(w, c);
+    }
+}
+static void par__plan_nodes(par__plan_walk *w) {
+    int tp[PAR__PLAN_DIVISORS], cp[PAR__PLAN_DIVISORS], pp[PAR__PLAN_DIVISORS];
+    const int ranks = par__plan_ranks(w->problem), tps = par__plan_divisors(ranks, tp);
+    par_plan_config c;
+    memset(&c, 0, sizeof c);
+    c.chunks = c.shard = 1;
+    for (int i = 0; i < tps; i++) {
+        c.tp = tp[i];
+        if (!par__plan_tp_divides(&w->problem->model, c.tp) || !par__plan_allows(w, PAR_PLAN_AXIS_tp, c.tp))
+            continue;
+        const int cps = par__plan_divisors(ranks / c.tp, cp);
+        for (int j = 0; j < cps; j++) {
+            c.cp = cp[j];
+            if (!par__plan_cp_divides(w->problem, c.cp) || !par__plan_allows(w, PAR_PLAN_AXIS_cp, c.cp))
+                continue;
+            const int pps = par__plan_divisors(ranks / c.tp / c.cp, pp);
+            for (int n = 0; n < pps && pp[n] <= w->problem->model.layers; n++) {
+                c.pp = pp[n];
+                c.dp = ranks / c.tp / c.cp / c.pp;
+                if (par__plan_allows(w, PAR_PLAN_AXIS_pp, c.pp)) par__plan_each_microbatch(w, &c);
+            }
+        }
+    }
+}
+static int par__plan_compare_nodes(const void *a, const void *b) {
+    const par__plan_node *x = (const par__plan_node *)a, *y = (const par__plan_node *)b;
+    if (x->bound < y->bound || x->bound > y->bound) return x->bound < y->bound ? -1 : 1;
+    return memcmp(&x->config, &y->config, sizeof x->config);
+}
+static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
+    par_plan_config c = node->config;
+    par__plan_shards shards;
+    par__plan_shards_of(w, c.dp * c.cp, &shards);
+    const double below = par__plan_below(w, c, shards.count);
+    w->report->configurations += below;
+    if (node->bound > par__plan_worst(w)) {
+        w->report->bounded += below;
+        return;
+    }
+    const par__plan_case k = par__plan_case_of(w->problem, &c);
+    const par__plan_layer l = par__plan_layer_of(&k, c.ulysses);
+    for (c.recompute = 0; c.recompute < 3; c.recompute++) {
+        if (!par__plan_allows(w, PAR_PLAN_AXIS_recompute, c.recompute)) continue;
+        for (c.overlap = 7; c.overlap >= 0; c.overlap--) {
+            if (!par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) || !par__plan_overlap_allows(&c))
+                continue;
+            for (c.offload = 0; c.offload < 4; c.offload++)
+                if (par__plan_allows(w, PAR_PLAN_AXIS_offload, c.offload))
+                    par__plan_each_schedule(w, &k, &l, &c, &shards);
+        }
+    }
+}
+static const char *par__plan_problem_wrong(const par_plan_problem *p) {
+    const par_plan_model *m = &p->model;
+    const double ranks = par__plan_max(p->machine.nodes, 1) * par__plan_max(p->machine.gpus_per_node, 1);
+    if (m->layers < 1 || m->features < 1 || m->heads < 1 || m->kv_heads < 1 || m->head_dim < 1 ||
+        m->hidden < 1 || m->vocab < 1)
+        return "the model has no layers, features, heads, head_dim, hidden or vocab";
+    if (!(p->job.batch >= 1) || p->job.batch > 1e8 || floor(p->job.batch) < p->job.batch)
+        return "job.batch must be a whole number of sequences, from 1 to 1e8";
+    if (!(p->job.sequence >= 1) || p->job.sequence > 1e8 || floor(p->job.sequence) < p->job.sequence)
+        return "job.sequence must be a whole number of tokens, from 1 to 1e8";
+    if (!(ranks >= 1) || ranks > 65536 || floor(ranks) < ranks) return "a machine has 1 to 65536 GPUs";
+    if (!(p->machine.product_rate > 0) || !(p->machine.memory_rate > 0))
+        return "the machine needs product_rate and memory_rate";
+    if (ranks > 1 && (!(p->machine.node_bandwidth > 0) || !(p->machine.net_bandwidth > 0)))
+        return "the machine needs node_bandwidth and net_bandwidth";
+    return NULL;
+}
+static int par__plan_nearest_divisor(int n, int to) {
+    int divisors[PAR__PLAN_DIVISORS], best = 1;
+    const int count = par__plan_divisors(n, divisors);
+    for (int i = 0; i < count; i++)
+        if (abs(divisors[i] - to) < abs(best - to)) best = divisors[i];
+    return best;
+}
+// What is wrong with members that are no sizes of groups, as text with numbers a, b and d.
+static const char *par__plan_kind_wrong(const par_plan_problem *p, const par_plan_config *c, int *a, int *b,
+                                        int *d) {
+    const par_plan_model *m = &p->model;
+    *a = c->sp;
+    *b = c->tp;
+    if (c->sp > 1 || (c->sp && !par__plan_sp_divides(p, c)))
+        return "sp %d with tp %d: sp is 0 or 1, and needs tp ranks that divide the tokens";
+    *a = c->ulysses;
+    *b = c->cp;
+    if (c->ulysses > 1 || (c->ulysses && (c->cp < 2 || m->heads / c->tp % c->cp)))
+        return "ulysses %d with cp %d: it is 0 or 1, and needs cp ranks that divide the heads of a rank";
+    *a = c->chunks;
+    *b = c->pp;
+    *d = PAR__PLAN_MAX_CHUNKS;
+    if (!par__plan_schedule_allows(p, c))
+        return "this schedule does not have %d chunks with pp %d here: interleaved_1f1b and looped_bfs take "
+               "2 to "
+               "%d, and enough microbatches and layers; the others 1";
+    *a = c->zero;
+    *b = c->shard;
+    if (!par__plan_zero_allows(c, c->dp * c->cp))
+        return "zero %d with shard %d: stage 0 has shard 1; stages 1 to 3 have a divisor of dp x cp from 2 "
+               "on";
+    *a = c->overlap;
+    if (c->overlap > 7 || !par__plan_overlap_allows(c)) return "overlap %d is of an axis that has one rank";
+    *a = c->fp8;
+    if (c->fp8 > 1 || (c->fp8 && !(p->job.fp8 > 0 && p->machine.fp8_rate > 0)))
+        return "fp8 %d: job.fp8 and the machine's fp8_rate must allow it";
+    *a = c->recompute;
+    *b = c->offload;
+    return c->recompute > 2 || c->offload > 3 ? "recompute %d is at most 2, offload %d at most 3" : NULL;
+}
+// What is wrong with single members, as text; the numbers of it are a, b and d.
+static const char *par__plan_config_wrong(const par_plan_problem *p, const par_plan_config *c, int *a, int *b,
+                                          int *d) {
+    const par_plan_model *m = &p->model;
+    const int ranks = par__plan_ranks(p), batch = (int)p->job.batch;
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
+        const int value = par_plan_axis_get(c, i);
+        if (value < 0 || (i < 5 && value < 1)) return "a member is negative, or a number of ranks is 0";
+    }
+    *a = c->tp * c->pp * c->cp * c->dp;
+    *b = ranks;
+    *d = ranks;
+    if ((double)c->tp * c->pp * c->cp * c->dp > 65536 || *a != ranks)
+        return "tp x pp x cp x dp = %d, but there are %d GPUs; make it %d";
+    *a = c->tp;
+    *b = m->heads;
+    *d = par__plan_nearest_divisor(m->heads, c->tp);
+    if (!par__plan_tp_divides(m, c->tp)) return "tp %d does not divide %d heads (and the MLP); try tp=%d";
+    *a = c->cp;
+    *b = (int)p->job.sequence;
+    *d = par__plan_nearest_divisor(*b / 2, c->cp);
+    if (!par__plan_cp_divides(p, c->cp))
+        return "2 x cp, with cp %d, does not divide a sequence of %d; try cp=%d";
+    *a = c->pp;
+    *b = m->layers;
+    *d = m->layers;
+    if (c->pp > m->layers) return "pp %d is more than %d layers; at most pp=%d";
+    *a = c->dp;
+    *b = batch;
+    *d = par__plan_nearest_divisor(batch, c->dp);
+    if (batch % c->dp) return "dp %d does not divide a batch of %d; try dp=%d";
+    *a = c->microbatch;
+    *b = batch / c->dp;
+    *d = par__plan_nearest_divisor(*b, c->microbatch);
+    if (*b % c->microbatch) return "microbatch %d does not divide a replica's batch of %d; try microbatch=%d";
+    return par__plan_kind_wrong(p, c, a, b, d);
+}
+par_result par_plan_check(const par_plan_problem *problem, const par_plan_config *config, char *why,
+                          size_t capacity) {
+    int a = 0, b = 0, c = 0;
+    const char *wrong = par__plan_problem_wrong(problem);
+    if (!wrong) wrong = par__plan_config_wrong(problem, config, &a, &b, &c);
+    if (!wrong) return PAR_OK;
+    const char *parts = wrong;
+    char text[320];
+    size_t used = 0;
+    const int numbers[3] = {a, b, c};
+    for (int i = 0; *parts && used + 16 < sizeof text; parts++) { // %d: the next number
+        if (parts[0] == '%' && parts[1] == 'd' && i < 3) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%d", numbers[i++]);
+            parts++;
+        } else {
+            text[used++] = *parts;
+        }
+    }
+    text[used] = 0;
+    return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s", text);
+}
+static par_result par__plan_nothing_found(const par__plan_walk *w) {
+    const par_plan_problem *p = w->problem;
+    const double capacity = p->job.memory_bytes > 0 ? p->job.memory_bytes : p->machine.memory_bytes;
+    par_plan_report *r = w->report;
+    if (r->configurations > 0)
+        return par__plan_fail(
+            PAR_ERR_MEMORY, r->why, sizeof r->why,
+            "none of %.0f configurations fits: a GPU has %.1f GB, %.1f GB of them reserved, "
+            "and the smallest needs %.1f; use more GPUs or a shorter sequence",
+            r->configurations, capacity / 1e9, p->machine.reserved_bytes / 1e9, w->least_bytes / 1e9);
+    return par__plan_fail(
+        PAR_ERR_ARGUMENT, r->why, sizeof r->why,
+        "no configuration of %d GPUs: tp must divide %d heads, pp is at most %d layers, and "
+        "the rest, dp, must divide a batch of %.0f; use a number of GPUs that divides the "
+        "batch times %d",
+        par__plan_ranks(p), p->model.heads, p->model.layers, p->job.batch, p->model.heads);
+}
+par_result par_plan_search(const par_plan_problem *problem, const par_plan_config *fixed, unsigned mask,
+                           unsigned distinct, par_plan_choice *choices, int capacity,
+                           par_plan_report *report) {
+    par__plan_walk w;
+    struct timespec begin, end;
+    memset(&w, 0, sizeof w);
+    memset(report, 0, sizeof *report);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    w.problem = problem;
+    w.mask = fixed ? mask : 0;
+    if (fixed) w.fixed = *fixed;
+    w.distinct = distinct;
+    w.choices = choices;
+    w.capacity = capacity;
+    w.report = report;
+    w.least_bytes = 1e300;
+    w.tolerance = 1 - 1e-9;
+    const char *wrong = capacity < 1 ? "choices has no room" : par__plan_problem_wrong(problem);
+    if (wrong) return par__plan_fail(PAR_ERR_ARGUMENT, report->why, sizeof report->why, "%s", wrong);
+    par__plan_nodes(&w);
+    if (w.no_memory) {
+        PAR_FREE(w.nodes);
+        return par__plan_fail(PAR_ERR_MEMORY, report->why, sizeof report->why,
+                              "out of memory for the search");
+    }
+    if (w.count) qsort(w.nodes, w.count, sizeof *w.nodes, par__plan_compare_nodes);
+    for (size_t i = 0; i < w.count; i++) par__plan_visit_node(&w, &w.nodes[i]);
+    PAR_FREE(w.nodes);
+    for (int i = 0; i < report->count; i++) par__plan_rates(problem, &choices[i].prediction);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    report->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    report->proved = report->evaluated + report->bounded == report->configurations;
+    return report->count ? PAR_OK : par__plan_nothing_found(&w);
+}
+
+// >>plan_simulate -------------------------------------------------------------------------------------------
+
+// The stages of a configuration, for par_pipe.h: rank r's layers are divided among its chunks.
+static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                                  par_pipe_stage *stages) {
+    const par__plan_times t = par__plan_layer_times(k, l, c);
+    const par__plan_cut cut =
+        par__plan_cut_of(k->m->layers, k->p, k->v, k->j->equal_layers > 0, t.f + t.r + t.b + t.w,
+                         l->first_f + l->first_b, l->last_f + l->last_b + l->last_w);
+    int spare = (int)(cut.first + cut.last + (k->p - 2) * cut.middle) - k->m->layers;
+    for (int r = 0; r < c->pp; r++) {
+        const double most = r == 0 ? cut.first : r == c->pp - 1 ? cut.last : cut.middle;
+        const int less = spare > 0 && r > 0 && r < c->pp - 1 ? (spare + c->pp - 3) / (c->pp - 2) : 0;
+        const int n = (int)cut.middle - less; // of a rank without embedding and head
+        spare -= less;
+        for (int v = 0; v < c->chunks; v++) {
+            par_pipe_stage *s = &stages[v * c->pp + r];
+            int layers = n * (v + 1) / c->chunks - n * v / c->chunks;
+            if ((r == 0 && v == 0) || (r == c->pp - 1 && v == c->chunks - 1)) layers += (int)most - n;
+            memset(s, 0, sizeof *s);
+            layers = layers < 0 ? 0 : layers;
+            s->f = layers * t.f + (r == 0 && v == 0 ? l->first_f : 0);
+            s->b = layers * (t.r + t.b) + (r == 0 && v == 0 ? l->first_b : 0);
+            s->w = layers * t.w;
+            if (r == c->pp - 1 && v == c->chunks - 1) {
+                s->f += l->last_f;
+                s->b += l->last_b;
+                s->w += l->last_w;
+            }
+            s->f = par__plan_max(s->f, 1e-9);
+        }
+    }
+}
+static par_result par__plan_simulate_one(const par_plan_problem *problem, par_plan_choice *choice,
+                                         size_t max_actions) {
+    const par_plan_config *c = &choice->config;
+    const par__plan_case k = par__plan_case_of(problem, c);
+    const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
+    const int stages = c->pp * c->chunks, m = choice->prediction.microbatches;
+    par_pipe_desc desc;
+    par_pipe_schedule s;
+    par_pipe_timeline line;
+    if (c->pp < 2 || (double)stages * m * 6 > (double)max_actions) return PAR_OK;
+    par_pipe_stage *costs = (par_pipe_stage *)PAR_MALLOC((size_t)stages * sizeof *costs);
+    if (!costs) return PAR_ERR_MEMORY;
+    par__plan_pipe_stages(&k, &l, c, costs);
+    memset(&desc, 0, sizeof desc);
+    desc.schedule = par_plan_schedule_names[c->schedule];
+    desc.ranks = c->pp;
+    desc.chunks = c->chunks;
+    desc.microbatches = m;
+    desc.stages = costs;
+    desc.stage_count = stages;
+    par_result r = par_pipe_schedule_open(&desc, &s);
+    if (!r) {
+        r = par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &line);
+        if (!r) {
+            double busiest = 0;
+            for (int i = 0; i < line.rank_count; i++) busiest = par__plan_max(busiest, line.ranks[i].busy);
+            const double bubble = par__plan_max(line.makespan - busiest, 0);
+            choice->prediction.seconds += bubble - choice->prediction.times.bubble;
+            choice->prediction.times.bubble = bubble;
+            par_pipe_timeline_close(&line);
+        }
+    }
+    par_pipe_schedule_close(&s);
+    PAR_FREE(costs);
+    return r;
+}
+par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *choices, int count,
+                             size_t max_actions) {
+    for (int i = 0; i < count; i++) {
+        const par_result r = par__plan_simulate_one(problem, &choices[i], max_actions ? max_actions : 100000);
+        if (r) return r;
+        par__plan_rates(problem, &choices[i].prediction);
+        const par_plan_choice choice = choices[i];
+        int at = i;
+        for (; at > 0 && choices[at - 1].prediction.seconds > choice.prediction.seconds; at--)
+            choices[at] = choices[at - 1];
+        choices[at] = choice;
+    }
+    return PAR_OK;
+}
+
+// >>plan_explain --------------------------------------------------------------------------------------------
+
+typedef struct par__plan_story {
+    const par_plan_problem *problem;
+    const par_plan_choice *best;
+    par_plan_say fn;
+    void *user;
+} par__plan_story;
+
+// The times in which two predictions differ most, as text: "bubble 1.2 s instead of 0.3".
+static void par__plan_difference(const par_plan_prediction *a, const par_plan_prediction *b, char *text,
+                                 size_t capacity) {
+    const char *name = "compute";
+    double most = 0, from = 0, to = 0;
+#define X(member, what)                                                                                      \
+    if (b->times.member - a->times.member > most) {                                                          \
+        most = b->times.member - a->times.member;                                                            \
+        name = #member;                                                                                      \
+        from = a->times.member;                                                                              \
+        to = b->times.member;                                                                                \
+    }
+    PAR_PLAN_TIMES(X)
+#undef X
+    snprintf(text, capacity, "%s takes %.4g s instead of %.4g", name, to, from);
+}
+// The fastest configuration with another value of an axis.
+static int par__plan_with_value(const par__plan_story *s, int axis, int value, par_plan_choice *found) {
+    par_plan_config fixed = s->best->config;
+    par_plan_report report;
+    const unsigned tp = axis == PAR_PLAN_AXIS_sp ? 1u << PAR_PLAN_AXIS_tp : 0; // what it is a choice for
+    par__plan_axis_set(&fixed, axis, value);
+    return par_plan_search(s->problem, &fixed, 1u << axis | tp, 0, found, 1, &report) == PAR_OK;
+}
+static void par__plan_say_axis(const par__plan_story *s, int axis, const int *values, int count,
+                               const char *reason) {
+    const int mine = par_plan_axis_get(&s->best->config, axis);
+    char sentence[900], is[48], other[48], why[96], layout[256];
+    par_plan_choice next, found;
+    int has_next = 0, memory = 0;
+    for (int i = 0; i < count; i++) {
+        if (values[i] == mine) continue;
+        if (!par__plan_with_value(s, axis, values[i], &found)) {
+            memory++;
+            continue;
+        }
+        if (!has_next || found.prediction.seconds < next.prediction.seconds) next = found;
+        has_next = 1;
+    }
+    par__plan_value(axis, mine, is, sizeof is);
+    if (!has_next) {
+        snprintf(sentence, sizeof sentence, "%s=%s: %s; no other value exists or fits",
+                 par__plan_axes[axis].name, is, reason);
+    } else {
+        par__plan_value(axis, par_plan_axis_get(&next.config, axis), other, sizeof other);
+        par__plan_difference(&s->best->prediction, &next.prediction, why, sizeof why);
+        par_plan_format(&next.config, 1, layout, sizeof layout);
+        snprintf(sentence, sizeof sentence,
+                 "%s=%s: %s; the best with %s=%s takes %.4g s, %.1f%% longer (%s): %s%s",
+                 par__plan_axes[axis].name, is, reason, par__plan_axes[axis].name, other,
+                 next.prediction.seconds, 100 * (next.prediction.seconds / s->best->prediction.seconds - 1),
+                 why, layout, memory ? "; some values do not fit" : "");
+    }
+    s->fn(s->user, par__plan_axes[axis].name, sentence);
+}
+static void par__plan_say_tp(const par__plan_story *s) {
+    const par_plan_config *c = &s->best->config;
+    const par__plan_case k = par__plan_case_of(s->problem, c);
+    const double bytes = 4 * k.e * k.rows * k.m->features, gpus = k.x->gpus_per_node;
+    const double inside = par__plan_gather(k.x, par__plan_group_of(k.x, par__plan_max(k.t, 2), 1), bytes);
+    par__plan_group across;
+    char reason[320];
+    int values[PAR__PLAN_DIVISORS];
+    const int count = par__plan_divisors(par__plan_ranks(s->problem), values);
+    across.ranks = par__plan_max(k.t, 2);
+    across.inside = 1;
+    if (c->tp > 1)
+        snprintf(
+            reason, sizeof reason,
+            "%s a node of %.0f GPUs: in a layer's forward %.3g MB are gathered and scattered in %.3g ms, "
+            "and over the network alone it would be %.3g ms at %.3g GB/s",
+            c->tp <= gpus ? "it stays inside" : "it leaves", gpus, bytes / 1e6, 1e3 * inside,
+            1e3 * par__plan_gather(k.x, across, bytes), k.x->net_bandwidth / 1e9);
+    else
+        snprintf(reason, sizeof reason,
+                 "layers are whole: with tp 2 a layer's forward would wait %.3g ms for %.3g MB", 1e3 * inside,
+                 bytes / 1e6);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_tp, values, count, reason);
+}
+static void par__plan_say_pp(const par__plan_story *s) {
+    const par_plan_config *c = &s->best->config;
+    const par_plan_prediction *p = &s->best->prediction;
+    char reason[256];
+    int values[PAR__PLAN_DIVISORS];
+    const int count = par__plan_divisors(par__plan_ranks(s->problem), values);
+    if (c->pp > 1)
+        snprintf(
+            reason, sizeof reason,
+            "%d microbatches on %d ranks, %s with %d chunks: the bubble is %.1f%% of the step, and messages "
+            "between stages %.2g s",
+            p->microbatches, c->pp, par_plan_schedule_names[c->schedule], c->chunks,
+            100 * p->times.bubble / p->seconds, p->times.pp);
+    else
+        snprintf(reason, sizeof reason, "no stages, so no bubble; %.1f GB suffice", p->bytes / 1e9);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_pp, values, count, reason);
+}
+static void par__plan_say_zero(const par__plan_story *s) {
+    static const int values[] = {0, 1, 2, 3};
+    const par_plan_config *c = &s->best->config;
+    const par_plan_prediction *p = &s->best->prediction;
+    char reason[256];
+    const double sent[] = {2, 2, 1.0 + p->microbatches, 3.0 * p->microbatches};
+    snprintf(
+        reason, sizeof reason,
+        "each of %d ranks sends %.0f times its parameters in a step (ZeRO-1: 2, ZeRO-2: %d, ZeRO-3: %d, with "
+        "%d microbatches), and has %.1f GB of parameters, gradients and states",
+        c->dp * c->cp, sent[c->zero], 1 + p->microbatches, 3 * p->microbatches, p->microbatches,
+        (p->memory.parameters + p->memory.gradients + p->memory.states) / 1e9);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_zero, values, 4, reason);
+}
+static void par__plan_say_recompute(const par__plan_story *s) {
+    static const int values[] = {0, 1, 2};
+    const par_plan_config *c = &s->best->config;
+    const par_plan_prediction *p = &s->best->prediction;
+    const par__plan_case k = par__plan_case_of(s->problem, c);
+    const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
+    char reason[256];
+    snprintf(reason, sizeof reason,
+             "activations take %.1f GB and %.2g s of recomputation; a layer keeps %.0f, %.0f or %.0f MB of a "
+             "microbatch (none, selective, full)",
+             p->memory.activations / 1e9, p->times.recompute, l.saved[0] / 1e6, l.saved[1] / 1e6,
+             l.saved[2] / 1e6);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_recompute, values, 3, reason);
+}
+void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_say fn,
+                      void *user) {
+    static const int two[] = {0, 1}, offloads[] = {0, 1, 2, 3};
+    const par_plan_config *c = &best->config;
+    const par_plan_prediction *p = &best->prediction;
+    par__plan_story s;
+    char sentence[256];
+    int values[PAR__PLAN_DIVISORS];
+    s.problem = problem;
+    s.best = best;
+    s.fn = fn;
+    s.user = user;
+    par__plan_say_tp(&s);
+    if (c->tp > 1)
+        par__plan_say_axis(&s, PAR_PLAN_AXIS_sp, two, 2,
+                           c->sp ? "the same bytes as without, and norms and residuals are divided over tp"
+                                 : "whole tokens on every rank");
+    par__plan_say_pp(&s);
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_cp, values, par__plan_divisors(par__plan_ranks(problem), values),
+                       c->cp > 1 ? "a sequence is divided over ranks" : "a sequence fits on a rank");
+    par__plan_say_zero(&s);
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_microbatch, values,
+                       par__plan_divisors((int)problem->job.batch / c->dp, values),
+                       "products are large enough, and microbatches enough");
+    par__plan_say_recompute(&s);
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_offload, offloads, 4,
+                       c->offload ? "the host's link has time for it" : "everything fits");
+    snprintf(sentence, sizeof sentence, "it is bound by %s: %.4g of %.4g s", par_plan_bound_by(p),
+             p->times.compute > p->seconds / 2 ? p->times.compute : 0, p->seconds);
+    if (p->times.compute > p->seconds / 2) fn(user, "bound", sentence);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_PLAN_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.

@@ -1,0 +1,491 @@
+// test_plan.c - the planner: its search against brute force, its formulas against those of the other headers,
+// the rules of the field as results, its readers. It needs no ranks.
+//
+//     build/test_plan           every test          build/test_plan search rules    some of them
+#define PAR_IMPLEMENTATION
+#include "par_plan.h"
+
+#include <math.h>
+#include <string.h>
+
+static int failures;
+
+#define CHECK(condition, ...)                                                                                \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            failures++;                                                                                      \
+            printf("%s:%d: ", __FILE__, __LINE__);                                                           \
+            printf(__VA_ARGS__);                                                                             \
+            printf("\n");                                                                                    \
+        }                                                                                                    \
+    } while (0)
+
+static int is_near(double a, double b, double relative) { return fabs(a - b) <= relative * fabs(b); }
+
+static par_plan_problem problem_of(const char *model, const char *gpu, int nodes, double batch,
+                                   double sequence) {
+    par_plan_problem p;
+    memset(&p, 0, sizeof p);
+    CHECK(par_plan_model_get(model, &p.model), "no model %s", model);
+    CHECK(par_plan_machine_get(gpu, &p.machine), "no machine %s", gpu);
+    p.machine.nodes = nodes;
+    p.job.batch = batch;
+    p.job.sequence = sequence;
+    return p;
+}
+
+static void tables(void) {
+    static const struct {
+        const char *name;
+        double parameters;
+    } known[] = {{"gpt2", 124.44e6},      {"gpt2-xl", 1557.6e6},      {"gpt3-175b", 174.6e9},
+                 {"llama2-7b", 6.738e9},  {"llama2-70b", 68.977e9},   {"llama3-8b", 8.03e9},
+                 {"llama3-70b", 70.55e9}, {"llama3-405b", 405.85e9},  {"megatron-22b", 22.07e9},
+                 {"megatron-1t", 1008e9}, {"megatron-530b", 529.6e9}, {"megatron-145b", 145.6e9}};
+    par_plan_problem p;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        p = problem_of(known[i].name, "h100", 1, 8, 128);
+        CHECK(is_near(par_plan_parameters(&p.model), known[i].parameters, 2e-3), "%s has %.6g parameters",
+              known[i].name, par_plan_parameters(&p.model));
+    }
+    for (int i = 0; par_plan_machine_name(i); i++) {
+        CHECK(par_plan_machine_get(par_plan_machine_name(i), &p.machine), "machine %d", i);
+        CHECK(p.machine.product_rate < p.machine.peak, "%s reaches more than its peak", p.machine.name);
+    }
+    CHECK(!strcmp(par_plan_model_nearest("gpt3_175b"), "gpt3-175b"), "%s",
+          par_plan_model_nearest("gpt3_175b"));
+    CHECK(!strcmp(par_plan_machine_nearest("H100"), "h100"), "%s", par_plan_machine_nearest("H100"));
+    p = problem_of("gpt3-175b", "a100-80", 1, 64, 2048); // 72 B s l h^2 (1 + s/6h + V/12hl)
+    const double h = 12288, l = 96,
+                 flops = 72 * 64 * 2048 * l * h * h * (1 + 2048 / (6 * h) + 51200 / (12 * h * l));
+    CHECK(is_near(par_plan_flops(&p), flops, 1e-9), "FLOPs %.9g, not %.9g", par_plan_flops(&p), flops);
+}
+
+// ---- search against brute force --------------------------------------------------------------------------
+
+enum { KEPT = 6 };
+typedef struct brute {
+    const par_plan_problem *p;
+    double seconds[KEPT], configurations;
+    int count;
+} brute;
+
+static void brute_one(brute *b, const par_plan_config *c) {
+    par_plan_prediction p;
+    par_plan_evaluate(b->p, c, &p);
+    b->configurations++;
+    if (!p.fits) return;
+    int at = b->count;
+    while (at > 0 && b->seconds[at - 1] > p.seconds) at--;
+    if (at == KEPT) return;
+    if (b->count < KEPT) b->count++;
+    for (int i = b->count - 1; i > at; i--) b->seconds[i] = b->seconds[i - 1];
+    b->seconds[at] = p.seconds;
+}
+static void brute_rest(brute *b, par_plan_config c) { // everything below a schedule; c is right with zero 0
+    char why[320];
+    const int replicas = c.dp * c.cp;
+    for (c.zero = 0; c.zero < 5; c.zero++)
+        for (c.shard = 1; c.shard <= replicas; c.shard++) {
+            c.recompute = c.offload = c.overlap = 0;
+            if (par_plan_check(b->p, &c, why, sizeof why)) continue;
+            for (c.overlap = 0; c.overlap < 9; c.overlap++) {
+                c.recompute = c.offload = 0;
+                if (par_plan_check(b->p, &c, why, sizeof why)) continue;
+                for (c.recompute = 0; c.recompute < 3; c.recompute++)
+                    for (c.offload = 0; c.offload < 4; c.offload++) brute_one(b, &c);
+            }
+        }
+}
+static void brute_layout(brute *b, par_plan_config c, int batch) {
+    char why[320];
+    for (c.microbatch = 1; c.microbatch <= batch; c.microbatch++)
+        for (c.ulysses = 0; c.ulysses < 2; c.ulysses++)
+            for (c.sp = 0; c.sp < 2; c.sp++)
+                for (c.fp8 = 0; c.fp8 < 2; c.fp8++)
+                    for (c.schedule = 0; c.schedule < PAR_PLAN_SCHEDULE_COUNT; c.schedule++)
+                        for (c.chunks = 1; c.chunks <= 17; c.chunks++) {
+                            c.zero = c.overlap = c.recompute = c.offload = 0;
+                            c.shard = 1;
+                            if (!par_plan_check(b->p, &c, why, sizeof why)) brute_rest(b, c);
+                        }
+}
+static void brute_force(brute *b, int ranks) {
+    par_plan_config c;
+    memset(&c, 0, sizeof c);
+    for (c.tp = 1; c.tp <= ranks; c.tp++)
+        for (c.pp = 1; c.tp * c.pp <= ranks; c.pp++)
+            for (c.cp = 1; c.tp * c.pp * c.cp <= ranks; c.cp++) {
+                c.dp = ranks / (c.tp * c.pp * c.cp);
+                if (c.tp * c.pp * c.cp * c.dp == ranks) brute_layout(b, c, (int)b->p->job.batch);
+            }
+}
+static unsigned random_below(unsigned *state, unsigned n) {
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % n;
+}
+static double random_times(unsigned *state, double x) { // between x/4 and 4x
+    return x * exp2(((double)random_below(state, 1001) - 500) / 250);
+}
+static par_plan_problem random_problem(unsigned *state) {
+    static const char *const gpus[] = {"a100-40", "a100-80", "h100", "b200"};
+    par_plan_problem p = problem_of("gpt2", gpus[random_below(state, 4)], 1, 1, 1);
+    p.model.layers = 1 + (int)random_below(state, 8);
+    p.model.heads = 4 << random_below(state, 2);
+    p.model.kv_heads = p.model.heads >> random_below(state, 3);
+    p.model.head_dim = 64;
+    p.model.features = p.model.heads * 64 * (1 + (int)random_below(state, 8));
+    p.model.hidden = p.model.features * 4;
+    p.model.gated = (int)random_below(state, 2);
+    p.model.tied = (int)random_below(state, 2);
+    p.machine.nodes = 1 + random_below(state, 3);
+    p.machine.gpus_per_node = 1 + random_below(state, 3);
+    p.job.batch = (double)(p.machine.nodes * p.machine.gpus_per_node) * (1 + random_below(state, 3));
+    p.job.sequence = 64 << random_below(state, 5);
+    p.job.fp8 = random_below(state, 2);
+    p.job.unfused = random_below(state, 2);
+    p.job.dropout = random_below(state, 2);
+    p.job.equal_layers = random_below(state, 4) == 0;
+    double *const rates[] = {&p.machine.memory_rate,   &p.machine.kernel_seconds, &p.machine.node_bandwidth,
+                             &p.machine.net_bandwidth, &p.machine.net_latency,    &p.machine.host_bandwidth,
+                             &p.machine.overlap_cost};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) *rates[i] = random_times(state, *rates[i]);
+    const double parameters = par_plan_parameters(&p.model);
+    p.machine.reserved_bytes = 0;
+    p.machine.memory_bytes = random_times(state, 8 * parameters + 2e7);
+    return p;
+}
+static void search(void) {
+    unsigned state = 7;
+    int found = 0;
+    for (int i = 0; i < 24; i++) {
+        const par_plan_problem p = random_problem(&state);
+        par_plan_choice choices[KEPT];
+        par_plan_report report;
+        brute b;
+        memset(&b, 0, sizeof b);
+        b.p = &p;
+        brute_force(&b, (int)(p.machine.nodes * p.machine.gpus_per_node));
+        const par_result r = par_plan_search(&p, NULL, 0, 0, choices, KEPT, &report);
+        CHECK(report.configurations == b.configurations, "problem %d: %.0f configurations, not %.0f", i,
+              report.configurations, b.configurations);
+        CHECK(report.proved, "problem %d: not proved", i);
+        CHECK(report.count == b.count && (r == PAR_OK) == (b.count > 0), "problem %d: %d choices, not %d", i,
+              report.count, b.count);
+        for (int k = 0; k < b.count && k < report.count; k++) {
+            par_plan_prediction again;
+            CHECK(choices[k].prediction.seconds == b.seconds[k], "problem %d, choice %d: %.12g s, not %.12g",
+                  i, k, choices[k].prediction.seconds, b.seconds[k]);
+            par_plan_evaluate(&p, &choices[k].config, &again);
+            CHECK(again.seconds == choices[k].prediction.seconds && again.fits,
+                  "problem %d: not the same again", i);
+        }
+        found += b.count > 0;
+        // one layout each: the first of a kind is the fastest of it
+        par_plan_choice layouts[KEPT];
+        const unsigned distinct = 1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp;
+        par_plan_search(&p, NULL, 0, distinct, layouts, KEPT, &report);
+        for (int k = 0; k < report.count; k++) {
+            par_plan_choice best;
+            par_plan_report one;
+            par_plan_search(&p, &layouts[k].config, distinct, 0, &best, 1, &one);
+            CHECK(one.count == 1 && best.prediction.seconds == layouts[k].prediction.seconds,
+                  "problem %d: layout %d is not the fastest of its kind", i, k);
+        }
+    }
+    CHECK(found > 12, "only %d of the problems have a solution", found);
+}
+
+// ---- formulas of the other headers -----------------------------------------------------------------------
+
+static par_plan_config config_of(const char *text) {
+    par_plan_config c;
+    unsigned mask;
+    char why[320];
+    memset(&c, 0, sizeof c);
+    c.tp = c.pp = c.cp = c.dp = c.microbatch = c.chunks = c.shard = 1;
+    CHECK(par_plan_parse(text, &c, &mask, why, sizeof why) == PAR_OK, "%s: %s", text, why);
+    return c;
+}
+static par_plan_prediction predict(const par_plan_problem *p, const char *text) {
+    const par_plan_config c = config_of(text);
+    par_plan_prediction x;
+    char why[320];
+    CHECK(par_plan_check(p, &c, why, sizeof why) == PAR_OK, "%s: %s", text, why);
+    par_plan_evaluate(p, &c, &x);
+    double sum = 0;
+#define X(member, what) sum += x.times.member;
+    PAR_PLAN_TIMES(X)
+#undef X
+    CHECK(is_near(sum, x.seconds, 1e-12), "%s: times add up to %.9g, not %.9g", text, sum, x.seconds);
+    return x;
+}
+static void memory(void) { // bytes of activations and states as published
+    static const struct {
+        const char *config;
+        par_tp_recompute recompute;
+        int sp;
+    } cases[] = {{"tp=8 dp=1", PAR_TP_RECOMPUTE_NONE, 0},
+                 {"tp=8 dp=1 sp=1", PAR_TP_RECOMPUTE_NONE, 1},
+                 {"tp=8 dp=1 recompute=selective", PAR_TP_RECOMPUTE_SELECTIVE, 0},
+                 {"tp=8 dp=1 recompute=selective sp=1", PAR_TP_RECOMPUTE_SELECTIVE, 1}};
+    par_plan_problem p = problem_of("gpt3-175b", "a100-80", 1, 8, 2048);
+    p.job.unfused = p.job.dropout = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        par_tp_layer_shape shape;
+        memset(&shape, 0, sizeof shape);
+        shape.s = 2048;
+        shape.b = 1;
+        shape.h = 12288;
+        shape.a = 96;
+        shape.t = 8;
+        shape.sequence_parallel = cases[i].sp;
+        const par_plan_prediction x = predict(&p, cases[i].config);
+        const double layer = par_tp_published_save_bytes(&shape, cases[i].recompute);
+        CHECK(is_near(x.layer_activation_bytes, 96 * layer, 1e-9), "%s: %.9g bytes, not %.9g",
+              cases[i].config, x.layer_activation_bytes, 96 * layer);
+    }
+    // 7.5 billion parameters on 64 ranks (Rajbhandari et al. 2020), with 2 bytes a gradient
+    static const double gb[] = {120, 31.4, 16.6, 1.88};
+    p = problem_of("megatron-7.5b", "a100-80", 8, 64, 2048);
+    p.job.gradient_bytes = 2;
+    for (int zero = 0; zero < 4; zero++) {
+        char text[64];
+        snprintf(text, sizeof text, "dp=64 zero=%d shard=%d", zero, zero ? 64 : 1);
+        const double scale = 7.5e9 / par_plan_parameters(&p.model);
+        const double bytes = predict(&p, text).mean_state_bytes * scale;
+        CHECK(is_near(bytes, gb[zero] * 1e9, 0.01), "ZeRO-%d: %.4g GB, not %.4g", zero, bytes / 1e9,
+              gb[zero]);
+    }
+}
+static void bubbles(void) { // the formula against the simulation, on stages that the ends make nearly equal
+    static const char *const configs[] = {"pp=4 dp=2 schedule=1f1b",
+                                          "pp=4 dp=2 schedule=gpipe",
+                                          "pp=4 dp=2 schedule=zb_h1",
+                                          "pp=4 dp=2 schedule=interleaved_1f1b chunks=2",
+                                          "pp=8 schedule=1f1b",
+                                          "pp=8 schedule=interleaved_1f1b chunks=3",
+                                          "pp=4 dp=2 schedule=looped_bfs chunks=2"};
+    par_plan_problem p = problem_of("gpt2-xl", "a100-80", 1, 32, 1024);
+    p.model.vocab = 64;
+    p.job.equal_layers = 1;
+    p.machine.memory_bytes = 1e15;
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        par_plan_choice choice;
+        memset(&choice, 0, sizeof choice);
+        choice.config = config_of(configs[i]);
+        choice.prediction = predict(&p, configs[i]);
+        const double formula = choice.prediction.times.bubble, seconds = choice.prediction.seconds;
+        CHECK(par_plan_simulate(&p, &choice, 1, 0) == PAR_OK, "%s: no simulation", configs[i]);
+        CHECK(is_near(choice.prediction.times.bubble, formula, 0.02), "%s: bubble %.6g s, simulated %.6g",
+              configs[i], formula, choice.prediction.times.bubble);
+        CHECK(is_near(choice.prediction.seconds - choice.prediction.times.bubble, seconds - formula, 1e-9),
+              "%s: the rest has changed", configs[i]);
+    }
+}
+// A head as large as layers: the cut moves layers away from it, which is faster than equal stages.
+static void cuts(void) {
+    par_plan_problem p = problem_of("llama3-8b", "h100", 1, 64, 4096), equal;
+    equal = p;
+    equal.job.equal_layers = 1;
+    const double cut = predict(&p, "pp=8 overlap=pp").seconds,
+                 same = predict(&equal, "pp=8 overlap=pp").seconds;
+    CHECK(cut < 0.95 * same, "cut %.6g s, equal stages %.6g", cut, same);
+}
+
+// ---- the rules of the field ------------------------------------------------------------------------------
+
+static par_plan_choice best_of(const par_plan_problem *p, const char *fix) {
+    par_plan_choice best;
+    par_plan_config c;
+    par_plan_report report;
+    unsigned mask;
+    char why[320];
+    memset(&best, 0, sizeof best);
+    CHECK(par_plan_parse(fix, &c, &mask, why, sizeof why) == PAR_OK, "%s", why);
+    par_plan_search(p, &c, mask, 0, &best, 1, &report);
+    CHECK(report.count == 1 && report.proved, "%s: %s", fix, report.why);
+    return best;
+}
+static void rules(void) {
+    static const struct {
+        const char *model;
+        int nodes;
+        double batch;
+    } large[] = {{"gpt3-175b", 64, 1024}, {"megatron-530b", 64, 512}, {"megatron-310b", 240, 2160}};
+    for (int i = 0; i < 3; i++) {
+        const par_plan_problem p =
+            problem_of(large[i].model, "a100-80", large[i].nodes, large[i].batch, 2048);
+        const par_plan_choice best = best_of(&p, "cp=1");
+        const par_plan_config *c = &best.config;
+        char text[256];
+        par_plan_format(c, 1, text, sizeof text);
+        CHECK(c->tp > 1 && c->tp <= 8, "%s: tp leaves the node: %s", large[i].model, text);
+        CHECK(c->pp > 1, "%s: no pipeline: %s", large[i].model, text);
+        CHECK(c->zero == 1, "%s: not ZeRO-1 with a pipeline: %s", large[i].model, text);
+        CHECK(c->sp == 1, "%s: no sequence parallelism: %s", large[i].model, text);
+        CHECK(c->recompute < PAR_PLAN_RECOMPUTE_FULL, "%s: full recomputation: %s", large[i].model, text);
+        CHECK(c->schedule != PAR_PLAN_GPIPE, "%s: GPipe: %s", large[i].model, text);
+        // tensor parallelism over the network loses, and so does ZeRO-2 or 3 with that pipeline
+        snprintf(text, sizeof text, "cp=1 tp=%d", 16);
+        CHECK(best_of(&p, text).prediction.seconds > 1.05 * best.prediction.seconds, "%s: tp 16",
+              large[i].model);
+        for (int zero = 2; zero < 4 && c->dp > 1; zero++) {
+            snprintf(text, sizeof text, "cp=1 tp=%d pp=%d zero=%d", c->tp, c->pp, zero);
+            CHECK(best_of(&p, text).prediction.seconds > best.prediction.seconds, "%s: ZeRO-%d",
+                  large[i].model, zero);
+        }
+    }
+    // a model that fits on a GPU: data parallelism alone
+    const par_plan_problem small = problem_of("gpt2", "h100", 4, 512, 1024);
+    const par_plan_choice best = best_of(&small, "");
+    CHECK(best.config.dp == 32 && best.config.recompute == 0, "gpt2: dp %d", best.config.dp);
+    // selective before full recomputation, where memory forces one
+    par_plan_problem tight = problem_of("megatron-22b", "a100-80", 1, 4, 2048);
+    tight.job.unfused = tight.job.dropout = 1;
+    CHECK(best_of(&tight, "tp=8 dp=1 microbatch=4 offload=none").config.recompute ==
+              PAR_PLAN_RECOMPUTE_SELECTIVE,
+          "22b: recomputation");
+}
+// Figures 13 and 16 of Narayanan et al. 2021: tensor parallelism fills a node before pipelines go across
+// nodes, and a microbatch of 2 is the best for (8, 8) at 91 billion parameters and a batch of 512.
+static void published_order(void) {
+    par_plan_problem p = problem_of("megatron-145b", "a100-80", 8, 32, 2048);
+    double best = 1e300;
+    int tp = 0;
+    p.model.layers = 32;
+    p.model.features = 20480;
+    p.model.heads = p.model.kv_heads = 128;
+    p.model.head_dim = 160;
+    p.model.hidden = 4 * 20480;
+    p.machine.memory_bytes = 1e15;
+    p.job.unfused = p.job.dropout = p.job.separate_gradients = p.job.equal_layers = 1;
+    p.job.gradient_bytes = 2;
+    for (int t = 2; t <= 32; t *= 2) {
+        char text[64];
+        snprintf(text, sizeof text, "tp=%d pp=%d microbatch=1 recompute=full", t, 64 / t);
+        const double seconds = predict(&p, text).seconds;
+        if (seconds < best) tp = t;
+        if (seconds < best) best = seconds;
+    }
+    CHECK(tp == 8, "figure 13: tp %d is the fastest", tp);
+    p.model.features = 15360;
+    p.model.head_dim = 120;
+    p.model.hidden = 4 * 15360;
+    p.job.batch = 512;
+    best = 1e300;
+    int microbatch = 0;
+    for (int n = 1; n <= 8; n *= 2) {
+        char text[64];
+        snprintf(text, sizeof text, "tp=8 pp=8 microbatch=%d recompute=full", n);
+        const double seconds = predict(&p, text).seconds;
+        if (seconds < best) microbatch = n;
+        if (seconds < best) best = seconds;
+    }
+    CHECK(microbatch == 2, "figure 16: microbatch %d is the fastest", microbatch);
+}
+
+// ---- readers ---------------------------------------------------------------------------------------------
+
+static par_result read_model(const char *json, par_plan_model *m, char ignored[256], char why[256]) {
+    why[0] = 0;
+    return par_plan_model_read(json, strlen(json), m, ignored, 256, why, 256);
+}
+static void readers(void) {
+    par_plan_model m;
+    par_plan_machine x;
+    char ignored[256], why[256];
+    CHECK(!read_model("{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,"
+                      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
+                      "\"vocab_size\":128256,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,"
+                      "\"rope_scaling\":{\"factor\":8.0,\"type\":[1,2]},\"torch_dtype\":\"bfloat16\"}",
+                      &m, ignored, why),
+          "llama: %s", why);
+    CHECK(is_near(par_plan_parameters(&m), 8.03e9, 1e-3) && m.gated && !m.tied && !m.positions, "llama: %.6g",
+          par_plan_parameters(&m));
+    CHECK(!strcmp(ignored, "rope_scaling torch_dtype"), "ignored: %s", ignored);
+    CHECK(!read_model("{\"model_type\":\"gpt2\",\"n_layer\":12,\"n_head\":12,\"n_embd\":768,\"n_inner\":null,"
+                      "\"vocab_size\":50257,\"n_positions\":1024}",
+                      &m, ignored, why),
+          "gpt2: %s", why);
+    CHECK(is_near(par_plan_parameters(&m), 124.44e6, 1e-4), "gpt2: %.6g", par_plan_parameters(&m));
+    static const char *const bad[] = {"",
+                                      "{",
+                                      "[1]",
+                                      "{\"hidden_size\":}",
+                                      "{\"hidden_size\":768,\"num_attention_heads\":12,\"vocab_size\":9}",
+                                      "{\"hidden_size\":99999999999}",
+                                      "{\"n_embd\":770,\"n_head\":12,\"n_layer\":2,\"vocab_size\":9}",
+                                      "{\"n_embd\":768,\"n_head\":12,\"n_layer\":0,\"vocab_size\":9}"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK(read_model(bad[i], &m, ignored, why) == PAR_ERR_FILE && why[0], "%s was read", bad[i]);
+    const char *good = "# mine\n gpu = h100\n nodes=4 # four\nnet_bandwidth = 12e9\n";
+    CHECK(!par_plan_machine_read(good, strlen(good), &x, why, sizeof why), "machine: %s", why);
+    CHECK(x.nodes == 4 && x.net_bandwidth == 12e9 && x.gpus_per_node == 8, "machine: values");
+    static const char *const broken[] = {"gpu = h1000",
+                                         "gpu = h100\nnet_bandwith = 3",
+                                         "gpu = h100\nnodes = -1",
+                                         "gpu = h100\nnodes = x",
+                                         "nodes = 3",
+                                         "gpu h100"};
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
+        CHECK(par_plan_machine_read(broken[i], strlen(broken[i]), &x, why, sizeof why) == PAR_ERR_FILE &&
+                  why[0],
+              "%s was read", broken[i]);
+    const par_plan_config c =
+        config_of("tp=8, pp=4 schedule=interleaved_1f1b chunks=2 offload=states overlap=tp+dp sp=1");
+    char text[256];
+    par_plan_format(&c, 1, text, sizeof text);
+    const par_plan_config d = config_of(text);
+    CHECK(!memcmp(&c, &d, sizeof c), "%s is not the same again", text);
+    unsigned mask;
+    par_plan_config e;
+    CHECK(par_plan_parse("tp=8 zerro=1", &e, &mask, why, sizeof why) && strstr(why, "did you mean zero"),
+          "%s", why);
+    CHECK(par_plan_parse("tp=eight", &e, &mask, why, sizeof why) == PAR_ERR_ARGUMENT, "tp=eight");
+}
+static void count_sentence(void *user, const char *axis, const char *sentence) {
+    (void)axis;
+    *(int *)user += strpbrk(sentence, "0123456789") != NULL;
+}
+static void errors(void) {
+    par_plan_problem p = problem_of("gpt3-175b", "a100-80", 1, 64, 2048);
+    par_plan_choice best;
+    par_plan_report report;
+    CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_ERR_MEMORY && strstr(report.why, "GB"),
+          "175b on 8 GPUs: %s", report.why);
+    p.machine.nodes = 101;
+    p.job.batch = 3;
+    CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_ERR_ARGUMENT && report.why[0],
+          "batch 3 on 808 GPUs: %s", report.why);
+    p.job.batch = 0.5;
+    CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_ERR_ARGUMENT, "batch 0.5: %s",
+          report.why);
+    p = problem_of("megatron-22b", "a100-80", 2, 64, 2048);
+    CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_OK, "22b: %s", report.why);
+    int sentences = 0;
+    par_plan_explain(&p, &best, count_sentence, &sentences);
+    CHECK(sentences >= 7, "only %d reasons have numbers", sentences);
+    char why[320];
+    par_plan_config c = config_of("tp=7 dp=1");
+    CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "16"), "%s", why);
+    c = config_of("tp=16 microbatch=3");
+    CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "microbatch=2"), "%s", why);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*fn)(void);
+    } all[] = {{"tables", tables},         {"search", search},   {"memory", memory},
+               {"bubbles", bubbles},       {"cuts", cuts},       {"rules", rules},
+               {"order", published_order}, {"readers", readers}, {"errors", errors}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        int wanted = argc < 2;
+        for (int k = 1; k < argc; k++) wanted |= !strcmp(argv[k], all[i].name);
+        const int before = failures;
+        if (wanted) all[i].fn();
+        if (wanted) printf("%s %s\n", failures > before ? "FAIL" : "ok  ", all[i].name);
+    }
+    return failures > 0;
+}
