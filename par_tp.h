@@ -138,8 +138,8 @@ typedef struct par_tp_desc {
     int sequence_parallel; // 1: tokens are split over tp between the products
     int ulysses;           // 1: context parallelism by all-to-all; 0: by a ring
     // Pieces into which rows are split, at most 8, so that the communication of one runs beside the product
-    // of another; 1: never. 0: by size, up to 4 on GPUs and between nodes; within a node 1, as processors
-    // that copy do not compute. The bits are the same, unless a library multiplies fewer rows in another way.
+    // of another; 1: never. 0: by size, up to 4 on GPUs, and 1 on CPUs, which do not compute while they copy.
+    // The bits are the same, unless a library multiplies fewer rows in another way.
     int row_pieces;
     par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
     uint64_t seed;                 // for initial values and dropout; the same on all ranks
@@ -3297,12 +3297,11 @@ static size_t par__tp_piece_rows(const par__tp_pieces *p, size_t j) {
 // product of one row adds in another order.
 static par__tp_pieces par__tp_split_pieces(const par_tp *tp, size_t rows, size_t row_bytes) {
     const size_t min_rows = 256, min_bytes = (size_t)512 << 10;
-    const int beside = tp->device != par_cpu() || par_node_count(tp->desc.tp) > 1;
     par__tp_pieces p;
     p.blocks = tp->desc.sequence_parallel ? (size_t)tp->t : 1;
     p.block_rows = rows / p.blocks;
     p.count = (size_t)tp->desc.row_pieces;
-    if (!p.count && beside)
+    if (!p.count && tp->device != par_cpu())
         p.count = PAR__MIN((size_t)4, PAR__MIN(p.block_rows / min_rows, rows * row_bytes / min_bytes));
     p.count = tp->t == 1 ? 1 : PAR__MAX((size_t)1, PAR__MIN(p.count, p.block_rows / 2));
     return p;

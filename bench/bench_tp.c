@@ -104,7 +104,7 @@ typedef struct block {
     int step; // which layer is measured
 } block;
 
-static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int batch) {
+static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int batch, int pieces) {
     const gpt_config g = {.n_layer = 1,
                           .n_head = b->o.n_head,
                           .n_embd = b->o.n_embd,
@@ -115,7 +115,7 @@ static void open_block(block *k, bench *b, par_comm *tp_comm, int sequence, int 
     par_tp_desc d;
     memset(k, 0, sizeof *k);
     memset(&d, 0, sizeof d);
-    d.tp = tp_comm, d.sequence_parallel = sequence, d.seed = 1;
+    d.tp = tp_comm, d.sequence_parallel = sequence, d.seed = 1, d.row_pieces = pieces;
     k->b = b;
     must(b, par_tp_open(&d, &k->tp));
     must(b, gpt_open(&k->m, &g, k->tp, sequence));
@@ -319,7 +319,7 @@ static double block_flops(const bench *b, double batch) {
 static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int sequence, int batch,
                             int details) {
     block k;
-    open_block(&k, b, tp_comm, sequence, batch);
+    open_block(&k, b, tp_comm, sequence, batch, 0);
     k.data = data;
     const double seconds = time_of(b, data ? data : tp_comm, run_block, &k);
     const uint64_t sent = count_sent(&k, run_block);
@@ -343,6 +343,44 @@ static double measure_block(bench *b, par_comm *tp_comm, par_comm *data, int seq
     fflush(stdout);
     close_block(&k);
     return seconds;
+}
+
+// Forward of a block with tokens split, and with its rows in pieces: two contexts by turns.
+typedef struct forwards {
+    block k[2];
+    double seconds[2][100];
+    int i;
+} forwards;
+static void run_forwards(void *user) {
+    forwards *f = (forwards *)user;
+    for (int p = 0; p < 2; p++) {
+        block *k = &f->k[p];
+        must(k->b, par_barrier(k->b->world));
+        const double start = par_seconds(k->b->world);
+        must(k->b, gpt_layer_forward(&k->m, &k->buffers.layers[0], &k->tokens, NULL, 0, &k->buffers.x));
+        if (f->i < 100) f->seconds[p][f->i] = par_seconds(k->b->world) - start;
+    }
+    f->i++;
+}
+static double measure_pieces(bench *b) { // how much faster
+    forwards *f = (forwards *)calloc(1, sizeof *f);
+    const int pieces = 4;
+    must_alloc(f != NULL);
+    for (int p = 0; p < 2; p++) open_block(&f->k[p], b, b->world, 1, b->o.batch, p ? pieces : 1);
+    time_of(b, b->world, run_forwards, f);
+    const int count = f->i < 100 ? f->i : 100;
+    double t[2];
+    for (int p = 0; p < 2; p++) t[p] = median(f->seconds[p] + 2, count - 2); // without the first two
+    must(b, par_all_reduce(t, t, 2, PAR_F64, PAR_MAX, b->world));
+    if (par_rank(b->world) == 0 && b->o.json)
+        json_print("layer:%s ranks:%d sequence_parallel:%d pieces:%d time_us:%.2f whole_us:%.2f speedup:%.4f",
+                   "block, forward in pieces", par_size(b->world), 1, pieces, t[1] * 1e6, t[0] * 1e6,
+                   t[0] / t[1]);
+    else if (par_rank(b->world) == 0)
+        printf("%19s %11.1f us in %d pieces of rows, %.1f whole: %.2f times as fast\n", "block, forward",
+               t[1] * 1e6, pieces, t[0] * 1e6, t[0] / t[1]);
+    for (int p = 0; p < 2; p++) close_block(&f->k[p]);
+    return free(f), t[0] / t[1];
 }
 
 // ---- a whole training step at nanoGPT's setting for a CPU -------------------------------------------------
@@ -570,13 +608,15 @@ static void measure(bench *b) {
     b->gemm = machine[0], b->copy = machine[1];
     const double tp2 = measure_block(b, b->world, NULL, 0, o->batch, 1);
     const double sp2 = measure_block(b, b->world, NULL, 1, o->batch, 1);
+    const double pieces = measure_pieces(b);
     const double dp2 = measure_block(b, b->self, b->world, 0, o->batch / 2, 0);
     if (root && o->json)
         json_print("summary:%b mfu:%.4f mfu_small:%.4f bf16_speedup:%.4f tp2_speedup:%.4f sp2_speedup:%.4f "
-                   "dp2_speedup:%.4f gemm:%s "
+                   "pieces_speedup:%.4f dp2_speedup:%.4f gemm:%s "
                    "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
-                   1, mfu, small, bf16, one / tp2, one / sp2, one / dp2, par_cpu()->gemm_name(par_cpu()),
-                   b->gemm * 1e-9, o->n_embd, o->n_head, o->sequence, o->batch);
+                   1, mfu, small, bf16, one / tp2, one / sp2, pieces, one / dp2,
+                   par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, o->n_embd, o->n_head, o->sequence,
+                   o->batch);
     else if (root)
         printf("mfu %.3f, of a small training step %.3f, which is %.2f times as fast in bf16; 2 ranks: tp "
                "%.2f, with sequence parallelism %.2f, "

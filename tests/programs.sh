@@ -254,8 +254,8 @@ layer_rows() { # what is sent is what is predicted, and the summary has its fiel
         fields "$work/out" $pair |
             awk '{rows++; bad += $1 != $2} END {print rows, bad; exit !(rows >= 24 && bad == 0)}' || return 1
     done
-    fields "$work/out" summary mfu mfu_small bf16_speedup tp2_speedup sp2_speedup dp2_speedup |
-        grep -x 'true\( [0-9.]*\)\{6\}' &&
+    fields "$work/out" summary mfu mfu_small bf16_speedup tp2_speedup sp2_speedup pieces_speedup dp2_speedup |
+        grep -x 'true\( [0-9.]*\)\{7\}' &&
         fails 2 "must be even" build/bench_tp --n_head 3
 }
 sharded() { # every stage, with every grid, trains what one rank trains; every optimizer what it does alone
