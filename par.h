@@ -745,6 +745,10 @@ struct par_device {
     par_result (*free)(par_device *device, void *memory);
     par_result (*alloc_host)(par_device *device, size_t bytes, void **memory); // page-locked
     par_result (*free_host)(par_device *device, void *memory);
+    // Memory for the calls of comm, zeroed, of the same size on all its ranks. Both are collective over comm.
+    // NULL: alloc and free are as good.
+    par_result (*alloc_symmetric)(par_device *device, par_comm *comm, size_t bytes, void **memory);
+    par_result (*free_symmetric)(par_device *device, par_comm *comm, void *memory);
     par_result (*copy)(par_device *device, void *dst, const void *src, size_t bytes, void *stream);
     par_result (*fill)(par_device *device, void *dst, int byte, size_t bytes, void *stream);
     par_result (*cast)(par_device *device, void *dst, par_dtype dst_type, const void *src, par_dtype src_type,
@@ -3081,6 +3085,15 @@ static par_result par__cpu_free(par_device *device, void *memory) {
     free(memory); // posix_memalign's
     return PAR_OK;
 }
+static par_result par__cpu_alloc_symmetric(par_device *device, par_comm *comm, size_t bytes, void **memory) {
+    (void)device;
+    *memory = par_alloc(comm, bytes);
+    return *memory ? PAR_OK : PAR_ERR_MEMORY;
+}
+static par_result par__cpu_free_symmetric(par_device *device, par_comm *comm, void *memory) {
+    (void)device;
+    return par_free(comm, memory);
+}
 static par_result par__cpu_copy(par_device *device, void *dst, const void *src, size_t bytes, void *stream) {
     (void)device;
     (void)stream;
@@ -3139,6 +3152,8 @@ par_device *par_cpu(void) {
                              par__cpu_free,
                              par__cpu_alloc,
                              par__cpu_free,
+                             par__cpu_alloc_symmetric,
+                             par__cpu_free_symmetric,
                              par__cpu_copy,
                              par__cpu_fill,
                              par__cpu_cast,

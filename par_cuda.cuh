@@ -190,9 +190,12 @@ par_result par_cuda_alloc(par_cuda *cuda, par_cuda_memory kind, size_t bytes, vo
 par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory); // NULL is PAR_OK
 
 // Registers SYMMETRIC memory with comm, the same number of bytes on all ranks. NCCL 2.27 and newer can then
-// use NVLink SHARP, copy engines and zero-copy kernels for collectives on it. With other backends the call
-// does nothing, and *window is NULL. Both calls are collective over comm. Close the window before you free
-// the memory or close comm. Errors: ARGUMENT (comm has no backend of par_cuda_open), SYSTEM.
+// use NVLink SHARP, copy engines and zero-copy kernels for all_gather, and for all_reduce and reduce_scatter
+// of sums in f32 and narrow floats, where both arrays lie in windows, on all ranks at one offset (in place, a
+// rank's own block may lie where it belongs). With other backends the call does nothing, and *window is NULL.
+// Both calls are collective over comm. Close the window before you free the memory or close comm. The layers
+// open windows for what they communicate, by par_cuda_device's alloc_symmetric. Errors: ARGUMENT (comm has no
+// backend of par_cuda_open), SYSTEM.
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window);
 par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_OK
 
@@ -200,7 +203,10 @@ par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_O
 // 0: NCCL's choice, at most 32. Few suit gathers that have time, as ZeRO's; sums that the next product waits
 // for want many. While such calls are in flight, cuBLASLt is told that products have the other SMs alone: it
 // may choose other kernels, with other bits. Messages have a limit of 4, other backends have none. Collective
-// over comm, before windows are opened. Errors: ARGUMENT (less than 0; calls are in flight), SYSTEM.
+// over comm, before windows are opened. PAR_CUDA_COPY_ENGINES: the same as 0, but all_gather between windows
+// occupies none (NCCL_CTA_POLICY_ZERO; NCCL 2.28, CUDA 12.5, ranks that NVLink joins). Errors: ARGUMENT (less
+// than 0; calls are in flight, windows are open), UNSUPPORTED (an older NCCL), SYSTEM.
+enum { PAR_CUDA_COPY_ENGINES = -1 };
 par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas);
 
 cudaStream_t par_cuda_stream(const par_cuda *cuda); // the compute stream
@@ -259,8 +265,10 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #if defined(PAR_CUDA_NCCL)
 #include <nccl.h>
 #define PAR__CUDA_WINDOWS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
+#define PAR__CUDA_POLICY  (NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0))
 #else
 #define PAR__CUDA_WINDOWS 0
+#define PAR__CUDA_POLICY  0
 #endif
 #if defined(PAR_CUDA_CUBLASLT)
 #include <cublasLt.h>
@@ -342,6 +350,10 @@ struct par__cuda_kept { // memory that was replaced, and that a captured graph m
     par__cuda_kept *next;
     void *memory;
 };
+struct par__cuda_window { // memory of alloc_symmetric
+    par__cuda_window *next;
+    void *memory, *window;
+};
 struct par__cuda_export { // an allocation that other processes may have mapped
     par__cuda_export *next;
     void *memory;
@@ -379,6 +391,7 @@ struct par_cuda {
     uint64_t mapping_clock, free_count;
     uint64_t call_start; // the mapping_clock when the call began: what was used since is pinned
     par__cuda_export *exports;
+    par__cuda_window *windows;
     par__cuda_map_state *map_state; // of desc.comm's ranks that are processes; NULL: none
 #if defined(PAR_TP_H)
     par__cuda_rope_key rope_key; // the arguments of the RoPE table in scratch[2]
@@ -1286,6 +1299,9 @@ static par_result par__cuda_d_alloc_host(par_device *device, size_t bytes, void 
 static par_result par__cuda_d_free_host(par_device *device, void *memory) {
     return par_cuda_free(par__cuda_of(device), PAR_CUDA_HOST, memory);
 }
+static par_result par__cuda_d_alloc_symmetric(par_device *device, par_comm *comm, size_t bytes,
+                                              void **memory);
+static par_result par__cuda_d_free_symmetric(par_device *device, par_comm *comm, void *memory);
 static par_result par__cuda_d_copy(par_device *device, void *dst, const void *src, size_t bytes,
                                    void *stream) {
     par_cuda *cuda = par__cuda_of(device);
@@ -1384,6 +1400,8 @@ static void par__cuda_device_open(par_cuda *cuda) {
     d->free = par__cuda_d_free;
     d->alloc_host = par__cuda_d_alloc_host;
     d->free_host = par__cuda_d_free_host;
+    d->alloc_symmetric = par__cuda_d_alloc_symmetric;
+    d->free_symmetric = par__cuda_d_free_symmetric;
     d->copy = par__cuda_d_copy;
     d->fill = par__cuda_d_fill;
     d->cast = par__cuda_d_cast;
@@ -1470,7 +1488,7 @@ struct par__cuda_comm { // the backend of one comm
     par_comm *comm, *announce_comm, *completion_comm;
     cudaStream_t stream; // of its calls, without NCCL's messages; of a comm of one rank: the compute stream
     int n, me, threads;  // threads: ranks share one address space
-    int in_progress;
+    int in_progress, windows; // windows: that are open
     uint32_t issued;
     cudaEvent_t *ready, *done; // rank r's event e: [r * PAR__CUDA_EVENTS + e]
     par__cuda_pending *first;
@@ -2406,11 +2424,14 @@ static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k
 // ---- messages
 
 enum { PAR__CUDA_LINK_CTAS = 4 };
-static void par__cuda_nccl_config(ncclConfig_t *config, int max_ctas) { // max_ctas 0: NCCL's choice
+static void par__cuda_nccl_config(ncclConfig_t *config, int max_ctas) { // as par_cuda_limit_ctas
     const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
     *config = initial;
     config->blocking = 0;
-    if (max_ctas) {
+#if PAR__CUDA_POLICY
+    if (max_ctas == PAR_CUDA_COPY_ENGINES) config->CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+    if (max_ctas > 0) {
         config->minCTAs = 1;
         config->maxCTAs = max_ctas;
     }
@@ -2688,7 +2709,7 @@ static par_result par__cuda_nccl_limit(par__cuda_comm *l, int max_ctas) {
     par__cuda_nccl_finalize(l);
     l->nccl = made;
     l->adopted = 0;
-    l->max_ctas = max_ctas;
+    l->max_ctas = PAR__MAX(max_ctas, 0);
     return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
 }
 #endif
@@ -3130,12 +3151,16 @@ static par_result par__cuda_check_backend(par_comm *comm, const char *call) {
 par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas) {
     PAR__CUDA_TRY(par__cuda_check_backend(comm, "par_cuda_limit_ctas"));
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
-    if (max_ctas < 0 || l->first)
-        return par_fail(comm, PAR_ERR_ARGUMENT,
-                        max_ctas < 0
-                            ? "par_cuda_limit_ctas: max_ctas is %d; 0 is NCCL's choice"
-                            : "par_cuda_limit_ctas(%d): calls on this comm are in flight: wait for them",
-                        max_ctas);
+    if (max_ctas == PAR_CUDA_COPY_ENGINES && l->kind == PAR_CUDA_NCCL_BACKEND && !PAR__CUDA_POLICY)
+        return par_fail(comm, PAR_ERR_UNSUPPORTED, "par_cuda_limit_ctas: copy engines need NCCL 2.28");
+    if (max_ctas < PAR_CUDA_COPY_ENGINES || l->first || l->windows)
+        return par_fail(
+            comm, PAR_ERR_ARGUMENT,
+            max_ctas < PAR_CUDA_COPY_ENGINES ? "par_cuda_limit_ctas: max_ctas is %d; 0 is NCCL's choice"
+            : l->windows ? "par_cuda_limit_ctas(%d): windows are open on this comm: limit it before "
+                           "the layers that use it are opened"
+                         : "par_cuda_limit_ctas(%d): calls on this comm are in flight: wait for them",
+            max_ctas);
     PAR__CUDA_TRY(
         par__cuda_refuse_capture(l->cuda, "par_cuda_limit_ctas", "the stream is captured: do it before"));
 #if defined(PAR_CUDA_NCCL)
@@ -3153,6 +3178,7 @@ par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void
     PAR__CUDA_NCCL_CALL(ncclCommWindowRegister(l->nccl, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
     PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowRegister"));
     *window = made;
+    l->windows += made != NULL;
 #else
     (void)memory;
     (void)bytes;
@@ -3165,11 +3191,52 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
 #if PAR__CUDA_WINDOWS
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     par_cuda *cuda = l->cuda;
+    if (!l->nccl) return PAR_OK; // aborted
     if (l->stream) PAR__CUDA_TRY(par__cuda_wait(cuda, l->stream, NULL, "par_cuda_window_close"));
+    l->windows--;
     PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));
     PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowDeregister"));
 #endif
     return PAR_OK;
+}
+// Memory in a window where comm communicates by NCCL; elsewhere as DEVICE.
+static par_result par__cuda_d_alloc_symmetric(par_device *device, par_comm *comm, size_t bytes,
+                                              void **memory) {
+    par_cuda *cuda = par__cuda_of(device);
+    const par_device_backend *x = par_backend_of(comm);
+    const par__cuda_comm *l = x && x->supports == par__cuda_supports ? (const par__cuda_comm *)x : NULL;
+    if (!PAR__CUDA_WINDOWS || !l || l->kind != PAR_CUDA_NCCL_BACKEND || l->n == 1)
+        return par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, memory);
+    par__cuda_window *w = (par__cuda_window *)PAR_MALLOC(sizeof *w);
+    bytes = PAR__MAX(bytes, (size_t)16);
+    *memory = NULL;
+    par_result r = w ? par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, bytes, memory) : PAR_ERR_MEMORY;
+    int failed = r != PAR_OK;
+    const par_result announced = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, l->announce_comm);
+    if (!r) r = announced;
+    if (!r && failed) r = par_fail(comm, PAR_ERR_MEMORY, "symmetric memory: another rank has too little");
+    if (!r) r = par_cuda_window_open(comm, *memory, bytes, &w->window);
+    if (r) {
+        PAR_FREE(w);
+        par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, *memory);
+        return *memory = NULL, r;
+    }
+    w->memory = *memory;
+    w->next = cuda->windows;
+    cuda->windows = w;
+    return PAR_OK;
+}
+static par_result par__cuda_d_free_symmetric(par_device *device, par_comm *comm, void *memory) {
+    par_cuda *cuda = par__cuda_of(device);
+    par__cuda_window **link = &cuda->windows;
+    while (*link && (*link)->memory != memory) link = &(*link)->next;
+    if (!*link) return par_cuda_free(cuda, PAR_CUDA_DEVICE, memory);
+    par__cuda_window *w = *link;
+    *link = w->next;
+    const par_result closed = par_cuda_window_close(comm, w->window),
+                     freed = par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, memory);
+    PAR_FREE(w);
+    return closed ? closed : freed;
 }
 
 // >>cuda_zero -----------------------------------------------------------------------------------------------

@@ -3005,11 +3005,12 @@ size_t par_tp_ld(par_tp_layout layout, size_t cols) {
 
 // Is this slot used in collectives over tp, with one size on all ranks? Then it is symmetric memory.
 static int par__tp_slot_is_symmetric(const par_tp *tp, int slot) {
-    return tp->t > 1 && slot <= PAR__TP_STATS && tp->kernels == par_tp_cpu();
+    const int own = tp->kernels == par_tp_cpu() || tp->device != par_cpu(); // not kernels of another's
+    return tp->t > 1 && slot <= PAR__TP_STATS && own && tp->device->alloc_symmetric;
 }
 static void par__tp_free_scratch(par_tp *tp, int slot) {
     if (tp->scratch[slot].memory && tp->scratch[slot].symmetric)
-        par_free(tp->desc.tp, tp->scratch[slot].memory);
+        tp->device->free_symmetric(tp->device, tp->desc.tp, tp->scratch[slot].memory);
     else if (tp->scratch[slot].memory)
         tp->kernels->free(tp, tp->scratch[slot].memory);
     tp->scratch[slot].memory = NULL;
@@ -3024,12 +3025,13 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
     par__tp_free_scratch(tp, slot);
     bytes = bytes ? bytes : 64;
+    void *memory = NULL;
     tp->scratch[slot].symmetric = par__tp_slot_is_symmetric(tp, slot);
-    if (tp->scratch[slot].symmetric)
-        tp->scratch[slot].memory = par_alloc(tp->desc.tp, bytes);
-    else if (tp->kernels->alloc(tp, bytes, &tp->scratch[slot].memory))
-        tp->scratch[slot].memory = NULL;
-    if (!tp->scratch[slot].memory && !tp->scratch[slot].symmetric) // par_alloc has said what is wrong itself
+    const par_result r = tp->scratch[slot].symmetric
+                             ? tp->device->alloc_symmetric(tp->device, tp->desc.tp, bytes, &memory)
+                             : tp->kernels->alloc(tp, bytes, &memory);
+    tp->scratch[slot].memory = r ? NULL : memory;
+    if (r && !tp->scratch[slot].symmetric) // which has said what is wrong itself
         par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp: no memory for %zu bytes of scratch", bytes);
     if (!tp->scratch[slot].memory) return NULL;
     tp->scratch[slot].bytes = bytes;

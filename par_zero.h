@@ -2731,10 +2731,10 @@ static par_result par__zero_check_same_all(par_zero *z) { // over comm and repli
 // ranks.
 static char *par__zero_alloc(par_zero *z, size_t bytes, int symmetric, size_t *tally) {
     void *memory = NULL;
-    if (symmetric && z->on_cpu)
-        memory = par_alloc(z->desc.comm, bytes);
-    else if (z->device->alloc(z->device, PAR__MAX(bytes, (size_t)64), &memory))
-        memory = NULL;
+    const par_result r = symmetric && z->device->alloc_symmetric
+                             ? z->device->alloc_symmetric(z->device, z->desc.comm, bytes, &memory)
+                             : z->device->alloc(z->device, PAR__MAX(bytes, (size_t)64), &memory);
+    if (r) memory = NULL;
     if (memory) *tally += bytes;
     return (char *)memory;
 }
@@ -2747,8 +2747,8 @@ static char *par__zero_alloc_pages(par_zero *z, size_t bytes) {
     return (char *)memset(memory, 0, bytes);
 }
 static void par__zero_free(par_zero *z, void *memory, int symmetric) {
-    if (memory && symmetric && z->on_cpu)
-        par_free(z->desc.comm, memory);
+    if (memory && symmetric && z->device->free_symmetric)
+        z->device->free_symmetric(z->device, z->desc.comm, memory);
     else if (memory)
         z->device->free(z->device, memory);
 }

@@ -11,15 +11,18 @@ static int is_nccl(const par_cuda *cuda) { return !strcmp(par_cuda_backend_name(
 static void separate_streams(par_comm *w) {
     static const zero_case l = {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32};
     enum { N = 64 };
-    if (par_size(w) != 4 || par_node_count(w) > 1) return;
+    CHECK_OK(w, par_barrier(w));
+    if (par_node_count(w) > 1) return;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    const char *gather = is_nccl(cuda) ? "all_gather" : "copy",
+    const char *gather = !is_nccl(cuda)      ? "copy"
+                         : PAR__CUDA_WINDOWS ? "all_gather in windows"
+                                             : "all_gather",
                *sum = is_nccl(cuda) ? "all_reduce" : "kernel";
     int tensors[6];
     float host[N], *x = (float *)on_device(w, cuda, sizeof host);
     par_comm *dp, *tp;
-    CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &tp));
-    CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &dp));
+    CHECK_OK(w, par_split(w, 0, 0, &tp)); // both of all ranks
+    CHECK_OK(w, par_split(w, 0, 0, &dp));
     par_zero *z = open_zero(dp, &l, par_cuda_zero(cuda), tensors);
     par_tp *layers = open_tp(tp, NULL, 0, 0, 0, par_cuda_tp(cuda));
     par_tp_matrix m = {x, 4, N / 4, PAR_TP_PARTIAL};
@@ -31,7 +34,7 @@ static void separate_streams(par_comm *w) {
     CHECK_OK(w, par_zero_forward_begin(z, 1));
     for (int u = 0; u < 2; u++) CHECK_OK(w, par_zero_forward_end(z, u));
     download(cuda, host, x, sizeof host);
-    CHECK(w, host[9] == 2 * 9 + 1);
+    CHECK(w, host[9] == (float)(par_size(w) * 9 + par_size(w) * (par_size(w) - 1) / 2));
     const cudaStream_t a = par_cuda_comm_stream(dp), b = par_cuda_comm_stream(tp);
     CHECK(w, a && b && a != b && a != par_cuda_stream(cuda) && !par_cuda_comm_stream(w));
     CHECK(w, emu_traced_count(a, gather) >= 2 && emu_traced_count(b, sum) == 1);
@@ -49,6 +52,7 @@ static void separate_streams(par_comm *w) {
 // product of some. Without pieces nothing runs beside.
 static void rows_beside_products(par_comm *w) {
     enum { IN = 8, ROWS = 6 }; // of a rank
+    CHECK_OK(w, par_barrier(w));
     if (par_node_count(w) > 1) return;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     const int n = par_size(w), nccl = is_nccl(cuda),
@@ -100,6 +104,7 @@ static void rows_beside_products(par_comm *w) {
 #if defined(PAR_CUDA_NCCL)
 // A comm's collectives on fewer SMs, and products that leave them alone while one is in flight.
 static void limited_ctas(par_comm *w) {
+    CHECK_OK(w, par_barrier(w));
     if (!nccl_here(w) || par_node_count(w) > 1) return;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_NCCL_BACKEND);
     par_device *d = par_cuda_device(cuda);
@@ -110,7 +115,7 @@ static void limited_ctas(par_comm *w) {
                        *y = (float *)on_device(w, cuda, sizeof host);
     par_request q;
     const int before = emu_communicators();
-    CHECK(w, par_cuda_limit_ctas(w, -1) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "max_ctas is -1"));
+    CHECK(w, par_cuda_limit_ctas(w, -2) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "max_ctas is -2"));
     CHECK_OK(w, par_barrier(w));
     CHECK_OK(w, par_cuda_limit_ctas(w, 2));
     CHECK_OK(w, par_barrier(w));
@@ -132,4 +137,82 @@ static void limited_ctas(par_comm *w) {
     for (float *p : {x, y}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, p));
     CHECK_OK(w, par_cuda_close(cuda));
 }
+
+#if PAR__CUDA_WINDOWS
+// Sums of two ranks, by one thread: with arrays at other offsets of their windows, in windows that the ranks
+// have opened in another order, and in a window on one rank only.
+enum { OTHER_OFFSET = 1, OTHER_ORDER = 2, NO_WINDOW = 4 };
+static void sum_in_windows(int fault) {
+    const nccl_pair p = open_nccl_pair();
+    void *x[2][2];
+    ncclWindow_t window;
+    for (int i = 0; i < 4; i++) ncclMemAlloc(&x[i / 2][i % 2], 4096);
+    for (int i = 0; i < 2; i++)
+        for (int r = 0; r < 2; r++)
+            if (!r || !(fault & NO_WINDOW))
+                ncclCommWindowRegister(p.comm[r], x[r][r && fault & OTHER_ORDER ? !i : i], 4096, &window,
+                                       NCCL_WIN_COLL_SYMMETRIC);
+    for (int r = 0; r < 2; r++) {
+        char *mine = (char *)x[r][0] + (r && fault & OTHER_OFFSET ? 64 : 0);
+        ncclAllReduce(mine, mine, 16, ncclFloat, ncclSum, p.comm[r], p.stream[r]);
+    }
+    for (int r = 0; r < 2; r++) cudaStreamSynchronize(p.stream[r]);
+    if (!fault) ncclMemFree(x[0][0]); // its window is open
+}
+static void other_offset(void) { sum_in_windows(OTHER_OFFSET); }
+static void other_order(void) { sum_in_windows(OTHER_ORDER); }
+static void one_window(void) { sum_in_windows(NO_WINDOW); }
+static void freed_in_window(void) { sum_in_windows(0); }
+static void window_rules(par_comm *w) {
+    CHECK(w, fault_ends(other_offset, "at other offsets"));
+    CHECK(w, fault_ends(other_order, "in other windows"));
+    CHECK(w, fault_ends(one_window, "in a window on one rank"));
+    CHECK(w, fault_ends(freed_in_window, "in an open window"));
+}
+// What the layers communicate lies in windows: ZeRO's gathers, which copy engines can make, and its sums; the
+// sums of tensor parallelism.
+static void layers_in_windows(par_comm *w) {
+    static const zero_case l = {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_BF16, PAR_BF16, NULL, 0, 0, PAR_F32};
+    enum { IN = 32, ROWS = 4 }; // of a rank
+    int tensors[6];
+    CHECK_OK(w, par_barrier(w));
+    if (!nccl_here(w)) return;
+    const size_t n = (size_t)par_size(w), bytes = (IN + ROWS * n) * IN * 2;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_NCCL_BACKEND);
+    par_comm *comm[2];
+    for (int i = 0; i < 2; i++) CHECK_OK(w, par_split(w, 0, par_rank(w), &comm[i]));
+    CHECK_OK(w, par_cuda_limit_ctas(comm[0], PAR_CUDA_COPY_ENGINES));
+    par_zero *z = open_zero(comm[0], &l, par_cuda_zero(cuda), tensors);
+    CHECK(w, par_cuda_limit_ctas(comm[0], 4) == PAR_ERR_ARGUMENT &&
+                 strstr(par_last_error(w), "windows are open"));
+    par_tp *tp = open_tp(comm[1], NULL, 1, 0, 1, par_cuda_tp(cuda));
+    par_tp_linear down;
+    memset(&down, 0, sizeof down);
+    down.in = IN * n, down.out = IN, down.row_parallel = 1;
+    CHECK_OK(w, par_tp_linear_open(tp, &down));
+    void *d[3];
+    for (int i = 0; i < 3; i++) d[i] = on_device(w, cuda, bytes);
+    down.weight.data = d[0];
+    CHECK_OK(w, par_tp_init(tp, &down.weight, 2, 1));
+    CHECK(w, !cudaMemsetAsync(d[1], 0, bytes, par_cuda_stream(cuda)));
+    par_tp_matrix x = {d[1], ROWS * n, IN, PAR_TP_HIDDEN}, y = {d[2], 0, 0, PAR_TP_SEQUENCE};
+    CHECK_OK(w, par_tp_linear_forward(tp, &down, &x, NULL, &y)); // makes scratch memory
+    trace_from_here(w);
+    CHECK_OK(w, par_tp_linear_forward(tp, &down, &x, NULL, &y));
+    one_microbatch(w, z, cuda, tensors, &l, 0, 0, 0);
+    CHECK_OK(w, par_cuda_sync(cuda));
+    const cudaStream_t s[2] = {par_cuda_comm_stream(comm[0]), par_cuda_comm_stream(comm[1])};
+    CHECK(w,
+          emu_traced_count(s[0], "all_gather by copy engines") >= 2 && !emu_traced_count(s[0], "all_gather"));
+    CHECK(w, emu_traced_count(s[0], "reduce_scatter in windows") == 2);
+    CHECK(w, emu_traced_count(s[1], "reduce_scatter in windows") == 1);
+    CHECK_OK(w, par_barrier(w));
+    emu_trace(0);
+    CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_tp_close(tp));
+    for (int i = 0; i < 3; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
+    for (int i = 0; i < 2; i++) CHECK_OK(w, par_close(comm[i]));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+#endif
 #endif

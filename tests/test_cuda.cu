@@ -1453,9 +1453,13 @@ const test tests[] = {
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
 #endif
-    {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 4, 60},
+    {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 2, 60},
 #if defined(PAR_CUDA_NCCL)
     {"limited_ctas", limited_ctas, TEST_ANY | TEST_RANKS, 2, 60},
+#if PAR__CUDA_WINDOWS
+    {"window_rules", window_rules, TEST_SERIAL, 1, 60},
+    {"layers_in_windows", layers_in_windows, TEST_ANY | TEST_RANKS, 2, 60},
+#endif
 #endif
     {"rows_beside_products", rows_beside_products, TEST_ANY | TEST_RANKS, 2, 60},
     {"seeds", seeds, TEST_ANY, 2, 200},

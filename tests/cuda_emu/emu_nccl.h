@@ -51,6 +51,10 @@ struct emu_kernel { // of NCCL, on one rank
     std::shared_ptr<emu_collective_op> collective;
     std::vector<emu_part> parts;
     int aborted;
+    struct {
+        int number; // of the window; 0: in none
+        size_t offset;
+    } window[2]; // of send, of recv
 };
 struct emu_group;
 struct ncclComm {
@@ -58,7 +62,10 @@ struct ncclComm {
     int rank, sequence, windows, finalized, failed, launching; // launching: groups that wait for their peers
     std::map<int, double> scales;                              // operators of its own
     std::shared_ptr<emu_launch_order> order;
+    int by_copy_engines;                                 // NCCL_CTA_POLICY_ZERO
+    std::vector<std::pair<const char *, size_t>> window; // by number - 1; deregistered: NULL
 };
+static std::map<const void *, int> &emu_open_windows = *new std::map<const void *, int>(); // by memory
 static int emu_communicator_count, emu_failing_communicators; // all that exist; the next ones fail
 int emu_communicators(void) {
     emu_lock hold;
@@ -75,6 +82,9 @@ int emu_newest_max_ctas(void) {
 }
 static ncclComm *emu_new_communicator(const ncclConfig_t *config) {
     ncclComm *comm = new ncclComm();
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+    comm->by_copy_engines = config && config->CTAPolicy == NCCL_CTA_POLICY_ZERO;
+#endif
     emu_max_ctas = config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs : 0;
     emu_communicator_count++;
     return comm->failed = emu_failing_communicators, comm;
@@ -330,10 +340,55 @@ static void emu_set_element(void *p, ncclDataType_t t, size_t i, double x) {
     }
 }
 enum { EMU_ALL_REDUCE, EMU_REDUCE, EMU_REDUCE_SCATTER, EMU_ALL_GATHER, EMU_BROADCAST };
+// Symmetric kernels and copy engines read send (sums) and write recv (all_reduce, all_gather) of other
+// ranks, by this rank's window and offset: NCCL_WIN_COLL_SYMMETRIC demands that they are the same on all
+// ranks. NCCL asks each rank alone whether its arrays are in windows. An array that no other rank accesses
+// may be anywhere in one.
+static void emu_check_windows(const emu_collective_op *j) {
+    const emu_kernel *first = j->parties[0].get();
+    for (const auto &k : j->parties)
+        for (int side = 0; side < 2; side++) {
+            const auto &mine = k->window[side], &its = first->window[side];
+            if (!mine.number != !its.number)
+                emu_die("NCCL: an array is in a window on one rank, and on another it is not");
+            const int remote = j->kind == EMU_ALL_REDUCE || (j->kind == EMU_ALL_GATHER) == side;
+            if (remote && (mine.number != its.number || mine.offset != its.offset))
+                emu_die("NCCL: arrays are in other windows, or at other offsets there, on other ranks");
+        }
+}
+static int emu_sums_in_windows(int kind, ncclDataType_t type, int op) {
+    return (kind == EMU_ALL_REDUCE || kind == EMU_REDUCE_SCATTER) && op == ncclSum &&
+           (type == ncclFloat32 || type == ncclFloat16 || type == ncclBfloat16);
+}
+// The name of a collective: how it runs.
+static const char *emu_name_of(const ncclComm *comm, const emu_kernel *k, int kind, ncclDataType_t type,
+                               int op) {
+    static const char *const names[][3] = {
+        {"all_reduce", "all_reduce in windows", "all_reduce in windows"},
+        {"reduce", "reduce", "reduce"},
+        {"reduce_scatter", "reduce_scatter in windows", "reduce_scatter in windows"},
+        {"all_gather", "all_gather in windows", "all_gather by copy engines"},
+        {"broadcast", "broadcast", "broadcast"}};
+    const int in_windows = k->window[0].number && k->window[1].number &&
+                           (kind == EMU_ALL_GATHER || emu_sums_in_windows(kind, type, op));
+    return names[kind][in_windows ? 1 + comm->by_copy_engines : 0];
+}
+static void emu_find_windows(const ncclComm *comm, emu_kernel *k) {
+    const char *const arrays[2] = {(const char *)k->send, (const char *)k->recv};
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < comm->window.size(); i++) {
+            const char *begin = comm->window[i].first;
+            if (!begin || arrays[side] < begin || arrays[side] >= begin + comm->window[i].second) continue;
+            k->window[side].number = (int)i + 1;
+            k->window[side].offset = (size_t)(arrays[side] - begin);
+        }
+}
 static void emu_collective_run(emu_collective_op *j) {
     const int n = (int)j->parties.size(), block = j->kind == EMU_REDUCE_SCATTER;
     const size_t e = emu_nccl_bytes(j->type), c = j->count;
     if (j->done++) return;
+    if (c && (j->kind == EMU_ALL_GATHER || emu_sums_in_windows(j->kind, j->type, j->op)))
+        emu_check_windows(j);
     for (int i = 0; i < n * n && c; i++) {
         const emu_kernel *k = j->parties[(size_t)(i / n)].get();
         emu_check_direct(j->parties[(size_t)(i % n)]->stream->device, k->send);
@@ -390,13 +445,15 @@ static void emu_launch_collective(ncclComm *comm, int kind, const void *send, vo
     }
     if (j->kind != kind || j->root != root || j->count != count || j->type != type)
         emu_die("ranks make different NCCL calls");
-    static const char *const names[] = {"all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast"};
     emu_op work;
     const std::shared_ptr<emu_collective_op> held = j;
-    const std::shared_ptr<emu_kernel> k = emu_new_kernel(comm, s, names[kind]);
+    const std::shared_ptr<emu_kernel> k = emu_new_kernel(comm, s, "");
     k->send = send, k->recv = recv, k->collective = held;
+    emu_find_windows(comm, k.get());
+    work.what = emu_name_of(comm, k.get(), kind, type, op);
+    k->name += work.what;
     held->parties[(size_t)comm->rank] = k;
-    work.id = k->id, work.kernel = k, work.what = names[kind];
+    work.id = k->id, work.kernel = k;
     work.ready = [k, held](CUstream_st *) {
         if (k->aborted) return 1;
         int all = emu_runs(k);
@@ -500,6 +557,8 @@ static int emu_kernels_of(const ncclComm *comm, int abort) {
     return count;
 }
 static void emu_forget(ncclComm *comm) {
+    for (const auto &w : comm->window)
+        if (w.first) emu_open_windows[w.first]--;
     emu_waiting_launches.remove_if([=](const emu_waiting_launch &l) { return l.comm == comm; });
     emu_communicator_count--;
     delete comm;
@@ -558,6 +617,7 @@ ncclResult_t ncclMemAlloc(void **memory, size_t bytes) {
 ncclResult_t ncclMemFree(void *memory) {
     {
         emu_lock hold;
+        if (emu_open_windows[memory]) emu_die("memory is freed that is in an open window");
         if (!emu_nccl_memory.erase(memory)) return ncclInvalidArgument;
     }
     return cudaFree(memory) ? ncclUnhandledCudaError : ncclSuccess;
@@ -569,9 +629,17 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
     if (found == emu_nccl_memory.end() || found->second < bytes || (w.first && w.second != bytes))
         return ncclInvalidArgument;
     w.first++, w.second = bytes;
+    comm->window.push_back({(const char *)memory, bytes});
+    emu_open_windows[memory]++;
     return *window = (ncclWindow_t)(uintptr_t)++comm->windows, ncclInProgress;
 }
-ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return ncclSuccess; }
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+    emu_lock hold;
+    const size_t i = (size_t)(uintptr_t)window - 1;
+    if (i >= comm->window.size() || !comm->window[i].first) return ncclInvalidArgument;
+    emu_open_windows[comm->window[i].first]--;
+    return comm->window[i].first = NULL, ncclSuccess;
+}
 #endif
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *n) { return *n = comm->group->size, ncclSuccess; }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
