@@ -3191,6 +3191,7 @@ enum {
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__RANK_STARTING, PAR__RANK_RUNNING, PAR__RANK_CLOSED, PAR__RANK_DEAD }; // par__rank_control.state
+enum { PAR__AWAKE, PAR__DROWSY, PAR__ASLEEP }; // par__rank_control.sleeping
 enum { // flags of an arrival: how peers can access this rank's arrays, and what else they must know
     PAR__SEND_SHARED = 1,   // peers can read send
     PAR__RECV_SHARED = 2,   // peers can write recv
@@ -3219,7 +3220,7 @@ typedef struct par__rank_control {
     uint64_t probe_address;                         // of its par__world.cma_probe, in its own memory
     uint64_t boot_board;                            // the world's board on this rank's node
     uint32_t doorbell __attribute__((aligned(64))); // a futex: a sleeping rank waits for it to change
-    uint32_t sleeping;
+    uint32_t sleeping;                              // PAR__AWAKE ...
     uint64_t record_count __attribute__((aligned(64)));
     uint64_t records[PAR__RECORD_MAX][sizeof(par__record) / 8]; // peers may read them meanwhile
 } par__rank_control;
@@ -3239,7 +3240,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint32_t first_dead;  // the world's first rank that died on its own, as far as known here, + 1
     uint32_t first_error; // the par_result that first ended a comm, + 1; 1: its text is being written
     char first_error_text[PAR__ERROR_BYTES];
-    uint32_t sleepers __attribute__((aligned(64))); // ranks that sleep or are about to
+    uint32_t sleepers __attribute__((aligned(64))); // ranks that are drowsy or asleep
     uint32_t lock __attribute__((aligned(64)));     // of the extents: its owner's arena rank + 1; 0: free
     uint64_t extent_count;
     par__extent extents[PAR__EXTENT_MAX]; // sorted by address
@@ -3365,7 +3366,7 @@ typedef struct par__track { // a piece in flight
     size_t transfer_count, transfer_capacity;
 } par__track;
 
-typedef struct par__operation {
+typedef struct par__operation {  // first what every call needs, so that a message touches few cache lines
     struct par__operation *next; // in the world's list of active operations, or in its queue
     par_comm *comm;
     par_call call;
@@ -3378,8 +3379,22 @@ typedef struct par__operation {
     double wait_start; // when a wait for it was first checked; 0: not yet
     uint16_t site;
     uint64_t record;
-    // a collective while it runs
+    uint64_t volume; // elements, for the ledger
+    uint64_t net_messages, net_bytes;
     const par__algorithm_row *algorithm;
+    const par_device_backend *backend; // that runs the call; NULL: not offloaded
+    // a group
+    struct par__operation *group_head; // of its group: the first operation, which completes last
+    int group_pending;                 // a head: operations of its group not yet completed
+    int detached;                      // nobody waits for it: it is recycled when it completes
+    par_result group_result;
+    uint16_t bucket_hash;     // of the counts of the calls that share the bucket; 0: a single call
+    size_t bucket_call_count; // the calls that share the bucket
+    par_call *bucket_calls;
+    size_t bucket_call_capacity;
+    char *bucket;
+    void *offload_state; // the backend's
+    // a collective while it runs
     int eager; // how the data were sent with the arrival: PAR__EAGER_NONE, ...
     int send_addressable, recv_addressable, all_staged; // true of all ranks, so the same on all
     unsigned arrival_flags;                             // the flags of this rank's arrival
@@ -3399,19 +3414,6 @@ typedef struct par__operation {
     int pointer_capacity;
     char *scratch;
     size_t scratch_bytes;
-    const par_device_backend *backend; // that runs the call; NULL: not offloaded
-    void *offload_state;               // the backend's
-    // a group
-    struct par__operation *group_head; // of its group: the first operation, which completes last
-    int group_pending;                 // a head: operations of its group not yet completed
-    int detached;                      // nobody waits for it: it is recycled when it completes
-    par_result group_result;
-    par_call *bucket_calls; // the calls that share the bucket
-    size_t bucket_call_count, bucket_call_capacity;
-    uint16_t bucket_hash; // of their counts; 0: a single call
-    char *bucket;
-    uint64_t volume; // elements, for the ledger
-    uint64_t net_messages, net_bytes;
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_STAGE };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
@@ -4110,20 +4112,30 @@ static void par__register_rank(par__world *w) { // from here on the rank counts 
     PAR__STORE(&c->state, (uint32_t)PAR__RANK_RUNNING);
 }
 
-// Wake the sleeping ranks of a comm (peer < 0), or one rank, after storing what they wait for. The fence
-// takes until that store has reached the peers, so a caller first looks for its own next work where it can.
+// Wake the sleeping ranks of a comm (peer < 0), or one rank, after storing what they wait for. A rank is
+// drowsy while it yields its processor 64 times and looks for work; only then does it sleep. While nobody is,
+// there is no fence: it would wait until the store has reached the peers, and a store that is on its way when
+// a rank turns drowsy has arrived long before it sleeps. (If it had not, the sleep would end by itself.)
 static void par__ring_doorbells(par_comm *c, int peer) {
     par__arena *a = c->world->arena;
+    if (__atomic_load_n(&a->sleepers, __ATOMIC_RELAXED) == 0) return;
     par__fence();
-    if (__atomic_load_n(&a->sleepers, __ATOMIC_SEQ_CST) == 0) return;
     for (int r = peer < 0 ? 0 : peer; r < (peer < 0 ? c->size : peer + 1); r++) {
         if (c->arena_index[r] < 0) continue;
         par__rank_control *k = &a->ranks[c->arena_index[r]];
-        if (__atomic_load_n(&k->sleeping, __ATOMIC_SEQ_CST)) {
+        if (__atomic_load_n(&k->sleeping, __ATOMIC_SEQ_CST) == PAR__ASLEEP) {
             __atomic_add_fetch(&k->doorbell, 1, __ATOMIC_SEQ_CST);
             par__futex_wake(&k->doorbell);
         }
     }
+}
+static void par__set_sleeping(par__world *w, uint32_t level) {
+    uint32_t *mine = &w->control->sleeping, *sleepers = &w->arena->sleepers;
+    const uint32_t before = __atomic_load_n(mine, __ATOMIC_RELAXED);
+    if (before == level) return;
+    __atomic_store_n(mine, level, __ATOMIC_SEQ_CST);
+    if (before == PAR__AWAKE) __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
+    if (level == PAR__AWAKE) __atomic_sub_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
 // Store the first error that ends a comm on this node, or that another node reported, for all ranks to read.
@@ -5860,15 +5872,42 @@ static void par__read_piece(const par_comm *c, const par__ring *ring, const par_
     memcpy(to, payload + at, first);
     if (bytes > first) memcpy(to + first, payload, bytes - first);
 }
+// Tell the receiver that the cell is full. A later cell is fetched meanwhile: the receiver has read it in the
+// last round, so that storing to it takes as long as fetching it.
 static void par__publish_cell(par_comm *c, par__ring *ring, par__cell *cell, int peer) {
     PAR__STORE(&cell->ticket, ++ring->head);
+    par__prefetch_for_write(&ring->cells[(ring->head + 3) % PAR__RING_CELLS]);
     par__ring_doorbells(c, peer);
 }
-// The receiver has read a cell and its piece: the sender may overwrite them.
-static void par__drain_cell(par_comm *c, par__ring *ring, size_t bytes, int peer) {
-    const uint64_t lines = (ring->tail >> 32) + par__payload_lines(bytes);
-    PAR__STORE(&ring->tail, lines << 32 | (uint32_t)(ring->tail + 1));
-    par__ring_doorbells(c, peer);
+// The receiver has read a cell and its piece: the sender may overwrite them. It is woken when its memory may
+// change (whole), or another quarter of the ring is free.
+static void par__drain_cell(par_comm *c, par__ring *ring, size_t bytes, int peer, int whole) {
+    const uint64_t before = ring->tail, lines = (before >> 32) + par__payload_lines(bytes);
+    const uint64_t after = lines << 32 | (uint32_t)(before + 1);
+    const uint64_t quarter = (uint64_t)c->ring_lines / 4 << 32 | PAR__RING_CELLS / 4;
+    PAR__STORE(&ring->tail, after);
+    if (whole || ((before ^ after) & quarter)) par__ring_doorbells(c, peer);
+}
+// The receiver's next cell; its ticket tells whether it is full.
+static const par__cell *par__expected_cell(const par__ring *ring, uint32_t *ticket) {
+    const par__cell *cell = &ring->cells[(uint32_t)ring->tail % PAR__RING_CELLS];
+    *ticket = PAR__LOAD(&cell->ticket);
+    return cell;
+}
+static int par__is_ticket_old(const par__ring *ring, uint32_t ticket) { // the sender has not filled the cell
+    return ticket == 0 || ticket == (uint32_t)ring->tail + 1 - PAR__RING_CELLS;
+}
+// Receive a message whose cell has it whole, and that is what the call expects. 1: done.
+static int par__take_message(par_comm *c, const par_call *k, par__ring *ring) {
+    const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
+    uint32_t ticket;
+    const par__cell *cell = par__expected_cell(ring, &ticket);
+    if (ticket != (uint32_t)ring->tail + 1 || cell->place != PAR__IN_RING || cell->count != k->count ||
+        cell->dtype != (uint8_t)k->dtype || cell->bytes != bytes || bytes > par__piece_bytes(c, bytes))
+        return 0;
+    par__read_piece(c, ring, cell, (char *)k->recv, bytes);
+    par__drain_cell(c, ring, bytes, k->root, 0);
+    return 1;
 }
 
 static par_result par__peer_lost(const par_comm *c, int rank, const char *waiting);
@@ -5921,12 +5960,13 @@ static par_result par__check_message(par__operation *op, par__transfer *x, const
 }
 
 // Where the receiver finds the bytes of a message.
-static par__place par__message_place(const par_comm *c, const par__transfer *x, uint64_t *address) {
+static par__place par__message_place(const par_comm *c, const void *memory, size_t bytes, int peer,
+                                     uint64_t *address) {
     *address = 0;
-    if (x->bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
-    if (par__shared_offset(c->world, x->memory, x->bytes, address)) return PAR__IN_ARENA;
-    if (!c->world->cma || x->bytes < c->world->cma_bytes || !par__is_local(c, x->peer)) return PAR__IN_RING;
-    *address = (uint64_t)(uintptr_t)x->memory;
+    if (bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
+    if (par__shared_offset(c->world, memory, bytes, address)) return PAR__IN_ARENA;
+    if (!c->world->cma || bytes < c->world->cma_bytes || !par__is_local(c, peer)) return PAR__IN_RING;
+    *address = (uint64_t)(uintptr_t)memory;
     return PAR__IN_SENDER;
 }
 
@@ -5965,7 +6005,8 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
                               "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
     while (x->state < 2) {
         uint64_t address = 0;
-        const par__place place = x->state ? PAR__IN_RING : par__message_place(c, x, &address);
+        const par__place place =
+            x->state ? PAR__IN_RING : par__message_place(c, x->memory, x->bytes, x->peer, &address);
         const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, x->bytes - x->done) : 0;
         if ((cell = par__free_cell(c, ring, n)) == NULL) break;
         cell->site = op->site;
@@ -6021,11 +6062,11 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     par__ring *ring = par__ring_from(c, x);
     par_result result = PAR_OK;
     while (ring && x->state < 3) {
-        const uint32_t expected = (uint32_t)ring->tail + 1;
-        const par__cell *cell = &ring->cells[(expected - 1) % PAR__RING_CELLS];
-        const uint32_t ticket = PAR__LOAD(&cell->ticket);
-        if (ticket != expected && (ticket == 0 || ticket == expected - PAR__RING_CELLS)) break; // not yet
-        if (ticket != expected) return par__ring_corrupt(op, x, "a message's number as", ticket);
+        uint32_t ticket;
+        const par__cell *cell = par__expected_cell(ring, &ticket);
+        if (par__is_ticket_old(ring, ticket)) break;
+        if (ticket != (uint32_t)ring->tail + 1)
+            return par__ring_corrupt(op, x, "a message's number as", ticket);
         if (x->state == 0) result = par__open_message(op, x, cell);
         if (x->state == 3) return result;
         const size_t left = (size_t)x->header.bytes - x->done;
@@ -6042,7 +6083,7 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
             memcpy(to, par__peer_pointer(c->world, x->header.address), n);
         x->done += n;
         if (n == left) x->state = 3;
-        par__drain_cell(c, ring, place == PAR__IN_RING ? n : 0, x->peer);
+        par__drain_cell(c, ring, place == PAR__IN_RING ? n : 0, x->peer, place != PAR__IN_RING);
         *moved = 1;
         if (result) return result;
     }
@@ -6394,7 +6435,8 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
     else
         why = par__counts_error(c, k);
     if (!why && k->count > SIZE_MAX / 8 / (size_t)c->size) why = "count is too large to be true";
-    if (!why && (!k->send || !k->recv)) {
+    if (!why && (!k->send || !k->recv) &&
+        !(par__is_message(k->kind) && (t->send ? k->send != NULL : k->recv != NULL))) {
         par_call_spans(c, k, &send, &recv);
         if (send && !k->send)
             why = "send is NULL";
@@ -8393,23 +8435,35 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     return 1;
 }
 
+static int par__add_message(par__operation *op) { // the transfer of a message; 0: nothing is to be done
+    const int sending = op->call.kind == PAR_KIND_SEND;
+    const void *memory = sending ? op->call.send : op->call.recv;
+    op->track = &op->tracks[0];
+    op->track->transfer_count = 0;
+    if (op->comm->broken)
+        op->result = op->comm->broken;
+    else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
+        op->result = PAR_ERR_MEMORY;
+    par__set_op_state(op, PAR__RUNNING);
+    return op->result == PAR_OK;
+}
 static int par__step_message(par__operation *op) {
-    int moved = 0;
-    if (op->state == PAR__QUEUED) {
-        if (!op->start_ticks) par__record_begin(op);
-        const int sending = op->call.kind == PAR_KIND_SEND;
-        const void *memory = sending ? op->call.send : op->call.recv;
-        op->track = &op->tracks[0];
-        op->track->transfer_count = 0;
-        if (op->comm->broken)
-            op->result = op->comm->broken;
-        else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
-            op->result = PAR_ERR_MEMORY;
-        par__set_op_state(op, PAR__RUNNING);
+    par_comm *c = op->comm;
+    par__ring *ring = op->call.kind == PAR_KIND_RECV && !c->broken ? par__queue_of(op)->ring : NULL;
+    int moved = 0, ended = 0;
+    uint32_t ticket;
+    if (!op->start_ticks) par__record_begin(op);
+    if (op->state == PAR__QUEUED && ring) { // most receives end here, without a transfer
+        par__expected_cell(ring, &ticket);
+        if (par__is_ticket_old(ring, ticket)) return 0;
+        ended = par__take_message(c, &op->call, ring);
+    }
+    if (!ended && op->state == PAR__QUEUED) {
+        ended = !par__add_message(op);
         moved = 1;
     }
-    const int ended = !op->track->transfer_count || par__step_transfers(op, op->track, &moved);
-    if (!ended && op->track->transfers->state == 2 && op->comm->ring_index[op->call.root] >= 0)
+    ended = ended || par__step_transfers(op, op->track, &moved);
+    if (!ended && op->track->transfers->state == 2 && c->ring_index[op->call.root] >= 0)
         par__dequeue(op);     // its address is with the receiver: the next send can follow
     if (!ended) return moved; // a mismatched message is drained before it fails
     par__dequeue(op);
@@ -8669,12 +8723,14 @@ static par_result par__wait_for(par__operation *op) {
     while (par__op_state(op) != PAR__DONE) {
         if (par__progress(w)) {
             idle = 0;
+            par__set_sleeping(w, PAR__AWAKE);
             continue;
         }
         if (++idle < w->spin_limit) {
             par__cpu_relax();
             continue;
         }
+        par__set_sleeping(w, PAR__DROWSY);
         if (idle < w->spin_limit + yields) {
             sched_yield();
             continue;
@@ -8691,17 +8747,16 @@ static par_result par__wait_for(par__operation *op) {
         }
         par__poll_net(w, now);
         // Sleep until a peer rings the doorbell. Ranks of other nodes cannot ring it: then check again soon.
-        uint32_t *sleepers = &w->arena->sleepers,
-                 bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&w->control->sleeping, 1, __ATOMIC_SEQ_CST);
-        __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
+        const uint32_t bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
+        par__set_sleeping(w, PAR__ASLEEP);
+        par__fence();
         if (!par__progress(w))
             par__futex_wait(&w->control->doorbell, bell, sleep_ns);
         else
             idle = 0;
-        __atomic_sub_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&w->control->sleeping, 0, __ATOMIC_SEQ_CST);
+        par__set_sleeping(w, PAR__DROWSY);
     }
+    par__set_sleeping(w, PAR__AWAKE);
     return op->result;
 }
 
@@ -8859,8 +8914,10 @@ static int par__send_at_once(par_comm *c, const par_call *k) { // there is room 
     const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
     par__ring *ring = queue->ring;
     par__cell *cell;
-    if (!ring || queue->running || !par__is_local(c, k->root) || bytes > PAR__EAGER_MESSAGE_BYTES ||
-        bytes > par__piece_bytes(c, bytes) || (cell = par__free_cell(c, ring, bytes)) == NULL)
+    uint64_t address;
+    if (!ring || queue->running || !par__is_local(c, k->root) || bytes > par__piece_bytes(c, bytes) ||
+        par__message_place(c, k->send, bytes, k->root, &address) != PAR__IN_RING ||
+        (cell = par__free_cell(c, ring, bytes)) == NULL)
         return 0;
     cell->site = par__site_index(c->world, k->site);
     cell->dtype = (uint8_t)k->dtype;
@@ -8873,17 +8930,8 @@ static int par__send_at_once(par_comm *c, const par_call *k) { // there is room 
 }
 static int par__recv_at_once(par_comm *c, const par_call *k) { // the message is here
     par__call_queue *queue = &c->queues[1 + c->size + k->root];
-    const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
-    par__ring *ring = queue->ring;
-    if (!ring || queue->running) return 0;
-    const uint32_t expected = (uint32_t)ring->tail + 1;
-    const par__cell *cell = &ring->cells[(expected - 1) % PAR__RING_CELLS];
-    if (PAR__LOAD(&cell->ticket) != expected || cell->place != PAR__IN_RING || cell->count != k->count ||
-        cell->dtype != (uint8_t)k->dtype || cell->bytes != bytes || bytes > par__piece_bytes(c, bytes))
-        return 0;
-    par__read_piece(c, ring, cell, (char *)k->recv, bytes);
-    par__drain_cell(c, ring, bytes, k->root);
-    return par__ended_at_once(c, k, queue, 0);
+    return queue->ring && !queue->running && par__take_message(c, k, queue->ring) &&
+           par__ended_at_once(c, k, queue, 0);
 }
 static int par__copy_at_once(par_comm *c, const par_call *k) { // a collective of one rank
     par__call_queue *queue = &c->queues[0];
