@@ -1285,44 +1285,64 @@ static double par__plan_update(const par__plan_case *k, const par_plan_config *c
         mine * par__plan_max(k->gradient_bytes, k->e) / k->x->host_bandwidth; // both directions at once
     return mine * bytes / k->x->host_rate;
 }
-// The rest of a prediction, from its layer: cheap, so that a search calls it for many configurations.
-static void par__plan_step(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
-                           par_plan_prediction *p) {
+typedef struct par__plan_base { // what does not depend on the ZeRO stage and its group
+    par__plan_times layer;
+    par__plan_cut cut;
+    double weights;        // elements on the rank that has most of embedding and head
+    double host;           // seconds of messages to and from the host, for activations
+    par_plan_prediction p; // times but those of gradients, parameters and the update; the sum of these
+} par__plan_base;
+
+static double par__plan_sum(const par_plan_prediction *p) {
+    double sum = 0;
+#define X(member, what) sum += p->times.member;
+    PAR_PLAN_TIMES(X)
+#undef X
+    return sum;
+}
+static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                              par__plan_base *base) {
+    par_plan_prediction *p = &base->p;
     const par__plan_times t = par__plan_layer_times(k, l, c);
     const double layer = t.f + t.r + t.b + t.w, m = k->microbatches, layers = k->m->layers;
     const double first = l->first_f + l->first_b, last = l->last_f + l->last_b + l->last_w;
     const par__plan_cut cut =
         par__plan_cut_of(layers, k->p, k->v, k->j->equal_layers > 0, layer, first, last);
     const double n = cut.slowest_layers, others = par__plan_max(cut.sum - cut.slowest, 0);
-    const double weights =
+    const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather;
+    memset(p, 0, sizeof *p);
+    base->layer = t;
+    base->cut = cut;
+    base->weights =
         par__plan_max(cut.first * l->weights + l->first_weights,
                       cut.last * l->weights + l->last_weights + (k->p < 2 ? l->first_weights : 0));
-    const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather;
+    base->host = m * n * t.offload;
     p->times.recompute = m * n * l->recompute[c->recompute];
     p->times.tp = m * n * t.tp;
     p->times.cp = m * n * t.cp;
-    p->times.offload = m * n * t.offload;
+    p->times.offload = base->host;
     p->times.compute =
-        m * (n * layer + cut.ends) - p->times.recompute - p->times.tp - p->times.cp - p->times.offload;
+        m * (n * layer + cut.ends) - p->times.recompute - p->times.tp - p->times.cp - base->host;
     p->times.bubble = k->p < 2 ? 0
                                : par__plan_bubble(c->schedule, k->v, others,
                                                   (layers - n) * t.w + (cut.at == 2 ? 0 : l->last_w));
     p->times.pp = par__plan_between(c->schedule, c->overlap & PAR_PLAN_OVERLAP_PP, k->p, m, k->v, message,
                                     k->x->sync_seconds);
-    p->times.dp = par__plan_gradients(k, c, n, weights, &t);
     if (k->m->tied && k->p > 1) p->times.pp += par__plan_send(k->x, 1, k->gradient_bytes * l->last_weights);
-    double host;
-    p->times.update = par__plan_update(k, c, weights, &host);
-    p->times.offload += host;
-    p->seconds = 0;
-#define X(member, what) p->seconds += p->times.member;
-    PAR_PLAN_TIMES(X)
-#undef X
     p->forward = (layers * t.f + l->first_f + l->last_f) / k->p;
     p->backward = (layers * (t.r + t.b) + l->first_b + l->last_b) / k->p;
     p->weight = (layers * t.w + l->last_w) / k->p;
     p->microbatches = (int)m;
-    par__plan_memory(k, l, c, &cut, p);
+    p->seconds = par__plan_sum(p);
+}
+// The times of a ZeRO stage and its group.
+static void par__plan_finish(const par__plan_case *k, const par_plan_config *c, par__plan_base *base) {
+    par_plan_prediction *p = &base->p;
+    double host;
+    p->times.dp = par__plan_gradients(k, c, base->cut.slowest_layers, base->weights, &base->layer);
+    p->times.update = par__plan_update(k, c, base->weights, &host);
+    p->times.offload = base->host + host;
+    p->seconds = par__plan_sum(p);
 }
 double par_plan_parameters(const par_plan_model *model) {
     const double h = model->features, q = (double)model->heads * model->head_dim;
@@ -1351,7 +1371,11 @@ void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *c
                        par_plan_prediction *prediction) {
     const par__plan_case k = par__plan_case_of(problem, config);
     const par__plan_layer l = par__plan_layer_of(&k, config->ulysses);
-    par__plan_step(&k, &l, config, prediction);
+    par__plan_base base;
+    par__plan_base_of(&k, &l, config, &base);
+    par__plan_finish(&k, config, &base);
+    par__plan_memory(&k, &l, config, &base.cut, &base.p);
+    *prediction = base.p;
     par__plan_rates(problem, prediction);
 }
 const char *par_plan_bound_by(const par_plan_prediction *p) {
@@ -1372,7 +1396,7 @@ const char *par_plan_bound_by(const par_plan_prediction *p) {
 // kernels. Below each are all combinations of recomputation, overlap, offloading, schedule with chunks, and
 // ZeRO stage with its group. Bounds, each below all of its configurations:
 //     node    m x (the layers without recomputation, with the fewest exposed messages) / p
-//     group   the same with its recomputation, offloading and bubble; and the memory of its largest shards
+//     group   all times but those of gradients, parameters and the update; the memory of its largest shards
 // Nodes are visited by their bounds, so that the search ends at the first that is slower than what it has.
 
 enum { PAR__PLAN_DIVISORS = 512, PAR__PLAN_MAX_CHUNKS = 16 };
@@ -1502,12 +1526,8 @@ static double par__plan_group_bound(const par__plan_case *k, const par_plan_conf
 }
 // The fewest bytes of a group's configurations: those of the largest shards of each ZeRO stage.
 static double par__plan_least_memory(const par__plan_case *k, const par__plan_layer *l, par_plan_config c,
-                                     const par__plan_shards *s, int *fits) {
+                                     const par__plan_cut *cut, const par__plan_shards *s, int *fits) {
     par_plan_prediction p;
-    const par__plan_times t = par__plan_layer_times(k, l, &c);
-    const par__plan_cut cut =
-        par__plan_cut_of(k->m->layers, k->p, k->v, k->j->equal_layers > 0, t.f + t.r + t.b + t.w,
-                         l->first_f + l->first_b, l->last_f + l->last_b + l->last_w);
     double least = 1e300;
     *fits = 0;
     memset(&p, 0, sizeof p);
@@ -1515,7 +1535,7 @@ static double par__plan_least_memory(const par__plan_case *k, const par__plan_la
         if (i + 1 < s->count && s->zero[i + 1] == s->zero[i]) continue;
         c.zero = s->zero[i];
         c.shard = s->shard[i];
-        par__plan_memory(k, l, &c, &cut, &p);
+        par__plan_memory(k, l, &c, cut, &p);
         *fits |= p.fits;
         least = par__plan_min(least, p.bytes);
     }
@@ -1528,21 +1548,25 @@ static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const pa
         w->report->bounded += s->count;
         return;
     }
-    int fits;
-    w->least_bytes = par__plan_min(w->least_bytes, par__plan_least_memory(k, l, *c, s, &fits));
+    int fits = 0;
+    par__plan_base base;
+    par__plan_base_of(k, l, c, &base);
+    if (base.p.seconds * w->tolerance <= par__plan_worst(w))
+        w->least_bytes = par__plan_min(w->least_bytes, par__plan_least_memory(k, l, *c, &base.cut, s, &fits));
     if (!fits) {
         w->report->bounded += s->count;
         return;
     }
     par__plan_case each = *k;
-    par_plan_prediction p;
     for (int i = 0; i < s->count; i++) {
         c->zero = s->zero[i];
         c->shard = s->shard[i];
         each.shard = par__plan_group_of(k->x, c->shard, k->t);
         each.copies = par__plan_group_of(k->x, k->d * k->c / c->shard, k->t * c->shard);
-        par__plan_step(&each, l, c, &p);
-        par__plan_keep(w, c, &p);
+        par__plan_finish(&each, c, &base);
+        if (base.p.seconds >= par__plan_worst(w)) continue; // whatever it needs
+        par__plan_memory(&each, l, c, &base.cut, &base.p);
+        par__plan_keep(w, c, &base.p);
     }
     w->report->evaluated += s->count;
 }
@@ -1816,7 +1840,7 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
     struct timespec begin, end;
     memset(&w, 0, sizeof w);
     memset(report, 0, sizeof *report);
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     w.problem = problem;
     w.mask = fixed ? mask : 0;
     if (fixed) w.fixed = *fixed;
@@ -1838,7 +1862,7 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
     for (size_t i = 0; i < w.count; i++) par__plan_visit_node(&w, &w.nodes[i]);
     PAR_FREE(w.nodes);
     for (int i = 0; i < report->count; i++) par__plan_rates(problem, &choices[i].prediction);
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     report->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     report->proved = report->evaluated + report->bounded == report->configurations;
     return report->count ? PAR_OK : par__plan_nothing_found(&w);
