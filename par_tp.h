@@ -2930,12 +2930,14 @@ static par_result par__tp_cpu_attention_fused_backward(par_tp *tp, const par_tp_
 
 static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
                                    float deviation, float value) {
-    for (size_t i = 0; i < n; i++) {
-        float x = deviation > 0 ? deviation * par_normal(tp->desc.seed, stream, first + i) : value;
-        if (par__tp_is_f32(tp))
-            ((float *)dst)[i] = x;
-        else
-            ((par_bf16 *)dst)[i] = par_f32_to_bf16(x);
+    enum { PIECE = 1024 };
+    float scratch[PIECE];
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t count = PAR__MIN((size_t)PIECE, n - at);
+        float *x = par__tp_f32_output(tp, dst, at, scratch);
+        if (deviation > 0) par_normals(tp->desc.seed, stream, first + at, count, x);
+        for (size_t i = 0; i < count; i++) x[i] = deviation > 0 ? deviation * x[i] : value;
+        par__tp_store_f32(tp, dst, at, count, x);
     }
     return PAR_OK;
 }

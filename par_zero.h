@@ -1305,34 +1305,11 @@ PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const flo
         }
     }
 }
-// The upper and the lower halves of 16 products.
-PAR__TARGET_avx512 static void par__zero_product_avx512(__m512i x, uint32_t factor, __m512i *high,
-                                                        __m512i *low) {
-    const __m512i f = _mm512_set1_epi64((long long)factor);
-    const __m512i even = _mm512_mul_epu32(x, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), f);
-    *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
-    *low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
-}
 // 16 bits each for elements of 16 Philox blocks.
 PAR__TARGET_avx512 static void par__zero_random_avx512(uint16_t random[128], uint64_t seed, uint64_t stream,
                                                        uint64_t index) {
-    uint32_t counters[2][16], key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (uint64_t i = 0; i < 16; i++) {
-        counters[0][i] = (uint32_t)(index + i);
-        counters[1][i] = (uint32_t)((index + i) >> 32);
-    }
-    __m512i c[4] = {_mm512_loadu_si512((const void *)counters[0]),
-                    _mm512_loadu_si512((const void *)counters[1]), _mm512_set1_epi32((int)(uint32_t)stream),
-                    _mm512_set1_epi32((int)(uint32_t)(stream >> 32))};
-    for (int round = 0; round < 10; round++, key[0] += 0x9E3779B9u, key[1] += 0xBB67AE85u) {
-        __m512i high[2], low[2];
-        par__zero_product_avx512(c[0], 0xD2511F53u, &high[0], &low[0]);
-        par__zero_product_avx512(c[2], 0xCD9E8D57u, &high[1], &low[1]);
-        c[0] = _mm512_xor_si512(_mm512_xor_si512(high[1], c[1]), _mm512_set1_epi32((int)key[0]));
-        c[1] = low[1];
-        c[2] = _mm512_xor_si512(_mm512_xor_si512(high[0], c[3]), _mm512_set1_epi32((int)key[1]));
-        c[3] = low[0];
-    }
+    __m512i c[4];
+    par__philox_avx512(c, seed, stream, index);
     const __m512i a = _mm512_unpacklo_epi32(c[0], c[1]), b = _mm512_unpackhi_epi32(c[0], c[1]);
     const __m512i d = _mm512_unpacklo_epi32(c[2], c[3]), e = _mm512_unpackhi_epi32(c[2], c[3]);
     __m512i words[4]; // words[i]: in each fourth, the four words of Philox block 4 x fourth + i
@@ -3909,8 +3886,8 @@ typedef struct par__zero_init_values {
 static void par__zero_draw(void *user, size_t first, size_t count, float *values) {
     const par__zero_init_values *v = (const par__zero_init_values *)user;
     float narrow[256];
-    for (size_t i = 0; i < count; i++)
-        values[i] = v->deviation > 0 ? v->deviation * par_normal(v->seed, v->stream, first + i) : v->value;
+    if (v->deviation > 0) par_normals(v->seed, v->stream, first, count, values);
+    for (size_t i = 0; i < count; i++) values[i] = v->deviation > 0 ? v->deviation * values[i] : v->value;
     for (size_t i = 0, n; i < count && v->dtype != PAR_F32; i += n) {
         n = PAR__MIN(count - i, sizeof narrow / sizeof narrow[0]);
         par_cast(narrow, v->dtype, values + i, PAR_F32, n);

@@ -1876,6 +1876,63 @@ static void random_numbers(par_comm *w) { // the known answers of the Random123 
     CHECK(w, fabs(mean / 1e5) < 0.02 && fabs(square / 1e5 - 1) < 0.03 && fabs(uniform / 1e5 - 0.5) < 0.01);
 }
 
+// The double that par_normal rounds, from two words of a Philox block.
+static double normal_of(uint32_t a, uint32_t b) {
+    const double u = ((double)a + 0.5) * 2.3283064365386963e-10, v = (double)b * 2.3283064365386963e-10;
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+#if PAR__X86
+static const par__random_loops *const random_sets[] = {&par__random_loops_base, &par__random_loops_avx2,
+                                                       &par__random_loops_avx512};
+#else
+static const par__random_loops *const random_sets[] = {&par__random_loops_base};
+#endif
+static int usable_sets(void);
+// par_normals' bits are par_normal's, because every instruction set's doubles are within PAR__NEAR units in
+// the last place of the C library's, and those near the middle between two floats are reported.
+static void normals(par_comm *w) {
+    static const uint64_t firsts[] = {0, 7, ((uint64_t)1 << 32) - 500};
+    static const uint32_t edges[] = {0,          1,          0x3fffffff, 0x40000000, 0x40000001, 0x7fffffff,
+                                     0x80000000, 0x80000001, 0xbfffffff, 0xc0000000, 0xc0000001, 0xffffffff};
+    float x[1000];
+    size_t wrong = 0;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t n = 1; n <= 1000; n = n * 10 - n / 10) {
+            par_normals(k + 1, 2 - k, firsts[k], n, x);
+            for (size_t i = 0; i < n; i++) wrong += x[i] != par_normal(k + 1, 2 - k, firsts[k] + i);
+        }
+    CHECK(w, !wrong);
+    int64_t far = 0;
+    size_t reported = 0;
+    for (int set = 0; set < usable_sets(); set++)
+        for (uint64_t block = 0; block < 200; block++) {
+            uint32_t words[2 * PAR__NORMALS];
+            double y[PAR__NORMALS];
+            uint64_t near = 0;
+            random_sets[set]->words(words, 3, block, block << 30);
+            for (size_t i = 0; i < PAR__NORMALS; i++) {
+                const uint64_t both = par_random(3, block, (block << 30) + i);
+                wrong += both != ((uint64_t)words[PAR__NORMALS + i] << 32 | words[i]);
+                if (block < 4) words[i] = edges[i % 12]; // extreme numbers, in every pair
+                if (block < 4) words[PAR__NORMALS + i] = edges[(i / 12 + 6 * (block % 2)) % 12];
+            }
+            if (block == 4) words[0] = 2832475799, words[PAR__NORMALS] = 2147547631; // near the middle
+            const uint64_t flagged = random_sets[set]->normals(y, x, words);
+            for (size_t i = 0; i < PAR__NORMALS; i++) {
+                const double want = normal_of(words[i], words[PAR__NORMALS + i]);
+                const int64_t off = (int64_t)(par__f64_to_bits(y[i]) - par__f64_to_bits(want));
+                const int64_t middle = (int64_t)(par__f64_to_bits(y[i]) & 0x1fffffff) - PAR__HALFWAY;
+                far = PAR__MAX(far, off < 0 ? -off : off);
+                near |= middle >= -PAR__NEAR && middle < PAR__NEAR;
+                wrong += x[i] != (float)y[i];
+            }
+            wrong += near != flagged;
+            reported += flagged != 0;
+        }
+    CHECK(w, !wrong && far < PAR__NEAR / 4);
+    CHECK(w, reported >= (size_t)usable_sets());
+}
+
 static void cast_16_bits(par_comm *w) {
     size_t wrong = 0;
     for (unsigned h = 0; h < 65536; h++) { // every f16 converts to f32 and back unchanged
@@ -2398,6 +2455,7 @@ static void unbound_again(par_comm *w) { // ... when the world closes; a thread 
 
 const test tests[] = {
     {"random_numbers", random_numbers, TEST_SERIAL, 1, 60},
+    {"normals", normals, TEST_SERIAL, 1, 60},
     {"casts", casts, TEST_SERIAL, 1, 60},
     {"kernels_agree", kernels_agree, TEST_SERIAL, 1, 60},
     {"eight_bit_floats", eight_bit_floats, TEST_SERIAL, 1, 60},
