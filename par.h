@@ -3259,16 +3259,43 @@ size_t par_shard_find(const par_shard *s, size_t local, size_t *global, int *rep
 
 // >>device --------------------------------------------------------------------------------------------------
 
+// Large blocks are mapped: the system zeroes each page when it is first written to, and takes huge pages if
+// it has them. The 64 bytes before the memory say how to free it.
+enum { PAR__CPU_MAPPED = 4 << 20, PAR__HUGE_PAGE = 2 << 20, PAR__CPU_HEADER = 64 };
+typedef struct par__cpu_header {
+    void *base;
+    size_t bytes; // of the mapping; 0: posix_memalign's
+} par__cpu_header;
 static par_result par__cpu_alloc(par_device *device, size_t bytes, void **memory) {
+    par__cpu_header h = {NULL, 0};
+    char *p = NULL;
     (void)device;
     if (!memory) return PAR_ERR_ARGUMENT;
-    if (posix_memalign(memory, 64, bytes ? bytes : 1)) return *memory = NULL, PAR_ERR_MEMORY;
-    memset(*memory, 0, bytes);
-    return PAR_OK;
+    *memory = NULL;
+    if (bytes > SIZE_MAX / 2) return PAR_ERR_MEMORY;
+    if (bytes >= PAR__CPU_MAPPED) {
+        h.bytes = par__round_up(bytes + PAR__CPU_HEADER, 4096) + PAR__HUGE_PAGE;
+        h.base = mmap(NULL, h.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (h.base == MAP_FAILED) return PAR_ERR_MEMORY;
+        const uintptr_t at = (uintptr_t)h.base;
+        p = (char *)h.base + (par__round_up(at, PAR__HUGE_PAGE) - at);
+        madvise(p, h.bytes - PAR__HUGE_PAGE, MADV_HUGEPAGE);
+    } else {
+        if (posix_memalign(&h.base, 64, bytes + PAR__CPU_HEADER)) return PAR_ERR_MEMORY;
+        p = (char *)memset(h.base, 0, bytes + PAR__CPU_HEADER);
+    }
+    memcpy(p, &h, sizeof h);
+    return *memory = p + PAR__CPU_HEADER, PAR_OK;
 }
 static par_result par__cpu_free(par_device *device, void *memory) {
+    par__cpu_header h;
     (void)device;
-    free(memory); // posix_memalign's
+    if (!memory) return PAR_OK;
+    memcpy(&h, (char *)memory - PAR__CPU_HEADER, sizeof h);
+    if (h.bytes)
+        munmap(h.base, h.bytes);
+    else
+        free(h.base);
     return PAR_OK;
 }
 static par_result par__cpu_alloc_symmetric(par_device *device, par_comm *comm, size_t bytes, void **memory) {
@@ -4073,6 +4100,18 @@ static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes) {
     while (r && errno == EINTR);
     if (!r) w->committed_bytes += last - first;
     return r == 0;
+}
+
+// The same, and map it in this process, which zeroes each page once and in huge pages where the system has
+// them for shared memory. Where it cannot, the block is only committed.
+static int par__arena_touch(par__world *w, uint64_t at, uint64_t bytes) {
+    const int populate_write = 23; // MADV_POPULATE_WRITE of Linux 5.14
+    const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
+    int r;
+    do r = madvise(w->base + first, last - first, populate_write);
+    while (r && (errno == EINTR || errno == EAGAIN));
+    if (!r) w->committed_bytes += last - first;
+    return r == 0 || (errno == EINVAL && par__arena_commit(w, at, bytes));
 }
 
 // Is this a block that the allocator may have given to ranks?
@@ -11535,7 +11574,7 @@ static void par__no_shared_memory(par_comm *c, size_t bytes) {
 // 0: a rank cannot. Collective.
 static int par__commit_together(par_comm *c, uint64_t at, size_t stride, size_t bytes) {
     const char *site = c->site;
-    int short_of = !par__arena_commit(c->world, at, stride);
+    int short_of = !par__arena_touch(c->world, at, stride);
     const par_result r = par_all_reduce(&short_of, &short_of, 1, PAR_I32, PAR_MAX, c);
     c->site = site;
     if (!r && short_of) par__no_shared_memory(c, bytes);

@@ -1,6 +1,6 @@
-// bench_zero.c - what par_zero.h costs: the fused update against memory's own speed and against three passes;
-// what quantized messages lose; offloaded states against the disk's own speed; a training step of each stage
-// against its computation and against stage 0; bytes beside the plan.
+// bench_zero.c - what par_zero.h costs: setting up; the fused update against memory's own speed and against
+// three passes; what quantized messages lose; offloaded states against the disk's own speed; a training step
+// of each stage against its computation and against stage 0; bytes beside the plan.
 //
 //     build/bench_zero                      1 rank, then 2
 //     build/bench_zero --units 12 --width 1024 --json
@@ -20,17 +20,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 typedef struct settings {
     int units, width, rows, iterations, json, elements;
-    const char *dir;
+    const char *dir, *op;
 } settings;
 typedef struct bench {
     settings o;
     par_comm *world;
-    double adam_vs_triad, adam_vs_unfused, bf16_states_vs_f32, u8_states_vs_f32, ddp_vs_predicted,
-        stage_vs[4], offload_vs_disk;
+    double setup_vs_scalar, adam_vs_triad, adam_vs_unfused, bf16_states_vs_f32, u8_states_vs_f32,
+        ddp_vs_predicted, stage_vs[4], offload_vs_disk;
     int plan_equal;
 } bench;
 
@@ -43,6 +44,76 @@ static void *allocate(size_t bytes) {
     void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!p) exit(fprintf(stderr, "bench_zero: out of memory\n") != 0);
     return memset(p, 0, bytes), p;
+}
+
+// ---- setting up -------------------------------------------------------------------------------------------
+
+typedef struct usage { // of a rank
+    double seconds, user, system, faults;
+} usage;
+static usage usage_now(const bench *b) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    const usage u = {par_seconds(b->world), (double)r.ru_utime.tv_sec + 1e-6 * (double)r.ru_utime.tv_usec,
+                     (double)r.ru_stime.tv_sec + 1e-6 * (double)r.ru_stime.tv_usec, (double)r.ru_minflt};
+    return u;
+}
+static void normal_by_normal(void *user, size_t first, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++) values[i] = 0.02f * par_normal(0, *(uint64_t *)user, first + i);
+}
+// Opens a context for AdamW, draws all parameters, and closes it.
+static usage set_up(bench *b, int scalar) {
+    enum { TENSORS = 12 };
+    par_zero_desc d;
+    par_zero *z;
+    memset(&d, 0, sizeof d);
+    d.comm = b->world;
+    need(b, par_barrier(b->world));
+    const usage before = usage_now(b);
+    need(b, par_zero_open(&d, &z));
+    for (int u = 0; u < TENSORS; u++) {
+        par_zero_tensor t;
+        char name[32];
+        memset(&t, 0, sizeof t), snprintf(name, sizeof name, "w%d", u);
+        t.name = name, t.dims = 1, t.shape[0] = MAX((size_t)b->o.elements / TENSORS, (size_t)1);
+        par_zero_add_unit(z, "layer"), par_zero_add_tensor(z, &t); // what these refuse, commit refuses
+    }
+    need(b, par_zero_commit(z));
+    for (int u = 0; u < TENSORS; u++) {
+        uint64_t stream = (uint64_t)u;
+        need(b, scalar ? par_zero_fill(z, u, PAR_ZERO_VALUE, normal_by_normal, &stream)
+                       : par_zero_init(z, u, stream, 0.02f, 0));
+    }
+    need(b, par_zero_close(z));
+    const usage after = usage_now(b);
+    const usage u = {after.seconds - before.seconds, after.user - before.user, after.system - before.system,
+                     after.faults - before.faults};
+    return u;
+}
+static void measure_setup(bench *b) {
+    enum { ROUNDS = 3 };
+    double t[2][ROUNDS], sums[3] = {0, 0, 0};
+    for (int i = 0; i < ROUNDS; i++)
+        for (int scalar = 0; scalar < 2; scalar++) {
+            const usage u = set_up(b, scalar);
+            t[scalar][i] = u.seconds;
+            if (!scalar)
+                sums[0] += u.user / ROUNDS, sums[1] += u.system / ROUNDS, sums[2] += u.faults / ROUNDS;
+        }
+    need(b, par_all_reduce(t, t, 2 * ROUNDS, PAR_F64, PAR_MAX, b->world));
+    need(b, par_all_reduce(sums, sums, 3, PAR_F64, PAR_SUM, b->world));
+    b->setup_vs_scalar = median_ratio(t[1], t[0], ROUNDS);
+    if (par_rank(b->world)) return;
+    const double seconds = median(t[0], ROUNDS), scalar = median(t[1], ROUNDS);
+    if (b->o.json)
+        json_print(
+            "setup_us:%.1f ranks:%d elements:%d user_us:%.1f system_us:%.1f faults:%.0f scalar_us:%.1f",
+            seconds * 1e6, par_size(b->world), b->o.elements, sums[0] * 1e6, sums[1] * 1e6, sums[2],
+            scalar * 1e6);
+    else
+        printf("setting up %d parameters on each of %d ranks, and freeing them: %.3f s; all ranks' processor "
+               "time %.3f s, in the system %.3f s more, %.0f page faults; values drawn one by one: %.3f s\n",
+               b->o.elements, par_size(b->world), seconds, sums[0], sums[1], sums[2], scalar);
 }
 
 // ---- the update -------------------------------------------------------------------------------------------
@@ -369,11 +440,9 @@ static void measure_steps(bench *b) {
     free(w), free(g), free(states);
 }
 
-int main(int argc, char **argv) {
-    bench b;
-    memset(&b, 0, sizeof b);
-    settings *o = &b.o;
+static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
     o->units = 8, o->width = 768, o->rows = 2048, o->iterations = 9, o->elements = 8 << 20;
+    o->op = "all";
     o->dir = getenv("TMPDIR") ? getenv("TMPDIR") : ".";
     const option options[] = {
         {"--units", OPTION_INT, &o->units, "units, each a square matrix"},
@@ -381,18 +450,29 @@ int main(int argc, char **argv) {
         {"--rows", OPTION_INT, &o->rows, "tokens: how much is computed for each"},
         {"--elements", OPTION_INT, &o->elements, "of the update that is timed alone"},
         {"--dir", OPTION_TEXT, &o->dir, "where offloaded states go"},
+        {"--op", OPTION_TEXT, &o->op, "all, or setup: setting up alone"},
         {"-n", OPTION_INT, &o->iterations, "measurements of each"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
     };
     const int parsed =
         options_parse(argc, argv, options, sizeof options / sizeof options[0],
                       "bench_zero: time updates on 1 rank, and training steps of all stages on 2");
-    if (parsed) return parsed == 1 ? 0 : 2;
+    if (parsed) return parsed;
     if (o->units < 1 || o->width < 1 || o->rows < 1 || o->iterations < 1 || o->elements < 64)
         return fprintf(stderr, "bench_zero: units, width, rows, n must be 1 or more, elements 64\n"), 2;
+    if (strcmp(o->op, "all") && strcmp(o->op, "setup"))
+        return fprintf(stderr, "bench_zero: op is all or setup, not \"%s\"\n", o->op), 2;
     if (!options_fit("bench_zero", (double)o->units * o->width * o->width, "units x width x width") ||
         !options_fit("bench_zero", (double)o->rows * o->width, "rows x width"))
         return 2;
+    return 0;
+}
+int main(int argc, char **argv) {
+    bench b;
+    memset(&b, 0, sizeof b);
+    settings *o = &b.o;
+    const int parsed = parse_settings(argc, argv, o);
+    if (parsed) return parsed == 1 ? 0 : 2;
     char made[4300], why[1200];
     if (output_try_in(o->dir, made, sizeof made, why, sizeof why))
         return fprintf(stderr, "bench_zero: %s\n", why), 1;
@@ -405,6 +485,8 @@ int main(int argc, char **argv) {
     const par_gemm_shape products[] = {{1, 0, n, n, rows, 1}, {0, 0, rows, n, n, 1}};
     need(&b, par_gemm_select(products, 2, b.world));
     const int root = par_rank(b.world) == 0;
+    measure_setup(&b);
+    if (!strcmp(o->op, "setup")) return par_close(b.world) != PAR_OK || output_failed("bench_zero");
     par_comm *self;
     need(&b, par_split(b.world, par_rank(b.world), 0, &self));
     if (root) measure_update(&b), measure_blocks(&b), measure_offload(&b, self); // the other rank sleeps
@@ -412,13 +494,14 @@ int main(int argc, char **argv) {
     need(&b, par_barrier(b.world));
     measure_steps(&b);
     if (root && o->json)
-        json_print("summary:%b adam_vs_triad:%.4f adam_vs_unfused:%.4f bf16_states_vs_f32:%.4f "
-                   "u8_states_vs_f32:%.4f "
-                   "ddp_vs_predicted:%.4f stage1_vs_stage0:%.4f "
-                   "stage2_vs_stage0:%.4f stage3_vs_stage0:%.4f offload_vs_disk:%.4f plan_equals_measured:%b",
-                   1, b.adam_vs_triad, b.adam_vs_unfused, b.bf16_states_vs_f32, b.u8_states_vs_f32,
-                   b.ddp_vs_predicted, b.stage_vs[1], b.stage_vs[2], b.stage_vs[3], b.offload_vs_disk,
-                   b.plan_equal);
+        json_print(
+            "summary:%b setup_vs_scalar:%.4f adam_vs_triad:%.4f adam_vs_unfused:%.4f bf16_states_vs_f32:%.4f "
+            "u8_states_vs_f32:%.4f "
+            "ddp_vs_predicted:%.4f stage1_vs_stage0:%.4f "
+            "stage2_vs_stage0:%.4f stage3_vs_stage0:%.4f offload_vs_disk:%.4f plan_equals_measured:%b",
+            1, b.setup_vs_scalar, b.adam_vs_triad, b.adam_vs_unfused, b.bf16_states_vs_f32,
+            b.u8_states_vs_f32, b.ddp_vs_predicted, b.stage_vs[1], b.stage_vs[2], b.stage_vs[3],
+            b.offload_vs_disk, b.plan_equal);
     else if (root)
         printf("AdamW %.2f of the triad's rate, %.2f times as fast as three passes, with bf16 and u8 states "
                "%.2f and %.2f times as fast as with f32; stages 1, 2, 3 take %.3f, %.3f, %.3f of stage 0; "

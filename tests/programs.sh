@@ -460,10 +460,11 @@ pipe_rows() {
 zero_rows() { # a row for each stage, and a summary with its fields
     build/bench_zero --units 3 --width 64 --rows 64 --elements 65536 -n 3 --dir "$work" --json >"$work/out" &&
         [ "$(fields "$work/out" stage | tr '\n' ' ')" = "0 1 2 3 " ] &&
-        fields "$work/out" summary adam_vs_triad adam_vs_unfused bf16_states_vs_f32 u8_states_vs_f32 \
-            ddp_vs_predicted stage1_vs_stage0 \
+        fields "$work/out" summary setup_vs_scalar adam_vs_triad adam_vs_unfused bf16_states_vs_f32 \
+            u8_states_vs_f32 ddp_vs_predicted stage1_vs_stage0 \
             stage2_vs_stage0 stage3_vs_stage0 offload_vs_disk plan_equals_measured |
-        grep -x 'true\( [0-9.]*\)\{9\} true' &&
+        grep -x 'true\( [0-9.]*\)\{10\} true' &&
+        prints '"setup_us":' build/bench_zero --op setup --elements 65536 --json &&
         fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
         fails 2 "must be 1 or more" build/bench_zero --units 0
 }
@@ -1539,7 +1540,7 @@ answers() { # the benchmark's other modes; of times only that they were taken
     [ $? -le 1 ] &&
         every_line "$work/model" '"predicted_us":[0-9.]*,"time_us":' &&
         prints '"overlap":' build/bench_coll --overlap -b 64K -e 64K --json &&
-        build/bench_coll --diagnosis --json >"$work/out" || return 1
+        build/bench_coll --diagnosis --start 2 --json >"$work/out" || return 1
     fields "$work/out" recorder_ns compare_ns control_bytes stage_bytes idle_share | awk '
         {print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1}
         END {exit !ok}'
