@@ -3447,7 +3447,10 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint64_t key; // a random number that only ranks of this arena know
     uint64_t boot_rings;
     int32_t rank_count;
+    uint32_t started, gone;        // ranks that have registered; that died or closed their worlds
     uint32_t cma_arrivals, no_cma; // see par__probe_cma
+    uint32_t scan_next;            // see par__scan_ranks
+    uint64_t scanned_at;           // nanoseconds
     uint32_t aborted, closing;     // aborted: 1 yes; 2: its text is being written
     char abort_text[PAR__ERROR_BYTES];
     uint32_t first_dead;  // the world's first rank that died on its own, as far as known here, + 1
@@ -4130,6 +4133,10 @@ static int par__liveness_lock(const par__world *w, int command, int type, int in
     l->l_len = 1;
     return fcntl(w->fd, command, l) == 0;
 }
+static void par__set_gone(const par__world *w, par__rank_control *c, uint32_t state) {
+    PAR__STORE(&c->state, state);
+    __atomic_add_fetch(&w->arena->gone, 1, __ATOMIC_SEQ_CST);
+}
 static int par__peer_dead(par__world *w, int index) { // or has closed its world
     par__rank_control *c = &w->arena->ranks[index];
     const uint32_t state = PAR__LOAD(&c->state);
@@ -4137,12 +4144,32 @@ static int par__peer_dead(par__world *w, int index) { // or has closed its world
     if (state == PAR__RANK_DEAD || state == PAR__RANK_CLOSED) return 1;
     if (state != PAR__RANK_RUNNING || index == w->arena_rank || par__ranks_are_threads(w)) return 0;
     if (!par__liveness_lock(w, F_GETLK, F_WRLCK, index, &l) || l.l_type != F_UNLCK) return 0;
-    if (PAR__LOAD(&c->state) == PAR__RANK_RUNNING) PAR__STORE(&c->state, (uint32_t)PAR__RANK_DEAD);
+    if (PAR__LOAD(&c->state) == PAR__RANK_RUNNING) par__set_gone(w, c, PAR__RANK_DEAD);
     return 1;
 }
 
-// The lock of the extents, which is held while a block is committed; that can take seconds. If its owner
-// dies, the next rank takes it. 0: the memory is corrupt, or the deadline has passed; that is logged.
+// What par__peer_dead asks of the kernel takes longer the more ranks there are. So the ranks that wait ask in
+// turn: one of them every few milliseconds, about some ranks, and the others read what it has found.
+enum { PAR__SCAN_RANKS = 64, PAR__SCAN_NS = 4000000 };
+static void par__scan_ranks(par__world *w) {
+    par__arena *a = w->arena;
+    const uint32_t n = (uint32_t)w->local_count;
+    const uint64_t now = (uint64_t)(par__now() * 1e9);
+    uint64_t before = PAR__LOAD(&a->scanned_at);
+    if (now - before < PAR__SCAN_NS ||
+        !__atomic_compare_exchange_n(&a->scanned_at, &before, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return;
+    const uint32_t first = __atomic_fetch_add(&a->scan_next, PAR__SCAN_RANKS, __ATOMIC_SEQ_CST);
+    for (uint32_t i = 0; i < n && i < PAR__SCAN_RANKS; i++) par__peer_dead(w, (int)((first + i) % n));
+}
+// What is known of a rank of this node without asking the kernel.
+static int par__known_dead(const par__world *w, int index) {
+    const uint32_t state = PAR__LOAD(&w->arena->ranks[index].state);
+    return state == PAR__RANK_DEAD || state == PAR__RANK_CLOSED;
+}
+
+// The lock of the extents. If its owner dies, the next rank takes it. 0: the memory is corrupt, or the
+// deadline has passed; that is logged.
 static int par__arena_lock(par__world *w) {
     uint32_t *lock = &w->arena->lock;
     const double until = par__now() + w->timeout_s;
@@ -4312,6 +4339,10 @@ static char *par__peer_pointer(const par__world *w, uint64_t at) {
     return (char *)((uintptr_t)w->base + (uintptr_t)(at - 1));
 }
 
+// Counts this rank, and wakes the ranks that wait for `target` ranks.
+static void par__count_rank(uint32_t *count, uint32_t target) {
+    if (__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST) == target) par__futex_wake(count);
+}
 static void par__register_rank(par__world *w) { // from here on the rank counts as alive
     par__rank_control *c = &w->arena->ranks[w->arena_rank];
     w->control = c;
@@ -4335,6 +4366,7 @@ static void par__register_rank(par__world *w) { // from here on the rank counts 
                        "rank %d cannot lock its byte of shared memory, so others will think that it died: %s",
                        w->rank, strerror(errno));
     PAR__STORE(&c->state, (uint32_t)PAR__RANK_RUNNING);
+    par__count_rank(&w->arena->started, (uint32_t)w->local_count);
 }
 
 // Wake the sleeping ranks of a comm (peer < 0), or one rank, after storing what they wait for. A rank is
@@ -4568,16 +4600,25 @@ static int par__commit_stage(par_comm *c) {
     return c->stage_committed;
 }
 
-// Wait until *count reaches target. 0: a rank died, or the deadline passed.
-static int par__wait_for_count(const par_comm *c, const uint32_t *count, uint32_t target) {
-    const double until = par__now() + c->world->timeout_s;
-    for (unsigned i = 1; PAR__LOAD(count) < target; i++) {
-        if (i % 64 == 0 && par__now() > until) return 0;
-        for (int r = 0; r < c->world->local_count && i % 64 == 0; r++)
-            if (par__peer_dead(c->world, r) && PAR__LOAD(count) < target) return 0;
-        sched_yield();
+// Wait until *count reaches target: yield a few times, then sleep, because ranks that start or end may be far
+// more than processors. 0: a rank died, or the deadline passed.
+static int par__wait_for_count(const par_comm *c, uint32_t *count, uint32_t target) {
+    par__world *w = c->world;
+    const double until = par__now() + w->timeout_s;
+    const unsigned yields = w->spin_limit > 1 ? 200 : 4;
+    for (unsigned i = 0;; i++) {
+        const uint32_t seen = PAR__LOAD(count);
+        if (seen >= target) return 1;
+        if (i < yields) {
+            sched_yield();
+            continue;
+        }
+        par__futex_wait(count, seen, 20000000);
+        par__scan_ranks(w);
+        for (int r = 0; r < w->local_count && PAR__LOAD(&w->arena->gone); r++)
+            if (par__known_dead(w, r) && PAR__LOAD(count) < target) return 0;
+        if (par__now() > until) return 0;
     }
-    return 1;
 }
 
 static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.my_node; }
@@ -6225,9 +6266,12 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     par_comm *c = op->comm;
     par__ring *ring = par__ring_to(c, x);
     par__cell *cell;
-    if (!ring)
-        return par__set_error(c->world, PAR_ERR_MEMORY,
-                              "no shared memory for messages from rank %d to rank %d", c->rank, x->peer);
+    if (!ring) {
+        x->state = 3; // its comm cannot go on
+        return par__break_comm(c, par__set_error(c->world, PAR_ERR_MEMORY,
+                                                 "no shared memory for messages from rank %d to rank %d",
+                                                 c->rank, x->peer));
+    }
     while (x->state < 2) {
         uint64_t address = 0;
         const par__place place =
@@ -8812,12 +8856,12 @@ static void par__poll_net(par__world *w, double now) {
 }
 
 // Will rank r of a comm never answer again? 2: it died on its own; 1: it failed (*had_error) or closed its
-// world; 0: no.
-static int par__rank_gone(const par_comm *c, int r, int *had_error) {
+// world; 0: no. ask: of a rank of this node, the kernel; 0: what par__scan_ranks has found.
+static int par__rank_gone(const par_comm *c, int r, int ask, int *had_error) {
     par__world *w = c->world;
     const int i = c->arena_index[r],
               remote = i < 0 ? w->net->rank_state(w, c->world_rank[r]) : PAR__RANK_RUNNING;
-    if (i >= 0 ? !par__peer_dead(w, i) : remote == PAR__RANK_RUNNING) return 0;
+    if (i < 0 ? remote == PAR__RANK_RUNNING : ask ? !par__peer_dead(w, i) : !par__known_dead(w, i)) return 0;
     const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
     const int told = k ? PAR__LOAD(&k->had_error) != 0 : remote == PAR__RANK_CLOSED;
     *had_error = told && PAR__LOAD(&w->arena->first_error);
@@ -8858,7 +8902,7 @@ static par_result par__peer_lost(const par_comm *c, int r, const char *waiting) 
     par_result result = PAR_OK;
     int had_error = 0;
     for (int i = 0; !result && i < 1000; i++) {
-        const int how = par__rank_gone(c, r, &had_error);
+        const int how = par__rank_gone(c, r, 1, &had_error);
         if (how) result = par__rank_gone_error(c, r, how, had_error, waiting);
         if (!result) usleep(1000);
     }
@@ -8873,7 +8917,7 @@ par_result par_alive(par_comm *c) {
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
     for (int pass = 2; pass > 0; pass--)
         for (int r = 0; r < c->size; r++) {
-            const int how = r == c->rank ? 0 : par__rank_gone(c, r, &had_error);
+            const int how = r == c->rank ? 0 : par__rank_gone(c, r, 1, &had_error);
             if (how >= pass) return par__rank_gone_error(c, r, how, had_error, "for it");
         }
     return PAR_OK;
@@ -8900,10 +8944,12 @@ static par_result par__check_wait(par__operation *op) {
         return par__set_error(w, PAR_ERR_MISMATCH, "%s",
                               par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);
-    for (int pass = 2; pass > 0; pass--) // first those that died on their own
+    par__scan_ranks(w);
+    const int all_there = !message && !w->net && !PAR__LOAD(&w->arena->gone);
+    for (int pass = all_there ? 0 : 2; pass > 0; pass--) // first those that died on their own
         for (int r = 0; r < c->size; r++) {
             if (r == c->rank || (message && r != op->call.root)) continue;
-            const int how = par__rank_gone(c, r, &had_error);
+            const int how = par__rank_gone(c, r, message, &had_error);
             if (how < pass) continue;
             par__progress(w); // it may have done its part before
             if (par__op_state(op) == PAR__DONE) return PAR_OK;
@@ -8942,7 +8988,8 @@ static void par__abandon_operation(par__operation *op, par_result r) {
 
 static par_result par__wait_for(par__operation *op) {
     par__world *w = op->comm->world;
-    const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : 10000000;
+    const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L); // many ranks: rarer
+    const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
     const unsigned yields = 64;
     unsigned idle = 0;
     while (par__op_state(op) != PAR__DONE) {
@@ -9516,14 +9563,14 @@ static void par__probe_cma(par_comm *c) {
     uint64_t word = 0;
     if (n == 1 || par__ranks_are_threads(w)) return;
     if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
-    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
+    par__count_rank(&a->cma_arrivals, n);
     if (!par__wait_for_count(c, &a->cma_arrivals, n)) return (void)(w->cma = 0);
     for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
     if (!w->cma ||
         par__cma_copy(next->pid, par__iovec(&word, sizeof word), (uintptr_t)next->probe_address, 0) ||
         word != PAR__MAGIC + (uint64_t)next->world_rank)
         PAR__STORE(&a->no_cma, 1u);
-    __atomic_add_fetch(&a->cma_arrivals, 1, __ATOMIC_SEQ_CST);
+    par__count_rank(&a->cma_arrivals, 2 * n);
     par__wait_for_count(c, &a->cma_arrivals, 2 * n);
     w->cma = !PAR__LOAD(&a->no_cma);
 }
@@ -9846,22 +9893,25 @@ static int par__spawn_again(const par__world *w, int rank) {
     return pid;
 }
 
-// Wait until all children have opened their worlds.
+// Wait until all children have opened their worlds. Rank 0 has.
 static par_result par__wait_for_children(par__world *w) {
+    uint32_t *started = &w->arena->started, seen;
     const double until = par__now() + PAR__MIN(w->timeout_s, 60.0);
-    for (int i = 0; i < w->child_count; i++)
-        while (PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__RANK_STARTING) {
+    while ((seen = PAR__LOAD(started)) < (uint32_t)w->size) {
+        par__futex_wait(started, seen, 20000000);
+        const int late = par__now() > until;
+        for (int i = 0; i < w->child_count; i++) {
             int status;
             const int ended = par__child_ended(w, i, &status);
             if (ended) {
                 par__child_status(i + 1, w->children[i], status);
                 w->children[i] = 0;
             }
-            if (ended || par__now() > until)
+            if (ended || (late && PAR__LOAD(&w->arena->ranks[i + 1].state) == PAR__RANK_STARTING))
                 return par__log_error(PAR_ERR_PEER_DIED, "rank %d did not start%s", i + 1,
                                       ended ? "" : ": does every rank call par_open?");
-            sched_yield();
         }
+    }
     return PAR_OK;
 }
 
@@ -11570,7 +11620,7 @@ static void par__no_shared_memory(par_comm *c, size_t bytes) {
                    "par_alloc at %s: cannot allocate %zu bytes of shared memory for each of %d ranks",
                    c->site ? c->site : "?", bytes, par__node_size(&c->nodes, c->nodes.my_node));
 }
-// Commit this rank's part of a block: the system takes the memory from the NUMA node of whoever commits it.
+// Commit and map this rank's part of a block: the memory comes from the NUMA node of whoever commits it.
 // 0: a rank cannot. Collective.
 static int par__commit_together(par_comm *c, uint64_t at, size_t stride, size_t bytes) {
     const char *site = c->site;
@@ -11792,10 +11842,10 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
 // Free the shared parts of a comm when no rank reads them any more.
 static void par__free_shared(par_comm *c) {
     par__rings *rings = c->rings;
-    __atomic_add_fetch(&c->board->released, 1, __ATOMIC_SEQ_CST);
-    __atomic_add_fetch(&rings->released, 1, __ATOMIC_SEQ_CST);
-    if (par__is_node_leader(c) &&
-        par__wait_for_count(c, &c->board->released, (uint32_t)par__node_size(&c->nodes, c->nodes.my_node)))
+    const uint32_t readers = (uint32_t)par__node_size(&c->nodes, c->nodes.my_node);
+    par__count_rank(&c->board->released, readers);
+    par__count_rank(&rings->released, (uint32_t)c->ring_count);
+    if (par__is_node_leader(c) && par__wait_for_count(c, &c->board->released, readers))
         par__arena_free(c->world, c->board_offset);
     if (par__rings_owner(c) == c->rank && par__wait_for_count(c, &rings->released, (uint32_t)c->ring_count))
         par__arena_free(c->world, c->rings_offset);
@@ -11804,7 +11854,7 @@ static void par__free_shared(par_comm *c) {
 static par_result par__close_world(par__world *w, int broken) {
     const double until = par__now() + w->timeout_s;
     par_result result = PAR_OK;
-    PAR__STORE(&w->control->state, (uint32_t)PAR__RANK_CLOSED);
+    par__set_gone(w, w->control, PAR__RANK_CLOSED);
     for (int i = 0; i < w->child_count; i++) {
         int status = 0, ended = 0;
         while (w->children[i] > 0 && !(ended = par__child_ended(w, i, &status)) && par__now() < until)
@@ -11878,7 +11928,7 @@ par_result par_close(par_comm *c) {
         if (!r) r = b;
         if (!b && !world) par__free_shared(c);
         if (!b && world) { // stay until every rank of the node knows that all have reached the barrier
-            __atomic_add_fetch(&w->arena->closing, 1, __ATOMIC_SEQ_CST);
+            par__count_rank(&w->arena->closing, (uint32_t)w->local_count);
             par__wait_for_count(c, &w->arena->closing, (uint32_t)w->local_count);
         }
     }

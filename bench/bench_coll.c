@@ -22,7 +22,7 @@
 typedef struct settings {
     size_t begin, end;
     int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
-        overlap, diagnosis;
+        overlap, diagnosis, start;
     const char *op, *dtype, *redop, *memory, *vs, *device;
 } settings;
 
@@ -856,6 +856,49 @@ static void diagnosis(bench *b) {
                order * 100);
 }
 
+// Open and close a world of so many ranks, in processes of their own. Rank 0's seconds of both; 0: it failed.
+static int time_start(int ranks, double seconds[2]) {
+    int ends[2], status = 1;
+    par_desc desc;
+    par_comm *world;
+    memset(&desc, 0, sizeof desc);
+    desc.rank_count = ranks;
+    if (pipe(ends)) return 0;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        const double begun = par__now();
+        if (par_open(&desc, &world)) _exit(1);
+        const double opened = par__now();
+        const int rank = par_rank(world), bad = par_close(world) != PAR_OK;
+        const double t[2] = {opened - begun, par__now() - opened};
+        _exit(bad || (!rank && write(ends[1], t, sizeof t) != sizeof t));
+    }
+    close(ends[1]);
+    const int read_all = child > 0 && read(ends[0], seconds, 2 * sizeof *seconds) == 2 * sizeof *seconds;
+    close(ends[0]);
+    return child > 0 && waitpid(child, &status, 0) == child && !status && read_all;
+}
+static int starts(bench *b) {
+    static const int ranks[] = {2, 128, 1000}, rounds[] = {31, 7, 1};
+    for (int k = 0; k < 3 && ranks[k] <= b->o.start; k++) {
+        double t[2], open[31], end[31];
+        for (int i = 0; i < rounds[k]; i++) {
+            if (!time_start(ranks[k], t))
+                return fprintf(stderr, "bench_coll: %d ranks: no start\n", ranks[k]);
+            open[i] = t[0], end[i] = t[1];
+        }
+        const double open_s = median(open, rounds[k]), end_s = median(end, rounds[k]);
+        if (b->o.json)
+            json_print("mode:%s ranks:%d open_us:%.1f close_us:%.1f", "start", ranks[k], open_s * 1e6,
+                       end_s * 1e6);
+        else
+            printf("%d ranks open a world in %.2f ms and close it in %.2f ms\n", ranks[k], open_s * 1e3,
+                   end_s * 1e3);
+    }
+    return 0;
+}
+
 // Report an unknown value. `names`: the valid ones, as text; `from`: the same, as par_nearest_name takes
 // them.
 static const char *unknown(bench *b, const char *option, const char *value, const char *names,
@@ -984,7 +1027,7 @@ static int parse_settings(int argc, char **argv, settings *o) {
     o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8;
     o->warmup = 5, o->inner = 1, o->check = 1, o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
-    o->device = "cpu";
+    o->device = "cpu", o->start = 1000;
 #if defined(BENCH_CUDA)
     o->device = "cuda";
 #endif
@@ -1012,6 +1055,8 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"--overlap", OPTION_FLAG, &o->overlap, "the share of an all_reduce that computation hides"},
         {"--diagnosis", OPTION_FLAG, &o->diagnosis,
          "cost of the checks, a cache line's hop, memory, idle waiting"},
+        {"--start", OPTION_INT, &o->start,
+         "with --diagnosis: time how 2, 128, 1000 ranks start and end, but no more ranks than this"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
     };
@@ -1042,6 +1087,7 @@ int main(int argc, char **argv) {
         return output_failed("bench_coll") || bad;
     }
 #endif
+    if (o->diagnosis && !launched && starts(&b)) return 1;
     if (par_open(&desc, &b.world)) return 1;
 #if defined(PAR_MPI)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";

@@ -1,6 +1,8 @@
 // test_par.c - par.h against naive references, on every backend.
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #define TEST_TCP 1
 #include "test.h"
 
@@ -1433,6 +1435,36 @@ static void left_early(par_comm *w) {
     CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED && test_now() - start < 30);
 }
 
+// Ranks that talk to each other for the first time long after they started: the memory for their messages is
+// committed then. Where there is none left, that is an error with its text.
+static int refuse_memory(void) { // this thread's calls that commit shared memory fail from here on
+    struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 3, 0),
+                                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+                                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+                                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 23 /* MADV_POPULATE_WRITE */, 0, 1),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
+}
+static void late(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    int from = -1, sum = 1, refused = 1;
+    for (int i = 0; i < 20; i++) CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_sendrecv(&me, 1, (me + 1) % n, &from, 1, (me + n - 1) % n, PAR_I32, w));
+    CHECK(w, from == (me + n - 1) % n);
+    CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, w));
+    CHECK(w, sum == n);
+    if (me == 0) refused = refuse_memory();
+    CHECK_OK(w, par_broadcast(&refused, &refused, 1, PAR_I32, 0, w));
+    if (!refused) return; // the system has no filters
+    CHECK(w, !par_alloc(w, (size_t)8 << 20) && says(w, "cannot allocate 8388608 bytes of shared memory"));
+    if (me == 0 && par_node_of(w, 2) == par_node_of(w, 0))
+        CHECK(w, par_send(&me, 1, PAR_I32, 2, w) == PAR_ERR_MEMORY &&
+                     says(w, "no shared memory for messages from rank 0 to rank 2"));
+}
+
 // The sender's buffer is shorter than its message. process_vm_readv tells the receiver. Where ranks may not
 // read each other's memory, the sender copies what there is.
 static void bad_buffer(par_comm *w) {
@@ -2513,5 +2545,6 @@ const test tests[] = {
     {"killed_before", killed_before, TEST_KILL, 2, 60},
     {"killed_within", killed_within, TEST_KILL, 2, 60},
     {"left_early", left_early, TEST_ALONE, 2, 60},
+    {"late", late, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 3, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
