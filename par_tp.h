@@ -1145,39 +1145,67 @@ PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
     return lanes[0];
 }
 
-PAR__INLINE_LOOP void par__tp_gelu(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                   size_t n) {
+// Loops over matrices of the storage type: bf16 or f32. Their arithmetic is f32; results are rounded once.
+PAR__INLINE_LOOP float par__tp_get(const void *x, size_t i, int bf16) {
+    return bf16 ? par__bf16_widen(((const par_bf16 *)x)[i]) : ((const float *)x)[i];
+}
+PAR__INLINE_LOOP void par__tp_put(void *x, size_t i, float value, int bf16) {
+    if (bf16)
+        ((par_bf16 *)x)[i] = par__bf16_narrow(value);
+    else
+        ((float *)x)[i] = value;
+}
+// PAR__VECTOR for each type; its statements read and write by get and put, with `bf16`.
+#define PAR__TP_VECTOR(i, n, is_bf16, ...)                                                                   \
+    do {                                                                                                     \
+        if (is_bf16) {                                                                                       \
+            const int bf16 = 1;                                                                              \
+            PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
+        } else {                                                                                             \
+            const int bf16 = 0;                                                                              \
+            PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
+        }                                                                                                    \
+    } while (0)
+PAR__INLINE_LOOP void par__tp_gelu(void *o0, void *o1, const void *a, const void *b, const void *c, size_t n,
+                                   int is_bf16) {
     (void)o1;
     (void)b;
     (void)c;
-    PAR__VECTOR(i, n, o0[i] = a[i] * par__tp_gelu_gate(a[i]));
+    PAR__TP_VECTOR(i, n, is_bf16, const float x = par__tp_get(a, i, bf16);
+                   par__tp_put(o0, i, x * par__tp_gelu_gate(x), bf16));
 }
-PAR__INLINE_LOOP void par__tp_gelu_backward(float *o0, float *o1, const float *a, const float *b,
-                                            const float *c, size_t n) {
+PAR__INLINE_LOOP void par__tp_gelu_backward(void *o0, void *o1, const void *a, const void *b, const void *c,
+                                            size_t n, int is_bf16) {
     (void)o1;
     (void)c;
-    PAR__VECTOR(i, n, o0[i] = par__tp_gelu_gradient(a[i], b[i]));
+    PAR__TP_VECTOR(
+        i, n, is_bf16,
+        par__tp_put(o0, i, par__tp_gelu_gradient(par__tp_get(a, i, bf16), par__tp_get(b, i, bf16)), bf16));
 }
-PAR__INLINE_LOOP void par__tp_swiglu(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                     size_t n) {
+PAR__INLINE_LOOP void par__tp_swiglu(void *o0, void *o1, const void *a, const void *b, const void *c,
+                                     size_t n, int is_bf16) {
     (void)o1;
     (void)c;
-    PAR__VECTOR(i, n, o0[i] = par__tp_silu(a[i]) * b[i]);
+    PAR__TP_VECTOR(i, n, is_bf16,
+                   par__tp_put(o0, i, par__tp_silu(par__tp_get(a, i, bf16)) * par__tp_get(b, i, bf16), bf16));
 }
-PAR__INLINE_LOOP void par__tp_swiglu_backward(float *o0, float *o1, const float *a, const float *b,
-                                              const float *c,
-                                              size_t n) { // a: dy, b: gate, c: up
-    PAR__VECTOR(i, n, float dup; o0[i] = par__tp_swiglu_gradient(a[i], b[i], c[i], &dup); o1[i] = dup);
+PAR__INLINE_LOOP void par__tp_swiglu_backward(void *o0, void *o1, const void *a, const void *b, const void *c,
+                                              size_t n, int is_bf16) { // a: dy, b: gate, c: up
+    PAR__TP_VECTOR(i, n, is_bf16, float dup;
+                   const float dgate = par__tp_swiglu_gradient(
+                       par__tp_get(a, i, bf16), par__tp_get(b, i, bf16), par__tp_get(c, i, bf16), &dup);
+                   par__tp_put(o0, i, dgate, bf16); par__tp_put(o1, i, dup, bf16));
 }
-PAR__INLINE_LOOP void par__tp_add(float *o0, float *o1, const float *a, const float *b, const float *c,
-                                  size_t n) {
+PAR__INLINE_LOOP void par__tp_add(void *o0, void *o1, const void *a, const void *b, const void *c, size_t n,
+                                  int is_bf16) {
     (void)o1;
     (void)c;
-    PAR__VECTOR(i, n, o0[i] = a[i] + b[i]);
+    PAR__TP_VECTOR(i, n, is_bf16,
+                   par__tp_put(o0, i, par__tp_get(a, i, bf16) + par__tp_get(b, i, bf16), bf16));
 }
 
-PAR__INLINE_LOOP void par__tp_axpy(float *y, const float *x, float f, size_t n) { // y += f x
-    PAR__VECTOR(i, n, y[i] += f * x[i]);
+PAR__INLINE_LOOP void par__tp_axpy(float *y, const void *x, float f, size_t n, int is_bf16) { // y += f x
+    PAR__TP_VECTOR(i, n, is_bf16, y[i] += f * par__tp_get(x, i, bf16));
 }
 PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n) {
     PAR__VECTOR(i, n, y[i] = f * x[i]);
@@ -1420,38 +1448,56 @@ PAR__INLINE_LOOP void par__tp_softmax_backward(const par__tp_softmax_gradient *o
             par__tp_softmax_backward_rows(&m, k, 0, 0);
 }
 
-PAR__INLINE_LOOP void par__tp_norm_row(float *y, float *stats, const float *x, const float *w, const float *b,
-                                       size_t n, int rms, float epsilon) {
-    const float mean = rms ? 0 : par__tp_row_sum(x, n) / (float)n;
-    float lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, const float d = x[i] - mean; lanes[lane] += d * d);
+PAR__INLINE_LOOP void par__tp_norm_row_of(void *y, float *stats, const void *x, const float *w,
+                                          const float *b, size_t n, int rms, float epsilon, int bf16) {
+    float sums[PAR__STRIP] = {0}, lanes[PAR__STRIP] = {0};
+    if (!rms) PAR__VECTOR(i, n, sums[lane] += par__tp_get(x, i, bf16));
+    const float mean = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n;
+    PAR__VECTOR(i, n, const float d = par__tp_get(x, i, bf16) - mean; lanes[lane] += d * d);
     const float rstd = par__tp_rstd(par__tp_sum_lanes(lanes, n), n, epsilon);
     if (b) {
-        PAR__VECTOR(i, n, y[i] = par__tp_normalized(x[i], mean, rstd) * w[i] + b[i]);
+        PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd);
+                    par__tp_put(y, i, h * w[i] + b[i], bf16));
     } else {
-        PAR__VECTOR(i, n, y[i] = par__tp_normalized(x[i], mean, rstd) * w[i]);
+        PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd);
+                    par__tp_put(y, i, h * w[i], bf16));
     }
     if (!rms) *stats++ = mean;
     *stats = rstd;
 }
-PAR__INLINE_LOOP void par__tp_norm_row_backward(float *dx, float *dw, float *db, const float *dy,
-                                                const float *x, const float *w, const float *stats, size_t n,
-                                                int rms) {
+PAR__INLINE_LOOP void par__tp_norm_row(void *y, float *stats, const void *x, const float *w, const float *b,
+                                       size_t n, int rms, float epsilon, int is_bf16) {
+    if (is_bf16)
+        par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 1);
+    else
+        par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 0);
+}
+PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *db, const void *dy,
+                                                   const void *x, const float *w, const float *stats,
+                                                   size_t n, int rms, int bf16) {
     const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
     float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, const float g = dy[i] * w[i], h = par__tp_normalized(x[i], mean, rstd); sums[lane] += g;
+    PAR__VECTOR(i, n, const float g = par__tp_get(dy, i, bf16) * w[i];
+                const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd); sums[lane] += g;
                 dots[lane] += g * h);
     const float sum = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n,
                 dot = par__tp_sum_lanes(dots, n) / (float)n;
     if (dw) {
-        PAR__VECTOR(i, n, dw[i] += dy[i] * (x[i] - mean) * rstd);
+        PAR__VECTOR(i, n, dw[i] += par__tp_get(dy, i, bf16) * (par__tp_get(x, i, bf16) - mean) * rstd);
     }
     if (db) {
-        PAR__VECTOR(i, n, db[i] += dy[i]);
+        PAR__VECTOR(i, n, db[i] += par__tp_get(dy, i, bf16));
     }
-    PAR__VECTOR(i, n,
-                dx[i] =
-                    par__tp_norm_gradient(dy[i], w[i], par__tp_normalized(x[i], mean, rstd), rstd, sum, dot));
+    PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd); par__tp_put(
+                    dx, i, par__tp_norm_gradient(par__tp_get(dy, i, bf16), w[i], h, rstd, sum, dot), bf16));
+}
+PAR__INLINE_LOOP void par__tp_norm_row_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
+                                                const float *w, const float *stats, size_t n, int rms,
+                                                int is_bf16) {
+    if (is_bf16)
+        par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 1);
+    else
+        par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 0);
 }
 // Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
 #if defined(__has_builtin) && !defined(__CUDACC__)
@@ -1537,16 +1583,11 @@ PAR__INLINE_LOOP void par__tp_transpose_8x8(par_bf16 *to, size_t to_ld, const pa
     for (size_t i = 0; i < 8; i++) *(par__tp_u16x8 *)(void *)(to + i * to_ld) = b[i];
 }
 #endif
-// Packs a panel of `width` columns and k rows; what is missing up to PAR__TP_DOT_COLS columns and `padded`
-// rows is zeros. Element (p, j) of B is b[p k_ld + j j_ld].
-PAR__INLINE_LOOP void par__tp_pack_panel(par_bf16 *to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k,
-                                         size_t padded, size_t width, size_t group) {
+// Packs rows p (even, or of a panel with fewer columns 0) to k of one panel; what is missing up to
+// PAR__TP_DOT_COLS columns and `padded` rows is zeros.
+PAR__INLINE_LOOP void par__tp_pack_panel(par_bf16 *to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t p,
+                                         size_t k, size_t padded, size_t width, size_t group) {
     const size_t cols = PAR__TP_DOT_COLS;
-    size_t p = 0;
-#if !defined(__CUDACC__)
-    if (group == 2 && j_ld == 1 && width == cols)
-        for (; p + 2 <= k; p += 2) par__tp_pack_two_rows(to + p * cols, b + p * k_ld, k_ld);
-#endif
 #ifdef PAR__TP_HAS_SHUFFLE
     if (group == 2 && k_ld == 1 && width == cols)
         for (; p + 8 <= k; p += 8)
@@ -1558,6 +1599,24 @@ PAR__INLINE_LOOP void par__tp_pack_panel(par_bf16 *to, const par_bf16 *b, size_t
             for (size_t g = 0; g < group; g++)
                 to[p * cols + j * group + g] =
                     (par_bf16)(p + g < k && j < width ? b[(p + g) * k_ld + j * j_ld] : 0);
+}
+// Packs `width` columns of k rows to panels that are `panel` numbers apart. Element (p, j) of B is
+// b[p k_ld + j j_ld]. Rows are read whole, because each line of memory that is read alone is waited for.
+PAR__INLINE_LOOP void par__tp_pack_panels(par_bf16 *to, size_t panel, const par_bf16 *b, size_t k_ld,
+                                          size_t j_ld, size_t k, size_t padded, size_t width, size_t group) {
+    const size_t cols = PAR__TP_DOT_COLS;
+    size_t whole = 0, p = 0; // columns of whole panels, rows of these that are packed
+#if !defined(__CUDACC__)
+    if (group == 2 && j_ld == 1) {
+        whole = width / cols * cols;
+        for (; p + 2 <= k; p += 2)
+            for (size_t j = 0; j < whole; j += cols)
+                par__tp_pack_two_rows(to + j / cols * panel + p * cols, b + p * k_ld + j, k_ld);
+    }
+#endif
+    for (size_t j = 0; j < width; j += cols)
+        par__tp_pack_panel(to + j / cols * panel, b + j * j_ld, k_ld, j_ld, j < whole ? p : 0, k, padded,
+                           PAR__MIN(cols, width - j), group);
 }
 // Copies `rows` rows of A with k numbers each to rows of `padded` numbers; what is missing up to all_rows
 // rows is zeros. Element (i, p) of A is a[i i_ld + p k_ld].
@@ -1620,14 +1679,15 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
 }
 
 // X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
-#define PAR__TP_ELEMENTWISE (float *o0, float *o1, const float *a, const float *b, const float *c, size_t n)
+#define PAR__TP_ELEMENTWISE                                                                                  \
+    (void *o0, void *o1, const void *a, const void *b, const void *c, size_t n, int is_bf16)
 #define PAR__TP_LOOPS(X, P)                                                                                  \
-    X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                              \
-    X(P, void, gelu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                     \
-    X(P, void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                            \
-    X(P, void, swiglu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                   \
-    X(P, void, add, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n))                                               \
-    X(P, void, axpy, (float *y, const float *x, float f, size_t n), (y, x, f, n))                            \
+    X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                     \
+    X(P, void, gelu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                            \
+    X(P, void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                   \
+    X(P, void, swiglu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                          \
+    X(P, void, add, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                      \
+    X(P, void, axpy, (float *y, const void *x, float f, size_t n, int is_bf16), (y, x, f, n, is_bf16))       \
     X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
     X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
       (dot, a, b, rows, n))                                                                                  \
@@ -1649,19 +1709,19 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
       (s, ld, keys, row_max, sum, rescale, mask, pairs))                                                     \
     X(P, void, softmax_backward, (const par__tp_softmax_gradient *o), (o))                                   \
     X(P, void, norm_row,                                                                                     \
-      (float *y, float *stats, const float *x, const float *w, const float *b, size_t n, int rms,            \
-       float epsilon),                                                                                       \
-      (y, stats, x, w, b, n, rms, epsilon))                                                                  \
+      (void *y, float *stats, const void *x, const float *w, const float *b, size_t n, int rms,              \
+       float epsilon, int is_bf16),                                                                          \
+      (y, stats, x, w, b, n, rms, epsilon, is_bf16))                                                         \
     X(P, void, norm_row_backward,                                                                            \
-      (float *dx, float *dw, float *db, const float *dy, const float *x, const float *w, const float *stats, \
-       size_t n, int rms),                                                                                   \
-      (dx, dw, db, dy, x, w, stats, n, rms))                                                                 \
+      (void *dx, float *dw, float *db, const void *dy, const void *x, const float *w, const float *stats,    \
+       size_t n, int rms, int is_bf16),                                                                      \
+      (dx, dw, db, dy, x, w, stats, n, rms, is_bf16))                                                        \
     X(P, void, transpose, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),    \
       (to, to_ld, x, ld, rows, cols))                                                                        \
-    X(P, void, pack_panel,                                                                                   \
-      (par_bf16 * to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k, size_t padded, size_t width,    \
-       size_t group),                                                                                        \
-      (to, b, k_ld, j_ld, k, padded, width, group))                                                          \
+    X(P, void, pack_panels,                                                                                  \
+      (par_bf16 * to, size_t panel, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k, size_t padded,    \
+       size_t width, size_t group),                                                                          \
+      (to, panel, b, k_ld, j_ld, k, padded, width, group))                                                   \
     X(P, void, pack_rows,                                                                                    \
       (par_bf16 * to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k, size_t padded, size_t rows,     \
        size_t all_rows),                                                                                     \
@@ -1839,12 +1899,11 @@ typedef struct par__tp_dot_block { // what is multiplied at a time
 // The operands of A: rows where they are, packed rows, or panels, in which row i is column i.
 static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_product *m,
                            const par__tp_dot_block *s, size_t direct) {
-    const size_t i_ld = m->ta ? 1 : m->lda, k_ld = m->ta ? m->lda : 1, cols = PAR__TP_DOT_COLS;
+    const size_t i_ld = m->ta ? 1 : m->lda, k_ld = m->ta ? m->lda : 1;
     const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
     if (m->ta && dot->strides)
-        for (size_t i = 0; i < s->rows; i += cols)
-            loops->pack_panel(s->a + i * s->padded, a + i, k_ld, 1, s->k, s->padded,
-                              PAR__MIN(cols, s->rows - i), dot->group);
+        loops->pack_panels(s->a, PAR__TP_DOT_COLS * s->padded, a, k_ld, 1, s->k, s->padded, s->rows,
+                           dot->group);
     else if (direct < s->rows)
         loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
                          par__tp_round_up(s->rows - direct, dot->rows));
@@ -1899,9 +1958,8 @@ static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
         const size_t most_rows = PAR__TP_DOT_A / s.padded / cols * cols;
         for (s.j = 0; s.j < m->n; s.j += most_cols) {
             s.cols = PAR__MIN(most_cols, m->n - s.j);
-            for (size_t j = 0; j < s.cols; j += cols)
-                loops->pack_panel(s.b + j * s.padded, b + s.p * k_ld + (s.j + j) * j_ld, k_ld, j_ld, s.k,
-                                  s.padded, PAR__MIN(cols, s.cols - j), dot->group);
+            loops->pack_panels(s.b, cols * s.padded, b + s.p * k_ld + s.j * j_ld, k_ld, j_ld, s.k, s.padded,
+                               s.cols, dot->group);
             for (s.i = 0; s.i < m->m; s.i += most_rows) {
                 s.rows = PAR__MIN(most_rows, m->m - s.i);
                 par__tp_multiply_block(loops, dot, m, &s);
@@ -2039,17 +2097,13 @@ static const float *par__tp_gemm_operand(par_tp *tp, int slot, const void *x, si
         par__tp_is_f32(tp) ? NULL : (float *)par_tp_scratch(tp, slot, rows * cols * sizeof(float));
     return par__tp_f32_rows(tp, scratch, x, 0, rows, cols, ld);
 }
-static void par__tp_add_row(par_tp *tp, void *y, size_t at, const float *row, size_t cols, float *scratch) {
-    const float *x = par__tp_as_f32(tp, y, at, cols, scratch);
-    tp->loops->add(par__tp_f32_output(tp, y, at, scratch), NULL, x, row, NULL, cols);
-    par__tp_store_f32(tp, y, at, cols, scratch);
+static void par__tp_add_row(par_tp *tp, void *y, size_t at, const void *x, size_t x_at, size_t cols) {
+    char *to = par__tp_element(tp, y, at);
+    tp->loops->add(to, NULL, to, par__tp_const_element(tp, x, x_at), NULL, cols, !par__tp_is_f32(tp));
 }
 static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
                                        size_t cols) {
-    float *scratch = par__tp_row_scratch(tp, 2, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
-    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + cols);
-    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, b, cols, scratch);
+    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, bias, 0, cols);
     return PAR_OK;
 }
 // One row times W^T, as for a token that is generated. A general matrix product would convert or pack all of
@@ -2109,7 +2163,7 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     }
     if (e) return e;
     const float *row = par__tp_as_f32(tp, bias, 0, n, scratch);
-    for (size_t r = 0; row && r < m; r++) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, n);
+    for (size_t r = 0; row && r < m; r++) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, n, 0);
     for (size_t r = 0; !direct && r < m; r++)
         par_cast((par_bf16 *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
     return PAR_OK;
@@ -2117,10 +2171,8 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
 
 static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
                                        size_t cols) {
-    float *scratch = par__tp_row_scratch(tp, 1, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++)
-        tp->loops->axpy(sum, par__tp_as_f32(tp, x, r * ld, cols, scratch), 1.0f, cols);
+        tp->loops->axpy(sum, par__tp_const_element(tp, x, r * ld), 1.0f, cols, !par__tp_is_f32(tp));
     return PAR_OK;
 }
 
@@ -2130,53 +2182,42 @@ static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, s
     const par__tp_loops *l = tp->loops;
     void(*const loops[PAR_TP_ELEMENTWISE_COUNT])
         PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_backward, l->swiglu, l->swiglu_backward, l->add};
-    enum { PIECE = 1024 };
-    float scratch[5][PIECE];
     if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) {
         cols *= rows;
         rows = rows ? 1 : 0;
     }
     for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < cols; i += PIECE) {
-            const size_t n = PAR__MIN((size_t)PIECE, cols - i), to = r * out_ld + i, from = r * bc_ld + i;
-            loops[what](par__tp_f32_output(tp, o0, to, scratch[0]),
-                        o1 ? par__tp_f32_output(tp, o1, to, scratch[1]) : NULL,
-                        par__tp_as_f32(tp, a, r * a_ld + i, n, scratch[2]),
-                        par__tp_as_f32(tp, b, from, n, scratch[3]),
-                        par__tp_as_f32(tp, c, from, n, scratch[4]), n);
-            par__tp_store_f32(tp, o0, to, n, scratch[0]);
-            if (o1) par__tp_store_f32(tp, o1, to, n, scratch[1]);
-        }
+        loops[what](par__tp_element(tp, o0, r * out_ld), o1 ? par__tp_element(tp, o1, r * out_ld) : NULL,
+                    par__tp_const_element(tp, a, r * a_ld),
+                    b ? par__tp_const_element(tp, b, r * bc_ld) : NULL,
+                    c ? par__tp_const_element(tp, c, r * bc_ld) : NULL, cols, !par__tp_is_f32(tp));
     return PAR_OK;
 }
 
 static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x,
                                            const void *weight, const void *bias, size_t rows, size_t cols,
                                            int rms, float epsilon) {
-    float *scratch = par__tp_row_scratch(tp, 4, cols);
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
     if (!scratch) return PAR_ERR_MEMORY;
-    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch + 2 * cols);
-    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + 3 * cols);
-    for (size_t r = 0; r < rows; r++) {
-        tp->loops->norm_row(par__tp_f32_output(tp, y, r * cols, scratch), stats + r * (rms ? 1 : 2),
-                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), w, b, cols, rms, epsilon);
-        par__tp_store_f32(tp, y, r * cols, cols, scratch);
-    }
+    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
+    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + cols);
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->norm_row(par__tp_element(tp, y, r * cols), stats + r * (rms ? 1 : 2),
+                            par__tp_const_element(tp, x, r * cols), w, b, cols, rms, epsilon,
+                            !par__tp_is_f32(tp));
     return PAR_OK;
 }
 static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
                                             const void *dy, const void *x, const void *weight,
                                             const float *stats, size_t rows, size_t cols, int rms) {
-    float *scratch = par__tp_row_scratch(tp, 4, cols);
+    float *scratch = par__tp_row_scratch(tp, 1, cols);
     if (!scratch) return PAR_ERR_MEMORY;
-    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch + 3 * cols);
-    for (size_t r = 0; r < rows; r++) {
-        tp->loops->norm_row_backward(par__tp_f32_output(tp, dx, r * cols, scratch), dweight, dbias,
-                                     par__tp_as_f32(tp, dy, r * cols, cols, scratch + cols),
-                                     par__tp_as_f32(tp, x, r * cols, cols, scratch + 2 * cols), w,
-                                     stats + r * (rms ? 1 : 2), cols, rms);
-        par__tp_store_f32(tp, dx, r * cols, cols, scratch);
-    }
+    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->norm_row_backward(par__tp_element(tp, dx, r * cols), dweight, dbias,
+                                     par__tp_const_element(tp, dy, r * cols),
+                                     par__tp_const_element(tp, x, r * cols), w, stats + r * (rms ? 1 : 2),
+                                     cols, rms, !par__tp_is_f32(tp));
     return PAR_OK;
 }
 
@@ -2260,32 +2301,25 @@ static par_result par__tp_cpu_embed(par_tp *tp, void *y, const int32_t *ids, siz
 }
 static par_result par__tp_cpu_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
                                              const void *dy, size_t first, size_t count, size_t cols) {
-    float *scratch = par__tp_row_scratch(tp, 1, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
         const size_t id = (size_t)ids[r] - first;
         if (id < count)
-            tp->loops->axpy(grad + id * cols, par__tp_as_f32(tp, dy, r * cols, cols, scratch), 1.0f, cols);
+            tp->loops->axpy(grad + id * cols, par__tp_const_element(tp, dy, r * cols), 1.0f, cols,
+                            !par__tp_is_f32(tp));
     }
     return PAR_OK;
 }
 static par_result par__tp_cpu_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
                                         const par_tp_row_map *map) {
-    float *scratch = par__tp_row_scratch(tp, 2, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++) {
-        const size_t at = par_tp_row_position(map, r) * cols;
-        par__tp_add_row(tp, y, r * cols, par__tp_as_f32(tp, table, at, cols, scratch + cols), cols, scratch);
-    }
+    for (size_t r = 0; r < rows; r++)
+        par__tp_add_row(tp, y, r * cols, table, par_tp_row_position(map, r) * cols, cols);
     return PAR_OK;
 }
 static par_result par__tp_cpu_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
                                                  size_t cols, const par_tp_row_map *map) {
-    float *scratch = par__tp_row_scratch(tp, 1, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++)
-        tp->loops->axpy(grad + par_tp_row_position(map, r) * cols,
-                        par__tp_as_f32(tp, dy, r * cols, cols, scratch), 1.0f, cols);
+        tp->loops->axpy(grad + par_tp_row_position(map, r) * cols, par__tp_const_element(tp, dy, r * cols),
+                        1.0f, cols, !par__tp_is_f32(tp));
     return PAR_OK;
 }
 
@@ -2551,9 +2585,9 @@ static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
     const par_bf16 *rows = (const par_bf16 *)(const void *)(m->dy ? o->k : o->v);
     if (tp->dot && !tp->dot->strides)
         tp->loops->pack_rows(turned, rows, 1, o->depth, m->kv_count, o->keys, m->dim, o->wide);
-    for (size_t j = 0; tp->dot && tp->dot->strides && j < m->dim; j += PAR__TP_STRIP)
-        tp->loops->pack_panel(turned + j * o->keys, rows + j, o->depth, 1, m->kv_count, o->keys,
-                              PAR__MIN((size_t)PAR__TP_STRIP, m->dim - j), tp->dot->group);
+    if (tp->dot && tp->dot->strides)
+        tp->loops->pack_panels(turned, PAR__TP_STRIP * o->keys, rows, o->depth, 1, m->kv_count, o->keys,
+                               m->dim, tp->dot->group);
     if (m->dy) par__tp_begin_keys(tp, o);
 }
 // Packs the block's queries (or gradients of the output): as strips, and as rows for products over queries.
@@ -2568,8 +2602,8 @@ static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const 
     for (size_t i = 0; i < n; i += PAR__TP_STRIP, strips += strip * o->bytes) {
         const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, n - i);
         if (tp->dot) {
-            tp->loops->pack_panel((par_bf16 *)(void *)strips, (const par_bf16 *)x + at + i * ld, 1, ld, dim,
-                                  o->depth, count, tp->dot->group);
+            tp->loops->pack_panels((par_bf16 *)(void *)strips, 0, (const par_bf16 *)x + at + i * ld, 1, ld,
+                                   dim, o->depth, count, tp->dot->group);
             continue;
         }
         float *to = (float *)(void *)strips;
@@ -2577,10 +2611,10 @@ static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const 
         tp->loops->transpose(to, PAR__TP_STRIP, from + i * from_ld, from_ld, count, dim);
         if (scale != 1) tp->loops->scale(to, to, scale, strip);
     }
-    for (size_t j = 0; tp->dot && o->m->dy && j < o->wide; j += PAR__TP_STRIP)
-        tp->loops->pack_panel((par_bf16 *)(void *)rows + j * PAR__TP_BLOCK, (const par_bf16 *)x + at + j, ld,
-                              1, n, par__tp_round_up(n, PAR__TP_STRIP),
-                              PAR__MIN((size_t)PAR__TP_STRIP, dim - j), tp->dot->group);
+    if (tp->dot && o->m->dy)
+        tp->loops->pack_panels((par_bf16 *)(void *)rows, PAR__TP_STRIP * PAR__TP_BLOCK,
+                               (const par_bf16 *)x + at, ld, 1, n, par__tp_round_up(n, PAR__TP_STRIP), dim,
+                               tp->dot->group);
 }
 
 // The keys of the block that at least one query of a strip sees.
@@ -2737,7 +2771,7 @@ static void par__tp_put_rows(const par_tp *tp, const float *rows, size_t row_ld,
                              void *store_to, size_t at, size_t ld, size_t count, size_t dim) {
     for (size_t r = 0; r < count; r++, rows += row_ld, at += ld)
         if (!store_to)
-            tp->loops->add(add_to + at, NULL, add_to + at, rows, NULL, dim);
+            tp->loops->add(add_to + at, NULL, add_to + at, rows, NULL, dim, 0);
         else if (par__tp_is_f32(tp))
             memcpy((float *)store_to + at, rows, dim * sizeof *rows);
         else
@@ -2872,7 +2906,7 @@ static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_bloc
         memset(sum_of, 0, d * sizeof *sum_of);
         tp->loops->weighted_rows(sum_of, s, par__tp_const_element(tp, m->v, at), bf16, m->kv_ld, n, d);
         tp->loops->scale(acc, acc, before, d);
-        tp->loops->axpy(acc, sum_of, now, d);
+        tp->loops->axpy(acc, sum_of, now, d, 0);
         m->row_max[row * m->heads + h] = both;
         m->row_sum[row * m->heads + h] = m->row_sum[row * m->heads + h] * before + sum * now;
     }
