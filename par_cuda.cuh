@@ -3842,9 +3842,23 @@ static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, 
     const uint32_t low = i & 1u ? block[1] : block[0], high = i & 1u ? block[3] : block[2];
     return i & 2u ? high : low;
 }
+struct par__cuda_dropout { // of what the random numbers are, and under which of them an element is dropped
+    uint64_t seed, stream;
+    const uint64_t *offset; // of the stream, or NULL: read when the kernel runs
+    uint32_t limit;         // 0: no dropout
+};
+static __device__ __forceinline__ uint64_t par__cuda_dropout_stream(const par__cuda_dropout &d) {
+    return d.stream + (d.offset ? *d.offset : 0);
+}
+static par__cuda_dropout par__cuda_dropout_of(const par_tp *tp, uint64_t stream, float p) {
+    const par__cuda_dropout d = {par_tp_seed(tp), stream, par_tp_dropout_offset(tp),
+                                 p > 0 ? par__tp_dropout_limit(p) : 0};
+    return d;
+}
 template <class T>
 static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, par_tp_row_map map,
-                                           uint64_t seed, uint64_t stream, uint32_t limit, float scale) {
+                                           par__cuda_dropout drop, float scale) {
+    const uint64_t stream = par__cuda_dropout_stream(drop);
     const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t row = i / groups, at = i % groups * 8;
@@ -3852,9 +3866,10 @@ static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t
         float v[8];
         par__cuda_load(v, x + row * cols, at, cols);
         for (int j = 0; j < 8; j++)
-            v[j] = par__tp_is_dropped(par__cuda_random_bits(seed, stream, first + (uint64_t)j), limit)
-                       ? 0.0f
-                       : v[j] * scale;
+            v[j] =
+                par__tp_is_dropped(par__cuda_random_bits(drop.seed, stream, first + (uint64_t)j), drop.limit)
+                    ? 0.0f
+                    : v[j] * scale;
         par__cuda_store(y + row * cols, v, at, cols);
     }
 }
@@ -3867,7 +3882,7 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
         return par__cuda_launch(cuda, par__cuda_k_dropout<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x, rows, cols, *map,
-                                par_tp_seed(tp), stream, par__tp_dropout_limit(p), par__tp_dropout_scale(p)))
+                                par__cuda_dropout_of(tp, stream, p), par__tp_dropout_scale(p)))
     return PAR_OK;
 }
 
@@ -4378,10 +4393,10 @@ static __device__ __forceinline__ bool par__cuda_is_masked(const par_tp_attentio
 // The dropout factor of a pair (query, key): 0 or 1/(1 - p).
 static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_attention_block &m,
                                                                  const par__cuda_tile_index &s, int q, int k,
-                                                                 uint64_t seed, uint32_t limit) {
+                                                                 const par__cuda_dropout &drop) {
     const uint64_t query = m.q_position + s.q0 + (uint64_t)q, key = m.kv_position + s.k0 + (uint64_t)k;
     const uint64_t i = par__tp_first_score(&m, s.b, s.h) + query * m.sequence + key;
-    return par__tp_is_dropped(par__cuda_random_bits(seed, m.stream, i), limit)
+    return par__tp_is_dropped(par__cuda_random_bits(drop.seed, par__cuda_dropout_stream(drop), i), drop.limit)
                ? 0.0f
                : par__tp_dropout_scale(m.dropout);
 }
@@ -4402,8 +4417,7 @@ static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_attention
 }
 template <class E>
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_forward(par_tp_attention_block m, par__cuda_tiles t, uint64_t seed,
-                                  uint32_t limit) {
+    par__cuda_k_attention_forward(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
     float *acc = scratch, *scores = acc + t.tile * t.ld, *row_max = scores + t.tile * t.score_ld,
           *sum = row_max + t.tile;
@@ -4455,7 +4469,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
             for (int c = lane; c < t.tile; c += 32) {
                 float e = par__tp_softmax_weight(scores[r * t.score_ld + c], new_max);
                 total += e;
-                if (limit && e != 0) e *= par__cuda_dropout_factor(m, s, r, c, seed, limit);
+                if (drop.limit && e != 0) e *= par__cuda_dropout_factor(m, s, r, c, drop);
                 par__cuda_round(p + r * t.score_ld + c, e);
             }
             total = par__cuda_warp_reduce<par__cuda_add>(total);
@@ -4489,7 +4503,7 @@ template <class E>
 static __device__ __forceinline__ void
 par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
                            const par__cuda_tile_index &s, const float *scores, const float *grads, E *p,
-                           E *ds, uint64_t seed, uint32_t limit) {
+                           E *ds, const par__cuda_dropout &drop) {
     const size_t row0 = par__cuda_q_row(m, s);
     for (int i = (int)threadIdx.x; i < t.tile * t.tile; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.tile, c = i % t.tile;
@@ -4497,7 +4511,7 @@ par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tile
         if (!par__cuda_is_masked(m, s, r, c)) {
             const size_t at = (row0 + (size_t)r) * m.heads + s.h;
             e = par__tp_exp(scores[r * t.score_ld + c] * m.scale - m.lse[at]);
-            if (limit) mask = par__cuda_dropout_factor(m, s, r, c, seed, limit);
+            if (drop.limit) mask = par__cuda_dropout_factor(m, s, r, c, drop);
             d = par__tp_score_gradient(e, grads[r * t.score_ld + c] * mask, m.dot[at], m.scale);
         }
         par__cuda_round(p + r * t.score_ld + c, e * mask);
@@ -4528,14 +4542,14 @@ par__cuda_backward_layout(const par__cuda_tiles &t, float *scratch, int sums) {
 template <class E>
 static __device__ __forceinline__ void
 par__cuda_tile_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
-                        const par__cuda_tile_index &s, const par__cuda_backward_tiles<E> &x, uint64_t seed,
-                        uint32_t limit) {
+                        const par__cuda_tile_index &s, const par__cuda_backward_tiles<E> &x,
+                        const par__cuda_dropout &drop) {
     par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, x.q, t.ld, false, x.k, t.ld, true, x.scores, t.score_ld,
                            false);
     par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, x.dy, t.ld, false, x.v, t.ld, true, x.grads, t.score_ld,
                            false);
     __syncthreads();
-    par__cuda_softmax_backward<E>(m, t, s, x.scores, x.grads, x.p, x.ds, seed, limit);
+    par__cuda_softmax_backward<E>(m, t, s, x.scores, x.grads, x.p, x.ds, drop);
     __syncthreads();
 }
 static __device__ __forceinline__ void par__cuda_add_tile(const par__cuda_tiles &t, float *to, size_t ld,
@@ -4547,8 +4561,7 @@ static __device__ __forceinline__ void par__cuda_add_tile(const par__cuda_tiles 
 }
 template <class E>
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, uint64_t seed,
-                                      uint32_t limit) {
+    par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
@@ -4570,7 +4583,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
             par__cuda_load_tile(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
             par__cuda_load_tile(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
             __syncthreads();
-            par__cuda_tile_backward<E>(m, t, s, x, seed, limit);
+            par__cuda_tile_backward<E>(m, t, s, x, drop);
             par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, true, x.q, t.ld, false, x.first,
                                    t.ld, true);
             par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.p, t.score_ld, true, x.dy, t.ld, false, x.second,
@@ -4582,8 +4595,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
 }
 template <class E>
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, uint64_t seed,
-                                     uint32_t limit) {
+    par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 1); // dq
     par__cuda_tile_index s;
@@ -4604,7 +4616,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
         par__cuda_load_tile(t, x.k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
         par__cuda_load_tile(t, x.v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
         __syncthreads();
-        par__cuda_tile_backward<E>(m, t, s, x, seed, limit);
+        par__cuda_tile_backward<E>(m, t, s, x, drop);
         par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, false, x.k, t.ld, false, x.first,
                                t.ld, true);
     }
@@ -4640,13 +4652,13 @@ static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_a
     size_t shared;
     dim3 grid;
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
-    const uint32_t limit = m->dropout > 0 ? par__tp_dropout_limit(m->dropout) : 0;
+    const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &grid));
     PAR__CUDA_DISPATCH_STORAGE(tp, E,
                                return par__cuda_launch(cuda, par__cuda_k_attention_forward<E>, grid,
                                                        PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m,
-                                                       t, par_tp_seed(tp), limit))
+                                                       t, drop))
     return PAR_OK;
 }
 static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
@@ -4655,17 +4667,16 @@ static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_
     size_t shared;
     dim3 by_keys, by_queries;
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
-    const uint32_t limit = m->dropout > 0 ? par__tp_dropout_limit(m->dropout) : 0;
+    const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->kv_count, m->batch * m->kv_heads, &by_keys));
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &by_queries));
-    PAR__CUDA_DISPATCH_STORAGE(tp, E,
-                               PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv<E>,
-                                                              by_keys, PAR__CUDA_ATTENTION_THREADS, shared,
-                                                              cuda->stream, *m, t, par_tp_seed(tp), limit));
-                               return par__cuda_launch(cuda, par__cuda_k_attention_backward_q<E>, by_queries,
-                                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m,
-                                                       t, par_tp_seed(tp), limit))
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, E,
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv<E>, by_keys,
+                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop));
+        return par__cuda_launch(cuda, par__cuda_k_attention_backward_q<E>, by_queries,
+                                PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop))
     return PAR_OK;
 }
 template <class T>

@@ -344,6 +344,9 @@ par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y
 // gradient. x and y are tokens; y may be x. Errors: ARGUMENT (p is not in [0, 1), the rows are not `tokens`).
 par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
                           const par_tp_matrix *x, par_tp_matrix *y);
+// From now on *offset, in the device's memory, is added to the stream of each dropout (also of attention)
+// when a kernel runs: so each replay of a captured CUDA graph can drop other elements. NULL, the default: 0.
+void par_tp_set_dropout_offset(par_tp *tp, const uint64_t *offset);
 // Rotary position embedding, RoPE (Su et al. 2021): pair i of a head is rotated by position base^(-2i/dim).
 // With factor 0 nothing is scaled. Otherwise frequencies are scaled as in Llama 3.1 (Grattafiori et al.
 // 2024): pairs that make fewer than `low` rotations in `original` tokens rotate `factor` times slower, pairs
@@ -698,6 +701,7 @@ const par_tp_kernels *par_tp_cpu(void);
 par_comm *par_tp_comm(const par_tp *tp);
 const par_tp_kernels *par_tp_kernels_of(const par_tp *tp);
 uint64_t par_tp_seed(const par_tp *tp);
+const uint64_t *par_tp_dropout_offset(const par_tp *tp); // or NULL
 par_dtype par_tp_dtype(const par_tp *tp);
 // Scratch memory number `slot`, of at least so many bytes, kept until close. Slots 0 to 15 are for the
 // layers, 16 to 23 for the CPU's kernels, 24 to 31 for you. NULL: out of memory, or no such slot.
@@ -1994,6 +1998,7 @@ struct par_tp {
     const par__tp_loops *loops;
     const par__tp_dot *dot;     // NULL: products are computed in f32
     const par__gemm_tile *tile; // for those of attention
+    const uint64_t *dropout_offset;
     struct {
         void *memory;
         size_t bytes;
@@ -2221,14 +2226,15 @@ static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight
     return PAR_OK;
 }
 
-static void par__tp_dropout_row(float *y, const float *x, size_t n, uint64_t seed, uint64_t stream,
+static void par__tp_dropout_row(const par_tp *tp, float *y, const float *x, size_t n, uint64_t stream,
                                 uint64_t first, float p) {
+    const uint64_t seed = tp->desc.seed, drop = stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
     const uint32_t limit = par__tp_dropout_limit(p);
     const float scale = par__tp_dropout_scale(p);
     uint32_t block[4] = {0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const uint64_t e = first + i;
-        if (i == 0 || (e & 3u) == 0) par__philox_at(seed, stream, e >> 2, block);
+        if (i == 0 || (e & 3u) == 0) par__philox_at(seed, drop, e >> 2, block);
         y[i] = par__tp_is_dropped(block[e & 3u], limit) ? 0.0f : x[i] * scale;
     }
 }
@@ -2237,9 +2243,9 @@ static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t
     float *scratch = par__tp_row_scratch(tp, 2, cols);
     if (!scratch) return PAR_ERR_MEMORY;
     for (size_t r = 0; r < rows; r++) {
-        par__tp_dropout_row(par__tp_f32_output(tp, y, r * cols, scratch),
-                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), cols, tp->desc.seed,
-                            stream, par_tp_token_index(map, r) * cols, probability);
+        par__tp_dropout_row(tp, par__tp_f32_output(tp, y, r * cols, scratch),
+                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), cols, stream,
+                            par_tp_token_index(map, r) * cols, probability);
         par__tp_store_f32(tp, y, r * cols, cols, scratch);
     }
     return PAR_OK;
@@ -2664,7 +2670,7 @@ static const float *par__tp_dropout_mask(par_tp *tp, const par__tp_core *o, size
         const uint64_t query = m->q_position + o->q_at + first + q;
         for (size_t k = 0; k < keys; k++) row[k] = 1;
         if (first + q < o->q_count)
-            par__tp_dropout_row(row, row, PAR__MIN(keys, o->k_count), tp->desc.seed, m->stream,
+            par__tp_dropout_row(tp, row, row, PAR__MIN(keys, o->k_count), m->stream,
                                 par__tp_first_score(m, o->sequence, o->head) + query * m->sequence + key,
                                 m->dropout);
     }
@@ -3033,6 +3039,8 @@ static void par__tp_set_layer_name(const par_tp *tp, const char *name) {
 par_comm *par_tp_comm(const par_tp *tp) { return tp->desc.tp; }
 const par_tp_kernels *par_tp_kernels_of(const par_tp *tp) { return tp->kernels; }
 uint64_t par_tp_seed(const par_tp *tp) { return tp->desc.seed; }
+void par_tp_set_dropout_offset(par_tp *tp, const uint64_t *offset) { tp->dropout_offset = offset; }
+const uint64_t *par_tp_dropout_offset(const par_tp *tp) { return tp->dropout_offset; }
 par_dtype par_tp_dtype(const par_tp *tp) { return tp->desc.dtype; }
 size_t par_tp_element_bytes(const par_tp *tp) { return par_dtype_bytes(tp->desc.dtype); }
 size_t par_tp_ld(par_tp_layout layout, size_t cols) {

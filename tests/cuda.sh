@@ -107,7 +107,7 @@ replays() { # a step that is captured, with new data: the bits of steps that are
     for x in "${how[@]}"; do
         echo "graph: $x"
         for graph in --no-graph --graph; do
-            ${x%% --*} build/gpt_emu $tiny --max_iters 4 --eval_interval 3 $graph --${x#* --} |
+            ${x%% --*} build/gpt_emu $tiny --dropout 0.2 --max_iters 4 --eval_interval 3 $graph --${x#* --} |
                 sed 's/,"tokens_per_s.*//;s/,"seconds.*//' >"$work/bits$graph" || return 1
         done
         cat "$work/bits--graph"

@@ -45,7 +45,8 @@ typedef struct settings {
 // A step that the host has enqueued. It is written to again when the device has passed `done`.
 typedef struct flight {
     int32_t *tokens; // pinned: tokens and targets of all microbatches on this rank
-    double *loss;    // pinned, with the control
+    double *loss;    // pinned, with the control and the dropout's offset
+    uint64_t *dropout_offset;
     par_zero_control *control;
     void *done;
     int step;
@@ -94,6 +95,7 @@ typedef struct trainer {
     // On the device: tokens and targets of all microbatches on this rank; the loss of the step.
     int32_t *x;
     double *device_loss;
+    uint64_t *dropout_offset; // of the step's random streams
     size_t *target_count;
     int32_t *sequence;            // one sequence and its targets
     int reads_tokens;             // this rank has the first stage or the last
@@ -145,8 +147,7 @@ static const setting setting_table[] = {
     NUMBER("--ranks", INT, ranks, "0", RANGE(0, 1024), "ranks on this machine; 0: PAR_RANKS or 1"),
     TEXT("--device", device, GPT_DEVICE, NULL, "cpu, or cuda (of build/gpt_cuda)"),
     FLAG("--graph", graph, "0",
-         "on a GPU: capture the second step as a CUDA graph, and replay it; by nccl, or with one rank; needs "
-         "dropout 0"),
+         "on a GPU: capture the second step as a CUDA graph, and replay it; by nccl, or with one rank"),
     NUMBER("--tp", INT, tp, "1", RANGE(1, 1024), "tensor-parallel ranks: each layer is split over them"),
     FLAG("--sp", sp, "0", "sequence parallelism: norms and residuals are split over tp by tokens"),
     NUMBER("--cp", INT, cp, "1", RANGE(1, 1024), "context-parallel ranks: each sequence is split over them"),
@@ -447,7 +448,8 @@ static par_result compute_step(trainer *t, float factor) {
     return par_trace_end(t->world), PAR_OK;
 }
 // Captures a step as a graph, and replays it. What varies from step to step is in the device's memory: the
-// batch in x, and in zero's control the learning rate, the number of the step and what follows from it.
+// batch in x, the offset of dropout's random streams, and in zero's control the learning rate, the number of
+// the step and what follows from it.
 static par_result replay_step(trainer *t, float factor) {
 #if defined(GPT_CUDA)
     cudaStream_t stream = par_cuda_stream(t->cuda);
@@ -482,7 +484,8 @@ static par_result enqueue_step(trainer *t) {
     t->batch_step = (uint64_t)t->step;
     t->first_sequence = 0;
     t->drop.p = (float)t->o.dropout;
-    t->drop.step = (uint64_t)t->step;
+    *f->dropout_offset = gpt_dropout_offset((uint64_t)t->step);
+    GPT_TRY(d->copy(d, t->dropout_offset, f->dropout_offset, sizeof *f->dropout_offset, NULL));
     GPT_TRY(load_batch(t, f->tokens));
     // The first step is not captured: it allocates scratch memory, and libraries choose their kernels.
     GPT_TRY(t->o.graph && t->enqueued > 1 ? replay_step(t, factor) : compute_step(t, factor));
@@ -592,7 +595,6 @@ static const char *check_settings(settings *o) {
                o->why;
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
-    if (o->graph && o->dropout > 0) return "graph needs dropout 0: random numbers depend on the step";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
@@ -1230,10 +1232,13 @@ static par_result alloc_token_buffers(trainer *t) {
         f->tokens = (int32_t *)tokens;
         f->control = (par_zero_control *)control;
         f->loss = (double *)(void *)(f->control + 1);
+        f->dropout_offset = (uint64_t *)(void *)(f->loss + 1);
     }
     t->x = (int32_t *)x;
     t->device_loss = (double *)loss;
+    t->dropout_offset = (uint64_t *)(void *)(t->device_loss + 1);
     t->target_count = (size_t *)target_count;
+    if (!bad) par_tp_set_dropout_offset(t->tp, t->dropout_offset);
     return bad ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens") : PAR_OK;
 }
 static par_result commit_zero(trainer *t) { return par_zero_commit(t->zero); }

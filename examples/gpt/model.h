@@ -361,10 +361,11 @@ static inline void gpt_buffers_close(const gpt_model *m, gpt_buffers *b) {
 
 typedef struct gpt_dropout {
     float p;
-    uint64_t step;
+    uint64_t step; // of the random numbers; or 0, and par_tp_set_dropout_offset's number varies by step
 } gpt_dropout;
+static inline uint64_t gpt_dropout_offset(uint64_t step) { return step << 16; }
 static uint64_t gpt_dropout_stream(const gpt_dropout *d, int layer) { // four random streams of its own
-    return d ? (d->step + 1) << 16 | (uint64_t)(layer + 1) << 2 : 0;
+    return d ? gpt_dropout_offset(d->step + 1) | (uint64_t)(layer + 1) << 2 : 0;
 }
 static par_result gpt_embedding_dropout(const gpt_model *m, const par_tp_tokens *tokens, const gpt_dropout *d,
                                         par_tp_matrix *x) {
