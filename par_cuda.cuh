@@ -115,7 +115,10 @@ MODEL
     runs may differ.
     Messages by nccl have a communicator and a stream for each rank and direction, are launched when they
     begin, and use up to 4 SMs each while they wait. The first one between two ranks connects them: par_wait
-    then waits until both have begun it.
+    then waits until both have begun it. Pipelines and rings of attention have it when they open. Messages of
+    your own should have it alone, if streams are more than CUDA_DEVICE_MAX_CONNECTIONS.
+    Kernels may be loaded when they are first launched (CUDA_MODULE_LOADING=LAZY), and wait for the device
+    then: nothing that a layer has enqueued waits for what it enqueues later.
     Memory. The caller frees what it allocates. With the peer backend other processes map the arrays that
     are sent, which need memory from cudaMalloc. par_cuda_free may be called at any time, and frees when
     they have unmapped it. Memory of your own cudaMalloc must not be freed before par_close of the comm.
@@ -128,8 +131,8 @@ DOES NOT
 LIMITS
     Compute capability 8.0 or newer. peer: at most 64 ranks, on one node. A stream that is captured (CUDA
     graphs) can communicate by nccl, or on a comm of one rank; capture after a first step, because that
-    allocates scratch memory and lets libraries choose kernels. examples/gpt --graph shows it. make check
-    emulates a GPU; make gpu-check needs one.
+    allocates scratch memory and lets libraries choose kernels, and give each GPU a process, as NCCL's manual
+    advises for graphs. examples/gpt --graph shows it. make check emulates a GPU; make gpu-check needs one.
 */
 
 #ifdef __cplusplus
@@ -811,6 +814,21 @@ static par_result par__cuda_reduce(const par_cuda *cuda, const par__cuda_reducti
     }
 #undef X
 }
+// Loads the kernels of par__cuda_reduce. One that is loaded when it is first launched waits for the device
+// (CUDA_MODULE_LOADING=LAZY), and so for ever behind an event of a process that has died.
+template <class T> static par_result par__cuda_load_reduce_typed(const par_cuda *cuda) {
+    const void *const kernels[] = {(const void *)par__cuda_k_reduce<T, 1>,
+                                   (const void *)par__cuda_k_reduce<T, 16 / sizeof(T)>};
+    struct cudaFuncAttributes a;
+    for (int i = 0; i < 2; i++) PAR__CUDA_CALL(cudaFuncGetAttributes(&a, kernels[i]));
+    return PAR_OK;
+}
+static par_result par__cuda_load_reduce(const par_cuda *cuda) {
+#define X(constant, name, ...) PAR__CUDA_TRY(par__cuda_load_reduce_typed<par__cuda_##name>(cuda));
+    PAR_DTYPES(X)
+#undef X
+    return PAR_OK;
+}
 static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int ranks) {
     memset(s, 0, sizeof *s);
     s->op = (unsigned)(op & 255u);
@@ -1479,6 +1497,7 @@ struct par__cuda_link { // NCCL's communicator for the messages to one rank, or 
     ncclUniqueId id;
     par_request request;          // of the id, which the sender makes
     par__cuda_pending *launching; // the message that NCCL was given
+    par__cuda_pending *launched;  // the last one; NULL: its end is recorded
 };
 #endif
 struct par__cuda_comm { // the backend of one comm
@@ -2491,10 +2510,18 @@ static int par__cuda_link_poll(par__cuda_comm *l, par__cuda_link *x, const char 
     *result = par__cuda_nccl_check_on(l, x->nccl, e ? e : state, what);
     return *result || state != ncclInProgress;
 }
+// Records the end of the last message, as late as it can be: in a hardware queue of several streams the
+// record would hold up what comes after it, and that may be the other half of an exchange.
+static par_result par__cuda_link_record(par__cuda_comm *l, par__cuda_link *x) {
+    par__cuda_pending *p = x->launched;
+    x->launched = NULL;
+    return p ? par__cuda_record_event(l->cuda, p->complete, x->stream) : PAR_OK;
+}
 // Gives NCCL the next message. On a link that is connected NCCL launches it at once, by a thread of its own.
 static par_result par__cuda_link_launch(par__cuda_comm *l, par__cuda_link *x, par__cuda_pending *p) {
     const par_call *k = p->call;
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
+    PAR__CUDA_TRY(par__cuda_link_record(l, x));
     PAR__CUDA_TRY(par__cuda_stream_wait(l->cuda, x->stream, p->complete)); // for the compute stream
     const ncclResult_t e = x->sends ? ncclSend(k->send, k->count, type, 1, x->nccl, x->stream)
                                     : ncclRecv(k->recv, k->count, type, 0, x->nccl, x->stream);
@@ -2520,11 +2547,10 @@ static par_result par__cuda_link_step(par__cuda_comm *l, par__cuda_link *x) {
             r = par__cuda_link_launch(l, x, p);
         if (x->launching && !r) {
             if (!par__cuda_link_poll(l, x, "a message", &r) || r) return r;
-            p = x->launching;
+            p = x->launched = x->launching;
             x->launching = NULL;
             x->connected = 1;
-            r = par__cuda_record_event(l->cuda, p->complete, x->stream);
-            if (!r) par__cuda_finish(p, PAR_OK);
+            par__cuda_finish(p, PAR_OK);
         }
         p = p->next;
     }
@@ -2648,8 +2674,11 @@ static par_result par__cuda_nccl_begin(par_device_backend *backend, const par_ca
     return PAR_OK;
 }
 static par_result par__cuda_nccl_end(par_device_backend *backend, void *state) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
     par__cuda_pending *p = (par__cuda_pending *)state;
-    if (p->state != PAR__CUDA_DONE) par__cuda_nccl_wait_launched(par__cuda_comm_of(backend), p);
+    if (p->state != PAR__CUDA_DONE) par__cuda_nccl_wait_launched(l, p);
+    for (par__cuda_link *x = l->links; x; x = x->next)
+        if (x->launched == p) par__cuda_finish(p, par__cuda_link_record(l, x));
     return par__cuda_end(backend, state);
 }
 static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent, int color, int key) {
@@ -2930,6 +2959,7 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
     (void)color;
     (void)key;
     if (l->kind == PAR_CUDA_PEER && !r) r = par__cuda_open_events(l);
+    if (l->kind == PAR_CUDA_PEER && !r && comm == cuda->desc.comm) r = par__cuda_load_reduce(cuda);
     if (!r && l->kind == PAR_CUDA_PEER && !l->threads && comm == cuda->desc.comm) {
         cuda->map_state = (par__cuda_map_state *)par_alloc(comm, sizeof *cuda->map_state);
         if (!cuda->map_state) r = PAR_ERR_MEMORY;

@@ -3738,6 +3738,30 @@ static par_result par__pipe_open_parts(par_pipe *p) {
     if (!r) r = par__pipe_open_pools(p);
     return r ? r : par__pipe_open_send_rings(p);
 }
+// The comm of a channel, with the name of the message for errors and traces.
+static par_comm *par__pipe_named(par_comm *channel, int back, int to) {
+    char name[40];
+    snprintf(name, sizeof name, "%s to stage %d", back ? "gradients" : "activations", to);
+    return par__in_named_layer(channel, name);
+}
+// A device's first message between two ranks may connect them (NCCL): it is launched when both have begun it,
+// and so perhaps behind something that waits for it, in a hardware queue of several streams. So all channels
+// get their first message here, one after the other in an order that all ranks have.
+static par_result par__pipe_connect(par_pipe *p) {
+    const par_pipe_schedule *s = p->s;
+    const int slots = s->directions * s->stages;
+    par_result r = PAR_OK;
+    for (int i = 0; i < 4 * slots && !r; i++) { // even ranks send first: many pairs are at work at a time
+        const int odd = i / slots / 2, back = i / slots % 2, to = i % s->stages,
+                  from = back ? to + 1 : to - 1;
+        const int *rank = s->rank_of + i % slots - to;
+        if (from < 0 || from >= s->stages || rank[from] == rank[to] || rank[from] % 2 != odd) continue;
+        par_comm *comm = par__pipe_named(p->channels[p->channel_of[back][i % slots]], back, to);
+        if (rank[from] == p->rank) r = (par_send)(p->device_losses, 1, PAR_U8, rank[to], comm);
+        if (rank[to] == p->rank) r = (par_recv)(p->device_losses, 1, PAR_U8, rank[from], comm);
+    }
+    return r;
+}
 par_pipe *par__pipe_called(par_pipe *p, const char *site) {
     if (p && site) par__enter_layer(p->exec.comm, site);
     return p;
@@ -3774,7 +3798,8 @@ par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pi
     } else
         par_fail(exec->comm, mine, "par_pipe_open: out of memory");
     int code = (int)mine;
-    const par_result r = par_all_reduce(&code, &worst, 1, PAR_I32, PAR_MAX, exec->comm);
+    par_result r = par_all_reduce(&code, &worst, 1, PAR_I32, PAR_MAX, exec->comm);
+    if (!r && !worst && par_backend_of(exec->comm)) r = par__pipe_connect(p);
     if (r == PAR_OK && !worst) return *pipe = p, PAR_OK;
     if (!r && !mine)
         par_fail(exec->comm, (par_result)worst, "par_pipe_open: it failed on another rank (%s)",
@@ -3875,12 +3900,6 @@ static par_result par__pipe_call_user(par_pipe *p, const par_pipe_schedule *s, s
     par__restore_caller(p->exec.comm, &caller);
     par__pipe_record_times(p, s, i, started);
     return r;
-}
-// The comm of a channel, with the name of the message for errors and traces.
-static par_comm *par__pipe_named(par_comm *channel, int back, int to) {
-    char name[40];
-    snprintf(name, sizeof name, "%s to stage %d", back ? "gradients" : "activations", to);
-    return par__in_named_layer(channel, name);
 }
 static par_result par__pipe_compute(par_pipe *p, const par_pipe_schedule *s, size_t i) {
     const par_pipe_action a = s->actions[i];

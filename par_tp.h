@@ -3111,6 +3111,19 @@ static par_result par__tp_check_desc(const par_tp *tp) {
                      par_dtype_name(desc->dtype));
     return r;
 }
+// A device's first message between two ranks may connect them (NCCL): it is launched when both have begun it,
+// and so perhaps behind something that waits for it, in a hardware queue of several streams. So the ring gets
+// its first messages here, one after the other in an order that all ranks have.
+static par_result par__tp_connect_ring(par_tp *tp) {
+    void *x = par_tp_scratch(tp, PAR__TP_STATS, 64);
+    par_result r = x ? PAR_OK : par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp_open: out of memory");
+    for (int i = 0; i < tp->c && !r; i++) { // even ranks send first: many pairs are at work at a time
+        const int from = 2 * i < tp->c ? 2 * i : 2 * (i - (tp->c + 1) / 2) + 1, to = (from + 1) % tp->c;
+        if (tp->cp_rank == from) r = (par_send)(x, 1, PAR_U8, to, par__in_layer(tp->desc.cp));
+        if (tp->cp_rank == to) r = (par_recv)(x, 1, PAR_U8, from, par__in_layer(tp->desc.cp));
+    }
+    return r;
+}
 par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     PAR_ASSERT(desc && out);
     *out = NULL;
@@ -3142,9 +3155,10 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
             "par_tp_open: tp or cp has no backend for device memory: call par_cuda_open on their parent "
             "before you split it");
     }
-    const par_result r = par__tp_check_desc(tp);
+    par_result r = par__tp_check_desc(tp);
+    if (!r && tp->device != par_cpu() && tp->c > 1 && !desc->ulysses) r = par__tp_connect_ring(tp);
     if (r)
-        PAR_FREE(tp);
+        par_tp_close(tp);
     else
         *out = tp;
     return r;

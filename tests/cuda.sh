@@ -215,7 +215,13 @@ gpu_check_killed() { # the GPU is taken away: the rows so far are there
 suite env EMU_DEVICES=1 build/test_cuda_emu
 threads="build/test_cuda_emu --launch threads --node 0"
 [ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
-[ -z "$nccl" ] || suite env EMU_DEVICES=8 ${SOAK:+PIPELINES=all} $threads --only pipelines --ranks 4
+# One hardware queue for all streams, and each launch loads its kernel, which waits for the device.
+one_queue="env EMU_DEVICES=8 EMU_RELOADS=1 CUDA_DEVICE_MAX_CONNECTIONS=1 $threads"
+[ -z "$nccl" ] || suite $one_queue --only pipelines --ranks 4
+if [ -n "$nccl" ] && [ -n "${SOAK-}" ]; then
+    suite env EMU_DEVICES=8 PIPELINES=all $threads --only pipelines --ranks 4
+    for t in models zero_stages splits collectives_nccl; do suite $one_queue --only $t; done
+fi
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
     # Others only where the code asks which architecture it is compiled for; in SOAK always.
     others=""

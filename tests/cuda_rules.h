@@ -505,7 +505,53 @@ static void streams_of_one_communicator(void) {
     nccl_group(&p, 0, "r"), nccl_group(&p, 1, "r");
     cudaStreamSynchronize(first[0]);
 }
+// A kernel that waits for another rank runs, and the host goes on with a call that waits for it, or launches
+// a kernel for the first time, which may wait for it: what the other rank waits for comes too late.
+static void receive_first(int alloc, int loaded) {
+    const nccl_pair p = open_nccl_pair();
+    float *x;
+    cudaStream_t compute;
+    cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking);
+    nccl_group(&p, 0, "r"), nccl_group(&p, 1, "s");
+    cudaStreamSynchronize(p.stream[0]); // connected
+    if (loaded) emu_launch(plus_one, 1, 32, 0, compute, p.x, p.x, (size_t)1);
+    emu_patience(0.2);
+    nccl_group(&p, 0, "r");
+    if (alloc) cudaMalloc((void **)&x, 4);
+    emu_launch(plus_one, 1, 32, 0, compute, p.x, p.x, (size_t)1);
+    emu_patience(60);
+    nccl_group(&p, 1, "s"); // of what the kernel has computed
+    cudaStreamSynchronize(p.stream[0]);
+}
+static void loaded_late(void) { receive_first(0, 0); }
+static void allocated_late(void) { receive_first(1, 1); }
+static void loaded_before(void) { receive_first(0, 1), fprintf(stderr, "it ends"), _exit(1); }
+// Rank 0 receives, computes with it, and sends what rank 1 needs first. Each direction has a communicator.
+static void receive_before_send(int connections) {
+    emu_connections(connections);
+    const nccl_pair in = open_nccl_pair(), out = open_nccl_pair();
+    cudaStream_t compute;
+    cudaEvent_t event;
+    cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking), cudaEventCreate(&event);
+    for (int late = 0; late < 2; late++) { // connected first
+        nccl_group(&in, 0, "r");
+        if (!late) nccl_group(&in, 1, "s");
+        cudaEventRecord(event, in.stream[0]), cudaStreamWaitEvent(compute, event, 0);
+        cudaMemsetAsync(in.x, 0, 4, compute);
+        nccl_group(&out, 0, "s"), nccl_group(&out, 1, "r");
+        if (late) cudaEventRecord(event, out.stream[1]), cudaStreamWaitEvent(in.stream[1], event, 0);
+        if (late) nccl_group(&in, 1, "s");
+        cudaStreamSynchronize(compute);
+    }
+}
+static void one_queue(void) { receive_before_send(1); }
+static void many_queues(void) { receive_before_send(32), fprintf(stderr, "it ends"), _exit(1); }
 static void nccl_rules(par_comm *w) {
+    CHECK(w, fault_ends(loaded_late, "the first launch of a kernel waits"));
+    CHECK(w, fault_ends(allocated_late, "an allocation waits"));
+    CHECK(w, fault_ends(loaded_before, "it ends"));
+    CHECK(w, fault_ends(one_queue, "deadlock of NCCL kernels"));
+    CHECK(w, fault_ends(many_queues, "it ends"));
     CHECK(w, fault_ends(nccl_pool, "cudaMemPoolSetAccess"));
     CHECK(w, fault_ends(grouped_1f1b, "deadlock of NCCL kernels"));
     CHECK(w, strstr(said, "rank 0 of communicator") && strstr(said, "receive from 1 (waits), send to 1"));

@@ -401,10 +401,11 @@ static void test_wait_any(test_list *l) { // until a worker writes output or end
 extern char **environ;
 // The command that runs this setting again, with the variables that change what it does.
 static void test_command(const test_options *o, const test_run *r, char *text, size_t bytes) {
-    static const char *const ours[] = {"PAR_", "EMU_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
+    static const char *const ours[] = {"PAR_",          "EMU_",           "CUDA_DEVICE_",
+                                       "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS="};
     size_t at = 0;
     for (char **e = environ; *e; e++)
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 6; i++)
             if (!strncmp(*e, ours[i], strlen(ours[i])) && strncmp(*e, "PAR_TEST_BESIDE", 15) &&
                 !strpbrk(*e, "'\t\n"))
                 at += (size_t)snprintf(text + at, PAR__MIN(bytes - at, 512), "%s'%.400s' ", at ? "" : "env ",

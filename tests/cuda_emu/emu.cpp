@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -182,6 +183,7 @@ struct emu_lock {
 };
 
 static cudaError_t emu_unsafe(void);
+static void emu_wait_implicitly(int device, const char *what);
 static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
     emu_lock hold;
     if (emu_used_before_fork) return emu_last = cudaErrorInitializationError;
@@ -201,6 +203,7 @@ static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
     EMU_UNPOISON(p, bytes);
     emu_blocks[p] = {bytes, device, pool};
     emu_block_count[device][pool]++;
+    if (!pool) emu_wait_implicitly(device, "an allocation waits");
     emu_memory(1);
     memset(p, 0xFF, bytes); // not numbers
     emu_memory(0);
@@ -444,7 +447,9 @@ struct CUstream_st {
     std::deque<emu_op> work;
     CUgraph_st *capture = NULL;
     int device = 0, blocking = 0; // blocking: the legacy stream waits for it
-    uint64_t newest = 0;          // work that was added
+    int queue = 0;                // see emu_reached
+    pthread_t owner = pthread_self();
+    uint64_t newest = 0; // work that was added
 };
 static std::set<CUstream_st *> emu_streams;
 static std::vector<emu_times *> &emu_all_times =
@@ -488,8 +493,33 @@ static double emu_seconds(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+// Streams share the device's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS; unset: each stream has its own).
+// A queue comes to an operation when all that was put into it before has started, and a wait for an event
+// starts when the event has fired. Only NCCL's kernels start and then take time.
+static int emu_queues =
+    getenv("CUDA_DEVICE_MAX_CONNECTIONS") ? atoi(getenv("CUDA_DEVICE_MAX_CONNECTIONS")) : 0;
+void emu_connections(int n) { emu_queues = n; }
+static int emu_is_first_of_communicator(const emu_op &op); // a kernel of NCCL
+static void emu_take_queue(CUstream_st *s) {
+    static int streams[EMU_MAX_DEVICES];
+    if (emu_queues) s->queue = 1 + streams[s->device]++ % emu_queues;
+}
+static int emu_reached(const CUstream_st *s) {    // the stream's first operation
+    std::map<uint64_t, const CUstream_st *> next; // of each stream the first that has not started
+    if (!emu_queues) return 1;
+    for (const CUstream_st *x : emu_streams)
+        if (x->device == s->device && x->queue == s->queue && !x->work.empty()) next[x->work.front().id] = x;
+    for (;;) {
+        const CUstream_st *x = next.begin()->second;
+        const emu_op &op = x->work.front();
+        if (x == s) return 1;
+        if (next.begin()->first != op.id || !op.kernel || !emu_is_first_of_communicator(op)) return 0;
+        next.erase(next.begin()); // it has started
+        if (x->work.size() > 1) next[x->work[1].id] = x;
+    }
+}
 static int emu_is_ready(CUstream_st *s) {
-    if (s->work.empty()) return 0;
+    if (s->work.empty() || !emu_reached(s)) return 0;
     emu_op &op = s->work.front();
     if (op.wait) return op.wait->completed >= op.version;
     return !op.ready || op.ready(s);
@@ -529,15 +559,48 @@ static void emu_pause(int milliseconds) { // or until something changes; the cal
 }
 // Runs work until a condition holds. Work that is not ready may become ready when other host threads enqueue
 // more.
-static void emu_work_until(const std::function<bool()> &so) {
-    const double until = emu_seconds() + 60;
+static double emu_patience_seconds = 60;
+void emu_patience(double seconds) { emu_patience_seconds = seconds; }
+static std::string emu_describe(const emu_op &o, int round);
+static void emu_work_until(const std::function<bool()> &so, const char *what = "waiting") {
+    const double until = emu_seconds() + emu_patience_seconds;
     emu_memory(1); // once for all of it: opening much memory takes long
     while (!so()) {
         if (emu_run_one()) continue;
         emu_pause(emu_has_device_thread ? 1 : 20);
-        if (emu_seconds() > until) emu_die("waiting for work that nobody enqueues");
+        if (emu_seconds() < until) continue;
+        std::string text = std::string(what) + " for work that nobody enqueues. Streams are at:";
+        for (const CUstream_st *s : emu_streams)
+            if (!s->work.empty())
+                text +=
+                    "\n    device " + std::to_string(s->device) + ", " + emu_describe(s->work.front(), -1);
+        emu_die(text.c_str());
     }
     emu_memory(0);
+}
+// Some calls wait for all that the device was given before them, though they need not. Here it is what the
+// thread gave it, as NCCL's ranks share a device in the emulation alone.
+static void emu_wait_implicitly(int device, const char *what) { // the caller holds the mutex
+    const uint64_t last = emu_op_count;
+    const pthread_t self = pthread_self();
+    emu_work_until(
+        [=] {
+            for (const CUstream_st *s : emu_streams)
+                if (s->device == device && pthread_equal(s->owner, self) && !s->work.empty() &&
+                    s->work.front().id <= last)
+                    return false;
+            return true;
+        },
+        what);
+}
+// A kernel is loaded when it is launched first (CUDA_MODULE_LOADING=LAZY, the default), which may wait for
+// the device. kernel: any address that only it has. With EMU_RELOADS every launch is a first one.
+static void emu_load(cudaStream_t stream, const void *kernel) { // the caller holds the mutex
+    static std::set<std::pair<int, const void *>> &loaded = *new std::set<std::pair<int, const void *>>();
+    static const int reloads = getenv("EMU_RELOADS") != NULL;
+    const int device = stream ? stream->device : emu_device;
+    if ((loaded.insert({device, kernel}).second || reloads) && emu_captures.empty())
+        emu_wait_implicitly(device, "the first launch of a kernel waits");
 }
 // The host begins to wait for work of a stream, or asks whether it is done. Does the device have no other
 // work?
@@ -568,12 +631,13 @@ static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     pthread_cond_broadcast(&emu_changed);
     if (emu_random() % 8 == 0) emu_run_one(); // the device may be quick
 }
-static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> run,
-                                    const char *what = "copy") {
+static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> run, const char *what = "copy",
+                                    const void *kernel = NULL) {
     emu_lock hold;
     emu_op op;
     const cudaError_t e = emu_can_add(stream);
     if (e) return e;
+    if (kernel) emu_load(stream, kernel);
     op.run = std::move(run), op.what = what;
     emu_add(emu_stream(stream), std::move(op));
     return cudaSuccess;
@@ -599,7 +663,7 @@ cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3
         emu_launch_count++;
         emu_run_grid(grid, block, shared, body);
     };
-    return emu_enqueue_host(stream, run, "kernel");
+    return emu_enqueue_host(stream, run, "kernel", kernel);
 }
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
                     cudaStream_t stream) { // the library's, stable
@@ -719,6 +783,11 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int
     return emu_kernel_shared[{emu_device, kernel}] = (size_t)value, cudaSuccess;
 }
 
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *kernel) { // loads it
+    emu_lock hold;
+    memset(a, 0, sizeof *a);
+    return emu_load(NULL, kernel), cudaSuccess;
+}
 cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes_taken, int device) {
     return snprintf(text, (size_t)bytes_taken, "emulated %d", device), cudaSuccess;
 }
@@ -767,6 +836,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream) {
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
     emu_lock hold;
     if (emu_unsafe()) return emu_last;
+    emu_wait_implicitly(emu_device, "an allocation waits");
     if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
     return emu_host_blocks[(const char *)*p] = bytes ? bytes : 1, cudaSuccess;
 }
@@ -831,6 +901,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
     emu_lock hold;
     *s = new CUstream_st();
     (*s)->device = emu_device, (*s)->blocking = !(flags & cudaStreamNonBlocking);
+    emu_take_queue(*s);
     emu_touch(emu_device);
     emu_streams.insert(*s);
     return cudaSuccess;
@@ -1064,6 +1135,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     for (CUstream_st *s : graph->streams) {
         CUstream_st *lane = (*out)->lanes[s] = new CUstream_st();
         lane->device = s->device;
+        emu_take_queue(lane);
         emu_streams.insert(lane);
     }
     return cudaSuccess;
@@ -1125,4 +1197,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSucce
 #endif
 #else
 static void emu_check_deadlock(void) {}
+static int emu_is_first_of_communicator(const emu_op &) { return 0; }
+static std::string emu_describe(const emu_op &o, int) {
+    return o.wait ? "a wait for an event" : "a kernel or copy";
+}
 #endif

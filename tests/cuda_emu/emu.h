@@ -43,6 +43,9 @@ void emu_trace(int on);
 int emu_traced_count(cudaStream_t stream, const char *what);
 // How much work of a may run at the same time as some of b, whatever the machine does.
 int emu_overlaps(cudaStream_t a, const char *what_a, cudaStream_t b, const char *what_b);
+void emu_patience(double seconds);     // how long the host waits for the device before the program ends
+void emu_connections(int n);           // hardware queues of streams made from now on; 0: one for each
+void emu_no_algorithms(int none);      // 1: cuBLASLt's heuristics find none
 int emu_communicators(void);           // number of NCCL's communicators that exist
 int emu_newest_max_ctas(void);         // of NCCL's newest communicator; 0: NCCL's choice
 void emu_fail_communicators(int fail); // 1: those that are made from now on fail; 0: no more

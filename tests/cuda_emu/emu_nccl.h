@@ -130,7 +130,10 @@ static std::list<emu_waiting_launch> &emu_waiting_launches = *new std::list<emu_
 // Can it run? It is next on its stream, and in its communicator.
 static int emu_runs(const std::shared_ptr<emu_kernel> &k) {
     return k && !k->aborted && !k->stream->work.empty() && k->stream->work.front().id == k->id &&
-           (k->order->empty() || k->order->front() == k->id);
+           (k->order->empty() || k->order->front() == k->id) && emu_reached(k->stream);
+}
+static int emu_is_first_of_communicator(const emu_op &op) {
+    return op.kernel->order->empty() || op.kernel->order->front() == op.id;
 }
 static int emu_last_round(const emu_kernel *k) { return k->parts.empty() ? 0 : k->parts.back().round; }
 static int emu_round(const emu_kernel *k) { // the one it is in
@@ -195,6 +198,7 @@ static int emu_can_call(ncclComm *comm) {
 // ---- deadlocks
 
 typedef std::pair<uint64_t, int> emu_node; // of the graph of what waits for what: a kernel's round
+enum { EMU_STARTED = -1 };                 // ... that it has started
 struct emu_place {
     CUstream_st *stream;
     size_t at;
@@ -214,6 +218,10 @@ struct emu_search {
         const std::shared_ptr<emu_kernel> k = op(id).kernel;
         for (size_t i = 1; k && i < k->order->size(); i++)
             if ((*k->order)[i] == id) add(to, (*k->order)[i - 1]);
+        for (CUstream_st *s : emu_streams) // what its queue comes to before it
+            for (const emu_op &o : s->work)
+                if (emu_queues && s->device == p.stream->device && s->queue == p.stream->queue && o.id < id)
+                    to.push_back({o.id, o.kernel ? EMU_STARTED : 0});
     }
     void add_round(std::vector<emu_node> &to, const emu_kernel *k, int round) { // what comes before it
         if (round > emu_round(k))
@@ -225,11 +233,11 @@ struct emu_search {
         std::vector<emu_node> to;
         const emu_op &o = op(n.first);
         const emu_kernel *k = o.kernel.get();
-        if (!k || k->parts.empty()) add_start(to, n.first);
+        if (!k || k->parts.empty() || n.second == EMU_STARTED) add_start(to, n.first);
         for (CUstream_st *s : emu_streams)
             for (const emu_op &r : s->work)
                 if (o.wait && r.record == o.wait && r.version == o.version) add(to, r.id);
-        if (!k) return to;
+        if (!k || n.second == EMU_STARTED) return to;
         for (size_t i = 0; k->collective && i < k->collective->parties.size(); i++)
             if (k->collective->parties[i]) add_start(to, k->collective->parties[i]->id);
         if (!k->parts.empty()) add_round(to, k, n.second);
