@@ -120,8 +120,9 @@ MODEL
     Kernels may be loaded when they are first launched (CUDA_MODULE_LOADING=LAZY), and wait for the device
     then: nothing that a layer has enqueued waits for what it enqueues later.
     Memory. The caller frees what it allocates. With the peer backend other processes map the arrays that
-    are sent, which need memory from cudaMalloc. par_cuda_free may be called at any time, and frees when
-    they have unmapped it. Memory of your own cudaMalloc must not be freed before par_close of the comm.
+    are sent, which need memory from cudaMalloc. par_cuda_free may be called at any time, by any context of
+    the rank whose comm is open, and frees when they have unmapped it. Memory of your own cudaMalloc must not
+    be freed before par_close of the comm. Close desc.comm after the comms that were split from it.
     Errors. As in par.h. Without a comm the text goes to PAR_LOG.
 
 DOES NOT
@@ -360,7 +361,7 @@ struct par__cuda_window { // memory of alloc_symmetric
 struct par__cuda_export { // an allocation that other processes may have mapped
     par__cuda_export *next;
     void *memory;
-    uint64_t free_count; // 0: in use; else par_cuda_free was called, and this is the count since
+    uint64_t free_count; // 0: in use; else par_cuda_free was called, and this is the context's count
 };
 // What processes tell each other about mappings, in the node's memory: each rank writes its own.
 struct par__cuda_map_state {
@@ -437,12 +438,19 @@ static par_result par__cuda_check(const par_cuda *cuda, cudaError_t e, const cha
 }
 #define PAR__CUDA_CALL(call) PAR__CUDA_TRY(par__cuda_check(cuda, call, #call))
 
-// What allocates, frees or waits for the device would end the capture of a stream.
-static par_result par__cuda_refuse_capture(const par_cuda *cuda, const char *what, const char *why) {
+// The contexts of this rank whose comm is open, one after the other. last NULL: the first. NULL: no more.
+static par_cuda *par__cuda_next_context(const par_cuda *cuda, const par_cuda *last);
+// Is the compute stream captured, or that of another context of this rank?
+static int par__cuda_rank_captures(const par_cuda *cuda) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    PAR__CUDA_CALL(cudaStreamIsCapturing(cuda->stream, &status));
-    return status == cudaStreamCaptureStatusNone ? PAR_OK
-                                                 : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what, why);
+    if (cudaStreamIsCapturing(cuda->stream, &status)) cudaGetLastError();
+    for (const par_cuda *c = NULL; !status && (c = par__cuda_next_context(cuda, c));)
+        if (cudaStreamIsCapturing(c->stream, &status)) cudaGetLastError();
+    return status != cudaStreamCaptureStatusNone;
+}
+// What allocates, frees or waits for the device would end the capture of any stream of this thread.
+static par_result par__cuda_refuse_capture(const par_cuda *cuda, const char *what, const char *why) {
+    return par__cuda_rank_captures(cuda) ? par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what, why) : PAR_OK;
 }
 #define PAR__CUDA_CAPTURED_MEMORY                                                                            \
     "the stream is captured, and memory is allocated and freed outside of captures: run the step once "      \
@@ -1189,9 +1197,16 @@ static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_
     return par__cuda_check(cuda, e, what);
 }
 
+// Any context of this rank may have sent an array of any other.
+static int par__cuda_is_exported(const par_cuda *cuda, const void *memory) {
+    for (const par_cuda *c = par__cuda_next_context(cuda, NULL); c; c = par__cuda_next_context(cuda, c))
+        for (const par__cuda_export *x = c->exports; x; x = x->next)
+            if (x->memory == memory) return 1;
+    return 0;
+}
 // Memory that other processes have mapped is freed when they have unmapped it, as CUDA demands. The owner
 // counts its frees; the others see the count whenever they wait, unmap what they have of that owner, and say
-// so. all: nobody has anything mapped any more.
+// so. all: nobody has anything of this context mapped any more.
 static void par__cuda_free_unmapped(par_cuda *cuda, int all) {
     const par_comm *c = cuda->desc.comm;
     for (par__cuda_export **link = &cuda->exports; *link;) {
@@ -1207,16 +1222,41 @@ static void par__cuda_free_unmapped(par_cuda *cuda, int all) {
             link = &x->next;
             continue;
         }
-        if (x->free_count) cudaFree(x->memory); // else it is the program's still
         *link = x->next;
+        // Else it is the program's still, or another context waits for its own processes.
+        if (x->free_count && !par__cuda_is_exported(cuda, x->memory)) cudaFree(x->memory);
         PAR_FREE(x);
     }
+}
+// Frees what the other processes have unmapped. Returns whether something is left.
+static int par__cuda_free_pending(const par_cuda *cuda) {
+    int left = 0;
+    for (par_cuda *c = par__cuda_next_context(cuda, NULL); c; c = par__cuda_next_context(cuda, c)) {
+        par__cuda_free_unmapped(c, 0);
+        for (const par__cuda_export *x = c->exports; x; x = x->next) left |= x->free_count != 0;
+    }
+    return left;
 }
 // An allocation in use that other processes may have mapped, or NULL.
 static par__cuda_export *par__cuda_find_export(const par_cuda *cuda, const void *memory) {
     par__cuda_export *x = cuda->exports;
     while (x && (x->memory != memory || x->free_count)) x = x->next;
     return x;
+}
+// Frees memory of cudaMalloc, now or when no process has it mapped, through whichever context of this rank.
+static par_result par__cuda_free_device(par_cuda *cuda, void *memory) {
+    for (par_cuda *c = par__cuda_next_context(cuda, NULL); c; c = par__cuda_next_context(cuda, c)) {
+        par__cuda_export *x = par__cuda_find_export(c, memory);
+        if (!x) continue;
+        PAR__CUDA_TRY(par__cuda_wait_for_comms(c, "par_cuda_free"));
+        x->free_count = ++c->free_count;
+        __atomic_store_n(&c->map_state->free_count, c->free_count, __ATOMIC_RELEASE);
+    }
+    if (par__cuda_is_exported(cuda, memory))
+        (void)par__cuda_free_pending(cuda);
+    else
+        PAR__CUDA_CALL(cudaFree(memory));
+    return PAR_OK;
 }
 // Where memory is short, waits for what other processes have not unmapped yet.
 static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) {
@@ -1225,14 +1265,11 @@ static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) 
     double last_check = start;
     PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_alloc", PAR__CUDA_CAPTURED_MEMORY));
     for (;;) {
+        const int waiting = par__cuda_free_pending(cuda);
         const cudaError_t e = cudaMalloc(memory, bytes);
-        int waiting = 0;
-        for (const par__cuda_export *x = cuda->exports; x; x = x->next) waiting |= x->free_count != 0;
-        if (e != cudaErrorMemoryAllocation || !waiting || !cuda->map_state)
-            return par__cuda_check(cuda, e, "cudaMalloc");
+        if (e != cudaErrorMemoryAllocation || !waiting) return par__cuda_check(cuda, e, "cudaMalloc");
         cudaGetLastError();
         par__step_calls(c);
-        par__cuda_free_unmapped(cuda, 0);
         PAR__CUDA_TRY(par__cuda_poll(c, start, &last_check, "par_cuda_alloc",
                                      "out of memory; others have not unmapped what was freed", ""));
     }
@@ -1290,15 +1327,7 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
     else { // cudaFree waits for the device
         PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
         PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "par_cuda_free"));
-        par__cuda_export *x = par__cuda_find_export(cuda, memory);
-        cuda->free_count++;
-        if (!x || !cuda->map_state)
-            PAR__CUDA_CALL(cudaFree(memory));
-        else { // when the other processes have unmapped it
-            x->free_count = cuda->free_count;
-            __atomic_store_n(&cuda->map_state->free_count, cuda->free_count, __ATOMIC_RELEASE);
-            par__cuda_free_unmapped(cuda, 0);
-        }
+        return par__cuda_free_device(cuda, memory);
     }
     return PAR_OK;
 }
@@ -1533,6 +1562,16 @@ static int par__cuda_supports(par_device_backend *backend, const void *memory) {
     if (cudaPointerGetAttributes(&a, memory)) return cudaGetLastError(), 0;
     return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
 }
+static par_cuda *par__cuda_next_context(const par_cuda *cuda, const par_cuda *last) {
+    for (par_device_backend *b = cuda->desc.comm ? par__first_backend(cuda->desc.comm) : NULL; b;
+         b = b->next) {
+        const par__cuda_comm *l = par__cuda_comm_of(b);
+        if (b->supports != par__cuda_supports || l->comm != l->cuda->desc.comm) continue;
+        if (!last) return l->cuda;
+        if (l->cuda == last) last = NULL;
+    }
+    return NULL;
+}
 // The host waits for the streams of all comms.
 static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what) {
     if (!cuda->desc.comm) return PAR_OK;
@@ -1675,6 +1714,10 @@ static par_result par__cuda_end(par_device_backend *backend, void *state) {
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p = (par__cuda_pending *)state;
     while (p->state != PAR__CUDA_DONE) {
+        if (l->n > 1 && par__cuda_rank_captures(cuda))
+            par__cuda_finish(
+                p, par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(p->call->kind),
+                                  "it began before a stream was captured: wait for it before the capture"));
         par__cuda_progress(backend);
         if (p->state != PAR__CUDA_DONE)
             par__cuda_wait_request(p, p->request.operation ? &p->request : &p->acknowledgement);
@@ -1733,7 +1776,7 @@ static par_result par__cuda_ipc_close(par_cuda *cuda, par__cuda_ipc_mapping *m) 
 // Unmaps what owners have freed since it was mapped, and tells them.
 static void par__cuda_ipc_unmap_freed(par_cuda *cuda) {
     par_comm *c = cuda->desc.comm;
-    for (int r = 0; r < par_size(c) && cuda->map_state; r++) {
+    for (int r = 0; cuda->map_state && r < par_size(c); r++) {
         const par__cuda_map_state *theirs = (const par__cuda_map_state *)par_peer(c, cuda->map_state, r);
         const uint64_t freed = __atomic_load_n(&theirs->free_count, __ATOMIC_ACQUIRE);
         par_result result = PAR_OK;
@@ -1811,6 +1854,11 @@ static par_result par__cuda_ipc_export(par__cuda_comm *l, par__cuda_arrival *a, 
     size_t bytes = 0;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     if (!memory || l->threads) return PAR_OK;
+    if (!cuda->map_state)
+        return par_fail(
+            l->comm, PAR_ERR_UNSUPPORTED,
+            "device memory between processes: the comm of par_cuda_open is closed: close it after "
+            "those split from it");
 #if CUDART_VERSION >= 13000
     PAR__CUDA_CALL(cudaGetDriverEntryPointByVersion(call, &fn, 12000, cudaEnableDefault, &found));
 #else
@@ -1930,9 +1978,9 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, const par_ca
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     PAR__CUDA_TRY(par__cuda_check_kind(l, k));
-    if (l->n > 1 && par__cuda_is_capturing(cuda))
-        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
-                              "a stream that is being captured can communicate by nccl only");
+    if (l->n > 1)
+        PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, par_kind_name(k->kind),
+                                               "a stream that is captured can communicate by nccl only"));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par__cuda_fill_arrival(l, k, &p->mine);
     p->mine.slot = p->slot;
@@ -2198,8 +2246,9 @@ static void par__cuda_progress(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     if (l->in_progress) return; // what is asked below asks for progress itself
     l->in_progress = 1;
-    if (!par__cuda_is_capturing(l->cuda)) par__cuda_ipc_unmap_freed(l->cuda);
-    for (par__cuda_pending *p = l->first; p; p = p->next)
+    const int captures = l->n > 1 && par__cuda_rank_captures(l->cuda); // nothing may be asked of the device
+    if (!captures) par__cuda_ipc_unmap_freed(l->cuda);
+    for (par__cuda_pending *p = captures ? NULL : l->first; p; p = p->next)
         for (int before = -1; p->state != PAR__CUDA_DONE && p->state != before && !p->waiting;) {
             before = p->state;
             if (l->kind == PAR_CUDA_PEER) par__cuda_peer_step(l, p);

@@ -213,6 +213,7 @@ gpu_check_killed() { # the GPU is taken away: the rows so far are there
 }
 # Ranks share a GPU: peer, staging; then a GPU for each: NCCL.
 suite env EMU_DEVICES=1 build/test_cuda_emu
+suite env EMU_DEVICES=1 build/test_cuda_emu --only contexts --ranks 40
 threads="build/test_cuda_emu --launch threads --node 0"
 [ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
 # One hardware queue for all streams, and each launch loads its kernel, which waits for the device.

@@ -120,6 +120,46 @@ static void mappings(par_comm *w) {
     CHECK(w, cuda->mapping_count <= 2 * (n - 1) || n < 3);
     CHECK_OK(w, par_cuda_close(cuda));
 }
+// Three contexts of each rank, on a comm, on a copy of it and alone. Arrays of each are sent on both comms,
+// and freed by another context than the one that allocated them, while others have them mapped through both.
+static void contexts(par_comm *w) {
+    enum { COUNT = 20, CONTEXTS = 3 };
+    const int n = par_size(w);
+    par_comm *comm[CONTEXTS], *half;
+    par_cuda *cuda[CONTEXTS];
+    float host[COUNT], *x[CONTEXTS], *y[CONTEXTS];
+    for (int i = 0; i < CONTEXTS; i++) {
+        CHECK_OK(w, par_split(w, i == 2 ? par_rank(w) : 0, par_rank(w), &comm[i]));
+        cuda[i] = open_cuda(comm[i], PAR_CUDA_PEER);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < CONTEXTS; i++) {
+            par_cuda *other = cuda[(i + 1 + round) % CONTEXTS];
+            x[i] = (float *)on_device(w, cuda[i], sizeof host),
+            y[i] = (float *)on_device(w, other, sizeof host);
+            for (int j = 0; j < COUNT; j++) host[j] = (float)(i + j + round);
+            CHECK_OK(w, par_cuda_sync(other));
+            upload(cuda[i], x[i], host, sizeof host);
+            CHECK_OK(w, par_all_reduce(x[i], y[i], COUNT, PAR_F32, PAR_SUM, comm[0]));
+            download(cuda[0], host, y[i], sizeof host);
+            CHECK_OK(w, par_all_reduce(y[i], x[i], COUNT, PAR_F32, PAR_SUM, comm[1]));
+            download(cuda[1], host, x[i], sizeof host);
+            CHECK(w, host[7] == (float)(n * n * (i + 7 + round)));
+            CHECK_OK(w, par_cuda_free(other, PAR_CUDA_DEVICE, x[i]));
+            CHECK_OK(w, par_cuda_free(cuda[i], PAR_CUDA_DEVICE, y[i]));
+        }
+    }
+    x[0] = (float *)on_device(w, cuda[2], sizeof host);
+    CHECK_OK(w, par_cuda_sync(cuda[2]));
+    CHECK_OK(w, par_split(comm[0], 0, par_rank(w), &half));
+    CHECK_OK(w, par_close(comm[0])); // what is mapped by a comm that outlives it, nobody would unmap in time
+    CHECK(w, par_broadcast(x[0], x[0], COUNT, PAR_F32, 0, half) == PAR_ERR_UNSUPPORTED || n == 1);
+    CHECK_OK(w, par_close(half));
+    CHECK_OK(w, par_broadcast(x[0], x[0], COUNT, PAR_F32, 0, comm[1]));
+    CHECK_OK(w, par_cuda_free(cuda[2], PAR_CUDA_DEVICE, x[0]));
+    for (int i = 0; i < CONTEXTS; i++) CHECK_OK(w, par_cuda_close(cuda[i]));
+    for (int i = 1; i < CONTEXTS; i++) CHECK_OK(w, par_close(comm[i]));
+}
 // What does not fit on a device is not launched.
 static void launch_limits(par_comm *w) {
     static const struct {

@@ -1437,6 +1437,7 @@ const test tests[] = {
     {"aborted", aborted, TEST_FAULT, 2, 60},
 #if defined(CUDA_EMU)
     {"mappings", mappings, TEST_ALONE | TEST_RANKS, 2, 60},
+    {"contexts", contexts, TEST_ALONE | TEST_RANKS, 2, 60},
     {"dies_before_event", dies_before_event, TEST_KILL | TEST_RANKS, 2, 60},
     {"entry_points", entry_points, TEST_SERIAL, 1, 60},
     {"devices", devices, TEST_ANY | TEST_RANKS, 2, 60},

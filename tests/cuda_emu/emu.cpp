@@ -80,7 +80,7 @@ static void emu_touch(int device) { emu_context_set |= 1u << device, emu_initial
 // libraries) come from the slice's end and are always accessible, because changing the protection takes time
 // for every page.
 
-static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 12, EMU_GAP = 256, EMU_LARGE = 2 << 20;
+static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 48, EMU_GAP = 256, EMU_LARGE = 2 << 20;
 struct emu_times { // of an event, which things in flight keep
     std::atomic<uint64_t> recorded, completed;
     double at;
@@ -683,12 +683,15 @@ static void *emu_device_main(void *) {
     for (;;) {
         emu_lock hold;
         if (emu_ending) return NULL;
-        if (!emu_run_one()) emu_pause(1);
+        int waits = 0; // for another process's event
+        for (const CUstream_st *s : emu_streams) waits |= !s->work.empty();
+        if (!emu_run_one()) emu_pause(waits ? 1 : 500);
     }
 }
 static void emu_end(void) { // before what the thread uses is destroyed
     emu_lock hold;
     emu_ending = 1;
+    pthread_cond_broadcast(&emu_changed);
 }
 static emu_times *emu_new_shared_times(void) {
     pthread_t thread;
