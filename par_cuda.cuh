@@ -199,7 +199,8 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory); //
 // rank's own block may lie where it belongs). With other backends the call does nothing, and *window is NULL.
 // Both calls are collective over comm. Close the window before you free the memory or close comm. The layers
 // open windows for what they communicate, by par_cuda_device's alloc_symmetric. Errors: ARGUMENT (comm has no
-// backend of par_cuda_open), SYSTEM.
+// backend of par_cuda_open; memory does not begin a multiple of 4096 bytes into what par_cuda_alloc gave),
+// UNSUPPORTED (a stream is captured), SYSTEM.
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window);
 par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_OK
 
@@ -452,6 +453,8 @@ static int par__cuda_rank_captures(const par_cuda *cuda) {
 static par_result par__cuda_refuse_capture(const par_cuda *cuda, const char *what, const char *why) {
     return par__cuda_rank_captures(cuda) ? par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what, why) : PAR_OK;
 }
+#define PAR__CUDA_CAPTURED_WINDOWS                                                                           \
+    "a stream is captured, and windows are opened and closed outside of captures"
 #define PAR__CUDA_CAPTURED_MEMORY                                                                            \
     "the stream is captured, and memory is allocated and freed outside of captures: run the step once "      \
     "before"
@@ -1550,6 +1553,10 @@ struct par__cuda_comm { // the backend of one comm
     int adopted;  // nccl is the caller's: it is never aborted nor destroyed here
     int max_ctas; // of nccl's collectives; 0: its choice
     par__cuda_link *links;
+    ncclComm_t part; // what NCCL makes, at any time after a call that was not complete within the deadline
+#if PAR__CUDA_WINDOWS
+    ncclWindow_t window;
+#endif
 #endif
 };
 static par__cuda_comm *par__cuda_comm_of(par_device_backend *c) {
@@ -2730,6 +2737,11 @@ static par_result par__cuda_nccl_end(par_device_backend *backend, void *state) {
         if (x->launched == p) par__cuda_finish(p, par__cuda_link_record(l, x));
     return par__cuda_end(backend, state);
 }
+// ncclCommSplit wants a communicator without calls in flight. A graph's calls are on the compute stream.
+static par_result par__cuda_nccl_wait_idle(par__cuda_comm *l, const char *what) {
+    PAR__CUDA_TRY(par__cuda_wait(l->cuda, l->cuda->stream, NULL, what));
+    return l->stream ? par__cuda_wait(l->cuda, l->stream, NULL, what) : PAR_OK;
+}
 static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent, int color, int key) {
     ncclConfig_t config;
     ncclUniqueId id;
@@ -2744,14 +2756,15 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
                                           "it must have as many ranks as desc.comm");
     }
     if (parent) {
-        ncclComm_t made = NULL;
+        parent->part = NULL;
+        PAR__CUDA_TRY(par__cuda_nccl_wait_idle(parent, "par_split"));
         const ncclResult_t e =
-            ncclCommSplit(parent->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config);
+            ncclCommSplit(parent->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &parent->part, &config);
         par_result r = par__cuda_nccl_check(parent, e, "ncclCommSplit");
         if (!r) r = par__cuda_nccl_wait_ready(parent, "ncclCommSplit");
-        if (r && made) ncclCommAbort(made);
+        if (r && parent->part) ncclCommAbort(parent->part);
         if (r || !l) return r;
-        l->nccl = made;
+        l->nccl = parent->part;
         return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
     }
     memset(&id, 0, sizeof id);
@@ -2776,16 +2789,16 @@ static void par__cuda_nccl_close(par__cuda_comm *l) {
 // Replaces the communicator by one of the same ranks with another limit.
 static par_result par__cuda_nccl_limit(par__cuda_comm *l, int max_ctas) {
     ncclConfig_t config;
-    ncclComm_t made = NULL;
     par__cuda_nccl_config(&config, max_ctas);
-    const ncclResult_t e = ncclCommSplit(l->nccl, 0, l->me, &made, &config);
+    PAR__CUDA_TRY(par__cuda_nccl_wait_idle(l, "par_cuda_limit_ctas"));
+    l->part = NULL;
+    const ncclResult_t e = ncclCommSplit(l->nccl, 0, l->me, &l->part, &config);
     par_result r = par__cuda_nccl_check(l, e, "ncclCommSplit");
     if (!r) r = par__cuda_nccl_wait_ready(l, "ncclCommSplit");
-    if (!r && l->stream) r = par__cuda_wait(l->cuda, l->stream, NULL, "par_cuda_limit_ctas");
-    if (r && made) ncclCommAbort(made);
+    if (r && l->part) ncclCommAbort(l->part);
     if (r) return r;
     par__cuda_nccl_finalize(l);
-    l->nccl = made;
+    l->nccl = l->part;
     l->adopted = 0;
     l->max_ctas = PAR__MAX(max_ctas, 0);
     return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
@@ -3026,6 +3039,10 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
 }
 static par_result par__cuda_split(par_device_backend *backend, int color, int key, par_comm *part) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(
+        l->cuda, "par_split",
+        "a stream is captured, and NCCL's communicators and events are made outside of captures: "
+        "split comms before"));
 #if defined(PAR_CUDA_NCCL)
     if (!part && l->kind == PAR_CUDA_NCCL_BACKEND) return par__cuda_nccl_open(NULL, l, color, key);
 #endif
@@ -3247,17 +3264,25 @@ par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas) {
 #endif
     return PAR_OK;
 }
+enum { PAR__CUDA_WINDOW_ALIGNMENT = 4096 }; // NCCL_WIN_REQUIRED_ALIGNMENT
 par_result par_cuda_window_open(par_comm *comm, void *memory, size_t bytes, void **window) {
     *window = NULL;
     PAR__CUDA_TRY(par__cuda_check_backend(comm, "par_cuda_window"));
+    PAR__CUDA_TRY(par__cuda_refuse_capture(par__cuda_comm_of(par_backend_of(comm))->cuda,
+                                           "par_cuda_window_open", PAR__CUDA_CAPTURED_WINDOWS));
 #if PAR__CUDA_WINDOWS
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
-    ncclWindow_t made = NULL;
+    l->window = NULL;
     if (!l->nccl) return PAR_OK;
-    PAR__CUDA_NCCL_CALL(ncclCommWindowRegister(l->nccl, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
+    if ((uintptr_t)memory % PAR__CUDA_WINDOW_ALIGNMENT)
+        return par_fail(
+            comm, PAR_ERR_ARGUMENT,
+            "par_cuda_window_open: memory must begin a multiple of 4096 bytes after what par_cuda_alloc "
+            "gave");
+    PAR__CUDA_NCCL_CALL(ncclCommWindowRegister(l->nccl, memory, bytes, &l->window, NCCL_WIN_COLL_SYMMETRIC));
     PAR__CUDA_TRY(par__cuda_nccl_wait_ready(l, "ncclCommWindowRegister"));
-    *window = made;
-    l->windows += made != NULL;
+    *window = l->window;
+    l->windows += l->window != NULL;
 #else
     (void)memory;
     (void)bytes;
@@ -3271,6 +3296,7 @@ par_result par_cuda_window_close(par_comm *comm, void *window) {
     par__cuda_comm *l = par__cuda_comm_of(par_backend_of(comm));
     par_cuda *cuda = l->cuda;
     if (!l->nccl) return PAR_OK; // aborted
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_window_close", PAR__CUDA_CAPTURED_WINDOWS));
     if (l->stream) PAR__CUDA_TRY(par__cuda_wait(cuda, l->stream, NULL, "par_cuda_window_close"));
     l->windows--;
     PAR__CUDA_NCCL_CALL(ncclCommWindowDeregister(l->nccl, (ncclWindow_t)window));

@@ -420,7 +420,8 @@ static void captured_kit(par_comm *w) {
     CHECK(w, strstr(par_last_error(w), "captured"));
     CHECK(w, par_cuda_sync(cuda) == PAR_ERR_UNSUPPORTED);
     CHECK(w, d->stream_sync(d, second) == PAR_ERR_UNSUPPORTED);
-    CHECK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, w) == PAR_ERR_UNSUPPORTED || par_size(w) == 1);
+    CHECK(w,
+          par_all_reduce(x, x, N, PAR_F32, PAR_SUM, w) == (par_size(w) > 1 ? PAR_ERR_UNSUPPORTED : PAR_OK));
     CHECK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, second) == PAR_ERR_UNSUPPORTED ||
                  strcmp(d->gemm_name(d), "cuBLASLt")); // its workspace
     CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, NULL));
@@ -612,6 +613,48 @@ static void nccl_rules(par_comm *w) {
     cudaFree(p.x);
 }
 
+// NCCL's communicators are captured, and made before. Another context of the rank must not break the capture.
+static void captured_nccl(par_comm *w) {
+    enum { N = 16 };
+    par_comm *copy, *part, *half;
+    par_cuda *cuda, *other;
+    float host[N];
+    void *x, *p;
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    if (!nccl_here(w)) {
+        CHECK_OK(w, par_barrier(w));
+        return;
+    }
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &copy));
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &part));
+    cuda = open_cuda(part, PAR_CUDA_NCCL_BACKEND), other = open_cuda(copy, PAR_CUDA_STAGING);
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, sizeof host, &x));
+    for (int i = 0; i < N; i++) host[i] = (float)i;
+    upload(cuda, x, host, sizeof host);
+    CHECK_OK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, part)); // makes the comm's stream
+    CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+    CHECK(w, par_split(part, 0, par_rank(w), &half) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, strstr(par_last_error(part), "split comms before"));
+    CHECK(w, par_cuda_window_open(part, x, sizeof host, &p) == PAR_ERR_UNSUPPORTED && !p);
+    CHECK(w, par_cuda_window_close(part, x) == PAR_ERR_UNSUPPORTED || !PAR__CUDA_WINDOWS);
+    CHECK(w, strstr(par_last_error(part), "outside of captures") || !PAR__CUDA_WINDOWS);
+    CHECK(w, par_cuda_alloc(other, PAR_CUDA_DEVICE, 4, &p) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, par_cuda_sync(other) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, copy) == PAR_ERR_UNSUPPORTED);
+    CHECK_OK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, part));
+    CHECK(w, !cudaStreamEndCapture(par_cuda_stream(cuda), &made) && !cudaGraphInstantiate(&exec, made, 0));
+    CHECK(w, !cudaGraphLaunch(exec, par_cuda_stream(cuda)));
+    download(cuda, host, x, sizeof host);
+    CHECK(w, host[3] == (float)(3 * par_size(w) * par_size(w)));
+    CHECK(w, !cudaGraphExecDestroy(exec) && !cudaGraphDestroy(made));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x));
+    CHECK_OK(w, par_cuda_close(other));
+    CHECK_OK(w, par_cuda_close(cuda));
+    CHECK_OK(w, par_close(copy));
+    CHECK_OK(w, par_close(part));
+}
 static void failing_communicators(par_comm *w) { // what cannot be made is not left behind
     par_cuda *cuda = NULL;
     par_cuda_desc desc;

@@ -355,6 +355,9 @@ static void windows(par_comm *w) {
     par_comm *half;
     CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, n * 4, &x));
     CHECK_OK(w, par_cuda_window_open(w, x, n * 4, &all));
+    if (!strcmp(par_cuda_backend_name(cuda), "nccl") && all)
+        CHECK(w, par_cuda_window_open(w, (char *)x + 256, 4, &half_window) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_all_reduce(x, x, n, PAR_F32, PAR_SUM, w)); // a comm is split while a call is in flight
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &half));
     CHECK_OK(w, par_cuda_window_open(half, x, n * 2, &half_window));
     CHECK(w, (all != NULL) == !strcmp(par_cuda_backend_name(cuda), "nccl") || par_size(w) == 1);
@@ -1453,6 +1456,7 @@ const test tests[] = {
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
+    {"captured_nccl", captured_nccl, TEST_ANY | TEST_RANKS, 1, 60},
 #endif
     {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 2, 60},
 #if defined(PAR_CUDA_NCCL)

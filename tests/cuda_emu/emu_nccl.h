@@ -616,26 +616,41 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
 }
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 // A window is a number, of memory that ncclMemAlloc gave; registered when all ranks have come.
-static std::map<void *, size_t> &emu_nccl_memory = *new std::map<void *, size_t>();
+enum { EMU_WINDOW_ALIGNMENT = 4096 };
+struct emu_nccl_block {
+    void *allocation;
+    size_t bytes;
+};
+static std::map<char *, emu_nccl_block> &emu_nccl_memory = *new std::map<char *, emu_nccl_block>();
 ncclResult_t ncclMemAlloc(void **memory, size_t bytes) {
-    if (cudaMalloc(memory, bytes)) return ncclUnhandledCudaError;
+    void *p;
+    if (cudaMalloc(&p, bytes + EMU_WINDOW_ALIGNMENT)) return ncclUnhandledCudaError;
+    *memory = (char *)p + (EMU_WINDOW_ALIGNMENT - (uintptr_t)p % EMU_WINDOW_ALIGNMENT) % EMU_WINDOW_ALIGNMENT;
     emu_lock hold;
-    return emu_nccl_memory[*memory] = bytes, ncclSuccess;
+    return emu_nccl_memory[(char *)*memory] = {p, bytes}, ncclSuccess;
 }
 ncclResult_t ncclMemFree(void *memory) {
+    void *p;
     {
         emu_lock hold;
         if (emu_open_windows[memory]) emu_die("memory is freed that is in an open window");
-        if (!emu_nccl_memory.erase(memory)) return ncclInvalidArgument;
+        auto found = emu_nccl_memory.find((char *)memory);
+        if (found == emu_nccl_memory.end()) return ncclInvalidArgument;
+        p = found->second.allocation;
+        emu_nccl_memory.erase(found);
     }
-    return cudaFree(memory) ? ncclUnhandledCudaError : ncclSuccess;
+    return cudaFree(p) ? ncclUnhandledCudaError : ncclSuccess;
 }
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window, int) {
     emu_lock hold;
-    auto found = emu_nccl_memory.find(memory);
+    auto found = emu_nccl_memory.upper_bound((char *)memory);
     std::pair<int, size_t> &w = comm->group->windows[comm->windows];
-    if (found == emu_nccl_memory.end() || found->second < bytes || (w.first && w.second != bytes))
+    if (found == emu_nccl_memory.begin()) return ncclInvalidArgument;
+    const size_t offset = (size_t)((char *)memory - (--found)->first);
+    if (offset + bytes > found->second.bytes || offset % EMU_WINDOW_ALIGNMENT ||
+        (w.first && w.second != bytes))
         return ncclInvalidArgument;
+    if (emu_unsafe()) return ncclUnhandledCudaError; // it allocates
     w.first++, w.second = bytes;
     comm->window.push_back({(const char *)memory, bytes});
     emu_open_windows[memory]++;
@@ -643,6 +658,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
     emu_lock hold;
+    if (emu_unsafe()) return ncclUnhandledCudaError; // it unmaps
     const size_t i = (size_t)(uintptr_t)window - 1;
     if (i >= comm->window.size() || !comm->window[i].first) return ncclInvalidArgument;
     emu_open_windows[comm->window[i].first]--;
@@ -653,6 +669,8 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int *n) { return *n = comm->gr
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
     emu_lock hold;
     if (!emu_can_call(comm)) return ncclInvalidArgument;
+    if (emu_kernels_of(comm, 0)) return ncclInvalidUsage; // "Otherwise, it might cause a deadlock"
+    if (emu_unsafe()) return ncclUnhandledCudaError;      // it allocates
     emu_group *g = comm->group;
     emu_group::split &s = g->splits[g->split_count[comm->rank]++];
     s.wanted[comm->rank] = {color, key}, s.arrived++;
