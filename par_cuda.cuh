@@ -314,7 +314,7 @@ struct par__cuda_gemm_key { // what cuBLASLt's choice of a kernel depends on
     size_t m, n, k, lda, ldb, ldc;
     int trans_a, trans_b, bias, sm_count; // sm_count: that it may use; 0: all
     par_dtype type, c_type;
-    uint32_t align_a, align_b, align_c; // bytes
+    uint32_t align_a, align_b, align_c, align_bias; // bytes
 };
 struct par__cuda_gemm_plan {
     par__cuda_gemm_key key;
@@ -1031,8 +1031,9 @@ static uint32_t par__cuda_alignment(const void *p) {
 #define PAR__CUDA_PREFERENCE(what, value)                                                                    \
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
 // cuBLAS is column-major: it computes C^T = op(B)^T op(A)^T.
-static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan, const void *bias) {
+static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan) {
     const par__cuda_gemm_key *p = &plan->key;
+    const void *bias = (const void *)(uintptr_t)p->align_bias;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
@@ -1048,7 +1049,7 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (!e && p->bias) // C^T has a row for each of its numbers
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                            sizeof epilogue);
-    if (!e && p->bias) // each call's own replaces it, but choosing wants one
+    if (!e && p->bias) // each call's own replaces it; kernels are chosen by its alignment alone
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                            sizeof bias);
     if (!e)
@@ -1067,7 +1068,7 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (!e)
         e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->matmul, plan->b, plan->a, plan->c, plan->c,
                                            preference, 1, &plan->heuristic, &count);
-    if (!e && !count) e = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!e) e = count ? plan->heuristic.state : CUBLAS_STATUS_NOT_SUPPORTED;
     if (preference) cublasLtMatmulPreferenceDestroy(preference);
     return e;
 }
@@ -1111,6 +1112,7 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     key.align_a = par__cuda_alignment(a);
     key.align_b = par__cuda_alignment(b);
     key.align_c = par__cuda_alignment(c);
+    key.align_bias = p->bias ? par__cuda_alignment(p->bias) : 0;
     par__cuda_gemm_plan *plan = NULL, *oldest = &cuda->plans[0];
     for (int i = 0; i < PAR__CUDA_MAX_PLANS && !plan; i++) {
         par__cuda_gemm_plan *x = &cuda->plans[i];
@@ -1121,7 +1123,7 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
         plan = oldest;
         par__cuda_destroy_plan(plan);
         plan->key = key;
-        const cublasStatus_t e = par__cuda_make_plan(cuda, plan, p->bias);
+        const cublasStatus_t e = par__cuda_make_plan(cuda, plan);
         if (e) {
             par__cuda_destroy_plan(plan);
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));

@@ -483,6 +483,19 @@ static void products(par_comm *w) {
     CHECK_OK(w, two_products(w, products_cuda, 0, got[0]));
     CHECK(w, got[0][5] != 0 && !memcmp(got[0], got[1], sizeof got[0]));
     CHECK(w, fault_ends(one_workspace, "two products use one workspace"));
+    // The library chooses a kernel by the alignment of the bias, and says in a result whether there is one.
+    const par_tp_kernels *k = par_cuda_tp(products_cuda);
+    par_tp *tp = open_tp(w, NULL, 0, 0, 0, k);
+    float *x = (float *)on_device(w, products_cuda, 3 * sizeof got[0]), *y = x + PRODUCT * PRODUCT;
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(w,
+                 k->gemm(tp, 0, 0, 8, PRODUCT, 8, x, PRODUCT, x, PRODUCT, 0, y, PAR_F32, PRODUCT, x + i % 2));
+    emu_no_algorithms(1);
+    CHECK(w, k->gemm(tp, 0, 0, 9, PRODUCT, 8, x, PRODUCT, x, PRODUCT, 0, y, PAR_F32, PRODUCT, x) ==
+                 PAR_ERR_SYSTEM);
+    emu_no_algorithms(0);
+    CHECK_OK(w, par_cuda_free(products_cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(w, par_tp_close(tp));
     CHECK_OK(w, par_cuda_close(products_cuda));
 }
 #endif

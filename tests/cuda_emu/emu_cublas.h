@@ -7,10 +7,12 @@ struct emu_matrix {
     uint64_t rows, cols;
     int64_t ld;
 };
-struct emu_preference { // what heuristics go by: alignments in bytes of A, B, C and D; the workspace
-    uint32_t align[4];
+struct emu_preference { // what heuristics go by: alignments of A, B, C, D and the bias; the workspace
+    uint32_t align[4], bias_align;
     size_t workspace_bytes;
 };
+static int emu_algorithms_missing;
+void emu_no_algorithms(int none) { emu_algorithms_missing = none; }
 struct emu_matmul {
     int trans_a, trans_b, epilogue, sm_count; // sm_count: that it may use; 0: all
     const void *bias;                         // for each row
@@ -52,8 +54,10 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
     return *out = (cublasLtMatmulDesc_t)(void *)new emu_matmul(), CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
-                                              const void *value, size_t) {
+                                              const void *value, size_t bytes) {
     emu_matmul *m = (emu_matmul *)(void *)desc;
+    if (bytes != (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : sizeof(int32_t)))
+        return CUBLAS_STATUS_INVALID_VALUE;
     const int number = *(const int *)value;
     switch ((int)what) {
     case CUBLASLT_MATMUL_DESC_TRANSA: m->trans_a = number == CUBLAS_OP_T; break;
@@ -80,7 +84,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 0},
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 0},
            CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -88,7 +92,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void *value, size_t bytes) {
     const int which = (int)what - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     emu_preference *p = (emu_preference *)(void *)preference;
-    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(uint64_t))
         return memcpy(&p->workspace_bytes, value, sizeof(size_t)), CUBLAS_STATUS_SUCCESS;
     if (which < 0 || which > 3 || bytes != sizeof(uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
     return memcpy(&p->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
@@ -96,14 +100,20 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
     return delete (emu_preference *)(void *)preference, CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
-                                              int, cublasLtMatmulHeuristicResult_t found[], int *count) {
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t found[], int *count) {
+    const uintptr_t bias = (uintptr_t)((const emu_matmul *)(const void *)desc)->bias;
+    emu_preference can = *(const emu_preference *)(const void *)preference;
     memset(found, 0, sizeof *found);
-    memcpy(&found->algo, preference, sizeof(emu_preference)); // it can do no less aligned arrays
+    *count = 1;
+    if (emu_algorithms_missing) return found->state = CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS;
+    while (bias && can.bias_align < 256 && bias % (2 * can.bias_align) == 0) can.bias_align *= 2;
+    memcpy(&found->algo, &can, sizeof can); // it can do no less aligned arrays
     found->workspaceSize = ((const emu_preference *)(const void *)preference)->workspace_bytes; // all of it
-    return *count = 1, CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb,
@@ -121,8 +131,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         (how.trans_b ? mb.rows : mb.cols) != mc.cols || (how.trans_a ? ma.rows : ma.cols) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(&can, algo, sizeof can);
+    if (!can.bias_align) emu_die("a product by an algorithm that the heuristics did not find");
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
+    if (how.epilogue && (uintptr_t)how.bias % can.bias_align) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes < can.workspace_bytes || (uintptr_t)workspace % 256)
         return CUBLAS_STATUS_INVALID_VALUE;
     // Until the product has ended its workspace is its own.
@@ -134,7 +146,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         if (mine && *mine != number) emu_die("two products use one workspace at a time");
         emu_multiply(how, x, a, ma, b, mb, y, d, mc);
     };
-    emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product");
+    emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product", desc);
     return CUBLAS_STATUS_SUCCESS;
 }
 } // extern "C"
