@@ -1828,8 +1828,8 @@ static par_result par__plan_nothing_found(const par__plan_walk *w) {
             r->configurations, capacity / 1e9, p->machine.reserved_bytes / 1e9, w->least_bytes / 1e9);
     return par__plan_fail(
         PAR_ERR_ARGUMENT, r->why, sizeof r->why,
-        "no configuration of %d GPUs: tp must divide %d heads, pp is at most %d layers, and "
-        "the rest, dp, must divide a batch of %.0f; use a number of GPUs that divides the "
+        "no configuration of %d GPUs, which are tp x pp x cp x dp: tp must divide %d heads, "
+        "pp is at most %d layers, dp must divide a batch of %.0f; use a number of GPUs that divides the "
         "batch times %d",
         par__plan_ranks(p), p->model.heads, p->model.layers, p->job.batch, p->model.heads);
 }

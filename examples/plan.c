@@ -123,10 +123,10 @@ static par_result search_nearest(plan *x, int top, int simulate) {
     par_result r = search_once(x, top, simulate);
     first = x->report;
     const par_plan_machine machine = x->problem.machine;
-    const int step = r == PAR_ERR_MEMORY ? 2 : 1, limit = r == PAR_ERR_MEMORY ? 16 : 4096;
+    const int step = r == PAR_ERR_MEMORY ? 2 : 1, limit = 96;
     for (int i = 1, gpus = asked; r && r != PAR_ERR_SYSTEM && i < limit; i++) {
-        gpus = step == 2 ? gpus * 2
-                         : gpus - (asked > (int)machine.gpus_per_node ? (int)machine.gpus_per_node : 1);
+        const int node = asked > (int)machine.gpus_per_node ? (int)machine.gpus_per_node : 1;
+        gpus = step == 2 ? gpus * 2 : i < 64 ? gpus - node : gpus / 2;
         if (gpus < 1 || gpus > 65536) break;
         x->problem.machine = machine;
         set_gpus(&x->problem.machine, gpus);
@@ -233,6 +233,30 @@ static void print_plan(const plan *x, const settings *o) {
 
 // ---- comparing --------------------------------------------------------------------------------------------
 
+// A choice that is impossible with the others gets the nearest value that is not; or, if no number of GPUs
+// helps, none.
+static par_result compare_nearest(const par_plan_problem *p, par_plan_config *given, unsigned *mask, int axis,
+                                  par_plan_choice *yours, par_plan_report *report) {
+    const par_plan_config asked = *given;
+    const int value = par_plan_axis_get(given, axis), gpus = gpus_of(p);
+    const char *name = par_plan_axis_name(axis);
+    char word[64], why[160];
+    unsigned bit;
+    for (int i = 1; i <= MIN(gpus, 128); i++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            snprintf(word, sizeof word, "%s=%d", name, value + sign * i);
+            *given = asked; // axes with named values take no numbers
+            if (value + sign * i < 1 || par_plan_parse(word, given, &bit, why, sizeof why)) continue;
+            if (par_plan_search(p, given, *mask, 0, yours, 1, report)) continue;
+            fprintf(stderr, "plan: --compare: %s=%d is impossible here; the nearest that works: %s\n", name,
+                    value, word);
+            return PAR_OK;
+        }
+    *given = asked;
+    *mask &= ~(1u << axis);
+    fprintf(stderr, "plan: --compare: %s is impossible here with what else is given; left out\n", name);
+    return par_plan_search(p, given, *mask, 0, yours, 1, report);
+}
 // The best with the given members. Where there is none, members are given up from the last on.
 static int compare(plan *x, const settings *o) {
     par_plan_config given;
@@ -251,10 +275,9 @@ static int compare(plan *x, const settings *o) {
     if (!fits) r = par_plan_search(&roomy, &given, mask, 0, &yours, 1, &report);
     for (int axis = PAR_PLAN_AXIS_COUNT - 1; r && axis >= 0; axis--) {
         if (!(mask >> axis & 1)) continue;
-        mask &= ~(1u << axis);
-        r = par_plan_search(&roomy, &given, mask, 0, &yours, 1, &report);
-        fprintf(stderr, "plan: --compare: %s=%d is impossible here with what else is given%s\n",
-                par_plan_axis_name(axis), par_plan_axis_get(&given, axis), r ? "" : "; compared without it");
+        snprintf(why, sizeof why, "%s", report.why);
+        r = compare_nearest(&roomy, &given, &mask, axis, &yours, &report);
+        if (!r) fprintf(stderr, "plan: --compare: %s: %s.\n", o->compare, why);
     }
     if (r) {
         fprintf(stderr, "plan: --compare: %s\n", report.why);

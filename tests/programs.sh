@@ -912,12 +912,13 @@ planner() { # what it prints for programs; its errors against published measurem
         grep -q 'times the best' "$work/text" &&
         grep -q '^</svg>' "$work/plan.svg" || return 1
     # the nearest that works, and the reason
+    printf 'gpu = h100\ngpus_per_node = 12\n' >"$work/gpu"
     fails 0 "smallest needs.*The nearest that works: [0-9]* GPUs" build/plan --model gpt3-175b --gpus 8 \
         --gpu a100-80 --batch 64 --top 1 &&
         fails 0 "no configuration of 808 GPUs.*The nearest that works: " build/plan --model gpt2 --gpus 808 \
             --batch 3 --top 1 &&
-        fails 0 "tp=7 is impossible here.*compared without" build/plan --model gpt2 --gpus 8 --compare tp=7 \
-            --batch 8 --seq 512 --top 1 &&
+        fails 0 "tp=7 is impossible here; the nearest that works: tp=6" build/plan --model gpt2 \
+            --gpus 12 --gpu "$work/gpu" --compare tp=7 --batch 12 --seq 512 --top 1 &&
         fails 2 "did you mean gpt3-175b" build/plan --model gpt3_175b &&
         fails 2 "did you mean zero" build/plan --fix zerro=1 || return 1
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
