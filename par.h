@@ -4477,9 +4477,11 @@ static size_t par__board_bytes(int size, size_t stage_bytes, int node_ranks) {
     const size_t arrivals = sizeof(par__board) + (size_t)size * (sizeof(par__arrivals) + PAR__SITE_BYTES);
     return par__round_up(arrivals, 4096) + (size_t)node_ranks * stage_bytes;
 }
-static uint32_t par__ring_lines(int ranks) { // cache lines of payload in a ring: 64 KiB, 4 KiB for many ranks
-    uint32_t lines = 1024;
-    while (lines > 64 && lines * (uint32_t)ranks > 16384) lines /= 2;
+// Cache lines of payload in a ring: 256 KiB for up to 8 ranks, 4 KiB for many. The longer it is until a line
+// is used again, the cheaper: the receiver's caches have let it go.
+static uint32_t par__ring_lines(int ranks) {
+    uint32_t lines = 4096;
+    while (lines > 64 && lines * (uint32_t)ranks > 32768) lines /= 2;
     return lines;
 }
 // The rings of a comm: a table of which are committed, then each ring with its payload, which take no memory
@@ -6097,7 +6099,7 @@ static uint32_t par__payload_lines(size_t bytes) { // that a piece takes
     return bytes <= PAR__CELL_BYTES ? 0 : (uint32_t)((bytes + 63) / 64);
 }
 static size_t par__piece_bytes(const par_comm *c, size_t left) { // of the next piece
-    return PAR__MIN(left, (size_t)c->ring_lines * 64 / 4);
+    return PAR__MIN(left, PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384));
 }
 
 // The sender's next cell, where the ring has room for a piece of so many bytes. NULL: it has none.
