@@ -2409,6 +2409,7 @@ static void par__finalize(const par__kernels *k, void *acc, size_t n, par_dtype 
     if (par__op_code(op) == PAR_SCALED_SUM) k->of[type].scale(acc, n, par_op_factor(op));
 }
 
+static const unsigned char par__op_row[] = {0, 0, 1, 2, 3, 0, 0}; // operator -> row of par__dtype_kernels.op
 #define PAR__REDUCE_BLOCK 2048 // elements at a time; 16 KiB of the widest type
 
 // out[] = the sum of all sources by PAR_TREE_SUM, like a binary counter: level i holds a sum of 2^i sources.
@@ -2455,10 +2456,9 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
         par__reduce_tree(k, out, out_count, sources, source_count, count, dtype);
         return;
     }
-    static const unsigned char row[] = {0, 0, 1, 2, 3, 0, 0}; // operator -> row of the kernel table
     const par_dtype acc_type = par__accumulator(dtype);
     const size_t bytes = par__dtypes[dtype].bytes, acc_bytes = par__dtypes[acc_type].bytes;
-    const par__binary_loop apply = k->of[acc_type].op[row[par__op_code(op)]];
+    const par__binary_loop apply = k->of[acc_type].op[par__op_row[par__op_code(op)]];
     const par__unary_loop widen = k->of[dtype].widen, narrow = k->of[dtype].narrow;
     for (int o = 0; o < out_count; o++) nontemporal &= (uintptr_t)out[o] % 64 == 0;
     const int straight = out_count == 1 && !widen && !nontemporal;
@@ -2495,6 +2495,20 @@ static void par__reduce_sources(const par__kernels *k, void *const *out, int out
             k->copy2((char *)out[o] + at * e, o + 1 < out_count ? (char *)out[o + 1] + at * e : NULL, to_last,
                      n * e, nontemporal);
     }
+}
+
+// The same into one array that is none of the sources, in as few steps as there are for few elements.
+static void par__reduce_apart(const par__kernels *k, void *out, const void *const *sources, int source_count,
+                              size_t count, par_dtype dtype, par_op op) {
+    const par__dtype_kernels *of = &k->of[dtype];
+    if (of->widen || source_count < 2 || count > PAR__REDUCE_BLOCK || par__op_code(op) == PAR_TREE_SUM) {
+        par__reduce_sources(k, &out, 1, NULL, sources, source_count, count, dtype, op, source_count, 0);
+        return;
+    }
+    const par__binary_loop apply = of->op[par__op_row[par__op_code(op)]];
+    apply(out, sources[0], sources[1], count);
+    for (int s = 2; s < source_count; s++) apply(out, out, sources[s], count);
+    par__finalize(k, out, count, dtype, op, source_count);
 }
 
 // par__cast_one for a block, in two loops over one type each: to the widest type of the family, and from it.
@@ -3396,6 +3410,7 @@ enum {
     PAR__RECORD_MAX = 64,            // calls in the flight recorder
     PAR__INLINE_BYTES = 40,          // bytes of user data within the arrival record
     PAR__EXTENT_MAX = 4096,          // blocks in the arena's allocator
+    PAR__PREFETCH_BYTES = 512,       // of a peer's small data, asked for before it has arrived
     PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
     PAR__RING_CELLS = 32,            // cells of a message ring
     PAR__CELL_BYTES = 40,            // bytes of user data within a cell
@@ -3631,7 +3646,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     char *scratch;
     size_t scratch_bytes;
 } par__operation;
-enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_STAGE };
+enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 
 typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
@@ -6838,13 +6853,14 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
     return a;
 }
 
-static size_t par__stage_half_bytes(const par__operation *op) { // one node: one track has all
-    return op->comm->stage_bytes / (size_t)(2 * (op->comm->nodes.node_count > 1 ? PAR__TRACKS : 1)) / 64 * 64;
+static size_t par__stage_half_bytes(const par_comm *c) { // one node: one track has all
+    const size_t half = c->stage_bytes / 2;
+    return (c->nodes.node_count > 1 ? half / PAR__TRACKS : half) / 64 * 64;
 }
 static char *par__stage_half(const par__operation *op, int rank) {
     const par__track *t = op->track;
     return par__stage_of(op->comm, rank) +
-           ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op);
+           ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op->comm);
 }
 
 // Sources that this process cannot address are copied to its stage, and results are copied from there, one
@@ -6856,7 +6872,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     int cma_sources = 0, any_cma = 0;
     for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
     for (int r = a->first; r <= a->last; r++) cma_sources += (op->cma[r] & PAR__SEND_CMA) != 0;
-    const size_t slot = par__stage_half_bytes(op) / (size_t)(cma_sources + 1) / 64 * 64;
+    const size_t slot = par__stage_half_bytes(op->comm) / (size_t)(cma_sources + 1) / 64 * 64;
     const size_t capacity = any_cma ? slot / e : a->count;
     for (size_t at = 0; at < a->count; at += capacity) {
         const size_t count = PAR__MIN(capacity, a->count - at), offset = a->offset + at * e;
@@ -6960,9 +6976,9 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 //     rank 3   [call x3]-'
 // inline: the data are in the arrival record itself; across nodes the leaders exchange the records first.
 // eager: the data are in the rank's stage, on one node, if all ranks sent them so; the limit is higher for
-// ordinary memory than for symmetric memory, which others could read in place. 1 step, no further
-// synchronization: the half that holds the data is not written again before all ranks have arrived at the
-// next call.
+// ordinary memory than for symmetric memory, which others could read in place. Below both limits (SMALL) the
+// flags of the arrivals do not matter. 1 step, no further synchronization: the half that holds the data is
+// not written again before all ranks have arrived at the next call.
 
 // The bytes of the input that other ranks need; SIZE_MAX: this kind of call is never eager.
 static size_t par__eager_bytes(const par__operation *op) {
@@ -6981,7 +6997,7 @@ static void par__send_eager(par__operation *op,
     par_comm *c = op->comm;
     const par_call *k = &op->call;
     void *to = arrival->u.data;
-    if (op->eager == PAR__EAGER_STAGE) {
+    if (op->eager != PAR__EAGER_INLINE) {
         op->track->half = c->half + 1;
         to = par__stage_half(op, c->rank);
     }
@@ -7008,8 +7024,7 @@ static void par__receive_eager(par__operation *op) {
     }
     if (!k->count || ((t->recv & PAR_SIDE_ROOT) && !root)) return;
     if (t->takes & PAR_TAKES_OP) {
-        par__reduce_sources(c->world->kernels, &recv, 1, NULL, op->sources, c->size, k->count, k->dtype,
-                            k->op, c->size, 0);
+        par__reduce_apart(c->world->kernels, recv, op->sources, c->size, k->count, k->dtype, k->op);
     } else if (t->send & PAR_SIDE_ROOT) {
         if (!root || recv != k->send) memcpy(recv, op->sources[k->root], bytes);
     } else {
@@ -7055,7 +7070,7 @@ static char *par__output_at(const par__operation *op, size_t byte) { return (cha
 // place.
 static void par__emit_oneshot_all_reduce(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), capacity = par__stage_half_bytes(op) / e, at = op->offset;
+    const size_t e = par__element_bytes(op), capacity = par__stage_half_bytes(op->comm) / e, at = op->offset;
     const size_t n = PAR__MIN(capacity, op->call.count - at);
     for (int r = 0; r < c->size; r++)
         par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) - at * e));
@@ -7076,8 +7091,8 @@ static size_t par__largest_block(const par__operation *op) { // elements of the 
 static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op),
-                 slot =
-                     op->send_addressable ? SIZE_MAX : par__stage_half_bytes(op) / (size_t)c->size / 64 * 64;
+                 slot = op->send_addressable ? SIZE_MAX
+                                             : par__stage_half_bytes(op->comm) / (size_t)c->size / 64 * 64;
     const size_t max = par__largest_block(op), at = op->offset,
                  capacity = op->send_addressable ? max : slot / e;
     const size_t mine = par__block_count(op, c->rank), n = mine > at ? PAR__MIN(capacity, mine - at) : 0;
@@ -7105,7 +7120,7 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
 static void par__emit_oneshot_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), max = par__largest_block(op), at = op->offset;
-    const size_t capacity = op->send_addressable ? max : par__stage_half_bytes(op) / e;
+    const size_t capacity = op->send_addressable ? max : par__stage_half_bytes(op->comm) / e;
     for (int i = 0; i < c->size; i++) {
         const int r = (c->rank + i) % c->size; // own block first; then different peers
         const size_t count = par__block_count(op, r), m = count > at ? PAR__MIN(capacity, count - at) : 0;
@@ -7140,7 +7155,7 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     const unsigned flags = op->flags[root];
     const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_CMA)) != 0;
     const size_t e = par__element_bytes(op), at = op->offset, rest = op->call.count - at;
-    const size_t count = direct ? rest : PAR__MIN(rest, par__stage_half_bytes(op) / e);
+    const size_t count = direct ? rest : PAR__MIN(rest, par__stage_half_bytes(op->comm) / e);
     const size_t help =
         direct && op->recv_addressable && (flags & PAR__IN_PLACE) ? count / (size_t)n / 16 * 16 : 0;
     const size_t read = (count - help) * e;
@@ -7210,7 +7225,8 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
     const int push = rooted ? op->output[op->call.root] != NULL : op->recv_addressable;
     const int zero_copy = op->send_addressable && push;
     const size_t e = par__element_bytes(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__stage_half_bytes(op) / e);
+    const size_t n =
+        PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__stage_half_bytes(op->comm) / e);
     size_t first, length;
     par__slice(n, c->size, c->rank, e, &first, &length);
     const size_t mine = (at + first) * e, end = first + length;
@@ -7332,7 +7348,7 @@ static size_t par__chain_accumulator_parts(const par__operation *op) {
     return par__dtypes[par__accumulator(op->call.dtype)].bytes / par__element_bytes(op);
 }
 static size_t par__chain_part(const par__operation *op) { // bytes
-    return par__stage_half_bytes(op) / (2 + par__chain_accumulator_parts(op)) / 64 * 64;
+    return par__stage_half_bytes(op->comm) / (2 + par__chain_accumulator_parts(op)) / 64 * 64;
 }
 
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
@@ -7404,7 +7420,7 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, par__stage_half_bytes(op) / e), bytes = n * e;
+    const size_t n = PAR__MIN(op->call.count - at, par__stage_half_bytes(op->comm) / e), bytes = n * e;
     const int root = op->call.root, root_node = l->node_of[root], alone = par__node_size(l, l->my_node) == 1;
     const int leader = l->my_node == root_node ? root : par__node_leader(l, l->my_node, op->piece);
     const int parent = par__tree_parent(l->node_count, root_node, l->my_node, 0);
@@ -7456,8 +7472,8 @@ static void par__emit_ring_all_gather(par__operation *op) {
 static void par__emit_two_level_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const size_t slot = par__stage_half_bytes(op) / (size_t)c->size / 64 * 64, e = par__element_bytes(op),
-                 capacity = slot / e;
+    const size_t slot = par__stage_half_bytes(op->comm) / (size_t)c->size / 64 * 64,
+                 e = par__element_bytes(op), capacity = slot / e;
     const size_t max = par__largest_block(op), at = op->offset;
     const int me = c->rank, index = l->local_index[me];
     char *half = par__stage_half(op, me);
@@ -7644,7 +7660,7 @@ static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r,
 static void par__emit_pairwise_sum(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, me = c->rank, all = par__is_all_reduce(op->call.kind);
-    const size_t e = par__element_bytes(op), slot = par__stage_half_bytes(op) / (size_t)n / 64 * 64,
+    const size_t e = par__element_bytes(op), slot = par__stage_half_bytes(op->comm) / (size_t)n / 64 * 64,
                  capacity = slot / e;
     const par__pairwise_part mine = par__pairwise_part_of(op, me, capacity);
     char *half = par__stage_half(op, me), *sum = par__output_at(op, all ? mine.at : op->offset * e);
@@ -7825,7 +7841,8 @@ static const par__algorithm_row *par__requested_algorithm(const par__operation *
 }
 
 static const par__algorithm_row *par__choose_algorithm(const par__operation *op) {
-    const par__algorithm_row *requested = par__requested_algorithm(op);
+    const int decided = op->eager == PAR__EAGER_INLINE || op->eager == PAR__EAGER_SMALL; // before the arrival
+    const par__algorithm_row *requested = decided ? NULL : par__requested_algorithm(op);
     if (requested && requested->fits(op, 1)) return requested;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
@@ -7842,7 +7859,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
     const size_t bytes = par__eager_bytes(op), n = (size_t)op->comm->size;
     const size_t work = par__is_all_reduce(op->call.kind) ? bytes * n / 2 : bytes; // all add everything
-    if (!par__one_node(op) || bytes > par__stage_half_bytes(op)) return 0;
+    if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
@@ -8302,8 +8319,12 @@ static void par__publish_arrival(par__operation *op) {
     par__record_call(c, k, &s->call);
     s->call.site = op->site;
     s->call.op_hash ^= op->bucket_hash;
-    op->eager = !flags && par__sends_inline(op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
-    if (op->eager)
+    op->eager = flags                      ? PAR__EAGER_NONE
+                : par__sends_inline(op)    ? PAR__EAGER_INLINE
+                : par__sends_staged(op, 1) ? PAR__EAGER_SMALL
+                                           : PAR__EAGER_NONE;
+    if (op->eager == PAR__EAGER_SMALL) flags = par__commit_stage(c) ? PAR__INPUT_STAGED : PAR__NO_MEMORY;
+    if (op->eager && flags != PAR__NO_MEMORY)
         par__send_eager(op, s);
     else if (!flags)
         flags = par__advertise_arrays(op, s);
@@ -8367,6 +8388,13 @@ static void par__finish_exchange(par__operation *op) {
     par__ring_doorbells(c, -1);
 }
 
+// Ask for what rank r sends by its stage while its arrival is looked for: both travel at a time.
+static void par__prefetch_small(const par__operation *op, int r) {
+    if (op->eager != PAR__EAGER_SMALL || r == op->comm->rank) return;
+    const size_t bytes = PAR__MIN(par__call_bytes(op), (size_t)PAR__PREFETCH_BYTES);
+    const char *data = par__stage_half(op, r);
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i);
+}
 static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
@@ -8375,9 +8403,11 @@ static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
+        par__prefetch_small(op, r);
         while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].call.sequence) != op->sequence) {
             if (--looks == 0) return 0;
             par__cpu_relax();
+            par__prefetch_small(op, r);
         }
     }
     return 1;
@@ -8693,7 +8723,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
             return par__complete_with_error(op, par__break_comm(c, r));
         par__set_op_state(op, PAR__RUNNING);
         op->block = 0;
-        if (op->eager != PAR__EAGER_INLINE && (r = par__resolve_addresses(op)) != PAR_OK)
+        op->all_staged = op->eager == PAR__EAGER_SMALL;
+        if (op->eager != PAR__EAGER_INLINE && !op->all_staged && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
         op->algorithm = par__choose_algorithm(op);
         if (!op->algorithm->emit) par__receive_eager(op);
@@ -9227,6 +9258,15 @@ static int par__end_at_once(par_comm *c, const par_call *k) {
     return (k->recv || !k->count) && par__recv_at_once(c, k);
 }
 
+// Peers that wait for this call have the cache lines of its arrival and of small data: ask for them early.
+static void par__prefetch_call(const par_comm *c, const par_call *k) {
+    if (par_kind_traits_of(k->kind)->takes == PAR_TAKES_PEER || c->size == 1) return;
+    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[(c->queues[0].issued + 1) & 1u]);
+    const size_t bytes = PAR__MIN(k->count * par_dtype_bytes(k->dtype), (size_t)PAR__PREFETCH_BYTES);
+    if (bytes <= PAR__INLINE_BYTES || c->nodes.node_count > 1 || !c->stage_committed) return;
+    char *half = par__stage_of(c, c->rank) + ((c->half + 1) & 1u) * par__stage_half_bytes(c);
+    for (size_t i = 0; i < bytes; i += 64) par__prefetch_for_write(half + i);
+}
 // Issue a call. *op is NULL where it waits for the end of a group. In a group offloaded calls are issued at
 // once, and end with the group.
 static par_result par__start_call(par_comm *c, par_call *k, par__operation **op) {
@@ -9244,6 +9284,7 @@ static par_result par__start_call(par_comm *c, par_call *k, par__operation **op)
     }
     if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
+    par__prefetch_call(c, k);
     r = par__end_at_once(c, k) ? PAR_OK : par__issue(c, k, 1, op);
     par__unlock_world(c->world);
     return r;
