@@ -1273,9 +1273,10 @@ static void tuned(par_comm *w) {
     CHECK(w, world->nontemporal_bytes == 77777 && world->tune_row_count == 1);
     for (int i = 0; i < 300; i++) x[i] = 1;
     CHECK_OK(w, par_all_reduce(x, y, 300, PAR_F32, PAR_SUM, w));
-    CHECK(w, !strcmp(par_last_algorithm(w), "ring") && y[299] == (float)par_size(w));
+    const int alone = par_size(w) == 1; // then a call ends at once, by no algorithm
+    CHECK(w, (alone || !strcmp(par_last_algorithm(w), "ring")) && y[299] == (float)par_size(w));
     CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, w)); // it still fits the arrival
-    CHECK(w, !strcmp(par_last_algorithm(w), "inline") && y[1] == (float)par_size(w));
+    CHECK(w, (alone || !strcmp(par_last_algorithm(w), "inline")) && y[1] == (float)par_size(w));
     world->tune_row_count = 0;
     CHECK(w, par__load_tune_file(world, "/nonexistent/file") == PAR_ERR_SYSTEM);
     unlink(path);
