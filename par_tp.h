@@ -1248,31 +1248,43 @@ static void par__tp_fma16(par__tp_f32x16 *sum, const par__tp_f32x16 *x, const ch
         sum->x[i] += x->x[i] * (bf16 ? par_bf16_to_f32(((const par_bf16 *)w)[i]) : ((const float *)w)[i]);
 }
 #endif
+PAR__INLINE_LOOP float par__tp_sum_16(float *lanes) { // as par__tp_sum_lanes adds them
+    PAR__IVDEP for (size_t j = 0; j < 8; j++) lanes[j] += lanes[j + 8];
+    PAR__IVDEP for (size_t j = 0; j < 4; j++) lanes[j] += lanes[j + 4];
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
+// Weights are read once, so the memory's speed counts: processors prefetch little beyond a row or a page by
+// themselves. While four rows are read, as many bytes some KiB further on are prefetched, in the order of the
+// memory.
 PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n,
                                           int bf16) {
-    const size_t e = bf16 ? 2 : 4, vectorized = n / 16 * 16;
+    const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = n / line * line;
+    const size_t ahead = n * e > 4096 ? 4096 : 12288;
     float lanes[4][16];
     par__tp_f32x16 a, b, c, d;
     memset(&a, 0, sizeof a);
     b = c = d = a;
-    for (size_t i = 0; i < vectorized; i += 16) {
-        const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)(x + i);
-        par__tp_fma16(&a, at, w[0] + i * e, bf16);
-        par__tp_fma16(&b, at, w[1] + i * e, bf16);
-        par__tp_fma16(&c, at, w[2] + i * e, bf16);
-        par__tp_fma16(&d, at, w[3] + i * e, bf16);
+    for (size_t i = 0; i < whole; i += line) {
+        for (size_t k = 0; k < 4; k++) __builtin_prefetch(w[0] + 4 * i * e + 64 * k + ahead);
+        for (size_t j = i; j < i + line; j += 16) {
+            const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)(x + j);
+            par__tp_fma16(&a, at, w[0] + j * e, bf16);
+            par__tp_fma16(&b, at, w[1] + j * e, bf16);
+            par__tp_fma16(&c, at, w[2] + j * e, bf16);
+            par__tp_fma16(&d, at, w[3] + j * e, bf16);
+        }
     }
     memcpy(lanes[0], &a, sizeof a);
     memcpy(lanes[1], &b, sizeof b);
     memcpy(lanes[2], &c, sizeof c);
     memcpy(lanes[3], &d, sizeof d);
     for (int r = 0; r < 4; r++) {
-        for (size_t i = vectorized; i < n; i++) {
+        for (size_t i = whole; i < n; i++) {
             const float v = bf16 ? par_bf16_to_f32(((const par_bf16 *)(const void *)w[r])[i])
                                  : ((const float *)(const void *)w[r])[i];
             lanes[r][i & 15u] += x[i] * v;
         }
-        y[r] = par__tp_sum_lanes(lanes[r], 16);
+        y[r] = par__tp_sum_16(lanes[r]);
     }
 }
 PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
