@@ -801,8 +801,13 @@ int main(int argc, char **argv) {
     int status = options_parse(count, args, options, sizeof options / sizeof options[0],
                                "Which parallel layout is fastest for a model on a machine, and why.");
     if (status) return status == 1 ? 0 : status;
-    if (o.list) return list_tables(), output_failed("plan");
-    if (o.validate) return (status = validate(&o)) ? status : output_failed("plan");
+    if (o.list) list_tables();
+    if (o.validate) status = validate(&o);
+    if (o.list || o.validate) {
+        free(args);
+        free(x);
+        return status ? status : output_failed("plan");
+    }
     if (o.top < 1 || o.top > TOP_MAX || o.memory_gb < 0 || o.nodes < 0 || o.gpus < 0 || o.nodes > 65536 ||
         o.gpus > 65536)
         return fprintf(stderr, "plan: --top is 1 to %d, --nodes and --gpus at most 65536\n", TOP_MAX), 2;
