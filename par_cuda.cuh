@@ -468,6 +468,16 @@ static par_result par__cuda_stream_wait(const par_cuda *cuda, cudaStream_t strea
     return PAR_OK;
 }
 
+// PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers.
+// PAR__CUDA_PARAMETER: a kernel's argument whose address is taken; no thread writes or copies it.
+#if defined(CUDA_EMU)
+#define PAR__CUDA_UNROLL
+#define PAR__CUDA_PARAMETER const
+#else
+#define PAR__CUDA_UNROLL    _Pragma("unroll")
+#define PAR__CUDA_PARAMETER const __grid_constant__
+#endif
+
 // Every kernel is launched here. Shared memory is always dynamic, and PAR__CUDA_SHARED declares it.
 template <class T> struct par__cuda_identity { typedef T type; };
 #if defined(CUDA_EMU)
@@ -582,12 +592,38 @@ PAR_DTYPES(X)
     default: return PAR_ERR_ARGUMENT;                                                                        \
     }
 
+// Two numbers in 16 bits each, the first one in the low half, rounded as par__cuda_round does. From sm_80 on
+// one instruction converts both, and NaNs alone get other bits from it (PTX ISA, cvt.rn.bf16x2.f32).
+#if defined(__CUDA_ARCH__)
+static __device__ __forceinline__ uint32_t par__cuda_convert_pair(par__cuda_bf16, float low, float high) {
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+static __device__ __forceinline__ uint32_t par__cuda_convert_pair(par__cuda_f16, float low, float high) {
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+#endif
+template <class T> static __device__ __forceinline__ uint32_t par__cuda_round_pair(float low, float high) {
+    T a, b;
+#if defined(__CUDA_ARCH__)
+    if (low == low && high == high) return par__cuda_convert_pair(T(), low, high);
+#endif
+    par__cuda_round(&a, low);
+    par__cuda_round(&b, high);
+    return a.bits | (uint32_t)b.bits << 16;
+}
+
 // Loads or stores eight elements from `at` on, in accesses of 16 bytes (of 8 for 8-bit floats) where
 // alignment allows; beyond n load gives 0 and store does nothing.
 template <class T>
 static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
-    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
-    if (whole && sizeof(T) == 4) {
+    if (at + 8 > n || (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16)) {
+        for (int i = 0; i < 8; i++)
+            x[i] = at + (size_t)i < n ? (float)par__cuda_widen(p[at + (size_t)i]) : 0.0f;
+    } else if constexpr (sizeof(T) == 4) {
         const float4 a = *(const float4 *)(const void *)(p + at),
                      b = *(const float4 *)(const void *)(p + at + 4);
         x[0] = a.x;
@@ -598,33 +634,29 @@ static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size
         x[5] = b.y;
         x[6] = b.z;
         x[7] = b.w;
-    } else if (whole && sizeof(T) == 1) {
+    } else if constexpr (sizeof(T) == 1) {
         const uint2 v = *(const uint2 *)(const void *)(p + at);
         const uint32_t w[2] = {v.x, v.y};
         for (int i = 0; i < 8; i++) {
             T one;
-            *(uint8_t *)(void *)&one = (uint8_t)(w[i / 4] >> 8 * (i % 4));
-            x[i] = (float)par__cuda_widen(one);
-        }
-    } else if (whole) {
-        const uint4 v = *(const uint4 *)(const void *)(p + at);
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-        for (int i = 0; i < 4; i++) {
-            T low, high;
-            *(uint16_t *)(void *)&low = (uint16_t)w[i];
-            *(uint16_t *)(void *)&high = (uint16_t)(w[i] >> 16);
-            x[2 * i] = (float)par__cuda_widen(low);
-            x[2 * i + 1] = (float)par__cuda_widen(high);
+            one.bits = (uint8_t)(w[i / 4] >> 8 * (i % 4));
+            x[i] = par__cuda_widen(one);
         }
     } else {
-        for (int i = 0; i < 8; i++)
-            x[i] = at + (size_t)i < n ? (float)par__cuda_widen(p[at + (size_t)i]) : 0.0f;
+        const uint4 v = *(const uint4 *)(const void *)(p + at);
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < 8; i++) {
+            T one;
+            one.bits = (uint16_t)(w[i / 2] >> 16 * (i % 2));
+            x[i] = par__cuda_widen(one);
+        }
     }
 }
 template <class T>
 static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, size_t at, size_t n) {
-    const bool whole = at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
-    if (whole && sizeof(T) == 4) {
+    if (at + 8 > n || (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16)) {
+        for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_round(p + at + (size_t)i, x[i]);
+    } else if constexpr (sizeof(T) == 4) {
         float4 a, b;
         a.x = x[0];
         a.y = x[1];
@@ -636,33 +668,24 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
         b.w = x[7];
         *(float4 *)(void *)(p + at) = a;
         *(float4 *)(void *)(p + at + 4) = b;
-    } else if (whole && sizeof(T) == 1) {
+    } else if constexpr (sizeof(T) == 1) {
         uint32_t w[2] = {0, 0};
         for (int i = 0; i < 8; i++) {
             T one;
             par__cuda_round(&one, x[i]);
-            w[i / 4] |= (uint32_t) * (uint8_t *)(void *)&one << 8 * (i % 4);
+            w[i / 4] |= (uint32_t)one.bits << 8 * (i % 4);
         }
         uint2 v;
         v.x = w[0];
         v.y = w[1];
         *(uint2 *)(void *)(p + at) = v;
-    } else if (whole) {
-        uint32_t w[4];
-        for (int i = 0; i < 4; i++) {
-            T low, high;
-            par__cuda_round(&low, x[2 * i]);
-            par__cuda_round(&high, x[2 * i + 1]);
-            w[i] = (uint32_t) * (uint16_t *)(void *)&low | (uint32_t) * (uint16_t *)(void *)&high << 16;
-        }
-        uint4 v;
-        v.x = w[0];
-        v.y = w[1];
-        v.z = w[2];
-        v.w = w[3];
-        *(uint4 *)(void *)(p + at) = v;
     } else {
-        for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_round(p + at + (size_t)i, x[i]);
+        uint4 v;
+        v.x = par__cuda_round_pair<T>(x[0], x[1]);
+        v.y = par__cuda_round_pair<T>(x[2], x[3]);
+        v.z = par__cuda_round_pair<T>(x[4], x[5]);
+        v.w = par__cuda_round_pair<T>(x[6], x[7]);
+        *(uint4 *)(void *)(p + at) = v;
     }
 }
 // The same for float, bf16 or f16, chosen when the kernel runs.
@@ -751,38 +774,50 @@ static __device__ __forceinline__ float par__cuda_scaled(float x, double f) { re
 static __device__ __forceinline__ double par__cuda_scaled(double x, double f) { return x * f; }
 
 template <class T, int N> struct alignas(N * sizeof(T) == 16 ? 16 : alignof(T)) par__cuda_vector { T x[N]; };
-// out[] = the reduction of N elements at `at`. TREE_SUM: level i of a binary counter holds a sum of 2^i
-// sources.
+// acc[] op= v[]. The operation is chosen once for all elements.
+template <class T, int N, class A>
+static __device__ __forceinline__ void par__cuda_accumulate(unsigned op, A *acc,
+                                                            const par__cuda_vector<T, N> &v) {
+#define PAR__CUDA_EACH(constant)                                                                             \
+    for (int i = 0; i < N; i++) acc[i] = par__cuda_combine(constant, acc[i], (A)par__cuda_widen(v.x[i]))
+    if (op == PAR_PROD)
+        PAR__CUDA_EACH(PAR_PROD);
+    else if (op == PAR_MIN)
+        PAR__CUDA_EACH(PAR_MIN);
+    else if (op == PAR_MAX)
+        PAR__CUDA_EACH(PAR_MAX);
+    else
+        PAR__CUDA_EACH(PAR_SUM);
+#undef PAR__CUDA_EACH
+}
+// out = the reduction of N elements at `at`. The loads of four sources are in flight at a time.
 template <class T, int N>
-static __device__ __forceinline__ void par__cuda_reduce_at(const par__cuda_reduction &s, size_t at, T *out) {
+static __device__ __forceinline__ void par__cuda_reduce_at(const par__cuda_reduction &s, size_t at,
+                                                           par__cuda_vector<T, N> *out) {
     typedef typename par__cuda_accumulator<T>::type A;
-    A acc[N] = {};
-    if (s.op != PAR_TREE_SUM) {
-        for (int r = 0; r < s.sources; r++) {
-            const par__cuda_vector<T, N> v = *(const par__cuda_vector<T, N> *)((const T *)s.from[r] + at);
-            for (int i = 0; i < N; i++)
-                acc[i] = r ? par__cuda_combine(s.op, acc[i], (A)par__cuda_widen(v.x[i]))
-                           : (A)par__cuda_widen(v.x[i]);
-        }
-        for (int i = 0; i < N; i++) {
-            if (s.op == PAR_AVG) acc[i] = par__cuda_average(acc[i], s.ranks);
-            if (s.op == PAR_SCALED_SUM) acc[i] = par__cuda_scaled(acc[i], s.factor);
-            par__cuda_round(&out[i], acc[i]);
-        }
-        return;
+    par__cuda_vector<T, N> v[4];
+    A acc[N];
+    for (int first = 0; first < s.sources; first += 4) {
+        PAR__CUDA_UNROLL
+        for (int k = 0; k < 4; k++)
+            if (first + k < s.sources)
+                v[k] = *(const par__cuda_vector<T, N> *)((const T *)s.from[first + k] + at);
+        for (int i = 0; i < N && !first; i++) acc[i] = (A)par__cuda_widen(v[0].x[i]);
+        PAR__CUDA_UNROLL
+        for (int k = 0; k < 4; k++)
+            if (first + k > 0 && first + k < s.sources) par__cuda_accumulate<T, N>(s.op, acc, v[k]);
     }
     for (int i = 0; i < N; i++) {
-        A level[8];
-        int depth = 0;
-        for (int r = 0; r < s.sources; r++) {
-            level[depth++] = (A)par__cuda_widen(((const T *)s.from[r])[at + (size_t)i]);
-            for (int pairs = r + 1; pairs % 2 == 0; pairs /= 2, depth--)
-                level[depth - 2] = par__cuda_combine(PAR_SUM, level[depth - 2], level[depth - 1]);
-        }
-        for (; depth > 1; depth--)
-            level[depth - 2] = par__cuda_combine(PAR_SUM, level[depth - 2], level[depth - 1]);
-        par__cuda_round(&out[i], level[0]);
+        if (s.op == PAR_AVG) acc[i] = par__cuda_average(acc[i], s.ranks);
+        if (s.op == PAR_SCALED_SUM) acc[i] = par__cuda_scaled(acc[i], s.factor);
+        if constexpr (sizeof(T) != 2 || N == 1) par__cuda_round(&out->x[i], acc[i]);
     }
+    if constexpr (sizeof(T) == 2 && N > 1)
+        for (int i = 0; i < N; i += 2) {
+            const uint32_t pair = par__cuda_round_pair<T>(acc[i], acc[i + 1]);
+            out->x[i].bits = (uint16_t)pair;
+            out->x[i + 1].bits = (uint16_t)(pair >> 16);
+        }
 }
 template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_reduction s, size_t n) {
     const size_t step = (size_t)gridDim.x * blockDim.x;
@@ -790,15 +825,44 @@ template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_re
         const size_t at = i * N;
         if (at + N <= n) {
             par__cuda_vector<T, N> out;
-            par__cuda_reduce_at<T, N>(s, at, out.x);
+            par__cuda_reduce_at<T, N>(s, at, &out);
             for (int d = 0; d < s.destinations; d++) *(par__cuda_vector<T, N> *)((T *)s.to[d] + at) = out;
         } else {
             for (size_t k = at; k < n; k++) {
-                T out;
+                par__cuda_vector<T, 1> out;
                 par__cuda_reduce_at<T, 1>(s, k, &out);
-                for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[k] = out;
+                for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[k] = out.x[0];
             }
         }
+    }
+}
+// TREE_SUM. Bit l of the number of sources so far says whether level[l] holds a sum of 2^l of them.
+template <class T> static __global__ void par__cuda_k_tree_sum(par__cuda_reduction s, size_t n) {
+    typedef typename par__cuda_accumulator<T>::type A;
+    enum { LEVELS = 8 };
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += step) {
+        A level[LEVELS], sum = 0;
+        for (int r = 0; r < s.sources; r++) {
+            A carry = (A)par__cuda_widen(((const T *)s.from[r])[at]);
+            bool carries = true;
+            PAR__CUDA_UNROLL
+            for (int l = 0; l < LEVELS; l++) {
+                if (carries && !(r >> l & 1)) level[l] = carry;
+                carries = carries && (r >> l & 1);
+                if (carries) carry = par__cuda_combine(PAR_SUM, level[l], carry);
+            }
+        }
+        bool some = false;
+        PAR__CUDA_UNROLL
+        for (int l = 0; l < LEVELS; l++) {
+            if (!(s.sources >> l & 1)) continue;
+            sum = some ? par__cuda_combine(PAR_SUM, level[l], sum) : level[l];
+            some = true;
+        }
+        T out;
+        par__cuda_round(&out, sum);
+        for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[at] = out;
     }
 }
 template <class T>
@@ -808,6 +872,9 @@ static par_result par__cuda_reduce_typed(const par_cuda *cuda, const par__cuda_r
     uintptr_t any = 0;
     for (int i = 0; i < s.sources; i++) any |= (uintptr_t)s.from[i];
     for (int i = 0; i < s.destinations; i++) any |= (uintptr_t)s.to[i];
+    if (s.op == PAR_TREE_SUM)
+        return par__cuda_launch(cuda, par__cuda_k_tree_sum<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, stream, s, n);
     if (any % 16)
         return par__cuda_launch(cuda, par__cuda_k_reduce<T, 1>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, stream, s, n);
@@ -997,15 +1064,16 @@ static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const
                         as[k * (PAR__CUDA_TILE + 1) + ty * 4 + i] * bs[k * (PAR__CUDA_TILE + 1) + tx * 4 + j];
         __syncthreads();
     }
-    for (unsigned i = 0; i < 4; i++)
-        for (unsigned j = 0; j < 4; j++) {
-            const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
-            if (r >= p.m || col >= p.n) continue;
-            C *to = c + r * p.ldc + col;
-            const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
-            const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
-            par__cuda_round(to, p.alpha * sum[i][j] + old + add);
-        }
+    PAR__CUDA_UNROLL
+    for (unsigned i = 0; i < 4; i++) PAR__CUDA_UNROLL
+    for (unsigned j = 0; j < 4; j++) {
+        const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
+        if (r >= p.m || col >= p.n) continue;
+        C *to = c + r * p.ldc + col;
+        const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
+        const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
+        par__cuda_round(to, p.alpha * sum[i][j] + old + add);
+    }
 }
 #if defined(PAR_CUDA_CUBLASLT)
 static cudaDataType_t par__cuda_data_type(par_dtype d) {
@@ -3963,8 +4031,9 @@ static par__cuda_dropout par__cuda_dropout_of(const par_tp *tp, uint64_t stream,
     return d;
 }
 template <class T>
-static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, par_tp_row_map map,
-                                           par__cuda_dropout drop, float scale) {
+static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols,
+                                           PAR__CUDA_PARAMETER par_tp_row_map map, par__cuda_dropout drop,
+                                           float scale) {
     const uint64_t stream = par__cuda_dropout_stream(drop);
     const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
@@ -3997,7 +4066,8 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
 
 // Angles are computed in double, as in the CPU's table. A thread rotates one pair.
 static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequence, size_t dim,
-                                              par_tp_row_map map, par_tp_rotary rotary) {
+                                              PAR__CUDA_PARAMETER par_tp_row_map map,
+                                              PAR__CUDA_PARAMETER par_tp_rotary rotary) {
     const size_t half = dim / 2, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < local_sequence * half; i += step) {
         const double angle =
@@ -4008,7 +4078,8 @@ static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequenc
 }
 template <class T>
 static __global__ void par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t heads, size_t dim,
-                                        const float *table, par_tp_row_map map, float sign) {
+                                        const float *table, PAR__CUDA_PARAMETER par_tp_row_map map,
+                                        float sign) {
     const size_t half = dim / 2, all = rows * heads * half, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t j = i % half, row = i / half / heads;
@@ -4165,7 +4236,7 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
 }
 template <class T>
 static __global__ void par__cuda_k_positions(T *y, const T *table, size_t rows, size_t cols,
-                                             par_tp_row_map map) {
+                                             PAR__CUDA_PARAMETER par_tp_row_map map) {
     const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t row = i / groups, at = i % groups * 8;
@@ -4190,7 +4261,7 @@ static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, 
 // A thread has one position of the sequence and one column, and sums the rows with that position in order.
 template <class T>
 static __global__ void par__cuda_k_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
-                                                      par_tp_row_map map) {
+                                                      PAR__CUDA_PARAMETER par_tp_row_map map) {
     const size_t all = map.local_sequence * cols, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const size_t token = i / cols,

@@ -51,13 +51,19 @@ every_architecture() {
         case $parts in *PAR_CUDA_CUDNN*) made=(-c tests/test_cudnn.cu -o "$shared/test_cudnn.o") ;; esac
     fi
     [ -z "${SOAK-}" ] || level=""
+    mkdir -p "$work/kept" # nvcc leaves the code that it makes there
     "$nvcc" -std=c++17 $level -Werror all-warnings -Xptxas -v -I. $parts -arch=sm_"$1" "${made[@]}" \
-        >"$said" 2>&1 || {
+        -keep -keep-dir "$work/kept" >"$said" 2>&1 || {
         cat "$said"
         return 1
     }
     [ -n "$level" ] || no_spills "$said" || return 1
     mv "$said" "$shared"
+    [ "$1" != 90a ] || mv "$(find "$work" -name '*cubin' -size +100k | head -n 1)" "$shared/cubin"
+}
+counted() { # the kernels' instructions
+    bash tests/cuda_find.sh nvdisasm 2>&1 >/dev/null || return 77
+    every_architecture 90a && bash tests/sass.sh "$shared/cubin" "$shared/ptxas.90a"
 }
 # architectures (none: all): linked; without a GPU a clear error; then cuDNN itself, for GPUs that are
 # described to it, on a driver that takes code and runs none
@@ -228,6 +234,7 @@ if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
     others=""
     ! grep -qE '__CUDA_ARCH__ *[<>=]' par*.h par_cuda.cuh && [ -z "${SOAK-}" ] || others="80 100"
     for a in 90a $others; do check "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
+    check "instructions of the kernels" counted
 else
     echo "(no nvcc here: not compiled with it)"
 fi

@@ -1,8 +1,8 @@
 # What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn",
-# "emulation" (the headers, and what of the libraries they let the emulation define); "driver", the
-# toolkit's stand-in for libcuda.so; "archs", the architectures to compile for. Status 1, and on stderr what
-# is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages that
-# pip installs.
+# "emulation" (the headers, and what of the libraries they let the emulation define); "nvdisasm"; "driver",
+# the toolkit's stand-in for libcuda.so; "archs", the architectures to compile for. Status 1, and on stderr
+# what is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages
+# that pip installs.
 dirs() {
     [ -n "$CUDA_HOME" ] && echo "$CUDA_HOME"
     command -v nvcc >/dev/null 2>&1 && dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
@@ -12,7 +12,8 @@ dirs() {
         $p -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null |
             while read -r site; do
                 ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl \
-                    "$site"/nvidia/cublas "$site"/nvidia/cudnn 2>/dev/null
+                    "$site"/nvidia/cublas "$site"/nvidia/cudnn \
+                    "$site"/triton/backends/nvidia 2>/dev/null
             done
     done
 }
@@ -52,6 +53,15 @@ nvcc)
         exit 1
     }
     echo "$d/bin/nvcc"
+    ;;
+nvdisasm)
+    command -v nvdisasm 2>/dev/null && exit 0
+    d=$(find_dir bin/nvdisasm)
+    [ -n "$d" ] || {
+        echo "nvdisasm is missing: install the CUDA Toolkit's, or pip's nvidia-cuda-nvdisasm" >&2
+        exit 1
+    }
+    echo "$d/bin/nvdisasm"
     ;;
 driver)
     l=$(
@@ -97,7 +107,8 @@ nccl | cublaslt | cudnn)
     echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
     ;;
 *)
-    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|driver|archs [native|all|ARCH ...]" >&2
+    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|nvdisasm|driver" \
+        "|archs [native|all|ARCH ...]" >&2
     exit 2
     ;;
 esac
