@@ -7269,30 +7269,36 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
 //     segment 0 (ranks 0 1)    s = x0 + x1  --.
 //     segment 1 (ranks 2 3)                   '->  s + x2 + x3  --.
 //     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owner
-// two_level: the layout's nodes; successive pieces have different leaders. The result of many pieces goes on
-// from node to node, so that every link transports it once; the result of few pieces goes down a binomial
-// tree. ring: every rank counts as a node. Bytes over a node's link: S for the sum, S for the result. A ring
-// of partial blocks would send less from three nodes on, 2(k-1)/k S, but would add each block in another
-// order.
+// two_level: the layout's nodes; successive pieces have different leaders. ring: every rank counts as a node.
+// The result of few pieces goes down a binomial tree. That of many comes back from node to node, while the
+// sums of later pieces go on: T pieces later for each node that it passes, where T pieces are in flight.
+//     segment 0    x0             s(p)   -->            <--  r(p - 2T)
+//     segment 1    x1      s(p) + x1     -->            <--  r(p - T)
+//     segment 2    x2      s(p) + x1 + x2 = r(p)  -->  segment 1
+// Where each link joins two nodes, as in a line of k nodes, it transports S bytes in each direction: the time
+// of S bytes, for any k. At a switch a node's one link transports S for the sum and S for the result. A ring
+// of partial blocks would send less there from three nodes on, 2(k-1)/k S, the minimum, but would add each
+// block in another order; pairwise sends as little, where every rank is a node.
 
 typedef struct par__chain {
     const par__layout *layout;
-    size_t at, count; // elements of the array
-    int dest;         // the rank that gets the result; -1: all
-    size_t piece;     // chooses the leaders
-    int ring;
-    char *into; // dest's address for it
+    size_t at, count;    // elements of the array that are summed
+    size_t result_count; // elements of the result: the same ones, or those of a piece before
+    int dest;            // the rank that gets the result; -1: all
+    size_t piece;        // chooses the leaders
+    int many, two_way;   // pieces; results come back while sums go on
+    char *into;          // dest's address for the result
 } par__chain;
 
-// Children and parent of node `me` in the tree, or ring, from `root` over n nodes.
-static int par__tree_parent(int n, int root, int me, int ring) {
+// Children and parent of node `me` in the tree, or line, from `root` over n nodes.
+static int par__tree_parent(int n, int root, int me, int line) {
     const int q = (me - root + n) % n;
     if (q == 0) return -1;
-    return ((ring ? q - 1 : q & (q - 1)) + root) % n;
+    return ((line ? q - 1 : q & (q - 1)) + root) % n;
 }
-static int par__tree_child(int n, int root, int me, int ring, int index) { // -1 after the last
+static int par__tree_child(int n, int root, int me, int line, int index) { // -1 after the last
     const int q = (me - root + n) % n;
-    if (ring) return index == 0 && q + 1 < n ? (q + 1 + root) % n : -1;
+    if (line) return index == 0 && q + 1 < n ? (q + 1 + root) % n : -1;
     int step = 1;
     while (step < n) step *= 2; // largest first
     for (step /= 2; step >= 1; step /= 2)
@@ -7329,16 +7335,44 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
         }
     }
     if (all) { // broadcast the result over the nodes
-        const int parent = par__tree_parent(l->node_count, last, l->my_node, ch->ring);
+        const int parent = par__tree_parent(l->node_count, last, l->my_node, ch->many);
         if (parent >= 0)
             par__emit_message(op, PAR__RECV, par__node_leader(l, parent, ch->piece), result, bytes);
         par__emit_join(op);
-        for (int i = 0, child; (child = par__tree_child(l->node_count, last, l->my_node, ch->ring, i)) >= 0;
+        for (int i = 0, child; (child = par__tree_child(l->node_count, last, l->my_node, ch->many, i)) >= 0;
              i++)
             par__emit_message(op, PAR__SEND, par__node_leader(l, child, ch->piece), result, bytes);
     } else if (l->my_node == last && dest_node != last) {
         par__emit_message(op, PAR__SEND, ch->dest, result, bytes);
     }
+    par__emit_join(op);
+}
+
+// A leader's part of a piece whose sum goes on while the result of an earlier piece comes back. It posts both
+// receives before it sends, so a send waits only until its receiver has reached the same piece, or that of T
+// pieces later, for which it waits for no more than this send.
+static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, char *acc, char *result) {
+    const par__layout *l = ch->layout;
+    const par_dtype wide_type = par__accumulator(op->call.dtype);
+    const size_t e = par__element_bytes(op), wide = ch->count * par__dtypes[wide_type].bytes;
+    const int s = l->my_node, last = l->segment_count - 1, first = l->segment_first[s];
+    const int previous = s > 0 ? par__node_leader(l, s - 1, ch->piece) : -1;
+    const int next = s < last ? par__node_leader(l, s + 1, ch->piece) : -1;
+    const void *sum = acc;
+    if (s > 0) par__emit_message(op, PAR__RECV, previous, acc, wide);
+    if (s < last && ch->result_count)
+        par__emit_message(op, PAR__RECV, par__node_leader(l, s + 1, ch->piece - (size_t)op->track_count),
+                          result, ch->result_count * e);
+    par__emit_join(op);
+    if (s == 0 && first == l->segment_last[s] && wide_type == op->call.dtype && op->input[first])
+        sum = op->input[first] + ch->at * e;
+    else if (ch->count)
+        par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
+                         s == last ? result : acc, s == last);
+    if (s < last) par__emit_message(op, PAR__SEND, next, sum, wide);
+    if (s > 0)
+        par__emit_message(op, PAR__SEND, par__node_leader(l, s - 1, ch->piece + (size_t)op->track_count),
+                          result, ch->result_count * e);
     par__emit_join(op);
 }
 
@@ -7354,7 +7388,7 @@ static size_t par__chain_part(const par__operation *op) { // bytes
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
     par_comm *c = op->comm;
     const par__layout *l = ch->layout;
-    const size_t e = par__element_bytes(op), bytes = ch->count * e, part = par__chain_part(op);
+    const size_t e = par__element_bytes(op), bytes = ch->result_count * e, part = par__chain_part(op);
     const int leader = par__node_leader(l, l->my_node, ch->piece), alone = par__node_size(l, l->my_node) == 1;
     const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
     const int receives = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
@@ -7363,12 +7397,12 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
     if (alone && receives && !remote) result = ch->into;
     if (!alone) {
         if (par__must_stage(op) && leader != c->rank)
-            par__emit_copy(op, half, par__input_at(op, ch->at * e), bytes);
+            par__emit_copy(op, half, par__input_at(op, ch->at * e), ch->count * e);
         par__emit_publish(op, 1);
     }
     if (leader == c->rank) {
         if (!alone) par__emit_wait_all(op, 1);
-        par__emit_chain_leader(op, ch, half + part, result);
+        (ch->two_way ? par__emit_two_way_leader : par__emit_chain_leader)(op, ch, half + part, result);
     }
     if (!all && remote && ch->dest == c->rank) { // the result is sent to this rank directly
         par__emit_message(op, PAR__RECV, par__node_leader(l, last, ch->piece), ch->into, bytes);
@@ -7381,6 +7415,22 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
     if (receives && !remote) par__emit_copy(op, ch->into, result, bytes);
 }
 
+static int par__nodes_in_order(const par__layout *l) { // three or more, and node j has segment j alone
+    int j = 0;
+    while (j < l->segment_count && l->segment_node[j] == j) j++;
+    return j == l->node_count && j > 2;
+}
+// Choose the elements whose result comes back in this piece: those of the piece `lag` before it. Are there
+// further pieces? All ranks have as many, even if some have nothing to do, because ranks of a node that count
+// as nodes of their own (ring) have their phases in common.
+static int par__chain_result(par__operation *op, par__chain *ch, size_t length, size_t capacity) {
+    const par__layout *l = ch->layout;
+    const size_t tracks = (size_t)op->track_count, lag = tracks * (size_t)(l->node_count - 1 - l->my_node);
+    const size_t at = (ch->piece - lag) * capacity;
+    ch->result_count = ch->piece >= lag && at < length ? PAR__MIN(capacity, length - at) : 0;
+    ch->into = par__output_at(op, (ch->result_count ? at : 0) * par__element_bytes(op));
+    return ch->piece + 1 < (length + capacity - 1) / capacity + tracks * (size_t)(l->node_count - 1);
+}
 // The pieces of the array in order; for reduce_scatter one block after the other.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
@@ -7393,18 +7443,23 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     }
     if (blocks && op->block == (size_t)c->size) return (void)(op->more_pieces = 0);
     const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
+    const size_t pieces = (length + capacity - 1) / capacity;
+    memset(&ch, 0, sizeof ch);
     ch.layout = layout;
     ch.piece = op->piece;
-    ch.ring = ring || length > 2 * capacity; // many pieces: keep all links busy; few: fewest steps
+    ch.many = ring || pieces > 2; // keep all links busy; few: fewest steps
     ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
-    ch.count = PAR__MIN(capacity, length - op->offset);
+    ch.result_count = ch.count = PAR__MIN(capacity, length - op->offset);
     ch.dest = blocks ? (int)op->block : par__takes_root(op->call.kind) ? op->call.root : -1;
     ch.into = par__output_at(op, op->offset * e);
+    ch.two_way = ch.dest < 0 && pieces > (size_t)op->track_count && par__nodes_in_order(layout);
+    const int more =
+        ch.two_way ? par__chain_result(op, &ch, length, capacity) : op->offset + ch.count < length;
     if (layout == &c->nodes) par__inputs_from_stages(op, ch.at * e, 0);
     op->input[c->rank] = (const char *)op->call.send;
     par__emit_chain(op, &ch);
     op->offset += ch.count;
-    op->more_pieces = blocks ? 1 : op->offset < length;
+    op->more_pieces = blocks || more;
 }
 static void par__emit_two_level_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->nodes, 0); }
 static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->flat, 1); }

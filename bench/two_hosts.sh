@@ -1,11 +1,13 @@
-# Two hosts on one machine: network namespaces joined by a pair of interfaces with a limited rate, each host
-# with one processor of its own. Times the kit against the MPI it is built with, and asks the ledger what went
-# over the link. OVER=tcp: without MPI, over the kit's own connections.
+# Several hosts on one machine: network namespaces on a bridge, as on a switch, each by an interface with a
+# limited rate in both directions; hosts take turns on the processors. Times the kit against the MPI it is
+# built with, and asks the ledger what went over the links.
 #
 #     sudo bash bench/two_hosts.sh [RANKS PER HOST [MBIT/S [OPTIONS OF bench_coll]]]
 #
-# Without arguments: 1 rank, 1000 Mbit/s, --op all_reduce -b 64K -e 4M -f 8. Needs root, iproute2 and, unless
-# OVER=tcp, MPICH (build/bench_coll_mpi made with mpicc.mpich; or BENCH=program).
+# HOSTS=n: so many (2). LINKS=line: no switch, but a link from each host to the next one, of this rate in each
+# direction. OVER=tcp: without MPI, over the kit's own connections. Without arguments: 1 rank, 1000 Mbit/s,
+# --op all_reduce -b 64K -e 4M -f 8. Needs root, iproute2 and, unless OVER=tcp, MPICH (build/bench_coll_mpi
+# made with mpicc.mpich; or BENCH=program).
 set -u
 lacks() { # what to do: say it; without it there is nothing to measure
     echo "two_hosts.sh: $*" >&2
@@ -14,53 +16,98 @@ lacks() { # what to do: say it; without it there is nothing to measure
 ranks=${1:-1} rate=${2:-1000}
 shift $(($# < 2 ? $# : 2))
 [ $# -gt 0 ] || set -- --op all_reduce -b 64K -e 4M -f 8
-over=${OVER:-mpi}
+over=${OVER:-mpi} hosts=${HOSTS:-2} links=${LINKS:-switch}
 [ $over = tcp ] && program=bench_coll || program=bench_coll_mpi
 bench=${BENCH:-$(dirname "$0")/../build/$program}
-a=parA$$ b=parB$$ net=10.213.77
+name=par$$ net=10.213.77 all=$(seq "$hosts") # namespaces are ${name}h1, ... and ${name}s: the switch
 [ "$(id -u)" = 0 ] || lacks "needs root to make network namespaces"
 command -v ip >/dev/null && command -v tc >/dev/null || lacks "apt-get install iproute2"
 [ $over = tcp ] || command -v mpiexec.mpich >/dev/null || lacks "apt-get install mpich"
 [ -x "$bench" ] || lacks "make bench first"
 work=$(mktemp -d)
-trap 'ip netns del $a; ip netns del $b; rm -rf "$work"' EXIT
-ip netns add $a &&
-    ip netns add $b &&
-    ip link add link0 netns $a type veth peer name link0 netns $b ||
-    lacks "cannot make network namespaces"
-set_side() { # namespace, its number
-    ip netns exec $1 ip addr add $net.$2/24 dev link0 &&
-        ip netns exec $1 ip link set link0 up &&
-        ip netns exec $1 ip link set lo up &&
-        ip netns exec $1 tc qdisc add dev link0 root tbf rate ${rate}mbit burst 64kb latency 50ms
+trap 'for ns in s $(printf "h%s " $all); do ip netns del $name$ns; done 2>/dev/null; rm -rf "$work"' EXIT
+within() { ip netns exec $name"$@"; } # namespace, command ...
+slow() { # namespace, interface: up, and what it sends is limited
+    within $1 ip link set $2 up &&
+        within $1 tc qdisc add dev $2 root tbf rate ${rate}mbit burst 64kb latency 50ms
 }
-set_side $a 1 && set_side $b 2 || lacks "cannot set up the link"
-for ns in $a $b; do
+host() { # number
+    ip netns add ${name}h$1 && within h$1 ip link set lo up
+}
+on_switch() { # host
+    ip link add link0 netns ${name}h$1 type veth peer name port$1 netns ${name}s &&
+        within h$1 ip addr add $net.$1/24 dev link0 &&
+        within s ip link set port$1 master bridge &&
+        slow h$1 link0 &&
+        slow s port$1
+}
+to_next() { # host: a link to the next one, over which both reach those behind it
+    local next=$(($1 + 1)) i
+    ip link add right netns ${name}h$1 type veth peer name left netns ${name}h$next &&
+        slow h$1 right &&
+        slow h$next left || return
+    for i in $all; do
+        if [ $i -le $1 ]; then
+            within h$next ip route add $net.$i via $net.$1 dev left onlink src $net.$next
+        else
+            within h$1 ip route add $net.$i via $net.$next dev right onlink src $net.$1
+        fi || return
+    done
+}
+line_host() { # number; it passes on what is not for itself
+    host $1 && within h$1 ip addr add $net.$1/32 dev lo && within h$1 sysctl -qw net.ipv4.ip_forward=1
+}
+if [ $links = line ]; then
+    for i in $all; do line_host $i || lacks "cannot make network namespaces"; done
+    for i in $(seq $((hosts - 1))); do to_next $i || lacks "cannot set up the links"; done
+else
+    ip netns add ${name}s && within s ip link add bridge type bridge && within s ip link set bridge up ||
+        lacks "cannot make network namespaces"
+    for i in $all; do host $i && on_switch $i || lacks "cannot set up the links"; done
+fi
+for i in $all; do
     for try in $(seq 50); do
-        ip netns exec $ns ip -br addr show link0 | grep -q ' UP ' && break
+        within h$i ip -br link show type veth | grep -qv ' UP ' || break
         sleep 0.1
     done
 done
+busiest() { # what the interface that sent most of all has sent
+    local i
+    for i in $all; do within h$i sh -c 'cat /sys/class/net/*[0tf]/statistics/tx_bytes'; done |
+        sort -n | tail -n 1 | sed 's/$/ bytes over the busiest link/' >&2
+}
+cpu_of() { # host
+    echo $((($1 - 1) % $(nproc)))
+}
 if [ $over = tcp ]; then # as srun or torchrun would start them
-    for r in $(seq 0 $((2 * ranks - 1))); do
-        [ $r -lt $ranks ] && ns=$a cpu=0 || ns=$b cpu=1
-        RANK=$r WORLD_SIZE=$((2 * ranks)) MASTER_ADDR=$net.1 MASTER_PORT=29400 PAR_TIMEOUT=60 timeout 300 \
-            taskset -c $cpu ip netns exec $ns "$bench" "$@" >"$work/out.$r" 2>&1 &
+    for r in $(seq 0 $((hosts * ranks - 1))); do
+        host=$((r / ranks + 1))
+        RANK=$r WORLD_SIZE=$((hosts * ranks)) MASTER_ADDR=$net.1 MASTER_PORT=29400 PAR_TIMEOUT=60 \
+            timeout 300 taskset -c $(cpu_of $host) ip netns exec ${name}h$host "$bench" "$@" \
+            >"$work/out.$r" 2>&1 &
     done
     status=0
     for job in $(jobs -rp); do wait $job || status=$?; done
     cat "$work"/out.*
+    busiest
     exit $status
 fi
-cat >"$work/launch" <<EOF
-#!/bin/sh
-while [ "\${1#-}" != "\$1" ]; do shift; done
-case \$1 in $net.1) ns=$a cpu=0;; *) ns=$b cpu=1;; esac
-shift
-exec taskset -c \$cpu ip netns exec \$ns unshare -u sh -c "hostname \$ns; \$*"
-EOF
+{
+    echo '#!/bin/sh'
+    echo 'while [ "${1#-}" != "$1" ]; do shift; done'
+    echo 'case $1 in'
+    for i in $all; do echo "$net.$i) ns=${name}h$i cpu=$(cpu_of $i);;"; done
+    echo 'esac'
+    echo 'shift'
+    echo 'exec taskset -c $cpu ip netns exec $ns unshare -u sh -c "hostname $ns; $*"'
+} >"$work/launch"
 chmod +x "$work/launch"
-export UCX_TLS=tcp,self UCX_NET_DEVICES=link0 UCX_WARN_UNUSED_ENV_VARS=n PAR_LEDGER=${PAR_LEDGER:-0}
-[ "$ranks" = 1 ] && export UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 PAR_NODE_RANKS=1
-timeout 300 ip netns exec $a mpiexec.mpich -launcher ssh -launcher-exec "$work/launch" \
-    -hosts $net.1:$ranks,$net.2:$ranks -n $((2 * ranks)) "$bench" --vs mpi "$@"
+export UCX_TLS=tcp,self UCX_WARN_UNUSED_ENV_VARS=n PAR_LEDGER=${PAR_LEDGER:-0}
+[ $links = line ] || export UCX_NET_DEVICES=link0
+[ "$ranks" = 1 ] && export MPIR_CVAR_NOLOCAL=1 PAR_NODE_RANKS=1
+timeout 300 ip netns exec ${name}h1 mpiexec.mpich -launcher ssh -launcher-exec "$work/launch" \
+    -hosts $(for i in $all; do printf '%s' "${sep-}$net.$i:$ranks" && sep=,; done) -n $((hosts * ranks)) \
+    "$bench" --vs mpi "$@"
+status=$?
+busiest
+exit $status

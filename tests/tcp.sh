@@ -502,6 +502,17 @@ two_hosts() {
             {rows++; print; ok = $1 >= 2 * 1048576 && $1 < 2.01 * 1048576 && $2 > 0 && $2 < 0.15}
             END {exit !(rows == 1 && ok)}'
 }
+# a link from each host to the next one: sums go on and results come back, so each link has S bytes each way
+line_of_hosts() {
+    HOSTS=3 LINKS=line OVER=tcp PAR_ALGO=all_reduce:two_level bash bench/two_hosts.sh 1 1000 \
+        --op all_reduce -b 1M -e 1M -n 4 -w 1 -i 0 --json >"$work/hosts" 2>"$work/busiest"
+    status=$?
+    cat "$work/hosts" "$work/busiest"
+    [ $status != 77 ] || return 77
+    every_line "$work/hosts" '"wrong":0' &&
+        awk '/busiest/ {n++; ok = $1 >= 5 * 1048576 && $1 < 1.5 * 5 * 1048576} END {exit !(n == 1 && ok)}' \
+            "$work/busiest"
+}
 
 made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe \
     build/test_tp build/gpt build/bench_coll build/corpus.txt
@@ -532,4 +543,5 @@ check "clocks that differ" clocks
 check "the trainer" trainer
 check "a rank's own errors" own_errors
 check "two hosts and a slow link" two_hosts
+check "a line of three hosts" line_of_hosts
 summary
