@@ -2657,8 +2657,8 @@ const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
 
 // Pack panels of `width` columns: out[panel][k][width]; a short panel is padded with zeros. Element (k, j) of
 // the source is at k*k_stride + j*j_stride.
-static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
-                           size_t j_stride, size_t width, float scale) {
+PAR__INLINE_LOOP void par__gemm_pack_panels(float *out, const float *src, size_t k_count, size_t j_count,
+                                            size_t k_stride, size_t j_stride, size_t width, float scale) {
     for (size_t j = 0; j < j_count; j += width) {
         const size_t w = PAR__MIN(width, j_count - j);
         for (size_t p = 0; p < k_count; p++, out += width) {
@@ -2667,6 +2667,15 @@ static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t 
             for (size_t i = w; i < width; i++) out[i] = 0;
         }
     }
+}
+static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
+                           size_t j_stride, size_t width, float scale) {
+    if (width == 8) // loops of a known length
+        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 8, scale);
+    else if (width == 32)
+        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 32, scale);
+    else
+        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, width, scale);
 }
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
                     size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add) {
