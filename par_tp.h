@@ -1259,13 +1259,13 @@ PAR__INLINE_LOOP float par__tp_sum_16(float *lanes) { // as par__tp_sum_lanes ad
 PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n,
                                           int bf16) {
     const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = n / line * line;
-    const size_t ahead = n * e > 4096 ? 4096 : 12288;
+    const size_t ahead = 12288, lines = n * e > 4096 ? 0 : 4; // long rows are found by the processor
     float lanes[4][16];
     par__tp_f32x16 a, b, c, d;
     memset(&a, 0, sizeof a);
     b = c = d = a;
     for (size_t i = 0; i < whole; i += line) {
-        for (size_t k = 0; k < 4; k++) __builtin_prefetch(w[0] + 4 * i * e + 64 * k + ahead);
+        for (size_t k = 0; k < lines; k++) __builtin_prefetch(w[0] + 4 * i * e + 64 * k + ahead);
         for (size_t j = i; j < i + line; j += 16) {
             const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)(x + j);
             par__tp_fma16(&a, at, w[0] + j * e, bf16);
