@@ -45,7 +45,9 @@ EXAMPLE
         par_plan_report report;
         if (!par_plan_model_get("gpt3-175b", &problem.model)) return 1;
         if (!par_plan_machine_get("a100-80", &problem.machine)) return 1;
-        problem.machine.nodes = 64, problem.job.batch = 2048, problem.job.sequence = 2048;
+        problem.machine.nodes = 64;
+        problem.job.batch = 2048;
+        problem.job.sequence = 2048;
         if (par_plan_search(&problem, NULL, 0, 0, &best, 1, &report)) return puts(report.why), 1;
         printf("tp %d inside a node, pp %d across nodes\n", best.config.tp, best.config.pp);
         // with PAR_RANKS=1 it prints: tp 4 inside a node, pp 8 across nodes
@@ -400,8 +402,9 @@ static const par_plan_model par__plan_models[] = {
 // nodes, gpus_per_node, units, peak, product_rate, fp8_rate, attention_rate, tile_fill, memory_bytes,
 // reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds, node_latency, node_bandwidth,
 // net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, overlap_cost. Peaks, sizes and links are
-// the vendors'. What is reached of them is for A100 from Korthikanti et al. 2022, table 4 (times of a layer),
-// for H100 from what NVIDIA and Meta published, for the newer ones in proportion to peaks: see docs/plan.md.
+// the vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
+// Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the newer
+// ones in proportion to peaks: see docs/plan.md.
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
