@@ -695,7 +695,7 @@ typedef struct par_ledger {
     uint64_t sent_bytes;
     uint64_t net_messages;
     uint64_t net_bytes;
-    double seconds;           // from the call to its completion
+    double seconds;           // from the call to its completion; 0 for one that ends at once
     double predicted_seconds; // of the model; 0 before par_calibrate
 } par_ledger;
 par_ledger par_ledger_get(const par_comm *comm, par_kind kind);
@@ -9302,14 +9302,15 @@ static int par__recv_at_once(par_comm *c, const par_call *k) { // the message is
     return queue->ring && !queue->running && par__take_message(c, k, queue->ring) &&
            par__ended_at_once(c, k, queue, 0);
 }
-static int par__copy_at_once(par_comm *c, const par_call *k) { // a collective of one rank
-    par__call_queue *queue = &c->queues[0];
-    if (queue->running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM || k->op >= PAR_OP_COUNT ||
-        (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
-        (k->count && (!k->send || !k->recv)))
+// A collective of one rank: it copies nothing, or little, so that it may count as no time at all.
+static int par__copy_at_once(par_comm *c, const par_call *k) {
+    const size_t bytes = k->recv == k->send ? 0 : k->count * par__dtypes[k->dtype].bytes;
+    if (c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
+        k->op >= PAR_OP_COUNT || (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
+        (k->count && (!k->send || !k->recv)) || bytes > PAR__EAGER_MESSAGE_BYTES)
         return 0;
-    if (k->count && k->recv != k->send) memmove(k->recv, k->send, k->count * par__dtypes[k->dtype].bytes);
-    return par__ended_at_once(c, k, queue, 0);
+    if (bytes) memmove(k->recv, k->send, bytes);
+    return par__ended_at_once(c, k, &c->queues[0], 0);
 }
 static int par__end_at_once(par_comm *c, const par_call *k) {
     const int no_counts = !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs;
