@@ -4138,7 +4138,8 @@ static int par__arena_touch(par__world *w, uint64_t at, uint64_t bytes) {
     do r = madvise(w->base + first, last - first, populate_write);
     while (r && (errno == EINTR || errno == EAGAIN));
     if (!r) w->committed_bytes += last - first;
-    return r == 0 || (errno == EINVAL && par__arena_commit(w, at, bytes));
+    const int unknown = errno == EINVAL || errno == ENOSYS || errno == EPERM; // the last in a container
+    return r == 0 || (unknown && par__arena_commit(w, at, bytes));
 }
 
 // Is this a block that the allocator may have given to ranks?

@@ -1,6 +1,7 @@
 # Sourced by the scripts: what a user or a launcher (srun --pty bash, say) has exported does not change what
 # the tests do. PAR_GEMM and PAR_TEST_... are for them.
 export LC_ALL=C CDPATH= # numbers have a point, messages are English; cd goes nowhere else
+exec 3>&- 4>&- 5>&- 6>&- # descriptors that the caller has left open: some tests count them
 for name in $(compgen -e); do
     case $name in
     PAR_GEMM | PAR_TEST_*) ;;

@@ -348,8 +348,8 @@ nobody_comes() {
         MASTER_PORT=65535 RANK=1 $hello &&
         fails 1 "MASTER_ADDR=.*\.\.\.: it takes at most 255 bytes" env MASTER_ADDR=$(printf '%0300d' 0) \
             RANK=1 $hello &&
-        unresolved="(\(Name or service not known\|Temporary failure in name resolution\))" &&
-        fails 1 "to reach rank 0 at no-such-host.invalid:.* $unresolved" env \
+        unknown="\(Name or service not known\|Temporary failure in name resolution\|no name server.*\)" &&
+        fails 1 "to reach rank 0 at no-such-host.invalid:.* ($unknown)" env \
             MASTER_ADDR=no-such-host.invalid RANK=1 $hello
 }
 port_taken() {

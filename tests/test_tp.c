@@ -1619,6 +1619,10 @@ static void ref_block(problem *p) { // x, then the block's parameters
     for (int i = 0; i < 8; i++) free(a[i]);
 }
 
+static void soil(par_tp_arena *a) { // nothing that was there may count
+    if (a->bytes) memset(a->data, 0xFF, a->bytes);
+}
+
 typedef struct block_run { // a block with what its calls need
     par_tp_block block;
     par_tp_block_saved saved;
@@ -1666,16 +1670,17 @@ static void run_block(layout *l, block_run *b, par_tp_recompute recompute, int h
         const size_t counted = a[i].used;
         CHECK_OK(w, par_tp_arena_open(l->tp, &a[i]));
         CHECK(w, a[i].bytes == counted && a[i].used == 0 && !a[i].data == !counted);
-        if (counted) memset(a[i].data, 0xFF, counted);
+        soil(&a[i]);
     }
     CHECK_OK(w, par_tp_block_alloc(l->tp, &b->block, rows, &memory, &b->saved));
     CHECK(w, (a[1].bytes > 0) == (recompute != PAR_TP_RECOMPUTE_FULL) && (a[2].bytes > 0) == halves);
     CHECK_OK(w, par_tp_block_forward(l->tp, &b->block, &l->tokens, BLOCK_STREAM, &b->x, &b->saved, &b->y));
-    memset(a[3].data, 0xFF, a[3].bytes); // another call's
+    soil(&a[3]); // another call's
     if (halves) {
         CHECK_OK(w, par_tp_block_backward_input(l->tp, &b->block, &l->tokens, BLOCK_STREAM, &b->dy, &b->x,
                                                 &b->saved, &b->dx));
-        memset(a[0].data, 0xFF, a[0].bytes), memset(a[3].data, 0xFF, a[3].bytes);
+        soil(&a[0]);
+        soil(&a[3]);
         CHECK_OK(w, par_tp_block_backward_weight(l->tp, &b->block, &b->saved));
     } else {
         CHECK_OK(w, par_tp_block_backward(l->tp, &b->block, &l->tokens, BLOCK_STREAM, &b->dy, &b->x,
