@@ -403,8 +403,8 @@ static const par_plan_model par__plan_models[] = {
 // reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds, node_latency, node_bandwidth,
 // net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, overlap_cost. Peaks, sizes and links are
 // the vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
-// Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the newer
-// ones in proportion to peaks: see docs/plan.md.
+// Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the
+// newer ones in proportion to peaks: see docs/plan.md.
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,

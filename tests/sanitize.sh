@@ -91,7 +91,7 @@ seed tcp/8 '\0\0\0\1\240\206\1\6\4\1\1\240\206\1' 5 '\6\4\3\1\320\373\1' 5 '\320
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan \
     build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan \
-    build/test_tcp_asan build/corpus.txt build/par.o build/layers.o
+    build/test_tcp_asan build/corpus.txt build/par.o
 # Of each code path once what a sanitizer can see: one rank and three, each backend. SOAK=1: in every setting.
 # (Of PyTorch's models nothing runs on three.)
 asan() { suite "build/$1_asan" "${@:2}"; } # test program, its options
@@ -110,14 +110,11 @@ else
     asan test_par --full --launch tcp
     suite build/test_par_tsan --full --launch threads
 fi
-seconds=${SOAK:+60}3
-kit="-DPAR_H_IMPLEMENTED build/par.o" # where par.h is not what is tested; then: and the layers
-layers="-DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED build/layers.o"
+seconds=${SOAK:+60}3 kit="-DPAR_H_IMPLEMENTED build/par.o" # where par.h is not what is tested
 check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files $seconds "$shared/files" $kit
 check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings $seconds "$shared/settings"
 check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables" $kit
-check "libFuzzer: models, machines and choices of plans" fuzz fuzz_plan $seconds "$shared/plan" $kit \
-    $layers
+check "libFuzzer: models, machines and choices of plans" fuzz fuzz_plan $seconds "$shared/plan" $kit
 check "libFuzzer: what comes over TCP" fuzz fuzz_tcp $seconds "$shared/tcp"
 check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
 check "ASan, UBSan: files of tokens" build/test_data_asan
