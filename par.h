@@ -7824,7 +7824,7 @@ static int par__fits_halving(const par__operation *op, int forced) {
 static const par__algorithm_row par__algorithms[] = {
     ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrivals")
     ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "one node, small")
     ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node")
     ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node")
     ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
@@ -7832,7 +7832,7 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "one node, small")
     ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
     ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes")
@@ -7843,44 +7843,44 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "one node, small")
     ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
     ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "one node, small")
     ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced")
     ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(BROADCAST,       eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(BROADCAST,       eager,     eager,        NULL,                            "one node, small")
     ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node")
     ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes")
     ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced")
     ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(REDUCE,          eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(REDUCE,          eager,     eager,        NULL,                            "one node, small")
     ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node")
     ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes")
     ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(GATHER,          eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(GATHER,          eager,     eager,        NULL,                            "one node, small")
     ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable")
     ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(SCATTER,         eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(SCATTER,         eager,     eager,        NULL,                            "one node, small")
     ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "one node, <= 32 KiB")
+    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "one node, small")
     ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,              "always")
@@ -7915,6 +7915,20 @@ static const par__algorithm_row *par__choose_algorithm(const par__operation *op)
     return NULL;
 }
 
+// Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
+// each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
+// from the caches. (cma_bytes 1: always, for tests.)
+static int par__may_use_cma(const par__operation *op) {
+    const par_comm *c = op->comm;
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    const int sum = (t->takes & PAR_TAKES_OP) && t->send == PAR_SIDE_BLOCK;
+    const int one_reader = c->size == 2 || t->send == PAR_SIDE_ROOT_ALL || t->recv == PAR_SIDE_ROOT_ALL ||
+                           (t->send == PAR_SIDE_ALL && t->recv == PAR_SIDE_ALL);
+    const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
+    return c->world->cma && c->nodes.node_count == 1 && bytes >= c->world->cma_bytes &&
+           (one_reader || c->world->cma_bytes == 1);
+}
+
 // Before the arrival: are the data sent with it? shared: peers can read the input in place.
 static int par__sends_inline(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
@@ -7925,6 +7939,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const size_t bytes = par__eager_bytes(op), n = (size_t)op->comm->size;
     const size_t work = par__is_all_reduce(op->call.kind) ? bytes * n / 2 : bytes; // all add everything
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
+    if (!requested && !shared && par__may_use_cma(op)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
@@ -8328,20 +8343,6 @@ static par_result par__compare_counts(par__operation *op) {
         return PAR_ERR_MISMATCH;
     }
     return PAR_OK;
-}
-
-// Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
-// each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
-// from the caches. (cma_bytes 1: always, for tests.)
-static int par__may_use_cma(const par__operation *op) {
-    const par_comm *c = op->comm;
-    const par_kind_traits *t = &par__kinds[op->call.kind];
-    const int sum = (t->takes & PAR_TAKES_OP) && t->send == PAR_SIDE_BLOCK;
-    const int one_reader = c->size == 2 || t->send == PAR_SIDE_ROOT_ALL || t->recv == PAR_SIDE_ROOT_ALL ||
-                           (t->send == PAR_SIDE_ALL && t->recv == PAR_SIDE_ALL);
-    const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
-    return c->world->cma && c->nodes.node_count == 1 && bytes >= c->world->cma_bytes &&
-           (one_reader || c->world->cma_bytes == 1);
 }
 
 // Put how peers can access this rank's arrays into its arrival, as flags and addresses; small data go to the
