@@ -22,7 +22,7 @@
 typedef struct settings {
     size_t begin, end;
     int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
-        overlap, diagnosis, start;
+        overlap, diagnosis, start, seconds;
     const char *op, *dtype, *redop, *memory, *vs, *device;
 } settings;
 
@@ -377,9 +377,19 @@ static double time_once(bench *b, const kind_info *k, void *send, void *recv, si
     return t;
 }
 
-// The kit's call and MPI's alternate, and start with the same data and caches. The root's broadcast is in
-// place, because MPI has no other. In place, both arrays are b->send, or one is this rank's block of it.
-static void measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
+// Iterations that fit into --seconds if each takes as long as the last one, which began at `start`. At least
+// three, and the same number on all ranks.
+static int fitting_iterations(bench *b, double start, int wanted) {
+    double t = par_seconds(b->world) - start;
+    must(b, par_all_reduce(&t, &t, 1, PAR_F64, PAR_MAX, b->world));
+    return b->o.seconds <= 0 || t * wanted <= b->o.seconds ? wanted : MAX(3, (int)(b->o.seconds / t));
+}
+
+// The kit's call and MPI's alternate, and start with the same data and caches. After the second warm-up it is
+// known whether the iterations take too long; then there are fewer, and no more warm-ups. The root's
+// broadcast is in place, because MPI has no other. In place, both arrays are b->send, or one is this rank's
+// block of it. Returns how many calls of the kit it made.
+static int measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
     const int vs = b->o.vs != NULL, broadcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
     const size_t block = count * b->element_bytes, bytes = block * blocks(b, k),
                  mine = (size_t)b->rank * block,
@@ -392,7 +402,9 @@ static void measure_calls(bench *b, const kind_info *k, size_t count, int iterat
     // Further reductions in place would reduce the result of the one before.
     const int checks = b->o.check && (b->o.inner == 1 || !in_place || !reduces(k));
     b->used_bytes = bytes + CANARY;
-    for (int i = -b->o.warmup; i < iterations; i++)
+    int calls = 0;
+    for (int i = -b->o.warmup; i < iterations; i++, calls += b->o.inner) {
+        const double start = par_seconds(b->world);
         for (int mpi = 0; mpi <= vs; mpi++) {
             memset(array, 0xFF, b->used_bytes);
             fill(b, send, send_count, b->rank, i + b->o.warmup);
@@ -400,17 +412,21 @@ static void measure_calls(bench *b, const kind_info *k, size_t count, int iterat
             if (i >= 0) (mpi ? b->vs_times : b->times)[i] = t;
             if (checks && !mpi) r->wrong += check(b, k, count, i + b->o.warmup, recv, end);
         }
+        if (i != 1 - b->o.warmup || i >= 0) continue;
+        const int fitting = fitting_iterations(b, start, iterations);
+        if (fitting < iterations) iterations = fitting, i = -1;
+    }
     timing *ours = in_place ? &r->in_place : &r->ours, *theirs = in_place ? &r->vs_in_place : &r->vs;
     *ours = summarize(b, b->times, iterations);
     if (vs) *theirs = summarize(b, b->vs_times, iterations);
+    return calls;
 }
 static row measure(bench *b, const kind_info *k, size_t count, int iterations) {
     row r;
     memset(&r, 0, sizeof r);
     const uint64_t net = par_ledger_get(b->world, k->kind).net_bytes;
-    measure_calls(b, k, count, iterations, 0, &r);
-    r.net_bytes = (double)(par_ledger_get(b->world, k->kind).net_bytes - net) /
-                  (double)((iterations + b->o.warmup) * b->o.inner);
+    const int calls = measure_calls(b, k, count, iterations, 0, &r);
+    r.net_bytes = (double)(par_ledger_get(b->world, k->kind).net_bytes - net) / (double)calls;
     must(b, par_all_reduce(&r.net_bytes, &r.net_bytes, 1, PAR_F64, PAR_SUM, b->world));
     if (b->o.in_place && k->in_place) measure_calls(b, k, count, iterations, 1, &r);
     uint64_t wrong = r.wrong;
@@ -945,8 +961,8 @@ static const char *check_settings(bench *b) {
 #endif
     if (o->factor < 2) return "-f must be 2 or more";
     if (o->end < o->begin) return "-e must not be less than -b";
-    if (o->warmup < 0 || o->inner < 1 || o->iterations < 0)
-        return "-w must not be negative, -m must be 1 or more, -n must not be negative";
+    if (o->warmup < 0 || o->inner < 1 || o->iterations < 0 || o->seconds < 0)
+        return "-w, -n and --seconds must not be negative, -m must be 1 or more";
     if ((double)o->warmup + o->iterations > 1e8 / o->inner)
         return "-w + -n iterations of -m operations are more than 100 million in one measurement";
     if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
@@ -1027,7 +1043,7 @@ static int parse_settings(int argc, char **argv, settings *o) {
     o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8;
     o->warmup = 5, o->inner = 1, o->check = 1, o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
-    o->device = "cpu", o->start = 1000;
+    o->device = "cpu", o->start = 1000, o->seconds = 20;
 #if defined(BENCH_CUDA)
     o->device = "cuda";
 #endif
@@ -1035,7 +1051,10 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"-b", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)"},
         {"-e", OPTION_SIZE, &o->end, "largest size"},
         {"-f", OPTION_INT, &o->factor, "factor between sizes"},
-        {"-n", OPTION_INT, &o->iterations, "iterations; 0: by size"},
+        {"-n", OPTION_INT, &o->iterations, "iterations at most; 0: by size"},
+        {"--seconds", OPTION_INT, &o->seconds,
+         "about so long for a row, out of place and in place each; then fewer iterations (at least 3); 0: "
+         "all"},
         {"-i", OPTION_INT, &o->in_place, "also in place: 0 or 1"},
         {"-w", OPTION_INT, &o->warmup, "warm-up iterations, not timed"},
         {"-m", OPTION_INT, &o->inner, "operations in one iteration"},

@@ -22,7 +22,8 @@ while [ $((round += 1)) -le "$rounds" ]; do
         [ "$v" != none ] || how=
         build/gpt $model $how --plan --json >"$work/out" 2>/dev/null
         sed -n 's/.*"tokens_per_s":\([0-9.e+]*\)}/\1/p' "$work/out" | tail -n +2 >>"$work/$name"
-        sed -n 's/^\([0-9]*\) bytes of activations$/\1/p' "$work/out" >"$work/$name.bytes"
+        sed -n 's/.*"plan":true,"ranks":"0".*"activation_bytes":\([0-9]*\).*/\1/p' "$work/out" \
+            >"$work/$name.bytes"
     done
 done
 [ ! -t 2 ] || printf '\r%30s\r' '' >&2
