@@ -69,7 +69,7 @@ build/cuda.flags: FORCE | build
 	@echo $(CUDA_CODE) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
 
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
-	$(NVCC) $(CUDA_FLAGS) $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
+	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
 
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o build/layers.o
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
@@ -138,10 +138,10 @@ build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h bu
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/par.o: par.h | build
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wvla -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
+	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
 
 build/layers.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h par_plan.h | build
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wvla -I. -c $< -o $@
+	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -I. -c $< -o $@
 
 build/par_fast.o: par.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)

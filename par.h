@@ -121,6 +121,7 @@ CONFIG (define before the implementation)
     PAR_H_IMPLEMENTATION            emit the functions of this one
     PAR_MALLOC(n) PAR_REALLOC(p,n) PAR_FREE(p)    all or none; default: the C library
     PAR_ASSERT(c)                   default: assert
+    PAR_API                         hidden or default: the functions' visibility in a shared library
     PAR_LOG(text)                   default: one line on stderr
     PAR_MPI                         compile the MPI launcher and transport (mpicc)
     PAR_DNNL                        use oneDNN for matrix products (link -ldnnl); see par_gemm_select
@@ -179,7 +180,8 @@ DOES NOT
     rank: all ranks get an error, and a restart goes on from your last checkpoint.
 
 LIMITS
-    Linux, 64 bits, little endian; gcc 9 or clang 11 and newer. All ranks of a node run as one user.
+    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node run as one
+    user.
     par_open forks the other ranks, which run from that call on: they have copies of all that main did
     before. Rank 0 is the process that called par_open. The others end when it ends; its par_close waits for
     them. Where fork is not safe (the program has threads already), the program is started again for each
@@ -195,6 +197,9 @@ LIMITS
     it, nobody without the secret can, not even by replaying traffic. Nothing is encrypted: whoever can read
     the network sees all data, and whoever can alter packets can alter the data. Use a private network.
 */
+#if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "par.h is for 64-bit little-endian machines (x86-64, aarch64, riscv64, ppc64le), and this is none"
+#endif
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -203,6 +208,11 @@ LIMITS
 #include <mpi.h>
 #endif
 
+#if defined(PAR_API)
+#define PAR__PRAGMA(text)     _Pragma(#text)
+#define PAR__VISIBILITY(kind) PAR__PRAGMA(GCC visibility push(kind))
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -1228,6 +1238,9 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #ifdef __cplusplus
 }
 #endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
+#endif
 #endif // PAR_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -1319,12 +1332,17 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 // for each inline function P##name; PAR__LOOP_TABLES defines the type P##loops and the tables P##loops_base,
 // ...
 #define PAR__MEMBER(P, result, name, parameters, arguments) result(*name) parameters;
+// ISO C lets a function of void return no value, not even one of void.
+#define PAR__RETURN_void
+#define PAR__RETURN_float    return
+#define PAR__RETURN_double   return
+#define PAR__RETURN_uint64_t return
 #define PAR__CLONE_base(P, result, name, parameters, arguments)                                              \
-    static result P##name##_base parameters { return P##name arguments; }
+    static result P##name##_base parameters { PAR__RETURN_##result P##name arguments; }
 #define PAR__CLONE_avx2(P, result, name, parameters, arguments)                                              \
-    PAR__TARGET_avx2 static result P##name##_avx2 parameters { return P##name arguments; }
+    PAR__TARGET_avx2 static result P##name##_avx2 parameters { PAR__RETURN_##result P##name arguments; }
 #define PAR__CLONE_avx512(P, result, name, parameters, arguments)                                            \
-    PAR__TARGET_avx512 static result P##name##_avx512 parameters { return P##name arguments; }
+    PAR__TARGET_avx512 static result P##name##_avx512 parameters { PAR__RETURN_##result P##name arguments; }
 #define PAR__CLONED_base(P, result, name, parameters, arguments)   P##name##_base,
 #define PAR__CLONED_avx2(P, result, name, parameters, arguments)   P##name##_avx2,
 #define PAR__CLONED_avx512(P, result, name, parameters, arguments) P##name##_avx512,
@@ -1582,8 +1600,6 @@ PAR__TARGET_avx512 static inline void par__philox_avx512(__m512i c[4], uint64_t 
 #include <fcntl.h>
 #include <limits.h>
 #include <locale.h>
-#include <linux/falloc.h>
-#include <linux/futex.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -1625,6 +1641,9 @@ extern "C" {
 #endif
 
 // >>platform ------------------------------------------------------------------------------------------------
+
+// The kernel's, whose headers not every C library brings along.
+enum { PAR__FUTEX_WAIT = 0, PAR__FUTEX_WAKE = 1, PAR__FALLOC_KEEP_SIZE = 1, PAR__FALLOC_PUNCH_HOLE = 2 };
 
 #define PAR__LOAD(p)     __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define PAR__STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
@@ -1706,10 +1725,12 @@ static void par__futex_wait(uint32_t *word, uint32_t seen, long nanoseconds) {
     struct timespec t;
     t.tv_sec = 0;
     t.tv_nsec = nanoseconds;
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+    syscall(SYS_futex, word, PAR__FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
-static void par__futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
+static void par__futex_wake(uint32_t *word) {
+    syscall(SYS_futex, word, PAR__FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
 
 int par_safe_fd(int fd) {
     if (fd < 0 || (fd > 2 && !fcntl(fd, F_SETFD, FD_CLOEXEC))) return fd;
@@ -2295,7 +2316,15 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
 #define PAR__LOOPS_avx512(constant, name, type, sums, family, ...)                                           \
     PAR__LOOPS_##family(avx512, PAR__TARGET_avx512, name, type, sums)
 #define PAR__KERNELS(I, TARGET) PAR_DTYPES(PAR__LOOPS_##I)
+// nvcc expands macros before its host's compiler, which then sees integers compared with themselves.
+#if defined(__CUDACC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+#endif
 PAR__ISAS(PAR__KERNELS)
+#if defined(__CUDACC__)
+#pragma GCC diagnostic pop
+#endif
 
 // Copy src to d and, unless it is NULL, to d2 at once: two streams of stores keep more cache lines in flight
 // than one after the other. nontemporal: write past the caches, without reading first what is overwritten;
@@ -4269,7 +4298,7 @@ static void par__arena_free(par__world *w, uint64_t at) {
     const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : 0;
     for (size_t i = 0; i < n; i++)
         if (a->extents[i].at == at) {
-            par__fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, a->extents[i].bytes);
+            par__fallocate(w->fd, PAR__FALLOC_PUNCH_HOLE | PAR__FALLOC_KEEP_SIZE, at, a->extents[i].bytes);
             memmove(&a->extents[i], &a->extents[i + 1], (n - i - 1) * sizeof(par__extent));
             a->extent_count = n - 1;
             break;
@@ -5077,8 +5106,9 @@ static void par__handshake_received(const par__identity *self, par__handshake *p
     if (p->state == PAR__AWAIT_HELLO && memcmp(p->in, &magic, PAR__MIN(p->received, sizeof magic))) {
         snprintf(text, sizeof text, "%.*s", (int)p->received, (const char *)p->in);
         par__sanitize(text, "");
-        return par__handshake_fail(p, 0, "what answers there is no rank %d, but says \"%s\"",
-                                   (int)p->hello[!p->initiator].to, text);
+        par__handshake_fail(p, 0, "what answers there is no rank %d, but says \"%s\"",
+                            (int)p->hello[!p->initiator].to, text);
+        return;
     }
     if (p->received < par__handshake_wanted(p)) return;
     p->received = 0;
@@ -5093,13 +5123,17 @@ static void par__handshake_progress(const par__identity *self, par__handshake *p
         const size_t bytes = p->reply_bytes;
         p->reply_bytes = 0;
         if (bytes && send(p->fd, p->reply, bytes, MSG_NOSIGNAL) != (ssize_t)bytes &&
-            p->state < PAR__HANDSHAKE_DONE)
-            return par__handshake_fail(p, 0, "%s", strerror(errno));
+            p->state < PAR__HANDSHAKE_DONE) {
+            par__handshake_fail(p, 0, "%s", strerror(errno));
+            return;
+        }
         if (p->state >= PAR__HANDSHAKE_DONE) return;
         const ssize_t n = recv(p->fd, p->in + p->received, par__handshake_wanted(p) - p->received, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (n <= 0)
-            return par__handshake_fail(p, 0, "%s", n ? strerror(errno) : "what answers there hung up");
+        if (n <= 0) {
+            par__handshake_fail(p, 0, "%s", n ? strerror(errno) : "what answers there hung up");
+            return;
+        }
         par__handshake_received(self, p, (size_t)n);
     }
 }
@@ -5627,13 +5661,16 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
         if (v->out < 0) {
             e = errno;
             par__tcp_out_of_descriptors(w, v, e, "to");
-            return par__tcp_disconnect(v, &v->out, e);
+            par__tcp_disconnect(v, &v->out, e);
+            return;
         }
         par__tcp_configure(v->out);
         v->connecting = 1;
         if (connect(v->out, (struct sockaddr *)&v->address, par__address_bytes(&v->address)) &&
-            errno != EINPROGRESS)
-            return par__tcp_disconnect(v, &v->out, errno);
+            errno != EINPROGRESS) {
+            par__tcp_disconnect(v, &v->out, errno);
+            return;
+        }
     }
     if (v->connecting == 1) {
         if (!par__tcp_poll_fd(v->out, POLLOUT, 0)) return;
@@ -5643,7 +5680,10 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
             e = v->handshake
                     ? par__handshake_begin(self, v->handshake, v->out, (int)(v - w->tcp->connections))
                     : ENOMEM;
-        if (e) return par__tcp_disconnect(v, &v->out, e);
+        if (e) {
+            par__tcp_disconnect(v, &v->out, e);
+            return;
+        }
         v->connecting = 2;
     }
     par__handshake_progress(self, v->handshake);
@@ -5655,7 +5695,8 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
         if (v->handshake->permanent || now > v->retry_until) {
             snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %.100s", w->rank,
                      (int)(v - w->tcp->connections), v->handshake->why);
-            return par__tcp_disconnect(v, &v->out, EPROTO);
+            par__tcp_disconnect(v, &v->out, EPROTO);
+            return;
         }
         close(v->out);
         v->out = -1;
@@ -5680,7 +5721,10 @@ static void par__tcp_write(par__world *w, par__connection *v) {
         const ssize_t n = sendmsg(v->out, &m, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
-        if (n < 0) return par__tcp_disconnect(v, &v->out, errno);
+        if (n < 0) {
+            par__tcp_disconnect(v, &v->out, errno);
+            return;
+        }
         p->written += (size_t)n;
         if (p->written < head + p->payload) continue;
         v->send_queue = p->next_send;
@@ -5692,8 +5736,10 @@ static void par__tcp_write(par__world *w, par__connection *v) {
 static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
     if (p->state == PAR__HANDSHAKE_FAILED) return;
     par__connection *v = &t->connections[p->hello[0].rank];
-    if (v->in != -1)
-        return (void)par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
+    if (v->in != -1) {
+        par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
+        return;
+    }
     if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
     if (v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) {
         v->in = p->fd;
@@ -5715,8 +5761,10 @@ static void par__tcp_accept_pending(par__world *w, int listener) {
             for (int k = 1; k < t->pending_count; k++)
                 if (t->pending[k].deadline < p->deadline) p = &t->pending[k];
             // The oldest may be a rank that had no time to answer: two could send each other away for ever.
-            if (none && par__now() < p->deadline - PAR__TCP_HANDSHAKE_SECONDS + 1)
-                return (void)(t->fds_exhausted = 1);
+            if (none && par__now() < p->deadline - PAR__TCP_HANDSHAKE_SECONDS + 1) {
+                t->fds_exhausted = 1;
+                return;
+            }
             close(p->fd);
             *p = t->pending[--t->pending_count];
         }
@@ -5769,8 +5817,10 @@ static void par__tcp_progress(par__world *w, par__connection *v) {
         t->poll_round = w->poll_round;
         par__tcp_poll_listeners(w, 0);
     }
-    if (v->in == -1 && t->accept_error && par__tcp_out_of_descriptors(w, v, t->accept_error, "from"))
-        return par__tcp_disconnect(v, &v->in, t->accept_error);
+    if (v->in == -1 && t->accept_error && par__tcp_out_of_descriptors(w, v, t->accept_error, "from")) {
+        par__tcp_disconnect(v, &v->in, t->accept_error);
+        return;
+    }
     if (v->in >= 0) par__tcp_read(w, v);
     par__tcp_write(w, v);
 }
@@ -5894,7 +5944,10 @@ static void par__tcp_read_notices(par__world *w, int from) {
             if (v->notice_bytes < sizeof v->notice) continue;
             v->notice_bytes = 0;
             const char *wrong = par__tcp_check_notice(w, from, &v->notice);
-            if (wrong) return par__tcp_reject_notice(w, from, wrong);
+            if (wrong) {
+                par__tcp_reject_notice(w, from, wrong);
+                return;
+            }
             par__sanitize(v->notice.text, "\n\t");
             par__tcp_on_notice(w, from, &v->notice);
             continue;
@@ -6762,7 +6815,10 @@ static void par__complete_call(par_comm *c, par_call *k) {
         for (int r = 0; r < c->size && t->counts == PAR_COUNTS_SAME && k->recv_counts; r++)
             k->count = PAR__MAX(k->count, k->recv_counts[r]);
     }
-    if (t->takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)) return (void)(k->tag = 0);
+    if (t->takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)) {
+        k->tag = 0;
+        return;
+    }
     if (!k->tag) k->tag = c->tag;
     k->root = c->tag = 0;
 }
@@ -7451,7 +7507,10 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
         op->block++;
         op->offset = 0;
     }
-    if (blocks && op->block == (size_t)c->size) return (void)(op->more_pieces = 0);
+    if (blocks && op->block == (size_t)c->size) {
+        op->more_pieces = 0;
+        return;
+    }
     const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
     const size_t pieces = (length + capacity - 1) / capacity;
     memset(&ch, 0, sizeof ch);
@@ -9674,7 +9733,10 @@ static void par__probe_cma(par_comm *c) {
     if (n == 1 || par__ranks_are_threads(w)) return;
     if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
     par__count_rank(&a->cma_arrivals, n);
-    if (!par__wait_for_count(c, &a->cma_arrivals, n)) return (void)(w->cma = 0);
+    if (!par__wait_for_count(c, &a->cma_arrivals, n)) {
+        w->cma = 0;
+        return;
+    }
     for (uint32_t i = 0; i < n && w->pids; i++) w->pids[i] = a->ranks[i].pid;
     if (!w->cma ||
         par__cma_copy(next->pid, par__iovec(&word, sizeof word), (uintptr_t)next->probe_address, 0) ||
@@ -11005,9 +11067,9 @@ typedef struct par__tcp_endpoint { // where a rank listens; from rank 0 also the
     uint64_t key_seed[4];
 } par__tcp_endpoint;
 static int par__tcp_peer_closed(int fd) { // has the other end closed it?
-    struct tcp_info i;
-    socklen_t bytes = sizeof i;
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &bytes) == 0 && i.tcpi_state != TCP_ESTABLISHED;
+    unsigned char state; // the first member of tcp_info, which not every C library has; 1: TCP_ESTABLISHED
+    socklen_t bytes = sizeof state;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &bytes) == 0 && state != 1;
 }
 // Compute the MAC of a block on a control connection while the world opens: by the connection's key, over the
 // block's number and content.
@@ -11056,7 +11118,10 @@ static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
                         NI_NUMERICHOST | NI_NUMERICSERV);
         par__log_error(PAR_OK, "rank 0: a process at %s port %s: %s", host, port, text);
     }
-    if (refused) return (void)par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, text);
+    if (refused) {
+        par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, text);
+        return;
+    }
     par__tcp_block_header(v, PAR_ERR_ARGUMENT, text, NULL, &head);
     if (other && send(v->control, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
     if (v->control >= 0) {

@@ -136,6 +136,9 @@ LIMITS
     advises for graphs. examples/gpt --graph shows it. make check emulates a GPU; make gpu-check needs one.
 */
 
+#if defined(PAR_API)
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -242,6 +245,9 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 
 #ifdef __cplusplus
 }
+#endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
 #endif
 #endif // PAR_CUDA_H
 
@@ -2874,6 +2880,7 @@ static par_result par__cuda_nccl_limit(par__cuda_comm *l, int max_ctas) {
     return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
 }
 #endif
+#if defined(PAR_CUDA_CUBLASLT)
 // The SMs that calls in flight leave to products; 0: all, or it is not known.
 static int par__cuda_free_sms(const par_cuda *cuda) {
     int used = 0;
@@ -2886,6 +2893,7 @@ static int par__cuda_free_sms(const par_cuda *cuda) {
 #endif
     return used ? PAR__MAX(1, cuda->sm_count - used) : 0;
 }
+#endif
 // Aborts NCCL, so that kernels that wait on the device for a missing rank end. 0: they do not, because they
 // are not NCCL's, or are on the caller's ncclComm_t.
 static int par__cuda_abort(par_cuda *cuda) {

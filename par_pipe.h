@@ -211,6 +211,9 @@ LIMITS
     At most 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
 */
 
+#if defined(PAR_API)
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -535,6 +538,9 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
 
 #ifdef __cplusplus
 }
+#endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
 #endif
 #endif // PAR_PIPE_H
 

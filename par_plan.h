@@ -102,6 +102,9 @@ LIMITS
     most 65536 ranks; microbatches are all divisors of a replica's batch.
 */
 
+#if defined(PAR_API)
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -350,6 +353,9 @@ extern const char *const par_plan_schedule_names[],
 
 #ifdef __cplusplus
 }
+#endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
 #endif
 #endif // PAR_PLAN_H
 

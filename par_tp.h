@@ -123,6 +123,9 @@ LIMITS
     by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal.
 */
 
+#if defined(PAR_API)
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -972,6 +975,9 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 
 #ifdef __cplusplus
 }
+#endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
 #endif
 #endif // PAR_TP_H
 
@@ -1931,7 +1937,7 @@ static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot
         m->ta || s->k != s->padded ? 0 : s->rows / tile * tile; // rows that are read in place
     const int panels = m->ta && dot->strides;
     const par_bf16 *in_place = (const par_bf16 *)m->a + s->i * m->lda + s->p;
-    float acc[PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
+    float acc[(int)PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
     par__tp_pack_a(loops, dot, m, s, direct);
     for (size_t i = 0; i < s->rows; i += tile) {
         const par_bf16 *a = i < direct ? in_place + i * m->lda
@@ -2482,7 +2488,7 @@ typedef struct par__tp_strip_product {
 } par__tp_strip_product;
 static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product *m) {
     if (tp->dot) {
-        float acc[PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
+        float acc[(int)PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
         for (size_t i = 0, tile = tp->dot->rows; i < m->rows; i += tile) {
             const size_t rows = PAR__MIN(tile, m->rows - i);
             const int whole = tp->dot->outputs && rows == tile && m->cols == PAR__TP_DOT_COLS;
@@ -2630,7 +2636,7 @@ static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const 
         if (scale != 1) tp->loops->scale(to, to, scale, strip);
     }
     if (tp->dot && o->m->dy)
-        tp->loops->pack_panels((par_bf16 *)(void *)rows, PAR__TP_STRIP * PAR__TP_BLOCK,
+        tp->loops->pack_panels((par_bf16 *)(void *)rows, (int)PAR__TP_STRIP * PAR__TP_BLOCK,
                                (const par_bf16 *)x + at, ld, 1, n, par__tp_round_up(n, PAR__TP_STRIP), dim,
                                tp->dot->group);
 }

@@ -158,6 +158,9 @@ LIMITS
     gathers the momentum of one unit at a time.
 */
 
+#if defined(PAR_API)
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -748,6 +751,9 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #ifdef __cplusplus
 }
 #endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
+#endif
 #endif // PAR_ZERO_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -986,7 +992,6 @@ PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/aio_abi.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -1634,17 +1639,33 @@ typedef struct par__zero_store { // where offloaded arrays are
     int fd, direct; // direct: O_DIRECT, without the page cache
     char *host;
 } par__zero_store;
+// The kernel's asynchronous I/O (io_submit, io_getevents), whose header not every C library brings along.
+typedef struct par__zero_iocb {
+    uint64_t data; // comes back with the event
+    uint32_t key, flags;
+    uint16_t write; // IOCB_CMD_PREAD is 0, IOCB_CMD_PWRITE 1
+    int16_t priority;
+    uint32_t fd;
+    uint64_t buf, nbytes;
+    int64_t offset;
+    uint64_t reserved;
+    uint32_t more_flags, event_fd;
+} par__zero_iocb;
+typedef struct par__zero_io_event {
+    uint64_t data, block;
+    int64_t res, res2;
+} par__zero_io_event;
 typedef struct par__zero_transfer {
     int fd, write,
         state; // 0: free or done, 1: asynchronous, 2: a read that runs at the wait, 3: on a stream
     void *event;
     char *memory;
     size_t at, bytes;
-    struct iocb block;
+    par__zero_iocb block;
 } par__zero_transfer;
 enum { PAR__ZERO_TRANSFERS = 32, PAR__ZERO_WINDOWS = 3, PAR__ZERO_STAGING = 65536 };
 typedef struct par__zero_io {
-    aio_context_t context;
+    uint64_t context;
     int usable, error;
     void *stream, *ready; // for copies between a device and the host
     par__zero_transfer all[PAR__ZERO_TRANSFERS];
@@ -1988,7 +2009,10 @@ static void par__zero_print_pool(const par_zero *z, FILE *file, int trained, siz
 }
 void par_zero_plan_print(const par_zero *z, FILE *file) {
     par_zero_plan p;
-    if (par_zero_plan_of(z, &p)) return (void)fprintf(file, "no plan: %s\n", z->add_error);
+    if (par_zero_plan_of(z, &p)) {
+        fprintf(file, "no plan: %s\n", z->add_error);
+        return;
+    }
     fprintf(file,
             "stage %d%s, %d ranks%s, %d microbatches a step, %s, parameters %s, gradients %s, states %s: %zu "
             "elements\n",
@@ -2057,7 +2081,7 @@ static void par__zero_io_close(par_zero *z) { // waits for transfers in flight
     z->io.usable = 0;
 }
 static void par__zero_io_reap(par__zero_io *io) { // waits for at least one transfer
-    struct io_event done[PAR__ZERO_TRANSFERS];
+    par__zero_io_event done[PAR__ZERO_TRANSFERS];
     const long n = syscall(SYS_io_getevents, io->context, 1L, (long)PAR__ZERO_TRANSFERS, done, NULL);
     for (long i = 0; i < n; i++) {
         par__zero_transfer *t = &io->all[done[i].data];
@@ -2097,14 +2121,14 @@ static int par__zero_transfer_begin(par_zero *z, const par__zero_store *store, v
     t->at = at;
     t->bytes = bytes;
     if (store->direct && io->usable) {
-        struct iocb *block = &t->block;
+        par__zero_iocb *block = &t->block;
         memset(block, 0, sizeof *block);
-        block->aio_data = (unsigned)i;
-        block->aio_lio_opcode = write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
-        block->aio_fildes = (uint32_t)store->fd;
-        block->aio_buf = (uint64_t)(uintptr_t)memory;
-        block->aio_nbytes = bytes;
-        block->aio_offset = (int64_t)at;
+        block->data = (unsigned)i;
+        block->write = (uint16_t)write;
+        block->fd = (uint32_t)store->fd;
+        block->buf = (uint64_t)(uintptr_t)memory;
+        block->nbytes = bytes;
+        block->offset = (int64_t)at;
         if (syscall(SYS_io_submit, io->context, 1L, &block) == 1) return t->state = 1, i + 1;
     }
     if (!write) {
@@ -2565,7 +2589,7 @@ typedef struct par__zero_row {
     uint64_t values[PAR__ZERO_FIELDS];
 } par__zero_row;
 static int par__zero_row_count(const par_zero *z) {
-    return PAR__ZERO_SETTINGS + PAR_ZERO_MAX_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
+    return PAR__ZERO_SETTINGS + (int)PAR_ZERO_MAX_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
 }
 // The setting of a row; NULL: the row of a tensor. group: parameter group of the setting, or -1.
 static const par__zero_setting *par__zero_setting_of(int row, int *group) {
@@ -4056,8 +4080,14 @@ int par_zero_json_member(par_zero_json *j, size_t index, char *name, size_t capa
 }
 static void par__json_skip_value(par_zero_json *j, int depth) {
     const char open = par_zero_json_peek(j);
-    if (!open || depth > 32) return (void)(j->bad = 1);
-    if (open == '"') return par_zero_json_string(j, NULL, 0, 1);
+    if (!open || depth > 32) {
+        j->bad = 1;
+        return;
+    }
+    if (open == '"') {
+        par_zero_json_string(j, NULL, 0, 1);
+        return;
+    }
     if (open == '{' || open == '[') {
         for (size_t i = 0;
              open == '{' ? par_zero_json_member(j, i, NULL, 0, 1) : par_zero_json_next(j, i, open); i++)
@@ -4088,7 +4118,10 @@ __attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text
     if (t->count + (size_t)n + 1 > t->capacity) {
         const size_t capacity = 2 * t->capacity + (size_t)n + 256;
         char *more = (char *)PAR_REALLOC(t->text, capacity);
-        if (!more) return (void)(t->failed = 1);
+        if (!more) {
+            t->failed = 1;
+            return;
+        }
         t->text = more;
         t->capacity = capacity;
     }
@@ -4719,7 +4752,10 @@ static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size
     if (f->fd < 0) {
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
         f->fd = par_safe_fd(open(path, O_WRONLY | O_CLOEXEC));
-        if (f->fd < 0) return (void)(s->error = errno);
+        if (f->fd < 0) {
+            s->error = errno;
+            return;
+        }
     }
     s->error = par__zero_write_at(f->fd, data, count * e, s->table.item_at[item] + at * e);
     s->sums[item] += par__zero_checksum(data, e, at, count);
@@ -4744,7 +4780,10 @@ static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t 
     if (s->job_count == s->job_capacity) {
         const size_t capacity = 2 * s->job_capacity + 64;
         par__zero_write_job *more = (par__zero_write_job *)PAR_REALLOC(s->jobs, capacity * sizeof *more);
-        if (!more) return (void)(s->error = ENOMEM);
+        if (!more) {
+            s->error = ENOMEM;
+            return;
+        }
         s->jobs = more;
         s->job_capacity = capacity;
     }
@@ -4753,7 +4792,10 @@ static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t 
     j->at = at;
     j->count = count;
     j->data = (char *)PAR_MALLOC(bytes + 1);
-    if (!j->data) return (void)(s->error = ENOMEM);
+    if (!j->data) {
+        s->error = ENOMEM;
+        return;
+    }
     memcpy(j->data, data, bytes);
     s->job_count++;
 }
@@ -5188,7 +5230,7 @@ static int par__zero_next_row(par_zero_json *j, size_t index, char *name, size_t
 // Opens the files that the manifest names, and checks their sizes and headers.
 static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
                                        size_t capacity) {
-    char name[PAR_ZERO_NAME_BYTES], path[PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
+    char name[PAR_ZERO_NAME_BYTES], path[(int)PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
     uint64_t hash = 0, bytes = 0, n;
     par_zero_json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
     for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "header", &hash, &bytes); row++) {

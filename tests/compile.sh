@@ -128,16 +128,72 @@ for cc in g++ clang++; do
         skip "compile with $cc" "apt-get install $cc"
         continue
     fi
-    check "$cc with a CBLAS" $cc -x c++ -std=c++17 $flags -DPAR_CBLAS $parses
+    check "$cc, C++20, with a CBLAS" $cc -x c++ -std=c++20 -Wpedantic -fno-exceptions $flags -DPAR_CBLAS \
+        $parses
     check "$cc two units" two_units $cc "-x c++ -std=c++17 ${SOAK:+-O2}"
     check "$cc, the small GPTs" small_gpts $cc -x c++ -std=c++17 $flags
     check "$cc commas in every argument" every_macro cpp $cc -x c++ -std=c++17 $flags
 done
+visibility() { # of functions of each header, within a shared library
+    printf '#include "%s.h"\n' par_plan >"$work/use.c"
+    echo 'void *all[] = {(void *)par_open, (void *)par_zero_open, (void *)par_pipe_open, (void *)par_tp_open,
+        (void *)par_plan_model_name};' >>"$work/use.c"
+    gcc -DPAR_API=hidden -I. -S "$work/use.c" -o "$work/use.s" && cat "$work/use.s" &&
+        [ "$(grep -c '\.hidden.*par_' "$work/use.s")" = 5 ]
+}
+refused() { # machines of 32 bits, and big-endian ones: by one sentence
+    local header how
+    for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
+        for how in "gcc -m32" "gcc -U__LP64__" "gcc -U__BYTE_ORDER__ -D__BYTE_ORDER__=4321"; do
+            fails 1 "#error .par.h is for 64-bit" $how -Wfatal-errors -I. -fsyntax-only -x c $header ||
+                return 1
+        done
+    done
+    have clang || return 0
+    for how in armv7-linux-gnueabihf powerpc64-linux-gnu; do
+        fails 1 "par.h is for 64-bit" clang --target=$how -I. -fsyntax-only -x c par.h || return 1
+    done
+}
+is_static() {
+    link_kit -static tests/compile/user.c -o "$work/user" && PAR_RANKS=3 "$work/user"
+}
+optimized_by_linker() { # with SOAK=1
+    gcc -std=c11 -O2 -flto $flags tests/compile/implementation.c tests/compile/user.c -o "$work/user" -lm &&
+        PAR_RANKS=3 "$work/user"
+}
+with_musl() { # run with SOAK=1
+    [ -n "${SOAK-}" ] || {
+        musl-gcc -std=c11 $flags $parses
+        return
+    }
+    musl-gcc -std=c11 -static $flags tests/compile/implementation.c tests/compile/user.c -o "$work/user" &&
+        PAR_RANKS=3 "$work/user"
+}
+on_aarch64() { # under qemu-user; with SOAK=1 every test of par.h, on ranks that a launcher starts
+    local build="aarch64-linux-gnu-gcc -std=gnu11 -static -pthread -Wall -Wextra -I. -Itests"
+    $build tests/compile/threads.c -o "$work/program" -lm && qemu-aarch64 "$work/program" || return 1
+    [ -z "${SOAK-}" ] && return
+    $build -O1 tests/test_par.c -o "$work/program" -lm &&
+        ranks 3 qemu-aarch64 "$work/program" --worker tcp 3 0 all
+}
 hooks_rejected() {
     ! gcc -Wfatal-errors -DPAR_MALLOC=malloc -I. $emits 2>"$work/err" &&
         grep -q "or none" "$work/err"
 }
 check "memory hooks: all or none" hooks_rejected
+check "visibility" visibility
+check "other machines" refused
+check "a static program" is_static
+[ -z "${SOAK-}" ] || check "optimized by the linker" optimized_by_linker
+if have musl-gcc; then check "musl" with_musl; else skip "musl" "apt-get install musl-tools"; fi
+if have aarch64-linux-gnu-gcc && have qemu-aarch64; then
+    check "aarch64" on_aarch64
+else
+    skip "aarch64" "apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+fi
+for cc in $(compgen -c | grep -xE "(gcc|clang)-[0-9]+" | sort -u); do # other versions that are installed
+    [ "${SOAK-}" ] && check "$cc" $cc -std=c11 -pedantic-errors $flags $parses
+done
 hooks_taken() { # nothing else allocates
     ! grep -nE '(^|[^a-zA-Z_])(malloc|calloc|realloc|strdup)\(' *.h | grep -v '#define PAR_' &&
         gcc $flags "-DPAR_MALLOC(n)=malloc(n)" "-DPAR_REALLOC(p,n)=realloc(p,n)" "-DPAR_FREE(p)=free(p)" \
@@ -156,9 +212,10 @@ for mpicc in mpicc.mpich mpicc.openmpi; do
 done
 if have nvcc; then
     cp tests/compile/user.c "$work/user.cu" && cp tests/compile/implementation.c "$work/impl.cu"
-    check "nvcc commas in every argument" every_macro cu nvcc -Werror all-warnings
-    check "nvcc header" nvcc -Werror all-warnings -I. -c "$work/user.cu" -o /dev/null
-    check "nvcc implementation" nvcc -Werror all-warnings -I. -c "$work/impl.cu" -o /dev/null
+    strict="-Werror all-warnings -Xcompiler -Wall,-Wextra"
+    check "nvcc commas in every argument" every_macro cu nvcc $strict
+    check "nvcc header" nvcc $strict -I. -c "$work/user.cu" -o /dev/null
+    check "nvcc implementation" nvcc $strict -I. -c "$work/impl.cu" -o /dev/null
 else
     echo "(no nvcc here: not compiled with it)"
 fi
