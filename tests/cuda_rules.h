@@ -499,6 +499,88 @@ static void products(par_comm *w) {
     CHECK_OK(w, par_cuda_close(products_cuda));
 }
 #endif
+#if PAR__CUDA_DNN
+// One forward pass of attention by cuDNN on this stream, in `workspace`. off: bytes by which v begins
+// elsewhere.
+enum { DNN_TOKENS = 9, DNN_DIM = 16 };
+static par_result dnn_forward(par_cuda *cuda, par__dnn_plan *p, char *x, size_t off, size_t count,
+                              void *workspace) {
+    enum { BYTES = DNN_TOKENS * DNN_DIM * 2 };
+    float scale = 1, low = -INFINITY;
+    const int64_t ids[] = {PAR__DNN_Q,     PAR__DNN_K_TRANSPOSED,      PAR__DNN_V,  PAR__DNN_Y,
+                           PAR__DNN_SCALE, PAR__DNN_NEGATIVE_INFINITY, PAR__DNN_LSE};
+    void *data[] = {x, x + DNN_DIM * 2, x + DNN_DIM * 4 + off, x + 3 * BYTES, &scale, &low, x + 4 * BYTES};
+    return par__dnn_run(cuda, p, ids, data, count, workspace);
+}
+static par_cuda *dnn_cuda;
+static par__dnn_plan *dnn_plan;
+static char *dnn_arrays;           // of the planted fault
+static void two_executions(void) { // of one plan on two streams, in one workspace
+    cudaStream_t s;
+    cudaMalloc((void **)&dnn_arrays, 8192);
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    for (int i = 0; i < 40; i++) {
+        cudnnSetStream(dnn_cuda->cudnn, i % 2 ? s : dnn_cuda->stream);
+        dnn_forward(dnn_cuda, dnn_plan, dnn_arrays, 0, 7, dnn_arrays + 4096);
+    }
+    cudaStreamSynchronize(s);
+    cudaStreamSynchronize(dnn_cuda->stream);
+}
+static void cudnn_rules(par_comm *w) {
+    static const struct {
+        par__dnn_shape shape;
+        int planned;
+    } shapes[] = {{{1, 2, 1, 9, 64, 0}, 1}, {{1, 2, 1, 9, 256, 0}, 1}, {{1, 2, 1, 9, 264, 0}, 0},
+                  {{1, 2, 2, 9, 20, 0}, 0}, {{1, 2, 1, 9, 128, 1}, 1}, {{1, 2, 1, 9, 136, 1}, 0},
+                  {{1, 2, 1, 33, 8, 1}, 1}};
+    par_cuda *cuda = dnn_cuda = open_cuda(w, PAR_CUDA_AUTO);
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    par_tp_attention_block m;
+    par__dnn_plan p, *none;
+    char *x = (char *)on_device(w, cuda, 8192);
+    uint16_t host[DNN_DIM], want[DNN_DIM];
+    CHECK_OK(w, par__dnn_open(cuda));
+    for (const auto &s : shapes) {
+        memset(&p, 0, sizeof p), p.shape = s.shape;
+        par__dnn_build(&p, cuda->cudnn, NULL, 1 << 20);
+        CHECK(w, !p.plan == !s.planned);
+        par__dnn_destroy(&p, 0);
+    }
+    memset(&m, 0, sizeof m), m.batch = m.heads = m.kv_heads = 1, m.q_count = DNN_TOKENS, m.dim = DNN_DIM;
+    CHECK_OK(w, par__dnn_find(cuda, &m, 0, &dnn_plan));
+    CHECK(w, dnn_plan && dnn_plan->workspace_bytes <= 4096);
+    CHECK(w, !cudaMemsetAsync(x, 0x3c, 4096, par_cuda_stream(cuda)));
+    CHECK(w, dnn_forward(cuda, dnn_plan, x, 8, 7, x + 4096) == PAR_ERR_SYSTEM); // no multiple of 16
+    CHECK(w, dnn_forward(cuda, dnn_plan, x, 0, 6, x + 4096) == PAR_ERR_SYSTEM); // a tensor is missing
+    CHECK(w, dnn_forward(cuda, dnn_plan, x, 0, 7, NULL) == PAR_ERR_SYSTEM);
+    CHECK_OK(w, par_cuda_sync(cuda));
+    CHECK(w, fault_ends(two_executions, "two plans use one workspace"));
+    CHECK_OK(w, dnn_forward(cuda, dnn_plan, x, 0, 7, x + 4096));
+    download(cuda, want, x + 3 * DNN_TOKENS * DNN_DIM * 2, sizeof want);
+    // A plan is executed in a capture, and built outside.
+    for (int built = 0; built < 2; built++) {
+        m.q_count = DNN_TOKENS + 1;
+        CHECK(w, !cudaMemsetAsync(x + 3 * DNN_TOKENS * DNN_DIM * 2, 0, 64, par_cuda_stream(cuda)));
+        CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+        CHECK_OK(w, dnn_forward(cuda, dnn_plan, x, 0, 7, x + 4096));
+        CHECK(w, par__dnn_find(cuda, &m, 0, &none) == PAR_ERR_UNSUPPORTED && !none);
+        memset(&p, 0, sizeof p), p.shape = shapes[0].shape;
+        if (built) par__dnn_build(&p, cuda->cudnn, NULL, 1 << 20);
+        if (built) par__dnn_destroy(&p, 0);
+        CHECK(w, cudaStreamEndCapture(par_cuda_stream(cuda), &made) ==
+                     (built ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+        if (built) break;
+        CHECK(w, !cudaGraphInstantiate(&exec, made, 0) && !cudaGraphLaunch(exec, par_cuda_stream(cuda)));
+        download(cuda, host, x + 3 * DNN_TOKENS * DNN_DIM * 2, sizeof host);
+        CHECK(w, want[3] && !memcmp(host, want, sizeof host));
+        CHECK(w, !cudaGraphExecDestroy(exec) && !cudaGraphDestroy(made));
+    }
+    cudaGetLastError();
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
+#endif
 #if defined(PAR_CUDA_NCCL)
 // NCCL accesses an array of another device's pool directly.
 static void nccl_pool(void) {

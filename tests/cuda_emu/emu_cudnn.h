@@ -1,7 +1,7 @@
 // emu_cudnn.h - test-only definitions of the cuDNN calls that par_cuda.cuh makes; a part of emu.cpp.
 // A graph runs operation by operation on whole arrays, and values are rounded to their tensor's type. Two
 // engines are proposed: a nondeterministic one, whose results are wrong so that a test sees its use, and a
-// deterministic one.
+// deterministic one. What they support is what cuDNN's support matrix says of attention on sm_80.
 #include <cudnn.h>
 #include <map>
 #include <memory>
@@ -171,6 +171,25 @@ static int64_t emu_engine(const emu_shared_descriptor &plan) {
         emu_part(emu_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE),
         CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
 }
+// Attention (cudnn-frontend, docs/operations/Attention.md, "Support Matrix"): heads are a multiple of 8 wide,
+// at most 256, backward on sm_80 at most 128. The numbers of a head lie side by side; tokens and heads are a
+// multiple of 16 bytes apart, as arrays begin (CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT).
+static bool emu_supports_graph(const std::vector<emu_shared_descriptor> &operations) {
+    int64_t dim = 0, products = 0;
+    for (const emu_shared_descriptor &o : operations)
+        if (o->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && !products++)
+            dim = emu_tensor(emu_role(o, 'x')).size[3];
+    for (const emu_shared_descriptor &o : operations)
+        for (const char *role = "xby"; *role; role++) {
+            const emu_shared_descriptor t = emu_role(o, *role);
+            const emu_array a = t ? emu_tensor(t) : emu_array();
+            if (!t || a.inside || a.by_value || a.type != CUDNN_DATA_BFLOAT16) continue;
+            const int inner = a.size[3] == dim && a.step[3] == 1 ? 3 : 2;
+            for (int i = 0; i < 4; i++)
+                if (i == inner ? a.step[i] != 1 : a.step[i] % 8) return false;
+        }
+    return dim % 8 == 0 && dim <= (products > 2 ? 128 : 256);
+}
 struct emu_bound { // a tensor outside the kernel
     emu_array array;
     void *memory;
@@ -200,6 +219,8 @@ extern "C" {
 size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
 const char *cudnnGetErrorString(cudnnStatus_t) { return "emulated cuDNN error"; }
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
+    emu_lock hold;
+    if (emu_unsafe()) return CUDNN_STATUS_INTERNAL_ERROR; // it allocates
     return *handle = new cudnnContext(), CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) { return delete handle, CUDNN_STATUS_SUCCESS; }
@@ -248,10 +269,11 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
         if (x.size[2] != y.size[2] || x.size[3] != b.size[2] || b.size[3] != y.size[3])
             return CUDNN_STATUS_BAD_PARAM;
     }
-    if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
-        for (const emu_shared_descriptor &o : emu_operations(d))
-            if (emu_tensor(emu_role(o, 'x')).size[3] == 40)
-                return CUDNN_STATUS_NOT_SUPPORTED; // some shape is
+    if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) { // compiles, and loads what it has compiled
+        if (!emu_supports_graph(emu_operations(d))) return CUDNN_STATUS_NOT_SUPPORTED;
+        emu_lock hold;
+        if (emu_unsafe()) return CUDNN_STATUS_INTERNAL_ERROR;
+    }
     return d->finished = true, CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
@@ -308,7 +330,15 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     std::vector<emu_bound> tensors;
     for (auto &b : bound) tensors.push_back(b.second);
     const int64_t engine = emu_engine(plan);
-    emu_enqueue_host(handle->stream, [=] { emu_run_graph(operations, tensors, engine, workspace); });
+    // Until a plan's execution has ended its workspace is its own.
+    static std::atomic<uint64_t> executions{0};
+    const uint64_t number = ++executions;
+    emu_enqueue_host(handle->stream, [=] { *(uint64_t *)workspace = number; });
+    const auto run = [=] {
+        if (*(uint64_t *)workspace != number) emu_die("two plans use one workspace at a time");
+        emu_run_graph(operations, tensors, engine, workspace);
+    };
+    emu_enqueue_host(handle->stream, run, "attention", plan.get());
     return CUDNN_STATUS_SUCCESS;
 }
 } // extern "C"
