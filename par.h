@@ -833,7 +833,8 @@ struct par_device_backend {
     // Called after its comm was split; attaches a backend to part, which is NULL where color < 0. Collective
     // over its comm.
     par_result (*split)(par_device_backend *backend, int color, int key, par_comm *part);
-    void (*close)(par_device_backend *backend); // its comm is being closed
+    par_result (*can_close)(par_device_backend *backend); // NULL, or an error: its comm is not closed
+    void (*close)(par_device_backend *backend);           // its comm is being closed
     par_device_backend *next;
 };
 // A comm has at most one backend, which is closed with the comm. Comms split from it later get backends, too.
@@ -12093,7 +12094,8 @@ par_result par_close(par_comm *c) {
     if (!c) return PAR_OK;
     par__world *w = c->world;
     const int world = c->id == 0;
-    par_result r = PAR_OK;
+    par_result r = c->backend && c->backend->can_close ? c->backend->can_close(c->backend) : PAR_OK;
+    if (r) return r;
     c->in_group = 0;
     par__detach_backend(c);
     if (!c->broken) par__print_final_ledger(c);

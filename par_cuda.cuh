@@ -176,7 +176,8 @@ typedef struct par_cuda_desc {
 // (no such device), UNSUPPORTED (the backend cannot work here; the text says why), MISMATCH (ranks asked for
 // different backends), SYSTEM (CUDA or NCCL failed), MEMORY.
 par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
-// Closes the context. Not collective. Comms that use its backend may be closed later. NULL is PAR_OK.
+// Closes the context. Not collective. Comms that use its backend may be closed later. NULL is PAR_OK. Error:
+// UNSUPPORTED (a stream is captured; par_close of such a comm, too).
 par_result par_cuda_close(par_cuda *cuda);
 const char *par_cuda_backend_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
 
@@ -450,9 +451,9 @@ static par_cuda *par__cuda_next_context(const par_cuda *cuda, const par_cuda *la
 // Is the compute stream captured, or that of another context of this rank?
 static int par__cuda_rank_captures(const par_cuda *cuda) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(cuda->stream, &status)) cudaGetLastError();
+    if (cuda->stream && cudaStreamIsCapturing(cuda->stream, &status)) cudaGetLastError();
     for (const par_cuda *c = NULL; !status && (c = par__cuda_next_context(cuda, c));)
-        if (cudaStreamIsCapturing(c->stream, &status)) cudaGetLastError();
+        if (c != cuda && cudaStreamIsCapturing(c->stream, &status)) cudaGetLastError();
     return status != cudaStreamCaptureStatusNone;
 }
 // What allocates, frees or waits for the device would end the capture of any stream of this thread.
@@ -461,6 +462,7 @@ static par_result par__cuda_refuse_capture(const par_cuda *cuda, const char *wha
 }
 #define PAR__CUDA_CAPTURED_WINDOWS                                                                           \
     "a stream is captured, and windows are opened and closed outside of captures"
+#define PAR__CUDA_CAPTURED_CLOSE "a stream is captured, and this waits for the device: end the capture before"
 #define PAR__CUDA_CAPTURED_MEMORY                                                                            \
     "the stream is captured, and memory is allocated and freed outside of captures: run the step once "      \
     "before"
@@ -902,9 +904,10 @@ static par_result par__cuda_reduce(const par_cuda *cuda, const par__cuda_reducti
 // (CUDA_MODULE_LOADING=LAZY), and so for ever behind an event of a process that has died.
 template <class T> static par_result par__cuda_load_reduce_typed(const par_cuda *cuda) {
     const void *const kernels[] = {(const void *)par__cuda_k_reduce<T, 1>,
-                                   (const void *)par__cuda_k_reduce<T, 16 / sizeof(T)>};
+                                   (const void *)par__cuda_k_reduce<T, 16 / sizeof(T)>,
+                                   (const void *)par__cuda_k_tree_sum<T>};
     struct cudaFuncAttributes a;
-    for (int i = 0; i < 2; i++) PAR__CUDA_CALL(cudaFuncGetAttributes(&a, kernels[i]));
+    for (int i = 0; i < 3; i++) PAR__CUDA_CALL(cudaFuncGetAttributes(&a, kernels[i]));
     return PAR_OK;
 }
 static par_result par__cuda_load_reduce(const par_cuda *cuda) {
@@ -1071,14 +1074,16 @@ static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const
         __syncthreads();
     }
     PAR__CUDA_UNROLL
-    for (unsigned i = 0; i < 4; i++) PAR__CUDA_UNROLL
-    for (unsigned j = 0; j < 4; j++) {
-        const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
-        if (r >= p.m || col >= p.n) continue;
-        C *to = c + r * p.ldc + col;
-        const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
-        const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
-        par__cuda_round(to, p.alpha * sum[i][j] + old + add);
+    for (unsigned i = 0; i < 4; i++) {
+        PAR__CUDA_UNROLL
+        for (unsigned j = 0; j < 4; j++) {
+            const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
+            if (r >= p.m || col >= p.n) continue;
+            C *to = c + r * p.ldc + col;
+            const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
+            const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
+            par__cuda_round(to, p.alpha * sum[i][j] + old + add);
+        }
     }
 }
 #if defined(PAR_CUDA_CUBLASLT)
@@ -1477,6 +1482,7 @@ static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m,
 }
 static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
     par_cuda *cuda = par__cuda_of(device);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "stream_open", PAR__CUDA_CAPTURED_MEMORY));
     PAR__CUDA_CALL(cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, 0));
     return PAR_OK;
 }
@@ -1484,6 +1490,7 @@ static par_result par__cuda_d_stream_close(par_device *device, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
     par__cuda_workspace **link = &cuda->workspaces;
     if (!stream) return PAR_OK;
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "stream_close", PAR__CUDA_CAPTURED_CLOSE));
     while (*link && (*link)->stream != (cudaStream_t)stream) link = &(*link)->next;
     if (*link) { // the stream may still use it
         par__cuda_workspace *x = *link;
@@ -1582,6 +1589,8 @@ struct par__cuda_pending {
     par__cuda_completion completion, *completions;
     size_t *blocks; // all_to_allv: of every rank where its blocks are, and how long
     int waiting;    // somebody waits for a request of it
+    int captured;   // it began while the compute stream was captured
+    int recorded;   // of a collective by NCCL: its end is
 #if defined(PAR_CUDA_NVTX)
     nvtxRangeId_t range;
 #endif
@@ -1616,6 +1625,7 @@ struct par__cuda_comm { // the backend of one comm
     cudaStream_t stream; // of its calls, without NCCL's messages; of a comm of one rank: the compute stream
     int n, me, threads;  // threads: ranks share one address space
     int in_progress, windows; // windows: that are open
+    int dropped;              // a call was, see par__cuda_drop
     uint32_t issued;
     cudaEvent_t *ready, *done; // rank r's event e: [r * PAR__CUDA_EVENTS + e]
     par__cuda_pending *first;
@@ -1725,6 +1735,9 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, v
     const size_t bytes = sizeof(par__cuda_pending) +
                          n * (sizeof(par__cuda_arrival) + sizeof(par__cuda_completion)) +
                          blocks * sizeof(size_t);
+    if (l->dropped)
+        return par__cuda_fail(l->cuda, PAR_ERR_ABORTED, par_kind_name(k->kind),
+                              "a call on this comm was given up in a capture: close the comm");
     if (!l->stream && l->n == 1) l->stream = l->cuda->stream;
     if (!l->stream) PAR__CUDA_TRY(par__cuda_open_stream(l->cuda, par_kind_name(k->kind), &l->stream));
     par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
@@ -1734,6 +1747,7 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, v
     p->completions = (par__cuda_completion *)(void *)(p->all + n);
     p->blocks = (size_t *)(void *)(p->completions + n);
     p->call = k;
+    p->captured = par__cuda_is_capturing(l->cuda);
     *state = p;
     p->slot = l->issued++ % PAR__CUDA_EVENTS;
     while (*link) link = &(*link)->next;
@@ -1792,15 +1806,27 @@ static int par__cuda_ended(par_device_backend *backend, void *state) {
     (void)backend;
     return !state || ((par__cuda_pending *)state)->state == PAR__CUDA_DONE;
 }
+#define PAR__CUDA_CAPTURED_WAIT "it began before a stream was captured: wait for it before the capture"
+// Ends a call whose result the compute stream cannot wait for. With the peer and the staging backend other
+// hosts still wait for this one, and write for it: it stays in the list, and the comm takes no more calls.
+static par_result par__cuda_drop(par__cuda_comm *l, par__cuda_pending *p, const char *why) {
+    const par_result r = par__cuda_fail(l->cuda, PAR_ERR_UNSUPPORTED, par_kind_name(p->call->kind), why);
+    p->state = PAR__CUDA_DONE;
+    l->dropped = l->n > 1 && l->kind != PAR_CUDA_NCCL_BACKEND;
+    if (!l->dropped) par__cuda_pending_close(l, p);
+    return r;
+}
 static par_result par__cuda_end(par_device_backend *backend, void *state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p = (par__cuda_pending *)state;
+    if (par__cuda_is_capturing(cuda) != p->captured)
+        return par__cuda_drop(
+            l, p,
+            p->captured ? "it began in a capture that has ended: wait for it before cudaStreamEndCapture"
+                        : PAR__CUDA_CAPTURED_WAIT);
     while (p->state != PAR__CUDA_DONE) {
-        if (l->n > 1 && par__cuda_rank_captures(cuda))
-            par__cuda_finish(
-                p, par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, par_kind_name(p->call->kind),
-                                  "it began before a stream was captured: wait for it before the capture"));
+        if (l->n > 1 && par__cuda_rank_captures(cuda)) return par__cuda_drop(l, p, PAR__CUDA_CAPTURED_WAIT);
         par__cuda_progress(backend);
         if (p->state != PAR__CUDA_DONE)
             par__cuda_wait_request(p, p->request.operation ? &p->request : &p->acknowledgement);
@@ -2989,6 +3015,9 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
     PAR_FREE(l->done);
     PAR_FREE(l);
 }
+static par_result par__cuda_can_close(par_device_backend *backend) {
+    return par__cuda_refuse_capture(par__cuda_comm_of(backend)->cuda, "par_close", PAR__CUDA_CAPTURED_CLOSE);
+}
 static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
@@ -2999,6 +3028,11 @@ static void par__cuda_comm_close(par_device_backend *backend) {
     const int maps = cuda->map_state && l->comm == cuda->desc.comm;
     for (int i = 0; i < cuda->mapping_count && maps; i++)
         if (cuda->mappings[i].base && !cuda->stuck) (void)par__cuda_ipc_close(cuda, &cuda->mappings[i]);
+    for (par__cuda_pending *p = l->first; p; p = p->next) { // never waited for
+        int done;
+        (void)par_test(&p->request, &done);
+        (void)par_test(&p->acknowledgement, &done);
+    }
     // Other ranks' streams may still wait for these events, and have memory mapped: no rank destroys or frees
     // any before all ranks are here.
     if (l->announce_comm) par_close(l->announce_comm);
@@ -3072,6 +3106,7 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
     b->name = par__cuda_backend_names[l->kind];
     b->supports = par__cuda_supports;
     b->split = par__cuda_split;
+    b->can_close = par__cuda_can_close;
     b->close = par__cuda_comm_close;
     b->progress = par__cuda_progress;
     b->done = par__cuda_ended;
@@ -3128,8 +3163,8 @@ static par_result par__cuda_split(par_device_backend *backend, int color, int ke
 }
 
 // What ranks tell each other before the backend is chosen.
-typedef struct par__cuda_rank_info { // of a rank
-    char bus[32];
+typedef struct par__cuda_rank_info { // of a rank; uuid: of its GPU, also where nodes are pretended
+    char bus[32], uuid[16];
     int32_t node, device, requested, nccl, flags; // flags: exact and check
 } par__cuda_rank_info;
 // Can this rank's device access the memory of a rank of the node? Of a device that this process does not see,
@@ -3170,7 +3205,9 @@ static par_result par__cuda_choose_from(par_cuda *cuda, const par__cuda_rank_inf
     for (int i = 0; i < n; i++) {
         differ |= all[i].requested != all[0].requested || all[i].nccl != all[0].nccl ||
                   all[i].flags != all[0].flags;
-        for (int j = 0; j < i; j++) shared |= all[i].node == all[j].node && !strcmp(all[i].bus, all[j].bus);
+        for (int j = 0; j < i; j++)
+            shared |= !memcmp(all[i].uuid, all[j].uuid, sizeof all[i].uuid) ||
+                      (all[i].node == all[j].node && !strcmp(all[i].bus, all[j].bus));
         access = access && par__cuda_can_access(cuda, &all[i]);
     }
     if (differ)
@@ -3201,6 +3238,10 @@ static par_result par__cuda_choose_backend(par_cuda *cuda) {
     mine.node = par_node_of(c, par_rank(c));
     mine.device = cuda->ordinal;
     mine.flags = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
+    struct cudaDeviceProp p;
+    memset(&p, 0, sizeof p);
+    if (cudaGetDeviceProperties(&p, cuda->ordinal)) cudaGetLastError(); // then ranks seem to share one
+    memcpy(mine.uuid, &p.uuid, sizeof mine.uuid);
     if (cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, cuda->ordinal))
         snprintf(mine.bus, sizeof mine.bus, "?");
 #if defined(PAR_CUDA_NCCL)
@@ -3283,7 +3324,10 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     cuda->desc = *desc;
     cuda->references = 1;
     cuda->kept_mappings = PAR__CUDA_KEPT_MAPPINGS;
-    par_result r = par__cuda_read_environment(cuda);
+    cuda->stream = desc->stream;
+    const par_result captured = par__cuda_refuse_capture(cuda, "par_cuda_open", PAR__CUDA_CAPTURED_MEMORY);
+    par_result r = captured;
+    if (!r) r = par__cuda_read_environment(cuda);
     if (!r) r = par__cuda_device_begin(cuda);
     int failed = r != PAR_OK;
     const par_result announced =
@@ -3302,12 +3346,14 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
 #if defined(PAR_TP_H)
     par__cuda_tp_open(cuda);
 #endif
+    if (captured) return PAR_FREE(cuda), r; // nothing is made, and nothing may wait
     if (r) return par__cuda_release(cuda), r;
     return *out = cuda, PAR_OK;
 }
 par_result par_cuda_close(par_cuda *cuda) {
-    if (cuda) par__cuda_release(cuda);
-    return PAR_OK;
+    if (!cuda) return PAR_OK;
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_close", PAR__CUDA_CAPTURED_CLOSE));
+    return par__cuda_release(cuda), PAR_OK;
 }
 const char *par_cuda_backend_name(const par_cuda *cuda) {
     return cuda->desc.comm ? par__cuda_backend_names[cuda->backend] : "none";
@@ -5359,9 +5405,13 @@ static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const vo
 static par_result par__cuda_t_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
                                    size_t rows, size_t row_bytes) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    if (rows && row_bytes)
+    const int far = PAR__MAX(dst_ld, src_ld) > 0x7FFFFFFF; // copies in two dimensions take no more
+    if (rows && row_bytes && !far)
         PAR__CUDA_CALL(cudaMemcpy2DAsync(dst, dst_ld, src, src_ld, row_bytes, rows, cudaMemcpyDeviceToDevice,
                                          cuda->stream));
+    for (size_t i = 0; i < rows && row_bytes && far; i++)
+        PAR__CUDA_CALL(cudaMemcpyAsync((char *)dst + i * dst_ld, (const char *)src + i * src_ld, row_bytes,
+                                       cudaMemcpyDeviceToDevice, cuda->stream));
     return PAR_OK;
 }
 template <class T>

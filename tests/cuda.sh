@@ -220,6 +220,8 @@ gpu_check_killed() { # the GPU is taken away: the rows so far are there
 # Ranks share a GPU: peer, staging; then a GPU for each: NCCL.
 suite env EMU_DEVICES=1 build/test_cuda_emu
 suite env EMU_DEVICES=1 build/test_cuda_emu --only contexts --ranks 40
+# Ranks of two pretended nodes share a GPU, so they do not choose NCCL.
+suite env EMU_DEVICES=2 build/test_cuda_emu --only splits --ranks 3 --launch fork --node 2
 threads="build/test_cuda_emu --launch threads --node 0"
 [ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
 # One hardware queue for all streams, and each launch loads its kernel, which waits for the device.

@@ -84,7 +84,8 @@ static void dies_before_event(par_comm *w) {
     CHECK_OK(w, par_cuda_sync(cuda));
     const int last = par_size(w) - 1;
     if (par_rank(w) == last) emu_stall(par_cuda_stream(cuda)); // its array is never ready
-    CHECK_OK(w, par_all_reduce(x, x, 1000, PAR_F32, PAR_SUM, w));
+    for (par_op op : {PAR_SUM, PAR_TREE_SUM}) // the kernels of both are loaded
+        CHECK_OK(w, par_all_reduce(x, x, 1000, PAR_F32, op, w));
     test_arrive(&test_shared->words);
     test_wait_for(&test_shared->words, par_size(w));
     if (par_rank(w) == last) raise(SIGKILL);
@@ -192,6 +193,11 @@ static void launch_limits(par_comm *w) {
     dim3 grid;
     CHECK(w, par__cuda_grid(cuda, "it", (size_t)1 << 31, &grid) == PAR_ERR_UNSUPPORTED);
     CHECK(w, strstr(par_last_error(w), "2147483648 blocks"));
+    const size_t far = (size_t)1 << 31; // between rows
+    par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
+    CHECK(w, cudaMemcpy2DAsync(x, far, x, far, 4, 1, cudaMemcpyDefault, 0) == cudaErrorInvalidPitchValue);
+    CHECK_OK(w, par_cuda_tp(cuda)->copy(tp, x + 1, far, x, far, 1, 4));
+    CHECK_OK(w, par_tp_close(tp));
     CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
     CHECK_OK(w, par_cuda_close(cuda));
 }
@@ -409,9 +415,16 @@ static void captured_kit(par_comm *w) {
     void *p, *event = NULL, *second;
     cudaGraph_t made;
     cudaGraphExec_t exec;
+    par_comm *part;
+    par_request q;
+    par_cuda *late = NULL;
+    par_cuda_desc desc;
+    memset(&desc, 0, sizeof desc), desc.stream = par_cuda_stream(cuda);
     for (int i = 0; i < N * N; i++) host[i] = i % (N + 1) ? 0 : 2; // twice the identity
     upload(cuda, x, host, sizeof host);
     CHECK_OK(w, d->stream_open(d, &second));
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &part));
+    CHECK_OK(w, par_all_reduce_begin(y, y, N, PAR_F32, PAR_SUM, part, &q));
     CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
     for (par_cuda_memory kind : {PAR_CUDA_DEVICE, PAR_CUDA_STREAM, PAR_CUDA_HOST, PAR_CUDA_SYMMETRIC}) {
         CHECK(w, par_cuda_alloc(cuda, kind, 100, &p) == PAR_ERR_UNSUPPORTED && !p);
@@ -420,6 +433,11 @@ static void captured_kit(par_comm *w) {
     CHECK(w, strstr(par_last_error(w), "captured"));
     CHECK(w, par_cuda_sync(cuda) == PAR_ERR_UNSUPPORTED);
     CHECK(w, d->stream_sync(d, second) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, d->stream_open(d, &p) == PAR_ERR_UNSUPPORTED && d->stream_close(d, second));
+    CHECK(w, par_cuda_open(&desc, &late) == PAR_ERR_UNSUPPORTED && !late);
+    CHECK(w, par_cuda_close(cuda) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, par_wait(&q) == PAR_ERR_UNSUPPORTED && strstr(par_last_error(w), "wait for it before"));
+    CHECK(w, par_close(part) == PAR_ERR_UNSUPPORTED && strstr(par_last_error(w), "end the capture"));
     CHECK(w,
           par_all_reduce(x, x, N, PAR_F32, PAR_SUM, w) == (par_size(w) > 1 ? PAR_ERR_UNSUPPORTED : PAR_OK));
     CHECK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, second) == PAR_ERR_UNSUPPORTED ||
@@ -438,6 +456,8 @@ static void captured_kit(par_comm *w) {
     CHECK(w, host[0] == 4 && host[N + 1] == 4 && host[1] == 0);
     CHECK(w, !cudaGraphExecDestroy(exec) && !cudaGraphDestroy(made));
     CHECK_OK(w, par_barrier(w));
+    CHECK(w, par_all_reduce(y, y, N, PAR_F32, PAR_SUM, part) == (par_size(w) > 1 ? PAR_ERR_ABORTED : PAR_OK));
+    CHECK_OK(w, par_close(part));
     CHECK_OK(w, d->event_free(d, event));
     CHECK_OK(w, d->stream_close(d, second));
     for (float *q : {x, y}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, q));
@@ -713,6 +733,7 @@ static void captured_nccl(par_comm *w) {
     enum { N = 16 };
     par_comm *copy, *part, *half;
     par_cuda *cuda, *other;
+    par_request q;
     float host[N];
     void *x, *p;
     cudaGraph_t made;
@@ -729,6 +750,15 @@ static void captured_nccl(par_comm *w) {
     upload(cuda, x, host, sizeof host);
     CHECK_OK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, part)); // makes the comm's stream
     CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+    CHECK_OK(w, par_all_reduce_begin(x, x, N, PAR_F32, PAR_SUM, part, &q));
+    CHECK(w, cudaStreamEndCapture(par_cuda_stream(cuda), &made) ==
+                 (par_size(w) > 1 ? cudaErrorStreamCaptureUnjoined : cudaSuccess)); // of one rank: a stream
+    if (made) cudaGraphDestroy(made);
+    CHECK(w, par_wait(&q) == PAR_ERR_UNSUPPORTED && strstr(par_last_error(w), "before cudaStreamEndCapture"));
+    CHECK_OK(w, par_broadcast_begin(x, x, N, PAR_F32, 0, part, &q));
+    CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+    CHECK(w, par_wait(&q) == PAR_ERR_UNSUPPORTED && strstr(par_last_error(w), "wait for it before"));
+    CHECK(w, par_close(part) == PAR_ERR_UNSUPPORTED);
     CHECK(w, par_split(part, 0, par_rank(w), &half) == PAR_ERR_UNSUPPORTED);
     CHECK(w, strstr(par_last_error(part), "split comms before"));
     CHECK(w, par_cuda_window_open(part, x, sizeof host, &p) == PAR_ERR_UNSUPPORTED && !p);

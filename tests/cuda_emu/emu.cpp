@@ -744,10 +744,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
                                                                : 0;
     return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "an emulated GPU");
     p->multiProcessorCount = 4, p->major = 9, p->sharedMemPerBlockOptin = (size_t)emu_shared_limit();
+    p->uuid.bytes[0] = (char)(1 + device);
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *all) {
@@ -881,7 +882,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t rows, cudaMemcpyKind, cudaStream_t stream) {
-    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
+    if (width > to_pitch || width > from_pitch || to_pitch > 0x7FFFFFFF || from_pitch > 0x7FFFFFFF)
+        return cudaErrorInvalidPitchValue;
     return emu_enqueue_host(stream, [=] {
         for (size_t r = 0; r < rows; r++)
             memmove((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width);
