@@ -114,9 +114,9 @@ MODEL
     nccl for PAR_TREE_SUM, for 8-bit floats and with desc.exact. Otherwise NCCL chooses the order, and two
     runs may differ.
     Messages by nccl have a communicator and a stream for each rank and direction, are launched when they
-    begin, and use up to 4 SMs each while they wait. The first one between two ranks connects them: par_wait
-    then waits until both have begun it. Pipelines and rings of attention have it when they open. Messages of
-    your own should have it alone, if streams are more than CUDA_DEVICE_MAX_CONNECTIONS.
+    begin, and use up to 4 SMs each while they wait. NCCL connects ranks when they first need it: the first
+    collective of a kind waits in begin until all ranks have begun it, and the first message between two ranks
+    in par_wait until both have. While a message is not launched, each par_wait waits for the device.
     Kernels may be loaded when they are first launched (CUDA_MODULE_LOADING=LAZY), and wait for the device
     then: nothing that a layer has enqueued waits for what it enqueues later.
     Memory. The caller frees what it allocates. With the peer backend other processes map the arrays that
@@ -212,9 +212,10 @@ par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_O
 // 0: NCCL's choice, at most 32. Few suit gathers that have time, as ZeRO's; sums that the next product waits
 // for want many. While such calls are in flight, cuBLASLt is told that products have the other SMs alone: it
 // may choose other kernels, with other bits. Messages have a limit of 4, other backends have none. Collective
-// over comm, before windows are opened. PAR_CUDA_COPY_ENGINES: the same as 0, but all_gather between windows
-// occupies none (NCCL_CTA_POLICY_ZERO; NCCL 2.28, CUDA 12.5, ranks that NVLink joins). Errors: ARGUMENT (less
-// than 0; calls are in flight, windows are open), UNSUPPORTED (an older NCCL), SYSTEM.
+// over comm, before windows are opened. PAR_CUDA_COPY_ENGINES: the same as 0, but all_gather and all_to_all
+// between windows occupy none (NCCL_CTA_POLICY_ZERO; NCCL 2.28, CUDA 12.5, ranks that NVLink joins), and
+// begin when all messages that began before are launched. Errors: ARGUMENT (less than 0; calls are in flight,
+// windows are open), UNSUPPORTED (an older NCCL), SYSTEM.
 enum { PAR_CUDA_COPY_ENGINES = -1 };
 par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas);
 
@@ -1638,6 +1639,7 @@ struct par__cuda_comm { // the backend of one comm
     ncclComm_t nccl;
     int adopted;  // nccl is the caller's: it is never aborted nor destroyed here
     int max_ctas; // of nccl's collectives; 0: its choice
+    int copy_engines;
     par__cuda_link *links;
     ncclComm_t part; // what NCCL makes, at any time after a call that was not complete within the deadline
 #if PAR__CUDA_WINDOWS
@@ -2368,20 +2370,27 @@ static void par__cuda_progress(par_device_backend *backend) {
 
 // >>cuda_nccl -----------------------------------------------------------------------------------------------
 //
-// A collective is enqueued on its comm's stream when it begins. With desc.exact, and for PAR_TREE_SUM,
-// a reduction is made in rank order:
+// A collective is enqueued on its comm's stream when it begins. With desc.exact, and for PAR_TREE_SUM, a
+// reduction is made in rank order:
 //     all slices  -- send, recv -->  n contributions to mine  -- one kernel -->  my slice  -- send, recv -->
 // An all_reduce then sends (n-1)/n S bytes twice, a reduce_scatter once.
 //
 // Comms. Kernels of two communicators run beside each other on a device. Each waits there for its other
-// ranks, and occupies SMs meanwhile. All ranks begin calls in one order, so a kernel waits only for work that
-// some rank enqueued before it: there is no cycle, even where streams share a queue of the device. A kernel
-// must also find SMs beside those that wait: NCCL takes at most 32 for each communicator, see
-// par_cuda_limit_ctas.
+// ranks, and occupies SMs meanwhile. All ranks begin calls in one order, so a kernel waits only for work
+// that some rank enqueued before it: there is no cycle, even where streams share a queue of the device. A
+// kernel must also find SMs beside those that wait: NCCL takes at most 32 for each communicator, see
+// par_cuda_limit_ctas. Communicators share no resources (splitShare): those that do run in series, and calls
+// on any two comms may be in flight at a time. One pair never is, a communicator and the one that takes its
+// place in par_cuda_limit_ctas, but there sharing would only keep the buffers of the first one.
 //
-// Messages. A message is a kernel, too, which waits on the device for its peer, and kernels of a communicator
-// run in series. So messages to a rank, and from it, have a communicator and a stream of their own (a link),
-// and each message is launched when it begins:
+// NCCL's own all_to_all lets copy engines make it. Its gather and scatter send the messages that are sent
+// here; with copy engines they ask each rank alone whether both arrays lie in windows, also an array that
+// the call does not use on this rank: ranks that answer differently wait for ever. So these two are
+// messages.
+//
+// Messages. A message is a kernel, too, which waits on the device for its peer, and kernels of a
+// communicator run in series. So messages to a rank, and from it, have a communicator and a stream of their
+// own (a link), and each message is launched when it begins:
 //     rank 0  compute    F0 . F1 . . . . . . B0        rank 1  compute     . F0 . B0 . F1 . B1
 //             link to 1    \_S0 \_S1                           link from 0   R0 R1
 //             link from 1                R0                     link to 0             \_S0
@@ -2390,10 +2399,15 @@ static void par__cuda_progress(par_device_backend *backend) {
 // projections of one total order (as a pipeline's lists are): waiting has no cycle, so there is no deadlock,
 // and no message waits for one of another rank or direction. In one group, or on one communicator, S1 above
 // would wait for R0 of rank 0, which waits for B0 of rank 1, and so for F1, which waits for S1. Kernels that
-// wait occupy SMs: a link may use PAR__CUDA_LINK_CTAS, so that all links together leave most SMs free.
-// A link is made when its first message begins: the sender makes an id and sends it between hosts; both ranks
+// wait occupy SMs: a link may use PAR__CUDA_LINK_CTAS, so that all links together leave most SMs free. A
+// link is made when its first message begins: the sender makes an id and sends it between hosts; both ranks
 // join; NCCL connects them within the first message, which it launches when both have begun it. None of this
-// blocks the host in begin: each wait of the rank advances it.
+// blocks the host in begin: each wait of the rank advances it. Streams share hardware queues: a queue goes on
+// when what it comes to has started, and a kernel of NCCL starts and then waits, but the record of its end
+// starts when it has ended. A message that is launched late would be stuck behind that, and the call may need
+// it, on another rank. So while a message that has begun is not launched, nothing is enqueued behind a call,
+// neither its record nor a wait for it: par_wait lets the host wait for its end first. Then all that a queue
+// stops at is for calls that come before in the total order, and the first of these has nothing before it.
 
 #if defined(PAR_CUDA_NCCL)
 static par_result par__cuda_nccl_check_on(const par__cuda_comm *l, ncclComm_t nccl, ncclResult_t e,
@@ -2438,6 +2452,7 @@ static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what)
     for (;;) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
         if (state != ncclInProgress) break;
+        par__step_calls(l->comm); // other ranks may wait for messages of this one before they come here
         const par_result r = par__cuda_poll(l->comm, start, &last_check, what, "a rank did not arrive",
                                             l->adopted ? "; abort your ncclComm_t" : "; NCCL is aborted");
         if (r) return par__cuda_nccl_abort(l), r;
@@ -2455,6 +2470,25 @@ static par_result par__cuda_nccl_op(par__cuda_comm *l, const par_call *k, ncclRe
     PAR__CUDA_NCCL_CALL(ncclRedOpCreatePreMulSum(op, &scalar, par__cuda_nccl_type(k->dtype),
                                                  ncclScalarHostImmediate, l->nccl));
     return *own = 1, PAR_OK;
+}
+// Are there messages of this rank that are not launched? A first message is when both ranks have begun it.
+static int par__cuda_is_launch_pending(const par__cuda_comm *l, const par__cuda_pending *but) {
+    for (par_device_backend *x = par__first_backend(l->comm); x; x = x->next) {
+        const par__cuda_comm *other = par__cuda_comm_of(x);
+        if (x->supports != par__cuda_supports || other->kind != PAR_CUDA_NCCL_BACKEND) continue;
+        for (const par__cuda_pending *p = other->first; p; p = p->next)
+            if (p != but && p->state != PAR__CUDA_DONE && par__cuda_is_point_to_point(p->call) &&
+                p->call->root != other->me)
+                return 1;
+    }
+    return 0;
+}
+// Comes before what would hold up a hardware queue until all that the stream has so far is done: while a
+// message is not launched, the host waits for that instead, and goes on with all calls.
+static par_result par__cuda_settle(par__cuda_comm *l, cudaStream_t stream) {
+    return par__cuda_is_launch_pending(l, NULL) && !par__cuda_is_capturing(l->cuda)
+               ? par__cuda_wait(l->cuda, stream, NULL, "a wait for NCCL")
+               : PAR_OK;
 }
 enum { PAR__CUDA_NCCL_MAX_RANKS = 1024 };
 struct par__cuda_exchange { // who gets what of my array, and where what I get goes, in elements; n of each
@@ -2508,6 +2542,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
         p->recv[r] = count;
     }
     PAR__CUDA_TRY(par__cuda_nccl_exchange(l, p, k->send, l->scratch, k->dtype));
+    PAR__CUDA_TRY(par__cuda_settle(l, l->stream));
     par__cuda_reduction s;
     par__cuda_reduction_open(&s, k->op, l->n);
     s.sources = l->n;
@@ -2584,6 +2619,10 @@ static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k
         return par__cuda_nccl_reduce(l, k);
     if (k->kind == PAR_KIND_ALL_GATHER)
         PAR__CUDA_NCCL_CALL(ncclAllGather(k->send, k->recv, k->count, type, l->nccl, stream));
+#if PAR__CUDA_POLICY
+    else if (k->kind == PAR_KIND_ALL_TO_ALL)
+        PAR__CUDA_NCCL_CALL(ncclAlltoAll(k->send, k->recv, k->count, type, l->nccl, stream));
+#endif
     else if (k->kind == PAR_KIND_BROADCAST)
         PAR__CUDA_NCCL_CALL(
             ncclBroadcast(k->send ? k->send : k->recv, k->recv, k->count, type, k->root, l->nccl, stream));
@@ -2675,6 +2714,13 @@ static par_result par__cuda_link_record(par__cuda_comm *l, par__cuda_link *x) {
     x->launched = NULL;
     return p ? par__cuda_record_event(l->cuda, p->complete, x->stream) : PAR_OK;
 }
+// Can the next message be launched? The end of the last one is recorded before, see par__cuda_settle.
+static int par__cuda_link_is_ready(par__cuda_comm *l, const par__cuda_link *x, const par__cuda_pending *p) {
+    if (!x->launched || p->captured || !par__cuda_is_launch_pending(l, p)) return 1;
+    if (x->launched->waiting) return 0;
+    if (cudaStreamQuery(x->stream) != cudaErrorNotReady) return 1; // an error is reported by what comes next
+    return cudaGetLastError(), 0;
+}
 // Gives NCCL the next message. On a link that is connected NCCL launches it at once, by a thread of its own.
 static par_result par__cuda_link_launch(par__cuda_comm *l, par__cuda_link *x, par__cuda_pending *p) {
     const par_call *k = p->call;
@@ -2701,8 +2747,10 @@ static par_result par__cuda_link_step(par__cuda_comm *l, par__cuda_link *x) {
     if (x->state == PAR__CUDA_LINK_JOINING && !r && par__cuda_link_poll(l, x, "ncclCommInitRankConfig", &r))
         x->state = PAR__CUDA_LINK_READY;
     for (par__cuda_pending *p = l->first; p && x->state == PAR__CUDA_LINK_READY && !r;) {
-        if (!x->launching && p->state == PAR__CUDA_ANNOUNCED && par__cuda_is_on_link(p, x))
+        if (!x->launching && p->state == PAR__CUDA_ANNOUNCED && par__cuda_is_on_link(p, x)) {
+            if (!par__cuda_link_is_ready(l, x, p)) return PAR_OK;
             r = par__cuda_link_launch(l, x, p);
+        }
         if (x->launching && !r) {
             if (!par__cuda_link_poll(l, x, "a message", &r) || r) return r;
             p = x->launched = x->launching;
@@ -2739,6 +2787,7 @@ static par_result par__cuda_nccl_self(par__cuda_comm *l, par__cuda_pending *p) {
         r = par_fail(l->comm, PAR_ERR_MISMATCH, "a rank sends itself %zu %s at %s and receives %zu %s at %s",
                      from->count, par_dtype_name(from->dtype), from->site, to->count,
                      par_dtype_name(to->dtype), to->site);
+    if (!r) r = par__cuda_settle(l, l->stream);
     if (!r) r = par__cuda_stream_wait(cuda, l->stream, p->complete);
     if (!r) r = par__cuda_stream_wait(cuda, l->stream, q->complete);
     if (!r)
@@ -2783,6 +2832,18 @@ static void par__cuda_nccl_wait_launched(par__cuda_comm *l, par__cuda_pending *p
         par__cuda_finish(p, r);
     }
 }
+// Copy engines hold up their hardware queue: what must come before is launched before.
+static par_result par__cuda_nccl_wait_all_launched(par__cuda_comm *l, const char *what) {
+    const double start = par_seconds(l->comm);
+    double last_check = start;
+    par_result r = PAR_OK;
+    while (!r && par__cuda_is_launch_pending(l, NULL)) {
+        par__step_calls(l->comm);
+        r = par__cuda_poll(l->comm, start, &last_check, what, "a message that began before is not launched",
+                           ": its other half must begin, too");
+    }
+    return r;
+}
 static void par__cuda_links_close(par__cuda_comm *l) {
     const double start = par_seconds(l->comm);
     double last_check = start;
@@ -2826,8 +2887,10 @@ static par_result par__cuda_nccl_begin(par_device_backend *backend, const par_ca
     par_result r = message ? par__cuda_nccl_message(l, p) : par__cuda_wait_for_compute(l, p);
     if (message && r) par__cuda_finish(p, r);
     if (message) return PAR_OK;
+    if (!r && l->copy_engines) r = par__cuda_nccl_wait_all_launched(l, par_kind_name(k->kind));
     if (!r) r = par__cuda_nccl_collective(l, k);
-    if (!r) r = par__cuda_record_complete(l, p);
+    p->recorded = p->captured || !par__cuda_is_launch_pending(l, NULL);
+    if (!r && p->recorded) r = par__cuda_record_complete(l, p);
     par__cuda_finish(p, r);
     return PAR_OK;
 }
@@ -2835,8 +2898,19 @@ static par_result par__cuda_nccl_end(par_device_backend *backend, void *state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par__cuda_pending *p = (par__cuda_pending *)state;
     if (p->state != PAR__CUDA_DONE) par__cuda_nccl_wait_launched(l, p);
-    for (par__cuda_link *x = l->links; x; x = x->next)
-        if (x->launched == p) par__cuda_finish(p, par__cuda_link_record(l, x));
+    p->waiting = 1; // until its end is recorded
+    for (par__cuda_link *x = l->links; x; x = x->next) {
+        if (x->launched != p) continue;
+        par_result r = par__cuda_settle(l, x->stream);
+        if (!r) r = par__cuda_link_record(l, x);
+        x->launched = NULL;
+        par__cuda_finish(p, r);
+    }
+    if (!par__cuda_is_point_to_point(p->call) && !p->recorded && !p->result) {
+        par_result r = par__cuda_settle(l, l->stream);
+        if (!r) r = par__cuda_record_complete(l, p);
+        par__cuda_finish(p, r);
+    }
     return par__cuda_end(backend, state);
 }
 // ncclCommSplit wants a communicator without calls in flight. A graph's calls are on the compute stream.
@@ -2903,6 +2977,7 @@ static par_result par__cuda_nccl_limit(par__cuda_comm *l, int max_ctas) {
     l->nccl = l->part;
     l->adopted = 0;
     l->max_ctas = PAR__MAX(max_ctas, 0);
+    l->copy_engines = max_ctas == PAR_CUDA_COPY_ENGINES;
     return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
 }
 #endif

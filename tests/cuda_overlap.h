@@ -159,6 +159,41 @@ static void sum_in_windows(int fault) {
     for (int r = 0; r < 2; r++) cudaStreamSynchronize(p.stream[r]);
     if (!fault) ncclMemFree(x[0][0]); // its window is open
 }
+#if PAR__CUDA_POLICY
+// Blocks of two ranks, by one thread, where copy engines may move them: arrays in windows, or, of a rank
+// whose array the call does not use, none. With one hardware queue for both ranks.
+static void blocks_in_windows(int kind, int fault, int connections) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclWindow_t window;
+    char *x[2];
+    emu_connections(connections);
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    const nccl_pair p = open_nccl_pair(config);
+    for (int r = 0; r < 2; r++) ncclMemAlloc((void **)&x[r], 8192);
+    for (int r = 0; r < 2; r++)
+        ncclCommWindowRegister(p.comm[r], x[r], 8192, &window, NCCL_WIN_COLL_SYMMETRIC);
+    for (int r = 0; r < 2; r++) {
+        char *to = x[r] + 4096 + (r && fault & OTHER_OFFSET ? 64 : 0);
+        if (kind == PAR_KIND_ALL_TO_ALL) ncclAlltoAll(x[r], to, 16, ncclFloat, p.comm[r], p.stream[r]);
+        if (r && fault & NO_WINDOW) to = NULL;
+        if (kind == PAR_KIND_GATHER) ncclGather(x[r], to, 16, ncclFloat, 0, p.comm[r], p.stream[r]);
+    }
+    for (int r = 0; r < 2; r++) cudaStreamSynchronize(p.stream[r]);
+    fprintf(stderr, "it ends"), _exit(1);
+}
+static void exchange_at_other_offset(void) { blocks_in_windows(PAR_KIND_ALL_TO_ALL, OTHER_OFFSET, 0); }
+static void gather_to_root_alone(void) { blocks_in_windows(PAR_KIND_GATHER, NO_WINDOW, 0); }
+static void gather_in_windows(void) { blocks_in_windows(PAR_KIND_GATHER, 0, 0); }
+static void exchange_in_one_queue(void) { blocks_in_windows(PAR_KIND_ALL_TO_ALL, 0, 1); }
+static void copy_engine_rules(par_comm *w) {
+    CHECK(w, fault_ends(exchange_at_other_offset, "at other offsets"));
+    CHECK(w, fault_ends(gather_to_root_alone, "copy engines on one rank, and messages on another"));
+    CHECK(w, fault_ends(gather_in_windows, "it ends"));
+    CHECK(w, fault_ends(exchange_in_one_queue, "deadlock of NCCL kernels"));
+}
+#else
+static void copy_engine_rules(par_comm *) {}
+#endif
 static void other_offset(void) { sum_in_windows(OTHER_OFFSET); }
 static void other_order(void) { sum_in_windows(OTHER_ORDER); }
 static void one_window(void) { sum_in_windows(NO_WINDOW); }
@@ -168,11 +203,14 @@ static void window_rules(par_comm *w) {
     CHECK(w, fault_ends(other_order, "in other windows"));
     CHECK(w, fault_ends(one_window, "in a window on one rank"));
     CHECK(w, fault_ends(freed_in_window, "in an open window"));
+    copy_engine_rules(w);
 }
 // What the layers communicate lies in windows: ZeRO's gathers, which copy engines can make, and its sums; the
 // sums of tensor parallelism.
 static void layers_in_windows(par_comm *w) {
-    static const zero_case l = {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_BF16, PAR_BF16, NULL, 0, 0, PAR_F32};
+    static const zero_case l = {3, PAR_ZERO_ADAMW, 1, 0, 0, 0, 0, 0, PAR_BF16, PAR_BF16, NULL, 0, 0, PAR_F32},
+                           quantized = {2, PAR_ZERO_ADAMW, 1,       0,    8, 0, 0,
+                                        0, PAR_BF16,       PAR_F32, NULL, 0, 0, PAR_F32};
     enum { IN = 32, ROWS = 4 }; // of a rank
     int tensors[6];
     CHECK_OK(w, par_barrier(w));
@@ -182,7 +220,7 @@ static void layers_in_windows(par_comm *w) {
     par_comm *comm[2];
     for (int i = 0; i < 2; i++) CHECK_OK(w, par_split(w, 0, par_rank(w), &comm[i]));
     CHECK_OK(w, par_cuda_limit_ctas(comm[0], PAR_CUDA_COPY_ENGINES));
-    par_zero *z = open_zero(comm[0], &l, par_cuda_zero(cuda), tensors);
+    par_zero *z = open_zero(comm[0], &l, par_cuda_zero(cuda), tensors), *packed = NULL;
     CHECK(w, par_cuda_limit_ctas(comm[0], 4) == PAR_ERR_ARGUMENT &&
                  strstr(par_last_error(w), "windows are open"));
     par_tp *tp = open_tp(comm[1], NULL, 1, 0, 1, par_cuda_tp(cuda));
@@ -200,15 +238,19 @@ static void layers_in_windows(par_comm *w) {
     trace_from_here(w);
     CHECK_OK(w, par_tp_linear_forward(tp, &down, &x, NULL, &y));
     one_microbatch(w, z, cuda, tensors, &l, 0, 0, 0);
+    if (PAR__CUDA_POLICY) packed = open_zero(comm[0], &quantized, par_cuda_zero(cuda), tensors);
+    if (packed) one_microbatch(w, packed, cuda, tensors, &quantized, 0, 0, 0);
     CHECK_OK(w, par_cuda_sync(cuda));
     const cudaStream_t s[2] = {par_cuda_comm_stream(comm[0]), par_cuda_comm_stream(comm[1])};
     CHECK(w,
           emu_traced_count(s[0], "all_gather by copy engines") >= 2 && !emu_traced_count(s[0], "all_gather"));
     CHECK(w, emu_traced_count(s[0], "reduce_scatter in windows") == 2);
+    CHECK(w, emu_traced_count(s[0], "all_to_all by copy engines") == 2 * PAR__CUDA_POLICY);
     CHECK(w, emu_traced_count(s[1], "reduce_scatter in windows") == 1);
     CHECK_OK(w, par_barrier(w));
     emu_trace(0);
     CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_zero_close(packed));
     CHECK_OK(w, par_tp_close(tp));
     for (int i = 0; i < 3; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
     for (int i = 0; i < 2; i++) CHECK_OK(w, par_close(comm[i]));

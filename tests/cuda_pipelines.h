@@ -113,6 +113,64 @@ static void pipelines(par_comm *w) { // PIPELINES=all: each schedule over each b
     }
 }
 
+#if defined(PAR_CUDA_NCCL) && defined(CUDA_EMU)
+// First messages, and first collectives, with one hardware queue for all streams of a GPU. What is launched
+// late must not come behind what waits for it, nor the host wait for ranks that wait for its messages.
+static void first_messages(par_comm *w) {
+    enum { N = 8, ARRAYS = 3 };
+    if (!nccl_here(w)) {
+        CHECK_OK(w, par_barrier(w));
+        return;
+    }
+    const int n = par_size(w), me = par_rank(w), last = n - 1, right = (me + 1) % n, left = (me + last) % n;
+    CHECK_OK(w, par_barrier(w));
+    emu_devices(n), emu_connections(1);
+    CHECK_OK(w, par_barrier(w));
+    par_cuda *cuda = NULL;
+    par_cuda_desc desc;
+    memset(&desc, 0, sizeof desc), desc.comm = w,
+                                   desc.backend = PAR_CUDA_NCCL_BACKEND; // hosts compare nothing
+    CHECK_OK(w, par_cuda_open(&desc, &cuda));
+    par_comm *ring;
+    float host[N], *x[ARRAYS];
+    par_request q[2];
+    CHECK_OK(w, par_split(w, 0, me, &ring));
+    for (int i = 0; i < N; i++) host[i] = (float)(me + i);
+    for (int i = 0; i < ARRAYS; i++) {
+        x[i] = (float *)on_device(w, cuda, sizeof host);
+        upload(cuda, x[i], host, sizeof host);
+    }
+    for (int from = 0; from < n; from += last) { // to the other end; then a sum, before it is waited for
+        const int to = last - from;
+        if (me == from) {
+            CHECK_OK(w, par_send_begin(x[0], N, PAR_F32, to, w, &q[0]));
+            CHECK_OK(w, par_all_reduce_begin(x[1], x[1], N, PAR_F32, PAR_SUM, w, &q[1]));
+            if (from)
+                test_arrive(&test_shared->words); // the sum's kernel is launched, and the message is not
+            for (int i = 1; i >= 0; i--) CHECK_OK(w, par_wait(&q[i]));
+        } else {
+            if (me == to && from) test_wait_for(&test_shared->words, 1);
+            if (me == to) CHECK_OK(w, par_recv(x[2], N, PAR_F32, from, w));
+            CHECK_OK(w, par_all_reduce(x[1], x[1], N, PAR_F32, PAR_SUM, w));
+        }
+        download(cuda, host, x[2], sizeof host);
+        CHECK(w, me != to || host[3] == (float)(from + 3));
+    }
+    download(cuda, host, x[1], sizeof host);
+    CHECK(w, host[3] == (float)(n * (3 * n + n * last / 2)));
+    CHECK_OK(w, par_send_begin(x[0], N, PAR_F32, right, ring, &q[0])); // all in both directions
+    CHECK_OK(w, par_recv_begin(x[2], N, PAR_F32, left, ring, &q[1]));
+    for (int i = 0; i < 2; i++) CHECK_OK(w, par_wait(&q[i]));
+    download(cuda, host, x[2], sizeof host);
+    CHECK(w, host[3] == (float)(left + 3));
+    CHECK_OK(w, par_close(ring));
+    for (float *p : x) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, p));
+    CHECK_OK(w, par_cuda_close(cuda));
+    CHECK_OK(w, par_barrier(w));
+    emu_devices(0), emu_connections(0);
+    CHECK_OK(w, par_barrier(w));
+}
+#endif
 #if defined(PAR_CUDA_NCCL)
 // A message that has begun arrives, though its sender waits for nothing and goes on to receive.
 static void begun_messages(par_comm *w) {

@@ -84,8 +84,7 @@ static void dies_before_event(par_comm *w) {
     CHECK_OK(w, par_cuda_sync(cuda));
     const int last = par_size(w) - 1;
     if (par_rank(w) == last) emu_stall(par_cuda_stream(cuda)); // its array is never ready
-    for (par_op op : {PAR_SUM, PAR_TREE_SUM}) // the kernels of both are loaded
-        CHECK_OK(w, par_all_reduce(x, x, 1000, PAR_F32, op, w));
+    for (par_op op : {PAR_SUM, PAR_TREE_SUM}) CHECK_OK(w, par_all_reduce(x, x, 1000, PAR_F32, op, w));
     test_arrive(&test_shared->words);
     test_wait_for(&test_shared->words, par_size(w));
     if (par_rank(w) == last) raise(SIGKILL);
@@ -624,10 +623,9 @@ typedef struct nccl_pair { // two ranks, by one thread
     cudaStream_t stream[2];
     float *x;
 } nccl_pair;
-static nccl_pair open_nccl_pair(void) {
+static nccl_pair open_nccl_pair(ncclConfig_t config = NCCL_CONFIG_INITIALIZER) {
     nccl_pair p;
     ncclUniqueId id;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclGetUniqueId(&id);
     for (int r = 0; r < 2; r++) ncclCommInitRankConfig(&p.comm[r], 2, id, r, &config);
@@ -700,6 +698,21 @@ static void receive_before_send(int connections) {
         cudaStreamSynchronize(compute);
     }
 }
+// Two communicators that share resources, each in an order of its own on the two ranks.
+static void split_share(void) {
+    nccl_pair p = open_nccl_pair(), child = p;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0, config.splitShare = 1;
+    for (int r = 0; r < 2; r++) ncclCommSplit(p.comm[r], 0, r, &child.comm[r], &config);
+    for (int r = 0; r < 2; r++) cudaStreamCreateWithFlags(&child.stream[r], cudaStreamNonBlocking);
+    for (int i = 0; i < 2; i++) // first connected
+        for (int r = 0; r < 2; r++)
+            for (int k = 0; k < 2; k++) {
+                const nccl_pair *c = (k + i * r) % 2 ? &child : &p;
+                ncclAllReduce(p.x, p.x, 16, ncclFloat, ncclSum, c->comm[r], c->stream[r]);
+            }
+    cudaStreamSynchronize(p.stream[0]);
+}
 static void one_queue(void) { receive_before_send(1); }
 static void many_queues(void) { receive_before_send(32), fprintf(stderr, "it ends"), _exit(1); }
 static void nccl_rules(par_comm *w) {
@@ -708,6 +721,7 @@ static void nccl_rules(par_comm *w) {
     CHECK(w, fault_ends(loaded_before, "it ends"));
     CHECK(w, fault_ends(one_queue, "deadlock of NCCL kernels"));
     CHECK(w, fault_ends(many_queues, "it ends"));
+    CHECK(w, fault_ends(split_share, "deadlock of NCCL kernels"));
     CHECK(w, fault_ends(nccl_pool, "cudaMemPoolSetAccess"));
     CHECK(w, fault_ends(grouped_1f1b, "deadlock of NCCL kernels"));
     CHECK(w, strstr(said, "rank 0 of communicator") && strstr(said, "receive from 1 (waits), send to 1"));
@@ -719,6 +733,12 @@ static void nccl_rules(par_comm *w) {
     CHECK(w, ncclSend(p.x, 16, ncclFloat, 1, p.comm[0], p.stream[0]) == ncclInvalidArgument);
     nccl_group(&p, 1, "r");
     CHECK(w, !ncclCommGetAsyncError(p.comm[0], &state) && state == ncclSuccess);
+    CHECK(w, ncclAllReduce(p.x, p.x, 4, ncclFloat, ncclSum, p.comm[1], p.stream[1]) == ncclInProgress);
+    CHECK(w, !ncclCommGetAsyncError(p.comm[1], &state) && state == ncclInProgress); // the first of its kind
+    CHECK(w, ncclAllReduce(p.x, p.x, 4, ncclFloat, ncclSum, p.comm[0], p.stream[0]) == ncclSuccess);
+    CHECK(w, !ncclCommGetAsyncError(p.comm[1], &state) && state == ncclSuccess);
+    CHECK(w, ncclAllReduce(p.x, p.x, 4, ncclFloat, ncclSum, p.comm[1], p.stream[1]) == ncclSuccess);
+    CHECK(w, ncclAllReduce(p.x, p.x, 4, ncclFloat, ncclSum, p.comm[0], p.stream[0]) == ncclSuccess);
     nccl_group(&p, 0, "sr"), nccl_group(&p, 1, "sr");
     CHECK(w, ncclCommFinalize(p.comm[0]) == ncclInProgress);
     CHECK(w, ncclCommDestroy(p.comm[0]) == ncclInvalidUsage); // its kernels have not ended

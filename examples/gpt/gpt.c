@@ -932,6 +932,15 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x) {
     }
     return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
 }
+// ZeRO gathers parameters beside products. Where NVLink joins the GPUs copy engines do it, and occupy no SM.
+static par_result use_copy_engines(trainer *t) {
+    par_result r = PAR_OK;
+#if defined(GPT_CUDA)
+    if (t->cuda && t->o.zero && par_size(t->zero_comm) > 1)
+        r = par_cuda_limit_ctas(t->zero_comm, PAR_CUDA_COPY_ENGINES);
+#endif
+    return (void)t, r == PAR_ERR_UNSUPPORTED ? PAR_OK : r; // by NCCL before 2.28
+}
 // Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
 static par_result open_zero(trainer *t) {
     const settings *o = &t->o;
@@ -962,6 +971,7 @@ static par_result open_zero(trainer *t) {
         h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
         h->momentum = d.optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
     }
+    GPT_TRY(use_copy_engines(t));
     GPT_TRY(par_zero_open(&d, &t->zero));
     int unit = -1, count = 0;
     for (int i = 0; i < t->model.use_count; i++) t->index[i] = -1;

@@ -499,7 +499,7 @@ static double emu_seconds(void) {
 static int emu_queues =
     getenv("CUDA_DEVICE_MAX_CONNECTIONS") ? atoi(getenv("CUDA_DEVICE_MAX_CONNECTIONS")) : 0;
 void emu_connections(int n) { emu_queues = n; }
-static int emu_is_first_of_communicator(const emu_op &op); // a kernel of NCCL
+static int emu_can_start(const emu_op &op); // a kernel of NCCL, which then takes time
 static void emu_take_queue(CUstream_st *s) {
     static int streams[EMU_MAX_DEVICES];
     if (emu_queues) s->queue = 1 + streams[s->device]++ % emu_queues;
@@ -513,7 +513,7 @@ static int emu_reached(const CUstream_st *s) {    // the stream's first operatio
         const CUstream_st *x = next.begin()->second;
         const emu_op &op = x->work.front();
         if (x == s) return 1;
-        if (next.begin()->first != op.id || !op.kernel || !emu_is_first_of_communicator(op)) return 0;
+        if (next.begin()->first != op.id || !emu_can_start(op)) return 0;
         next.erase(next.begin()); // it has started
         if (x->work.size() > 1) next[x->work[1].id] = x;
     }
@@ -1202,7 +1202,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSucce
 #endif
 #else
 static void emu_check_deadlock(void) {}
-static int emu_is_first_of_communicator(const emu_op &) { return 0; }
+static int emu_can_start(const emu_op &) { return 0; }
 static std::string emu_describe(const emu_op &o, int) {
     return o.wait ? "a wait for an event" : "a kernel or copy";
 }

@@ -10,7 +10,12 @@
 // both ends are in its round. The kernel ends when all its messages have moved. Kernels of a communicator run
 // in the order of their launch, on whichever streams (also of those that share resources with it:
 // splitShare). The first message between two ranks is launched when both have called, because they connect
-// first.
+// first; so is the first collective of a kind, when all ranks have (NCCL connects what an algorithm needs
+// when it is used first).
+//
+// Copy engines (NCCL_CTA_POLICY_ZERO) take collectives between windows, as each rank decides alone. What they
+// do is no kernel: a stream waits for words of other ranks, and so does all that comes later in its hardware
+// queue.
 //
 // Deadlocks are found in the state alone: when no work is ready, a cycle of kernels and events that wait for
 // each other ends the program, and each part of the cycle is named.
@@ -50,7 +55,7 @@ struct emu_kernel { // of NCCL, on one rank
     void *recv;
     std::shared_ptr<emu_collective_op> collective;
     std::vector<emu_part> parts;
-    int aborted;
+    int aborted, by_copy_engines;
     struct {
         int number; // of the window; 0: in none
         size_t offset;
@@ -102,6 +107,9 @@ struct emu_group {
         std::map<int, ncclComm *> made;
     };
     std::map<int, split> splits;
+    std::map<int, std::set<int>> called;           // collectives by kind: the ranks that have
+    std::map<std::pair<int, int>, int> ways;       // by kind and number: by messages, by copy engines
+    std::map<std::pair<int, int>, int> way_count;  // by kind and rank
     std::map<int, std::pair<int, size_t>> windows; // by number: who has registered, bytes
     std::map<int, int> split_count;                // by rank
 };
@@ -126,14 +134,21 @@ struct emu_waiting_launch { // a group of messages that waits for its peers
     std::vector<emu_group_call> calls;
 };
 static std::list<emu_waiting_launch> &emu_waiting_launches = *new std::list<emu_waiting_launch>();
+struct emu_waiting_collective { // waits for all ranks
+    ncclComm *comm;
+    int kind;
+    std::function<void()> launch;
+};
+static std::list<emu_waiting_collective> &emu_waiting_collectives = *new std::list<emu_waiting_collective>();
 
 // Can it run? It is next on its stream, and in its communicator.
 static int emu_runs(const std::shared_ptr<emu_kernel> &k) {
     return k && !k->aborted && !k->stream->work.empty() && k->stream->work.front().id == k->id &&
            (k->order->empty() || k->order->front() == k->id) && emu_reached(k->stream);
 }
-static int emu_is_first_of_communicator(const emu_op &op) {
-    return op.kernel->order->empty() || op.kernel->order->front() == op.id;
+static int emu_can_start(const emu_op &op) {
+    return op.kernel && !op.kernel->by_copy_engines &&
+           (op.kernel->order->empty() || op.kernel->order->front() == op.id);
 }
 static int emu_last_round(const emu_kernel *k) { return k->parts.empty() ? 0 : k->parts.back().round; }
 static int emu_round(const emu_kernel *k) { // the one it is in
@@ -221,7 +236,7 @@ struct emu_search {
         for (CUstream_st *s : emu_streams) // what its queue comes to before it
             for (const emu_op &o : s->work)
                 if (emu_queues && s->device == p.stream->device && s->queue == p.stream->queue && o.id < id)
-                    to.push_back({o.id, o.kernel ? EMU_STARTED : 0});
+                    to.push_back({o.id, o.kernel && !o.kernel->by_copy_engines ? EMU_STARTED : 0});
     }
     void add_round(std::vector<emu_node> &to, const emu_kernel *k, int round) { // what comes before it
         if (round > emu_round(k))
@@ -347,7 +362,16 @@ static void emu_set_element(void *p, ncclDataType_t t, size_t i, double x) {
     default: ((double *)p)[i] = x; break;
     }
 }
-enum { EMU_ALL_REDUCE, EMU_REDUCE, EMU_REDUCE_SCATTER, EMU_ALL_GATHER, EMU_BROADCAST };
+enum {
+    EMU_ALL_REDUCE,
+    EMU_REDUCE,
+    EMU_REDUCE_SCATTER,
+    EMU_ALL_GATHER,
+    EMU_BROADCAST,
+    EMU_ALL_TO_ALL,
+    EMU_GATHER,
+    EMU_SCATTER
+};
 // Symmetric kernels and copy engines read send (sums) and write recv (all_reduce, all_gather) of other
 // ranks, by this rank's window and offset: NCCL_WIN_COLL_SYMMETRIC demands that they are the same on all
 // ranks. NCCL asks each rank alone whether its arrays are in windows. An array that no other rank accesses
@@ -359,7 +383,7 @@ static void emu_check_windows(const emu_collective_op *j) {
             const auto &mine = k->window[side], &its = first->window[side];
             if (!mine.number != !its.number)
                 emu_die("NCCL: an array is in a window on one rank, and on another it is not");
-            const int remote = j->kind == EMU_ALL_REDUCE || (j->kind == EMU_ALL_GATHER) == side;
+            const int remote = j->kind == EMU_ALL_REDUCE || (j->kind != EMU_REDUCE_SCATTER) == side;
             if (remote && (mine.number != its.number || mine.offset != its.offset))
                 emu_die("NCCL: arrays are in other windows, or at other offsets there, on other ranks");
         }
@@ -376,9 +400,13 @@ static const char *emu_name_of(const ncclComm *comm, const emu_kernel *k, int ki
         {"reduce", "reduce", "reduce"},
         {"reduce_scatter", "reduce_scatter in windows", "reduce_scatter in windows"},
         {"all_gather", "all_gather in windows", "all_gather by copy engines"},
-        {"broadcast", "broadcast", "broadcast"}};
-    const int in_windows = k->window[0].number && k->window[1].number &&
-                           (kind == EMU_ALL_GATHER || emu_sums_in_windows(kind, type, op));
+        {"broadcast", "broadcast", "broadcast"},
+        {"", "", "all_to_all by copy engines"},
+        {"", "", "gather by copy engines"},
+        {"", "", "scatter by copy engines"}};
+    const int in_windows =
+        k->window[0].number && k->window[1].number &&
+        (kind == EMU_ALL_GATHER || kind >= EMU_ALL_TO_ALL || emu_sums_in_windows(kind, type, op));
     return names[kind][in_windows ? 1 + comm->by_copy_engines : 0];
 }
 static void emu_find_windows(const ncclComm *comm, emu_kernel *k) {
@@ -391,16 +419,42 @@ static void emu_find_windows(const ncclComm *comm, emu_kernel *k) {
             k->window[side].offset = (size_t)(arrays[side] - begin);
         }
 }
+// What copy engines do on each rank: they write into windows of other ranks, at the offset of this rank's own
+// array (src/ce_coll.cc).
+static char *emu_window_of(const emu_collective_op *j, int rank,
+                           int whose) { // recv of `whose` as `rank` sees it
+    const emu_kernel *k = j->parties[(size_t)rank].get(), *theirs = j->parties[(size_t)whose].get();
+    return (char *)(uintptr_t)theirs->comm->window[(size_t)k->window[1].number - 1].first +
+           k->window[1].offset;
+}
+static void emu_copy_engines_run(const emu_collective_op *j, size_t bytes) {
+    const int n = (int)j->parties.size();
+    for (int me = 0; me < n; me++)
+        for (int r = 0; r < n; r++) {
+            const char *send = (const char *)j->parties[(size_t)me]->send;
+            if (j->kind == EMU_ALL_TO_ALL)
+                memcpy(emu_window_of(j, me, r) + (size_t)me * bytes, send + (size_t)r * bytes, bytes);
+            if (j->kind == EMU_GATHER && r == j->root)
+                memmove(emu_window_of(j, me, r) + (size_t)me * bytes, send, bytes);
+            if (j->kind != EMU_SCATTER || me != j->root) continue;
+            memmove(emu_window_of(j, me, r), send + (size_t)r * bytes, bytes);
+        }
+}
 static void emu_collective_run(emu_collective_op *j) {
     const int n = (int)j->parties.size(), block = j->kind == EMU_REDUCE_SCATTER;
     const size_t e = emu_nccl_bytes(j->type), c = j->count;
     if (j->done++) return;
-    if (c && (j->kind == EMU_ALL_GATHER || emu_sums_in_windows(j->kind, j->type, j->op)))
+    if (c && (j->kind == EMU_ALL_GATHER || j->kind >= EMU_ALL_TO_ALL ||
+              emu_sums_in_windows(j->kind, j->type, j->op)))
         emu_check_windows(j);
     for (int i = 0; i < n * n && c; i++) {
         const emu_kernel *k = j->parties[(size_t)(i / n)].get();
         emu_check_direct(j->parties[(size_t)(i % n)]->stream->device, k->send);
         emu_check_direct(j->parties[(size_t)(i % n)]->stream->device, k->recv);
+    }
+    if (j->kind >= EMU_ALL_TO_ALL) {
+        emu_copy_engines_run(j, c * e);
+        return;
     }
     if (j->kind == EMU_BROADCAST || j->kind == EMU_ALL_GATHER) {
         for (int r = 0; r < n; r++)
@@ -459,6 +513,7 @@ static void emu_launch_collective(ncclComm *comm, int kind, const void *send, vo
     k->send = send, k->recv = recv, k->collective = held;
     emu_find_windows(comm, k.get());
     work.what = emu_name_of(comm, k.get(), kind, type, op);
+    k->by_copy_engines = strstr(work.what, "by copy engines") != NULL;
     k->name += work.what;
     held->parties[(size_t)comm->rank] = k;
     work.id = k->id, work.kernel = k;
@@ -478,11 +533,28 @@ static ncclResult_t emu_collective(ncclComm *comm, int kind, const void *send, v
                                    ncclDataType_t type, int op, int root, cudaStream_t stream) {
     emu_lock hold;
     const int scaled = comm->scales.count(op) > 0;
-    if (!emu_can_call(comm)) return ncclInvalidArgument;
-    if (emu_nccl_is_f8(type) && kind != EMU_ALL_GATHER && kind != EMU_BROADCAST) return ncclInvalidArgument;
-    emu_launch_collective(comm, kind, send, recv, count, type, scaled ? (int)ncclSum : op,
-                          scaled ? comm->scales[op] : 1, root, emu_stream(stream));
-    return ncclSuccess;
+    if (!emu_can_call(comm) && !emu_group_depth) return ncclInvalidArgument;
+    if (emu_nccl_is_f8(type) && kind < EMU_ALL_GATHER) return ncclInvalidArgument;
+    CUstream_st *s = emu_stream(stream);
+    const double factor = scaled ? comm->scales[op] : 1;
+    if (!count) return ncclSuccess;
+    comm->group->called[kind].insert(comm->rank);
+    comm->launching++;
+    emu_waiting_collectives.push_back({comm, kind, [=] {
+                                           emu_launch_collective(comm, kind, send, recv, count, type,
+                                                                 scaled ? (int)ncclSum : op, factor, root, s);
+                                       }});
+    for (auto w = emu_waiting_collectives.begin(); w != emu_waiting_collectives.end();) {
+        emu_group *g = w->comm->group;
+        if ((int)g->called[w->kind].size() < g->size) {
+            ++w;
+            continue;
+        }
+        w->comm->launching--;
+        w->launch();
+        w = emu_waiting_collectives.erase(w);
+    }
+    return comm->launching ? ncclInProgress : ncclSuccess;
 }
 static std::pair<int, int> emu_ends(const emu_group_call &x) {
     return x.sends ? std::make_pair(x.comm->rank, x.peer) : std::make_pair(x.peer, x.comm->rank);
@@ -555,6 +627,41 @@ static ncclResult_t emu_message(ncclComm *comm, int sends, void *memory, size_t 
     emu_group_calls.push_back({comm, stream, sends, peer, memory, bytes});
     return emu_group_depth ? ncclSuccess : emu_group_launch();
 }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+// all_to_all, gather and scatter: by copy engines where the policy says so and both arrays lie in windows,
+// also on ranks whose array the call does not use; else a group of messages. Each rank decides alone
+// (src/enqueue.cc, taskAppend), and ranks that decide differently wait for each other for ever.
+static ncclResult_t emu_exchange_blocks(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
+                                        ncclDataType_t type, int root, cudaStream_t stream) {
+    const size_t bytes = count * emu_nccl_bytes(type);
+    emu_kernel k = {};
+    {
+        emu_lock hold;
+        if (!emu_can_call(comm) || root < 0 || root >= comm->group->size) return ncclInvalidArgument;
+        if (!count) return ncclSuccess;
+        k.send = send, k.recv = recv;
+        emu_find_windows(comm, &k);
+        const int engines = comm->by_copy_engines && k.window[0].number && k.window[1].number;
+        int &way = comm->group->ways[{kind, comm->group->way_count[{kind, comm->rank}]++}];
+        if (way && way != 1 + engines)
+            emu_die(
+                "NCCL: copy engines on one rank, and messages on another, because an array is in no window");
+        way = 1 + engines;
+        k.by_copy_engines = engines;
+    }
+    if (k.by_copy_engines) return emu_collective(comm, kind, send, recv, count, type, ncclSum, root, stream);
+    emu_group_depth++;
+    for (int r = 0; r < comm->group->size; r++) {
+        char *from = (char *)(uintptr_t)send + (kind == EMU_GATHER ? 0 : (size_t)r * bytes),
+             *to = (char *)recv + (kind == EMU_SCATTER ? 0 : (size_t)r * bytes);
+        if (kind == EMU_ALL_TO_ALL || (kind == EMU_GATHER ? r == root : comm->rank == root))
+            emu_message(comm, 1, from, bytes, r, stream);
+        if (kind == EMU_ALL_TO_ALL || (kind == EMU_SCATTER ? r == root : comm->rank == root))
+            emu_message(comm, 0, to, bytes, r, stream);
+    }
+    return ncclGroupEnd();
+}
+#endif
 // Kernels of a communicator that have not ended.
 static int emu_kernels_of(const ncclComm *comm, int abort) {
     int count = 0;
@@ -568,6 +675,7 @@ static void emu_forget(ncclComm *comm) {
     for (const auto &w : comm->window)
         if (w.first) emu_open_windows[w.first]--;
     emu_waiting_launches.remove_if([=](const emu_waiting_launch &l) { return l.comm == comm; });
+    emu_waiting_collectives.remove_if([=](const emu_waiting_collective &w) { return w.comm == comm; });
     emu_communicator_count--;
     delete comm;
 }
@@ -744,4 +852,18 @@ ncclResult_t ncclSend(const void *s, size_t n, ncclDataType_t t, int peer, ncclC
 ncclResult_t ncclRecv(void *r, size_t n, ncclDataType_t t, int peer, ncclComm_t c, cudaStream_t stream) {
     return emu_message(c, 0, r, n * emu_nccl_bytes(t), peer, stream);
 }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+ncclResult_t ncclAlltoAll(const void *s, void *r, size_t n, ncclDataType_t t, ncclComm_t c,
+                          cudaStream_t stream) {
+    return emu_exchange_blocks(c, EMU_ALL_TO_ALL, s, r, n, t, 0, stream);
+}
+ncclResult_t ncclGather(const void *s, void *r, size_t n, ncclDataType_t t, int root, ncclComm_t c,
+                        cudaStream_t stream) {
+    return emu_exchange_blocks(c, EMU_GATHER, s, r, n, t, root, stream);
+}
+ncclResult_t ncclScatter(const void *s, void *r, size_t n, ncclDataType_t t, int root, ncclComm_t c,
+                         cudaStream_t stream) {
+    return emu_exchange_blocks(c, EMU_SCATTER, s, r, n, t, root, stream);
+}
+#endif
 } // extern "C"
