@@ -1556,6 +1556,17 @@ PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t inde
     const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10, v = (double)r[1] * 2.3283064365386963e-10;
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
+// Philox for 16 numbers of a stream, from number `index` on: c[i] has word i of each.
+PAR__INLINE_LOOP void par__philox_lanes(uint32_t c[4][16], uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    PAR__LANES(i, 0, 16, c[0][i] = (uint32_t)(index + i); c[1][i] = (uint32_t)((index + i) >> 32);
+               c[2][i] = (uint32_t)stream; c[3][i] = (uint32_t)(stream >> 32))
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        PAR__LANES(i, 0, 16, const uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i];
+                   const uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2][i];
+                   c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0; c[1][i] = (uint32_t)p1;
+                   c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
+}
 #if PAR__X86 && !defined(__CUDACC__)
 // The upper and the lower halves of 16 products.
 PAR__TARGET_avx512 static inline void par__product_avx512(__m512i x, uint32_t factor, __m512i *high,
@@ -1565,7 +1576,7 @@ PAR__TARGET_avx512 static inline void par__product_avx512(__m512i x, uint32_t fa
     *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
     *low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
 }
-// Philox for 16 numbers of a stream, from number `index` on: c[i] has word i of each.
+// The same in vector registers.
 PAR__TARGET_avx512 static inline void par__philox_avx512(__m512i c[4], uint64_t seed, uint64_t stream,
                                                          uint64_t index) {
     uint32_t counters[2][16], key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -3198,15 +3209,8 @@ PAR__INLINE_LOOP double par__cos(double x, uint64_t turn) {
 // The first two words of each of PAR__NORMALS Philox blocks from `index` on.
 PAR__INLINE_LOOP void par__random_words(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index) {
     for (size_t at = 0; at < PAR__NORMALS; at += 16) {
-        uint32_t c[4][16], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-        PAR__LANES(i, 0, 16, c[0][i] = (uint32_t)(index + at + i);
-                   c[1][i] = (uint32_t)((index + at + i) >> 32); c[2][i] = (uint32_t)stream;
-                   c[3][i] = (uint32_t)(stream >> 32))
-        for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-            PAR__LANES(i, 0, 16, const uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i];
-                       const uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2][i];
-                       c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0; c[1][i] = (uint32_t)p1;
-                       c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
+        uint32_t c[4][16];
+        par__philox_lanes(c, seed, stream, index + at);
         PAR__LANES(i, 0, 16, words[at + i] = c[0][i]; words[PAR__NORMALS + at + i] = c[1][i])
     }
 }

@@ -2445,7 +2445,6 @@ enum {
     PAR__TP_NARROW_LD = PAR__TP_BLOCK + 32
 };
 // What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
-// What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
 typedef struct par__tp_core {
     const par_tp_attention_block *m;
     void *y, *dx;       // whole sequences: final results go here; else NULL

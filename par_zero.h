@@ -1202,15 +1202,7 @@ PAR__INLINE_LOOP void par__zero_state_round(uint16_t *to, const float *x, size_t
     size_t at = 0;
     for (; at + 128 <= n; at += 128) {
         uint32_t c[4][16], random[64];
-        const uint64_t index = (first + at) / 8;
-        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-        PAR__LANES(i, 0, 16, c[0][i] = (uint32_t)(index + i); c[1][i] = (uint32_t)((index + i) >> 32);
-                   c[2][i] = (uint32_t)stream; c[3][i] = (uint32_t)(stream >> 32))
-        for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-            PAR__LANES(i, 0, 16, const uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i];
-                       const uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2][i];
-                       c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0; c[1][i] = (uint32_t)p1;
-                       c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
+        par__philox_lanes(c, seed, stream, (first + at) / 8);
         for (size_t i = 0; i < 16; i++)
             for (size_t word = 0; word < 4; word++) random[4 * i + word] = c[word][i];
         PAR__LANES(i, 0, 128,
