@@ -57,8 +57,9 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests, calls,
-    collectives, point-to-point, diagnosis, devices, matrix products, device backends, random numbers, shards,
-    files, settings, call sites. The implementation follows; search for ">>name":
+    collectives, point-to-point, persistent calls, neighbors, one-sided access, diagnosis, devices, matrix
+    products, device backends, random numbers, shards, files, settings, call sites. The implementation
+    follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>settings      environment variables; escaping of texts for JSON and error messages
@@ -97,10 +98,12 @@ TABLE OF CONTENTS
     >>groups        calls of a group that are packed into a bucket
     >>arrival       records of calls: published, compared, exchanged between nodes
     >>queues        operations: which run, which wait; completion
+    >>exchange      a neighbor exchange: what goes to one rank goes as one message
     >>stepping      the states of an operation; its pieces; the progress thread
     >>waiting       a wait: deadline, ranks that died, sleeping
     >>backends      calls that run on a device
     >>issue         a call from begin to end; requests; groups
+    >>persistent    calls that are described once and started many times
     >>world         options; a rank's world and its memory
     >>binding       which processors a rank runs on: cores and NUMA nodes
     >>fork          ranks of this machine: fork, or the program run again
@@ -175,9 +178,10 @@ MODEL
     After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it.
 
 DOES NOT
-    No derived datatypes, user-defined operators, message tags, one-sided calls or dynamic processes: keep MPI
-    for these, and adopt its communicator (par_open_mpi). No encryption. No recovery of a job that has lost a
-    rank: all ranks get an error, and a restart goes on from your last checkpoint.
+    No derived datatypes, user-defined operators, message tags, one-sided access between nodes or dynamic
+    processes: keep MPI for these, and adopt its communicator (par_open_mpi). No par_probe: who receives knows
+    the sender and the size, so send a size first where it does not. No encryption. No recovery of a job that
+    has lost a rank: all ranks get an error, and a restart goes on from your last checkpoint.
 
 LIMITS
     Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node run as one
@@ -515,12 +519,13 @@ typedef enum par_counts { PAR_COUNTS_NONE, PAR_COUNTS_SAME, PAR_COUNTS_ROOT, PAR
 // Bits: the arguments besides arrays; and where calls may run other than by algorithms of their own, with the
 // arrival records where they are small (EAGER), and on device backends (DEVICE; staging runs every kind).
 typedef enum par_takes { PAR_TAKES_NONE, PAR_TAKES_OP, PAR_TAKES_ROOT, PAR_TAKES_OP_ROOT,
-                         PAR_TAKES_PEER } par_takes;
+                         PAR_TAKES_PEER, PAR_TAKES_NEIGHBORS = 8 } par_takes;
 typedef enum par_runs { PAR_RUNS_OWN, PAR_RUNS_EAGER, PAR_RUNS_DEVICE, PAR_RUNS_EAGER_DEVICE } par_runs;
 
 // The kinds of calls and their traits. X(constant, name, send, recv, counts, takes, runs). From its row
 // follow the arguments that a call needs, the elements that its arrays span, what it sends in the ledger, and
-// its in-place rule: a rank's own block is the same memory on both sides (all_to_all has no such form).
+// its in-place rule: a rank's own block is the same memory on both sides (all_to_all has no such form). A
+// neighbor exchange has a block for each neighbor instead of each rank.
 #define PAR_KINDS(X)                                                                                         \
     X(PAR_KIND_BARRIER,         "barrier",         NONE,       NONE,       NONE, NONE,        EAGER)         \
     X(PAR_KIND_ALL_REDUCE,      "all_reduce",      BLOCK,      BLOCK,      NONE, OP,          EAGER_DEVICE)  \
@@ -537,7 +542,8 @@ typedef enum par_runs { PAR_RUNS_OWN, PAR_RUNS_EAGER, PAR_RUNS_DEVICE, PAR_RUNS_
     X(PAR_KIND_ALL_TO_ALL,      "all_to_all",      ALL,        ALL,        NONE, NONE,        EAGER_DEVICE)  \
     X(PAR_KIND_ALL_TO_ALLV,     "all_to_allv",     ALL,        ALL,        OWN,  NONE,        DEVICE)        \
     X(PAR_KIND_SEND,            "send",            BLOCK,      NONE,       NONE, PEER,        DEVICE)        \
-    X(PAR_KIND_RECV,            "recv",            NONE,       BLOCK,      NONE, PEER,        DEVICE)
+    X(PAR_KIND_RECV,            "recv",            NONE,       BLOCK,      NONE, PEER,        DEVICE)        \
+    X(PAR_KIND_NEIGHBOR_EXCHANGE, "neighbor_exchange", ALL,    ALL,        OWN,  NEIGHBORS,   OWN)
 // clang-format on
 
 typedef enum par_kind {
@@ -644,8 +650,10 @@ par_result par_barrier(par_comm *comm);
 void par_tag(par_comm *comm, int tag);
 
 // ---- point-to-point ---------------------------------------------------------------------------------------
-// Messages of one sender, receiver and comm arrive in the order in which they were issued. There are no tags:
-// split the comm for a second stream of messages. If count or dtype differ at the two ends, the receiver gets
+// Messages of one sender, receiver and comm arrive in the order in which they were issued: a lane for each
+// pair and direction. There are no tags. Many exchanges between the same two ranks take a lane each: of two
+// parts of a program that do not know of each other's messages each splits the comm, and the blocks of a halo
+// are one call (see neighbors). If count or dtype differ at the two ends, the receiver gets
 // MISMATCH with both call sites. A send may return before its receive was called; do not rely on that. peer
 // may be the rank itself (with begin and wait).
 
@@ -691,6 +699,122 @@ par_result par_send_begin(const void *send, size_t count, par_dtype dtype, int p
                           par_request *request);
 par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm,
                           par_request *request);
+
+// ---- persistent calls -------------------------------------------------------------------------------------
+// A call that a program makes again and again with the same arguments: described and checked once, then
+// started any number of times; only what comes early over TCP is kept in new memory. The arrays, counts and
+// displs stay until it is freed; what the arrays hold may change between one wait and the next start. A
+// started call is the call itself, in the order of the comm's calls: other ranks may start theirs, or call
+// the function. Its call site, in errors too, is that of its init. (MPI 4.0, section 6.13.)
+
+typedef struct par_persistent par_persistent;
+// Make a persistent call from its description, of any kind but a neighbor exchange. No communication. Errors:
+// ARGUMENT (*persistent is NULL then), MEMORY.
+par_result par_init(par_comm *comm, const par_call *call, par_persistent **persistent);
+// Start it; request NULL: wait for it here. Errors: those of the call; ARGUMENT where it was started before
+// and not waited for.
+par_result par_start(par_persistent *persistent, par_request *request);
+// Free it; NULL is PAR_OK. par_close frees those of its comm that are left. Error: ARGUMENT where it was
+// started and not waited for; then it stays.
+par_result par_persistent_free(par_persistent *persistent);
+
+// clang-format off Each collective also has the form par_..._init: the arguments of the blocking form, then
+// the persistent call. X(name, arguments of the _begin form, with no request, parameters)
+#define PAR_INITS(X)                                                                                         \
+    X(all_reduce, (send, recv, count, dtype, op, comm, NULL), const void *send, void *recv, size_t count,    \
+      par_dtype dtype, par_op op, par_comm *comm)                                                            \
+    X(reduce_scatter, (send, recv, count, dtype, op, comm, NULL), const void *send, void *recv,              \
+      size_t count, par_dtype dtype, par_op op, par_comm *comm)                                              \
+    X(reduce_scatterv, (send, recv, counts, dtype, op, comm, NULL), const void *send, void *recv,            \
+      const size_t *counts, par_dtype dtype, par_op op, par_comm *comm)                                      \
+    X(all_gather, (send, recv, count, dtype, comm, NULL), const void *send, void *recv, size_t count,        \
+      par_dtype dtype, par_comm *comm)                                                                       \
+    X(all_gatherv, (send, recv, counts, displs, dtype, comm, NULL), const void *send, void *recv,            \
+      const size_t *counts, const size_t *displs, par_dtype dtype, par_comm *comm)                           \
+    X(broadcast, (send, recv, count, dtype, root, comm, NULL), const void *send, void *recv, size_t count,   \
+      par_dtype dtype, int root, par_comm *comm)                                                             \
+    X(reduce, (send, recv, count, dtype, op, root, comm, NULL), const void *send, void *recv, size_t count,  \
+      par_dtype dtype, par_op op, int root, par_comm *comm)                                                  \
+    X(gather, (send, recv, count, dtype, root, comm, NULL), const void *send, void *recv, size_t count,      \
+      par_dtype dtype, int root, par_comm *comm)                                                             \
+    X(gatherv, (send, count, recv, recv_counts, recv_displs, dtype, root, comm, NULL), const void *send,     \
+      size_t count, void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,       \
+      int root, par_comm *comm)                                                                              \
+    X(scatter, (send, recv, count, dtype, root, comm, NULL), const void *send, void *recv, size_t count,     \
+      par_dtype dtype, int root, par_comm *comm)                                                             \
+    X(scatterv, (send, send_counts, send_displs, recv, count, dtype, root, comm, NULL), const void *send,    \
+      const size_t *send_counts, const size_t *send_displs, void *recv, size_t count, par_dtype dtype,       \
+      int root, par_comm *comm)                                                                              \
+    X(all_to_all, (send, recv, count, dtype, comm, NULL), const void *send, void *recv, size_t count,        \
+      par_dtype dtype, par_comm *comm)                                                                       \
+    X(all_to_allv, (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, comm, NULL),      \
+      const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,                    \
+      const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm)                 \
+    X(barrier, (comm, NULL), par_comm *comm)
+// clang-format on
+#define X(name, arguments, ...) par_result par_##name##_init(__VA_ARGS__, par_persistent **persistent);
+PAR_INITS(X)
+#undef X
+
+// ---- neighbors --------------------------------------------------------------------------------------------
+// The exchange of a halo: all sends to a rank's neighbors and all receives from them are one call. What
+// goes to one rank goes as one message, however many blocks it has. On a node, blocks in memory of
+// par_alloc are copied once, by their receiver (zero-copy), from 4 KiB for a peer on; so are large blocks
+// of ordinary memory. Messages of an exchange do not mix with those of par_send. (MPI 3.0, neighborhood
+// collectives.)
+
+typedef struct par_neighbors par_neighbors;
+// Block i of send will go to rank peers[i], block i of recv come from rank sources[i], for i < degree.
+// sources NULL: the same as peers. -1: no neighbor there, the block is skipped. A rank may be there several
+// times, and be this rank itself: the k-th block that A sends to B becomes the k-th block that B receives
+// from A. So on a grid list the directions in sources in the opposite order: peers = {left, right} and
+// sources = {right, left} are right on a ring of any size, periodic ones of 1 and 2 ranks too. Collective
+// over comm. Errors: ARGUMENT (a rank is not in comm), MISMATCH (A sends B another number of blocks than B
+// receives from A), MEMORY, those of a collective.
+par_result par_neighbors_open(par_comm *comm, int degree, const int *peers, const int *sources,
+                              par_neighbors **neighbors);
+// Exchange: send_counts[i] elements from send_displs[i] on (NULL: blocks are packed) go to peers[i];
+// recv_counts[i] come from sources[i] to recv_displs[i]. All ranks of the comm take part, in the same order;
+// send and recv do not overlap. Errors: ARGUMENT, MISMATCH (on the receiver, with both call sites, where the
+// counts or the dtype differ at the two ends; later exchanges work), UNSUPPORTED (memory of a device: use
+// par_send_begin and par_recv_begin), those of messages.
+par_result par_neighbor_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                 par_dtype dtype, par_neighbors *neighbors);
+par_result par_neighbor_exchange_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                       void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                       par_dtype dtype, par_neighbors *neighbors, par_request *request);
+// A persistent exchange: where its blocks are is worked out once.
+par_result par_neighbor_exchange_init(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                      void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                      par_dtype dtype, par_neighbors *neighbors, par_persistent **persistent);
+// Its persistent exchanges are freed, too. Collective over the comm, which closes later. NULL is PAR_OK.
+par_result par_neighbors_close(par_neighbors *neighbors);
+
+// ---- one-sided access -------------------------------------------------------------------------------------
+// A rank of a node reads and writes another's memory while that one does not take part. `remote` and the
+// words are addresses in this rank's own block of par_alloc; what is accessed is what corresponds to them
+// in the block of `rank`, which may be this rank itself. par_peer gives its address for loads and stores of
+// your own. What was written is there for who has waited for a later par_signal, taken a lock that was
+// released later, or passed a later collective of the comm. Errors: ARGUMENT (no memory of par_alloc on
+// this comm, its block ends before, a word not aligned to 8 bytes, no such rank), UNSUPPORTED (a rank of
+// another node: send it a message). (OpenSHMEM 1.5: put, get, atomics, signals, locks.)
+
+par_result par_put(const void *send, void *remote, size_t count, par_dtype dtype, int rank, par_comm *comm);
+par_result par_get(const void *remote, void *recv, size_t count, par_dtype dtype, int rank, par_comm *comm);
+// Stores and puts of this rank before it are seen before those after it, by all ranks of the node.
+void par_fence(par_comm *comm);
+// *before (or NULL) = the word, and the word += value, at once.
+par_result par_fetch_add(uint64_t *word, uint64_t value, uint64_t *before, int rank, par_comm *comm);
+// Add value to a word of rank, after all that this rank has written, and wake the rank if it waits.
+par_result par_signal(uint64_t *word, uint64_t value, int rank, par_comm *comm);
+// Wait until this rank's own word is at least `value`. Waits as a collective does: also TIMEOUT, PEER_DIED (a
+// rank of the comm has gone), ABORTED, and begun calls make progress.
+par_result par_wait_signal(const uint64_t *word, uint64_t value, par_comm *comm);
+// A lock is a word of rank that was 0 at first. Taking it waits as par_wait_signal does; it is not fair.
+// Error of par_unlock: ARGUMENT (this rank does not hold it).
+par_result par_lock(uint64_t *word, int rank, par_comm *comm);
+par_result par_unlock(uint64_t *word, int rank, par_comm *comm);
 
 // ---- diagnosis --------------------------------------------------------------------------------------------
 
@@ -1188,53 +1312,129 @@ static inline par_result par__sendrecv_at(const char *site, const void *send, si
                                           par_comm *comm) {
     return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at_site(comm, site));
 }
+static inline par_result par__wait_signal_at(const char *site, const uint64_t *word, uint64_t value,
+                                             par_comm *comm) {
+    return par_wait_signal(word, value, par__at_site(comm, site));
+}
+static inline par_result par__lock_at(const char *site, uint64_t *word, int rank, par_comm *comm) {
+    return par_lock(word, rank, par__at_site(comm, site));
+}
+par_neighbors *par__neighbors_at_site(par_neighbors *neighbors, const char *site);
+static inline par_result par__neighbors_open_at(const char *site, par_comm *comm, int degree,
+                                                const int *peers, const int *sources,
+                                                par_neighbors **neighbors) {
+    return par_neighbors_open(par__at_site(comm, site), degree, peers, sources, neighbors);
+}
+static inline par_result par__neighbors_close_at(const char *site, par_neighbors *neighbors) {
+    return par_neighbors_close(par__neighbors_at_site(neighbors, site));
+}
+static inline par_result par__neighbor_exchange_at(const char *site, const void *send,
+                                                   const size_t *send_counts, const size_t *send_displs,
+                                                   void *recv, const size_t *recv_counts,
+                                                   const size_t *recv_displs, par_dtype dtype,
+                                                   par_neighbors *neighbors) {
+    return par_neighbor_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+                                 par__neighbors_at_site(neighbors, site));
+}
+static inline par_result par__neighbor_exchange_begin_at(const char *site, const void *send,
+                                                         const size_t *send_counts, const size_t *send_displs,
+                                                         void *recv, const size_t *recv_counts,
+                                                         const size_t *recv_displs, par_dtype dtype,
+                                                         par_neighbors *neighbors, par_request *request) {
+    return par_neighbor_exchange_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+                                       par__neighbors_at_site(neighbors, site), request);
+}
+static inline par_result par__neighbor_exchange_init_at(const char *site, const void *send,
+                                                        const size_t *send_counts, const size_t *send_displs,
+                                                        void *recv, const size_t *recv_counts,
+                                                        const size_t *recv_displs, par_dtype dtype,
+                                                        par_neighbors *neighbors,
+                                                        par_persistent **persistent) {
+    return par_neighbor_exchange_init(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+                                      par__neighbors_at_site(neighbors, site), persistent);
+}
+static inline par_result par__init_at(const char *site, par_comm *comm, const par_call *call,
+                                      par_persistent **persistent) {
+    return par_init(par__at_site(comm, site), call, persistent);
+}
+void par__keep_next(par_comm *comm, par_persistent **persistent); // the next call becomes persistent
+#define X(name, arguments, ...)                                                                              \
+    static inline par_result par__##name##_init_at(const char *site, __VA_ARGS__,                            \
+                                                   par_persistent **persistent) {                            \
+        par__keep_next(par__at_site(comm, site), persistent);                                                \
+        return par_##name##_begin arguments;                                                                 \
+    }
+PAR_INITS(X)
+#undef X
 static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
                                               double *error) {
     return par_clock_offset(par__at_site(comm, site), offset, error);
 }
 
-#define par_alloc(...)                 PAR__WITH_SITE(alloc, __VA_ARGS__)
-#define par_split(...)                 PAR__WITH_SITE(split, __VA_ARGS__)
-#define par_close(...)                 PAR__WITH_SITE(close, __VA_ARGS__)
-#define par_mesh_close(...)            PAR__WITH_SITE(mesh_close, __VA_ARGS__)
-#define par_free(...)                  PAR__WITH_SITE(free, __VA_ARGS__)
-#define par_gemm_select(...)           PAR__WITH_SITE(gemm_select, __VA_ARGS__)
-#define par_mesh_comm(...)             PAR__WITH_SITE(mesh_comm, __VA_ARGS__)
-#define par_begin(...)                 PAR__WITH_SITE(begin, __VA_ARGS__)
-#define par_all_reduce(...)            PAR__WITH_SITE(all_reduce, __VA_ARGS__)
-#define par_all_reduce_begin(...)      PAR__WITH_SITE(all_reduce_begin, __VA_ARGS__)
-#define par_reduce_scatter(...)        PAR__WITH_SITE(reduce_scatter, __VA_ARGS__)
-#define par_reduce_scatter_begin(...)  PAR__WITH_SITE(reduce_scatter_begin, __VA_ARGS__)
-#define par_reduce_scatterv(...)       PAR__WITH_SITE(reduce_scatterv, __VA_ARGS__)
-#define par_reduce_scatterv_begin(...) PAR__WITH_SITE(reduce_scatterv_begin, __VA_ARGS__)
-#define par_all_gather(...)            PAR__WITH_SITE(all_gather, __VA_ARGS__)
-#define par_all_gather_begin(...)      PAR__WITH_SITE(all_gather_begin, __VA_ARGS__)
-#define par_all_gatherv(...)           PAR__WITH_SITE(all_gatherv, __VA_ARGS__)
-#define par_all_gatherv_begin(...)     PAR__WITH_SITE(all_gatherv_begin, __VA_ARGS__)
-#define par_broadcast(...)             PAR__WITH_SITE(broadcast, __VA_ARGS__)
-#define par_broadcast_begin(...)       PAR__WITH_SITE(broadcast_begin, __VA_ARGS__)
-#define par_reduce(...)                PAR__WITH_SITE(reduce, __VA_ARGS__)
-#define par_reduce_begin(...)          PAR__WITH_SITE(reduce_begin, __VA_ARGS__)
-#define par_gather(...)                PAR__WITH_SITE(gather, __VA_ARGS__)
-#define par_gather_begin(...)          PAR__WITH_SITE(gather_begin, __VA_ARGS__)
-#define par_gatherv(...)               PAR__WITH_SITE(gatherv, __VA_ARGS__)
-#define par_gatherv_begin(...)         PAR__WITH_SITE(gatherv_begin, __VA_ARGS__)
-#define par_scatter(...)               PAR__WITH_SITE(scatter, __VA_ARGS__)
-#define par_scatter_begin(...)         PAR__WITH_SITE(scatter_begin, __VA_ARGS__)
-#define par_scatterv(...)              PAR__WITH_SITE(scatterv, __VA_ARGS__)
-#define par_scatterv_begin(...)        PAR__WITH_SITE(scatterv_begin, __VA_ARGS__)
-#define par_all_to_all(...)            PAR__WITH_SITE(all_to_all, __VA_ARGS__)
-#define par_all_to_all_begin(...)      PAR__WITH_SITE(all_to_all_begin, __VA_ARGS__)
-#define par_all_to_allv(...)           PAR__WITH_SITE(all_to_allv, __VA_ARGS__)
-#define par_all_to_allv_begin(...)     PAR__WITH_SITE(all_to_allv_begin, __VA_ARGS__)
-#define par_barrier(...)               PAR__WITH_SITE(barrier, __VA_ARGS__)
-#define par_barrier_begin(...)         PAR__WITH_SITE(barrier_begin, __VA_ARGS__)
-#define par_send(...)                  PAR__WITH_SITE(send, __VA_ARGS__)
-#define par_send_begin(...)            PAR__WITH_SITE(send_begin, __VA_ARGS__)
-#define par_recv(...)                  PAR__WITH_SITE(recv, __VA_ARGS__)
-#define par_recv_begin(...)            PAR__WITH_SITE(recv_begin, __VA_ARGS__)
-#define par_sendrecv(...)              PAR__WITH_SITE(sendrecv, __VA_ARGS__)
-#define par_clock_offset(...)          PAR__WITH_SITE(clock_offset, __VA_ARGS__)
+#define par_alloc(...)                   PAR__WITH_SITE(alloc, __VA_ARGS__)
+#define par_split(...)                   PAR__WITH_SITE(split, __VA_ARGS__)
+#define par_close(...)                   PAR__WITH_SITE(close, __VA_ARGS__)
+#define par_mesh_close(...)              PAR__WITH_SITE(mesh_close, __VA_ARGS__)
+#define par_free(...)                    PAR__WITH_SITE(free, __VA_ARGS__)
+#define par_gemm_select(...)             PAR__WITH_SITE(gemm_select, __VA_ARGS__)
+#define par_mesh_comm(...)               PAR__WITH_SITE(mesh_comm, __VA_ARGS__)
+#define par_begin(...)                   PAR__WITH_SITE(begin, __VA_ARGS__)
+#define par_all_reduce(...)              PAR__WITH_SITE(all_reduce, __VA_ARGS__)
+#define par_all_reduce_begin(...)        PAR__WITH_SITE(all_reduce_begin, __VA_ARGS__)
+#define par_reduce_scatter(...)          PAR__WITH_SITE(reduce_scatter, __VA_ARGS__)
+#define par_reduce_scatter_begin(...)    PAR__WITH_SITE(reduce_scatter_begin, __VA_ARGS__)
+#define par_reduce_scatterv(...)         PAR__WITH_SITE(reduce_scatterv, __VA_ARGS__)
+#define par_reduce_scatterv_begin(...)   PAR__WITH_SITE(reduce_scatterv_begin, __VA_ARGS__)
+#define par_all_gather(...)              PAR__WITH_SITE(all_gather, __VA_ARGS__)
+#define par_all_gather_begin(...)        PAR__WITH_SITE(all_gather_begin, __VA_ARGS__)
+#define par_all_gatherv(...)             PAR__WITH_SITE(all_gatherv, __VA_ARGS__)
+#define par_all_gatherv_begin(...)       PAR__WITH_SITE(all_gatherv_begin, __VA_ARGS__)
+#define par_broadcast(...)               PAR__WITH_SITE(broadcast, __VA_ARGS__)
+#define par_broadcast_begin(...)         PAR__WITH_SITE(broadcast_begin, __VA_ARGS__)
+#define par_reduce(...)                  PAR__WITH_SITE(reduce, __VA_ARGS__)
+#define par_reduce_begin(...)            PAR__WITH_SITE(reduce_begin, __VA_ARGS__)
+#define par_gather(...)                  PAR__WITH_SITE(gather, __VA_ARGS__)
+#define par_gather_begin(...)            PAR__WITH_SITE(gather_begin, __VA_ARGS__)
+#define par_gatherv(...)                 PAR__WITH_SITE(gatherv, __VA_ARGS__)
+#define par_gatherv_begin(...)           PAR__WITH_SITE(gatherv_begin, __VA_ARGS__)
+#define par_scatter(...)                 PAR__WITH_SITE(scatter, __VA_ARGS__)
+#define par_scatter_begin(...)           PAR__WITH_SITE(scatter_begin, __VA_ARGS__)
+#define par_scatterv(...)                PAR__WITH_SITE(scatterv, __VA_ARGS__)
+#define par_scatterv_begin(...)          PAR__WITH_SITE(scatterv_begin, __VA_ARGS__)
+#define par_all_to_all(...)              PAR__WITH_SITE(all_to_all, __VA_ARGS__)
+#define par_all_to_all_begin(...)        PAR__WITH_SITE(all_to_all_begin, __VA_ARGS__)
+#define par_all_to_allv(...)             PAR__WITH_SITE(all_to_allv, __VA_ARGS__)
+#define par_all_to_allv_begin(...)       PAR__WITH_SITE(all_to_allv_begin, __VA_ARGS__)
+#define par_barrier(...)                 PAR__WITH_SITE(barrier, __VA_ARGS__)
+#define par_barrier_begin(...)           PAR__WITH_SITE(barrier_begin, __VA_ARGS__)
+#define par_send(...)                    PAR__WITH_SITE(send, __VA_ARGS__)
+#define par_send_begin(...)              PAR__WITH_SITE(send_begin, __VA_ARGS__)
+#define par_recv(...)                    PAR__WITH_SITE(recv, __VA_ARGS__)
+#define par_recv_begin(...)              PAR__WITH_SITE(recv_begin, __VA_ARGS__)
+#define par_sendrecv(...)                PAR__WITH_SITE(sendrecv, __VA_ARGS__)
+#define par_clock_offset(...)            PAR__WITH_SITE(clock_offset, __VA_ARGS__)
+#define par_wait_signal(...)             PAR__WITH_SITE(wait_signal, __VA_ARGS__)
+#define par_lock(...)                    PAR__WITH_SITE(lock, __VA_ARGS__)
+#define par_neighbors_open(...)          PAR__WITH_SITE(neighbors_open, __VA_ARGS__)
+#define par_neighbors_close(...)         PAR__WITH_SITE(neighbors_close, __VA_ARGS__)
+#define par_neighbor_exchange(...)       PAR__WITH_SITE(neighbor_exchange, __VA_ARGS__)
+#define par_neighbor_exchange_begin(...) PAR__WITH_SITE(neighbor_exchange_begin, __VA_ARGS__)
+#define par_neighbor_exchange_init(...)  PAR__WITH_SITE(neighbor_exchange_init, __VA_ARGS__)
+#define par_init(...)                    PAR__WITH_SITE(init, __VA_ARGS__)
+#define par_all_reduce_init(...)         PAR__WITH_SITE(all_reduce_init, __VA_ARGS__)
+#define par_reduce_scatter_init(...)     PAR__WITH_SITE(reduce_scatter_init, __VA_ARGS__)
+#define par_reduce_scatterv_init(...)    PAR__WITH_SITE(reduce_scatterv_init, __VA_ARGS__)
+#define par_all_gather_init(...)         PAR__WITH_SITE(all_gather_init, __VA_ARGS__)
+#define par_all_gatherv_init(...)        PAR__WITH_SITE(all_gatherv_init, __VA_ARGS__)
+#define par_broadcast_init(...)          PAR__WITH_SITE(broadcast_init, __VA_ARGS__)
+#define par_reduce_init(...)             PAR__WITH_SITE(reduce_init, __VA_ARGS__)
+#define par_gather_init(...)             PAR__WITH_SITE(gather_init, __VA_ARGS__)
+#define par_gatherv_init(...)            PAR__WITH_SITE(gatherv_init, __VA_ARGS__)
+#define par_scatter_init(...)            PAR__WITH_SITE(scatter_init, __VA_ARGS__)
+#define par_scatterv_init(...)           PAR__WITH_SITE(scatterv_init, __VA_ARGS__)
+#define par_all_to_all_init(...)         PAR__WITH_SITE(all_to_all_init, __VA_ARGS__)
+#define par_all_to_allv_init(...)        PAR__WITH_SITE(all_to_allv_init, __VA_ARGS__)
+#define par_barrier_init(...)            PAR__WITH_SITE(barrier_init, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -1949,6 +2149,7 @@ static int par__is_all_reduce(par_kind k) { // or like it: all ranks get the red
     return par__kinds[k].takes == PAR_TAKES_OP && par__kinds[k].send == par__kinds[k].recv;
 }
 static int par__is_message(par_kind k) { return par__kinds[k].takes == PAR_TAKES_PEER; }
+static int par__is_exchange(par_kind k) { return par__kinds[k].takes == PAR_TAKES_NEIGHBORS; }
 static int par__takes_tag(par_kind k) { return !(par__kinds[k].takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)); }
 static int par__root_or_tag(const par_call *k) { return par__takes_tag(k->kind) ? k->tag : k->root; }
 const par_dtype_traits *par_dtype_traits_of(par_dtype d) {
@@ -3578,6 +3779,7 @@ typedef struct par__rings { // of the ranks that share an arena
 
 typedef struct par__message_header { // precedes the bytes of a message between nodes
     uint64_t bytes, count, address;
+    uint64_t hash;         // of the counts of the blocks in it; 0: one block
     uint32_t dtype, place; // between nodes address and place are 0
     char site[PAR__SITE_BYTES];
 } par__message_header;
@@ -3595,6 +3797,7 @@ typedef struct par__net_request { // bytes in flight between nodes, see >>net
 
 typedef struct par__transfer { // a message in flight
     int sending, peer, lane, state, mismatched;
+    uint64_t hash; // as par__message_header.hash
     char *memory;
     size_t bytes, done;
     uint32_t ticket;
@@ -3604,6 +3807,34 @@ typedef struct par__transfer { // a message in flight
     int chunks;                              // issued so far
     par__message_header header;              // of what this rank receives
 } par__transfer;
+
+typedef struct par__block { // of an exchange
+    char *memory;
+    size_t bytes;
+} par__block;
+typedef struct
+    par__bundle { // the blocks between this rank and one other, in one direction; its own: to itself
+    int peer, sending;
+    size_t first, count; // blocks
+    size_t bytes;        // of all of them
+    uint64_t hash;       // of their counts
+    // of the present exchange
+    int state, mismatched, place; // 0: new, 1: in pieces, 2: the receiver copies, 3: done; par__place
+    size_t done, length;          // bytes of the message that have passed; all of them
+    size_t block, at;             // where in the blocks they end
+    uint32_t ticket;
+    char *packed;    // between nodes, and
+    size_t transfer; // its number
+} par__bundle;
+typedef struct par__exchange { // of an operation
+    par__bundle *bundles;      // sends, then receives
+    size_t bundle_count;
+    par__block *blocks;
+    uint64_t *addresses;  // as many as blocks
+    struct iovec *copies; // twice as many
+    char *packed;
+    size_t bundle_capacity, block_capacity, packed_capacity;
+} par__exchange;
 
 typedef enum par__verb {
     PAR__WAIT_ALL,
@@ -3647,7 +3878,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     int state;   // PAR__QUEUED ...
     int invalid; // an argument is wrong: the other ranks must learn that before the call ends
     par_result result;
-    uint64_t ticket;   // identifies this use of the structure
+    uint64_t ticket;   // identifies this use of the structure; 0: none
     uint32_t sequence; // in its queue, from 1; of collectives: the call's number on this comm
     uint64_t start_ticks;
     double wait_start; // when a wait for it was first checked; 0: not yet
@@ -3657,6 +3888,8 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     uint64_t net_messages, net_bytes;
     const par__algorithm_row *algorithm;
     const par_device_backend *backend; // that runs the call; NULL: not offloaded
+    int persistent;                    // it belongs to a par_persistent; algorithm is the last start's, and
+    uint64_t choice;                   // on what its choice depended; 0: not chosen yet
     // a group
     struct par__operation *group_head; // of its group: the first operation, which completes last
     int group_pending;                 // a head: operations of its group not yet completed
@@ -3688,6 +3921,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     int pointer_capacity;
     char *scratch;
     size_t scratch_bytes;
+    par__exchange exchange; // a neighbor exchange
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
@@ -3726,6 +3960,27 @@ typedef struct par__layer_stats { // the calls of layers from one call site
     uint64_t calls, sent_bytes, ticks;
 } par__layer_stats;
 
+struct par_persistent {
+    par_comm *comm;
+    par_persistent *next; // of this comm
+    par_call call;
+    par__operation *operation;     // its own; NULL: each start is a fresh call
+    const par__operation *started; // of the last start, and its ticket
+    uint64_t ticket;
+    par__call_record record; // of a small call, and
+    int eager;               // how its data are sent with the arrival,
+    uint32_t eager_choice;   // decided when par__world.forced_count was this
+};
+
+struct par_neighbors {
+    par_comm *comm, *own; // the program's; its own, whose messages mix with no others
+    int degree;
+    int *send_place, *recv_place; // per block: its number in par__exchange.blocks; -1: no neighbor
+    size_t block_count;           // of both sides
+    par__bundle *bundles;         // sends, then receives: peer, sending, first, count
+    size_t bundle_count;
+};
+
 typedef struct par__world par__world;
 struct par_comm {
     par__world *world;
@@ -3745,10 +4000,13 @@ struct par_comm {
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
     uint32_t offload_count;
-    par__call_queue *queues; // [0] collectives; then sends to, and receives from, each rank
+    par__call_queue *queues;  // [0] collectives; then sends to, and receives from, each rank
+    par_neighbors *neighbors; // whose own comm it is
     par_device_backend *backend;
     int splitting_host;             // par_split attaches no backend, see par_split_host
     par__operation *group_offloads; // issued in the present group
+    par_persistent **keep_next;     // the next call is made persistent, see >>persistent
+    par_persistent *persistents;    // of this comm
     int in_group;                   // between par_group_begin and par_group_end; the calls so far:
     par_call *grouped;
     size_t grouped_count, grouped_capacity;
@@ -3786,6 +4044,7 @@ struct par__world {
     const par__kernels *kernels;
     par_comm *comms;
     par__operation *active, **active_end, *idle_operations;
+    void *idle_eager; // buffers for the first bytes of messages between nodes; each begins with the next
     par_device_backend *backends; // of all comms
     int in_backend_progress;      // a backend's progress function is running
     uint64_t tickets;
@@ -3806,6 +4065,7 @@ struct par__world {
     double last_check;
 
     signed char forced[PAR_KIND_COUNT]; // index into the algorithms, + 1
+    uint32_t forced_count;              // how often they changed
     size_t stage_bytes;
     struct {
         const char *pointer;
@@ -4577,7 +4837,37 @@ static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     return at;
 }
 
+static void par__free_operation(par__operation *op) {
+    for (int i = 0; i < PAR__TRACKS && op; i++) {
+        PAR_FREE(op->tracks[i].actions);
+        PAR_FREE(op->tracks[i].transfers);
+    }
+    if (!op) return;
+    PAR_FREE((void *)op->inputs);
+    PAR_FREE(op->output);
+    PAR_FREE(op->cma);
+    PAR_FREE((void *)op->sources);
+    PAR_FREE(op->destinations);
+    PAR_FREE(op->scratch);
+    PAR_FREE(op->bucket_calls);
+    PAR_FREE(op->bucket);
+    PAR_FREE(op->exchange.bundles);
+    PAR_FREE(op->exchange.blocks);
+    PAR_FREE(op->exchange.addresses);
+    PAR_FREE(op->exchange.copies);
+    PAR_FREE(op->exchange.packed);
+    PAR_FREE(op);
+}
+static void par__free_persistent(par_persistent *p) {
+    par_persistent **link = &p->comm->persistents;
+    while (*link && *link != p) link = &(*link)->next;
+    if (*link) *link = p->next;
+    par__free_operation(p->operation);
+    PAR_FREE(p);
+}
+
 static void par__free_comm(par_comm *c) {
+    while (c->persistents) par__free_persistent(c->persistents);
     PAR_FREE(c->world_rank);
     PAR_FREE(c->arena_index);
     PAR_FREE(c->ring_index);
@@ -6282,12 +6572,16 @@ static void par__run_cma(par__operation *op, int rank, struct iovec mine, uintpt
             par__op_site(op), strerror(e), put ? "recv" : "send");
 }
 
+static uint64_t par__transfer_count(const par__operation *op, const par__transfer *x) { // elements
+    return x->bytes / par__dtypes[op->call.dtype].bytes;
+}
 static void par__fill_message(const par__operation *op, const par__transfer *x, par__message_header *m) {
     m->bytes = x->bytes;
-    m->count = op->call.count;
+    m->count = par__transfer_count(op, x);
     m->dtype = (uint32_t)op->call.dtype;
     m->place = PAR__IN_RING;
     m->address = 0;
+    m->hash = x->hash;
     memcpy(m->site, par__op_site(op), PAR__SITE_BYTES);
 }
 
@@ -6296,18 +6590,20 @@ static void par__fill_message(const par__operation *op, const par__transfer *x, 
 static par_result par__check_message(par__operation *op, par__transfer *x, const char *site) {
     const par_comm *c = op->comm;
     const par__message_header *m = &x->header;
-    const int differs = m->bytes != x->bytes ||
-                        (!x->lane && (m->count != op->call.count || m->dtype != (uint32_t)op->call.dtype));
+    const int differs =
+        m->bytes != x->bytes || (!x->lane && (m->count != par__transfer_count(op, x) ||
+                                              m->dtype != (uint32_t)op->call.dtype || m->hash != x->hash));
     if (!differs) return PAR_OK;
     x->mismatched = 1;
     return par__set_error(
         c->world, PAR_ERR_MISMATCH,
-        "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes) at %s, in "
+        "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes%s) at %s, in "
         "par_%s on comm %s: make the two ends agree",
         x->peer, (unsigned long long)m->count, par_dtype_name((par_dtype)m->dtype),
         (unsigned long long)m->bytes, par__copy_shared_text(site, PAR__SITE_BYTES).at, c->rank,
-        (unsigned long long)op->call.count, par_dtype_name(op->call.dtype), (unsigned long long)x->bytes,
-        par__op_site(op), par_kind_name(op->call.kind), c->name);
+        (unsigned long long)par__transfer_count(op, x), par_dtype_name(op->call.dtype),
+        (unsigned long long)x->bytes, m->bytes == x->bytes ? ", in other blocks" : "", par__op_site(op),
+        par_kind_name(op->call.kind), c->name);
 }
 
 // Where the receiver finds the bytes of a message.
@@ -6322,40 +6618,43 @@ static par__place par__message_place(const par_comm *c, const void *memory, size
 }
 
 // The committed ring of a message that this rank sends. NULL: there is no memory.
-static par__ring *par__ring_to(par_comm *c, const par__transfer *x) {
-    par__ring **known = &c->queues[1 + x->peer].ring;
+static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
+    par__ring **known = &c->queues[1 + peer].ring;
     uint8_t *committed;
-    if (!x->lane && *known) return *known;
-    par__ring *ring = par__ring_of(c, c->rank, x->peer, x->lane, &committed);
+    if (!lane && *known) return *known;
+    par__ring *ring = par__ring_of(c, c->rank, peer, lane, &committed);
     if (!*committed) {
         if (!par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base),
                                par__ring_stride(c->ring_count)))
             return NULL;
         PAR__STORE(committed, (uint8_t)1);
     }
-    if (!x->lane) *known = ring;
+    if (!lane) *known = ring;
     return ring;
 }
 // The same of a message that this rank receives. NULL: the sender has not used it yet.
-static par__ring *par__ring_from(par_comm *c, const par__transfer *x) {
-    par__ring **known = &c->queues[1 + c->size + x->peer].ring;
+static par__ring *par__ring_from(par_comm *c, int peer, int lane) {
+    par__ring **known = &c->queues[1 + c->size + peer].ring;
     uint8_t *committed;
-    if (!x->lane && *known) return *known;
-    par__ring *ring = par__ring_of(c, x->peer, c->rank, x->lane, &committed);
+    if (!lane && *known) return *known;
+    par__ring *ring = par__ring_of(c, peer, c->rank, lane, &committed);
     if (!PAR__LOAD(committed)) return NULL;
-    if (!x->lane) *known = ring;
+    if (!lane) *known = ring;
     return ring;
 }
 
+static par_result par__no_ring(par_comm *c, int peer) {
+    return par__break_comm(c, par__set_error(c->world, PAR_ERR_MEMORY,
+                                             "no shared memory for messages from rank %d to rank %d", c->rank,
+                                             peer));
+}
 static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
-    par__ring *ring = par__ring_to(c, x);
+    par__ring *ring = par__ring_to(c, x->peer, x->lane);
     par__cell *cell;
     if (!ring) {
         x->state = 3; // its comm cannot go on
-        return par__break_comm(c, par__set_error(c->world, PAR_ERR_MEMORY,
-                                                 "no shared memory for messages from rank %d to rank %d",
-                                                 c->rank, x->peer));
+        return par__no_ring(c, x->peer);
     }
     while (x->state < 2) {
         uint64_t address = 0;
@@ -6405,6 +6704,7 @@ static par_result par__open_message(par__operation *op, par__transfer *x, const 
     m->dtype = cell->dtype;
     m->place = cell->place;
     m->address = cell->u.address;
+    m->hash = x->hash;
     if (!par__address_valid(c->world, m))
         return par__ring_corrupt(op, x, "the address of a message as", m->address);
     x->state = 1;
@@ -6413,7 +6713,7 @@ static par_result par__open_message(par__operation *op, par__transfer *x, const 
 
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
-    par__ring *ring = par__ring_from(c, x);
+    par__ring *ring = par__ring_from(c, x->peer, x->lane);
     par_result result = PAR_OK;
     while (ring && x->state < 3) {
         uint32_t ticket;
@@ -6471,6 +6771,23 @@ static par_result par__check_chunk(par__operation *op, const par__transfer *x, s
         c->rank, x->chunk, par__op_site(op), par_kind_name(op->call.kind), c->name);
 }
 
+// The buffers for headers and first bytes are kept, so that messages that come again allocate nothing.
+static int par__alloc_eager(par__world *w, par__transfer *x) { // 0: no memory
+    x->eager = (char *)w->idle_eager;
+    if (x->eager)
+        memcpy(&w->idle_eager, x->eager, sizeof w->idle_eager);
+    else
+        x->eager = (char *)PAR_MALLOC(sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES);
+    return x->eager != NULL;
+}
+static void par__free_eager(par__world *w, par__transfer *x) {
+    if (x->eager) {
+        memcpy(x->eager, &w->idle_eager, sizeof w->idle_eager);
+        w->idle_eager = x->eager;
+    }
+    x->eager = NULL;
+}
+
 static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
     par__world *w = op->comm->world;
     int done = 1;
@@ -6488,8 +6805,7 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
         }
         if (done) {
             if (x->mismatched) PAR_FREE(x->memory);
-            PAR_FREE(x->eager);
-            x->eager = NULL;
+            par__free_eager(w, x);
             x->state = 3;
             *moved = 1;
         }
@@ -6506,8 +6822,8 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
 static par_result par__net_start(par__operation *op, par__transfer *x) {
     const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
     if (x->lane) return x->state = 2, x->header.bytes = x->bytes, PAR_OK;
-    x->eager = (char *)PAR_MALLOC(sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES);
-    if (!x->eager) return par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
+    if (!par__alloc_eager(op->comm->world, x))
+        return par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
     x->state = x->sending ? 2 : 1;
     if (!x->sending)
         return par__net_issue(op, x, x->eager, sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES,
@@ -6567,8 +6883,8 @@ static void par__net_cancel(par__world *w, par__transfer *x) { // of an operatio
     if (x->state == 0 || x->state == 3) return;
     if (x->request.active) touched |= !w->net->cancel(w, &x->request);
     if (x->first_request.active) touched |= !w->net->cancel(w, &x->first_request);
-    if (!touched) PAR_FREE(x->eager);
-    x->eager = NULL;
+    if (touched) x->eager = NULL;
+    par__free_eager(w, x);
     x->state = 3;
 }
 
@@ -6726,6 +7042,11 @@ static size_t par__volume(const par__operation *op) {
     const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
     const size_t others = (size_t)n - 1;
     size_t first, slice, sum = 0;
+    for (size_t i = 0; i < op->exchange.bundle_count && par__is_exchange(k->kind); i++)
+        sum += op->exchange.bundles[i].sending && op->exchange.bundles[i].peer != me
+                   ? op->exchange.bundles[i].bytes / par__element_bytes(op)
+                   : 0;
+    if (par__is_exchange(k->kind)) return sum;
     if (par__is_all_reduce(k->kind)) {
         slice = k->count / (size_t)n + ((size_t)me < k->count % (size_t)n);
         return k->count - slice + others * slice;
@@ -6776,6 +7097,8 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
     size_t send = 0, recv = 0;
     if ((unsigned)k->kind >= PAR_KIND_COUNT)
         why = "no such kind";
+    else if (par__is_exchange(k->kind))
+        why = "call par_neighbor_exchange for it";
     else if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
         why = "no such dtype";
     else if (par__op_code(k->op) >= PAR_OP_COUNT ||
@@ -7969,7 +8292,7 @@ static const par__algorithm_row *par__requested_algorithm(const par__operation *
     return NULL;
 }
 
-static const par__algorithm_row *par__choose_algorithm(const par__operation *op) {
+static const par__algorithm_row *par__search_algorithm(const par__operation *op) {
     const int decided = op->eager == PAR__EAGER_INLINE || op->eager == PAR__EAGER_SMALL; // before the arrival
     const par__algorithm_row *requested = decided ? NULL : par__requested_algorithm(op);
     if (requested && requested->fits(op, 1)) return requested;
@@ -7977,6 +8300,20 @@ static const par__algorithm_row *par__choose_algorithm(const par__operation *op)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
             return &par__algorithms[i];
     return NULL;
+}
+
+// A persistent call keeps its choice while all that rows depend on is as it was: how the data were sent, the
+// flags of the arrivals, what is forced.
+static const par__algorithm_row *par__choose_algorithm(par__operation *op) {
+    const int early = op->eager == PAR__EAGER_INLINE || op->eager == PAR__EAGER_SMALL; // flags do not matter
+    const unsigned flags = early || par__takes_tag(op->call.kind) ? 0 : op->flags[op->call.root];
+    const uint64_t choice = (uint64_t)op->comm->world->forced_count << 32 | flags << 8 |
+                            (unsigned)op->eager << 4 | (unsigned)op->all_staged << 3 |
+                            (unsigned)(op->send_addressable != 0) << 2 |
+                            (unsigned)(op->recv_addressable != 0) << 1 | 1u;
+    if (op->persistent && op->choice == choice) return op->algorithm;
+    op->choice = choice;
+    return par__search_algorithm(op);
 }
 
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
@@ -8039,6 +8376,7 @@ static void par__unknown_algorithm(par__world *w, const char *where, const char 
 
 static par_result par__apply_force(par__world *w, const char *where, const char *text) {
     char item[64];
+    w->forced_count++;
     while (text && *text) {
         const size_t n = strcspn(text, ",");
         char *name;
@@ -8559,13 +8897,7 @@ static void par__unlock_world(par__world *w) {
     if (w->has_progress_thread) pthread_mutex_unlock(&w->lock);
 }
 
-static par__operation *par__alloc_operation(par__world *w) { // the caller holds the world's lock
-    par__operation *op = w->idle_operations;
-    if (op)
-        w->idle_operations = op->next;
-    else
-        op = (par__operation *)par__zalloc(sizeof *op);
-    if (!op) return op;
+static void par__reset_operation(par__world *w, par__operation *op) { // for its next use
     op->next = NULL;
     op->group_head = NULL;
     op->group_pending = op->detached = 0;
@@ -8573,15 +8905,25 @@ static par__operation *par__alloc_operation(par__world *w) { // the caller holds
     op->bucket_hash = 0;
     op->ticket = ++w->tickets;
     op->net_messages = op->net_bytes = 0;
-    op->algorithm = NULL;
     op->wait_start = 0;
+    op->start_ticks = 0;
     op->result = op->group_result = PAR_OK;
+    if (!op->persistent) op->algorithm = NULL;
+}
+static par__operation *par__alloc_operation(par__world *w) { // the caller holds the world's lock
+    par__operation *op = w->idle_operations;
+    if (op)
+        w->idle_operations = op->next;
+    else
+        op = (par__operation *)par__zalloc(sizeof *op);
+    if (op) par__reset_operation(w, op);
     return op;
 }
 
 static void par__recycle_operation(par__operation *op) {
     par__world *w = op->comm->world;
     op->ticket = 0;
+    if (op->persistent) return;
     op->next = w->idle_operations;
     w->idle_operations = op;
 }
@@ -8674,6 +9016,8 @@ static void par__complete(par__operation *op) {
 // as one.
 static par__call_queue *par__queue_of(const par__operation *op) {
     const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
+    // Exchanges have a queue of their own, which their comm does not need: [0] counts arrivals.
+    if (par__is_exchange(op->call.kind)) return &op->comm->queues[1 + op->comm->rank];
     if (!par__is_message(op->call.kind)) return &op->comm->queues[0];
     return &op->comm->queues[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
 }
@@ -8736,6 +9080,350 @@ static int par__complete_with_error(par__operation *op, par_result result) {
     }
     par__complete(op);
     return 1;
+}
+
+// >>exchange ------------------------------------------------------------------------------------------------
+//
+// What a rank sends to one peer in a neighbor exchange is one message, a bundle: a hash of the blocks'
+// counts, then their bytes, or, where the receiver can copy them itself, their addresses:
+//     rank 0   blocks 0, 2, 3 are for rank 1   [# 0 2 3] -> ring -> rank 1's blocks 5, 0, 1
+//              block 1 is for rank 2           [# 1]     -> ring -> rank 2's block 4
+//              blocks 4, 5 are for rank 0      copied
+// Between nodes a bundle is packed, and is a message with a header. Steps: 1; bytes: each once, twice where
+// they pass through the ring.
+
+enum { PAR__BUNDLE_HASH = 8 }; // bytes before a bundle's blocks
+
+// The bytes of a cell's piece from `at` on; *room: how many are consecutive. line: where its payload begins.
+static char *par__piece_at(const par_comm *c, par__ring *ring, par__cell *cell, uint32_t line, size_t bytes,
+                           size_t at, size_t *room) {
+    const size_t all = (size_t)c->ring_lines * 64, from = ((size_t)line * 64 + at) & (all - 1);
+    *room = bytes <= PAR__CELL_BYTES ? bytes - at : all - from;
+    return bytes <= PAR__CELL_BYTES ? (char *)cell->u.data + at : (char *)(ring + 1) + from;
+}
+// Copy the next bytes of a bundle's blocks to (write) or from a piece, from `at` to its end.
+static void par__pass_piece(par__operation *op, par__bundle *b, par__ring *ring, par__cell *cell,
+                            uint32_t line, size_t bytes, size_t at, int write) {
+    const par__block *blocks = op->exchange.blocks + b->first;
+    while (at < bytes && b->block < b->count) {
+        const par__block *x = &blocks[b->block];
+        size_t room, n = PAR__MIN(x->bytes - b->at, bytes - at);
+        char *piece = par__piece_at(op->comm, ring, cell, line, bytes, at, &room),
+             *memory = x->memory + b->at;
+        n = PAR__MIN(n, room);
+        if (n == 8)
+            memcpy(write ? piece : memory, write ? memory : piece, 8); // inline
+        else if (n)
+            memcpy(write ? piece : memory, write ? memory : piece, n);
+        at += n;
+        b->at += n;
+        if (b->at < x->bytes) continue;
+        b->block++;
+        b->at = 0;
+    }
+}
+
+// Where the receiver finds a bundle's blocks; then op->exchange.addresses has their addresses.
+static par__place par__bundle_place(par__operation *op, const par__bundle *b) {
+    const par_comm *c = op->comm;
+    uint64_t *addresses = op->exchange.addresses;
+    const size_t header = PAR__BUNDLE_HASH + 8 * b->count;
+    int shared = 1;
+    if (b->bytes <= PAR__EAGER_MESSAGE_BYTES || header > par__piece_bytes(c, header)) return PAR__IN_RING;
+    for (size_t i = 0; i < b->count && shared; i++) {
+        const par__block *x = &op->exchange.blocks[b->first + i];
+        shared = par__shared_offset(c->world, x->memory, x->bytes, &addresses[i]);
+    }
+    if (shared) return PAR__IN_ARENA;
+    // The system pins the pages of each block, and both directions copy at a time: later than for a message.
+    if (!c->world->cma || b->bytes / 8 < c->world->cma_bytes || !par__is_local(c, b->peer))
+        return PAR__IN_RING;
+    for (size_t i = 0; i < b->count; i++)
+        addresses[i] = (uint64_t)(uintptr_t)op->exchange.blocks[b->first + i].memory;
+    return PAR__IN_SENDER;
+}
+static par_result par__bundle_send(par__operation *op, par__bundle *b, int *moved) {
+    par_comm *c = op->comm;
+    par__ring *ring = par__ring_to(c, b->peer, 0);
+    par__cell *cell;
+    size_t room;
+    if (!ring) return par__no_ring(c, b->peer);
+    while (b->state < 2) {
+        if (!b->done) b->place = (int)par__bundle_place(op, b);
+        const int in_ring = b->place == PAR__IN_RING;
+        const size_t n = in_ring ? par__piece_bytes(c, b->length - b->done) : PAR__BUNDLE_HASH + 8 * b->count;
+        if ((cell = par__free_cell(c, ring, n)) == NULL) break;
+        const uint32_t line = ring->head_line;
+        cell->site = op->site;
+        cell->dtype = (uint8_t)op->call.dtype;
+        cell->place = (uint8_t)b->place;
+        cell->bytes = b->bytes;
+        cell->count = b->bytes / par__element_bytes(op);
+        if (!b->done) memcpy(par__piece_at(c, ring, cell, line, n, 0, &room), &b->hash, PAR__BUNDLE_HASH);
+        if (in_ring)
+            par__pass_piece(op, b, ring, cell, line, n, b->done ? 0 : PAR__BUNDLE_HASH, 1);
+        else
+            for (size_t i = 0; i < b->count; i++)
+                memcpy(par__piece_at(c, ring, cell, line, n, PAR__BUNDLE_HASH + 8 * i, &room),
+                       &op->exchange.addresses[i], 8);
+        ring->head_line += par__payload_lines(n);
+        b->done += n;
+        b->ticket = ring->head + 1;
+        b->state = !in_ring ? 2 : b->done < b->length ? 1 : 3;
+        par__publish_cell(c, ring, cell, b->peer);
+        *moved = 1;
+    }
+    if (b->state == 2 && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - b->ticket) >= 0) {
+        b->state = 3;
+        *moved = 1;
+    }
+    return PAR_OK;
+}
+
+static par_result par__bundle_corrupt(par__operation *op, const char *what, uint64_t value) {
+    return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
+}
+// Copy the blocks of a bundle from where its sender has them.
+static par_result par__bundle_pull(par__operation *op, par__bundle *b, par__ring *ring, par__cell *cell) {
+    par_comm *c = op->comm;
+    par__world *w = c->world;
+    const par__block *blocks = op->exchange.blocks + b->first;
+    const size_t header = PAR__BUNDLE_HASH + 8 * b->count;
+    struct iovec *mine = op->exchange.copies, *theirs = mine + b->count;
+    par__message_header m;
+    size_t room;
+    for (size_t i = 0; i < b->count; i++) {
+        memcpy(&m.address,
+               par__piece_at(c, ring, cell, (uint32_t)(ring->tail >> 32), header, PAR__BUNDLE_HASH + 8 * i,
+                             &room),
+               8);
+        m.bytes = blocks[i].bytes;
+        m.place = (uint32_t)b->place;
+        if (!m.bytes) m.address = 1;
+        if (!par__address_valid(w, &m))
+            return par__bundle_corrupt(op, "the address of a block as", m.address);
+        mine[i] = par__iovec(blocks[i].memory, blocks[i].bytes);
+        theirs[i] = par__iovec((char *)m.address, blocks[i].bytes);
+        if (m.bytes && b->place == PAR__IN_ARENA)
+            memcpy(blocks[i].memory, par__peer_pointer(w, m.address), blocks[i].bytes);
+    }
+    if (b->place == PAR__IN_ARENA) return PAR_OK;
+    const int pid = w->pids ? w->pids[c->arena_index[b->peer]] : 0;
+    if (pid &&
+        b->count <= 1024 && // one system call for all; where it copies less, one for each, which can tell
+        syscall(SYS_process_vm_readv, pid, mine, b->count, theirs, b->count, 0ul) == (long)b->bytes)
+        return PAR_OK;
+    for (size_t i = 0; i < b->count && !op->result; i++)
+        par__run_cma(op, b->peer, mine[i], (uintptr_t)theirs[i].iov_base, 0);
+    return op->result;
+}
+// Read the first cell of a bundle: is it what this rank expects?
+static par_result par__bundle_open(par__operation *op, par__bundle *b, par__ring *ring, par__cell *cell) {
+    const par_comm *c = op->comm;
+    const uint64_t expected = b->bytes, count = b->bytes / par__element_bytes(op);
+    size_t room;
+    uint64_t hash;
+    b->place = cell->place;
+    b->length = PAR__BUNDLE_HASH + (b->place == PAR__IN_RING ? (size_t)cell->bytes : 8 * b->count);
+    if (b->place > PAR__IN_SENDER || (b->place == PAR__IN_SENDER && !c->world->cma) ||
+        cell->bytes > SIZE_MAX / 4)
+        return par__bundle_corrupt(op, "a message for neighbors at", cell->bytes);
+    memcpy(
+        &hash,
+        par__piece_at(c, ring, cell, (uint32_t)(ring->tail >> 32), par__piece_bytes(c, b->length), 0, &room),
+        sizeof hash);
+    b->state = 1;
+    b->mismatched = cell->bytes != expected || cell->dtype != (uint8_t)op->call.dtype || hash != b->hash;
+    if (!b->mismatched) return PAR_OK;
+    return par__set_error(
+        c->world, PAR_ERR_MISMATCH,
+        "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes%s) at %s, in "
+        "par_%s on comm %s: make the two ends agree",
+        b->peer, (unsigned long long)cell->count, par_dtype_name((par_dtype)cell->dtype),
+        (unsigned long long)cell->bytes, par__site_text(c, b->peer, cell->site).at, c->rank,
+        (unsigned long long)count, par_dtype_name(op->call.dtype), (unsigned long long)expected,
+        cell->bytes == expected ? ", in other blocks" : "", par__op_site(op), par_kind_name(op->call.kind),
+        c->name);
+}
+static par_result par__bundle_recv(par__operation *op, par__bundle *b, int *moved) {
+    par_comm *c = op->comm;
+    par__ring *ring = par__ring_from(c, b->peer, 0);
+    par_result result = PAR_OK;
+    while (ring && b->state < 3) {
+        par__cell *cell = &ring->cells[(uint32_t)ring->tail % PAR__RING_CELLS];
+        const uint32_t ticket = PAR__LOAD(&cell->ticket), line = (uint32_t)(ring->tail >> 32);
+        if (par__is_ticket_old(ring, ticket)) break;
+        if (ticket != (uint32_t)ring->tail + 1)
+            return par__bundle_corrupt(op, "a message's number as", ticket);
+        const int first = b->state == 0;
+        if (first) result = par__bundle_open(op, b, ring, cell);
+        if (result && result != PAR_ERR_MISMATCH) return result;
+        const int in_ring = b->place == PAR__IN_RING;
+        const size_t n = in_ring ? par__piece_bytes(c, b->length - b->done) : b->length;
+        if (!b->mismatched && in_ring)
+            par__pass_piece(op, b, ring, cell, line, n, first ? PAR__BUNDLE_HASH : 0, 0);
+        else if (!b->mismatched)
+            result = par__bundle_pull(op, b, ring, cell);
+        b->done += n;
+        if (b->done >= b->length) b->state = 3;
+        par__drain_cell(c, ring, n, b->peer, !in_ring);
+        *moved = 1;
+        if (result) return result;
+    }
+    return PAR_OK;
+}
+
+static void par__set_block(par__block *x, const void *array, size_t at, size_t bytes) {
+    x->memory = (char *)((uintptr_t)array + at);
+    x->bytes = bytes;
+}
+// Make the tables of an operation for its call. 0: no memory.
+static int par__plan_exchange(par__operation *op) {
+    const par_neighbors *n = op->comm->neighbors;
+    const par_call *k = &op->call;
+    par__exchange *y = &op->exchange;
+    const size_t e = par__element_bytes(op);
+    size_t at[2] = {0, 0}, packed = 0;
+    if (y->bundle_capacity < n->bundle_count || y->block_capacity < n->block_count) {
+        PAR_FREE(y->bundles);
+        PAR_FREE(y->blocks);
+        PAR_FREE(y->addresses);
+        PAR_FREE(y->copies);
+        y->bundle_capacity = y->block_capacity = y->bundle_count = 0;
+        y->bundles = (par__bundle *)par__zalloc(n->bundle_count * sizeof *y->bundles);
+        y->blocks = (par__block *)par__zalloc(n->block_count * sizeof *y->blocks);
+        y->addresses = (uint64_t *)par__zalloc(n->block_count * sizeof *y->addresses);
+        y->copies = (struct iovec *)par__zalloc(2 * n->block_count * sizeof *y->copies);
+        if (!y->bundles || !y->blocks || !y->addresses || !y->copies) return 0;
+        y->bundle_capacity = n->bundle_count;
+        y->block_capacity = n->block_count;
+    }
+    for (int i = 0; i < n->degree; i++) {
+        const size_t send = k->send_displs ? k->send_displs[i] : at[0],
+                     recv = k->recv_displs ? k->recv_displs[i] : at[1];
+        at[0] += k->send_counts[i];
+        at[1] += k->recv_counts[i];
+        if (n->send_place[i] >= 0)
+            par__set_block(&y->blocks[n->send_place[i]], k->send, send * e, k->send_counts[i] * e);
+        if (n->recv_place[i] >= 0)
+            par__set_block(&y->blocks[n->recv_place[i]], k->recv, recv * e, k->recv_counts[i] * e);
+    }
+    if (n->bundle_count) memcpy(y->bundles, n->bundles, n->bundle_count * sizeof *y->bundles);
+    y->bundle_count = n->bundle_count;
+    for (size_t i = 0; i < y->bundle_count; i++) {
+        par__bundle *b = &y->bundles[i];
+        b->hash = 0xcbf29ce484222325u;
+        for (size_t j = b->first; j < b->first + b->count; j++) {
+            b->bytes += y->blocks[j].bytes;
+            b->hash = par__hash_sizes(&y->blocks[j].bytes, 1, b->hash);
+        }
+        if (op->comm->ring_index[b->peer] < 0) packed += b->bytes;
+    }
+    op->call.count = y->bundle_count ? y->bundles[0].bytes / e : 0; // for the flight recorder
+    if (packed <= y->packed_capacity) return 1;
+    PAR_FREE(y->packed);
+    y->packed = (char *)PAR_MALLOC(packed);
+    y->packed_capacity = y->packed ? packed : 0;
+    return y->packed != NULL;
+}
+// Copy a bundle's blocks to (write) or from its packed message.
+static void par__pack_bundle(const par__operation *op, const par__bundle *b, int write) {
+    char *at = b->packed;
+    for (size_t i = b->first; i < b->first + b->count; i++) {
+        const par__block *x = &op->exchange.blocks[i];
+        if (x->bytes) memcpy(write ? at : x->memory, write ? x->memory : at, x->bytes);
+        at += x->bytes;
+    }
+}
+// What is sent to the rank itself: block by block.
+static void par__copy_own_blocks(const par__exchange *x, int rank) {
+    const par__bundle *from = x->bundles, *to = x->bundles, *end = x->bundles + x->bundle_count;
+    while (from < end && (from->peer != rank || !from->sending)) from++;
+    while (to < end && (to->peer != rank || to->sending)) to++;
+    for (size_t i = 0; from < end && i < from->count; i++)
+        if (x->blocks[from->first + i].bytes)
+            memcpy(x->blocks[to->first + i].memory, x->blocks[from->first + i].memory,
+                   x->blocks[from->first + i].bytes);
+}
+static void par__begin_exchange(par__operation *op) {
+    par_comm *c = op->comm;
+    par__exchange *x = &op->exchange;
+    char *packed = x->packed;
+    op->track = &op->tracks[0];
+    op->track_count = 1;
+    op->track->transfer_count = 0;
+    par__copy_own_blocks(x, c->rank);
+    for (size_t i = 0; i < x->bundle_count; i++) {
+        par__bundle *b = &x->bundles[i];
+        b->mismatched = 0;
+        b->done = b->block = b->at = 0;
+        b->length = PAR__BUNDLE_HASH + b->bytes;
+        b->state = b->peer == c->rank ? 3 : 0;
+        if (b->sending && c->nodes.node_of[b->peer] != c->nodes.my_node && c->ring_index[b->peer] >= 0) {
+            op->net_messages++;
+            op->net_bytes += b->bytes;
+        }
+        if (c->ring_index[b->peer] >= 0) continue;
+        b->packed = packed;
+        packed += b->bytes;
+        if (b->sending) par__pack_bundle(op, b, 1);
+        b->transfer = op->track->transfer_count;
+        par__transfer *t = par__add_transfer(op, op->track, b->sending, b->peer, b->packed, b->bytes, 0);
+        if (!t) op->result = PAR_ERR_MEMORY;
+        if (t) t->hash = b->hash;
+    }
+    par__set_op_state(op, PAR__RUNNING);
+}
+// Step all bundles, sends first, because the peers wait for them. 1: all are done.
+static int par__step_bundles(par__operation *op, int *moved) {
+    const par_comm *c = op->comm;
+    par__exchange *x = &op->exchange;
+    int all = !op->track->transfer_count || par__step_transfers(op, op->track, moved);
+    for (size_t i = 0; i < x->bundle_count; i++) {
+        par__bundle *b = &x->bundles[i];
+        if (b->state == 3 || c->ring_index[b->peer] < 0) continue;
+        const par_result r = b->sending ? par__bundle_send(op, b, moved) : par__bundle_recv(op, b, moved);
+        if (r && !op->result) op->result = r;
+        if (r && r != PAR_ERR_MISMATCH) return 1; // its comm is broken
+        all &= b->state == 3;
+    }
+    return all;
+}
+static int par__step_exchange(par__operation *op) { // 1: something moved
+    par_comm *c = op->comm;
+    unsigned looks = c->world->active->next ? 1 : c->world->spin_limit / 16 + 1;
+    int moved = 0;
+    if (!op->start_ticks) par__record_begin(op);
+    if (c->broken) return par__complete_with_error(op, c->broken);
+    if (op->state == PAR__QUEUED) {
+        par__begin_exchange(op);
+        moved = 1;
+    }
+    while (!op->result || op->result == PAR_ERR_MISMATCH) {
+        if (par__step_bundles(op, &moved)) break;
+        if (--looks == 0) return moved;
+        par__cpu_relax();
+    }
+    if (op->result && op->result != PAR_ERR_MISMATCH)
+        return par__complete_with_error(op, par__break_comm(c, op->result));
+    for (size_t i = 0; i < op->exchange.bundle_count && !op->result; i++) {
+        const par__bundle *b = &op->exchange.bundles[i];
+        if (!b->sending && c->ring_index[b->peer] < 0) par__pack_bundle(op, b, 0);
+    }
+    par__dequeue(op);
+    par__complete(op);
+    return 1;
+}
+static int par__exchange_waits(const par__operation *op,
+                               int rank) { // for what comes from this rank, or goes there
+    for (size_t i = 0; i < op->exchange.bundle_count; i++) {
+        const par__bundle *b = &op->exchange.bundles[i];
+        const int remote = op->comm->ring_index[b->peer] < 0;
+        if (b->peer == rank &&
+            (remote ? op->state == PAR__RUNNING && op->track->transfers[b->transfer].state : b->state) != 3)
+            return 1;
+    }
+    return 0;
 }
 
 // >>stepping ------------------------------------------------------------------------------------------------
@@ -8903,6 +9591,11 @@ static int par__step_message(par__operation *op) {
     return 1;
 }
 
+static int par__step_operation(par__operation *op) { // 1: something moved
+    if (par__is_exchange(op->call.kind)) return par__step_exchange(op);
+    return par__is_message(op->call.kind) ? par__step_message(op) : par__step_collective(op);
+}
+
 static int par__progress_operations(par__world *w) { // 1: something moved
     int moved = 0;
     par__lock_world(w);
@@ -8916,7 +9609,7 @@ static int par__progress_operations(par__world *w) { // 1: something moved
                 moved = 1;
             }
         } else if (op->state != PAR__DONE)
-            moved |= !par__is_message(op->call.kind) ? par__step_collective(op) : par__step_message(op);
+            moved |= par__step_operation(op);
         if (op->state != PAR__DONE) {
             link = &op->next;
             continue;
@@ -8999,7 +9692,9 @@ static void par__describe_missing(const par__operation *op, char *text, size_t b
     for (int r = 0; r < c->size && at + 300 < bytes; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const int message = par__is_message(op->call.kind);
-        if (message ? r != op->call.root : r == c->rank || PAR__LOAD(&s->call.sequence) == op->sequence)
+        if (par__is_exchange(op->call.kind) ? !par__exchange_waits(op, r)
+            : message                       ? r != op->call.root
+                                            : r == c->rank || PAR__LOAD(&s->call.sequence) == op->sequence)
             continue;
         if (c->arena_index[r] >= 0)
             par__last_seen(w, c->arena_index[r], seen, sizeof seen);
@@ -9103,7 +9798,8 @@ static par_result par__check_wait(par__operation *op) {
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
-    if (!message && par__op_state(op) != PAR__QUEUED && PAR__LOAD(&c->board->mismatch) == op->sequence)
+    if (!message && !par__is_exchange(op->call.kind) && par__op_state(op) != PAR__QUEUED &&
+        PAR__LOAD(&c->board->mismatch) == op->sequence)
         return par__set_error(w, PAR_ERR_MISMATCH, "%s",
                               par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);
@@ -9303,12 +9999,12 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
         op->call.op = PAR_SUM;
         op->call.count = 0;
     } // safe to use
-    if ((unsigned)call->kind >= PAR_KIND_COUNT) op->call.kind = PAR_KIND_BARRIER;
+    if ((unsigned)call->kind >= PAR_KIND_COUNT || par__is_exchange(call->kind))
+        op->call.kind = PAR_KIND_BARRIER;
     if (op->invalid && par__is_message(op->call.kind)) {
         par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
     }
-    op->start_ticks = 0;
     op->site = par__site_index(w, call->site);
     par__enqueue(op);
     *out = op;
@@ -9426,8 +10122,11 @@ static par_result par__end_call(par__operation *op) {
     return par__release_operation(op);
 }
 
+static par_result par__make_persistent(par_comm *c, par_call *k);
+
 static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
     par__operation *op;
+    if (c->keep_next) return par__make_persistent(c, k);
     const par_result r = par__start_call(c, k, &op);
     if (!request && op) return par__end_call(op);
     if (!request && c->world->active) par__progress(c->world); // what was begun before goes on
@@ -9527,6 +10226,169 @@ par_result par_group_end(par_comm *comm) {
     par_request request;
     const par_result issued = par_group_end_begin(comm, &request), ended = par_wait(&request);
     return issued ? issued : ended;
+}
+
+// >>persistent ----------------------------------------------------------------------------------------------
+//
+// A persistent call keeps its description, which was checked when it was made, and an operation of its own
+// with all tables that it needs. A small call on one node becomes an operation in a queue only if it waits:
+//     par_start   fill the arrival --> look for the others' --> all are there, and alike: done
+//                                                           --> else: an operation that waits for arrivals
+
+void par__keep_next(par_comm *comm, par_persistent **persistent) {
+    PAR_ASSERT(comm && persistent);
+    *persistent = NULL;
+    comm->keep_next = persistent;
+}
+// Make a persistent call that is valid. with_operation: it has an operation of its own.
+static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int with_operation) {
+    par_persistent *p = (par_persistent *)par__zalloc(sizeof *p);
+    par__operation *op = with_operation ? (par__operation *)par__zalloc(sizeof *op) : NULL;
+    if (op) {
+        op->comm = c;
+        op->call = *k;
+        op->site = par__site_index(c->world, k->site);
+        op->persistent = 1;
+    }
+    if (!p || (with_operation && (!op || !par__alloc_addresses(op)))) {
+        par__free_operation(op);
+        PAR_FREE(p);
+        par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a persistent par_%s at %s",
+                       par_kind_name(k->kind), k->site);
+        return (par_persistent *)NULL;
+    }
+    p->comm = c;
+    p->call = *k;
+    p->operation = op;
+    p->eager_choice = c->world->forced_count - 1;
+    p->next = c->persistents;
+    c->persistents = p;
+    return p;
+}
+static par_result par__make_persistent(par_comm *c, par_call *k) {
+    par_persistent **out = c->keep_next;
+    c->keep_next = NULL;
+    par__complete_call(c, k);
+    if (!par__validate_call(c, k)) return PAR_ERR_ARGUMENT;
+    *out = par__alloc_persistent(c, k, !par__is_message(k->kind) && c->size > 1);
+    return *out ? PAR_OK : PAR_ERR_MEMORY;
+}
+
+// How the data of a call on one node are sent with its arrival, if its kind and size alone decide that.
+static int par__decide_small(par_persistent *p) {
+    par_comm *c = p->comm;
+    par__operation *op = p->operation;
+    if (p->eager_choice == c->world->forced_count) return p->eager;
+    p->eager_choice = c->world->forced_count;
+    p->eager = PAR__EAGER_NONE;
+    if (c->nodes.node_count > 1 || par__is_exchange(p->call.kind)) return p->eager;
+    if (par__sends_inline(op))
+        p->eager = PAR__EAGER_INLINE;
+    else if (par__sends_staged(op, 1) && par__commit_stage(c))
+        p->eager = PAR__EAGER_SMALL;
+    par__record_call(c, &p->call, &p->record);
+    p->record.site = op->site;
+    p->record.flags = p->eager == PAR__EAGER_SMALL ? PAR__INPUT_STAGED : 0;
+    return p->eager;
+}
+
+// Look for the others' arrivals at a small call. 1: all are there, and make the same call.
+static int par__all_arrived(const par_persistent *p, unsigned looks) {
+    const par__operation *op = p->operation;
+    const par__call_record *mine = &p->record;
+    int same = 1;
+    for (int r = 0; r < p->comm->size && same; r++) {
+        const par__call_record *x = &p->comm->board->arrivals[r].arrival[op->sequence & 1u].call;
+        par__prefetch_small(op, r);
+        while (PAR__LOAD(&x->sequence) != op->sequence && --looks) par__cpu_relax();
+        same = looks && x->count == mine->count && x->root == mine->root && x->op_hash == mine->op_hash &&
+               x->kind == mine->kind && x->dtype == mine->dtype && x->op == mine->op &&
+               x->flags == mine->flags;
+    }
+    return same;
+}
+// Start a small call while no other call of this rank is in flight. 1: it has ended; 0: it is in its queue.
+static int par__start_small(par_persistent *p, unsigned looks) {
+    par_comm *c = p->comm;
+    par__operation *op = p->operation;
+    par__call_queue *queue = &c->queues[0];
+    const uint32_t sequence = ++queue->issued;
+    par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
+    op->sequence = c->sequence = sequence;
+    op->eager = p->eager;
+    op->arrival_flags = p->record.flags;
+    par__begin_tracks(op);
+    memcpy((char *)&mine->call + sizeof sequence, (const char *)&p->record + sizeof sequence,
+           sizeof mine->call - sizeof sequence);
+    par__send_eager(op, mine);
+    PAR__STORE(&mine->call.sequence, sequence);
+    par__record_begin(op);
+    const int arrived = par__all_arrived(p, looks);
+    par__ring_doorbells(c, -1);
+    if (!arrived) { // or something differs, which it will report
+        par__set_op_state(op, PAR__ARRIVING);
+        queue->running = op;
+        par__activate_operation(op);
+        return 0;
+    }
+    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
+    op->all_staged = p->eager == PAR__EAGER_SMALL;
+    op->algorithm = par__choose_algorithm(op);
+    par__receive_eager(op);
+    par__complete(op);
+    par__recycle_operation(op);
+    return 1;
+}
+
+static int par__is_started(const par_persistent *p) { // and not waited for
+    return p->started && p->started->ticket == p->ticket;
+}
+par_result par_start(par_persistent *persistent, par_request *request) {
+    par_persistent *p = persistent;
+    par_comm *c = p->comm;
+    par__world *w = c->world;
+    par__operation *op = p->operation;
+    par_request none = {NULL, 0};
+    if (request) *request = none;
+    if (par__is_started(p))
+        return par__set_error(w, PAR_ERR_ARGUMENT,
+                              "par_start: the par_%s of %s was started before: wait for it first",
+                              par_kind_name(p->call.kind), p->call.site);
+    if (!op || c->in_group || par__is_offloaded(c, &p->call)) { // a fresh call
+        par_call k = p->call;
+        const par_result r = par__run(c, &k, request);
+        p->started = request ? request->operation : NULL;
+        p->ticket = request ? request->ticket : 0;
+        return r;
+    }
+    const par_result unusable = par__check_comm(c);
+    if (unusable) return unusable;
+    par__lock_world(w);
+    par__reset_operation(w, op);
+    par__set_op_state(op, PAR__QUEUED);
+    p->started = op;
+    p->ticket = op->ticket;
+    const int small = !c->queues[0].running && !w->active && !w->has_progress_thread && par__decide_small(p);
+    const int ended = small && par__start_small(p, request ? 1 : w->spin_limit / 16 + 1);
+    if (!small) par__enqueue(op);
+    par__unlock_world(w);
+    if (ended) return PAR_OK;
+    if (!request) return par__end_call(op);
+    request->operation = op;
+    request->ticket = op->ticket;
+    par__progress(w);
+    if (w->has_progress_thread) par__wake_progress(w);
+    return PAR_OK;
+}
+par_result par_persistent_free(par_persistent *persistent) {
+    par_persistent *p = persistent;
+    if (!p) return PAR_OK;
+    if (par__is_started(p))
+        return par__set_error(p->comm->world, PAR_ERR_ARGUMENT,
+                              "par_persistent_free: the par_%s of %s was started: wait for it first",
+                              par_kind_name(p->call.kind), p->call.site);
+    par__free_persistent(p);
+    return PAR_OK;
 }
 
 // >>world ---------------------------------------------------------------------------------------------------
@@ -9645,19 +10507,12 @@ static void par__free_world(par__world *w, int unmap) {
     while (w->idle_operations) {
         par__operation *op = w->idle_operations;
         w->idle_operations = op->next;
-        for (int i = 0; i < PAR__TRACKS; i++) {
-            PAR_FREE(op->tracks[i].actions);
-            PAR_FREE(op->tracks[i].transfers);
-        }
-        PAR_FREE((void *)op->inputs);
-        PAR_FREE(op->output);
-        PAR_FREE(op->cma);
-        PAR_FREE((void *)op->sources);
-        PAR_FREE(op->destinations);
-        PAR_FREE(op->scratch);
-        PAR_FREE(op->bucket_calls);
-        PAR_FREE(op->bucket);
-        PAR_FREE(op);
+        par__free_operation(op);
+    }
+    while (w->idle_eager) {
+        void *buffer = w->idle_eager;
+        memcpy(&w->idle_eager, buffer, sizeof w->idle_eager);
+        PAR_FREE(buffer);
     }
     par__cpu_set now; // restore where this thread may run, unless somebody has changed that since
     if (w->bound && par__get_cpus(0, &now) && !memcmp(&now, &w->cpus, sizeof now))
@@ -11713,6 +12568,19 @@ par_result par_all_to_allv_begin(const void *send, const size_t *send_counts, co
     return par__call_v(comm, request, PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, 0, recv,
                        recv_counts, recv_displs, dtype, PAR_SUM, 0);
 }
+par_result par_init(par_comm *comm, const par_call *call, par_persistent **persistent) {
+    par_call k = *call;
+    par__keep_next(comm, persistent);
+    return par__make_persistent(comm, &k);
+}
+#define X(name, arguments, ...)                                                                              \
+    par_result(par_##name##_init)(__VA_ARGS__, par_persistent * *persistent) {                               \
+        par__keep_next(comm, persistent);                                                                    \
+        return (par_##name##_begin)arguments;                                                                \
+    }
+PAR_INITS(X)
+#undef X
+
 par_result par_barrier(par_comm *comm) {
     return par__call(comm, NULL, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
 }
@@ -11896,6 +12764,178 @@ void *par_peer(par_comm *c, const void *mine, int rank) {
     return (*b)->base + ((const char *)mine - (*b)->base) + distance * (ptrdiff_t)(*b)->stride;
 }
 
+// ---- one-sided access
+
+// Where `bytes` bytes at `mine` are in rank's block.
+static par_result par__remote_address(par_comm *c, const char *call, const void *mine, size_t bytes, int rank,
+                                      char **where) {
+    par__symmetric_block **link = par__find_symmetric_block(c, mine), *b = link ? *link : NULL;
+    const char *own = b ? b->base + (size_t)c->nodes.local_index[c->rank] * b->stride : NULL;
+    *where = NULL;
+    if (!par__is_rank(c, rank, call)) return PAR_ERR_ARGUMENT;
+    if (!b || bytes > b->stride - (size_t)((const char *)mine - own))
+        return par__set_error(c->world, PAR_ERR_ARGUMENT,
+                              "%s: %zu bytes at %p are not in this rank's memory of par_alloc on comm %s",
+                              call, bytes, mine, c->name);
+    if (!par__is_local(c, rank))
+        return par__set_error(c->world, PAR_ERR_UNSUPPORTED,
+                              "%s: rank %d is on another node than rank %d: send it a message", call, rank,
+                              c->rank);
+    *where = (char *)par_peer(c, mine, rank);
+    return PAR_OK;
+}
+static par_result par__remote_word(par_comm *c, const char *call, const uint64_t *mine, int rank,
+                                   uint64_t **word) {
+    char *where;
+    const par_result r = par__remote_address(c, call, mine, sizeof *mine, rank, &where);
+    *word = (uint64_t *)(void *)where;
+    if (!r && (uintptr_t)where % sizeof *mine)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: the word at %p is not aligned to 8 bytes",
+                              call, (const void *)mine);
+    return r;
+}
+static par_result par__copy_remote(par_comm *c, const char *call, const void *send, const void *mine,
+                                   void *recv, size_t count, par_dtype dtype, int rank) {
+    const size_t e = par_dtype_bytes(dtype);
+    char *where;
+    if (!e || count > SIZE_MAX / 16)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: %zu elements of %s are no array", call, count,
+                              par_dtype_name(dtype));
+    const par_result r = par__remote_address(c, call, mine, count * e, rank, &where);
+    if (!r && count && !send && !recv)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: %s is NULL", call,
+                              call[4] == 'p' ? "send" : "recv");
+    if (!r && count) memmove(recv ? recv : where, recv ? where : send, count * e);
+    return r;
+}
+par_result par_put(const void *send, void *remote, size_t count, par_dtype dtype, int rank, par_comm *comm) {
+    return par__copy_remote(comm, "par_put", send, remote, NULL, count, dtype, rank);
+}
+par_result par_get(const void *remote, void *recv, size_t count, par_dtype dtype, int rank, par_comm *comm) {
+    return par__copy_remote(comm, "par_get", NULL, remote, recv, count, dtype, rank);
+}
+void par_fence(par_comm *comm) {
+    (void)comm;
+    par__fence();
+}
+par_result par_fetch_add(uint64_t *word, uint64_t value, uint64_t *before, int rank, par_comm *comm) {
+    uint64_t *at;
+    const par_result r = par__remote_word(comm, "par_fetch_add", word, rank, &at);
+    if (r) return r;
+    const uint64_t was = __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+    if (before) *before = was;
+    return PAR_OK;
+}
+par_result par_signal(uint64_t *word, uint64_t value, int rank, par_comm *comm) {
+    uint64_t *at;
+    const par_result r = par__remote_word(comm, "par_signal", word, rank, &at);
+    if (r) return r;
+    __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+    par__ring_doorbells(comm, rank);
+    return PAR_OK;
+}
+
+typedef struct par__word_wait { // until a word is at least `value`; lock: until it was 0, and is `value` now
+    uint64_t *word, value;
+    int lock;
+    const char *call, *site;
+    double start; // when it was first checked; 0: not yet
+} par__word_wait;
+static int par__word_ready(const par__word_wait *x) {
+    uint64_t free_lock = 0;
+    if (!x->lock) return PAR__LOAD(x->word) >= x->value;
+    return PAR__LOAD(x->word) == 0 &&
+           __atomic_compare_exchange_n(x->word, &free_lock, x->value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+static par_result par__check_word_wait(par_comm *c, par__word_wait *x) { // as par__check_wait
+    par__world *w = c->world;
+    char waiting[128];
+    int had_error;
+    if (PAR__LOAD(&w->arena->aborted) == 1) return par__check_comm(c);
+    snprintf(waiting, sizeof waiting, "in %s at %s", x->call, x->site);
+    par__scan_ranks(w);
+    for (int pass = w->net || PAR__LOAD(&w->arena->gone) ? 2 : 0; pass > 0; pass--)
+        for (int r = 0; r < c->size; r++) {
+            const int how = r == c->rank ? 0 : par__rank_gone(c, r, 0, &had_error);
+            if (how < pass) continue;
+            if (par__word_ready(x)) return PAR_OK; // it may have done its part before; a lock is found taken
+            const par_result gone = par__rank_gone_error(c, r, how, had_error, waiting);
+            if (gone) return gone;
+        }
+    const double now = par__now();
+    if (x->start == 0) x->start = now;
+    if (now - x->start < w->timeout_s) return PAR_OK;
+    return par__set_error(
+        w, PAR_ERR_TIMEOUT,
+        "rank %d waited %.1f s in %s at %s on comm %s: the word is %llu, it waits for %s%llu", c->rank,
+        now - x->start, x->call, x->site, c->name, (unsigned long long)PAR__LOAD(x->word),
+        x->lock ? "the holder of the lock, rank + 1: " : "",
+        (unsigned long long)(x->lock ? PAR__LOAD(x->word) : x->value));
+}
+static par_result par__wait_for_word(par_comm *c, par__word_wait *x) {
+    par__world *w = c->world;
+    par_result r = par__check_comm(c);
+    x->site = c->site ? c->site : "?";
+    c->site = NULL;
+    for (unsigned idle = 0; !r && !par__word_ready(x);) {
+        if (par__progress(w)) {
+            idle = 0;
+            continue;
+        }
+        if (++idle < w->spin_limit) {
+            par__cpu_relax();
+            continue;
+        }
+        par__set_sleeping(w, PAR__DROWSY);
+        if (idle < w->spin_limit + 64) {
+            sched_yield();
+            continue;
+        }
+        const double now = par__now();
+        if (now - w->last_check > 0.005) {
+            w->last_check = now;
+            r = par__check_word_wait(c, x);
+            if (r) break;
+        }
+        par__poll_net(w, now);
+        const uint32_t bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
+        par__set_sleeping(w, PAR__ASLEEP);
+        par__fence();
+        if (!par__word_ready(x)) par__futex_wait(&w->control->doorbell, bell, 1000000);
+        par__set_sleeping(w, PAR__DROWSY);
+    }
+    par__set_sleeping(w, PAR__AWAKE);
+    return r ? par__break_comm(c, r) : PAR_OK;
+}
+par_result par_wait_signal(const uint64_t *word, uint64_t value, par_comm *comm) {
+    par__word_wait x;
+    memset(&x, 0, sizeof x);
+    const par_result r = par__remote_word(comm, "par_wait_signal", word, comm->rank, &x.word);
+    x.value = value;
+    x.call = "par_wait_signal";
+    return r ? r : par__wait_for_word(comm, &x);
+}
+par_result par_lock(uint64_t *word, int rank, par_comm *comm) {
+    par__word_wait x;
+    memset(&x, 0, sizeof x);
+    const par_result r = par__remote_word(comm, "par_lock", word, rank, &x.word);
+    x.value = (uint64_t)comm->rank + 1;
+    x.lock = 1;
+    x.call = "par_lock";
+    return r ? r : par__wait_for_word(comm, &x);
+}
+par_result par_unlock(uint64_t *word, int rank, par_comm *comm) {
+    uint64_t *at, mine = (uint64_t)comm->rank + 1;
+    const par_result r = par__remote_word(comm, "par_unlock", word, rank, &at);
+    if (r) return r;
+    if (!__atomic_compare_exchange_n(at, &mine, (uint64_t)0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return par__set_error(comm->world, PAR_ERR_ARGUMENT,
+                              "par_unlock: the lock is not held by rank %d; the word is %llu", comm->rank,
+                              (unsigned long long)mine);
+    par__ring_doorbells(comm, -1);
+    return PAR_OK;
+}
+
 // ---- groups
 
 typedef struct par__member {
@@ -12019,6 +13059,263 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
     return comm->splitting_host = 0, r;
 }
 
+// ---- neighbors
+
+par_neighbors *par__neighbors_at_site(par_neighbors *neighbors, const char *site) {
+    if (neighbors) par__at_site(neighbors->own, site);
+    return neighbors;
+}
+
+// Count the blocks with each rank: edges[2 r] that this rank sends it, edges[2 r + 1] that it receives.
+static par_result par__count_edges(par_comm *c, int degree, const int *peers, const int *sources,
+                                   int *edges) {
+    const char *site = c->site ? c->site : "?";
+    if (degree < 0 || (degree && !peers))
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_neighbors_open at %s: degree is %d, peers %s",
+                              site, degree, peers ? "is not NULL" : "is NULL");
+    for (int i = 0; i < 2 * degree; i++) {
+        const int r = i < degree ? peers[i] : sources[i - degree];
+        if (r < -1 || r >= c->size)
+            return par__set_error(
+                c->world, PAR_ERR_ARGUMENT,
+                "par_neighbors_open at %s: neighbor %d is rank %d, but comm %s has %d ranks "
+                "(-1: no neighbor)",
+                site, i % degree, r, c->name, c->size);
+        if (r >= 0) edges[2 * r + (i >= degree)]++;
+    }
+    return PAR_OK;
+}
+static void par__free_neighbors(par_neighbors *n) {
+    if (!n) return;
+    PAR_FREE(n->send_place);
+    PAR_FREE(n->recv_place);
+    PAR_FREE(n->bundles);
+    PAR_FREE(n);
+}
+// Sort the blocks by their ranks, those that follow this one first. NULL: no memory.
+static par_neighbors *par__make_neighbors(par_comm *c, int degree, const int *peers, const int *sources,
+                                          const int *edges) {
+    par_neighbors *n = (par_neighbors *)par__zalloc(sizeof *n);
+    if (!n) return n;
+    for (int i = 0; i < 2 * c->size; i++) n->bundle_count += edges[i] > 0;
+    n->comm = c;
+    n->degree = degree;
+    n->send_place = (int *)par__zalloc((size_t)degree * sizeof(int));
+    n->recv_place = (int *)par__zalloc((size_t)degree * sizeof(int));
+    n->bundles = (par__bundle *)par__zalloc(n->bundle_count * sizeof *n->bundles);
+    if (!n->send_place || !n->recv_place || !n->bundles) {
+        par__free_neighbors(n);
+        return (par_neighbors *)NULL;
+    }
+    par__bundle *b = n->bundles;
+    for (int side = 0; side < 2; side++) {
+        const int *list = side ? sources : peers;
+        int *place = side ? n->recv_place : n->send_place;
+        for (int i = 0; i < degree; i++) place[i] = -1;
+        for (int i = 1; i <= c->size; i++) {
+            const int r = (c->rank + i) % c->size;
+            if (!edges[2 * r + side]) continue;
+            b->peer = r;
+            b->sending = !side;
+            b->first = n->block_count;
+            b->count = (size_t)edges[2 * r + side];
+            b++;
+            for (int j = 0; j < degree; j++)
+                if (list[j] == r) place[j] = (int)n->block_count++;
+        }
+    }
+    return n;
+}
+// Does each rank send this one as many blocks as this one receives from it, and the other way round?
+static par_result par__compare_edges(par_comm *c, const int *mine, const int *theirs) {
+    for (int r = 0; r < c->size; r++)
+        for (int sends = 0; sends < 2; sends++) {
+            const int here = mine[2 * r + !sends], there = theirs[2 * r + sends];
+            if (here == there || there < 0) continue; // < 0: that rank reports an error of its own
+            const par__call_record *x = &c->board->arrivals[r].arrival[c->sequence & 1u].call;
+            return par__set_error(
+                c->world, PAR_ERR_MISMATCH,
+                "rank %d %s %d blocks %s rank %d at %s, but rank %d %s %d %s it at %s, in par_neighbors_open "
+                "on comm %s: list as many neighbors at both ends",
+                c->rank, sends ? "sends" : "receives", here, sends ? "to" : "from", r,
+                c->site ? c->site : "?", r, sends ? "receives" : "sends", there, sends ? "from" : "to",
+                par__site_text(c, r, x->site).at, c->name);
+        }
+    return PAR_OK;
+}
+par_result par_neighbors_open(par_comm *comm, int degree, const int *peers, const int *sources,
+                              par_neighbors **neighbors) {
+    par_comm *c = comm;
+    const char *site = c->site;
+    const size_t ints = 2 * (size_t)c->size;
+    int *edges = (int *)par__zalloc(2 * ints * sizeof *edges), failed;
+    par_neighbors *n = NULL;
+    *neighbors = NULL;
+    if (!edges || c->in_group) {
+        PAR_FREE(edges);
+        return par__set_error(c->world, edges ? PAR_ERR_ARGUMENT : PAR_ERR_MEMORY,
+                              "par_neighbors_open at %s: %s", site ? site : "?",
+                              edges ? "call par_group_end first" : "out of memory");
+    }
+    if (!sources) sources = peers;
+    par_result r = par__count_edges(c, degree, peers, sources, edges);
+    if (!r && (n = par__make_neighbors(c, degree, peers, sources, edges)) == NULL)
+        r = par__set_error(c->world, PAR_ERR_MEMORY, "par_neighbors_open at %s: out of memory",
+                           site ? site : "?");
+    for (size_t i = 0; i < ints && r; i++) edges[i] = -1; // the others must learn that
+    par_result told = par_all_to_all(edges, edges + ints, 2, PAR_I32, c);
+    c->site = site;
+    if (!r && !told) r = par__compare_edges(c, edges, edges + ints);
+    failed = r != PAR_OK ? c->rank + 1 : 0;
+    if (!told) told = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, c);
+    c->site = site;
+    if (!r) r = told;
+    if (!r && failed)
+        r = par__set_error(
+            c->world, PAR_ERR_MISMATCH,
+            "par_neighbors_open at %s: rank %d cannot open its neighbors; its own error says why",
+            site ? site : "?", failed - 1);
+    if (!r) r = par_split_host(c, 0, c->rank, &n->own);
+    PAR_FREE(edges);
+    if (r) return par__free_neighbors(n), r;
+    n->own->neighbors = n;
+    return *neighbors = n, PAR_OK;
+}
+
+// Is a description of an exchange valid?
+static par_result par__check_exchange(const par_neighbors *n, const par_call *k) {
+    const par_comm *c = n->own;
+    const char *why = NULL;
+    const size_t most = SIZE_MAX / 16 / (size_t)(n->degree + 1);
+    par_device_backend *backend = n->comm->backend;
+    if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
+        why = "no such dtype";
+    else if (n->degree && (!k->send_counts || !k->recv_counts))
+        why = "counts is NULL";
+    for (int i = 0; i < n->degree && !why; i++) {
+        const size_t send = k->send_counts[i], recv = k->recv_counts[i];
+        if (send > most || recv > most || (k->send_displs && k->send_displs[i] > most) ||
+            (k->recv_displs && k->recv_displs[i] > most))
+            why = "a count or a displacement is too large to be true";
+        else if (!k->send && send && n->send_place[i] >= 0)
+            why = "send is NULL";
+        else if (!k->recv && recv && n->recv_place[i] >= 0)
+            why = "recv is NULL";
+    }
+    if (why)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_neighbor_exchange at %s: %s (%d neighbors)",
+                              k->site, why, n->degree);
+    if (!backend || (!(k->send && backend->supports(backend, k->send)) &&
+                     !(k->recv && backend->supports(backend, k->recv))))
+        return PAR_OK;
+    return par__set_error(c->world, PAR_ERR_UNSUPPORTED,
+                          "par_neighbor_exchange at %s: the arrays are memory of a device (%s): use "
+                          "par_send_begin and par_recv_begin between par_group_begin and par_group_end",
+                          k->site, backend->name);
+}
+// Make the tables of an exchange.
+static par_result par__plan_checked(par__operation *op) {
+    const par_comm *c = op->comm;
+    const par__bundle *own[2] = {NULL, NULL};
+    if (!par__plan_exchange(op))
+        return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for par_neighbor_exchange at %s",
+                              op->call.site);
+    for (size_t i = 0; i < op->exchange.bundle_count; i++)
+        if (op->exchange.bundles[i].peer == c->rank)
+            own[op->exchange.bundles[i].sending] = &op->exchange.bundles[i];
+    if (!own[0] || !own[1] || own[0]->hash == own[1]->hash) return PAR_OK;
+    return par__set_error(c->world, PAR_ERR_ARGUMENT,
+                          "par_neighbor_exchange at %s: rank %d sends itself other counts than it receives",
+                          op->call.site, c->rank);
+}
+static par_result par__exchange_call(par_neighbors *n, par_call *k, par_request *request,
+                                     par_persistent **persistent) {
+    par_comm *c = n->own;
+    par__world *w = c->world;
+    k->kind = PAR_KIND_NEIGHBOR_EXCHANGE;
+    k->site = c->site ? c->site : "?";
+    c->site = NULL;
+    par_result r = par__check_exchange(n, k);
+    if (persistent) {
+        par_persistent *p = r ? NULL : par__alloc_persistent(c, k, 1);
+        *persistent = NULL;
+        if (!p) return r ? r : PAR_ERR_MEMORY;
+        r = par__plan_checked(p->operation);
+        if (r) return par__free_persistent(p), r;
+        return *persistent = p, PAR_OK;
+    }
+    if (!r) r = par__check_comm(c);
+    if (r) return r;
+    par__lock_world(w);
+    par__operation *op = par__alloc_operation(w);
+    if (op) {
+        par__set_op_state(op, PAR__QUEUED);
+        op->comm = c;
+        op->call = *k;
+        op->backend = NULL;
+        op->site = par__site_index(w, k->site);
+        r = par__plan_checked(op);
+        if (r)
+            par__recycle_operation(op);
+        else
+            par__enqueue(op);
+    } else
+        r = par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    par__unlock_world(w);
+    if (r) return r;
+    if (!request) return par__end_call(op);
+    request->operation = op;
+    request->ticket = op->ticket;
+    par__progress(w);
+    if (w->has_progress_thread) par__wake_progress(w);
+    return PAR_OK;
+}
+static par_call par__describe_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                       void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                       par_dtype dtype) {
+    par_call k;
+    memset(&k, 0, sizeof k);
+    k.send = send;
+    k.send_counts = send_counts;
+    k.send_displs = send_displs;
+    k.recv = recv;
+    k.recv_counts = recv_counts;
+    k.recv_displs = recv_displs;
+    k.dtype = dtype;
+    return k;
+}
+par_result par_neighbor_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                 par_dtype dtype, par_neighbors *neighbors) {
+    par_call k =
+        par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
+    return par__exchange_call(neighbors, &k, NULL, NULL);
+}
+par_result par_neighbor_exchange_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                       void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                       par_dtype dtype, par_neighbors *neighbors, par_request *request) {
+    par_call k =
+        par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
+    request->operation = NULL;
+    request->ticket = 0;
+    return par__exchange_call(neighbors, &k, request, NULL);
+}
+par_result par_neighbor_exchange_init(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                      void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                      par_dtype dtype, par_neighbors *neighbors,
+                                      par_persistent **persistent) {
+    par_call k =
+        par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
+    PAR_ASSERT(persistent);
+    return par__exchange_call(neighbors, &k, NULL, persistent);
+}
+par_result par_neighbors_close(par_neighbors *neighbors) {
+    if (!neighbors) return PAR_OK;
+    const par_result r = par_close(neighbors->own);
+    par__free_neighbors(neighbors);
+    return r;
+}
+
 // Free the shared parts of a comm when no rank reads them any more.
 static void par__free_shared(par_comm *c) {
     par__rings *rings = c->rings;
@@ -12072,9 +13369,7 @@ static par_result par__drop_operations(par_comm *c) {
             continue;
         }
         *link = op->next;
-        op->ticket = 0;
-        op->next = w->idle_operations;
-        w->idle_operations = op;
+        par__recycle_operation(op);
         forgotten++;
     }
     w->active_end = link;
@@ -12499,7 +13794,7 @@ static const size_t par__model_bytes[PAR__MODEL_POINTS] = {64,      4096,     65
 // The kind whose measured times the model uses for calls of this kind.
 static par_kind par__model_kind(par_kind kind) {
     const par_kind_traits *t = &par__kinds[kind], *like = par__kinds;
-    if (par__is_message(kind)) return PAR_KIND_SEND;
+    if (par__is_message(kind) || par__is_exchange(kind)) return PAR_KIND_SEND;
     while (like->counts || like->send != t->send || like->recv != t->recv || like->takes != t->takes) like++;
     return (par_kind)(like - par__kinds);
 }

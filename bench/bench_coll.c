@@ -33,20 +33,24 @@ typedef struct kind_info {
     double fixed, per_rank;    // bytes to load and store at least / size: fixed + per_rank n
     double through, exchanged; // busbw / algbw, as in nccl-tests: through + exchanged (n - 1) / n
     int neighbors;             // of a rank; it sends a message to each. 0: a collective
+    int started;               // a persistent call; with neighbors: a neighbor exchange
 } kind_info;
 static const kind_info kinds[] = {
-    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2, 0},
-    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1, 0},
-    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1, 0},
-    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0, 0},
-    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0, 0},
-    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1, 0},
-    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1, 0},
-    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1, 0},
-    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0, 1},
-    {"halo_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6},
-    {"halo_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26},
-    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0, 0},
+    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2, 0, 0},
+    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1, 0, 0},
+    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1, 0, 0},
+    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0, 0, 0},
+    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0, 0, 0},
+    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1, 0, 0},
+    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1, 0, 0},
+    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1, 0, 0},
+    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0, 1, 0},
+    {"halo_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 0},
+    {"halo_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 0},
+    {"halo_exchange_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 1},
+    {"halo_exchange_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 1},
+    {"started_all_reduce", PAR_KIND_ALL_REDUCE, 0, 0, 2, 0, 2, 0, 1},
+    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0, 0, 0},
 };
 enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]), CANARY = 256, MAX_NEIGHBORS = 26 };
 
@@ -63,7 +67,9 @@ typedef struct bench {
     double *times, *vs_times; // per iteration
     double roofline;          // bytes per second, all ranks together
     const char *algorithm;    // of the last timed call
-    size_t used_bytes;        // bytes of send and recv that the current call may use
+    par_persistent *persistent;
+    int vs_calls;      // --vs calls
+    size_t used_bytes; // bytes of send and recv that the current call may use
     int failed;
     char why[256]; // what is wrong with the settings
 #if defined(BENCH_CUDA)
@@ -184,8 +190,34 @@ static par_result run_halo(bench *b, const kind_info *k, const char *send, char 
     return r ? r : ended;
 }
 
-static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c) {
+// Make the persistent call of a kind on these arrays; free it.
+typedef struct exchange {
+    par_neighbors *neighbors;
+    size_t counts[MAX_NEIGHBORS];
+} exchange;
+static void open_started(bench *b, const kind_info *k, const void *send, void *recv, size_t c, exchange *x) {
+    int to[MAX_NEIGHBORS], from[MAX_NEIGHBORS];
+    x->neighbors = NULL;
+    if (!k->started) return;
+    if (!k->neighbors) {
+        must(b, par_all_reduce_init(send, recv, c, b->dtype, b->redop, b->world, &b->persistent));
+        return;
+    }
+    for (int i = 0; i < k->neighbors; i++)
+        to[i] = neighbor(b, i, 1), from[i] = neighbor(b, i, 0), x->counts[i] = c;
+    must(b, par_neighbors_open(b->world, k->neighbors, to, from, &x->neighbors));
+    must(b, par_neighbor_exchange_init(send, x->counts, NULL, recv, x->counts, NULL, b->dtype, x->neighbors,
+                                       &b->persistent));
+}
+static void close_started(bench *b, exchange *x) {
+    must(b, par_persistent_free(b->persistent));
+    b->persistent = NULL;
+    must(b, par_neighbors_close(x->neighbors));
+}
+
+static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c, int fresh) {
     const int right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root;
+    if (b->persistent && !fresh) return par_start(b->persistent, NULL);
     if (k->neighbors > 1) return run_halo(b, k, (const char *)send, (char *)recv, c);
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: return par_all_reduce(send, recv, c, b->dtype, b->redop, b->world);
@@ -361,16 +393,19 @@ static double time_once(bench *b, const kind_info *k, void *send, void *recv, si
     const double t0 = par_seconds(b->world);
     for (int m = 0; m < b->o.inner; m++) {
 #if defined(PAR_MPI)
-        if (mpi)
+        if (mpi && !b->vs_calls)
             run_mpi(b, k, send, recv, count, in_place);
         else
 #endif
-            must(b, run_par(b, k, out, in, count));
+            must(b, run_par(b, k, out, in, count, mpi));
     }
     finish(b);
     (void)mpi, (void)in_place;
     const double t = (par_seconds(b->world) - t0) / b->o.inner;
-    if (!mpi) b->algorithm = k->kind == PAR_KIND_SEND ? "message" : par_last_algorithm(b->world);
+    if (!mpi)
+        b->algorithm = k->kind != PAR_KIND_SEND ? par_last_algorithm(b->world)
+                       : k->started             ? "exchange"
+                                                : "message";
     must(b,
          par_barrier(b->world)); // do not take the processor from slower ranks
     copy_arrays(b, 0);
@@ -385,10 +420,10 @@ static int fitting_iterations(bench *b, double start, int wanted) {
     return b->o.seconds <= 0 || t * wanted <= b->o.seconds ? wanted : MAX(3, (int)(b->o.seconds / t));
 }
 
-// The kit's call and MPI's alternate, and start with the same data and caches. After the second warm-up it is
-// known whether the iterations take too long; then there are fewer, and no more warm-ups. The root's
-// broadcast is in place, because MPI has no other. In place, both arrays are b->send, or one is this rank's
-// block of it. Returns how many calls of the kit it made.
+// The kit's call and MPI's, or a fresh one, alternate, and start with the same data and caches. After the
+// second warm-up it is known whether the iterations take too long; then there are fewer, and no more
+// warm-ups. The root's broadcast is in place, because MPI has no other. In place, both arrays are b->send,
+// or one is this rank's block of it. Returns how many calls of the kit it made.
 static int measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
     const int vs = b->o.vs != NULL, broadcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
     const size_t block = count * b->element_bytes, bytes = block * blocks(b, k),
@@ -401,6 +436,8 @@ static int measure_calls(bench *b, const kind_info *k, size_t count, int iterati
     unsigned char *end = in_place || gathers(k) || k->neighbors ? array + bytes : array + block;
     // Further reductions in place would reduce the result of the one before.
     const int checks = b->o.check && (b->o.inner == 1 || !in_place || !reduces(k));
+    exchange x;
+    open_started(b, k, timed_array(b, send), timed_array(b, recv), count, &x);
     b->used_bytes = bytes + CANARY;
     int calls = 0;
     for (int i = -b->o.warmup; i < iterations; i++, calls += b->o.inner) {
@@ -416,6 +453,7 @@ static int measure_calls(bench *b, const kind_info *k, size_t count, int iterati
         const int fitting = fitting_iterations(b, start, iterations);
         if (fitting < iterations) iterations = fitting, i = -1;
     }
+    close_started(b, &x);
     timing *ours = in_place ? &r->in_place : &r->ours, *theirs = in_place ? &r->vs_in_place : &r->vs;
     *ours = summarize(b, b->times, iterations);
     if (vs) *theirs = summarize(b, b->vs_times, iterations);
@@ -516,7 +554,9 @@ static void print_head(const bench *b, const kind_info *k) {
            par_node_count(b->world), par_launch_method(b->world), b->o.memory, b->roofline * 1e-9);
     printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
            "root", "time", "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw",
-           b->o.vs ? "        MPI  ratio   in-place  ratio" : "");
+           b->vs_calls ? "      calls  ratio   in-place  ratio"
+           : b->o.vs   ? "        MPI  ratio   in-place  ratio"
+                       : "");
     printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "(B)", "(elem)", "", "", "",
            "(us)", "(us)", "(GB/s)", "(GB/s)", "", "", "(us)", "(GB/s)",
            b->o.vs ? "       (us)              (us)" : "");
@@ -608,7 +648,8 @@ static void tune(bench *b) {
     if (b->rank == 0)
         printf("# %d ranks on %d nodes; use with PAR_TUNE=this file\n", b->n, par_node_count(b->world));
     for (int i = 0; i < KINDS; i++)
-        if (kinds[i].kind != PAR_KIND_BARRIER && kinds[i].kind != PAR_KIND_SEND) tune_kind(b, &kinds[i]);
+        if (kinds[i].kind != PAR_KIND_BARRIER && kinds[i].kind != PAR_KIND_SEND && !kinds[i].started)
+            tune_kind(b, &kinds[i]);
     if (w->cma) {
         const size_t block = first_faster(b, &kinds[1], &w->cma_bytes, 4096, max_block, n);
         if (b->rank == 0 && !symmetric) printf("set cma_bytes %zu\n", block ? block : (size_t)1 << 30);
@@ -628,7 +669,7 @@ static int model(bench *b) {
     for (int i = 0; i < KINDS; i++)
         for (size_t bytes = 65536; bytes <= b->o.end; bytes *= 4) {
             const kind_info *k = &kinds[i];
-            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || !is_chosen(b, k)) continue;
+            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || k->started || !is_chosen(b, k)) continue;
             must(b, par_calibrate(b->world)); // the machine's speed changes within seconds
             const double measured = time_of(b, k, bytes, 3 * default_iterations(bytes)).median;
             double predicted = par_predict(b->world, k->kind, bytes);
@@ -937,7 +978,7 @@ static const char *check_settings(bench *b) {
         return unknown(
             b, "--op", o->op,
             "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv "
-            "halo halo_6 halo_26 barrier all",
+            "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 started_all_reduce barrier all",
             kinds, KINDS, sizeof kinds[0]);
     if (!strcmp(o->dtype, "float")) o->dtype = "f32";
     if (!strcmp(o->dtype, "double")) o->dtype = "f64";
@@ -966,7 +1007,10 @@ static const char *check_settings(bench *b) {
     if ((double)o->warmup + o->iterations > 1e8 / o->inner)
         return "-w + -n iterations of -m operations are more than 100 million in one measurement";
     if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
-    if (o->vs && strcmp(o->vs, "mpi")) return "--vs must be mpi";
+    if (o->vs && strcmp(o->vs, "mpi") && strcmp(o->vs, "calls")) return "--vs must be mpi or calls";
+    b->vs_calls = o->vs && !strcmp(o->vs, "calls");
+    b->element_bytes = par_dtype_bytes(b->dtype);
+    if (b->vs_calls) return NULL;
 #if defined(PAR_MPI)
     if (o->vs && mpi_type(b->dtype) == MPI_DATATYPE_NULL) return "MPI has no such type to compare with";
     if (o->vs && ((b->redop & 255) == PAR_AVG || (b->redop & 255) == PAR_SCALED_SUM))
@@ -975,7 +1019,6 @@ static const char *check_settings(bench *b) {
 #else
     if (o->vs) return "--vs mpi needs bench_coll_mpi";
 #endif
-    b->element_bytes = par_dtype_bytes(b->dtype);
     return NULL;
 }
 #undef X2
@@ -1015,7 +1058,9 @@ static int run(bench *b) {
     if (b->o.overlap) overlap(b);
     if (b->o.diagnosis) diagnosis(b);
     for (int i = 0; i < KINDS && !b->o.tune && !b->o.model && !b->o.overlap && !b->o.diagnosis; i++)
-        if (is_chosen(b, &kinds[i])) wrong += run_kind(b, &kinds[i]);
+        if (is_chosen(b, &kinds[i]) &&
+            !(strcmp(b->o.device, "cpu") && kinds[i].started && kinds[i].neighbors))
+            wrong += run_kind(b, &kinds[i]); // exchanges are not for memory of devices
     if (b->rank == 0 && wrong) fprintf(stderr, "bench_coll: %zu wrong results\n", wrong);
     if (!strcmp(b->o.memory, "symmetric")) {
         must(b, par_free(b->world, b->recv));
@@ -1066,7 +1111,8 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"--memory", OPTION_TEXT, &o->memory, "symmetric (par_alloc) or private"},
         {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_coll_cuda): whose memory"},
         {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2"},
-        {"--vs", OPTION_TEXT, &o->vs, "mpi: the MPI call on the same buffers, alternating"},
+        {"--vs", OPTION_TEXT, &o->vs,
+         "mpi: the MPI call on the same buffers, alternating; calls: fresh calls, against persistent ones"},
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
         {"--tune", OPTION_FLAG, &o->tune, "measure every algorithm; print the table that PAR_TUNE reads"},
         {"--model", OPTION_FLAG, &o->model,
@@ -1110,7 +1156,7 @@ int main(int argc, char **argv) {
     if (par_open(&desc, &b.world)) return 1;
 #if defined(PAR_MPI)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
-    if (o->vs) o->vs = name_of_mpi(version);
+    if (o->vs && !b.vs_calls) o->vs = name_of_mpi(version);
 #endif
     int failed = 0;
     if (o->algorithms) {

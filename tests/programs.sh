@@ -1041,7 +1041,8 @@ bench_sees() {
             BEGIN {
                 want["barrier"] = 0
                 want["reduce"] = want["gather"] = 24
-                want["all_to_all"] = want["sendrecv"] = want["halo_6"] = 36
+                want["all_to_all"] = want["sendrecv"] = want["halo_6"] = want["halo_exchange_6"] = 36
+                want["started_all_reduce"] = 36
             }
             {print; bad += $2 != ($1 in want ? want[$1] : 72)}
             END {exit !(NR >= 10 && !bad)}' || return 1

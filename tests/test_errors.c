@@ -54,6 +54,9 @@ static void collectives(par_comm *w) {
     par_mesh *mesh = NULL;
     par_request q;
     size_t counts[1] = {64};
+    const int self = 0;
+    par_persistent *again;
+    par_neighbors *neighbors = NULL;
     if (SAID(par_split(w, 0, 0, &part)) && SAID(par_all_reduce(x, y, 64, PAR_F32, PAR_SUM, part))) {
         void *memory = par_alloc(part, 1000);
         CHECK(w, memory || par_last_error(w)[0]);
@@ -64,6 +67,15 @@ static void collectives(par_comm *w) {
         }
         if (SAID(par_all_gatherv_begin(x, y, counts, NULL, PAR_F32, part, &q))) SAID(par_wait(&q));
         SAID(par_all_to_all(x, y, 64, PAR_F32, part));
+        if (SAID(par_all_reduce_init(x, y, 64, PAR_F32, PAR_SUM, part, &again))) {
+            SAID(par_start(again, NULL));
+            SAID(par_persistent_free(again));
+        }
+        if (SAID(par_neighbors_open(part, 1, &self, NULL, &neighbors))) {
+            SAID(par_neighbor_exchange(x, counts, NULL, y, counts, NULL, PAR_F32, neighbors));
+            SAID(par_neighbor_exchange_init(x, counts, NULL, y, counts, NULL, PAR_F32, neighbors, &again));
+        }
+        SAID(par_neighbors_close(neighbors));
     }
     SAID(par_close(part));
     if (SAID(par_mesh_open(w, "dp=-1 tp=1", &mesh))) SAID(par_mesh_comm(mesh, "tp", &part));

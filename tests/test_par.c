@@ -1,4 +1,10 @@
 // test_par.c - par.h against naive references, on every backend.
+#define _DEFAULT_SOURCE
+#include <stdlib.h>
+static __thread long allocations; // of this thread, by par.h
+#define PAR_MALLOC(n)     (allocations++, malloc(n))
+#define PAR_REALLOC(p, n) (allocations++, realloc(p, n))
+#define PAR_FREE(p)       free(p)
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include <linux/filter.h>
@@ -235,12 +241,10 @@ static void make_arguments(par_comm *w, const trial *t, buffer *sb, buffer *rb, 
     a->root_send = root ? a->send : NULL, a->root_recv = root ? a->recv : NULL;
     a->root_counts = root ? a->counts : NULL, a->root_displs = root ? a->displs : NULL;
 }
-static par_result call_by_description(par_comm *w, const trial *t, const arguments *a) {
+static par_call describe(par_comm *w, const trial *t, const arguments *a) {
     const trial_kind *k = &trial_kinds[t->kind];
     const int own = k->counts == OWN, rooted = k->counts == ROOTED,
               same = k->counts == PACKED || k->counts == GAPPED;
-    const int waits = (int)(t->count % 2);
-    par_request request;
     par_call call;
     memset(&call, 0, sizeof call);
     call.kind = t->kind, call.dtype = t->dtype, call.op = k->reduces ? t->op : PAR_SUM, call.root = t->root;
@@ -253,8 +257,28 @@ static par_result call_by_description(par_comm *w, const trial *t, const argumen
     if (rooted && k->recv & ALL) call.recv_counts = a->root_counts, call.recv_displs = a->root_displs;
     if (same) call.recv_counts = a->counts;
     if (k->counts == GAPPED) call.recv_displs = a->displs;
+    return call;
+}
+static par_result call_by_description(par_comm *w, const trial *t, const arguments *a) {
+    const int waits = (int)(t->count % 2);
+    const par_call call = describe(w, t, a);
+    par_request request;
     const par_result r = par_begin(w, &call, waits ? &request : NULL);
     return r || !waits ? r : par_wait(&request);
+}
+// Started twice, but where the second call would reduce the result of the first.
+static par_result call_persistent(par_comm *w, const trial *t, const arguments *a) {
+    const par_call call = describe(w, t, a);
+    const int repeats = !(t->in_place && trial_kinds[t->kind].reduces);
+    par_persistent *p;
+    par_request request;
+    par_result r = par_init(w, &call, &p);
+    for (int i = 0; i <= repeats && !r; i++) {
+        const int waits = (int)(t->salt % 2) == i;
+        r = par_start(p, waits ? &request : NULL);
+        if (!r && waits) r = par_wait(&request);
+    }
+    return r ? r : par_persistent_free(p);
 }
 // What recv holds after the call; gaps between blocks stay unchanged.
 static void put_wanted(par_comm *w, const trial *t, const arguments *a, unsigned char *want) {
@@ -277,7 +301,9 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
     make_arguments(w, t, sb, rb, &a);
     const size_t sent = a.sent * e, received = a.received * e;
     put_values(a.send, t, par_rank(w), a.first, a.sent);
-    CHECK_OK(w, (c % 3 == 1 ? call_by_description : trial_kinds[t->kind].call)(w, t, &a));
+    CHECK_OK(w, (c % 3 == 1   ? call_by_description
+                 : c % 3 == 2 ? call_persistent
+                              : trial_kinds[t->kind].call)(w, t, &a));
     unsigned char *want = (unsigned char *)malloc(received + 1), *input = (unsigned char *)malloc(sent + 1);
     put_wanted(w, t, &a, want);
     for (size_t i = 0; i < received && memcmp(want, a.recv, received); i += e)
@@ -1211,6 +1237,25 @@ static void offloaded(par_comm *w) {
         CHECK_OK(w, par_send(&got[0], 1, PAR_F32, 0, w));
         CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
     }
+    par_persistent *again; // a persistent call is offloaded each time; a neighbor exchange cannot be
+    CHECK_OK(w, par_broadcast_init(mine, rest, 1, PAR_F32, 0, c, &again));
+    for (int i = 0; i < 2; i++) {
+        mine[0] = (float)(10 + i);
+        CHECK_OK(w, par_start(again, i ? &request : NULL));
+        CHECK(w, !i || (par_start(again, NULL) == PAR_ERR_ARGUMENT && says(w, "started before")));
+        if (i) CHECK_OK(w, par_wait(&request));
+        CHECK(w, *rest == (float)(10 + i) && !strcmp(par_last_algorithm(c), "test"));
+    }
+    CHECK_OK(w, par_persistent_free(again));
+    const size_t one[1] = {1};
+    const int self[1] = {par_rank(w)};
+    par_neighbors *neighbors;
+    CHECK_OK(w, par_neighbors_open(c, 1, self, NULL, &neighbors));
+    CHECK(w, par_neighbor_exchange(mine, one, NULL, rest, one, NULL, PAR_F32, neighbors) ==
+                     PAR_ERR_UNSUPPORTED &&
+                 says(w, "memory of a device (test)"));
+    CHECK_OK(w, par_neighbor_exchange(&got[0], one, NULL, &got[1], one, NULL, PAR_F32, neighbors));
+    CHECK_OK(w, par_neighbors_close(neighbors));
     par_comm *part; // split within a layer, whose name stays set
     par__enter_layer(w, "here");
     par__set_layer_name(w, "layer");
@@ -2484,6 +2529,422 @@ static void unbound_again(par_comm *w) { // ... when the world closes; a thread 
     CHECK(w, waitpid(child, &status, 0) == child && status == 0);
 }
 
+// ---- persistent calls, neighbors, one-sided access --------------------------------------------------------
+
+// Every par_..._init, and what it starts: on arrays of a block of 2 elements for each rank, rank r's are 10
+// r.
+static void check_inits(par_comm *w, par_persistent **p, int *x, int *y, size_t *counts) {
+    const int n = par_size(w);
+    for (int i = 0; i < n; i++) counts[i] = 2;
+    CHECK_OK(w, par_all_reduce_init(x, y, 2, PAR_I32, PAR_SUM, w, &p[0]));
+    CHECK_OK(w, par_reduce_scatter_init(x, y, 2, PAR_I32, PAR_SUM, w, &p[1]));
+    CHECK_OK(w, par_reduce_scatterv_init(x, y, counts, PAR_I32, PAR_SUM, w, &p[2]));
+    CHECK_OK(w, par_all_gather_init(x, y, 2, PAR_I32, w, &p[3]));
+    CHECK_OK(w, par_all_gatherv_init(x, y, counts, NULL, PAR_I32, w, &p[4]));
+    CHECK_OK(w, par_broadcast_init(x, y, 2, PAR_I32, n - 1, w, &p[5]));
+    CHECK_OK(w, par_reduce_init(x, y, 2, PAR_I32, PAR_SUM, n - 1, w, &p[6]));
+    CHECK_OK(w, par_gather_init(x, y, 2, PAR_I32, n - 1, w, &p[7]));
+    CHECK_OK(w, par_gatherv_init(x, 2, y, counts, NULL, PAR_I32, n - 1, w, &p[8]));
+    CHECK_OK(w, par_scatter_init(x, y, 2, PAR_I32, n - 1, w, &p[9]));
+    CHECK_OK(w, par_scatterv_init(x, counts, NULL, y, 2, PAR_I32, n - 1, w, &p[10]));
+    CHECK_OK(w, par_all_to_all_init(x, y, 2, PAR_I32, w, &p[11]));
+    CHECK_OK(w, par_all_to_allv_init(x, counts, NULL, y, counts, NULL, PAR_I32, w, &p[12]));
+    CHECK_OK(w, par_barrier_init(w, &p[13]));
+}
+static void persistent_kinds(par_comm *w) {
+    enum { FORMS = 14 };
+    const int n = par_size(w), me = par_rank(w), root = me == n - 1;
+    const int sum = 10 * (n * (n - 1) / 2), first = 10 * (n - 1);
+    int *x = (int *)calloc(4 * (size_t)n, sizeof *x), *y = x + 2 * n;
+    size_t *counts = (size_t *)calloc((size_t)n, sizeof *counts);
+    par_persistent *p[FORMS];
+    for (int i = 0; i < 2 * n; i++) x[i] = 10 * me;
+    check_inits(w, p, x, y, counts);
+    const int want[FORMS][3] = {// y[0], the last of y, both on the root alone
+                                {sum, -1, 0},   {sum, -1, 0},  {sum, -1, 0},  {0, first, 0}, {0, first, 0},
+                                {first, -1, 0}, {sum, -1, 1},  {0, first, 1}, {0, first, 1}, {first, -1, 0},
+                                {first, -1, 0}, {0, first, 0}, {0, first, 0}, {-1, -1, 0}};
+    for (int round = 0; round < 2; round++)
+        for (int k = 0; k < FORMS; k++) {
+            for (int i = 0; i < 2 * n; i++) y[i] = -1;
+            CHECK_OK(w, par_start(p[k], NULL));
+            const int there = !want[k][2] || root, last = want[k][1] < 0 && n == 1 ? want[k][0] : want[k][1];
+            CHECK(w, y[0] == (there ? want[k][0] : -1) && y[2 * n - 1] == (there ? last : -1));
+        }
+    for (int k = 0; k < FORMS; k++) CHECK_OK(w, par_persistent_free(p[k]));
+    free(x), free(counts);
+}
+static int keeps_early(par_comm *w) { // what comes before its receive: TCP, in new memory
+    return !strcmp(par_launch_method(w), "tcp") && par_node_count(w) > 1;
+}
+// Calls that are started again allocate nothing; some ranks call the functions instead.
+static void persistent_starts(par_comm *w) {
+    enum { STARTS = 18, SIZES = 4 };
+    static const size_t sizes[SIZES] = {2, 700, 9000, 30000};
+    const int n = par_size(w), me = par_rank(w), fresh = me % 2;
+    par_persistent *p[2 * SIZES];
+    par_request q[2 * SIZES];
+    double *x[SIZES], *y[SIZES];
+    long before = 0;
+    for (int s = 0; s < SIZES; s++) {
+        x[s] = (double *)(s % 2 ? malloc(8 * sizes[s]) : par_alloc(w, 8 * sizes[s]));
+        y[s] = (double *)calloc(sizes[s], 8);
+        CHECK_OK(w, par_all_reduce_init(x[s], y[s], sizes[s], PAR_F64, PAR_SUM, w, &p[2 * s]));
+        CHECK_OK(w, par_broadcast_init(y[s], y[s], sizes[s], PAR_F64, 0, w, &p[2 * s + 1]));
+    }
+    for (int i = 0; i < STARTS; i++) {
+        const int mixes = i % 8 == 7 && fresh, waits = i % 2; // or all are in flight at once
+        if (i == 8) before = allocations;                     // all forms were there
+        for (int s = 0; s < SIZES && i % 10 == 0; s++)
+            for (size_t j = 0; j < sizes[s]; j++) x[s][j] = (double)(me + i);
+        for (int s = 0; s < SIZES; s++)
+            if (waits && mixes) {
+                CHECK_OK(w, par_all_reduce(x[s], y[s], sizes[s], PAR_F64, PAR_SUM, w));
+                CHECK_OK(w, par_broadcast(y[s], y[s], sizes[s], PAR_F64, 0, w));
+            } else {
+                CHECK_OK(w, par_start(p[2 * s], waits ? NULL : &q[2 * s]));
+                CHECK_OK(w, par_start(p[2 * s + 1], waits ? NULL : &q[2 * s + 1]));
+            }
+        if (!waits) CHECK_OK(w, par_wait_all(q, 2 * SIZES));
+        for (int s = 0; s < SIZES; s++)
+            CHECK(w, y[s][0] == n * (n - 1) / 2 + n * (i - i % 10) && y[s][sizes[s] - 1] == y[s][0]);
+    }
+    CHECK(w, allocations == before || keeps_early(w));
+    for (int s = 0; s < 2 * SIZES - 1; s++)
+        CHECK_OK(w, par_persistent_free(p[s])); // par_close frees the last
+    for (int s = 0; s < SIZES; s++) {
+        if (s % 2)
+            free(x[s]);
+        else
+            CHECK_OK(w, par_free(w, x[s]));
+        free(y[s]);
+    }
+}
+static void persistent_errors(par_comm *w) {
+    const int n = par_size(w), odd = par_rank(w) == n - 1;
+    float x[200] = {0}, y[200];
+    par_persistent *p, *bad;
+    par_request q;
+    CHECK(w, par_all_reduce_init(x, y, 4, (par_dtype)77, PAR_SUM, w, &bad) == PAR_ERR_ARGUMENT && !bad);
+    CHECK(w, says(w, "test_par.c:") && says(w, "no such dtype"));
+    for (int size = 0; size < 3; size++) { // inline, eager, two-shot
+        const size_t count = size == 0 ? 4 : size == 1 ? 100 : 200;
+        if (size == 2) force(w, PAR_KIND_ALL_REDUCE, par_node_count(w) == 1 ? 3 : -1);
+        CHECK_OK(w, par_all_reduce_init(x, y, count - (size_t)odd, PAR_F32, PAR_SUM, w, &bad));
+        CHECK_OK(w, par_all_reduce_init(x, y, count, PAR_F32, PAR_SUM, w, &p));
+        CHECK_OK(w, par_start(p, NULL));
+        for (int form = 0; form < 2; form++) { // both call sites are named; the comm stays usable
+            const int line = __LINE__ - 4;
+            char here[40];
+            snprintf(here, sizeof here, "test_par.c:%d", line);
+            if (form)
+                CHECK(w, par_start(bad, NULL) == PAR_ERR_MISMATCH);
+            else
+                CHECK(w, !par_start(bad, &q) && par_wait(&q) == PAR_ERR_MISMATCH);
+            CHECK(w, says(w, here) && says(w, odd ? "rank 0" : "count="));
+            CHECK_OK(w, par_start(p, NULL));
+        }
+        CHECK_OK(w, par_start(p, &q));
+        if (q.operation) {
+            CHECK(w, par_start(p, NULL) == PAR_ERR_ARGUMENT && says(w, "started before"));
+            CHECK(w, par_persistent_free(p) == PAR_ERR_ARGUMENT && says(w, "wait for it first"));
+        }
+        CHECK_OK(w, par_wait(&q));
+        CHECK_OK(w, par_start(p, NULL));
+        CHECK_OK(w, par_persistent_free(p));
+        CHECK_OK(w, par_persistent_free(bad));
+    }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    CHECK_OK(w, par_persistent_free(NULL));
+}
+// What a call waits for does not depend on when it began: a rank that starts late finds the others' records.
+static void persistent_messages(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    int *x = (int *)calloc(4000, sizeof *x), *y = x + 2000;
+    par_persistent *p[4];
+    par_request q[4];
+    par_call call;
+    memset(&call, 0, sizeof call);
+    call.dtype = PAR_I32;
+    for (int i = 0; i < 4; i++) {
+        call.kind = i < 2 ? PAR_KIND_RECV : PAR_KIND_SEND, call.root = i < 2 ? left : right;
+        call.count = i % 2 ? 1900 : 3, call.send = i < 2 ? NULL : x,
+        call.recv = i < 2 ? y + (i ? 3 : 0) : NULL;
+        CHECK_OK(w, par_init(w, &call, &p[i]));
+    }
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 1900; i++) x[i] = 100 * me + i + round;
+        for (int i = 0; i < 4; i++) CHECK_OK(w, par_start(p[i], &q[i]));
+        CHECK_OK(w, par_wait_all(q, 4));
+        CHECK(w, y[0] == 100 * left + round && y[3] == y[0] && y[1902] == y[0] + 1899);
+    }
+    call.kind = PAR_KIND_NEIGHBOR_EXCHANGE;
+    CHECK(w, par_begin(w, &call, NULL) != PAR_OK);
+    for (int i = 0; i < 4; i++) CHECK_OK(w, par_persistent_free(p[i]));
+    free(x);
+}
+
+// Neighbors at random: rank a sends b so many blocks, of so many elements.
+enum { BLOCKS_OF_PAIR = 3, HALO_LARGE = 7000 };
+static int halo_blocks(uint64_t seed, int a, int b) {
+    const uint64_t h = mixed(seed, (uint64_t)a * 1000 + (uint64_t)b);
+    return h % 4 == 0 ? 0 : (int)(h / 4 % (BLOCKS_OF_PAIR + 1));
+}
+static size_t halo_count(uint64_t seed, int a, int b, int k) {
+    static const size_t counts[8] = {0, 1, 1, 2, 7, 300, 2000, HALO_LARGE};
+    return counts[mixed(seed + 99, ((uint64_t)a * 1000 + (uint64_t)b) * 10 + (uint64_t)k) % 8];
+}
+typedef struct halo { // of one rank
+    int degree, *peers, *sources;
+    size_t *counts[2], *displs[2], length[2]; // of what is sent, and of what is received
+    par_neighbors *neighbors;
+} halo;
+// Blocks in an order of their own on each rank and side: those of a peer are in order, others between them.
+static void halo_open(par_comm *w, uint64_t seed, halo *h) {
+    const int n = par_size(w), me = par_rank(w), most = n * BLOCKS_OF_PAIR;
+    int *lists = (int *)calloc(2 * (size_t)most, sizeof *lists);
+    size_t *sizes = (size_t *)calloc(4 * (size_t)most, sizeof *sizes);
+    memset(h, 0, sizeof *h);
+    h->peers = lists, h->sources = lists + most;
+    for (int side = 0; side < 2; side++) {
+        int *list = side ? h->sources : h->peers, at = 0;
+        size_t *counts = h->counts[side] = sizes + (size_t)side * (size_t)(2 * most), place = 0;
+        size_t *displs = h->displs[side] = counts + most;
+        for (int k = 0; k < BLOCKS_OF_PAIR; k++)
+            for (int i = 0; i < n; i++) {
+                const int peer = (i + 3 * me + k) % n, from = side ? peer : me, to = side ? me : peer;
+                if (k >= halo_blocks(seed, from, to)) continue;
+                list[at] = peer, counts[at] = halo_count(seed, from, to, k);
+                displs[at] = place, place += counts[at++] + 1; // a gap of one element
+            }
+        while (at < most) list[at] = -1, counts[at] = 5, displs[at++] = 0; // no neighbors
+        h->length[side] = place;
+    }
+    h->degree = most;
+    CHECK_OK(w, par_neighbors_open(w, h->degree, h->peers, h->sources, &h->neighbors));
+}
+static void halo_close(par_comm *w, halo *h) {
+    CHECK_OK(w, par_neighbors_close(h->neighbors));
+    free(h->peers), free(h->counts[0]);
+}
+static int halo_value(int from, int to, int k, size_t i, int round) {
+    return (int)(((uint64_t)from * 31 + (uint64_t)to * 7 + (uint64_t)k * 101 + i * 3 + (uint64_t)round) &
+                 0xffff);
+}
+// Write what is sent, or compare what has come (side 1); returns the wrong elements.
+static size_t halo_values(par_comm *w, const halo *h, int side, int *x, int round) {
+    const int me = par_rank(w);
+    int seen[64] = {0};
+    size_t wrong = 0;
+    for (int e = 0; e < h->degree; e++) {
+        const int peer = side ? h->sources[e] : h->peers[e];
+        if (peer < 0) continue;
+        const int from = side ? peer : me, to = side ? me : peer, k = seen[peer]++;
+        int *at = x + h->displs[side][e];
+        for (size_t i = 0; i < h->counts[side][e]; i++)
+            if (side)
+                wrong += at[i] != halo_value(from, to, k, i, round);
+            else
+                at[i] = halo_value(from, to, k, i, round);
+        if (side) wrong += at[h->counts[side][e]] != -1;
+    }
+    return wrong;
+}
+static void halo_rounds(par_comm *w, const halo *h,
+                        int memory) { // 0: malloc, 1: par_alloc, 2: sent memory alone
+    size_t most = PAR__MAX(h->length[0], h->length[1]) + 1;
+    CHECK_OK(w, par_all_reduce(&most, &most, 1, PAR_U64, PAR_MAX, w)); // par_alloc: the same on all ranks
+    const size_t bytes = most * sizeof(int);
+    int *x = (int *)(memory ? par_alloc(w, bytes) : malloc(bytes));
+    int *y = (int *)(memory == 1 ? par_alloc(w, bytes) : malloc(bytes));
+    par_persistent *p;
+    par_request q;
+    long before = 0;
+    CHECK_OK(w, par_neighbor_exchange_init(x, h->counts[0], h->displs[0], y, h->counts[1], h->displs[1],
+                                           PAR_I32, h->neighbors, &p));
+    for (int round = 0; round < 6; round++) {
+        halo_values(w, h, 0, x, round);
+        memset(y, 0xFF, bytes);
+        if (round == 3) before = allocations;
+        if (round == 0)
+            CHECK_OK(w, par_neighbor_exchange(x, h->counts[0], h->displs[0], y, h->counts[1], h->displs[1],
+                                              PAR_I32, h->neighbors));
+        else if (round == 1)
+            CHECK_OK(w, par_neighbor_exchange_begin(x, h->counts[0], h->displs[0], y, h->counts[1],
+                                                    h->displs[1], PAR_I32, h->neighbors, &q));
+        else
+            CHECK_OK(w, par_start(p, round % 2 ? &q : NULL));
+        if (round % 2) CHECK_OK(w, par_wait(&q));
+        if (round == 5) CHECK(w, allocations == before || keeps_early(w));
+        CHECK(w, !halo_values(w, h, 1, y, round));
+    }
+    CHECK_OK(w, par_persistent_free(p));
+    if (memory)
+        CHECK_OK(w, par_free(w, x));
+    else
+        free(x);
+    if (memory == 1)
+        CHECK_OK(w, par_free(w, y));
+    else
+        free(y);
+}
+static void halos(par_comm *w) {
+    const int cma = w->world->cma;
+    w->world->cma_bytes = 512;
+    for (int i = 0; i < 4; i++) {
+        halo h;
+        halo_open(w, (uint64_t)i, &h);
+        w->world->cma = i == 1 ? 0 : cma; // all in pieces
+        halo_rounds(w, &h, i == 3 ? 2 : i % 2 == 0);
+        if (i < 2) halo_rounds(w, &h, i == 1 ? 1 : 0);
+        halo_close(w, &h);
+    }
+    w->world->cma = cma, w->world->cma_bytes = PAR__CMA_BYTES;
+}
+// A ring, as a grid's periodic axis: whatever its length, what goes to the left comes from the right.
+static void halo_ring(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w), left = (me + n - 1) % n, right = (me + 1) % n;
+    const int peers[3] = {left, -1, right}, sources[3] = {right, -1, left};
+    const size_t counts[3] = {1, 0, 1};
+    int x[2] = {100 * me + 1, 100 * me + 2}, y[2] = {-1, -1}, z[2] = {-1, -1};
+    par_neighbors *ring, *none;
+    CHECK_OK(w, par_neighbors_open(w, 3, peers, sources, &ring));
+    CHECK_OK(w, par_neighbors_open(w, 0, NULL, NULL, &none));
+    CHECK_OK(w, par_neighbor_exchange(NULL, NULL, NULL, NULL, NULL, NULL, PAR_I32, none));
+    for (int i = 0; i < 100; i++) { // messages of the program do not mix with it
+        par_request q;
+        CHECK_OK(w, par_neighbor_exchange_begin(x, counts, NULL, y, counts, NULL, PAR_I32, ring, &q));
+        CHECK_OK(w, par_sendrecv(&x[1], 1, right, &z[1], 1, left, PAR_I32, w));
+        if (i % 3 == 0) CHECK_OK(w, par_barrier(w));
+        CHECK_OK(w, par_wait(&q));
+        CHECK(w, y[0] == 100 * right + 1 && y[1] == 100 * left + 2 && z[1] == y[1]);
+        y[0] = y[1] = z[1] = -1;
+    }
+    const par_ledger row = par_ledger_get(ring->own, PAR_KIND_NEIGHBOR_EXCHANGE);
+    CHECK(w, row.calls == 100 && row.sent_bytes == (n > 1 ? 800u : 0u));
+    CHECK_OK(w, par_neighbors_close(none));
+    CHECK_OK(w, par_neighbors_close(ring));
+    CHECK_OK(w, par_neighbors_close(NULL));
+}
+static void halo_mismatch(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    const int peers[2] = {right, right}, sources[2] = {left, left};
+    static const size_t large[2] = {3000, 2000};
+    size_t out[2] = {2, 1}, in[2] = {2, 1};
+    int *x = (int *)calloc(10000, sizeof *x), *y = x + 5000;
+    par_neighbors *h;
+    CHECK(w, par_neighbors_open(w, me == n - 1, peers, sources, &h) == PAR_ERR_MISMATCH && !h);
+    CHECK(w, me && me != n - 1 && n > 3 ? says(w, "its own error says why") || says(w, "blocks")
+                                        : says(w, "list as many neighbors") && says(w, "test_par.c:"));
+    const int beyond[1] = {n};
+    CHECK(w, par_neighbors_open(w, me == 0, beyond, NULL, &h) == (me ? PAR_ERR_MISMATCH : PAR_ERR_ARGUMENT));
+    CHECK_OK(w, par_neighbors_open(w, 2, peers, sources, &h));
+    for (int round = 0; round < 4; round++) { // rank 0 sends others than are expected: then all is well again
+        const par_dtype d = round == 2 && me == 0 ? PAR_U32 : PAR_I32;
+        out[0] = me ? 2 : round == 1 ? 1 : round == 3 ? 5000 : 2, out[1] = me || round != 1 ? 1 : 2;
+        if (round == 0 && me == 0) out[0] = 3;
+        if (round == 3 && me == 0) out[1] = 0;
+        const par_result r = par_neighbor_exchange(x, out, NULL, y, in, NULL, d, h);
+        CHECK(w, r == (me == 1 || (d == PAR_U32 && me == 0) ? PAR_ERR_MISMATCH : PAR_OK));
+        if (me == 1) CHECK(w, says(w, "rank 0 sent") && says(w, "but rank 1 receives 3 i32 (12 bytes"));
+        if (me == 1 && round == 1) CHECK(w, says(w, "in other blocks"));
+        CHECK_OK(w, par_neighbor_exchange(x, large, NULL, y, large, NULL, PAR_I32, h));
+    }
+    CHECK(w, par_neighbor_exchange(x, NULL, NULL, y, in, NULL, PAR_I32, h) == PAR_ERR_ARGUMENT);
+    CHECK(w, says(w, "counts is NULL"));
+    CHECK(w, par_neighbor_exchange(NULL, in, NULL, y, in, NULL, PAR_I32, h) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_neighbors_close(h));
+    free(x);
+}
+static void halo_late(par_comm *w) { // a neighbor that never comes: the error names it
+    const int n = par_size(w), me = par_rank(w), left = (me + n - 1) % n, right = (me + 1) % n;
+    const size_t counts[2] = {1, 1};
+    const int peers[2] = {left, right};
+    int x[2] = {0, 0}, y[2];
+    char who[32];
+    par_neighbors *h;
+    CHECK_OK(w, par_neighbors_open(w, 2, peers, NULL, &h));
+    CHECK_OK(w, par_neighbor_exchange(x, counts, NULL, y, counts, NULL, PAR_I32, h));
+    if (me && me < n - 2) return test_arrive(&test_shared->words);
+    if (me == n - 1) return test_wait_for(&test_shared->words, n - 1);
+    par_set_timeout(w, 0.2);
+    snprintf(who, sizeof who, "rank %d (", n - 1);
+    CHECK(w, par_neighbor_exchange(x, counts, NULL, y, counts, NULL, PAR_I32, h) == PAR_ERR_TIMEOUT);
+    CHECK(w, says(w, who) && says(w, "in par_neighbor_exchange at tests/test_par.c:"));
+    par_set_timeout(w, 1000);
+    test_arrive(&test_shared->words);
+}
+
+static void one_sided(par_comm *w) {
+    enum { ROUNDS = 300, WORDS = 8 };
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    uint64_t *words = (uint64_t *)par_alloc(w, WORDS * sizeof *words), before = 0, sum = 0, x = 0;
+    double *halo_block = (double *)par_alloc(w, 2 * sizeof *halo_block), got[2] = {0, 0};
+    CHECK(w, words && halo_block);
+    if (par_node_count(w) > 1) {
+        CHECK(w, par_node_of(w, right) == par_node_of(w, me) ||
+                     (par_put(got, halo_block, 1, PAR_F64, right, w) == PAR_ERR_UNSUPPORTED &&
+                      says(w, "another node")));
+        CHECK_OK(w, par_free(w, words));
+        CHECK_OK(w, par_free(w, halo_block));
+        return;
+    }
+    for (uint64_t i = 1; i <= ROUNDS;
+         i++) { // a value to the right, by signals alone: words[0] came, [1] taken
+        const double value[2] = {(double)i + me, -(double)i};
+        CHECK_OK(w, par_put(value, halo_block, 2, PAR_F64, right, w));
+        CHECK_OK(w, par_signal(&words[0], 1, right, w));
+        CHECK_OK(w, par_wait_signal(&words[0], i, w));
+        CHECK(w, halo_block[0] == (double)i + left && halo_block[1] == -(double)i);
+        CHECK_OK(w, par_get(halo_block, got, 1, PAR_F64, me, w));
+        CHECK(w, got[0] == halo_block[0]);
+        CHECK_OK(w, par_signal(&words[1], 1, left, w));
+        CHECK_OK(w, par_wait_signal(&words[1], i, w));
+        CHECK_OK(w, par_fetch_add(&words[2], 3, &before, 0, w)); // of rank 0
+        CHECK(w, before % 3 == 0 && (n > 1 || before == 3 * (i - 1)));
+        CHECK_OK(w,
+                 par_lock(&words[3], n - 1, w)); // of the last rank: it guards words[4], which is no atomic
+        uint64_t *guarded = (uint64_t *)par_peer(w, &words[4], n - 1);
+        *guarded = *guarded + 1;
+        CHECK_OK(w, par_unlock(&words[3], n - 1, w));
+    }
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_get(&words[2], &sum, 1, PAR_U64, 0, w));
+    CHECK_OK(w, par_get(&words[4], &x, 1, PAR_U64, n - 1, w));
+    CHECK(w, sum == (uint64_t)(3 * n * ROUNDS) && x == (uint64_t)(n * ROUNDS));
+    CHECK(w, par_put(got, got, 1, PAR_F64, 0, w) == PAR_ERR_ARGUMENT && says(w, "par_alloc"));
+    CHECK(w, par_put(got, halo_block, (size_t)1 << 20, PAR_F64, 0, w) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_get(halo_block, NULL, 1, PAR_F64, 0, w) == PAR_ERR_ARGUMENT && says(w, "recv is NULL"));
+    CHECK(w, par_get(halo_block, got, 1, PAR_F64, n, w) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_signal((uint64_t *)(void *)((char *)words + 4), 1, 0, w) == PAR_ERR_ARGUMENT);
+    CHECK(w, says(w, "not aligned"));
+    CHECK(w, par_unlock(&words[3], 0, w) == PAR_ERR_ARGUMENT && says(w, "not held by"));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_free(w, words));
+    CHECK_OK(w, par_free(w, halo_block));
+}
+// Waits for a signal that nobody sends end with the deadline, or when a rank dies.
+static void no_signal(par_comm *w, int dies) {
+    const int last = par_size(w) - 1;
+    uint64_t *words = (uint64_t *)par_alloc(w, 2 * sizeof *words);
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == last && dies) {
+        test_wait_for(&test_shared->words, last);
+        raise(SIGKILL);
+    }
+    if (par_rank(w) == last) return test_wait_for(&test_shared->words, last);
+    if (dies)
+        test_arrive(&test_shared->words);
+    else
+        par_set_timeout(w, 0.2);
+    const par_result r = par_wait_signal(words, 7, w);
+    CHECK(w, r == (dies ? PAR_ERR_PEER_DIED : PAR_ERR_TIMEOUT) && says(w, "in par_wait_signal at "));
+    CHECK(w, says(w, dies ? "died" : "it waits for 7") && par_lock(words, par_rank(w), w) == r);
+    if (!dies) test_arrive(&test_shared->words);
+}
+static void signal_late(par_comm *w) { no_signal(w, 0); }
+static void signal_killed(par_comm *w) { no_signal(w, 1); }
+
 // ---- the list ---------------------------------------------------------------------------------------------
 
 const test tests[] = {
@@ -2534,6 +2995,17 @@ const test tests[] = {
     {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
+    {"persistent_kinds", persistent_kinds, TEST_ANY, 1, 60},
+    {"persistent_starts", persistent_starts, TEST_ANY, 1, 60},
+    {"persistent_errors", persistent_errors, TEST_ANY, 2, 60},
+    {"persistent_messages", persistent_messages, TEST_ANY, 1, 60},
+    {"halos", halos, TEST_ANY, 1, 60},
+    {"halo_ring", halo_ring, TEST_ANY, 1, 60},
+    {"halo_mismatch", halo_mismatch, TEST_ANY, 3, 60},
+    {"halo_late", halo_late, TEST_FAULT, 3, 60},
+    {"one_sided", one_sided, TEST_ANY, 1, 60},
+    {"signal_late", signal_late, TEST_FAULT, 2, 60},
+    {"signal_killed", signal_killed, TEST_KILL, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
