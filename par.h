@@ -383,6 +383,7 @@ typedef struct par_desc {
     size_t stage_bytes; // staging per rank and comm for ordinary memory; 0: PAR_STAGE, else 256 KiB
     const char *trace;  // as PAR_TRACE
     int progress;       // 1: start a progress thread in each rank; 0: PAR_PROGRESS
+    int keep_cpus;      // 1: ranks stay on the processors where they may run now; 0: PAR_BIND
 } par_desc;
 
 // Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI) those are mpiexec's processes; par_open
@@ -1453,7 +1454,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #endif
 #if !defined(PAR__X86) && (defined(PAR_H_IMPLEMENTATION) || defined(PAR_ZERO_IMPLEMENTATION) ||              \
                            defined(PAR_PIPE_IMPLEMENTATION) || defined(PAR_TP_IMPLEMENTATION) ||             \
-                           defined(PAR_PLAN_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
+                           defined(PAR_PLAN_IMPLEMENTATION) || defined(PAR_MPI_IMPLEMENTATION) ||            \
+                           defined(PAR_CUDA_IMPLEMENTATION))
 #if defined(__x86_64__)
 #define PAR__X86 1
 #else
@@ -4086,6 +4088,7 @@ struct par__world {
     int child_count;
     int print_ledger;
     char error[PAR__ERROR_BYTES];
+    int keep_cpus;                  // never bind this rank
     int bound;                      // par__bind_rank has changed where this thread may run
     par__cpu_set cpus, cpus_before; // since then, and before it
     char binding[192];              // where this rank runs, or why it is not bound
@@ -5053,7 +5056,7 @@ static int par__mpi_cancel(par__world *w, par__net_request *q) {
     return 0;
 }
 static par_result par__mpi_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
-    return par__mpi_error(w, MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->mpi),
+    return par__mpi_error(w, PMPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->mpi),
                           "MPI_Allgather");
 }
 // A rank that waits here may also be part of an MPI call of the program that others have not finished: many
@@ -10480,6 +10483,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->size = size;
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
+    w->keep_cpus = d->keep_cpus;
     w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // 256 B per rank
     w->node_ranks = d->node_ranks ? PAR__MIN(d->node_ranks, size) : size;
     w->kernels = par__pick_kernels();
@@ -10820,10 +10824,13 @@ static void par__print_cpu_list(const par__cpu_set *set, char *text, size_t byte
 // may run on others.
 static par__machine *par__plan_binding(par__world *w, int index, int count, int alike) {
     enum { UNSET = -1, NEVER, CORE, NUMA };
-    const int policy = (int)par__setting_number("PAR_BIND"), need = count * (w->progress_wanted ? 2 : 1);
+    const int policy = w->keep_cpus ? NEVER : (int)par__setting_number("PAR_BIND"),
+              need = count * (w->progress_wanted ? 2 : 1);
     const char *root = "/sys/devices/system", *why = NULL;
     snprintf(w->binding, sizeof w->binding, "not bound: %s",
-             policy ? "no other rank runs on its processors" : "PAR_BIND=0");
+             policy         ? "no other rank runs on its processors"
+             : w->keep_cpus ? "par_desc.keep_cpus"
+                            : "PAR_BIND=0");
     if (policy == NEVER || count < 2) return NULL;
     par__machine *m = (par__machine *)PAR_MALLOC(sizeof *m);
     if (!m) {
@@ -11792,7 +11799,7 @@ static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_co
     MPI_Comm_size(mpi, &size);
     par__world *w = par__new_world(&s->desc, "mpi", rank, size);
     int bad = !w;
-    MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi);
+    PMPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi); // not one that par_mpi.h would run
     if (bad && w) par__free_world(w, 0);
     if (bad) return PAR_ERR_MEMORY;
     MPI_Comm_dup(mpi, &w->mpi);

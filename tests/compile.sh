@@ -204,8 +204,14 @@ if have clang; then export MPICH_CC=clang OMPI_CC=clang; fi
 for mpicc in mpicc.mpich mpicc.openmpi; do
     if have $mpicc; then
         check "$mpicc" $mpicc -std=c11 $flags -DPAR_MPI -c $parses
+        for lang in "-std=c11 -x c" "-std=c++17 -x c++"; do
+            check "$mpicc: par_mpi.h ${lang##* }" $mpicc $flags -Wno-unused-command-line-argument \
+                -D{OMPI,MPICH}_SKIP_MPICXX -DPAR_MPI_IMPLEMENTATION -fsyntax-only $lang par_mpi.h
+        done
         check "$mpicc: the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash \
             -c 'api_alone "$@"' api par.h $mpicc -std=c11 -DPAR_MPI
+        check "$mpicc: par_mpi.h, the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash \
+            -c 'api_alone "$@"' api par_mpi.h $mpicc -std=c11 -DPAR_MPI
     else
         skip "$mpicc" "apt-get install mpich libmpich-dev libopenmpi-dev"
     fi

@@ -1,0 +1,1367 @@
+// par_mpi.h - the collectives of an MPI program, run by the kit: the program is not edited.
+//
+// Public domain or MIT-0, as you choose: see the end of this file.
+
+// clang-format off
+#if defined(PAR_IMPLEMENTATION) && !defined(PAR_MPI_IMPLEMENTATION)
+#define PAR_MPI_IMPLEMENTATION
+#endif
+#if defined(PAR_MPI_IMPLEMENTATION) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE // for dladdr, which names call sites; before the first system header
+#endif
+#if defined(PAR_H) && !defined(PAR_MPI)
+#error "par.h was included without PAR_MPI: include par_mpi.h first, or compile with -DPAR_MPI"
+#endif
+#if !defined(PAR_MPI)
+#define PAR_MPI
+#endif
+// clang-format on
+
+#include "par.h"
+#if PAR_VERSION != 200
+#error "par_mpi.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#endif
+
+#ifndef PAR_MPI_H
+#define PAR_MPI_H
+/*
+WHAT
+    An MPI program, in C, C++ or Fortran, keeps its calls, and the kit runs its blocking collectives:
+    between the ranks of a node through shared memory, between nodes through messages of the same MPI. MPI
+    defines that MPI_Allreduce may be replaced by another function of that name, which finds the original as
+    PMPI_Allreduce (the profiling interface); this header has such functions. Sums then do not depend on the
+    MPI, its version or its settings: they are added in rank order.
+
+USE
+    A binary, without compiling it:   make build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
+                                      LD_PRELOAD=$PWD/build/libpar_mpi_mpich.so mpiexec -n 4 ./prog
+                                      (Open MPI: mpiexec -x LD_PRELOAD=$PWD/build/libpar_mpi_openmpi.so ...)
+    A program that you link:          one more source file, compiled by mpicc:
+                                      #define PAR_IMPLEMENTATION
+                                      #include "par_mpi.h"
+    All ranks of a job need it: the ranks of a collective must agree on who runs it.
+
+EXAMPLE
+    #define PAR_IMPLEMENTATION
+    #include "par_mpi.h"
+    #include <stdio.h>
+
+    int main(int argc, char **argv) {
+        double x, sum;
+        int rank;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        x = rank + 1;
+        MPI_Allreduce(&x, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); // the kit runs it
+        if (rank == 0) printf("sum %g\n", sum);                          // with mpiexec -n 3 it prints: sum 6
+        return MPI_Finalize();
+    }
+
+TABLE OF CONTENTS
+    The API is two functions, for programs that go further: the kit's comm of a communicator, the table of
+    calls. The implementation follows; search for ">>name":
+    >>tables        MPI's predefined types and operations
+    >>process       what is kept for the process; types; call sites; errors
+    >>comms         the kit's comm of a communicator, from its first collective until it is freed
+    >>arrays        arrays of any datatype as consecutive bytes
+    >>moves         collectives that move data
+    >>reductions    collectives that reduce, natively or by MPI_Reduce_local
+    >>samples       the time that MPI would have taken; the table
+    >>interface     the functions that replace MPI's
+    >>fortran       entry points for Fortran
+
+CONFIG
+    PAR_IMPLEMENTATION (or PAR_MPI_IMPLEMENTATION)   emit the functions, MPI_Allreduce and others among them
+    PAR_MALLOC, PAR_ASSERT ... as in par.h
+
+ENVIRONMENT (besides par.h's)
+    PAR_MPI_PRINT=1     at MPI_Finalize rank 0 of MPI_COMM_WORLD prints its collectives: how many the kit ran,
+                        how many it left to MPI, bytes and seconds, and what that saved: a few calls of each
+                        size are run once more on other memory, by MPI and by the kit, and both are timed
+    PAR_TIMEOUT=s       a collective that waits so long fails and names who is missing, and where. Unset: it
+                        waits forever, as MPI does
+
+MODEL
+    Taken: Allreduce, Reduce, Reduce_scatter, Reduce_scatter_block, Allgather(v), Bcast, Gather(v),
+    Scatter(v), Alltoall(v) and Barrier on communicators of two ranks or more, and with MPI 4 their forms
+    with large counts (_c). Those that move data take any datatype; the others every predefined type with
+    every operation that MPI allows for it. Everything else is MPI's, as before: user-defined operations,
+    Scan, Exscan, Alltoallw, neighborhood collectives, intercommunicators, nonblocking and persistent forms,
+    files, one-sided calls.
+    Agreement: whether the kit runs a call follows from the communicator, the function, and for reductions
+    from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
+    bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
+    in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
+    Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
+    may be outstanding while the kit runs others.
+    Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
+    as an MPI_Isend of many bytes, goes on, and with it the peer that receives.
+    Comms: a communicator's comm is opened at its first collective and is an attribute of the communicator.
+    MPI_Comm_free, MPI_Comm_disconnect and MPI_Finalize close it. A copy by MPI_Comm_dup gets a comm of its
+    own.
+    Where a comm cannot be opened (no shared memory, ranks of several users), all its ranks leave that
+    communicator to MPI, and a line on stderr says why.
+    Sums: ((x0 + x1) + x2) + ... in rank order, for every size and algorithm. What the kit has no dtype or
+    operation for (long double, complex numbers, 2-byte integers, logical and bitwise operations,
+    MPI_MINLOC) it exchanges, and applies MPI_Reduce_local in rank order. MPI_MIN and MPI_MAX give NaN where
+    any input is NaN.
+    Threads: what MPI_Init_thread has promised. Threads may use different communicators at a time.
+    Errors go to the communicator's error handler, with the text of par_last_error as the error's string.
+    Call sites are return addresses, "prog+0x1234": addr2line -e prog 0x1234 names the line.
+    Processors: the kit does not bind ranks; that is left to mpiexec.
+
+LIMITS
+    Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
+    consecutive has at most 2^30 bytes per element.
+    Nonblocking collectives stay MPI's: their requests must complete in any of MPI's calls, also while a
+    rank waits in MPI_Recv, and the kit does not run there.
+    Opening a comm takes a few collectives of MPI, a descriptor and some 100 KiB, and each rank's stage of
+    256 KiB (PAR_STAGE) at its first large call: a program that makes a communicator for each call gains
+    nothing.
+    MPI_Comm_free waits for all ranks of the communicator.
+    Fortran programs under MPICH: call sites are within MPICH's own library.
+    A program that was linked statically with its MPI cannot be preloaded: link the header.
+*/
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The comm that runs the collectives of a communicator, for calls of par.h's own; opens it if that was not
+// done. Collective over mpi in this case. It belongs to the communicator: do not close it. On
+// MPI_COMM_WORLD's par_alloc has all of par_open_mpi's memory, on others 256 MiB. Errors: UNSUPPORTED (MPI is
+// not initialized, the communicator is left to MPI, or has one rank); *comm is NULL then.
+par_result par_mpi_comm(MPI_Comm mpi, par_comm **comm);
+
+// This process' collectives so far, by function: calls and bytes of the kit, calls left to MPI; with
+// PAR_MPI_PRINT=1 seconds and what was saved, too. Not collective.
+void par_mpi_print(FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_MPI_H
+
+// Stop here if you only use it. -----------------------------------------------------------------------------
+
+#if defined(PAR_MPI_IMPLEMENTATION) && !defined(PAR_MPI_IMPLEMENTED)
+#define PAR_MPI_IMPLEMENTED
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// >>tables --------------------------------------------------------------------------------------------------
+//
+// MPI's predefined types by families, and the families that each operation takes (MPI 4.0, section 6.9.2). A
+// family decides, with the size, on the kit's dtype.
+
+enum {
+    PAR__PMPI_OPAQUE = 0, // no operation takes it
+    PAR__PMPI_SIGNED = 1,
+    PAR__PMPI_UNSIGNED = 2,
+    PAR__PMPI_INTEGER = 4, // of Fortran, and MPI's own: signed, and no truth value
+    PAR__PMPI_FLOAT = 8,
+    PAR__PMPI_COMPLEX = 16,
+    PAR__PMPI_LOGICAL = 32,
+    PAR__PMPI_BYTES = 64,
+    PAR__PMPI_PAIR = 128,
+    PAR__PMPI_C_INTEGERS = PAR__PMPI_SIGNED | PAR__PMPI_UNSIGNED,
+    PAR__PMPI_INTEGERS = PAR__PMPI_C_INTEGERS | PAR__PMPI_INTEGER,
+    PAR__PMPI_NUMBERS = PAR__PMPI_INTEGERS | PAR__PMPI_FLOAT
+};
+
+// clang-format off
+#define PAR__PMPI_TYPES(X)                                                                                   \
+    X(MPI_SIGNED_CHAR, SIGNED) X(MPI_SHORT, SIGNED) X(MPI_INT, SIGNED) X(MPI_LONG, SIGNED)                   \
+    X(MPI_LONG_LONG_INT, SIGNED) X(MPI_INT8_T, SIGNED) X(MPI_INT16_T, SIGNED) X(MPI_INT32_T, SIGNED)         \
+    X(MPI_INT64_T, SIGNED)                                                                                   \
+    X(MPI_UNSIGNED_CHAR, UNSIGNED) X(MPI_UNSIGNED_SHORT, UNSIGNED) X(MPI_UNSIGNED, UNSIGNED)                 \
+    X(MPI_UNSIGNED_LONG, UNSIGNED) X(MPI_UNSIGNED_LONG_LONG, UNSIGNED) X(MPI_UINT8_T, UNSIGNED)              \
+    X(MPI_UINT16_T, UNSIGNED) X(MPI_UINT32_T, UNSIGNED) X(MPI_UINT64_T, UNSIGNED)                            \
+    X(MPI_INTEGER, INTEGER) X(MPI_INTEGER1, INTEGER) X(MPI_INTEGER2, INTEGER) X(MPI_INTEGER4, INTEGER)       \
+    X(MPI_INTEGER8, INTEGER) X(MPI_AINT, INTEGER) X(MPI_OFFSET, INTEGER)                                     \
+    X(MPI_COUNT, INTEGER)                                                                                    \
+    X(MPI_FLOAT, FLOAT) X(MPI_DOUBLE, FLOAT) X(MPI_LONG_DOUBLE, FLOAT) X(MPI_REAL, FLOAT)                    \
+    X(MPI_DOUBLE_PRECISION, FLOAT) X(MPI_REAL4, FLOAT) X(MPI_REAL8, FLOAT) X(MPI_REAL16, FLOAT)              \
+    X(MPI_COMPLEX, COMPLEX) X(MPI_DOUBLE_COMPLEX, COMPLEX) X(MPI_COMPLEX8, COMPLEX)                          \
+    X(MPI_COMPLEX16, COMPLEX) X(MPI_COMPLEX32, COMPLEX) X(MPI_C_FLOAT_COMPLEX, COMPLEX)                      \
+    X(MPI_C_DOUBLE_COMPLEX, COMPLEX) X(MPI_C_LONG_DOUBLE_COMPLEX, COMPLEX) X(MPI_CXX_FLOAT_COMPLEX, COMPLEX) \
+    X(MPI_CXX_DOUBLE_COMPLEX, COMPLEX) X(MPI_CXX_LONG_DOUBLE_COMPLEX, COMPLEX)                               \
+    X(MPI_LOGICAL, LOGICAL) X(MPI_C_BOOL, LOGICAL) X(MPI_CXX_BOOL, LOGICAL)                                  \
+    X(MPI_BYTE, BYTES) X(MPI_CHAR, OPAQUE) X(MPI_WCHAR, OPAQUE) X(MPI_CHARACTER, OPAQUE)                     \
+    X(MPI_PACKED, OPAQUE)                                                                                    \
+    X(MPI_2INT, PAIR) X(MPI_SHORT_INT, PAIR) X(MPI_LONG_INT, PAIR) X(MPI_FLOAT_INT, PAIR)                    \
+    X(MPI_DOUBLE_INT, PAIR) X(MPI_LONG_DOUBLE_INT, PAIR) X(MPI_2INTEGER, PAIR) X(MPI_2REAL, PAIR)            \
+    X(MPI_2DOUBLE_PRECISION, PAIR)
+
+// X(operation, the kit's for types that it has, or NONE, families)
+#define PAR__PMPI_OPS(X)                                                                                     \
+    X(MPI_SUM,    PAR_SUM,  PAR__PMPI_NUMBERS | PAR__PMPI_COMPLEX)                                           \
+    X(MPI_PROD,   PAR_PROD, PAR__PMPI_NUMBERS | PAR__PMPI_COMPLEX)                                           \
+    X(MPI_MAX,    PAR_MAX,  PAR__PMPI_NUMBERS)                                                               \
+    X(MPI_MIN,    PAR_MIN,  PAR__PMPI_NUMBERS)                                                               \
+    X(MPI_LAND,   PAR__PMPI_NONE, PAR__PMPI_C_INTEGERS | PAR__PMPI_LOGICAL)                                  \
+    X(MPI_LOR,    PAR__PMPI_NONE, PAR__PMPI_C_INTEGERS | PAR__PMPI_LOGICAL)                                  \
+    X(MPI_LXOR,   PAR__PMPI_NONE, PAR__PMPI_C_INTEGERS | PAR__PMPI_LOGICAL)                                  \
+    X(MPI_BAND,   PAR__PMPI_NONE, PAR__PMPI_INTEGERS | PAR__PMPI_BYTES)                                      \
+    X(MPI_BOR,    PAR__PMPI_NONE, PAR__PMPI_INTEGERS | PAR__PMPI_BYTES)                                      \
+    X(MPI_BXOR,   PAR__PMPI_NONE, PAR__PMPI_INTEGERS | PAR__PMPI_BYTES)                                      \
+    X(MPI_MINLOC, PAR__PMPI_NONE, PAR__PMPI_PAIR)                                                            \
+    X(MPI_MAXLOC, PAR__PMPI_NONE, PAR__PMPI_PAIR)
+// clang-format on
+enum { PAR__PMPI_NONE = PAR_OP_COUNT };
+enum { PAR__PMPI_NO_DTYPE = PAR_DTYPE_COUNT };
+
+typedef struct par__pmpi_type {
+    size_t bytes, extent; // of an element: its data; the distance to the next one
+    int consecutive;      // the data are in memory as MPI_Pack orders them, without gaps, from the address on
+    int family;
+    int dtype; // the kit's, or PAR__PMPI_NO_DTYPE
+} par__pmpi_type;
+
+// The kit's dtype of a predefined type.
+static int par__pmpi_dtype(int family, size_t bytes) {
+    static const struct {
+        int families;
+        size_t bytes;
+        par_dtype dtype;
+    } rows[] = {{PAR__PMPI_FLOAT, 8, PAR_F64},    {PAR__PMPI_FLOAT, 4, PAR_F32},
+                {PAR__PMPI_UNSIGNED, 8, PAR_U64}, {PAR__PMPI_SIGNED | PAR__PMPI_INTEGER, 8, PAR_I64},
+                {PAR__PMPI_UNSIGNED, 4, PAR_U32}, {PAR__PMPI_SIGNED | PAR__PMPI_INTEGER, 4, PAR_I32},
+                {PAR__PMPI_UNSIGNED, 1, PAR_U8},  {PAR__PMPI_SIGNED | PAR__PMPI_INTEGER, 1, PAR_I8}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if ((rows[i].families & family) && rows[i].bytes == bytes) return (int)rows[i].dtype;
+    return PAR__PMPI_NO_DTYPE;
+}
+
+typedef struct par__pmpi_op {
+    MPI_Op mpi;
+    par_op op;
+    int families;
+} par__pmpi_op;
+static const par__pmpi_op *par__pmpi_op_of(MPI_Op op) { // NULL: not in the table
+    static const par__pmpi_op rows[] = {
+#define X(mpi, op, families) {mpi, (par_op)op, families},
+        PAR__PMPI_OPS(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].mpi == op) return &rows[i];
+    return NULL;
+}
+
+// >>process -------------------------------------------------------------------------------------------------
+//
+// MPI's functions have no argument that could hold the state of this header, so the process has one: the keys
+// of its attributes, the table of predefined types, the texts of call sites, and a list of open comms.
+
+enum { PAR__PMPI_TYPE_SLOTS = 256, PAR__PMPI_SITES = 1024, PAR__PMPI_SITE_BYTES = 96, PAR__PMPI_SIZES = 48 };
+
+typedef struct par__pmpi_size { // the calls of one kind, of 2^i bytes and more
+    uint64_t calls, samples;
+    double kit_s, mpi_s; // of the samples
+} par__pmpi_size;
+typedef struct par__pmpi_row { // the calls of one kind
+    uint64_t calls, bytes, left;
+    double seconds;
+    par__pmpi_size sizes[PAR__PMPI_SIZES];
+} par__pmpi_row;
+
+typedef struct par__pmpi_comm { // of a communicator: its attribute
+    MPI_Comm mpi;
+    par_comm *comm; // NULL: its collectives are MPI's
+    int rank, size, measured;
+    int locked; // threads may call at a time
+    pthread_mutex_t lock;
+    size_t *counts; // 4 arrays of `size`: what a call of a v form gives the kit
+    char *temp[2];  // memory for what is packed
+    size_t temp_bytes[2];
+    par__pmpi_row *rows; // per kind
+    struct par__pmpi_comm *next;
+} par__pmpi_comm;
+
+typedef struct par__pmpi_site {
+    const void *address;
+    char text[PAR__PMPI_SITE_BYTES];
+} par__pmpi_site;
+
+static struct par__pmpi_process {
+    int ready, finalizing, print, threads, error_class;
+    int comm_key, type_key, self_key;
+    struct {
+        MPI_Datatype mpi;
+        par__pmpi_type type;
+        int used;
+    } types[PAR__PMPI_TYPE_SLOTS];          // a hash table
+    par__pmpi_site *sites[PAR__PMPI_SITES]; // another
+    par__pmpi_comm *comms;                  // open, the latest first
+    par__pmpi_row rows[PAR_KIND_COUNT];     // of closed comms, and of what was left to MPI
+} par__pmpi;
+static pthread_mutex_t par__pmpi_lock = PTHREAD_MUTEX_INITIALIZER; // of all but what a slot was filled with
+static __thread const void *par__pmpi_caller; // of Fortran's entry point, which calls C's
+
+static double par__pmpi_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// A call site by its return address: "prog+0x1234", as addr2line takes it.
+static const char *par__pmpi_describe_site(const void *address, char *text, size_t bytes) {
+    Dl_info info;
+    const uintptr_t at = (uintptr_t)address - 1; // within the call
+    if (!dladdr(address, &info) || !info.dli_fname || !info.dli_fbase) {
+        snprintf(text, bytes, "0x%zx", (size_t)at);
+        return text;
+    }
+    const char *name = strrchr(info.dli_fname, '/');
+    const int fixed = ((const Elf64_Ehdr *)info.dli_fbase)->e_type == ET_EXEC; // its addresses are absolute
+    snprintf(text, bytes, "%s+0x%zx", name ? name + 1 : info.dli_fname,
+             (size_t)(at - (fixed ? 0 : (uintptr_t)info.dli_fbase)));
+    return text;
+}
+static const char *par__pmpi_site_of(const void *address) {
+    const size_t first = ((uintptr_t)address >> 2) * 0x9e3779b1u % PAR__PMPI_SITES;
+    for (size_t i = first, looks = 0; looks < 16; i = (i + 1) % PAR__PMPI_SITES, looks++) {
+        par__pmpi_site *site = __atomic_load_n(&par__pmpi.sites[i], __ATOMIC_ACQUIRE);
+        if (site && site->address == address) return site->text;
+        if (site) continue;
+        site = (par__pmpi_site *)PAR_MALLOC(sizeof *site);
+        if (!site) break;
+        site->address = address;
+        par__pmpi_describe_site(address, site->text, sizeof site->text);
+        par__pmpi_site *none = NULL;
+        if (__atomic_compare_exchange_n(&par__pmpi.sites[i], &none, site, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
+            return site->text;
+        PAR_FREE(site); // another thread was faster
+    }
+    return "(one of many places)";
+}
+
+// Give the kit's error to the communicator's error handler, which may not return.
+static int par__pmpi_fail(const par__pmpi_comm *s, par_result result, const char *text) {
+    char line[MPI_MAX_ERROR_STRING];
+    int code = MPI_ERR_OTHER;
+    if (!result) return MPI_SUCCESS;
+    pthread_mutex_lock(&par__pmpi_lock);
+    if (!par__pmpi.error_class) PMPI_Add_error_class(&par__pmpi.error_class);
+    PMPI_Add_error_code(par__pmpi.error_class, &code);
+    pthread_mutex_unlock(&par__pmpi_lock);
+    snprintf(line, sizeof line, "%s: %s", par_result_name(result),
+             text && *text ? text : par_result_text(result));
+    PMPI_Add_error_string(code, line);
+    PMPI_Comm_call_errhandler(s->mpi, code);
+    return code;
+}
+
+static size_t par__pmpi_type_slot(MPI_Datatype type) {
+    return (size_t)((uint64_t)(uintptr_t)type * 0x9e3779b97f4a7c15u >> 40) % PAR__PMPI_TYPE_SLOTS;
+}
+static const par__pmpi_type *par__pmpi_predefined(MPI_Datatype type) {
+    for (size_t i = par__pmpi_type_slot(type); par__pmpi.types[i].used; i = (i + 1) % PAR__PMPI_TYPE_SLOTS)
+        if (par__pmpi.types[i].mpi == type) return &par__pmpi.types[i].type;
+    return NULL;
+}
+static void par__pmpi_measure_type(MPI_Datatype mpi, par__pmpi_type *type) {
+    MPI_Count bytes = 0, at = 0, extent = 0, true_at = 0, true_extent = 0;
+    PMPI_Type_size_x(mpi, &bytes);
+    PMPI_Type_get_extent_x(mpi, &at, &extent);
+    PMPI_Type_get_true_extent_x(mpi, &true_at, &true_extent);
+    type->bytes = (size_t)bytes;
+    type->extent = (size_t)extent;
+    type->consecutive = !bytes || (!at && !true_at && extent == bytes && true_extent == bytes);
+}
+static void par__pmpi_add_type(MPI_Datatype mpi, int family) {
+    if (mpi == MPI_DATATYPE_NULL || par__pmpi_predefined(mpi)) return; // Fortran's are not in every MPI
+    size_t i = par__pmpi_type_slot(mpi);
+    while (par__pmpi.types[i].used) i = (i + 1) % PAR__PMPI_TYPE_SLOTS;
+    par__pmpi_type *type = &par__pmpi.types[i].type;
+    par__pmpi_measure_type(mpi, type);
+    type->family = family;
+    type->dtype = par__pmpi_dtype(family, type->bytes);
+    par__pmpi.types[i].mpi = mpi;
+    par__pmpi.types[i].used = 1;
+}
+
+// Does MPI_Pack leave the bytes of a type without gaps in their order? It packs numbers that say where each
+// byte was: in pass p, digit p of its position to the base 256.
+static int par__pmpi_packs_in_order(MPI_Datatype mpi, size_t bytes) {
+    const size_t limit = (size_t)64 << 20; // packing a larger one is right, too
+    unsigned char *memory = bytes > limit ? NULL : (unsigned char *)PAR_MALLOC(2 * bytes),
+                  *packed = memory + bytes;
+    int in_order = memory != NULL;
+    for (size_t digit = 0; in_order && (digit == 0 || (bytes - 1) >> (8 * digit)); digit++) {
+        int position = 0;
+        for (size_t i = 0; i < bytes; i++) memory[i] = (unsigned char)(i >> (8 * digit));
+        in_order = PMPI_Pack(memory, 1, mpi, packed, (int)bytes, &position, MPI_COMM_SELF) == MPI_SUCCESS &&
+                   (size_t)position == bytes && memcmp(memory, packed, bytes) == 0;
+    }
+    PAR_FREE(memory);
+    return in_order;
+}
+// A derived type; *type is filled in. Its description is kept as the type's attribute.
+static const par__pmpi_type *par__pmpi_derived(MPI_Datatype mpi, par__pmpi_type *type) {
+    int found = 0, integers, addresses, types, combiner = MPI_COMBINER_NAMED;
+    void *value = NULL;
+    if (PMPI_Type_get_attr(mpi, par__pmpi.type_key, &value, &found) != MPI_SUCCESS) return NULL;
+    if (found) return (const par__pmpi_type *)value;
+    par__pmpi_measure_type(mpi, type);
+    if (type->consecutive && type->bytes) type->consecutive = par__pmpi_packs_in_order(mpi, type->bytes);
+    PMPI_Type_get_envelope(mpi, &integers, &addresses, &types, &combiner);
+    type->family = combiner == MPI_COMBINER_F90_INTEGER   ? PAR__PMPI_INTEGER
+                   : combiner == MPI_COMBINER_F90_REAL    ? PAR__PMPI_FLOAT
+                   : combiner == MPI_COMBINER_F90_COMPLEX ? PAR__PMPI_COMPLEX
+                                                          : PAR__PMPI_OPAQUE;
+    type->dtype = par__pmpi_dtype(type->family, type->bytes);
+    par__pmpi_type *kept = (par__pmpi_type *)PAR_MALLOC(sizeof *kept);
+    if (!kept) return type;
+    *kept = *type;
+    if (PMPI_Type_set_attr(mpi, par__pmpi.type_key, kept) == MPI_SUCCESS) return kept;
+    PAR_FREE(kept);
+    return type;
+}
+static const par__pmpi_type *par__pmpi_type_of(MPI_Datatype mpi, par__pmpi_type *memory) { // NULL: no type
+    const par__pmpi_type *type = mpi == MPI_DATATYPE_NULL ? NULL : par__pmpi_predefined(mpi);
+    return type || mpi == MPI_DATATYPE_NULL ? type : par__pmpi_derived(mpi, memory);
+}
+static int par__pmpi_forget_type(MPI_Datatype mpi, int key, void *type, void *extra) {
+    (void)mpi;
+    (void)key;
+    (void)extra;
+    PAR_FREE(type);
+    return MPI_SUCCESS;
+}
+
+// >>comms ---------------------------------------------------------------------------------------------------
+//
+//     first collective   PMPI_Comm_get_attr finds nothing --> par_open_mpi on all ranks, PMPI_Comm_set_attr
+//     each one           PMPI_Comm_get_attr finds the comm
+//     MPI_Comm_free      MPI calls par__pmpi_close, the attribute's delete function
+//     MPI_Finalize       MPI deletes MPI_COMM_SELF's attributes first: par__pmpi_finalize closes all comms
+//                        that are left, the latest first, which is one order for all ranks
+
+static void par__pmpi_add_rows(par__pmpi_row *to, const par__pmpi_row *from) {
+    to->calls += from->calls;
+    to->bytes += from->bytes;
+    to->left += from->left;
+    to->seconds += from->seconds;
+    for (int i = 0; i < PAR__PMPI_SIZES; i++) {
+        to->sizes[i].calls += from->sizes[i].calls;
+        to->sizes[i].samples += from->sizes[i].samples;
+        to->sizes[i].kit_s += from->sizes[i].kit_s;
+        to->sizes[i].mpi_s += from->sizes[i].mpi_s;
+    }
+}
+static void par__pmpi_free_comm(par__pmpi_comm *s) {
+    if (!s) return;
+    pthread_mutex_destroy(&s->lock);
+    PAR_FREE(s->counts);
+    PAR_FREE(s->rows);
+    for (int i = 0; i < 2; i++) PAR_FREE(s->temp[i]);
+    PAR_FREE(s);
+}
+static int par__pmpi_close(MPI_Comm mpi, int key, void *attribute, void *extra) {
+    par__pmpi_comm *s = (par__pmpi_comm *)attribute;
+    (void)mpi;
+    (void)key;
+    (void)extra;
+    par_close(s->comm);
+    pthread_mutex_lock(&par__pmpi_lock);
+    for (par__pmpi_comm **link = &par__pmpi.comms; *link; link = &(*link)->next)
+        if (*link == s) {
+            *link = s->next;
+            break;
+        }
+    for (int k = 0; k < PAR_KIND_COUNT; k++) par__pmpi_add_rows(&par__pmpi.rows[k], &s->rows[k]);
+    pthread_mutex_unlock(&par__pmpi_lock);
+    par__pmpi_free_comm(s);
+    return MPI_SUCCESS;
+}
+static int par__pmpi_finalize(MPI_Comm self, int key, void *attribute, void *extra) {
+    int rank;
+    (void)self;
+    (void)key;
+    (void)attribute;
+    (void)extra;
+    __atomic_store_n(&par__pmpi.finalizing, 1, __ATOMIC_RELEASE);
+    while (par__pmpi.comms) PMPI_Comm_delete_attr(par__pmpi.comms->mpi, par__pmpi.comm_key);
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (par__pmpi.print && !rank) par_mpi_print(stderr);
+    return MPI_SUCCESS;
+}
+
+// Prepare the process at its first collective. 0: MPI is not initialized, or no longer.
+static int par__pmpi_start(void) {
+    static const par__setting print = {"PAR_MPI_PRINT", PAR__SETTING_SWITCH, 0, 1, 0, ""};
+    int up = 0, down = 0, level = MPI_THREAD_SINGLE;
+    double wanted = 0;
+    char why[256];
+    PMPI_Initialized(&up);
+    PMPI_Finalized(&down);
+    if (!up || down) return 0;
+    pthread_mutex_lock(&par__pmpi_lock);
+    if (!par__pmpi.ready) {
+        if (par__setting_read(&print, &wanted, why, sizeof why)) PAR_LOG(why);
+        par__pmpi.print = wanted > 0;
+        PMPI_Query_thread(&level);
+        par__pmpi.threads = level == MPI_THREAD_MULTIPLE;
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_close, &par__pmpi.comm_key, NULL);
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_finalize, &par__pmpi.self_key, NULL);
+        PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, par__pmpi_forget_type, &par__pmpi.type_key, NULL);
+        PMPI_Comm_set_attr(MPI_COMM_SELF, par__pmpi.self_key, NULL);
+#define X(mpi, family) par__pmpi_add_type(mpi, PAR__PMPI_##family);
+        PAR__PMPI_TYPES(X)
+#undef X
+        __atomic_store_n(&par__pmpi.ready, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&par__pmpi_lock);
+    return 1;
+}
+
+static par__pmpi_comm *par__pmpi_new_comm(MPI_Comm mpi, int rank, int size) {
+    par__pmpi_comm *s = (par__pmpi_comm *)PAR_MALLOC(sizeof *s);
+    if (!s) return NULL;
+    memset(s, 0, sizeof *s);
+    s->mpi = mpi;
+    s->rank = rank;
+    s->size = size;
+    s->locked = par__pmpi.threads;
+    pthread_mutex_init(&s->lock, NULL);
+    s->counts = (size_t *)PAR_MALLOC(4 * sizeof *s->counts * (size_t)size);
+    s->rows = (par__pmpi_row *)PAR_MALLOC(PAR_KIND_COUNT * sizeof *s->rows);
+    if (s->rows) memset(s->rows, 0, PAR_KIND_COUNT * sizeof *s->rows);
+    if (s->counts && s->rows) return s;
+    par__pmpi_free_comm(s);
+    return (par__pmpi_comm *)NULL;
+}
+// What the kit gets to open a comm: on MPI_COMM_WORLD all memory; on others enough for boards and rings.
+static par_desc par__pmpi_desc(MPI_Comm mpi, int size) {
+    par_desc d, defaults;
+    const char *timeout = getenv("PAR_TIMEOUT");
+    memset(&d, 0, sizeof d);
+    d.keep_cpus = 1;
+    if (!timeout || !*timeout) d.timeout_s = 1e9;
+    if (mpi == MPI_COMM_WORLD || par_defaults(&d, &defaults)) return d;
+    d.arena_bytes =
+        ((size_t)256 << 20) + 4 * (size_t)size * defaults.stage_bytes + 163840 * (size_t)size * (size_t)size;
+    return d;
+}
+// The first collective of a communicator; all its ranks are here.
+static par__pmpi_comm *par__pmpi_open(MPI_Comm mpi) {
+    int inter = 0, rank = 0, size = 0;
+    if (PMPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS) return NULL;
+    PMPI_Comm_rank(mpi, &rank);
+    PMPI_Comm_size(mpi, &size);
+    par__pmpi_comm *s = par__pmpi_new_comm(mpi, rank, size);
+    if (!inter && size > 1) {
+        int agreed[2] = {s != NULL, par__pmpi.print};
+        PMPI_Allreduce(MPI_IN_PLACE, agreed, 2, MPI_INT, MPI_MIN, mpi);
+        const par_desc d = par__pmpi_desc(mpi, size);
+        if (agreed[0] && par_open_mpi(&d, mpi, &s->comm)) s->comm = NULL; // on all ranks
+        if (s) s->measured = agreed[1];
+    }
+    if (!s) return NULL;
+    if (s->comm) {
+        pthread_mutex_lock(&par__pmpi_lock);
+        s->next = par__pmpi.comms;
+        par__pmpi.comms = s;
+        pthread_mutex_unlock(&par__pmpi_lock);
+    }
+    PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
+    return s;
+}
+static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi) { // NULL: none, and nothing can be counted
+    void *value = NULL;
+    int found = 0;
+    if (mpi == MPI_COMM_NULL || __atomic_load_n(&par__pmpi.finalizing, __ATOMIC_ACQUIRE)) return NULL;
+    if (!__atomic_load_n(&par__pmpi.ready, __ATOMIC_ACQUIRE) && !par__pmpi_start()) return NULL;
+    if (PMPI_Comm_get_attr(mpi, par__pmpi.comm_key, &value, &found) != MPI_SUCCESS) return NULL;
+    return found ? (par__pmpi_comm *)value : par__pmpi_open(mpi);
+}
+par_result par_mpi_comm(MPI_Comm mpi, par_comm **comm) {
+    const par__pmpi_comm *s = par__pmpi_comm_of(mpi);
+    *comm = s ? s->comm : NULL;
+    return *comm ? PAR_OK : PAR_ERR_UNSUPPORTED;
+}
+
+// >>arrays --------------------------------------------------------------------------------------------------
+//
+// One side of a call, send or recv, is one block or a block for each rank, of any datatype. The kit gets it
+// as consecutive bytes: the array itself where it is like that, else memory of the comm, into which the
+// blocks are packed before the call or from which they are unpacked after it. (MPI_Pack of one architecture
+// leaves the bytes of a type as they are, in the order of its type map.)
+
+typedef struct par__pmpi_side { // as the program describes it
+    MPI_Datatype type;
+    MPI_Count count;
+    const void *counts,
+        *displs; // of int, or with `large` of MPI_Count and MPI_Aint; NULL: count elements each
+    int large;
+} par__pmpi_side;
+
+typedef struct par__pmpi_call {
+    par_kind kind;
+    const void *send;
+    void *recv;
+    par__pmpi_side out, in; // of send and of recv; of a reduction `out` alone
+    MPI_Op op;
+    int root;
+    MPI_Comm mpi;
+    const void *address; // of the caller
+    int error;           // what MPI's function returns
+} par__pmpi_call;
+
+typedef struct par__pmpi_layout { // of one side, in bytes
+    const par__pmpi_type *type;
+    par__pmpi_type memory; // of a derived type
+    int blocks;
+    int direct; // the array is as the kit wants it, from byte `at` on
+    MPI_Aint at;
+    size_t bytes;   // of all blocks
+    size_t block;   // of each, without counts
+    size_t *counts; // per block; NULL: all have `block`
+    size_t *displs; // where the kit finds them; NULL: one after the other
+} par__pmpi_layout;
+
+static MPI_Count par__pmpi_count(const par__pmpi_side *side, int i) {
+    if (!side->counts) return side->count;
+    return side->large ? ((const MPI_Count *)side->counts)[i] : ((const int *)side->counts)[i];
+}
+static MPI_Aint par__pmpi_displ(const par__pmpi_side *side, int i) { // in elements
+    if (!side->displs) return (MPI_Aint)side->count * i;             // of a side without counts
+    return side->large ? ((const MPI_Aint *)side->displs)[i] : ((const int *)side->displs)[i];
+}
+
+// spread: the kit may find the blocks anywhere; 0: they must follow each other.
+static void par__pmpi_lay_out(par__pmpi_layout *l, const par__pmpi_side *side, int blocks, int spread,
+                              size_t *sizes) {
+    const size_t e = l->type->bytes;
+    MPI_Aint low = 0;
+    int some = 0, packed = 1;
+    l->blocks = blocks;
+    l->block = (size_t)side->count * e;
+    l->bytes = (size_t)blocks * l->block;
+    l->direct = l->type->consecutive;
+    if (!side->counts) return;
+    l->counts = sizes;
+    l->bytes = 0;
+    for (int i = 0; i < blocks; i++) {
+        const MPI_Aint at = par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent;
+        l->counts[i] = (size_t)par__pmpi_count(side, i) * e;
+        if (l->counts[i] && (!some || at < low)) low = at;
+        some |= l->counts[i] != 0;
+    }
+    for (int i = 0; i < blocks; i++) {
+        const MPI_Aint at = par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent - low;
+        sizes[blocks + i] = l->counts[i] ? (size_t)at : 0;
+        packed &= !l->counts[i] || (size_t)at == l->bytes;
+        l->bytes += l->counts[i];
+    }
+    l->direct &= packed || spread;
+    l->displs = l->direct && !packed ? sizes + blocks : NULL;
+    l->at = low;
+}
+
+// Copy block i between the program's array and consecutive bytes.
+static int par__pmpi_pack(const par__pmpi_layout *l, const par__pmpi_side *side, int i, const void *array,
+                          char *to) {
+    const char *from = (const char *)array + par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent;
+    const size_t e = l->type->bytes, most = ((size_t)1 << 30) / (e ? e : 1);
+    size_t left = (size_t)par__pmpi_count(side, i), some;
+    if (!left || !e) return MPI_SUCCESS;
+    if (l->type->consecutive) return memcpy(to, from, left * e), MPI_SUCCESS;
+    if (!most) return MPI_ERR_TYPE;
+    for (; left; left -= some, from += some * l->type->extent, to += some * e) {
+        int position = 0;
+        some = left < most ? left : most;
+        const int error =
+            PMPI_Pack(from, (int)some, side->type, to, (int)(some * e), &position, MPI_COMM_SELF);
+        if (error) return error;
+    }
+    return MPI_SUCCESS;
+}
+static int par__pmpi_unpack(const par__pmpi_layout *l, const par__pmpi_side *side, int i, const char *from,
+                            void *array) {
+    char *to = (char *)array + par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent;
+    const size_t e = l->type->bytes, most = ((size_t)1 << 30) / (e ? e : 1);
+    size_t left = (size_t)par__pmpi_count(side, i), some;
+    if (!left || !e) return MPI_SUCCESS;
+    if (l->type->consecutive) return memcpy(to, from, left * e), MPI_SUCCESS;
+    if (!most) return MPI_ERR_TYPE;
+    for (; left; left -= some, from += some * e, to += some * l->type->extent) {
+        int position = 0;
+        some = left < most ? left : most;
+        const int error =
+            PMPI_Unpack(from, (int)(some * e), &position, to, (int)some, side->type, MPI_COMM_SELF);
+        if (error) return error;
+    }
+    return MPI_SUCCESS;
+}
+static size_t par__pmpi_block_bytes(const par__pmpi_layout *l, int i) {
+    return l->counts ? l->counts[i] : l->block;
+}
+static size_t par__pmpi_block_at(const par__pmpi_layout *l, int i) { // in what the kit gets
+    size_t at = 0;
+    if (!l->counts) return (size_t)i * l->block;
+    if (l->displs) return l->displs[i];
+    for (int j = 0; j < i; j++) at += l->counts[j];
+    return at;
+}
+static int par__pmpi_pack_all(const par__pmpi_layout *l, const par__pmpi_side *side, const void *array,
+                              char *to) {
+    int error = MPI_SUCCESS;
+    for (int i = 0; i < l->blocks && !error; i++) {
+        error = par__pmpi_pack(l, side, i, array, to);
+        to += par__pmpi_block_bytes(l, i);
+    }
+    return error;
+}
+
+static char *par__pmpi_temp(par__pmpi_comm *s, int which, size_t bytes) { // NULL: out of memory
+    if (s->temp[which] && bytes <= s->temp_bytes[which]) return s->temp[which];
+    PAR_FREE(s->temp[which]);
+    s->temp_bytes[which] = bytes + bytes / 2 + 64;
+    return s->temp[which] = (char *)PAR_MALLOC(s->temp_bytes[which]);
+}
+
+// >>moves ---------------------------------------------------------------------------------------------------
+//
+// From the row of a kind in PAR_KINDS follows which arrays this rank has and how many blocks; the rest is the
+// same for all kinds:
+//     send   in place? the own block of recv (all_to_all: a copy of recv)   else the array, or packed
+//     recv   in place? memory that nobody reads (scatter at the root)   else the array, or memory to unpack
+// A broadcast is in place at the root.
+
+typedef struct par__pmpi_move {
+    par__pmpi_layout out, in;
+    int sends, recvs, send_in_place, recv_in_place; // of this rank
+    par_call call;
+    char *unpacked; // where the kit puts what is unpacked afterwards; NULL: nothing
+} par__pmpi_move;
+
+static int par__pmpi_has(par_side side, int root_here) {
+    return side && (!(side & PAR_SIDE_ROOT) || root_here);
+}
+
+// The sides of this rank. 0: an argument is wrong, and MPI will say so.
+static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, par__pmpi_move *m) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
+    const int rooted = (t->takes & PAR_TAKES_ROOT) != 0, root_here = s->rank == k->root;
+    memset(m, 0, sizeof *m);
+    if (rooted && (k->root < 0 || k->root >= s->size)) return 0;
+    m->sends = par__pmpi_has(t->send, root_here);
+    m->recvs = par__pmpi_has(t->recv, root_here);
+    m->send_in_place = m->sends && k->send == MPI_IN_PLACE;
+    m->recv_in_place = m->recvs && k->recv == MPI_IN_PLACE;
+    for (int side = 0; side < 2; side++) {
+        const par__pmpi_side *a = side ? &k->in : &k->out;
+        par__pmpi_layout *l = side ? &m->in : &m->out;
+        const int used = side ? m->recvs && !m->recv_in_place : m->sends && !m->send_in_place;
+        const int blocks = (side ? t->recv : t->send) & PAR_SIDE_ALL ? s->size : 1;
+        if (!used) continue;
+        l->type = par__pmpi_type_of(a->type, &l->memory);
+        if (!l->type) return 0;
+        for (int i = 0; i < (a->counts ? blocks : 1); i++)
+            if (par__pmpi_count(a, i) < 0) return 0;
+        par__pmpi_lay_out(l, a, blocks, t->counts != PAR_COUNTS_SAME, s->counts + (side ? 2 : 0) * s->size);
+    }
+    return 1;
+}
+
+// Give the call its recv. An MPI error.
+static int par__pmpi_place_recv(par__pmpi_comm *s, const par__pmpi_call *k, par__pmpi_move *m) {
+    const par__pmpi_layout *l = &m->in;
+    if (!m->recvs) return MPI_SUCCESS;
+    if (m->recv_in_place) { // scatter at the root
+        m->call.count = par__pmpi_block_bytes(&m->out, s->rank);
+        m->call.recv = par__pmpi_temp(s, 1, m->call.count);
+        return m->call.recv ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+    }
+    m->call.count = l->block;
+    m->call.recv_counts = l->counts;
+    m->call.recv_displs = l->displs;
+    m->call.recv = (char *)k->recv + l->at;
+    if (l->direct) return MPI_SUCCESS;
+    m->call.recv = m->unpacked = par__pmpi_temp(s, 1, l->bytes);
+    return m->unpacked ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+}
+// Give the call its send, after its recv.
+static int par__pmpi_place_send(par__pmpi_comm *s, const par__pmpi_call *k, par__pmpi_move *m) {
+    const par__pmpi_layout *l = m->send_in_place ? &m->in : &m->out;
+    const int to_all = k->kind == PAR_KIND_ALL_TO_ALL || k->kind == PAR_KIND_ALL_TO_ALLV;
+    char *packed = NULL;
+    if (!m->sends) return MPI_SUCCESS;
+    if (m->send_in_place && !to_all) { // the own block of recv
+        const int own = l->blocks == 1 ? 0 : s->rank;
+        const size_t at = par__pmpi_block_at(l, own);
+        m->call.send = (char *)m->call.recv + at;
+        m->call.count = par__pmpi_block_bytes(l, own);
+        return m->unpacked ? par__pmpi_pack(l, &k->in, own, k->recv, m->unpacked + at) : MPI_SUCCESS;
+    }
+    if (!l->counts) m->call.count = l->block;
+    m->call.send_counts = l->counts;
+    m->call.send_displs = m->send_in_place ? NULL : l->displs;
+    m->call.send = (const char *)k->send + l->at;
+    if (l->direct && !m->send_in_place) return MPI_SUCCESS;
+    m->call.send = packed = par__pmpi_temp(s, 0, l->bytes);
+    if (!packed) return MPI_ERR_NO_MEM;
+    return par__pmpi_pack_all(l, m->send_in_place ? &k->in : &k->out, m->send_in_place ? k->recv : k->send,
+                              packed);
+}
+
+static par_result par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call *k, par_call *call) {
+    call->site = par__pmpi_site_of(k->address);
+    return (par_begin)(s->comm, call, NULL);
+}
+static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
+    return result ? par__pmpi_fail(s, result, par_last_error(s->comm)) : MPI_SUCCESS;
+}
+
+static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call);
+
+static void par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
+    m->call.kind = k->kind;
+    m->call.dtype = PAR_U8;
+    m->call.op = PAR_SUM;
+    m->call.root = k->root;
+    k->error = par__pmpi_place_recv(s, k, m);
+    if (!k->error) k->error = par__pmpi_place_send(s, k, m);
+    if (k->error) {
+        PMPI_Comm_call_errhandler(s->mpi, k->error);
+        return;
+    }
+    k->error = par__pmpi_end(s, par__pmpi_issue(s, k, &m->call));
+    const char *from = m->unpacked;
+    for (int i = 0; from && i < m->in.blocks && !k->error; i++) {
+        k->error = par__pmpi_unpack(&m->in, &k->in, i, from, k->recv);
+        from += par__pmpi_block_bytes(&m->in, i);
+    }
+    if (s->measured && !k->error) par__pmpi_sample(s, k, &m->call);
+}
+
+// >>reductions ----------------------------------------------------------------------------------------------
+//
+// What the kit has no dtype or operation for is exchanged as bytes and reduced in rank order, four ranks:
+//     few bytes    all_gather or gather     every rank (or the root) has a b c d:  ((a.b).c).d
+//     many         all_to_all               rank r has slice r of a b c d:         ((a.b).c).d
+//                  all_gather or gather of the slices
+// so every rank gets the same bits, and the same as with other numbers of bytes.
+
+typedef struct par__pmpi_fold { // an operation of MPI on elements of one type
+    MPI_Datatype type;
+    MPI_Op op;
+    size_t e; // bytes from one element to the next
+} par__pmpi_fold;
+
+// Reduce `blocks` consecutive blocks of count elements; returns where the result is: in the last block.
+static const char *par__pmpi_fold_blocks(const par__pmpi_fold *f, char *blocks, int block_count,
+                                         size_t count) {
+    for (int i = 1; i < block_count; i++) {
+        char *a = blocks + (size_t)(i - 1) * count * f->e, *b = a + count * f->e; // b = a op b
+        for (size_t at = 0, some; at < count; at += some) {
+            some = count - at < INT_MAX ? count - at : INT_MAX;
+            PMPI_Reduce_local(a + at * f->e, b + at * f->e, (int)some, f->type, f->op);
+        }
+    }
+    return blocks + (size_t)(block_count - 1) * count * f->e;
+}
+
+enum { PAR__PMPI_FEW_BYTES = 4096 }; // a rank's array, of which every rank reduces all
+
+static par_result par__pmpi_fold_few(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
+                                     const void *send, size_t count) {
+    const int receives = k->kind == PAR_KIND_ALL_REDUCE || s->rank == k->root;
+    par_call c;
+    memset(&c, 0, sizeof c);
+    c.kind = k->kind == PAR_KIND_ALL_REDUCE ? PAR_KIND_ALL_GATHER : PAR_KIND_GATHER;
+    c.dtype = PAR_U8;
+    c.root = k->root;
+    c.send = send;
+    c.count = count * f->e;
+    c.recv = receives ? par__pmpi_temp(s, 0, c.count * (size_t)s->size) : NULL;
+    if (receives && !c.recv) return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
+    const par_result r = par__pmpi_issue(s, k, &c);
+    if (r || !receives) return r;
+    if (c.count) memcpy(k->recv, par__pmpi_fold_blocks(f, (char *)c.recv, s->size, count), c.count);
+    return PAR_OK;
+}
+// Slice i has elements[i] elements; *slice is where the reduced own one is.
+static par_result par__pmpi_fold_slices(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
+                                        const void *send, const size_t *elements, const char **slice) {
+    const int n = s->size;
+    size_t *counts = s->counts, *own = counts + n;
+    par_call c;
+    const size_t mine = elements[s->rank];
+    for (int i = 0; i < n; i++) {
+        counts[i] = elements[i] * f->e;
+        own[i] = mine * f->e;
+    }
+    memset(&c, 0, sizeof c);
+    c.kind = PAR_KIND_ALL_TO_ALLV;
+    c.dtype = PAR_U8;
+    c.send = send;
+    c.send_counts = counts;
+    c.recv_counts = own;
+    c.recv = par__pmpi_temp(s, 0, mine * f->e * (size_t)n + 1);
+    if (!c.recv) return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
+    const par_result r = par__pmpi_issue(s, k, &c);
+    if (!r) *slice = par__pmpi_fold_blocks(f, (char *)c.recv, n, mine);
+    return r;
+}
+static par_result par__pmpi_fold_many(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
+                                      const void *send, const size_t *elements) {
+    const char *slice = NULL;
+    par_call c;
+    par_result r = par__pmpi_fold_slices(s, k, f, send, elements, &slice);
+    if (r) return r;
+    if (k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV) {
+        if (elements[s->rank]) memcpy(k->recv, slice, elements[s->rank] * f->e);
+        return PAR_OK;
+    }
+    memset(&c, 0, sizeof c);
+    c.kind = k->kind == PAR_KIND_ALL_REDUCE ? PAR_KIND_ALL_GATHERV : PAR_KIND_GATHERV;
+    c.dtype = PAR_U8;
+    c.root = k->root;
+    c.send = slice;
+    c.recv = k->recv;
+    c.count = s->counts[s->rank];
+    c.recv_counts = k->kind == PAR_KIND_ALL_REDUCE || s->rank == k->root ? s->counts : NULL;
+    return par__pmpi_issue(s, k, &c);
+}
+
+typedef struct par__pmpi_reduction {
+    const par__pmpi_type *type;
+    par__pmpi_type memory;
+    const par__pmpi_op *op;
+    int native; // the kit has dtype and operation
+} par__pmpi_reduction;
+
+// 0: MPI runs it, because it must (operations of the program), or because an argument is wrong.
+static int par__pmpi_prepare_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
+                                       par__pmpi_reduction *m) {
+    const int rooted = k->kind == PAR_KIND_REDUCE;
+    if (rooted && (k->root < 0 || k->root >= s->size)) return 0;
+    m->op = par__pmpi_op_of(k->op);
+    m->type = m->op ? par__pmpi_type_of(k->out.type, &m->memory) : NULL;
+    if (!m->type || !(m->op->families & m->type->family)) return 0;
+    for (int i = 0; i < (k->out.counts ? s->size : 1); i++)
+        if (par__pmpi_count(&k->out, i) < 0) return 0;
+    m->native = m->op->op != (par_op)PAR__PMPI_NONE && m->type->dtype != PAR__PMPI_NO_DTYPE;
+    return 1;
+}
+
+static par_result par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const par__pmpi_reduction *m) {
+    const int scatters = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+    const int in_place = k->send == MPI_IN_PLACE && (k->kind != PAR_KIND_REDUCE || s->rank == k->root);
+    const void *send = in_place ? k->recv : k->send;
+    const size_t n = (size_t)s->size, e = m->type->extent, count = (size_t)k->out.count;
+    size_t *elements = s->counts + 2 * n;
+    for (size_t i = 0; i < n; i++)
+        elements[i] = k->out.counts ? (size_t)par__pmpi_count(&k->out, (int)i)
+                      : scatters    ? count
+                                    : count / n + (i < count % n);
+    if (!m->native) {
+        const par__pmpi_fold f = {k->out.type, k->op, e};
+        const int few = !scatters && count * e <= PAR__PMPI_FEW_BYTES;
+        return few ? par__pmpi_fold_few(s, k, &f, send, count)
+                   : par__pmpi_fold_many(s, k, &f, send, elements);
+    }
+    par_call c;
+    memset(&c, 0, sizeof c);
+    c.kind = k->kind;
+    c.dtype = (par_dtype)m->type->dtype;
+    c.op = m->op->op;
+    c.root = k->root;
+    c.send = send;
+    c.recv = k->recv;
+    c.count = count;
+    if (k->out.counts) c.recv_counts = elements;
+    const size_t own = elements[s->rank] * e;
+    if (scatters && in_place) c.recv = par__pmpi_temp(s, 1, own); // MPI's goes to the beginning of recv
+    if (scatters && in_place && !c.recv)
+        return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
+    const par_result r = par__pmpi_issue(s, k, &c);
+    if (!r && c.recv != k->recv && own) memcpy(k->recv, c.recv, own);
+    if (!r && s->measured) par__pmpi_sample(s, k, &c);
+    return r;
+}
+
+// >>samples -------------------------------------------------------------------------------------------------
+//
+// With PAR_MPI_PRINT=1 a few calls of each kind and size are run twice more, on other memory, by MPI and by
+// the kit, and timed. All ranks count the calls of a communicator alike, so they agree on which. A call's own
+// time would be no measure: it includes the wait for ranks that come late.
+
+static int par__pmpi_size_class(size_t bytes) {
+    int i = 0;
+    while (i < PAR__PMPI_SIZES - 1 && bytes >> (i + 1)) i++;
+    return i;
+}
+// Run a call by MPI: the same number of bytes, or the same reduction.
+static void par__pmpi_run_by_mpi(const par__pmpi_call *k, const par_call *c, void *send, void *recv) {
+    const MPI_Comm mpi = k->mpi;
+    const MPI_Datatype byte = MPI_BYTE, type = k->out.type;
+    const int n = (int)c->count, root = k->root;
+    switch (k->kind) {
+    case PAR_KIND_BARRIER: PMPI_Barrier(mpi); break;
+    case PAR_KIND_ALL_REDUCE: PMPI_Allreduce(send, recv, n, type, k->op, mpi); break;
+    case PAR_KIND_REDUCE: PMPI_Reduce(send, recv, n, type, k->op, root, mpi); break;
+    case PAR_KIND_REDUCE_SCATTER: PMPI_Reduce_scatter_block(send, recv, n, type, k->op, mpi); break;
+    case PAR_KIND_ALL_GATHER: PMPI_Allgather(send, n, byte, recv, n, byte, mpi); break;
+    case PAR_KIND_BROADCAST: PMPI_Bcast(recv, n, byte, root, mpi); break;
+    case PAR_KIND_GATHER: PMPI_Gather(send, n, byte, recv, n, byte, root, mpi); break;
+    case PAR_KIND_SCATTER: PMPI_Scatter(send, n, byte, recv, n, byte, root, mpi); break;
+    case PAR_KIND_ALL_TO_ALL: PMPI_Alltoall(send, n, byte, recv, n, byte, mpi); break;
+    default: break;
+    }
+}
+static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call) {
+    const size_t e = par_dtype_bytes(call->dtype);
+    par__pmpi_size *size = &s->rows[k->kind].sizes[par__pmpi_size_class(call->count * e)];
+    const uint64_t calls = ++size->calls;
+    size_t send, recv;
+    if (par_kind_traits_of(k->kind)->counts || call->count > INT_MAX) return; // ranks may differ in counts
+    if (calls != 4 && calls != 16 && calls % 128) return;
+    par_call_spans(s->comm, call, &send, &recv);
+    char *a = (char *)PAR_MALLOC((send + recv) * e + 1), *b = a + send * e;
+    int here = a != NULL;
+    if (here) memset(a, 0, (send + recv) * e);
+    PMPI_Allreduce(MPI_IN_PLACE, &here, 1, MPI_INT, MPI_MIN, k->mpi);
+    if (here) {
+        par_call c = *call;
+        c.send = a;
+        c.recv = b;
+        PMPI_Barrier(k->mpi);
+        const double begun = par__pmpi_now();
+        par__pmpi_run_by_mpi(k, &c, a, b);
+        const double between = par__pmpi_now();
+        PMPI_Barrier(k->mpi);
+        const double again = par__pmpi_now();
+        (par_begin)(s->comm, &c, NULL);
+        size->kit_s += par__pmpi_now() - again;
+        size->mpi_s += between - begun;
+        size->samples++;
+    }
+    PAR_FREE(a);
+}
+
+void par_mpi_print(FILE *file) {
+    fprintf(file,
+            "collectives of this rank  by the kit        bytes    seconds     by MPI      saved  MPI/kit\n");
+    pthread_mutex_lock(&par__pmpi_lock);
+    for (int kind = 0; kind < PAR_KIND_COUNT; kind++) {
+        par__pmpi_row row = par__pmpi.rows[kind];
+        double saved = 0, kit = 0, mpi = 0;
+        for (const par__pmpi_comm *s = par__pmpi.comms; s; s = s->next)
+            par__pmpi_add_rows(&row, &s->rows[kind]);
+        if (!row.calls && !row.left) continue;
+        for (int i = 0; i < PAR__PMPI_SIZES; i++) {
+            const par__pmpi_size *size = &row.sizes[i];
+            if (!size->samples) continue;
+            const double each = (double)size->calls / (double)size->samples;
+            kit += each * size->kit_s;
+            mpi += each * size->mpi_s;
+        }
+        saved = mpi - kit;
+        fprintf(file, "%-24s %11llu %12llu %10.4f %10llu", par_kind_name((par_kind)kind),
+                (unsigned long long)row.calls, (unsigned long long)row.bytes, row.seconds,
+                (unsigned long long)row.left);
+        if (kit > 0)
+            fprintf(file, " %8.4f s %8.2f\n", saved, mpi / kit);
+        else
+            fprintf(file, " %10s %8s\n", "-", "-");
+    }
+    pthread_mutex_unlock(&par__pmpi_lock);
+}
+
+// >>interface -----------------------------------------------------------------------------------------------
+//
+// Each function of MPI describes its call; what the kit does not take goes to MPI's own function.
+
+static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; k->error is the result
+    const int reduces = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0;
+    par__pmpi_row *row = &s->rows[k->kind];
+    par__pmpi_move move;
+    par__pmpi_reduction reduction;
+    if (!(reduces ? par__pmpi_prepare_reduction(s, k, &reduction) : par__pmpi_prepare(s, k, &move)))
+        return row->left++, 0;
+    const double begun = s->measured ? par__pmpi_now() : 0;
+    row->calls++;
+    if (reduces) {
+        k->error = par__pmpi_end(s, par__pmpi_reduce(s, k, &reduction));
+        for (int i = 0; i < (k->out.counts ? s->size : 1); i++)
+            row->bytes += (uint64_t)par__pmpi_count(&k->out, i) * reduction.type->bytes;
+    } else {
+        par__pmpi_run_move(s, k, &move);
+        row->bytes += move.out.bytes > move.in.bytes ? move.out.bytes : move.in.bytes;
+    }
+    if (s->measured) row->seconds += par__pmpi_now() - begun;
+    return 1;
+}
+static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is to run it
+    k->address = par__pmpi_caller ? par__pmpi_caller : address;
+    par__pmpi_caller = NULL;
+    par__pmpi_comm *s = par__pmpi_comm_of(k->mpi);
+    if (!s || !s->comm) {
+        if (s) __atomic_add_fetch(&par__pmpi.rows[k->kind].left, 1, __ATOMIC_RELAXED);
+        return 0;
+    }
+    if (s->locked) pthread_mutex_lock(&s->lock);
+    const int done = par__pmpi_run_on(s, k);
+    if (s->locked) pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+static par__pmpi_side par__pmpi_some(MPI_Count count, MPI_Datatype type) {
+    par__pmpi_side side;
+    memset(&side, 0, sizeof side);
+    side.type = type;
+    side.count = count;
+    return side;
+}
+static par__pmpi_side par__pmpi_many(const void *counts, const void *displs, int large, MPI_Datatype type) {
+    par__pmpi_side side = par__pmpi_some(0, type);
+    side.counts = counts;
+    side.displs = displs;
+    side.large = large;
+    return side;
+}
+static par__pmpi_call par__pmpi_moving(par_kind kind, const void *send, par__pmpi_side out, void *recv,
+                                       par__pmpi_side in, int root, MPI_Comm comm) {
+    par__pmpi_call k;
+    memset(&k, 0, sizeof k);
+    k.kind = kind;
+    k.send = send;
+    k.out = out;
+    k.recv = recv;
+    k.in = in;
+    k.root = root;
+    k.mpi = comm;
+    return k;
+}
+static par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *recv, par__pmpi_side side,
+                                         MPI_Op op, int root, MPI_Comm comm) {
+    par__pmpi_call k = par__pmpi_moving(kind, send, side, recv, side, root, comm);
+    k.op = op;
+    return k;
+}
+
+// clang-format off
+// X(name, parameters, arguments, description). N: the type of counts; D: of displacements; large: not int
+#define PAR__PMPI_CALLS(X, suffix, N, D, large)                                                              \
+    X(MPI_Allreduce##suffix, PMPI_Allreduce##suffix,                                                         \
+      (const void *send, void *recv, N count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),                  \
+      (send, recv, count, type, op, comm),                                                                   \
+      par__pmpi_reducing(PAR_KIND_ALL_REDUCE, send, recv, par__pmpi_some(count, type), op, 0, comm))         \
+    X(MPI_Reduce##suffix, PMPI_Reduce##suffix,                                                               \
+      (const void *send, void *recv, N count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),        \
+      (send, recv, count, type, op, root, comm),                                                             \
+      par__pmpi_reducing(PAR_KIND_REDUCE, send, recv, par__pmpi_some(count, type), op, root, comm))          \
+    X(MPI_Reduce_scatter_block##suffix, PMPI_Reduce_scatter_block##suffix,                                   \
+      (const void *send, void *recv, N count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),                  \
+      (send, recv, count, type, op, comm),                                                                   \
+      par__pmpi_reducing(PAR_KIND_REDUCE_SCATTER, send, recv, par__pmpi_some(count, type), op, 0, comm))     \
+    X(MPI_Reduce_scatter##suffix, PMPI_Reduce_scatter##suffix,                                               \
+      (const void *send, void *recv, const N counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),         \
+      (send, recv, counts, type, op, comm),                                                                  \
+      par__pmpi_reducing(PAR_KIND_REDUCE_SCATTERV, send, recv, par__pmpi_many(counts, NULL, large, type), op,\
+                        0, comm))                                                                            \
+    X(MPI_Bcast##suffix, PMPI_Bcast##suffix,                                                                 \
+      (void *buffer, N count, MPI_Datatype type, int root, MPI_Comm comm),                                   \
+      (buffer, count, type, root, comm),                                                                     \
+      par__pmpi_moving(PAR_KIND_BROADCAST, MPI_IN_PLACE, par__pmpi_some(count, type), buffer,                \
+                      par__pmpi_some(count, type), root, comm))                                              \
+    X(MPI_Allgather##suffix, PMPI_Allgather##suffix,                                                         \
+      (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
+       MPI_Datatype recv_type, MPI_Comm comm),                                                               \
+      (send, send_count, send_type, recv, recv_count, recv_type, comm),                                      \
+      par__pmpi_moving(PAR_KIND_ALL_GATHER, send, par__pmpi_some(send_count, send_type), recv,               \
+                      par__pmpi_some(recv_count, recv_type), 0, comm))                                       \
+    X(MPI_Allgatherv##suffix, PMPI_Allgatherv##suffix,                                                       \
+      (const void *send, N send_count, MPI_Datatype send_type, void *recv, const N recv_counts[],            \
+       const D recv_displs[], MPI_Datatype recv_type, MPI_Comm comm),                                        \
+      (send, send_count, send_type, recv, recv_counts, recv_displs, recv_type, comm),                        \
+      par__pmpi_moving(PAR_KIND_ALL_GATHERV, send, par__pmpi_some(send_count, send_type), recv,              \
+                      par__pmpi_many(recv_counts, recv_displs, large, recv_type), 0, comm))                  \
+    X(MPI_Gather##suffix, PMPI_Gather##suffix,                                                               \
+      (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
+       MPI_Datatype recv_type, int root, MPI_Comm comm),                                                     \
+      (send, send_count, send_type, recv, recv_count, recv_type, root, comm),                                \
+      par__pmpi_moving(PAR_KIND_GATHER, send, par__pmpi_some(send_count, send_type), recv,                   \
+                      par__pmpi_some(recv_count, recv_type), root, comm))                                    \
+    X(MPI_Gatherv##suffix, PMPI_Gatherv##suffix,                                                             \
+      (const void *send, N send_count, MPI_Datatype send_type, void *recv, const N recv_counts[],            \
+       const D recv_displs[], MPI_Datatype recv_type, int root, MPI_Comm comm),                              \
+      (send, send_count, send_type, recv, recv_counts, recv_displs, recv_type, root, comm),                  \
+      par__pmpi_moving(PAR_KIND_GATHERV, send, par__pmpi_some(send_count, send_type), recv,                  \
+                      par__pmpi_many(recv_counts, recv_displs, large, recv_type), root, comm))               \
+    X(MPI_Scatter##suffix, PMPI_Scatter##suffix,                                                             \
+      (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
+       MPI_Datatype recv_type, int root, MPI_Comm comm),                                                     \
+      (send, send_count, send_type, recv, recv_count, recv_type, root, comm),                                \
+      par__pmpi_moving(PAR_KIND_SCATTER, send, par__pmpi_some(send_count, send_type), recv,                  \
+                      par__pmpi_some(recv_count, recv_type), root, comm))                                    \
+    X(MPI_Scatterv##suffix, PMPI_Scatterv##suffix,                                                           \
+      (const void *send, const N send_counts[], const D send_displs[], MPI_Datatype send_type, void *recv,   \
+       N recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm),                                       \
+      (send, send_counts, send_displs, send_type, recv, recv_count, recv_type, root, comm),                  \
+      par__pmpi_moving(PAR_KIND_SCATTERV, send, par__pmpi_many(send_counts, send_displs, large, send_type),  \
+                      recv, par__pmpi_some(recv_count, recv_type), root, comm))                              \
+    X(MPI_Alltoall##suffix, PMPI_Alltoall##suffix,                                                           \
+      (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
+       MPI_Datatype recv_type, MPI_Comm comm),                                                               \
+      (send, send_count, send_type, recv, recv_count, recv_type, comm),                                      \
+      par__pmpi_moving(PAR_KIND_ALL_TO_ALL, send, par__pmpi_some(send_count, send_type), recv,               \
+                      par__pmpi_some(recv_count, recv_type), 0, comm))                                       \
+    X(MPI_Alltoallv##suffix, PMPI_Alltoallv##suffix,                                                         \
+      (const void *send, const N send_counts[], const D send_displs[], MPI_Datatype send_type, void *recv,   \
+       const N recv_counts[], const D recv_displs[], MPI_Datatype recv_type, MPI_Comm comm),                 \
+      (send, send_counts, send_displs, send_type, recv, recv_counts, recv_displs, recv_type, comm),          \
+      par__pmpi_moving(PAR_KIND_ALL_TO_ALLV,                                                                 \
+                      send, par__pmpi_many(send_counts, send_displs, large, send_type),                      \
+                      recv, par__pmpi_many(recv_counts, recv_displs, large, recv_type), 0, comm))
+// clang-format on
+
+#define X(name, original, parameters, arguments, description)                                                \
+    int name parameters {                                                                                    \
+        par__pmpi_call k = description;                                                                      \
+        return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : original arguments;                \
+    }
+PAR__PMPI_CALLS(X, , int, int, 0)
+#if MPI_VERSION >= 4
+PAR__PMPI_CALLS(X, _c, MPI_Count, MPI_Aint, 1)
+#endif
+#undef X
+
+int MPI_Barrier(MPI_Comm comm) {
+    const par__pmpi_side none = par__pmpi_some(0, MPI_BYTE);
+    par__pmpi_call k = par__pmpi_moving(PAR_KIND_BARRIER, NULL, none, NULL, none, 0, comm);
+    return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : PMPI_Barrier(comm);
+}
+
+// >>fortran -------------------------------------------------------------------------------------------------
+//
+// MPICH's Fortran libraries call MPI_Allreduce, but for mpi_f08 PMPI_Barrier. Open MPI's call PMPI_Allreduce,
+// past the functions above. So its entry points are replaced, too: mpi_allreduce_ with its other spellings
+// for mpif.h and use mpi, and ompi_allreduce_f, which use mpi_f08 calls. MPI_IN_PLACE and MPI_BOTTOM are
+// variables there.
+
+#if defined(OPEN_MPI)
+extern int mpi_fortran_in_place_ __attribute__((weak));
+extern int mpi_fortran_bottom_ __attribute__((weak));
+
+static void *par__pmpi_buffer(void *fortran) {
+    if (fortran == (void *)&mpi_fortran_in_place_) return MPI_IN_PLACE;
+    return fortran == (void *)&mpi_fortran_bottom_ ? MPI_BOTTOM : fortran;
+}
+#define PAR__PMPI_TYPE(t) PMPI_Type_f2c(*(t))
+#define PAR__PMPI_COMM(c) PMPI_Comm_f2c(*(c))
+#define PAR__PMPI_OP(o)   PMPI_Op_f2c(*(o))
+#define PAR__PMPI_AT(b)   par__pmpi_buffer(b)
+// clang-format off
+// X(C's name, Fortran's, in capitals, parameters, arguments)
+#define PAR__PMPI_FORTRAN(X)                                                                                 \
+    X(MPI_Barrier, barrier, BARRIER, (MPI_Fint *c, MPI_Fint *error), (PAR__PMPI_COMM(c)))                    \
+    X(MPI_Allreduce, allreduce, ALLREDUCE,                                                                   \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c, MPI_Fint *error),               \
+      (PAR__PMPI_AT(s), PAR__PMPI_AT(r), *n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), PAR__PMPI_COMM(c)))         \
+    X(MPI_Reduce, reduce, REDUCE,                                                                            \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *root, MPI_Fint *c,                 \
+       MPI_Fint *error),                                                                                     \
+      (PAR__PMPI_AT(s), PAR__PMPI_AT(r), *n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), *root, PAR__PMPI_COMM(c)))  \
+    X(MPI_Reduce_scatter_block, reduce_scatter_block, REDUCE_SCATTER_BLOCK,                                  \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c, MPI_Fint *error),               \
+      (PAR__PMPI_AT(s), PAR__PMPI_AT(r), *n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), PAR__PMPI_COMM(c)))         \
+    X(MPI_Reduce_scatter, reduce_scatter, REDUCE_SCATTER,                                                    \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c, MPI_Fint *error),               \
+      (PAR__PMPI_AT(s), PAR__PMPI_AT(r), n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), PAR__PMPI_COMM(c)))          \
+    X(MPI_Bcast, bcast, BCAST,                                                                               \
+      (char *s, MPI_Fint *n, MPI_Fint *t, MPI_Fint *root, MPI_Fint *c, MPI_Fint *error),                     \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), *root, PAR__PMPI_COMM(c)))                                    \
+    X(MPI_Allgather, allgather, ALLGATHER,                                                                   \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *c, MPI_Fint *error),  \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c)))   \
+    X(MPI_Allgatherv, allgatherv, ALLGATHERV,                                                                \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *d, MPI_Fint *u, MPI_Fint *c,       \
+       MPI_Fint *error),                                                                                     \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), m, d, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c))) \
+    X(MPI_Gather, gather, GATHER,                                                                            \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root, MPI_Fint *c,    \
+       MPI_Fint *error),                                                                                     \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), *root,                \
+       PAR__PMPI_COMM(c)))                                                                                   \
+    X(MPI_Gatherv, gatherv, GATHERV,                                                                         \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *d, MPI_Fint *u, MPI_Fint *root,    \
+       MPI_Fint *c, MPI_Fint *error),                                                                        \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), m, d, PAR__PMPI_TYPE(u), *root,              \
+       PAR__PMPI_COMM(c)))                                                                                   \
+    X(MPI_Scatter, scatter, SCATTER,                                                                         \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root, MPI_Fint *c,    \
+       MPI_Fint *error),                                                                                     \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), *root,                \
+       PAR__PMPI_COMM(c)))                                                                                   \
+    X(MPI_Scatterv, scatterv, SCATTERV,                                                                      \
+      (char *s, MPI_Fint *n, MPI_Fint *d, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root,    \
+       MPI_Fint *c, MPI_Fint *error),                                                                        \
+      (PAR__PMPI_AT(s), n, d, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), *root,              \
+       PAR__PMPI_COMM(c)))                                                                                   \
+    X(MPI_Alltoall, alltoall, ALLTOALL,                                                                      \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *c, MPI_Fint *error),  \
+      (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c)))   \
+    X(MPI_Alltoallv, alltoallv, ALLTOALLV,                                                                   \
+      (char *s, MPI_Fint *n, MPI_Fint *d, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *e, MPI_Fint *u,       \
+       MPI_Fint *c, MPI_Fint *error),                                                                        \
+      (PAR__PMPI_AT(s), n, d, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), m, e, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c)))
+// clang-format on
+
+// Fortran's integers are C's int where this compiles: MPI_Fint * is passed as int *.
+#define X(c_name, name, NAME, parameters, arguments)                                                         \
+    void ompi_##name##_f parameters;                                                                         \
+    void ompi_##name##_f parameters {                                                                        \
+        par__pmpi_caller = __builtin_return_address(0);                                                      \
+        const int result = c_name arguments;                                                                 \
+        if (error) *error = result;                                                                          \
+    }                                                                                                        \
+    void mpi_##name parameters __attribute__((alias("ompi_" #name "_f")));                                   \
+    void mpi_##name##_ parameters __attribute__((alias("ompi_" #name "_f")));                                \
+    void mpi_##name##__ parameters __attribute__((alias("ompi_" #name "_f")));                               \
+    void MPI_##NAME parameters __attribute__((alias("ompi_" #name "_f")));
+PAR__PMPI_FORTRAN(X)
+#undef X
+#elif defined(MPICH_VERSION)
+void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error);
+void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error) {
+    par__pmpi_caller = __builtin_return_address(0);
+    const int result = MPI_Barrier(PMPI_Comm_f2c(*comm));
+    if (error) *error = result;
+}
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif // PAR_MPI_IMPLEMENTATION
+
+// Public domain where that is possible: anyone may use, change and give this away for any purpose, without
+// conditions. Elsewhere, and if you prefer, under MIT-0:
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including
+// without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is furnished to do so.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+// LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO
+// EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+// IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE
+// USE OR OTHER DEALINGS IN THE SOFTWARE.

@@ -1,0 +1,63 @@
+! A Fortran program over MPI, by the interface that -DHOW chooses: 1 mpif.h, 2 use mpi, 3 use mpi_f08. It knows
+! nothing of the kit.
+program mpi_shim
+#if HOW == 2
+    use mpi
+#elif HOW == 3
+    use mpi_f08
+#endif
+    implicit none
+#if HOW == 1
+    include 'mpif.h'
+#endif
+    integer :: rank, ranks, error, i
+    integer :: counts(64), displs(64), all(64), mine(3)
+    double precision :: x(5)
+    complex :: z
+    logical :: yes
+    call MPI_Init(error)
+    call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
+    call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
+    x = rank + 1
+    call MPI_Allreduce(MPI_IN_PLACE, x, 5, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, error)
+    if (any(x /= ranks * (ranks + 1) / 2)) call wrong("allreduce")
+    z = cmplx(rank, 1)
+    call MPI_Allreduce(MPI_IN_PLACE, z, 1, MPI_COMPLEX, MPI_SUM, MPI_COMM_WORLD, error)
+    if (z /= cmplx(ranks * (ranks - 1) / 2, ranks)) call wrong("complex")
+    yes = rank /= 1
+    call MPI_Allreduce(MPI_IN_PLACE, yes, 1, MPI_LOGICAL, MPI_LAND, MPI_COMM_WORLD, error)
+    if (yes .neqv. (ranks == 1)) call wrong("logical")
+    if (rank == 0) x = 7
+    call MPI_Bcast(x, 5, MPI_DOUBLE_PRECISION, 0, MPI_COMM_WORLD, error)
+    if (any(x /= 7)) call wrong("bcast")
+    do i = 1, ranks
+        counts(i) = mod(i, 3) + 1
+        displs(i) = 4 * (i - 1)
+    end do
+    mine = rank
+    all = -1
+    call MPI_Allgatherv(mine, counts(rank + 1), MPI_INTEGER, all, counts, displs, MPI_INTEGER, MPI_COMM_WORLD, error)
+    do i = 1, ranks
+        if (any(all(displs(i) + 1:displs(i) + counts(i)) /= i - 1)) call wrong("allgatherv")
+        if (all(displs(i) + 4) /= -1) call wrong("allgatherv: a gap")
+    end do
+    all(1:ranks) = rank
+    call MPI_Alltoall(MPI_IN_PLACE, 0, MPI_INTEGER, all, 1, MPI_INTEGER, MPI_COMM_WORLD, error)
+    if (any(all(1:ranks) /= [(i - 1, i = 1, ranks)])) call wrong("alltoall")
+    all(1) = rank
+    if (rank == 0) then
+        call MPI_Gather(MPI_IN_PLACE, 0, MPI_INTEGER, all, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+        if (any(all(1:ranks) /= [(i - 1, i = 1, ranks)])) call wrong("gather")
+    else
+        call MPI_Gather(all, 1, MPI_INTEGER, all, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+    end if
+    call MPI_Barrier(MPI_COMM_WORLD, error)
+    call MPI_Finalize(error)
+    if (rank == 0) print '(a)', "fortran done"
+contains
+    subroutine wrong(what)
+        character(*), intent(in) :: what
+        print '(a, i3, 2a)', "rank", rank, ": CHECK ", what
+        call MPI_Abort(MPI_COMM_WORLD, 1, error)
+    end subroutine
+end program

@@ -1,0 +1,665 @@
+// An MPI program like any other: it knows nothing of the kit. Run with par_mpi.h preloaded it compares every
+// collective with MPI's own (PMPI_), on random arguments that all ranks draw from one seed. What MPI lets
+// each rank choose for itself (datatype with the same signature, displacements) it draws from a seed of its
+// own.
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(c, ...)                                                                                        \
+    do {                                                                                                     \
+        if (!(c)) {                                                                                          \
+            printf("rank %d: %s:%d: CHECK(%s): ", world_rank, __FILE__, __LINE__, #c);                       \
+            printf(__VA_ARGS__);                                                                             \
+            printf("\n");                                                                                    \
+            fflush(stdout);                                                                                  \
+            MPI_Abort(MPI_COMM_WORLD, 1);                                                                    \
+        }                                                                                                    \
+    } while (0)
+
+static int world_rank, world_size;
+void par_mpi_print(FILE *file) __attribute__((weak)); // there: par_mpi.h is preloaded
+
+typedef struct random_state {
+    uint64_t x;
+} random_state;
+static random_state all_ranks, own; // the same on all ranks of the world; of this one
+static unsigned draw(random_state *r, unsigned below) {
+    r->x = r->x * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(r->x >> 33) % below;
+}
+
+// ---- types and operations ---------------------------------------------------------------------------------
+
+enum {
+    SIGNED = 1,
+    UNSIGNED = 2,
+    FORTRAN = 4,
+    FLOATING = 8,
+    COMPLEX = 16,
+    LOGICAL = 32,
+    BYTES = 64,
+    PAIR = 128
+};
+typedef enum number { INTEGER, F32, F64, LONG_DOUBLE, NOTHING } number; // how a part of an element is stored
+typedef struct type_row {
+    const char *name;
+    MPI_Datatype mpi;
+    int family;
+    number first, second; // the parts of an element
+    int first_bytes, second_at, second_bytes;
+} type_row;
+#define ROW(t, family, first, bytes, second, at, bytes2)                                                     \
+    { #t, t, family, first, second, bytes, at, bytes2 }
+#define ONE(t, family, first, bytes) ROW(t, family, first, bytes, NOTHING, 0, 0)
+static type_row types[64];
+static int type_count;
+static void make_types(void) {
+    const int i = sizeof(int), l = sizeof(long);
+    const type_row rows[] = {ONE(MPI_SIGNED_CHAR, SIGNED, INTEGER, 1),
+                             ONE(MPI_SHORT, SIGNED, INTEGER, 2),
+                             ONE(MPI_INT, SIGNED, INTEGER, i),
+                             ONE(MPI_LONG, SIGNED, INTEGER, l),
+                             ONE(MPI_LONG_LONG, SIGNED, INTEGER, 8),
+                             ONE(MPI_INT8_T, SIGNED, INTEGER, 1),
+                             ONE(MPI_INT16_T, SIGNED, INTEGER, 2),
+                             ONE(MPI_INT32_T, SIGNED, INTEGER, 4),
+                             ONE(MPI_INT64_T, SIGNED, INTEGER, 8),
+                             ONE(MPI_UNSIGNED_CHAR, UNSIGNED, INTEGER, 1),
+                             ONE(MPI_UNSIGNED_SHORT, UNSIGNED, INTEGER, 2),
+                             ONE(MPI_UNSIGNED, UNSIGNED, INTEGER, i),
+                             ONE(MPI_UNSIGNED_LONG, UNSIGNED, INTEGER, l),
+                             ONE(MPI_UNSIGNED_LONG_LONG, UNSIGNED, INTEGER, 8),
+                             ONE(MPI_UINT8_T, UNSIGNED, INTEGER, 1),
+                             ONE(MPI_UINT16_T, UNSIGNED, INTEGER, 2),
+                             ONE(MPI_UINT32_T, UNSIGNED, INTEGER, 4),
+                             ONE(MPI_UINT64_T, UNSIGNED, INTEGER, 8),
+                             ONE(MPI_INTEGER, FORTRAN, INTEGER, 4),
+                             ONE(MPI_INTEGER1, FORTRAN, INTEGER, 1),
+                             ONE(MPI_INTEGER2, FORTRAN, INTEGER, 2),
+                             ONE(MPI_INTEGER4, FORTRAN, INTEGER, 4),
+                             ONE(MPI_INTEGER8, FORTRAN, INTEGER, 8),
+                             ONE(MPI_AINT, FORTRAN, INTEGER, 8),
+                             ONE(MPI_OFFSET, FORTRAN, INTEGER, 8),
+                             ONE(MPI_COUNT, FORTRAN, INTEGER, 8),
+                             ONE(MPI_FLOAT, FLOATING, F32, 4),
+                             ONE(MPI_DOUBLE, FLOATING, F64, 8),
+                             ONE(MPI_LONG_DOUBLE, FLOATING, LONG_DOUBLE, 10),
+                             ONE(MPI_REAL, FLOATING, F32, 4),
+                             ONE(MPI_DOUBLE_PRECISION, FLOATING, F64, 8),
+                             ONE(MPI_REAL4, FLOATING, F32, 4),
+                             ONE(MPI_REAL8, FLOATING, F64, 8),
+                             ROW(MPI_C_FLOAT_COMPLEX, COMPLEX, F32, 4, F32, 4, 4),
+                             ROW(MPI_C_DOUBLE_COMPLEX, COMPLEX, F64, 8, F64, 8, 8),
+                             ROW(MPI_C_LONG_DOUBLE_COMPLEX, COMPLEX, LONG_DOUBLE, 10, LONG_DOUBLE, 16, 10),
+                             ROW(MPI_COMPLEX, COMPLEX, F32, 4, F32, 4, 4),
+                             ROW(MPI_DOUBLE_COMPLEX, COMPLEX, F64, 8, F64, 8, 8),
+                             ROW(MPI_COMPLEX8, COMPLEX, F32, 4, F32, 4, 4),
+                             ROW(MPI_COMPLEX16, COMPLEX, F64, 8, F64, 8, 8),
+                             ONE(MPI_LOGICAL, LOGICAL, INTEGER, 4),
+                             ONE(MPI_C_BOOL, LOGICAL, INTEGER, 1),
+                             ONE(MPI_CXX_BOOL, LOGICAL, INTEGER, 1),
+                             ONE(MPI_BYTE, BYTES, INTEGER, 1),
+                             ONE(MPI_CHAR, 0, INTEGER, 1),
+                             ONE(MPI_WCHAR, 0, INTEGER, 4),
+                             ROW(MPI_2INT, PAIR, INTEGER, 4, INTEGER, 4, 4),
+                             ROW(MPI_SHORT_INT, PAIR, INTEGER, 2, INTEGER, 4, 4),
+                             ROW(MPI_LONG_INT, PAIR, INTEGER, 8, INTEGER, 8, 4),
+                             ROW(MPI_FLOAT_INT, PAIR, F32, 4, INTEGER, 4, 4),
+                             ROW(MPI_DOUBLE_INT, PAIR, F64, 8, INTEGER, 8, 4),
+                             ROW(MPI_LONG_DOUBLE_INT, PAIR, LONG_DOUBLE, 10, INTEGER, 16, 4),
+                             ROW(MPI_2INTEGER, PAIR, INTEGER, 4, INTEGER, 4, 4),
+                             ROW(MPI_2REAL, PAIR, F32, 4, F32, 4, 4),
+                             ROW(MPI_2DOUBLE_PRECISION, PAIR, F64, 8, F64, 8, 8)};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        if (rows[r].mpi != MPI_DATATYPE_NULL) types[type_count++] = rows[r]; // not every MPI has Fortran's
+}
+typedef struct op_row {
+    const char *name;
+    MPI_Op mpi;
+    int families;
+} op_row;
+static op_row ops[12];
+static void make_ops(void) {
+    const int c = SIGNED | UNSIGNED, integers = c | FORTRAN, numbers = integers | FLOATING;
+    const op_row rows[] = {{"sum", MPI_SUM, numbers | COMPLEX}, {"prod", MPI_PROD, numbers | COMPLEX},
+                           {"max", MPI_MAX, numbers},           {"min", MPI_MIN, numbers},
+                           {"land", MPI_LAND, c | LOGICAL},     {"lor", MPI_LOR, c | LOGICAL},
+                           {"lxor", MPI_LXOR, c | LOGICAL},     {"band", MPI_BAND, integers | BYTES},
+                           {"bor", MPI_BOR, integers | BYTES},  {"bxor", MPI_BXOR, integers | BYTES},
+                           {"minloc", MPI_MINLOC, PAIR},        {"maxloc", MPI_MAXLOC, PAIR}};
+    memcpy(ops, rows, sizeof rows);
+}
+
+static void put(char *at, number n, int bytes, int value) { // little endian
+    const float f = (float)value;
+    const double d = value;
+    const long double l = value;
+    const int64_t i = value;
+    const void *const from[] = {&i, &f, &d, &l};
+    if (n != NOTHING) memcpy(at, from[n], (size_t)bytes);
+}
+// Elements whose sums and products are exact; between them, bytes that nobody may change.
+static void fill(char *at, const type_row *t, size_t extent, size_t count) {
+    // Open MPI 4.1 takes MPI_AINT, MPI_OFFSET and MPI_COUNT for unsigned
+    const int unsigned_here =
+        t->family & (UNSIGNED | LOGICAL | BYTES) || (t->family == FORTRAN && t->first_bytes == 8);
+    for (size_t i = 0; i < count; i++, at += extent) {
+        const int small = (int)draw(&own, 5) - (unsigned_here ? 0 : 2);
+        put(at, t->first, t->first_bytes, t->family & LOGICAL ? small & 1 : small);
+        put(at + t->second_at, t->second, t->second_bytes, (int)draw(&own, 4));
+    }
+}
+static int same_part(const char *a, const char *b, number n, int bytes) { // 0 and -0 are the same
+    float f[2];
+    double d[2];
+    long double l[2];
+    if (n == NOTHING || !memcmp(a, b, (size_t)bytes)) return 1;
+    memcpy(&f[0], a, sizeof *f);
+    memcpy(&f[1], b, sizeof *f);
+    if (n == F32) return f[0] == f[1];
+    if (n == INTEGER) return 0;
+    memcpy(&d[0], a, sizeof *d);
+    memcpy(&d[1], b, sizeof *d);
+    if (n == F64) return d[0] == d[1];
+    memcpy(&l[0], a, sizeof *l);
+    memcpy(&l[1], b, sizeof *l);
+    return l[0] == l[1];
+}
+static int same(const char *a, const char *b, const type_row *t, size_t extent, size_t count) {
+    for (size_t i = 0; i < count; i++, a += extent, b += extent)
+        if (!same_part(a, b, t->first, t->first_bytes) ||
+            !same_part(a + t->second_at, b + t->second_at, t->second, t->second_bytes))
+            return 0;
+    return 1;
+}
+
+// ---- communicators ----------------------------------------------------------------------------------------
+
+enum { COMMS = 6 };
+static MPI_Comm comms[COMMS];
+static void make_comm(int i) {
+    MPI_Group world, group;
+    int range[1][3] = {{world_size - 1, 0, -1}};
+    switch (i) {
+    case 0: comms[i] = MPI_COMM_WORLD; break;
+    case 1: MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]); break;
+    case 2: MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, -world_rank, &comms[i]); break;
+    case 3: MPI_Comm_split(MPI_COMM_WORLD, world_rank == 0, 0, &comms[i]); break;
+    case 4: comms[i] = MPI_COMM_SELF; break;
+    default:
+        MPI_Comm_group(MPI_COMM_WORLD, &world);
+        MPI_Group_range_incl(world, 1, range, &group);
+        MPI_Comm_create(MPI_COMM_WORLD, group, &comms[i]);
+        MPI_Group_free(&world);
+        MPI_Group_free(&group);
+    }
+}
+static void remake_comm(int i) {
+    if (i == 0 || i == 4) return;
+    if (draw(&all_ranks, 2))
+        MPI_Comm_free(&comms[i]);
+    else
+        MPI_Comm_disconnect(&comms[i]);
+    make_comm(i);
+}
+
+// ---- reductions -------------------------------------------------------------------------------------------
+
+enum { ALL_REDUCE, REDUCE, REDUCE_SCATTER_BLOCK, REDUCE_SCATTER, REDUCTIONS };
+static size_t any_count(random_state *r) {
+    static const unsigned below[] = {1, 2, 6, 40, 700, 5000};
+    const unsigned b = below[draw(r, 6)];
+    return draw(r, b) + (b == 2);
+}
+static void reduce(int kind, const void *send, void *recv, const int *counts, MPI_Datatype t, MPI_Op op,
+                   int root, MPI_Comm c, int original) {
+    switch (2 * kind + original) {
+    case 2 * ALL_REDUCE: MPI_Allreduce(send, recv, *counts, t, op, c); break;
+    case 2 * ALL_REDUCE + 1: PMPI_Allreduce(send, recv, *counts, t, op, c); break;
+    case 2 * REDUCE: MPI_Reduce(send, recv, *counts, t, op, root, c); break;
+    case 2 * REDUCE + 1: PMPI_Reduce(send, recv, *counts, t, op, root, c); break;
+    case 2 * REDUCE_SCATTER_BLOCK: MPI_Reduce_scatter_block(send, recv, *counts, t, op, c); break;
+    case 2 * REDUCE_SCATTER_BLOCK + 1: PMPI_Reduce_scatter_block(send, recv, *counts, t, op, c); break;
+    case 2 * REDUCE_SCATTER: MPI_Reduce_scatter(send, recv, counts, t, op, c); break;
+    default: PMPI_Reduce_scatter(send, recv, counts, t, op, c); break;
+    }
+}
+static void compare_reduction(int kind, const type_row *t, const op_row *op, MPI_Comm c, size_t count) {
+    int rank, size, counts[64], scatters = kind >= REDUCE_SCATTER_BLOCK;
+    MPI_Aint low, extent;
+    size_t sent = 0;
+    MPI_Comm_rank(c, &rank);
+    MPI_Comm_size(c, &size);
+    MPI_Type_get_extent(t->mpi, &low, &extent);
+    const int root = (int)draw(&all_ranks, (unsigned)size), in_place = (int)draw(&all_ranks, 2);
+    for (int i = 0; i < size; i++) {
+        counts[i] = (int)(kind == REDUCE_SCATTER ? draw(&all_ranks, (unsigned)count + 1) : count);
+        sent += (size_t)counts[i];
+    }
+    if (!scatters) sent = count;
+    const size_t got = scatters ? (size_t)counts[rank] : kind == REDUCE && rank != root ? 0 : count;
+    const size_t bytes = sent * (size_t)extent + 64;
+    char *send = malloc(bytes), *a = malloc(bytes), *b = malloc(bytes);
+    memset(send, 7, bytes);
+    fill(send, t, (size_t)extent, sent);
+    memset(a, 9, bytes);
+    const int here = in_place && (kind != REDUCE || rank == root);
+    if (here) memcpy(a, send, bytes);
+    memcpy(b, a, bytes);
+    reduce(kind, send, a, counts, t->mpi, op->mpi, root, c, 1); // MPICH 4.0.2 fails in place at some roots
+    if (!par_mpi_print) memcpy(b, send, bytes);
+    reduce(kind, here && par_mpi_print ? MPI_IN_PLACE : send, b, counts, t->mpi, op->mpi, root, c, 0);
+    CHECK(same(a, b, t, (size_t)extent, got), "reduction %d, %s, %s, %zu elements, %d ranks, in place %d",
+          kind, t->name, op->name, count, size, in_place);
+    CHECK(!memcmp(b + got * (size_t)extent, a + got * (size_t)extent, 64) || (scatters && here),
+          "reduction %d, %s: bytes behind the result", kind, t->name);
+    free(send);
+    free(a);
+    free(b);
+}
+
+// ---- moves ------------------------------------------------------------------------------------------------
+
+// An array of `blocks` blocks of counts[i] elements of t, with a datatype and displacements of the rank's own
+// choice.
+typedef struct array {
+    MPI_Datatype mpi;
+    int derived, unit, counts[64], displs[64]; // in units of `unit` elements
+    int shifted[64];                           // the same displacements from `at`, some of them negative
+    size_t bytes;
+    MPI_Aint extent;
+    char *memory, *at;
+} array;
+enum { UNIT = 3 };
+static MPI_Datatype some_type(const type_row *t, int *unit) { // of *unit elements of t
+    MPI_Datatype made, resized;
+    MPI_Aint low, extent;
+    const int displs[UNIT] = {4, 0, 2}, ones[UNIT] = {1, 1, 1};
+    MPI_Type_get_extent(t->mpi, &low, &extent);
+    *unit = UNIT;
+    switch (t->family == PAIR ? 5
+                              : draw(&own, 6)) { // MPICH 4.0.2 fails with types made of MPI_LONG_DOUBLE_INT
+    case 0: MPI_Type_contiguous(UNIT, t->mpi, &made); break;
+    case 1: MPI_Type_vector(UNIT, 1, 2, t->mpi, &made); break;
+    case 2: MPI_Type_indexed(UNIT, ones, displs, t->mpi, &made); break; // not in the order of memory
+    case 3: {
+        const int backward[UNIT] = {2, 1, 0};
+        MPI_Type_create_indexed_block(UNIT, 1, backward, t->mpi, &made);
+        break;
+    }
+    case 4:
+        MPI_Type_contiguous(UNIT, t->mpi, &resized);
+        MPI_Type_create_resized(resized, 0, 5 * extent, &made);
+        MPI_Type_free(&resized);
+        break;
+    default: *unit = 1; return t->mpi;
+    }
+    MPI_Type_commit(&made);
+    return made;
+}
+static array make_array(const type_row *t, int blocks, const int *units,
+                        int spread) { // spread: 2: from a shifted address
+    array a;
+    MPI_Aint low, extent, true_low, true_extent;
+    int at = 0, order[64];
+    memset(&a, 0, sizeof a);
+    a.mpi = some_type(t, &a.unit);
+    a.derived = a.unit != 1;
+    MPI_Type_get_extent(a.mpi, &low, &extent);
+    a.extent = extent;
+    MPI_Type_get_true_extent(a.mpi, &true_low, &true_extent);
+    for (int i = 0; i < blocks; i++) order[i] = i;
+    for (int i = blocks - 1; i > 0 && spread; i--) { // a random order, with gaps
+        const int j = (int)draw(&own, (unsigned)i + 1), other = order[i];
+        order[i] = order[j];
+        order[j] = other;
+    }
+    const int gap = spread && draw(&own, 2) ? 2 : 0, shift = spread == 2 && draw(&own, 2) ? 5 : 0;
+    for (int i = 0; i < blocks; i++) {
+        const int b = order[i];
+        a.counts[b] = units[b] * UNIT / a.unit;
+        a.displs[b] = at;
+        a.shifted[b] = at - shift;
+        at += a.counts[b] + gap;
+    }
+    a.bytes = 64 + (size_t)(at + 1) * (size_t)extent + (size_t)(true_low + true_extent) + 64;
+    a.memory = malloc(a.bytes);
+    a.at = a.memory + shift * extent;
+    return a;
+}
+static void free_array(array *a) {
+    if (a->derived) MPI_Type_free(&a->mpi);
+    free(a->memory);
+}
+
+typedef enum move_kind {
+    BCAST,
+    ALLGATHER,
+    ALLGATHERV,
+    GATHER,
+    GATHERV,
+    SCATTER,
+    SCATTERV,
+    ALLTOALL,
+    ALLTOALLV,
+    MOVES
+} move_kind;
+static void move(int kind, const array *s, const void *send, const array *r, void *recv, int root, MPI_Comm c,
+                 int original) {
+    const int *sd = s->shifted, *rd = r->shifted;
+#define CALL(name, ...)                                                                                      \
+    if (original)                                                                                            \
+        PMPI_##name(__VA_ARGS__);                                                                            \
+    else                                                                                                     \
+        MPI_##name(__VA_ARGS__);                                                                             \
+    break
+    switch (kind) {
+    case BCAST: CALL(Bcast, recv, r->counts[0], r->mpi, root, c);
+    case ALLGATHER: CALL(Allgather, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, c);
+    case ALLGATHERV: CALL(Allgatherv, send, s->counts[0], s->mpi, recv, r->counts, rd, r->mpi, c);
+    case GATHER: CALL(Gather, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, root, c);
+    case GATHERV: CALL(Gatherv, send, s->counts[0], s->mpi, recv, r->counts, rd, r->mpi, root, c);
+    case SCATTER: CALL(Scatter, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, root, c);
+    case SCATTERV: CALL(Scatterv, send, s->counts, sd, s->mpi, recv, r->counts[0], r->mpi, root, c);
+    case ALLTOALL: CALL(Alltoall, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, c);
+    default: CALL(Alltoallv, send, s->counts, sd, s->mpi, recv, r->counts, rd, r->mpi, c);
+    }
+}
+// The same blocks as bytes, one after the other.
+static array packed_array(const array *a, int blocks) {
+    array p;
+    int e, at = 0, position = 0;
+    memset(&p, 0, sizeof p);
+    p.mpi = MPI_BYTE;
+    MPI_Type_size(a->mpi, &e);
+    p.at = p.memory = malloc(a->bytes);
+    for (int i = 0; i < blocks; i++) {
+        const char *from = a->memory + (MPI_Aint)a->displs[i] * a->extent;
+        p.counts[i] = a->counts[i] * e;
+        p.shifted[i] = at;
+        MPI_Pack((void *)(uintptr_t)from, a->counts[i], a->mpi, p.memory, (int)a->bytes, &position,
+                 MPI_COMM_WORLD);
+        at += p.counts[i];
+    }
+    return p;
+}
+// What recv has to be afterwards. MPI's own function gets bytes, and MPI_IN_PLACE never: where ranks pass
+// types of one signature and different layout, Open MPI 4.1 lets some take another algorithm than others and
+// hangs, and MPICH 4.0.2 reports truncated messages.
+static void expect_move(int kind, const array *s, int out, array *r, int in, int in_place, int rank, int root,
+                        MPI_Comm c) {
+    const int scatters = kind == SCATTER || kind == SCATTERV;
+    array a = packed_array(s, out), b = packed_array(r, in);
+    if (in_place && kind >= ALLTOALL) {
+        memcpy(a.counts, b.counts, sizeof a.counts);
+        memcpy(a.shifted, b.shifted, sizeof a.shifted);
+        free(a.memory);
+        a.memory = a.at = malloc(r->bytes);
+        memcpy(a.memory, b.memory, r->bytes);
+    } else if (in_place && !scatters) {
+        memcpy(a.memory, b.memory + b.shifted[rank], (size_t)b.counts[rank]);
+        a.counts[0] = b.counts[rank];
+    }
+    move(kind, &a, a.memory, &b, b.memory, root, c, 1);
+    for (int i = 0, position = 0; i < in && !(in_place && scatters); i++)
+        MPI_Unpack(b.memory, (int)r->bytes, &position, r->memory + (MPI_Aint)r->displs[i] * r->extent,
+                   r->counts[i], r->mpi, MPI_COMM_WORLD);
+    free(a.memory);
+    free(b.memory);
+}
+static void compare_move(int kind, const type_row *t, MPI_Comm c, size_t count) {
+    int rank, size, units[64][64]; // [from][to], of UNIT elements
+    int out[64], in[64];
+    MPI_Comm_rank(c, &rank);
+    MPI_Comm_size(c, &size);
+    const int own_counts = kind == ALLTOALLV,
+              counts = own_counts || kind == ALLGATHERV || kind == GATHERV || kind == SCATTERV;
+    const int root = (int)draw(&all_ranks, (unsigned)size), in_place = (int)draw(&all_ranks, 3) == 0;
+    const int n = (int)(count / UNIT);
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++) units[i][j] = counts ? (int)draw(&all_ranks, (unsigned)n + 1) : n;
+    for (int i = 0; i < size && own_counts && in_place; i++) // then both directions have one count
+        for (int j = 0; j < i; j++) units[i][j] = units[j][i];
+    for (int i = 0; i < size; i++) {
+        const int rooted = kind == SCATTERV ? i : rank;
+        out[i] = own_counts ? units[rank][i] : units[0][kind == SCATTERV || kind == SCATTER ? i : rooted];
+        in[i] = own_counts ? units[i][rank] : units[0][i];
+    }
+    const int scatters = kind == SCATTER || kind == SCATTERV,
+              all_out = scatters || kind == ALLTOALL || own_counts;
+    const int all_in = !scatters && kind != BCAST;
+    if (scatters) in[0] = units[0][rank];
+    if (kind == BCAST) in[0] = n;
+    if (!all_out) out[0] = units[0][rank];
+    const int spread = counts + (counts && size > 1);
+    array s = make_array(t, all_out ? size : 1, out, all_out ? spread : 0);
+    array r = make_array(t, all_in ? size : 1, in, all_in ? spread : 0);
+    MPI_Aint low, extent;
+    MPI_Type_get_extent(t->mpi, &low, &extent);
+    memset(s.memory, 3, s.bytes);
+    fill(s.memory, t, (size_t)extent, (s.bytes - 64) / (size_t)extent);
+    memset(r.memory, 5, r.bytes);
+    fill(r.memory, t, (size_t)extent, (r.bytes - 64) / (size_t)extent);
+    char *before = malloc(r.bytes), *expected = malloc(r.bytes);
+    memcpy(before, r.memory, r.bytes);
+    const int here = in_place && (kind == ALLGATHER || kind == ALLGATHERV || kind >= ALLTOALL ||
+                                  (kind != BCAST && rank == root));
+    const void *in_place_send = here && !scatters ? MPI_IN_PLACE : NULL;
+    void *in_place_recv = here && scatters ? MPI_IN_PLACE : NULL;
+    expect_move(kind, &s, all_out ? size : 1, &r, all_in ? size : 1, here, rank, root, c);
+    memcpy(expected, r.memory, r.bytes);
+    memcpy(r.memory, before, r.bytes);
+    move(kind, &s, in_place_send ? in_place_send : s.at, &r, in_place_recv ? in_place_recv : r.at, root, c,
+         0);
+    const size_t elements = (r.bytes - 64) / (size_t)extent;
+    CHECK(same(r.memory, expected, t, (size_t)extent, elements) &&
+              !memcmp(r.memory + elements * (size_t)extent, expected + elements * (size_t)extent, 64),
+          "move %d of %s, %zu elements, %d ranks, root %d, in place %d", kind, t->name, count, size, root,
+          in_place);
+    free_array(&s);
+    free_array(&r);
+    free(before);
+    free(expected);
+}
+
+// ---- with other calls of MPI
+// --------------------------------------------------------------------------------
+
+static void ring_around(MPI_Comm c) { // messages, and a nonblocking collective of MPI, around one of the kit
+    const size_t bytes = draw(&all_ranks, 8) ? 100 : 400000;
+    int rank, size, one = 1, ranks = 0, mine, sum = 0;
+    MPI_Request requests[3];
+    MPI_Comm_rank(c, &rank);
+    MPI_Comm_size(c, &size);
+    char *out = malloc(bytes), *in = malloc(bytes);
+    memset(out, rank + 1, bytes);
+    mine = rank;
+    MPI_Isend(out, (int)bytes, MPI_CHAR, (rank + 1) % size, 5, c, &requests[0]);
+    MPI_Iallreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, c, &requests[1]);
+    MPI_Allreduce(&one, &ranks, 1, MPI_INT, MPI_SUM, c);
+    MPI_Irecv(in, (int)bytes, MPI_CHAR, (rank + size - 1) % size, 5, c, &requests[2]);
+    MPI_Barrier(c);
+    MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+    CHECK(ranks == size && sum == size * (size - 1) / 2 && in[bytes - 1] == (rank + size - 1) % size + 1,
+          "ring");
+    free(out);
+    free(in);
+}
+static void twice_the_first(void *in, void *inout, int *count, MPI_Datatype *type) {
+    (void)type;
+    for (int i = 0; i < *count; i++) ((int *)inout)[i] += ((int *)in)[i];
+}
+static void left_to_mpi(void) { // what the kit does not take
+    MPI_Op op;
+    MPI_Comm inter;
+    int x = world_rank, sum = 0, expected = world_size * (world_size - 1) / 2;
+    MPI_Op_create(twice_the_first, 1, &op);
+    MPI_Allreduce(&x, &sum, 1, MPI_INT, op, MPI_COMM_WORLD);
+    MPI_Op_free(&op);
+    CHECK(sum == expected, "user's operation");
+    MPI_Scan(&x, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(sum == world_rank * (world_rank + 1) / 2, "scan");
+    if (world_size < 2) return;
+    MPI_Comm half;
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank == 0, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, world_rank == 0 ? 1 : 0, 3, &inter);
+    MPI_Allreduce(&x, &sum, 1, MPI_INT, MPI_SUM, inter); // gives the sum of the other side
+    CHECK(sum == (world_rank ? 0 : expected), "intercommunicator");
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
+#if defined(OPEN_MPI)               // Debian's MPICH checks no arguments
+static void errors_are_mpis(void) { // with MPI's own text, from each rank for itself
+    int x = 0, y = 0, code, class;
+    MPI_Comm c;
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    MPI_Comm_set_errhandler(c, MPI_ERRORS_RETURN);
+    code = MPI_Bcast(&x, 1, MPI_INT, world_size, c);
+    MPI_Error_class(code, &class);
+    CHECK(class == MPI_ERR_ROOT, "root: class %d", class);
+    code = MPI_Allreduce(&x, &y, -1, MPI_INT, MPI_SUM, c);
+    MPI_Error_class(code, &class);
+    CHECK(class == MPI_ERR_COUNT, "count: class %d", class);
+    code = MPI_Allreduce(&x, &y, 1, MPI_FLOAT, MPI_BAND, c);
+    CHECK(code != MPI_SUCCESS, "operation and type");
+    MPI_Comm_free(&c);
+}
+
+#else
+static void errors_are_mpis(void) {}
+#endif
+
+// ---- programs
+// -----------------------------------------------------------------------------------------------
+
+// Rank 1 takes a large message before the collective, rank 0 is in the collective meanwhile: it arrives only
+// if a rank that waits in the kit lets MPI go on.
+static void progress(void) {
+    const int n = 8 << 20;
+    char *x = calloc((size_t)n, 1);
+    int one = 1, sum = 0;
+    MPI_Request q = MPI_REQUEST_NULL;
+    MPI_Barrier(MPI_COMM_WORLD); // the comm is open from here on
+    if (world_rank == 0) MPI_Isend(x, n, MPI_CHAR, 1, 1, MPI_COMM_WORLD, &q);
+    if (world_rank == 1) MPI_Recv(x, n, MPI_CHAR, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+    CHECK(sum == world_size, "progress");
+    free(x);
+}
+static void fuzz(unsigned seed, int calls) {
+    all_ranks.x = seed;
+    own.x = seed + 1000003u * (unsigned)(world_rank + 1);
+    for (int i = 0; i < COMMS; i++) make_comm(i);
+    for (int t = 0, k = 0; t < type_count; t++) // each operation on each type once
+        for (int o = 0; o < 12; o++)
+            if (ops[o].families & types[t].family)
+                compare_reduction(k++ % REDUCTIONS, &types[t], &ops[o], comms[0],
+                                  any_count(&all_ranks) % 1200);
+    for (int i = 0; i < calls; i++) {
+        const int which = (int)draw(&all_ranks, COMMS);
+        const type_row *t = &types[draw(&all_ranks, (unsigned)type_count)];
+        const op_row *op = &ops[draw(&all_ranks, 12)];
+        const int kind = (int)draw(&all_ranks, REDUCTIONS + MOVES + 2);
+        const size_t count = any_count(&all_ranks);
+        random_state before = all_ranks;
+        if (kind < REDUCTIONS && (op->families & t->family))
+            compare_reduction(kind, t, op, comms[which], count);
+        else if (kind < REDUCTIONS + MOVES)
+            compare_move(kind < REDUCTIONS ? kind : kind - REDUCTIONS, t, comms[which], count);
+        else if (kind == REDUCTIONS + MOVES)
+            ring_around(comms[which]);
+        else
+            remake_comm(which);
+        if (which == 2 || which == 3 || which == 4)
+            all_ranks = before; // ranks of other colors drew other roots
+        if (which == 2 || which == 3 || which == 4) draw(&all_ranks, 2);
+    }
+    left_to_mpi();
+    errors_are_mpis();
+    if (world_size > 1) progress();
+    for (int i = 0; i < COMMS; i += 2) // the others stay for MPI_Finalize
+        if (i && i != 4) MPI_Comm_free(&comms[i]);
+}
+
+// Sums of numbers whose rounding depends on the order: rank 0 prints their bits.
+static void bits(void) {
+    uint64_t hash = 14695981039346656037u;
+    for (int n = 1; n < 300000; n = n * 7 + 1) {
+        double *x = malloc(sizeof *x * (size_t)n);
+        float *y = malloc(sizeof *y * (size_t)n);
+        own.x = (uint64_t)n + 77u * (unsigned)world_rank;
+        for (int i = 0; i < n; i++) {
+            x[i] = 1.0 / (1 + draw(&own, 100000));
+            y[i] = (float)x[i];
+        }
+        MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, y, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        for (size_t i = 0; i < (size_t)n * 8; i++) hash = (hash ^ ((unsigned char *)x)[i]) * 1099511628211u;
+        for (size_t i = 0; i < (size_t)n * 4; i++) hash = (hash ^ ((unsigned char *)y)[i]) * 1099511628211u;
+        free(x);
+        free(y);
+    }
+    if (!world_rank) printf("bits %016llx\n", (unsigned long long)hash);
+}
+
+static void *thread_main(void *p) { // each thread has a communicator of its own
+    const MPI_Comm *c = p;
+    for (int i = 0; i < 300; i++) {
+        int one = 1, sum = 0;
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, *c);
+        CHECK(sum == world_size, "threads");
+        if (i % 50 == 0) MPI_Barrier(*c);
+    }
+    return NULL;
+}
+static void threads(int provided) {
+    pthread_t other;
+    MPI_Comm c[2];
+    if (provided < MPI_THREAD_MULTIPLE) return;
+    for (int i = 0; i < 2; i++) MPI_Comm_dup(MPI_COMM_WORLD, &c[i]);
+    pthread_create(&other, NULL, thread_main, &c[0]);
+    thread_main(&c[1]);
+    pthread_join(other, NULL);
+    for (int i = 0; i < 2; i++) MPI_Comm_free(&c[i]);
+}
+
+static void hang(int mismatch) { // an error that the program gets as a code, with a text
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int x[2] = {0, 0}, y[2], length, code = MPI_SUCCESS;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (mismatch || world_rank == 0)
+        code = MPI_Allreduce(x, y, mismatch ? 1 + world_rank : 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (!mismatch && world_rank == 0)
+        for (int i = 1; i < world_size; i++) MPI_Send(x, 1, MPI_INT, i, 0, MPI_COMM_WORLD);
+    else if (!mismatch)
+        MPI_Recv(x, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (code) MPI_Error_string(code, text, &length);
+    if (!world_rank) printf("error: %s\n", text);
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "fuzz";
+    const unsigned seed = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
+    int provided;
+    MPI_Init_thread(&argc, &argv, strcmp(what, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE,
+                    &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    make_types();
+    make_ops();
+    if (!strcmp(what, "fuzz")) fuzz(seed, argc > 3 ? atoi(argv[3]) : 300);
+    if (!strcmp(what, "bits")) bits();
+    if (!strcmp(what, "progress")) progress();
+    if (!strcmp(what, "threads")) threads(provided);
+    if (!strcmp(what, "hang")) hang(0);
+    if (!strcmp(what, "mismatch")) hang(1);
+    MPI_Finalize();
+    if (!world_rank) printf("done\n");
+    return 0;
+}

@@ -1,0 +1,96 @@
+# MPI programs that know nothing of the kit, with par_mpi.h preloaded, under MPICH and Open MPI: in C every
+# collective is compared with MPI's own; three Fortran interfaces; errors; the header's example.
+. tests/lib.sh
+openmpi_options="--oversubscribe --mca btl_base_warn_component_unused 0"
+[ "$(id -u)" != 0 ] || openmpi_options+=" --allow-run-as-root"
+preloaded() { # MPI, ranks, program ...
+    local kind=$1 ranks=$2 shim=$PWD/build/libpar_mpi_$1_test.so
+    shift 2
+    case $kind in
+    mpich) mpiexec.mpich -n "$ranks" -env LD_PRELOAD "$shim" "$@" ;;
+    openmpi) mpiexec.openmpi $openmpi_options -x LD_PRELOAD="$shim" -n "$ranks" "$@" ;;
+    esac
+}
+by_kit() { # table of PAR_MPI_PRINT, kind: how many calls the kit ran
+    awk -v kind="$2" '$1 == kind {print $2}' "$1"
+}
+fuzz() { # MPI, ranks, of a node, seed, calls
+    PAR_NODE_RANKS=$3 PAR_MPI_PRINT=1 preloaded "$1" "$2" build/mpi_shim_$1 fuzz "$4" "$5" >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && ! grep -q CHECK "$work/out" &&
+        { [ "$2" = 1 ] || [ "$(by_kit "$work/out" all_reduce)" -ge 40 ]; }
+}
+bits() { # sums have the same bits under both MPIs
+    for kind in mpich openmpi; do
+        preloaded $kind 3 build/mpi_shim_$kind bits | grep '^bits [0-9a-f]*$' >"$work/$kind" || return 1
+    done
+    diff "$work/mpich" "$work/openmpi"
+}
+progress() { # MPI copies a large message in pieces, which the sender makes
+    export OMPI_MCA_btl_vader_single_copy_mechanism=none
+    preloaded "$1" 2 build/mpi_shim_$1 progress | grep -q '^done$'
+}
+threads() { preloaded "$1" 2 build/mpi_shim_$1 threads | grep -q '^done$'; }
+says() { # MPI, what, text: the error that the program gets
+    PAR_TIMEOUT=1 preloaded "$1" 2 build/mpi_shim_$1 "$2" >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q "^error: $3" "$work/out" && grep -q '^done$' "$work/out"
+}
+fortran() { # MPI, interface
+    mpifort.$1 -cpp -DHOW=$2 -O0 -fallow-argument-mismatch -w -J "$work" tests/mpi_shim.F90 \
+        -o "$work/fortran" &&
+        PAR_MPI_PRINT=1 preloaded "$1" 3 "$work/fortran" >"$work/out" 2>&1 || return 1
+    cat "$work/out"
+    grep -q '^fortran done$' "$work/out" || return 1
+    for kind in all_reduce:3 broadcast:1 all_gatherv:1 all_to_all:1 gather:1 barrier:1; do
+        [ "$(by_kit "$work/out" ${kind%:*})" = ${kind#*:} ] || return 1
+    done
+}
+example() { # MPI: the manual's program, linked with the header's functions
+    sed -n '/^EXAMPLE$/,/^[A-Z]/p' par_mpi.h | sed '1d;$d;s/^    //' >"$work/example.c"
+    mpicc.$1 -c -O0 -I. "$work/example.c" -o "$work/example.o" &&
+        mpicc.$1 "$work/example.o" -o "$work/example" -pthread -lm -ldl &&
+        LD_PRELOAD= PAR_MPI_PRINT=1 run_example "$1" >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^sum 6$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 1 ]
+}
+run_example() {
+    case $1 in
+    mpich) mpiexec.mpich -n 3 "$work/example" ;;
+    openmpi) mpiexec.openmpi $openmpi_options -n 3 "$work/example" ;;
+    esac
+}
+both=""
+for kind in mpich openmpi; do
+    if ! have mpicc.$kind || ! have mpiexec.$kind; then
+        skip "par_mpi.h under $kind" "apt-get install mpich libmpich-dev openmpi-bin libopenmpi-dev"
+        continue
+    fi
+    both+=$kind
+    made build/libpar_mpi_${kind}_test.so build/mpi_shim_$kind
+    case $kind,${SOAK-} in # ranks, of a node, calls; MPICH's ranks burn processors while they wait
+    mpich,) settings="1,,20 2,,150" ;;
+    openmpi,) settings="3,2,150 5,,100" ;;
+    *) settings="1,,500 2,,2000 2,1,500 3,,2000 3,2,500 4,2,500 5,,1000" ;;
+    esac
+    for s in $settings; do
+        IFS=, read -r ranks node calls <<<"$s"
+        for seed in 1 ${SOAK:+2 3 4 5}; do
+            check "$kind: $ranks ranks, node ${node:-all}, seed $seed" fuzz $kind $ranks "$node" $seed $calls
+        done
+    done
+    check "$kind: a rank does not come" says $kind hang \
+        "PAR_ERR_TIMEOUT: rank 0 waited .* in par_all_reduce at mpi_shim_$kind+0x[0-9a-f]* .* for rank 1 "
+    check "$kind: different calls" says $kind mismatch \
+        "PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=2, i32, op=sum) at mpi_shim_$kind+0x"
+    check "$kind: threads" threads $kind
+    check "$kind: MPI goes on while a rank waits" progress $kind
+    if have mpifort.$kind; then
+        for how in 1 ${SOAK:+2} 3; do check "$kind: Fortran, interface $how" fortran $kind $how; done
+    else
+        skip "$kind: Fortran" "apt-get install gfortran"
+    fi
+done
+[ "$both" != mpichopenmpi ] || check "the same bits under both MPIs" bits
+[ -z "${both##mpich*}" ] && [ "$both" ] && check "the manual's example" example mpich
+summary
