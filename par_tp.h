@@ -69,6 +69,7 @@ TABLE OF CONTENTS
     >>tp_loops      inner loops, compiled once per instruction set
     >>tp_bf16       products of bf16 by the processor's own instructions
     >>tp_kernels    the CPU's kernels
+    >>tp_codes      products in 8 and 4 bits; the table of the CPU's kernels
     >>tp_context    contexts, scratch memory, errors, checks of layouts
     >>tp_layouts    conversions between layouts
     >>tp_parameters shapes, initial values, gradients, the norm
@@ -115,8 +116,7 @@ MODEL
     Threads. A context is not thread-safe: it belongs to one rank.
 
 DOES NOT
-    No graph and no autograd. No mixture of experts, no sliding windows, no cross attention, no 8-bit
-    products.
+    No graph and no autograd. No mixture of experts, no sliding windows, no cross attention.
 
 LIMITS
     Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided
@@ -270,6 +270,79 @@ par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parame
 // bits.
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm);
 
+// ---- low precision ----------------------------------------------------------------------------------------
+
+// Products of codes of 8 or 4 bits, which tensor cores multiply two to four times as fast as bf16. An operand
+// is multiplied by an encode scale, so that its largest element becomes about the code's largest number, and
+// rounded to nearest even; numbers beyond that one become it. The product multiplies codes, adds in f32, and
+// multiplies by both operands' decode scales. Weights, activations and gradients stay what they are: each
+// product quantizes its operands anew, along the dimension that it adds over (K).
+// The codes, X(constant, bits, largest number). E4M3 and E5M2 are par.h's 8-bit floats. E2M1 is 0, 0.5, 1,
+// 1.5, 2, 3, 4, 6 and their negatives (OCP Microscaling Formats 1.0), two in a byte, the first in the low
+// half.
+#define PAR_TP_CODES(X)                                                                                      \
+    X(PAR_TP_E4M3, 8, 448.0f)                                                                                \
+    X(PAR_TP_E5M2, 8, 57344.0f)                                                                              \
+    X(PAR_TP_E2M1, 4, 6.0f)
+typedef enum par_tp_code {
+#define X(name, bits, max) name,
+    PAR_TP_CODES(X)
+#undef X
+        PAR_TP_CODE_COUNT
+} par_tp_code;
+
+// How scales are stored. F32: max/amax, where amax is the largest absolute value of the block; the decode
+// scale is 1 over it, both rounded to f32; 1 for a block that is 0, infinite or NaN. POWER: the same, with
+// max/amax rounded down to a power of 2. E8M0: the power of 2 from amax/max on, as its exponent in 8 bits
+// (Mishra et al. 2025; the specification of MX would round down, which saturates). E4M3: two levels (NVFP4):
+// with s = 448 max / amax of the tensor, the block's decode scale is s amax/max rounded to E4M3, over s.
+typedef enum par_tp_scale {
+    PAR_TP_SCALE_F32,
+    PAR_TP_SCALE_POWER,
+    PAR_TP_SCALE_E8M0,
+    PAR_TP_SCALE_E4M3
+} par_tp_scale;
+
+// The recipes, X(constant, name, codes of x and weights, codes of gradients, scales, rows and columns (along
+// K) of the blocks of x and gradients, 0 for all; rows of the blocks of weights, flags).
+//     delayed   Transformer Engine's DelayedScaling: one scale a tensor, from the largest amax of the last
+//               PAR_TP_AMAX_STEPS steps (before there are any, the tensor's own)
+//     current   its Float8CurrentScaling: one scale a tensor, from its own amax
+//     rowwise   a scale for each row of either operand (torch._scaled_mm, torchao)
+//     blocks    blocks of 1 x 128, of weights 128 x 128 (DeepSeek-V3, 2024), with powers of 2 as
+//               Transformer Engine's Float8BlockScaling has them
+//     mxfp8     blocks of 32 (OCP Microscaling Formats; Mishra et al. 2025)
+//     nvfp4     blocks of 16, of weights 16 x 16; operands of wgrad are rotated by a Hadamard matrix, and
+//               gradients rounded at random (Abecassis et al. 2025)
+enum { PAR_TP_AMAX_STEPS = 16 };
+enum { PAR_TP_HAS_HISTORY = 1, PAR_TP_HADAMARD = 2, PAR_TP_ROUNDS_AT_RANDOM = 4 }; // flags
+// clang-format off
+#define PAR_TP_RECIPES(X)                                                                                    \
+    X(PAR_TP_NO_RECIPE, "none",    PAR_TP_E4M3, PAR_TP_E4M3, PAR_TP_SCALE_F32,   0, 0,   0,   0)             \
+    X(PAR_TP_DELAYED,   "delayed", PAR_TP_E4M3, PAR_TP_E5M2, PAR_TP_SCALE_F32,   0, 0,   0,                  \
+      PAR_TP_HAS_HISTORY)                                                                                    \
+    X(PAR_TP_CURRENT,   "current", PAR_TP_E4M3, PAR_TP_E5M2, PAR_TP_SCALE_F32,   0, 0,   0,   0)             \
+    X(PAR_TP_ROWWISE,   "rowwise", PAR_TP_E4M3, PAR_TP_E4M3, PAR_TP_SCALE_F32,   1, 0,   1,   0)             \
+    X(PAR_TP_BLOCKS,    "blocks",  PAR_TP_E4M3, PAR_TP_E4M3, PAR_TP_SCALE_POWER, 1, 128, 128, 0)             \
+    X(PAR_TP_MXFP8,     "mxfp8",   PAR_TP_E4M3, PAR_TP_E4M3, PAR_TP_SCALE_E8M0,  1, 32,  1,   0)             \
+    X(PAR_TP_NVFP4,     "nvfp4",   PAR_TP_E2M1, PAR_TP_E2M1, PAR_TP_SCALE_E4M3,  1, 16,  16,                 \
+      PAR_TP_HADAMARD | PAR_TP_ROUNDS_AT_RANDOM)
+// clang-format on
+typedef enum par_tp_recipe {
+#define X(constant, ...) constant,
+    PAR_TP_RECIPES(X)
+#undef X
+        PAR_TP_RECIPE_COUNT
+} par_tp_recipe;
+const char *par_tp_recipe_name(par_tp_recipe recipe);             // "delayed", ...
+int par_tp_recipe_parse(const char *name, par_tp_recipe *recipe); // 1 and *recipe, or 0
+// Call it once a step, after the last backward, where a layer has the recipe delayed or nvfp4: the scales of
+// the next step follow from the largest amax of the last ones (each rank's of its own operands), and rounding
+// takes other random numbers. Within a step neither changes, so that the order of microbatches and halves of
+// backward does not matter. A checkpoint does not have the history: a resumed run begins one. Local.
+par_result par_tp_update_scales(par_tp *tp);
+typedef struct par__tp_scaled_layer par__tp_scaled_layer;
+
 // ---- linear -----------------------------------------------------------------------------------------------
 
 // A linear layer, Y = X W^T + b (Shoeybi et al. 2019). Zero-initialize it, set the members up to name, and
@@ -284,10 +357,13 @@ typedef struct par_tp_linear {
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // column-parallel: the parts of a fused output
     float deviation;                          // of the initial weight; 0: 0.02
+    par_tp_recipe recipe;                     // of its three products; 0: they are of the storage type
     const char *name; // shown in errors, recorder, ledger and trace; NULL: none. Not copied: keep it valid
     par_tp_parameter weight, bias;
+    par__tp_scaled_layer *scaled; // its scales: the context's
 } par_tp_linear;
 
+// Errors: ARGUMENT (a size or the recipe does not fit), MEMORY, UNSUPPORTED (the kernels have no codes).
 par_result par_tp_linear_open(par_tp *tp, par_tp_linear *linear);
 
 // Column-parallel: x is tokens, R x in; y is HIDDEN (VOCABULARY with vocab_parallel, REPLICATED with
@@ -524,11 +600,12 @@ typedef struct par_tp_block {
     int gated;                  // 1: SwiGLU, and up has 2 x hidden outputs; 0: GELU
     int rope;                   // 1: queries and keys are rotated, as `rotary` says
     par_tp_rotary rotary;
-    float epsilon;   // of the norms; 0: 1e-5
-    float dropout;   // probability for the outputs of proj and down; it and attention.dropout may change
-    float deviation; // of the initial weights; 0: 0.02
-    int depth;       // blocks of the model: proj and down begin smaller by sqrt(2 depth), as GPT-2; 0: not
-    char name[32];   // "layers.3"; its layers are then layers.3.attn.qkv, ... Empty: attn.qkv, ...
+    float epsilon;        // of the norms; 0: 1e-5
+    float dropout;        // probability for the outputs of proj and down; it and attention.dropout may change
+    float deviation;      // of the initial weights; 0: 0.02
+    par_tp_recipe recipe; // of its four products; 0: none
+    int depth;     // blocks of the model: proj and down begin smaller by sqrt(2 depth), as GPT-2; 0: not
+    char name[32]; // "layers.3"; its layers are then layers.3.attn.qkv, ... Empty: attn.qkv, ...
     par_tp_norm norm1, norm2;
     par_tp_linear qkv, proj, up, down;
     char names[7][48];
@@ -616,6 +693,27 @@ typedef struct par_tp_attention_block {
     size_t sequence, first_head, total_heads; // key random numbers
 } par_tp_attention_block;
 
+// An operand of a product in codes: rows x cols, where the product adds over the columns. A row's codes begin
+// at a multiple of ld elements, which is cols rounded up to 128; codes beyond cols are those of zeros. The
+// layouts of `scales` are cuBLASLt's:
+//     one a tensor, one a row       f32, in order
+//     blocks of 1 x 128             f32, [column][row], rows padded to a multiple of 4
+//     blocks of 128 x 128           f32, [row][column], columns padded to a multiple of 4
+//     E8M0, E4M3                    bytes, of each row (blocks of several rows repeat them), in tiles of 128
+//                                   rows x 4 columns: scale (r, c) of a tile at 16 (r % 32) + 4 (r / 32) + c
+typedef struct par_tp_operand {
+    par_tp_code code;
+    par_tp_scale scale;
+    size_t block_rows, block_cols; // that share a scale; 0: all
+    int hadamard; // each 16 columns by a Hadamard matrix and fixed signs, which keeps products
+    int random;   // E2M1: element i rounds by random number i of `stream`, not to nearest
+    uint64_t stream;
+    size_t rows, cols, ld;
+    void *codes, *scales;
+    float *amax;    // of the tensor, or of each row that has a scale: memory for rows + 1 floats, at least 64
+    float *history; // NULL, or an amax history: the amax in use, the step's so far, those of the last steps
+} par_tp_operand;
+
 typedef enum par_tp_elementwise {
     PAR_TP_GELU,            // o0 = gelu(a)
     PAR_TP_GELU_BACKWARD,   // o0 = a gelu'(b)
@@ -697,6 +795,16 @@ struct par_tp_kernels {
                        float value); // deviation > 0: normal numbers from number `first` on; else value
     par_result (*square_sum)(par_tp *tp, const float *x, size_t n, double *sum); // *sum += ...
     par_result (*set)(par_tp *tp, float *x, size_t n, float value);
+    // Optional (all three may be NULL, then there are no recipes). quantize sets amax, scales and codes of an
+    // operand from x, rows x cols of the storage type, or if transposed cols x rows. With a history it takes
+    // the amax into the step's, and the scale from the one in use, if that is not 0.
+    par_result (*quantize)(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld, int transposed);
+    // C = A B^T + beta C; C of c_type, the bias of the storage type or NULL.
+    par_result (*gemm_codes)(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b, float beta,
+                             void *c, par_dtype c_type, size_t ldc, const void *bias);
+    // Of each tensor's history: the step's amax becomes the newest of the last steps, their largest the one
+    // in use.
+    par_result (*roll_amax)(par_tp *tp, float *histories, size_t tensors);
 };
 const par_tp_kernels *par_tp_cpu(void);
 
@@ -707,7 +815,8 @@ uint64_t par_tp_seed(const par_tp *tp);
 const uint64_t *par_tp_dropout_offset(const par_tp *tp); // or NULL
 par_dtype par_tp_dtype(const par_tp *tp);
 // Scratch memory number `slot`, of at least so many bytes, kept until close. Slots 0 to 15 are for the
-// layers, 16 to 23 for the CPU's kernels, 24 to 31 for you. NULL: out of memory, or no such slot.
+// layers, 16 to 23 for the CPU's kernels, 24 to 31 for you, 32 and 33 for operands in codes. NULL: out of
+// memory, or no such slot.
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
 uint64_t par_tp_token_index(const par_tp_row_map *map, size_t row); // of a row's token, in the whole step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
@@ -1115,6 +1224,133 @@ PAR__HOST_DEVICE float par__tp_logit_gradient(float x, float lse, float factor, 
 }
 PAR__HOST_DEVICE float par__tp_target_gradient(const par_tp_loss *loss, float scale, float gradient) {
     return gradient - scale * (1.0f - loss->label_smoothing);
+}
+
+// Operands in codes: a code's number, and the code of a number that was scaled. An E2M1 code is that of a
+// float of 8 bits with 2 of exponent and 1 of mantissa, without the zeros after its sign; it has no NaN.
+PAR__HOST_DEVICE float par__tp_code_max(par_tp_code code) {
+#define X(name, bits, max) code == name ? max:
+    return PAR_TP_CODES(X) 0;
+#undef X
+}
+PAR__HOST_DEVICE float par__tp_e2m1_widen(uint32_t code) {
+    return par__f8_widen((uint8_t)((code & 7u) | (code & 8u) << 4), 1, 1, 8);
+}
+PAR__HOST_DEVICE uint32_t par__tp_e2m1_sign(uint32_t code) { return (code & 7u) | (code >> 4 & 8u); }
+PAR__HOST_DEVICE uint32_t par__tp_e2m1_narrow(float x) {
+    return par__tp_e2m1_sign(par__f8_narrow(x, 1, 1, 8, 7));
+}
+// Rounds up with the probability of how far x is from the code below; `bits` are random.
+PAR__HOST_DEVICE uint32_t par__tp_e2m1_narrow_random(float x, uint32_t bits) {
+    const float size = fabsf(x);
+    uint32_t code = size >= 4 ? 6 : size >= 3 ? 5 : size >= 2 ? 4 : size >= 0 ? (uint32_t)(size * 2) : 7;
+    if (size < 6) {
+        const float gap = code >= 6 ? 2.0f : code >= 4 ? 1.0f : 0.5f;
+        code += (float)(bits >> 8) * 5.9604644775390625e-8f * gap < size - par__tp_e2m1_widen(code);
+    } else {
+        code = 7;
+    }
+    return code | (par__f32_to_bits(x) >> 28 & 8u);
+}
+// The larger of two absolute values as bits; NaN is the largest.
+PAR__HOST_DEVICE float par__tp_amax(float amax, float x) {
+    const uint32_t a = par__f32_to_bits(amax), b = par__f32_to_bits(x) & 0x7fffffffu;
+    return par__bits_to_f32(PAR__MAX(a, b));
+}
+// The rotation of 16 numbers, x S H / 4: S has fixed random signs, H is Sylvester's Hadamard matrix. Applied
+// to both operands it leaves their product as it is, because S H / 4 is orthogonal.
+PAR__HOST_DEVICE void par__tp_hadamard_step(float *x, int d) {
+    for (int i = 0; i < 16; i++) {
+        const float a = x[i & ~d], b = x[i | d];
+        if (i & d) continue;
+        x[i] = a + b;
+        x[i | d] = a - b;
+    }
+}
+PAR__HOST_DEVICE void par__tp_hadamard(float *x) {
+    for (int i = 0; i < 16; i++) x[i] = 0x9a3cu >> i & 1u ? -x[i] : x[i];
+    par__tp_hadamard_step(x, 1);
+    par__tp_hadamard_step(x, 2);
+    par__tp_hadamard_step(x, 4);
+    par__tp_hadamard_step(x, 8);
+    for (int i = 0; i < 16; i++) x[i] *= 0.25f;
+}
+// An E8M0 scale is 2^(code - 127), and the code 255 is NaN.
+PAR__HOST_DEVICE float par__tp_e8m0_widen(uint32_t code) {
+    return par__bits_to_f32(code == 255 ? 0x7fc00000u : code ? code << 23 : 0x00400000u);
+}
+PAR__HOST_DEVICE uint32_t par__tp_e8m0_narrow(float x) { // up; x >= 0
+    const uint32_t bits = par__f32_to_bits(x), exponent = bits >> 23, mantissa = bits & 0x7fffffu;
+    if (x != x) return 255;
+    if (exponent == 255) return 254;
+    return exponent + (exponent < 254 && (exponent ? mantissa > 0 : mantissa > 0x400000u));
+}
+// E4M3's second level: the encode scale of a tensor.
+PAR__HOST_DEVICE float par__tp_tensor_scale(par_tp_code code, float amax) {
+    const float s = 448.0f * par__tp_code_max(code) / amax,
+                limited = s < 3.402823466e38f ? s : 3.402823466e38f;
+    return amax > 0 && limited > 0 ? limited : 1.0f;
+}
+// The scales of a block from its amax: what its numbers are multiplied by, what codes are multiplied by, and
+// that as it is stored (f32: its bits). tensor_amax: of all blocks, for E4M3.
+typedef struct par__tp_block_scale {
+    float encode, decode;
+    uint32_t stored;
+} par__tp_block_scale;
+PAR__HOST_DEVICE par__tp_block_scale par__tp_scale_block(par_tp_code code, par_tp_scale scale, float amax,
+                                                         float tensor_amax) {
+    const float max = par__tp_code_max(code), largest = 3.402823466e38f;
+    par__tp_block_scale s;
+    if (scale == PAR_TP_SCALE_E8M0) {
+        s.stored = par__tp_e8m0_narrow(amax * (1.0f / max));
+        s.decode = par__tp_e8m0_widen(s.stored);
+        s.encode = s.stored == 255 ? s.decode : par__tp_e8m0_widen(254 - s.stored);
+    } else if (scale == PAR_TP_SCALE_E4M3) {
+        const float whole = par__tp_tensor_scale(code, tensor_amax);
+        s.stored = par__f8_e4m3_narrow(amax / max * whole);
+        s.decode = par__f8_e4m3_widen((uint8_t)s.stored);
+        s.encode = 1.0f / (s.decode * (1.0f / whole));
+        s.encode = s.encode > largest ? largest : s.encode;
+    } else {
+        s.encode = amax > 0 && amax <= largest ? max / amax : 1.0f;
+        s.encode = s.encode > largest ? largest : s.encode;
+        if (scale == PAR_TP_SCALE_POWER)
+            s.encode = par__bits_to_f32(par__f32_to_bits(s.encode) & 0x7f800000u);
+        s.decode = 1.0f / s.encode;
+        s.stored = par__f32_to_bits(s.decode);
+    }
+    return s;
+}
+// Where the scale of an element is, in scales; how many there are.
+PAR__HOST_DEVICE size_t par__tp_scale_at(const par_tp_operand *q, size_t row, size_t col) {
+    if (!q->block_cols) return q->block_rows ? row : 0;
+    const size_t k = col / q->block_cols, columns = q->ld / q->block_cols;
+    if (q->scale >= PAR_TP_SCALE_E8M0)
+        return (row / 128 * ((columns + 3) / 4) + k / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + k % 4;
+    if (q->block_rows > 1) return row / q->block_rows * ((columns + 3) / 4 * 4) + k;
+    return k * ((q->rows + 3) / 4 * 4) + row;
+}
+PAR__HOST_DEVICE size_t par__tp_scale_bytes(const par_tp_operand *q) {
+    const size_t columns = q->block_cols ? q->ld / q->block_cols : 1, four = (columns + 3) / 4 * 4;
+    if (q->scale >= PAR_TP_SCALE_E8M0) return (q->rows + 127) / 128 * 128 * four;
+    if (!q->block_cols) return (q->block_rows ? q->rows : 1) * sizeof(float);
+    if (q->block_rows > 1) return (q->rows + q->block_rows - 1) / q->block_rows * four * sizeof(float);
+    return columns * ((q->rows + 3) / 4 * 4) * sizeof(float);
+}
+// An E2M1 code of element at + i of an operand, which was scaled; 4 divides `at`. Elements come in order: a
+// Philox block of the operand's stream serves four of them.
+PAR__HOST_DEVICE uint32_t par__tp_e2m1_code(const par_tp_operand *q, uint64_t seed, uint64_t stream,
+                                            uint64_t at, unsigned i, float x, uint32_t *bits) {
+    if (!q->random) return par__tp_e2m1_narrow(x);
+    if ((i & 3u) == 0) par__philox_at(seed, stream, (at >> 2) + (i >> 2), bits);
+    return par__tp_e2m1_narrow_random(x, bits[i & 3u]);
+}
+// A tensor's amax history: the amax in use, the step's so far, and those of the last steps, the newest first.
+enum { PAR__TP_HISTORY = 2 + PAR_TP_AMAX_STEPS };
+PAR__HOST_DEVICE void par__tp_roll_amax(float *h) {
+    for (int i = PAR__TP_HISTORY - 1; i > 1; i--) h[i] = h[i - 1];
+    h[0] = h[1] = 0;
+    for (int i = 2; i < PAR__TP_HISTORY; i++) h[0] = par__tp_amax(h[0], h[i]);
 }
 #endif
 
@@ -2008,6 +2244,23 @@ typedef struct par__tp_rope_key { // what the table of rotary positions is for
     int is_set;
 } par__tp_rope_key;
 
+typedef struct par__tp_recipe {
+    const char *name;
+    par_tp_code code, gradients;
+    par_tp_scale scale;
+    size_t rows, cols, weight_rows;
+    int flags;
+} par__tp_recipe;
+#define X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                            \
+    {name, code, gradients, scale, rows, cols, weight_rows, flags},
+static const par__tp_recipe par__tp_recipes[] = {PAR_TP_RECIPES(X)};
+#undef X
+struct par__tp_scaled_layer { // of an open layer with a recipe
+    par__tp_scaled_layer *next;
+    float *history; // of x, weights and dy, in the device's memory; NULL: the recipe has none
+    uint64_t number, steps;
+};
+
 struct par_tp {
     par_tp_desc desc;
     int t, tp_rank, c, cp_rank;
@@ -2021,13 +2274,14 @@ struct par_tp {
         void *memory;
         size_t bytes;
         int symmetric; // par_alloc's
-    } scratch[32];
+    } scratch[34];
     struct {
         int count; // ranks that have the same key-value head
         par_comm *comm;
     } replicas[4];
     par__tp_rope_key rope_key;
-    size_t *piece_counts; // counts and displs of the gathers in flight, t of each for every piece
+    par__tp_scaled_layer *scaled; // a list
+    size_t *piece_counts;         // counts and displs of the gathers in flight, t of each for every piece
 };
 enum { // scratch slots
     PAR__TP_GATHERED,
@@ -2054,6 +2308,8 @@ enum { // scratch slots
     PAR__TP_HEAD_SLICES,
     PAR__TP_ROPE_TABLE,
     PAR__TP_SQUARE_SUM,
+    PAR__TP_CODES_A = 32, // operands of products by a recipe
+    PAR__TP_CODES_B,
     PAR__TP_MAX_RANKS = 1024,
     PAR__TP_MAX_PIECES = 8
 };
@@ -3002,6 +3258,150 @@ static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, d
     return *sum += tp->loops->sum_squares(x, n), PAR_OK;
 }
 
+// >>tp_codes ------------------------------------------------------------------------------------------------
+//
+//     X (storage type) -- as f32, rotated --> amax of each block --> scale --> codes      an operand
+//     codes of A, codes of B^T ------------> sums in f32 x both scales (+ beta C + bias)  a product
+//
+// The formulas are beside those of the activations; a GPU's kernels share them, so that codes and scales are
+// the same to the bit. The CPU converts codes back and multiplies f32.
+
+const char *par_tp_recipe_name(par_tp_recipe r) {
+    return (unsigned)r < PAR_TP_RECIPE_COUNT ? par__tp_recipes[r].name : "(no par_tp_recipe)";
+}
+int par_tp_recipe_parse(const char *name, par_tp_recipe *recipe) {
+    for (int i = 0; i < PAR_TP_RECIPE_COUNT; i++)
+        if (!strcmp(name, par__tp_recipes[i].name)) return *recipe = (par_tp_recipe)i, 1;
+    return 0;
+}
+
+// The operand's elements as f32, rows x ld, with zeros beyond cols; rotated if the operand is.
+static float *par__tp_operand_f32(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
+                                  int transposed) {
+    float *v = (float *)par_tp_scratch(tp, PAR__TP_OPERAND_A, q->rows * q->ld * sizeof *v);
+    float *row = par__tp_row_scratch(tp, 1, q->rows);
+    if (!v || !row) return NULL;
+    for (size_t r = 0; r < q->rows; r++) memset(v + r * q->ld + q->cols, 0, (q->ld - q->cols) * sizeof *v);
+    for (size_t i = 0; i < (transposed ? q->cols : q->rows); i++) {
+        const size_t n = transposed ? q->rows : q->cols;
+        const char *from = par__tp_const_element(tp, x, i * x_ld);
+        par_cast(transposed ? row : v + i * q->ld, PAR_F32, from, par_tp_dtype(tp), n);
+        for (size_t r = 0; transposed && r < n; r++) v[r * q->ld + i] = row[r];
+    }
+    for (size_t i = 0; q->hadamard && i < q->rows * q->ld; i += 16) par__tp_hadamard(v + i);
+    return v;
+}
+static float par__tp_block_amax(const par_tp_operand *q, const float *v, size_t row, size_t rows, size_t col,
+                                size_t cols) {
+    float amax = 0;
+    for (size_t r = row; r < row + rows; r++)
+        for (size_t c = col; c < col + cols; c++) amax = par__tp_amax(amax, v[r * q->ld + c]);
+    return amax;
+}
+// Codes of the elements from (row, col) on, of one row.
+static void par__tp_encode(const par_tp *tp, const par_tp_operand *q, const float *v, float encode,
+                           size_t row, size_t col, size_t cols) {
+    enum { PIECE = 128 };
+    float scaled[PIECE];
+    uint32_t bits[4] = {0, 0, 0, 0};
+    uint8_t *codes = (uint8_t *)q->codes;
+    const uint64_t stream = q->stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
+    for (size_t at = row * q->ld + col, end = at + cols; at < end; at += PIECE) {
+        const size_t n = PAR__MIN((size_t)PIECE, end - at);
+        for (size_t i = 0; i < n; i++) scaled[i] = v[at + i] * encode;
+        if (q->code != PAR_TP_E2M1) {
+            par_cast(codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, scaled, PAR_F32, n);
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t code =
+                par__tp_e2m1_code(q, tp->desc.seed, stream, at, (unsigned)i, scaled[i], bits);
+            uint8_t *pair = &codes[(at + i) / 2];
+            *pair = (uint8_t)(i % 2 ? *pair | code << 4 : code);
+        }
+    }
+}
+static void par__tp_quantize_block(const par_tp *tp, const par_tp_operand *q, const float *v, float amax,
+                                   size_t row, size_t rows, size_t col, size_t cols) {
+    const par__tp_block_scale s = par__tp_scale_block(q->code, q->scale, amax, q->amax[0]);
+    for (size_t r = row; r < row + rows; r++) {
+        const size_t at = par__tp_scale_at(q, r, col);
+        par__tp_encode(tp, q, v, s.encode, r, col, cols);
+        if (q->scale >= PAR_TP_SCALE_E8M0)
+            ((uint8_t *)q->scales)[at] = (uint8_t)s.stored;
+        else
+            ((float *)q->scales)[at] = s.decode;
+    }
+}
+static par_result par__tp_cpu_quantize(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
+                                       int transposed) {
+    const size_t rows = q->block_rows ? q->block_rows : q->rows, cols = q->block_cols ? q->block_cols : q->ld;
+    const float *v = par__tp_operand_f32(tp, q, x, x_ld, transposed);
+    if (!v) return PAR_ERR_MEMORY;
+    memset(q->scales, 0, par__tp_scale_bytes(q));
+    q->amax[0] = par__tp_block_amax(q, v, 0, q->rows, 0, q->ld);
+    if (q->history) q->history[1] = par__tp_amax(q->history[1], q->amax[0]);
+    if (q->history && q->history[0] > 0) q->amax[0] = q->history[0];
+    const int whole = rows == q->rows && cols == q->ld;
+    for (size_t r = 0; r < q->rows; r += rows)
+        for (size_t c = 0; c < q->ld; c += cols) {
+            const size_t n = PAR__MIN(rows, q->rows - r);
+            const float amax = whole ? q->amax[0] : par__tp_block_amax(q, v, r, n, c, cols);
+            par__tp_quantize_block(tp, q, v, amax, r, n, c, cols);
+        }
+    return PAR_OK;
+}
+// The numbers that codes stand for, rows x ld; a tensor's scale is left to the product's alpha.
+static const float *par__tp_decode(par_tp *tp, int slot, const par_tp_operand *q, float *alpha) {
+    float *v = (float *)par_tp_scratch(tp, slot, q->rows * q->ld * sizeof *v);
+    const uint8_t *codes = (const uint8_t *)q->codes;
+    const size_t piece = q->block_cols ? q->block_cols : q->ld;
+    const int whole = !q->block_cols && !q->block_rows;
+    if (!v) return NULL;
+    if (whole) *alpha *= *(const float *)q->scales;
+    if (q->scale == PAR_TP_SCALE_E4M3) *alpha *= 1.0f / par__tp_tensor_scale(q->code, q->amax[0]);
+    for (size_t at = 0; at < q->rows * q->ld; at += piece) {
+        const size_t scale = par__tp_scale_at(q, at / q->ld, at % q->ld);
+        const float decode =
+            whole                           ? 1.0f
+            : q->scale == PAR_TP_SCALE_E8M0 ? par__tp_e8m0_widen(((uint8_t *)q->scales)[scale])
+            : q->scale == PAR_TP_SCALE_E4M3 ? par__f8_e4m3_widen(((uint8_t *)q->scales)[scale])
+                                            : ((const float *)q->scales)[scale];
+        if (q->code != PAR_TP_E2M1)
+            par_cast(v + at, PAR_F32, codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, piece);
+        for (size_t i = at; i < at + piece; i++)
+            v[i] = (q->code == PAR_TP_E2M1 ? par__tp_e2m1_widen(codes[i / 2] >> i % 2 * 4 & 15u) : v[i]) *
+                   decode;
+    }
+    return v;
+}
+static par_result par__tp_cpu_gemm_codes(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b,
+                                         float beta, void *c, par_dtype c_type, size_t ldc,
+                                         const void *bias) {
+    float alpha = 1;
+    par_device *cpu = par_cpu();
+    const float *x = par__tp_decode(tp, PAR__TP_OPERAND_A, a, &alpha);
+    const float *y = par__tp_decode(tp, PAR__TP_OPERAND_B, b, &alpha);
+    float *z = c_type == PAR_F32 ? (float *)c
+                                 : (float *)par_tp_scratch(tp, PAR__TP_F32_C, a->rows * b->rows * sizeof *z);
+    const size_t ldz = c_type == PAR_F32 ? ldc : b->rows;
+    float *scratch = par__tp_row_scratch(tp, 1, b->rows);
+    if (!x || !y || !z || !scratch) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(par__tp_gemm_result(
+        tp, cpu->gemm(cpu, 0, 1, a->rows, b->rows, a->ld, alpha, x, a->ld, y, b->ld, beta, z, ldz, NULL)));
+    const float *row = par__tp_as_f32(tp, bias, 0, b->rows, scratch);
+    for (size_t r = 0; r < a->rows; r++) {
+        if (row) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, b->rows, 0);
+        if (c_type != PAR_F32)
+            par_cast((char *)c + r * ldc * par_dtype_bytes(c_type), c_type, z + r * ldz, PAR_F32, b->rows);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_roll_amax(par_tp *tp, float *history, size_t tensors) {
+    for (size_t i = 0; i < tensors; i++) par__tp_roll_amax(history + i * PAR__TP_HISTORY);
+    return (void)tp, PAR_OK;
+}
+
 const par_tp_kernels *par_tp_cpu(void) {
     static const par_tp_kernels cpu = {"cpu",
                                        NULL,
@@ -3033,7 +3433,10 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_row_dots,
                                        par__tp_cpu_init,
                                        par__tp_cpu_square_sum,
-                                       par__tp_cpu_set};
+                                       par__tp_cpu_set,
+                                       par__tp_cpu_quantize,
+                                       par__tp_cpu_gemm_codes,
+                                       par__tp_cpu_roll_amax};
     return &cpu;
 }
 
@@ -3180,10 +3583,12 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
         *out = tp;
     return r;
 }
+static void par__tp_close_recipes(par_tp *tp);
 par_result par_tp_close(par_tp *tp) {
     par_result r = PAR_OK;
     if (!tp) return PAR_OK;
-    for (int i = 0; i < 32; i++) par__tp_free_scratch(tp, i);
+    for (int i = 0; i < (int)(sizeof tp->scratch / sizeof tp->scratch[0]); i++) par__tp_free_scratch(tp, i);
+    par__tp_close_recipes(tp);
     for (int i = 0; i < 4; i++)
         if (tp->replicas[i].comm && par_close(tp->replicas[i].comm)) r = PAR_ERR_PEER_DIED;
     PAR_FREE(tp);
@@ -3371,8 +3776,9 @@ static size_t par__tp_piece_rows(const par__tp_pieces *p, size_t j) {
     return par__tp_piece_at(p, j + 1) - par__tp_piece_at(p, j);
 }
 // Splits so many rows, of row_bytes each in messages. A piece has at least 2 rows of each block, because a
-// product of one row adds in another order.
-static par__tp_pieces par__tp_split_pieces(const par_tp *tp, size_t rows, size_t row_bytes) {
+// product of one row adds in another order; by a recipe all rows are one, because they may share a scale.
+static par__tp_pieces par__tp_split_pieces(const par_tp *tp, const par_tp_linear *l, size_t rows,
+                                           size_t row_bytes) {
     const size_t min_rows = 256, min_bytes = (size_t)512 << 10;
     par__tp_pieces p;
     p.blocks = tp->desc.sequence_parallel ? (size_t)tp->t : 1;
@@ -3380,7 +3786,7 @@ static par__tp_pieces par__tp_split_pieces(const par_tp *tp, size_t rows, size_t
     p.count = (size_t)tp->desc.row_pieces;
     if (!p.count && tp->device != par_cpu())
         p.count = PAR__MIN((size_t)4, PAR__MIN(p.block_rows / min_rows, rows * row_bytes / min_bytes));
-    p.count = tp->t == 1 ? 1 : PAR__MAX((size_t)1, PAR__MIN(p.count, p.block_rows / 2));
+    p.count = tp->t == 1 || (l && l->recipe) ? 1 : PAR__MAX((size_t)1, PAR__MIN(p.count, p.block_rows / 2));
     return p;
 }
 static par__tp_pieces par__tp_one_piece(const par__tp_pieces *p) {
@@ -3400,13 +3806,13 @@ typedef struct par__tp_reduction {
     par_request requests[PAR__TP_MAX_PIECES];
 } par__tp_reduction;
 
-static par_result par__tp_reduction_open(par_tp *tp, par__tp_reduction *s, size_t rows, size_t cols,
-                                         par_tp_matrix *y) {
+static par_result par__tp_reduction_open(par_tp *tp, const par_tp_linear *l, par__tp_reduction *s,
+                                         size_t rows, size_t cols, par_tp_matrix *y) {
     const size_t t = (size_t)tp->t, mine = tp->desc.sequence_parallel ? rows / t : rows;
     if (tp->desc.sequence_parallel) PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp", rows));
     par__tp_set_shape(y, mine, cols, par__tp_token_layout(tp));
     memset(s, 0, sizeof *s);
-    s->pieces = par__tp_split_pieces(tp, rows, cols * sizeof(float));
+    s->pieces = par__tp_split_pieces(tp, l, rows, cols * sizeof(float));
     s->cols = cols;
     s->type = tp->t == 1 ? par_tp_dtype(tp) : PAR_F32;
     if (tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
@@ -3473,12 +3879,12 @@ static par_result par__tp_gather_end(par__tp_gather *g) {
     }
     return r;
 }
-static par_result par__tp_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
-                                       par__tp_gather *g) {
+static par_result par__tp_gather_begin(par_tp *tp, const par_tp_linear *l, int slot, const par_tp_matrix *x,
+                                       void *into, par__tp_gather *g) {
     const size_t t = (size_t)tp->t, rows = par__tp_full_rows(tp, x);
     par_result r = PAR_OK;
     memset(g, 0, sizeof *g);
-    g->pieces = par__tp_split_pieces(tp, rows, x->cols * par_tp_element_bytes(tp));
+    g->pieces = par__tp_split_pieces(tp, l, rows, x->cols * par_tp_element_bytes(tp));
     if (x->layout != PAR_TP_SEQUENCE) { // there is nothing to gather
         g->pieces.blocks = g->pieces.count = 1;
         g->pieces.block_rows = rows;
@@ -3731,6 +4137,102 @@ static void par__tp_set_initial(par_tp_parameter *p, const char *layer, const ch
 }
 static float par__tp_deviation(float asked) { return asked > 0 ? asked : 0.02f; }
 
+// Products by a recipe. An operand belongs to x, to the weights or to the gradient dy:
+//     Y = X W^T     A = X      B = W         dX = dY W     A = dY     B = W^T
+//     dW = dY^T X   A = dY^T   B = X^T
+typedef enum par__tp_role { PAR__TP_ROLE_X, PAR__TP_ROLE_W, PAR__TP_ROLE_DY } par__tp_role;
+enum { PAR__TP_FORWARD = 0, PAR__TP_DGRAD = 1, PAR__TP_WGRAD = 2 }; // products; the last two also as flags
+
+// Describes an operand and takes memory for it, whatever the recipe: amax, scales and codes, one after the
+// other.
+static par_result par__tp_open_operand(par_tp *tp, const par_tp_linear *l, int product, par__tp_role role,
+                                       size_t rows, size_t cols, int slot, par_tp_operand *q) {
+    const par__tp_recipe *recipe = &par__tp_recipes[l->recipe];
+    const par__tp_scaled_layer *layer = l->scaled;
+    memset(q, 0, sizeof *q);
+    q->code = role == PAR__TP_ROLE_DY ? recipe->gradients : recipe->code;
+    q->scale = recipe->scale;
+    q->block_rows = role == PAR__TP_ROLE_W ? recipe->weight_rows : recipe->rows;
+    q->block_cols = recipe->cols;
+    q->hadamard = (recipe->flags & PAR_TP_HADAMARD) && product == PAR__TP_WGRAD;
+    q->random = (recipe->flags & PAR_TP_ROUNDS_AT_RANDOM) && role == PAR__TP_ROLE_DY;
+    q->stream = UINT64_C(0x8000000000000000) | layer->steps << 24 | layer->number << 2 | (uint64_t)product;
+    q->rows = rows;
+    q->cols = cols;
+    q->ld = (cols + 127) / 128 * 128;
+    q->history = layer->history ? layer->history + (size_t)role * PAR__TP_HISTORY : NULL;
+    const size_t amax = ((rows + 1) * sizeof(float) + 255) / 256 * 256,
+                 scales = (par__tp_scale_bytes(q) + 255) / 256 * 256;
+    char *memory = (char *)par_tp_scratch(tp, slot, amax + scales + rows * q->ld);
+    if (!memory) return PAR_ERR_MEMORY;
+    q->amax = (float *)(void *)memory;
+    q->scales = memory + amax;
+    q->codes = memory + amax + scales;
+    return PAR_OK;
+}
+// C = op(A) op(B) + beta C, one of the three products of a layer; C is m x n, and the sums have k terms.
+static par_result par__tp_linear_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
+                                      size_t k, const void *a, size_t lda, const void *b, size_t ldb,
+                                      float beta, void *c, par_dtype c_type, size_t ldc, const void *bias) {
+    static const par__tp_role roles[3][2] = {{PAR__TP_ROLE_X, PAR__TP_ROLE_W},
+                                             {PAR__TP_ROLE_DY, PAR__TP_ROLE_W},
+                                             {PAR__TP_ROLE_DY, PAR__TP_ROLE_X}};
+    const int trans_a = product == PAR__TP_WGRAD, trans_b = product == PAR__TP_FORWARD;
+    par_tp_operand x, y;
+    if (!l->recipe || !m || !n || !k)
+        return tp->kernels->gemm(tp, trans_a, trans_b, m, n, k, a, lda, b, ldb, beta, c, c_type, ldc, bias);
+    PAR__TP_TRY(par__tp_open_operand(tp, l, product, roles[product][0], m, k, PAR__TP_CODES_A, &x));
+    PAR__TP_TRY(par__tp_open_operand(tp, l, product, roles[product][1], n, k, PAR__TP_CODES_B, &y));
+    PAR__TP_TRY(tp->kernels->quantize(tp, &x, a, lda, trans_a));
+    PAR__TP_TRY(tp->kernels->quantize(tp, &y, b, ldb, !trans_b));
+    return tp->kernels->gemm_codes(tp, &x, &y, beta, c, c_type, ldc, bias);
+}
+static par_result par__tp_open_recipe(par_tp *tp, par_tp_linear *l, const char *call) {
+    const size_t floats = 3 * PAR__TP_HISTORY, m = l->weight.local_rows, n = l->weight.local_cols;
+    par__tp_scaled_layer *x;
+    void *memory = NULL;
+    l->scaled = NULL;
+    if (!l->recipe) return PAR_OK;
+    const char *name = par_tp_recipe_name(l->recipe);
+    if ((unsigned)l->recipe >= PAR_TP_RECIPE_COUNT)
+        return PAR__TP_FAIL("%s: recipe is %d, but there are %d: see PAR_TP_RECIPES", call, (int)l->recipe,
+                            (int)PAR_TP_RECIPE_COUNT);
+    if (!tp->kernels->quantize || !tp->kernels->gemm_codes || !tp->kernels->roll_amax)
+        return par_fail(tp->desc.tp, PAR_ERR_UNSUPPORTED,
+                        "%s: the kernels \"%s\" multiply no codes: leave out the recipe %s", call,
+                        tp->kernels->name, name);
+    if (m % 16 || n % 16)
+        return PAR__TP_FAIL("%s: this rank has %zu x %zu of the weight, but the recipe %s wants multiples of "
+                            "16: take other sizes, or fewer ranks of tp",
+                            call, m, n, name);
+    x = (par__tp_scaled_layer *)PAR_MALLOC(sizeof *x);
+    if (!x) return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "%s: out of memory", call);
+    memset(x, 0, sizeof *x);
+    x->number = tp->scaled ? tp->scaled->number + 1 : 0;
+    x->next = tp->scaled;
+    tp->scaled = l->scaled = x;
+    if (!(par__tp_recipes[l->recipe].flags & PAR_TP_HAS_HISTORY)) return PAR_OK;
+    if (tp->kernels->alloc(tp, floats * sizeof(float), &memory))
+        return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "%s: no memory for the history of amax", call);
+    x->history = (float *)memory;
+    return tp->kernels->set(tp, x->history, floats, 0);
+}
+static void par__tp_close_recipes(par_tp *tp) {
+    while (tp->scaled) {
+        par__tp_scaled_layer *x = tp->scaled;
+        tp->scaled = x->next;
+        if (x->history) tp->kernels->free(tp, x->history);
+        PAR_FREE(x);
+    }
+}
+par_result par_tp_update_scales(par_tp *tp) {
+    for (par__tp_scaled_layer *x = tp->scaled; x; x = x->next) {
+        x->steps++;
+        if (x->history) PAR__TP_TRY(tp->kernels->roll_amax(tp, x->history, 3));
+    }
+    return PAR_OK;
+}
+
 par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     par__tp_set_layer_name(tp, l->name);
     static const char *const call = "par_tp_linear_open";
@@ -3744,6 +4246,7 @@ par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     PAR__TP_TRY(
         par__tp_open_parameter(tp, call, &l->weight, l->out, l->in, split, l->segments, l->segment_count, 0));
     par__tp_set_initial(&l->weight, l->name, "weight", par__tp_deviation(l->deviation), 0);
+    PAR__TP_TRY(par__tp_open_recipe(tp, l, call));
     if (!l->has_bias) return memset(&l->bias, 0, sizeof l->bias), PAR_OK;
     if (l->row_parallel)
         PAR__TP_TRY(par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_SPLIT_NONE, NULL, 0,
@@ -3821,8 +4324,8 @@ typedef struct par__tp_row_product {
     par_dtype type;             // of y
     int dgrad, packed;          // packed: y is a reduction's `partial`
 } par__tp_row_product;
-static par_result par__tp_multiply_piece(par_tp *tp, const par__tp_pieces *p, size_t j,
-                                         const par__tp_row_product *m) {
+static par_result par__tp_multiply_piece(par_tp *tp, const par_tp_linear *l, const par__tp_pieces *p,
+                                         size_t j, const par__tp_row_product *m) {
     const int whole = p->count == 1;
     const size_t at = par__tp_piece_at(p, j),
                  rows = whole ? p->blocks * p->block_rows : par__tp_piece_rows(p, j);
@@ -3830,10 +4333,10 @@ static par_result par__tp_multiply_piece(par_tp *tp, const par__tp_pieces *p, si
     if (m->dgrad) par_trace_begin(tp->desc.tp, "dgrad");
     for (size_t b = 0; b < (whole ? 1 : p->blocks) && !r; b++) {
         const size_t from = b * p->block_rows + at, to = m->packed ? p->blocks * at + b * rows : from;
-        r = tp->kernels->gemm(
-            tp, 0, !m->dgrad, rows, m->out, m->in, par__tp_const_element(tp, m->x, from * m->x_ld), m->x_ld,
-            m->w, m->dgrad ? m->out : m->in, 0, (char *)m->y + to * m->y_ld * par_dtype_bytes(m->type),
-            m->type, m->y_ld, m->bias);
+        r = par__tp_linear_gemm(
+            tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows, m->out, m->in,
+            par__tp_const_element(tp, m->x, from * m->x_ld), m->x_ld, m->w, m->dgrad ? m->out : m->in, 0,
+            (char *)m->y + to * m->y_ld * par_dtype_bytes(m->type), m->type, m->y_ld, m->bias);
     }
     if (m->dgrad) par_trace_end(tp->desc.tp);
     return r;
@@ -3849,7 +4352,7 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
                                      PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
     void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * e) : y->data;
     if (!mine) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &g));
+    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &g));
     if (gathered) par__tp_set_shape(gathered, rows, l->in, PAR_TP_REPLICATED);
     const par__tp_row_product m = {g.all,
                                    l->weight.data,
@@ -3865,7 +4368,7 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
     par_result r = PAR_OK;
     for (size_t j = 0; j < g.pieces.count && !r; j++) {
         r = par_wait(&g.requests[j]);
-        if (!r) r = par__tp_multiply_piece(tp, &g.pieces, j, &m);
+        if (!r) r = par__tp_multiply_piece(tp, l, &g.pieces, j, &m);
     }
     const par_result ended = par__tp_gather_end(&g);
     if (r || ended) return r ? r : ended;
@@ -3878,13 +4381,13 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     par__tp_reduction s;
     PAR__TP_TRY(
         par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
-    PAR__TP_TRY(par__tp_reduction_open(tp, &s, x->rows, l->out, y));
+    PAR__TP_TRY(par__tp_reduction_open(tp, l, &s, x->rows, l->out, y));
     const void *bias = l->has_bias && tp->t == 1 ? l->bias.data : NULL; // else once, after the sum
     const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, n, l->out,
                                    n,       l->out,         s.type, 0,         1};
     par_result r = PAR_OK;
     for (size_t j = 0; j < s.pieces.count && !r; j++) {
-        r = par__tp_multiply_piece(tp, &s.pieces, j, &m);
+        r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
         if (!r) r = par__tp_reduction_begin(tp, &s, j);
     }
     const par_result summed = par__tp_reduction_end(tp, &s, y);
@@ -3901,14 +4404,13 @@ par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_t
     return l->row_parallel ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
 }
 
-enum { PAR__TP_DGRAD = 1, PAR__TP_WGRAD = 2 };
 static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, size_t ld, const void *x,
                                 size_t rows) {
     const size_t m = l->weight.local_rows, n = l->weight.local_cols;
     if (!l->weight.grad) return PAR_OK;
     par_trace_begin(tp->desc.tp, "wgrad");
-    const par_result r =
-        tp->kernels->gemm(tp, 1, 0, m, n, rows, dy, ld, x, n, 1, l->weight.grad, PAR_F32, n, NULL);
+    const par_result r = par__tp_linear_gemm(tp, l, PAR__TP_WGRAD, m, n, rows, dy, ld, x, n, 1,
+                                             l->weight.grad, PAR_F32, n, NULL);
     par_trace_end(tp->desc.tp);
     return r;
 }
@@ -3936,12 +4438,12 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     par_result r = PAR_OK;
     memset(&s, 0, sizeof s);
     if (grads & PAR__TP_DGRAD) { // its sum is beside the product for the weights; without that, in pieces
-        r = par__tp_reduction_open(tp, &s, dy->rows, l->in, dx);
+        r = par__tp_reduction_open(tp, l, &s, dy->rows, l->in, dx);
         if (grads & PAR__TP_WGRAD) s.pieces = par__tp_one_piece(&s.pieces);
         const par__tp_row_product m = {grad, l->weight.data, NULL,   s.partial, ld, l->in,
                                        n,    l->in,          s.type, 1,         1};
         for (size_t j = 0; j < s.pieces.count && !r; j++) {
-            r = par__tp_multiply_piece(tp, &s.pieces, j, &m);
+            r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
             if (!r) r = par__tp_reduction_begin(tp, &s, j);
         }
     }
@@ -3967,7 +4469,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
         PAR__TP_TRY(par__tp_check_rows(tp, call, x->rows, rows));
     }
-    PAR__TP_TRY(par__tp_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
+    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
     par_result r = PAR_OK;
     if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
         const int whole = tp->desc.sequence_parallel && dy->layout == PAR_TP_REPLICATED;
@@ -3981,7 +4483,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
         for (size_t j = 0; j < g.pieces.count && !r; j++) {
             r = par_wait(&g.requests[j]);
-            if (!r) r = par__tp_multiply_piece(tp, &g.pieces, j, &m);
+            if (!r) r = par__tp_multiply_piece(tp, l, &g.pieces, j, &m);
         }
     }
     const par_result gathered = par__tp_gather_end(&g);
@@ -4881,6 +5383,7 @@ static void par__tp_block_set_shapes(par_tp_block *b) {
     for (int i = 0; i < 4; i++) {
         memset(products[i], 0, sizeof *products[i]);
         products[i]->has_bias = b->has_bias;
+        products[i]->recipe = b->recipe;
         products[i]->row_parallel = i % 2;
         products[i]->deviation = i % 2 ? deviation / shrink : deviation;
     }

@@ -86,7 +86,8 @@ options_count() {
     for o in "--seed 2" "--warmup_iters 3" "--lr_decay_iters 6" "--min_lr 5e-3" "--no-decay_lr" \
         "--learning_rate 2e-2" "--beta1 0.8" "--beta2 0.95" "--weight_decay 0.5" "--grad_clip 0.05" \
         "--dropout 0.2" "--no-bias" "--optimizer lion" "--state_dtype bf16" "--state_dtype u8" \
-        "--dtype bf16" "--batch_size 2" "--gradient_accumulation_steps 2" "--n_head 2" "--arch llama"; do
+        "--dtype bf16" "--fp8 blocks" "--batch_size 2" "--gradient_accumulation_steps 2" "--n_head 2" \
+        "--arch llama"; do
         echo "this changes something: $o"
         losses_of other $o && ! cmp -s "$work/base" "$work/other" || return 1
     done
@@ -100,6 +101,19 @@ options_count() {
     # the vectors of both layers that are 1 at first, behind both embeddings
     od -A n -t f4 -w4 -v -j $((1024 + 4 * (256 + 32) * 32)) -N 256 "$work/x.bin" |
         awk '{n += $1 > 0.999 && $1 < 1.001} END {exit n != 64}'
+}
+low_precision() { # products of 8 and 4 bits take the loss down as those of bf16 do; sizes must fit
+    common="--n_layer 1 --n_embd 64 --n_head 2 --max_iters 20 --learning_rate 3e-3 --dtype bf16"
+    for r in none delayed current rowwise blocks mxfp8 nvfp4 "delayed --ranks 2 --tp 2 --sp"; do
+        echo "$(train $common --fp8 $r | final - val_loss) $r"
+    done >"$work/lost"
+    awk '
+        NR == 1 {bf16 = $1}
+        {print; d = $1 / bf16 - 1; same += NR > 1 && $1 == bf16; n += d > -0.02 && d < 0.02}
+        END {exit !(n == 8 && !same && bf16 < 5)}' "$work/lost" || return 1
+    refuses "has 72 x 24 of the weight, but the recipe mxfp8 wants multiples of 16.*layers.0.attn.qkv" \
+        --n_embd 24 --n_head 2 --fp8 mxfp8 &&
+        refuses "fp8 is none, delayed, current" --fp8 e4m3
 }
 evaluation() { # of the held-out part, without dropout, in a mean; in between it changes nothing
     val() { train --max_iters 0 "$@" | final - val_loss; }
@@ -1453,6 +1467,7 @@ check "offloading" offloaded
 check "recomputation" recomputes
 check "the plan" plan
 check "each option of a training counts" options_count
+check "low precision" low_precision
 check "evaluation" evaluation
 check "a training that is killed" interrupted
 check "gradients" gradients

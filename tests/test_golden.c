@@ -408,7 +408,106 @@ static void files(par_comm *w) { // Hugging Face's GPT-2 and Llama, llm.c
     CHECK(w, system(remove) == 0);
 }
 
+// Codes, scales and products of tests/golden/low_precision.py, to the bit.
+static const void *golden_bytes(const par_zero_safetensors *s, const char *recipe, const char *operand,
+                                const char *what, size_t *count) {
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%s%s%s", recipe, *recipe ? "." : "", operand, *what ? "." : "", what);
+    const par_zero_file_tensor *x = par_zero_safetensors_find(s, name);
+    if (x && count) *count = x->shape[0] * (x->dims > 1 ? x->shape[1] : 1);
+    return x ? x->data : NULL;
+}
+static void golden_casts(par_comm *w, const par_zero_safetensors *s) {
+    size_t n = 0, wrong = 0;
+    const float *x = (const float *)golden_bytes(s, "", "f32", "", &n);
+    for (int k = 0; k < 2; k++) {
+        const par_dtype d = k ? PAR_F8_E5M2 : PAR_F8_E4M3;
+        const uint8_t *want = (const uint8_t *)golden_bytes(s, "", k ? "e5m2" : "e4m3", "", NULL);
+        for (size_t i = 0; i < n; i++) {
+            uint8_t got;
+            float back;
+            CHECK_OK(w, par_cast(&got, d, &x[i], PAR_F32, 1));
+            CHECK_OK(w, par_cast(&back, PAR_F32, &want[i], d, 1));
+            wrong += isnan(back) ? (got & 0x7f) < (k ? 0x7d : 0x7f) : got != want[i];
+        }
+    }
+    CHECK(w, n > 2000 && !wrong);
+}
+static void golden_operand(par_comm *w, par_tp *tp, const par_zero_safetensors *s, par_tp_recipe recipe,
+                           const char *name, size_t rows, par_tp_operand *q) {
+    enum { COLS = 136 };
+    const par__tp_recipe *r = &par__tp_recipes[recipe];
+    const uint8_t *codes = (const uint8_t *)golden_bytes(s, r->name, name, "codes", NULL);
+    const void *scales = golden_bytes(s, r->name, name, "scales", NULL);
+    size_t count = 0, wrong = 0;
+    memset(q, 0, sizeof *q);
+    q->code = *name == 'g' ? r->gradients : r->code, q->scale = r->scale;
+    q->block_rows = *name == 'w' ? r->weight_rows : r->rows, q->block_cols = r->cols;
+    q->rows = rows, q->cols = COLS, q->ld = 256;
+    q->amax = (float *)calloc(2, 4), q->codes = malloc(rows * 256),
+    q->scales = malloc(par__tp_scale_bytes(q));
+    CHECK_OK(w, tp->kernels->quantize(tp, q, golden_bytes(s, "", name, "", NULL), COLS, 0));
+    const size_t bits = q->code == PAR_TP_E2M1 ? 4 : 8, per = r->cols ? (COLS + r->cols - 1) / r->cols : 1;
+    for (size_t i = 0; i < rows; i++)
+        wrong += memcmp((const char *)q->codes + i * 256 * bits / 8, codes + i * COLS * bits / 8,
+                        COLS * bits / 8) != 0;
+    if (wrong) fprintf(stderr, "%s.%s: %zu rows of codes differ\n", r->name, name, wrong);
+    CHECK(w, !wrong);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < per; c++) {
+            const size_t at = par__tp_scale_at(q, i, c * r->cols),
+                         block = q->block_rows ? i / q->block_rows : 0;
+            if (q->scale >= PAR_TP_SCALE_E8M0)
+                wrong += ((uint8_t *)q->scales)[at] != ((const uint8_t *)scales)[i * per + c];
+            else
+                wrong += ((float *)q->scales)[at] != ((const float *)scales)[block * per + c];
+        }
+    if (wrong) fprintf(stderr, "%s.%s: %zu scales differ\n", r->name, name, wrong);
+    CHECK(w, !wrong);
+    const void *tiles = golden_bytes(s, r->name, name, "tiles", &count);
+    CHECK(w, !tiles || (count <= par__tp_scale_bytes(q) && !memcmp(tiles, q->scales, count)));
+}
+static void close_operand(par_tp_operand *q) { free(q->amax), free(q->codes), free(q->scales); }
+static void low_precision(par_comm *w) {
+    par_zero_safetensors s;
+    par_tp_operand x, g;
+    par_tp_desc d;
+    par_tp *tp;
+    float y[24 * 16];
+    memset(&d, 0, sizeof d);
+    d.tp = w, d.dtype = PAR_BF16;
+    CHECK_OK(w, par_tp_open(&d, &tp));
+    if (par_zero_safetensors_open("tests/golden/low_precision.safetensors", &s))
+        return test_fail(__FILE__, __LINE__, 0, "file", s.why);
+    golden_casts(w, &s);
+    for (int k = 0; k < 2; k++) {
+        const par_tp_recipe recipe = k ? PAR_TP_ROWWISE : PAR_TP_CURRENT;
+        const float *want = (const float *)golden_bytes(&s, k ? "rowwise" : "current", "y", "", NULL);
+        golden_operand(w, tp, &s, recipe, "x", 24, &x);
+        golden_operand(w, tp, &s, recipe, "g", 16, &g);
+        CHECK_OK(w, tp->kernels->gemm_codes(tp, &x, &g, 0, y, PAR_F32, 16, NULL));
+        for (int r = 0; r < 24; r++) { // sums in another order
+            float max = 0, error = 0;
+            for (int c = 0; c < 16; c++) {
+                max = fmaxf(max, fabsf(want[r * 16 + c]));
+                error = fmaxf(error, fabsf(want[r * 16 + c] - y[r * 16 + c]));
+            }
+            CHECK(w, error <= max * 1e-5f);
+        }
+        close_operand(&x), close_operand(&g);
+    }
+    for (int k = 0; k < 5; k++) {
+        static const par_tp_recipe recipes[] = {PAR_TP_BLOCKS, PAR_TP_BLOCKS, PAR_TP_MXFP8, PAR_TP_NVFP4,
+                                                PAR_TP_NVFP4};
+        golden_operand(w, tp, &s, recipes[k], k == 1 || k == 4 ? "w" : "x", k == 1 || k == 4 ? 136 : 24, &x);
+        close_operand(&x);
+    }
+    par_zero_safetensors_close(&s);
+    CHECK_OK(w, par_tp_close(tp));
+}
+
 const test tests[] = {{"torch", torch, TEST_ALONE | TEST_POWERS, 1, 60},
                       {"generating", generating, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
-                      {"files", files, TEST_SERIAL, 1, 60}};
+                      {"files", files, TEST_SERIAL, 1, 60},
+                      {"low_precision", low_precision, TEST_SERIAL, 1, 60}};
 const int test_count = (int)(sizeof tests / sizeof tests[0]);

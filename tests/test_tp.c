@@ -1489,6 +1489,156 @@ static void mistakes(par_comm *w) { // each is the same error on all ranks, whic
     bad_descs(w);
 }
 
+// ---- low precision ----------------------------------------------------------------------------------------
+
+enum { LOW_ROWS = 40, LOW = 64 }; // rows; features of input and output
+typedef struct low_case {         // numbers of a linear layer without bias, and what it makes of them
+    double *x, *w, *dy, *y, *dx, *dw;
+} low_case;
+static low_case open_low(void) {
+    low_case k = {numbers(1, LOW_ROWS * LOW), numbers(2, LOW * LOW),      numbers(3, LOW_ROWS * LOW),
+                  numbers(0, LOW_ROWS * LOW), numbers(0, LOW_ROWS * LOW), numbers(0, LOW * LOW)};
+    for (size_t r = 0; r < LOW_ROWS; r++)
+        for (size_t o = 0; o < LOW; o++)
+            for (size_t i = 0; i < LOW; i++) {
+                k.y[r * LOW + o] += k.x[r * LOW + i] * k.w[o * LOW + i];
+                k.dx[r * LOW + i] += k.dy[r * LOW + o] * k.w[o * LOW + i];
+                k.dw[o * LOW + i] += k.dy[r * LOW + o] * k.x[r * LOW + i];
+            }
+    return k;
+}
+static void close_low(low_case *k) {
+    free(k->x), free(k->w), free(k->dy), free(k->y), free(k->dx), free(k->dw);
+}
+// A layer by a recipe is as close to exact sums as its codes are, on any number of ranks; the halves of
+// backward have its bits.
+static void low_layer(layout *l, const low_case *k, par_tp_recipe recipe, int row, int sequence) {
+    par_tp_linear f;
+    float grad[LOW * LOW];
+    memset(&f, 0, sizeof f);
+    f.in = f.out = LOW, f.row_parallel = row, f.recipe = recipe;
+    l->tokens.batch = 1, l->tokens.sequence = LOW_ROWS;
+    l->tolerance = recipe == PAR_TP_NVFP4 ? 0.3 : 0.08; // of the largest
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &f));
+    open_parameter(l, &f.weight, k->w);
+    par_tp_parameter part = f.weight;
+    if (row) part.local_rows = f.weight.local_cols;
+    const par_tp_layout in = row ? PAR_TP_HIDDEN : tokens_of(sequence),
+                        out = row ? tokens_of(sequence) : PAR_TP_HIDDEN;
+    par_tp_matrix x = part_of(l, k->x, LOW, in, row ? &part : NULL), y = alloc_output(l, LOW);
+    par_tp_matrix dy = part_of(l, k->dy, LOW, out, row ? NULL : &part), dx = alloc_output(l, LOW);
+    par_tp_matrix again = alloc_output(l, LOW);
+    for (int step = 0; step < 3; step++) { // the first has no history
+        memset(f.weight.grad, 0, f.weight.local_rows * f.weight.local_cols * sizeof(float));
+        CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, NULL, &y));
+        expect(l, "low y", &y, k->y, LOW, out, row ? NULL : &part);
+        CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, &x, &dx));
+        expect(l, "low dx", &dx, k->dx, LOW, in, row ? &part : NULL);
+        expect_grad(l, "low dw", &f.weight, k->dw);
+        memcpy(grad, f.weight.grad, f.weight.local_rows * f.weight.local_cols * sizeof(float));
+        memset(f.weight.grad, 0, f.weight.local_rows * f.weight.local_cols * sizeof(float));
+        CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, &dy, &x));
+        CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &again));
+        CHECK(l->world, !memcmp(grad, f.weight.grad, f.weight.local_rows * f.weight.local_cols * 4));
+        CHECK(l->world, !memcmp(dx.data, again.data, dx.rows * dx.cols * par_tp_element_bytes(l->tp)));
+        CHECK_OK(l->world, par_tp_update_scales(l->tp));
+    }
+    free(x.data), free(y.data), free(dy.data), free(dx.data), free(again.data), close_parameter(&f.weight);
+}
+static void low_precision(par_comm *w) {
+    low_case k = open_low();
+    for (int t = 1; t <= 4; t *= 2)
+        for (int sequence = 0; sequence < 2 && par_size(w) == t; sequence++) {
+            layout l = open_layout(w, t, sequence, 0, sequence);
+            for (int r = 0; r < PAR_TP_RECIPE_COUNT; r++)
+                low_layer(&l, &k, (par_tp_recipe)r, (r + sequence) % 2, sequence);
+            close_layout(&l);
+        }
+    close_low(&k);
+}
+
+// What one operand is, as numbers: by the codes and scales in memory.
+static par_tp_operand low_operand(par_tp *tp, par_tp_recipe recipe, size_t rows, size_t cols) {
+    const par__tp_recipe *r = &par__tp_recipes[recipe];
+    par_tp_operand q;
+    memset(&q, 0, sizeof q);
+    q.code = r->code, q.scale = r->scale, q.block_rows = r->rows, q.block_cols = r->cols;
+    q.rows = rows, q.cols = cols, q.ld = (cols + 127) / 128 * 128;
+    q.amax = (float *)calloc(2, 4), q.codes = malloc(rows * q.ld), q.scales = malloc(par__tp_scale_bytes(&q));
+    return (void)tp, q;
+}
+static void close_operand(par_tp_operand *q) { free(q->amax), free(q->codes), free(q->scales); }
+
+static void amax_history(par_comm *w) {
+    float x[16], history[PAR__TP_HISTORY] = {0};
+    layout l = open_layout(w, 1, 0, 0, 0);
+    par_tp_operand q = low_operand(l.tp, PAR_TP_DELAYED, 1, 16);
+    q.history = history;
+    for (int step = 0; step < 40; step++) {
+        const float old = history[0];
+        for (int i = 0; i < 16; i++) x[i] = (float)(step == 7 ? 100 : 1 + step % 3);
+        for (int microbatch = 0; microbatch < 2; microbatch++)
+            CHECK_OK(w, l.tp->kernels->quantize(l.tp, &q, x, 16, 0));
+        CHECK(w, *(float *)q.scales == 1 / (448 / (step ? old : x[0])));
+        CHECK(w, par_f32_to_bf16(x[0]) && history[1] == x[0]);
+        CHECK_OK(w, l.tp->kernels->roll_amax(l.tp, history, 1));
+        float most = 0;
+        for (int s = PAR__MAX(0, step - PAR_TP_AMAX_STEPS + 1); s <= step; s++)
+            most = fmaxf(most, (float)(s == 7 ? 100 : 1 + s % 3));
+        CHECK(w, history[0] == most && history[1] == 0);
+    }
+    close_operand(&q), close_layout(&l);
+}
+// E2M1 at random is right on average, and never off by more than a step; the rotation keeps products.
+static void rounding_at_random(par_comm *w) {
+    static const float steps[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    size_t wrong = 0;
+    for (int k = 0; k < 60; k++) {
+        const float x = (float)(k - 30) * 0.23f, size = fminf(fabsf(x), 6);
+        double sum = 0;
+        for (uint32_t i = 0; i < 4096; i++) {
+            const float got = par__tp_e2m1_widen(par__tp_e2m1_narrow_random(x, i << 20 | 0x7ffff));
+            int low = 0;
+            while (low < 6 && steps[low + 1] <= size) low++;
+            wrong += fabsf(got) != steps[low] && fabsf(got) != steps[low + 1];
+            wrong += got != 0 && (got < 0) != (x < 0);
+            sum += (double)got;
+        }
+        wrong += fabs(fabs(sum) / 4096 - (double)size) > 1e-3;
+    }
+    CHECK(w, !wrong);
+    CHECK(w, par__tp_e2m1_narrow_random(NAN, 0) == 7 && par__tp_e2m1_narrow_random(-9, 0) == 15);
+    float a[16], b[16], before = 0, after = 0;
+    for (int i = 0; i < 16; i++) a[i] = (float)(i * 7 % 5 - 2), b[i] = (float)(i * 3 % 7 - 3);
+    for (int i = 0; i < 16; i++) before += a[i] * b[i];
+    par__tp_hadamard(a), par__tp_hadamard(b);
+    for (int i = 0; i < 16; i++) after += a[i] * b[i];
+    CHECK(w, before == after && a[0] != -2);
+}
+static void low_mistakes(par_comm *w) {
+    par_tp_kernels plain = *par_tp_cpu();
+    par_tp_linear f;
+    par_tp_desc d;
+    par_tp *tp;
+    memset(&f, 0, sizeof f), memset(&d, 0, sizeof d);
+    d.tp = w, f.in = 16, f.out = 40 * (size_t)par_size(w), f.recipe = PAR_TP_MXFP8;
+    CHECK_OK(w, par_tp_open(&d, &tp));
+    expect_error(w, par_tp_linear_open(tp, &f), "open",
+                 "has 40 x 16 of the weight, but the recipe mxfp8 wants");
+    f.recipe = PAR_TP_RECIPE_COUNT;
+    expect_error(w, par_tp_linear_open(tp, &f), "open", "recipe is 7, but there are 7");
+    CHECK_OK(w, par_tp_close(tp));
+    plain.name = "plain", plain.quantize = NULL, d.kernels = &plain, f.recipe = PAR_TP_BLOCKS;
+    CHECK_OK(w, par_tp_open(&d, &tp));
+    CHECK(w, par_tp_linear_open(tp, &f) == PAR_ERR_UNSUPPORTED);
+    CHECK(w,
+          strstr(par_last_error(w), "the kernels \"plain\" multiply no codes: leave out the recipe blocks"));
+    CHECK_OK(w, par_tp_close(tp));
+    par_tp_recipe r = PAR_TP_NO_RECIPE;
+    CHECK(w, par_tp_recipe_parse("nvfp4", &r) && r == PAR_TP_NVFP4 && !par_tp_recipe_parse("fp8", &r));
+    CHECK(w, !strcmp(par_tp_recipe_name(PAR_TP_CURRENT), "current"));
+}
+
 static int printed(par_comm *w, void (*print)(const par_comm *, FILE *), const char *text) {
     char all[32768];
     FILE *f = fdopen(par__memfd_create("test"), "w+");
@@ -2121,6 +2271,10 @@ const test tests[] = {
     {"linear_column", linear_column, TEST_ANY | TEST_SMALL, 1, 120},
     {"linear_row", linear_row, TEST_ANY | TEST_SMALL, 1, 120},
     {"row_pieces", row_pieces, TEST_ALONE, 2, 60},
+    {"low_precision", low_precision, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
+    {"amax_history", amax_history, TEST_SERIAL, 1, 60},
+    {"rounding_at_random", rounding_at_random, TEST_SERIAL, 1, 60},
+    {"low_mistakes", low_mistakes, TEST_ALONE, 1, 60},
     {"norms", norms, TEST_ALONE, 1, 60},
     {"activations", activations, TEST_ALONE, 1, 60},
     {"dropouts", dropouts, TEST_ALONE, 1, 60},

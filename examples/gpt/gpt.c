@@ -29,7 +29,7 @@
 #include "plan.h"
 
 typedef struct settings {
-    const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *cp_mode,
+    const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *fp8, *cp_mode,
         *optimizer, *state_dtype, *offload, *recompute, *schedule, *device;
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
@@ -176,6 +176,10 @@ static const setting setting_table[] = {
     TITLE("model (--load sets these sizes)"),
     TEXT("--arch", arch, "gpt2", "gpt2 or llama", "gpt2 or llama"),
     TEXT("--dtype", dtype, "f32", "f32 or bf16", "of weights and activations in the layers: f32 or bf16"),
+    TEXT(
+        "--fp8", fp8, "none", "none, delayed, current, rowwise, blocks, mxfp8 or nvfp4",
+        "how the blocks' products scale their operands to 8 or 4 bits: none, delayed or current (one scale a "
+        "tensor), rowwise, blocks (1x128 and 128x128), mxfp8 (1x32), nvfp4 (1x16, 4 bits)"),
     NUMBER("--n_kv_head", INT, model.n_kv_head, "0", ANY, "key-value heads; 0: n_head"),
     NUMBER("--n_layer", INT, model.n_layer, "4", ANY, "layers"),
     NUMBER("--n_head", INT, model.n_head, "4", ANY, "attention heads"),
@@ -445,6 +449,7 @@ static par_result compute_step(trainer *t, float factor) {
     GPT_TRY(par_all_reduce(t->device_loss, t->device_loss, 1, PAR_F64, PAR_SUM, t->data_comm));
     par_trace_begin(t->world, "update");
     GPT_TRY(par_zero_step(t->zero, factor, NULL));
+    GPT_TRY(par_tp_update_scales(t->tp));
     return par_trace_end(t->world), PAR_OK;
 }
 // Captures a step as a graph, and replays it. What varies from step to step is in the device's memory: the
@@ -751,6 +756,7 @@ static par_result open_grid(trainer *t) {
     d.sequence_parallel = t->o.sp;
     d.ulysses = chosen_word(&t->o, "--cp_mode");
     par_dtype_parse(t->o.dtype, &d.dtype);
+    t->o.model.recipe = (par_tp_recipe)chosen_word(&t->o, "--fp8");
     d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     GPT_TRY(par_tp_open(&d, &t->tp));

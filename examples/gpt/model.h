@@ -19,6 +19,7 @@ typedef struct gpt_config {
     int hidden, tied, positions;
     float epsilon; // of norms; 0: 1e-5
     par_tp_rotary rotary;
+    par_tp_recipe recipe; // of the products in the blocks
 } gpt_config;
 
 enum { // kinds of tensors, in the model's order; from GPT_LN1W on as a par_tp_block has them
@@ -172,6 +173,7 @@ static par_result gpt_layer_open(gpt_model *m, int l) {
     k->has_bias = g->bias;
     k->epsilon = g->epsilon;
     k->rotary = g->rotary;
+    k->recipe = g->recipe;
     snprintf(k->name, sizeof k->name, "layers.%d", l);
     GPT_TRY(par_tp_block_open(m->tp, k));
     par_tp_parameter *list[PAR_TP_BLOCK_PARAMETERS];
