@@ -82,6 +82,7 @@ TABLE OF CONTENTS
     >>cuda_loss       kernels of par_tp.h: cross-entropy
     >>cuda_attention  kernels of par_tp.h: attention
     >>cuda_cudnn      attention by cuDNN
+    >>cuda_codes      kernels of par_tp.h: operands in codes of 8 and 4 bits
     >>cuda_tp         the table of kernels for par_tp.h
 
 CONFIG
@@ -322,6 +323,7 @@ struct par__cuda_gemm_key { // what cuBLASLt's choice of a kernel depends on
     size_t m, n, k, lda, ldb, ldc;
     int trans_a, trans_b, bias, sm_count; // sm_count: that it may use; 0: all
     par_dtype type, c_type;
+    int code_a, mode_a, code_b, mode_b, factors;    // of operands in codes; alpha and beta on the device
     uint32_t align_a, align_b, align_c, align_bias; // bytes
 };
 struct par__cuda_gemm_plan {
@@ -1034,12 +1036,18 @@ static par_result par__cuda_sum_squares(par_cuda *cuda, const void *x, par_dtype
 // C = alpha op(A) op(B) + beta C, row-major, with sums in f32. The plain kernel: a block computes a tile of
 // 64 x 64 of C, 16 of K at a time, and each thread 4 x 4 of it.
 
+struct par__cuda_codes { // of an operand in codes of 8 or 4 bits: its cudaDataType_t, 0 for none; its scales
+    int type, mode;      // and how cuBLASLt is to use them (cublasLtMatmulMatrixScale_t)
+    const void *scales;
+};
 struct par__cuda_gemm_desc {
     int trans_a, trans_b;
     size_t m, n, k, lda, ldb, ldc;
     float alpha, beta;
     par_dtype type, c_type; // of A and B; of C
     const void *bias;       // of C's type, one for each column; NULL: none
+    par__cuda_codes codes_a = {0, 0, NULL}, codes_b = {0, 0, NULL};
+    const float *factors = NULL; // alpha and beta in the device's memory; NULL: those above
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
 template <class T, class C>
@@ -1110,13 +1118,56 @@ static uint32_t par__cuda_alignment(const void *p) {
 }
 #define PAR__CUDA_PREFERENCE(what, value)                                                                    \
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
+// The scales of operands in codes: cuBLASLt's A is B here. Pointers are each call's own.
+static cublasStatus_t par__cuda_set_scales(cublasLtMatmulDesc_t matmul, const par__cuda_gemm_desc *p) {
+    const int32_t device = CUBLASLT_POINTER_MODE_DEVICE, a = p->codes_b.mode, b = p->codes_a.mode;
+    cublasStatus_t e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                                      &p->codes_b.scales, sizeof p->codes_b.scales);
+    if (!e)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->codes_a.scales,
+                                           sizeof p->codes_a.scales);
+#if CUBLAS_VERSION >= 120800
+    if (!e) e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a);
+    if (!e) e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b);
+#else
+    if (a || b) e = CUBLAS_STATUS_NOT_SUPPORTED;
+#endif
+    if (!e && p->factors)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_POINTER_MODE, &device, sizeof device);
+    return e;
+}
+// Says which product of codes cuBLASLt does not have, and where it has it.
+static par_result par__cuda_no_codes(const par_cuda *cuda, const par__cuda_gemm_desc *p, cublasStatus_t e) {
+    static const struct {
+        const char *name, *has;
+    } modes[] = {{"SCALAR_32F", "sm_89 on"},
+                 {"VEC16_UE4M3", "sm_100 and cuBLAS 12.8 on"},
+                 {"VEC32_UE8M0", "sm_100 and cuBLAS 12.8 on"},
+                 {"OUTER_VEC_32F", "cuBLAS 12.9 on, on sm_90"},
+                 {"VEC128_32F", "cuBLAS 12.9 on, on sm_90"},
+                 {"BLK128x128_32F", "cuBLAS 12.9 on, on sm_90"}};
+    int major = 0, minor = 0;
+    char text[400];
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal);
+    snprintf(
+        text, sizeof text,
+        "cuBLASLt %zu on sm_%d%d has no product of %zu x %zu x %zu (%s) with the scale modes %s and %s: it "
+        "has them from %s; take another recipe",
+        cublasLtGetVersion(), major, minor, p->m, p->n, p->k, cublasLtGetStatusString(e),
+        modes[p->codes_a.mode].name, modes[p->codes_b.mode].name, modes[p->codes_a.mode].has);
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", text);
+}
 // cuBLAS is column-major: it computes C^T = op(B)^T op(A)^T.
-static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan) {
+static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
+                                          const par__cuda_gemm_desc *desc) {
     const par__cuda_gemm_key *p = &plan->key;
     const void *bias = (const void *)(uintptr_t)p->align_bias;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
+    const cudaDataType_t a_type = p->code_a ? (cudaDataType_t)p->code_a : type,
+                         b_type = p->code_b ? (cudaDataType_t)p->code_b : type;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasLtMatmulPreference_t preference = NULL;
     int count = 0;
@@ -1126,6 +1177,7 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (!e && p->sm_count)
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &p->sm_count,
                                            sizeof p->sm_count);
+    if (!e && p->code_a) e = par__cuda_set_scales(plan->matmul, desc);
     if (!e && p->bias) // C^T has a row for each of its numbers
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                            sizeof epilogue);
@@ -1133,10 +1185,10 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                            sizeof bias);
     if (!e)
-        e = cublasLtMatrixLayoutCreate(&plan->b, type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
+        e = cublasLtMatrixLayoutCreate(&plan->b, b_type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
                                        (int64_t)p->ldb);
     if (!e)
-        e = cublasLtMatrixLayoutCreate(&plan->a, type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
+        e = cublasLtMatrixLayoutCreate(&plan->a, a_type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
                                        (int64_t)p->lda);
     if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
     if (!e) e = cublasLtMatmulPreferenceCreate(&preference);
@@ -1187,6 +1239,11 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     key.ldc = p->ldc;
     key.type = p->type;
     key.c_type = p->c_type;
+    key.code_a = p->codes_a.type;
+    key.mode_a = p->codes_a.mode;
+    key.code_b = p->codes_b.type;
+    key.mode_b = p->codes_b.mode;
+    key.factors = p->factors != NULL;
     key.bias = p->bias != NULL;
     key.sm_count = par__cuda_free_sms(cuda);
     key.align_a = par__cuda_alignment(a);
@@ -1203,9 +1260,10 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
         plan = oldest;
         par__cuda_destroy_plan(plan);
         plan->key = key;
-        const cublasStatus_t e = par__cuda_make_plan(cuda, plan);
+        const cublasStatus_t e = par__cuda_make_plan(cuda, plan, p);
         if (e) {
             par__cuda_destroy_plan(plan);
+            if (p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
         }
     }
@@ -1214,10 +1272,12 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     if (p->bias)
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
                                            sizeof p->bias);
+    if (!e && p->codes_a.type) e = par__cuda_set_scales(plan->matmul, p);
+    const float *alpha = p->factors ? p->factors : &p->alpha, *beta = p->factors ? p->factors + 1 : &p->beta;
     if (!e)
-        e = cublasLtMatmul(cuda->cublas, plan->matmul, &p->alpha, b, plan->b, a, plan->a, &p->beta, c,
-                           plan->c, c, plan->c, &plan->heuristic.algo, workspace, cuda->workspace_bytes,
-                           stream);
+        e = cublasLtMatmul(cuda->cublas, plan->matmul, alpha, b, plan->b, a, plan->a, beta, c, plan->c, c,
+                           plan->c, &plan->heuristic.algo, workspace, cuda->workspace_bytes, stream);
+    if (e == CUBLAS_STATUS_NOT_SUPPORTED && p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
 #endif
@@ -5454,6 +5514,244 @@ static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention
 }
 #endif
 
+// >>cuda_codes ----------------------------------------------------------------------------------------------
+//
+// A block quantizes a tile of 128 x 128 of an operand, the largest block that shares a scale, in groups of 16
+// columns: first the amax of each, then the codes, for which the tile is read again from the L1 cache. Where
+// one scale is for more than a tile, a pass before finds amax. Maxima are taken of bits as integers, whose
+// order does not matter.
+
+#if defined(PAR_CUDA_CUBLASLT)
+enum { PAR__CUDA_CODES_TILE = 128, PAR__CUDA_CODES_GROUP = 16, PAR__CUDA_CODES_GROUPS = 4 };
+struct par__cuda_amax_of {
+    static __device__ __forceinline__ float of(float a, float b) { return par__tp_amax(a, b); }
+};
+struct par__cuda_code_place { // of a thread's group: in the operand, and in the tile
+    size_t row, col;
+    unsigned tile_row, group;
+};
+static __device__ __forceinline__ par__cuda_code_place par__cuda_find_group(const par_tp_operand &q,
+                                                                            unsigned j, int transposed) {
+    const size_t across = q.ld / PAR__CUDA_CODES_TILE;
+    const unsigned i = threadIdx.x + blockDim.x * j;
+    par__cuda_code_place p; // threads beside each other load what is beside each other
+    p.tile_row = transposed ? i % PAR__CUDA_CODES_TILE : i / 8;
+    p.group = transposed ? i / PAR__CUDA_CODES_TILE : i % 8;
+    p.row = blockIdx.x / across * PAR__CUDA_CODES_TILE + p.tile_row;
+    p.col = blockIdx.x % across * PAR__CUDA_CODES_TILE + p.group * PAR__CUDA_CODES_GROUP;
+    return p;
+}
+template <class T>
+static __device__ __forceinline__ float par__cuda_load_group(float *v, const par_tp_operand &q, const T *x,
+                                                             size_t x_ld, int transposed,
+                                                             const par__cuda_code_place &p) { // returns amax
+    const size_t cols = p.row < q.rows ? q.cols : 0;
+    float amax = 0;
+    if (transposed) {
+        PAR__CUDA_UNROLL
+        for (size_t i = 0; i < PAR__CUDA_CODES_GROUP; i++)
+            v[i] = p.col + i < cols ? (float)par__cuda_widen(x[(p.col + i) * x_ld + p.row]) : 0.0f;
+    } else {
+        par__cuda_load(v, x + p.row * x_ld, p.col, cols);
+        par__cuda_load(v + 8, x + p.row * x_ld, p.col + 8, cols);
+    }
+    if (q.hadamard) par__tp_hadamard(v);
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) amax = par__tp_amax(amax, v[i]);
+    return amax;
+}
+static __device__ __forceinline__ void par__cuda_atomic_amax(float *to, float amax) {
+    atomicMax((unsigned *)(void *)to, par__f32_to_bits(amax));
+}
+template <class T>
+static __global__ void par__cuda_k_codes_amax(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
+                                              int transposed) {
+    PAR__CUDA_SHARED(float, scratch);
+    float v[PAR__CUDA_CODES_GROUP], amax = 0;
+    if (q.history && q.history[0] > 0) return; // that one is in use
+    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
+        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
+        const float group = par__cuda_load_group(v, q, x, x_ld, transposed, p);
+        amax = par__tp_amax(amax, group);
+        if (q.block_rows == 1 && !q.block_cols && p.row < q.rows)
+            par__cuda_atomic_amax(q.amax + p.row, group);
+    }
+    if (q.block_rows == 1 && !q.block_cols) return;
+    amax = par__cuda_block_reduce<par__cuda_amax_of>(amax, scratch);
+    if (threadIdx.x == 0) par__cuda_atomic_amax(q.amax, amax);
+}
+// The amax of a group's block from those of the tile's groups.
+static __device__ __forceinline__ float par__cuda_amax_in_tile(const par_tp_operand &q, const float *groups,
+                                                               const par__cuda_code_place &p) {
+    const unsigned rows = (unsigned)q.block_rows, cols = (unsigned)q.block_cols / PAR__CUDA_CODES_GROUP;
+    const unsigned row = p.tile_row / rows * rows, col = p.group / cols * cols;
+    float amax = 0;
+    for (unsigned r = row; r < row + rows; r++)
+        for (unsigned c = col; c < col + cols; c++) amax = par__tp_amax(amax, groups[r * 8 + c]);
+    return amax;
+}
+// Four codes of 8 bits. From sm_89 on one instruction converts two; NaNs alone keep no sign in it.
+static __device__ __forceinline__ uint32_t par__cuda_four_codes(par_tp_code code, const float *x) {
+    uint32_t four = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if (x[0] == x[0] && x[1] == x[1] && x[2] == x[2] && x[3] == x[3]) {
+        uint16_t low, high;
+        if (code == PAR_TP_E4M3) {
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+        } else {
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+        }
+        return low | (uint32_t)high << 16;
+    }
+#endif
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 4; i++)
+        four |= (uint32_t)(code == PAR_TP_E4M3 ? par__f8_e4m3_narrow(x[i]) : par__f8_e5m2_narrow(x[i]))
+                << 8 * i;
+    return four;
+}
+static __device__ __forceinline__ void par__cuda_store_codes(const par_tp_operand &q, float *v, float encode,
+                                                             const par__cuda_code_place &p, uint64_t seed,
+                                                             uint64_t stream) {
+    const size_t at = p.row * q.ld + p.col;
+    uint32_t w[4] = {0, 0, 0, 0}, bits[4] = {0, 0, 0, 0};
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) v[i] *= encode;
+    if (q.code == PAR_TP_E2M1) {
+        PAR__CUDA_UNROLL
+        for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++)
+            w[i / 8] |= par__tp_e2m1_code(&q, seed, stream, at, (unsigned)i, v[i], bits) << 4 * (i % 8);
+        uint2 two;
+        two.x = w[0];
+        two.y = w[1];
+        *(uint2 *)(void *)((uint8_t *)q.codes + at / 2) = two;
+    } else {
+        uint4 four;
+        four.x = par__cuda_four_codes(q.code, v);
+        four.y = par__cuda_four_codes(q.code, v + 4);
+        four.z = par__cuda_four_codes(q.code, v + 8);
+        four.w = par__cuda_four_codes(q.code, v + 12);
+        *(uint4 *)(void *)((uint8_t *)q.codes + at) = four;
+    }
+}
+template <class T>
+static __global__ void par__cuda_k_codes(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
+                                         int transposed, uint64_t seed, const uint64_t *offset) {
+    PAR__CUDA_SHARED(float, groups); // the amax of each, then one of each warp
+    const float tensor = q.history && q.history[0] > 0 ? q.history[0] : q.amax[0];
+    const uint64_t stream = q.stream + (offset ? *offset : 0);
+    float v[PAR__CUDA_CODES_GROUP], tile = 0;
+    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
+        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
+        const float amax = par__cuda_load_group(v, q, x, x_ld, transposed, p);
+        groups[p.tile_row * 8 + p.group] = amax;
+        tile = par__tp_amax(tile, amax);
+    }
+    tile = par__cuda_block_reduce<par__cuda_amax_of>(tile, groups + PAR__CUDA_CODES_TILE * 8);
+    if (q.history && threadIdx.x == 0) par__cuda_atomic_amax(q.history + 1, tile);
+    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
+        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
+        if (p.row >= q.rows) continue;
+        par__cuda_load_group(v, q, x, x_ld, transposed, p);
+        const float amax = !q.block_cols         ? q.block_rows ? q.amax[p.row] : tensor
+                           : q.block_rows == 128 ? tile
+                                                 : par__cuda_amax_in_tile(q, groups, p);
+        const par__tp_block_scale s = par__tp_scale_block(q.code, q.scale, amax, tensor);
+        const size_t at = par__tp_scale_at(&q, p.row, p.col);
+        const int first = p.col % (q.block_cols ? q.block_cols : q.ld) == 0;
+        par__cuda_store_codes(q, v, s.encode, p, seed, stream);
+        if (first && q.scale >= PAR_TP_SCALE_E8M0)
+            ((uint8_t *)q.scales)[at] = (uint8_t)s.stored;
+        else if (first && p.row % (q.block_rows ? q.block_rows : q.rows) == 0)
+            ((float *)q.scales)[at] = s.decode;
+    }
+}
+static par_result par__cuda_t_quantize(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
+                                       int transposed) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t tiles =
+        (q->rows + PAR__CUDA_CODES_TILE - 1) / PAR__CUDA_CODES_TILE * (q->ld / PAR__CUDA_CODES_TILE);
+    const size_t shared = (PAR__CUDA_CODES_TILE * 8 + PAR__CUDA_THREADS / 32) * sizeof(float);
+    const int whole = !q->block_cols || q->scale == PAR_TP_SCALE_E4M3;
+    dim3 grid;
+    PAR__CUDA_TRY(par__cuda_grid(cuda, "quantization", tiles, &grid));
+    if (q->block_cols) // those of rows and columns beyond the last
+        PAR__CUDA_CALL(cudaMemsetAsync(q->scales, 0, par__tp_scale_bytes(q), cuda->stream));
+    if (whole) PAR__CUDA_CALL(cudaMemsetAsync(q->amax, 0, (q->rows + 1) * sizeof(float), cuda->stream));
+    PAR__CUDA_DISPATCH_STORAGE(tp, T, {
+        if (whole)
+            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_codes_amax<T>, grid, PAR__CUDA_THREADS, shared,
+                                           cuda->stream, *q, (const T *)x, x_ld, transposed));
+        return par__cuda_launch(cuda, par__cuda_k_codes<T>, grid, PAR__CUDA_THREADS, shared, cuda->stream, *q,
+                                (const T *)x, x_ld, transposed, par_tp_seed(tp), par_tp_dropout_offset(tp));
+    })
+    return PAR_OK;
+}
+// A product's alpha and beta, where scales of tensors in the device's memory are a part of alpha.
+static __global__ void par__cuda_k_factors(float *factors, PAR__CUDA_PARAMETER par_tp_operand a,
+                                           PAR__CUDA_PARAMETER par_tp_operand b, float beta) {
+    if (threadIdx.x) return;
+    factors[0] =
+        1.0f / par__tp_tensor_scale(a.code, a.amax[0]) * (1.0f / par__tp_tensor_scale(b.code, b.amax[0]));
+    factors[1] = beta;
+}
+// What cuBLASLt calls the operand's codes and its way of scaling (cublasLtMatmulMatrixScale_t).
+static par__cuda_codes par__cuda_codes_of(const par_tp_operand *q) {
+    par__cuda_codes c;
+    c.type = q->code == PAR_TP_E4M3   ? CUDA_R_8F_E4M3
+             : q->code == PAR_TP_E5M2 ? CUDA_R_8F_E5M2
+                                      : 33;      // 4F_E2M1
+    c.mode = q->scale == PAR_TP_SCALE_E4M3   ? 1 // VEC16_UE4M3
+             : q->scale == PAR_TP_SCALE_E8M0 ? 2 // VEC32_UE8M0
+             : !q->block_rows                ? 0 // SCALAR_32F
+             : !q->block_cols                ? 3 // OUTER_VEC_32F
+             : q->block_rows == 1            ? 4 // VEC128_32F
+                                             : 5;           // BLK128x128_32F
+    c.scales = q->scales;
+    return c;
+}
+static par_result par__cuda_t_gemm_codes(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b,
+                                         float beta, void *c, par_dtype c_type, size_t ldc,
+                                         const void *bias) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const void *inside = (uintptr_t)bias % 16 || c_type == PAR_F32 ? NULL : bias; // cuBLASLt's is bf16
+    const float *factors = NULL;
+    if (a->scale == PAR_TP_SCALE_E4M3) {
+        factors = a->amax + 4;
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_factors, dim3(1), 32, 0, cuda->stream, a->amax + 4,
+                                       *a, *b, beta));
+    }
+    const par__cuda_gemm_desc p = {0,
+                                   1,
+                                   a->rows,
+                                   b->rows,
+                                   a->ld,
+                                   a->ld,
+                                   b->ld,
+                                   ldc,
+                                   1.0f,
+                                   beta,
+                                   PAR_U8,
+                                   c_type,
+                                   inside,
+                                   par__cuda_codes_of(a),
+                                   par__cuda_codes_of(b),
+                                   factors};
+    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a->codes, b->codes, c, cuda->stream));
+    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, a->rows, b->rows);
+}
+static __global__ void par__cuda_k_roll_amax(float *histories, size_t tensors) {
+    for (size_t i = threadIdx.x; i < tensors; i += blockDim.x)
+        par__tp_roll_amax(histories + i * PAR__TP_HISTORY);
+}
+static par_result par__cuda_t_roll_amax(par_tp *tp, float *histories, size_t tensors) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_launch(cuda, par__cuda_k_roll_amax, dim3(1), 32, 0, cuda->stream, histories, tensors);
+}
+#endif
+
 // >>cuda_tp -------------------------------------------------------------------------------------------------
 
 static par_result par__cuda_t_alloc(par_tp *tp, size_t bytes, void **memory) {
@@ -5552,6 +5850,11 @@ static void par__cuda_tp_open(par_cuda *cuda) {
 #if PAR__CUDA_DNN
     t->attention_fused_forward = par__dnn_attention_forward;
     t->attention_fused_backward = par__dnn_attention_backward;
+#endif
+#if defined(PAR_CUDA_CUBLASLT)
+    t->quantize = par__cuda_t_quantize;
+    t->gemm_codes = par__cuda_t_gemm_codes;
+    t->roll_amax = par__cuda_t_roll_amax;
 #endif
     t->square_sum = par__cuda_t_square_sum;
     t->set = par__cuda_t_set;

@@ -517,6 +517,60 @@ static void products(par_comm *w) {
     CHECK_OK(w, par_tp_close(tp));
     CHECK_OK(w, par_cuda_close(products_cuda));
 }
+// Which products of codes the library has depends on the device; what it lacks is an error that names it. A
+// case is a fault if `refused` is not 0: with that device, shape or alignment it is refused.
+typedef struct code_rule {
+    int capability;
+    par_tp_recipe recipe;
+    size_t rows, cols;    // of A; of both (K); B has 32 rows
+    int gradients, shift; // A has the codes of gradients, B too if 2; bytes by which A's scales are shifted
+    const char *refused;
+} code_rule;
+static void code_product(par_comm *w, par_cuda *cuda, par_tp *tp, const code_rule *k) {
+    const par__tp_recipe *r = &par__tp_recipes[k->recipe];
+    char *memory = (char *)on_device(w, cuda, 65536);
+    par_tp_operand q[2];
+    memset(q, 0, sizeof q);
+    emu_capability(k->capability);
+    for (int i = 0; i < 2; i++) {
+        q[i].code = k->gradients > i ? r->gradients : r->code, q[i].scale = r->scale;
+        q[i].block_rows = i || k->gradients == 3 ? r->weight_rows : r->rows, q[i].block_cols = r->cols;
+        q[i].rows = i ? 32 : k->rows, q[i].cols = q[i].ld = k->cols;
+        q[i].amax = (float *)(void *)(memory + 4096 * i), q[i].codes = memory + 8192 + 16384 * i;
+        q[i].scales = memory + 4096 * i + 1024 + (i ? 0 : k->shift);
+    }
+    const par_result got =
+        par_cuda_tp(cuda)->gemm_codes(tp, &q[0], &q[1], 0, memory + 40960, PAR_F32, 32, NULL);
+    const int right = k->refused ? got && strstr(par_last_error(w), k->refused) : !got;
+    if (!right) fprintf(stderr, "rule %s: %s\n", k->refused ? k->refused : "none", par_last_error(w));
+    CHECK(w, right);
+    emu_capability(0);
+    CHECK_OK(w, par_cuda_sync(cuda));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, memory));
+}
+static void code_rules(par_comm *w) {
+    static const code_rule rules[] = {
+        {89, PAR_TP_CURRENT, 24, 128, 1, 0, NULL},
+        {80, PAR_TP_CURRENT, 24, 128, 0, 0, "on sm_80 has no product of 24 x 32 x 128"},
+        {89, PAR_TP_CURRENT, 24, 128, 2, 0, "scale modes SCALAR_32F and SCALAR_32F"}, // E5M2 twice
+        {89, PAR_TP_CURRENT, 24, 136, 0, 0, "no product of 24 x 32 x 136"},           // K not of 16 bytes
+        {90, PAR_TP_ROWWISE, 24, 128, 0, 0, NULL},
+        {89, PAR_TP_ROWWISE, 24, 128, 0, 0, "OUTER_VEC_32F: it has them from cuBLAS 12.9 on, on sm_90"},
+        {90, PAR_TP_BLOCKS, 24, 128, 0, 0, NULL},
+        {90, PAR_TP_BLOCKS, 22, 128, 0, 0, "VEC128_32F and BLK128x128_32F"}, // columns of scales: 88 bytes
+        {100, PAR_TP_BLOCKS, 24, 128, 0, 0, "VEC128_32F"},
+        {90, PAR_TP_BLOCKS, 24, 128, 3, 0, "BLK128x128_32F and BLK128x128_32F"},
+        {90, PAR_TP_BLOCKS, 24, 128, 0, 4, "emulated cuBLASLt error"}, // scales not at 16 bytes
+        {100, PAR_TP_MXFP8, 24, 128, 0, 0, NULL},
+        {90, PAR_TP_MXFP8, 24, 128, 0, 0, "VEC32_UE8M0: it has them from sm_100 and cuBLAS 12.8 on"},
+        {100, PAR_TP_NVFP4, 24, 128, 0, 0, NULL},
+        {90, PAR_TP_NVFP4, 24, 128, 0, 0, "VEC16_UE4M3"}};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
+    for (const code_rule &k : rules) code_product(w, cuda, tp, &k);
+    CHECK_OK(w, par_tp_close(tp));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
 #endif
 #if PAR__CUDA_DNN
 // One forward pass of attention by cuDNN on this stream, in `workspace`. off: bytes by which v begins

@@ -37,6 +37,7 @@ attention_(forward|backward) 0 0 6 0 0
 ^loss_stats 0 0 1 0 0
 ^(dropout|positions)I14 0 0 1 1 4
 ^(dropout|positions)If 0 0 2 2 0
+^codesI 0 0 4 1 16
 ^pack 0 0 1 0 0
 ^unpackIf 10 0 0 2 0
 ^unpack 10 0 0 1 4

@@ -1070,6 +1070,92 @@ static void tp_losses(par_comm *w) { // and embeddings, with many rows of one id
     }
     par_cuda_close(cuda);
 }
+#if defined(PAR_CUDA_CUBLASLT)
+// Operands in codes: those of the CPU, to the bit, with their scales; products of them; layers by a recipe.
+enum { CODE_ROWS = 140, CODE_COLS = 176 };
+static par_tp_operand operand_at(par_tp_recipe recipe, int weights, int place, const pair &memory,
+                                 size_t rows, size_t cols) {
+    const par__tp_recipe *r = &par__tp_recipes[recipe];
+    par_tp_operand q;
+    memset(&q, 0, sizeof q);
+    q.code = weights == 2 ? r->gradients : r->code, q.scale = r->scale, q.block_cols = r->cols;
+    q.block_rows = weights == 1 ? r->weight_rows : r->rows;
+    q.hadamard = weights != 1 && r->flags & PAR_TP_HADAMARD, q.random = weights == 2 && q.code == PAR_TP_E2M1;
+    q.rows = rows, q.cols = cols, q.ld = 256;
+    q.amax = floats(memory, place), q.scales = memory.at[place] + 1024, q.codes = memory.at[place] + 16384;
+    return q;
+}
+static int same_bytes(const pair &p, size_t from, size_t bytes) {
+    return !memcmp(p.at[HOST] + from, p.back + from, bytes);
+}
+static void operands_of(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_recipe recipe, int weights,
+                        int transposed, const pair &x, size_t rows, const pair &memory) {
+    par_tp_operand q[PLACES];
+    const size_t x_ld = transposed ? CODE_ROWS + 20 : CODE_COLS;
+    for (int at = 0; at < PLACES; at++) {
+        q[at] = operand_at(recipe, weights, at, memory, rows, CODE_COLS);
+        CHECK_OK(w, par_tp_kernels_of(tp[at])->quantize(tp[at], &q[at], x.at[at], x_ld, transposed));
+    }
+    download(cuda, memory.back, memory.at[DEVICE], memory.bytes);
+    const size_t bytes = rows * q[0].ld / (q[0].code == PAR_TP_E2M1 ? 2 : 1);
+    const int codes = same_bytes(memory, 16384, bytes);
+    const int scales = same_bytes(memory, 1024, par__tp_scale_bytes(&q[0]));
+    if (!codes || !scales)
+        fprintf(stderr, "%s %d %d: codes %d, scales %d\n", par_tp_recipe_name(recipe), weights, transposed,
+                codes, scales);
+    CHECK(w, codes && scales);
+}
+static void code_layers(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_recipe recipe, int bf16) {
+    enum { R = 24, F = 48 };
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    par_tp_linear f[PLACES];
+    par_tp_matrix y[PLACES], dx[PLACES], x[PLACES], dy[PLACES];
+    pair mx = pair_open(w, cuda, d, R * F, 1), mw = pair_open(w, cuda, d, F * F, 2);
+    pair mb = pair_open(w, cuda, d, F, 7), mdy = pair_open(w, cuda, d, R * F, 3);
+    pair my = pair_open(w, cuda, d, R * F, 0), mdx = pair_open(w, cuda, d, R * F, 0);
+    pair mdw = pair_open(w, cuda, PAR_F32, F * F, 4);
+    memset(f, 0, sizeof f);
+    for (int at = 0; at < PLACES; at++) {
+        const par_tp_matrix tokens = {mx.at[at], R, F, PAR_TP_REPLICATED};
+        x[at] = y[at] = dx[at] = dy[at] = tokens, dy[at].data = mdy.at[at], dy[at].layout = PAR_TP_HIDDEN;
+        y[at].data = my.at[at], dx[at].data = mdx.at[at];
+        f[at].in = f[at].out = F, f[at].recipe = recipe, f[at].has_bias = 1;
+        CHECK_OK(w, par_tp_linear_open(tp[at], &f[at]));
+        f[at].weight.data = mw.at[at], f[at].weight.grad = floats(mdw, at), f[at].bias.data = mb.at[at];
+    }
+    for (int step = 0; step < 2; step++) {
+        BOTH(par_tp_linear_forward(tp[at], &f[at], &x[at], NULL, &y[at]));
+        CLOSE(my, bf16 ? 0.01 : 1e-5);
+        BOTH(par_tp_linear_backward(tp[at], &f[at], &dy[at], &x[at], &dx[at]));
+        CLOSE(mdx, bf16 ? 0.01 : 1e-5);
+        CLOSE(mdw, 1e-5);
+        BOTH(par_tp_update_scales(tp[at]));
+    }
+    close_pairs({&mx, &mw, &mb, &mdy, &my, &mdx, &mdw});
+}
+static void low_precision(par_comm *w) {
+    static const int capability[PAR_TP_RECIPE_COUNT] = {80, 89, 90, 90, 90, 100, 100};
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    pair memory = pair_open(w, cuda, PAR_U8, 65536, 0);
+    for (int r = 1; r < PAR_TP_RECIPE_COUNT; r++) {
+        const int bf16 = r % 2;
+        SEED(r);
+        emu_capability(capability[r]);
+        par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                              open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
+        pair x = pair_open(w, cuda, bf16 ? PAR_BF16 : PAR_F32, (CODE_ROWS + 20) * CODE_COLS, 5);
+        for (int k = 0; k < 3; k++) // x, weights, gradients
+            operands_of(w, cuda, tp, (par_tp_recipe)r, k, k > 0, x, CODE_ROWS, memory);
+        code_layers(w, cuda, tp, (par_tp_recipe)r, bf16);
+        close_pairs({&x});
+        BOTH(par_tp_close(tp[at]));
+    }
+    emu_capability(0);
+    close_pairs({&memory});
+    par_cuda_close(cuda);
+}
+#endif
+
 // A prompt, then one and two tokens, against the cache; x is read as so many tokens of each sequence.
 static void cached_steps(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_attention a, par_tp_tokens t,
                          pair *x, pair *y) {
@@ -1432,6 +1518,9 @@ const test tests[] = {
     {"zero_mistakes", zero_mistakes, TEST_ANY, 1, 60},
     {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},
     {"tp_losses", tp_losses, TEST_SERIAL, 1, 120},
+#if defined(PAR_CUDA_CUBLASLT)
+    {"low_precision", low_precision, TEST_SERIAL, 1, 120},
+#endif
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
@@ -1445,6 +1534,7 @@ const test tests[] = {
     {"device_rules", device_rules, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_CUBLASLT)
     {"products", products, TEST_SERIAL, 1, 60},
+    {"code_rules", code_rules, TEST_SERIAL, 1, 60},
 #endif
 #if PAR__CUDA_DNN
     {"cudnn_rules", cudnn_rules, TEST_SERIAL, 1, 60},

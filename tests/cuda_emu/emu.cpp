@@ -674,7 +674,8 @@ void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *valu
         for (size_t i = 0; i < n; i++) sorted[i] = keys[at[i]], order[i] = values[at[i]];
     });
 }
-static std::atomic<int> emu_shared_bytes{0};
+static std::atomic<int> emu_shared_bytes{0}, emu_capability_now{80};
+void emu_capability(int sm) { emu_capability_now = sm ? sm : 80; }
 int emu_shared_limit(void) { return emu_shared_bytes ? (int)emu_shared_bytes : 227 << 10; }
 void emu_limit_shared(int bytes) { emu_shared_bytes = bytes; }
 
@@ -739,7 +740,8 @@ cudaError_t cudaGetDevice(int *d) { return *d = emu_device, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
     *value = what == cudaDevAttrMultiProcessorCount            ? 4
              : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? emu_shared_limit()
-             : what == cudaDevAttrComputeCapabilityMajor       ? 8
+             : what == cudaDevAttrComputeCapabilityMajor       ? emu_capability_now / 10
+             : what == cudaDevAttrComputeCapabilityMinor       ? emu_capability_now % 10
              : what == cudaDevAttrL2CacheSize                  ? 1 << 20
                                                                : 0;
     return cudaSuccess;

@@ -67,6 +67,7 @@ void emu_barrier(void);                                                // of the
 void emu_exchange(const void *mine, void *theirs, size_t n, int lane); // within the warp; lane: whose
 int emu_lane(void);
 int emu_shared_limit(void);
+void emu_capability(int sm); // compute capability, 90 for 9.0: which products cuBLASLt has; 0: 80
 void emu_limit_shared(
     int bytes);          // of a block; 0: what Hopper has. Before par_cuda_open: kernels take small tiles
 void emu_devices(int n); // number of devices; 0: what EMU_DEVICES says
@@ -100,6 +101,11 @@ template <class T> static inline T __shfl_down_sync(unsigned, T x, unsigned by) 
 template <class T> static inline T __shfl_up_sync(unsigned, T x, unsigned by) {
     const int from = emu_lane() - (int)by;
     return __shfl_sync(0, x, from < 0 ? emu_lane() : from);
+}
+static inline unsigned atomicMax(unsigned *to, unsigned x) {
+    const unsigned old = *to;
+    if (x > old) *to = x;
+    return old;
 }
 template <class... P, class... A>
 static inline cudaError_t emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,

@@ -16,7 +16,48 @@ void emu_no_algorithms(int none) { emu_algorithms_missing = none; }
 struct emu_matmul {
     int trans_a, trans_b, epilogue, sm_count; // sm_count: that it may use; 0: all
     const void *bias;                         // for each row
+    int mode[2], device_factors;              // how A and B are scaled; alpha and beta in device memory
+    const void *scales[2];
 };
+// Codes of 8 and 4 bits, decoded by tables of their definition instead of the kit's functions.
+static int emu_is_code(cudaDataType_t t) {
+    return t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2 || (int)t == 33; // CUDA_R_4F_E2M1
+}
+static double emu_float_of(unsigned code, int exponent_bits, int mantissa_bits) { // no infinities, no NaN
+    const int exponent = (int)code >> mantissa_bits & ((1 << exponent_bits) - 1);
+    const int fraction = (int)code & ((1 << mantissa_bits) - 1), bias = (1 << (exponent_bits - 1)) - 1;
+    const double size = ldexp(fraction + (exponent ? 1 << mantissa_bits : 0),
+                              (exponent ? exponent : 1) - bias - mantissa_bits);
+    return code >> (exponent_bits + mantissa_bits) & 1 ? -size : size;
+}
+static double emu_code(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
+    const uint64_t at = row + col * (uint64_t)m.ld;
+    const uint8_t *codes = (const uint8_t *)p;
+    if (m.type == CUDA_R_8F_E4M3) return (codes[at] & 0x7f) == 0x7f ? NAN : emu_float_of(codes[at], 4, 3);
+    if (m.type == CUDA_R_8F_E5M2) return (codes[at] & 0x7f) > 0x7c ? NAN : emu_float_of(codes[at], 5, 2);
+    return emu_float_of(codes[at / 2] >> at % 2 * 4 & 15u, 2, 1);
+}
+// The scale of an element by the layouts of cuBLAS's manual, "Scaling Factors Layouts"; its k-th along K.
+static double emu_scale(int mode, const void *scales, const emu_matrix &m, uint64_t outer, uint64_t k) {
+    const float *f = (const float *)scales;
+    const uint64_t per = mode == 1   ? 16
+                         : mode == 2 ? 32
+                                     : 128,
+                   columns = (m.rows + per - 1) / per, c = k / per;
+    const uint64_t tile = outer / 128 * ((columns + 3) / 4) + c / 4;
+    const unsigned byte =
+        mode == 1 || mode == 2
+            ? ((const uint8_t *)scales)[tile * 512 + outer % 32 * 16 + outer % 128 / 32 * 4 + c % 4]
+            : 0;
+    switch (mode) {
+    case 0: return f[0];
+    case 1: return emu_float_of(byte, 4, 3);
+    case 2: return ldexp(1, (int)byte - 127);
+    case 3: return f[outer];
+    case 4: return f[c * m.cols + outer];
+    default: return f[outer / 128 * ((columns + 3) / 4 * 4) + c];
+    }
+}
 static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
     const ncclDataType_t type = m.type == CUDA_R_32F    ? ncclFloat32
                                 : m.type == CUDA_R_16BF ? ncclBfloat16
@@ -33,14 +74,36 @@ static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix 
         for (uint64_t row = 0; row < mc.rows; row++) {
             double sum = 0;
             for (uint64_t i = 0; i < k; i++)
-                sum += (how.trans_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
-                       (how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
+                if (emu_is_code(ma.type)) // A transposed, B not
+                    sum += emu_code(a, ma, i, row) * emu_scale(how.mode[0], how.scales[0], ma, row, i) *
+                           emu_code(b, mb, i, col) * emu_scale(how.mode[1], how.scales[1], mb, col, i);
+                else
+                    sum += (how.trans_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
+                           (how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
             sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
             if (how.epilogue) sum += emu_get_element(how.bias, type, row);
             emu_set_element(c, type, row + col * (uint64_t)mc.ld, sum);
         }
 }
+// Which products of codes cuBLASLt has (its manual, cublasLtMatmul, tables of FP8 and FP4 kernels).
+static int emu_has_codes(const emu_matmul &how, const emu_matrix &a, const emu_matrix &b,
+                         const emu_matrix &c) {
+    const int sm = emu_capability_now, x = how.mode[0], y = how.mode[1], four = (int)a.type == 33;
+    if (!emu_is_code(a.type) && !emu_is_code(b.type)) return 1;
+    if (!emu_is_code(a.type) || !emu_is_code(b.type) || !how.scales[0] || !how.scales[1]) return 0;
+    if (sm < 89 || !how.trans_a || how.trans_b) return 0; // rows of both operands are along K
+    if (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2) return 0;
+    if (four != ((int)b.type == 33) || four != (x == 1) || four != (y == 1)) return 0;
+    if ((x == 1 || x == 2) ? sm < 100 || x != y : 0) return 0;
+    if (x >= 3 ? sm != 90 || y < 3 || (x == 3) != (y == 3) || (x == 5 && y == 5) : y >= 3 || x != y) return 0;
+    const uint64_t per = four ? 32 : 16; // elements in 16 bytes
+    if (a.rows % per || a.cols % 16 || (uint64_t)a.ld % per || (uint64_t)b.ld % per) return 0;
+    if ((x == 4 && a.cols % 4) || (y == 4 && b.cols % 4)) return 0; // columns of scales of 16 bytes
+    if (c.type != CUDA_R_32F && c.type != CUDA_R_16BF && c.type != CUDA_R_16F) return 0;
+    return !how.epilogue || c.type == CUDA_R_16BF; // of this bias
+}
 extern "C" {
+size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
 const char *cublasLtGetStatusString(cublasStatus_t) { return "emulated cuBLASLt error"; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     return *handle = (cublasLtHandle_t)(void *)new char[1], CUBLAS_STATUS_SUCCESS;
@@ -56,8 +119,10 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t bytes) {
     emu_matmul *m = (emu_matmul *)(void *)desc;
-    if (bytes != (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : sizeof(int32_t)))
-        return CUBLAS_STATUS_INVALID_VALUE;
+    const int is_pointer = what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ||
+                           what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
+                           what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
+    if (bytes != (is_pointer ? sizeof(void *) : sizeof(int32_t))) return CUBLAS_STATUS_INVALID_VALUE;
     const int number = *(const int *)value;
     switch ((int)what) {
     case CUBLASLT_MATMUL_DESC_TRANSA: m->trans_a = number == CUBLAS_OP_T; break;
@@ -67,6 +132,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
         if (number < 1 || number > 4) return CUBLAS_STATUS_INVALID_VALUE; // of an emulated GPU
         m->sm_count = number;
         break;
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE: m->device_factors = number == CUBLASLT_POINTER_MODE_DEVICE; break;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: m->scales[0] = *(const void *const *)value; break;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: m->scales[1] = *(const void *const *)value; break;
+    case 31: m->mode[0] = number; break; // A_SCALE_MODE, from cuBLAS 12.8 on
+    case 32: m->mode[1] = number; break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: m->bias = *(const void *const *)value; break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -101,15 +171,18 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
     return delete (emu_preference *)(void *)preference, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t la, cublasLtMatrixLayout_t lb,
+                                              cublasLtMatrixLayout_t lc, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
     const uintptr_t bias = (uintptr_t)((const emu_matmul *)(const void *)desc)->bias;
     emu_preference can = *(const emu_preference *)(const void *)preference;
     memset(found, 0, sizeof *found);
     *count = 1;
-    if (emu_algorithms_missing) return found->state = CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS;
+    const int has = emu_has_codes(*(emu_matmul *)(void *)desc, *(emu_matrix *)(void *)la,
+                                  *(emu_matrix *)(void *)lb, *(emu_matrix *)(void *)lc);
+    if (emu_algorithms_missing || !has)
+        return found->state = CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS;
     while (bias && can.bias_align < 256 && bias % (2 * can.bias_align) == 0) can.bias_align *= 2;
     memcpy(&found->algo, &can, sizeof can); // it can do no less aligned arrays
     found->workspaceSize = ((const emu_preference *)(const void *)preference)->workspace_bytes; // all of it
@@ -125,7 +198,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const emu_matmul how = *(emu_matmul *)(void *)desc;
     const emu_matrix ma = *(emu_matrix *)(void *)la, mb = *(emu_matrix *)(void *)lb,
                      mc = *(emu_matrix *)(void *)lc;
-    const float x = *(const float *)alpha, y = *(const float *)beta;
+    const float *x = (const float *)alpha, *y = (const float *)beta;
+    const float host_x = how.device_factors ? 0 : *x, host_y = how.device_factors ? 0 : *y;
     const uint64_t k = how.trans_b ? mb.cols : mb.rows;
     if (c != d || lc != ld || (how.trans_a ? ma.cols : ma.rows) != mc.rows ||
         (how.trans_b ? mb.rows : mb.cols) != mc.cols || (how.trans_a ? ma.rows : ma.cols) != k)
@@ -135,6 +209,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
     if (how.epilogue && (uintptr_t)how.bias % can.bias_align) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu_has_codes(how, ma, mb, mc)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < 2 && emu_is_code(ma.type); i++)
+        if ((uintptr_t)how.scales[i] % 16 || (uintptr_t)arrays[i] % 16) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes < can.workspace_bytes || (uintptr_t)workspace % 256)
         return CUBLAS_STATUS_INVALID_VALUE;
     // Until the product has ended its workspace is its own.
@@ -144,7 +221,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (mine) emu_enqueue_host(stream, [=] { *mine = number; });
     const auto multiply = [=] {
         if (mine && *mine != number) emu_die("two products use one workspace at a time");
-        emu_multiply(how, x, a, ma, b, mb, y, d, mc);
+        const int device = how.device_factors;
+        emu_multiply(how, device ? *x : host_x, a, ma, b, mb, device ? *y : host_y, d, mc);
     };
     emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product", desc);
     return CUBLAS_STATUS_SUCCESS;
