@@ -627,96 +627,199 @@ template <class T> static __device__ __forceinline__ uint32_t par__cuda_round_pa
     return a.bits | (uint32_t)b.bits << 16;
 }
 
-// Loads or stores eight elements from `at` on, in accesses of 16 bytes (of 8 for 8-bit floats) where
-// alignment allows; beyond n load gives 0 and store does nothing.
+// Eight elements as memory has them. par__cuda_get reads those from `at` on, with 0 beyond n; par__cuda_put
+// rounds and writes them, and nothing beyond n. whole: all eight are there, and they begin at a multiple of
+// 16 bytes (8-bit floats: of 8), so that accesses have 16 bytes. Kernels ask it once for all their arrays,
+// and get all before they use some: so the loads of all arrays are in flight at a time.
+template <class T> struct par__cuda_eight { uint32_t word[2 * sizeof(T)]; };
+static __device__ __forceinline__ uint32_t par__cuda_bits(float x) { return par__f32_to_bits(x); }
+template <class T> static __device__ __forceinline__ uint32_t par__cuda_bits(T x) { return x.bits; }
 template <class T>
-static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
-    if (at + 8 > n || (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16)) {
+static __device__ __forceinline__ par__cuda_eight<T> par__cuda_get(const T *p, size_t at, size_t n,
+                                                                   bool whole) {
+    par__cuda_eight<T> v;
+    if (!whole) {
+        for (int i = 0; i < 2 * (int)sizeof(T); i++) v.word[i] = 0;
+        PAR__CUDA_UNROLL
         for (int i = 0; i < 8; i++)
-            x[i] = at + (size_t)i < n ? (float)par__cuda_widen(p[at + (size_t)i]) : 0.0f;
-    } else if constexpr (sizeof(T) == 4) {
-        const float4 a = *(const float4 *)(const void *)(p + at),
-                     b = *(const float4 *)(const void *)(p + at + 4);
-        x[0] = a.x;
-        x[1] = a.y;
-        x[2] = a.z;
-        x[3] = a.w;
-        x[4] = b.x;
-        x[5] = b.y;
-        x[6] = b.z;
-        x[7] = b.w;
+            if (at + (size_t)i < n)
+                v.word[i * (int)sizeof(T) / 4] |= par__cuda_bits(p[at + (size_t)i])
+                                                  << i * (int)sizeof(T) % 4 * 8;
     } else if constexpr (sizeof(T) == 1) {
-        const uint2 v = *(const uint2 *)(const void *)(p + at);
-        const uint32_t w[2] = {v.x, v.y};
-        for (int i = 0; i < 8; i++) {
-            T one;
-            one.bits = (uint8_t)(w[i / 4] >> 8 * (i % 4));
-            x[i] = par__cuda_widen(one);
-        }
+        const uint2 q = *(const uint2 *)(const void *)(p + at);
+        v.word[0] = q.x;
+        v.word[1] = q.y;
     } else {
-        const uint4 v = *(const uint4 *)(const void *)(p + at);
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-        for (int i = 0; i < 8; i++) {
-            T one;
-            one.bits = (uint16_t)(w[i / 2] >> 16 * (i % 2));
-            x[i] = par__cuda_widen(one);
+        PAR__CUDA_UNROLL
+        for (int k = 0; k < (int)sizeof(T) / 2; k++) {
+            const uint4 q = ((const uint4 *)(const void *)(p + at))[k];
+            v.word[4 * k] = q.x;
+            v.word[4 * k + 1] = q.y;
+            v.word[4 * k + 2] = q.z;
+            v.word[4 * k + 3] = q.w;
         }
     }
+    return v;
+}
+static __device__ __forceinline__ void par__cuda_widen_eight(float *x, const par__cuda_eight<float> &v) {
+    for (int i = 0; i < 8; i++) x[i] = par__bits_to_f32(v.word[i]);
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_widen_eight(float *x, const par__cuda_eight<T> &v) {
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 8; i++) {
+        T one;
+        const uint32_t bits = v.word[i * (int)sizeof(T) / 4] >> i * (int)sizeof(T) % 4 * 8;
+        if constexpr (sizeof(T) == 1)
+            one.bits = (uint8_t)bits;
+        else
+            one.bits = (uint16_t)bits;
+        x[i] = par__cuda_widen(one);
+    }
+}
+static __device__ __forceinline__ par__cuda_eight<float> par__cuda_round_eight(float *, const float *x) {
+    par__cuda_eight<float> v;
+    for (int i = 0; i < 8; i++) v.word[i] = par__f32_to_bits(x[i]);
+    return v;
+}
+template <class T>
+static __device__ __forceinline__ par__cuda_eight<T> par__cuda_round_eight(T *, const float *x) {
+    par__cuda_eight<T> v;
+#if defined(__CUDA_ARCH__)
+    if constexpr (sizeof(T) == 2) {
+        bool exact = true;
+        for (int i = 0; i < 8; i += 2) v.word[i / 2] = par__cuda_convert_pair(T(), x[i], x[i + 1]);
+        for (int i = 0; i < 8; i++) exact = exact & (x[i] == x[i]);
+        if (exact) return v;
+    }
+#endif
+    for (int i = 0; i < 2 * (int)sizeof(T); i++) v.word[i] = 0;
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 8; i++) {
+        T one;
+        par__cuda_round(&one, x[i]);
+        v.word[i * (int)sizeof(T) / 4] |= (uint32_t)one.bits << i * (int)sizeof(T) % 4 * 8;
+    }
+    return v;
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_put_words(T *p, const par__cuda_eight<T> &v) {
+    if constexpr (sizeof(T) == 1) {
+        *(uint2 *)(void *)p = make_uint2(v.word[0], v.word[1]);
+    } else {
+        PAR__CUDA_UNROLL
+        for (int k = 0; k < (int)sizeof(T) / 2; k++)
+            ((uint4 *)(void *)p)[k] =
+                make_uint4(v.word[4 * k], v.word[4 * k + 1], v.word[4 * k + 2], v.word[4 * k + 3]);
+    }
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_put(T *p, const float *x, size_t at, size_t n, bool whole) {
+    if (!whole) {
+        PAR__CUDA_UNROLL
+        for (int i = 0; i < 8; i++)
+            if (at + (size_t)i < n) par__cuda_round(p + at + (size_t)i, x[i]);
+        return;
+    }
+    par__cuda_put_words(p + at, par__cuda_round_eight(p, x));
+}
+// Writes the sum of two eights, and returns it as it is in memory.
+template <class T>
+static __device__ __forceinline__ par__cuda_eight<T> par__cuda_put_sum(T *p, const par__cuda_eight<T> &a,
+                                                                       const par__cuda_eight<T> &b, size_t at,
+                                                                       size_t n, bool whole) {
+    float x[8], y[8];
+    par__cuda_widen_eight(x, a);
+    par__cuda_widen_eight(y, b);
+    for (int i = 0; i < 8; i++) x[i] += y[i];
+    par__cuda_put(p, x, at, n, whole);
+    return par__cuda_round_eight(p, x);
+}
+// Get and widen, or put, where nobody knows whether the eight are whole.
+template <class T>
+static __device__ __forceinline__ bool par__cuda_is_whole(const T *p, size_t at, size_t n) {
+    return at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
+    par__cuda_widen_eight(x, par__cuda_get(p, at, n, par__cuda_is_whole(p, at, n)));
 }
 template <class T>
 static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, size_t at, size_t n) {
-    if (at + 8 > n || (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16)) {
-        for (int i = 0; i < 8 && at + (size_t)i < n; i++) par__cuda_round(p + at + (size_t)i, x[i]);
-    } else if constexpr (sizeof(T) == 4) {
-        float4 a, b;
-        a.x = x[0];
-        a.y = x[1];
-        a.z = x[2];
-        a.w = x[3];
-        b.x = x[4];
-        b.y = x[5];
-        b.z = x[6];
-        b.w = x[7];
-        *(float4 *)(void *)(p + at) = a;
-        *(float4 *)(void *)(p + at + 4) = b;
-    } else if constexpr (sizeof(T) == 1) {
-        uint32_t w[2] = {0, 0};
-        for (int i = 0; i < 8; i++) {
-            T one;
-            par__cuda_round(&one, x[i]);
-            w[i / 4] |= (uint32_t)one.bits << 8 * (i % 4);
-        }
-        uint2 v;
-        v.x = w[0];
-        v.y = w[1];
-        *(uint2 *)(void *)(p + at) = v;
-    } else {
-        uint4 v;
-        v.x = par__cuda_round_pair<T>(x[0], x[1]);
-        v.y = par__cuda_round_pair<T>(x[2], x[3]);
-        v.z = par__cuda_round_pair<T>(x[4], x[5]);
-        v.w = par__cuda_round_pair<T>(x[6], x[7]);
-        *(uint4 *)(void *)(p + at) = v;
+    par__cuda_put(p, x, at, n, par__cuda_is_whole(p, at, n));
+}
+// Whether all addresses and row lengths in bytes are multiples of 16.
+template <class... P> static bool par__cuda_aligned(P... p) { return (((uintptr_t)p | ...) & 15u) == 0; }
+
+// Which eights of a matrix a thread has, of `rows` with `groups` each: every (number of threads)-th. Rows and
+// groups are counted on, so that there is a division at the begin alone.
+struct par__cuda_walk {
+    size_t row, group, groups, row_step, group_step;
+    __device__ __forceinline__ par__cuda_walk(size_t groups_of_row) {
+        const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+        const uint32_t by = (uint32_t)PAR__MIN(groups_of_row, (size_t)0xFFFFFFFFu); // above first and step
+        groups = groups_of_row;
+        row = first / by;
+        group = first % by;
+        row_step = step / by;
+        group_step = step % by;
     }
+    __device__ __forceinline__ void next() {
+        row += row_step;
+        group += group_step;
+        if (group >= groups) {
+            group -= groups;
+            row++;
+        }
+    }
+};
+// Division by a number that the host knows, of n below 2^31 without a division: n / by is the upper half of
+// n x multiplier, shifted (Granlund and Montgomery 1994).
+struct par__cuda_divisor {
+    uint32_t multiplier, shift; // multiplier 0: by is 1
+    size_t by;
+};
+static par__cuda_divisor par__cuda_divisor_of(size_t by) {
+    par__cuda_divisor d = {0, 0, PAR__MAX(by, (size_t)1)};
+    while ((uint64_t)1 << d.shift < d.by && d.shift < 31) d.shift++;
+    if (d.by > 1 && d.by >> 31 == 0)
+        d.multiplier = (uint32_t)((((uint64_t)1 << (31 + d.shift)) + d.by - 1) / d.by);
+    return d;
 }
-// The same for float, bf16 or f16, chosen when the kernel runs.
-static __device__ __forceinline__ void par__cuda_load_any(float *x, const void *p, par_dtype type, size_t at,
-                                                          size_t n) {
-    if (type == PAR_BF16)
-        par__cuda_load(x, (const par__cuda_bf16 *)p, at, n);
-    else if (type == PAR_F16)
-        par__cuda_load(x, (const par__cuda_f16 *)p, at, n);
-    else
-        par__cuda_load(x, (const float *)p, at, n);
+static __device__ __forceinline__ size_t par__cuda_divide(const par__cuda_divisor &d, size_t n) {
+    if (n >> 31 || d.by >> 31) return n / d.by;
+    return d.multiplier ? (uint32_t)((uint64_t)(uint32_t)n * d.multiplier >> 32) >> (d.shift - 1) : n;
 }
-static __device__ __forceinline__ void par__cuda_store_any(void *p, par_dtype type, const float *x, size_t at,
-                                                           size_t n) {
+
+// The same for float, bf16 or f16, chosen when the kernel runs. 16-bit types have the first four words.
+static __device__ __forceinline__ par__cuda_eight<float> par__cuda_get_any(const void *p, par_dtype type,
+                                                                           size_t at, size_t n, bool whole) {
+    par__cuda_eight<float> v;
+    if (type != PAR_BF16 && type != PAR_F16) return par__cuda_get((const float *)p, at, n, whole);
+    const par__cuda_eight<par__cuda_bf16> half = par__cuda_get((const par__cuda_bf16 *)p, at, n, whole);
+    for (int i = 0; i < 8; i++) v.word[i] = i < 4 ? half.word[i] : 0;
+    return v;
+}
+static __device__ __forceinline__ void par__cuda_widen_any(float *x, const par__cuda_eight<float> &v,
+                                                           par_dtype type) {
+    par__cuda_eight<par__cuda_bf16> b;
+    par__cuda_eight<par__cuda_f16> h;
+    for (int i = 0; i < 4; i++) b.word[i] = h.word[i] = v.word[i];
     if (type == PAR_BF16)
-        par__cuda_store((par__cuda_bf16 *)p, x, at, n);
+        par__cuda_widen_eight(x, b);
     else if (type == PAR_F16)
-        par__cuda_store((par__cuda_f16 *)p, x, at, n);
+        par__cuda_widen_eight(x, h);
     else
-        par__cuda_store((float *)p, x, at, n);
+        par__cuda_widen_eight(x, v);
+}
+static __device__ __forceinline__ void par__cuda_put_any(void *p, par_dtype type, const float *x, size_t at,
+                                                         size_t n, bool whole) {
+    if (type == PAR_BF16)
+        par__cuda_put((par__cuda_bf16 *)p, x, at, n, whole);
+    else if (type == PAR_F16)
+        par__cuda_put((par__cuda_f16 *)p, x, at, n, whole);
+    else
+        par__cuda_put((float *)p, x, at, n, whole);
 }
 
 // Reductions over a warp and over a block, in a fixed order; all threads get the result. scratch: one value
@@ -3609,20 +3712,43 @@ static par_result par__cuda_d_free_symmetric(par_device *device, par_comm *comm,
 
 #if defined(PAR_ZERO_H)
 // Eight elements of a moment from and to its dtype. sign 0: the second moment. u8: the 32 threads of a warp
-// have the 256 elements of a block.
-static __device__ __forceinline__ void
-par__cuda_load_state(float *x, const void *state, const par_zero_update &a, int sign, size_t at, size_t n) {
-    if (a.state_dtype == PAR_U8) {
-        const uint32_t *block = (const uint32_t *)state + at / 256 * (PAR__ZERO_STATE_BLOCK_BYTES / 4);
-        const float scale = par__bits_to_f32(block[0]);
-        for (int i = 0; i < 8; i++)
-            x[i] =
-                par__zero_decode_state(block[1 + at % 256 / 4 + i / 4] >> 8 * (i % 4) & 0xFFu, sign, scale);
-    } else
-        par__cuda_load_any(x, state, a.state_dtype, at, n);
+// have the 256 elements of a block, and the first three words are the scale and the codes.
+static __device__ __forceinline__ par__cuda_eight<float>
+par__cuda_get_state(const void *state, const par_zero_update &a, size_t at, size_t n, bool whole) {
+    if (a.state_dtype != PAR_U8) return par__cuda_get_any(state, a.state_dtype, at, n, whole);
+    const uint32_t *block = (const uint32_t *)state + at / 256 * (PAR__ZERO_STATE_BLOCK_BYTES / 4);
+    par__cuda_eight<float> v = {};
+    v.word[0] = block[0];
+    v.word[1] = block[1 + at % 256 / 4];
+    v.word[2] = block[2 + at % 256 / 4];
+    return v;
 }
-static __device__ __forceinline__ void
-par__cuda_store_state(void *state, const float *x, const par_zero_update &a, int sign, size_t at, size_t n) {
+static __device__ __forceinline__ void par__cuda_widen_state(float *x, const par__cuda_eight<float> &v,
+                                                             const par_zero_update &a, int sign) {
+    if (a.state_dtype == PAR_U8)
+        for (int i = 0; i < 8; i++)
+            x[i] = par__zero_decode_state(v.word[1 + i / 4] >> 8 * (i % 4) & 0xFFu, sign,
+                                          par__bits_to_f32(v.word[0]));
+    else
+        par__cuda_widen_any(x, v, a.state_dtype);
+}
+// Eight random roundings to bf16, by one Philox block. number: of the first element, a multiple of eight.
+static __device__ __forceinline__ void par__cuda_put_rounded(void *to, const float *x, uint64_t seed,
+                                                             uint64_t stream, uint64_t number, size_t at,
+                                                             size_t n, bool whole) {
+    if (!whole) return par__zero_round_eight((uint16_t *)to + at, x, n - at, seed, stream, number);
+    uint32_t random[4];
+    par__cuda_eight<par__cuda_bf16> v;
+    par__philox_at(seed, stream, number / 8, random);
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 4; i++)
+        v.word[i] = par__zero_round_randomly(x[2 * i], random[i] & 0xFFFFu) |
+                    (uint32_t)par__zero_round_randomly(x[2 * i + 1], random[i] >> 16) << 16;
+    par__cuda_put_words((par__cuda_bf16 *)to + at, v);
+}
+static __device__ __forceinline__ void par__cuda_put_state(void *state, const float *x,
+                                                           const par_zero_update &a, int sign, size_t at,
+                                                           size_t n, bool whole) {
     if (a.state_dtype == PAR_U8) {
         uint32_t *block = (uint32_t *)state + at / 256 * (PAR__ZERO_STATE_BLOCK_BYTES / 4), codes[2] = {0, 0};
         uint32_t size = 0;
@@ -3636,23 +3762,28 @@ par__cuda_store_state(void *state, const float *x, const par_zero_update &a, int
         if (at % 256 == 0) block[0] = size;
         for (int i = 0; i < 2; i++) block[1 + at % 256 / 4 + i] = codes[i];
     } else if (a.state_dtype == PAR_BF16 && a.state_seed)
-        par__zero_round_eight((uint16_t *)state + at, x, n - at, a.state_seed + !sign, a.stream,
-                              a.first + at);
+        par__cuda_put_rounded(state, x, a.state_seed + !sign, a.stream, a.first + at, at, n, whole);
     else
-        par__cuda_store_any(state, a.state_dtype, x, at, n);
+        par__cuda_put_any(state, a.state_dtype, x, at, n, whole);
 }
 template <int OPTIMIZER, int READS, int WRITES>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const void *g,
-                       par_dtype g_type, void *m, void *v, float *ema) {
+                       par_dtype g_type, void *m, void *v, float *ema, bool aligned) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
-    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+    const auto update = [&](size_t at, bool whole) {
+        par__cuda_eight<float> raw_m, raw_v, raw_ema;
         float ws[8], gs[8], ms[8] = {0}, vs[8] = {0};
-        par__cuda_load(ws, w, at, n);
-        par__cuda_load_any(gs, g, g_type, at, n);
-        if (READS > 0) par__cuda_load_state(ms, m, a, 1, at, n);
-        if (READS > 1) par__cuda_load_state(vs, v, a, 0, at, n);
+        const par__cuda_eight<float> raw_w = par__cuda_get(w, at, n, whole);
+        const par__cuda_eight<float> raw_g = par__cuda_get_any(g, g_type, at, n, whole);
+        if constexpr (READS > 0) raw_m = par__cuda_get_state(m, a, at, n, whole);
+        if constexpr (READS > 1) raw_v = par__cuda_get_state(v, a, at, n, whole);
+        if (ema) raw_ema = par__cuda_get(ema, at, n, whole);
+        par__cuda_widen_eight(ws, raw_w);
+        par__cuda_widen_any(gs, raw_g, g_type);
+        if constexpr (READS > 0) par__cuda_widen_state(ms, raw_m, a, 1);
+        if constexpr (READS > 1) par__cuda_widen_state(vs, raw_v, a, 0);
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_step_element((par_zero_optimizer)OPTIMIZER, &a, &e, gs[i]);
@@ -3660,19 +3791,21 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
             ms[i] = e.m;
             vs[i] = e.v;
         }
-        par__cuda_store(w, ws, at, n);
-        if (WRITES > 0) par__cuda_store_state(m, ms, a, 1, at, n);
-        if (WRITES > 1) par__cuda_store_state(v, vs, a, 0, at, n);
+        par__cuda_put(w, ws, at, n, whole);
+        if constexpr (WRITES > 0) par__cuda_put_state(m, ms, a, 1, at, n, whole);
+        if constexpr (WRITES > 1) par__cuda_put_state(v, vs, a, 0, at, n, whole);
         if (ema) {
-            par__cuda_load(gs, ema, at, n);
+            par__cuda_widen_eight(gs, raw_ema);
             for (int i = 0; i < 8; i++) gs[i] = par__zero_average(gs[i], ws[i], a.ema);
-            par__cuda_store(ema, gs, at, n);
+            par__cuda_put(ema, gs, at, n, whole);
         }
         if (stored && a.seed && type == PAR_BF16)
-            par__zero_round_eight((uint16_t *)stored + at, ws, n - at, a.seed, a.stream, a.first + at);
+            par__cuda_put_rounded(stored, ws, a.seed, a.stream, a.first + at, at, n, whole);
         else if (stored)
-            par__cuda_store_any(stored, type, ws, at, n);
-    }
+            par__cuda_put_any(stored, type, ws, at, n, whole);
+    };
+    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step)
+        aligned &&at + 8 <= n ? update(at, true) : update(at, false);
 }
 static par_cuda *par__cuda_of_zero(const par_zero_kernels *k) { return par__cuda_of(k->device); }
 static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
@@ -3681,12 +3814,14 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
     const par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
     const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
+    const bool aligned = par__cuda_aligned(w, stored, g, a->state_dtype == PAR_U8 ? NULL : m,
+                                           a->state_dtype == PAR_U8 ? NULL : v, ema);
     switch (a->optimizer) {
 #define X(constant, name, states, reads, writes)                                                             \
     case constant:                                                                                           \
         return par__cuda_launch(cuda, par__cuda_k_update<constant, reads, writes>, blocks,                   \
                                 PAR__CUDA_THREADS, 0, cuda->stream, *a, n, w, stored, stored_type, g,        \
-                                g_type, m, v, ema);
+                                g_type, m, v, ema, aligned);
         PAR_ZERO_OPTIMIZERS(X)
 #undef X
     default: return PAR_ERR_ARGUMENT;
@@ -3697,17 +3832,23 @@ static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *
     return par__cuda_sum_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
 }
 static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const void *g,
-                                              par_dtype g_type, float *m, float *v, double *partials) {
+                                              par_dtype g_type, float *m, float *v, double *partials,
+                                              bool aligned) {
     PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double ww = 0, uu = 0;
     const bool skipped = !par__zero_apply_control(&a);
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
+        const bool whole = aligned && at + 8 <= n;
+        const par__cuda_eight<float> raw_w = par__cuda_get(w, at, n, whole),
+                                     raw_g = par__cuda_get_any(g, g_type, at, n, whole),
+                                     raw_m = par__cuda_get(m, at, n, whole),
+                                     raw_v = par__cuda_get(v, at, n, whole);
         float ws[8], gs[8], ms[8], vs[8];
-        par__cuda_load(ws, w, at, n);
-        par__cuda_load_any(gs, g, g_type, at, n);
-        par__cuda_load(ms, m, at, n);
-        par__cuda_load(vs, v, at, n);
+        par__cuda_widen_eight(ws, raw_w);
+        par__cuda_widen_any(gs, raw_g, g_type);
+        par__cuda_widen_eight(ms, raw_m);
+        par__cuda_widen_eight(vs, raw_v);
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_update_moments(&a, &e, gs[i]);
@@ -3719,8 +3860,8 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
                 uu += u * u;
             }
         }
-        par__cuda_store(m, ms, at, n);
-        par__cuda_store(v, vs, at, n);
+        par__cuda_put(m, ms, at, n, whole);
+        par__cuda_put(v, vs, at, n, whole);
     }
     ww = par__cuda_block_reduce<par__cuda_add>(ww, scratch);
     uu = par__cuda_block_reduce<par__cuda_add>(uu, scratch);
@@ -3738,7 +3879,8 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
     double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared,
-                                   cuda->stream, *a, n, w, g, g_type, m, v, partials));
+                                   cuda->stream, *a, n, w, g, g_type, m, v, partials,
+                                   par__cuda_aligned(w, g, m, v)));
     return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
                             partials, count, 2, 1.0, sums);
 }
@@ -3754,16 +3896,19 @@ static par_result par__cuda_z_lamb_trust(const par_zero_kernels *k, size_t tenso
                             tensors, pieces, sums, trust);
 }
 static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const void *g, par_dtype g_type,
-                                            void *m, float *out) {
+                                            void *m, float *out, bool aligned) {
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
+        const bool whole = aligned && at + 8 <= n;
+        const par__cuda_eight<float> raw_g = par__cuda_get_any(g, g_type, at, n, whole),
+                                     raw_m = par__cuda_get_state(m, a, at, n, whole);
         float gs[8], ms[8];
-        par__cuda_load_any(gs, g, g_type, at, n);
-        par__cuda_load_state(ms, m, a, 1, at, n);
+        par__cuda_widen_any(gs, raw_g, g_type);
+        par__cuda_widen_state(ms, raw_m, a, 1);
         for (int i = 0; i < 8; i++) gs[i] = par__zero_muon_momentum(&a, &ms[i], gs[i]);
-        par__cuda_store_state(m, ms, a, 1, at, n);
-        par__cuda_store(out, gs, at, n);
+        par__cuda_put_state(m, ms, a, 1, at, n, whole);
+        par__cuda_put(out, gs, at, n, whole);
     }
 }
 static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero_update *a, size_t n,
@@ -3771,7 +3916,8 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
     return par__cuda_launch(cuda, par__cuda_k_momentum, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                            PAR__CUDA_THREADS, 0, cuda->stream, *a, n, g, g_type, m, out);
+                            PAR__CUDA_THREADS, 0, cuda->stream, *a, n, g, g_type, m, out,
+                            par__cuda_aligned(g, a->state_dtype == PAR_U8 ? NULL : m, out));
 }
 static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
                                          const double *squares) {
@@ -3808,14 +3954,68 @@ static par_result par__cuda_z_decide(const par_zero_kernels *k, const par_zero_r
     return par__cuda_launch(cuda, par__cuda_k_decide, 1, 1, 0, cuda->stream, *rules, control);
 }
 
-// Four threads quantize a block of 32 numbers, eight each: a scale of 2 bytes, then 32 or 16 bytes.
-template <class T> static __global__ void par__cuda_k_pack(int code, size_t n, const T *x, uint8_t *packed) {
-    const size_t threads = (n / 8 + 31) / 32 * 32, step = (size_t)gridDim.x * blockDim.x; // whole warps
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < threads; i += step) {
-        const size_t at = i * 8, part = i % 4, bytes = (size_t)(2 + 4 * par__zero_code_bits(code));
+// Quantized blocks of 32 numbers have 34 or 18 bytes: a scale of 2 bytes, then a byte or half of one for each
+// number. Threads of a block take eight numbers each, 2048 in all, and their 64 blocks go through shared
+// memory, because they begin at even addresses, and memory is read and written 16 bytes at a time.
+enum { PAR__CUDA_PACKED = 64 * 34 + 32, PAR__CUDA_PACK_NUMBERS = 8 * PAR__CUDA_THREADS };
+
+// Copies `bytes` bytes from or to an even address; `near` has room for 16 more, and byte i of the memory is
+// near[far % 16 + i].
+template <bool TO_FAR>
+static __device__ __forceinline__ void par__cuda_move_packed(uint8_t *near, uint8_t *far, size_t bytes) {
+    const size_t shift = (uintptr_t)far % 16, end = shift + bytes;
+    uint8_t *begin = far - shift;
+    for (size_t at = threadIdx.x * 16; at < end; at += blockDim.x * 16) {
+        if (at >= shift && at + 16 <= end) {
+            if (TO_FAR)
+                *(uint4 *)(void *)(begin + at) = *(const uint4 *)(const void *)(near + at);
+            else
+                *(uint4 *)(void *)(near + at) = *(const uint4 *)(const void *)(begin + at);
+            continue;
+        }
+        for (size_t i = at; i < at + 16; i += 2) {
+            if (i < shift || i >= end) continue;
+            if (TO_FAR)
+                *(uint16_t *)(void *)(begin + i) = *(const uint16_t *)(const void *)(near + i);
+            else
+                *(uint16_t *)(void *)(near + i) = *(const uint16_t *)(const void *)(begin + i);
+        }
+    }
+}
+// The codes of four integers, each nearest to x, as bytes. x is at most 127 by its scale, so that adding 3 x
+// 2^22 rounds it to its last bits.
+static __device__ __forceinline__ uint32_t par__cuda_integer_codes(const float *x) {
+    uint32_t bits[4];
+    for (int i = 0; i < 4; i++)
+#if defined(__CUDA_ARCH__)
+        bits[i] = par__f32_to_bits(__fadd_rn(x[i], 12582912.0f));
+    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
+#else
+        bits[i] = (uint32_t)(int)rintf(x[i]) & 0xFFu;
+    return bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
+#endif
+}
+// The integer in byte i of a word, less `zero`: it goes into the last bits of 2^23.
+static __device__ __forceinline__ float par__cuda_integer_of(uint32_t word, uint32_t i, float zero) {
+#if defined(__CUDA_ARCH__)
+    return par__bits_to_f32(__byte_perm(word, 0x4B000000u, 0x7440 + i)) - (8388608.0f + zero);
+#else
+    return par__bits_to_f32(0x4B000000u | (word >> 8 * i & 0xFFu)) - (8388608.0f + zero);
+#endif
+}
+template <class T>
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_pack(int code, size_t n, const T *x, uint8_t *packed, bool aligned) {
+    PAR__CUDA_SHARED(uint8_t, near);
+    const size_t bytes = (size_t)(2 + 4 * par__zero_code_bits(code)), part = threadIdx.x % 4;
+    for (size_t first = (size_t)blockIdx.x * PAR__CUDA_PACK_NUMBERS; first < n;
+         first += (size_t)gridDim.x * PAR__CUDA_PACK_NUMBERS) {
+        const size_t at = first + threadIdx.x * 8;
+        uint8_t *far = packed + first / 32 * bytes;
+        uint8_t *to = near + (uintptr_t)far % 16 + threadIdx.x / 4 * bytes;
         float v[8];
-        uint32_t size = 0;
-        par__cuda_load(v, x, PAR__MIN(at, n), n);
+        uint32_t size = 0, word[2] = {0, 0};
+        par__cuda_widen_eight(v, par__cuda_get(x, PAR__MIN(at, n), n, aligned && at + 8 <= n));
         for (int j = 0; j < 8; j++) {
             const uint32_t s = par__f32_to_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
             size = s > size ? s : size;
@@ -3826,59 +4026,82 @@ template <class T> static __global__ void par__cuda_k_pack(int code, size_t n, c
         }
         const float scale = par__zero_block_scale(size, par__zero_largest_code(code));
         const float up = par__zero_block_inverse(scale);
-        const uint32_t stored_scale = par__f32_to_bits(scale) >> 16;
-        int number[8];
-        for (int j = 0; j < 8; j++) {
-            const float y = rintf(v[j] * up);
-            if (par__zero_is_float_code(code))
-                number[j] = par__zero_float_code(code, v[j] * up);
-            else
-                number[j] = y == y && y <= 127 && y >= -127 ? (int)y : 0;
+        PAR__CUDA_UNROLL
+        for (int j = 0; j < 8; j++) v[j] *= up;
+        if (par__zero_is_float_code(code)) {
+            PAR__CUDA_UNROLL
+            for (int j = 0; j < 8; j++)
+                word[j / 4] |= (uint32_t)par__zero_float_code(code, v[j]) << 8 * (j % 4);
+        } else if (up > 0) { // else all are 0, or some are not numbers, and the scale says so
+            word[0] = par__cuda_integer_codes(v);
+            word[1] = par__cuda_integer_codes(v + 4);
         }
-        uint8_t *to = packed + at / 32 * bytes;
-        if (part == 0 && at < n) {
-            to[0] = (uint8_t)stored_scale;
-            to[1] = (uint8_t)(stored_scale >> 8);
+        __syncthreads(); // the last numbers have been copied
+        if (part == 0) *(uint16_t *)(void *)to = (uint16_t)(par__f32_to_bits(scale) >> 16);
+        PAR__CUDA_UNROLL
+        for (int i = 0; i < 2; i++) {
+            const uint32_t high = __shfl_xor_sync(0xffffffffu, word[i], 2); // of 16 numbers further on
+            if (code == PAR_ZERO_INT4) word[i] = (word[i] & 0x0F0F0F0Fu) | (high & 0x0F0F0F0Fu) << 4;
         }
-        for (int j = 0; j < 8; j++) {
-            const int high = __shfl_xor_sync(0xffffffffu, number[j], 2); // of 16 numbers further on
-            if (at >= n) continue;
-            if (code != PAR_ZERO_INT4)
-                to[2 + part * 8 + (size_t)j] = (uint8_t)number[j];
-            else if (part < 2)
-                to[2 + part * 8 + (size_t)j] = (uint8_t)((number[j] & 15) | (high & 15) << 4);
+        if (code != PAR_ZERO_INT4 || part < 2) {
+            uint16_t *half = (uint16_t *)(void *)(to + 2 + part * 8);
+            PAR__CUDA_UNROLL
+            for (int i = 0; i < 4; i++) half[i] = (uint16_t)(word[i / 2] >> 16 * (i % 2));
         }
+        __syncthreads();
+        par__cuda_move_packed<true>(near, far, PAR__MIN((n - first) / 32, (size_t)64) * bytes);
     }
 }
-static __device__ __forceinline__ void par__cuda_decode(int code, const uint8_t *packed, size_t at,
-                                                        float *x) {
-    const uint8_t *from = packed + at / 32 * (size_t)(2 + 4 * par__zero_code_bits(code));
-    const float scale = par__zero_read_scale(from);
-    const size_t part = at % 32 / 8;
-    for (size_t j = 0; j < 8; j++) {
-        const unsigned byte = from[2 + (code == PAR_ZERO_INT4 ? part % 2 : part) * 8 + j];
-        x[j] = scale * par__zero_decode(code, code != PAR_ZERO_INT4 ? byte
-                                              : part < 2            ? byte & 15u
-                                                                    : byte >> 4);
+// The thread's eight numbers of 64 blocks in shared memory.
+static __device__ __forceinline__ void par__cuda_decode(int code, const uint8_t *near, float *x) {
+    const size_t bytes = (size_t)(2 + 4 * par__zero_code_bits(code)), part = threadIdx.x % 4;
+    const uint8_t *from = near + threadIdx.x / 4 * bytes;
+    const uint16_t *half =
+        (const uint16_t *)(const void *)(from + 2 + (code == PAR_ZERO_INT4 ? part % 2 : part) * 8);
+    const float scale = par__bits_to_f32((uint32_t) * (const uint16_t *)(const void *)from << 16);
+    uint32_t word[2] = {half[0] | (uint32_t)half[1] << 16, half[2] | (uint32_t)half[3] << 16};
+    const bool four = code == PAR_ZERO_INT4;
+    if (par__zero_is_float_code(code)) {
+        PAR__CUDA_UNROLL
+        for (int j = 0; j < 8; j++) x[j] = scale * par__zero_decode(code, word[j / 4] >> 8 * (j % 4) & 0xFFu);
+        return;
     }
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 2; i++)
+        word[i] = four ? (word[i] >> (part < 2 ? 0 : 4) & 0x0F0F0F0Fu) ^ 0x08080808u : word[i] ^ 0x80808080u;
+    PAR__CUDA_UNROLL
+    for (uint32_t j = 0; j < 8; j++)
+        x[j] = scale * par__cuda_integer_of(word[j / 4], j % 4, four ? 8.0f : 128.0f);
 }
-// Dequantizes and sums the numbers of several ranks.
-template <class T>
-static __global__ void par__cuda_k_unpack(int code, int ranks, int pairs, size_t n, const uint8_t *packed,
-                                          T *x) {
-    const size_t step = (size_t)gridDim.x * blockDim.x * 8;
-    for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
-        float level[12][8];
-        int to = 0;
+// Dequantizes and sums the numbers of several ranks: in their order, or (PAIRS) by a binary tree, where bit l
+// of the number of ranks so far says whether level[l] holds a sum of 2^l of them.
+template <class T, bool PAIRS>
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_unpack(int code, int ranks, size_t n, const uint8_t *packed, T *x, bool aligned) {
+    enum { LEVELS = PAIRS ? 11 : 1 };
+    PAR__CUDA_SHARED(uint8_t, near);
+    const size_t bytes = (size_t)(2 + 4 * par__zero_code_bits(code));
+    for (size_t first = (size_t)blockIdx.x * PAR__CUDA_PACK_NUMBERS; first < n;
+         first += (size_t)gridDim.x * PAR__CUDA_PACK_NUMBERS) {
+        const size_t at = first + threadIdx.x * 8, blocks = PAR__MIN((n - first) / 32, (size_t)64);
+        float level[LEVELS][8], v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         for (int r = 0; r < ranks; r++) {
-            float v[8];
-            par__cuda_decode(code, packed, (size_t)r * n + at, v);
-            for (to = 0; pairs && r >> to & 1; to++)
-                for (int j = 0; j < 8; j++) v[j] = level[to][j] + v[j];
-            for (int j = 0; j < 8 && r && !pairs; j++) v[j] = level[0][j] + v[j];
-            for (int j = 0; j < 8; j++) level[to][j] = v[j];
+            const uint8_t *far = packed + ((size_t)r * n + first) / 32 * bytes;
+            par__cuda_move_packed<false>(near, (uint8_t *)far, blocks * bytes);
+            __syncthreads();
+            par__cuda_decode(code, near + (uintptr_t)far % 16, v);
+            __syncthreads();
+            bool carries = r > 0;
+            PAR__CUDA_UNROLL
+            for (int l = 0; l < LEVELS; l++) {
+                carries = carries && (!PAIRS || (r >> l & 1));
+                if (carries)
+                    for (int j = 0; j < 8; j++) v[j] = level[l][j] + v[j];
+                if (!PAIRS || (!carries && (l == 0 || (r & ((1 << l) - 1)) == (1 << l) - 1)))
+                    for (int j = 0; j < 8; j++) level[l][j] = v[j];
+            }
         }
-        par__cuda_store(x, level[to], at, n);
+        if (at < n) par__cuda_put(x, v, at, n, aligned && at + 8 <= n);
     }
 }
 static par_result par__cuda_z_pack(const par_zero_kernels *k, int code, size_t n, const void *x,
@@ -3887,8 +4110,9 @@ static par_result par__cuda_z_pack(const par_zero_kernels *k, int code, size_t n
     if (!n) return PAR_OK;
     PAR__CUDA_DISPATCH_FLOAT(
         type, T,
-        return par__cuda_launch(cuda, par__cuda_k_pack<T>, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, code, n, (const T *)x, (uint8_t *)packed))
+        return par__cuda_launch(cuda, par__cuda_k_pack<T>, par__cuda_blocks(cuda, n, PAR__CUDA_PACK_NUMBERS),
+                                PAR__CUDA_THREADS, PAR__CUDA_PACKED, cuda->stream, code, n, (const T *)x,
+                                (uint8_t *)packed, par__cuda_aligned(x)))
     return PAR_OK;
 }
 static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, int ranks, int pairs, size_t n,
@@ -3897,11 +4121,12 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, in
     if (ranks > 2048)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantized sums", "more than 2048 ranks");
     if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(type, T,
-                             return par__cuda_launch(cuda, par__cuda_k_unpack<T>,
-                                                     par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                                                     PAR__CUDA_THREADS, 0, cuda->stream, code, ranks, pairs,
-                                                     n, (const uint8_t *)packed, (T *)sum))
+    PAR__CUDA_DISPATCH_FLOAT(
+        type, T,
+        return par__cuda_launch(cuda, pairs ? par__cuda_k_unpack<T, true> : par__cuda_k_unpack<T, false>,
+                                par__cuda_blocks(cuda, n, PAR__CUDA_PACK_NUMBERS), PAR__CUDA_THREADS,
+                                PAR__CUDA_PACKED, cuda->stream, code, ranks, n, (const uint8_t *)packed,
+                                (T *)sum, par__cuda_aligned(sum)))
     return PAR_OK;
 }
 static par_result par__cuda_z_unpack(const par_zero_kernels *k, int code, size_t n, const void *packed,
@@ -3929,8 +4154,8 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 
 // >>cuda_tp_rows --------------------------------------------------------------------------------------------
 //
-// Each thread takes eight elements, and a block takes a row. Sums over rows are made in two steps with a
-// fixed order: first over runs of consecutive rows, then over the runs.
+// Each thread takes eight elements at a time. Sums over rows are made in two steps with a fixed order: first
+// over runs of consecutive rows, then over the runs.
 
 #if defined(PAR_TP_H)
 // Runs code with T defined as the context's storage type.
@@ -3943,256 +4168,468 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
         __VA_ARGS__;                                                                                         \
     }
 static par_cuda *par__cuda_of_tp(const par_tp *tp) { return par__cuda_of(par_tp_kernels_of(tp)->device); }
-enum { PAR__CUDA_MAX_ROW_RUNS = 64 }; // of rows, at most
+enum { PAR__CUDA_MAX_ROW_RUNS = 256 }; // of rows, at most
 
-// The number of threads of a block for rows of so many elements.
-static unsigned par__cuda_row_threads(size_t cols) {
-    const size_t wanted = ((cols + 7) / 8 + 31) / 32 * 32;
-    return (unsigned)PAR__MAX((size_t)32, PAR__MIN(wanted, (size_t)PAR__CUDA_THREADS));
-}
 static unsigned par__cuda_row_blocks(const par_cuda *cuda, size_t rows) {
     return (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows, (size_t)cuda->sm_count * 32));
 }
 
 template <class T>
-static __global__ void par__cuda_k_add_bias(T *y, size_t ld, const T *bias, size_t rows, size_t cols) {
-    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t at = i % groups * 8;
-        T *row = y + i / groups * ld;
-        float x[8], b[8];
-        par__cuda_load(x, row, at, cols);
-        par__cuda_load(b, bias, at, cols);
-        for (int j = 0; j < 8; j++) x[j] += b[j];
-        par__cuda_store(row, x, at, cols);
+static __global__ void par__cuda_k_add_bias(T *y, size_t ld, const T *bias, size_t rows, size_t cols,
+                                            bool aligned) {
+    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+        const size_t at = i.group * 8;
+        T *row = y + i.row * ld;
+        const auto add = [&](bool whole) {
+            const par__cuda_eight<T> p = par__cuda_get(row, at, cols, whole),
+                                     q = par__cuda_get(bias, at, cols, whole);
+            float x[8], b[8];
+            par__cuda_widen_eight(x, p);
+            par__cuda_widen_eight(b, q);
+            for (int j = 0; j < 8; j++) x[j] += b[j];
+            par__cuda_put(row, x, at, cols, whole);
+        };
+        aligned &&at + 8 <= cols ? add(true) : add(false);
     }
 }
 static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
                                        size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
+    const bool aligned = par__cuda_aligned(y, bias, ld * par_tp_element_bytes(tp));
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_add_bias<T>,
-                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols))
+        return par__cuda_launch(
+            cuda, par__cuda_k_add_bias<T>, par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+            PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols, aligned))
     return PAR_OK;
 }
-// partials[run][column] = the sum over a run of rows. A block takes 32 columns and 8 rows at a time.
+// partials[run][column] = the sum over a run of rows. A thread has 8 columns, a warp has every 8th row, and
+// the rows of a warp are loaded four at a time.
 template <class T>
-static __global__ void par__cuda_k_sum_rows(float *partials, const T *x, size_t ld, size_t rows, size_t cols,
-                                            size_t run) {
-    PAR__CUDA_SHARED(float, scratch);
-    const size_t col = (size_t)blockIdx.x * 32 + threadIdx.x % 32, first = (size_t)blockIdx.y * run;
-    const unsigned row_lane = threadIdx.x / 32;
-    float sum = 0;
-    for (size_t r = first + row_lane; r < PAR__MIN(first + run, rows) && col < cols; r += 8)
-        sum += (float)par__cuda_widen(x[r * ld + col]);
-    scratch[threadIdx.x] = sum;
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_sum_rows(float *partials, const T *x, size_t ld, size_t rows, size_t cols, size_t run,
+                         bool aligned) {
+    PAR__CUDA_SHARED(float, scratch); // [warp][column]
+    const size_t from = (size_t)blockIdx.x * 256, at = from + threadIdx.x % 32 * 8;
+    const size_t end = PAR__MIN((blockIdx.y + 1) * run, rows);
+    const unsigned warp = threadIdx.x / 32;
+    float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    const auto add = [&](bool whole) {
+        for (size_t r = blockIdx.y * run + warp; r < end; r += 32) {
+            par__cuda_eight<T> v[4] = {};
+            PAR__CUDA_UNROLL
+            for (size_t k = 0; k < 4; k++)
+                if (r + 8 * k < end) v[k] = par__cuda_get(x + (r + 8 * k) * ld, at, cols, whole);
+            PAR__CUDA_UNROLL
+            for (size_t k = 0; k < 4; k++) {
+                float y[8];
+                par__cuda_widen_eight(y, v[k]);
+                for (int j = 0; j < 8; j++) sum[j] += y[j];
+            }
+        }
+    };
+    aligned &&at + 8 <= cols ? add(true) : add(false);
+    par__cuda_put(scratch + warp * 256, sum, threadIdx.x % 32 * 8, 256, true);
     __syncthreads();
-    if (row_lane || col >= cols) return;
-    for (unsigned i = 1; i < 8; i++) sum += scratch[i * 32 + threadIdx.x];
-    partials[blockIdx.y * cols + col] = sum;
+    const size_t col = from + threadIdx.x;
+    float total = scratch[threadIdx.x];
+    for (unsigned i = 1; i < 8; i++) total += scratch[i * 256 + threadIdx.x];
+    if (col < cols) partials[blockIdx.y * cols + col] = total;
 }
-static __global__ void par__cuda_k_add_partials(float *sum, const float *partials, unsigned runs,
-                                                size_t stride, size_t cols) {
-    const size_t col = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+// Adds the columns of `runs` rows of partial sums to sum[0] (the first `cols` of them) and to sum[1] (the
+// others); NULL: not wanted. A block has 32 columns, and its warps have every 32nd row.
+struct par__cuda_sums {
+    float *sum[2];
+};
+static __global__ void __launch_bounds__(1024)
+    par__cuda_k_add_partials(par__cuda_sums to, const float *partials, unsigned runs, size_t width,
+                             size_t cols) {
+    PAR__CUDA_SHARED(float, scratch); // [warp][column]
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const size_t col = (size_t)blockIdx.x * 32 + lane;
     float x = 0;
-    if (col >= cols) return;
-    for (unsigned i = 0; i < runs; i++) x += partials[i * stride + col];
-    sum[col] += x;
+    for (unsigned i = warp; i < runs && col < width; i += 256) {
+        float v[8];
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < 8; k++) v[k] = i + 32 * k < runs ? partials[(i + 32 * k) * width + col] : 0;
+        for (unsigned k = 0; k < 8; k++) x += v[k];
+    }
+    scratch[threadIdx.x] = x;
+    __syncthreads();
+    if (warp || col >= width) return;
+    for (unsigned i = 1; i < 32; i++) x += scratch[i * 32 + lane];
+    float *sum = col < cols ? to.sum[0] : to.sum[1];
+    if (sum) sum[col < cols ? col : col - cols] += x;
 }
-static par_result par__cuda_add_partials(par_cuda *cuda, float *sum, const float *partials, unsigned runs,
-                                         size_t stride, size_t cols) {
-    if (!sum) return PAR_OK;
-    return par__cuda_launch(cuda, par__cuda_k_add_partials, (unsigned)((cols + 63) / 64), 64, 0, cuda->stream,
-                            sum, partials, runs, stride, cols);
+static par_result par__cuda_add_partials(par_cuda *cuda, float *first, float *second, const float *partials,
+                                         unsigned runs, size_t width, size_t cols) {
+    const par__cuda_sums to = {{first, second}};
+    return par__cuda_launch(cuda, par__cuda_k_add_partials, (unsigned)((width + 31) / 32), 1024,
+                            1024 * sizeof(float), cuda->stream, to, partials, runs, width, cols);
 }
 static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
                                        size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t run = PAR__MAX((size_t)64, (rows + PAR__CUDA_MAX_ROW_RUNS - 1) / PAR__CUDA_MAX_ROW_RUNS);
     const unsigned runs = (unsigned)((rows + run - 1) / run);
+    const bool aligned = par__cuda_aligned(x, ld * par_tp_element_bytes(tp));
     float *partials = (float *)par__cuda_scratch(cuda, 1, PAR__CUDA_MAX_ROW_RUNS * cols * sizeof(float));
     if (!partials) return PAR_ERR_MEMORY;
     if (!rows || !cols) return PAR_OK;
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_sum_rows<T>,
-                                       dim3((unsigned)((cols + 31) / 32), runs), 256, 256 * sizeof(float),
-                                       cuda->stream, partials, (const T *)x, ld, rows, cols, run)))
-    return par__cuda_add_partials(cuda, sum, partials, runs, cols, cols);
+        PAR__CUDA_TRY(par__cuda_launch(
+            cuda, par__cuda_k_sum_rows<T>, dim3((unsigned)((cols + 255) / 256), runs), PAR__CUDA_THREADS,
+            8 * 256 * sizeof(float), cuda->stream, partials, (const T *)x, ld, rows, cols, run, aligned)))
+    return par__cuda_add_partials(cuda, sum, NULL, partials, runs, cols, cols);
 }
 
 // >>cuda_pointwise ------------------------------------------------------------------------------------------
 //
 // Activations, sums and products of elements, and their gradients.
 
-template <class T>
-static __global__ void par__cuda_k_elementwise(par_tp_elementwise what, size_t rows, size_t cols, T *o0,
-                                               T *o1, size_t out_ld, const T *a, size_t a_ld, const T *b,
-                                               const T *c, size_t bc_ld) {
-    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t row = i / groups, at = i % groups * 8;
-        float x[8], y[8] = {0}, z[8] = {0}, o[8], p[8] = {0};
-        par__cuda_load(x, a + row * a_ld, at, cols);
-        if (b) par__cuda_load(y, b + row * bc_ld, at, cols);
-        if (c) par__cuda_load(z, c + row * bc_ld, at, cols);
-        for (int j = 0; j < 8; j++) {
-            switch (what) {
-            case PAR_TP_GELU: o[j] = x[j] * par__tp_gelu_gate(x[j]); break;
-            case PAR_TP_GELU_BACKWARD: o[j] = par__tp_gelu_gradient(x[j], y[j]); break;
-            case PAR_TP_SWIGLU: o[j] = par__tp_silu(x[j]) * y[j]; break;
-            case PAR_TP_SWIGLU_BACKWARD: o[j] = par__tp_swiglu_gradient(x[j], y[j], z[j], &p[j]); break;
-            default: o[j] = x[j] + y[j];
+template <class T, par_tp_elementwise WHAT>
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_elementwise(size_t rows, size_t cols, T *o0, T *o1, size_t out_ld, const T *a, size_t a_ld,
+                            const T *b, const T *c, size_t bc_ld, bool aligned) {
+    constexpr bool has_b = WHAT != PAR_TP_GELU, has_c = WHAT == PAR_TP_SWIGLU_BACKWARD;
+    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+        const size_t at = i.group * 8;
+        const auto apply = [&](bool whole) {
+            float x[8], y[8], z[8], o[8], p[8];
+            par__cuda_eight<T> v[3];
+            v[0] = par__cuda_get(a + i.row * a_ld, at, cols, whole);
+            if constexpr (has_b) v[1] = par__cuda_get(b + i.row * bc_ld, at, cols, whole);
+            if constexpr (has_c) v[2] = par__cuda_get(c + i.row * bc_ld, at, cols, whole);
+            par__cuda_widen_eight(x, v[0]);
+            if constexpr (has_b) par__cuda_widen_eight(y, v[1]);
+            if constexpr (has_c) par__cuda_widen_eight(z, v[2]);
+            for (int j = 0; j < 8; j++) {
+                if constexpr (WHAT == PAR_TP_GELU) o[j] = x[j] * par__tp_gelu_gate(x[j]);
+                if constexpr (WHAT == PAR_TP_GELU_BACKWARD) o[j] = par__tp_gelu_gradient(x[j], y[j]);
+                if constexpr (WHAT == PAR_TP_SWIGLU) o[j] = par__tp_silu(x[j]) * y[j];
+                if constexpr (has_c) o[j] = par__tp_swiglu_gradient(x[j], y[j], z[j], &p[j]);
+                if constexpr (WHAT == PAR_TP_ADD) o[j] = x[j] + y[j];
             }
-        }
-        par__cuda_store(o0 + row * out_ld, o, at, cols);
-        if (o1) par__cuda_store(o1 + row * out_ld, p, at, cols);
+            par__cuda_put(o0 + i.row * out_ld, o, at, cols, whole);
+            if constexpr (has_c) par__cuda_put(o1 + i.row * out_ld, p, at, cols, whole);
+        };
+        aligned &&at + 8 <= cols ? apply(true) : apply(false);
     }
+}
+template <par_tp_elementwise WHAT>
+static par_result par__cuda_elementwise_of(par_tp *tp, size_t rows, size_t cols, void *o0, void *o1,
+                                           size_t out_ld, const void *a, size_t a_ld, const void *b,
+                                           const void *c, size_t bc_ld) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t e = rows > 1 ? par_tp_element_bytes(tp) : 0;
+    const bool aligned = par__cuda_aligned(o0, o1, a, b, c, e * out_ld, e * a_ld, b ? e * bc_ld : 0);
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        return par__cuda_launch(cuda, par__cuda_k_elementwise<T, WHAT>,
+                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, rows, cols, (T *)o0, (T *)o1, out_ld,
+                                (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld, aligned))
+    return PAR_OK;
 }
 static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
                                           void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
                                           const void *b, const void *c, size_t bc_ld) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
+    typedef par_result (*kernel)(par_tp *, size_t, size_t, void *, void *, size_t, const void *, size_t,
+                                 const void *, const void *, size_t);
+    static const kernel kernels[PAR_TP_ELEMENTWISE_COUNT] = {
+        par__cuda_elementwise_of<PAR_TP_GELU>, par__cuda_elementwise_of<PAR_TP_GELU_BACKWARD>,
+        par__cuda_elementwise_of<PAR_TP_SWIGLU>, par__cuda_elementwise_of<PAR_TP_SWIGLU_BACKWARD>,
+        par__cuda_elementwise_of<PAR_TP_ADD>};
     if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) {
         cols *= rows;
         rows = rows ? 1 : 0;
         out_ld = a_ld = bc_ld = cols;
     } // one long row
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_elementwise<T>,
-                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, what, rows, cols, (T *)o0, (T *)o1,
-                                out_ld, (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld))
-    return PAR_OK;
+    return kernels[what](tp, rows, cols, o0, o1, out_ld, a, a_ld, b, c, bc_ld);
 }
 
 // >>cuda_norm -----------------------------------------------------------------------------------------------
 //
-// Layer norm and RMS norm. In the backward pass a block takes a run of rows and sums their weight gradients.
+// Layer norm and RMS norm, with the addition that comes before the norm in a transformer block, or after its
+// gradient. A warp has a short row (ONE), a block a longer one, and each thread keeps a part of it in
+// registers, so that it is read once. In the backward pass a thread has the same columns of all its rows, and
+// sums their weight gradients in registers.
 
-// The row is kept in shared memory while its mean and its variance are computed.
-template <class T>
-static __global__ void par__cuda_k_norm(T *y, float *stats, const T *x, const T *weight, const T *bias,
-                                        size_t rows, size_t cols, int rms, float epsilon) {
-    PAR__CUDA_SHARED(float, scratch);
-    float *row = scratch + 32;
-    for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
-        const T *from = x + r * cols;
-        float sum = 0, squares = 0;
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            float v[8];
-            par__cuda_load(v, from, at, cols);
-            for (size_t j = 0; j < 8 && at + j < cols; j++) {
-                row[at + j] = v[j];
-                sum += v[j];
+// The eights of a row that a thread keeps, and those whose gradients it sums; threads of a block, where a
+// warp has a row and where a block has.
+template <class T> struct par__cuda_norm_eights {
+    enum { KEPT = sizeof(T) == 2 ? 4 : 2, SUMMED = sizeof(T) == 2 ? 3 : 2 };
+};
+enum { PAR__CUDA_WARP_NORM = 128, PAR__CUDA_BLOCK_NORM = 512 };
+// The number of threads of a block for rows of so many elements, of which each has `eights` eights.
+static unsigned par__cuda_norm_threads(size_t cols, size_t eights) {
+    return cols <= 128 * 8 * eights ? 128 : cols <= 256 * 8 * eights ? 256 : PAR__CUDA_BLOCK_NORM;
+}
+// Where a thread stands in its block's rows: `rows` of them at a time.
+template <bool ONE> struct par__cuda_row_threads {
+    unsigned rows, row, at, step; // at: its first element; step: from one of its eights to the next
+    __device__ __forceinline__ par__cuda_row_threads() {
+        rows = ONE ? blockDim.x / 32 : 1;
+        row = ONE ? threadIdx.x / 32 : 0;
+        at = (ONE ? threadIdx.x % 32 : threadIdx.x) * 8;
+        step = (ONE ? 32 : blockDim.x) * 8;
+    }
+};
+// The sums of N numbers over a row's threads, in all of them. scratch: N floats for each warp.
+template <bool ONE, int N>
+static __device__ __forceinline__ void par__cuda_row_sums(float *x, float *scratch) {
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < N; i++) x[i] = par__cuda_warp_reduce<par__cuda_add>(x[i]);
+    if constexpr (!ONE) {
+        __syncthreads(); // other threads may still read scratch
+        for (int i = 0; i < N && threadIdx.x % 32 == 0; i++) scratch[threadIdx.x / 32 * N + i] = x[i];
+        __syncthreads();
+        for (int i = 0; i < N; i++) x[i] = scratch[i];
+        for (unsigned w = 1; w < blockDim.x / 32; w++)
+            for (int i = 0; i < N; i++) x[i] += scratch[w * N + i];
+    }
+}
+// What a thread has of a row: f(at, x) for each of its eights, of which the first ones are kept.
+template <class T, bool ONE> struct par__cuda_row_part {
+    enum { K = par__cuda_norm_eights<T>::KEPT };
+    par__cuda_eight<T> kept[K];
+    template <class F>
+    __device__ __forceinline__ void each(const par__cuda_row_threads<ONE> &t, const T *from, unsigned cols,
+                                         bool whole, F f) {
+        float x[8];
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < K; k++)
+            if (t.at + k * t.step < cols) {
+                par__cuda_widen_eight(x, kept[k]);
+                f(t.at + k * t.step, x);
             }
+        for (unsigned at = t.at + K * t.step; !ONE && at < cols; at += t.step) {
+            par__cuda_widen_eight(x, par__cuda_get(from, at, cols, whole));
+            f(at, x);
         }
-        const float mean = rms ? 0 : par__cuda_block_reduce<par__cuda_add>(sum, scratch) / (float)cols;
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
-            for (size_t j = 0; j < 8 && at + j < cols; j++) {
-                const float d = row[at + j] - mean;
+    }
+    // Reads the row, or (add) writes x + add to `total` and keeps that.
+    __device__ __forceinline__ void read(const par__cuda_row_threads<ONE> &t, const T *x, const T *add,
+                                         T *total, unsigned cols, bool whole) {
+        par__cuda_eight<T> more[K];
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < K; k++) {
+            const unsigned at = t.at + k * t.step;
+            if (at < cols) kept[k] = par__cuda_get(x, at, cols, whole);
+            if (at < cols && add) more[k] = par__cuda_get(add, at, cols, whole);
+        }
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < K; k++)
+            if (t.at + k * t.step < cols && add)
+                kept[k] = par__cuda_put_sum(total, kept[k], more[k], t.at + k * t.step, cols, whole);
+        for (unsigned at = t.at + K * t.step; !ONE && add && at < cols; at += t.step)
+            (void)par__cuda_put_sum(total, par__cuda_get(x, at, cols, whole),
+                                    par__cuda_get(add, at, cols, whole), at, cols, whole);
+    }
+};
+template <class T, bool ONE, bool ADD>
+static __global__ void __launch_bounds__(ONE ? PAR__CUDA_WARP_NORM : PAR__CUDA_BLOCK_NORM,
+                                         ONE && sizeof(T) == 2 ? 6 : 1)
+    par__cuda_k_norm(T *y, float *stats, const T *x, const T *add, T *total, const T *weight, const T *bias,
+                     size_t rows, unsigned cols, int rms, float epsilon, bool aligned) {
+    PAR__CUDA_SHARED(float, scratch);
+    const par__cuda_row_threads<ONE> t;
+    const auto normalize = [&](size_t r, bool whole) {
+        const T *from = ADD ? total + r * cols : x + r * cols;
+        par__cuda_row_part<T, ONE> row;
+        float mean = 0, squares = 0;
+        row.read(t, x + r * cols, ADD ? add + r * cols : NULL, ADD ? total + r * cols : NULL, cols, whole);
+        if (!rms) {
+            row.each(t, from, cols, whole, [&](unsigned, const float *v) {
+                for (int j = 0; j < 8; j++) mean += v[j];
+            });
+            par__cuda_row_sums<ONE, 1>(&mean, scratch);
+            mean /= (float)cols;
+        }
+        row.each(t, from, cols, whole, [&](unsigned at, const float *v) {
+            for (unsigned j = 0; j < 8; j++) {
+                const float d = whole || at + j < cols ? v[j] - mean : 0;
                 squares += d * d;
             }
-        squares = par__cuda_block_reduce<par__cuda_add>(squares, scratch);
+        });
+        par__cuda_row_sums<ONE, 1>(&squares, scratch);
         const float rstd = par__tp_rstd(squares, cols, epsilon);
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            float w[8], b[8] = {0}, v[8];
-            par__cuda_load(w, weight, at, cols);
-            if (bias) par__cuda_load(b, bias, at, cols);
-            for (size_t j = 0; j < 8; j++)
-                v[j] = at + j < cols ? par__tp_normalized(row[at + j], mean, rstd) * w[j] + b[j] : 0;
-            par__cuda_store(y + r * cols, v, at, cols);
-        }
-        if (threadIdx.x == 0 && rms) stats[r] = rstd;
-        if (threadIdx.x == 0 && !rms) {
+        row.each(t, from, cols, whole, [&](unsigned at, const float *v) {
+            float w[8], b[8] = {0, 0, 0, 0, 0, 0, 0, 0}, o[8];
+            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
+            if (bias) par__cuda_widen_eight(b, par__cuda_get(bias, at, cols, whole));
+            for (int j = 0; j < 8; j++) o[j] = par__tp_normalized(v[j], mean, rstd) * w[j] + b[j];
+            par__cuda_put(y + r * cols, o, at, cols, whole);
+        });
+        if (t.at == 0 && rms) stats[r] = rstd;
+        if (t.at == 0 && !rms) {
             stats[2 * r] = mean;
             stats[2 * r + 1] = rstd;
         }
-    }
+    };
+    for (size_t r = (size_t)blockIdx.x * t.rows + t.row; r < rows; r += (size_t)gridDim.x * t.rows)
+        aligned ? normalize(r, true) : normalize(r, false);
 }
-static par_result par__cuda_check_row_fits(const par_cuda *cuda, const char *what, size_t bytes) {
-    return bytes <= (size_t)cuda->max_shared_bytes
+static par_result par__cuda_check_norm(const par_cuda *cuda, size_t cols) {
+    return cols < (size_t)1 << 31
                ? PAR_OK
-               : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, what,
-                                "a row is longer than a block's shared memory");
+               : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "norm", "a row has more than 2147483647 elements");
 }
-static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, const void *x,
-                                           const void *weight, const void *bias, size_t rows, size_t cols,
-                                           int rms, float epsilon) {
+static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, const void *x, const void *add,
+                                           void *sum, const void *weight, const void *bias, size_t rows,
+                                           size_t cols, int rms, float epsilon) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const size_t shared = (32 + cols) * sizeof(float);
-    PAR__CUDA_TRY(par__cuda_check_row_fits(cuda, "norm", shared));
+    PAR__CUDA_TRY(par__cuda_check_norm(cuda, cols));
     if (!rows) return PAR_OK;
     PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_norm<T>, par__cuda_row_blocks(cuda, rows),
-                                par__cuda_row_threads(cols), shared, cuda->stream, (T *)y, stats,
-                                (const T *)x, (const T *)weight, (const T *)bias, rows, cols, rms, epsilon))
+        tp, T, constexpr unsigned kept = par__cuda_norm_eights<T>::KEPT;
+        const bool one = cols <= 32 * 8 * kept,
+        aligned = cols % 8 == 0 && par__cuda_aligned(y, sum, x, add, weight, bias);
+        const auto kernel = one   ? add ? par__cuda_k_norm<T, true, true> : par__cuda_k_norm<T, true, false>
+                              : add ? par__cuda_k_norm<T, false, true>
+                                  : par__cuda_k_norm<T, false, false>;
+        return par__cuda_launch(cuda, kernel, par__cuda_row_blocks(cuda, one ? (rows + 3) / 4 : rows),
+                                par__cuda_norm_threads(cols, kept), 32 * sizeof(float), cuda->stream, (T *)y,
+                                stats, (const T *)x, (const T *)add, (T *)sum, (const T *)weight,
+                                (const T *)bias, rows, (unsigned)cols, rms, epsilon, aligned))
     return PAR_OK;
 }
-// Each thread has some columns, and sums their weight gradients over the block's rows in shared memory.
-template <class T>
-static __global__ void par__cuda_k_norm_backward(T *dx, float *partials, const T *dy, const T *x,
-                                                 const T *weight, const float *stats, size_t rows,
-                                                 size_t cols, int rms) {
-    PAR__CUDA_SHARED(float, scratch);
-    float *dw = scratch + 32, *db = dw + cols;
-    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
-        for (size_t j = 0; j < 8 && at + j < cols; j++) dw[at + j] = db[at + j] = 0;
-    for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
-        const float mean = rms ? 0 : stats[2 * r], rstd = rms ? stats[r] : stats[2 * r + 1];
-        float sum = 0, dot = 0, u[8], v[8], w[8];
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            par__cuda_load(u, dy + r * cols, at, cols);
-            par__cuda_load(v, x + r * cols, at, cols);
-            par__cuda_load(w, weight, at, cols);
-            for (size_t j = 0; j < 8 && at + j < cols; j++) {
-                const float h = par__tp_normalized(v[j], mean, rstd), g = u[j] * w[j];
-                sum += g;
-                dot += g * h;
-                dw[at + j] += u[j] * h;
-                db[at + j] += u[j];
-            }
+// Writes the sums of dw and db of eight columns to `to` and to + cols. Where a warp has a row, the block's
+// warps have the same columns, and theirs are added first.
+template <bool ONE>
+static __device__ __forceinline__ void par__cuda_put_partials(float *to, const float *dw, const float *db,
+                                                              unsigned at, unsigned cols, float *scratch) {
+    const unsigned lane = threadIdx.x % 32 * 8, warp = threadIdx.x / 32;
+    if constexpr (!ONE) {
+        for (unsigned j = 0; j < 8 && at + j < cols; j++) {
+            to[at + j] = dw[j];
+            to[cols + at + j] = db[j];
         }
-        sum = rms ? 0 : par__cuda_block_reduce<par__cuda_add>(sum, scratch) / (float)cols;
-        dot = par__cuda_block_reduce<par__cuda_add>(dot, scratch) / (float)cols;
-        for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-            par__cuda_load(u, dy + r * cols, at, cols);
-            par__cuda_load(v, x + r * cols, at, cols);
-            par__cuda_load(w, weight, at, cols);
+        return;
+    }
+    __syncthreads();
+    par__cuda_put(scratch + warp * 512, dw, lane, 256, true);
+    par__cuda_put(scratch + warp * 512 + 256, db, lane, 256, true);
+    __syncthreads();
+    for (unsigned c = threadIdx.x; c < 512; c += blockDim.x) {
+        const unsigned col = at - lane + c % 256;
+        float sum = scratch[c];
+        for (unsigned i = 1; i < blockDim.x / 32; i++) sum += scratch[i * 512 + c];
+        if (col < cols) to[c / 256 * (size_t)cols + col] = sum;
+    }
+}
+// Both sums of a row: of g and of g xhat, where g = dy w. Each thread adds to its weights' gradients.
+static __device__ __forceinline__ void par__cuda_norm_sums(float *sums, float *dw, float *db, const float *dy,
+                                                           const float *x, const float *w, float mean,
+                                                           float rstd) {
+    for (int j = 0; j < 8; j++) {
+        const float h = par__tp_normalized(x[j], mean, rstd), g = dy[j] * w[j];
+        sums[0] += g;
+        sums[1] += g * h;
+        dw[j] += dy[j] * h;
+        db[j] += dy[j];
+    }
+}
+// Columns beyond those that a thread keeps have their gradients summed in `partials`. The second pass over a
+// row finds it in the cache. ADD: the gradient is rounded, and `add` is added to it.
+template <class T, bool ONE, bool ADD>
+static __global__ void __launch_bounds__(ONE ? PAR__CUDA_WARP_NORM : PAR__CUDA_BLOCK_NORM)
+    par__cuda_k_norm_backward(T *dx, float *partials, const T *dy, const T *x, const T *add, const T *weight,
+                              const float *stats, size_t rows, unsigned cols, int rms, bool aligned) {
+    enum { K = par__cuda_norm_eights<T>::SUMMED };
+    PAR__CUDA_SHARED(float, scratch);
+    const par__cuda_row_threads<ONE> t;
+    float *own = partials + 2 * blockIdx.x * (size_t)cols;
+    float dw[K][8], db[K][8];
+    PAR__CUDA_UNROLL
+    for (int k = 0; k < K; k++)
+        for (int j = 0; j < 8; j++) dw[k][j] = db[k][j] = 0;
+    const auto gradient = [&](size_t r, bool first, bool whole) {
+        const float mean = rms ? 0 : stats[2 * r], rstd = rms ? stats[r] : stats[2 * r + 1];
+        const T *dy_row = dy + r * cols, *x_row = x + r * cols;
+        float u[8], v[8], w[8], sums[2] = {0, 0};
+        par__cuda_eight<T> p[K], q[K];
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < K; k++)
+            if (t.at + k * t.step < cols) {
+                p[k] = par__cuda_get(dy_row, t.at + k * t.step, cols, whole);
+                q[k] = par__cuda_get(x_row, t.at + k * t.step, cols, whole);
+            }
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < K; k++)
+            if (t.at + k * t.step < cols) {
+                par__cuda_widen_eight(u, p[k]);
+                par__cuda_widen_eight(v, q[k]);
+                par__cuda_widen_eight(w, par__cuda_get(weight, t.at + k * t.step, cols, whole));
+                par__cuda_norm_sums(sums, dw[k], db[k], u, v, w, mean, rstd);
+            }
+        for (unsigned at = t.at + K * t.step; !ONE && at < cols; at += t.step) {
+            float more[2][8];
+            par__cuda_widen_eight(u, par__cuda_get(dy_row, at, cols, whole));
+            par__cuda_widen_eight(v, par__cuda_get(x_row, at, cols, whole));
+            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
+            for (unsigned j = 0; j < 8; j++) {
+                more[0][j] = first || at + j >= cols ? 0 : own[at + j];
+                more[1][j] = first || at + j >= cols ? 0 : own[cols + at + j];
+            }
+            par__cuda_norm_sums(sums, more[0], more[1], u, v, w, mean, rstd);
+            par__cuda_put_partials<false>(own, more[0], more[1], at, cols, NULL);
+        }
+        par__cuda_row_sums<ONE, 2>(sums, scratch);
+        const float sum = rms ? 0 : sums[0] / (float)cols, dot = sums[1] / (float)cols;
+        const auto put = [&](unsigned at) {
+            const par__cuda_eight<T> a = par__cuda_get(dy_row, at, cols, whole),
+                                     b = par__cuda_get(x_row, at, cols, whole);
+            par__cuda_widen_eight(u, a);
+            par__cuda_widen_eight(v, b);
+            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
             for (int j = 0; j < 8; j++)
                 v[j] =
                     par__tp_norm_gradient(u[j], w[j], par__tp_normalized(v[j], mean, rstd), rstd, sum, dot);
-            par__cuda_store(dx + r * cols, v, at, cols);
-        }
-    }
-    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8)
-        for (size_t j = 0; j < 8 && at + j < cols; j++) {
-            partials[2 * blockIdx.x * cols + at + j] = dw[at + j];
-            partials[(2 * blockIdx.x + 1) * cols + at + j] = db[at + j];
-        }
+            if constexpr (ADD)
+                par__cuda_put_sum(dx + r * cols, par__cuda_round_eight((T *)NULL, v),
+                                  par__cuda_get(add + r * cols, at, cols, whole), at, cols, whole);
+            else
+                par__cuda_put(dx + r * cols, v, at, cols, whole);
+        };
+        PAR__CUDA_UNROLL
+        for (unsigned k = 0; k < K; k++)
+            if (t.at + k * t.step < cols) put(t.at + k * t.step);
+        for (unsigned at = t.at + K * t.step; !ONE && at < cols; at += t.step) put(at);
+    };
+    const size_t begin = (size_t)blockIdx.x * t.rows + t.row;
+    for (size_t r = begin; r < rows; r += (size_t)gridDim.x * t.rows)
+        aligned ? gradient(r, r == begin, true) : gradient(r, r == begin, false);
+    PAR__CUDA_UNROLL
+    for (unsigned k = 0; k < K; k++)
+        if (k * t.step < cols) // the same in all threads
+            par__cuda_put_partials<ONE>(own, dw[k], db[k], t.at + k * t.step, cols, scratch);
 }
 static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
-                                            const void *dy, const void *x, const void *weight,
-                                            const float *stats, size_t rows, size_t cols, int rms) {
+                                            const void *dy, const void *x, const void *add,
+                                            const void *weight, const float *stats, size_t rows, size_t cols,
+                                            int rms) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const size_t shared = (32 + 2 * cols) * sizeof(float);
     const unsigned blocks =
-        (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 2, (size_t)256)); // on any device alike
+        (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 32, (size_t)512)); // on any device alike
     float *partials = (float *)par__cuda_scratch(cuda, 1, 2 * blocks * cols * sizeof(float));
+    PAR__CUDA_TRY(par__cuda_check_norm(cuda, cols));
     if (!partials) return PAR_ERR_MEMORY;
-    PAR__CUDA_TRY(par__cuda_check_row_fits(cuda, "norm", shared));
     if (!rows) return PAR_OK;
     PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
-        PAR__CUDA_TRY(par__cuda_launch(
-            cuda, par__cuda_k_norm_backward<T>, blocks, par__cuda_row_threads(cols), shared, cuda->stream,
-            (T *)dx, partials, (const T *)dy, (const T *)x, (const T *)weight, stats, rows, cols, rms)))
-    PAR__CUDA_TRY(par__cuda_add_partials(cuda, dweight, partials, blocks, 2 * cols, cols));
-    return par__cuda_add_partials(cuda, dbias, partials + cols, blocks, 2 * cols, cols);
+        tp, T, constexpr unsigned summed = par__cuda_norm_eights<T>::SUMMED;
+        const bool one = cols <= 32 * 8 * summed,
+        aligned = cols % 8 == 0 && par__cuda_aligned(dx, dy, x, add, weight);
+        const auto kernel =
+            one   ? add ? par__cuda_k_norm_backward<T, true, true> : par__cuda_k_norm_backward<T, true, false>
+              : add ? par__cuda_k_norm_backward<T, false, true>
+                  : par__cuda_k_norm_backward<T, false, false>;
+        PAR__CUDA_TRY(par__cuda_launch(cuda, kernel, blocks, par__cuda_norm_threads(cols, summed),
+                                       4 * 512 * sizeof(float), cuda->stream, (T *)dx, partials,
+                                       (const T *)dy, (const T *)x, (const T *)add, (const T *)weight, stats,
+                                       rows, (unsigned)cols, rms, aligned)))
+    return par__cuda_add_partials(cuda, dweight, dbias, partials, blocks, 2 * cols, cols);
 }
 
 // >>cuda_dropout --------------------------------------------------------------------------------------------
@@ -4219,41 +4656,122 @@ static par__cuda_dropout par__cuda_dropout_of(const par_tp *tp, uint64_t stream,
                                  p > 0 ? par__tp_dropout_limit(p) : 0};
     return d;
 }
-template <class T>
-static __global__ void par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols,
-                                           PAR__CUDA_PARAMETER par_tp_row_map map, par__cuda_dropout drop,
-                                           float scale) {
-    const uint64_t stream = par__cuda_dropout_stream(drop);
-    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t row = i / groups, at = i % groups * 8;
-        const uint64_t first = par__tp_token_index(&map, row) * cols + at;
+// Which token a row is, as par__tp_row_position and par__tp_token_index have it, without divisions.
+struct par__cuda_map {
+    par_tp_row_map map;
+    par__cuda_divisor local_sequence, chunk_tokens;
+};
+static par__cuda_map par__cuda_map_of(const par_tp_row_map *map) {
+    const par__cuda_map m = {*map, par__cuda_divisor_of(map->local_sequence),
+                             par__cuda_divisor_of(map->chunk_tokens)};
+    return m;
+}
+static __device__ __forceinline__ size_t par__cuda_position(const par__cuda_map &m, size_t i) {
+    const size_t chunk = par__cuda_divide(m.chunk_tokens, i);
+    return m.map.position + (m.map.chunk[chunk] - chunk) * m.map.chunk_tokens + i;
+}
+static __device__ __forceinline__ size_t par__cuda_row_position(const par__cuda_map &m, size_t row,
+                                                                size_t *sequence) {
+    const size_t i = m.map.first_row + row;
+    *sequence = par__cuda_divide(m.local_sequence, i);
+    return par__cuda_position(m, i - *sequence * m.map.local_sequence);
+}
+// The keys of Philox's rounds, which depend on the seed alone. As a kernel's argument they are operands of
+// its instructions.
+struct par__cuda_round_keys {
+    uint32_t word[10][2];
+};
+static par__cuda_round_keys par__cuda_round_keys_of(uint64_t seed) {
+    par__cuda_round_keys k;
+    for (uint32_t i = 0; i < 10; i++) {
+        k.word[i][0] = (uint32_t)seed + i * 0x9E3779B9u;
+        k.word[i][1] = (uint32_t)(seed >> 32) + i * 0xBB67AE85u;
+    }
+    return k;
+}
+// par__philox_at, with the rounds' keys.
+static __device__ __forceinline__ void par__cuda_philox(const par__cuda_round_keys &k, uint64_t stream,
+                                                        uint64_t index, uint32_t *out) {
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)stream,
+             c3 = (uint32_t)(stream >> 32);
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 10; i++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k.word[i][0];
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k.word[i][1];
+        c3 = (uint32_t)p0;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+// linear: the rows are consecutive tokens, so that the matrix is one long row, whose first element is `base`.
+struct par__cuda_dropped {
+    par__cuda_map map;
+    par__cuda_dropout drop;
+    par__cuda_round_keys keys;
+    float scale;
+    uint64_t base;
+};
+template <class T, bool LINEAR>
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, PAR__CUDA_PARAMETER par__cuda_dropped d,
+                        bool aligned) {
+    const uint64_t stream = par__cuda_dropout_stream(d.drop);
+    const auto drop_eight = [&](size_t row, size_t at, uint64_t first, bool whole) {
         float v[8];
-        par__cuda_load(v, x + row * cols, at, cols);
-        for (int j = 0; j < 8; j++)
-            v[j] =
-                par__tp_is_dropped(par__cuda_random_bits(drop.seed, stream, first + (uint64_t)j), drop.limit)
-                    ? 0.0f
-                    : v[j] * scale;
-        par__cuda_store(y + row * cols, v, at, cols);
+        uint32_t bits[8];
+        const par__cuda_eight<T> raw = par__cuda_get(x + row * cols, at, cols, whole);
+        if (whole) { // a Philox block has the bits of four elements, and these begin at a multiple of four
+            par__cuda_philox(d.keys, stream, first >> 2, bits);
+            par__cuda_philox(d.keys, stream, (first >> 2) + 1, bits + 4);
+        } else
+            for (int j = 0; j < 8; j++)
+                bits[j] = par__cuda_random_bits(d.drop.seed, stream, first + (uint64_t)j);
+        par__cuda_widen_eight(v, raw);
+        for (int j = 0; j < 8; j++) v[j] = par__tp_is_dropped(bits[j], d.drop.limit) ? 0.0f : v[j] * d.scale;
+        par__cuda_put(y + row * cols, v, at, cols, whole);
+    };
+    if constexpr (LINEAR) {
+        const size_t step = (size_t)gridDim.x * blockDim.x * 8;
+        for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < cols; at += step)
+            aligned &&at + 8 <= cols ? drop_eight(0, at, d.base + at, true)
+                                     : drop_eight(0, at, d.base + at, false);
+    } else {
+        const par_tp_row_map &m = d.map.map;
+        for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+            size_t sequence;
+            const size_t at = i.group * 8, position = par__cuda_row_position(d.map, i.row, &sequence);
+            const uint64_t first = ((m.first_sequence + sequence) * m.sequence + position) * cols + at;
+            aligned &&at + 8 <= cols ? drop_eight(i.row, at, first, true)
+                                     : drop_eight(i.row, at, first, false);
+        }
     }
 }
 static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
                                       const par_tp_row_map *map, uint64_t stream, float p) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (p <= 0 && x == y) return PAR_OK;
+    const bool linear = map->local_sequence == map->sequence && !map->position && !map->chunk[0] &&
+                        map->chunk_tokens >= map->sequence;
+    const par__cuda_dropped d = {par__cuda_map_of(map), par__cuda_dropout_of(tp, stream, p),
+                                 par__cuda_round_keys_of(par_tp_seed(tp)), par__tp_dropout_scale(p),
+                                 (map->first_sequence * map->sequence + map->first_row) * cols};
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(x, y);
+    const unsigned blocks = par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS);
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_dropout<T>,
-                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x, rows, cols, *map,
-                                par__cuda_dropout_of(tp, stream, p), par__tp_dropout_scale(p)))
+        return par__cuda_launch(cuda, linear ? par__cuda_k_dropout<T, true> : par__cuda_k_dropout<T, false>,
+                                blocks, PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x,
+                                linear ? 1 : rows, linear ? rows * cols : cols, d, aligned))
     return PAR_OK;
 }
 
 // >>cuda_rope -----------------------------------------------------------------------------------------------
 
-// Angles are computed in double, as in the CPU's table. A thread rotates one pair.
+// Angles are computed in double, as in the CPU's table.
 static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequence, size_t dim,
                                               PAR__CUDA_PARAMETER par_tp_row_map map,
                                               PAR__CUDA_PARAMETER par_tp_rotary rotary) {
@@ -4265,17 +4783,43 @@ static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequenc
         table[i / half * dim + half + i % half] = (float)sin(angle);
     }
 }
+// A thread rotates eight pairs, whose halves are two eights of a head; `groups` is how many a head has.
 template <class T>
-static __global__ void par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t heads, size_t dim,
-                                        const float *table, PAR__CUDA_PARAMETER par_tp_row_map map,
-                                        float sign) {
-    const size_t half = dim / 2, all = rows * heads * half, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t j = i % half, row = i / half / heads;
-        const float *cos_sin = table + (map.first_row + row) % map.local_sequence * dim;
-        T *a = x + row * ld + i / half % heads * dim + j, *b = a + half;
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t heads, size_t dim, const float *table,
+                     PAR__CUDA_PARAMETER par__cuda_map map, par__cuda_divisor groups, float sign) {
+    const size_t half = dim / 2;
+    for (par__cuda_walk i(heads * groups.by); i.row < rows; i.next()) {
+        const size_t token = map.map.first_row + i.row, head = par__cuda_divide(groups, i.group),
+                     j = (i.group - head * groups.by) * 8;
+        const float *cos_sin =
+            table + (token - par__cuda_divide(map.local_sequence, token) * map.map.local_sequence) * dim;
+        T *a = x + i.row * ld + head * dim, *b = a + half;
+        const par__cuda_eight<T> p = par__cuda_get(a, j, half, true), q = par__cuda_get(b, j, half, true);
+        float u[8], v[8], c[8], s[8], o[8];
+        par__cuda_widen_eight(c, par__cuda_get(cos_sin, j, half, true));
+        par__cuda_widen_eight(s, par__cuda_get(cos_sin + half, j, half, true));
+        par__cuda_widen_eight(u, p);
+        par__cuda_widen_eight(v, q);
+        for (int k = 0; k < 8; k++) o[k] = par__tp_rotate_first(u[k], v[k], c[k], sign * s[k]);
+        par__cuda_put(a, o, j, half, true);
+        for (int k = 0; k < 8; k++) o[k] = par__tp_rotate_second(u[k], v[k], c[k], sign * s[k]);
+        par__cuda_put(b, o, j, half, true);
+    }
+}
+// The same for heads of other lengths, or elsewhere in memory: a thread rotates one pair.
+template <class T>
+static __global__ void par__cuda_k_rope_pairs(T *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                                              const float *table, PAR__CUDA_PARAMETER par__cuda_map map,
+                                              par__cuda_divisor half, float sign) {
+    for (par__cuda_walk i(heads * half.by); i.row < rows; i.next()) {
+        const size_t token = map.map.first_row + i.row, head = par__cuda_divide(half, i.group),
+                     j = i.group - head * half.by;
+        const float *cos_sin =
+            table + (token - par__cuda_divide(map.local_sequence, token) * map.map.local_sequence) * dim;
+        T *a = x + i.row * ld + head * dim + j, *b = a + half.by;
         const float u = (float)par__cuda_widen(*a), v = (float)par__cuda_widen(*b), c = cos_sin[j],
-                    s = sign * cos_sin[half + j];
+                    s = sign * cos_sin[half.by + j];
         par__cuda_round(a, par__tp_rotate_first(u, v, c, s));
         par__cuda_round(b, par__tp_rotate_second(u, v, c, s));
     }
@@ -4299,12 +4843,15 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
             cuda->stream, table, map->local_sequence, dim, *map, *rotary));
         memcpy(&cuda->rope_key, &key, sizeof key);
     }
+    const float sign = backward ? -1.0f : 1.0f;
+    const bool whole = dim % 16 == 0 && par__cuda_aligned(x, ld * par_tp_element_bytes(tp));
+    const par__cuda_divisor parts = par__cuda_divisor_of(whole ? dim / 16 : dim / 2);
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_rope<T>,
-                                par__cuda_blocks(cuda, rows * heads * dim / 2, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, rows, ld, heads, dim, table, *map,
-                                backward ? -1.0f : 1.0f))
+        return par__cuda_launch(cuda, whole ? par__cuda_k_rope<T> : par__cuda_k_rope_pairs<T>,
+                                par__cuda_blocks(cuda, rows * heads * parts.by, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, rows, ld, heads, dim, table,
+                                par__cuda_map_of(map), parts, sign))
     return PAR_OK;
 }
 
@@ -4317,24 +4864,29 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
 //     sorted ids   3 3 5 5 5 | 5 5 7 ...      5 has two pieces: the second is added from `partials`
 
 template <class T>
-static __global__ void par__cuda_k_embed(T *y, const int32_t *ids, size_t rows, const T *table, size_t first,
-                                         size_t count, size_t cols) {
-    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t id = (size_t)ids[i / groups] - first, at = i % groups * 8; // wraps around below
-        float v[8] = {0};
-        if (id < count) par__cuda_load(v, table + id * cols, at, cols);
-        par__cuda_store(y + i / groups * cols, v, at, cols);
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_embed(T *y, const int32_t *ids, size_t rows, const T *table, size_t first, size_t count,
+                      size_t cols, bool aligned) {
+    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+        const size_t id = (size_t)ids[i.row] - first, at = i.group * 8; // wraps around below
+        const auto copy = [&](bool whole) {
+            float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+            if (id < count) par__cuda_widen_eight(v, par__cuda_get(table + id * cols, at, cols, whole));
+            par__cuda_put(y + i.row * cols, v, at, cols, whole);
+        };
+        aligned &&at + 8 <= cols ? copy(true) : copy(false);
     }
 }
 static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table,
                                     size_t first, size_t count, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, table);
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
-        return par__cuda_launch(
-            cuda, par__cuda_k_embed<T>, par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-            PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table, first, count, cols))
+        return par__cuda_launch(cuda, par__cuda_k_embed<T>,
+                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table,
+                                first, count, cols, aligned))
     return PAR_OK;
 }
 enum { PAR__CUDA_PIECE = 64 };
@@ -4347,35 +4899,49 @@ static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_
         rows_of_keys[i] = (uint32_t)i;
     }
 }
+// A warp has a sorted row at which a piece begins, and adds up the piece's rows.
 template <class T>
-static __global__ void par__cuda_k_embed_pieces(float *grad, float *partials, const uint32_t *keys,
-                                                const uint32_t *rows_of_keys, const T *dy, size_t rows,
-                                                size_t cols) {
-    for (size_t p = blockIdx.x; p < rows; p += gridDim.x) {
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_embed_pieces(float *grad, float *partials, const uint32_t *keys, const uint32_t *rows_of_keys,
+                             const T *dy, size_t rows, size_t cols, bool aligned) {
+    const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
+    for (size_t p = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; p < rows; p += warps) {
         const uint32_t key = keys[p];
         const bool begins = p == 0 || keys[p - 1] != key;
         if (key == 0xFFFFFFFFu || (!begins && p % PAR__CUDA_PIECE)) continue;
         const size_t end = PAR__MIN((p / PAR__CUDA_PIECE + 1) * PAR__CUDA_PIECE, rows);
         float *to = begins ? grad + key * cols : partials + p / PAR__CUDA_PIECE * cols;
-        for (size_t c = threadIdx.x; c < cols; c += blockDim.x) {
-            float sum = 0;
-            for (size_t i = p; i < end && keys[i] == key; i++)
-                sum += (float)par__cuda_widen(dy[rows_of_keys[i] * cols + c]);
-            to[c] = begins ? to[c] + sum : sum;
-        }
+        const auto add = [&](size_t at, bool whole) {
+            float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0}, v[8];
+            for (size_t i = p; i < end && keys[i] == key; i++) {
+                par__cuda_widen_eight(v, par__cuda_get(dy + rows_of_keys[i] * cols, at, cols, whole));
+                for (int j = 0; j < 8; j++) sum[j] += v[j];
+            }
+            if (begins) {
+                par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
+                for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
+            }
+            par__cuda_put(to, sum, at, cols, whole);
+        };
+        for (size_t at = threadIdx.x % 32 * 8; at < cols; at += 256)
+            aligned &&at + 8 <= cols ? add(at, true) : add(at, false);
     }
 }
-static __global__ void par__cuda_k_embed_carry(float *grad, const float *partials, const uint32_t *keys,
-                                               size_t rows, size_t cols) {
-    for (size_t p = blockIdx.x; p < rows;
-         p += gridDim.x) { // where a run begins that reaches into further pieces
-        const uint32_t key = keys[p];
-        const size_t next = (p / PAR__CUDA_PIECE + 1) * PAR__CUDA_PIECE;
-        if (key == 0xFFFFFFFFu || (p && keys[p - 1] == key) || next >= rows || keys[next] != key) continue;
-        for (size_t c = threadIdx.x; c < cols; c += blockDim.x) {
+// A warp has the first end of a piece that a run of one id reaches beyond, and adds the run's further sums.
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_embed_carry(float *grad, const float *partials, const uint32_t *keys, size_t rows,
+                            size_t cols) {
+    enum { PIECE = PAR__CUDA_PIECE };
+    const size_t warps = (size_t)gridDim.x * (blockDim.x / 32) * PIECE;
+    const size_t warp = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    for (size_t next = (warp + 1) * PIECE; next < rows; next += warps) {
+        const uint32_t key = keys[next];
+        if (key == 0xFFFFFFFFu || keys[next - 1] != key || (next > PIECE && keys[next - PIECE - 1] == key))
+            continue;
+        for (size_t c = threadIdx.x % 32; c < cols; c += 32) {
             float sum = 0;
-            for (size_t i = next; i < rows && keys[i] == key; i += PAR__CUDA_PIECE)
-                sum += partials[i / PAR__CUDA_PIECE * cols + c];
+            for (size_t i = next; i < rows && keys[i] == key; i += PIECE)
+                sum += partials[i / PIECE * cols + c];
             grad[key * cols + c] += sum;
         }
     }
@@ -4410,8 +4976,8 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
     uint32_t *keys = (uint32_t *)(void *)scratch, *rows_of_keys = keys + up, *sorted = rows_of_keys + up,
              *order = sorted + up;
     float *partials = (float *)(void *)(order + up);
-    const unsigned blocks = par__cuda_row_blocks(cuda, rows),
-                   threads = (unsigned)PAR__MIN((cols + 31) / 32 * 32, (size_t)256);
+    const unsigned threads = PAR__CUDA_THREADS, blocks = par__cuda_blocks(cuda, rows, threads / 32);
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(grad, partials, dy);
     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_keys,
                                    par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
                                    cuda->stream, keys, rows_of_keys, ids, rows, first, count));
@@ -4419,58 +4985,85 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_pieces<T>, blocks, threads, 0, cuda->stream,
-                                       grad, partials, sorted, order, (const T *)dy, rows, cols)))
+                                       grad, partials, sorted, order, (const T *)dy, rows, cols, aligned)))
     return par__cuda_launch(cuda, par__cuda_k_embed_carry, blocks, threads, 0, cuda->stream, grad, partials,
                             sorted, rows, cols);
 }
 template <class T>
-static __global__ void par__cuda_k_positions(T *y, const T *table, size_t rows, size_t cols,
-                                             PAR__CUDA_PARAMETER par_tp_row_map map) {
-    const size_t groups = (cols + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t row = i / groups, at = i % groups * 8;
-        float x[8], t[8];
-        par__cuda_load(x, y + row * cols, at, cols);
-        par__cuda_load(t, table + par__tp_row_position(&map, row) * cols, at, cols);
-        for (int j = 0; j < 8; j++) x[j] += t[j];
-        par__cuda_store(y + row * cols, x, at, cols);
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_positions(T *y, const T *table, size_t rows, size_t cols,
+                          PAR__CUDA_PARAMETER par__cuda_map map, bool aligned) {
+    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+        const size_t at = i.group * 8;
+        size_t sequence;
+        const T *from = table + par__cuda_row_position(map, i.row, &sequence) * cols;
+        const auto add = [&](bool whole) {
+            const par__cuda_eight<T> p = par__cuda_get(y + i.row * cols, at, cols, whole),
+                                     q = par__cuda_get(from, at, cols, whole);
+            float x[8], t[8];
+            par__cuda_widen_eight(x, p);
+            par__cuda_widen_eight(t, q);
+            for (int j = 0; j < 8; j++) x[j] += t[j];
+            par__cuda_put(y + i.row * cols, x, at, cols, whole);
+        };
+        aligned &&at + 8 <= cols ? add(true) : add(false);
     }
 }
 static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
                                         const par_tp_row_map *map) {
     par_cuda *cuda = par__cuda_of_tp(tp);
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, table);
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_positions<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)table, rows, cols,
-                                *map))
+                                par__cuda_map_of(map), aligned))
     return PAR_OK;
 }
-// A thread has one position of the sequence and one column, and sums the rows with that position in order.
+// A thread has one position of the sequence and eight columns, and sums the rows with that position in order.
+// offset: of the first row in its sequence.
 template <class T>
-static __global__ void par__cuda_k_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
-                                                      PAR__CUDA_PARAMETER par_tp_row_map map) {
-    const size_t all = map.local_sequence * cols, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t token = i / cols,
-                     first = (token + map.local_sequence - map.first_row % map.local_sequence) %
-                             map.local_sequence,
-                     col = i % cols;
-        float sum = 0;
-        for (size_t r = first; r < rows; r += map.local_sequence)
-            sum += (float)par__cuda_widen(dy[r * cols + col]);
-        if (first < rows) grad[par__tp_row_position(&map, first) * cols + col] += sum;
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+    par__cuda_k_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
+                                   PAR__CUDA_PARAMETER par__cuda_map map, size_t offset, bool aligned) {
+    const size_t tokens = map.map.local_sequence;
+    for (par__cuda_walk i((cols + 7) / 8); i.row < tokens; i.next()) {
+        const size_t at = i.group * 8, first = i.row - offset + (i.row < offset ? tokens : 0);
+        if (first >= rows) continue;
+        float *to = grad + par__cuda_position(map, i.row) * cols;
+        const auto add = [&](bool whole) {
+            float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0}, v[8];
+            for (size_t r = first; r < rows; r += 4 * tokens) {
+                par__cuda_eight<T> raw[4] = {};
+                PAR__CUDA_UNROLL
+                for (size_t k = 0; k < 4; k++)
+                    if (r + k * tokens < rows)
+                        raw[k] = par__cuda_get(dy + (r + k * tokens) * cols, at, cols, whole);
+                PAR__CUDA_UNROLL
+                for (size_t k = 0; k < 4; k++) {
+                    par__cuda_widen_eight(v, raw[k]);
+                    for (int j = 0; j < 8; j++) sum[j] += v[j];
+                }
+            }
+            par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
+            for (int j = 0; j < 8; j++) v[j] += sum[j];
+            par__cuda_put(to, v, at, cols, whole);
+        };
+        aligned &&at + 8 <= cols ? add(true) : add(false);
     }
 }
 static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
                                                  size_t cols, const par_tp_row_map *map) {
     par_cuda *cuda = par__cuda_of_tp(tp);
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(grad, dy);
+    const size_t tokens = map->local_sequence;
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_positions_backward<T>,
-                                par__cuda_blocks(cuda, map->local_sequence * cols, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows, cols, *map))
+                                par__cuda_blocks(cuda, tokens * ((cols + 7) / 8), PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows, cols,
+                                par__cuda_map_of(map), map->first_row % tokens, aligned))
     return PAR_OK;
 }
 
@@ -4479,25 +5072,43 @@ static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const 
 // Cross-entropy over logits that may be split by columns: each rank computes its statistics of a row, and
 // combines those of all ranks.
 
-// An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max).
-// Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. keep: NULL, or memory
-// to which each thread copies the elements that it reads.
+enum { PAR__CUDA_LOSS_THREADS = 512 };
+static unsigned par__cuda_loss_threads(size_t cols) {
+    const size_t wanted = ((cols + 7) / 8 + 31) / 32 * 32;
+    return (unsigned)PAR__MAX((size_t)32, PAR__MIN(wanted, (size_t)PAR__CUDA_LOSS_THREADS));
+}
+// An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max), four
+// eights at a time. Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. keep:
+// NULL, or shared memory to which each thread copies the eights that it reads.
 template <class T>
-static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *scratch,
-                                                             T *keep) {
+static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *scratch, T *keep,
+                                                             bool whole) {
+    const size_t step = blockDim.x * 8;
     float row_max = -INFINITY, sum = 0, total = 0;
-    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-        float v[8], new_max = row_max;
-        par__cuda_load(v, x, at, cols);
-        if (keep) par__cuda_store(keep, v, at, cols);
-        for (size_t j = 0; j < 8 && at + j < cols; j++) {
-            new_max = v[j] > new_max ? v[j] : new_max;
-            total += v[j];
+    for (size_t from = threadIdx.x * 8; from < cols; from += 4 * step) {
+        par__cuda_eight<T> raw[4];
+        PAR__CUDA_UNROLL
+        for (size_t k = 0; k < 4; k++)
+            if (from + k * step < cols)
+                raw[k] = par__cuda_get(x, from + k * step, cols, whole && from + k * step + 8 <= cols);
+        PAR__CUDA_UNROLL
+        for (size_t k = 0; k < 4; k++) {
+            const size_t at = from + k * step;
+            float v[8], new_max = row_max;
+            if (at >= cols) break;
+            par__cuda_widen_eight(v, raw[k]);
+            if (keep) par__cuda_put_words(keep + at, raw[k]);
+            if (at + 8 > cols)
+                for (size_t j = 0; j < 8; j++) v[j] = at + j < cols ? v[j] : -INFINITY;
+            for (int j = 0; j < 8; j++) new_max = fmaxf(v[j], new_max);
+            const float base = new_max > -INFINITY ? new_max : 0; // where all are -inf, e^-inf is added
+            sum *= par__tp_exp(row_max - base);
+            for (int j = 0; j < 8; j++) sum += par__tp_exp(v[j] - base);
+            if (at + 8 > cols)
+                for (size_t j = 0; j < 8; j++) v[j] = at + j < cols ? v[j] : 0;
+            for (int j = 0; j < 8; j++) total += v[j];
+            row_max = new_max;
         }
-        sum *= row_max == new_max ? 1.0f : par__tp_exp(row_max - new_max); // both may be -inf
-        for (size_t j = 0; j < 8 && at + j < cols; j++)
-            sum += v[j] == new_max ? 1.0f : par__tp_exp(v[j] - new_max);
-        row_max = new_max;
     }
     const float all = par__cuda_block_reduce<par__cuda_max>(row_max, scratch);
     sum = par__cuda_block_reduce<par__cuda_add>(row_max > -INFINITY ? sum * par__tp_exp(row_max - all) : 0.0f,
@@ -4506,13 +5117,13 @@ static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t 
     return make_float3(all, sum, total);
 }
 template <class T>
-static __global__ void par__cuda_k_loss_stats(float *stats, const T *logits, size_t ld,
-                                              const int32_t *targets, size_t rows, size_t first,
-                                              size_t cols) {
+static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS)
+    par__cuda_k_loss_stats(float *stats, const T *logits, size_t ld, const int32_t *targets, size_t rows,
+                           size_t first, size_t cols, bool aligned) {
     PAR__CUDA_SHARED(float, scratch);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *x = logits + r * ld;
-        const float3 s = par__cuda_row_stats(x, cols, scratch, (T *)NULL);
+        const float3 s = par__cuda_row_stats(x, cols, scratch, (T *)NULL, aligned);
         const size_t target = (size_t)targets[r] - first;
         if (threadIdx.x == 0) {
             stats[4 * r] = s.x;
@@ -4529,8 +5140,9 @@ static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *l
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_loss_stats<T>, par__cuda_row_blocks(cuda, rows),
-                                par__cuda_row_threads(cols), 32 * sizeof(float), cuda->stream, stats,
-                                (const T *)logits, ld, targets, rows, first, cols))
+                                par__cuda_loss_threads(cols), 32 * sizeof(float), cuda->stream, stats,
+                                (const T *)logits, ld, targets, rows, first, cols,
+                                par__cuda_aligned(logits, ld * sizeof(T))))
     return PAR_OK;
 }
 static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks, size_t rows,
@@ -4561,50 +5173,70 @@ static par_result par__cuda_t_loss_combine(par_tp *tp, const float *stats, size_
     return par__cuda_launch(cuda, par__cuda_k_loss_combine, 1, 512, 32 * sizeof(double), cuda->stream, stats,
                             ranks, rows, targets, *loss, lse, losses, sum, target_count);
 }
+// y: the gradient of a row of logits; x is the row in memory (kept: in shared memory, padded to whole
+// eights), which may be y. The thread that has the target's eight writes the target's own gradient
+// afterwards.
 template <class T>
-static __device__ __forceinline__ void par__cuda_row_gradient(T *y, const T *x, int32_t id, size_t first,
-                                                              size_t cols, float lse, const par_tp_loss &loss,
-                                                              float scale) {
+static __device__ __forceinline__ void
+par__cuda_row_gradient(T *y, const T *x, bool kept, int32_t id, size_t first, size_t cols, float lse,
+                       const par_tp_loss &loss, float scale, bool whole) {
     const float factor = par__tp_loss_factor(&loss, scale, lse), smooth = par__tp_loss_smooth(&loss, scale);
-    const size_t target = (size_t)id - first;
+    const size_t target = (size_t)id - first, step = blockDim.x * 8;
     const bool ignored = par__tp_ignored(&loss, id);
-    for (size_t at = threadIdx.x * 8; at < cols; at += blockDim.x * 8) {
-        float v[8];
-        par__cuda_load(v, x, at, cols);
-        for (size_t j = 0; j < 8; j++) {
-            v[j] = ignored ? 0.0f : par__tp_logit_gradient(v[j], lse, factor, smooth);
-            if (at + j == target && !ignored) v[j] = par__tp_target_gradient(&loss, scale, v[j]);
+    const bool owns = target < cols && target / 8 % blockDim.x == threadIdx.x && !ignored;
+    const float logit = owns ? (float)par__cuda_widen(x[target]) : 0.0f;
+    for (size_t from = threadIdx.x * 8; from < cols; from += 4 * step) {
+        par__cuda_eight<T> raw[4];
+        PAR__CUDA_UNROLL
+        for (size_t k = 0; k < 4; k++) {
+            const size_t at = from + k * step;
+            if (at < cols) raw[k] = par__cuda_get(x, at, cols, kept || (whole && at + 8 <= cols));
         }
-        par__cuda_store(y, v, at, cols);
+        PAR__CUDA_UNROLL
+        for (size_t k = 0; k < 4; k++) {
+            const size_t at = from + k * step;
+            float v[8];
+            if (at >= cols) break;
+            par__cuda_widen_eight(v, raw[k]);
+            for (int j = 0; j < 8; j++)
+                v[j] = ignored ? 0.0f : par__tp_logit_gradient(v[j], lse, factor, smooth);
+            par__cuda_put(y, v, at, cols, whole && at + 8 <= cols);
+        }
     }
+    if (owns)
+        par__cuda_round(y + target, par__tp_target_gradient(
+                                        &loss, scale, par__tp_logit_gradient(logit, lse, factor, smooth)));
 }
 template <class T>
-static __global__ void par__cuda_k_loss_backward(T *dlogits, const T *logits, size_t ld,
-                                                 const int32_t *targets, const float *lse, size_t rows,
-                                                 size_t first, size_t cols, par_tp_loss loss, float scale) {
+static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS)
+    par__cuda_k_loss_backward(T *dlogits, const T *logits, size_t ld, const int32_t *targets,
+                              const float *lse, size_t rows, size_t first, size_t cols, par_tp_loss loss,
+                              float scale, bool aligned) {
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x)
-        par__cuda_row_gradient(dlogits + r * ld, logits + r * ld, targets[r], first, cols, lse[r], loss,
-                               scale);
+        par__cuda_row_gradient(dlogits + r * ld, logits + r * ld, false, targets[r], first, cols, lse[r],
+                               loss, scale, aligned);
 }
-// The row stays in shared memory between its statistics and its gradient.
+// The row stays in shared memory between its statistics and its gradient; with two blocks of a
+// multiprocessor, one loads while the other computes.
 template <class T>
-static __global__ void par__cuda_k_loss_forward_backward(T *dlogits, float *stats, const T *logits, size_t ld,
-                                                         const int32_t *targets, size_t rows, size_t cols,
-                                                         par_tp_loss loss, float scale) {
+static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS, 2)
+    par__cuda_k_loss_forward_backward(T *dlogits, float *stats, const T *logits, size_t ld,
+                                      const int32_t *targets, size_t rows, size_t cols, par_tp_loss loss,
+                                      float scale, bool aligned) {
     PAR__CUDA_SHARED(float, scratch);
     T *row = (T *)(void *)(scratch + 32);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *x = logits + r * ld;
         const size_t target = (size_t)targets[r];
         if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
-        const float3 s = par__cuda_row_stats(x, cols, scratch, row);
+        const float3 s = par__cuda_row_stats(x, cols, scratch, row, aligned);
         if (threadIdx.x == 0) {
             stats[4 * r] = s.x;
             stats[4 * r + 1] = s.y;
             stats[4 * r + 3] = s.z;
         }
         const float lse = (float)par__tp_log_sum_exp(s.x, (double)s.y);
-        par__cuda_row_gradient(dlogits + r * ld, row, targets[r], 0, cols, lse, loss, scale);
+        par__cuda_row_gradient(dlogits + r * ld, row, true, targets[r], 0, cols, lse, loss, scale, aligned);
     }
 }
 static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
@@ -4615,8 +5247,9 @@ static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const voi
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         return par__cuda_launch(cuda, par__cuda_k_loss_backward<T>, par__cuda_row_blocks(cuda, rows),
-                                par__cuda_row_threads(cols), 0, cuda->stream, (T *)dlogits, (const T *)logits,
-                                ld, targets, lse, rows, first, cols, *loss, scale))
+                                par__cuda_loss_threads(cols), 0, cuda->stream, (T *)dlogits,
+                                (const T *)logits, ld, targets, lse, rows, first, cols, *loss, scale,
+                                par__cuda_aligned(dlogits, logits, ld * sizeof(T))))
     return PAR_OK;
 }
 static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
@@ -4630,10 +5263,10 @@ static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, f
     if (rows && fits) {
         PAR__CUDA_DISPATCH_STORAGE(
             tp, T,
-            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_loss_forward_backward<T>,
-                                           par__cuda_row_blocks(cuda, rows), par__cuda_row_threads(cols),
-                                           shared, cuda->stream, (T *)dlogits, stats, (const T *)logits, ld,
-                                           targets, rows, cols, *loss, scale)))
+            PAR__CUDA_TRY(par__cuda_launch(
+                cuda, par__cuda_k_loss_forward_backward<T>, par__cuda_row_blocks(cuda, rows),
+                par__cuda_loss_threads(cols), shared, cuda->stream, (T *)dlogits, stats, (const T *)logits,
+                ld, targets, rows, cols, *loss, scale, par__cuda_aligned(dlogits, logits, ld * sizeof(T)))))
     }
     if (!fits) PAR__CUDA_TRY(par__cuda_t_loss_stats(tp, stats, logits, ld, targets, rows, 0, cols));
     PAR__CUDA_TRY(

@@ -406,6 +406,15 @@ par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp
                                par_tp_matrix *y);
 par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
                                 const par_tp_matrix *x, const float *stats, par_tp_matrix *dx);
+// The same with an addition, in one pass over memory where kernels have it. Forward: sum = x + residual, and
+// y is sum's norm; sum may be x or residual. Backward: x is that sum, and residual is added to dx; dx may be
+// dy or residual. The bits are those of par_tp_add and the norm, one after the other.
+par_result par_tp_add_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x,
+                                   const par_tp_matrix *residual, float *stats, par_tp_matrix *sum,
+                                   par_tp_matrix *y);
+par_result par_tp_norm_backward_add(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                    const par_tp_matrix *x, const float *stats, const par_tp_matrix *residual,
+                                    par_tp_matrix *dx);
 
 // GELU, approximated by tanh (Hendrycks and Gimpel 2016). Any layout but PARTIAL. In place is allowed.
 par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y);
@@ -746,11 +755,14 @@ struct par_tp_kernels {
     par_result (*elementwise)(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols, void *o0,
                               void *o1, size_t out_ld, const void *a, size_t a_ld, const void *b,
                               const void *c, size_t bc_ld);
-    par_result (*norm_forward)(par_tp *tp, void *y, float *stats, const void *x, const void *weight,
-                               const void *bias, size_t rows, size_t cols, int rms, float epsilon);
+    // add NULL, or what is added to x first, to `sum`
+    par_result (*norm_forward)(par_tp *tp, void *y, float *stats, const void *x, const void *add, void *sum,
+                               const void *weight, const void *bias, size_t rows, size_t cols, int rms,
+                               float epsilon);
+    // add NULL, or what is added to dx, after that is rounded
     par_result (*norm_backward)(par_tp *tp, void *dx, float *dweight, float *dbias, const void *dy,
-                                const void *x, const void *weight, const float *stats, size_t rows,
-                                size_t cols, int rms);
+                                const void *x, const void *add, const void *weight, const float *stats,
+                                size_t rows, size_t cols, int rms);
     par_result (*dropout)(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
                           const par_tp_row_map *map, uint64_t stream, float probability);
     par_result (*rope)(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
@@ -894,6 +906,17 @@ static inline par_result par__tp_norm_backward_at(const char *site, par_tp *tp, 
                                                   const par_tp_matrix *dy, const par_tp_matrix *x,
                                                   const float *stats, par_tp_matrix *dx) {
     return par_tp_norm_backward(par__tp_set_site(tp, site), norm, dy, x, stats, dx);
+}
+static inline par_result par__tp_add_norm_forward_at(const char *site, par_tp *tp, const par_tp_norm *norm,
+                                                     const par_tp_matrix *x, const par_tp_matrix *residual,
+                                                     float *stats, par_tp_matrix *sum, par_tp_matrix *y) {
+    return par_tp_add_norm_forward(par__tp_set_site(tp, site), norm, x, residual, stats, sum, y);
+}
+static inline par_result par__tp_norm_backward_add_at(const char *site, par_tp *tp, par_tp_norm *norm,
+                                                      const par_tp_matrix *dy, const par_tp_matrix *x,
+                                                      const float *stats, const par_tp_matrix *residual,
+                                                      par_tp_matrix *dx) {
+    return par_tp_norm_backward_add(par__tp_set_site(tp, site), norm, dy, x, stats, residual, dx);
 }
 static inline par_result par__tp_gelu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                                  par_tp_matrix *y) {
@@ -1054,6 +1077,8 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 #define par_tp_norm_open(...)              PAR__TP_WITH_SITE(norm_open, __VA_ARGS__)
 #define par_tp_norm_forward(...)           PAR__TP_WITH_SITE(norm_forward, __VA_ARGS__)
 #define par_tp_norm_backward(...)          PAR__TP_WITH_SITE(norm_backward, __VA_ARGS__)
+#define par_tp_add_norm_forward(...)       PAR__TP_WITH_SITE(add_norm_forward, __VA_ARGS__)
+#define par_tp_norm_backward_add(...)      PAR__TP_WITH_SITE(norm_backward_add, __VA_ARGS__)
 #define par_tp_gelu_forward(...)           PAR__TP_WITH_SITE(gelu_forward, __VA_ARGS__)
 #define par_tp_gelu_backward(...)          PAR__TP_WITH_SITE(gelu_backward, __VA_ARGS__)
 #define par_tp_swiglu_forward(...)         PAR__TP_WITH_SITE(swiglu_forward, __VA_ARGS__)
@@ -1096,10 +1121,12 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 #if !defined(PAR__TP_SHARED) && (defined(PAR_TP_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #define PAR__TP_SHARED
 // e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf). A
-// device has instructions.
+// device has an instruction for 2^x, to 2^-22 of the result, where the rounding of x log2 e adds |x| 2^-24.
 PAR__HOST_DEVICE float par__tp_exp(float x) {
 #if defined(__CUDA_ARCH__)
-    return expf(x);
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
 #else
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
@@ -1118,18 +1145,29 @@ PAR__HOST_DEVICE float par__tp_exp(float x) {
 #endif
 }
 
+// x / y of a y of at least 1; a device has an instruction for 1 / y, to one ulp.
+PAR__HOST_DEVICE float par__tp_quotient(float x, float y) {
+#if defined(__CUDA_ARCH__)
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y));
+    return x * inverse;
+#else
+    return x / y;
+#endif
+}
+
 // GELU: x s(x), s = 1/2 (1 + tanh u) = 1 - 1/(e^2u + 1), u = sqrt(2/pi) (x + 0.044715 x^3)
 PAR__HOST_DEVICE float par__tp_gelu_gate(float x) {
     const float u = 0.797884561f * (x + 0.044715f * x * x * x);
-    return 1.0f - 1.0f / (par__tp_exp(2.0f * u) + 1.0f);
+    return 1.0f - par__tp_quotient(1.0f, par__tp_exp(2.0f * u) + 1.0f);
 }
 PAR__HOST_DEVICE float par__tp_gelu_gradient(float dy, float x) {
     const float s = par__tp_gelu_gate(x), du = 0.797884561f * (1.0f + 0.134145f * x * x);
     return dy * (s + x * 2.0f * s * (1.0f - s) * du);
 }
-PAR__HOST_DEVICE float par__tp_silu(float x) { return x / (1.0f + par__tp_exp(-x)); }
+PAR__HOST_DEVICE float par__tp_silu(float x) { return par__tp_quotient(x, 1.0f + par__tp_exp(-x)); }
 PAR__HOST_DEVICE float par__tp_swiglu_gradient(float dy, float gate, float up, float *dup) { // returns dgate
-    const float s = 1.0f / (1.0f + par__tp_exp(-gate)), y = gate * s;
+    const float s = par__tp_quotient(1.0f, 1.0f + par__tp_exp(-gate)), y = gate * s;
     *dup = dy * y;
     return dy * up * (s + y * (1.0f - s));
 }
@@ -2473,11 +2511,16 @@ static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, s
     return PAR_OK;
 }
 
-static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x,
-                                           const void *weight, const void *bias, size_t rows, size_t cols,
-                                           int rms, float epsilon) {
+static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x, const void *add,
+                                           void *sum, const void *weight, const void *bias, size_t rows,
+                                           size_t cols, int rms, float epsilon) {
     float *scratch = par__tp_row_scratch(tp, 2, cols);
     if (!scratch) return PAR_ERR_MEMORY;
+    if (add) {
+        PAR__TP_TRY(
+            par__tp_cpu_elementwise(tp, PAR_TP_ADD, rows, cols, sum, NULL, cols, x, cols, add, NULL, cols));
+        x = sum;
+    }
     const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
     const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + cols);
     for (size_t r = 0; r < rows; r++)
@@ -2487,16 +2530,21 @@ static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, co
     return PAR_OK;
 }
 static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
-                                            const void *dy, const void *x, const void *weight,
-                                            const float *stats, size_t rows, size_t cols, int rms) {
-    float *scratch = par__tp_row_scratch(tp, 1, cols);
+                                            const void *dy, const void *x, const void *add,
+                                            const void *weight, const float *stats, size_t rows, size_t cols,
+                                            int rms) {
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
     if (!scratch) return PAR_ERR_MEMORY;
     const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
-    for (size_t r = 0; r < rows; r++)
-        tp->loops->norm_row_backward(par__tp_element(tp, dx, r * cols), dweight, dbias,
-                                     par__tp_const_element(tp, dy, r * cols),
+    const int bf16 = !par__tp_is_f32(tp);
+    for (size_t r = 0; r < rows; r++) {
+        void *to = par__tp_element(tp, dx, r * cols), *gradient = add ? (void *)(scratch + cols) : to;
+        tp->loops->norm_row_backward(gradient, dweight, dbias, par__tp_const_element(tp, dy, r * cols),
                                      par__tp_const_element(tp, x, r * cols), w, stats + r * (rms ? 1 : 2),
-                                     cols, rms, !par__tp_is_f32(tp));
+                                     cols, rms, bf16);
+        if (add)
+            tp->loops->add(to, NULL, gradient, par__tp_const_element(tp, add, r * cols), NULL, cols, bf16);
+    }
     return PAR_OK;
 }
 
@@ -4532,35 +4580,65 @@ par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
     par__tp_set_initial(&norm->bias, norm->name, "bias", 0, 0);
     return PAR_OK;
 }
-par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
-                               par_tp_matrix *y) {
+static par_result par__tp_norm_forward(par_tp *tp, const char *call, const par_tp_norm *norm,
+                                       const par_tp_matrix *x, const par_tp_matrix *residual, float *stats,
+                                       par_tp_matrix *sum, par_tp_matrix *y) {
+    const unsigned layout = PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp));
     par__tp_set_layer_name(tp, norm->name);
-    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_norm_forward", "x", x,
-                                     PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), norm->features));
-    PAR__TP_TRY(
-        par__tp_check_weight_and_bias(tp, "par_tp_norm_forward", &norm->weight, norm->has_bias, &norm->bias));
-    PAR__TP_TRY(par__tp_check_pointer(tp, "par_tp_norm_forward", "stats", stats, x->rows));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_norm_forward", "y", y, x->rows));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layout, norm->features));
+    if (residual) {
+        PAR__TP_TRY(par__tp_check_matrix(tp, call, "residual", residual, layout, norm->features));
+        PAR__TP_TRY(par__tp_check_rows(tp, call, residual->rows, x->rows));
+        PAR__TP_TRY(par__tp_check_output(tp, call, "sum", sum, x->rows));
+        par__tp_set_shape(sum, x->rows, x->cols, x->layout);
+    }
+    PAR__TP_TRY(par__tp_check_weight_and_bias(tp, call, &norm->weight, norm->has_bias, &norm->bias));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, x->rows));
     par__tp_set_shape(y, x->rows, x->cols, x->layout);
-    return tp->kernels->norm_forward(tp, y->data, stats, x->data, norm->weight.data,
+    return tp->kernels->norm_forward(tp, y->data, stats, x->data, residual ? residual->data : NULL,
+                                     residual ? sum->data : NULL, norm->weight.data,
                                      norm->has_bias ? norm->bias.data : NULL, x->rows, x->cols, norm->rms,
                                      norm->epsilon > 0 ? norm->epsilon : 1e-5f);
 }
-par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
-                                const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
+par_result par_tp_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x, float *stats,
+                               par_tp_matrix *y) {
+    return par__tp_norm_forward(tp, "par_tp_norm_forward", norm, x, NULL, stats, NULL, y);
+}
+par_result par_tp_add_norm_forward(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *x,
+                                   const par_tp_matrix *residual, float *stats, par_tp_matrix *sum,
+                                   par_tp_matrix *y) {
+    return par__tp_norm_forward(tp, "par_tp_add_norm_forward", norm, x, residual, stats, sum, y);
+}
+static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_norm *norm,
+                                        const par_tp_matrix *dy, const par_tp_matrix *x, const float *stats,
+                                        const par_tp_matrix *residual, par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, norm->name);
-    static const char *const call = "par_tp_norm_backward";
     PAR__TP_TRY(
         par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), norm->features));
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(x->layout), norm->features));
     PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
+    if (residual) {
+        PAR__TP_TRY(par__tp_check_matrix(tp, call, "residual", residual, PAR__TP_LAYOUT_BIT(x->layout),
+                                         norm->features));
+        PAR__TP_TRY(par__tp_check_rows(tp, call, residual->rows, x->rows));
+    }
     PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &norm->weight));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
     PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
     par__tp_set_shape(dx, x->rows, x->cols, x->layout);
-    return tp->kernels->norm_backward(tp, dx->data, norm->weight.grad,
-                                      norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
-                                      norm->weight.data, stats, x->rows, x->cols, norm->rms);
+    return tp->kernels->norm_backward(
+        tp, dx->data, norm->weight.grad, norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
+        residual ? residual->data : NULL, norm->weight.data, stats, x->rows, x->cols, norm->rms);
+}
+par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {
+    return par__tp_norm_backward(tp, "par_tp_norm_backward", norm, dy, x, stats, NULL, dx);
+}
+par_result par_tp_norm_backward_add(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
+                                    const par_tp_matrix *x, const float *stats, const par_tp_matrix *residual,
+                                    par_tp_matrix *dx) {
+    return par__tp_norm_backward(tp, "par_tp_norm_backward_add", norm, dy, x, stats, residual, dx);
 }
 
 #define PAR__TP_NOT_PARTIAL                                                                                  \
@@ -5524,8 +5602,7 @@ static par_result par__tp_block_inner(par_tp *tp, const par_tp_block *b, const p
         PAR__TP_TRY(par_tp_attention_forward(tp, &b->attention, tokens, stream, &s->qkv, s->lse, &s->att));
     PAR__TP_TRY(par_tp_linear_forward(tp, &b->proj, &s->att, NULL, &s->mid));
     PAR__TP_TRY(par__tp_block_dropout(tp, b, tokens, stream + 1, &s->mid));
-    PAR__TP_TRY(par_tp_add(tp, &s->mid, x, &s->mid));
-    PAR__TP_TRY(par_tp_norm_forward(tp, &b->norm2, &s->mid, s->stats2, &s->norm2));
+    PAR__TP_TRY(par_tp_add_norm_forward(tp, &b->norm2, &s->mid, x, s->stats2, &s->mid, &s->norm2));
     PAR__TP_TRY(par_tp_linear_forward(tp, &b->up, &s->norm2, NULL, &s->up));
     return par__tp_block_activate(tp, b, s);
 }
@@ -5589,16 +5666,14 @@ static par_result par__tp_block_gradients(par_tp *tp, par_tp_block *b, const par
     PAR__TP_TRY(b->gated ? par_tp_swiglu_backward(tp, &s->wide, &s->up, &s->dup)
                          : par_tp_gelu_backward(tp, &s->wide, &s->up, &s->dup));
     PAR__TP_TRY(par__tp_block_product(tp, &b->up, &s->dup, &s->norm2, &s->dy, grads));
-    PAR__TP_TRY(par_tp_norm_backward(tp, &b->norm2, &s->dy, &s->mid, s->stats2, &s->dy));
-    PAR__TP_TRY(par_tp_add(tp, dy, &s->dy, dx));
+    PAR__TP_TRY(par_tp_norm_backward_add(tp, &b->norm2, &s->dy, &s->mid, s->stats2, dy, dx));
     PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 1, dx, s->halves, &s->dproj, &gradient));
     PAR__TP_TRY(par__tp_block_product(tp, &b->proj, gradient, &s->att, &s->wide, grads));
     PAR__TP_TRY(par_tp_attention_backward(tp, &b->attention, tokens, stream, &s->wide, &s->qkv, &s->att,
                                           s->lse, &s->dqkv));
     PAR__TP_TRY(par__tp_block_rope(tp, b, tokens, 1, &s->dqkv));
     PAR__TP_TRY(par__tp_block_product(tp, &b->qkv, &s->dqkv, &s->norm1, &s->dy, grads));
-    PAR__TP_TRY(par_tp_norm_backward(tp, &b->norm1, &s->dy, x, s->stats1, &s->dy));
-    return par_tp_add(tp, dx, &s->dy, dx);
+    return par_tp_norm_backward_add(tp, &b->norm1, &s->dy, x, s->stats1, dx, dx);
 }
 par_result par_tp_block_backward(par_tp *tp, par_tp_block *b, const par_tp_tokens *tokens, uint64_t stream,
                                  const par_tp_matrix *dy, const par_tp_matrix *x, par_tp_block_saved *s,

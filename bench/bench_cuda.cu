@@ -152,9 +152,10 @@ static void sum_rows(bench *b, void *user) {
 static void norm_of(bench *b, void *user, int rms, int back) {
     const rows *r = (const rows *)user;
     const par_tp_kernels *k = par_cuda_tp(b->cuda);
-    must(b,
-         back ? k->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, r->w, r->stats, r->rows, r->cols, rms)
-              : k->norm_forward(r->tp, r->z, r->stats, r->x, r->w, NULL, r->rows, r->cols, rms, 1e-5f));
+    must(b, back ? k->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, NULL, r->w, r->stats, r->rows,
+                                    r->cols, rms)
+                 : k->norm_forward(r->tp, r->z, r->stats, r->x, NULL, NULL, r->w, NULL, r->rows, r->cols, rms,
+                                   1e-5f));
 }
 static void layer_norm(bench *b, void *user) { norm_of(b, user, 0, 0); }
 static void layer_norm_backward(bench *b, void *user) { norm_of(b, user, 0, 1); }

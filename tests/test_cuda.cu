@@ -928,18 +928,26 @@ static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, si
     const size_t n = rows * cols, e = par_dtype_bytes(d);
     pair x = pair_open(w, cuda, d, n, 1), y = pair_open(w, cuda, d, n, 2), z = pair_open(w, cuda, d, n, 3);
     pair out = pair_open(w, cuda, d, 2 * n, 0), bias = pair_open(w, cuda, d, cols, 4);
+    pair sums = pair_open(w, cuda, d, n, 0);
     pair sum = pair_open(w, cuda, PAR_F32, cols, 5), other = pair_open(w, cuda, PAR_F32, cols, 6);
     pair stats = pair_open(w, cuda, PAR_F32, rows * 4, 7), squares = pair_open(w, cuda, PAR_F64, 1, 0);
     BOTH(k[at]->sum_rows(tp[at], floats(sum, at), x.at[at], cols, rows, cols));
     CLOSE(sum, 1e-5);
-    BOTH(k[at]->norm_forward(tp[at], out.at[at], floats(stats, at), x.at[at], bias.at[at],
+    BOTH(k[at]->norm_forward(tp[at], out.at[at], floats(stats, at), x.at[at], z.at[at], sums.at[at],
+                             bias.at[at], NULL, rows, cols, rms, 1e-5f));
+    CLOSE(out, eps);
+    CLOSE(sums, eps);
+    BOTH(k[at]->norm_forward(tp[at], out.at[at], floats(stats, at), x.at[at], NULL, NULL, bias.at[at],
                              biased ? bias.at[at] : NULL, rows, cols, rms, 1e-5f));
     CLOSE(out, eps);
     CLOSE(stats, 1e-4);
     pair_upload(&stats);
     BOTH(k[at]->norm_backward(tp[at], out.at[at], floats(sum, at), biased ? floats(other, at) : NULL,
-                              y.at[at], x.at[at], bias.at[at], floats(stats, at), rows, cols, rms));
+                              y.at[at], x.at[at], NULL, bias.at[at], floats(stats, at), rows, cols, rms));
     CLOSE(out, eps * 4);
+    BOTH(k[at]->norm_backward(tp[at], sums.at[at], floats(sum, at), NULL, y.at[at], x.at[at], sums.at[at],
+                              bias.at[at], floats(stats, at), rows, cols, rms));
+    CLOSE(sums, eps * 4);
     CLOSE(sum, 1e-3);
     CLOSE(other, 1e-4);
     for (int what = 0; what < PAR_TP_ELEMENTWISE_COUNT; what++) {
@@ -968,7 +976,7 @@ static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, si
     CLOSE(squares, 1e-3);
     BOTH(k[at]->set(tp[at], floats(sum, at), cols, 2.5f));
     CLOSE(sum, 0.0);
-    close_pairs({&x, &y, &z, &out, &bias, &sum, &other, &stats, &squares});
+    close_pairs({&x, &y, &z, &out, &bias, &sum, &sums, &other, &stats, &squares});
 }
 static void tp_rows(par_comm *w) {
     static const size_t row_counts[] = {1, 3, 8, 67}, col_counts[] = {2, 8, 24, 37, 130, 520};
@@ -980,6 +988,10 @@ static void tp_rows(par_comm *w) {
             SEED(i);
             tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, row_counts[i % 4], col_counts[i % 6], i);
         }
+        static const size_t more[3][2] = {
+            {3, 1032}, {2, 12300}, {150, 20}}; // a block for a row; more than it keeps
+        for (int i = 0; i < 3; i++)
+            tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, more[i][0], more[i][1], i + 5);
         BOTH(par_tp_close(tp[at]));
     }
     par_cuda_close(cuda);

@@ -478,6 +478,23 @@ static void ref_norm(problem *p) { // x, w, b; user: columns, negative for a roo
                 (x[i] - mean) / sqrt(square + 1e-5) * p->in[1][i] + (p->n[2] ? p->in[2][i] : 0);
     }
 }
+// The bits of an addition and a norm, one after the other.
+static void add_norm(layout *l, par_tp_norm *f, const par_tp_matrix *x, const par_tp_matrix *dy) {
+    float stats[2 * 48], again[2 * 48];
+    par_tp_matrix m[8];
+    for (int i = 0; i < 8; i++) m[i] = alloc_output(l, 70);
+    memset(again, 0, sizeof again), memset(stats, 0, sizeof stats);
+    CHECK_OK(l->world, par_tp_add(l->tp, x, dy, &m[0]));
+    CHECK_OK(l->world, par_tp_norm_forward(l->tp, f, &m[0], stats, &m[1]));
+    CHECK_OK(l->world, par_tp_norm_backward(l->tp, f, dy, &m[0], stats, &m[2]));
+    CHECK_OK(l->world, par_tp_add(l->tp, x, &m[2], &m[3]));
+    CHECK_OK(l->world, par_tp_add_norm_forward(l->tp, f, x, dy, again, &m[4], &m[5]));
+    CHECK_OK(l->world, par_tp_norm_backward_add(l->tp, f, dy, &m[4], again, x, &m[7]));
+    const size_t bytes = x->rows * 70 * par_tp_element_bytes(l->tp);
+    CHECK(l->world, !memcmp(stats, again, sizeof stats));
+    for (int i = 0; i < 4; i++) CHECK(l->world, i == 2 || !memcmp(m[i].data, m[4 + i].data, bytes));
+    for (int i = 0; i < 8; i++) free(m[i].data);
+}
 static void norm(layout *l, int sequence) {
     l->tokens.batch = 1, l->tokens.sequence = 48;
     for (int kind = 0; kind < 3; kind++) { // with a bias, without, root mean square
@@ -504,6 +521,7 @@ static void norm(layout *l, int sequence) {
         finish(l, all_of, f.has_bias ? 2 : 1);
         expect_grad(l, "norm dw", &f.weight, p.grad[1]);
         if (f.has_bias) expect_grad(l, "norm db", &f.bias, p.grad[2]);
+        add_norm(l, &f, &x, &dy);
         CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dy)); // in place
         expect(l, "norm dx in place", &dy, p.grad[0], 70, tokens_of(sequence), NULL);
         if (f.has_bias) close_parameter(&f.bias);
@@ -1288,6 +1306,8 @@ typedef struct operands {
     X(row_parallel_backward, par_tp_linear_backward(o->tp, &o->proj, o->x, o->h, o->y))                      \
     X(norm_forward, par_tp_norm_forward(o->tp, &o->norm, o->x, o->stats, o->y))                              \
     X(norm_backward, par_tp_norm_backward(o->tp, &o->norm, o->x, o->x, o->stats, o->y))                      \
+    X(add_norm_forward, par_tp_add_norm_forward(o->tp, &o->norm, o->x, o->x, o->stats, o->dy, o->y))         \
+    X(norm_backward_add, par_tp_norm_backward_add(o->tp, &o->norm, o->x, o->x, o->stats, o->x, o->y))        \
     X(gelu_forward, par_tp_gelu_forward(o->tp, o->h, o->y))                                                  \
     X(swiglu_forward, par_tp_swiglu_forward(o->tp, o->h, o->y))                                              \
     X(swiglu_backward, par_tp_swiglu_backward(o->tp, o->half, o->h, o->y))                                   \
@@ -1376,6 +1396,8 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     X(norm_forward, o.y->data = NULL, "y.data is NULL")                                                      \
     X(norm_forward, o.x->layout = PAR_TP_HIDDEN, "x is split by features, but must be replicated")           \
     X(norm_backward, o.stats = NULL, "stats is NULL")                                                        \
+    X(add_norm_forward, o.dy->data = NULL, "sum.data is NULL")                                               \
+    X(norm_backward_add, o.x->layout = PAR_TP_HIDDEN, "x is split by features, but must be replicated")      \
     X(norm_backward, o.y->data = NULL, "dx.data is NULL")                                                    \
     X(gelu_forward, o.h->data = NULL, "x has no data")                                                       \
     X(gelu_forward, o.y->data = NULL, "y.data is NULL")                                                      \
