@@ -26,7 +26,7 @@ HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 vpath %.c tests examples examples/gpt bench
 vpath %.cu tests examples examples/gpt bench
 
-.PHONY: run check soak all examples bench plots cuda gpu-check lint install clean help FORCE
+.PHONY: run check soak all examples bench plots cuda gpu-check lint install bindings dist clean help FORCE
 .DELETE_ON_ERROR:
 
 run: build/gpt $(filter build/corpus.txt,$(DATA))
@@ -100,18 +100,34 @@ lint:
 
 VERSION = $(shell sed -n 's/^.define PAR_VERSION_[A-Z]* //p' par.h | paste -s -d .)
 
+FILLED = sed 's|@PREFIX@|$(PREFIX)|;s|@VERSION@|$(VERSION)|'
 install:
-	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
-	install -m 644 par.h par_zero.h par_pipe.h par_tp.h par_plan.h par_mpi.h par_cuda.cuh "$(DESTDIR)$(PREFIX)/include/"
-	printf 'prefix=%s\nincludedir=$${prefix}/include\n\nName: par\nDescription: header-only distributed training\nVersion: %s\nCflags: -I$${includedir} -pthread\nLibs: -pthread -lm\n' \
-	    '$(PREFIX)' '$(VERSION)' > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/par.pc"
+	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig" "$(DESTDIR)$(PREFIX)/lib/cmake/par" "$(DESTDIR)$(PREFIX)/share/par"
+	install -m 644 *.h *.cuh bindings/par.hpp bindings/par_site.h "$(DESTDIR)$(PREFIX)/include/"
+	install -m 644 bindings/par.f90 bindings/par_mpi.f90 bindings/par.py "$(DESTDIR)$(PREFIX)/share/par/"
+	install -m 644 packaging/parConfig.cmake "$(DESTDIR)$(PREFIX)/lib/cmake/par/"
+	$(FILLED) packaging/parConfigVersion.cmake.in > "$(DESTDIR)$(PREFIX)/lib/cmake/par/parConfigVersion.cmake"
+	for name in par par-mpi par-cuda; do $(FILLED) packaging/$$name.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc" || exit; done
+
+# The bindings' generated parts, from what par.h declares.
+BINDINGS = bindings/par.f90 bindings/par.hpp bindings/par.py
+bindings:
+	for f in $(BINDINGS); do awk -f bindings/make.awk par.h $$f > $$f.new && cat $$f.new > $$f && rm $$f.new || exit; done
+
+# A tarball of what is committed, as Debian names it, and each header as one file, with those that it includes.
+DIST = build/dist
+dist:
+	rm -rf $(DIST) && mkdir -p $(DIST)
+	[ ! -e .git ] || git archive --prefix=par-$(VERSION)/ HEAD | gzip -9n > $(DIST)/par_$(VERSION).orig.tar.gz
+	for h in *.h *.cuh; do awk -f packaging/one_file.awk $$h > $(DIST)/$${h%%.*}-$(VERSION).$${h##*.} || exit; done
 
 clean:
 	rm -rf build
 
 help:
 	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
-	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=), clean' \
+	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=, DESTDIR=), clean' \
+	    'bindings the Fortran, C++ and Python interfaces again, from par.h; dist: a tarball, and headers as single files' \
 	    'cuda     for this machine'"'"'s GPU (CUDA_ARCHS=all, or a list; NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 
 build:
@@ -138,10 +154,14 @@ build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h bu
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/par.o: par.h | build
-	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
+	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -fPIC -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
 
 build/layers.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h par_plan.h | build
-	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -I. -c $< -o $@
+	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -fPIC -I. -c $< -o $@
+
+# The kit as a shared library, for bindings/par.py.
+build/libpar.so: build/par.o build/layers.o
+	$(CC) -shared $^ -o $@ $(LIBS)
 
 build/par_fast.o: par.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
@@ -233,6 +253,21 @@ build/%_asan: %.c $(TESTED) | build
 
 build/%_tsan: %.c $(TESTED) | build
 	$(CC) $(OG) -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
+
+# Small programs share par.h's implementation with each MPI; so does the one of Fortran.
+build/par_mpich.o build/par_openmpi.o: build/par_%.o: par.h | build
+	mpicc.$* -std=gnu11 -g1 -Wall -Wextra -DPAR_MPI -DPAR_IMPLEMENTATION -I. -x c -c $< -o $@
+
+build/01_hello_mpich build/02_mpi_adopt_mpich: build/%_mpich: %.c build/par_mpich.o $(OPTIONS)
+	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) build/par_mpich.o $(TEST_BUILD)
+
+build/01_hello_openmpi build/02_mpi_adopt_openmpi: build/%_openmpi: %.c build/par_openmpi.o $(OPTIONS)
+	mpicc.openmpi -DPAR_MPI $(PAR_IS_LINKED) build/par_openmpi.o $(TEST_BUILD)
+
+FORTRAN = -std=f2018 -Wall -Wextra -Werror -cpp -ffree-line-length-none -Ibindings
+build/fortran_heat_mpich build/fortran_heat_openmpi: build/fortran_heat_%: build/par_%.o bindings/par.f90 bindings/par_mpi.f90 examples/fortran_heat.f90
+	mkdir -p build/fortran_$*
+	mpifort.$* $(FORTRAN) -J build/fortran_$* $(filter %.f90,$^) $< -o $@ $(LIBS)
 
 build/%_mpich: %.c $(TESTED) | build
 	mpicc.mpich -DPAR_MPI $(TEST_BUILD)

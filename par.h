@@ -414,6 +414,7 @@ int par_launched(int *rank);
 // MPI_Finalize, after par_close. Errors: those of par_open; MPI where mpiexec or srun started several
 // processes but MPI_COMM_WORLD has one, because the launcher belongs to another MPI.
 par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm);
+par_result par_open_mpi_f(const par_desc *desc, MPI_Fint mpi, par_comm **comm); // Fortran's number of it
 #endif
 
 // Run fn on rank_count threads, each a rank with its own comm, and wait for them: for debuggers, sanitizers,
@@ -862,6 +863,10 @@ par_result par_alive(par_comm *comm);
 // Print the last calls of every rank of this node, dead ranks included, newest last. An error that ends a
 // comm prints it, too.
 void par_recorder_print(const par_comm *comm, FILE *file);
+
+// The next call on comm is made by this line of the program: for other languages than C, whose calls no macro
+// records. file stays as long as the world (a literal). Returns comm.
+par_comm *par_at(par_comm *comm, const char *file, int line);
 
 // Add the program's own spans to the trace; they may nest. They cost nothing without a trace.
 void par_trace_begin(par_comm *comm, const char *name); // name must live until the world closes
@@ -4071,6 +4076,7 @@ struct par__world {
     size_t stage_bytes;
     struct {
         const char *pointer;
+        int line; // of a file; 0: the text has it
         uint16_t index;
     } site_cache[64];
     char (*sites)[PAR__SITE_BYTES];   // call sites of this rank; peers read a copy in the arena
@@ -4224,17 +4230,34 @@ static uint16_t par__intern_site(par__world *w, const char *site, const char *na
     return number;
 }
 
-// The number of a call site, which is a literal of the program or a text that par__in_layer has interned.
+// The number of a call site, which is a literal of the program or a text that is interned already.
 static uint16_t par__site_index(par__world *w, const char *site) {
     const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
     if (!site) site = "?";
-    if (w->site_cache[hash].pointer == site) return w->site_cache[hash].index;
+    if (w->site_cache[hash].pointer == site && !w->site_cache[hash].line) return w->site_cache[hash].index;
     const uintptr_t at = (uintptr_t)site - (uintptr_t)w->sites;
+    const int interned = at < sizeof *w->sites * PAR__SITE_MAX, named = interned && strstr(site, " in ");
     w->site_cache[hash].pointer = site;
-    w->site_cache[hash].index = at < sizeof *w->sites * PAR__SITE_MAX
-                                    ? (uint16_t)(at / sizeof *w->sites | PAR__SITE_IN_LAYER)
-                                    : par__intern_site(w, site, "");
+    w->site_cache[hash].line = 0;
+    w->site_cache[hash].index =
+        interned ? (uint16_t)(at / sizeof *w->sites | (named ? (size_t)PAR__SITE_IN_LAYER : 0))
+                 : par__intern_site(w, site, "");
     return w->site_cache[hash].index;
+}
+par_comm *par_at(par_comm *comm, const char *file, int line) {
+    par__world *w = comm ? comm->world : NULL;
+    if (!comm) return comm;
+    const size_t hash = ((uintptr_t)file >> 2 ^ (uintptr_t)file >> 8 ^ (uintptr_t)line) & 63u;
+    if (w->site_cache[hash].pointer != file || w->site_cache[hash].line != line || !line) {
+        char site[PAR__SITE_BYTES];
+        const size_t length = strlen(file), keep = sizeof site - 16; // a long path keeps its end
+        snprintf(site, sizeof site, "%s:%d", file + (length > keep ? length - keep : 0), line);
+        w->site_cache[hash].pointer = file;
+        w->site_cache[hash].line = line;
+        w->site_cache[hash].index = par__intern_site(w, site, "");
+    }
+    comm->site = w->sites[w->site_cache[hash].index];
+    return comm;
 }
 
 void par__enter_layer(par_comm *comm, const char *site) {
@@ -11827,6 +11850,9 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm) {
     if (size == 1 && l.size > 1 && l.launcher > PAR__TORCHRUN) return par__wrong_launcher(&l);
     par__check_desc(desc, &s);
     return par__open_mpi_world(&s, mpi, comm);
+}
+par_result par_open_mpi_f(const par_desc *desc, MPI_Fint mpi, par_comm **comm) {
+    return par_open_mpi(desc, MPI_Comm_f2c(mpi), comm);
 }
 
 static par_result par__open_launched(const par_desc *given, par__open_request *s, const par__launch *l,

@@ -102,7 +102,7 @@ make_programs() {
 }
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
     local script program
-    for script in cuda programs tcp hostile mpi mpi_shim sanitize; do
+    for script in cuda programs tcp hostile mpi mpi_shim bindings sanitize; do
         for program in $(bash tests/$script.sh --programs); do
             nice flock build/making make -s "$program"
         done
@@ -151,6 +151,7 @@ part "tcp" bash tests/tcp.sh
 part "hostile" bash tests/hostile.sh
 part "mpi" bash tests/mpi.sh
 part "par_mpi.h" bash tests/mpi_shim.sh
+part "bindings" bash tests/bindings.sh
 part "sanitizers" bash tests/sanitize.sh
 mv $parts build/check.parts
 echo "The slowest ten:"

@@ -50,7 +50,7 @@ for page in $(grep -l '^int main' $pages); do check "$page: example" page_exampl
 # what pages call by name is there: functions, types and fields of ours, environment variables, files
 page_names() {
     grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' $pages | sed 's/_$//' | sort -u >"$work/named"
-    cat ./*.h ./*.cuh Makefile tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* |
+    cat ./*.h ./*.cuh Makefile tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* bindings/* |
         grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' |
         sort -u >"$work/known"
     while read -r name; do

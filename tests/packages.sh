@@ -18,6 +18,7 @@ mpicc.mpich|libmpich-dev|programs built with PAR_MPI for MPICH
 mpiexec.mpich|mpich|the same, run
 mpicc.openmpi|libopenmpi-dev|programs built with PAR_MPI for Open MPI
 mpiexec.openmpi|openmpi-bin|the same, run
+musl-gcc|musl-tools|the headers with another C library
 header:dnnl.h|libdnnl-dev|matrix products by oneDNN
 library:openblas|libopenblas-dev|matrix products by OpenBLAS
 gnuplot|gnuplot-nox|make plots

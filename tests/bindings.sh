@@ -1,0 +1,145 @@
+# Fortran, C++ and Python, whose interfaces are made from par.h; and what installs the kit and finds it then.
+. tests/lib.sh
+
+made_anew() { # make bindings would change nothing
+    local binding
+    for binding in bindings/par.f90 bindings/par.hpp bindings/par.py; do
+        awk -f bindings/make.awk par.h $binding | diff $binding - && continue
+        echo "$binding is not what par.h declares: make bindings"
+        return 1
+    done
+}
+from_the_header() { # a new kind of call and a new function appear in all of them
+    local added='par_result par_scan(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,'
+    added+=' par_comm *comm); par_result par_scan_init(const void *send, void *recv, const size_t *counts,'
+    added+=' par_dtype dtype, par_comm *comm, par_request *request);'
+    sed 's/^    X(PAR_KIND_RECV,/    X(PAR_KIND_SCAN, "scan", BLOCK, BLOCK, NONE, OP, OWN) \\\n&/
+        s/^par_result par_barrier(par_comm \*comm);/&'"$added/" par.h >"$work/par.h"
+    for binding in f90 hpp py; do
+        awk -f bindings/make.awk "$work/par.h" bindings/par.$binding >"$work/par.$binding" || return 1
+    done
+    grep -q "outcome<void> scan(const S &send, R &&recv, par_op op, " "$work/par.hpp" &&
+        grep -q '"par_scan_init": (c_int, \[c_void_p, c_void_p, c_void_p, c_int, ' "$work/par.py" &&
+        grep -q '("PAR_KIND_SCAN", "scan", "BLOCK", "BLOCK", "NONE", "OP"),' "$work/par.py" &&
+        grep -q 'parameter, public :: PAR_KIND_SCAN = ' "$work/par.f90" &&
+        grep -q 'module procedure par_scan_i64, par_scan_i32$' "$work/par.f90" &&
+        grep -q 'module procedure par_scan_init_i64$' "$work/par.f90" # its counts stay: of 8 bytes
+}
+fortran="-std=f2018 -Wall -Wextra -Wno-compare-reals -Werror -cpp -ffree-line-length-none -Ibindings"
+example() { # of a binding's manual
+    sed -n '/^!* *EXAMPLE$/,/^\(    }\|!     end program\|\)$/p' bindings/par.$1 |
+        sed '1d;s/^\(!     \|    \)//' >"$work/example.$1"
+    grep -q par_ "$work/example.$1" || grep 'par[:.]' "$work/example.$1"
+}
+fortran_calls() {
+    gfortran $fortran -J "$work" bindings/par.f90 tests/test_f90.f90 build/par.o -pthread -lm \
+        -o "$work/calls" &&
+        PAR_RANKS=3 "$work/calls" &&
+        example f90 &&
+        gfortran $fortran -fsyntax-only -I "$work" "$work/example.f90" &&
+        fails 1 "^par_broadcast at tests/test_f90.f90:[0-9]*: root" "$work/calls" ends
+}
+fortran_mpi() { # its starter ...: the kit's sums are those of MPI
+    prints "^2 ranks, 200 sweeps: change  *2.73[0-9]*E+00, 0 sums differ" "${@:2}" build/fortran_heat_$1
+}
+strict="-Wall -Wextra -Wconversion -Wpedantic -Werror -I. -DPAR_H_IMPLEMENTED"
+cxx() {
+    g++ -std=c++17 $strict tests/test_hpp.cpp build/par.o -o "$work/hpp" -pthread -lm &&
+        PAR_RANKS=3 "$work/hpp" &&
+        example hpp &&
+        for unit in "$work/example.hpp" ${SOAK:+tests/test_hpp.cpp}; do
+            g++ -std=c++20 -fno-exceptions $strict -Ibindings -fsyntax-only -x c++ "$unit" || return 1
+        done
+}
+python() { # nothing, or numpy
+    have python3 && { [ -z "${1-}" ] || python3 -c 'import numpy' 2>/dev/null; } || {
+        echo "apt-get install python3${1:+-$1}"
+        return 77
+    }
+    PAR_RANKS=3 python3 tests/test_py.py "$@" && example py &&
+        PAR_RANKS=2 PYTHONPATH=bindings prints "^2 ranks: .2.0, 4.0, 1.0.$" python3 "$work/example.py"
+}
+show_version='show: ; @echo $(VERSION)'
+version() { make -s -f Makefile -f - show <<<"$show_version"; }
+by_pkg_config() {
+    have pkg-config || {
+        echo "apt-get install pkg-config"
+        return 77
+    }
+    make -s install DESTDIR="$work/root" PREFIX=/usr || return 1
+    export PKG_CONFIG_SYSROOT_DIR=$work/root PKG_CONFIG_PATH=$work/root/usr/lib/pkgconfig
+    for name in par par-mpi par-cuda; do
+        [ "$(pkg-config --modversion $name)" = "$(version)" ] || return 1
+    done
+    pkg-config --cflags par-mpi | grep -e '-DPAR_MPI' &&
+        cp examples/01_hello.c "$work/hello.c" &&
+        gcc -DPAR_H_IMPLEMENTED "$work/hello.c" build/par.o $(pkg-config --cflags --libs par) \
+            -o "$work/hello" &&
+        PAR_RANKS=2 prints "^2 ranks" "$work/hello"
+}
+cmake_project() { # how a program gets the targets, options: it is built, and finds all three
+    mkdir "$work/project" && cp examples/01_hello.c "$work/project/hello.c"
+    cat >"$work/project/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.13)
+project(hello LANGUAGES C)
+$1
+add_executable(hello hello.c $PWD/build/par.o)
+target_link_libraries(hello par::par)
+target_compile_definitions(hello PRIVATE PAR_H_IMPLEMENTED)
+get_target_property(definitions par::mpi INTERFACE_COMPILE_DEFINITIONS)
+if(NOT definitions STREQUAL PAR_MPI OR NOT TARGET par::cuda)
+  message(FATAL_ERROR "par::mpi or par::cuda is not there")
+endif()
+END
+    cmake -S "$work/project" -B "$work/build" -DCMAKE_C_COMPILER_WORKS=1 "${@:2}" &&
+        cmake --build "$work/build" &&
+        PAR_RANKS=2 prints "^2 ranks" "$work/build/hello"
+}
+by_find_package() { # make and CMake install the same files
+    make -s install DESTDIR="$work/made" PREFIX=/p &&
+        cmake -S . -B "$work/kit" -DCMAKE_INSTALL_PREFIX=/p &&
+        DESTDIR=$work/other cmake --install "$work/kit" &&
+        diff -r "$work/made" "$work/other" &&
+        cmake_project "find_package(par $(version | cut -d. -f1,2) REQUIRED)" \
+            -Dpar_DIR="$work/made/p/lib/cmake/par"
+}
+by_subdirectory() { cmake_project "add_subdirectory($PWD kit)"; }
+by_fetch_content() {
+    cmake_project "include(FetchContent)
+FetchContent_Declare(par SOURCE_DIR $PWD)
+FetchContent_MakeAvailable(par)"
+}
+distributed() { # a header as one file; Spack's recipe and the tarball have this version
+    make -s dist DIST="$work/dist" || return 1
+    gcc -std=c11 -fsyntax-only -x c "$work/dist/par_plan-$(version).h" &&
+        grep -q "version(\"$(version)\"" packaging/spack/package.py || return 1
+    [ ! -e .git ] || tar -tzf "$work/dist/par_$(version).orig.tar.gz" | grep -x "par-$(version)/par.h"
+}
+
+made build/par.o build/layers.o build/libpar.so
+check "made from par.h" made_anew
+check "a new call appears in all" from_the_header
+if have gfortran; then check "Fortran" fortran_calls; else skip "Fortran" "apt-get install gfortran"; fi
+mpich="mpiexec.mpich -n 2" openmpi="mpiexec.openmpi --oversubscribe -n 2"
+[ "$(id -u)" != 0 ] || openmpi="$openmpi --allow-run-as-root"
+for kind in mpich openmpi; do
+    if have mpifort.$kind && have mpiexec.$kind; then
+        made build/fortran_heat_$kind
+        check "$kind: an MPI program of Fortran" fortran_mpi $kind ${!kind}
+    else
+        skip "$kind: an MPI program of Fortran" "apt-get install gfortran mpich libmpich-dev libopenmpi-dev"
+    fi
+done
+if have g++; then check "C++" cxx; else skip "C++" "apt-get install g++"; fi
+check "Python" python
+check "NumPy" python numpy
+check "make install, pkg-config" by_pkg_config
+if have cmake; then
+    check "CMake: find_package" by_find_package
+    [ -z "${SOAK-}" ] || check "CMake: add_subdirectory" by_subdirectory
+    [ -z "${SOAK-}" ] || check "CMake: FetchContent" by_fetch_content
+else
+    skip "CMake" "apt-get install cmake"
+fi
+check "make dist" distributed
+summary

@@ -1,0 +1,95 @@
+! bindings/par.f90 without MPI: calls in place and not, with counts of 4 and 8 bytes, arrays with gaps, memory with
+! bounds, requests, call sites, the text of an error. With the argument "ends": a call whose error nobody takes.
+#include "par_site.h"
+program test_f90
+    use, intrinsic :: iso_c_binding
+    use par
+    implicit none
+    type(par_comm) :: world, part
+    type(par_request) :: requests(2)
+    integer :: ranks, me, i, failures = 0
+    integer(c_int) :: r
+    double precision :: x(2, 3), y(2, 3)
+    double precision, pointer :: u(:, :)
+    integer(c_int32_t), allocatable :: counts(:), row(:)
+    integer(c_int64_t), allocatable :: long_counts(:)
+    integer(c_int64_t) :: before
+    integer(c_int64_t), pointer :: words(:)
+    type(par_persistent) :: again
+    real, asynchronous :: put, got
+    character(8) :: argument
+
+    call par_open(world)
+    ranks = par_size(world)
+    me = par_rank(world)
+    call get_command_argument(1, argument)
+    if (argument == 'ends') call par_broadcast(x, x, 6, PAR_F64, 99, world, PAR_SITE)
+
+    x = me
+    call par_all_reduce(x, y, size(x), PAR_F64, PAR_SUM, world)
+    call check(y(2, 3) == ranks*(ranks - 1)/2, __LINE__)
+    call par_all_reduce(PAR_IN_PLACE, x, 6_c_int64_t, PAR_F64, PAR_MAX, world)
+    call check(x(1, 1) == ranks - 1, __LINE__)
+    call par_all_reduce(x(1, :), y(1, :), 3, PAR_F64, PAR_SUM, world, r, PAR_SITE)
+    call check(r == PAR_ERR_ARGUMENT .and. index(par_last_error(world), 'an array has gaps') > 0, __LINE__)
+    call par_broadcast(x, x, 6, PAR_F64, 99, world, r, PAR_SITE)
+    call check(r == PAR_ERR_ARGUMENT .and. index(par_last_error(world), 'test_f90.f90:') > 0, __LINE__)
+    call check(par_result_name(r) == 'PAR_ERR_ARGUMENT', __LINE__)
+
+    allocate (row(ranks), source=-1)
+    row(me + 1) = me
+    call par_all_gather(PAR_IN_PLACE, row, 1, PAR_I32, world)
+    call check(all(row == [(i, i=0, ranks - 1)]), __LINE__)
+    counts = [(i, i=1, ranks)]
+    deallocate (row)
+    allocate (row(sum(counts)))
+    call par_all_gatherv(spread(me, 1, me + 1), row, counts, PAR_I32, world)
+    call check(row(1) == 0 .and. row(size(row)) == ranks - 1, __LINE__)
+    long_counts = counts
+    row = -1
+    call par_all_gatherv(spread(me, 1, me + 1), row, long_counts, PAR_I32, world, &
+        displs=[(int(sum(counts(:i - 1)), c_int64_t), i=1, ranks)])
+    call check(row(1) == 0 .and. row(size(row)) == ranks - 1, __LINE__)
+
+    put = me
+    call par_recv_begin(got, 1, PAR_F32, modulo(me - 1, ranks), world, requests(1), PAR_SITE)
+    call par_send_begin(put, 1, PAR_F32, modulo(me + 1, ranks), world, requests(2), PAR_SITE)
+    call par_wait_all(requests, 2)
+    call check(nint(got) == modulo(me - 1, ranks), __LINE__)
+
+    call par_alloc(world, u, [4, 5], lower=[0, -1], file='x')
+    call check(all(lbound(u) == [0, -1]) .and. all(ubound(u) == [4, 5]) .and. all(u == 0), __LINE__)
+    u(:, 3) = 1
+    call par_all_reduce(PAR_IN_PLACE, u(:, 3), 5, PAR_F64, PAR_SUM, world)
+    call check(all(u(:, 3) == ranks) .and. all(u(:, 4) == 0), __LINE__)
+    call check(c_associated(par_peer(world, u, me), c_loc(u)), __LINE__)
+    call par_free(world, u)
+    call par_all_reduce_init(put, got, 1, PAR_F32, PAR_MAX, world, again)
+    do i = 1, 3
+        put = me + i
+        call par_start(again, requests(1))
+        call par_wait(requests(1))
+        call check(nint(got) == ranks - 1 + i, __LINE__)
+    end do
+    call par_persistent_free(again)
+    call par_alloc(world, words, [8])
+    call par_fetch_add(words(3), 1_c_int64_t, 0, world, before)
+    call check(before >= 0 .and. before < ranks, __LINE__)
+    call par_barrier(world)
+    call check(words(3) == merge(ranks, 0, me == 0), __LINE__)
+    call par_free(world, words)
+    call par_split(world, merge(0, -1, me == 0), 0, part)
+    call check(c_associated(part%handle) .eqv. me == 0, __LINE__)
+    if (me == 0) call par_close(part)
+    call par_barrier(world)
+    call par_close(world)
+    if (failures > 0) error stop 1
+contains
+    subroutine check(ok, line)
+        logical, intent(in) :: ok
+        integer, intent(in) :: line
+        if (ok) return
+        failures = failures + 1
+        print '(a, i0)', 'check failed at line ', line
+    end subroutine
+end program
