@@ -153,7 +153,8 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
                         launcher, taskset, OMP_PROC_BIND). Threads that a rank starts run on its share, too;
                         ranks that outnumber the processors are not bound
     PAR_GEMM=name       who computes matrix products: oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked)
-                        or built-in; unset: the fastest in a measurement
+                        or built-in; unset: the fastest in a measurement. canonical: see par_gemm_canonical
+    PAR_ISA=name        use at most this instruction set of x86 processors: base, avx2, avx512
     PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev); par_open checks that the file can be written,
                         closing the world writes it
     PAR_LEDGER=1        print calls, bytes and seconds when a comm closes
@@ -922,7 +923,7 @@ par_device *par_cpu(void); // constant; the same for all ranks of a process
 // later. A library whose results differ from the built-in kernel's is excluded, with a line on PAR_LOG.
 // PAR_GEMM=name chooses without a measurement. Libraries differ in the last bits: "the same bits" holds for
 // one binary and one choice.
-enum { PAR_GEMM_SHAPES = 16, PAR_GEMM_MAX = 4 };
+enum { PAR_GEMM_SHAPES = 16, PAR_GEMM_MAX = 5 };
 typedef struct par_gemm_shape { // of future products, with par_device.gemm's arguments
     int trans_a, trans_b;
     size_t m, n, k;
@@ -937,12 +938,18 @@ typedef struct par_gemm_shape { // of future products, with par_device.gemm's ar
 par_result par_gemm_select(const par_gemm_shape *shapes, size_t shape_count, par_comm *comm);
 
 typedef struct par_gemm_report {
-    int count, chosen;              // candidates in order of preference; the chosen one, -1: none
-    const char *name[PAR_GEMM_MAX]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (any other), "built-in"
+    int count, chosen; // candidates in order of preference; the chosen one, -1: none
+    const char *name
+        [PAR_GEMM_MAX]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (any other), "built-in", "canonical"
     double flops[PAR_GEMM_MAX];     // per second, measured; 0: not measured (one candidate, or PAR_GEMM)
     const char *note[PAR_GEMM_MAX]; // "", "wrong results", or "cut early": too slow to be measured to the end
 } par_gemm_report;
 par_gemm_report par_gemm_get(void); // of this process; names live as long as the process
+// The product that PAR_GEMM=canonical chooses, with the arguments of a CPU's par_device.gemm: its bits depend
+// neither on the processor nor on the compiler. An element's sum runs over blocks of 256, each from left to
+// right by fused multiply-adds, and their sums are added in a tree as by PAR_TREE_SUM. Errors: MEMORY.
+par_result par_gemm_canonical(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                              size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
 
 // ---- device backends --------------------------------------------------------------------------------------
 
@@ -1106,6 +1113,8 @@ par__fail_in_layer(par_comm *comm, par_result result, const char *format,
 void par__step_calls(par_comm *comm);
 par_device_backend *par__first_backend(const par_comm *comm);
 
+// The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others.
+int par__isa(void);
 typedef struct par__gemm_tile { // an instruction set's innermost kernel
     size_t rows, cols;
     // c[i ldc + j] = the sum over the k numbers p of a[i a_row + p a_k] b[p ldb + j], or with add += it
@@ -1525,14 +1534,9 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
             (void)lane;                                                                                      \
         }                                                                                                    \
     } while (0)
-// The table for this processor: name_base, name_avx2 or name_avx512.
+// The table for this processor: name_base, name_avx2 or name_avx512; PAR_ISA limits it.
 #if PAR__X86 && !defined(__CUDACC__)
-#define PAR__PICK(name)                                                                                      \
-    (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&                             \
-             __builtin_cpu_supports("avx512vl")                                                              \
-         ? &name##_avx512                                                                                    \
-     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &name##_avx2                        \
-                                                                       : &name##_base)
+#define PAR__PICK(name) (par__isa() >= 2 ? &name##_avx512 : par__isa() == 1 ? &name##_avx2 : &name##_base)
 #else
 #define PAR__PICK(name) (&name##_base)
 #endif
@@ -2313,7 +2317,8 @@ static const par__setting par__settings[] = {
     {"PAR_CMA", PAR__SETTING_SWITCH, 0, 1, 1, ""},
     {"PAR_PROGRESS", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_BIND", PAR__SETTING_CHOICE, 0, 0, -1, "0|core|numa"},
-    {"PAR_GEMM", PAR__SETTING_CHOICE, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in"},
+    {"PAR_GEMM", PAR__SETTING_CHOICE, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in|canonical"},
+    {"PAR_ISA", PAR__SETTING_CHOICE, 0, 0, -1, "base|avx2|avx512"},
     {"PAR_TRACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_LEDGER", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
@@ -2649,6 +2654,22 @@ typedef struct par__kernels {
     static const par__kernels par__kernels_##I = {{PAR_DTYPES(PAR__ROW_##I)}, par__copy2_##I};
 PAR__ISAS(PAR__KERNEL_TABLE)
 
+int par__isa(void) {
+    static uint32_t known; // 1 + the level; the same whoever finds it out
+    uint32_t level = PAR__LOAD(&known);
+    if (level) return (int)level - 1;
+#if PAR__X86 && !defined(__CUDACC__)
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl");
+    const int asked = (int)par__setting_number("PAR_ISA"), most = avx512 ? 3 : avx2;
+    level = 1 + (uint32_t)(asked < 0 ? most : PAR__MIN(asked, most));
+#else
+    level = 1;
+#endif
+    PAR__STORE(&known, level);
+    return (int)level - 1;
+}
 static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kernels); }
 
 static par_dtype par__accumulator(par_dtype d) { return par__dtypes[d].accumulator; }
@@ -2866,8 +2887,8 @@ typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias)
     vector c##i = {0};                                                                                       \
     vector d##i = {0};
 #define PAR__TILE_STEP(i)                                                                                    \
-    c##i += a[(i)*a_row] * x;                                                                                \
-    d##i += a[(i)*a_row] * y;
+    c##i = PAR__TILE_FMA(a[(i)*a_row], x, c##i);                                                             \
+    d##i = PAR__TILE_FMA(a[(i)*a_row], y, d##i);
 #define PAR__TILE_COLUMN(ROWS)                                                                               \
     {                                                                                                        \
         const vector x = *(const vector *)b, y = *(const vector *)(b + width);                               \
@@ -2893,10 +2914,16 @@ typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias)
         }                                                                                                    \
         ROWS(PAR__TILE_STORE)                                                                                \
     }
+#define PAR__TILE_FMA(s, x, sum) ((sum) + (s) * (x))
 PAR__TILE(base, , par__f32x4, PAR__TILE_6)
+#undef PAR__TILE_FMA
 #if PAR__X86
+#define PAR__TILE_FMA(s, x, sum) ((vector)_mm256_fmadd_ps(_mm256_set1_ps(s), (__m256)(x), (__m256)(sum)))
 PAR__TILE(avx2, PAR__TARGET_avx2, par__f32x8, PAR__TILE_6)
+#undef PAR__TILE_FMA
+#define PAR__TILE_FMA(s, x, sum) ((vector)_mm512_fmadd_ps(_mm512_set1_ps(s), (__m512)(x), (__m512)(sum)))
 PAR__TILE(avx512, PAR__TARGET_avx512, par__f32x16, PAR__TILE_8)
+#undef PAR__TILE_FMA
 static const par__gemm_tile par__tiles_avx2 = {6, 16, par__tile_avx2};
 static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
@@ -2941,34 +2968,151 @@ void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t
         }
 }
 
+// A product, where element (i, p) of A is a[i a_i + p a_p], and element (p, j) of B is b[p b_p + j b_j].
+typedef struct par__gemm_operands {
+    const par__gemm_tile *tile;
+    const float *a, *b;
+    size_t a_i, a_p, b_p, b_j;
+    float alpha;
+    float *pack_a, *pack_b; // MC x KC of alpha A, and KC x NC of B
+} par__gemm_operands;
+static par_result par__gemm_open(par__gemm_operands *o, const par__gemm_tile *tile, int ta, int tb, size_t n,
+                                 float alpha, const float *a, size_t lda, const float *b, size_t ldb) {
+    const size_t columns = PAR__MIN(par__round_up(n, tile->cols), (size_t)PAR__NC);
+    o->tile = tile;
+    o->alpha = alpha;
+    o->a = a;
+    o->b = b;
+    o->a_p = ta ? lda : 1;
+    o->a_i = ta ? 1 : lda;
+    o->b_p = tb ? 1 : ldb;
+    o->b_j = tb ? ldb : 1;
+    o->pack_a = (float *)PAR_MALLOC(sizeof(float) * PAR__KC * (PAR__MC + columns) + 64);
+    o->pack_b = o->pack_a + PAR__KC * PAR__MC;
+    return o->pack_a ? PAR_OK : PAR_ERR_MEMORY;
+}
+static void par__gemm_pack_b(const par__gemm_operands *o, size_t p, size_t k, size_t j, size_t n) {
+    par__gemm_pack(o->pack_b, o->b + p * o->b_p + j * o->b_j, k, n, o->b_p, o->b_j, o->tile->cols, 1);
+}
+// c = rows i ... i + m - 1 of alpha A, times what is packed of B (k x n, from row p on), or c += it.
+static void par__gemm_multiply(const par__gemm_operands *o, size_t i, size_t m, size_t p, size_t k, size_t n,
+                               float *c, size_t ldc, int add) {
+    const size_t rows = o->tile->rows, cols = o->tile->cols;
+    for (size_t ic = 0; ic < m; ic += PAR__MC) {
+        const size_t mc = PAR__MIN(m - ic, (size_t)PAR__MC);
+        par__gemm_pack(o->pack_a, o->a + p * o->a_p + (i + ic) * o->a_i, k, mc, o->a_p, o->a_i, rows,
+                       o->alpha);
+        for (size_t y = 0; y < n; y += cols)
+            for (size_t x = 0; x < mc; x += rows)
+                par__gemm_edge(o->tile, PAR__MIN(mc - x, rows), PAR__MIN(n - y, cols), k, o->pack_a + x * k,
+                               1, rows, o->pack_b + y * k, cols, c + (ic + x) * ldc + y, ldc, add);
+    }
+}
+
 static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                                     size_t lda, const float *b, size_t ldb, float beta, float *c,
                                     size_t ldc) {
-    const par__gemm_tile *tile = par__gemm_tile_get();
-    const size_t a_k = ta ? lda : 1, a_m = ta ? 1 : lda, b_k = tb ? 1 : ldb, b_n = tb ? ldb : 1;
-    const size_t rows = tile->rows, cols = tile->cols;
-    const size_t nc_max = PAR__MIN(par__round_up(n, cols), (size_t)PAR__NC);
-    float *pack = (float *)PAR_MALLOC(sizeof(float) * PAR__KC * (PAR__MC + nc_max) + 64);
-    if (!pack) return PAR_ERR_MEMORY;
-    float *pack_b = pack + PAR__KC * PAR__MC;
+    par__gemm_operands o;
+    if (par__gemm_open(&o, par__gemm_tile_get(), ta, tb, n, alpha, a, lda, b, ldb)) return PAR_ERR_MEMORY;
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
-    for (size_t jc = 0; jc < n; jc += PAR__NC)
-        for (size_t pc = 0; pc < k; pc += PAR__KC) {
-            const size_t nc = PAR__MIN(n - jc, (size_t)PAR__NC), kc = PAR__MIN(k - pc, (size_t)PAR__KC);
-            par__gemm_pack(pack_b, b + pc * b_k + jc * b_n, kc, nc, b_k, b_n, cols, 1);
-            for (size_t ic = 0; ic < m; ic += PAR__MC) {
-                const size_t mc = PAR__MIN(m - ic, (size_t)PAR__MC);
-                par__gemm_pack(pack, a + pc * a_k + ic * a_m, kc, mc, a_k, a_m, rows, alpha);
-                for (size_t j = 0; j < nc; j += cols)
-                    for (size_t i = 0; i < mc; i += rows)
-                        par__gemm_edge(tile, PAR__MIN(mc - i, rows), PAR__MIN(nc - j, cols), kc,
-                                       pack + i * kc, 1, rows, pack_b + j * kc, cols,
-                                       c + (ic + i) * ldc + jc + j, ldc, 1);
-            }
+    for (size_t j = 0; j < n; j += PAR__NC)
+        for (size_t p = 0; p < k; p += PAR__KC) {
+            const size_t nc = PAR__MIN(n - j, (size_t)PAR__NC), kc = PAR__MIN(k - p, (size_t)PAR__KC);
+            par__gemm_pack_b(&o, p, kc, j, nc);
+            par__gemm_multiply(&o, 0, m, p, kc, nc, c + j, ldc, 1);
         }
-    PAR_FREE(pack);
+    PAR_FREE(o.pack_a);
     return PAR_OK;
+}
+
+// The canonical product (PAR_GEMM=canonical) has the same bits on every processor, with every compiler. k is
+// cut into blocks of KC = 256. The sum of a block runs from left to right, by fused multiply-adds from 0 on;
+// the sums of blocks are added in a tree, as PAR_TREE_SUM adds ranks:
+//     blocks  0   1   2   3   4
+//              \+/     \+/    |
+//                 \   /       |
+//                   +        |
+//                      \   /
+//                        +
+// Tiles run over rows and columns, never over k, so their size changes nothing. When block b is added, the
+// set bits of b are the levels of the sums that wait for their right halves, as in a binary counter.
+enum { PAR__CANONICAL_ROWS = 1024, PAR__CANONICAL_LEVELS = 56 };
+static void par__tile_canonical(size_t k, const float *a, size_t a_row, size_t a_k, const float *b,
+                                size_t ldb, float *c, size_t ldc, int add) {
+    float sums[6][8];
+    memset(sums, 0, sizeof sums);
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i < 6; i++)
+            for (size_t j = 0; j < 8; j++)
+                sums[i][j] = fmaf(a[i * a_row + p * a_k], b[p * ldb + j], sums[i][j]);
+    for (size_t i = 0; i < 6; i++)
+        for (size_t j = 0; j < 8; j++) c[i * ldc + j] = add ? c[i * ldc + j] + sums[i][j] : sums[i][j];
+}
+static const par__gemm_tile par__canonical_tiles_base = {6, 8, par__tile_canonical};
+#if PAR__X86 && !defined(__CUDACC__)
+static const par__gemm_tile par__canonical_tiles_avx2 = {6, 16, par__tile_avx2};
+static const par__gemm_tile par__canonical_tiles_avx512 = {8, 32, par__tile_avx512};
+#endif
+static void par__add_f32(float *sum, const float *x, size_t n) { // sum += x
+    par__pick_kernels()->of[PAR_F32].op[0](sum, sum, x, n);
+}
+
+// c = beta c + sum, each `rows` x `cols`; sum is dense.
+static void par__canonical_store(float *c, size_t ldc, float beta, const float *sum, size_t rows,
+                                 size_t cols) {
+    for (size_t i = 0; i < rows; i++, c += ldc, sum += cols)
+        for (size_t j = 0; j < cols; j++)
+            c[j] = beta == 0 ? sum[j] : beta == 1 ? c[j] + sum[j] : fmaf(beta, c[j], sum[j]);
+}
+// The sums of all blocks for the rows from i on, into one of `level`, which is returned.
+static float *par__canonical_sums(const par__gemm_operands *o, size_t i, size_t m, size_t k, size_t j,
+                                  size_t n, float **level) {
+    const size_t blocks = (k + PAR__KC - 1) / PAR__KC;
+    for (size_t b = 0; b < blocks; b++) {
+        const size_t p = b * PAR__KC, kc = PAR__MIN(k - p, (size_t)PAR__KC);
+        size_t l = b & 1;
+        par__gemm_pack_b(o, p, kc, j, n);
+        par__gemm_multiply(o, i, m, p, kc, n, level[0], n, b & 1);
+        for (; l && b >> l & 1; l++) par__add_f32(level[l], level[l - 1], m * n);
+        if (l) { // it stays at the level of the bit that is now set
+            float *const whole = level[l - 1];
+            level[l - 1] = level[l];
+            level[l] = whole;
+        }
+    }
+    size_t l = 0;
+    while (!(blocks >> l & 1)) l++;
+    for (size_t high = l + 1; blocks >> high; high++)
+        if (blocks >> high & 1) par__add_f32(level[high], level[l], m * n), l = high;
+    return level[l];
+}
+static par_result par__canonical_product(const par__gemm_tile *tile, int ta, int tb, size_t m, size_t n,
+                                         size_t k, float alpha, const float *a, size_t lda, const float *b,
+                                         size_t ldb, float beta, float *c, size_t ldc) {
+    if (!k) return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    const size_t rows = PAR__MIN(m, (size_t)PAR__CANONICAL_ROWS), cols = PAR__MIN(n, (size_t)PAR__NC);
+    float *level[PAR__CANONICAL_LEVELS];
+    size_t levels = 1;
+    while ((k + PAR__KC - 1) / PAR__KC >> levels) levels++;
+    par__gemm_operands o;
+    if (par__gemm_open(&o, tile, ta, tb, n, alpha, a, lda, b, ldb)) return PAR_ERR_MEMORY;
+    float *memory = (float *)PAR_MALLOC(sizeof(float) * rows * cols * levels);
+    for (size_t j = 0; memory && j < n; j += cols)
+        for (size_t i = 0; i < m; i += rows) {
+            const size_t mc = PAR__MIN(m - i, rows), nc = PAR__MIN(n - j, cols);
+            for (size_t l = 0; l < levels; l++) level[l] = memory + l * rows * cols;
+            const float *sum = par__canonical_sums(&o, i, mc, k, j, nc, level);
+            par__canonical_store(c + i * ldc + j, ldc, beta, sum, mc, nc);
+        }
+    PAR_FREE(memory);
+    PAR_FREE(o.pack_a);
+    return memory ? PAR_OK : PAR_ERR_MEMORY;
+}
+par_result par_gemm_canonical(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                              size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
+    return par__canonical_product(PAR__PICK(par__canonical_tiles), ta, tb, m, n, k, alpha, a, lda, b, ldb,
+                                  beta, c, ldc);
 }
 
 // Libraries. Each gets one thread: the ranks are the parallelism here, and ranks that share a machine must
@@ -3048,9 +3192,11 @@ static const par__gemm_library par__gemm_libraries[] = { // in order of preferen
 #if defined(PAR_CBLAS)
     {"CBLAS", par__gemm_cblas},
 #endif
-    {"built-in", par__gemm_builtin}};
+    {"built-in", par__gemm_builtin},
+    {"canonical", par_gemm_canonical}}; // only where PAR_GEMM asks for it
 enum {
-    PAR__GEMM_COUNT = sizeof par__gemm_libraries / sizeof par__gemm_libraries[0],
+    PAR__GEMM_CANONICAL = sizeof par__gemm_libraries / sizeof par__gemm_libraries[0] - 1,
+    PAR__GEMM_COUNT = PAR__GEMM_CANONICAL, // of those that are measured
     PAR__GEMM_BUILTIN = PAR__GEMM_COUNT - 1
 };
 
@@ -3061,7 +3207,7 @@ static const char *par__gemm_name(int i) {
     return par__gemm_libraries[i].name;
 }
 static int par__gemm_find(const char *name) { // -1: not linked
-    for (int i = 0; i < PAR__GEMM_COUNT; i++)
+    for (int i = 0; i <= PAR__GEMM_CANONICAL; i++)
         if (!strcasecmp(name, par__gemm_name(i)) || !strcasecmp(name, par__gemm_libraries[i].name)) return i;
     return -1;
 }
@@ -3083,7 +3229,7 @@ typedef struct par__gemm_choice {
     uint32_t failed, note[PAR_GEMM_MAX];
     double flops[PAR_GEMM_MAX];
 } par__gemm_choice;
-// The process's choice, the kit's only global state: a product has no comm to keep it, and all threads want
+// The process's choice, global state as par__isa's: a product has no comm to keep it, and all threads want
 // the same library. The thread that changes the state to BUSY writes it; others read it when the state is
 // CHOSEN. A process that was forked meanwhile does not have that thread: BUSY with another pid counts as
 // free.
@@ -3234,12 +3380,12 @@ static par_result par__gemm_forced(par_comm *comm, int *index) { // PAR_GEMM's l
     if (!name || *index >= 0) return PAR_OK;
     char text[256];
     size_t at = (size_t)snprintf(text, sizeof text, "PAR_GEMM=%.60s: this program can use", name);
-    for (int i = 0; i < PAR__GEMM_COUNT; i++)
+    for (int i = 0; i <= PAR__GEMM_CANONICAL; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", i ? " or" : "", par__gemm_name(i));
     return par__gemm_fail(comm, PAR_ERR_ARGUMENT, text);
 }
 static int par__gemm_chosen_index(uint32_t state) { // -1: not chosen yet
-    return state - PAR__GEMM_CHOSEN < (uint32_t)PAR__GEMM_COUNT ? (int)(state - PAR__GEMM_CHOSEN) : -1;
+    return state - PAR__GEMM_CHOSEN <= (uint32_t)PAR__GEMM_CANONICAL ? (int)(state - PAR__GEMM_CHOSEN) : -1;
 }
 // 1: this thread chooses. 0: the state is not `seen`, or another thread chooses; then this one waits a
 // moment.
@@ -3291,9 +3437,9 @@ static void par__gemm_linear_shapes(size_t m, size_t n, size_t k, par_gemm_shape
 par_gemm_report par_gemm_get(void) {
     par_gemm_report report;
     memset(&report, 0, sizeof report);
-    report.count = PAR__GEMM_COUNT;
     report.chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
-    for (int i = 0; i < PAR__GEMM_COUNT; i++) {
+    report.count = PAR__GEMM_COUNT + (report.chosen == PAR__GEMM_CANONICAL);
+    for (int i = 0; i < report.count; i++) {
         report.name[i] = par__gemm_name(i);
         report.flops[i] = report.chosen < 0 ? 0 : par__gemm_chosen.flops[i];
         report.note[i] = report.chosen < 0 ? "" : par__gemm_notes[par__gemm_chosen.note[i]];

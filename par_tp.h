@@ -2175,6 +2175,7 @@ static int par__tp_has_amx(void) {
     return result == 0;
 }
 static const par__tp_dot *par__tp_pick_dot(void) {
+    if (par__isa() < 3) return NULL; // PAR_ISA
     if (par__tp_has_amx()) return &par__tp_dots[0];
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &par__tp_dots[1]
                                                                                       : NULL;

@@ -90,6 +90,39 @@ static void measure_machine(bench *b) {
     }
     free(x), free(y), free(z);
 }
+// The canonical products of a linear layer, alternating with those of the chosen library.
+static void measure_canonical(bench *b) {
+    const size_t rows = (size_t)b->o.sequence, C = (size_t)b->o.n_embd, F = 4 * C;
+    const struct {
+        const char *what;
+        int ta, tb;
+        size_t m, n, k;
+    } forms[] = {{"forward", 0, 1, rows, F, C}, {"input", 0, 0, rows, C, F}, {"weight", 1, 0, F, C, rows}};
+    const size_t count = MAX(rows, C) * F;
+    float *x = (float *)malloc(count * 4), *y = (float *)malloc(count * 4), *z = (float *)malloc(count * 4);
+    must_alloc(x && y && z);
+    for (size_t i = 0; i < count; i++) x[i] = y[i] = 0.5f, z[i] = 0;
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        const size_t m = forms[f].m, n = forms[f].n, k = forms[f].k;
+        const size_t lda = forms[f].ta ? m : k, ldb = forms[f].tb ? k : n;
+        double speed[2] = {0, 0}; // of the library, and canonical
+        for (int i = 0; i < 2 * b->o.iterations; i++) {
+            const double start = par_seconds(b->world);
+            must(b, i & 1 ? par_gemm_canonical(forms[f].ta, forms[f].tb, m, n, k, 1, x, lda, y, ldb, 0, z, n)
+                          : par_cpu()->gemm(par_cpu(), forms[f].ta, forms[f].tb, m, n, k, 1, x, lda, y, ldb,
+                                            0, z, n, NULL));
+            speed[i & 1] = fmax(speed[i & 1],
+                                2e-9 * (double)m * (double)n * (double)k / (par_seconds(b->world) - start));
+        }
+        if (b->o.json)
+            json_print("canonical:%s m:%zu n:%zu k:%zu gflops:%.1f library_gflops:%.1f vs_library:%.4f",
+                       forms[f].what, m, n, k, speed[1], speed[0], speed[1] / speed[0]);
+        else
+            printf("# canonical product, %-7s %zu x %zu x %zu: %.1f GFLOP/s, %.2f of %s\n", forms[f].what, m,
+                   n, k, speed[1], speed[1] / speed[0], par_cpu()->gemm_name(par_cpu()));
+    }
+    free(x), free(y), free(z);
+}
 
 // ---- one block, split as the context says -----------------------------------------------------------------
 
@@ -585,6 +618,7 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
     if (!b->o.json)
         printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
                par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, b->copy * 1e-9);
+    measure_canonical(b);
     const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
     measure_machine(b); // again, for the best of several times: the machine may have been busy
     measure_training(b, training);

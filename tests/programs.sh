@@ -1349,6 +1349,11 @@ gemm_race() {
         fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 has chosen CBLAS" "$work/fake" differ &&
         fails 3 "PAR_GEMM=BLIS: this program can use CBLAS or built-in" env PAR_GEMM=BLIS "$work/fake" \
             select || return 1
+    for isa in base avx2 avx512; do # the same bits on every processor, in every year
+        PAR_ISA=$isa PAR_GEMM=canonical says "canonical [0-2] 1d616d1ef5fa83bc" "$work/fake" canonical ||
+            return 1
+    done
+    fails 1 "PAR_ISA=sse9" env PAR_ISA=sse9 "$work/fake" none || return 1
     gcc "$work/test.o" -o "$work/real" -lopenblas -pthread -lm 2>/dev/null || return 0
     # forked: OpenBLAS's threads end
     for mode in select product inherit; do

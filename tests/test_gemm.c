@@ -12,6 +12,28 @@ static float product(void) { // of matrices of 1/2 and 2: the size that they hav
     if (par_cpu()->gemm(par_cpu(), 0, 0, 30, 10, 20, 1, a, 20, b, 10, 0, c, 10, NULL)) return -1;
     return c[0] == c[299] ? c[0] : -2;
 }
+static int canonical(void) { // prints a checksum of the bits of products of all forms
+    static const size_t shapes[][3] = {{13, 37, 300}, {3, 1030, 1281}, {1027, 5, 9}, {8, 32, 2049}};
+    uint64_t sum = 1469598103934665603u; // FNV-1a
+    for (int form = 0; form < 16; form++) {
+        const size_t m = shapes[form / 4][0], n = shapes[form / 4][1], k = shapes[form / 4][2];
+        const int ta = form & 1, tb = form >> 1 & 1;
+        float *a = (float *)malloc(m * k * sizeof *a), *b = (float *)malloc(k * n * sizeof *b),
+              *c = (float *)malloc(m * n * sizeof *c);
+        for (size_t i = 0; i < m * k; i++) a[i] = par_uniform(1, 1, i) - 0.5f;
+        for (size_t i = 0; i < k * n; i++) b[i] = par_uniform(1, 2, i) - 0.5f;
+        for (size_t i = 0; i < m * n; i++) c[i] = par_uniform(1, 3, i);
+        const float alpha = form % 3 ? 1 : 0.3f, beta = (float)(form % 5) * 0.25f;
+        if (par_cpu()->gemm(par_cpu(), ta, tb, m, n, k, alpha, a, ta ? m : k, b, tb ? k : n, beta, c, n,
+                            NULL))
+            return 1;
+        for (size_t i = 0; i < m * n * sizeof *c; i++)
+            sum = (sum ^ ((const unsigned char *)c)[i]) * 1099511628211u;
+        free(a), free(b), free(c);
+    }
+    printf("%s %d %016llx\n", par_cpu()->gemm_name(par_cpu()), par__isa(), (unsigned long long)sum);
+    return 0;
+}
 static int report(par_comm *w) {
     const par_gemm_report r = par_gemm_get();
     int chosen[64], threads = par__thread_count(), all = 1;
@@ -46,6 +68,7 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     par_comm *w;
     int bad = 0;
+    if (!strcmp(mode, "canonical")) return canonical();
     if (!strcmp(mode, "lazy") || !strcmp(mode, "threads"))
         return par_run_threads(4, thread_main, argv[1]) != 0;
     if (!strcmp(mode, "inherit")) bad = product() != 20; // the choice of a process is its forks'

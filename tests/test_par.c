@@ -2272,6 +2272,42 @@ static void device(par_comm *w) {
     CHECK_OK(w, d->free(d, p));
 }
 
+// The definition of a canonical product's element: sums of blocks of 256 by fused multiply-adds, in a tree.
+static float canonical_sum(const float *a, const float *b, size_t k) {
+    float sum = 0;
+    if (k <= 256) {
+        for (size_t p = 0; p < k; p++) sum = fmaf(a[p], b[p], sum);
+        return sum;
+    }
+    size_t left = 256;
+    while (2 * left < k) left *= 2;
+    return canonical_sum(a, b, left) + canonical_sum(a + left, b + left, k - left);
+}
+static void canonical_gemm(par_comm *w) {
+    static const size_t shapes[][3] = {{9, 33, 7},      {8, 32, 256}, {5, 40, 257},   {2, 3, 1280},
+                                       {17, 1030, 300}, {1030, 3, 5}, {97, 35, 1800}, {1, 1, 3000}};
+    const par__gemm_tile *tiles[3] = {&par__canonical_tiles_base, NULL, NULL};
+#if PAR__X86
+    if (par__isa() >= 1) tiles[1] = &par__canonical_tiles_avx2;
+    if (par__isa() >= 2) tiles[2] = &par__canonical_tiles_avx512;
+#endif
+    for (int s = 0; s < 24; s++) {
+        const size_t m = shapes[s % 8][0], n = shapes[s % 8][1], k = shapes[s % 8][2], ldc = n + 1;
+        float *a = (float *)malloc(m * k * 4), *b = (float *)malloc(n * k * 4),
+              *c = (float *)malloc(m * ldc * 4);
+        for (size_t i = 0; i < m * k; i++) a[i] = par_uniform(2, 5, i) - 0.5f;
+        for (size_t i = 0; i < n * k; i++) b[i] = par_uniform(2, 6, i) - 0.5f;
+        const par__gemm_tile *tile = tiles[s / 8];
+        if (tile) CHECK_OK(w, par__canonical_product(tile, 0, 1, m, n, k, 1, a, k, b, k, 0, c, ldc));
+        for (size_t i = 0; tile && i < m; i++)
+            for (size_t j = 0; j < n; j++) {
+                const float expected = canonical_sum(a + i * k, b + j * k, k);
+                CHECK(w, c[i * ldc + j] == expected);
+                if (c[i * ldc + j] != expected) i = m, j = n;
+            }
+        free(a), free(b), free(c);
+    }
+}
 static void gemm(par_comm *w) {
     static const size_t sizes[] = {1, 2, 5, 6, 7, 31, 32, 33, 97, 260};
     par_device *d = par_cpu();
@@ -2956,6 +2992,7 @@ const test tests[] = {
     {"kernels_write", kernels_write, TEST_SERIAL, 1, 60},
     {"device", device, TEST_SERIAL, 1, 60},
     {"gemm", gemm, TEST_SERIAL, 1, 60},
+    {"canonical_gemm", canonical_gemm, TEST_SERIAL, 1, 60},
     {"nearest", nearest, TEST_SERIAL, 1, 60},
     {"handed_out", handed_out, TEST_SERIAL, 1, 60},
     {"visitors", visitors, TEST_SERIAL, 1, 60},
