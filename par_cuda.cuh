@@ -80,6 +80,7 @@ TABLE OF CONTENTS
     >>cuda_rope       kernels of par_tp.h: rotary position embedding
     >>cuda_embedding  kernels of par_tp.h: tokens and positions
     >>cuda_loss       kernels of par_tp.h: cross-entropy
+    >>cuda_mma        matrix products of a warp by tensor cores
     >>cuda_attention  kernels of par_tp.h: attention
     >>cuda_cudnn      attention by cuDNN
     >>cuda_codes      kernels of par_tp.h: operands in codes of 8 and 4 bits
@@ -92,7 +93,8 @@ CONFIG
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
                         (cp 1) and no dropout, where cuDNN has a deterministic engine whose workspace is at
-                        most 1/16 of the memory; elsewhere, and without the macro, by this file's kernels
+                        most 1/16 of the memory; elsewhere, and without the macro or with desc.own_attention,
+                        by this file's kernels, deterministic too: of bf16 on tensor cores, of f32 plain
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 ENVIRONMENT
@@ -171,6 +173,7 @@ typedef struct par_cuda_desc {
     // For the nccl backend. exact: sums in rank order, which sends more bytes. check: hosts compare the
     // arguments of each collective before it begins, and wait for each other (also PAR_CUDA_CHECK=1).
     int exact, check;
+    int own_attention; // 1: no attention by cuDNN
 } par_cuda_desc;
 
 // Opens a context and makes its device current for this thread. Collective over desc.comm. Errors: ARGUMENT
@@ -268,10 +271,9 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 #if defined(PAR_TP_H) && defined(__CUDACC__)
 #include <cub/device/device_radix_sort.cuh>
-#include <cuda_bf16.h>
-#include <mma.h>
 #endif
 #if defined(PAR_CUDA_NVTX)
 #include <nvtx3/nvToolsExt.h>
@@ -479,13 +481,16 @@ static par_result par__cuda_stream_wait(const par_cuda *cuda, cudaStream_t strea
     return PAR_OK;
 }
 
-// PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers.
+// PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers;
+// PAR__CUDA_ROLLED: it must not be, because it is long.
 // PAR__CUDA_PARAMETER: a kernel's argument whose address is taken; no thread writes or copies it.
 #if defined(CUDA_EMU)
 #define PAR__CUDA_UNROLL
+#define PAR__CUDA_ROLLED
 #define PAR__CUDA_PARAMETER const
 #else
 #define PAR__CUDA_UNROLL    _Pragma("unroll")
+#define PAR__CUDA_ROLLED    _Pragma("unroll 1")
 #define PAR__CUDA_PARAMETER const __grid_constant__
 #endif
 
@@ -495,7 +500,7 @@ template <class T> struct par__cuda_identity { typedef T type; };
 #define PAR__CUDA_SHARED(type, name) EMU_SHARED(type, name)
 #else
 #define PAR__CUDA_SHARED(type, name)                                                                         \
-    extern __shared__ __align__(128) unsigned char par__cuda_shared[];                                       \
+    extern __shared__ __align__(1024) unsigned char par__cuda_shared[];                                      \
     type *name = (type *)(void *)par__cuda_shared
 #endif
 template <class... P>
@@ -5276,25 +5281,706 @@ static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, f
                : par__cuda_t_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
 }
 
+// >>cuda_mma ------------------------------------------------------------------------------------------------
+//
+// Tensor cores by the instructions of sm_80 (PTX ISA: mma.sync.m16n8k16, ldmatrix, cp.async). A tile is a
+// matrix in shared memory whose rows are D numbers of bf16, in chunks of 16 bytes. Chunk c of row r is stored
+// at chunk c ^ (r % 8), so that the eight rows that ldmatrix reads at once are in different banks:
+//     row 0   0 1 2 3 4 5 6 7      row 1   1 0 3 2 5 4 7 6      row 2   2 3 0 1 6 7 4 5    ...
+// Fragments are spread over a warp. Lane 4 g + t has of a 16 x 8 matrix of sums the elements (g, 2t),
+// (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+
+#if defined(PAR_TP_H)
+#if defined(CUDA_EMU)
+static inline uint32_t par__cuda_shared_address(const void *p) { return emu_shared_address(p); }
+static inline void par__cuda_ldmatrix_x4(uint32_t *r, uint32_t address) { emu_ldmatrix(r, address, 0); }
+static inline void par__cuda_ldmatrix_x4_trans(uint32_t *r, uint32_t address) { emu_ldmatrix(r, address, 1); }
+static inline void par__cuda_mma_m16n8k16_bf16(float *c, const uint32_t *a, const uint32_t *b) {
+    emu_mma_bf16(c, a, b);
+}
+static inline void par__cuda_copy_async(uint32_t to, const void *from, bool there) {
+    emu_copy_async(to, from, there, 16);
+}
+static inline void par__cuda_copy_async_word(uint32_t to, const void *from, bool there) {
+    emu_copy_async(to, from, there, 4);
+}
+static inline void par__cuda_copies_end() { emu_copies_end(); }
+static inline void par__cuda_store_shared(uint32_t to, uint4 x) { memcpy(emu_shared_pointer(to), &x, 16); }
+static inline float2 par__cuda_load_shared(uint32_t from) {
+    float2 x;
+    memcpy(&x, emu_shared_pointer(from), sizeof x);
+    return x;
+}
+static inline float par__cuda_exp2(float x) { return exp2f(x); }
+#else
+static __device__ __forceinline__ uint32_t par__cuda_shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+// Loads four matrices of 8 x 8. Lanes 8 i to 8 i + 7 have the addresses of the rows of matrix i.
+static __device__ __forceinline__ void par__cuda_ldmatrix_x4(uint32_t *r, uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+static __device__ __forceinline__ void par__cuda_ldmatrix_x4_trans(uint32_t *r, uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+// c (16 x 8) += a (16 x 16) b (16 x 8)
+static __device__ __forceinline__ void par__cuda_mma_m16n8k16_bf16(float *c, const uint32_t *a,
+                                                                   const uint32_t *b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// Begin to copy 16 bytes, or a word of 4, to shared memory, or zeros if they are not there. copies_end waits
+// until this thread's copies have ended; then others see them after a barrier.
+static __device__ __forceinline__ void par__cuda_copy_async(uint32_t to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 : "memory");
+}
+static __device__ __forceinline__ void par__cuda_copy_async_word(uint32_t to, const void *from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
+                 : "memory");
+}
+static __device__ __forceinline__ void par__cuda_copies_end() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+static __device__ __forceinline__ void par__cuda_store_shared(uint32_t to, uint4 x) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+static __device__ __forceinline__ float2 par__cuda_load_shared(uint32_t from) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from));
+    return x;
+}
+static __device__ __forceinline__ float par__cuda_exp2(float x) { // e2^(-inf) = 0
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
+// Two numbers, which are no NaNs, rounded to bf16.
+static __device__ __forceinline__ uint32_t par__cuda_bf16_pair(float low, float high) {
+#if defined(__CUDA_ARCH__)
+    return par__cuda_convert_pair(par__cuda_bf16(), low, high);
+#else
+    return par__cuda_round_pair<par__cuda_bf16>(low, high);
+#endif
+}
+
+// The lane's part of the addresses of fragments: of a row, and of one half of two chunks. A left operand, and
+// a right one that is transposed, take 16 rows x 2 chunks; a right operand by rows takes the halves first. To
+// go on by two chunks k times, flip the address by k << 5, as tiles are multiples of 512; by r rows: + 2 r D.
+template <int D> static __device__ __forceinline__ uint32_t par__cuda_lane_address(int row, int half) {
+    return (uint32_t)(row * D * 2 + ((half ^ (row & 7)) << 4));
+}
+template <int D> static __device__ __forceinline__ uint32_t par__cuda_left_address() {
+    const int lane = (int)threadIdx.x % 32;
+    return par__cuda_lane_address<D>(lane % 16, lane / 16);
+}
+template <int D> static __device__ __forceinline__ uint32_t par__cuda_right_address() {
+    const int lane = (int)threadIdx.x % 32;
+    return par__cuda_lane_address<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+// s (16 M x N) = a b^T, where a has 16 M rows and b has N rows of D numbers. Addresses are the lane's.
+template <int D, int M, int N>
+static __device__ __forceinline__ void par__cuda_rows_by_rows(float (&s)[M][N / 8][4], uint32_t a,
+                                                              uint32_t b) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++)
+        PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) s[i][n][e] = 0;
+    PAR__CUDA_UNROLL for (int k = 0; k < D / 16; k++) {
+        uint32_t left[M][4];
+        PAR__CUDA_UNROLL for (int i = 0; i < M; i++)
+            par__cuda_ldmatrix_x4(left[i], (a ^ (uint32_t)(k << 5)) + (uint32_t)(i * 32 * D));
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 16; n++) {
+            uint32_t right[4];
+            par__cuda_ldmatrix_x4(right, (b ^ (uint32_t)(k << 5)) + (uint32_t)(n * 32 * D));
+            PAR__CUDA_UNROLL for (int i = 0; i < M; i++) {
+                par__cuda_mma_m16n8k16_bf16(s[i][2 * n], left[i], right);
+                par__cuda_mma_m16n8k16_bf16(s[i][2 * n + 1], left[i], right + 2);
+            }
+        }
+    }
+}
+// x (16 M x O) += p b, where p (16 M x N) is rounded to bf16, and b has N rows of a tile with D numbers each,
+// of which O are taken.
+template <int D, int M, int N, int O>
+static __device__ __forceinline__ void
+par__cuda_add_weighted_rows(float (&x)[M][O / 8][4], const float (&p)[M][N / 8][4], uint32_t b) {
+    PAR__CUDA_UNROLL for (int k = 0; k < N / 16; k++) {
+        uint32_t left[M][4];
+        PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) left[i][e] =
+            par__cuda_bf16_pair(p[i][2 * k + e / 2][e % 2 * 2], p[i][2 * k + e / 2][e % 2 * 2 + 1]);
+        PAR__CUDA_UNROLL for (int n = 0; n < O / 16; n++) {
+            uint32_t right[4];
+            par__cuda_ldmatrix_x4_trans(right, (b ^ (uint32_t)(n << 5)) + (uint32_t)(k * 32 * D));
+            PAR__CUDA_UNROLL for (int i = 0; i < M; i++) {
+                par__cuda_mma_m16n8k16_bf16(x[i][2 * n], left[i], right);
+                par__cuda_mma_m16n8k16_bf16(x[i][2 * n + 1], left[i], right + 2);
+            }
+        }
+    }
+}
+// Begins to copy ROWS rows of a head to a tile; `wide`: 16 bytes at a time. Rows from `count` on and features
+// from `dim` on become zeros.
+template <int ROWS, int D, int THREADS>
+static __device__ __forceinline__ void par__cuda_begin_tile(uint32_t tile, const par__cuda_bf16 *from,
+                                                            size_t ld, int count, int dim, bool wide) {
+    constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
+    const int at = (int)threadIdx.x % CHUNKS * 8, first = (int)threadIdx.x / CHUNKS;
+    if (wide) {
+        PAR__CUDA_UNROLL for (int i = 0; i < ROWS / STEP; i++) {
+            const int row = first + i * STEP;
+            const bool there = row < count && at < dim;
+            const uint32_t to = tile + par__cuda_lane_address<D>(row, at / 8);
+            par__cuda_copy_async(to, from + (there ? (size_t)row * ld + (size_t)at : 0), there);
+        }
+        return;
+    }
+    PAR__CUDA_ROLLED
+    for (int row = first; row < ROWS; row += STEP) {
+        uint32_t x[8];
+        for (int j = 0; j < 8; j++)
+            x[j] = row < count && at + j < dim ? from[(size_t)row * ld + (size_t)(at + j)].bits : 0u;
+        uint4 v;
+        v.x = x[0] | x[1] << 16;
+        v.y = x[2] | x[3] << 16;
+        v.z = x[4] | x[5] << 16;
+        v.w = x[6] | x[7] << 16;
+        par__cuda_store_shared(tile + par__cuda_lane_address<D>(row, at / 8), v);
+    }
+}
+// Stores one row of x times `factor`, of the lane's: h 0 or 1 is its first or second row. Four lanes exchange
+// what they have of four pieces of 8 numbers, so that each has 16 bytes to store.
+template <int D>
+static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *row, bool there, int dim,
+                                                                bool wide, const float (&x)[D / 8][4], int h,
+                                                                float factor) {
+    const int t = (int)threadIdx.x % 4;
+    PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n += 4) {
+        uint32_t w[4];
+        PAR__CUDA_UNROLL for (int i = 0; i < 4; i++) w[i] =
+            par__cuda_bf16_pair(x[n + i][2 * h] * factor, x[n + i][2 * h + 1] * factor);
+        PAR__CUDA_UNROLL for (int d = 1; d <= 2; d *= 2) { // transposes 4 x 4 words
+            PAR__CUDA_UNROLL for (int i = 0; i < 2; i++) {
+                const int a = d == 1 ? 2 * i : i, b = a + d;
+                const uint32_t mine = t & d ? w[a] : w[b];
+                const uint32_t theirs = __shfl_xor_sync(0xffffffffu, mine, d);
+                w[a] = t & d ? theirs : w[a];
+                w[b] = t & d ? w[b] : theirs;
+            }
+        }
+        const int at = (n + t) * 8;
+        if (there && wide && at < dim) {
+            uint4 v;
+            v.x = w[0];
+            v.y = w[1];
+            v.z = w[2];
+            v.w = w[3];
+            *(uint4 *)(void *)(row + at) = v;
+        }
+        PAR__CUDA_UNROLL for (int j = 0; j < 8; j++) if (there && !wide && at + j < dim) row[at + j].bits =
+            (uint16_t)(w[j / 2] >> 16 * (j % 2));
+    }
+}
+template <int D> // to += x times `factor`
+static __device__ __forceinline__ void
+par__cuda_add_fragment(float *row, bool there, int dim, const float (&x)[D / 8][4], int h, float factor) {
+    const int t = (int)threadIdx.x % 4;
+    PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++)
+        PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) if (there && 8 * n + 2 * t + e < dim)
+            row[8 * n + 2 * t + e] += x[n][2 * h + e] * factor;
+}
+#endif
+
 // >>cuda_attention ------------------------------------------------------------------------------------------
 //
-// FlashAttention (Dao et al. 2022). A block has a tile of queries of one head (in the first pass of backward
-// a tile of keys), and loops over the tiles of keys (of queries). The scores of a pair of tiles are in shared
-// memory. Products of tiles run on tensor cores for bf16, and as plain sums for f32. No two blocks write the
-// same element.
-//     forward     queries |  s = q k^T -> maxima, e^(s - max) -> acc = acc e^(old - new) + p v
-//     backward 1  keys    |  p = e^(s - lse), dv += p^T dy, ds = p (dy v^T - dot), dk += ds^T q
-//     backward 2  queries |  the same p and ds, dq += ds k
+// FlashAttention (Dao 2023) of bf16 on tensor cores. A block has WARPS warps, and each warp has 16 M rows:
+// queries, or in backward 1 keys. It loops over tiles of N rows of the other side, of which the next one is
+// copied to shared memory while this one is used. Scores and their gradients stay in registers: sums of a
+// product have the layout of the next product's left operand. Tiles that the mask hides are skipped, by the
+// block where it hides all of the block's rows, else by the warp. Features are rounded up to D.
+//     forward     queries |  s = q k^T -> maxima, 2^(s - max) -> out = out 2^(old - new) + p v
+//     backward 1  keys    |  s^T = k q^T, dp^T = v dy^T -> p^T, ds^T;  dv += p^T dy, dk += ds^T q
+//     backward 2  queries |  s = q k^T, dp = dy v^T -> ds;  dq += ds k
+// Exponents are of base 2: 1/ln 2 is in the factor of the scores. Each element is written by one thread, in
+// an order that does not change: backward computes the scores twice and needs no atomics.
+
+struct par__cuda_flash {
+    par_tp_attention_block m;
+    par__cuda_bf16 *y, *dx; // whole sequences: final results go here; NULL: to the block's f32 arrays
+    float *lse;             // of y
+    bool wide;              // rows begin at multiples of 16 bytes
+    par__cuda_dropout drop;
+};
+// What a block of threads works on. A query sees the keys up to its own row + shift.
+struct par__cuda_flash_place {
+    int b, h, kh; // sequence, query head, key head
+    int first, shift, q_count, k_count, dim;
+};
+#define PAR__CUDA_LOG2E 1.44269504f
+#define PAR__CUDA_LN2   0.693147181f
+
+static __device__ __forceinline__ par__cuda_flash_place
+par__cuda_flash_place_of(const par_tp_attention_block &m, int head, int by_keys, int first) {
+    par__cuda_flash_place s;
+    const int group = (int)m.heads / (int)m.kv_heads, heads = (int)(by_keys ? m.kv_heads : m.heads);
+    s.b = head / heads;
+    s.h = head % heads * (by_keys ? group : 1);
+    s.kh = s.h / group;
+    s.first = first;
+    s.shift = (int)((int64_t)m.q_position - (int64_t)m.kv_position);
+    s.q_count = (int)m.q_count;
+    s.k_count = (int)m.kv_count;
+    s.dim = (int)m.dim;
+    return s;
+}
+static __device__ __forceinline__ size_t par__cuda_flash_q_row(const par_tp_attention_block &m,
+                                                               const par__cuda_flash_place &s, int row) {
+    return (size_t)(s.b * (int)m.q_stride + (int)m.q_row + row);
+}
+static __device__ __forceinline__ size_t par__cuda_flash_kv_row(const par_tp_attention_block &m,
+                                                                const par__cuda_flash_place &s, int row) {
+    return (size_t)(s.b * (int)m.kv_stride + (int)m.kv_row + row);
+}
+// Which scores of the lane's are dropped: bit 4 (i N / 8 + n) + e. row, column: the lane's first; queries are
+// rows, or with by_keys columns. Where nothing is dropped nothing is computed.
+template <int N> using par__cuda_mask_bits = typename std::conditional<(N > 32), uint64_t, uint32_t>::type;
+template <int M, int N>
+static __device__ __forceinline__ par__cuda_mask_bits<M * N / 2>
+par__cuda_dropped(const par__cuda_flash &f, const par__cuda_flash_place &p, int head, bool by_keys, int row,
+                  int column) {
+    static_assert(M * N <= 128, "a bit for each score of a lane");
+    par__cuda_mask_bits<M *N / 2> dropped = 0;
+    if (!f.drop.limit) return 0;
+    const uint64_t stream = par__cuda_dropout_stream(f.drop);
+    const uint64_t first = par__tp_first_score(&f.m, (size_t)p.b, (size_t)head) +
+                           f.m.q_position * f.m.sequence + f.m.kv_position;
+    PAR__CUDA_ROLLED
+    for (int at = 0; at < M * N / 2; at++) {
+        const int r = row + at / (N / 2) * 16 + at % 4 / 2 * 8, c = column + at / 4 % (N / 8) * 8 + at % 2;
+        const int64_t query = by_keys ? c : r, key = by_keys ? r : c;
+        const uint64_t i = first + (uint64_t)(query * (int64_t)f.m.sequence + key);
+        const uint32_t bits = par__cuda_random_bits(f.drop.seed, stream, i);
+        dropped |= (par__cuda_mask_bits<M * N / 2>)par__tp_is_dropped(bits, f.drop.limit) << at;
+    }
+    return dropped;
+}
+// The softmax's state of a warp's rows: maxima (base 2), and each lane's part of the sums.
+template <int D, int M, int N>
+static __device__ __forceinline__ void
+par__cuda_online_softmax(float (&s)[M][N / 8][4], float (&out)[M][D / 8][4], float (&row_max)[M][2],
+                         float (&sum)[M][2], float factor) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        float top = s[i][0][2 * h], total = 0;
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) top =
+            fmaxf(top, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = fmaxf(row_max[i][h], top * factor);
+        const float base = top == -INFINITY ? 0.0f : top, rescale = par__cuda_exp2(row_max[i][h] - base);
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++)
+            PAR__CUDA_UNROLL for (int e = 2 * h; e < 2 * h + 2; e++) {
+            s[i][n][e] = par__cuda_exp2(s[i][n][e] * factor - base);
+            total += s[i][n][e];
+        }
+        row_max[i][h] = top;
+        sum[i][h] = sum[i][h] * rescale + total;
+        PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++) {
+            out[i][n][2 * h] *= rescale;
+            out[i][n][2 * h + 1] *= rescale;
+        }
+    }
+}
+// Scores of which the query does not see the key become -inf. row, key: the lane's first.
+template <int M, int N>
+static __device__ __forceinline__ void
+par__cuda_hide_scores(float (&s)[M][N / 8][4], const par__cuda_flash_place &p, int row, int key) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
+        const int last = PAR__MIN(row + 16 * i + e / 2 * 8 + p.shift, p.k_count - 1);
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) if (key + 8 * n + e % 2 > last) s[i][n][e] =
+            -INFINITY;
+    }
+}
+// What earlier keys left in the block's f32 arrays, or nothing; the sum goes to one of the four lanes.
+template <int D, int M>
+static __device__ __forceinline__ void
+par__cuda_flash_begin(const par__cuda_flash &f, const par__cuda_flash_place &p, int row,
+                      float (&out)[M][D / 8][4], float (&row_max)[M][2], float (&sum)[M][2]) {
+    const int t = (int)threadIdx.x % 4;
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        const int r = row + 16 * i + 8 * h;
+        const bool there = !f.y && r < p.q_count;
+        const size_t at = par__cuda_flash_q_row(f.m, p, r);
+        row_max[i][h] = there ? f.m.row_max[at * f.m.heads + (size_t)p.h] * PAR__CUDA_LOG2E : -INFINITY;
+        sum[i][h] = there && t == 0 ? f.m.row_sum[at * f.m.heads + (size_t)p.h] : 0.0f;
+        const float *acc = f.m.acc + (there ? at * f.m.acc_ld + (size_t)p.h * f.m.dim : 0);
+        PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++) PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) {
+            const int col = 8 * n + 2 * t + e;
+            out[i][n][2 * h + e] = there && col < p.dim ? acc[col] : 0.0f;
+        }
+    }
+}
+template <int D, int M>
+static __device__ __forceinline__ void
+par__cuda_flash_end(const par__cuda_flash &f, const par__cuda_flash_place &p, int row,
+                    float (&out)[M][D / 8][4], float (&row_max)[M][2], float (&sum)[M][2]) {
+    const int t = (int)threadIdx.x % 4;
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        const int r = row + 16 * i + 8 * h;
+        const bool there = r < p.q_count;
+        const size_t at = par__cuda_flash_q_row(f.m, p, r), state = at * f.m.heads + (size_t)p.h;
+        float total = sum[i][h];
+        total += __shfl_xor_sync(0xffffffffu, total, 1);
+        total += __shfl_xor_sync(0xffffffffu, total, 2);
+        if (f.y) {
+            if (there && t == 0) f.lse[state] = row_max[i][h] * PAR__CUDA_LN2 + logf(total);
+            par__cuda_store_fragment<D>(f.y + state * f.m.dim, there, p.dim, f.wide, out[i], h, 1.0f / total);
+            continue;
+        }
+        if (there && t == 0) {
+            f.m.row_max[state] = row_max[i][h] * PAR__CUDA_LN2;
+            f.m.row_sum[state] = total;
+        }
+        float *acc = f.m.acc + at * f.m.acc_ld + (size_t)p.h * f.m.dim;
+        PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++)
+            PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) if (there && 8 * n + 2 * t + e < p.dim)
+                acc[8 * n + 2 * t + e] = out[i][n][2 * h + e];
+    }
+}
+// Begins to copy keys k0 to k0 + N - 1 and their values to one of two pairs of tiles, in turn.
+template <int N, int D, int THREADS>
+static __device__ __forceinline__ void par__cuda_begin_keys(uint32_t tiles, const par__cuda_flash &f,
+                                                            const par__cuda_flash_place &p, int k0) {
+    const par_tp_attention_block &m = f.m;
+    const uint32_t to = tiles + (uint32_t)(k0 / N % 2) * 2 * (N * D * 2);
+    const size_t at = par__cuda_flash_kv_row(m, p, k0) * m.kv_ld + (size_t)p.kh * m.dim;
+    par__cuda_begin_tile<N, D, THREADS>(to, (const par__cuda_bf16 *)m.k + at, m.kv_ld, p.k_count - k0, p.dim,
+                                        f.wide);
+    par__cuda_begin_tile<N, D, THREADS>(to + N * D * 2, (const par__cuda_bf16 *)m.v + at, m.kv_ld,
+                                        p.k_count - k0, p.dim, f.wide);
+}
+template <int D, int M, int WARPS, int N>
+static __global__ void __launch_bounds__(32 * WARPS)
+    par__cuda_k_flash_forward(PAR__CUDA_PARAMETER par__cuda_flash f) {
+    constexpr int ROWS = 16 * M * WARPS, THREADS = 32 * WARPS;
+    constexpr uint32_t BYTES = N * D * 2;
+    PAR__CUDA_SHARED(unsigned char, memory);
+    const par_tp_attention_block &m = f.m;
+    const unsigned tiles = ((unsigned)m.q_count + ROWS - 1) / ROWS; // the last has the most keys: it begins
+    const par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
+                                                             (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
+    const int end = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
+    const int lane = (int)threadIdx.x % 32, warp_row = p.first + (int)threadIdx.x / 32 * 16 * M;
+    const uint32_t q_tile = par__cuda_shared_address(memory), kv_tiles = q_tile + ROWS * D * 2;
+    const uint32_t a = q_tile + (uint32_t)((warp_row - p.first) * D * 2) + par__cuda_left_address<D>();
+    const float keep = par__tp_dropout_scale(m.dropout);
+    float out[M][D / 8][4], row_max[M][2], sum[M][2];
+    if (end <= 0 && !f.y) return;
+    par__cuda_begin_tile<ROWS, D, THREADS>(
+        q_tile,
+        (const par__cuda_bf16 *)m.q + par__cuda_flash_q_row(m, p, p.first) * m.q_ld + (size_t)p.h * m.dim,
+        m.q_ld, p.q_count - p.first, p.dim, f.wide);
+    if (end > 0) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, 0);
+    par__cuda_flash_begin<D, M>(f, p, warp_row + lane / 4, out, row_max, sum);
+    for (int k0 = 0; k0 < end; k0 += N) {
+        par__cuda_copies_end();
+        __syncthreads();
+        if (k0 + N < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, k0 + N);
+        if (warp_row >= p.q_count || k0 > warp_row + 16 * M - 1 + p.shift) continue;
+        const uint32_t tile = kv_tiles + (uint32_t)(k0 / N % 2) * 2 * BYTES;
+        const par__cuda_mask_bits<M *N / 2> dropped =
+            par__cuda_dropped<M, N>(f, p, p.h, false, warp_row + lane / 4, k0 + lane % 4 * 2);
+        float s[M][N / 8][4];
+        par__cuda_rows_by_rows<D, M, N>(s, a, tile + par__cuda_right_address<D>());
+        if (k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count)
+            par__cuda_hide_scores<M, N>(s, p, warp_row + lane / 4, k0 + lane % 4 * 2);
+        par__cuda_online_softmax<D, M, N>(s, out, row_max, sum, m.scale * PAR__CUDA_LOG2E);
+        if (f.drop.limit) {
+            PAR__CUDA_UNROLL for (int at = 0; at < M * N / 2; at++)
+                s[at / (N / 2)][at / 4 % (N / 8)][at % 4] *= dropped >> at & 1 ? 0.0f : keep;
+        }
+        par__cuda_add_weighted_rows<D, M, N, D>(out, s, tile + BYTES + par__cuda_left_address<D>());
+    }
+    par__cuda_flash_end<D, M>(f, p, warp_row + lane / 4, out, row_max, sum);
+}
+
+// Begins to copy lse and dot of N queries behind the tiles of q and dy.
+template <int N>
+static __device__ __forceinline__ void par__cuda_begin_statistics(uint32_t to, const par__cuda_flash &f,
+                                                                  const par__cuda_flash_place &p, size_t head,
+                                                                  int q0) {
+    for (int i = (int)threadIdx.x; i < 2 * N; i += (int)blockDim.x) {
+        const size_t at = par__cuda_flash_q_row(f.m, p, q0 + i % N) * f.m.heads + head;
+        const bool there = q0 + i % N < p.q_count;
+        par__cuda_copy_async_word(to + (uint32_t)i * 4, (i < N ? f.m.lse : f.m.dot) + (there ? at : 0),
+                                  there);
+    }
+}
+// Gradients of scores, but for their factor: g = p (g - dot) where p = 2^(s - lse), and s = p; both with
+// dropout.
+static __device__ __forceinline__ void par__cuda_score_gradient(float &s, float &g, bool seen, float factor,
+                                                                float lse, float dot, bool dropped,
+                                                                float keep) {
+    const float p = seen ? par__cuda_exp2(s * factor - lse) : 0.0f, kept = dropped ? 0.0f : keep;
+    g = p * (g * kept - dot);
+    s = p * kept;
+}
+template <int D, int M>
+static __device__ __forceinline__ void
+par__cuda_flash_put(void *dx, float *sums, size_t dx_ld, size_t sums_ld, bool wide, int row, int count,
+                    int dim, const float (&x)[M][D / 8][4], float factor) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        const int r = row + 16 * i + 8 * h;
+        if (dx)
+            par__cuda_store_fragment<D>((par__cuda_bf16 *)dx + (size_t)r * dx_ld, r < count, dim, wide, x[i],
+                                        h, factor);
+        else
+            par__cuda_add_fragment<D>(sums + (size_t)r * sums_ld, r < count, dim, x[i], h, factor);
+    }
+}
+template <int O, int M>
+static __device__ __forceinline__ void
+par__cuda_flash_put_keys(const par__cuda_flash &f, const par__cuda_flash_place &p, int part, int row,
+                         const float (&dk)[M][O / 8][4], const float (&dv)[M][O / 8][4]) {
+    const par_tp_attention_block &m = f.m;
+    const size_t kv = par__cuda_flash_kv_row(m, p, p.first), col = (size_t)p.kh * m.dim + (size_t)part;
+    par__cuda_bf16 *dx = f.dx ? f.dx + kv * m.kv_ld + m.heads * m.dim + col : NULL;
+    const int count = p.k_count - p.first, dim = p.dim - part;
+    par__cuda_flash_put<O, M>(dx, dx ? NULL : m.dk + kv * m.dkv_ld + col, m.kv_ld, m.dkv_ld, f.wide, row,
+                              count, dim, dk, m.scale);
+    par__cuda_flash_put<O, M>(dx ? dx + m.kv_heads * m.dim : NULL, dx ? NULL : m.dv + kv * m.dkv_ld + col,
+                              m.kv_ld, m.dkv_ld, f.wide, row, count, dim, dv, 1.0f);
+}
+// Begins to copy N queries of query head h, their gradients and their statistics.
+template <int N, int D, int THREADS>
+static __device__ __forceinline__ void par__cuda_begin_queries(uint32_t to, const par__cuda_flash &f,
+                                                               const par__cuda_flash_place &p, int h,
+                                                               int q0) {
+    const par_tp_attention_block &m = f.m;
+    const size_t row = par__cuda_flash_q_row(m, p, q0), col = (size_t)h * m.dim;
+    const par__cuda_bf16 *q = (const par__cuda_bf16 *)m.q + row * m.q_ld + col;
+    const par__cuda_bf16 *dy = (const par__cuda_bf16 *)m.dy + row * m.dy_ld + col;
+    par__cuda_begin_tile<N, D, THREADS>(to, q, m.q_ld, p.q_count - q0, p.dim, f.wide);
+    par__cuda_begin_tile<N, D, THREADS>(to + N * D * 2, dy, m.dy_ld, p.q_count - q0, p.dim, f.wide);
+    par__cuda_begin_statistics<N>(to + 2 * N * D * 2, f, p, (size_t)h, q0);
+}
+// s and g (keys x queries) become weights and gradients of scores. key, query: the lane's first; statistics:
+// where those of the lane's first query are. mask: some queries do not see all keys.
+template <int M, int N>
+static __device__ __forceinline__ void
+par__cuda_gradients_by_keys(float (&s)[M][N / 8][4], float (&g)[M][N / 8][4], const par__cuda_flash &f,
+                            const par__cuda_flash_place &p, bool mask, int key, int query,
+                            uint32_t statistics, par__cuda_mask_bits<M * N / 2> dropped) {
+    const float keep = par__tp_dropout_scale(f.m.dropout), factor = f.m.scale * PAR__CUDA_LOG2E;
+    PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) {
+        const uint32_t at = statistics + (uint32_t)(8 * n) * 4;
+        const float2 lse = par__cuda_load_shared(at), dot = par__cuda_load_shared(at + N * 4);
+        PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
+            const bool seen = !mask || key + 16 * i + e / 2 * 8 <= query + 8 * n + e % 2 + p.shift;
+            par__cuda_score_gradient(s[i][n][e], g[i][n][e], seen, factor,
+                                     (e % 2 ? lse.y : lse.x) * PAR__CUDA_LOG2E, e % 2 ? dot.y : dot.x,
+                                     dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
+        }
+    }
+}
+// dk and dv have O of the D features: block number i of a tile has features (i mod D / O) O on.
+template <int D, int M, int WARPS, int N, int O>
+static __global__ void __launch_bounds__(32 * WARPS)
+    par__cuda_k_flash_backward_kv(PAR__CUDA_PARAMETER par__cuda_flash f) {
+    constexpr int ROWS = 16 * M * WARPS, THREADS = 32 * WARPS;
+    constexpr uint32_t BYTES = N * D * 2, STAGE = 2 * BYTES + 1024;
+    PAR__CUDA_SHARED(unsigned char, memory);
+    const par_tp_attention_block &m = f.m;
+    const unsigned tiles = ((unsigned)m.kv_count + ROWS - 1) / ROWS, block = blockIdx.x / (D / O);
+    const int part = (int)(blockIdx.x % (D / O)) * O, lane = (int)threadIdx.x % 32;
+    const par__cuda_flash_place p =
+        par__cuda_flash_place_of(m, (int)(block / tiles), 1, (int)(block % tiles) * ROWS);
+    const int warp = (int)threadIdx.x / 32 * 16 * M, warp_key = p.first + warp;
+    const int q_begin = PAR__MAX(p.first - p.shift, 0) / N * N; // queries before it see none of these keys
+    const int end = p.h + (int)m.heads / (int)m.kv_heads;
+    const uint32_t k_tile = par__cuda_shared_address(memory), v_tile = k_tile + ROWS * D * 2;
+    const uint32_t left = (uint32_t)(warp * D * 2) + par__cuda_left_address<D>();
+    const uint32_t right = par__cuda_right_address<D>(),
+                   weighted = par__cuda_left_address<D>() ^ (uint32_t)(part * 2);
+    const uint32_t both = 2 * (v_tile + ROWS * D * 2) + STAGE; // the next tile is at both - tile
+    const size_t kv = par__cuda_flash_kv_row(m, p, p.first), col = (size_t)p.kh * m.dim;
+    const auto advance = [&](int *h, int *q0) {
+        *q0 += N;
+        if (*q0 >= p.q_count) {
+            *q0 = q_begin;
+            ++*h;
+        }
+    };
+    uint32_t tile = v_tile + ROWS * D * 2;
+    float dk[M][O / 8][4] = {}, dv[M][O / 8][4] = {};
+    int h = q_begin < p.q_count ? p.h : end, q0 = q_begin;
+    par__cuda_begin_tile<ROWS, D, THREADS>(k_tile, (const par__cuda_bf16 *)m.k + kv * m.kv_ld + col, m.kv_ld,
+                                           p.k_count - p.first, p.dim, f.wide);
+    par__cuda_begin_tile<ROWS, D, THREADS>(v_tile, (const par__cuda_bf16 *)m.v + kv * m.kv_ld + col, m.kv_ld,
+                                           p.k_count - p.first, p.dim, f.wide);
+    if (h < end) par__cuda_begin_queries<N, D, THREADS>(tile, f, p, h, q0);
+    for (; h < end; advance(&h, &q0), tile = both - tile) {
+        int next_h = h, next_q0 = q0;
+        par__cuda_copies_end();
+        __syncthreads();
+        advance(&next_h, &next_q0);
+        if (next_h < end) par__cuda_begin_queries<N, D, THREADS>(both - tile, f, p, next_h, next_q0);
+        if (warp_key >= p.k_count || q0 + N - 1 + p.shift < warp_key) continue;
+        const bool mask = q0 + p.shift < warp_key + 16 * M - 1;
+        const int key = warp_key + lane / 4, query = q0 + lane % 4 * 2;
+        const par__cuda_mask_bits<M *N / 2> dropped = par__cuda_dropped<M, N>(f, p, h, true, key, query);
+        float s[M][N / 8][4], g[M][N / 8][4];
+        par__cuda_rows_by_rows<D, M, N>(s, k_tile + left, tile + right);
+        par__cuda_rows_by_rows<D, M, N>(g, v_tile + left, tile + BYTES + right);
+        par__cuda_gradients_by_keys<M, N>(s, g, f, p, mask, key, query,
+                                          tile + 2 * BYTES + (uint32_t)(lane % 4 * 8), dropped);
+        par__cuda_add_weighted_rows<D, M, N, O>(dv, s, tile + BYTES + weighted);
+        par__cuda_add_weighted_rows<D, M, N, O>(dk, g, tile + weighted);
+    }
+    par__cuda_flash_put_keys<O, M>(f, p, part, warp + lane / 4, dk, dv);
+}
+// Of a warp's queries: lse (base 2) and dot. row: the lane's first.
+template <int M>
+static __device__ __forceinline__ void par__cuda_row_statistics(const par__cuda_flash &f,
+                                                                const par__cuda_flash_place &p, int row,
+                                                                float (&lse)[M][2], float (&dot)[M][2]) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        const int r = row + 16 * i + 8 * h;
+        const bool there = r < p.q_count;
+        const size_t at = par__cuda_flash_q_row(f.m, p, there ? r : 0) * f.m.heads + (size_t)p.h;
+        lse[i][h] = there ? f.m.lse[at] * PAR__CUDA_LOG2E : 0.0f;
+        dot[i][h] = there ? f.m.dot[at] : 0.0f;
+    }
+}
+template <int D, int M, int WARPS, int N>
+static __global__ void __launch_bounds__(32 * WARPS)
+    par__cuda_k_flash_backward_q(PAR__CUDA_PARAMETER par__cuda_flash f) {
+    constexpr int ROWS = 16 * M * WARPS, THREADS = 32 * WARPS;
+    constexpr uint32_t BYTES = N * D * 2;
+    PAR__CUDA_SHARED(unsigned char, memory);
+    const par_tp_attention_block &m = f.m;
+    const unsigned tiles = ((unsigned)m.q_count + ROWS - 1) / ROWS;
+    const par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
+                                                             (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
+    const int end = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 * 16 * M, warp_row = p.first + warp;
+    const uint32_t q_tile = par__cuda_shared_address(memory), dy_tile = q_tile + ROWS * D * 2;
+    const uint32_t kv_tiles = dy_tile + ROWS * D * 2,
+                   left = (uint32_t)(warp * D * 2) + par__cuda_left_address<D>();
+    const size_t row = par__cuda_flash_q_row(m, p, p.first), col = (size_t)p.h * m.dim;
+    const float keep = par__tp_dropout_scale(m.dropout), factor = m.scale * PAR__CUDA_LOG2E;
+    float dq[M][D / 8][4] = {}, lse[M][2], dot[M][2];
+    if (end <= 0 && !f.dx) return;
+    par__cuda_begin_tile<ROWS, D, THREADS>(q_tile, (const par__cuda_bf16 *)m.q + row * m.q_ld + col, m.q_ld,
+                                           p.q_count - p.first, p.dim, f.wide);
+    par__cuda_begin_tile<ROWS, D, THREADS>(dy_tile, (const par__cuda_bf16 *)m.dy + row * m.dy_ld + col,
+                                           m.dy_ld, p.q_count - p.first, p.dim, f.wide);
+    if (end > 0) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, 0);
+    par__cuda_row_statistics<M>(f, p, warp_row + lane / 4, lse, dot);
+    for (int k0 = 0; k0 < end; k0 += N) {
+        par__cuda_copies_end();
+        __syncthreads();
+        if (k0 + N < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, k0 + N);
+        if (warp_row >= p.q_count || k0 > warp_row + 16 * M - 1 + p.shift) continue;
+        const uint32_t tile = kv_tiles + (uint32_t)(k0 / N % 2) * 2 * BYTES;
+        const bool mask = k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count;
+        const int query = warp_row + lane / 4, key = k0 + lane % 4 * 2;
+        const par__cuda_mask_bits<M *N / 2> dropped = par__cuda_dropped<M, N>(f, p, p.h, false, query, key);
+        float s[M][N / 8][4], g[M][N / 8][4];
+        par__cuda_rows_by_rows<D, M, N>(s, q_tile + left, tile + par__cuda_right_address<D>());
+        par__cuda_rows_by_rows<D, M, N>(g, dy_tile + left, tile + BYTES + par__cuda_right_address<D>());
+        if (mask) par__cuda_hide_scores<M, N>(s, p, query, key);
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) PAR__CUDA_UNROLL for (int i = 0; i < M; i++)
+            PAR__CUDA_UNROLL for (int e = 0; e < 4; e++)
+                par__cuda_score_gradient(s[i][n][e], g[i][n][e], true, factor, lse[i][e / 2], dot[i][e / 2],
+                                         dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
+        par__cuda_add_weighted_rows<D, M, N, D>(dq, g, tile + par__cuda_left_address<D>());
+    }
+    par__cuda_flash_put<D, M>(f.dx ? f.dx + row * m.q_ld + col : NULL,
+                              f.dx ? NULL : m.dq + row * m.dq_ld + col, m.q_ld, m.dq_ld, f.wide,
+                              warp + lane / 4, p.q_count - p.first, p.dim, dq, m.scale);
+}
+
+// The largest width of the heads that the kernels take: wider ones need more registers than a thread has.
+enum { PAR__CUDA_FLASH_MAX_DIM = 256 };
+static bool par__cuda_flash_is_wide(const par__cuda_flash *f) {
+    const par_tp_attention_block *m = &f->m;
+    const uintptr_t addresses = (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy |
+                                (uintptr_t)f->y | (uintptr_t)f->dx;
+    return addresses % 16 == 0 && (m->dim | m->q_ld | m->kv_ld | m->dy_ld) % 8 == 0;
+}
+// Launches a kernel for each tile of so many of `count` rows, of so many heads, times `parts`.
+static par_result par__cuda_flash_launch(const par_cuda *cuda, void (*kernel)(par__cuda_flash), int rows,
+                                         int warps, size_t shared, size_t count, size_t heads, size_t parts,
+                                         const par__cuda_flash *f) {
+    const size_t tiles = (count + (size_t)rows - 1) / (size_t)rows;
+    dim3 grid;
+    PAR__CUDA_TRY(par__cuda_grid(cuda, "attention", tiles * heads * parts, &grid));
+    return par__cuda_launch(cuda, kernel, grid, (unsigned)warps * 32, shared, cuda->stream, *f);
+}
+template <int D, int M, int WARPS, int N>
+static par_result par__cuda_flash_forward(const par_cuda *cuda, const par__cuda_flash *f) {
+    return par__cuda_flash_launch(cuda, par__cuda_k_flash_forward<D, M, WARPS, N>, 16 * M * WARPS, WARPS,
+                                  (16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads, 1,
+                                  f);
+}
+template <int D, int M, int WARPS, int N, int O>
+static par_result par__cuda_flash_backward_kv(const par_cuda *cuda, const par__cuda_flash *f) {
+    return par__cuda_flash_launch(cuda, par__cuda_k_flash_backward_kv<D, M, WARPS, N, O>, 16 * M * WARPS,
+                                  WARPS, (2 * 16 * M * WARPS + 4 * N) * D * 2 + 2048, f->m.kv_count,
+                                  f->m.batch * f->m.kv_heads, D / O, f);
+}
+template <int D, int M, int WARPS, int N>
+static par_result par__cuda_flash_backward_q(const par_cuda *cuda, const par__cuda_flash *f) {
+    return par__cuda_flash_launch(cuda, par__cuda_k_flash_backward_q<D, M, WARPS, N>, 16 * M * WARPS, WARPS,
+                                  (2 * 16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads,
+                                  1, f);
+}
+// y and lse, or dx: final results of whole sequences; NULL: to the block's arrays.
+static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
+                                      void *dx) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par__cuda_flash f = {*m,
+                         (par__cuda_bf16 *)y,
+                         (par__cuda_bf16 *)dx,
+                         lse,
+                         false,
+                         par__cuda_dropout_of(tp, m->stream, m->dropout)};
+    const size_t rows = m->batch * PAR__MAX(m->q_stride, m->kv_stride) + PAR__MAX(m->q_row, m->kv_row);
+    const size_t most = PAR__MAX(rows, PAR__MAX(m->q_position + m->q_count, m->kv_position + m->kv_count));
+    if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
+    if (m->dim > PAR__CUDA_FLASH_MAX_DIM)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention",
+                              "heads of bf16 have at most 256 features");
+    if (most >> 30)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention", "a rank has at most 2^30 tokens");
+    f.wide = par__cuda_flash_is_wide(&f);
+    const int size = m->dim <= 64 ? 0 : m->dim <= 128 ? 1 : 2;
+    if (!m->dy)
+        return size == 0   ? par__cuda_flash_forward<64, 2, 4, 64>(cuda, &f)
+               : size == 1 ? par__cuda_flash_forward<128, 2, 4, 32>(cuda, &f)
+                           : par__cuda_flash_forward<256, 1, 4, 32>(cuda, &f);
+    PAR__CUDA_TRY(size == 0   ? (par__cuda_flash_backward_kv<64, 2, 4, 32, 64>(cuda, &f))
+                  : size == 1 ? (par__cuda_flash_backward_kv<128, 1, 8, 32, 128>(cuda, &f))
+                              : (par__cuda_flash_backward_kv<256, 1, 4, 16, 128>(cuda, &f)));
+    return size == 0   ? par__cuda_flash_backward_q<64, 2, 4, 32>(cuda, &f)
+           : size == 1 ? par__cuda_flash_backward_q<128, 1, 8, 32>(cuda, &f)
+                       : par__cuda_flash_backward_q<256, 1, 4, 16>(cuda, &f);
+}
+
+// The same for f32, by plain sums: scores of a pair of tiles are in shared memory.
 
 struct par__cuda_tiles {         // the shape of a pair of tiles in shared memory
     int tile, dim, ld, score_ld; // rows; features rounded up to a multiple of 16; leading dimensions
 };
 enum { PAR__CUDA_ATTENTION_THREADS = 128, PAR__CUDA_PAD = 8 };
-#if defined(__CUDA_ARCH__)
-#define PAR__CUDA_TENSOR_CORES 1
-#else
-#define PAR__CUDA_TENSOR_CORES 0
-#endif
 // c (m x n) = or += op(a) op(b). Sizes are multiples of 16; each warp computes squares of 16 x 16.
 static __device__ __forceinline__ void par__cuda_gemm_16x16(const float *a, int lda, bool ta, const float *b,
                                                             int ldb, bool tb, float *c, int ldc, int k,
@@ -5308,57 +5994,9 @@ static __device__ __forceinline__ void par__cuda_gemm_16x16(const float *a, int 
         c[row * ldc + col] = sum;
     }
 }
-#if PAR__CUDA_TENSOR_CORES
-template <class A, class B>
-static __device__ __forceinline__ void par__cuda_mma(const par__cuda_bf16 *a, int lda, bool ta,
-                                                     const par__cuda_bf16 *b, int ldb, bool tb, float *c,
-                                                     int ldc, int k, bool add) {
-    using namespace nvcuda::wmma;
-    fragment<matrix_a, 16, 16, 16, __nv_bfloat16, A> fa;
-    fragment<matrix_b, 16, 16, 16, __nv_bfloat16, B> fb;
-    fragment<accumulator, 16, 16, 16, float> fc;
-    if (add)
-        load_matrix_sync(fc, c, (unsigned)ldc, mem_row_major);
-    else
-        fill_fragment(fc, 0.0f);
-    for (int j = 0; j < k; j += 16) {
-        load_matrix_sync(fa, (const __nv_bfloat16 *)(const void *)(ta ? a + j * lda : a + j), (unsigned)lda);
-        load_matrix_sync(fb, (const __nv_bfloat16 *)(const void *)(tb ? b + j : b + j * ldb), (unsigned)ldb);
-        mma_sync(fc, fa, fb, fc);
-    }
-    store_matrix_sync(c, fc, (unsigned)ldc, mem_row_major);
-}
-static __device__ __forceinline__ void par__cuda_gemm_16x16(const par__cuda_bf16 *a, int lda, bool ta,
-                                                            const par__cuda_bf16 *b, int ldb, bool tb,
-                                                            float *c, int ldc, int k, bool add) {
-    using namespace nvcuda::wmma;
-    if (!ta && tb)
-        par__cuda_mma<row_major, col_major>(a, lda, ta, b, ldb, tb, c, ldc, k, add);
-    else if (!ta)
-        par__cuda_mma<row_major, row_major>(a, lda, ta, b, ldb, tb, c, ldc, k, add);
-    else
-        par__cuda_mma<col_major, row_major>(a, lda, ta, b, ldb, tb, c, ldc, k,
-                                            add); // b is never transposed here
-}
-#else
-static __device__ __forceinline__ void par__cuda_gemm_16x16(const par__cuda_bf16 *a, int lda, bool ta,
-                                                            const par__cuda_bf16 *b, int ldb, bool tb,
-                                                            float *c, int ldc, int k, bool add) {
-    const int lane = (int)threadIdx.x % 32;
-    for (int i = lane; i < 256; i += 32) {
-        const int row = i / 16, col = i % 16;
-        float sum = add ? c[row * ldc + col] : 0.0f;
-        for (int j = 0; j < k; j++)
-            sum += par__cuda_widen(ta ? a[j * lda + row] : a[row * lda + j]) *
-                   par__cuda_widen(tb ? b[col * ldb + j] : b[j * ldb + col]);
-        c[row * ldc + col] = sum;
-    }
-}
-#endif
-template <class E>
-static __device__ __forceinline__ void par__cuda_tile_gemm(int m, int n, int k, const E *a, int lda, bool ta,
-                                                           const E *b, int ldb, bool tb, float *c, int ldc,
-                                                           bool add) {
+static __device__ __forceinline__ void par__cuda_tile_gemm(int m, int n, int k, const float *a, int lda,
+                                                           bool ta, const float *b, int ldb, bool tb,
+                                                           float *c, int ldc, bool add) {
     const int warps = PAR__CUDA_ATTENTION_THREADS / 32, across = n / 16;
     for (int i = (int)threadIdx.x / 32; i < m / 16 * across; i += warps) {
         const int row = i / across * 16, col = i % across * 16;
@@ -5367,15 +6005,15 @@ static __device__ __forceinline__ void par__cuda_tile_gemm(int m, int n, int k, 
     }
 }
 // Loads rows of a head into a tile. Rows beyond `count` and features beyond `dim` become zeros.
-template <class E>
-static __device__ __forceinline__ void par__cuda_load_tile(const par__cuda_tiles &t, E *to, const void *from,
-                                                           size_t ld, size_t count, size_t dim) {
+static __device__ __forceinline__ void par__cuda_load_tile(const par__cuda_tiles &t, float *to,
+                                                           const void *from, size_t ld, size_t count,
+                                                           size_t dim) {
     const int groups = t.dim / 8;
     for (int i = (int)threadIdx.x; i < t.tile * groups; i += PAR__CUDA_ATTENTION_THREADS) {
         const int row = i / groups, at = i % groups * 8;
         float x[8] = {0};
-        if ((size_t)row < count) par__cuda_load(x, (const E *)from + (size_t)row * ld, (size_t)at, dim);
-        for (int j = 0; j < 8; j++) par__cuda_round(to + row * t.ld + at + j, x[j]);
+        if ((size_t)row < count) par__cuda_load(x, (const float *)from + (size_t)row * ld, (size_t)at, dim);
+        for (int j = 0; j < 8; j++) to[row * t.ld + at + j] = x[j];
     }
 }
 static __device__ __forceinline__ void par__cuda_clear_tile(const par__cuda_tiles &t, float *x) {
@@ -5415,14 +6053,12 @@ static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_attention
                                                           const par__cuda_tile_index &s) {
     return s.b * m.kv_stride + m.kv_row + s.k0;
 }
-template <class E>
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     par__cuda_k_attention_forward(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
     float *acc = scratch, *scores = acc + t.tile * t.ld, *row_max = scores + t.tile * t.score_ld,
           *sum = row_max + t.tile;
-    E *q = (E *)(void *)(sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld,
-      *p = v + t.tile * t.ld;
+    float *q = (sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld, *p = v + t.tile * t.ld;
     par__cuda_tile_index s;
     const size_t head = par__cuda_head_of_block(t, m.q_count, &s.q0);
     s.b = head / m.heads;
@@ -5434,7 +6070,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32,
               warps = PAR__CUDA_ATTENTION_THREADS / 32;
     if (m.kv_position >= last) return;
-    par__cuda_load_tile(t, q, (const E *)m.q + row0 * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+    par__cuda_load_tile(t, q, (const float *)m.q + row0 * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
     for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.dim, c = i % t.dim;
         acc[r * t.ld + c] = (size_t)r < s.nq && (size_t)c < m.dim
@@ -5450,11 +6086,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
         const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
         s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
         __syncthreads();
-        par__cuda_load_tile(t, k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
-        par__cuda_load_tile(t, v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, k, (const float *)m.k + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, v, (const float *)m.v + kv, m.kv_ld, s.nk, m.dim);
         __syncthreads();
-        par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, q, t.ld, false, k, t.ld, true, scores, t.score_ld,
-                               false);
+        par__cuda_tile_gemm(t.tile, t.tile, t.dim, q, t.ld, false, k, t.ld, true, scores, t.score_ld, false);
         __syncthreads();
         for (int r = warp; r < t.tile; r += warps) { // a warp has a row
             float new_max = row_max[r], total = 0;
@@ -5470,7 +6105,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
                 float e = par__tp_softmax_weight(scores[r * t.score_ld + c], new_max);
                 total += e;
                 if (drop.limit && e != 0) e *= par__cuda_dropout_factor(m, s, r, c, drop);
-                par__cuda_round(p + r * t.score_ld + c, e);
+                p[r * t.score_ld + c] = e;
             }
             total = par__cuda_warp_reduce<par__cuda_add>(total);
             for (int c = lane; c < t.dim; c += 32) acc[r * t.ld + c] *= rescale;
@@ -5481,7 +6116,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
             }
         }
         __syncthreads();
-        par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, p, t.score_ld, false, v, t.ld, false, acc, t.ld, true);
+        par__cuda_tile_gemm(t.tile, t.dim, t.tile, p, t.score_ld, false, v, t.ld, false, acc, t.ld, true);
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
@@ -5499,11 +6134,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
 }
 // For a pair of tiles writes the probabilities with dropout to p, and the gradient of the scores to ds.
 // scores and grads hold q k^T and dy v^T.
-template <class E>
 static __device__ __forceinline__ void
 par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
-                           const par__cuda_tile_index &s, const float *scores, const float *grads, E *p,
-                           E *ds, const par__cuda_dropout &drop) {
+                           const par__cuda_tile_index &s, const float *scores, const float *grads, float *p,
+                           float *ds, const par__cuda_dropout &drop) {
     const size_t row0 = par__cuda_q_row(m, s);
     for (int i = (int)threadIdx.x; i < t.tile * t.tile; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.tile, c = i % t.tile;
@@ -5514,24 +6148,24 @@ par__cuda_softmax_backward(const par_tp_attention_block &m, const par__cuda_tile
             if (drop.limit) mask = par__cuda_dropout_factor(m, s, r, c, drop);
             d = par__tp_score_gradient(e, grads[r * t.score_ld + c] * mask, m.dot[at], m.scale);
         }
-        par__cuda_round(p + r * t.score_ld + c, e * mask);
-        par__cuda_round(ds + r * t.score_ld + c, d);
+        p[r * t.score_ld + c] = e * mask;
+        ds[r * t.score_ld + c] = d;
     }
 }
-template <class E> struct par__cuda_backward_tiles { // shared memory of backward
+struct par__cuda_backward_tiles { // shared memory of backward
     float *first, *second, *scores, *grads;
-    E *q, *k, *v, *dy, *p, *ds;
+    float *q, *k, *v, *dy, *p, *ds;
 };
-template <class E>
-static __device__ __forceinline__ par__cuda_backward_tiles<E>
-par__cuda_backward_layout(const par__cuda_tiles &t, float *scratch, int sums) {
-    par__cuda_backward_tiles<E> x;
+static __device__ __forceinline__ par__cuda_backward_tiles par__cuda_backward_layout(const par__cuda_tiles &t,
+                                                                                     float *scratch,
+                                                                                     int sums) {
+    par__cuda_backward_tiles x;
     const int wide = t.tile * t.ld, square = t.tile * t.score_ld;
     x.first = scratch;
     x.second = scratch + (sums - 1) * wide;
     x.scores = scratch + sums * wide;
     x.grads = x.scores + square;
-    x.q = (E *)(void *)(x.grads + square);
+    x.q = (x.grads + square);
     x.k = x.q + wide;
     x.v = x.k + wide;
     x.dy = x.v + wide;
@@ -5539,17 +6173,17 @@ par__cuda_backward_layout(const par__cuda_tiles &t, float *scratch, int sums) {
     x.ds = x.p + square;
     return x;
 }
-template <class E>
-static __device__ __forceinline__ void
-par__cuda_tile_backward(const par_tp_attention_block &m, const par__cuda_tiles &t,
-                        const par__cuda_tile_index &s, const par__cuda_backward_tiles<E> &x,
-                        const par__cuda_dropout &drop) {
-    par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, x.q, t.ld, false, x.k, t.ld, true, x.scores, t.score_ld,
-                           false);
-    par__cuda_tile_gemm<E>(t.tile, t.tile, t.dim, x.dy, t.ld, false, x.v, t.ld, true, x.grads, t.score_ld,
-                           false);
+static __device__ __forceinline__ void par__cuda_tile_backward(const par_tp_attention_block &m,
+                                                               const par__cuda_tiles &t,
+                                                               const par__cuda_tile_index &s,
+                                                               const par__cuda_backward_tiles &x,
+                                                               const par__cuda_dropout &drop) {
+    par__cuda_tile_gemm(t.tile, t.tile, t.dim, x.q, t.ld, false, x.k, t.ld, true, x.scores, t.score_ld,
+                        false);
+    par__cuda_tile_gemm(t.tile, t.tile, t.dim, x.dy, t.ld, false, x.v, t.ld, true, x.grads, t.score_ld,
+                        false);
     __syncthreads();
-    par__cuda_softmax_backward<E>(m, t, s, x.scores, x.grads, x.p, x.ds, drop);
+    par__cuda_softmax_backward(m, t, s, x.scores, x.grads, x.p, x.ds, drop);
     __syncthreads();
 }
 static __device__ __forceinline__ void par__cuda_add_tile(const par__cuda_tiles &t, float *to, size_t ld,
@@ -5559,19 +6193,18 @@ static __device__ __forceinline__ void par__cuda_add_tile(const par__cuda_tiles 
         if ((size_t)r < rows && (size_t)c < dim) to[(size_t)r * ld + (size_t)c] += from[r * t.ld + c];
     }
 }
-template <class E>
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
-    const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 2); // dk, dv
+    const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
     const size_t head = par__cuda_head_of_block(t, m.kv_count, &s.k0);
     s.b = head / m.kv_heads;
     s.kh = head % m.kv_heads;
     s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
     const size_t kv = par__cuda_kv_row(m, s), group = m.heads / m.kv_heads;
-    par__cuda_load_tile(t, x.k, (const E *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
-    par__cuda_load_tile(t, x.v, (const E *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    par__cuda_load_tile(t, x.k, (const float *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    par__cuda_load_tile(t, x.v, (const float *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
     par__cuda_clear_tile(t, x.first);
     par__cuda_clear_tile(t, x.second);
     for (s.h = s.kh * group; s.h < (s.kh + 1) * group; s.h++)
@@ -5580,24 +6213,24 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
             if (m.q_position + s.q0 + s.nq <= m.kv_position + s.k0) continue; // they see none of these keys
             const size_t row = par__cuda_q_row(m, s);
             __syncthreads();
-            par__cuda_load_tile(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
-            par__cuda_load_tile(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
+            par__cuda_load_tile(t, x.q, (const float *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+            par__cuda_load_tile(t, x.dy, (const float *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq,
+                                m.dim);
             __syncthreads();
-            par__cuda_tile_backward<E>(m, t, s, x, drop);
-            par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, true, x.q, t.ld, false, x.first,
-                                   t.ld, true);
-            par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.p, t.score_ld, true, x.dy, t.ld, false, x.second,
-                                   t.ld, true);
+            par__cuda_tile_backward(m, t, s, x, drop);
+            par__cuda_tile_gemm(t.tile, t.dim, t.tile, x.ds, t.score_ld, true, x.q, t.ld, false, x.first,
+                                t.ld, true);
+            par__cuda_tile_gemm(t.tile, t.dim, t.tile, x.p, t.score_ld, true, x.dy, t.ld, false, x.second,
+                                t.ld, true);
         }
     __syncthreads();
     par__cuda_add_tile(t, m.dk + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.first, s.nk, m.dim);
     par__cuda_add_tile(t, m.dv + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.second, s.nk, m.dim);
 }
-template <class E>
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
-    const par__cuda_backward_tiles<E> x = par__cuda_backward_layout<E>(t, scratch, 1); // dq
+    const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 1); // dq
     par__cuda_tile_index s;
     const size_t head = par__cuda_head_of_block(t, m.q_count, &s.q0);
     s.b = head / m.heads;
@@ -5606,36 +6239,34 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
     if (m.kv_position >= last) return;
-    par__cuda_load_tile(t, x.q, (const E *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
-    par__cuda_load_tile(t, x.dy, (const E *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
+    par__cuda_load_tile(t, x.q, (const float *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
+    par__cuda_load_tile(t, x.dy, (const float *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
     par__cuda_clear_tile(t, x.first);
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
         const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
         s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
         __syncthreads();
-        par__cuda_load_tile(t, x.k, (const E *)m.k + kv, m.kv_ld, s.nk, m.dim);
-        par__cuda_load_tile(t, x.v, (const E *)m.v + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, x.k, (const float *)m.k + kv, m.kv_ld, s.nk, m.dim);
+        par__cuda_load_tile(t, x.v, (const float *)m.v + kv, m.kv_ld, s.nk, m.dim);
         __syncthreads();
-        par__cuda_tile_backward<E>(m, t, s, x, drop);
-        par__cuda_tile_gemm<E>(t.tile, t.dim, t.tile, x.ds, t.score_ld, false, x.k, t.ld, false, x.first,
-                               t.ld, true);
+        par__cuda_tile_backward(m, t, s, x, drop);
+        par__cuda_tile_gemm(t.tile, t.dim, t.tile, x.ds, t.score_ld, false, x.k, t.ld, false, x.first, t.ld,
+                            true);
     }
     __syncthreads();
     par__cuda_add_tile(t, m.dq + row * m.dq_ld + s.h * m.dim, m.dq_ld, x.first, s.nq, m.dim);
 }
 // Chooses the largest tiles that fit into shared memory. wide, square: how many tile x dim and tile x tile
-// arrays a kernel needs in f32; wide_e, square_e: in the storage type.
-static par_result par__cuda_choose_tiles(const par_cuda *cuda, const par_tp_attention_block *m, size_t e,
-                                         int wide, int square, int wide_e, int square_e, par__cuda_tiles *t,
-                                         size_t *shared) {
+// arrays a kernel needs.
+static par_result par__cuda_choose_tiles(const par_cuda *cuda, const par_tp_attention_block *m, int wide,
+                                         int square, par__cuda_tiles *t, size_t *shared) {
     t->dim = (int)((m->dim + 15) / 16 * 16);
     t->ld = t->dim + PAR__CUDA_PAD;
     for (t->tile = 64; t->tile >= 16; t->tile /= 2) {
         t->score_ld = t->tile + PAR__CUDA_PAD;
         const size_t rows = (size_t)t->tile;
         *shared =
-            rows * ((size_t)wide * (size_t)t->ld + (size_t)square * (size_t)t->score_ld + 2) * sizeof(float) +
-            rows * ((size_t)wide_e * (size_t)t->ld + (size_t)square_e * (size_t)t->score_ld) * e;
+            rows * ((size_t)wide * (size_t)t->ld + (size_t)square * (size_t)t->score_ld + 2) * sizeof(float);
         if (*shared <= (size_t)cuda->max_shared_bytes) return PAR_OK;
     }
     return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention",
@@ -5651,33 +6282,29 @@ static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_a
     par__cuda_tiles t;
     size_t shared;
     dim3 grid;
-    PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 1, 1, 3, 1, &t, &shared));
+    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL, NULL, NULL);
+    PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, 4, 2, &t, &shared));
     const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &grid));
-    PAR__CUDA_DISPATCH_STORAGE(tp, E,
-                               return par__cuda_launch(cuda, par__cuda_k_attention_forward<E>, grid,
-                                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m,
-                                                       t, drop))
-    return PAR_OK;
+    return par__cuda_launch(cuda, par__cuda_k_attention_forward, grid, PAR__CUDA_ATTENTION_THREADS, shared,
+                            cuda->stream, *m, t, drop);
 }
 static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_tiles t;
     size_t shared;
     dim3 by_keys, by_queries;
-    PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, par_tp_element_bytes(tp), 2, 2, 4, 2, &t, &shared));
+    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL, NULL, NULL);
+    PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, 6, 4, &t, &shared));
     const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->kv_count, m->batch * m->kv_heads, &by_keys));
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &by_queries));
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, E,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv<E>, by_keys,
-                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop));
-        return par__cuda_launch(cuda, par__cuda_k_attention_backward_q<E>, by_queries,
-                                PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop))
-    return PAR_OK;
+    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv, by_keys,
+                                   PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop));
+    return par__cuda_launch(cuda, par__cuda_k_attention_backward_q, by_queries, PAR__CUDA_ATTENTION_THREADS,
+                            shared, cuda->stream, *m, t, drop);
 }
 template <class T>
 static __global__ void par__cuda_k_attention_normalize(T *y, float *lse, const float *acc, const float *sum,
@@ -6147,6 +6774,34 @@ static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention
 }
 #endif
 
+// Attention of whole sequences: by cuDNN where it can, else of bf16 by this file's kernels.
+static par_result par__cuda_t_attention_fused_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
+                                                      float *lse, int *handled) {
+#if PAR__CUDA_DNN
+    if (!par__cuda_of_tp(tp)->desc.own_attention)
+        PAR__CUDA_TRY(par__dnn_attention_forward(tp, m, y, lse, handled));
+#endif
+    if (*handled || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
+    *handled = 1;
+    return par__cuda_flash_run(tp, m, y, lse, NULL);
+}
+static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
+                                                       const void *y, void *dx, int *handled) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    par_tp_attention_block with_dot = *m;
+    const size_t states = m->batch * m->q_count * m->heads;
+#if PAR__CUDA_DNN
+    if (!cuda->desc.own_attention) PAR__CUDA_TRY(par__dnn_attention_backward(tp, m, y, dx, handled));
+#endif
+    if (*handled || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
+    float *dot = (float *)par__cuda_scratch(cuda, 3, PAR__MAX(states, (size_t)1) * sizeof *dot);
+    if (!dot) return PAR_ERR_MEMORY;
+    *handled = 1;
+    with_dot.dot = dot;
+    PAR__CUDA_TRY(par__cuda_t_row_dots(tp, dot, m->dy, y, states, m->dim));
+    return par__cuda_flash_run(tp, &with_dot, NULL, NULL, dx);
+}
+
 // >>cuda_codes ----------------------------------------------------------------------------------------------
 //
 // A block quantizes a tile of 128 x 128 of an operand, the largest block that shares a scale, in groups of 16
@@ -6480,10 +7135,8 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->attention_block_backward = par__cuda_t_attention_block_backward;
     t->row_dots = par__cuda_t_row_dots;
     t->init = par__cuda_t_init;
-#if PAR__CUDA_DNN
-    t->attention_fused_forward = par__dnn_attention_forward;
-    t->attention_fused_backward = par__dnn_attention_backward;
-#endif
+    t->attention_fused_forward = par__cuda_t_attention_fused_forward;
+    t->attention_fused_backward = par__cuda_t_attention_fused_backward;
 #if defined(PAR_CUDA_CUBLASLT)
     t->quantize = par__cuda_t_quantize;
     t->gemm_codes = par__cuda_t_gemm_codes;

@@ -256,13 +256,20 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
                                             {"attention backward", "attention backward, cuDNN"}};
     const double work =
         2.0 * 2 * (double)r->rows * (double)r->tokens.sequence / 2 * 1024; // half of the scores
-    par_tp_kernels own = *par_cuda_tp(b->cuda);
+    par_cuda *own;
+    par_cuda_desc c;
     par_tp_desc d;
-    const int variants = own.attention_fused_forward ? 2 : 1;
     rows both[2] = {*r, *r};
-    own.attention_fused_forward = NULL;
+#if defined(PAR_CUDA_CUDNN)
+    const int variants = 2;
+#else
+    const int variants = 1;
+#endif
+    memset(&c, 0, sizeof c);
     memset(&d, 0, sizeof d);
-    d.tp = b->world, d.dtype = PAR_BF16, d.kernels = &own;
+    c.stream = par_cuda_stream(b->cuda), c.own_attention = 1;
+    must(b, par_cuda_open(&c, &own));
+    d.tp = b->world, d.dtype = PAR_BF16, d.kernels = par_cuda_tp(own);
     must(b, par_tp_open(&d, &both[0].tp));
     for (int back = 0; back < 2; back++) {
         double t[2][ROUNDS];
@@ -277,6 +284,7 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
         }
     }
     must(b, par_tp_close(both[0].tp));
+    must(b, par_cuda_close(own));
 }
 static int wanted(const bench *b, const char *part) { return !*b->only || !strcmp(b->only, part); }
 static void bench_tp(bench *b) {

@@ -29,7 +29,7 @@ quick="-O0 -Xcicc -O0 -Xptxas -O0" # compiled in a third of the time
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
 no_spills() { # what ptxas said: the kernels that touch every element are there, and keep all in registers
     for kernel in reduce sum_rows sum_squares cast update norm elementwise loss_stats loss_backward \
-        loss_forward_backward attention_.*bf16 dropout rope add_bias pack; do
+        loss_forward_backward flash_forward flash_backward dropout rope add_bias pack; do
         grep -q "entry function '.*k_$kernel" "$1" || {
             echo "there is no kernel k_$kernel"
             return 1

@@ -201,6 +201,46 @@ static void launch_limits(par_comm *w) {
     CHECK_OK(w, par_cuda_close(cuda));
 }
 // Attention with more heads than an axis of a grid takes. Each head has one token: y is v, and dv is dy.
+// What ldmatrix and cp.async need: addresses that are multiples of 16, whole warps, and waits for copies.
+static __global__ void matrix_faults(int fault, const uint4 *x) {
+    PAR__CUDA_SHARED(unsigned char, memory);
+    const uint32_t tile = par__cuda_shared_address(memory);
+    uint32_t r[4];
+    par__cuda_begin_tile<16, 64, 32>(tile, (const par__cuda_bf16 *)x, 64, 16, 64, fault != 1);
+    if (fault != 2) par__cuda_copies_end();
+    __syncthreads();
+    if (fault == 3 && threadIdx.x == 5) __syncwarp();
+    if (fault == 4) par__cuda_copy_async(tile + 8, x, true);
+    const uint32_t at = par__cuda_left_address<64>() + (fault == 5 ? 2 : fault == 6 ? 2048 : 0);
+    par__cuda_ldmatrix_x4(r, tile + at);
+    if (fault == 7) par__cuda_ldmatrix_x4(r, tile + threadIdx.x % 8 * 128); // all in the same banks
+}
+static par_comm *matrix_comm;
+static int matrix_fault;
+static void commit_matrix_fault(void) {
+    par_cuda *cuda = open_cuda(matrix_comm, PAR_CUDA_AUTO);
+    const uint4 *x = (const uint4 *)on_device(matrix_comm, cuda, 2048);
+    par__cuda_launch(cuda, matrix_faults, 1, 32, 2048, par_cuda_stream(cuda), matrix_fault, x);
+    uint64_t reads, cycles;
+    emu_seed(1, EMU_FORWARD);
+    cudaStreamSynchronize(par_cuda_stream(cuda));
+    emu_bank_cycles(&reads, &cycles);
+    fprintf(stderr, "%d extra cycles for %d reads\n", (int)(cycles - reads), (int)reads);
+    abort();
+}
+static void matrix_rules(par_comm *w) {
+    static const char *const says[] = {"0 extra cycles for 4",
+                                       "0 extra cycles for 4",
+                                       "has not waited for its copies",
+                                       "lanes of a warp are at different instructions",
+                                       "cp.async: an address is not aligned",
+                                       "no multiple of 16",
+                                       "not in the block's shared memory",
+                                       "28 extra cycles for 8"};
+    matrix_comm = w;
+    for (matrix_fault = 0; matrix_fault < 8; matrix_fault++)
+        CHECK(w, fault_ends(commit_matrix_fault, says[matrix_fault]));
+}
 static void many_heads(par_comm *w) {
     enum { BATCH = 32768, HEADS = 2, DIM = 8, H = HEADS * DIM, COLS = 3 * H };
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);

@@ -14,10 +14,19 @@ CDPATH= cd "$(dirname "$0")/.." || exit 2
 disassembler=$(bash tests/cuda_find.sh nvdisasm) || exit 77
 
 # kernels (a pattern of their names without par__cuda_k_): local and generic accesses, at most; 128-bit loads
-# and stores, packed conversions, at least. A kernel has the budget of the first row that it matches.
+# and stores, packed conversions, at least; products of tensor cores, at least. A kernel has the budget of the
+# first row that it matches.
 budgets='
-attention_(forward|backward).*bf16 0 224 3 0 0
-attention_(forward|backward) 4 0 6 0 0
+flash_forwardILi64 0 0 8 8 32 128
+flash_forwardILi128 0 0 8 16 32 128
+flash_forwardILi256 0 0 8 16 64 128
+flash_backward_kvILi64 0 0 8 16 64 128
+flash_backward_kvILi128 0 0 8 16 64 128
+flash_backward_kvILi256 0 0 8 16 32 96
+flash_backward_qILi64 0 0 8 8 32 96
+flash_backward_qILi128 0 0 8 8 32 96
+flash_backward_qILi256 0 0 8 16 64 96
+attention_(forward|backward) 4 0 4 0 0
 ^reduce.*Li1E|^tree_sum 0 0 0 0 0
 ^reduceI(13|14)par__cuda_b?f16 0 0 4 1 4
 ^reduce 0 0 4 1 0
@@ -82,6 +91,7 @@ attention_(forward|backward) 4 0 6 0 0
         if (code ~ /^(LDL|STL)/) locals[name]++
         if (code ~ /^(LD|ST)(\.|$)/) generic[name]++
         if (code ~ /^F2FP/) pairs[name]++
+        if (code ~ /^HMMA/) products[name]++
     }
     function over(what, n, limit, sign) {
         if (sign * n > sign * limit) {
@@ -92,15 +102,15 @@ attention_(forward|backward) 4 0 6 0 0
     }
     END {
         rows = split(ENVIRON["budgets"], row, "\n")
-        printf "%-58s %9s %12s %9s %9s %6s %7s %6s\n", "kernel", "registers", "instructions", "loads",
-            "stores", "local", "generic", "packed"
+        printf "%-58s %9s %12s %9s %9s %6s %7s %6s %8s\n", "kernel", "registers", "instructions", "loads",
+            "stores", "local", "generic", "packed", "products"
         for (i = 1; i <= count; i++) {
             name = names[i]
             short = name
             sub(/^_Z[0-9]+par__cuda_k_/, "", short)
-            printf "%-58.58s %9s %12d %4d of %3d %3d of %3d %4d %7d %6d\n", short, registers[name], all[name],
-                wide_loads[name], loads[name], wide_stores[name], stores[name], locals[name], generic[name],
-                pairs[name]
+            printf "%-58.58s %9s %12d %4d of %3d %3d of %3d %4d %7d %6d %8d\n", short, registers[name],
+                all[name], wide_loads[name], loads[name], wide_stores[name], stores[name], locals[name],
+                generic[name], pairs[name], products[name]
             for (k = 2; k <= rows; k++) {
                 split(row[k], b, " ")
                 if (short !~ b[1]) continue
@@ -109,6 +119,7 @@ attention_(forward|backward) 4 0 6 0 0
                 over("loads of 128 bits", wide_loads[name], b[4], -1)
                 over("stores of 128 bits", wide_stores[name], b[5], -1)
                 over("packed conversions", pairs[name], b[6], -1)
+                over("products of tensor cores", products[name], b[7], -1)
                 break
             }
         }

@@ -10,12 +10,10 @@
 #include <initializer_list>
 
 #if defined(CUDA_EMU)
-#define SEED(n)      emu_seed((uint64_t)(n), (emu_order)((n) % 3))
-#define LIMIT(bytes) emu_limit_shared(bytes)
+#define SEED(n) emu_seed((uint64_t)(n), (emu_order)((n) % 3))
 enum { EMULATED = 1 };
 #else
-#define LIMIT(bytes) (void)(bytes)
-#define SEED(n)      (void)(n)
+#define SEED(n) (void)(n)
 enum { EMULATED = 0 };
 #endif
 
@@ -1168,6 +1166,69 @@ static void low_precision(par_comm *w) {
 }
 #endif
 
+// One warp: c (16 x 32) = a (16 x 64) b^T (32 x 64) of bf16, and d (16 x 64) = c, rounded, times b.
+static __global__ void tile_products(const par__cuda_bf16 *a, const par__cuda_bf16 *b, float *c, float *d) {
+    PAR__CUDA_SHARED(unsigned char, memory);
+    const uint32_t left = par__cuda_shared_address(memory), right = left + 16 * 128;
+    const int lane = (int)threadIdx.x;
+    float s[1][4][4], out[1][8][4];
+    par__cuda_begin_tile<16, 64, 32>(left, a, 64, 16, 64, true);
+    par__cuda_begin_tile<32, 64, 32>(right, b, 64, 32, 64, true);
+    par__cuda_copies_end();
+    __syncthreads();
+    for (int i = 0; i < 32; i++) out[0][i / 4][i % 4] = 0;
+    par__cuda_rows_by_rows<64, 1, 32>(s, left + par__cuda_left_address<64>(),
+                                      right + par__cuda_right_address<64>());
+    par__cuda_add_weighted_rows<64, 1, 32, 64>(out, s, right + par__cuda_left_address<64>());
+    for (int i = 0; i < 16; i++)
+        c[(lane / 4 + i % 4 / 2 * 8) * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2] = s[0][i / 4][i % 4];
+    for (int h = 0; h < 2; h++)
+        par__cuda_add_fragment<64>(d + (lane / 4 + 8 * h) * 64, true, 64, out[0], h, 1);
+}
+static void tensor_cores(par_comm *w) {
+    enum { M = 16, N = 32, K = 64 };
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    static float a[M * K], b[N * K], c[M * N], d[M * K];
+    for (int i = 0; i < M * K; i++) a[i] = (float)(int)(par_random(1, 1, (uint64_t)i) % 9) - 4; // exact
+    for (int i = 0; i < N * K; i++) b[i] = (float)(int)(par_random(1, 2, (uint64_t)i) % 9) - 4;
+    for (int seed = 0; seed < 3; seed++) {
+        SEED(seed);
+        par__cuda_bf16 *da = (par__cuda_bf16 *)on_device(w, cuda, M * K * 2),
+                       *db = (par__cuda_bf16 *)on_device(w, cuda, N * K * 2);
+        float *dc = (float *)on_device(w, cuda, sizeof c), *dd = (float *)on_device(w, cuda, sizeof d);
+        uint16_t narrow[N * K];
+        par_cast(narrow, PAR_BF16, a, PAR_F32, M * K);
+        upload(cuda, da, narrow, M * K * 2);
+        par_cast(narrow, PAR_BF16, b, PAR_F32, N * K);
+        upload(cuda, db, narrow, N * K * 2);
+        memset(d, 0, sizeof d);
+        upload(cuda, dd, d, sizeof d);
+        CHECK_OK(w, par__cuda_launch(cuda, tile_products, 1, 32, (M + N) * K * 2, par_cuda_stream(cuda), da,
+                                     db, dc, dd));
+        download(cuda, c, dc, sizeof c);
+        download(cuda, d, dd, sizeof d);
+        int wrong = 0;
+        for (int i = 0; i < M; i++) {
+            float rounded[N];
+            for (int j = 0; j < N; j++) {
+                float sum = 0;
+                for (int k = 0; k < K; k++) sum += a[i * K + k] * b[j * K + k];
+                wrong += c[i * N + j] != sum;
+                par_cast(narrow, PAR_BF16, &sum, PAR_F32, 1);
+                par_cast(&rounded[j], PAR_F32, narrow, PAR_BF16, 1);
+            }
+            for (int k = 0; k < K; k++) {
+                float sum = 0;
+                for (int j = 0; j < N; j++) sum += rounded[j] * b[j * K + k];
+                wrong += d[i * K + k] != sum;
+            }
+        }
+        CHECK(w, wrong == 0);
+        for (void *p : {(void *)da, (void *)db, (void *)dc, (void *)dd})
+            CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, p));
+    }
+    par_cuda_close(cuda);
+}
 // A prompt, then one and two tokens, against the cache; x is read as so many tokens of each sequence.
 static void cached_steps(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_attention a, par_tp_tokens t,
                          pair *x, pair *y) {
@@ -1240,7 +1301,8 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     CHECK(w, !memcmp(first, dx.back, dx.bytes)); // the same bits again
     free(first);
 #if PAR__CUDA_DNN
-    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0) // both plans; on sm_80 not for wide heads
+    // both plans; on sm_80 not for wide heads
+    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0 && !cuda->desc.own_attention)
         CHECK(w, cuda->dnn_plans && cuda->dnn_plans->shape.backward &&
                      (c->dim > 128 ? !EMULATED || !cuda->dnn_plans->plan : cuda->dnn_plans->plan != NULL));
 #endif
@@ -1255,13 +1317,25 @@ static void tp_attention(par_comm *w) {
     static const attention_case cases[] = {{2, 2, 16, 40, 2, 0},     {4, 2, 8, 70, 1, 0},
                                            {2, 1, 24, 130, 1, 0.2f}, {1, 1, 64, 64, 2, 0},
                                            {1, 1, 136, 9, 1, 0},     {3, 3, 5, 17, 2, 0.5f}};
+    static const attention_case wide[] = {{1, 1, 80, 33, 1, 0}, {2, 1, 256, 70, 1, 0.1f}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    par_tp_kernels own = *par_cuda_tp(cuda);
-    own.attention_fused_forward = NULL; // not the library's
-    for (int i = 0; i < 24; i++) {
+    par_tp_kernels blocks = *par_cuda_tp(cuda);
+    blocks.attention_fused_forward = NULL;
+    for (int i = 0; i < 24; i++) { // by the library where it is; then bf16 by kernels, block by block
         SEED(i);
-        tp_attention_of(w, cuda, &cases[i % 12 / 2], i % 2, i < 12 ? par_cuda_tp(cuda) : &own);
+        if (i >= 12 && i % 2 == 0) continue;
+        tp_attention_of(w, cuda, &cases[i % 12 / 2], i % 2, i < 12 ? par_cuda_tp(cuda) : &blocks);
     }
+    cuda->desc.own_attention = 1;
+    for (int i = 0; i < 9; i++) {
+        SEED(i);
+        tp_attention_of(w, cuda, i < 5 ? &cases[i] : &wide[i % 2], 1, i < 7 ? par_cuda_tp(cuda) : &blocks);
+    }
+#if defined(CUDA_EMU)
+    uint64_t reads, cycles;
+    emu_bank_cycles(&reads, &cycles);
+    CHECK(w, reads > 1000 && cycles == reads); // no bank has two rows of a read
+#endif
     par_cuda_close(cuda);
 }
 
@@ -1324,8 +1398,8 @@ static void run_close(par_comm *w, par_cuda *cuda, run *r) {
     gpt_close(&r->model), free(r->grads);
 }
 static void models(par_comm *w) {
-    LIMIT(16 << 10);
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    cuda->max_shared_bytes = 16 << 10; // small tiles
     const int n = par_size(w);
     for (int i = 0; i<6; i += n> 2 ? 3 : 1) {
         const int t = n % 2 == 0 && i % 2   ? 2
@@ -1371,8 +1445,8 @@ static void seeds(par_comm *w) {
         CHECK_OK(w, par_barrier(w));
         return;
     }
-    LIMIT(16 << 10);
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    cuda->max_shared_bytes = 16 << 10; // small tiles
     static const zero_case l = {3, PAR_ZERO_ADAMW, 2,       0,      8,    0, 0,
                                 1, PAR_BF16,       PAR_F32, "host", 0.5f, 4, PAR_F32};
     static thread_local float first[6][512], now[6][512];
@@ -1533,6 +1607,7 @@ const test tests[] = {
 #if defined(PAR_CUDA_CUBLASLT)
     {"low_precision", low_precision, TEST_SERIAL, 1, 120},
 #endif
+    {"tensor_cores", tensor_cores, TEST_SERIAL, 1, 60},
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
@@ -1554,6 +1629,7 @@ const test tests[] = {
     {"broken_captures", broken_captures, TEST_SERIAL, 1, 60},
     {"captured_kit", captured_kit, TEST_ANY | TEST_RANKS, 1, 60},
     {"launch_limits", launch_limits, TEST_SERIAL, 1, 60},
+    {"matrix_rules", matrix_rules, TEST_SERIAL, 1, 60},
     {"many_heads", many_heads, TEST_SERIAL, 1, 60},
     {"capture_rules", capture_rules, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)

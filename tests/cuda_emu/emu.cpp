@@ -256,17 +256,25 @@ static void emu_hide(int device, int hidden) {
 // ---- fibers
 
 static const size_t EMU_STACK = 128 << 10;
+enum { EMU_EXCHANGE = 32 };
 enum { EMU_FREE, EMU_RUNNING, EMU_AT_BLOCK, EMU_AT_WARP, EMU_DONE };
+struct emu_copy { // to shared memory
+    uint32_t to;
+    const void *from;
+    int bytes;
+};
 struct emu_fiber {
     void *sp, *fake;
     char *stack;
     int state;
     uint3 thread;
+    std::vector<emu_copy> copies; // under way
 };
 struct emu_block { // on a host thread
     std::vector<emu_fiber> fibers;
     std::vector<int> order;
-    std::vector<unsigned char> exchange; // 16 bytes a thread
+    std::vector<unsigned char> exchange; // EMU_EXCHANGE bytes a thread
+    size_t shared;                       // bytes
     void *main_sp, *main_fake;
     const void *main_bottom;
     size_t main_size;
@@ -297,6 +305,8 @@ static void emu_enter(void) {
     emu_block *b = emu_current_block;
     __sanitizer_finish_switch_fiber(NULL, &b->main_bottom, &b->main_size);
     (*b->body)();
+    if (!b->fibers[(size_t)b->current].copies.empty())
+        emu_die("cp.async: a thread ends and has not waited for its copies");
     b->fibers[(size_t)b->current].state = EMU_DONE;
     emu_to_main(1);
     abort();
@@ -331,12 +341,121 @@ void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
     emu_block *b = emu_current_block;
     const int me = b->current, from = me / 32 * 32 + lane;
     if (n > 16) emu_die("a shuffle of more than 16 bytes");
-    memcpy(&b->exchange[(size_t)me * 16], mine, n);
+    const size_t at = (size_t)from * EMU_EXCHANGE;
+    memcpy(&b->exchange[(size_t)me * EMU_EXCHANGE], mine, n);
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
-    if ((size_t)from * 16 < b->exchange.size()) memcpy(theirs, &b->exchange[(size_t)from * 16], n);
+    if (at < b->exchange.size()) memcpy(theirs, &b->exchange[at], n);
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
+}
+
+// ---- tensor cores and asynchronous copies
+
+#define EMU_FAST __attribute__((optimize("O3"), no_sanitize("address", "undefined")))
+struct emu_operands { // what a lane gives to an instruction of the warp
+    uint32_t what, word[7];
+};
+static std::atomic<uint64_t> emu_matrix_reads{0}, emu_matrix_cycles{0};
+void emu_bank_cycles(uint64_t *reads, uint64_t *cycles) {
+    *reads = emu_matrix_reads;
+    *cycles = emu_matrix_cycles;
+}
+uint32_t emu_shared_address(const void *p) {
+    return (uint32_t)((const unsigned char *)p - emu_thread.shared);
+}
+void *emu_shared_pointer(uint32_t address) { return emu_thread.shared + address; }
+// All lanes give their operands, and each gets those of all. It must call emu_release when it has read them.
+EMU_FAST static const emu_operands *emu_gather(const emu_operands *mine) {
+    emu_block *b = emu_current_block;
+    const size_t me = (size_t)b->current, warp = me / 32 * 32;
+    static_assert(sizeof *mine == EMU_EXCHANGE, "operands are of the size that is exchanged");
+    if (warp + 32 > b->exchange.size() / EMU_EXCHANGE)
+        emu_die("an instruction of a whole warp, but it is not whole");
+    emu_operands *all = (emu_operands *)(void *)&b->exchange[warp * EMU_EXCHANGE];
+    all[me - warp] = *mine;
+    b->fibers[me].state = EMU_AT_WARP;
+    emu_to_main(0);
+    for (size_t i = 0; i < 32; i++)
+        if (all[i].what != mine->what || b->fibers[warp + i].state == EMU_DONE)
+            emu_die("lanes of a warp are at different instructions");
+    return all;
+}
+static void emu_release(void) {
+    emu_current_block->fibers[(size_t)emu_current_block->current].state = EMU_AT_WARP;
+    emu_to_main(0);
+}
+// Cycles in which 32 banks of 4 bytes deliver the rows of 16 bytes of 8 lanes.
+EMU_FAST static int emu_cycles_of_rows(const emu_operands *rows) {
+    int most = 0;
+    for (int i = 0; i < 8; i++) { // different rows in the four banks of this one
+        int here = 0;
+        for (int k = 0; k < 8; k++) {
+            int again = rows[k].word[0] % 128 != rows[i].word[0] % 128;
+            for (int j = 0; j < k; j++) again |= rows[j].word[0] == rows[k].word[0];
+            here += !again;
+        }
+        most = std::max(most, here);
+    }
+    return most;
+}
+EMU_FAST void emu_ldmatrix(uint32_t *r, uint32_t address, int transposed) {
+    const emu_operands mine = {transposed ? 2u : 1u, {address}};
+    const int lane = emu_lane(), g = lane / 4, t = lane % 4;
+    if (address % 16) emu_die("ldmatrix: the address of a row is no multiple of 16");
+    if (address + 16 > emu_current_block->shared)
+        emu_die("ldmatrix: a row is not in the block's shared memory");
+    const emu_operands *all = emu_gather(&mine);
+    for (int i = 0; i < 4; i++) {
+        uint16_t x[2];
+        for (int k = 0; k < 2; k++) {
+            const int row = transposed ? 2 * t + k : g, col = transposed ? g : 2 * t + k;
+            __builtin_memcpy(&x[k], emu_thread.shared + all[8 * i + row].word[0] + 2 * col, 2);
+        }
+        r[i] = x[0] | (uint32_t)x[1] << 16;
+        if (lane == 0) emu_matrix_reads++, emu_matrix_cycles += (uint64_t)emu_cycles_of_rows(all + 8 * i);
+    }
+    emu_release();
+}
+// Lane 4 g + t: c has rows g (0, 1) and g + 8 (2, 3), columns 2 t and 2 t + 1. a has rows g (0, 2) and g + 8
+// (1, 3), columns 2 t and on (0, 1) and 2 t + 8 and on (2, 3); b has column g, rows as a's columns.
+EMU_FAST void emu_mma_bf16(float *c, const uint32_t *a, const uint32_t *b) {
+    const emu_operands mine = {3, {a[0], a[1], a[2], a[3], b[0], b[1], 0}};
+    const int lane = emu_lane(), g = lane / 4, t = lane % 4;
+    const emu_operands *all = emu_gather(&mine);
+    float x[4][16]; // rows g and g + 8 of a, columns 2 t and 2 t + 1 of b
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++) {
+            const emu_operands *from = &all[4 * (i < 2 ? g : 2 * t + i - 2) + k % 8 / 2];
+            const uint32_t pair = from->word[i < 2 ? i + k / 8 * 2 : 4 + k / 8];
+            const uint32_t bits = k % 2 ? pair & 0xFFFF0000u : pair << 16;
+            __builtin_memcpy(&x[i][k], &bits, 4);
+        }
+    for (int e = 0; e < 4; e++)
+        for (int k = 0; k < 16; k++) c[e] += x[e / 2][k] * x[2 + e % 2][k];
+    emu_release();
+}
+static void emu_copy_now(const emu_copy &c) {
+    if (c.from)
+        memcpy(emu_thread.shared + c.to, c.from, (size_t)c.bytes);
+    else
+        memset(emu_thread.shared + c.to, 0, (size_t)c.bytes);
+}
+// A copy happens at any time between its begin and the end that somebody waits for: here at one of the two.
+void emu_copy_async(uint32_t to, const void *from, bool there, int n) {
+    emu_block *b = emu_current_block;
+    const emu_copy c = {to, there ? from : NULL, n};
+    if (to % (uint32_t)n || (uintptr_t)from % (size_t)n) emu_die("cp.async: an address is not aligned");
+    if (to + (uint32_t)n > b->shared) emu_die("cp.async: beyond the block's shared memory");
+    if (emu_random() % 2)
+        emu_copy_now(c);
+    else
+        b->fibers[(size_t)b->current].copies.push_back(c);
+}
+void emu_copies_end(void) {
+    std::vector<emu_copy> &copies = emu_current_block->fibers[(size_t)emu_current_block->current].copies;
+    for (const emu_copy &c : copies) emu_copy_now(c);
+    copies.clear();
 }
 // Opens barriers that all threads have reached; a finished thread counts as having reached them. 0: none
 // opened.
@@ -361,7 +480,7 @@ static int emu_open_barriers(emu_block *b, int n) {
 static void emu_run_block(emu_block *b, dim3 size) {
     const int n = (int)(size.x * size.y * size.z), order = emu_thread_order;
     if (b->fibers.size() < (size_t)n) b->fibers.resize((size_t)n); // stacks are kept
-    b->exchange.assign((size_t)n * 16, 0xFF), b->order.resize((size_t)n);
+    b->exchange.assign((size_t)n * EMU_EXCHANGE, 0xFF), b->order.resize((size_t)n);
     for (int i = 0; i < n; i++) {
         emu_fiber *f = &b->fibers[(size_t)i];
         f->state = EMU_FREE, f->thread.x = (unsigned)i % size.x, f->thread.y = (unsigned)i / size.x % size.y;
@@ -395,6 +514,7 @@ static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::functio
         if (shared && !memory) memory.reset(new unsigned char[shared]);
         if (shared) memset(memory.get(), 0xFF, shared);
         emu_thread.shared = memory.get();
+        emu_current_block->shared = shared;
         emu_thread.block.x = (unsigned)(i % grid.x), emu_thread.block.y = (unsigned)(i / grid.x % grid.y);
         emu_thread.block.z = (unsigned)(i / grid.x / grid.y);
         emu_run_block(emu_current_block, size);
@@ -674,10 +794,9 @@ void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *valu
         for (size_t i = 0; i < n; i++) sorted[i] = keys[at[i]], order[i] = values[at[i]];
     });
 }
-static std::atomic<int> emu_shared_bytes{0}, emu_capability_now{80};
+static std::atomic<int> emu_capability_now{80};
 void emu_capability(int sm) { emu_capability_now = sm ? sm : 80; }
-int emu_shared_limit(void) { return emu_shared_bytes ? (int)emu_shared_bytes : 227 << 10; }
-void emu_limit_shared(int bytes) { emu_shared_bytes = bytes; }
+int emu_shared_limit(void) { return 227 << 10; } // of a block, as Hopper's
 
 // Events of processes fire at any time: a thread runs the device's work, as long as the process lives.
 static void *emu_device_main(void *) {

@@ -63,14 +63,24 @@ extern thread_local emu_thread_state emu_thread;
 #define warpSize               32
 #define EMU_SHARED(type, name) type *name = (type *)(void *)emu_thread.shared
 
+// Tensor cores and asynchronous copies, with the layouts of the PTX ISA. They end the program where hardware
+// has no defined result: addresses that are not aligned, lanes of a warp that do not all take part in an
+// instruction, copies that nobody waited for. An address is an offset in the block's shared memory.
+uint32_t emu_shared_address(const void *p);
+void *emu_shared_pointer(uint32_t address);
+void emu_ldmatrix(uint32_t *r, uint32_t address, int transposed);      // .x4
+void emu_mma_bf16(float *c, const uint32_t *a, const uint32_t *b);     // m16n8k16, c += a b
+void emu_copy_async(uint32_t to, const void *from, bool there, int n); // 16 or 4 bytes, or zeros
+void emu_copies_end(void);                                             // of this thread
+// Reads of 8 rows by ldmatrix so far, and how many cycles banks needed for them: one each without conflicts.
+void emu_bank_cycles(uint64_t *reads, uint64_t *cycles);
+
 void emu_barrier(void);                                                // of the block
 void emu_exchange(const void *mine, void *theirs, size_t n, int lane); // within the warp; lane: whose
 int emu_lane(void);
 int emu_shared_limit(void);
 void emu_capability(int sm); // compute capability, 90 for 9.0: which products cuBLASLt has; 0: 80
-void emu_limit_shared(
-    int bytes);          // of a block; 0: what Hopper has. Before par_cuda_open: kernels take small tiles
-void emu_devices(int n); // number of devices; 0: what EMU_DEVICES says
+void emu_devices(int n);     // number of devices; 0: what EMU_DEVICES says
 void emu_separate(int a, int b, int apart); // two devices cannot access each other's memory
 int emu_contexts(void);                     // number of devices on which this process has a context
 void emu_allow_fork(void);                  // this process may use CUDA, although its parent has
