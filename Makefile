@@ -18,7 +18,7 @@ LIBS = -pthread -lm
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
-GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h $(wildcard examples/gpt/*.[ch]) $(OPTIONS)
+GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= native
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
@@ -58,7 +58,7 @@ CUDA_CODE = $(foreach a,$(shell bash tests/cuda_find.sh archs $(CUDA_ARCHS)),-ge
 CUDA_FLAGS = -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests
 CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(CUDA_LIBRARIES) -lpthread
 CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
-CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED
+CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
 cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda
 

@@ -65,6 +65,7 @@ TABLE OF CONTENTS
     >>plan_stages    the cut of layers over stages; schedules
     >>plan_memory    bytes of the rank that has most
     >>plan_step      the seconds of a step, by cause
+    >>plan_fit       rates of a machine from its measurements
     >>plan_search    the space, branch and bound
     >>plan_simulate  schedules by simulation
     >>plan_explain   reasons
@@ -139,6 +140,7 @@ typedef struct par_plan_model {
     X(peak, "FLOP/s of 16-bit products, as the vendor has it: for MFU alone")                                \
     X(product_rate, "FLOP/s that large 16-bit products reach")                                               \
     X(fp8_rate, "FLOP/s that large 8-bit products reach; 0: there are none")                                 \
+    X(fp8_peak, "FLOP/s of 8-bit products, as the vendor has it: for the share of it alone")                 \
     X(attention_rate, "FLOP/s that fused attention reaches, forward")                                        \
     X(tile_fill, "steps of a tile's inner loop that its start and end are worth")                            \
     X(memory_bytes, "memory of a GPU")                                                                       \
@@ -154,7 +156,15 @@ typedef struct par_plan_model {
     X(host_bandwidth, "bytes/s of a GPU to its host's memory, in each direction")                            \
     X(host_bytes, "a GPU's share of the host's memory; 0: no limit")                                         \
     X(host_rate, "bytes/s of a GPU's share of the host's memory")                                            \
-    X(overlap_cost, "share of a GPU that a message in flight takes from computation")
+    X(disk_bytes, "a GPU's share of the node's disks; 0: there are none")                                    \
+    X(disk_rate, "bytes/s of a GPU's share of the disks, read and written together")                         \
+    X(overlap_cost, "share of a GPU that a message in flight takes from computation")                        \
+    X(rows_fill, "without units: rows that the start and end of a product are worth")                        \
+    X(columns_fill, "likewise: columns")                                                                     \
+    X(inner_fill, "likewise: steps of the inner loop")                                                       \
+    X(loss_rate, "logits/s of the loss, forward and backward; 0: as memory_rate says")                       \
+    X(update_rate, "bytes/s of the optimizer's kernel; 0: memory_rate")                                      \
+    X(cores, "processors that the ranks of a node share; 0: each rank has its own")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -175,7 +185,8 @@ typedef struct par_plan_machine {
     X(unfused, "1: attention writes its scores, the loss has many kernels; as before 2022")                  \
     X(separate_gradients, "1: a kernel of its own adds gradients of microbatches; as before 2022")           \
     X(dropout, "1: dropout, with masks of a byte")                                                           \
-    X(equal_layers, "1: every stage has the same number of layers")
+    X(equal_layers, "1: every stage has the same number of layers")                                          \
+    X(whole_shards, "1: ZeRO shards over all of dp x cp: no smaller groups")
 typedef struct par_plan_job {
 #define X(member, what) double member;
     PAR_PLAN_JOB_FIELDS(X)
@@ -209,12 +220,20 @@ double par_plan_flops(const par_plan_problem *problem);
 
 // ---- configurations ---------------------------------------------------------------------------------------
 
-typedef enum par_plan_schedule { // those of par_pipe.h that have a formula
+typedef enum par_plan_schedule { // those of par_pipe.h
     PAR_PLAN_1F1B,
     PAR_PLAN_GPIPE,
     PAR_PLAN_INTERLEAVED,
     PAR_PLAN_BFS,
     PAR_PLAN_ZB_H1,
+    PAR_PLAN_ZB_H2,
+    PAR_PLAN_INTERLEAVED_ZB,
+    PAR_PLAN_ZB_V,
+    PAR_PLAN_V_HALF,
+    PAR_PLAN_V_MIN,
+    PAR_PLAN_DUALPIPEV,
+    PAR_PLAN_DUALPIPE,
+    PAR_PLAN_AUTO, // with the memory that is left
     PAR_PLAN_SCHEDULE_COUNT
 } par_plan_schedule;
 typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention) norms and GELU or SwiGLU
@@ -222,7 +241,8 @@ typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention
     PAR_PLAN_RECOMPUTE_SELECTIVE,
     PAR_PLAN_RECOMPUTE_FULL
 } par_plan_recompute;
-enum { PAR_PLAN_OFFLOAD_STATES = 1, PAR_PLAN_OFFLOAD_ACTIVATIONS = 2 };             // bits of offload
+// Bits of offload: to the host's memory, and (DISK, instead of STATES) optimizer states to disks.
+enum { PAR_PLAN_OFFLOAD_STATES = 1, PAR_PLAN_OFFLOAD_ACTIVATIONS = 2, PAR_PLAN_OFFLOAD_DISK = 4 };
 enum { PAR_PLAN_OVERLAP_TP = 1, PAR_PLAN_OVERLAP_DP = 2, PAR_PLAN_OVERLAP_PP = 4 }; // bits of overlap
 
 // X(member, names of its values (NULL: a number), what it is)
@@ -239,7 +259,7 @@ enum { PAR_PLAN_OVERLAP_TP = 1, PAR_PLAN_OVERLAP_DP = 2, PAR_PLAN_OVERLAP_PP = 4
     X(sp, NULL, "1: sequence parallel")                                                                      \
     X(ulysses, NULL, "1: context parallel by all-to-all; 0: by a ring")                                      \
     X(recompute, par_plan_recompute_names, "activations that backward computes again")                       \
-    X(offload, par_plan_offload_names, "what is in the host's memory")                                       \
+    X(offload, par_plan_offload_names, "what is in the host's memory, or on disks")                          \
     X(overlap, par_plan_overlap_names, "messages that computation hides")                                    \
     X(fp8, NULL, "1: 8-bit products")
 typedef struct par_plan_config {
@@ -285,7 +305,8 @@ par_result par_plan_check(const par_plan_problem *problem, const par_plan_config
     X(states, "on that rank: master weights and moments")                                                    \
     X(activations, "on that rank, of the microbatches in flight")                                            \
     X(buffers, "on that rank: of messages, logits, gathered units, recomputation")                           \
-    X(host, "in the host's memory, for one rank")
+    X(host, "in the host's memory, for one rank")                                                            \
+    X(disk, "on disks, for one rank")
 typedef struct par_plan_prediction {
     double seconds; // of a step: the sum of times
     struct {        // that no computation hides, on the slowest stage
@@ -305,6 +326,7 @@ typedef struct par_plan_prediction {
     double forward, backward, weight; // of a microbatch on a stage of mean size: F, B and W of par_pipe.h
     int fits;                         // 1: memory suffices
     int microbatches;                 // of a rank: m
+    double in_flight;                 // microbatches of which the first rank has activations, of its layers
 } par_plan_prediction;
 typedef struct par_plan_choice {
     par_plan_config config;
@@ -315,6 +337,33 @@ typedef struct par_plan_choice {
 void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
                        par_plan_prediction *prediction);
 const char *par_plan_bound_by(const par_plan_prediction *prediction); // the largest of times: "bubble", ...
+
+// ---- measured machines ------------------------------------------------------------------------------------
+
+typedef struct par_plan_product { // rows x inner by inner x columns, in the model's element type
+    double rows, columns, inner, seconds;
+} par_plan_product;
+typedef struct par_plan_message { // an all_reduce of so many bytes, and one of a few
+    double ranks, bytes, seconds, small_seconds;
+} par_plan_message;
+typedef struct par_plan_measured { // seconds of one rank while all work, on a processor of its own
+    // A large product; with fewer rows; with fewer columns; with a smaller inner; and a tiny one.
+    par_plan_product products[5];
+    double microbatch;     // sequences of the following
+    double layer_seconds;  // forward and backward of one layer on one rank, nothing recomputed
+    double ends_seconds;   // of embedding, last norm, head and loss
+    double update_seconds; // of the optimizer, for each parameter
+    double crowd;          // ranks of a node for each processor: at least 1; 0: 1
+    // Forward and backward of a layer that the `node.ranks` ranks of a node share, tensor parallel; 0: not
+    // measured. And seconds of an all_reduce of so many bytes, and of one of a few: over ranks of a node, and
+    // over those of all nodes (0 ranks: not measured). These are times that pass, with the crowd in them.
+    double shared_layer_seconds;
+    par_plan_message node, net;
+} par_plan_measured;
+// Sets the rates of problem->machine so that the planner's formulas give what was measured: product_rate
+// (with units 0 the fills, too), memory_rate, loss_rate, update_rate, cores, and the links. The model, the
+// job's sequence and element sizes, and the machine's units and gpus_per_node must be set. Pure.
+void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured);
 
 // ---- search -----------------------------------------------------------------------------------------------
 
@@ -405,31 +454,33 @@ static const par_plan_model par__plan_models[] = {
     {"llama3-405b", 126, 16384, 128, 8, 128, 53248, 128256, 0, 1, 0, 0},
 };
 
-// nodes, gpus_per_node, units, peak, product_rate, fp8_rate, attention_rate, tile_fill, memory_bytes,
+// nodes, gpus_per_node, units, peak, product_rate, fp8_rate, fp8_peak, attention_rate, tile_fill,
+// memory_bytes,
 // reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds, node_latency, node_bandwidth,
-// net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, overlap_cost. Peaks, sizes and links are
-// the vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
+// net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, disk_bytes, disk_rate (of one NVMe drive
+// for each GPU), overlap_cost, and what only machines without tiles have. Peaks, sizes and links are the
+// vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
 // Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the
 // newer ones in proportion to peaks: see docs/plan.md.
 static const par_plan_machine par__plan_machines[] = {
-    {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 160e12, 128,
+    {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, .2},
-    {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 160e12, 128,
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0},
+    {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, .2},
-    {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 400e12, 128,
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0},
+    {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, .2},
-    {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 400e12, 128,
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+    {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, .2},
-    {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 900e12, 128,
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+    {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, .2},
-    {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 1000e12, 128,
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+    {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, .2},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
 };
 // clang-format on
 enum {
@@ -437,10 +488,22 @@ enum {
     PAR__PLAN_MACHINES = sizeof par__plan_machines / sizeof par__plan_machines[0]
 };
 
-const char *const par_plan_schedule_names[] = {"1f1b",       "gpipe", "interleaved_1f1b",
-                                               "looped_bfs", "zb_h1", NULL};
+const char *const par_plan_schedule_names[] = {
+    "1f1b",   "gpipe", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb", "zb_v",
+    "v_half", "v_min", "dualpipev",        "dualpipe",   "auto",  NULL};
+static const struct { // by par_plan_schedule
+    int chunks;       // of a rank; 0: any from 2 on
+    int splits;       // 1: B and W are apart, so messages of B have no W to hide behind
+    int v_shape;      // 1: embedding and head are both on the first rank
+    int two_ways;     // 1: every stage is on two ranks
+} par__plan_traits[] = {{1, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 0, 0},
+                        {1, 1, 0, 0}, {0, 1, 0, 0}, {2, 1, 1, 0}, {2, 1, 1, 0}, {2, 1, 1, 0},
+                        {2, 1, 1, 0}, {2, 1, 1, 1}, {1, 1, 0, 0}};
 const char *const par_plan_recompute_names[] = {"none", "selective", "full", NULL};
-const char *const par_plan_offload_names[] = {"none", "states", "activations", "states+activations", NULL};
+const char *const par_plan_offload_names[] = {
+    "none", "states",      "activations",      "states+activations",
+    "disk", "states+disk", "disk+activations", "states+disk+activations",
+    NULL};
 const char *const par_plan_overlap_names[] = {"none",  "tp",    "dp",       "tp+dp", "pp",
                                               "tp+pp", "dp+pp", "tp+dp+pp", NULL};
 
@@ -820,21 +883,22 @@ static double par__plan_ceil(double a, double b) { // of positive a / b, without
     const double q = a / b, whole = (double)(int64_t)q;
     return whole < q ? whole + 1 : whole;
 }
-// `batch` products, rows x inner by inner x columns, which move `bytes` in all.
+// `batch` products, rows x inner by inner x columns, which move `bytes` in all. A processor without tiles is
+// measured with its own products, so bytes are in them.
 static double par__plan_product(const par_plan_machine *x, double rate, double rows, double columns,
                                 double inner, double batch, double bytes) {
-    double seconds = 2 * rows * columns * inner * batch / rate;
-    if (x->units >= 1) {
-        const double unit_rate = rate / x->units;
-        double best = 1e300;
-        for (int i = 0; i < 6; i++) {
-            const double m = par__plan_tiles[i].rows, n = par__plan_tiles[i].columns;
-            const double tiles = par__plan_ceil(rows, m) * par__plan_ceil(columns, n) * batch;
-            const double waves = par__plan_ceil(tiles, x->units);
-            best = par__plan_min(best, waves * m * n * par__plan_tiles[i].factor);
-        }
-        seconds = best * 2 * (inner + x->tile_fill) / unit_rate;
+    double best = 1e300;
+    if (x->units < 1)
+        return 2 * (rows + x->rows_fill) * (columns + x->columns_fill) * (inner + x->inner_fill) * batch /
+                   rate +
+               x->kernel_seconds;
+    for (int i = 0; i < 6; i++) {
+        const double m = par__plan_tiles[i].rows, n = par__plan_tiles[i].columns;
+        const double tiles = par__plan_ceil(rows, m) * par__plan_ceil(columns, n) * batch;
+        const double waves = par__plan_ceil(tiles, x->units);
+        best = par__plan_min(best, waves * m * n * par__plan_tiles[i].factor);
     }
+    const double seconds = best * 2 * (inner + x->tile_fill) / (rate / x->units);
     return par__plan_max(seconds, bytes / x->memory_rate) + x->kernel_seconds;
 }
 static double par__plan_pass(const par_plan_machine *x, double bytes) { // an elementwise kernel
@@ -852,7 +916,9 @@ typedef struct par__plan_case { // a problem and a configuration, in numbers tha
     double e, gradient_bytes, state_bytes;     // bytes of an element, of a gradient, of states
     double q, kv, hidden, rate, capacity;      // features of a rank; FLOP/s; bytes of memory
     par__plan_group tp, cp, dp, shard, copies; // dp: with cp; copies: groups of `shard` ranks
-    int pp_between_nodes;
+    int pp_between_nodes, fp8;
+    double live;  // with schedule "auto": microbatches in flight
+    double share; // ranks of a node for each of its processors, at least 1
 } par__plan_case;
 
 static par__plan_case par__plan_case_of(const par_plan_problem *problem, const par_plan_config *config) {
@@ -878,7 +944,10 @@ static par__plan_case par__plan_case_of(const par_plan_problem *problem, const p
     k.q = (double)m->heads * m->head_dim / k.t;
     k.kv = par__plan_max(m->kv_heads / k.t, 1) * m->head_dim;
     k.hidden = m->hidden / k.t;
+    k.fp8 = config->fp8;
+    k.live = par__plan_min(2 * k.p - 1, k.microbatches); // what memory allows of it: par__plan_auto
     k.rate = config->fp8 ? x->fp8_rate : x->product_rate;
+    k.share = x->cores > 0 ? par__plan_max(x->gpus_per_node / x->cores, 1) : 1;
     k.capacity = (j->memory_bytes > 0 ? j->memory_bytes : x->memory_bytes) - x->reserved_bytes;
     k.tp = par__plan_group_of(x, k.t, 1);
     k.cp = par__plan_group_of(x, k.c, k.t);
@@ -913,13 +982,26 @@ static void par__plan_linear(const par__plan_case *k, double rate, double in, do
         t[1] += par__plan_pass(k->x, (k->e + 2) * k->rows * out);
     }
 }
+// On a processor without tiles fused attention is products of blocks of at most 128 queries and keys; a ring
+// divides each sequence into 2 c parts, of which a rank has two.
+static double par__plan_blocks(const par__plan_case *k, int ulysses) {
+    const int ring = k->c > 1 && !ulysses;
+    const double s = k->j->sequence, part = ring ? s / (2 * k->c) : s, size = par__plan_min(part, 128);
+    const double cells = par__plan_ceil(part, size), diagonal = cells * (cells + 1) / 2;
+    const double blocks = ring ? 2 * diagonal + (2 * k->c - 1) * cells * cells : diagonal;
+    const double heads = k->n * k->q / k->m->head_dim / (ring ? 1 : k->c), rate = k->x->product_rate;
+    return heads * blocks *
+           (par__plan_product(k->x, rate, size, size, k->m->head_dim, 1, 0) +
+            par__plan_product(k->x, rate, size, k->m->head_dim, size, 1, 0));
+}
 // Attention itself, forward and backward. Causal.
-static void par__plan_attention(const par__plan_case *k, double t[2]) {
+static void par__plan_attention(const par__plan_case *k, int ulysses, double t[2]) {
     const double s = k->j->sequence, heads = k->n * k->q / k->m->head_dim, dim = k->m->head_dim;
     const double scores = heads * s * s / k->c, vectors = k->e * heads * dim * (s / k->c + s);
     if (!(k->j->unfused > 0)) {
         const double rate = k->x->attention_rate > 0 ? k->x->attention_rate : k->x->product_rate;
-        t[0] = par__plan_max(2 * scores * dim / rate, 2 * vectors / k->x->memory_rate) + k->x->kernel_seconds;
+        const double fused = par__plan_max(2 * scores * dim / rate, 2 * vectors / k->x->memory_rate);
+        t[0] = k->x->units < 1 ? par__plan_blocks(k, ulysses) : fused + k->x->kernel_seconds;
         t[1] = 2.5 * t[0];
         return;
     }
@@ -944,12 +1026,14 @@ static void par__plan_layer_bytes(const par__plan_case *k, par__plan_layer *l) {
     double *saved = l->saved;
     saved[0] =
         2 * e * tokens + norms + e * k->rows * (2 * k->q + 2 * k->kv) + 2 * mask + e * k->rows * up + act;
+    if (k->fp8) // inputs of products are kept in 8 bits; attention's output in both
+        saved[0] += k->rows * k->q - (e - 1) / e * (norms + act);
     saved[1] = saved[0];
     if (k->j->unfused > 0) {
         saved[0] += scores * (k->j->dropout > 0 ? 2 * e + 1 : e);
     } else {
         saved[0] += 4 * k->rows * k->q / k->m->head_dim;
-        saved[1] = saved[0] - norms - act;
+        saved[1] = saved[0] - (k->fp8 ? (norms + act) / e : norms + act);
     }
     saved[2] = e * tokens;
     l->transient[0] = 0;
@@ -966,13 +1050,15 @@ static void par__plan_ends(const par__plan_case *k, double gather,
     par__plan_linear(k, k->x->product_rate, k->m->features, vocab, t);
     // the loss: one kernel reads logits, or many read and write them in f32
     const double loss_f = k->j->unfused > 0 ? 38 : 4 + k->e, loss_b = k->j->unfused > 0 ? 14 : 4 + k->e;
+    const double logits = k->rows * vocab, rate = k->x->loss_rate;
+    const double loss = rate > 0
+                            ? logits / rate
+                            : par__plan_pass(k->x, loss_f * logits) + par__plan_pass(k->x, loss_b * logits);
     l->first_f = par__plan_pass(k->x, 3 * k->e * tokens) + sums;
     l->first_b = par__plan_pass(k->x, 10 * tokens) + (k->split > 1 ? gather : 0);
-    l->last_f = par__plan_pass(k->x, 2 * k->e * tokens) + t[0] +
-                par__plan_pass(k->x, loss_f * k->rows * vocab) + (k->split > 1 ? gather : 0) +
+    l->last_f = par__plan_pass(k->x, 2 * k->e * tokens) + t[0] + loss / 2 + (k->split > 1 ? gather : 0) +
                 3 * par__plan_gather(k->x, k->tp, 4 * k->t * k->rows);
-    l->last_b = par__plan_pass(k->x, 5 * k->e * tokens) + t[1] +
-                par__plan_pass(k->x, loss_b * k->rows * vocab) + sums;
+    l->last_b = par__plan_pass(k->x, 5 * k->e * tokens) + t[1] + loss / 2 + sums;
     l->last_w = t[2];
     l->logits = k->rows * vocab * (4 + k->e);
     l->first_weights = vocab * k->m->features + (double)k->m->positions * k->m->features;
@@ -1010,7 +1096,7 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
     l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
     l->cp_b = 2 * l->cp_f;
     // each block after the first is merged into the output, in f32
-    const double merge = (k->c - 1) * par__plan_pass(k->x, 12 * k->rows * k->q);
+    const double merge = k->x->units < 1 ? 0 : (k->c - 1) * par__plan_pass(k->x, 12 * k->rows * k->q);
     l->f += merge;
     l->recompute[2] += merge;
     l->hide_cp_f = attention[0] * (k->c - 1) / k->c;
@@ -1027,7 +1113,7 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     par__plan_linear(k, k->rate, k->q, h, t);
     par__plan_linear(k, k->rate, h, up, t);
     par__plan_linear(k, k->rate, k->hidden, h, t);
-    par__plan_attention(k, attention);
+    par__plan_attention(k, ulysses, attention);
     const double norm = par__plan_pass(k->x, 2 * e * tokens);
     const double act = par__plan_pass(k->x, e * k->rows * (up + k->hidden));
     const double residual = par__plan_pass(k->x, (3 * e + mask) * tokens);
@@ -1069,7 +1155,8 @@ static par__plan_times par__plan_layer_times(const par__plan_case *k, const par_
     par__plan_times t;
     const int full = config->recompute == PAR_PLAN_RECOMPUTE_FULL;
     const double cost = k->x->overlap_cost;
-    const double hidden = par__plan_hidden(l->tp_b, l->hide_b, config->overlap & PAR_PLAN_OVERLAP_TP);
+    const double beside = l->hide_b - (par__plan_traits[config->schedule].splits ? l->w : 0);
+    const double hidden = par__plan_hidden(l->tp_b, beside, config->overlap & PAR_PLAN_OVERLAP_TP);
     const double ring_f = par__plan_hidden(l->cp_f, l->hide_cp_f, 1);
     const double ring_b = par__plan_hidden(l->cp_b, l->hide_cp_b, 1);
     const double tp_f = l->tp_f, tp_b = l->tp_b + l->late_b - hidden;
@@ -1107,8 +1194,8 @@ static double par__plan_fit(double seconds, double layer) { // layers that take 
 }
 // The same for v chunks on each rank. Ranks go through their chunks in step, so what the first or the last
 // chunk has more than others keeps all ranks waiting: it gives up layers, at most all that it has.
-static void par__plan_cut_chunks(double layers, double p, double v, int equal, double layer, double first,
-                                 double last, par__plan_cut *cut) {
+static void par__plan_cut_chunks(double layers, double p, double v, int both, int equal, double layer,
+                                 double first, double last, par__plan_cut *cut) {
     const double fewest = par__plan_ceil(layers, p);
     cut->slowest = 1e300;
     cut->at = 1;
@@ -1122,14 +1209,14 @@ static void par__plan_cut_chunks(double layers, double p, double v, int equal, d
         cut->slowest = n * layer + ends;
         cut->slowest_layers = n;
         cut->ends = ends;
-        cut->first = n - less_first;
+        cut->first = n - less_first - (both ? less_last : 0);
         cut->middle = n;
-        cut->last = n - less_last;
+        cut->last = n - (both ? 0 : less_last);
     }
 }
 // Cuts L layers of `layer` seconds, with `first` and `last` seconds for embedding and head, over p ranks so
-// that the slowest rank is as fast as possible.
-static par__plan_cut par__plan_cut_of(double layers, double p, double v, int equal, double layer,
+// that the slowest rank is as fast as possible. both: embedding and head are on the first rank.
+static par__plan_cut par__plan_cut_of(double layers, double p, double v, int both, int equal, double layer,
                                       double first, double last) {
     par__plan_cut cut;
     const double low = par__plan_min(first, last), high = par__plan_max(first, last);
@@ -1143,7 +1230,7 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int equ
         return cut;
     }
     if (v > 1) {
-        par__plan_cut_chunks(layers, p, v, equal, layer, first, last, &cut);
+        par__plan_cut_chunks(layers, p, v, both, equal, layer, first, last, &cut);
         return cut;
     }
     cut.first = cut.middle = cut.last = n;
@@ -1168,14 +1255,35 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int equ
     return cut;
 }
 
-// What a schedule waits for, besides m microbatches on the slowest rank: `others` is a microbatch on all
-// ranks but that one, `weights` its W.
-static double par__plan_bubble(int schedule, double v, double others, double weights) {
+typedef struct par__plan_halves { // seconds of a microbatch: forward, and the halves of backward
+    double f, b, w;
+} par__plan_halves;
+// What a schedule waits for, besides m microbatches on the slowest rank: x is a microbatch on all p ranks but
+// that one, own_f its forward there, live how many microbatches may be in flight. With equal stages these
+// are the simulator's seconds for F, B and W of any ratio, but for dualpipev (at most F/2 less), v_half,
+// v_min and auto, where they are estimates, exact where F = B = W.
+static double par__plan_bubble(int schedule, double p, double m, double v, par__plan_halves x, double own_f,
+                               double live) {
+    const double all = x.f + x.b + x.w, most = par__plan_max(x.f, x.b), each = 1 / (p - 1);
+    const double h1 = par__plan_max(x.f, x.f + x.b - x.w);
+    const double dual = par__plan_max(x.f + 2 * x.b - x.w, 2 * x.f);
     switch (schedule) {
     case PAR_PLAN_INTERLEAVED:
-    case PAR_PLAN_BFS: return others / v;
-    case PAR_PLAN_ZB_H1: return par__plan_max(others - 2 * weights, 0);
-    default: return others;
+    case PAR_PLAN_BFS: return all / v;
+    case PAR_PLAN_ZB_H1: return h1;
+    case PAR_PLAN_ZB_H2: return par__plan_max(x.f, x.f + x.b - 2 * x.w);
+    case PAR_PLAN_INTERLEAVED_ZB: return h1 / v;
+    case PAR_PLAN_ZB_V:
+        return par__plan_max(x.f / 2 + par__plan_max(x.f - x.b, 0) / 2 * (p - 2) * each,
+                             par__plan_max(x.b / 2, x.b - x.w));
+    case PAR_PLAN_V_HALF: // its cycle has room for B of twice F
+        return 1.5 * most + par__plan_max(x.f - x.w, 0) / 2 + m * each * par__plan_max(x.b - 2 * x.f, 0);
+    case PAR_PLAN_V_MIN: // its cycle has three equal parts
+        return 2 * par__plan_max(most, x.w) + m * each * (3 * par__plan_max(most, x.w) - all);
+    case PAR_PLAN_DUALPIPEV: return dual / 2;
+    case PAR_PLAN_DUALPIPE: return dual * (p / 2 - 1) * each;
+    case PAR_PLAN_AUTO: return par__plan_max(x.f, x.f + x.b - (live - 1) * own_f);
+    default: return all;
     }
 }
 // Messages of activations between stages, c seconds each: the formulas of par_pipe.h where sends do not
@@ -1188,17 +1296,26 @@ static double par__plan_between(int schedule, int overlaps, double p, double m, 
     case PAR_PLAN_1F1B: return 2 * c * ((p - 1) * (m / p + 1) - 1);
     case PAR_PLAN_INTERLEAVED:
     case PAR_PLAN_BFS: return (2 * p * v - 2) * c;
-    case PAR_PLAN_ZB_H1: return 4 * (p - 1) * c;
-    default: return 2 * (p - 1) * c;
+    case PAR_PLAN_GPIPE: return 2 * (p - 1) * c;
+    default: return v > 1 ? (2 * p * v - 2) * c : 4 * (p - 1) * c;
     }
 }
-// Microbatches of which rank r has activations, in units of its whole share of the model.
-static double par__plan_in_flight(int schedule, double p, double m, double v, double r) {
+// Microbatches of which rank r has activations, in units of its whole share of the model. Where backward is
+// split the weight halves keep what they need.
+static double par__plan_in_flight(int schedule, double p, double m, double v, double r, double live) {
     switch (schedule) {
     case PAR_PLAN_GPIPE:
     case PAR_PLAN_BFS: return m;
     case PAR_PLAN_INTERLEAVED: return par__plan_min(m, (2 * (p - r - 1) + (v - 1) * p + 1) / v);
-    case PAR_PLAN_ZB_H1: return par__plan_min(m, p); // the weight halves keep what they need
+    case PAR_PLAN_ZB_H1:
+    case PAR_PLAN_INTERLEAVED_ZB:
+    case PAR_PLAN_ZB_V: return par__plan_min(m, p);
+    case PAR_PLAN_ZB_H2: return par__plan_min(m, 2 * p - 1);
+    case PAR_PLAN_V_HALF: return par__plan_min(m, p / 2 + 1);
+    case PAR_PLAN_V_MIN: return par__plan_min(m, p / 3 + 1);
+    case PAR_PLAN_DUALPIPEV: return par__plan_min(m, p + .5);
+    case PAR_PLAN_DUALPIPE: return par__plan_min(m, p + 1);
+    case PAR_PLAN_AUTO: return live;
     default: return par__plan_min(m, p - r);
     }
 }
@@ -1209,8 +1326,9 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
                                   double layers, double rank, int is_first, int is_last,
                                   par_plan_prediction *p) {
     const double ends = (is_first ? l->first_weights : 0) + (is_last ? l->last_weights : 0);
-    const double weights = layers * l->weights + ends, shard = c->shard;
-    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank);
+    const double copies = par__plan_traits[c->schedule].two_ways ? 2 : 1; // each stage is on two ranks
+    const double weights = copies * (layers * l->weights + ends), shard = copies * c->shard;
+    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank, k->live);
     double saved = l->saved[c->recompute] * layers * live;
     const double states = k->state_bytes * weights / (c->zero >= 1 ? shard : 1);
     double buffers = l->transient[c->recompute] + 4 * l->message * k->split + (is_last ? l->logits : 0);
@@ -1220,12 +1338,14 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
         saved = par__plan_min(saved, 2 * l->saved[c->recompute]);
     }
     if (c->offload & PAR_PLAN_OFFLOAD_STATES) p->memory.host += states;
+    p->memory.disk = c->offload & PAR_PLAN_OFFLOAD_DISK ? states : 0;
     if (c->zero >= 2) buffers += 2 * k->gradient_bytes * par__plan_max(l->weights, ends / 2);
     if (c->zero >= 3) buffers += 2 * k->e * par__plan_max(l->weights, ends / 2);
     if (is_first && k->j->dropout > 0) saved += k->rows * k->m->features / k->split * live;
     p->memory.parameters = k->e * weights / (c->zero >= 3 ? shard : 1);
+    if (k->fp8) p->memory.parameters += copies * 2 * layers * l->weights / (c->zero >= 3 ? shard : 1);
     p->memory.gradients = k->gradient_bytes * weights / (c->zero >= 2 ? shard : 1);
-    p->memory.states = c->offload & PAR_PLAN_OFFLOAD_STATES ? 0 : states;
+    p->memory.states = c->offload & (PAR_PLAN_OFFLOAD_STATES | PAR_PLAN_OFFLOAD_DISK) ? 0 : states;
     p->memory.activations = saved;
     p->memory.buffers = buffers;
     p->bytes = p->memory.parameters + p->memory.gradients + p->memory.states + saved + buffers;
@@ -1234,24 +1354,43 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
 static void par__plan_memory(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
                              const par__plan_cut *cut, par_plan_prediction *p) {
     par_plan_prediction other = *p;
-    const int one = k->p < 2;
-    par__plan_memory_of(k, l, c, cut->first, 0, 1, one, p);
+    const int one = k->p < 2, both = par__plan_traits[c->schedule].v_shape;
+    par__plan_memory_of(k, l, c, cut->first, 0, 1, one || both, p);
     if (k->p > 2 && par__plan_memory_of(k, l, c, cut->middle, 1, 0, 0, &other) > p->bytes) {
         other.memory.host = par__plan_max(other.memory.host, p->memory.host);
+        other.memory.disk = par__plan_max(other.memory.disk, p->memory.disk);
         p->bytes = other.bytes;
         p->memory = other.memory;
     }
-    if (!one && par__plan_memory_of(k, l, c, cut->last, k->p - 1, 0, 1, &other) > p->bytes) {
+    if (!one && par__plan_memory_of(k, l, c, cut->last, k->p - 1, 0, !both, &other) > p->bytes) {
         p->bytes = other.bytes;
         p->memory = other.memory;
     }
-    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, 0);
+    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, 0, k->live);
+    p->in_flight = live;
     const double all = (k->m->layers * l->weights + l->first_weights + l->last_weights) / k->p;
     p->layer_activation_bytes = l->saved[c->recompute] * cut->first * live;
     p->mean_state_bytes =
         all * (k->e / (c->zero >= 3 ? c->shard : 1) + k->gradient_bytes / (c->zero >= 2 ? c->shard : 1) +
                k->state_bytes / (c->zero >= 1 ? c->shard : 1));
-    p->fits = p->bytes <= k->capacity && (k->x->host_bytes <= 0 || p->memory.host <= k->x->host_bytes);
+    p->fits = p->bytes <= k->capacity && (k->x->host_bytes <= 0 || p->memory.host <= k->x->host_bytes) &&
+              p->memory.disk <= k->x->disk_bytes;
+}
+
+// With schedule "auto": as many microbatches in flight as the memory allows that is left.
+static double par__plan_auto_live(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                                  const par__plan_cut *cut) {
+    const double most = par__plan_min(2 * k->p - 1, k->microbatches);
+    par__plan_case one = *k;
+    par_plan_prediction p, q;
+    memset(&p, 0, sizeof p);
+    memset(&q, 0, sizeof q);
+    one.live = 1;
+    par__plan_memory(&one, l, c, cut, &p);
+    one.live = 2;
+    par__plan_memory(&one, l, c, cut, &q);
+    const double each = q.bytes - p.bytes, room = k->capacity - p.bytes;
+    return !(each > 0) ? most : par__plan_max(par__plan_min(1 + floor(room / each), most), 1);
 }
 
 // >>plan_step -----------------------------------------------------------------------------------------------
@@ -1263,17 +1402,19 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
                                   double weights, const par__plan_times *layer) {
     const par_plan_machine *x = k->x;
     const int overlaps = (c->overlap & PAR_PLAN_OVERLAP_DP) != 0;
-    const double reduce =
-        par__plan_gather(x, c->zero ? k->shard : k->dp, k->gradient_bytes * weights) * (c->zero ? 1 : 2);
+    const int two_ways = par__plan_traits[c->schedule].two_ways; // another rank has each stage, too
+    par__plan_group group = c->zero ? k->shard : k->dp;
+    if (two_ways) group.ranks *= 2;
+    const double reduce = par__plan_gather(x, group, k->gradient_bytes * weights) * (c->zero ? 1 : 2);
     const double copies =
         c->zero ? 2 * par__plan_gather(x, k->copies, k->gradient_bytes * weights / c->shard) : 0;
-    const double gather = c->zero ? par__plan_gather(x, k->shard, k->e * weights) : 0;
+    const double gather = c->zero ? par__plan_gather(x, group, k->e * weights) : 0;
     const double units = par__plan_max(layers, 1), backward = (layer->r + layer->b + layer->w) * (units - 1);
     const double reductions = c->zero >= 2 ? k->microbatches : 1;
     const double gathers = c->zero >= 3 ? 2 * k->microbatches : 1;
     const double forward = layer->f * (units - 1);
     double exposed = reductions * reduce + copies + gathers * gather;
-    if (k->d * k->c < 2) return 0;
+    if (group.ranks < 2) return 0;
     if (!overlaps) return exposed;
     // one unit has nothing left to hide behind
     const double hidden_reduce = par__plan_min(reduce * (units - 1) / units, backward);
@@ -1284,22 +1425,32 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
                           (c->zero >= 3 ? k->microbatches * (hidden_gather + hidden_again) : hidden_gather);
     return exposed - hidden * (1 - x->overlap_cost);
 }
+// The update, and what moves for it: to the host gradients, back parameters; states on disks are read and
+// written beside the update.
 static double par__plan_update(const par__plan_case *k, const par_plan_config *c, double weights,
                                double *offload) {
-    const double mine = weights / (c->zero >= 1 ? c->shard : 1);
+    const int copies = par__plan_traits[c->schedule].two_ways ? 2 : 1; // of a stage, which share states, too
+    const double mine = weights / (c->zero >= 1 ? copies * c->shard : 1);
     const double bytes = k->j->update_bytes > 0 ? k->j->update_bytes : 58;
+    const double rate = k->x->update_rate > 0 ? k->x->update_rate : k->x->memory_rate;
     *offload = 0;
-    if (!(c->offload & PAR_PLAN_OFFLOAD_STATES)) return mine * bytes / k->x->memory_rate;
+    if (!(c->offload & (PAR_PLAN_OFFLOAD_STATES | PAR_PLAN_OFFLOAD_DISK))) return mine * bytes / rate;
+    const double update = mine * bytes / k->x->host_rate;
     *offload =
         mine * par__plan_max(k->gradient_bytes, k->e) / k->x->host_bandwidth; // both directions at once
-    return mine * bytes / k->x->host_rate;
+    if (c->offload & PAR_PLAN_OFFLOAD_DISK)
+        *offload += par__plan_max(mine * 2 * k->state_bytes / k->x->disk_rate - update, 0);
+    return update;
 }
 typedef struct par__plan_base { // what does not depend on the ZeRO stage and its group
     par__plan_times layer;
     par__plan_cut cut;
-    double weights;        // elements on the rank that has most of embedding and head
-    double host;           // seconds of messages to and from the host, for activations
-    par_plan_prediction p; // times but those of gradients, parameters and the update; the sum of these
+    double weights;          // elements on the rank that has most of embedding and head
+    par__plan_halves others; // of a microbatch: what ranks but the slowest compute
+    double own_f;            // forward of the slowest
+    double compute;          // of the slowest: times.compute if ranks do not share processors
+    double host;             // seconds of messages to and from the host, for activations
+    par_plan_prediction p;   // times but those of gradients, parameters and the update; the sum of these
 } par__plan_base;
 
 static double par__plan_sum(const par_plan_prediction *p) {
@@ -1309,22 +1460,53 @@ static double par__plan_sum(const par_plan_prediction *p) {
 #undef X
     return sum;
 }
+static par__plan_halves par__plan_others(const par__plan_case *k, const par__plan_layer *l,
+                                         const par__plan_times *t, const par__plan_cut *cut) {
+    const double layers = k->m->layers - cut->slowest_layers;
+    par__plan_halves x;
+    x.f = layers * t->f + (cut->at == 0 ? 0 : l->first_f) + (cut->at == 2 ? 0 : l->last_f);
+    x.w = layers * t->w + (cut->at == 2 ? 0 : l->last_w);
+    x.b = par__plan_max(cut->sum - cut->slowest - x.f - x.w, 0);
+    return x;
+}
+// Where ranks share processors a rank that waits leaves its time to the others: of the slowest rank's `busy`
+// seconds and the bubble remain `all`.
+static void par__plan_settle(par_plan_prediction *p, double busy, double all) {
+    p->times.bubble = par__plan_max(all - busy, 0);
+    p->times.compute += par__plan_min(all - busy, 0);
+}
+static void par__plan_add_bubble(const par__plan_case *k, const par_plan_config *c, par__plan_base *base) {
+    par_plan_prediction *p = &base->p;
+    const double m = k->microbatches, busy = m * base->cut.slowest;
+    p->times.compute = base->compute;
+    p->times.bubble = 0;
+    if (k->p > 1)
+        p->times.bubble = par__plan_bubble(c->schedule, k->p, m, k->v, base->others, base->own_f, k->live);
+    if (k->share > 1 && k->p > 1) // no less than all work, nor than the longest chain at a rank's full speed
+        par__plan_settle(p, busy,
+                         par__plan_max(m * base->cut.sum / k->p, (busy + p->times.bubble) / k->share));
+    p->seconds = par__plan_sum(p);
+}
 static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
                               par__plan_base *base) {
     par_plan_prediction *p = &base->p;
     const par__plan_times t = par__plan_layer_times(k, l, c);
     const double layer = t.f + t.r + t.b + t.w, m = k->microbatches, layers = k->m->layers;
     const double first = l->first_f + l->first_b, last = l->last_f + l->last_b + l->last_w;
-    const par__plan_cut cut =
-        par__plan_cut_of(layers, k->p, k->v, k->j->equal_layers > 0, layer, first, last);
-    const double n = cut.slowest_layers, others = par__plan_max(cut.sum - cut.slowest, 0);
+    const par__plan_cut cut = par__plan_cut_of(layers, k->p, k->v, par__plan_traits[c->schedule].v_shape,
+                                               k->j->equal_layers > 0, layer, first, last);
+    const double n = cut.slowest_layers;
+    const par__plan_halves others = par__plan_others(k, l, &t, &cut);
+    const int both = par__plan_traits[c->schedule].v_shape;
     const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather;
     memset(p, 0, sizeof *p);
     base->layer = t;
     base->cut = cut;
-    base->weights =
-        par__plan_max(cut.first * l->weights + l->first_weights,
-                      cut.last * l->weights + l->last_weights + (k->p < 2 ? l->first_weights : 0));
+    const double first_weights = cut.first * l->weights + l->first_weights + (both ? l->last_weights : 0);
+    const double last_weights =
+        cut.last * l->weights + (both ? 0 : l->last_weights + (k->p < 2 ? l->first_weights : 0));
+    base->weights = par__plan_max(first_weights, last_weights);
+    if (par__plan_traits[c->schedule].two_ways) base->weights *= 2;
     base->host = m * n * t.offload;
     p->times.recompute = m * n * l->recompute[c->recompute];
     p->times.tp = m * n * t.tp;
@@ -1332,17 +1514,18 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     p->times.offload = base->host;
     p->times.compute =
         m * (n * layer + cut.ends) - p->times.recompute - p->times.tp - p->times.cp - base->host;
-    p->times.bubble = k->p < 2 ? 0
-                               : par__plan_bubble(c->schedule, k->v, others,
-                                                  (layers - n) * t.w + (cut.at == 2 ? 0 : l->last_w));
+    base->others = others;
+    base->own_f = n * t.f + (cut.at == 0 ? l->first_f : cut.at == 2 ? l->last_f : 0);
+    base->compute = p->times.compute;
     p->times.pp = par__plan_between(c->schedule, c->overlap & PAR_PLAN_OVERLAP_PP, k->p, m, k->v, message,
                                     k->x->sync_seconds);
-    if (k->m->tied && k->p > 1) p->times.pp += par__plan_send(k->x, 1, k->gradient_bytes * l->last_weights);
+    if (k->m->tied && k->p > 1 && !both)
+        p->times.pp += par__plan_send(k->x, 1, k->gradient_bytes * l->last_weights);
     p->forward = (layers * t.f + l->first_f + l->last_f) / k->p;
     p->backward = (layers * (t.r + t.b) + l->first_b + l->last_b) / k->p;
     p->weight = (layers * t.w + l->last_w) / k->p;
     p->microbatches = (int)m;
-    p->seconds = par__plan_sum(p);
+    par__plan_add_bubble(k, c, base);
 }
 // The times of a ZeRO stage and its group.
 static void par__plan_finish(const par__plan_case *k, const par_plan_config *c, par__plan_base *base) {
@@ -1378,10 +1561,14 @@ static void par__plan_rates(const par_plan_problem *problem, par_plan_prediction
 }
 void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
                        par_plan_prediction *prediction) {
-    const par__plan_case k = par__plan_case_of(problem, config);
+    par__plan_case k = par__plan_case_of(problem, config);
     const par__plan_layer l = par__plan_layer_of(&k, config->ulysses);
     par__plan_base base;
     par__plan_base_of(&k, &l, config, &base);
+    if (config->schedule == PAR_PLAN_AUTO) {
+        k.live = par__plan_auto_live(&k, &l, config, &base.cut);
+        par__plan_add_bubble(&k, config, &base);
+    }
     par__plan_finish(&k, config, &base);
     par__plan_memory(&k, &l, config, &base.cut, &base.p);
     *prediction = base.p;
@@ -1398,6 +1585,102 @@ const char *par_plan_bound_by(const par_plan_prediction *p) {
     PAR_PLAN_TIMES(X)
 #undef X
     return name;
+}
+
+// >>plan_fit ------------------------------------------------------------------------------------------------
+// Each rate follows from one measurement and from the rates before it, so none is guessed. What the measured
+// layer takes beyond its products is bytes over memory_rate.
+
+// What t, measured for a product of which one size is 1/q of n, says about the fill f of that size: t over
+// the large product's time is (n/q + f) / (n + f).
+static double par__plan_fill(double n, double part, double ratio) {
+    const double fill = ratio < 1 ? (ratio * n - part) / (1 - ratio) : 0;
+    return par__plan_min(par__plan_max(fill, 0), 4 * n);
+}
+typedef struct
+    par__plan_probe { // seconds on one rank: of a layer, and of what is before and after the layers
+    double layer, ends;
+} par__plan_probe;
+static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, double microbatch, int tp) {
+    par_plan_problem one = *problem;
+    par_plan_config c;
+    par__plan_probe t;
+    memset(&c, 0, sizeof c);
+    c.tp = tp;
+    c.pp = c.cp = c.dp = c.chunks = c.shard = 1;
+    c.microbatch = (int)microbatch;
+    one.machine.nodes = 1;
+    one.machine.gpus_per_node = tp;
+    one.job.batch = microbatch;
+    const par__plan_case k = par__plan_case_of(&one, &c);
+    const par__plan_layer l = par__plan_layer_of(&k, 0);
+    const par__plan_times s = par__plan_layer_times(&k, &l, &c);
+    t.layer = s.f + s.b + s.w;
+    t.ends = l.first_f + l.first_b + l.last_f + l.last_b + l.last_w;
+    return t;
+}
+static void par__plan_fit_products(par_plan_machine *x, const par_plan_measured *m, double crowd) {
+    const par_plan_product *p = m->products;
+    x->product_rate = 1e12;
+    x->memory_rate = 1e30;
+    if (x->units < 1) {
+        const double call = par__plan_min(p[4].seconds, p[0].seconds / 2), large = p[0].seconds - call;
+        x->rows_fill = par__plan_fill(p[0].rows, p[1].rows, (p[1].seconds - call) / large);
+        x->columns_fill = par__plan_fill(p[0].columns, p[2].columns, (p[2].seconds - call) / large);
+        x->inner_fill = par__plan_fill(p[0].inner, p[3].inner, (p[3].seconds - call) / large);
+        x->kernel_seconds = call * crowd;
+    }
+    const double seconds =
+        par__plan_product(x, x->product_rate, p[0].rows, p[0].columns, p[0].inner, 1, 0) - x->kernel_seconds;
+    x->product_rate *= seconds / par__plan_max(p[0].seconds * crowd - x->kernel_seconds, 1e-12);
+}
+static void par__plan_fit_link(const par_plan_message *m, double *latency, double *bandwidth) {
+    if (m->ranks < 2 || !(m->bytes > 0)) return;
+    const double seconds = par__plan_max(m->seconds - m->small_seconds, m->seconds / 10);
+    *latency = m->small_seconds / 2 / (m->ranks - 1);
+    *bandwidth = 2 * m->bytes * (m->ranks - 1) / m->ranks / seconds;
+}
+// The rate at which a layer, tensor parallel over tp ranks, takes so long. A higher rate is faster.
+static void par__plan_bisect(par_plan_problem *problem, double *rate, double microbatch, int tp,
+                             double seconds) {
+    double low = 0, high = 30; // powers of ten
+    for (int i = 0; i < 60; i++) {
+        const double middle = (low + high) / 2;
+        *rate = pow(10, middle);
+        if (par__plan_probe_of(problem, microbatch, tp).layer > seconds)
+            low = middle;
+        else
+            high = middle;
+    }
+}
+void par_plan_fit(par_plan_problem *problem, const par_plan_measured *m) {
+    par_plan_machine *x = &problem->machine;
+    const double crowd = par__plan_max(m->crowd, 1), layer = crowd * m->layer_seconds;
+    par__plan_fit_products(x, m, crowd);
+    const double products = par__plan_probe_of(problem, m->microbatch, 1).layer;
+    if (products > .95 * layer) { // a layer's products are faster than the one that was measured
+        x->product_rate *= products / (.95 * layer);
+        x->kernel_seconds *= .95 * layer / products;
+    }
+    par__plan_bisect(problem, &x->memory_rate, m->microbatch, 1, layer);
+    x->loss_rate = 1e30;
+    const double ends = crowd * m->ends_seconds,
+                 rest = ends - par__plan_probe_of(problem, m->microbatch, 1).ends;
+    if (rest > 1e-3 * ends)
+        x->loss_rate = m->microbatch * problem->job.sequence * problem->model.vocab / rest;
+    const double bytes = problem->job.update_bytes > 0 ? problem->job.update_bytes : 58;
+    x->update_rate = bytes / par__plan_max(crowd * m->update_seconds, 1e-15);
+    x->cores = crowd > 1 ? x->gpus_per_node / crowd : 0;
+    par__plan_fit_link(&m->node, &x->node_latency, &x->node_bandwidth);
+    if (m->shared_layer_seconds > 0)
+        par__plan_bisect(problem, &x->node_bandwidth, m->microbatch, (int)m->node.ranks,
+                         m->shared_layer_seconds);
+    par__plan_fit_link(&m->net, &x->net_latency, &x->net_bandwidth);
+    x->net_bandwidth /= par__plan_max(x->gpus_per_node, 1); // its ranks share the link
+    if (m->net.ranks < 2) {                                 // one node: nothing crosses a network
+        x->net_latency = x->node_latency;
+        x->net_bandwidth = x->node_bandwidth;
+    }
 }
 
 // >>plan_search ---------------------------------------------------------------------------------------------
@@ -1458,13 +1741,37 @@ static int par__plan_schedule_allows(const par_plan_problem *p, const par_plan_c
     if (v < 1 || c->schedule < 0 || c->schedule >= PAR_PLAN_SCHEDULE_COUNT) return 0;
     if (p->job.equal_layers > 0 && p->model.layers % (c->pp * v)) return 0;
     if (c->pp == 1) return c->schedule == PAR_PLAN_1F1B && v == 1;
-    if (c->schedule != PAR_PLAN_INTERLEAVED && c->schedule != PAR_PLAN_BFS) return v == 1;
-    if (v < 2 || v > PAR__PLAN_MAX_CHUNKS || v > p->model.layers / c->pp) return 0;
-    return c->schedule == PAR_PLAN_BFS ? m >= c->pp : m % c->pp == 0;
+    const int want = par__plan_traits[c->schedule].chunks;
+    if (want ? v != want : v < 2 || v > PAR__PLAN_MAX_CHUNKS) return 0;
+    // a chunk has a layer, but for those of embedding and head
+    if (v > 1 && (v > (p->model.layers + c->pp - 1) / c->pp || v * c->pp > p->model.layers + 2)) return 0;
+    switch (c->schedule) {
+    case PAR_PLAN_BFS: return m >= c->pp;
+    case PAR_PLAN_INTERLEAVED: return m % c->pp == 0;
+    case PAR_PLAN_INTERLEAVED_ZB: return m % c->pp == 0 && m >= 2 * c->pp;
+    case PAR_PLAN_ZB_H2:
+    case PAR_PLAN_ZB_V:
+    case PAR_PLAN_V_HALF:
+    case PAR_PLAN_V_MIN:
+    case PAR_PLAN_DUALPIPEV: return m >= 2 * c->pp;
+    case PAR_PLAN_DUALPIPE: return m >= 2 * c->pp && m % 2 == 0 && c->pp % 2 == 0;
+    default: return 1;
+    }
 }
-static int par__plan_zero_allows(const par_plan_config *c, int replicas) {
+static int par__plan_zero_allows(const par_plan_problem *p, const par_plan_config *c, int replicas) {
     if (c->zero == 0) return c->shard == 1;
+    if (p->job.whole_shards > 0 && c->shard != replicas) return 0;
     return c->zero > 0 && c->zero <= 3 && c->shard > 1 && replicas % c->shard == 0;
+}
+static int par__plan_ulysses_divides(const par_plan_model *m, const par_plan_config *c) {
+    const int kv = m->kv_heads / c->tp < 1 ? 1 : m->kv_heads / c->tp;
+    return c->cp > 1 && m->heads / c->tp % c->cp == 0 && kv % c->cp == 0;
+}
+static int par__plan_offload_allows(const par_plan_machine *x, int offload) {
+    const int both = PAR_PLAN_OFFLOAD_STATES | PAR_PLAN_OFFLOAD_DISK;
+    if (offload < 0 || offload > 7 || (offload & both) == both) return 0;
+    if (offload & PAR_PLAN_OFFLOAD_DISK && !(x->disk_bytes > 0 && x->disk_rate > 0)) return 0;
+    return !offload || (x->host_bandwidth > 0 && x->host_rate > 0);
 }
 static int par__plan_overlap_allows(const par_plan_config *c) {
     return !((c->overlap & PAR_PLAN_OVERLAP_TP && c->tp < 2) ||
@@ -1485,7 +1792,8 @@ static void par__plan_shards_of(const par__plan_walk *w, int replicas, par__plan
             par_plan_config c;
             c.zero = zero;
             c.shard = divisors[i];
-            if (!par__plan_zero_allows(&c, replicas) || !par__plan_allows(w, PAR_PLAN_AXIS_zero, zero) ||
+            if (!par__plan_zero_allows(w->problem, &c, replicas) ||
+                !par__plan_allows(w, PAR_PLAN_AXIS_zero, zero) ||
                 !par__plan_allows(w, PAR_PLAN_AXIS_shard, c.shard))
                 continue;
             s->zero[s->count] = zero;
@@ -1515,36 +1823,49 @@ static void par__plan_keep(par__plan_walk *w, const par_plan_config *c, const pa
 }
 
 typedef struct par__plan_sums { // of a whole microbatch over all stages
-    double all, weight;
+    double all, weight, forward;
 } par__plan_sums;
 static par__plan_sums par__plan_sums_of(const par__plan_case *k, const par__plan_layer *l,
                                         const par_plan_config *c) {
     par__plan_sums s;
     const par__plan_times t = par__plan_layer_times(k, l, c);
     s.weight = k->m->layers * t.w + l->last_w;
+    s.forward = k->m->layers * t.f + l->first_f + l->last_f;
     s.all =
         k->m->layers * (t.f + t.r + t.b + t.w) + l->first_f + l->first_b + l->last_f + l->last_b + l->last_w;
     return s;
 }
 // A bound of a group: the slowest rank has at least 1/p of the work, and the others wait for it. What rank r
 // does not have of `all`, it waits for in part.
+// A bound of the bubble, whatever the cut: a slowest rank with more than its share of the work takes longer
+// itself; one with more than its share of F or W is not known, so their formulas count by half.
+static double par__plan_bubble_bound(const par__plan_case *k, int schedule, double v, par__plan_sums s) {
+    const double share = 1 - 1 / k->p;
+    par__plan_halves x;
+    if (k->p < 2 || k->share > 1) return 0;
+    if (schedule < PAR_PLAN_ZB_H1)
+        return s.all * share / (schedule == PAR_PLAN_1F1B || schedule == PAR_PLAN_GPIPE ? 1 : v);
+    x.f = s.forward * share;
+    x.w = s.weight;
+    x.b = par__plan_max(s.all * share - x.f - x.w, 0);
+    return par__plan_max(par__plan_bubble(schedule, k->p, 0, v, x, 0, 1e300), 0) / 2;
+}
 static double par__plan_group_bound(const par__plan_case *k, const par_plan_config *c, par__plan_sums s) {
-    const double mine = s.all / k->p, others = s.all - mine;
-    const double bubble = k->p > 1 ? par__plan_bubble(c->schedule, k->v, others, s.weight) : 0;
-    return k->microbatches * mine + bubble;
+    return k->microbatches * s.all / k->p + par__plan_bubble_bound(k, c->schedule, k->v, s);
 }
 // The fewest bytes of a group's configurations: those of the largest shards of each ZeRO stage.
-static double par__plan_least_memory(const par__plan_case *k, const par__plan_layer *l, par_plan_config c,
+static double par__plan_least_memory(par__plan_case k, const par__plan_layer *l, par_plan_config c,
                                      const par__plan_cut *cut, const par__plan_shards *s, int *fits) {
     par_plan_prediction p;
     double least = 1e300;
     *fits = 0;
+    k.live = 1;
     memset(&p, 0, sizeof p);
     for (int i = 0; i < s->count; i++) {
         if (i + 1 < s->count && s->zero[i + 1] == s->zero[i]) continue;
         c.zero = s->zero[i];
         c.shard = s->shard[i];
-        par__plan_memory(k, l, &c, cut, &p);
+        par__plan_memory(&k, l, &c, cut, &p);
         *fits |= p.fits;
         least = par__plan_min(least, p.bytes);
     }
@@ -1561,7 +1882,8 @@ static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const pa
     par__plan_base base;
     par__plan_base_of(k, l, c, &base);
     if (base.p.seconds * w->tolerance <= par__plan_worst(w))
-        w->least_bytes = par__plan_min(w->least_bytes, par__plan_least_memory(k, l, *c, &base.cut, s, &fits));
+        w->least_bytes =
+            par__plan_min(w->least_bytes, par__plan_least_memory(*k, l, *c, &base.cut, s, &fits));
     if (!fits) {
         w->report->bounded += s->count;
         return;
@@ -1572,6 +1894,10 @@ static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const pa
         c->shard = s->shard[i];
         each.shard = par__plan_group_of(k->x, c->shard, k->t);
         each.copies = par__plan_group_of(k->x, k->d * k->c / c->shard, k->t * c->shard);
+        if (c->schedule == PAR_PLAN_AUTO) {
+            each.live = par__plan_auto_live(&each, l, c, &base.cut);
+            par__plan_add_bubble(&each, c, &base);
+        }
         par__plan_finish(&each, c, &base);
         if (base.p.seconds >= par__plan_worst(w)) continue; // whatever it needs
         par__plan_memory(&each, l, c, &base.cut, &base.p);
@@ -1598,9 +1924,9 @@ static double par__plan_node_bound(const par__plan_case *k, const par__plan_laye
     c.offload = 0;
     for (c.overlap = 0; c.overlap <= PAR_PLAN_OVERLAP_TP; c.overlap++) {
         const par__plan_sums s = par__plan_sums_of(k, l, &c);
-        const double others = s.all - s.all / k->p;
-        const double bubble = par__plan_max(
-            par__plan_min(others / (double)PAR__PLAN_MAX_CHUNKS, par__plan_max(others - 2 * s.weight, 0)), 0);
+        double bubble = 1e300;
+        for (int i = 0; i < PAR_PLAN_SCHEDULE_COUNT; i++)
+            bubble = par__plan_min(bubble, par__plan_bubble_bound(k, i, PAR__PLAN_MAX_CHUNKS, s));
         best = par__plan_min(best, k->microbatches * s.all / k->p + bubble);
     }
     return best;
@@ -1608,7 +1934,9 @@ static double par__plan_node_bound(const par__plan_case *k, const par__plan_laye
 static double par__plan_below(par__plan_walk *w, par_plan_config c, int zeros) { // configurations of a node
     int recompute = 0, overlap = 0, offload = 0, schedules = 0;
     for (int i = 0; i < 3; i++) recompute += par__plan_allows(w, PAR_PLAN_AXIS_recompute, i);
-    for (int i = 0; i < 4; i++) offload += par__plan_allows(w, PAR_PLAN_AXIS_offload, i);
+    for (int i = 0; i < 8; i++)
+        offload += par__plan_allows(w, PAR_PLAN_AXIS_offload, i) &&
+                   par__plan_offload_allows(&w->problem->machine, i);
     for (c.overlap = 0; c.overlap < 8; c.overlap++)
         overlap += par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) && par__plan_overlap_allows(&c);
     for (c.schedule = 0; c.schedule < PAR_PLAN_SCHEDULE_COUNT; c.schedule++)
@@ -1639,7 +1967,7 @@ static void par__plan_each_kind(par__plan_walk *w, par_plan_config *c) {
     const par_plan_problem *p = w->problem;
     for (c->ulysses = 0; c->ulysses < 2; c->ulysses++) {
         if (!par__plan_allows(w, PAR_PLAN_AXIS_ulysses, c->ulysses)) continue;
-        if (c->ulysses && (c->cp < 2 || p->model.heads / c->tp % c->cp)) continue;
+        if (c->ulysses && !par__plan_ulysses_divides(&p->model, c)) continue;
         for (c->sp = 0; c->sp < 2; c->sp++) {
             if (!par__plan_allows(w, PAR_PLAN_AXIS_sp, c->sp)) continue;
             if (c->sp && !par__plan_sp_divides(p, c)) continue;
@@ -1704,8 +2032,9 @@ static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
         for (c.overlap = 7; c.overlap >= 0; c.overlap--) {
             if (!par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) || !par__plan_overlap_allows(&c))
                 continue;
-            for (c.offload = 0; c.offload < 4; c.offload++)
-                if (par__plan_allows(w, PAR_PLAN_AXIS_offload, c.offload))
+            for (c.offload = 0; c.offload < 8; c.offload++)
+                if (par__plan_allows(w, PAR_PLAN_AXIS_offload, c.offload) &&
+                    par__plan_offload_allows(k.x, c.offload))
                     par__plan_each_schedule(w, &k, &l, &c, &shards);
         }
     }
@@ -1744,18 +2073,18 @@ static const char *par__plan_kind_wrong(const par_plan_problem *p, const par_pla
         return "sp %d with tp %d: sp is 0 or 1, and needs tp ranks that divide the tokens";
     *a = c->ulysses;
     *b = c->cp;
-    if (c->ulysses > 1 || (c->ulysses && (c->cp < 2 || m->heads / c->tp % c->cp)))
+    if (c->ulysses > 1 || (c->ulysses && !par__plan_ulysses_divides(m, c)))
         return "ulysses %d with cp %d: it is 0 or 1, and needs cp ranks that divide the heads of a rank";
     *a = c->chunks;
     *b = c->pp;
     *d = PAR__PLAN_MAX_CHUNKS;
     if (!par__plan_schedule_allows(p, c))
-        return "this schedule does not have %d chunks with pp %d here: interleaved_1f1b and looped_bfs take "
-               "2 to "
-               "%d, and enough microbatches and layers; the others 1";
+        return "this schedule does not have %d chunks with pp %d here: interleaved ones and looped_bfs take "
+               "2 "
+               "to %d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers";
     *a = c->zero;
     *b = c->shard;
-    if (!par__plan_zero_allows(c, c->dp * c->cp))
+    if (!par__plan_zero_allows(p, c, c->dp * c->cp))
         return "zero %d with shard %d: stage 0 has shard 1; stages 1 to 3 have a divisor of dp x cp from 2 "
                "on";
     *a = c->overlap;
@@ -1765,7 +2094,13 @@ static const char *par__plan_kind_wrong(const par_plan_problem *p, const par_pla
         return "fp8 %d: job.fp8 and the machine's fp8_rate must allow it";
     *a = c->recompute;
     *b = c->offload;
-    return c->recompute > 2 || c->offload > 3 ? "recompute %d is at most 2, offload %d at most 3" : NULL;
+    if (c->recompute > 2) return "recompute %d is at most 2";
+    *a = c->offload;
+    return par__plan_offload_allows(&p->machine, c->offload)
+               ? NULL
+               : "offload %d: states go to the host (1) or to disks (4), activations to the host (2), where "
+                 "the "
+                 "machine has host_bandwidth and host_rate, disk_bytes and disk_rate";
 }
 // What is wrong with single members, as text; the numbers of it are a, b and d.
 static const char *par__plan_config_wrong(const par_plan_problem *p, const par_plan_config *c, int *a, int *b,
@@ -1879,50 +2214,164 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
 
 // >>plan_simulate -------------------------------------------------------------------------------------------
 
-// The stages of a configuration, for par_pipe.h: rank r's layers are divided among its chunks.
-static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
-                                  par_pipe_stage *stages) {
-    const par__plan_times t = par__plan_layer_times(k, l, c);
-    const par__plan_cut cut =
-        par__plan_cut_of(k->m->layers, k->p, k->v, k->j->equal_layers > 0, t.f + t.r + t.b + t.w,
-                         l->first_f + l->first_b, l->last_f + l->last_b + l->last_w);
-    int spare = (int)(cut.first + cut.last + (k->p - 2) * cut.middle) - k->m->layers;
-    for (int r = 0; r < c->pp; r++) {
-        const double most = r == 0 ? cut.first : r == c->pp - 1 ? cut.last : cut.middle;
-        const int less = spare > 0 && r > 0 && r < c->pp - 1 ? (spare + c->pp - 3) / (c->pp - 2) : 0;
-        const int n = (int)cut.middle - less; // of a rank without embedding and head
+// The layers of each stage of a configuration: rank r's are divided among its chunks.
+static void par__plan_stage_layers(const par__plan_case *k, const par_plan_config *c,
+                                   const par__plan_cut *cut, double layer, double last, int *layers) {
+    const int p = c->pp, v = c->chunks, both = par__plan_traits[c->schedule].v_shape;
+    const int two_ways = par__plan_traits[c->schedule].two_ways, givers = both ? p - 1 : p - 2;
+    int spare = (int)(cut->first + (both ? cut->middle : cut->last) + (p - 2) * cut->middle) - k->m->layers;
+    for (int i = 0; two_ways && i < p; i++) layers[i] = k->m->layers * (i + 1) / p - k->m->layers * i / p;
+    for (int r = 0; !two_ways && r < p; r++) {
+        const int gives = spare > 0 && r > 0 && (both || r < p - 1), end = r == 0 || (!both && r == p - 1);
+        const int less = gives ? (spare + givers - 1) / givers : 0, n = (int)cut->middle - less;
+        int more = end ? (int)(r == 0 ? cut->first : cut->last) - n : 0;
         spare -= less;
-        for (int v = 0; v < c->chunks; v++) {
-            par_pipe_stage *s = &stages[v * c->pp + r];
-            int layers = n * (v + 1) / c->chunks - n * v / c->chunks;
-            if ((r == 0 && v == 0) || (r == c->pp - 1 && v == c->chunks - 1)) layers += (int)most - n;
-            memset(s, 0, sizeof *s);
-            layers = layers < 0 ? 0 : layers;
-            s->f = layers * t.f + (r == 0 && v == 0 ? l->first_f : 0);
-            s->b = layers * (t.r + t.b) + (r == 0 && v == 0 ? l->first_b : 0);
-            s->w = layers * t.w;
-            if (r == c->pp - 1 && v == c->chunks - 1) {
-                s->f += l->last_f;
-                s->b += l->last_b;
-                s->w += l->last_w;
-            }
-            s->f = par__plan_max(s->f, 1e-9);
+        for (int i = 0; i < v; i++) {
+            const int stage = both && i ? 2 * p - 1 - r : i * p + r;
+            layers[stage] = n * (i + 1) / v - n * i / v;
+        }
+        if (both && r == 0) { // what the head is worth goes from the last stage, the rest from the first
+            const int worth = (int)par__plan_min(ceil(last / layer), layers[2 * p - 1]);
+            const int from_last = more < 0 ? -(-more < worth ? -more : worth) : 0;
+            layers[2 * p - 1] += from_last;
+            layers[0] += more - from_last;
+        } else if (end) {
+            layers[r == 0 ? 0 : p * v - 1] += more;
         }
     }
+}
+// The stages of a configuration, for par_pipe.h.
+static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
+                                  int count, int *layers, par_pipe_stage *stages) {
+    const par__plan_times t = par__plan_layer_times(k, l, c);
+    const double layer = t.f + t.r + t.b + t.w, last = l->last_f + l->last_b + l->last_w;
+    const par__plan_cut cut =
+        par__plan_cut_of(k->m->layers, k->p, k->v, par__plan_traits[c->schedule].v_shape,
+                         k->j->equal_layers > 0, layer, l->first_f + l->first_b, last);
+    par__plan_stage_layers(k, c, &cut, layer, last, layers);
+    for (int i = 0; i < count; i++) {
+        par_pipe_stage *s = &stages[i];
+        const int n = layers[i] < 0 ? 0 : layers[i];
+        memset(s, 0, sizeof *s);
+        s->f = n * t.f + (i == 0 ? l->first_f : 0) + (i == count - 1 ? l->last_f : 0);
+        s->b = n * (t.r + t.b) + (i == 0 ? l->first_b : 0) + (i == count - 1 ? l->last_b : 0);
+        s->w = n * t.w + (i == count - 1 ? l->last_w : 0);
+        s->f = par__plan_max(s->f, 1e-9);
+        s->w_bytes = 1000; // "auto": in units of a microbatch
+    }
+}
+// Ranks that share processors: of `ranks` pipeline ranks, `a` that compute at a time run at
+// min(share, ranks/a) times the speed that costs are measured at, when all compute. A rank that waits costs
+// nothing. Messages are in the costs of stages. Returns the seconds of the table; -1: out of memory.
+typedef struct par__plan_shared {
+    const par_pipe_schedule *s;
+    size_t *next;       // of each rank
+    double *left;       // seconds of its action
+    char *state, *done; // state of a rank: 0: waits, 1: computes. done[kind][stage][microbatch]: F, B
+} par__plan_shared;
+
+static size_t par__plan_cell(const par_pipe_schedule *s, int back, int stage, int microbatch) {
+    return ((size_t)back * (size_t)s->stages + (size_t)stage) * (size_t)s->microbatches + (size_t)microbatch;
+}
+static int par__plan_is_backward(int kind) { return kind == PAR_PIPE_BW || kind == PAR_PIPE_B; }
+// Begins a rank's next action if its input is there. 0: it waits, or is at its end.
+static int par__plan_shared_begin(par__plan_shared *x, int rank) {
+    const par_pipe_schedule *s = x->s;
+    while (x->next[rank] < s->first[rank + 1] && s->actions[x->next[rank]].kind > PAR_PIPE_R) x->next[rank]++;
+    if (x->next[rank] == s->first[rank + 1]) return 0;
+    const par_pipe_action a = s->actions[x->next[rank]];
+    const par_pipe_stage *c = &s->desc.stages[s->desc.stage_count == 1 ? 0 : a.stage];
+    const int back = par__plan_is_backward(a.kind), from = back ? a.stage + 1 : a.stage - 1;
+    if ((back || a.kind == PAR_PIPE_F) && from >= 0 && from < s->stages &&
+        !x->done[par__plan_cell(s, back, from, a.microbatch)])
+        return 0;
+    x->left[rank] = a.kind == PAR_PIPE_F ? c->f : a.kind == PAR_PIPE_W ? c->w : c->b;
+    if (a.kind == PAR_PIPE_BW) x->left[rank] += c->w;
+    if (a.kind == PAR_PIPE_R) x->left[rank] = 0;
+    return x->state[rank] = 1;
+}
+static double par__plan_shared_run(par__plan_shared *x, double share) {
+    const par_pipe_schedule *s = x->s;
+    double now = 0;
+    for (;;) {
+        double least = 1e300;
+        int active = 0;
+        for (int r = 0; r < s->ranks; r++) {
+            if (!x->state[r] && !par__plan_shared_begin(x, r)) continue;
+            active++;
+            least = par__plan_min(least, x->left[r]);
+        }
+        if (!active) return now;
+        const double speed = par__plan_min(share, (double)s->ranks / active);
+        now += least / speed;
+        for (int r = 0; r < s->ranks; r++) {
+            if (!x->state[r]) continue;
+            x->left[r] -= least;
+            if (x->left[r] > 1e-12 * least) continue;
+            const par_pipe_action a = s->actions[x->next[r]++];
+            const int back = par__plan_is_backward(a.kind);
+            if (back || a.kind == PAR_PIPE_F) x->done[par__plan_cell(s, back, a.stage, a.microbatch)] = 1;
+            x->state[r] = 0;
+        }
+    }
+}
+static double par__plan_shared_seconds(const par_pipe_schedule *s, double share) {
+    const size_t ranks = (size_t)s->ranks, cells = 2 * (size_t)s->stages * (size_t)s->microbatches;
+    const size_t bytes = ranks * (sizeof(size_t) + sizeof(double) + 1) + cells;
+    char *memory = (char *)PAR_MALLOC(bytes);
+    par__plan_shared x;
+    if (!memory) return -1;
+    memset(memory, 0, bytes);
+    x.s = s;
+    x.next = (size_t *)(void *)memory;
+    x.left = (double *)(void *)(x.next + ranks);
+    x.state = (char *)(x.left + ranks);
+    x.done = x.state + ranks;
+    for (size_t r = 0; r < ranks; r++) x.next[r] = s->first[r];
+    const double seconds = par__plan_shared_run(&x, share);
+    PAR_FREE(memory);
+    return seconds;
+}
+// Sets the bubble of a choice from its table.
+static par_result par__plan_simulate_table(const par__plan_case *k, const par__plan_layer *l,
+                                           par_pipe_schedule *s, par_plan_choice *choice) {
+    par_plan_prediction *p = &choice->prediction;
+    par_pipe_timeline line;
+    if (k->share > 1) {
+        par__plan_case whole = *k;
+        par__plan_base base;
+        const double all = par__plan_shared_seconds(s, k->share);
+        if (all < 0) return PAR_ERR_MEMORY;
+        whole.share = 1; // the slowest rank's seconds without what it gives to others
+        par__plan_base_of(&whole, l, &choice->config, &base);
+        p->times.compute = base.p.times.compute;
+        par__plan_settle(p, k->microbatches * base.cut.slowest, all);
+        p->seconds = par__plan_sum(p);
+        return PAR_OK;
+    }
+    const par_result r = par_pipe_simulate(s, PAR_PIPE_NONBLOCKING, &line);
+    if (r) return r;
+    double busiest = 0;
+    for (int i = 0; i < line.rank_count; i++) busiest = par__plan_max(busiest, line.ranks[i].busy);
+    const double bubble = par__plan_max(line.makespan - busiest, 0);
+    p->seconds += bubble - p->times.bubble;
+    p->times.bubble = bubble;
+    par_pipe_timeline_close(&line);
+    return PAR_OK;
 }
 static par_result par__plan_simulate_one(const par_plan_problem *problem, par_plan_choice *choice,
                                          size_t max_actions) {
     const par_plan_config *c = &choice->config;
     const par__plan_case k = par__plan_case_of(problem, c);
     const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
-    const int stages = c->pp * c->chunks, m = choice->prediction.microbatches;
+    const int two_ways = par__plan_traits[c->schedule].two_ways, m = choice->prediction.microbatches;
+    const int stages = two_ways ? c->pp : c->pp * c->chunks;
     par_pipe_desc desc;
     par_pipe_schedule s;
-    par_pipe_timeline line;
     if (c->pp < 2 || (double)stages * m * 6 > (double)max_actions) return PAR_OK;
-    par_pipe_stage *costs = (par_pipe_stage *)PAR_MALLOC((size_t)stages * sizeof *costs);
+    par_pipe_stage *costs = (par_pipe_stage *)PAR_MALLOC((size_t)stages * (sizeof *costs + sizeof(int)));
     if (!costs) return PAR_ERR_MEMORY;
-    par__plan_pipe_stages(&k, &l, c, costs);
+    par__plan_pipe_stages(&k, &l, c, stages, (int *)(void *)(costs + stages), costs);
     memset(&desc, 0, sizeof desc);
     desc.schedule = par_plan_schedule_names[c->schedule];
     desc.ranks = c->pp;
@@ -1930,18 +2379,10 @@ static par_result par__plan_simulate_one(const par_plan_problem *problem, par_pl
     desc.microbatches = m;
     desc.stages = costs;
     desc.stage_count = stages;
+    if (c->schedule == PAR_PLAN_AUTO)
+        desc.max_activation_bytes = (size_t)(1000 * choice->prediction.in_flight);
     par_result r = par_pipe_schedule_open(&desc, &s);
-    if (!r) {
-        r = par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &line);
-        if (!r) {
-            double busiest = 0;
-            for (int i = 0; i < line.rank_count; i++) busiest = par__plan_max(busiest, line.ranks[i].busy);
-            const double bubble = par__plan_max(line.makespan - busiest, 0);
-            choice->prediction.seconds += bubble - choice->prediction.times.bubble;
-            choice->prediction.times.bubble = bubble;
-            par_pipe_timeline_close(&line);
-        }
-    }
+    if (!r) r = par__plan_simulate_table(&k, &l, &s, choice);
     par_pipe_schedule_close(&s);
     PAR_FREE(costs);
     return r;
@@ -2096,7 +2537,7 @@ static void par__plan_say_recompute(const par__plan_story *s) {
 }
 void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_say fn,
                       void *user) {
-    static const int two[] = {0, 1}, offloads[] = {0, 1, 2, 3};
+    static const int two[] = {0, 1}, offloads[] = {0, 1, 2, 3, 4, 6};
     const par_plan_config *c = &best->config;
     const par_plan_prediction *p = &best->prediction;
     par__plan_story s;
@@ -2119,7 +2560,7 @@ void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *be
                        par__plan_divisors((int)problem->job.batch / c->dp, values),
                        "products are large enough, and microbatches enough");
     par__plan_say_recompute(&s);
-    par__plan_say_axis(&s, PAR_PLAN_AXIS_offload, offloads, 4,
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_offload, offloads, 6,
                        c->offload ? "the host's link has time for it" : "everything fits");
     snprintf(sentence, sizeof sentence, "it is bound by %s: %.4g of %.4g s", par_plan_bound_by(p),
              p->times.compute > p->seconds / 2 ? p->times.compute : 0, p->seconds);

@@ -11,7 +11,7 @@
 #include "options.h"
 #include "output.h"
 
-enum { TOP_MAX = 100, SIMULATED = 24, GPUS_MAX = 16, TEXT_MAX = 1 << 20 };
+enum { TOP_MAX = 100, SIMULATED = 100, ACTIONS = 20000, GPUS_MAX = 16, TEXT_MAX = 1 << 20 };
 enum {
     LAYOUTS = 1 << PAR_PLAN_AXIS_tp | 1 << PAR_PLAN_AXIS_pp | 1 << PAR_PLAN_AXIS_cp | 1 << PAR_PLAN_AXIS_dp
 };
@@ -103,17 +103,44 @@ typedef struct plan {
 
 static int gpus_of(const par_plan_problem *p) { return (int)(p->machine.nodes * p->machine.gpus_per_node); }
 
-// The best `top` layouts; with simulate, bubbles of as many as SIMULATED are simulated before.
-static par_result search_once(plan *x, int top, int simulate) {
-    const int count = simulate ? MAX(top, SIMULATED) : top;
-    par_result r = par_plan_search(&x->problem, &x->fixed, x->mask, LAYOUTS, x->choices, count, &x->report);
-    if (r) return r;
-    if (simulate && par_plan_simulate(&x->problem, x->choices, x->report.count, 20000)) {
-        snprintf(x->report.why, sizeof x->report.why, "out of memory for a simulation");
-        return PAR_ERR_SYSTEM;
+// Puts a choice where it belongs by its time: in place of a slower one of the same layout, or of the last.
+static void insert_choice(plan *x, int top, const par_plan_choice *c) {
+    int *count = &x->report.count, end = -1, at;
+    for (int i = 0; i < *count && end < 0; i++) {
+        int same = 1;
+        for (int k = 0; k < PAR_PLAN_AXIS_COUNT; k++)
+            same &= !(LAYOUTS >> k & 1) ||
+                    par_plan_axis_get(&x->choices[i].config, k) == par_plan_axis_get(&c->config, k);
+        if (same && x->choices[i].prediction.seconds <= c->prediction.seconds) return;
+        if (same) end = i;
     }
-    x->report.count = MIN(x->report.count, top);
-    return PAR_OK;
+    if (end < 0)
+        end = *count < top ? (*count)++ : *count - 1;
+    else
+        x->choices[end].prediction.seconds = 1e300;
+    for (at = 0; at < end && x->choices[at].prediction.seconds <= c->prediction.seconds; at++) {
+    }
+    if (at == end && x->choices[end].prediction.seconds <= c->prediction.seconds && end + 1 == top) return;
+    memmove(&x->choices[at + 1], &x->choices[at], (size_t)(end - at) * sizeof x->choices[0]);
+    x->choices[at] = *c;
+}
+// The best `top` layouts. With simulate their bubbles are simulated, and those of the best hundred choices
+// that differ in layout or schedule.
+static par_result search_once(plan *x, int top, int simulate) {
+    const unsigned schedules = LAYOUTS | 1 << PAR_PLAN_AXIS_schedule | 1 << PAR_PLAN_AXIS_chunks;
+    par_plan_report report;
+    par_result r = par_plan_search(&x->problem, &x->fixed, x->mask, LAYOUTS, x->choices, top, &x->report);
+    if (r || !simulate) return r;
+    par_plan_choice *more = (par_plan_choice *)malloc(SIMULATED * sizeof *more);
+    if (!more) r = PAR_ERR_MEMORY;
+    if (!r) r = par_plan_simulate(&x->problem, x->choices, x->report.count, ACTIONS);
+    if (!r) r = par_plan_search(&x->problem, &x->fixed, x->mask, schedules, more, SIMULATED, &report);
+    if (!r) r = par_plan_simulate(&x->problem, more, report.count, ACTIONS);
+    for (int i = 0; !r && i < report.count; i++) insert_choice(x, top, &more[i]);
+    free(more);
+    if (!r) return PAR_OK;
+    snprintf(x->report.why, sizeof x->report.why, "out of memory for a simulation");
+    return PAR_ERR_SYSTEM;
 }
 // Searches. Where no configuration exists or fits, it takes the nearest number of GPUs that works, and says
 // so: fewer where the layout is at fault, more where memory is.

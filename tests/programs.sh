@@ -938,6 +938,16 @@ planner() { # what it prints for programs; its errors against published measurem
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
     fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
 }
+automatic() { # --auto measures, plans, says why and trains so; what is given stays; the losses are the same
+    common="--max_iters 3 --gradient_accumulation_steps 4"
+    train $common >"$work/one" && trains_as one 1e-5 $common --ranks 2 --auto --zero 1 || return 1
+    grep -q '"auto":true.*"layer_seconds":[0-9.e-]*,.*"update_ns":[0-9]' "$work/many" &&
+        [ "$(grep -c '"place":.*--zero 1' "$work/many")" = "$(grep -c '"place":' "$work/many")" ] &&
+        grep -q '"place":2,.*"predicted_seconds":[0-9]' "$work/many" &&
+        [ "$(grep -c '"auto":true,"axis":.*"reason":".*[0-9]' "$work/many")" -ge 5 ] || return 1
+    refuses "auto chooses microbatches" --auto --canonical 4 &&
+        refuses "auto: no configuration of 2 GPUs" $small --auto --ranks 2 --tp 2 --cp 2
+}
 help_texts() { # every option, in columns, under titles; titles are no options
     for p in gpt/gpt plan bench_coll bench_pipe bench_tp bench_zero; do
         names=$(
@@ -1504,6 +1514,7 @@ check "flags" flags
 check "FIFOs instead of files" fifos
 check "help" help_texts
 check "planner" planner
+check "--auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
 check "hello" hello
 check "04_zero.c" zero_loop

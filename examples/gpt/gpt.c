@@ -9,9 +9,13 @@
 // which are chosen by their global number. Each rank of dp x cp trains on its share of them in microbatches,
 // in the order of a par_pipe.h schedule. The gradients of a layer are summed while the layer before it
 // computes.
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE // sched_getaffinity
+#endif
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_pipe.h"
+#include "par_plan.h"
 #include "par_tp.h"
 #include "par_zero.h"
 #if defined(GPT_CUDA)
@@ -34,12 +38,14 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
-        zero, parameter_server, canonical, plan, save_async, pp, chunks, graph;
+        zero, parameter_server, canonical, plan, save_async, pp, chunks, graph, auto_layout;
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
     int max_context; // the block_size that was asked for; INT_MAX: none was
     char why[256];   // what is wrong with the settings
+    int argc;        // the command line
+    char **argv;
 } settings;
 
 // A step that the host has enqueued. It is written to again when the device has passed `done`.
@@ -166,6 +172,10 @@ static const setting setting_table[] = {
     NUMBER("--canonical", INT, canonical, "0", ANY,
            "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks; 0: "
            "in rank order"),
+    FLAG("--auto", auto_layout, "0",
+         "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
+         "of "
+         "these options, of recompute and of offload stays"),
     TITLE("memory"),
     TEXT("--recompute", recompute, "none", "none, selective or full",
          "activations that backward computes again: none, selective (norms, activation functions) or full "
@@ -254,6 +264,8 @@ static int parse_settings(settings *o, int argc, char **argv) {
     }
     const int parsed =
         options_parse(argc, argv, options, SETTINGS, "gpt: train a GPT-2 or a Llama on n ranks");
+    o->argc = argc;
+    o->argv = argv;
     o->max_context = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
     return parsed;
 }
@@ -599,6 +611,8 @@ static const char *check_settings(settings *o) {
                         o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
                o->why;
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
+    if (o->auto_layout && o->canonical)
+        return "auto chooses microbatches, which canonical fixes: give the layout yourself";
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
@@ -664,6 +678,20 @@ static int choose_microbatch(trainer *t, int ranks) {
     while (all / dp % t->microbatch) t->microbatch--;
     t->microbatches = all / dp / t->microbatch;
     return 1;
+}
+
+// Checks that the global batch divides by the ranks. NULL, or an error text.
+static const char *check_global_batch(trainer *t, int ranks) {
+    if (choose_microbatch(t, ranks)) return NULL;
+    if (t->o.auto_layout) { // it has not chosen yet
+        t->microbatch = t->o.batch_size;
+        return NULL;
+    }
+    snprintf(t->o.why, sizeof t->o.why,
+             "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
+             "the number of ranks, or that by pp x tp x cp = %d",
+             t->o.batch_size * t->o.accumulation_steps, t->o.pp * t->o.tp * t->o.cp);
+    return t->o.why;
 }
 
 // Tests that a file can be created in a directory, which is created if necessary. `made` receives the file's
@@ -947,36 +975,41 @@ static par_result use_copy_engines(trainer *t) {
 #endif
     return (void)t, r == PAR_ERR_UNSUPPORTED ? PAR_OK : r; // by NCCL before 2.28
 }
+// The optimizer, as the options say.
+static void describe_optimizer(const trainer *t, par_zero_desc *d) {
+    const settings *o = &t->o;
+    d->kernels = t->zero_kernels;
+    d->clip = (float)o->grad_clip;
+    d->seed = (uint64_t)o->seed;
+    par_dtype_parse(o->dtype, &d->param_dtype);
+    par_dtype_parse(o->state_dtype, &d->state_dtype);
+    par_zero_optimizer_parse(o->optimizer, &d->optimizer);
+    for (int i = 0; i < 2; i++) { // group 1: without weight decay
+        par_zero_hyper *h = &d->hyper[i];
+        h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
+        h->weight_decay = i ? 0 : (float)o->weight_decay;
+        h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1;
+        h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
+        h->momentum = d->optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
+    }
+}
 // Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
 static par_result open_zero(trainer *t) {
     const settings *o = &t->o;
     const gpt_config *g = &o->model;
     par_zero_desc d;
     memset(&d, 0, sizeof d);
+    describe_optimizer(t, &d);
     d.comm = t->zero_comm;
     d.model_parallel_comm = t->model_parallel_comm;
-    d.kernels = t->zero_kernels;
     d.accumulate_unsharded = accumulates_locally(t);
     d.stage = o->zero;
     d.parameter_server = o->parameter_server;
     d.microbatches = t->microbatches / t->schedule.directions;
     d.canonical_shards = o->canonical;
     d.max_gathered_units = gpt_is_tied(g) ? 3 : 2;
-    d.clip = (float)o->grad_clip;
-    d.seed = (uint64_t)o->seed;
-    d.param_dtype = par_tp_dtype(t->tp);
-    par_dtype_parse(o->state_dtype, &d.state_dtype);
     d.offload_states = o->offload;
     d.offload_parameters = o->zero == 3 ? o->offload : NULL;
-    par_zero_optimizer_parse(o->optimizer, &d.optimizer);
-    for (int i = 0; i < 2; i++) { // group 1: without weight decay
-        par_zero_hyper *h = &d.hyper[i];
-        h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
-        h->weight_decay = i ? 0 : (float)o->weight_decay;
-        h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1;
-        h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
-        h->momentum = d.optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
-    }
     GPT_TRY(use_copy_engines(t));
     GPT_TRY(par_zero_open(&d, &t->zero));
     int unit = -1, count = 0;
@@ -1137,6 +1170,8 @@ static void print_pipeline(trainer *t, FILE *out) {
     par_pipe_timeline_close(&real);
 }
 
+#include "auto.h"
+
 // ---- the plan ---------------------------------------------------------------------------------------------
 
 // Writes which part of the model a rank has: "embedding, layers 0-2, 9-11, head".
@@ -1271,8 +1306,8 @@ static par_result load_or_init_weights(trainer *t) {
 // printed.
 static int set_up(trainer *t) {
     par_result (*const steps[])(trainer *) = {
-        try_outputs, open_device, choose_gemm, open_grid, alloc_token_buffers, open_schedule,
-        open_zero,   print_plan,  commit_zero, open_pipe, load_or_init_weights};
+        try_outputs,   open_device, choose_gemm, auto_layout, open_grid, alloc_token_buffers,
+        open_schedule, open_zero,   print_plan,  commit_zero, open_pipe, load_or_init_weights};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (any_rank_failed(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
     return 0;
@@ -1418,16 +1453,6 @@ static const char *prepare(trainer *t) {
     return generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size, &t->prompt,
                           &t->prompt_count);
 }
-// Checks that the global batch divides by the ranks. NULL, or an error text.
-static const char *check_global_batch(trainer *t, int ranks) {
-    if (choose_microbatch(t, ranks)) return NULL;
-    snprintf(t->o.why, sizeof t->o.why,
-             "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
-             "the number of ranks, or that by pp x tp x cp = %d",
-             t->o.batch_size * t->o.accumulation_steps, t->o.pp * t->o.tp * t->o.cp);
-    return t->o.why;
-}
-
 // Opens the world. A rank that no launcher has started reports wrong settings before others start. 0, or 1:
 // the error has been printed.
 static int open_world(trainer *t, int launched) {
