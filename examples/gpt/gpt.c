@@ -174,8 +174,7 @@ static const setting setting_table[] = {
            "in rank order"),
     FLAG("--auto", auto_layout, "0",
          "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
-         "of "
-         "these options, of recompute and of offload stays"),
+         "of these, of recompute and of offload stays"),
     TITLE("memory"),
     TEXT("--recompute", recompute, "none", "none, selective or full",
          "activations that backward computes again: none, selective (norms, activation functions) or full "
