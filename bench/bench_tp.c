@@ -17,7 +17,7 @@
 #include "../examples/gpt/model.h"
 
 typedef struct settings {
-    int n_embd, n_head, sequence, batch, iterations, json, llama;
+    int n_embd, n_head, sequence, batch, iterations, json, llama, sampling;
 } settings;
 
 typedef struct bench {
@@ -585,6 +585,109 @@ static void measure_attention(bench *b, size_t sequence, par_dtype dtype) {
     free(times), free(r.arena.data), free(r.weight);
 }
 
+// ---- sampling: a token at a time, beside reading the weights once for each --------------------------------
+
+// Read memory once and nothing else: what a token takes at least when the weights are not in the caches.
+static void read_bytes(const void *memory, size_t bytes) {
+    typedef uint64_t words __attribute__((vector_size(16), may_alias));
+    const words *x = (const words *)memory, *end = x + bytes / sizeof *x / 8 * 8;
+    words sum[8] = {{0}};
+    for (; x < end; x += 8)
+        for (int i = 0; i < 8; i++) sum[i] ^= x[i];
+    for (int i = 1; i < 8; i++) sum[0] ^= sum[i];
+    __asm__ volatile("" : : "x"(sum[0]));
+}
+typedef struct sampling {
+    gpt_model m;
+    gpt_buffers buffers;
+    par_tp *tp;
+    par_tp_tokens tokens;
+    par_tp_kv_cache *cache; // of each layer
+    char *weights, *keys;   // of the model; of all caches
+    size_t weight_bytes, cache_bytes;
+} sampling;
+static void open_sampling(bench *b, par_comm *comm, par_dtype dtype, sampling *s) {
+    const gpt_config g = {.n_layer = 4,
+                          .n_head = b->o.n_head,
+                          .n_embd = b->o.n_embd,
+                          .block_size = b->o.sequence,
+                          .vocab_size = 16 * b->o.n_embd,
+                          .bias = 1};
+    par_tp_desc d;
+    memset(s, 0, sizeof *s), memset(&d, 0, sizeof d);
+    d.tp = comm, d.seed = 1, d.dtype = dtype;
+    must(b, par_tp_open(&d, &s->tp));
+    must(b, gpt_open(&s->m, &g, s->tp, 0));
+    const size_t e = par_tp_element_bytes(s->tp), n = (size_t)b->o.sequence, layers = (size_t)g.n_layer;
+    s->weight_bytes = s->m.count * e, s->weights = (char *)calloc(s->m.count, e);
+    s->cache_bytes = par_tp_kv_cache_bytes(s->tp, &s->m.layers[0].attention, 1, n);
+    s->cache = (par_tp_kv_cache *)calloc(layers, sizeof *s->cache);
+    s->keys = (char *)calloc(layers, s->cache_bytes);
+    must_alloc(s->weights && s->cache && s->keys);
+    gpt_set_memory(&s->m, s->weights, NULL);
+    must(b, gpt_init_weights(&s->m));
+    memset(s->keys, 0, layers * s->cache_bytes); // touched
+    for (size_t l = 0; l < layers; l++) {
+        s->cache[l].data = s->keys + l * s->cache_bytes;
+        s->cache[l].batch = 1, s->cache[l].capacity = n, s->cache[l].count = n - 1;
+    }
+    s->m.cache = s->cache, s->m.recompute = PAR_TP_RECOMPUTE_FULL, s->m.last_token_only = 1;
+    s->tokens.batch = s->tokens.sequence = 1, s->tokens.position = n - 1;
+    must_alloc(gpt_buffers_open(&s->m, &s->buffers, 1));
+    s->weight_bytes -= (size_t)b->o.sequence * (size_t)b->o.n_embd * e; // positions: one row is read
+}
+static void close_sampling(bench *b, sampling *s) {
+    gpt_buffers_close(&s->m, &s->buffers), gpt_close(&s->m);
+    free(s->weights), free(s->keys), free(s->cache);
+    must(b, par_tp_close(s->tp));
+}
+// 0: a token; 1: its attention alone, one query to all keys of a layer; 2, 3: reading the weights, the keys.
+static void sampling_part(bench *b, sampling *s, int part, int layer) {
+    static const int32_t id[1] = {1};
+    gpt_activations *a = &s->buffers.layers[0];
+    if (part == 0)
+        must(b, gpt_forward(&s->m, &s->buffers, &s->tokens, id, NULL));
+    else if (part == 1)
+        must(b, par_tp_attention_cached(s->tp, &s->m.layers[0].attention, &s->tokens, &s->cache[layer],
+                                        &a->saved.qkv, &a->saved.att));
+    else if (part == 2)
+        read_bytes(s->weights, s->weight_bytes);
+    else
+        read_bytes(s->cache[layer].data, s->cache_bytes);
+}
+static void measure_sampling(bench *b, par_comm *comm, par_dtype dtype) {
+    enum { PARTS = 4 };
+    const int n = b->o.iterations;
+    double *times = (double *)calloc(PARTS * (size_t)n, sizeof *times), t[PARTS];
+    sampling s;
+    must_alloc(times != NULL);
+    open_sampling(b, comm, dtype, &s);
+    for (int i = -2; i < n; i++)
+        for (int k = 0; k < PARTS; k++) {
+            must(b, par_barrier(comm));
+            const double start = par_seconds(comm);
+            sampling_part(b, &s, k, (i + 2) % s.m.config.n_layer);
+            if (i >= 0) times[k * n + i] = par_seconds(comm) - start;
+        }
+    must(b, par_all_reduce(times, times, PARTS * (size_t)n, PAR_F64, PAR_MAX, comm));
+    for (int k = 0; k < PARTS; k++) t[k] = median(times + k * n, n);
+    const char *name = par_dtype_name(dtype);
+    if (par_rank(b->world) == 0 && b->o.json)
+        for (int k = 0; k < 2; k++)
+            json_print("layer:%s dtype:%s ranks:%d bytes:%zu time_us:%.2f read_us:%.2f share:%.4f",
+                       k ? "attention, one query" : "sampling", name, s.m.t,
+                       k ? s.cache_bytes : s.weight_bytes, t[k] * 1e6, t[k + 2] * 1e6, t[k + 2] / t[k]);
+    else if (par_rank(b->world) == 0)
+        printf(
+            "sampling, 4 layers, %d tokens before, %4s, %d rank%s: %.1f tokens/s, %.2f of reading %.1f MB of "
+            "weights once for each; one query's attention %.1f us, %.2f of reading its keys and values\n",
+            b->o.sequence - 1, name, s.m.t, s.m.t > 1 ? "s" : "", 1 / t[0], t[2] / t[0],
+            (double)s.weight_bytes * 1e-6, t[1] * 1e6, t[3] / t[1]);
+    fflush(stdout);
+    close_sampling(b, &s);
+    free(times);
+}
+
 static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
     o->n_embd = 768, o->n_head = 12, o->sequence = 512, o->batch = 4, o->iterations = 7;
     const option options[] = {
@@ -592,6 +695,7 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
         {"--n_head", OPTION_INT, &o->n_head, "heads"},
         {"--sequence", OPTION_INT, &o->sequence, "tokens of a sequence"},
         {"--batch", OPTION_INT, &o->batch, "sequences; even"},
+        {"--sampling", OPTION_FLAG, &o->sampling, "only the tokens a second of sampling"},
         {"--llama", OPTION_FLAG, &o->llama, "a block of Llama's instead of GPT-2's"},
         {"-n", OPTION_INT, &o->iterations, "measurements of each"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
@@ -625,6 +729,7 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
     for (int bf16 = 0; bf16 < 2; bf16++)
         for (size_t sequence = 512; sequence <= 2048; sequence *= 4)
             measure_attention(b, sequence, bf16 ? PAR_BF16 : PAR_F32);
+    for (int bf16 = 0; bf16 < 2; bf16++) measure_sampling(b, b->self, bf16 ? PAR_BF16 : PAR_F32);
     measure_machine(b);
     *mfu = block_flops(b, b->o.batch) / block / b->gemm;
     *small_mfu = training_flops() / training[0] / b->gemm;
@@ -635,12 +740,17 @@ static void measure(bench *b) {
     const settings *o = &b->o;
     const int root = par_rank(b->world) == 0;
     double mfu = 0, small = 0, bf16 = 0, machine[2];
+    for (int ranks = 1; ranks <= 2 && o->sampling; ranks++)
+        for (int half = 0; half < 2 && (root || ranks == 2); half++)
+            measure_sampling(b, ranks == 1 ? b->self : b->world, half ? PAR_BF16 : PAR_F32);
+    if (o->sampling) return;
     const double one = root ? measure_one_rank(b, &mfu, &small, &bf16) : 0;
     machine[0] = b->gemm, machine[1] = b->copy;
     must(b, par_broadcast(machine, machine, 2, PAR_F64, 0, b->world));
     b->gemm = machine[0], b->copy = machine[1];
     const double tp2 = measure_block(b, b->world, NULL, 0, o->batch, 1);
     const double sp2 = measure_block(b, b->world, NULL, 1, o->batch, 1);
+    for (int bf16 = 0; bf16 < 2; bf16++) measure_sampling(b, b->world, bf16 ? PAR_BF16 : PAR_F32);
     const double pieces = measure_pieces(b);
     const double dp2 = measure_block(b, b->self, b->world, 0, o->batch / 2, 0);
     if (root && o->json)
