@@ -1533,11 +1533,13 @@ PAR__INLINE_LOOP float par__tp_sum_16(float *lanes) { // as par__tp_sum_lanes ad
     PAR__IVDEP for (size_t j = 0; j < 4; j++) lanes[j] += lanes[j + 4];
     return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
+enum { PAR__TP_ROWS_AHEAD = 8 }; // to prefetch, of rows that are apart: of one head in a key-value cache
 // Weights are read once, so the memory's speed counts: processors prefetch little beyond a row or a page by
-// themselves. While four rows are read, as many bytes some KiB further on are prefetched, in the order of the
-// memory.
-PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n,
-                                          int bf16) {
+// themselves. While four rows are read, as many bytes some KiB further on are prefetched, in the order of
+// the memory. apart: bytes from one row to the next where there is something between them; then their own
+// bytes are.
+PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n, int bf16,
+                                          size_t apart) {
     const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = n / line * line;
     const size_t ahead = 12288, lines = n * e > 4096 ? 0 : 4; // long rows are found by the processor
     float lanes[4][16];
@@ -1545,7 +1547,9 @@ PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *
     memset(&a, 0, sizeof a);
     b = c = d = a;
     for (size_t i = 0; i < whole; i += line) {
-        for (size_t k = 0; k < lines; k++) __builtin_prefetch(w[0] + 4 * i * e + 64 * k + ahead);
+        for (size_t k = 0; k < lines; k++)
+            __builtin_prefetch(apart ? w[k] + i * e + PAR__TP_ROWS_AHEAD * apart
+                                     : w[0] + 4 * i * e + 64 * k + ahead);
         for (size_t j = i; j < i + line; j += 16) {
             const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)(x + j);
             par__tp_fma16(&a, at, w[0] + j * e, bf16);
@@ -1569,15 +1573,15 @@ PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *
 }
 PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
                                    size_t n) {
+    const size_t row_bytes = ld * (bf16 ? 2 : 4), apart = ld == n ? 0 : row_bytes;
     for (size_t r = 0; r < rows; r += 4) {
         const char *four[4]; // the last row again where there are fewer
         float out[4];
-        for (size_t k = 0; k < 4; k++)
-            four[k] = (const char *)w + PAR__MIN(r + k, rows - 1) * ld * (bf16 ? 2 : 4);
+        for (size_t k = 0; k < 4; k++) four[k] = (const char *)w + PAR__MIN(r + k, rows - 1) * row_bytes;
         if (bf16)
-            par__tp_gemv_4_rows(out, x, four, n, 1);
+            par__tp_gemv_4_rows(out, x, four, n, 1, apart);
         else
-            par__tp_gemv_4_rows(out, x, four, n, 0);
+            par__tp_gemv_4_rows(out, x, four, n, 0, apart);
         memcpy(y + r, out, PAR__MIN((size_t)4, rows - r) * sizeof *out);
     }
 }
@@ -1612,19 +1616,31 @@ PAR__INLINE_LOOP float par__tp_softmax_row(float *s, float scale, size_t n, floa
     *sum = par__tp_sum_lanes(lanes, n);
     return max;
 }
-// y += the sum of p[r] x[r] over the rows of x, which are f32 or bf16.
+// y += the sum of p[r] x[r] over the rows of x, which are f32 or bf16: added in their order, four at a
+// time, for which y is read and written once.
 PAR__INLINE_LOOP void par__tp_weighted_rows(float *y, const float *p, const void *x, int bf16, size_t ld,
                                             size_t rows, size_t n) {
-    for (size_t r = 0; r < rows; r++) {
-        const float f = p[r];
+    const size_t row_bytes = ld * (bf16 ? 2 : 4), used = n * (bf16 ? 2 : 4);
+    size_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float f0 = p[r], f1 = p[r + 1], f2 = p[r + 2], f3 = p[r + 3];
+        const char *four = (const char *)x + r * row_bytes;
+        for (size_t k = PAR__TP_ROWS_AHEAD; k < PAR__TP_ROWS_AHEAD + 4; k++)
+            for (size_t at = 0; at < used; at += 64) __builtin_prefetch(four + k * row_bytes + at);
         if (bf16) {
-            const par_bf16 *row = (const par_bf16 *)x + r * ld;
-            PAR__VECTOR(i, n, y[i] += f * par__bf16_widen(row[i]));
+            const par_bf16 *a = (const par_bf16 *)x + r * ld, *b = a + ld, *c = b + ld, *d = c + ld;
+            PAR__VECTOR(i, n, float t = y[i] + f0 * par__bf16_widen(a[i]); t += f1 * par__bf16_widen(b[i]);
+                        t += f2 * par__bf16_widen(c[i]); t += f3 * par__bf16_widen(d[i]); y[i] = t);
         } else {
-            const float *row = (const float *)x + r * ld;
-            PAR__VECTOR(i, n, y[i] += f * row[i]);
+            const float *a = (const float *)x + r * ld, *b = a + ld, *c = b + ld, *d = c + ld;
+            PAR__VECTOR(i, n, float t = y[i] + f0 * a[i]; t += f1 * b[i]; t += f2 * c[i]; t += f3 * d[i];
+                        y[i] = t);
         }
     }
+    for (; r < rows; r++)
+        PAR__VECTOR(i, n,
+                    y[i] += p[r] * (bf16 ? par__bf16_widen(((const par_bf16 *)x)[r * ld + i])
+                                         : ((const float *)x)[r * ld + i]));
 }
 
 // Attention computes the scores of PAR__TP_STRIP queries at a time, s[key][query], so that maxima and sums
