@@ -121,7 +121,8 @@ MODEL
     collective of a kind waits in begin until all ranks have begun it, and the first message between two ranks
     in par_wait until both have. While a message is not launched, each par_wait waits for the device.
     Kernels may be loaded when they are first launched (CUDA_MODULE_LOADING=LAZY), and wait for the device
-    then: nothing that a layer has enqueued waits for what it enqueues later.
+    then: nothing that a layer has enqueued waits for what it enqueues later. So pipelines and rings of
+    attention have their first messages when they open; for messages of your own load the kernels before.
     Memory. The caller frees what it allocates. With the peer backend other processes map the arrays that
     are sent, which need memory from cudaMalloc. par_cuda_free may be called at any time, by any context of
     the rank whose comm is open, and frees when they have unmapped it. Memory of your own cudaMalloc must not
@@ -513,11 +514,12 @@ static par_result par__cuda_launch(const par_cuda *cuda, void (*kernel)(P...), d
         if (e) return par__cuda_check(cuda, e, "shared memory of a kernel");
     }
 #if defined(CUDA_EMU)
-    emu_launch(kernel, grid, block, shared, stream, a...);
-#else
-    kernel<<<grid, block, shared, stream>>>(a...);
+    const cudaError_t e = emu_launch(kernel, grid, block, shared, stream, a...);
+#else // not <<<>>>, after which an error that the program has left unread would seem to be the launch's
+    void *arguments[] = {(void *)(uintptr_t)&a...};
+    const cudaError_t e = cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared, stream);
 #endif
-    return par__cuda_check(cuda, cudaPeekAtLastError(), "launch of a kernel");
+    return par__cuda_check(cuda, e, "launch of a kernel");
 }
 static cudaStream_t par__cuda_stream_of(const par_cuda *cuda, void *stream) {
     return stream ? (cudaStream_t)stream : cuda->stream;
@@ -2550,6 +2552,9 @@ static void par__cuda_progress(par_device_backend *backend) {
 // par_cuda_limit_ctas. Communicators share no resources (splitShare): those that do run in series, and calls
 // on any two comms may be in flight at a time. One pair never is, a communicator and the one that takes its
 // place in par_cuda_limit_ctas, but there sharing would only keep the buffers of the first one.
+// Communicators are nonblocking, although NCCL then makes a thread for each call: a blocking one holds the
+// host in the first call of a kind until all ranks have come, past every deadline, while they may wait for
+// this rank's messages.
 //
 // NCCL's own all_to_all lets copy engines make it. Its gather and scatter send the messages that are sent
 // here; with copy engines they ask each rank alone whether both arrays lie in windows, also an array that

@@ -192,6 +192,9 @@ static void launch_limits(par_comm *w) {
     dim3 grid;
     CHECK(w, par__cuda_grid(cuda, "it", (size_t)1 << 31, &grid) == PAR_ERR_UNSUPPORTED);
     CHECK(w, strstr(par_last_error(w), "2147483648 blocks"));
+    CHECK(w, cudaSetDevice(99) == cudaErrorInvalidDevice); // and its error is not the launch's
+    CHECK_OK(w, par__cuda_launch(cuda, plus_one, 1, 32, 0, par_cuda_stream(cuda), x, x, (size_t)1));
+    CHECK(w, cudaGetLastError() == cudaErrorInvalidDevice);
     const size_t far = (size_t)1 << 31; // between rows
     par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
     CHECK(w, cudaMemcpy2DAsync(x, far, x, far, 4, 1, cudaMemcpyDefault, 0) == cudaErrorInvalidPitchValue);

@@ -835,7 +835,6 @@ cudaError_t cudaGetLastError(void) {
     const cudaError_t e = emu_last;
     return emu_last = cudaSuccess, e;
 }
-cudaError_t cudaPeekAtLastError(void) { return emu_last; }
 const char *cudaGetErrorString(cudaError_t e) {
     return e == cudaSuccess                 ? "no error"
            : e == cudaErrorMemoryAllocation ? "out of memory"
