@@ -1501,7 +1501,7 @@ static void mistakes(par_comm *w) { // each is the same error on all ranks, whic
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     d.tp = self, d.cp = w;
     CHECK_OK(w, par_tp_open(&d, &ring));
-    CHECK(w, !par_tp_scratch(l.tp, 32, 1) && strstr(par_last_error(w), "no slot 32, only 0 to 31"));
+    CHECK(w, !par_tp_scratch(l.tp, 34, 1) && strstr(par_last_error(w), "no slot 34, only 0 to 33"));
     CHECK(w, !par_tp_scratch(l.tp, -1, 1) && strstr(par_last_error(w), "no slot -1"));
     bad_operands(w, l.tp, ring);
     CHECK_OK(w, par_barrier(w));
