@@ -169,6 +169,9 @@ build/par_fast.o: par.h build/gemm.flags | build
 build/layers_fast.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h par_plan.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -c $< -o $@
 
+build/roofline: tests/roofline.c par.h par_plan.h | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+
 build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $(OPTIONS) | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 

@@ -728,7 +728,15 @@ static __device__ __forceinline__ void par__cuda_put(T *p, const float *x, size_
             if (at + (size_t)i < n) par__cuda_round(p + at + (size_t)i, x[i]);
         return;
     }
-    par__cuda_put_words(p + at, par__cuda_round_eight(p, x));
+    const par__cuda_eight<T> v = par__cuda_round_eight(p, x);
+#if defined(__CUDA_ARCH__)
+    if constexpr (sizeof(T) ==
+                  2) { // p is global memory: compilers cut other stores where words have two ways
+        __stwb((uint4 *)(void *)(p + at), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+        return;
+    }
+#endif
+    par__cuda_put_words(p + at, v);
 }
 // Writes the sum of two eights, and returns it as it is in memory.
 template <class T>

@@ -10,7 +10,7 @@ emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
 nccl=""
 case $(bash tests/cuda_find.sh emulation) in *EMU_NCCL*) nccl=yes ;; esac
 made build/test_cuda_emu build/gpt_emu build/bench_coll_emu build/bench_pipe_emu build/bench_cuda_emu \
-    build/03_cuda_adopt_emu build/gpt build/corpus.txt
+    build/03_cuda_adopt_emu build/gpt build/corpus.txt build/roofline
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
     printf '%s\n' '#define PAR_IMPLEMENTATION' "$1" '#include "par_cuda.cuh"' '#include "par_cuda.cuh"' \
@@ -61,9 +61,30 @@ every_architecture() {
     mv "$said" "$shared"
     [ "$1" != 90a ] || mv "$(find "$work" -name '*cubin' -size +100k | head -n 1)" "$shared/cubin"
 }
-counted() { # the kernels' instructions
-    bash tests/cuda_find.sh nvdisasm 2>&1 >/dev/null || return 77
-    every_architecture 90a && bash tests/sass.sh "$shared/cubin" "$shared/ptxas.90a"
+counted() { # the kernels' instructions; the page's table, where it was made by this nvcc
+    disassembler=$(bash tests/cuda_find.sh nvdisasm 2>&1) || {
+        echo "$disassembler"
+        return 77
+    }
+    every_architecture 90a && bash tests/sass.sh "$shared/cubin" "$shared/ptxas.90a" || return 1
+    "$disassembler" -c -ndf "$shared/cubin" 2>/dev/null |
+        build/roofline --count "$shared/ptxas.90a" >"$work/table" || {
+        cat "$work/table"
+        return 1
+    }
+    cp "$work/table" build/kernels.table # to be copied to the page
+    version=$("$nvcc" --version | sed -n 's/.*release [0-9.]*, V//p')
+    grep -q "nvcc $version" docs/kernels.md || return 0
+    sed -n '/^| kernel/,/^$/p' docs/kernels.md | grep -v '^$' | diff - "$work/table"
+}
+# Each kernel of the page has its share, and its step is what the table predicts; one that has less is found.
+roofline() {
+    build/roofline --check docs/kernels.md &&
+        build/roofline --step docs/kernels.md >"$work/step" &&
+        sed -n '/^```text$/,/^```$/p' docs/kernels.md | sed '1d;$d' | diff - "$work/step" || return 1
+    sed 's/^\(| RoPE .*| [0-9]* | [0-9]* |\) [0-9]*%/\1 84%/' docs/kernels.md >"$work/slow.md"
+    ! build/roofline --check "$work/slow.md" >"$work/said" && grep "RoPE: 84%.*h100.*85%" "$work/said" &&
+        [ "$(grep -c . "$work/said")" = 1 ]
 }
 # architectures (none: all): linked; without a GPU a clear error; then cuDNN itself, for GPUs that are
 # described to it, on a driver that takes code and runs none
@@ -240,6 +261,7 @@ if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
 else
     echo "(no nvcc here: not compiled with it)"
 fi
+check "docs/kernels.md" roofline
 check "par_cuda.cuh: example" example
 check "par_cuda.cuh alone" layers '' alone
 check "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero

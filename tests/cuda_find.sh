@@ -12,6 +12,7 @@ dirs() {
         $p -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null |
             while read -r site; do
                 ls -d "$site"/nvidia/cu13 "$site"/nvidia/cuda_runtime "$site"/nvidia/nccl \
+                    "$site"/nvidia/cuda_nvcc "$site"/nvidia/cuda_nvdisasm \
                     "$site"/nvidia/cublas "$site"/nvidia/cudnn \
                     "$site"/triton/backends/nvidia 2>/dev/null
             done
@@ -58,7 +59,7 @@ nvdisasm)
     command -v nvdisasm 2>/dev/null && exit 0
     d=$(find_dir bin/nvdisasm)
     [ -n "$d" ] || {
-        echo "nvdisasm is missing: install the CUDA Toolkit's, or pip's nvidia-cuda-nvdisasm" >&2
+        echo "nvdisasm is missing: install the CUDA Toolkit's, or pip's nvidia-cuda-nvdisasm (5 MB)" >&2
         exit 1
     }
     echo "$d/bin/nvdisasm"
