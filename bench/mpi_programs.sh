@@ -1,0 +1,65 @@
+# Unmodified MPI programs, as they are and with par_mpi.h preloaded, in turn:
+#     bash bench/mpi_programs.sh [RANKS]   a table of bench_mpi.c, under each MPI that is here, or MPI=mpich
+#     PROGRAMS="lmp -in in.lj" bash bench/mpi_programs.sh   seconds of a command, under MPI=openmpi
+CDPATH= cd "$(dirname "$0")/.." || exit 1
+ranks=${1:-2}
+times=${TIMES:-5}
+run() { # MPI, 1: with the kit, command ...
+    local kind=$1 shim="" options="--oversubscribe --mca btl_base_warn_component_unused 0"
+    [ "$2" = 0 ] || shim=$PWD/build/libpar_mpi_$kind.so
+    [ "$(id -u)" != 0 ] || options+=" --allow-run-as-root"
+    shift 2
+    case $kind in
+    mpich) mpiexec.mpich -n "$ranks" ${shim:+-env LD_PRELOAD "$shim"} "$@" ;;
+    openmpi) mpiexec.openmpi $options ${shim:+-x LD_PRELOAD="$shim"} -n "$ranks" "$@" ;;
+    esac
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ "${PROGRAMS-}" ]; then
+    kind=${MPI:-openmpi}
+    make -s build/libpar_mpi_$kind.so || exit 1
+    for i in $(seq "$times"); do
+        for kit in 0 1; do
+            begun=${EPOCHREALTIME/[.,]/}
+            run $kind $kit $PROGRAMS >"$work/out.$kit" 2>&1 || exit 1
+            echo $((${EPOCHREALTIME/[.,]/} - begun)) >>"$work/us.$kit"
+        done
+    done
+    for kit in 0 1; do
+        sort -n "$work/us.$kit" | sed -n "$((times / 2 + 1))p" | awk -v kit=$kit \
+            '{printf "%s %.3f s\n", kit ? "with the kit" : "as it is    ", $1 / 1e6}'
+    done
+    exit
+fi
+for kind in ${MPI:-mpich openmpi}; do
+    command -v mpicc.$kind >/dev/null || continue
+    make -s build/libpar_mpi_$kind.so && mpicc.$kind -O2 bench/bench_mpi.c -o "$work/$kind" || exit 1
+    for i in $(seq "$times"); do
+        for kit in 0 1; do run $kind $kit "$work/$kind" >>"$work/rows.$kind.$kit" || exit 1; done
+    done
+done
+echo "| MPI | call | bytes | as it is, us | with the kit, us | ratio |"
+echo "|---|---|---|---|---|---|"
+for kind in ${MPI:-mpich openmpi}; do
+    [ -e "$work/rows.$kind.0" ] || continue
+    awk -v kind=$kind '{ # medians
+            row = $1 " " $2; kit = FILENAME ~ /1$/
+            if (!(row in seen)) { seen[row] = 1; order[++rows] = row }
+            value[row, kit, ++count[row, kit]] = $3
+        }
+        function median(row, kit,   n, i, j, t, a) {
+            n = count[row, kit]
+            for (i = 1; i <= n; i++) a[i] = value[row, kit, i]
+            for (i = 1; i <= n; i++)
+                for (j = i + 1; j <= n; j++) if (a[j] < a[i]) { t = a[i]; a[i] = a[j]; a[j] = t }
+            return a[int((n + 1) / 2)]
+        }
+        END {
+            for (i = 1; i <= rows; i++) {
+                split(order[i], part, " ")
+                mpi = median(order[i], 0); kit = median(order[i], 1)
+                printf "| %s | %s | %s | %.2f | %.2f | %.2f |\n", kind, part[1], part[2], mpi, kit, mpi / kit
+            }
+        }' "$work/rows.$kind.0" "$work/rows.$kind.1"
+done
