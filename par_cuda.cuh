@@ -92,9 +92,10 @@ CONFIG
     PAR_CUDA_NVTX       each call is a range in Nsight, from begin to end (NVTX 3, header only)
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
-                        (cp 1) and no dropout, where cuDNN has a deterministic engine whose workspace is at
-                        most 1/16 of the memory; elsewhere, and without the macro or with desc.own_attention,
-                        by this file's kernels, deterministic too: of bf16 on tensor cores, of f32 plain
+                        (cp 1), no window and no dropout, where cuDNN has a deterministic engine whose
+                        workspace is at most 1/16 of the memory; elsewhere, and without the macro or with
+                        desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
+                        cores, of f32 plain
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 ENVIRONMENT
@@ -5532,11 +5533,13 @@ struct par__cuda_flash {
     bool wide;              // rows begin at multiples of 16 bytes
     par__cuda_dropout drop;
 };
-// What a block of threads works on. A query sees the keys up to its own row + shift.
+// What a block of threads works on. Query q sees key k if 0 <= q + shift - k < window.
 struct par__cuda_flash_place {
     int b, h, kh; // sequence, query head, key head
-    int first, shift, q_count, k_count, dim;
+    int first, shift, q_count, k_count, dim, window;
 };
+// The largest width of heads, as wider ones need more registers than a thread has, and position of a token.
+enum { PAR__CUDA_FLASH_MAX_DIM = 256, PAR__CUDA_FLASH_MAX_TOKENS = 1 << 29 };
 #define PAR__CUDA_LOG2E 1.44269504f
 #define PAR__CUDA_LN2   0.693147181f
 
@@ -5552,6 +5555,8 @@ par__cuda_flash_place_of(const par_tp_attention_block &m, int head, int by_keys,
     s.q_count = (int)m.q_count;
     s.k_count = (int)m.kv_count;
     s.dim = (int)m.dim;
+    s.window = m.window ? (int)PAR__MIN(m.window, (size_t)PAR__CUDA_FLASH_MAX_TOKENS)
+                        : (int)PAR__CUDA_FLASH_MAX_TOKENS;
     return s;
 }
 static __device__ __forceinline__ size_t par__cuda_flash_q_row(const par_tp_attention_block &m,
@@ -5616,9 +5621,11 @@ template <int M, int N>
 static __device__ __forceinline__ void
 par__cuda_hide_scores(float (&s)[M][N / 8][4], const par__cuda_flash_place &p, int row, int key) {
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
-        const int last = PAR__MIN(row + 16 * i + e / 2 * 8 + p.shift, p.k_count - 1);
-        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) if (key + 8 * n + e % 2 > last) s[i][n][e] =
-            -INFINITY;
+        const int query = row + 16 * i + e / 2 * 8 + p.shift, keys = p.k_count;
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) {
+            const int k = key + 8 * n + e % 2;
+            if ((unsigned)(query - k) >= (unsigned)p.window || k >= keys) s[i][n][e] = -INFINITY;
+        }
     }
 }
 // What earlier keys left in the block's f32 arrays, or nothing; the sum goes to one of the four lanes.
@@ -5690,29 +5697,33 @@ static __global__ void __launch_bounds__(32 * WARPS)
     const par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
                                                              (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
     const int end = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
+    const int start =
+        PAR__MAX(p.first + p.shift - p.window + 1, 0) / N * N; // the keys of all rows: [start, end)
     const int lane = (int)threadIdx.x % 32, warp_row = p.first + (int)threadIdx.x / 32 * 16 * M;
     const uint32_t q_tile = par__cuda_shared_address(memory), kv_tiles = q_tile + ROWS * D * 2;
     const uint32_t a = q_tile + (uint32_t)((warp_row - p.first) * D * 2) + par__cuda_left_address<D>();
     const float keep = par__tp_dropout_scale(m.dropout);
     float out[M][D / 8][4], row_max[M][2], sum[M][2];
-    if (end <= 0 && !f.y) return;
+    if (start >= end && !f.y) return;
     par__cuda_begin_tile<ROWS, D, THREADS>(
         q_tile,
         (const par__cuda_bf16 *)m.q + par__cuda_flash_q_row(m, p, p.first) * m.q_ld + (size_t)p.h * m.dim,
         m.q_ld, p.q_count - p.first, p.dim, f.wide);
-    if (end > 0) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, 0);
+    if (start < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, start);
     par__cuda_flash_begin<D, M>(f, p, warp_row + lane / 4, out, row_max, sum);
-    for (int k0 = 0; k0 < end; k0 += N) {
+    for (int k0 = start; k0 < end; k0 += N) {
         par__cuda_copies_end();
         __syncthreads();
         if (k0 + N < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, k0 + N);
         if (warp_row >= p.q_count || k0 > warp_row + 16 * M - 1 + p.shift) continue;
+        if (k0 + N - 1 <= warp_row + p.shift - p.window) continue;
         const uint32_t tile = kv_tiles + (uint32_t)(k0 / N % 2) * 2 * BYTES;
         const par__cuda_mask_bits<M *N / 2> dropped =
             par__cuda_dropped<M, N>(f, p, p.h, false, warp_row + lane / 4, k0 + lane % 4 * 2);
         float s[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, a, tile + par__cuda_right_address<D>());
-        if (k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count)
+        if (k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count ||
+            k0 <= warp_row + 16 * M - 1 + p.shift - p.window)
             par__cuda_hide_scores<M, N>(s, p, warp_row + lane / 4, k0 + lane % 4 * 2);
         par__cuda_online_softmax<D, M, N>(s, out, row_max, sum, m.scale * PAR__CUDA_LOG2E);
         if (f.drop.limit) {
@@ -5796,7 +5807,8 @@ par__cuda_gradients_by_keys(float (&s)[M][N / 8][4], float (&g)[M][N / 8][4], co
         const uint32_t at = statistics + (uint32_t)(8 * n) * 4;
         const float2 lse = par__cuda_load_shared(at), dot = par__cuda_load_shared(at + N * 4);
         PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
-            const bool seen = !mask || key + 16 * i + e / 2 * 8 <= query + 8 * n + e % 2 + p.shift;
+            const int before = query + 8 * n + e % 2 + p.shift - (key + 16 * i + e / 2 * 8);
+            const bool seen = !mask || (unsigned)before < (unsigned)p.window;
             par__cuda_score_gradient(s[i][n][e], g[i][n][e], seen, factor,
                                      (e % 2 ? lse.y : lse.x) * PAR__CUDA_LOG2E, e % 2 ? dot.y : dot.x,
                                      dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
@@ -5817,6 +5829,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
         par__cuda_flash_place_of(m, (int)(block / tiles), 1, (int)(block % tiles) * ROWS);
     const int warp = (int)threadIdx.x / 32 * 16 * M, warp_key = p.first + warp;
     const int q_begin = PAR__MAX(p.first - p.shift, 0) / N * N; // queries before it see none of these keys
+    const int q_end = PAR__MIN(p.q_count, p.first + ROWS - 1 - p.shift + p.window); // from here on likewise
     const int end = p.h + (int)m.heads / (int)m.kv_heads;
     const uint32_t k_tile = par__cuda_shared_address(memory), v_tile = k_tile + ROWS * D * 2;
     const uint32_t left = (uint32_t)(warp * D * 2) + par__cuda_left_address<D>();
@@ -5826,14 +5839,14 @@ static __global__ void __launch_bounds__(32 * WARPS)
     const size_t kv = par__cuda_flash_kv_row(m, p, p.first), col = (size_t)p.kh * m.dim;
     const auto advance = [&](int *h, int *q0) {
         *q0 += N;
-        if (*q0 >= p.q_count) {
+        if (*q0 >= q_end) {
             *q0 = q_begin;
             ++*h;
         }
     };
     uint32_t tile = v_tile + ROWS * D * 2;
     float dk[M][O / 8][4] = {}, dv[M][O / 8][4] = {};
-    int h = q_begin < p.q_count ? p.h : end, q0 = q_begin;
+    int h = q_begin < q_end ? p.h : end, q0 = q_begin;
     par__cuda_begin_tile<ROWS, D, THREADS>(k_tile, (const par__cuda_bf16 *)m.k + kv * m.kv_ld + col, m.kv_ld,
                                            p.k_count - p.first, p.dim, f.wide);
     par__cuda_begin_tile<ROWS, D, THREADS>(v_tile, (const par__cuda_bf16 *)m.v + kv * m.kv_ld + col, m.kv_ld,
@@ -5846,7 +5859,8 @@ static __global__ void __launch_bounds__(32 * WARPS)
         advance(&next_h, &next_q0);
         if (next_h < end) par__cuda_begin_queries<N, D, THREADS>(both - tile, f, p, next_h, next_q0);
         if (warp_key >= p.k_count || q0 + N - 1 + p.shift < warp_key) continue;
-        const bool mask = q0 + p.shift < warp_key + 16 * M - 1;
+        if (q0 + p.shift - p.window >= warp_key + 16 * M - 1) continue;
+        const bool mask = q0 + p.shift < warp_key + 16 * M - 1 || q0 + N - 1 + p.shift - p.window >= warp_key;
         const int key = warp_key + lane / 4, query = q0 + lane % 4 * 2;
         const par__cuda_mask_bits<M *N / 2> dropped = par__cuda_dropped<M, N>(f, p, h, true, key, query);
         float s[M][N / 8][4], g[M][N / 8][4];
@@ -5883,6 +5897,8 @@ static __global__ void __launch_bounds__(32 * WARPS)
     const par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
                                                              (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
     const int end = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
+    const int start =
+        PAR__MAX(p.first + p.shift - p.window + 1, 0) / N * N; // the keys of all rows: [start, end)
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 * 16 * M, warp_row = p.first + warp;
     const uint32_t q_tile = par__cuda_shared_address(memory), dy_tile = q_tile + ROWS * D * 2;
     const uint32_t kv_tiles = dy_tile + ROWS * D * 2,
@@ -5890,20 +5906,22 @@ static __global__ void __launch_bounds__(32 * WARPS)
     const size_t row = par__cuda_flash_q_row(m, p, p.first), col = (size_t)p.h * m.dim;
     const float keep = par__tp_dropout_scale(m.dropout), factor = m.scale * PAR__CUDA_LOG2E;
     float dq[M][D / 8][4] = {}, lse[M][2], dot[M][2];
-    if (end <= 0 && !f.dx) return;
+    if (start >= end && !f.dx) return;
     par__cuda_begin_tile<ROWS, D, THREADS>(q_tile, (const par__cuda_bf16 *)m.q + row * m.q_ld + col, m.q_ld,
                                            p.q_count - p.first, p.dim, f.wide);
     par__cuda_begin_tile<ROWS, D, THREADS>(dy_tile, (const par__cuda_bf16 *)m.dy + row * m.dy_ld + col,
                                            m.dy_ld, p.q_count - p.first, p.dim, f.wide);
-    if (end > 0) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, 0);
+    if (start < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, start);
     par__cuda_row_statistics<M>(f, p, warp_row + lane / 4, lse, dot);
-    for (int k0 = 0; k0 < end; k0 += N) {
+    for (int k0 = start; k0 < end; k0 += N) {
         par__cuda_copies_end();
         __syncthreads();
         if (k0 + N < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, k0 + N);
         if (warp_row >= p.q_count || k0 > warp_row + 16 * M - 1 + p.shift) continue;
+        if (k0 + N - 1 <= warp_row + p.shift - p.window) continue;
         const uint32_t tile = kv_tiles + (uint32_t)(k0 / N % 2) * 2 * BYTES;
-        const bool mask = k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count;
+        const bool mask = k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count ||
+                          k0 <= warp_row + 16 * M - 1 + p.shift - p.window;
         const int query = warp_row + lane / 4, key = k0 + lane % 4 * 2;
         const par__cuda_mask_bits<M *N / 2> dropped = par__cuda_dropped<M, N>(f, p, p.h, false, query, key);
         float s[M][N / 8][4], g[M][N / 8][4];
@@ -5921,8 +5939,6 @@ static __global__ void __launch_bounds__(32 * WARPS)
                               warp + lane / 4, p.q_count - p.first, p.dim, dq, m.scale);
 }
 
-// The largest width of the heads that the kernels take: wider ones need more registers than a thread has.
-enum { PAR__CUDA_FLASH_MAX_DIM = 256 };
 static bool par__cuda_flash_is_wide(const par__cuda_flash *f) {
     const par_tp_attention_block *m = &f->m;
     const uintptr_t addresses = (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy |
@@ -5972,8 +5988,8 @@ static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *
     if (m->dim > PAR__CUDA_FLASH_MAX_DIM)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention",
                               "heads of bf16 have at most 256 features");
-    if (most >> 30)
-        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention", "a rank has at most 2^30 tokens");
+    if (most > PAR__CUDA_FLASH_MAX_TOKENS)
+        return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "attention", "a rank has at most 2^29 tokens");
     f.wide = par__cuda_flash_is_wide(&f);
     const int size = m->dim <= 64 ? 0 : m->dim <= 128 ? 1 : 2;
     if (!m->dy)
@@ -6039,7 +6055,8 @@ struct par__cuda_tile_index {
 static __device__ __forceinline__ bool par__cuda_is_masked(const par_tp_attention_block &m,
                                                            const par__cuda_tile_index &s, int q, int k) {
     return (size_t)q >= s.nq || (size_t)k >= s.nk ||
-           m.kv_position + s.k0 + (size_t)k > m.q_position + s.q0 + (size_t)q;
+           m.kv_position + s.k0 + (size_t)k > m.q_position + s.q0 + (size_t)q ||
+           m.kv_position + s.k0 + (size_t)k < par__tp_first_key(&m, m.q_position + s.q0 + (size_t)q);
 }
 // The dropout factor of a pair (query, key): 0 or 1/(1 - p).
 static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_attention_block &m,
@@ -6734,8 +6751,8 @@ static par_result par__dnn_run(par_cuda *cuda, par__dnn_plan *p, const int64_t *
 static bool par__dnn_supports(const par_tp *tp, const par_tp_attention_block *m, const void *y) {
     const uintptr_t any =
         (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy | (uintptr_t)y;
-    return par_tp_dtype(tp) == PAR_BF16 && m->dropout <= 0 && m->dim % 8 == 0 && any % 16 == 0 && m->batch &&
-           m->q_count;
+    return par_tp_dtype(tp) == PAR_BF16 && m->dropout <= 0 && !m->window && m->dim % 8 == 0 &&
+           any % 16 == 0 && m->batch && m->q_count;
 }
 static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
                                              int *handled) {

@@ -116,7 +116,7 @@ MODEL
     Threads. A context is not thread-safe: it belongs to one rank.
 
 DOES NOT
-    No graph and no autograd. No mixture of experts, no sliding windows, no cross attention.
+    No graph and no autograd. No mixture of experts, no cross attention.
 
 LIMITS
     Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided
@@ -510,12 +510,13 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
 // al. 2023; kv_heads 1 is MQA). Scores are computed block by block with an online softmax (FlashAttention,
 // Dao et al. 2022), so that no s x s matrix is stored. With c context-parallel ranks keys and values travel
 // around a ring (Liu et al. 2023, in the order of Brandon et al. 2023), or heads are exchanged (Ulysses,
-// Jacobs et al. 2023).
+// Jacobs et al. 2023). With a window (Beltagy et al. 2020) blocks of keys that no query sees are skipped.
 typedef struct par_tp_attention {
     size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: as many as heads
     float dropout;               // probability that an attention weight is dropped
     float scale;                 // factor of the scores; 0: 1/sqrt(dim)
     const char *name;            // as par_tp_linear's
+    size_t window;               // a query sees so many tokens, its own and those right before it; 0: all
 } par_tp_attention;
 // y is HIDDEN, R x heads/t dim. lse receives R x heads/t floats. Backward needs x, y and lse. Dropout depends
 // on desc.seed, stream and the pair of tokens. Not in place. Elements sent per rank over cp: ring 2(c-1) R
@@ -700,6 +701,7 @@ typedef struct par_tp_attention_block {
     float scale, dropout;
     uint64_t stream, first_sequence;
     size_t sequence, first_head, total_heads; // key random numbers
+    size_t window;                            // as in par_tp_attention
 } par_tp_attention_block;
 
 // An operand of a product in codes: rows x cols, where the product adds over the columns. A row's codes begin
@@ -1201,6 +1203,11 @@ PAR__HOST_DEVICE int par__tp_is_dropped(uint32_t bits, uint32_t limit) { return 
 PAR__HOST_DEVICE uint64_t par__tp_first_score(const par_tp_attention_block *m, size_t sequence, size_t head) {
     return ((m->first_sequence + sequence) * m->total_heads + m->first_head + head) * m->sequence *
            m->sequence;
+}
+
+// Attention: the query at a position sees the keys from this one on.
+PAR__HOST_DEVICE size_t par__tp_first_key(const par_tp_attention_block *m, size_t query) {
+    return m->window && query >= m->window ? query - m->window + 1 : 0;
 }
 
 // Which token a row is.
@@ -2984,6 +2991,14 @@ static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t
                                      0};
     par__tp_multiply_strip(tp, &p);
 }
+// The window's mask of a strip: scores of keys before the first one that a query sees become -inf.
+static void par__tp_window_mask(const par__tp_core *o, size_t strip, size_t keys) {
+    const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
+                 key = o->m->kv_position + o->k_at;
+    for (size_t q = 0; o->m->window && q < PAR__TP_STRIP; q++)
+        for (size_t k = 0, first = par__tp_first_key(o->m, query + q); k < keys && key + k < first; k++)
+            o->s[k * o->ld + strip * o->step + q] = -INFINITY;
+}
 // The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf.
 static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys) {
     const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
@@ -2996,6 +3011,7 @@ static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys
         for (size_t q = 0; q < hidden; q++) o->s[at + q] = -INFINITY;
         for (size_t q = 0; o->m->dy && k >= o->k_count && q < PAR__TP_STRIP; q++) o->g[at + q] = 0;
     }
+    par__tp_window_mask(o, strip, keys);
 }
 // The dropout factors of a strip: 0 or 1/(1 - p), from the random number of each pair (query, key). Returns
 // NULL where nothing is dropped.
@@ -3206,9 +3222,9 @@ static void par__tp_core_head(par_tp *tp, par__tp_core *o) {
         par__tp_begin_queries(tp, o);
         for (o->k_at = 0; o->k_at < m->kv_count; o->k_at += block) {
             o->k_count = PAR__MIN(block, m->kv_count - o->k_at);
-            if (m->kv_position + o->k_at <
-                m->q_position + o->q_at + o->q_count) // the last query sees the first
-                par__tp_core_block(tp, o);
+            const size_t key = m->kv_position + o->k_at, query = m->q_position + o->q_at;
+            if (key < query + o->q_count && key + o->k_count > par__tp_first_key(m, query))
+                par__tp_core_block(tp, o); // the last query sees the first key, and the first the last
         }
         par__tp_finish_queries(tp, o);
     }
@@ -3233,14 +3249,17 @@ static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_bloc
 // One query of each sequence, as for a token that is generated: reads keys and values once, where they are.
 static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
     const size_t group = m->heads / m->kv_heads, d = m->dim;
-    const size_t n = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
+    const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
+    const size_t first_key = PAR__MAX(par__tp_first_key(m, m->q_position), m->kv_position) - m->kv_position;
+    const size_t n = end - PAR__MIN(first_key, end);
     const int bf16 = !par__tp_is_f32(tp);
     float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, (m->kv_count + 2 * d) * sizeof *s);
     if (!s) return PAR_ERR_MEMORY;
+    if (!n) return PAR_OK;
     float *sum_of = s + m->kv_count, *scratch = sum_of + d;
     for (size_t i = 0; i < m->batch * m->heads; i++) {
         const size_t h = i % m->heads, b = i / m->heads, row = b * m->q_stride + m->q_row;
-        const size_t at = (b * m->kv_stride + m->kv_row) * m->kv_ld + h / group * d;
+        const size_t at = (b * m->kv_stride + m->kv_row + first_key) * m->kv_ld + h / group * d;
         float *acc = m->acc + row * m->acc_ld + h * d, sum;
         tp->loops->gemv(s, par__tp_as_f32(tp, m->q, row * m->q_ld + h * d, d, scratch),
                         par__tp_const_element(tp, m->k, at), bf16, m->kv_ld, n, d);
@@ -5000,6 +5019,7 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
     m->sequence = tokens->sequence;
     m->first_head = s->first_head;
     m->total_heads = a->heads;
+    m->window = a->window;
 }
 
 // Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk.

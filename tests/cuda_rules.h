@@ -248,7 +248,7 @@ static void many_heads(par_comm *w) {
     enum { BATCH = 32768, HEADS = 2, DIM = 8, H = HEADS * DIM, COLS = 3 * H };
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
-    const par_tp_attention a = {HEADS, HEADS, DIM, 0, 0, NULL};
+    const par_tp_attention a = {HEADS, HEADS, DIM, 0, 0, NULL, 0};
     const par_tp_tokens t = {BATCH, 1, 0, 0};
     const size_t x_bytes = BATCH * COLS * sizeof(float), y_bytes = BATCH * H * sizeof(float);
     float *host = (float *)malloc(x_bytes), *x = (float *)on_device(w, cuda, x_bytes);

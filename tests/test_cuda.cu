@@ -1264,13 +1264,14 @@ static void cached_steps(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_attent
 typedef struct attention_case {
     size_t heads, kv_heads, dim, sequence, batch;
     float dropout;
+    size_t window;
 } attention_case;
 static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c, int bf16,
                             const par_tp_kernels *kernels) {
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
     const size_t rows = c->batch * c->sequence, h = c->heads * c->dim;
     const size_t cols = (c->heads + 2 * c->kv_heads) * c->dim;
-    const par_tp_attention a = {c->heads, c->kv_heads, c->dim, c->dropout, 0, NULL};
+    const par_tp_attention a = {c->heads, c->kv_heads, c->dim, c->dropout, 0, NULL, c->window};
     const par_tp_tokens t = {c->batch, c->sequence, 3, 0};
     par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL), open_tp(w, NULL, 0, 0, bf16, kernels)};
     par_tp_rotary rotary;
@@ -1314,10 +1315,10 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     BOTH(par_tp_close(tp[at]));
 }
 static void tp_attention(par_comm *w) {
-    static const attention_case cases[] = {{2, 2, 16, 40, 2, 0},     {4, 2, 8, 70, 1, 0},
-                                           {2, 1, 24, 130, 1, 0.2f}, {1, 1, 64, 64, 2, 0},
-                                           {1, 1, 136, 9, 1, 0},     {3, 3, 5, 17, 2, 0.5f}};
-    static const attention_case wide[] = {{1, 1, 80, 33, 1, 0}, {2, 1, 256, 70, 1, 0.1f}};
+    static const attention_case cases[] = {{2, 2, 16, 40, 2, 0, 0},      {4, 2, 8, 70, 1, 0, 0},
+                                           {1, 1, 24, 200, 1, 0.2f, 30}, {1, 1, 64, 64, 2, 0, 0},
+                                           {1, 1, 136, 9, 1, 0, 0},      {3, 3, 5, 17, 2, 0.5f, 0}};
+    static const attention_case wide[] = {{1, 1, 80, 33, 1, 0, 0}, {2, 1, 256, 70, 1, 0.1f, 20}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp_kernels blocks = *par_cuda_tp(cuda);
     blocks.attention_fused_forward = NULL;

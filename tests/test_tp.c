@@ -762,6 +762,7 @@ static void losses(par_comm *w) { each_layout(w, check_loss, 4, 1); }
 typedef struct heads {
     size_t heads, kv, dim, sequence, batch;
     float dropout;
+    size_t window;
 } heads;
 static void ref_attention(problem *p) { // x: rows of [q; k; v]
     const heads *a = (const heads *)p->user;
@@ -774,14 +775,15 @@ static void ref_attention(problem *p) { // x: rows of [q; k; v]
                 const size_t k_at = (a->heads + h / (a->heads / a->kv)) * a->dim,
                              v_at = k_at + a->kv * a->dim;
                 double sum = 0, *y = p->out + (b * s + i) * a->heads * a->dim + h * a->dim;
-                for (size_t j = 0; j <= i; j++) {
+                const size_t first = a->window && i >= a->window ? i - a->window + 1 : 0;
+                for (size_t j = first; j <= i; j++) {
                     const double *k = p->in[0] + (b * s + j) * w + k_at;
                     double dot = 0;
                     for (size_t d = 0; d < a->dim; d++) dot += q[d] * k[d];
                     sum += score[j] = exp(dot / sqrt((double)a->dim));
                 }
                 for (size_t d = 0; d < a->dim; d++) y[d] = 0;
-                for (size_t j = 0; j <= i; j++) {
+                for (size_t j = first; j <= i; j++) {
                     const uint64_t element = (((2 + b) * a->heads + h) * s + i) * s + j;
                     const double keep =
                         a->dropout > 0 ? (dropped(23, element, a->dropout) ? 0 : 1 / (1 - (double)a->dropout))
@@ -800,7 +802,7 @@ static void open_attention(layout *l, const heads *a, problem *p, par_tp_attenti
     memset(f, 0, sizeof *f);
     memset(qkv, 0, sizeof *qkv);
     memset(q, 0, sizeof *q);
-    f->heads = a->heads, f->kv_heads = a->kv, f->dim = a->dim;
+    f->heads = a->heads, f->kv_heads = a->kv, f->dim = a->dim, f->window = a->window;
     l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first_sequence = 2;
     qkv->in = 1, qkv->out = w, qkv->segment_count = 3, q->in = 1, q->out = a->heads * a->dim;
     par_tp_attention_segments(f, qkv->segments);
@@ -844,8 +846,8 @@ static void check_attention_of(layout *l, const heads *a) {
     free(lse), free(x.data), free(y.data), free(dy.data), free(dx.data), problem_close(&p);
 }
 static void check_attention(layout *l, int sequence) {
-    const heads kinds[] = {
-        {8, 8, 3, 16, 2, 0}, {8, 2, 4, 16, 1, 0.25f}, {8, 1, 2, 16, 1, 0}, {6, 6, 2, 24, 1, 0.125f}};
+    const heads kinds[] = {{8, 8, 3, 16, 2, 0, 0},      {8, 2, 4, 16, 1, 0.25f, 0}, {8, 1, 2, 16, 1, 0, 0},
+                           {6, 6, 2, 24, 1, 0.125f, 0}, {8, 2, 2, 16, 1, 0.25f, 3}, {6, 6, 2, 24, 1, 0, 7}};
     if (sequence) return; // it makes no difference here
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         const heads *a = &kinds[k];
@@ -896,11 +898,8 @@ static void check_cached_of(layout *l, const heads *a) {
     free(x.data), free(y.data), free(some.data), free(out.data), free(cache.data), problem_close(&p);
 }
 static void check_cached(layout *l, int sequence) {
-    const heads kinds[] = {{8, 8, 3, 16, 2, 0},
-                           {8, 2, 4, 16, 3, 0},
-                           {8, 1, 2, 16, 1, 0},
-                           {6, 6, 2, 24, 1, 0},
-                           {1, 1, 4, 300, 2, 0}};
+    const heads kinds[] = {{8, 8, 3, 16, 2, 0, 0}, {8, 2, 4, 16, 3, 0, 0},  {8, 1, 2, 16, 1, 0, 0},
+                           {6, 6, 2, 24, 1, 0, 0}, {1, 1, 4, 300, 2, 0, 0}, {2, 1, 4, 40, 2, 0, 5}};
     (void)sequence; // it makes no difference here
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         const heads *a = &kinds[k];
@@ -971,7 +970,8 @@ static void attention_reference(const heads *a, const double *x, const double *d
         const size_t k_at = (a->heads + h / (a->heads / a->kv)) * d, v_at = k_at + a->kv * d;
         const double *q = x + row * w + h * d, *g = dy + row * cols + h * d;
         double sum = 0, mean = 0, *out = y + row * cols + h * d;
-        for (size_t j = 0; j <= i; j++) {
+        const size_t first = a->window && i >= a->window ? i - a->window + 1 : 0;
+        for (size_t j = first; j <= i; j++) {
             const double *k = x + (b * s + j) * w + k_at;
             double dot = 0;
             for (size_t f = 0; f < d; f++) dot += q[f] * k[f];
@@ -981,10 +981,10 @@ static void attention_reference(const heads *a, const double *x, const double *d
                           : 1 / (1 - (double)a->dropout);
         }
         for (size_t f = 0; f < d; f++) out[f] = 0;
-        for (size_t j = 0; j <= i; j++)
+        for (size_t j = first; j <= i; j++)
             for (size_t f = 0; f < d; f++) out[f] += keep[j] * e[j] / sum * x[(b * s + j) * w + v_at + f];
         for (size_t f = 0; f < d; f++) mean += out[f] * g[f];
-        for (size_t j = 0; j <= i; j++) {
+        for (size_t j = first; j <= i; j++) {
             const size_t key = (b * s + j) * w;
             double dp = 0;
             for (size_t f = 0; f < d; f++) dp += g[f] * x[key + v_at + f];
@@ -1035,19 +1035,22 @@ static int isas_of(isa list[3]) { // those of this processor
     return n;
 }
 static void attention_kernels(par_comm *w) {
-    const heads cases[] = {
-        {2, 1, 7, 131, 1, 0}, {2, 2, 33, 70, 2, 0.25f}, {1, 1, 64, 257, 1, 0}, {1, 1, 1, 1, 3, 0}};
+    const heads cases[] = {{2, 1, 7, 131, 1, 0, 0},
+                           {2, 2, 33, 70, 2, 0.25f, 0},
+                           {1, 1, 64, 257, 1, 0, 0},
+                           {1, 1, 1, 1, 3, 0, 0},
+                           {2, 1, 16, 300, 1, 0.25f, 70}};
     isa list[3];
     const int n = isas_of(list);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         layout l = open_layout(w, 1, 0, 0, bf16);
         const par__tp_dot *dot = l.tp->dot;
-        for (int i = 0; i < 4 * n; i++) {
-            l.tp->loops = list[i / 4].loops, l.tp->tile = list[i / 4].tile;
+        for (int i = 0; i < 5 * n; i++) {
+            l.tp->loops = list[i / 5].loops, l.tp->tile = list[i / 5].tile;
             l.tp->dot = NULL;
-            attention_kernel(&l, &cases[i % 4], list[i / 4].name);
+            attention_kernel(&l, &cases[i % 5], list[i / 5].name);
             l.tp->dot = dot;
-            if (dot) attention_kernel(&l, &cases[i % 4], dot->name);
+            if (dot) attention_kernel(&l, &cases[i % 5], dot->name);
         }
         close_layout(&l);
     }
@@ -1732,8 +1735,8 @@ typedef struct block_form { // GPT-2's with biases and dropout, Llama's without
     int llama;
     heads heads;
 } block_form;
-static const block_form block_forms[2] = {{0, {4, 4, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0.25f}},
-                                          {1, {4, 2, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0}}};
+static const block_form block_forms[2] = {{0, {4, 4, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0.25f, 0}},
+                                          {1, {4, 2, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0, 0}}};
 
 // Another reference's outputs for inputs x, w and b, which the caller frees.
 static double *outputs_of(void (*f)(problem *), const void *user, double *x, size_t n, double *w, double *b,
@@ -2276,7 +2279,7 @@ static void bf16_tiles(par_comm *w) {
     const par__tp_dot *dot = l.tp->dot;
     l.tp->dot = &par__tp_dots[0];
     for (int i = 0; i < 8; i++) bf16_product(w, l.tp, &cases[i / 4], i & 1, i >> 1 & 1);
-    const heads attention_case = {2, 1, 33, 40, 1, 0};
+    const heads attention_case = {2, 1, 33, 40, 1, 0, 0};
     attention_kernel(&l, &attention_case, "amx_bf16");
     CHECK(w, !strcmp(l.tp->dot->name, "amx_bf16") && (tiles.count > 100 || dot == l.tp->dot));
     l.tp->dot = dot;
