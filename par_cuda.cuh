@@ -6959,7 +6959,7 @@ static __global__ void par__cuda_k_codes(PAR__CUDA_PARAMETER par_tp_operand q, c
                                          int transposed, uint64_t seed, const uint64_t *offset) {
     PAR__CUDA_SHARED(float, groups); // the amax of each, then one of each warp
     const float tensor = q.history && q.history[0] > 0 ? q.history[0] : q.amax[0];
-    const uint64_t stream = q.stream + (offset ? *offset : 0);
+    const uint64_t stream = q.stream + (offset ? *offset << 24 : 0);
     float v[PAR__CUDA_CODES_GROUP], tile = 0;
     for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
         const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);

@@ -433,7 +433,8 @@ par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y
 par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stream, float probability,
                           const par_tp_matrix *x, par_tp_matrix *y);
 // From now on *offset, in the device's memory, is added to the stream of each dropout (also of attention)
-// when a kernel runs: so each replay of a captured CUDA graph can drop other elements. NULL, the default: 0.
+// when a kernel runs: so each replay of a captured CUDA graph can drop other elements, and round other ones
+// up (see PAR_TP_NVFP4). NULL, the default: 0.
 void par_tp_set_dropout_offset(par_tp *tp, const uint64_t *offset);
 // Rotary position embedding, RoPE (Su et al. 2021): pair i of a head is rotated by position base^(-2i/dim).
 // With factor 0 nothing is scaled. Otherwise frequencies are scaled as in Llama 3.1 (Grattafiori et al.
@@ -3389,7 +3390,7 @@ static void par__tp_encode(const par_tp *tp, const par_tp_operand *q, const floa
     float scaled[PIECE];
     uint32_t bits[4] = {0, 0, 0, 0};
     uint8_t *codes = (uint8_t *)q->codes;
-    const uint64_t stream = q->stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
+    const uint64_t stream = q->stream + (tp->dropout_offset ? *tp->dropout_offset << 24 : 0);
     for (size_t at = row * q->ld + col, end = at + cols; at < end; at += PIECE) {
         const size_t n = PAR__MIN((size_t)PIECE, end - at);
         for (size_t i = 0; i < n; i++) scaled[i] = v[at + i] * encode;
@@ -4240,7 +4241,8 @@ static par_result par__tp_open_operand(par_tp *tp, const par_tp_linear *l, int p
     q->block_cols = recipe->cols;
     q->hadamard = (recipe->flags & PAR_TP_HADAMARD) && product == PAR__TP_WGRAD;
     q->random = (recipe->flags & PAR_TP_ROUNDS_AT_RANDOM) && role == PAR__TP_ROLE_DY;
-    q->stream = UINT64_C(0x8000000000000000) | layer->steps << 24 | layer->number << 2 | (uint64_t)product;
+    const uint64_t steps = tp->dropout_offset ? 0 : layer->steps; // else the offset tells them apart
+    q->stream = UINT64_C(0x8000000000000000) | steps << 24 | layer->number << 2 | (uint64_t)product;
     q->rows = rows;
     q->cols = cols;
     q->ld = (cols + 127) / 128 * 128;

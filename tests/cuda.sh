@@ -7,8 +7,9 @@ if ! headers=$(bash tests/cuda_find.sh headers 2>"$work/why"); then
     exit
 fi
 emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
-nccl=""
+nccl="" cublaslt=""
 case $(bash tests/cuda_find.sh emulation) in *EMU_NCCL*) nccl=yes ;; esac
+case $(bash tests/cuda_find.sh emulation) in *EMU_CUBLASLT*) cublaslt=yes ;; esac
 made build/test_cuda_emu build/gpt_emu build/bench_coll_emu build/bench_pipe_emu build/bench_cuda_emu \
     build/03_cuda_adopt_emu build/gpt build/corpus.txt build/roofline
 
@@ -126,6 +127,8 @@ never_waits() {
 }
 replays() { # a step that is captured, with new data: the bits of steps that are enqueued anew
     how=("env EMU_DEVICES=1 --ranks 1")
+    [ -z "$cublaslt" ] || how+=("env EMU_DEVICES=1 EMU_CAPABILITY=89 --fp8 delayed")
+    [ -z "$cublaslt" ] || [ -z "${SOAK-}" ] || how+=("env EMU_DEVICES=1 EMU_CAPABILITY=100 --fp8 nvfp4")
     nccl4="env EMU_THREADS=4 EMU_DEVICES=4 PAR_CUDA_BACKEND=nccl"
     [ -z "$nccl" ] || how+=("$nccl4 --pp 2 --zero 1")
     [ -z "$nccl" ] || [ -z "${SOAK-}" ] ||
@@ -141,6 +144,13 @@ replays() { # a step that is captured, with new data: the bits of steps that are
         [ "$(wc -l <"$work/bits--graph")" = 6 ] && cmp "$work"/bits--no-graph "$work/bits--graph" || return 1
     done
 }
+recipes() { # of low precision: what the CPU trains; what the device does not have has a name
+    build/gpt $tiny --max_iters 2 --fp8 nvfp4 >"$work/low" &&
+        EMU_CAPABILITY=100 build/gpt_emu $tiny --max_iters 2 --fp8 nvfp4 >"$work/gpu" &&
+        same_losses 1e-4 "$work/low" "$work/gpu" &&
+        fails 1 "cuBLASLt [0-9]* on sm_80 has no product of .* take another recipe" \
+            build/gpt_emu $tiny --max_iters 2 --fp8 current
+}
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
     for layout in "--ranks 1" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" \
@@ -150,6 +160,7 @@ trains() { # on emulated GPUs what the CPU trains
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 3 ] || return 1
     done
+    [ -z "$cublaslt" ] || recipes || return 1
     never_waits && replays || return 1
     [ -z "$nccl" ] || trains_over_nccl || return 1
     # the CPU goes on where the GPU stopped

@@ -794,8 +794,12 @@ void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *valu
         for (size_t i = 0; i < n; i++) sorted[i] = keys[at[i]], order[i] = values[at[i]];
     });
 }
-static std::atomic<int> emu_capability_now{80};
-void emu_capability(int sm) { emu_capability_now = sm ? sm : 80; }
+static std::atomic<int> emu_capability_now{0};
+void emu_capability(int sm) { emu_capability_now = sm; }
+static int emu_sm(void) {
+    const char *text = getenv("EMU_CAPABILITY");
+    return emu_capability_now ? (int)emu_capability_now : text ? atoi(text) : 80;
+}
 int emu_shared_limit(void) { return 227 << 10; } // of a block, as Hopper's
 
 // Events of processes fire at any time: a thread runs the device's work, as long as the process lives.
@@ -858,8 +862,8 @@ cudaError_t cudaGetDevice(int *d) { return *d = emu_device, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
     *value = what == cudaDevAttrMultiProcessorCount            ? 4
              : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? emu_shared_limit()
-             : what == cudaDevAttrComputeCapabilityMajor       ? emu_capability_now / 10
-             : what == cudaDevAttrComputeCapabilityMinor       ? emu_capability_now % 10
+             : what == cudaDevAttrComputeCapabilityMajor       ? emu_sm() / 10
+             : what == cudaDevAttrComputeCapabilityMinor       ? emu_sm() % 10
              : what == cudaDevAttrL2CacheSize                  ? 1 << 20
                                                                : 0;
     return cudaSuccess;

@@ -79,7 +79,7 @@ void emu_barrier(void);                                                // of the
 void emu_exchange(const void *mine, void *theirs, size_t n, int lane); // within the warp; lane: whose
 int emu_lane(void);
 int emu_shared_limit(void);
-void emu_capability(int sm); // compute capability, 90 for 9.0: which products cuBLASLt has; 0: 80
+void emu_capability(int sm); // 90 for 9.0: which products cuBLASLt has; 0: what EMU_CAPABILITY says, or 80
 void emu_devices(int n);     // number of devices; 0: what EMU_DEVICES says
 void emu_separate(int a, int b, int apart); // two devices cannot access each other's memory
 int emu_contexts(void);                     // number of devices on which this process has a context

@@ -88,7 +88,7 @@ static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix 
 // Which products of codes cuBLASLt has (its manual, cublasLtMatmul, tables of FP8 and FP4 kernels).
 static int emu_has_codes(const emu_matmul &how, const emu_matrix &a, const emu_matrix &b,
                          const emu_matrix &c) {
-    const int sm = emu_capability_now, x = how.mode[0], y = how.mode[1], four = (int)a.type == 33;
+    const int sm = emu_sm(), x = how.mode[0], y = how.mode[1], four = (int)a.type == 33;
     if (!emu_is_code(a.type) && !emu_is_code(b.type)) return 1;
     if (!emu_is_code(a.type) || !emu_is_code(b.type) || !how.scales[0] || !how.scales[1]) return 0;
     if (sm < 89 || !how.trans_a || how.trans_b) return 0; // rows of both operands are along K
