@@ -26,6 +26,10 @@ plain() {
     resolves
     says 0 1 "^5 ranks" srun -n5 -w "$host" $hello
 }
+overcommitted() { # more ranks than CPUs, and no plugin of an MPI named in slurm.conf
+    resolves
+    scontrol show config | grep -E "^MpiDefault += none" && says 0 1 "^12 ranks" srun -n12 -O -w "$host" $hello
+}
 unresolved() { says 0 1 "^4 ranks" env MASTER_ADDR=127.0.0.1 srun -N2 -n4 -w parb,parc $hello; }
 batch() { # and a step of it that starts ranks itself
     resolves
@@ -83,6 +87,7 @@ fi
 DEADLINE=100
 export PAR_TIMEOUT=60
 check "srun" plain
+check "srun, more ranks than CPUs" overcommitted
 check "srun, names of nodes that do not resolve" unresolved
 check "sbatch, and ranks that the job starts itself" batch
 check "steps beside each other" two_steps
