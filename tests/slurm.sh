@@ -28,7 +28,8 @@ plain() {
 }
 overcommitted() { # more ranks than CPUs, and no plugin of an MPI named in slurm.conf
     resolves
-    scontrol show config | grep -E "^MpiDefault += none" && says 0 1 "^12 ranks" srun -n12 -O -w "$host" $hello
+    scontrol show config | grep -E "^MpiDefault += none" &&
+        says 0 1 "^12 ranks" srun -n12 -O -w "$host" $hello
 }
 unresolved() { says 0 1 "^4 ranks" env MASTER_ADDR=127.0.0.1 srun -N2 -n4 -w parb,parc $hello; }
 batch() { # and a step of it that starts ranks itself
