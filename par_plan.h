@@ -1640,14 +1640,13 @@ static void par__plan_fit_link(const par_plan_message *m, double *latency, doubl
     *latency = m->small_seconds / 2 / (m->ranks - 1);
     *bandwidth = 2 * m->bytes * (m->ranks - 1) / m->ranks / seconds;
 }
-// The rate at which a layer, tensor parallel over tp ranks, takes so long. A higher rate is faster.
-static void par__plan_bisect(par_plan_problem *problem, double *rate, double microbatch, int tp,
-                             double seconds) {
+// The rate at which a layer on one rank takes so long. A higher rate is faster.
+static void par__plan_bisect(par_plan_problem *problem, double *rate, double microbatch, double seconds) {
     double low = 0, high = 30; // powers of ten
     for (int i = 0; i < 60; i++) {
         const double middle = (low + high) / 2;
         *rate = pow(10, middle);
-        if (par__plan_probe_of(problem, microbatch, tp).layer > seconds)
+        if (par__plan_probe_of(problem, microbatch, 1).layer > seconds)
             low = middle;
         else
             high = middle;
@@ -1662,7 +1661,7 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *m) {
         x->product_rate *= products / (.95 * layer);
         x->kernel_seconds *= .95 * layer / products;
     }
-    par__plan_bisect(problem, &x->memory_rate, m->microbatch, 1, layer);
+    par__plan_bisect(problem, &x->memory_rate, m->microbatch, layer);
     x->loss_rate = 1e30;
     const double ends = crowd * m->ends_seconds,
                  rest = ends - par__plan_probe_of(problem, m->microbatch, 1).ends;
@@ -1672,9 +1671,14 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *m) {
     x->update_rate = bytes / par__plan_max(crowd * m->update_seconds, 1e-15);
     x->cores = crowd > 1 ? x->gpus_per_node / crowd : 0;
     par__plan_fit_link(&m->node, &x->node_latency, &x->node_bandwidth);
-    if (m->shared_layer_seconds > 0)
-        par__plan_bisect(problem, &x->node_bandwidth, m->microbatch, (int)m->node.ranks,
-                         m->shared_layer_seconds);
+    if (m->shared_layer_seconds > 0 && m->node.ranks > 1) { // ranks wait for each other once a message
+        const double least = x->node_latency;
+        x->node_latency = 0;
+        const double none = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
+        x->node_latency = 1;
+        const double one = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
+        x->node_latency = par__plan_max((m->shared_layer_seconds - none) / (one - none), least);
+    }
     par__plan_fit_link(&m->net, &x->net_latency, &x->net_bandwidth);
     x->net_bandwidth /= par__plan_max(x->gpus_per_node, 1); // its ranks share the link
     if (m->net.ranks < 2) {                                 // one node: nothing crosses a network

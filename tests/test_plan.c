@@ -417,10 +417,17 @@ static void fits(void) {
         const double want = predict(&truth, layouts[i]).seconds, got = predict(&p, layouts[i]).seconds;
         CHECK(is_near(got, want, .02), "%s: %.6g s, not %.6g", layouts[i], got, want);
     }
-    // a layer that ranks share: what it takes beyond its products is the link
-    m.shared_layer_seconds = m.layer_seconds;
+    // a layer that ranks share takes longer than its products and bytes: they wait once a message
+    truth.job.batch = 4;
+    truth.machine.node_latency = 3e-4;
+    const double all =
+        predict(&truth, "tp=4 microbatch=4").times.compute + predict(&truth, "tp=4 microbatch=4").times.tp;
+    truth.model.layers++;
+    m.shared_layer_seconds = predict(&truth, "tp=4 microbatch=4").times.compute +
+                             predict(&truth, "tp=4 microbatch=4").times.tp - all;
     par_plan_fit(&p, &m);
-    CHECK(p.machine.node_bandwidth > 0, "no bandwidth");
+    CHECK(is_near(p.machine.node_latency, 3e-4, .05) && is_near(p.machine.node_bandwidth, 2e9, .01),
+          "latency %g s, %g bytes/s", p.machine.node_latency, p.machine.node_bandwidth);
 }
 // Disks hold states where nothing else does, 8-bit products keep 8-bit inputs, and what a machine does not
 // have is refused.
