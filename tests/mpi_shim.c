@@ -22,6 +22,7 @@
 
 static int world_rank, world_size;
 void par_mpi_print(FILE *file) __attribute__((weak)); // there: par_mpi.h is preloaded
+int par_mpi_comm(MPI_Comm mpi, void **comm) __attribute__((weak));
 
 typedef struct random_state {
     uint64_t x;
@@ -578,6 +579,11 @@ static void fuzz(unsigned seed, int calls) {
         if (which == 2 || which == 3 || which == 4)
             all_ranks = before; // ranks of other colors drew other roots
         if (which == 2 || which == 3 || which == 4) draw(&all_ranks, 2);
+    }
+    void *kit = &kit;
+    for (int i = 0; i < 2 && par_mpi_comm; i++) { // the kit's comm, if there is one
+        const int code = par_mpi_comm(i ? MPI_COMM_SELF : MPI_COMM_WORLD, &kit), none = i || world_size == 1;
+        CHECK(none ? code && !kit : !code && kit, "par_mpi_comm gives %d and %p", code, kit);
     }
     left_to_mpi();
     errors_are_mpis();
