@@ -5887,7 +5887,7 @@ static __device__ __forceinline__ void par__cuda_row_statistics(const par__cuda_
     }
 }
 template <int D, int M, int WARPS, int N>
-static __global__ void __launch_bounds__(32 * WARPS)
+static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks of a multiprocessor
     par__cuda_k_flash_backward_q(PAR__CUDA_PARAMETER par__cuda_flash f) {
     constexpr int ROWS = 16 * M * WARPS, THREADS = 32 * WARPS;
     constexpr uint32_t BYTES = N * D * 2;
