@@ -989,8 +989,8 @@ static void tp_rows(par_comm *w) {
             tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, row_counts[i % 4], col_counts[i % 6], i);
         }
         static const size_t more[3][2] = {
-            {3, 1032}, {2, 12300}, {150, 20}}; // a block for a row; more than it keeps
-        for (int i = 0; i < 3; i++)
+            {3, 1032}, {2, 8204}, {150, 20}}; // a block for a row; more than it keeps
+        for (int i = 0; i < 3; i += bf16 ? 2 : 1)
             tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, more[i][0], more[i][1], i + 5);
         BOTH(par_tp_close(tp[at]));
     }
