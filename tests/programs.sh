@@ -905,7 +905,8 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
 }
 planner() { # what it prints for programs; its errors against published measurements; inputs without sense
     local p="build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --batch 2048 --seq 2048"
-    $p --json --top 2 --no-simulate >"$work/json" &&
+    build/plan --model gpt2 --gpus 16 --gpu a100-80 --batch 64 --seq 1024 --json --top 2 --no-simulate \
+        >"$work/json" &&
         tail -n 1 "$work/json" >"$work/last" &&
         grep -q '"summary":true.*"configurations":[0-9]*,.*"proved":true,"best":{.*"tp":' "$work/last" &&
         grep -c '"place":' "$work/json" | grep -qx 2 &&
@@ -927,8 +928,8 @@ planner() { # what it prints for programs; its errors against published measurem
         grep -q '^</svg>' "$work/plan.svg" || return 1
     # the nearest that works, and the reason
     printf 'gpu = h100\ngpus_per_node = 12\n' >"$work/gpu"
-    fails 0 "smallest needs.*The nearest that works: [0-9]* GPUs" build/plan --model gpt3-175b --gpus 8 \
-        --gpu a100-80 --batch 64 --top 1 &&
+    fails 0 "smallest needs.*The nearest that works: [0-9]* GPUs" build/plan --model gpt3-175b --gpus 2 \
+        --gpu a100-80 --batch 2 --top 1 &&
         fails 0 "no configuration of 808 GPUs.*The nearest that works: " build/plan --model gpt2 --gpus 808 \
             --batch 3 --top 1 &&
         fails 0 "tp=7 is impossible here; the nearest that works: tp=6" build/plan --model gpt2 \
@@ -1232,7 +1233,8 @@ test_options() { # of the test programs: known ones are listed, others refused, 
 }
 installed() {
     make -s install PREFIX="$work/usr" >/dev/null &&
-        diff <(ls ./*.h ./*.cuh | xargs -n 1 basename | sort) <(ls "$work/usr/include" | sort) &&
+        diff <(ls ./*.h ./*.cuh bindings/*.h bindings/*.hpp | xargs -n 1 basename | sort) \
+            <(ls "$work/usr/include" | sort) &&
         for h in *.h *.cuh; do cmp $h "$work/usr/include/$h" || return 1; done || return 1
     sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/h.c"
     flags=$(
@@ -1396,7 +1398,7 @@ check_script() {
         cp tests/check.sh tests/lib.sh tests/environment.sh "$there/tests" &&
         cd "$there" &&
         printf 'build/%%:\n\ttouch $@\n' >Makefile || return 1
-    for t in compile cuda programs mpi tcp hostile sanitize; do
+    for t in compile cuda programs mpi mpi_shim bindings tcp hostile sanitize; do
         printf '. tests/lib.sh\ncheck x true\nsummary\n' >tests/$t.sh
     done
     for t in par zero pipe tp errors golden; do
@@ -1421,7 +1423,7 @@ END
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&
-        tail -n 1 said | grep -q "^15 passed, 1 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^17 passed, 1 failed, 1 skipped$" &&
         grep -A 1 "slowest ten" said | grep -q "2\.[0-9] s  lint: slow" &&
         grep -A 1 "^What failed" said | grep -q "^    bash tests/lint.sh it" &&
         grep -q "(lint: [12] checks, [0-9]* s; the last was it's)" said || return 1
@@ -1433,7 +1435,7 @@ END
     rm bad
     FAILED=1 bash tests/check.sh >said &&
         grep -q "passes now; everything follows" said &&
-        tail -n 1 said | grep -q "^16 passed, 0 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^18 passed, 0 failed, 1 skipped$" &&
         FAILED=1 bash tests/check.sh >said &&
         grep -q "nothing failed last time" said || return 1
     echo 'echo 3 passed, 0 failed, 0 skipped; exit 1' >tests/lint.sh
