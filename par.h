@@ -1121,7 +1121,8 @@ typedef struct par__gemm_tile { // an instruction set's innermost kernel
     void (*run)(size_t k, const float *a, size_t a_row, size_t a_k, const float *b, size_t ldb, float *c,
                 size_t ldc, int add);
 } par__gemm_tile;
-const par__gemm_tile *par__gemm_tile_get(void); // of this processor
+const par__gemm_tile *par__gemm_tile_get(void);      // of this processor
+const par__gemm_tile *par__canonical_tile_get(void); // that adds as par_gemm_canonical does within a block
 // The first rows and columns of a tile. What it reads beyond them must be readable.
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
                     size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add);
@@ -3054,6 +3055,7 @@ static const par__gemm_tile par__canonical_tiles_base = {6, 8, par__tile_canonic
 static const par__gemm_tile par__canonical_tiles_avx2 = {6, 16, par__tile_avx2};
 static const par__gemm_tile par__canonical_tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
+const par__gemm_tile *par__canonical_tile_get(void) { return PAR__PICK(par__canonical_tiles); }
 static void par__add_f32(float *sum, const float *x, size_t n) { // sum += x
     par__pick_kernels()->of[PAR_F32].op[0](sum, sum, x, n);
 }
@@ -3111,8 +3113,8 @@ static par_result par__canonical_product(const par__gemm_tile *tile, int ta, int
 }
 par_result par_gemm_canonical(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
-    return par__canonical_product(PAR__PICK(par__canonical_tiles), ta, tb, m, n, k, alpha, a, lda, b, ldb,
-                                  beta, c, ldc);
+    return par__canonical_product(par__canonical_tile_get(), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,
+                                  ldc);
 }
 
 // Libraries. Each gets one thread: the ranks are the parallelism here, and ranks that share a machine must

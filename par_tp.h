@@ -71,6 +71,7 @@ TABLE OF CONTENTS
     >>tp_kernels    the CPU's kernels
     >>tp_codes      products in 8 and 4 bits; the table of the CPU's kernels
     >>tp_context    contexts, scratch memory, errors, checks of layouts
+    >>tp_canonical  sums by leaves, whose bits do not depend on the number of ranks
     >>tp_layouts    conversions between layouts
     >>tp_parameters shapes, initial values, gradients, the norm
     >>tp_linear     column- and row-parallel products
@@ -110,7 +111,18 @@ MODEL
     Errors. Every function that can fail returns a par_result. par_last_error(desc.tp) has the text: what is
     wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
     Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
-    compiler, matrix product library or instruction set rounds differently.
+    compiler, matrix product library or instruction set rounds differently, and another t adds in another
+    order. desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L. Its definition:
+        Leaves       of a sum of n terms: leaf i has the terms from ceil(i n/L) to ceil((i+1) n/L) - 1. Leaves
+                     are added as by PAR_TREE_SUM: pairs of neighbors, then pairs of pairs.
+        Products     are par_gemm_canonical's, in f32; of bf16 rounded once, a row-parallel bias added after.
+                     Row-parallel outputs are sums over `in`, by leaves; gradients of a column-parallel input
+                     are sums over `out`, by leaves: leaf i of the first segment + leaf i of the second + ...
+        Norms        gradients of weight and bias are sums over the rows of a backward, by leaves; a leaf's
+                     rows from first to last. All other gradients add rows (products: as those do) in order.
+        Loss         max, sum of e^(x - max) and the others are computed for each of L blocks of the
+                     vocabulary, cut as leaves are, and combined in f64 from the first block to the last.
+        Attention    is that of one rank: heads are not split.
     Products of bf16. On a CPU with avx512_bf16 or amx_bf16 these instructions multiply bf16 and add in f32,
     also in attention, whose weights they take rounded to bf16. Other CPUs convert to f32 and multiply that.
     Threads. A context is not thread-safe: it belongs to one rank.
@@ -144,6 +156,10 @@ typedef struct par_tp_desc {
     // of another; 1: never. 0: by size, up to 4 on GPUs, and 1 on CPUs, which do not compute while they copy.
     // The bits are the same, unless a library multiplies fewer rows in another way.
     int row_pieces;
+    // L, a power of two that t divides, at most 64: every such t, with and without sequence parallelism, gets
+    // the same bits; see MODEL. 0: sums in rank order. For the CPU's kernels, one rank of cp, and key-value
+    // heads that t divides; with t > 1 no recipe.
+    int canonical_leaves;
     par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
     uint64_t seed;                 // for initial values and dropout; the same on all ranks
     const par_tp_kernels *kernels; // NULL: the CPU's kernels
@@ -2374,6 +2390,7 @@ enum { // scratch slots
     PAR__TP_CODES_A = 32, // operands of products by a recipe
     PAR__TP_CODES_B,
     PAR__TP_MAX_RANKS = 1024,
+    PAR__TP_MAX_LEAVES = 64,
     PAR__TP_MAX_PIECES = 8
 };
 static size_t par__tp_matrix_ld(const par_tp_matrix *x) { return par_tp_ld(x->layout, x->cols); }
@@ -2474,13 +2491,17 @@ static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
     const float *b =
         par__tp_gemm_operand(tp, PAR__TP_OPERAND_B, m->b, m->tb ? m->n : m->k, m->tb ? m->k : m->n, &ldb);
     if (!a || !b) return PAR_ERR_MEMORY;
+    if (tp->desc.canonical_leaves)
+        return par__tp_gemm_result(tp, par_gemm_canonical(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b,
+                                                          ldb, m->beta, (float *)m->c, m->ldc));
     return par__tp_gemm_result(tp, cpu->gemm(cpu, m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb,
                                              m->beta, (float *)m->c, m->ldc, NULL));
 }
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
                                    par_dtype c_type, size_t ldc, const void *bias) {
-    const int one = m == 1 && !ta && tb && beta == 0, dot = tp->dot && !one && k;
+    const int one = m == 1 && !ta && tb && beta == 0 && !tp->desc.canonical_leaves,
+              dot = tp->dot && !one && k;
     const int direct = c_type == PAR_F32 || (dot && k <= par__tp_dot_slice(ta));
     float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_F32_C, m * n * sizeof(float));
     float *scratch = par__tp_row_scratch(tp, 1, PAR__MAX(n, k));
@@ -3587,21 +3608,42 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     return tp->scratch[slot].memory;
 }
 
+static par_result par__tp_check_canonical(const par_tp *tp) {
+    const int leaves = tp->desc.canonical_leaves;
+    if (leaves < 0 || leaves > PAR__TP_MAX_LEAVES || (leaves & (leaves - 1)))
+        return PAR__TP_FAIL("par_tp_open: canonical_leaves is %d, but must be 0 or a power of two up to %d",
+                            leaves, PAR__TP_MAX_LEAVES);
+    if (leaves % tp->t)
+        return PAR__TP_FAIL(
+            "par_tp_open: canonical_leaves is %d: tensor-parallel ranks can be 1, 2 ... %d, all "
+            "powers of two, but are %d",
+            leaves, leaves, tp->t);
+    if (tp->c > 1)
+        return PAR__TP_FAIL(
+            "par_tp_open: canonical_leaves is %d: context-parallel ranks can be 1, but are %d", leaves,
+            tp->c);
+    if (tp->kernels == par_tp_cpu()) return PAR_OK;
+    return par_fail(tp->desc.tp, PAR_ERR_UNSUPPORTED,
+                    "par_tp_open: canonical_leaves needs the CPU's kernels, these are \"%s\": leave it out",
+                    tp->kernels->name);
+}
 // All ranks must have the same options, because these decide who communicates, and how.
 static par_result par__tp_check_desc(const par_tp *tp) {
     const par_tp_desc *desc = &tp->desc;
     uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
-                            (uint64_t)desc->dtype << 2 | (uint64_t)(uint32_t)desc->row_pieces << 32,
+                            (uint64_t)desc->dtype << 2 | (uint64_t)(uint16_t)desc->canonical_leaves << 16 |
+                            (uint64_t)(uint32_t)desc->row_pieces << 32,
                         desc->seed, 0, 0};
     mine[2] = ~mine[0];
     mine[3] = ~mine[1];
     par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
     if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
-    if (!r && tp->device == par_cpu()) r = par_gemm_select(NULL, 0, desc->tp);
+    if (!r && tp->device == par_cpu() && !desc->canonical_leaves) r = par_gemm_select(NULL, 0, desc->tp);
     if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
         r = par_fail(desc->tp, PAR_ERR_MISMATCH,
-                     "par_tp_open: sequence_parallel, ulysses, row_pieces, dtype or seed differ between the "
-                     "ranks: give all the same");
+                     "par_tp_open: sequence_parallel, ulysses, row_pieces, canonical_leaves, dtype or seed "
+                     "differ between the ranks: give all the same");
+    if (!r && desc->canonical_leaves) r = par__tp_check_canonical(tp);
     if (!r && (desc->row_pieces < 0 || desc->row_pieces > PAR__TP_MAX_PIECES))
         r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
                      "par_tp_open: row_pieces is %d, but must be 0 (by size) to %d", desc->row_pieces,
@@ -3650,8 +3692,8 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
     tp->loops = PAR__PICK(par__tp_loops);
-    tp->tile = par__gemm_tile_get();
-    tp->dot = tp->desc.dtype == PAR_BF16 ? par__tp_pick_dot() : NULL;
+    tp->tile = desc->canonical_leaves ? par__canonical_tile_get() : par__gemm_tile_get();
+    tp->dot = tp->desc.dtype == PAR_BF16 && !desc->canonical_leaves ? par__tp_pick_dot() : NULL;
     if (tp->device != par_cpu() &&
         ((tp->t > 1 && !par_backend_of(desc->tp)) || (tp->c > 1 && !par_backend_of(desc->cp)))) {
         PAR_FREE(tp);
@@ -3803,6 +3845,61 @@ static par_result par__tp_make_row_map(const par_tp *tp, const char *call, const
     return PAR_OK;
 }
 
+// >>tp_canonical --------------------------------------------------------------------------------------------
+//
+// A sum that tp may split has L = desc.canonical_leaves leaves. Rank r of t computes the leaves r L/t to
+// (r+1) L/t - 1 and adds them in the tree, so that its sum is a node; PAR_TREE_SUM over tp adds those.
+//     leaves           0   1   2   3   4   5   6   7
+//                       \+/     \+/     \+/     \+/
+//     ranks of t = 2      \ + /             \ + /
+//     PAR_TREE_SUM             \    +     /
+
+enum { PAR__TP_LEVELS = 7, PAR__TP_LEAF_ROWS = 128 }; // levels: of PAR__TP_MAX_LEAVES
+// Where part i of n things begins, if they are split evenly: part i of p is parts i k to (i+1) k - 1 of p k.
+static size_t par__tp_split_at(size_t n, size_t parts, size_t i) {
+    return n / parts * i + (n % parts * i + parts - 1) / parts;
+}
+static size_t par__tp_own_leaves(const par_tp *tp) { return (size_t)(tp->desc.canonical_leaves / tp->t); }
+// Where this rank's leaf i of n terms begins, after the rank's first term.
+static size_t par__tp_leaf_at(const par_tp *tp, size_t n, size_t i) {
+    const size_t all = (size_t)tp->desc.canonical_leaves,
+                 first = par__tp_own_leaves(tp) * (size_t)tp->tp_rank;
+    return par__tp_split_at(n, all, first + i) - par__tp_split_at(n, all, first);
+}
+// Does a rank add up the gradients of biases and positions for its own tokens only? Else for all of them.
+static int par__tp_sums_own_rows(const par_tp *tp) {
+    return tp->desc.sequence_parallel && !tp->desc.canonical_leaves;
+}
+static par_op par__tp_op(const par_tp *tp) { return tp->desc.canonical_leaves ? PAR_TREE_SUM : PAR_SUM; }
+
+// Sums of 2^k leaves that wait for their right halves, the oldest first. A leaf is written to sums[used] and
+// pushed; after 2^k leaves the sum is in sums[0].
+typedef struct par__tp_tree {
+    float *sums[PAR__TP_LEVELS];
+    size_t count, leaves; // floats of a sum; leaves so far
+    int used;
+} par__tp_tree;
+static par_result par__tp_tree_open(par_tp *tp, par__tp_tree *tree, float *whole, size_t count,
+                                    size_t leaves) { // whole NULL: sums[0] is scratch, too
+    size_t levels = 1;
+    while (leaves >> levels) levels++;
+    float *scratch = (float *)par_tp_scratch(tp, PAR__TP_ACC, levels * count * sizeof *scratch);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t i = 0; i < levels; i++) tree->sums[i] = i || !whole ? scratch + i * count : whole;
+    tree->count = count;
+    tree->leaves = 0;
+    return tree->used = 0, PAR_OK;
+}
+static par_result par__tp_tree_push(par_tp *tp, par__tp_tree *tree) {
+    tree->used++;
+    for (size_t n = ++tree->leaves; n % 2 == 0; n /= 2, tree->used--) {
+        float *sum = tree->sums[tree->used - 2];
+        const void *pair[2] = {sum, tree->sums[tree->used - 1]};
+        PAR__TP_TRY(tp->device->reduce(tp->device, sum, pair, 2, tree->count, PAR_F32, PAR_SUM, NULL));
+    }
+    return PAR_OK;
+}
+
 // >>tp_layouts ----------------------------------------------------------------------------------------------
 //
 //     REPLICATED  --split_rows-->  SEQUENCE  --gather_rows-->  REPLICATED
@@ -3817,7 +3914,7 @@ par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *
     PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_all_reduce", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_reduce", "y", y, x->rows));
     par__tp_set_shape(y, x->rows, x->cols, PAR_TP_REPLICATED);
-    return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
+    return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), par__tp_op(tp), tp->desc.tp);
 }
 par_result par_tp_all_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(
@@ -3832,7 +3929,8 @@ par_result par_tp_reduce_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_reduce_scatter_rows", "y", y, x->rows));
     PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp_reduce_scatter_rows", x->rows));
     par__tp_set_shape(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
-    return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
+    return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_dtype(tp), par__tp_op(tp),
+                              tp->desc.tp);
 }
 par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     PAR__TP_TRY(
@@ -3884,7 +3982,7 @@ static par__tp_pieces par__tp_one_piece(const par__tp_pieces *p) {
 // after piece, each block after block; then the all_reduce or reduce_scatter of the piece begins.
 typedef struct par__tp_reduction {
     float *partial, *result;
-    par_dtype type; // of partial; with one rank there is no sum, and the product writes to y
+    par_dtype type; // of partial; where there is no sum, the product writes to y
     size_t cols;
     par__tp_pieces pieces;
     size_t begun;
@@ -3899,23 +3997,24 @@ static par_result par__tp_reduction_open(par_tp *tp, const par_tp_linear *l, par
     memset(s, 0, sizeof *s);
     s->pieces = par__tp_split_pieces(tp, l, rows, cols * sizeof(float));
     s->cols = cols;
-    s->type = tp->t == 1 ? par_tp_dtype(tp) : PAR_F32;
-    if (tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
+    s->type = tp->t == 1 && !tp->desc.canonical_leaves ? par_tp_dtype(tp) : PAR_F32;
+    if (s->type == par_tp_dtype(tp) && tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
     s->result = par__tp_is_f32(tp) ? (float *)y->data
                                    : (float *)par_tp_scratch(tp, PAR__TP_RESULT, mine * cols * sizeof(float));
-    s->partial = (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
+    s->partial =
+        tp->t == 1 ? s->result : (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
     return s->partial && s->result ? PAR_OK : PAR_ERR_MEMORY;
 }
 static par_result par__tp_reduction_begin(par_tp *tp, par__tp_reduction *s, size_t piece) {
     const size_t at = par__tp_piece_at(&s->pieces, piece) * s->cols,
                  count = par__tp_piece_rows(&s->pieces, piece) * s->cols;
     const float *partial = s->partial + at * s->pieces.blocks;
-    if (tp->t == 1) return PAR_OK;
     s->begun = piece + 1;
+    if (tp->t == 1) return PAR_OK;
     if (tp->desc.sequence_parallel)
-        return par_reduce_scatter_begin(partial, s->result + at, count, PAR_F32, PAR_SUM, tp->desc.tp,
+        return par_reduce_scatter_begin(partial, s->result + at, count, PAR_F32, par__tp_op(tp), tp->desc.tp,
                                         &s->requests[piece]);
-    return par_all_reduce_begin(partial, s->result + at, count, PAR_F32, PAR_SUM, tp->desc.tp,
+    return par_all_reduce_begin(partial, s->result + at, count, PAR_F32, par__tp_op(tp), tp->desc.tp,
                                 &s->requests[piece]);
 }
 // Also after an error: no request stays in flight.
@@ -3924,7 +4023,7 @@ static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp
     for (size_t j = 0; j < s->begun; j++) {
         const par_result waited = par_wait(&s->requests[j]);
         if (!r) r = waited;
-        if (r || par__tp_is_f32(tp)) continue;
+        if (r || s->type == par_tp_dtype(tp)) continue;
         const size_t at = par__tp_piece_at(&s->pieces, j) * s->cols;
         r = tp->kernels->cast(tp, par__tp_element(tp, y->data, at), PAR_BF16, s->result + at, PAR_F32,
                               par__tp_piece_rows(&s->pieces, j) * s->cols);
@@ -4007,8 +4106,8 @@ static int par__tp_shard_of(int t, int rank, const par_tp_parameter *p, int inde
     *first = *global = *count = 0;
     if (p->split == PAR_TP_SPLIT_NONE) return *global = 0, *count = whole, *replicas = t, index == 0;
     if (p->split == PAR_TP_SPLIT_VOCABULARY) {
-        *global = whole / n * r + PAR__MIN(r, whole % n);
-        *count = whole / n + (r < whole % n);
+        *global = par__tp_split_at(whole, n, r);
+        *count = par__tp_split_at(whole, n, r + 1) - *global;
         return index == 0;
     }
     if (p->segment_count == 0) return *global = whole / n * r, *count = whole / n, index == 0;
@@ -4115,6 +4214,10 @@ static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_pa
                 "%s: segment %d has %zu features in units of %zu: %zu units and %d tensor-parallel ranks do "
                 "not divide one another",
                 call, i, segments[i].count, unit, units, tp->t);
+        if (units < t && tp->desc.canonical_leaves)
+            return PAR__TP_FAIL("%s: %zu key-value heads: with canonical_leaves at most %zu tensor-parallel "
+                                "ranks, as a head's gradient is not split",
+                                call, units, units);
         if (units < t) PAR__TP_TRY(par__tp_open_replica_comm(tp, (int)(t / units)));
     }
     if (segment_count && sum != rows)
@@ -4169,7 +4272,7 @@ static par_result par__tp_finalize_over(par_tp *tp, par_tp_parameter *const *par
         size_t first, global, n;
         int replicas;
         if (!p->grad) continue;
-        if (which < 0 && p->partial) r = par_all_reduce(p->grad, p->grad, all, PAR_F32, PAR_SUM, comm);
+        if (which < 0 && p->partial) r = par_all_reduce(p->grad, p->grad, all, PAR_F32, par__tp_op(tp), comm);
         for (int j = 0; !r && p->segment_count && par_tp_shard(tp, p, j, &first, &global, &n, &replicas);
              j++) {
             float *g = p->grad + first * p->local_cols;
@@ -4283,6 +4386,11 @@ static par_result par__tp_open_recipe(par_tp *tp, par_tp_linear *l, const char *
     if ((unsigned)l->recipe >= PAR_TP_RECIPE_COUNT)
         return PAR__TP_FAIL("%s: recipe is %d, but there are %d: see PAR_TP_RECIPES", call, (int)l->recipe,
                             (int)PAR_TP_RECIPE_COUNT);
+    if (tp->desc.canonical_leaves && tp->t > 1)
+        return PAR__TP_FAIL(
+            "%s: the recipe %s takes scales from what each rank has: with canonical_leaves and "
+            "%d tensor-parallel ranks leave it out",
+            call, name, tp->t);
     if (!tp->kernels->quantize || !tp->kernels->gemm_codes || !tp->kernels->roll_amax)
         return par_fail(tp->desc.tp, PAR_ERR_UNSUPPORTED,
                         "%s: the kernels \"%s\" multiply no codes: leave out the recipe %s", call,
@@ -4336,7 +4444,7 @@ par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     if (!l->has_bias) return memset(&l->bias, 0, sizeof l->bias), PAR_OK;
     if (l->row_parallel)
         PAR__TP_TRY(par__tp_open_parameter(tp, call, &l->bias, l->out, 1, PAR_TP_SPLIT_NONE, NULL, 0,
-                                           tp->desc.sequence_parallel));
+                                           par__tp_sums_own_rows(tp)));
     else
         PAR__TP_TRY(
             par__tp_open_parameter(tp, call, &l->bias, l->out, 1, split, l->segments, l->segment_count, 0));
@@ -4399,7 +4507,7 @@ static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const p
     if (!packed) return PAR_ERR_MEMORY;
     for (int q = 0; q < tp->t; at += counts[q++] * e)
         PAR__TP_TRY(par__tp_copy_cols(tp, l, q, dy->data, packed + at, dy->rows, 1));
-    return par_reduce_scatterv(packed, block, counts, par_tp_dtype(tp), PAR_SUM, tp->desc.tp);
+    return par_reduce_scatterv(packed, block, counts, par_tp_dtype(tp), par__tp_op(tp), tp->desc.tp);
 }
 
 // Y = X W^T + b, or with dgrad Y = X W, for one piece of the rows of x and y.
@@ -4410,19 +4518,55 @@ typedef struct par__tp_row_product {
     par_dtype type;             // of y
     int dgrad, packed;          // packed: y is a reduction's `partial`
 } par__tp_row_product;
+// Where the sum is over features that are split over tp: one leaf of it, segment after segment.
+static par_result par__tp_multiply_leaf(par_tp *tp, const par_tp_linear *l, size_t leaf, size_t rows,
+                                        const void *x, const par__tp_row_product *m, float *sum) {
+    const par_tp_parameter *p = &l->weight;
+    size_t first, global, count;
+    int replicas;
+    for (int i = 0; par_tp_shard(tp, p, i, &first, &global, &count, &replicas); i++) {
+        const size_t n = p->segment_count ? p->segments[i].count : l->row_parallel ? p->cols : p->rows;
+        const size_t at = first + par__tp_leaf_at(tp, n, leaf);
+        PAR__TP_TRY(tp->kernels->gemm(tp, 0, !m->dgrad, rows, m->out,
+                                      first + par__tp_leaf_at(tp, n, leaf + 1) - at,
+                                      par__tp_const_element(tp, x, at), m->x_ld,
+                                      par__tp_const_element(tp, m->w, m->dgrad ? at * m->out : at),
+                                      m->dgrad ? m->out : m->in, i > 0, sum, PAR_F32, m->out, NULL));
+    }
+    return PAR_OK;
+}
+// All of this rank's leaves, of some rows at a time, so that their sums stay in the caches.
+static par_result par__tp_multiply_leaves(par_tp *tp, const par_tp_linear *l, size_t rows, const void *x,
+                                          const par__tp_row_product *m, float *y) {
+    const size_t leaves = par__tp_own_leaves(tp), some = PAR__TP_LEAF_ROWS;
+    for (size_t r = 0; r < rows; r += some) {
+        const size_t n = PAR__MIN(some, rows - r);
+        par__tp_tree tree;
+        PAR__TP_TRY(par__tp_tree_open(tp, &tree, y + r * m->out, n * m->out, leaves));
+        for (size_t i = 0; i < leaves; i++) {
+            PAR__TP_TRY(par__tp_multiply_leaf(tp, l, i, n, par__tp_const_element(tp, x, r * m->x_ld), m,
+                                              tree.sums[tree.used]));
+            PAR__TP_TRY(par__tp_tree_push(tp, &tree));
+        }
+    }
+    return PAR_OK;
+}
 static par_result par__tp_multiply_piece(par_tp *tp, const par_tp_linear *l, const par__tp_pieces *p,
                                          size_t j, const par__tp_row_product *m) {
-    const int whole = p->count == 1;
+    const int whole = p->count == 1,
+              by_leaves = tp->desc.canonical_leaves && !l->recipe && !m->dgrad != !l->row_parallel;
     const size_t at = par__tp_piece_at(p, j),
                  rows = whole ? p->blocks * p->block_rows : par__tp_piece_rows(p, j);
     par_result r = PAR_OK;
     if (m->dgrad) par_trace_begin(tp->desc.tp, "dgrad");
     for (size_t b = 0; b < (whole ? 1 : p->blocks) && !r; b++) {
         const size_t from = b * p->block_rows + at, to = m->packed ? p->blocks * at + b * rows : from;
-        r = par__tp_linear_gemm(
-            tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows, m->out, m->in,
-            par__tp_const_element(tp, m->x, from * m->x_ld), m->x_ld, m->w, m->dgrad ? m->out : m->in, 0,
-            (char *)m->y + to * m->y_ld * par_dtype_bytes(m->type), m->type, m->y_ld, m->bias);
+        const void *x = par__tp_const_element(tp, m->x, from * m->x_ld);
+        char *y = (char *)m->y + to * m->y_ld * par_dtype_bytes(m->type);
+        r = by_leaves ? par__tp_multiply_leaves(tp, l, rows, x, m, (float *)(void *)y)
+                      : par__tp_linear_gemm(tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows, m->out,
+                                            m->in, x, m->x_ld, m->w, m->dgrad ? m->out : m->in, 0, y, m->type,
+                                            m->y_ld, m->bias);
     }
     if (m->dgrad) par_trace_end(tp->desc.tp);
     return r;
@@ -4468,7 +4612,8 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     PAR__TP_TRY(
         par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
     PAR__TP_TRY(par__tp_reduction_open(tp, l, &s, x->rows, l->out, y));
-    const void *bias = l->has_bias && tp->t == 1 ? l->bias.data : NULL; // else once, after the sum
+    const int alone = tp->t == 1 && !tp->desc.canonical_leaves;
+    const void *bias = l->has_bias && alone ? l->bias.data : NULL; // else once, after the sum
     const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, n, l->out,
                                    n,       l->out,         s.type, 0,         1};
     par_result r = PAR_OK;
@@ -4557,8 +4702,10 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     }
     PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
     par_result r = PAR_OK;
-    if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad) { // of the own tokens, beside the gather
-        const int whole = tp->desc.sequence_parallel && dy->layout == PAR_TP_REPLICATED;
+    const int bias = (grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad,
+              own_rows = par__tp_sums_own_rows(tp);
+    if (bias && own_rows) { // beside the gather
+        const int whole = dy->layout == PAR_TP_REPLICATED;
         const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
         const void *first = par__tp_const_element(tp, dy->data, skip);
         r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
@@ -4574,6 +4721,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     }
     const par_result gathered = par__tp_gather_end(&g);
     if (r || gathered) return r ? r : gathered;
+    if (bias && !own_rows) PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, g.all, l->out, rows, l->out));
     return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, g.all, l->out, x->data, rows) : PAR_OK;
 }
 static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
@@ -4648,6 +4796,33 @@ par_result par_tp_add_norm_forward(par_tp *tp, const par_tp_norm *norm, const pa
                                    par_tp_matrix *y) {
     return par__tp_norm_forward(tp, "par_tp_add_norm_forward", norm, x, residual, stats, sum, y);
 }
+// Canonical: the gradients of weight and bias, side by side, are sums over the tokens by leaves.
+static par_result par__tp_norm_leaves(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *dy,
+                                      const par_tp_matrix *x, const float *stats,
+                                      const par_tp_matrix *residual, par_tp_matrix *dx) {
+    const size_t n = norm->features, leaves = (size_t)tp->desc.canonical_leaves /
+                                              (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1);
+    float *const grads[2] = {norm->weight.grad, norm->has_bias ? norm->bias.grad : NULL};
+    par__tp_tree tree;
+    PAR__TP_TRY(par__tp_tree_open(tp, &tree, NULL, 2 * n, leaves));
+    for (size_t i = 0; i < leaves; i++) {
+        const size_t row = par__tp_split_at(x->rows, leaves, i), at = row * n;
+        float *leaf = tree.sums[tree.used];
+        PAR__TP_TRY(tp->kernels->set(tp, leaf, 2 * n, 0));
+        PAR__TP_TRY(tp->kernels->norm_backward(
+            tp, par__tp_element(tp, dx->data, at), leaf, norm->has_bias ? leaf + n : NULL,
+            par__tp_const_element(tp, dy->data, at), par__tp_const_element(tp, x->data, at),
+            residual ? par__tp_const_element(tp, residual->data, at) : NULL, norm->weight.data,
+            stats + row * (norm->rms ? 1 : 2), par__tp_split_at(x->rows, leaves, i + 1) - row, n, norm->rms));
+        PAR__TP_TRY(par__tp_tree_push(tp, &tree));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const void *pair[2] = {grads[i], tree.sums[0] + i * n};
+        if (grads[i])
+            PAR__TP_TRY(tp->device->reduce(tp->device, grads[i], pair, 2, n, PAR_F32, PAR_SUM, NULL));
+    }
+    return PAR_OK;
+}
 static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_norm *norm,
                                         const par_tp_matrix *dy, const par_tp_matrix *x, const float *stats,
                                         const par_tp_matrix *residual, par_tp_matrix *dx) {
@@ -4665,6 +4840,7 @@ static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_nor
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
     PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
     par__tp_set_shape(dx, x->rows, x->cols, x->layout);
+    if (tp->desc.canonical_leaves) return par__tp_norm_leaves(tp, norm, dy, x, stats, residual, dx);
     return tp->kernels->norm_backward(
         tp, dx->data, norm->weight.grad, norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
         residual ? residual->data : NULL, norm->weight.data, stats, x->rows, x->cols, norm->rms);
@@ -4785,7 +4961,7 @@ par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
     par__tp_set_initial(&e->weight, e->name, "weight", par__tp_deviation(e->deviation), 0);
     if (!e->max_positions) return memset(&e->position_weight, 0, sizeof e->position_weight), PAR_OK;
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->position_weight, e->max_positions, e->features,
-                                       PAR_TP_SPLIT_NONE, NULL, 0, tp->desc.sequence_parallel));
+                                       PAR_TP_SPLIT_NONE, NULL, 0, par__tp_sums_own_rows(tp)));
     par__tp_set_initial(&e->position_weight, e->name, "position", par__tp_deviation(e->deviation), 0);
     return PAR_OK;
 }
@@ -4847,23 +5023,29 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, dy->rows));
     PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
-    if (e->max_positions && e->position_weight.grad)
+    const size_t rows = par_tp_rows(tp, tokens);
+    const int positions = e->max_positions && e->position_weight.grad, own_rows = par__tp_sums_own_rows(tp);
+    if (positions && own_rows) // beside the gather
         r = tp->kernels->positions_backward(tp, e->position_weight.grad, dy->data, dy->rows, e->features,
                                             &map);
     const par_result gathered = par_wait(&request);
     if (r || gathered) return r ? r : gathered;
+    if (positions && !own_rows) {
+        map.first_row = 0;
+        PAR__TP_TRY(
+            tp->kernels->positions_backward(tp, e->position_weight.grad, all, rows, e->features, &map));
+    }
     par_tp_shard(tp, &e->weight, 0, &first, &global, &count, &replicas);
     if (!e->weight.grad) return PAR_OK;
-    return tp->kernels->embed_backward(tp, e->weight.grad, ids, par_tp_rows(tp, tokens), all, global, count,
-                                       e->features);
+    return tp->kernels->embed_backward(tp, e->weight.grad, ids, rows, all, global, count, e->features);
 }
 
 static par_result par__tp_loss_check(const par_tp *tp, const char *call, const par_tp_loss *loss,
                                      const par_tp_matrix *logits, const int32_t *targets, size_t *first) {
     const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary;
-    *first = v / n * r + PAR__MIN(r, v % n);
+    *first = par__tp_split_at(v, n, r);
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "logits", logits, PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY),
-                                     v / n + (r < v % n)));
+                                     par__tp_split_at(v, n, r + 1) - *first));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "targets", targets, logits->rows));
     for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
         if (targets[i] >= 0 && targets[i] != loss->ignore_index && (size_t)targets[i] >= v)
@@ -4883,14 +5065,20 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
-    const size_t rows = logits->rows, t = (size_t)tp->t;
+    const size_t rows = logits->rows, t = (size_t)tp->t, v = loss->vocabulary, n = rows * 4;
+    const size_t blocks = PAR__MAX(t, (size_t)tp->desc.canonical_leaves), own = blocks / t;
     PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, target_count));
-    float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, rows * t * 4 * sizeof(float));
+    float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, blocks * n * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(tp->kernels->loss_stats(tp, all + (size_t)tp->tp_rank * rows * 4, logits->data,
-                                        par__tp_matrix_ld(logits), targets, rows, first, logits->cols));
-    PAR__TP_TRY(par_all_gather(all + (size_t)tp->tp_rank * rows * 4, all, rows * 4, PAR_F32, tp->desc.tp));
-    return tp->kernels->loss_combine(tp, all, t, rows, targets, loss, lse, losses, sum, target_count);
+    float *mine = all + (size_t)tp->tp_rank * own * n;
+    for (size_t i = 0, block = (size_t)tp->tp_rank * own; i < own; i++, block++) {
+        const size_t from = par__tp_split_at(v, blocks, block), to = par__tp_split_at(v, blocks, block + 1);
+        PAR__TP_TRY(tp->kernels->loss_stats(tp, mine + i * n,
+                                            par__tp_const_element(tp, logits->data, from - first),
+                                            par__tp_matrix_ld(logits), targets, rows, from, to - from));
+    }
+    PAR__TP_TRY(par_all_gather(mine, all, own * n, PAR_F32, tp->desc.tp));
+    return tp->kernels->loss_combine(tp, all, blocks, rows, targets, loss, lse, losses, sum, target_count);
 }
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
@@ -4909,7 +5097,7 @@ par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, con
                                         size_t *target_count, float scale, par_tp_matrix *dlogits) {
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
-    if (tp->t > 1) {
+    if (tp->t > 1 || tp->desc.canonical_leaves) {
         PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, target_count));
         return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
     }
@@ -4930,7 +5118,7 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
     static const char *const call = "par_tp_logits_gather";
     const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary,
                  e = par_tp_element_bytes(tp);
-    const size_t first = v / n * r + PAR__MIN(r, v % n), mine = v / n + (r < v % n);
+    const size_t first = par__tp_split_at(v, n, r), mine = par__tp_split_at(v, n, r + 1) - first;
     par__tp_set_layer_name(tp, loss->name);
     PAR__TP_TRY(
         par__tp_check_matrix(tp, call, "logits", logits, PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY), mine));
@@ -4940,7 +5128,7 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
     size_t *counts = (size_t *)PAR_MALLOC(n * sizeof *counts + mine * e);
     if (!counts) return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "%s: out of memory", call);
     void *stored = counts + n; // this rank's columns, in the type of the logits
-    for (size_t q = 0; q < n; q++) counts[q] = v / n + (q < v % n);
+    for (size_t q = 0; q < n; q++) counts[q] = par__tp_split_at(v, n, q + 1) - par__tp_split_at(v, n, q);
     const char *from = (const char *)logits->data + row * par__tp_matrix_ld(logits) * e;
     par_result result = tp->device->copy(tp->device, stored, from, mine * e, NULL);
     if (!result) result = tp->device->stream_sync(tp->device, NULL);

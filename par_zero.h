@@ -121,7 +121,9 @@ MODEL
     microbatches and ranks in a fixed order, so two runs give the same bits. With canonical_shards = C = m x
     ranks (all powers of two), the C microbatches of the step are summed pairwise in a fixed tree, and every
     number of ranks and every stage gives the same bits. par_zero_global_microbatch tells which of the C
-    microbatches a rank has to process.
+    microbatches a rank has to process. On a CPU the gradient norm is then the root of an exact sum of
+    squares, which does not depend on how model_parallel_comm splits tensors, either; where it does, LAMB,
+    Muon and moments other than f32 are refused.
 
     Stages 2 and 3 need buffers for unsharded units: max_gathered_units times the gradients of the largest
     unit, and in stage 3 the same again for parameters. A unit that is far larger than the others (an
@@ -2402,6 +2404,19 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
     }
     return sum != t->count ? "the counts of its runs do not add up to its elements" : NULL;
 }
+// With canonical_shards: NULL, or why the update of a part of a tensor depends on how that is split.
+static const char *par__zero_check_part(const par_zero *z, const par__zero_tensor *t) {
+    size_t whole = 1;
+    for (int i = 0; i < t->desc.dims; i++) whole *= t->shard.global_shape[i];
+    if (!z->desc.canonical_shards || t->count == whole || t->part) return NULL;
+    if (z->desc.optimizer == PAR_ZERO_LAMB || par__zero_is_matrix(z, t))
+        return "this rank has a part of it, and canonical_shards needs whole tensors for LAMB and Muon: take "
+               "another optimizer, or no tensor parallelism";
+    if (z->desc.state_dtype != PAR_F32 || z->desc.stochastic_rounding)
+        return "this rank has a part of it, and with canonical_shards only f32 moments round alike in all "
+               "parts: take state_dtype f32 and no stochastic rounding, or no tensor parallelism";
+    return NULL;
+}
 // Copies a name with U+FFFD for each byte that is not UTF-8. 0: it does not fit.
 static int par__zero_copy_name(char *to, size_t capacity, const char *from) {
     size_t at = 0;
@@ -2439,7 +2454,8 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
         return snprintf(why, capacity, "unit %s has a tensor of this name already: names must be unique",
                         z->units[z->tensors[other].unit].name),
                why;
-    return par__zero_check_runs(t);
+    const char *runs = par__zero_check_runs(t);
+    return runs ? runs : par__zero_check_part(z, t);
 }
 par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
     par_zero_tensor t;
@@ -2849,7 +2865,7 @@ par_result par_zero_commit(par_zero *z) {
     if (!r) r = par__zero_copy_sync(z, z->one, &one, sizeof one);
     int failed = r != PAR_OK;
     // all ranks that hold a matrix compute Muon's products, and must get the same bits
-    if (z->desc.optimizer == PAR_ZERO_MUON && z->device == par_cpu())
+    if (z->desc.optimizer == PAR_ZERO_MUON && z->on_cpu && !z->desc.canonical_shards)
         PAR__ZERO_TRY(par_gemm_select(NULL, 0, z->desc.comm));
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
     if (r && r != PAR_ERR_MEMORY) return r; // the text is set already
@@ -3445,27 +3461,82 @@ static void *par__zero_state_at(const par_zero *z, const par__zero_iter *p, int 
 // Each piece of a unit has a sum of squares, which the rank that has the piece computes. All ranks gather
 // these sums and add them in the same order, so that the norm has the same bits on all ranks and for every
 // sharding.
+//
+// With canonical_shards a CPU adds the squares exactly, so that neither the order nor the split of a tensor
+// over model_parallel_comm matters. The square of an f32 is an integer of 48 bits times a power of 4. So
+// squares of one exponent are added as integers (65536 of them fit into 64 bits), and their sums to a number
+// of 19 digits in base 2^32, the lowest one in units of 2^-298.
 
 static int par__zero_update_is_sharded(const par_zero *z) {
     return z->ranks > 1 && (z->sharded_states || z->desc.parameter_server);
 }
 
+enum { PAR__ZERO_DIGITS = 20 };
+typedef struct par__zero_exact {
+    uint64_t bins[256];                // by exponent; the last one: of what is not finite
+    uint64_t digits[PAR__ZERO_DIGITS]; // the last one counts what is not finite
+    size_t added;                      // to the bins
+} par__zero_exact;
+static void par__zero_exact_carry(uint64_t *digits) {
+    for (int i = 0; i < PAR__ZERO_DIGITS - 2; i++) {
+        digits[i + 1] += digits[i] >> 32;
+        digits[i] &= 0xffffffffu;
+    }
+}
+static void par__zero_exact_flush(par__zero_exact *x) {
+    x->digits[PAR__ZERO_DIGITS - 1] += x->bins[255] != 0;
+    for (unsigned e = 0; e < 255; e++) {
+        const unsigned bit = e ? 2 * (e - 1) : 0, i = bit / 32, shift = bit % 32; // shift is at most 30
+        const uint64_t low = (x->bins[e] & 0xffffffffu) << shift, high = (x->bins[e] >> 32) << shift;
+        x->digits[i] += low & 0xffffffffu;
+        x->digits[i + 1] += (low >> 32) + (high & 0xffffffffu);
+        x->digits[i + 2] += high >> 32;
+    }
+    memset(x->bins, 0, sizeof x->bins);
+    x->added = 0;
+    par__zero_exact_carry(x->digits);
+}
+static void par__zero_exact_add(par__zero_exact *x, const void *numbers, par_dtype type, size_t n) {
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        const float *f = par__zero_widen(wide, numbers, type, at, k);
+        if (x->added + k > 65536) par__zero_exact_flush(x);
+        x->added += k;
+        for (size_t i = 0; i < k; i++) {
+            const uint32_t bits = par__f32_to_bits(f[i]), e = bits >> 23 & 255u;
+            const uint64_t mantissa = (bits & 0x7fffffu) | (e ? 0x800000u : 0);
+            x->bins[e] += mantissa * mantissa;
+        }
+    }
+}
+static double par__zero_exact_value(const uint64_t *digits) { // adds the digits from the highest one on
+    double sum = 0;
+    for (int i = PAR__ZERO_DIGITS - 2; i >= 0; i--) sum += ldexp((double)digits[i], 32 * i - 298);
+    return digits[PAR__ZERO_DIGITS - 1] ? (double)INFINITY : sum;
+}
+
 // Adds the squares of a run, each divided by the number of ranks of model_parallel_comm that have the
-// element.
-static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g,
-                                        double *sum) {
+// element; or exactly those of elements of which this rank has copy 0.
+static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g, double *sum,
+                                        par__zero_exact *exact) {
     const par__zero_tensor *t = &z->tensors[r->tensor];
     const par_zero_kernels *k = z->kernels;
     const size_t e = par__zero_grad_bytes(z);
     size_t at = r->at - t->offset, from = 0;
     const size_t start = at, end = at + r->count;
+    if (!t->desc.shard && exact) return par__zero_exact_add(exact, g, z->desc.grad_dtype, r->count), PAR_OK;
     if (!t->desc.shard) return k->square_sum(k, g, z->desc.grad_dtype, r->count, 1, sum);
     for (int i = 0; i < t->shard.run_count && at < end; i++) {
         from += t->shard.runs[i].count;
         const size_t until = PAR__MIN(from, end);
         if (at >= until) continue;
-        PAR__ZERO_TRY(k->square_sum(k, g + (at - start) * e, z->desc.grad_dtype, until - at,
-                                    1.0 / PAR__MAX(t->shard.runs[i].replicas, 1), sum));
+        const char *from_here = g + (at - start) * e;
+        if (!exact)
+            PAR__ZERO_TRY(k->square_sum(k, from_here, z->desc.grad_dtype, until - at,
+                                        1.0 / PAR__MAX(t->shard.runs[i].replicas, 1), sum));
+        else if (!t->shard.runs[i].replica_id)
+            par__zero_exact_add(exact, from_here, z->desc.grad_dtype, until - at);
         at = until;
     }
     return PAR_OK;
@@ -3473,19 +3544,39 @@ static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *
 static par_result par__zero_clear_sums(par_zero *z, size_t n) {
     return z->device->fill(z->device, z->sums, 0, n * sizeof *z->sums, NULL);
 }
-static par_result par__zero_square_norm(par_zero *z) { // to the control
-    const size_t e = par__zero_grad_bytes(z), n = (size_t)z->unit_count * z->pieces;
-    double *total = &z->control->squares; // an address only: the device's
+// Adds the squares of all gradients that this rank updates, to the sums of their pieces or exactly.
+static par_result par__zero_own_squares(par_zero *z, par__zero_exact *exact) {
     par__zero_window w;
     memset(&w, 0, sizeof w);
-    PAR__ZERO_TRY(par__zero_clear_sums(z, n));
     while (par__zero_window_after(z, &w, z->unit_count)) {
         const char *g = par__zero_gradients_of(z, &w);
         par__zero_run r = {0, 0, 0, 0};
         while (par__zero_next_run(z, &w, &r))
-            PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - w.first) * e,
-                                                &z->sums[(size_t)w.unit * z->pieces + w.piece]));
+            PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - w.first) * par__zero_grad_bytes(z),
+                                                &z->sums[(size_t)w.unit * z->pieces + w.piece], exact));
     }
+    return PAR_OK;
+}
+static par_result par__zero_exact_norm(par_zero *z) {
+    par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
+                                z->desc.model_parallel_comm};
+    par__zero_exact sum;
+    memset(&sum, 0, sizeof sum);
+    PAR__ZERO_TRY(par__zero_own_squares(z, &sum));
+    par__zero_exact_flush(&sum);
+    for (int i = 0; i < 2; i++) {
+        if (!comms[i]) continue;
+        PAR__ZERO_TRY(par_all_reduce(sum.digits, sum.digits, PAR__ZERO_DIGITS, PAR_U64, PAR_SUM, comms[i]));
+        par__zero_exact_carry(sum.digits);
+    }
+    return z->control->squares = par__zero_exact_value(sum.digits), PAR_OK;
+}
+static par_result par__zero_square_norm(par_zero *z) { // to the control
+    const size_t n = (size_t)z->unit_count * z->pieces;
+    double *total = &z->control->squares; // an address only: the device's
+    if (z->desc.canonical_shards && z->on_cpu) return par__zero_exact_norm(z);
+    PAR__ZERO_TRY(par__zero_clear_sums(z, n));
+    PAR__ZERO_TRY(par__zero_own_squares(z, NULL));
     if (par__zero_update_is_sharded(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     PAR__ZERO_TRY(z->kernels->total(z->kernels, z->sums, n, total));
@@ -3557,7 +3648,14 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);
 }
-static par_result par__zero_gemm_error(par_zero *z, par_result r) { // gemm sets no error text
+// C = alpha op(A) op(B) + beta C; with canonical_shards as par_gemm_canonical adds. gemm sets no error text.
+static par_result par__zero_gemm(par_zero *z, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
+                                 const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
+                                 size_t ldc) {
+    const par_result r =
+        z->desc.canonical_shards && z->on_cpu
+            ? par_gemm_canonical(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+            : z->device->gemm(z->device, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL);
     return r ? par_fail(z->desc.comm, r, "par_zero_step: a matrix product: %s", par_result_text(r)) : r;
 }
 // Muon: replaces x (rows x cols) by approximately the nearest orthogonal matrix, by five Newton-Schulz steps
@@ -3575,18 +3673,12 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
     PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
     PAR__ZERO_TRY(k->scale(k, n, y, x, 1, squares));
     for (int step = 0; step < 5; step++) {
-        PAR__ZERO_TRY(par__zero_gemm_error(
-            z, d->gemm(d, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s, NULL)));
+        PAR__ZERO_TRY(par__zero_gemm(z, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s));
         PAR__ZERO_TRY(d->copy(d, B, A, s * s * sizeof *B, NULL));
-        PAR__ZERO_TRY(
-            par__zero_gemm_error(z, d->gemm(d, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s, NULL)));
+        PAR__ZERO_TRY(par__zero_gemm(z, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s));
         PAR__ZERO_TRY(d->copy(d, next, y, n * sizeof *next, NULL));
-        if (tall)
-            PAR__ZERO_TRY(par__zero_gemm_error(
-                z, d->gemm(d, 0, 0, rows, cols, s, 1, y, cols, B, s, 3.4445f, next, cols, NULL)));
-        else
-            PAR__ZERO_TRY(par__zero_gemm_error(
-                z, d->gemm(d, 0, 0, rows, cols, s, 1, B, s, y, cols, 3.4445f, next, cols, NULL)));
+        PAR__ZERO_TRY(par__zero_gemm(z, 0, 0, rows, cols, s, 1, tall ? y : B, tall ? cols : s, tall ? B : y,
+                                     tall ? s : cols, 3.4445f, next, cols));
         float *swap = y;
         y = next;
         next = swap;

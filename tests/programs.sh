@@ -301,12 +301,15 @@ canonical() {
     for o in adamw lamb; do
         rm -rf "$work/c1"
         train $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
+        [ $o = adamw ] && tp=("--ranks 2 --tp 2" "--ranks 8 --tp 4 --sp --zero 3") || tp=()
         for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" \
-            "--ranks 8 --parameter_server"; do
+            "--ranks 8 --parameter_server" "${tp[@]}"; do
             train $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null &&
                 same_state "$work/c1" "$work/c2" || return 1
         done
     done
+    refuses "tp must be a power of two up to 8" $small $common --ranks 16 --tp 16 --n_head 16 &&
+        refuses "whole tensors for LAMB" $small $common --ranks 2 --tp 2 --optimizer lamb || return 1
     train $common --max_iters 16 --save "$work/c1" >"$work/whole" &&
         train $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >/dev/null &&
         train $common --max_iters 16 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/rest" &&
@@ -427,7 +430,7 @@ staged_canonical() { # the same bits with and without stages; any pipeline goes 
     train --max_iters 10 >"$work/one" && [ "$(losses "$work/one" | wc -l)" = 10 ] || return 1
     grep '"lr"' "$work/one" | tail -n 4 >"$work/last"
     for how in "--ranks 2 --pp 2" "--ranks 4 --pp 4 --schedule gpipe" \
-        "--ranks 4 --pp 2 --schedule interleaved_1f1b --zero 1"; do
+        "--ranks 4 --pp 2 --tp 2 --sp --schedule interleaved_1f1b --zero 1"; do
         rm -rf "$work/ck"
         trains_as one 0 --max_iters 10 $how &&
             train --max_iters 6 $how --save "$work/ck" >/dev/null || return 1

@@ -1927,6 +1927,121 @@ static void check_block(layout *l, int sequence) {
 }
 static void blocks(par_comm *w) { each_layout(w, check_block, 4, 0); }
 
+// ---- canonical sums: the bits of one rank -----------------------------------------------------------------
+
+enum { BITS_ROWS = 24, BITS_WORDS = 29, BITS_PARAMETERS = PAR_TP_BLOCK_PARAMETERS + 5 };
+typedef struct bits_model { // an embedding, a block, a norm, a head and a loss
+    par_tp_embedding embedding;
+    par_tp_block block;
+    par_tp_norm norm;
+    par_tp_linear head;
+    par_tp_loss loss;
+    par_tp_parameter *list[BITS_PARAMETERS]; // NULL: not there
+} bits_model;
+static void bits_open(par_comm *w, par_tp *tp, int llama, bits_model *m) {
+    memset(m, 0, sizeof *m);
+    m->embedding.vocabulary = m->head.out = m->loss.vocabulary = BITS_WORDS;
+    m->embedding.features = m->block.features = m->norm.features = m->head.in = 48;
+    m->embedding.max_positions = 12, m->head.vocab_parallel = 1, m->loss.ignore_index = 3;
+    m->loss.label_smoothing = 0.1f, m->loss.z_loss = 0.01f;
+    m->block.attention.heads = 8, m->block.hidden = 104, m->block.dropout = m->block.attention.dropout = 0.1f;
+    m->block.gated = m->block.rms = m->block.rope = llama;
+    m->block.has_bias = m->norm.has_bias = !llama, m->norm.rms = llama;
+    CHECK_OK(w, par_tp_embedding_open(tp, &m->embedding));
+    CHECK_OK(w, par_tp_block_open(tp, &m->block));
+    CHECK_OK(w, par_tp_norm_open(tp, &m->norm));
+    CHECK_OK(w, par_tp_linear_open(tp, &m->head));
+    par_tp_block_parameters(&m->block, m->list);
+    par_tp_parameter *const others[5] = {&m->embedding.weight, &m->embedding.position_weight, &m->norm.weight,
+                                         llama ? NULL : &m->norm.bias, &m->head.weight};
+    memcpy(m->list + PAR_TP_BLOCK_PARAMETERS, others, sizeof others);
+    for (int i = 0; i < BITS_PARAMETERS; i++) {
+        par_tp_parameter *p = m->list[i];
+        if (!p) continue;
+        p->data = calloc(p->local_rows * p->local_cols + 1, sizeof(float));
+        p->grad = (float *)calloc(p->local_rows * p->local_cols + 1, sizeof(float));
+        CHECK_OK(w, par_tp_init(tp, p, (uint64_t)i + 1, 0.3f));
+    }
+}
+// Forward and backward of a microbatch; *sum receives its loss.
+static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
+    const par_tp_tokens tokens = {2, 12, 5, 0};
+    const int sequence = tp->desc.sequence_parallel;
+    const size_t own = sequence ? (size_t)BITS_ROWS / (size_t)tp->t : BITS_ROWS;
+    const par_tp_layout rows = sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+    int32_t ids[2][BITS_ROWS];
+    float *stats, *lse;
+    size_t counted;
+    par_tp_matrix x, y, z, logits, dz;
+    par_tp_arena arena = {malloc(1 << 21), 1 << 21, 0};
+    const par_tp_block_memory memory = {&arena, NULL, NULL, NULL, PAR_TP_RECOMPUTE_NONE};
+    par_tp_block_saved saved;
+    par_tp_matrix *const all[4] = {&x, &y, &z, &dz};
+    for (int i = 0; i < 2 * BITS_ROWS; i++)
+        ids[i / BITS_ROWS][i % BITS_ROWS] = (int32_t)(par_random(1, 2, (uint64_t)i) % BITS_WORDS);
+    for (int i = 0; i < 4; i++) CHECK_OK(w, par_tp_alloc(tp, &arena, own, 48, rows, all[i]));
+    CHECK_OK(w, par_tp_alloc(tp, &arena, BITS_ROWS, m->head.weight.local_rows, PAR_TP_VOCABULARY, &logits));
+    CHECK_OK(w, par_tp_alloc_floats(tp, &arena, 2 * own, &stats));
+    CHECK_OK(w, par_tp_alloc_floats(tp, &arena, BITS_ROWS, &lse));
+    CHECK_OK(w, par_tp_block_alloc(tp, &m->block, BITS_ROWS, &memory, &saved));
+    CHECK_OK(w, par_tp_embedding_forward(tp, &m->embedding, &tokens, ids[0], &x));
+    CHECK_OK(w, par_tp_block_forward(tp, &m->block, &tokens, 8, &x, &saved, &y));
+    CHECK_OK(w, par_tp_norm_forward(tp, &m->norm, &y, stats, &z));
+    CHECK_OK(w, par_tp_linear_forward(tp, &m->head, &z, NULL, &logits));
+    CHECK_OK(w, par_tp_loss_forward_backward(tp, &m->loss, &logits, ids[1], lse, NULL, sum, &counted, 0.1f,
+                                             &logits));
+    CHECK_OK(w, par_tp_linear_backward(tp, &m->head, &logits, &z, &dz));
+    CHECK_OK(w, par_tp_norm_backward(tp, &m->norm, &dz, &y, stats, &dz));
+    CHECK_OK(w, par_tp_block_backward(tp, &m->block, &tokens, 8, &dz, &x, &saved, &dz));
+    CHECK_OK(w, par_tp_embedding_backward(tp, &m->embedding, &tokens, ids[0], &dz));
+    free(arena.data);
+}
+// Loss and gradients of one rank, and of all ranks of w together: every element's bits are the same.
+static void canonical_of(par_comm *w, par_comm *self, int sequence, int bf16, int llama) {
+    par_tp_desc d;
+    par_tp *tp[2];
+    bits_model m[2];
+    double sum[2];
+    memset(&d, 0, sizeof d);
+    d.canonical_leaves = 16, d.seed = 7, d.dtype = bf16 ? PAR_BF16 : PAR_F32;
+    for (int i = 0; i < 2; i++) {
+        d.tp = i ? w : self, d.sequence_parallel = i ? sequence : 0;
+        CHECK_OK(w, par_tp_open(&d, &tp[i]));
+        bits_open(w, tp[i], llama, &m[i]);
+        bits_run(w, tp[i], &m[i], &sum[i]);
+        par_tp_parameter *there[BITS_PARAMETERS];
+        size_t count = 0;
+        for (int k = 0; k < BITS_PARAMETERS; k++)
+            if (m[i].list[k]) there[count++] = m[i].list[k];
+        CHECK_OK(w, par_tp_finalize_gradients(tp[i], there, count));
+    }
+    CHECK(w, !memcmp(&sum[0], &sum[1], sizeof *sum) && isfinite(sum[0]));
+    for (int k = 0; k < BITS_PARAMETERS; k++) {
+        const par_tp_parameter *p = m[1].list[k];
+        if (!p) continue;
+        const par_shard s = par_tp_parameter_shard(tp[1], p);
+        size_t same = 0, n = p->local_rows * p->local_cols, at, zeros = 0;
+        for (size_t i = 0; i < n; i++) {
+            par_shard_find(&s, i, &at, NULL);
+            same += !memcmp(&p->grad[i], &m[0].list[k]->grad[at], sizeof(float));
+        }
+        for (size_t i = 0; i < p->rows * p->cols; i++) zeros += m[0].list[k]->grad[i] == 0;
+        if (same != n) fprintf(stderr, "%s: %zu of %zu are the same\n", p->name, same, n);
+        CHECK(w, same == n && zeros < p->rows * p->cols);
+    }
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < BITS_PARAMETERS; k++)
+            if (m[i].list[k]) free(m[i].list[k]->data), free(m[i].list[k]->grad);
+        CHECK_OK(w, par_tp_close(tp[i]));
+    }
+}
+static void canonical(par_comm *w) {
+    par_comm *self;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    for (int i = 0; i < 8; i++) canonical_of(w, self, i & 1, i >> 1 & 1, i >> 2);
+    CHECK_OK(w, par_close(self));
+}
+
 // Names and initial values of the parameters, and what a block cannot be.
 static void block_parameters(par_comm *w) {
     layout l = open_layout(w, 1, 0, 0, 0);
@@ -2312,6 +2427,7 @@ const test tests[] = {
     {"attention_kernels", attention_kernels, TEST_SERIAL, 1, 60},
     {"exponential", exponential, TEST_SERIAL, 1, 300},
     {"blocks", blocks, TEST_ALONE, 1, 120},
+    {"canonical", canonical, TEST_ALONE | TEST_POWERS, 2, 60},
     {"block_parameters", block_parameters, TEST_SERIAL, 1, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
     {"overlap", overlap, TEST_ALONE, 2, 60},

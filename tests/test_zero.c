@@ -383,6 +383,50 @@ static float *weights_after(par_comm *w, run *r, int steps) {
     CHECK_OK(w, par_zero_close(r->z));
     return all;
 }
+// The exact sum of squares of the numbers x[i], i = first, first + step ..., added to *sum.
+static void exact_squares(par__zero_exact *sum, const float *x, size_t first, size_t step, size_t n) {
+    for (size_t i = first; i < n; i += step) par__zero_exact_add(sum, x + i, PAR_F32, 1);
+    par__zero_exact_flush(sum);
+}
+static void exact_norm(par_comm *w) { // no order and no split changes a sum of squares
+    enum { N = 200000 };
+    static const struct {
+        float x;
+        double square;
+    } known[] = {{0x1p-149f, 0x1p-298}, {-0x1.8p-126f, 0x1.2p-251}, {3e38f, (double)3e38f * (double)3e38f}};
+    float *x = (float *)malloc(N * sizeof *x);
+    par__zero_exact whole, parts[3];
+    double in_order = 0;
+    for (size_t i = 0; i < 3; i++) {
+        memset(&whole, 0, sizeof whole);
+        exact_squares(&whole, &known[i].x, 0, 1, 1);
+        CHECK(w, par__zero_exact_value(whole.digits) == known[i].square);
+    }
+    memset(&whole, 0, sizeof whole);
+    for (size_t i = 0; i < N; i++) x[i] = 0x1.fffffep0f;
+    par__zero_exact_add(&whole, x, PAR_F32, N);
+    par__zero_exact_flush(&whole);
+    CHECK(w, par__zero_exact_value(whole.digits) == N * (0x1.fffffep0 * 0x1.fffffep0)); // 66 bits are rounded
+    for (size_t i = 0; i < N; i++) {
+        x[i] = ldexpf(par_normal(1, 2, i), (int)(par_random(1, 3, i) % 260) - 140);
+        in_order += (double)x[i] * (double)x[i];
+    }
+    memset(&whole, 0, sizeof whole);
+    memset(parts, 0, sizeof parts);
+    par__zero_exact_add(&whole, x, PAR_F32, N);
+    par__zero_exact_flush(&whole);
+    for (size_t i = 0; i < 3; i++) {
+        exact_squares(&parts[i], x, i, 3, N);
+        for (int k = 0; i && k < PAR__ZERO_DIGITS; k++) parts[0].digits[k] += parts[i].digits[k];
+    }
+    par__zero_exact_carry(parts[0].digits);
+    CHECK(w, !memcmp(whole.digits, parts[0].digits, sizeof whole.digits));
+    CHECK(w, fabs(par__zero_exact_value(whole.digits) / in_order - 1) < 1e-12);
+    x[7] = NAN;
+    exact_squares(&whole, x, 7, 1, 8);
+    CHECK(w, isinf(par__zero_exact_value(whole.digits)));
+    free(x);
+}
 static void canonical(par_comm *w) { // one rank and any number of ranks, in any stage, get the same bits
     enum { C = 8 };
     const int n = par_size(w);
@@ -2328,6 +2372,7 @@ static void disagreement(par_comm *w) { // names rank, tensor and field
 const test tests[] = {
     {"stages", stages, TEST_ALONE | TEST_SMALL, 1, 120},
     {"precisions", precisions, TEST_ALONE | TEST_SMALL, 1, 60},
+    {"exact_norm", exact_norm, TEST_SERIAL, 1, 60},
     {"canonical", canonical, TEST_ALONE | TEST_SMALL, 1, 200},
     {"hybrid", hybrid, TEST_ALONE | TEST_SMALL, 2, 60},
     {"costs", costs, TEST_ALONE | TEST_SMALL, 1, 60},

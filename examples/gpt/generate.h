@@ -235,6 +235,7 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     d.dtype = par_tp_dtype(t->tp);
     d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
+    d.canonical_leaves = canonical_leaves(t);
     GPT_TRY(par_tp_open(&d, &g->tp));
     g->capacity = MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
     g->rows = t->o.kv_cache ? MIN(g->capacity, (size_t)GENERATE_MAX_ROWS) : g->capacity;

@@ -58,6 +58,7 @@ typedef struct flight {
     int step;
     double lr;
 } flight;
+enum { MAX_LEAVES = 16 };
 enum { FLIGHTS = 2 }; // the host enqueues a step while a GPU computes the one before
 
 typedef struct trainer {
@@ -170,8 +171,8 @@ static const setting setting_table[] = {
            "too"),
     FLAG("--parameter_server", parameter_server, "0", "with zero 0: rank 0 alone updates the parameters"),
     NUMBER("--canonical", INT, canonical, "0", ANY,
-           "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks; 0: "
-           "in rank order"),
+           "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, and "
+           "of tp up to it and 16; 0: in rank order"),
     FLAG("--auto", auto_layout, "0",
          "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
          "of these, of recompute and of offload stays"),
@@ -385,6 +386,9 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     k.first_sequence = t->first_sequence + first_sequence(t, microbatch);
     k.position = 0;
     return k;
+}
+static int canonical_leaves(const trainer *t) { // of sums over tp; a GPU's products add in their own order
+    return t->device == par_cpu() ? MIN(t->o.canonical, MAX_LEAVES) : 0;
 }
 static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
     return (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
@@ -617,6 +621,12 @@ static const char *check_settings(settings *o) {
         return "graph needs offload none: the host moves what is offloaded";
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
         return "canonical must be a power of two, and cp 1";
+    if (o->canonical && o->tp > 1 && strcmp(o->device, "cpu"))
+        return "canonical with tp needs device cpu: a GPU's products add in an order of their own";
+    if (o->canonical && MIN(o->canonical, MAX_LEAVES) % o->tp)
+        return snprintf(o->why, sizeof o->why, "with canonical %d tp must be a power of two up to %d",
+                        o->canonical, MIN(o->canonical, MAX_LEAVES)),
+               o->why;
     const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_splits_backward(o->schedule);
     if (!csv && split < 0)
@@ -786,6 +796,7 @@ static par_result open_grid(trainer *t) {
     t->o.model.recipe = (par_tp_recipe)chosen_word(&t->o, "--fp8");
     d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
+    d.canonical_leaves = canonical_leaves(t);
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
     t->model.recompute = (par_tp_recompute)chosen_word(&t->o, "--recompute");
@@ -811,17 +822,20 @@ static par_result choose_gemm(trainer *t) {
                                      {0, 0, block, block, d, 3 * pairs},
                                      {1, 0, block, d, block, 2 * pairs},
                                      {0, 0, block, d, block, 2 * pairs}};
-    if (t->device != par_cpu()) return PAR_OK;
+    if (t->device != par_cpu() || t->o.canonical) return PAR_OK;
     return par_gemm_select(shapes, sizeof shapes / sizeof *shapes, t->world);
+}
+static const char *gemm_name(const trainer *t) {
+    return canonical_leaves(t) ? "canonical" : t->device->gemm_name(t->device);
 }
 static double gemm_rate(const trainer *t) { // GFLOP/s; NaN: not measured
     const par_gemm_report r = par_gemm_get();
-    const int raced = t->device == par_cpu() && r.chosen >= 0 && r.flops[r.chosen] > 0;
+    const int raced = t->device == par_cpu() && !t->o.canonical && r.chosen >= 0 && r.flops[r.chosen] > 0;
     return raced ? r.flops[r.chosen] * 1e-9 : (double)NAN;
 }
 static const char *gemm_text(const trainer *t, char *text, size_t bytes) { // and the others
     const par_gemm_report r = par_gemm_get();
-    size_t at = (size_t)snprintf(text, bytes, "%s", t->device->gemm_name(t->device));
+    size_t at = (size_t)snprintf(text, bytes, "%s", gemm_name(t));
     if (isnan(gemm_rate(t))) return text;
     at += (size_t)snprintf(text + at, bytes - at, " (%.1f GFLOP/s", gemm_rate(t));
     for (int i = 0; i < r.count; i++)
@@ -1432,8 +1446,8 @@ static int train(trainer *t) {
     if (o->json)
         json_print("final:%b step:%d first_loss:%.9g loss:%.9g val_loss:%.9g seconds:%.6g ranks:%d gemm:%s "
                    "gemm_gflops:%?.1f",
-                   1, t->step, t->first_loss, t->loss, val, seconds, par_size(t->world),
-                   t->device->gemm_name(t->device), gemm_rate(t));
+                   1, t->step, t->first_loss, t->loss, val, seconds, par_size(t->world), gemm_name(t),
+                   gemm_rate(t));
     return isfinite(val) ? 0 : print_error("the held-out loss is not finite; try a lower learning_rate");
 }
 
