@@ -233,6 +233,8 @@ function generate(name) {
     else if (name == "py_structs") py_structs()
     else if (name == "py_functions") py_functions()
     else if (name == "hpp_calls") hpp_calls()
+    else if (name == "hpp_one_sided") hpp_one_sided()
+    else if (name == "hpp_neighbors") hpp_neighbors()
     else {
         print "no part is called " name > "/dev/stderr"
         exit 1
@@ -479,14 +481,20 @@ function f90_procedure(f, suffix,    what, i, type, call_text, comm, name, class
     else if (type == "const char *") f90_line("        ", "r = string_at(" call_text ")")
     else if (handle_of_result(type)) f90_line("        ", "r%handle = " call_text)
     else f90_line("        ", "r = " call_text)
-    if (type == "par_result" && f90_without_gaps(f) != "")
-        print "        if (.not. (" f90_without_gaps(f) ")) r = gaps(" comm ", '" function_name[f] "')"
+    if (type == "par_result" && f90_without_gaps(f) != "") {
+        print "        if (.not. (" f90_without_gaps(f) ")) &"
+        print "            r = gaps(" comm ", '" function_name[f] "')"
+    }
+    if (function_name[f] ~ /_close$/) comm = "c_null_ptr" # it has gone
     if (type == "par_result") print "        call finish(r, " comm ", result)"
     print "    end " what
 }
-function f90_comm(f,    i) { # the handle that knows the text of an error
-    for (i = 1; i <= arg_count[f]; i++)
-        if (arg_class[f, i] == "handle" && arg_type[f, i] ~ /par_comm/) return arg_name[f, i] "%handle"
+function f90_comm(f,    i) { # the comm whose call this is, and which knows the text of an error
+    for (i = 1; i <= arg_count[f]; i++) {
+        if (arg_class[f, i] != "handle") continue
+        if (arg_type[f, i] ~ /par_comm/) return arg_name[f, i] "%handle"
+        if (arg_type[f, i] == "par_neighbors *") return "c_neighbors_comm(" arg_name[f, i] "%handle)"
+    }
     return "c_null_ptr"
 }
 function f90_without_gaps(f,    i, line) { # a condition; "": it takes no arrays
@@ -660,37 +668,70 @@ function py_functions(    f, i, line, type) {
 # ---- C++
 
 # The methods of a comm for each kind of call: blocking, and those that are begun.
-function hpp_calls(    i) {
+function hpp_calls(    i, name) {
     for (i = 1; i <= kind_count; i++) {
-        if (kinds[i, 3] == "NONE" && kinds[i, 4] == "NONE" || kinds[i, 6] == "NEIGHBORS") continue # by hand
-        hpp_call(i, "")
-        hpp_call(i, "_begin")
-        hpp_call(i, "_init")
+        name = kinds[i, 2]
+        if (kinds[i, 3] == "NONE" && kinds[i, 4] == "NONE" || kinds[i, 6] == "NEIGHBORS") continue
+        hpp_forms(i, "par_" name, name)
     }
 }
-function hpp_call(k, suffix,    f, i, name, class, type, parameters, pass, send, recv) {
-    for (f = function_count; f; f--) if (function_name[f] == "par_" kinds[k, 2] suffix) break
+function hpp_neighbors(    i, name) { # an exchange is a method of its neighbors
+    for (i = 1; i <= kind_count; i++) {
+        name = kinds[i, 2]
+        if (kinds[i, 6] != "NEIGHBORS") continue
+        sub(/^neighbor_/, "", name)
+        hpp_forms(i, "par_" kinds[i, 2], name)
+    }
+}
+function hpp_one_sided(    f) { # what accesses memory of a rank, or a word there
+    for (f = 1; f <= function_count; f++)
+        if (function_type[f] == "par_result" && supported(f) && (has_arg(f, "remote") || has_arg(f, "word")))
+            hpp_call(f, 0, "", short_name(f))
+}
+function has_arg(f, name,    i) {
+    for (i = 1; i <= arg_count[f]; i++)
+        if (arg_name[f, i] == name) return 1
+    return 0
+}
+function hpp_forms(k, function_of, method) {
+    hpp_call(function_called(function_of), k, "", method)
+    hpp_call(function_called(function_of "_begin"), k, "_begin", method "_begin")
+    hpp_call(function_called(function_of "_init"), k, "_init", method "_init")
+}
+function function_called(name,    f) { # 0: there is none
+    for (f = function_count; f; f--) if (function_name[f] == name) break
+    return f
+}
+function hpp_parameter(class, type) {
+    if (class == "send") return "const S &"
+    if (class == "recv") return "R &&"
+    if (class ~ /^(counts|displs)$/) return "sizes "
+    if (type ~ /^(par_op|int|uint64_t)$/) type = type " "
+    else if (type !~ /uint64_t \*$/) return ""
+    sub(/uint64_t/, "std::&", type)
+    return type
+}
+# Function f, which is a form of kind k, or of none (0).
+function hpp_call(f, k, suffix, method,    i, name, class, type, parameters, pass, send, recv, arrays,
+    sited) {
     if (!f) return
+    sited = k || function_name[f] in has_site
     send = has_class(f, "send")
     recv = has_class(f, "recv")
+    arrays = send recv != ""
     fits = hpp_fits(k, send, recv)
     for (i = 1; i <= arg_count[f]; i++) {
         name = arg_name[f, i]
         class = arg_class[f, i]
-        type = ""
-        if (class == "send") type = "const S &"
-        else if (class == "recv") type = "R &&"
-        else if (class ~ /^(counts|displs)$/) type = "sizes "
-        else if (class == "int64") type = "par_op "
-        else if (arg_type[f, i] == "int") type = "int "
+        type = hpp_parameter(class, arg_type[f, i])
         if (type != "") parameters = parameters type name ", "
         if (class ~ /^(send|recv)$/)
             pass = pass ", " (name == fits_side ? "fits ? " : "") name "_view.data()" \
                 (name == fits_side ? " : nullptr" : "")
-        else if (class == "count") pass = pass ", " hpp_count(k)
+        else if (class == "count") pass = pass ", " hpp_count(k, send, recv)
         else if (class ~ /^(counts|displs)$/) pass = pass ", " name ".data()"
         else if (arg_type[f, i] == "par_dtype") pass = pass ", dtype_of<T>"
-        else if (class == "handle") pass = pass ", at_line(at)"
+        else if (class == "handle") pass = pass ", " (sited ? "at_line(at)" : "handle_")
         else if (class == "request") pass = pass ", &r.request_"
         else if (class == "handle_out") pass = pass ", &r.persistent_"
         else pass = pass ", " name
@@ -698,19 +739,23 @@ function hpp_call(k, suffix,    f, i, name, class, type, parameters, pass, send,
     sub(/^, /, "", pass)
     type = suffix == "" ? "void" : suffix == "_begin" ? "request" : "persistent"
     print ""
-    print "    template <" (send != "" ? "class S" : "") (send != "" && recv != "" ? ", " : "") \
-        (recv != "" ? "class R" : "") ">"
-    hpp_line("    ", "outcome<" type "> " kinds[k, 2] suffix "(" parameters "site at = site::here()) const {")
-    print "        using T = element_of<" (send != "" ? "S" : "R") ">;"
-    if (send != "") print "        const auto send_view = view_of(send);"
-    if (recv != "") print "        const auto recv_view = view_of(recv);"
+    if (arrays)
+        print "    template <" (send != "" ? "class S" : "") (send != "" && recv != "" ? ", " : "") \
+            (recv != "" ? "class R" : "") ">"
+    if (sited) parameters = parameters "site at = site::here(), "
+    sub(/, $/, "", parameters)
+    hpp_line("    ", "outcome<" type "> " method "(" parameters ") const {")
+    if (arrays) print "        using T = element_of<" (send != "" ? "S" : "R") ">;"
+    if (send != "") print "        const auto " send "_view = view_of(" send ");"
+    if (recv != "") print "        const auto " recv "_view = view_of(" recv ");"
     if (send != "" && recv != "")
-        print "        static_assert(std::is_same_v<T, element_of<R>>, \"send and recv differ in type\");"
+        hpp_line("        ", "static_assert(std::is_same_v<T, element_of<R>>, \"" send " and " recv \
+            " differ in type\");")
     if (suffix != "") print "        " type " r(handle_);"
     if (fits != "") hpp_line("        ", "const bool fits = " fits ";")
     hpp_line("        ", (fits == "" ? "const " : "") "par_result result = (" function_name[f] ")(" pass ");")
     if (fits != "") {
-        hpp_line("        ", "if (!fits) result = wrong_size(\"" kinds[k, 2] suffix "\", \"" fits_side \
+        hpp_line("        ", "if (!fits) result = wrong_size(\"" method "\", \"" fits_side \
             "\", " fits_side "_view.size(), " fits_size ");")
     }
     print "        return Errors::end(result, handle_" (suffix == "" ? "" : ", std::move(r)") ");"
@@ -734,20 +779,21 @@ function hpp_line(indent, text,    limit, cut, open, depth, c) {
     print indent text
 }
 # The elements of a block: the size of what is a block; else the nth part.
-function hpp_count(k) {
-    if (kinds[k, 3] == "BLOCK") return "send_view.size()"
-    if (kinds[k, 4] == "BLOCK") return "recv_view.size()"
-    return "send_view.size() / ranks()"
+function hpp_count(k, send, recv) {
+    if (!k || kinds[k, 3] == "BLOCK") return send "_view.size()"
+    if (kinds[k, 4] == "BLOCK") return recv "_view.size()"
+    return send "_view.size() / ranks()"
 }
 # Whether the sizes of both arrays fit: the array that is looked at, the size that it needs, the condition.
 function hpp_fits(k, send, recv,    root) {
     fits_side = fits_size = ""
-    if (kinds[k, 5] != "NONE" || send == "" || recv == "") return ""
-    fits_side = kinds[k, 3] == "BLOCK" || kinds[k, 3] == kinds[k, 4] ? "recv" : "send"
-    root = kinds[k, fits_side == "recv" ? 4 : 3] ~ /^ROOT/
-    fits_size = fits_side == "recv" ? "send_view.size()" : "recv_view.size()"
-    if ((kinds[k, 3] kinds[k, 4]) ~ /ALL/ && kinds[k, 3] != kinds[k, 4]) fits_size = "ranks() * " fits_size
-    if (kinds[k, 3] == "ALL" && kinds[k, 4] == "ALL")
+    if (k && kinds[k, 5] != "NONE" || send == "" || recv == "") return ""
+    fits_side = !k || kinds[k, 3] == "BLOCK" || kinds[k, 3] == kinds[k, 4] ? recv : send
+    root = k && kinds[k, fits_side == recv ? 4 : 3] ~ /^ROOT/
+    fits_size = (fits_side == recv ? send : recv) "_view.size()"
+    if (k && (kinds[k, 3] kinds[k, 4]) ~ /ALL/ && kinds[k, 3] != kinds[k, 4])
+        fits_size = "ranks() * " fits_size
+    if (k && kinds[k, 3] == "ALL" && kinds[k, 4] == "ALL")
         return "recv_view.size() == send_view.size() && send_view.size() % ranks() == 0"
     return (root ? "!is(root) || " : "") fits_side "_view.size() == " fits_size
 }

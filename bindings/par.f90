@@ -205,6 +205,7 @@ module par
     public :: par_neighbor_exchange
     public :: par_neighbor_exchange_begin
     public :: par_neighbor_exchange_init
+    public :: par_neighbors_comm
     public :: par_neighbors_close
     public :: par_put
     public :: par_get
@@ -1098,6 +1099,11 @@ module par
             type(c_ptr), value :: neighbors
             type(c_ptr), intent(out) :: persistent
             integer(c_int) :: r
+        end function
+        function c_neighbors_comm(neighbors) bind(c, name='par_neighbors_comm') result(r)
+            import
+            type(c_ptr), value :: neighbors
+            type(c_ptr) :: r
         end function
         function c_neighbors_close(neighbors) bind(c, name='par_neighbors_close') result(r)
             import
@@ -2126,7 +2132,8 @@ contains
         integer(c_int) :: r
         r = c_cast(without_gaps(c_loc(dst), is_contiguous(dst)), dst_type, without_gaps(c_loc(src), &
             is_contiguous(src)), src_type, int(count, c_size_t))
-        if (.not. (is_contiguous(dst) .and. is_contiguous(src))) r = gaps(c_null_ptr, 'par_cast')
+        if (.not. (is_contiguous(dst) .and. is_contiguous(src))) &
+            r = gaps(c_null_ptr, 'par_cast')
         call finish(r, c_null_ptr, result)
     end subroutine
 
@@ -2178,7 +2185,7 @@ contains
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
         r = c_close(comm%handle)
-        call finish(r, comm%handle, result)
+        call finish(r, c_null_ptr, result)
     end subroutine
 
     subroutine par_abort(comm, text, result)
@@ -2282,7 +2289,8 @@ contains
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
         r = c_free(comm%handle, without_gaps(c_loc(memory), is_contiguous(memory)))
-        if (.not. (is_contiguous(memory))) r = gaps(comm%handle, 'par_free')
+        if (.not. (is_contiguous(memory))) &
+            r = gaps(comm%handle, 'par_free')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2366,7 +2374,8 @@ contains
         r = c_all_reduce(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, op, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_reduce')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_reduce')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2398,7 +2407,8 @@ contains
         r = c_reduce_scatter(without_gaps(c_loc(send), is_contiguous(send)), &
             without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, op, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_scatter')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_scatter')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2429,7 +2439,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_reduce_scatterv(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), c_loc(counts), dtype, op, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_scatterv')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_scatterv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2462,7 +2473,8 @@ contains
         r = c_all_gather(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_gather')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_gather')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2495,7 +2507,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_all_gatherv(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), c_loc(counts), displs_or_null, dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_gatherv')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_gatherv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2531,7 +2544,8 @@ contains
         r = c_broadcast(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_broadcast')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_broadcast')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2564,7 +2578,8 @@ contains
         r = c_reduce(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), is_contiguous(send)), &
             without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), dtype, op, root, &
             comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2597,7 +2612,8 @@ contains
         r = c_gather(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_gather')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_gather')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2635,7 +2651,8 @@ contains
         r = c_gatherv(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
             without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), recv_displs_or_null, dtype, &
             root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_gatherv')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_gatherv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2675,7 +2692,8 @@ contains
         r = c_scatter(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(or_in_place(c_loc(recv), &
             c_loc(send), own_block(comm, count, dtype)), is_contiguous(recv)), int(count, c_size_t), dtype, &
             root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_scatter')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_scatter')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2713,7 +2731,8 @@ contains
         r = c_scatterv(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_scatterv')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_scatterv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2751,7 +2770,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_all_to_all(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), int(count, c_size_t), dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_to_all')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_to_all')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2791,7 +2811,8 @@ contains
         r = c_all_to_allv(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
             recv_displs_or_null, dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_to_allv')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_to_allv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2850,7 +2871,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_send(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), dtype, peer, &
             comm%handle)
-        if (.not. (is_contiguous(send))) r = gaps(comm%handle, 'par_send')
+        if (.not. (is_contiguous(send))) &
+            r = gaps(comm%handle, 'par_send')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2879,7 +2901,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_recv(without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), dtype, peer, &
             comm%handle)
-        if (.not. (is_contiguous(recv))) r = gaps(comm%handle, 'par_recv')
+        if (.not. (is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_recv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2913,7 +2936,8 @@ contains
         r = c_sendrecv(without_gaps(c_loc(send), is_contiguous(send)), int(send_count, c_size_t), dest, &
             without_gaps(c_loc(recv), is_contiguous(recv)), int(recv_count, c_size_t), source, dtype, &
             comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_sendrecv')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_sendrecv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2950,7 +2974,8 @@ contains
         r = c_all_reduce_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, op, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_reduce_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_reduce_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2985,7 +3010,8 @@ contains
         r = c_reduce_scatter_begin(without_gaps(c_loc(send), is_contiguous(send)), &
             without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, op, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_scatter_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_scatter_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3019,7 +3045,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_reduce_scatterv_begin(without_gaps(c_loc(send), is_contiguous(send)), &
             without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(counts), dtype, op, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_scatterv_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_scatterv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3038,7 +3065,8 @@ contains
         r = c_all_gather_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, &
             dtype)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
             c_size_t), dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_gather_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_gather_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3074,7 +3102,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_all_gatherv_begin(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), c_loc(counts), displs_or_null, dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_gatherv_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_gatherv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3094,7 +3123,8 @@ contains
         r = c_broadcast_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_broadcast_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_broadcast_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3130,7 +3160,8 @@ contains
         r = c_reduce_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, op, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3166,7 +3197,8 @@ contains
         r = c_gather_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, &
             dtype)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
             c_size_t), dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_gather_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_gather_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3207,7 +3239,8 @@ contains
         r = c_gatherv_begin(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
             without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), recv_displs_or_null, dtype, &
             root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_gatherv_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_gatherv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3227,7 +3260,8 @@ contains
         r = c_scatter_begin(without_gaps(c_loc(send), is_contiguous(send)), &
             without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_scatter_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_scatter_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3268,7 +3302,8 @@ contains
         r = c_scatterv_begin(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_scatterv_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_scatterv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3286,7 +3321,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_all_to_all_begin(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), int(count, c_size_t), dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_to_all_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_to_all_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3329,7 +3365,8 @@ contains
         r = c_all_to_allv_begin(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
             recv_displs_or_null, dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_to_allv_begin')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_to_allv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3359,7 +3396,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_send_begin(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), dtype, peer, &
             comm%handle, request)
-        if (.not. (is_contiguous(send))) r = gaps(comm%handle, 'par_send_begin')
+        if (.not. (is_contiguous(send))) &
+            r = gaps(comm%handle, 'par_send_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3390,7 +3428,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_recv_begin(without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), dtype, peer, &
             comm%handle, request)
-        if (.not. (is_contiguous(recv))) r = gaps(comm%handle, 'par_recv_begin')
+        if (.not. (is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_recv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3443,7 +3482,7 @@ contains
     end subroutine
 
     subroutine par_neighbor_exchange_i64(send, send_counts, recv, recv_counts, dtype, neighbors, &
-        send_displs, recv_displs, result)
+        send_displs, recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target :: send
         integer(c_int64_t), intent(in), target, contiguous :: send_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional :: send_displs(:)
@@ -3453,6 +3492,8 @@ contains
         integer(c_int), intent(in) :: dtype
         type(par_neighbors), intent(in) :: neighbors
         integer(c_int), intent(out), optional :: result
+        character(*), intent(in), optional :: file
+        integer, intent(in), optional :: line
         integer(c_int) :: r
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
@@ -3460,15 +3501,17 @@ contains
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call set_site(c_neighbors_comm(neighbors%handle), file, line)
         r = c_neighbor_exchange(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
             recv_displs_or_null, dtype, neighbors%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(c_null_ptr, 'par_neighbor_exchange')
-        call finish(r, c_null_ptr, result)
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange')
+        call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
     subroutine par_neighbor_exchange_i32(send, send_counts, recv, recv_counts, dtype, neighbors, &
-        send_displs, recv_displs, result)
+        send_displs, recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target :: send
         integer(c_int32_t), intent(in), target, contiguous :: send_counts(:)
         integer(c_int32_t), intent(in), target, contiguous, optional :: send_displs(:)
@@ -3478,6 +3521,8 @@ contains
         integer(c_int), intent(in) :: dtype
         type(par_neighbors), intent(in) :: neighbors
         integer(c_int), intent(out), optional :: result
+        character(*), intent(in), optional :: file
+        integer, intent(in), optional :: line
         integer(c_int64_t), allocatable :: wide_send_counts(:)
         integer(c_int64_t), allocatable :: wide_send_displs(:)
         integer(c_int64_t), allocatable :: wide_recv_counts(:)
@@ -3487,11 +3532,11 @@ contains
         allocate (wide_recv_counts, source=int(recv_counts, c_int64_t))
         if (present(recv_displs)) allocate (wide_recv_displs, source=int(recv_displs, c_int64_t))
         call par_neighbor_exchange_i64(send, wide_send_counts, recv, wide_recv_counts, dtype, neighbors, &
-            wide_send_displs, wide_recv_displs, result)
+            wide_send_displs, wide_recv_displs, result, file, line)
     end subroutine
 
     subroutine par_neighbor_exchange_begin_i64(send, send_counts, recv, recv_counts, dtype, neighbors, &
-        request, send_displs, recv_displs, result)
+        request, send_displs, recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
         integer(c_int64_t), intent(in), target, contiguous, asynchronous :: send_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
@@ -3502,6 +3547,8 @@ contains
         type(par_neighbors), intent(in) :: neighbors
         type(par_request), intent(inout) :: request
         integer(c_int), intent(out), optional :: result
+        character(*), intent(in), optional :: file
+        integer, intent(in), optional :: line
         integer(c_int) :: r
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
@@ -3509,15 +3556,17 @@ contains
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call set_site(c_neighbors_comm(neighbors%handle), file, line)
         r = c_neighbor_exchange_begin(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
             recv_displs_or_null, dtype, neighbors%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(c_null_ptr, 'par_neighbor_exchange_begin')
-        call finish(r, c_null_ptr, result)
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_begin')
+        call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
     subroutine par_neighbor_exchange_init_i64(send, send_counts, recv, recv_counts, dtype, neighbors, &
-        persistent, send_displs, recv_displs, result)
+        persistent, send_displs, recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
         integer(c_int64_t), intent(in), target, contiguous, asynchronous :: send_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
@@ -3528,6 +3577,8 @@ contains
         type(par_neighbors), intent(in) :: neighbors
         type(par_persistent), intent(out) :: persistent
         integer(c_int), intent(out), optional :: result
+        character(*), intent(in), optional :: file
+        integer, intent(in), optional :: line
         integer(c_int) :: r
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
@@ -3535,17 +3586,28 @@ contains
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call set_site(c_neighbors_comm(neighbors%handle), file, line)
         r = c_neighbor_exchange_init(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
             recv_displs_or_null, dtype, neighbors%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(c_null_ptr, 'par_neighbor_exchange_init')
-        call finish(r, c_null_ptr, result)
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_init')
+        call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
-    subroutine par_neighbors_close(neighbors, result)
+    function par_neighbors_comm(neighbors) result(r)
+        type(par_neighbors), intent(in) :: neighbors
+        type(par_comm) :: r
+        r%handle = c_neighbors_comm(neighbors%handle)
+    end function
+
+    subroutine par_neighbors_close(neighbors, result, file, line)
         type(par_neighbors), intent(in) :: neighbors
         integer(c_int), intent(out), optional :: result
+        character(*), intent(in), optional :: file
+        integer, intent(in), optional :: line
         integer(c_int) :: r
+        call set_site(c_neighbors_comm(neighbors%handle), file, line)
         r = c_neighbors_close(neighbors%handle)
         call finish(r, c_null_ptr, result)
     end subroutine
@@ -3561,7 +3623,8 @@ contains
         integer(c_int) :: r
         r = c_put(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(remote), &
             is_contiguous(remote)), int(count, c_size_t), dtype, rank, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(remote))) r = gaps(comm%handle, 'par_put')
+        if (.not. (is_contiguous(send) .and. is_contiguous(remote))) &
+            r = gaps(comm%handle, 'par_put')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3587,7 +3650,8 @@ contains
         integer(c_int) :: r
         r = c_get(without_gaps(c_loc(remote), is_contiguous(remote)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), int(count, c_size_t), dtype, rank, comm%handle)
-        if (.not. (is_contiguous(remote) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_get')
+        if (.not. (is_contiguous(remote) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_get')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3806,7 +3870,8 @@ contains
         r = c_all_reduce_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, op, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_reduce_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_reduce_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3841,7 +3906,8 @@ contains
         r = c_reduce_scatter_init(without_gaps(c_loc(send), is_contiguous(send)), &
             without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, op, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_scatter_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_scatter_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3876,7 +3942,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_reduce_scatterv_init(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), c_loc(counts), dtype, op, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_scatterv_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_scatterv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3895,7 +3962,8 @@ contains
         r = c_all_gather_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, &
             dtype)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
             c_size_t), dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_gather_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_gather_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3932,7 +4000,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_all_gatherv_init(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), c_loc(counts), displs_or_null, dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_gatherv_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_gatherv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3952,7 +4021,8 @@ contains
         r = c_broadcast_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_broadcast_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_broadcast_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3988,7 +4058,8 @@ contains
         r = c_reduce_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, op, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_reduce_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_reduce_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4024,7 +4095,8 @@ contains
         r = c_gather_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
             is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_gather_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_gather_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4065,7 +4137,8 @@ contains
         r = c_gatherv_init(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
             without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), recv_displs_or_null, dtype, &
             root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_gatherv_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_gatherv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4085,7 +4158,8 @@ contains
         r = c_scatter_init(without_gaps(c_loc(send), is_contiguous(send)), &
             without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_scatter_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_scatter_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4126,7 +4200,8 @@ contains
         r = c_scatterv_init(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_scatterv_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_scatterv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4144,7 +4219,8 @@ contains
         call set_site(comm%handle, file, line)
         r = c_all_to_all_init(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
             is_contiguous(recv)), int(count, c_size_t), dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_to_all_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_to_all_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4187,7 +4263,8 @@ contains
         r = c_all_to_allv_init(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
             recv_displs_or_null, dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) r = gaps(comm%handle, 'par_all_to_allv_init')
+        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
+            r = gaps(comm%handle, 'par_all_to_allv_init')
         call finish(r, comm%handle, result)
     end subroutine
 

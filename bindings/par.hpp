@@ -27,7 +27,8 @@ EXAMPLE
     par::expected, which is true, or has the error: if (auto r = world.barrier(); !r) puts(r.error()). Where
     exceptions are off, par::comm is that one.
     A _begin call returns a request. Its arrays stay until wait(), or its destructor, which waits. A call made by
-    _init is persistent: start() and wait() it again and again.
+    _init is persistent: start() and wait() it again and again. neighbors_open(peers) gives an object that
+    exchanges halos; put, get, signal and their like are C's.
     Errors name the line of the call by themselves. handle() is C's par_comm *, for all that is not here.
 */
 #ifndef PAR_HPP
@@ -35,6 +36,7 @@ EXAMPLE
 #include "par.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <iterator>
 #include <string>
@@ -220,11 +222,13 @@ template <class Errors> class request {
 
   private:
     template <class> friend class basic_comm;
+    template <class> friend class neighbors;
     par_comm *comm_;
     par_request request_ = par_request();
 };
 
-// A persistent call: begun again and again. Its arrays and sizes stay until it goes. wait() ends each start.
+// A persistent call: begun again and again. Its arrays and sizes stay until it goes, and it goes before its
+// comm or its neighbors are closed. wait() ends each start.
 template <class Errors> class persistent {
   public:
     template <class T> using outcome = typename Errors::template outcome<T>;
@@ -247,9 +251,97 @@ template <class Errors> class persistent {
 
   private:
     template <class> friend class basic_comm;
+    template <class> friend class neighbors;
     par_comm *comm_;
     par_persistent *persistent_ = nullptr;
     par_request request_ = par_request();
+};
+
+// ---- neighbors
+
+// The ranks with which a rank exchanges a halo: comm::neighbors_open. Calls take counts, and displs that may be
+// left out ({}), as arrays of size_t with one for each neighbor. It is closed by all ranks before its comm.
+template <class Errors> class neighbors {
+  public:
+    template <class T> using outcome = typename Errors::template outcome<T>;
+    using request = par::request<Errors>;
+    using persistent = par::persistent<Errors>;
+
+    neighbors() = default;
+    neighbors(neighbors &&other) noexcept
+        : neighbors_(std::exchange(other.neighbors_, nullptr)),
+          handle_(std::exchange(other.handle_, nullptr)) {}
+    neighbors &operator=(neighbors &&other) noexcept {
+        std::swap(neighbors_, other.neighbors_);
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+    ~neighbors() { (void)(par_neighbors_close)(neighbors_); }
+    outcome<void> close(site at = site::here()) {
+        const par_result result = (par_neighbors_close)(at_line(at));
+        neighbors_ = nullptr;
+        handle_ = nullptr;
+        return Errors::end(result, nullptr);
+    }
+    par_neighbors *handle() const { return neighbors_; }
+
+    // clang-format off
+    // GENERATED neighbors by make bindings
+
+    template <class S, class R>
+    outcome<void> exchange(const S &send, sizes send_counts, sizes send_displs, R &&recv, sizes recv_counts,
+                           sizes recv_displs, site at = site::here()) const {
+        using T = element_of<S>;
+        const auto send_view = view_of(send);
+        const auto recv_view = view_of(recv);
+        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
+        const par_result result = (par_neighbor_exchange)(send_view.data(), send_counts.data(),
+                                                          send_displs.data(), recv_view.data(),
+                                                          recv_counts.data(), recv_displs.data(), dtype_of<T>,
+                                                          at_line(at));
+        return Errors::end(result, handle_);
+    }
+
+    template <class S, class R>
+    outcome<request> exchange_begin(const S &send, sizes send_counts, sizes send_displs, R &&recv,
+                                    sizes recv_counts, sizes recv_displs, site at = site::here()) const {
+        using T = element_of<S>;
+        const auto send_view = view_of(send);
+        const auto recv_view = view_of(recv);
+        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
+        request r(handle_);
+        const par_result result = (par_neighbor_exchange_begin)(send_view.data(), send_counts.data(),
+                                                                send_displs.data(), recv_view.data(),
+                                                                recv_counts.data(), recv_displs.data(),
+                                                                dtype_of<T>, at_line(at), &r.request_);
+        return Errors::end(result, handle_, std::move(r));
+    }
+
+    template <class S, class R>
+    outcome<persistent> exchange_init(const S &send, sizes send_counts, sizes send_displs, R &&recv,
+                                      sizes recv_counts, sizes recv_displs, site at = site::here()) const {
+        using T = element_of<S>;
+        const auto send_view = view_of(send);
+        const auto recv_view = view_of(recv);
+        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
+        persistent r(handle_);
+        const par_result result = (par_neighbor_exchange_init)(send_view.data(), send_counts.data(),
+                                                               send_displs.data(), recv_view.data(),
+                                                               recv_counts.data(), recv_displs.data(),
+                                                               dtype_of<T>, at_line(at), &r.persistent_);
+        return Errors::end(result, handle_, std::move(r));
+    }
+    // END GENERATED
+    // clang-format on
+
+  private:
+    template <class> friend class basic_comm;
+    par_neighbors *at_line(site at) const {
+        par_at(handle_, at.file, at.line);
+        return neighbors_;
+    }
+    par_neighbors *neighbors_ = nullptr;
+    par_comm *handle_ = nullptr; // their own
 };
 
 // ---- comms
@@ -259,6 +351,7 @@ template <class Errors> class basic_comm {
     template <class T> using outcome = typename Errors::template outcome<T>;
     using request = par::request<Errors>;
     using persistent = par::persistent<Errors>;
+    using neighbors = par::neighbors<Errors>;
 
     // The world: par_open. Where errors are values, look at valid().
     explicit basic_comm(const par_desc *desc = nullptr) {
@@ -301,6 +394,21 @@ template <class Errors> class basic_comm {
     outcome<void> barrier(site at = site::here()) const {
         return Errors::end((par_barrier)(at_line(at)), handle_);
     }
+    // Arrays of int: the rank to which each block goes, and the one from which it comes; -1: none.
+    template <class P> outcome<neighbors> neighbors_open(const P &peers, site at = site::here()) const {
+        return neighbors_open(peers, peers, at);
+    }
+    template <class P, class S>
+    outcome<neighbors> neighbors_open(const P &peers, const S &sources, site at = site::here()) const {
+        neighbors n;
+        const bool fits = std::size(peers) == std::size(sources);
+        par_result result = (par_neighbors_open)(at_line(at), fits ? static_cast<int>(std::size(peers)) : -1,
+                                                 std::data(peers), std::data(sources), &n.neighbors_);
+        n.handle_ = par_neighbors_comm(n.neighbors_);
+        if (!fits) result = wrong_size("neighbors_open", "sources", std::size(sources), std::size(peers));
+        return Errors::end(result, handle_, std::move(n));
+    }
+
     // Symmetric memory of so many elements, zeroed; free it on all ranks.
     template <class T> outcome<view<T>> alloc(std::size_t count, site at = site::here()) const {
         void *memory = (par_alloc)(at_line(at), count * sizeof(T));
@@ -310,6 +418,12 @@ template <class Errors> class basic_comm {
     template <class T> outcome<void> free(view<T> memory, site at = site::here()) const {
         return Errors::end((par_free)(at_line(at), memory.data()), handle_);
     }
+    // Where rank has what corresponds to mine, in memory of alloc(); nullptr: on another node.
+    template <class T> T *peer(const T *mine, int rank) const {
+        return static_cast<T *>(par_peer(handle_, mine, rank));
+    }
+    void fence() const { par_fence(handle_); }
+
     // In place.
     template <class A> outcome<void> all_reduce(A &&array, par_op op, site at = site::here()) const {
         return all_reduce(array, array, op, at);
@@ -914,6 +1028,61 @@ template <class Errors> class basic_comm {
         const par_result result = (par_recv_begin)(recv_view.data(), recv_view.size(), dtype_of<T>, peer,
                                                    at_line(at), &r.request_);
         return Errors::end(result, handle_, std::move(r));
+    }
+    // END GENERATED
+
+    // One-sided access: remote and word are in this rank's own block of alloc(), and mean the one of rank.
+    // GENERATED one_sided by make bindings
+
+    template <class S, class R>
+    outcome<void> put(const S &send, R &&remote, int rank) const {
+        using T = element_of<S>;
+        const auto send_view = view_of(send);
+        const auto remote_view = view_of(remote);
+        static_assert(std::is_same_v<T, element_of<R>>, "send and remote differ in type");
+        const bool fits = remote_view.size() == send_view.size();
+        par_result result = (par_put)(send_view.data(), fits ? remote_view.data() : nullptr, send_view.size(),
+                                      dtype_of<T>, rank, handle_);
+        if (!fits) result = wrong_size("put", "remote", remote_view.size(), send_view.size());
+        return Errors::end(result, handle_);
+    }
+
+    template <class S, class R>
+    outcome<void> get(const S &remote, R &&recv, int rank) const {
+        using T = element_of<S>;
+        const auto remote_view = view_of(remote);
+        const auto recv_view = view_of(recv);
+        static_assert(std::is_same_v<T, element_of<R>>, "remote and recv differ in type");
+        const bool fits = recv_view.size() == remote_view.size();
+        par_result result = (par_get)(remote_view.data(), fits ? recv_view.data() : nullptr,
+                                      remote_view.size(), dtype_of<T>, rank, handle_);
+        if (!fits) result = wrong_size("get", "recv", recv_view.size(), remote_view.size());
+        return Errors::end(result, handle_);
+    }
+
+    outcome<void> fetch_add(std::uint64_t *word, std::uint64_t value, std::uint64_t *before, int rank) const {
+        const par_result result = (par_fetch_add)(word, value, before, rank, handle_);
+        return Errors::end(result, handle_);
+    }
+
+    outcome<void> signal(std::uint64_t *word, std::uint64_t value, int rank) const {
+        const par_result result = (par_signal)(word, value, rank, handle_);
+        return Errors::end(result, handle_);
+    }
+
+    outcome<void> wait_signal(const std::uint64_t *word, std::uint64_t value, site at = site::here()) const {
+        const par_result result = (par_wait_signal)(word, value, at_line(at));
+        return Errors::end(result, handle_);
+    }
+
+    outcome<void> lock(std::uint64_t *word, int rank, site at = site::here()) const {
+        const par_result result = (par_lock)(word, rank, at_line(at));
+        return Errors::end(result, handle_);
+    }
+
+    outcome<void> unlock(std::uint64_t *word, int rank) const {
+        const par_result result = (par_unlock)(word, rank, handle_);
+        return Errors::end(result, handle_);
     }
     // END GENERATED
     // clang-format on

@@ -20,7 +20,8 @@ again for each rank.
 Every kind of call of par.h is a method with C's arguments but for count and dtype, which follow from the arrays:
 send and recv, then by name op, root, peer, recv_counts, ... dtype="bf16" says what integers of that size hold. A _begin form
 returns a Request; its wait() ends the call, and keeps the arrays until then. An _init form returns a Persistent
-call. Errors raise par.Error.
+call. neighbors_open(peers) returns Neighbors, which exchange halos. Memory of alloc is what put, get, fetch_add,
+signal, wait_signal, lock and unlock access: slices of its buffer. Errors raise par.Error.
 par.lib.par_... are all functions of C whose arguments Python has, for what is not here.
 """
 import ctypes
@@ -175,10 +176,6 @@ class par__round_trip(ctypes.Structure):
 # END GENERATED
 
 
-class par_request(ctypes.Structure):
-    _fields_ = [("operation", c_void_p), ("ticket", c_uint64)]
-
-
 # GENERATED functions by make bindings
 _FUNCTIONS = {
     "par_result_name": (c_char_p, [c_int]),
@@ -262,6 +259,7 @@ _FUNCTIONS = {
     "par_neighbor_exchange": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p]),
     "par_neighbor_exchange_begin": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
     "par_neighbor_exchange_init": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
+    "par_neighbors_comm": (c_void_p, [c_void_p]),
     "par_neighbors_close": (c_int, [c_void_p]),
     "par_put": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p]),
     "par_get": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p]),
@@ -462,6 +460,10 @@ def _sizes(values):
     return (c_size_t * len(values))(*values) if values is not None else None
 
 
+def _word(array):
+    return _Array(array, "u64", True).address
+
+
 # ---- call sites: texts that stay as long as the process
 
 _sites = {}
@@ -476,7 +478,14 @@ def _site(depth):
     return text
 
 
-# ---- requests and comms
+def _place(depth):
+    """File and line, for par_at."""
+    frame = sys._getframe(depth)
+    name = frame.f_code.co_filename
+    return _sites.setdefault(name, name.encode()), frame.f_lineno
+
+
+# ---- requests, neighbors and comms
 
 
 class Request:
@@ -514,6 +523,44 @@ class Persistent:
 
     def free(self):
         self._comm._check(lib.par_persistent_free(self._handle))
+
+
+class Neighbors:
+    """The ranks with which a rank exchanges a halo, from Comm.neighbors_open; all ranks close it before the comm."""
+
+    def __init__(self, comm, handle):
+        self._comm, self._handle = comm, handle
+
+    def _arguments(self, send, recv, dtype, sizes):
+        """What all forms pass, and what must stay until they have ended."""
+        arrays = _Array(send, dtype, False), _Array(recv, dtype, True)
+        if arrays[0].dtype != arrays[1].dtype:
+            raise TypeError("send and recv differ in type")
+        sizes = [_sizes(values) for values in sizes]
+        send_counts, recv_counts, send_displs, recv_displs = sizes
+        lib.par_at(lib.par_neighbors_comm(self._handle), *_place(3))
+        passed = arrays[0].address, send_counts, send_displs, arrays[1].address, recv_counts, recv_displs
+        return (*passed, arrays[0].dtype, self._handle), (arrays, sizes)
+
+    def exchange(self, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
+        passed, keep = self._arguments(send, recv, dtype, (send_counts, recv_counts, send_displs, recv_displs))
+        self._comm._check(lib.par_neighbor_exchange(*passed))
+
+    def exchange_begin(self, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
+        passed, keep = self._arguments(send, recv, dtype, (send_counts, recv_counts, send_displs, recv_displs))
+        request = Request(self._comm, None, keep)
+        self._comm._check(lib.par_neighbor_exchange_begin(*passed, ctypes.byref(request._request)))
+        return request
+
+    def exchange_init(self, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
+        passed, keep = self._arguments(send, recv, dtype, (send_counts, recv_counts, send_displs, recv_displs))
+        persistent = Persistent(self._comm, None, keep)
+        self._comm._check(lib.par_neighbor_exchange_init(*passed, ctypes.byref(persistent._handle)))
+        return persistent
+
+    def close(self):
+        handle, self._handle = self._handle, None
+        self._comm._check(lib.par_neighbors_close(handle))
 
 
 class Memory:
@@ -590,6 +637,54 @@ class Comm:
 
     def alloc(self, count, dtype="f32"):
         return Memory(self, count, dtype)
+
+    def neighbors_open(self, peers, sources=None):
+        """Lists of ranks: where each block goes, and where it comes from (None: the same); -1: no neighbor."""
+        if sources is not None and len(sources) != len(peers):
+            raise ValueError("%d peers, but %d sources" % (len(peers), len(sources)))
+        ints, handle = c_int * len(peers), c_void_p()
+        lib.par_at(self.handle, *_place(2))
+        result = lib.par_neighbors_open(
+            self.handle, len(peers), ints(*peers), None if sources is None else ints(*sources), ctypes.byref(handle)
+        )
+        self._check(result)
+        return Neighbors(self, handle)
+
+    # One-sided access: remote and word (one u64) are parts of this rank's own Memory, and mean those of rank.
+
+    def put(self, send, remote, rank, dtype=None):
+        """Write send to where rank has what corresponds to remote."""
+        self._move(lib.par_put, _Array(send, dtype, False), _Array(remote, dtype, False), rank)
+
+    def get(self, remote, recv, rank, dtype=None):
+        """Read into recv what rank has where this one has remote."""
+        self._move(lib.par_get, _Array(remote, dtype, False), _Array(recv, dtype, True), rank)
+
+    def _move(self, function, source, target, rank):
+        if (source.count, source.dtype) != (target.count, target.dtype):
+            raise TypeError("the arrays differ in size or type")
+        self._check(function(source.address, target.address, source.count, source.dtype, rank, self.handle))
+
+    def fetch_add(self, word, value, rank):
+        """Add value to rank's word; returns what it was."""
+        before = c_uint64()
+        self._check(lib.par_fetch_add(_word(word), value, ctypes.byref(before), rank, self.handle))
+        return before.value
+
+    def signal(self, word, value, rank):
+        self._check(lib.par_signal(_word(word), value, rank, self.handle))
+
+    def wait_signal(self, word, value):
+        self._check(lib.par_wait_signal(_word(word), value, lib.par_at(self.handle, *_place(2))))
+
+    def lock(self, word, rank):
+        self._check(lib.par_lock(_word(word), rank, lib.par_at(self.handle, *_place(2))))
+
+    def unlock(self, word, rank):
+        self._check(lib.par_unlock(_word(word), rank, self.handle))
+
+    def fence(self):
+        lib.par_fence(self.handle)
 
     def close(self):
         if self.handle:

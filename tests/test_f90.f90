@@ -16,6 +16,8 @@ program test_f90
     integer(c_int64_t) :: before
     integer(c_int64_t), pointer :: words(:)
     type(par_persistent) :: again
+    type(par_neighbors) :: ring
+    double precision :: own(3), halo(3)
     real, asynchronous :: put, got
     character(8) :: argument
 
@@ -72,6 +74,14 @@ program test_f90
         call check(nint(got) == ranks - 1 + i, __LINE__)
     end do
     call par_persistent_free(again)
+    call par_neighbors_open(world, 2, [modulo(me + 1, ranks), modulo(me - 1, ranks)], ring, &
+        [modulo(me - 1, ranks), modulo(me + 1, ranks)], r, PAR_SITE)
+    own = [me, 10 + me, 20 + me]
+    call par_neighbor_exchange(own, [2, 1], halo, [2, 1], PAR_F64, ring, recv_displs=[1, 0])
+    call check(nint(halo(1)) == 20 + modulo(me + 1, ranks) .and. nint(halo(3)) == 10 + modulo(me - 1, ranks), __LINE__)
+    call par_neighbor_exchange(own, [2, 1], halo, [2, 1], -1, ring, result=r, PAR_SITE)
+    call check(r == PAR_ERR_ARGUMENT .and. index(par_last_error(par_neighbors_comm(ring)), 'test_f90.f90:') > 0, __LINE__)
+    call par_neighbors_close(ring)
     call par_alloc(world, words, [8])
     call par_fetch_add(words(3), 1_c_int64_t, 0, world, before)
     call check(before >= 0 .and. before < ranks, __LINE__)

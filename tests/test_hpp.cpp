@@ -54,10 +54,52 @@ static void collectives(const par::returning::comm &world) {
     CHECK(std::string(wrong.error()).find("recv has 1 elements, not ") != std::string::npos);
 }
 
+// A ring: two values go to the next rank, one to the one before.
+static void halo(const par::returning::comm &world) {
+    const int n = world.size(), me = world.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
+    const std::array<int, 2> to = {{next, before}}, from = {{before, next}};
+    const std::array<std::size_t, 2> counts = {{2, 1}}, displs = {{1, 0}};
+    std::array<double, 3> own = {{1.0 * me, 10.0 + me, 20.0 + me}}, got = {};
+    auto neighbors = world.neighbors_open(to, from);
+    CHECK(neighbors && neighbors->exchange(own, counts, {}, got, counts, displs));
+    CHECK(got[0] == 20 + next && got[1] == before && got[2] == 10 + before);
+    auto begun = neighbors->exchange_begin(own, counts, displs, got, counts, {});
+    CHECK(begun->wait() && got[0] == 10 + before && got[2] == next);
+    for (int i = 0; i < 3; i++) {
+        auto again = neighbors->exchange_init(own, counts, {}, got, counts, {});
+        for (own[0] = i; own[0] < i + 2; own[0]++)
+            CHECK(again->start() && again->wait() && got[0] == own[0] && got[2] == 20 + next);
+    }
+    const auto wrong = neighbors->exchange(own, {}, {}, got, {}, {});
+    CHECK(!wrong && std::string(wrong.error()).find("test_hpp.cpp:") != std::string::npos);
+    CHECK(std::string(wrong.error()).find("counts is NULL") != std::string::npos);
+    CHECK(!world.neighbors_open(to, std::array<int, 1>()) && !world.neighbors_open(std::array<int, 1>{{n}}));
+    CHECK(neighbors->close() && !neighbors->handle());
+}
+
+// Each rank writes to the next one, which waits for its signal, and reads it back.
+static void one_sided(const par::returning::comm &world) {
+    const int next = (world.rank() + 1) % world.size();
+    auto memory = world.alloc<std::uint64_t>(8);
+    const par::view<std::uint64_t> words = *memory, one(words.data() + 1, 1);
+    std::uint64_t *signal = words.data() + 2, *sum = words.data() + 3, *lock = words.data() + 4;
+    std::uint64_t value = 7u + static_cast<unsigned>(next), back = 0, before = 9;
+    CHECK(world.put(par::one(value), one, next) && world.signal(signal, 1, next));
+    CHECK(world.wait_signal(signal, 1) && words[1] == 7u + static_cast<unsigned>(world.rank()));
+    CHECK(world.get(one, par::one(back), next) && back == value && *world.peer(one.data(), next) == value);
+    CHECK(world.lock(lock, 0) && world.fetch_add(sum, 2, &before, 0) && world.unlock(lock, 0));
+    CHECK(before % 2 == 0 && world.barrier());
+    CHECK(world.rank() || words[3] == 2u * static_cast<unsigned>(world.size()));
+    CHECK(!world.unlock(lock, 0) && !world.put(words, one, next)); // nobody holds it; other sizes
+    CHECK(world.free(words));
+}
+
 int main() {
     par::returning::comm world;
     if (!world.valid()) return 1;
     collectives(world);
+    halo(world);
+    one_sided(world);
 #if defined(__cpp_exceptions)
     par_comm *part;
     CHECK(par_split(world.handle(), 0, 0, &part) == PAR_OK);

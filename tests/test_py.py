@@ -1,4 +1,5 @@
-# bindings/par.py: calls on buffers, NumPy arrays and DLPack tensors; errors that name the line; requests.
+# bindings/par.py: calls on buffers, NumPy arrays and DLPack tensors; errors that name the line; requests,
+# neighbors, one-sided access.
 import array
 import os
 import sys
@@ -48,6 +49,43 @@ for step in range(3):
     again.wait()
     check(y[0] == n * step)
 again.free()
+after, before = (me + 1) % n, (me - 1) % n
+ring = world.neighbors_open([after, before], [before, after])
+own, halo = array.array("d", [me, 10 + me, 20 + me]), array.array("d", [0, 0, 0])
+ring.exchange(own, halo, [2, 1], [2, 1], recv_displs=[1, 0])
+check(list(halo) == [20 + after, before, 10 + before])
+ring.exchange_begin(own, halo, [2, 1], [2, 1], send_displs=[1, 0]).wait()
+check(list(halo) == [10 + before, 20 + before, after])
+again = ring.exchange_init(own, halo, [2, 1], [2, 1])
+for step in range(3):
+    own[0] = step
+    again.start()
+    again.wait()
+    check(halo[0] == step)
+again.free()
+try:
+    ring.exchange(own, halo, None, None)
+    check(False)
+except par.Error as error:
+    check("test_py.py:" in str(error) and "counts is NULL" in str(error))
+ring.close()
+shared = world.alloc(8, "u64")
+one, flag, total, mutex = (shared.buffer[i : i + 1] for i in range(1, 5))
+world.put(array.array("Q", [7 + after]), one, after)
+world.signal(flag, 1, after)
+world.wait_signal(flag, 1)
+check(one[0] == 7 + me)
+back = array.array("Q", [0])
+world.get(one, back, after)
+check(back[0] == 7 + after)
+world.lock(mutex, 0)
+check(world.fetch_add(total, 2, 0) % 2 == 0)
+world.unlock(mutex, 0)
+world.barrier()
+check(me or total[0] == 2 * n)
+for slice in (one, flag, total, mutex):
+    slice.release()
+shared.free()
 try:
     world.broadcast(word, root=99)
     check(False)
