@@ -72,7 +72,7 @@ TABLE OF CONTENTS
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_MPI_IMPLEMENTATION)   emit the functions, MPI_Allreduce and others among them
-    PAR_MALLOC, PAR_ASSERT ... as in par.h
+    PAR_API, PAR_MALLOC, PAR_ASSERT ... as in par.h; MPI's functions are visible whatever PAR_API says
 
 ENVIRONMENT (besides par.h's)
     PAR_MPI_PRINT=1     at MPI_Finalize rank 0 of MPI_COMM_WORLD prints its collectives: how many the kit ran,
@@ -114,7 +114,9 @@ LIMITS
     Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
     consecutive has at most 2^30 bytes per element.
     Nonblocking collectives stay MPI's: their requests must complete in any of MPI's calls, also while a
-    rank waits in MPI_Recv, and the kit does not run there.
+    rank waits in MPI_Recv, and the kit does not run there. A thread of the kit could complete them
+    (generalized requests), but MPI allows that in programs with MPI_THREAD_MULTIPLE alone, and it would
+    take processor time from the ranks.
     Opening a comm takes a few collectives of MPI, a descriptor and some 100 KiB, and each rank's stage of
     256 KiB (PAR_STAGE) at its first large call: a program that makes a communicator for each call gains
     nothing.
@@ -123,6 +125,9 @@ LIMITS
     A program that was linked statically with its MPI cannot be preloaded: link the header.
 */
 
+#if defined(PAR_API)
+PAR__VISIBILITY(PAR_API)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -139,6 +144,9 @@ void par_mpi_print(FILE *file);
 
 #ifdef __cplusplus
 }
+#endif
+#if defined(PAR_API)
+#pragma GCC visibility pop
 #endif
 #endif // PAR_MPI_H
 
@@ -1232,8 +1240,9 @@ static par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *
                       recv, par__pmpi_many(recv_counts, recv_displs, large, recv_type), 0, comm))
 // clang-format on
 
+#define PAR__PMPI_VISIBLE __attribute__((visibility("default"))) // also with -fvisibility=hidden
 #define X(name, original, parameters, arguments, description)                                                \
-    int name parameters {                                                                                    \
+    PAR__PMPI_VISIBLE int name parameters {                                                                  \
         par__pmpi_call k = description;                                                                      \
         return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : original arguments;                \
     }
@@ -1243,7 +1252,7 @@ PAR__PMPI_CALLS(X, _c, MPI_Count, MPI_Aint, 1)
 #endif
 #undef X
 
-int MPI_Barrier(MPI_Comm comm) {
+PAR__PMPI_VISIBLE int MPI_Barrier(MPI_Comm comm) {
     const par__pmpi_side none = par__pmpi_some(0, MPI_BYTE);
     par__pmpi_call k = par__pmpi_moving(PAR_KIND_BARRIER, NULL, none, NULL, none, 0, comm);
     return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : PMPI_Barrier(comm);
@@ -1325,21 +1334,23 @@ static void *par__pmpi_buffer(void *fortran) {
 // clang-format on
 
 // Fortran's integers are C's int where this compiles: MPI_Fint * is passed as int *.
+#define PAR__PMPI_ENTRY(name, original, parameters)                                                          \
+    PAR__PMPI_VISIBLE void name parameters __attribute__((alias("ompi_" #original "_f")));
 #define X(c_name, name, NAME, parameters, arguments)                                                         \
-    void ompi_##name##_f parameters;                                                                         \
+    PAR__PMPI_VISIBLE void ompi_##name##_f parameters;                                                       \
     void ompi_##name##_f parameters {                                                                        \
         par__pmpi_caller = __builtin_return_address(0);                                                      \
         const int result = c_name arguments;                                                                 \
         if (error) *error = result;                                                                          \
     }                                                                                                        \
-    void mpi_##name parameters __attribute__((alias("ompi_" #name "_f")));                                   \
-    void mpi_##name##_ parameters __attribute__((alias("ompi_" #name "_f")));                                \
-    void mpi_##name##__ parameters __attribute__((alias("ompi_" #name "_f")));                               \
-    void MPI_##NAME parameters __attribute__((alias("ompi_" #name "_f")));
+    PAR__PMPI_ENTRY(mpi_##name, name, parameters)                                                            \
+    PAR__PMPI_ENTRY(mpi_##name##_, name, parameters)                                                         \
+    PAR__PMPI_ENTRY(mpi_##name##__, name, parameters)                                                        \
+    PAR__PMPI_ENTRY(MPI_##NAME, name, parameters)
 PAR__PMPI_FORTRAN(X)
 #undef X
 #elif defined(MPICH_VERSION)
-void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error);
+PAR__PMPI_VISIBLE void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error);
 void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error) {
     par__pmpi_caller = __builtin_return_address(0);
     const int result = MPI_Barrier(PMPI_Comm_f2c(*comm));

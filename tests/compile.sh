@@ -141,6 +141,13 @@ visibility() { # of functions of each header, within a shared library
     gcc -DPAR_API=hidden -I. -S "$work/use.c" -o "$work/use.s" && cat "$work/use.s" &&
         [ "$(grep -c '\.hidden.*par_' "$work/use.s")" = 5 ]
 }
+visible() { # mpicc: MPI's functions are, for the program and its Fortran library; the kit's are not
+    "$1" -DPAR_API=hidden -fvisibility=hidden -DPAR_MPI_IMPLEMENTATION -I. -S -x c par_mpi.h \
+        -o "$work/mpi.s" &&
+        [ "$(grep -cE '\.hidden[[:space:]]+par_mpi_(comm|print)( |$)' "$work/mpi.s")" = 2 ] &&
+        grep -q '^MPI_Allreduce:' "$work/mpi.s" &&
+        ! grep -E '\.hidden[[:space:]]+(MPI|mpi|ompi)_' "$work/mpi.s"
+}
 refused() { # machines of 32 bits, and big-endian ones: by one sentence
     local header how
     for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
@@ -208,6 +215,7 @@ for mpicc in mpicc.mpich mpicc.openmpi; do
             check "$mpicc: par_mpi.h ${lang##* }" $mpicc $flags -Wno-unused-command-line-argument \
                 -D{OMPI,MPICH}_SKIP_MPICXX -DPAR_MPI_IMPLEMENTATION -fsyntax-only $lang par_mpi.h
         done
+        check "$mpicc: visibility" visible $mpicc
         check "$mpicc: the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash \
             -c 'api_alone "$@"' api par.h $mpicc -std=c11 -DPAR_MPI
         check "$mpicc: par_mpi.h, the API alone" env system="<stddef.h> <stdint.h> <stdio.h> <mpi.h>" bash \
