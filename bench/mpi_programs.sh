@@ -1,5 +1,6 @@
 # Unmodified MPI programs, as they are and with par_mpi.h preloaded, in turn:
 #     bash bench/mpi_programs.sh [RANKS]   a table of bench_mpi.c, under each MPI that is here, or MPI=mpich
+#     bash bench/mpi_programs.sh 2 --json  the same as objects, a row each
 #     PROGRAMS="lmp -in in.lj" bash bench/mpi_programs.sh   seconds of a command, under MPI=openmpi
 CDPATH= cd "$(dirname "$0")/.." || exit 1
 ranks=${1:-2}
@@ -39,18 +40,23 @@ for kind in ${MPI:-mpich openmpi}; do
         for kit in 0 1; do run $kind $kit "$work/$kind" >>"$work/rows.$kind.$kit" || exit 1; done
     done
 done
-echo "| MPI | call | bytes | as it is, us | with the kit, us | ratio |"
-echo "|---|---|---|---|---|---|"
+row='| %s | %s | %s | %.2f | %.2f | %.2f |'
+if [ "${2-}" = --json ]; then
+    row='{"mpi":"%s","call":"%s","bytes":%s,"ranks":'$ranks',"mpi_us":%.2f,"kit_us":%.2f,"ratio":%.2f}'
+else
+    printf '| %s | %s | %s | %s | %s | %s |\n|---|---|---|---|---|---|\n' MPI call bytes "as it is, us" \
+        "with the kit, us" ratio
+fi
 for kind in ${MPI:-mpich openmpi}; do
     [ -e "$work/rows.$kind.0" ] || continue
-    awk -v kind=$kind '{ # medians
-            row = $1 " " $2; kit = FILENAME ~ /1$/
-            if (!(row in seen)) { seen[row] = 1; order[++rows] = row }
-            value[row, kit, ++count[row, kit]] = $3
+    awk -v kind=$kind -v row="$row\n" '{ # medians
+            what = $1 " " $2; kit = FILENAME ~ /1$/
+            if (!(what in seen)) { seen[what] = 1; order[++rows] = what }
+            value[what, kit, ++count[what, kit]] = $3
         }
-        function median(row, kit,   n, i, j, t, a) {
-            n = count[row, kit]
-            for (i = 1; i <= n; i++) a[i] = value[row, kit, i]
+        function median(what, kit,   n, i, j, t, a) {
+            n = count[what, kit]
+            for (i = 1; i <= n; i++) a[i] = value[what, kit, i]
             for (i = 1; i <= n; i++)
                 for (j = i + 1; j <= n; j++) if (a[j] < a[i]) { t = a[i]; a[i] = a[j]; a[j] = t }
             return a[int((n + 1) / 2)]
@@ -59,7 +65,7 @@ for kind in ${MPI:-mpich openmpi}; do
             for (i = 1; i <= rows; i++) {
                 split(order[i], part, " ")
                 mpi = median(order[i], 0); kit = median(order[i], 1)
-                printf "| %s | %s | %s | %.2f | %.2f | %.2f |\n", kind, part[1], part[2], mpi, kit, mpi / kit
+                printf row, kind, part[1], part[2], mpi, kit, mpi / kit
             }
         }' "$work/rows.$kind.0" "$work/rows.$kind.1"
 done
