@@ -168,7 +168,8 @@ MODEL
     Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
     par_alloc gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy.
     When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
-    large arrays with one reader are copied by process_vm_readv where the system allows it.
+    large arrays with one reader are copied by process_vm_readv where the system allows it. A long message is
+    copied by both of its ranks, while they wait for it.
     A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
     transport; narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
     par_reduce_scatter followed by par_all_gather to the bit.
@@ -3814,6 +3815,7 @@ enum {
     PAR__PREFETCH_BYTES = 512,       // of a peer's small data, asked for before it has arrived
     PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
     PAR__RING_CELLS = 32,            // cells of a message ring
+    PAR__CHUNK_BYTES = 32768,        // at least so much one of a message's ends copies at a time
     PAR__CELL_BYTES = 40,            // bytes of user data within a cell
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
@@ -3878,7 +3880,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     par__extent extents[PAR__EXTENT_MAX]; // sorted by address
     par__rank_control ranks[1];           // rank_count of them
 } par__arena;
-#define PAR__CMA_BYTES         ((size_t)16384)    // to or from one peer: CMA from this size
+#define PAR__CMA_BYTES         ((size_t)16384) // to or from one peer: CMA from this size (messages: 4 times)
 #define PAR__NONTEMPORAL_BYTES ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
 #define PAR__MAGIC             0x3172612e72617021u
 
@@ -3916,7 +3918,12 @@ typedef struct par__cell { // a message, or the next piece of one; exactly one c
     uint8_t dtype, place;
     uint64_t count, bytes; // of the whole message
     union {
-        uint64_t address;
+        struct {
+            uint64_t from;             // where the sender has the bytes
+            uint64_t to;               // of a shared copy: where the receiver wants them
+            uint64_t claimed, helped;  // bytes that one of them copies; that the sender has copied
+            uint32_t to_place, failed; // the par__place of `to`, written after it; a part could not be copied
+        } copy;
         unsigned char data[PAR__CELL_BYTES];
     } u;
 } par__cell;
@@ -3962,6 +3969,8 @@ typedef struct par__transfer { // a message in flight
     char *eager;                             // a user's message: its header and first bytes
     size_t chunk;                            // bytes in flight
     int chunks;                              // issued so far
+    int sharing;                             // a receive: does the sender help? 0: undecided, 1: no, 2: yes
+    size_t pulled;                           // bytes that the receiver has copied then
     par__message_header header;              // of what this rank receives
 } par__transfer;
 
@@ -6633,6 +6642,10 @@ static void par__tcp_close(par__world *w, int broken) {
 // copy from it, the cell gives the address (one copy):
 //     sender      fill 1 | fill 2 | fill 3 | ...             head counts filled cells
 //     receiver        drain 1 | drain 2 | ...                tail counts drained cells and lines of payload
+// Both ends copy a long message: each claims half of what nobody has claimed, again and again. So a sender
+// that has nothing else to do copies as much as the receiver, and its part from its own caches:
+//     receiver    says where to | 1/2 ................. |     claimed counts the bytes that have an owner
+//     sender                      1/4 ...... | 1/8 . | 1/8 .  helped those that the sender has copied
 // A cell is full when its ticket is the number that the receiver expects next. So a small message takes one
 // cache line from core to core; the sender looks at tail only when the ring seems full.
 // Lanes are separate rings and tags: one for user messages, one for each track of a collective.
@@ -6706,8 +6719,8 @@ static void par__drain_cell(par_comm *c, par__ring *ring, size_t bytes, int peer
     if (whole || ((before ^ after) & quarter)) par__ring_doorbells(c, peer);
 }
 // The receiver's next cell; its ticket tells whether it is full.
-static const par__cell *par__expected_cell(const par__ring *ring, uint32_t *ticket) {
-    const par__cell *cell = &ring->cells[(uint32_t)ring->tail % PAR__RING_CELLS];
+static par__cell *par__expected_cell(par__ring *ring, uint32_t *ticket) {
+    par__cell *cell = &ring->cells[(uint32_t)ring->tail % PAR__RING_CELLS];
     *ticket = PAR__LOAD(&cell->ticket);
     return cell;
 }
@@ -6746,6 +6759,30 @@ static void par__run_cma(par__operation *op, int rank, struct iovec mine, uintpt
             "buffer as long as its call says? (PAR_CMA=0 avoids such copies)",
             c->rank, put ? "write" : "read", mine.iov_len, (void *)theirs, rank, par_kind_name(op->call.kind),
             par__op_site(op), strerror(e), put ? "recv" : "send");
+}
+
+// Claim a part of a message: where it begins and its bytes. 0: all have an owner.
+static size_t par__claim(par__cell *cell, size_t bytes, size_t *at) {
+    uint64_t claimed = PAR__LOAD(&cell->u.copy.claimed), n;
+    do {
+        if (claimed >= bytes) return 0;
+        n = PAR__MIN(bytes - claimed,
+                     PAR__MAX((bytes - claimed) / 2 / 4096 * 4096, (uint64_t)PAR__CHUNK_BYTES));
+    } while (!__atomic_compare_exchange_n(&cell->u.copy.claimed, &claimed, claimed + n, 0, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE));
+    *at = claimed;
+    return n;
+}
+// Copy between this rank's memory and a peer's, which is in the arena or in the peer. 0: it cannot.
+static int par__copy_part(const par_comm *c, int peer, uint32_t place, char *mine, uint64_t theirs, size_t at,
+                          size_t bytes, int put) {
+    const int pid = c->world->pids ? c->world->pids[c->arena_index[peer]] : 0;
+    if (place == PAR__IN_ARENA) {
+        char *there = par__peer_pointer(c->world, theirs) + at;
+        memcpy(put ? there : mine + at, put ? mine + at : there, bytes);
+        return 1;
+    }
+    return pid && !par__cma_copy(pid, par__iovec(mine + at, bytes), (uintptr_t)theirs + at, put);
 }
 
 static uint64_t par__transfer_count(const par__operation *op, const par__transfer *x) { // elements
@@ -6788,7 +6825,8 @@ static par__place par__message_place(const par_comm *c, const void *memory, size
     *address = 0;
     if (bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
     if (par__shared_offset(c->world, memory, bytes, address)) return PAR__IN_ARENA;
-    if (!c->world->cma || bytes < c->world->cma_bytes || !par__is_local(c, peer)) return PAR__IN_RING;
+    // Two copies that overlap, in caches, are faster for longer than where ranks meet for a collective.
+    if (!c->world->cma || bytes / 4 < c->world->cma_bytes || !par__is_local(c, peer)) return PAR__IN_RING;
     *address = (uint64_t)(uintptr_t)memory;
     return PAR__IN_SENDER;
 }
@@ -6824,6 +6862,29 @@ static par_result par__no_ring(par_comm *c, int peer) {
                                              "no shared memory for messages from rank %d to rank %d", c->rank,
                                              peer));
 }
+// Can the bytes of a message be at the address in its header?
+static int par__address_valid(const par__world *w, const par__message_header *m) {
+    if (m->place != PAR__IN_ARENA) return m->place == PAR__IN_RING || (m->place == PAR__IN_SENDER && w->cma);
+    return par__ranks_are_threads(w) ||
+           (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
+}
+// The sender copies a part of a long message to where its receiver wants it. 1: it did. Where it cannot, the
+// receiver copies all, and finds out why.
+static int par__push_part(par__operation *op, par__transfer *x, par__cell *cell) {
+    par_comm *c = op->comm;
+    par__message_header to;
+    size_t at, n;
+    to.place = PAR__LOAD(&cell->u.copy.to_place);
+    if (!to.place || (n = par__claim(cell, x->bytes, &at)) == 0) return 0;
+    to.address = cell->u.copy.to;
+    to.bytes = x->bytes;
+    if (!par__address_valid(c->world, &to) ||
+        !par__copy_part(c, x->peer, to.place, x->memory, to.address, at, n, 1))
+        PAR__STORE(&cell->u.copy.failed, 1u);
+    __atomic_add_fetch(&cell->u.copy.helped, n, __ATOMIC_ACQ_REL);
+    par__ring_doorbells(c, x->peer);
+    return 1;
+}
 static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
     par__ring *ring = par__ring_to(c, x->peer, x->lane);
@@ -6845,8 +6906,10 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
         cell->bytes = x->bytes;
         if (place == PAR__IN_RING)
             par__write_piece(c, ring, cell, x->memory + x->done, n);
-        else
-            cell->u.address = address;
+        else {
+            memset(&cell->u.copy, 0, sizeof cell->u.copy);
+            cell->u.copy.from = address;
+        }
         x->done += n;
         x->ticket = ring->head + 1;
         x->state = place != PAR__IN_RING ? 2 : x->done < x->bytes ? 1 : 3;
@@ -6856,16 +6919,11 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     if (x->state == 2 && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
         x->state = 3;
         *moved = 1;
-    }
+    } else if (x->state == 2)
+        *moved |= par__push_part(op, x, &ring->cells[(x->ticket - 1) % PAR__RING_CELLS]);
     return PAR_OK;
 }
 
-// Can the bytes of a message be at the address in its header?
-static int par__address_valid(const par__world *w, const par__message_header *m) {
-    if (m->place != PAR__IN_ARENA) return m->place == PAR__IN_RING || (m->place == PAR__IN_SENDER && w->cma);
-    return par__ranks_are_threads(w) ||
-           (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
-}
 static par_result par__ring_corrupt(par__operation *op, par__transfer *x, const char *what, uint64_t value) {
     x->state = 3; // what follows cannot be trusted
     return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
@@ -6879,12 +6937,41 @@ static par_result par__open_message(par__operation *op, par__transfer *x, const 
     m->count = cell->count;
     m->dtype = cell->dtype;
     m->place = cell->place;
-    m->address = cell->u.address;
+    m->address = cell->u.copy.from;
     m->hash = x->hash;
     if (!par__address_valid(c->world, m))
         return par__ring_corrupt(op, x, "the address of a message as", m->address);
     x->state = 1;
     return par__check_message(op, x, par__site_at(c, x->peer, cell->site));
+}
+
+// Copy a message from where its sender has it. 1: it is here, or op->result says why it is not; 0: the sender
+// still copies a part.
+static int par__pull_message(par__operation *op, par__transfer *x, par__cell *cell, int *moved) {
+    const par_comm *c = op->comm;
+    const par__message_header *m = &x->header;
+    size_t at, n;
+    if (!x->sharing) {
+        // Where this rank has other operations, the sender may have its own to copy: then few system calls.
+        const size_t least = (c->world->active->next ? 16 : 2) * (size_t)PAR__CHUNK_BYTES;
+        uint64_t to;
+        const par__place place = par__message_place(c, x->memory, x->bytes, x->peer, &to);
+        x->sharing = x->bytes >= least && place != PAR__IN_RING ? 2 : 1;
+        cell->u.copy.to = to;
+        if (x->sharing == 2) PAR__STORE(&cell->u.copy.to_place, (uint32_t)place);
+    }
+    if (x->sharing == 2) {
+        for (; (n = par__claim(cell, x->bytes, &at)) != 0; x->pulled += n, *moved = 1)
+            if (!par__copy_part(c, x->peer, m->place, x->memory, m->address, at, n, 0))
+                PAR__STORE(&cell->u.copy.failed, 1u);
+        if (x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes) return 0;
+        if (!PAR__LOAD(&cell->u.copy.failed)) return 1;
+    }
+    if (m->place == PAR__IN_SENDER)
+        par__run_cma(op, x->peer, par__iovec(x->memory, x->bytes), (uintptr_t)m->address, 0);
+    else if (x->bytes)
+        memcpy(x->memory, par__peer_pointer(c->world, m->address), x->bytes);
+    return 1;
 }
 
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
@@ -6893,7 +6980,7 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     par_result result = PAR_OK;
     while (ring && x->state < 3) {
         uint32_t ticket;
-        const par__cell *cell = par__expected_cell(ring, &ticket);
+        par__cell *cell = par__expected_cell(ring, &ticket);
         if (par__is_ticket_old(ring, ticket)) break;
         if (ticket != (uint32_t)ring->tail + 1)
             return par__ring_corrupt(op, x, "a message's number as", ticket);
@@ -6902,15 +6989,10 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
         const size_t left = (size_t)x->header.bytes - x->done;
         const par__place place = (par__place)x->header.place;
         const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, left) : left;
-        char *to = x->memory + x->done;
-        if (x->mismatched)
-            ;
-        else if (place == PAR__IN_SENDER)
-            par__run_cma(op, x->peer, par__iovec(to, n), (uintptr_t)x->header.address, 0);
-        else if (place == PAR__IN_RING)
-            par__read_piece(c, ring, cell, to, n);
-        else
-            memcpy(to, par__peer_pointer(c->world, x->header.address), n);
+        if (!x->mismatched && place == PAR__IN_RING)
+            par__read_piece(c, ring, cell, x->memory + x->done, n);
+        else if (!x->mismatched && !par__pull_message(op, x, cell, moved))
+            break;
         x->done += n;
         if (n == left) x->state = 3;
         par__drain_cell(c, ring, place == PAR__IN_RING ? n : 0, x->peer, place != PAR__IN_RING);
@@ -9242,10 +9324,20 @@ static void par__flush_queues(par_comm *c) {
         while ((op = par__queue_pop(&c->queues[i])) != NULL) par__activate_operation(op);
 }
 
+// A receive fails: its sender may still copy a part of the message. Wait for that, but not for long.
+static void par__await_help(const par__operation *op) {
+    const par__call_queue *queue = par__queue_of(op);
+    if (op->call.kind != PAR_KIND_RECV || op->state != PAR__RUNNING || !queue->ring) return;
+    const par__transfer *x = op->tracks[0].transfers;
+    const par__cell *cell = &queue->ring->cells[(uint32_t)queue->ring->tail % PAR__RING_CELLS];
+    if (x->state != 1 || x->sharing != 2) return;
+    for (int i = 0; i < 100 && x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes; i++) usleep(1000);
+}
 static int par__complete_with_error(par__operation *op, par_result result) {
     if (result == PAR_ERR_MEMORY && !op->comm->world->error[0])
         par__set_error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
     op->result = result;
+    par__await_help(op);
     par__dequeue(op);
     if (!par__is_message(op->call.kind)) {
         for (int t = 0; t < op->track_count; t++)

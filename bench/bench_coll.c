@@ -34,23 +34,25 @@ typedef struct kind_info {
     double through, exchanged; // busbw / algbw, as in nccl-tests: through + exchanged (n - 1) / n
     int neighbors;             // of a rank; it sends a message to each. 0: a collective
     int started;               // a persistent call; with neighbors: a neighbor exchange
+    int one_way;               // even ranks send, and odd ones receive
 } kind_info;
 static const kind_info kinds[] = {
-    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2, 0, 0},
-    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1, 0, 0},
-    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1, 0, 0},
-    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0, 0, 0},
-    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0, 0, 0},
-    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1, 0, 0},
-    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1, 0, 0},
-    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1, 0, 0},
-    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0, 1, 0},
-    {"halo_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 0},
-    {"halo_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 0},
-    {"halo_exchange_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 1},
-    {"halo_exchange_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 1},
-    {"started_all_reduce", PAR_KIND_ALL_REDUCE, 0, 0, 2, 0, 2, 0, 1},
-    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0, 0, 0},
+    {"all_reduce", PAR_KIND_ALL_REDUCE, 1, 0, 2, 0, 2, 0, 0, 0},
+    {"reduce_scatter", PAR_KIND_REDUCE_SCATTER, 1, 1, 1, 0, 1, 0, 0, 0},
+    {"all_gather", PAR_KIND_ALL_GATHER, 1, 1, 1, 0, 1, 0, 0, 0},
+    {"broadcast", PAR_KIND_BROADCAST, 1, 1, 1, 1, 0, 0, 0, 0},
+    {"reduce", PAR_KIND_REDUCE, 1, 1, 1, 1, 0, 0, 0, 0},
+    {"gather", PAR_KIND_GATHER, 1, 2, 0, 0, 1, 0, 0, 0},
+    {"scatter", PAR_KIND_SCATTER, 1, 2, 0, 0, 1, 0, 0, 0},
+    {"all_to_all", PAR_KIND_ALL_TO_ALL, 0, 0, 2, 0, 1, 0, 0, 0},
+    {"sendrecv", PAR_KIND_SEND, 0, 0, 2, 1, 0, 1, 0, 0},
+    {"one_way", PAR_KIND_SEND, 0, 0, 1, 1, 0, 1, 0, 1},
+    {"halo_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 0, 0},
+    {"halo_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 0, 0},
+    {"halo_exchange_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 1, 0},
+    {"halo_exchange_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 1, 0},
+    {"started_all_reduce", PAR_KIND_ALL_REDUCE, 0, 0, 2, 0, 2, 0, 1, 0},
+    {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0, 0, 0, 0},
 };
 enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]), CANARY = 256, MAX_NEIGHBORS = 26 };
 
@@ -105,6 +107,9 @@ static int neighbor(const bench *b, int i, int right) {
     return (b->rank + (right ? distance : b->n - distance)) % b->n;
 }
 
+static int one_way_peer(const bench *b) { return b->rank ^ 1; } // of an odd number of ranks the last has none
+static int received(const bench *b, const kind_info *k) { return !k->one_way || b->rank % 2; }
+
 // ---- data: element i of rank r in iteration t is (i + 3r + t) mod 8 ---------------------------------------
 
 static float base_value(const bench *b, size_t i, int r, int t) {
@@ -154,8 +159,11 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t, uns
     result[0] ^= 1, result[(size_t)results * count * e - 1] ^= 1, *end ^= 1;
 #endif
     unsigned char want[8][8];
-    for (int r = 0; r < results; r++) { // each block has 8 different values
-        const int from = gathers(k) ? r : k->neighbors ? neighbor(b, r, 0) : b->o.root;
+    for (int r = 0; r < results && received(b, k); r++) { // each block has 8 different values
+        const int from = gathers(k)     ? r
+                         : k->one_way   ? one_way_peer(b)
+                         : k->neighbors ? neighbor(b, r, 0)
+                                        : b->o.root;
         const size_t skip = (size_t)(scatters(k) ? me : k->neighbors ? r : 0) * count;
         for (size_t i = 0; i < count; i++) {
             if (i < 8) {
@@ -216,9 +224,13 @@ static void close_started(bench *b, exchange *x) {
 }
 
 static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c, int fresh) {
-    const int right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root;
+    const int right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root, peer = one_way_peer(b);
     if (b->persistent && !fresh) return par_start(b->persistent, NULL);
     if (k->neighbors > 1) return run_halo(b, k, (const char *)send, (char *)recv, c);
+    if (k->one_way && peer >= b->n) return PAR_OK;
+    if (k->one_way)
+        return b->rank % 2 ? par_recv(recv, c, b->dtype, peer, b->world)
+                           : par_send(send, c, b->dtype, peer, b->world);
     switch (k->kind) {
     case PAR_KIND_ALL_REDUCE: return par_all_reduce(send, recv, c, b->dtype, b->redop, b->world);
     case PAR_KIND_REDUCE_SCATTER: return par_reduce_scatter(send, recv, c, b->dtype, b->redop, b->world);
@@ -277,10 +289,17 @@ static void run_mpi(bench *b, const kind_info *k, void *send, void *recv, size_t
                       : code == PAR_MAX ? MPI_MAX
                                         : MPI_SUM;
     const int n = (int)c, right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root;
-    const int at_root = in_place && b->rank == root;
+    const int at_root = in_place && b->rank == root, peer = one_way_peer(b);
     const void *out = in_place ? MPI_IN_PLACE : send, *root_out = at_root ? MPI_IN_PLACE : send;
     if (k->neighbors > 1) {
         run_mpi_halo(b, k, (char *)send, (char *)recv, n, t);
+        return;
+    }
+    if (k->one_way) {
+        if (peer < b->n && b->rank % 2)
+            MPI_Recv(recv, n, t, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else if (peer < b->n)
+            MPI_Send(send, n, t, peer, 0, MPI_COMM_WORLD);
         return;
     }
     switch (k->kind) {
@@ -669,7 +688,9 @@ static int model(bench *b) {
     for (int i = 0; i < KINDS; i++)
         for (size_t bytes = 65536; bytes <= b->o.end; bytes *= 4) {
             const kind_info *k = &kinds[i];
-            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || k->started || !is_chosen(b, k)) continue;
+            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || k->started || k->one_way ||
+                !is_chosen(b, k))
+                continue;
             must(b, par_calibrate(b->world)); // the machine's speed changes within seconds
             const double measured = time_of(b, k, bytes, 3 * default_iterations(bytes)).median;
             double predicted = par_predict(b->world, k->kind, bytes);
@@ -975,11 +996,11 @@ static const char *check_settings(bench *b) {
     int known = 0;
     for (int i = 0; i < KINDS; i++) known |= is_chosen(b, &kinds[i]);
     if (!known)
-        return unknown(
-            b, "--op", o->op,
-            "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv "
-            "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 started_all_reduce barrier all",
-            kinds, KINDS, sizeof kinds[0]);
+        return unknown(b, "--op", o->op,
+                       "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all "
+                       "sendrecv one_way "
+                       "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 started_all_reduce barrier all",
+                       kinds, KINDS, sizeof kinds[0]);
     if (!strcmp(o->dtype, "float")) o->dtype = "f32";
     if (!strcmp(o->dtype, "double")) o->dtype = "f64";
     if (!strcmp(o->dtype, "half")) o->dtype = "f16";
@@ -1059,8 +1080,8 @@ static int run(bench *b) {
     if (b->o.diagnosis) diagnosis(b);
     for (int i = 0; i < KINDS && !b->o.tune && !b->o.model && !b->o.overlap && !b->o.diagnosis; i++)
         if (is_chosen(b, &kinds[i]) &&
-            !(strcmp(b->o.device, "cpu") && kinds[i].started && kinds[i].neighbors))
-            wrong += run_kind(b, &kinds[i]); // exchanges are not for memory of devices
+            !(strcmp(b->o.device, "cpu") && (kinds[i].one_way || (kinds[i].started && kinds[i].neighbors))))
+            wrong += run_kind(b, &kinds[i]); // these are not for memory of devices
     if (b->rank == 0 && wrong) fprintf(stderr, "bench_coll: %zu wrong results\n", wrong);
     if (!strcmp(b->o.memory, "symmetric")) {
         must(b, par_free(b->world, b->recv));

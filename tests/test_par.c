@@ -579,6 +579,53 @@ static void messages(par_comm *w) {
     free(out), free(in), free(q);
 }
 
+// The sender of a long message copies a part of it while it waits: here all of it, because rank 1 says where
+// it wants the message, and claims nothing before it receives. Where that is no place to write to, rank 1
+// copies the message itself.
+static void say_where_to(par_comm *w, uint64_t to, uint32_t place) {
+    uint8_t *committed;
+    par__cell *cell = &par__ring_of(w, 0, 1, 0, &committed)->cells[0];
+    cell->u.copy.to = to;
+    PAR__STORE(&cell->u.copy.to_place, place);
+    for (int i = 0; i < 60000 && PAR__LOAD(&cell->u.copy.helped) < cell->bytes; i++) usleep(1000);
+    CHECK(w,
+          PAR__LOAD(&cell->u.copy.helped) == cell->bytes && PAR__LOAD(&cell->u.copy.claimed) == cell->bytes);
+    CHECK(w, PAR__LOAD(&cell->u.copy.failed) == (to < 4096));
+}
+static void shared_copies(par_comm *w) {
+    const size_t c = 300001;
+    const int me = par_rank(w), here = par_node_of(w, 1) == par_node_of(w, 0);
+    for (int k = 0; k < 4; k++) { // both kinds of memory, right and wrong places
+        const int symmetric = k % 2, wrong_place = k / 2 && strcmp(par_launch_method(w), "threads");
+        buffer x = buffer_open(w, c, symmetric);
+        par_comm *pair;
+        uint64_t to;
+        CHECK_OK(w, par_split(w, me > 1, me, &pair));
+        for (size_t i = 0; i < c && !me; i++) x.at[i] = (unsigned char)(i * 7 + (size_t)k);
+        const int place = (int)par__message_place(pair, x.at, c, !me, &to);
+        CHECK_OK(w, par_barrier(pair));
+        par_request q;
+        if (me == 0) CHECK_OK(w, par_send_begin(x.at, c, PAR_U8, 1, pair, &q));
+        CHECK_OK(w, par_barrier(pair));
+        if (me == 0) CHECK_OK(w, par_wait(&q));
+        if (me == 1) {
+            if (here && place != PAR__IN_RING) {
+                say_where_to(pair, wrong_place ? !symmetric : to, (uint32_t)place);
+                size_t same = 0;
+                for (size_t i = 0; i < c; i++) same += x.at[i] == (unsigned char)(i * 7 + (size_t)k);
+                CHECK(w, wrong_place || same == c);
+            }
+            CHECK_OK(w, par_recv(x.at, c, PAR_U8, 0, pair));
+            size_t wrong = 0;
+            for (size_t i = 0; i < c; i++) wrong += x.at[i] != (unsigned char)(i * 7 + (size_t)k);
+            CHECK(w, !wrong);
+            buffer_check(w, &x, c);
+        }
+        CHECK_OK(w, par_close(pair));
+        buffer_close(w, &x);
+    }
+}
+
 // ---- begin and wait ---------------------------------------------------------------------------------------
 
 static void outstanding(par_comm *w) {
@@ -1711,7 +1758,7 @@ static void forge_message(par_comm *c, uint64_t bytes, uint8_t place, uint64_t a
     par__cell *cell = ring->cells;
     par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
     cell->bytes = bytes, cell->count = 4, cell->dtype = PAR_F32, cell->place = place;
-    cell->u.address = address, cell->site = 54321; // no such place
+    cell->u.copy.from = address, cell->site = 54321; // no such place
     PAR__STORE(&cell->ticket, ticket);
     PAR__STORE(committed, (uint8_t)1);
 }
@@ -3021,6 +3068,7 @@ const test tests[] = {
     {"tree_sums", tree_sums, TEST_ALONE, 1, 60},
     {"nan_and_extremes", nan_and_extremes, TEST_ANY, 2, 60},
     {"messages", messages, TEST_ANY, 1, 60},
+    {"shared_copies", shared_copies, TEST_ANY, 2, 60},
     {"outstanding", outstanding, TEST_ANY, 1, 60},
     {"random_operations", random_operations, TEST_ANY, 2, 120},
     {"groups", groups, TEST_ANY, 1, 60},
