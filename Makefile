@@ -172,7 +172,7 @@ build/layers_fast.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h 
 build/roofline: tests/roofline.c par.h par_plan.h | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
 
-build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $(OPTIONS) | build
+build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build

@@ -141,6 +141,8 @@ typedef struct par_plan_model {
     X(product_rate, "FLOP/s that large 16-bit products reach")                                               \
     X(fp8_rate, "FLOP/s that large 8-bit products reach; 0: there are none")                                 \
     X(fp8_peak, "FLOP/s of 8-bit products, as the vendor has it: for the share of it alone")                 \
+    X(fp4_rate, "FLOP/s that large 4-bit products reach; 0: there are none")                                 \
+    X(recipes, "sum of 2^r of the recipes r of par_tp.h that its kernels multiply by")                       \
     X(attention_rate, "FLOP/s that fused attention reaches, forward")                                        \
     X(tile_fill, "steps of a tile's inner loop that its start and end are worth")                            \
     X(memory_bytes, "memory of a GPU")                                                                       \
@@ -181,12 +183,13 @@ typedef struct par_plan_machine {
     X(state_bytes, "of master weight and moments of a parameter; 0: 12")                                     \
     X(update_bytes, "that an update reads and writes per parameter; 0: 58")                                  \
     X(memory_bytes, "limit of a GPU's memory; 0: the machine's")                                             \
-    X(fp8, "1: layers may use 8-bit products")                                                               \
+    X(fp8, "1: layers may use recipes of 8 bits; 2: also of 4 bits")                                         \
     X(unfused, "1: attention writes its scores, the loss has many kernels; as before 2022")                  \
     X(separate_gradients, "1: a kernel of its own adds gradients of microbatches; as before 2022")           \
     X(dropout, "1: dropout, with masks of a byte")                                                           \
     X(equal_layers, "1: every stage has the same number of layers")                                          \
-    X(whole_shards, "1: ZeRO shards over all of dp x cp: no smaller groups")
+    X(whole_shards, "1: ZeRO shards over all of dp x cp: no smaller groups")                                 \
+    X(whole_messages, "1: each tp rank sends a stage's whole output; as before 2021")
 typedef struct par_plan_job {
 #define X(member, what) double member;
     PAR_PLAN_JOB_FIELDS(X)
@@ -261,7 +264,7 @@ enum { PAR_PLAN_OVERLAP_TP = 1, PAR_PLAN_OVERLAP_DP = 2, PAR_PLAN_OVERLAP_PP = 4
     X(recompute, par_plan_recompute_names, "activations that backward computes again")                       \
     X(offload, par_plan_offload_names, "what is in the host's memory, or on disks")                          \
     X(overlap, par_plan_overlap_names, "messages that computation hides")                                    \
-    X(fp8, NULL, "1: 8-bit products")
+    X(fp8, par_plan_recipe_names, "recipe of the layers' products")
 typedef struct par_plan_config {
 #define X(member, names, what) int member;
     PAR_PLAN_AXES(X)
@@ -275,7 +278,8 @@ enum { // bits of the members, for par_plan_search
 };
 const char *par_plan_axis_name(int axis); // "tp", ...; NULL after the last
 int par_plan_axis_get(const par_plan_config *config, int axis);
-// Writes "pp=8 dp=8 tp=8 ..." into text: every member, or, with brief = 1, those that differ from 0 and 1.
+// Writes "pp=8 dp=8 tp=8 ..." into text: every member, or, with brief = 1, those that are not 0, nor numbers
+// of ranks, sequences or chunks that are 1.
 void par_plan_format(const par_plan_config *config, int brief, char *text, size_t capacity);
 // Reads such a text into members of *config; mask gets the bits (1 << axis) of those that it names. Errors,
 // with a text in why: ARGUMENT.
@@ -337,6 +341,8 @@ typedef struct par_plan_choice {
 void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
                        par_plan_prediction *prediction);
 const char *par_plan_bound_by(const par_plan_prediction *prediction); // the largest of times: "bubble", ...
+// Bytes that activations may have beside what else a prediction needs: of par_pipe_desc.max_activation_bytes.
+double par_plan_activation_room(const par_plan_problem *problem, const par_plan_prediction *prediction);
 
 // ---- measured machines ------------------------------------------------------------------------------------
 
@@ -398,7 +404,8 @@ void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *be
 
 extern const char *const par_plan_schedule_names[],
     *const par_plan_recompute_names[], *const par_plan_offload_names[],
-                                           *const par_plan_overlap_names[]; // NULL after the last
+                                           *const par_plan_overlap_names[],
+                                               *const par_plan_recipe_names[]; // NULL after the last
 
 #ifdef __cplusplus
 }
@@ -425,6 +432,11 @@ extern "C" {
 
 // >>plan_tables ---------------------------------------------------------------------------------------------
 
+// cuBLASLt's scale modes: of rows and of blocks of 128 on sm_90 alone, of 32 and of 16 from sm_100 on.
+enum {
+    PAR__PLAN_SM_90 = 1 << PAR_TP_DELAYED | 1 << PAR_TP_CURRENT | 1 << PAR_TP_ROWWISE | 1 << PAR_TP_BLOCKS,
+    PAR__PLAN_SM_100 = 1 << PAR_TP_DELAYED | 1 << PAR_TP_CURRENT | 1 << PAR_TP_MXFP8 | 1 << PAR_TP_NVFP4
+};
 // clang-format off
 // name, layers, features, heads, kv_heads, head_dim, hidden, vocab, positions, gated, tied, has_bias
 static const par_plan_model par__plan_models[] = {
@@ -454,31 +466,31 @@ static const par_plan_model par__plan_models[] = {
     {"llama3-405b", 126, 16384, 128, 8, 128, 53248, 128256, 0, 1, 0, 0},
 };
 
-// nodes, gpus_per_node, units, peak, product_rate, fp8_rate, fp8_peak, attention_rate, tile_fill,
-// memory_bytes,
-// reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds, node_latency, node_bandwidth,
+// nodes, gpus_per_node, units, peak, product_rate, fp8_rate, fp8_peak, fp4_rate, recipes, attention_rate,
+// tile_fill, memory_bytes, reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds,
+// node_latency, node_bandwidth,
 // net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, disk_bytes, disk_rate (of one NVMe drive
 // for each GPU), overlap_cost, and what only machines without tiles have. Peaks, sizes and links are the
 // vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
 // Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the
 // newer ones in proportion to peaks: see docs/plan.md.
 static const par_plan_machine par__plan_machines[] = {
-    {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 160e12, 128,
+    {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
      3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0},
-    {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 160e12, 128,
+    {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
      3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0},
-    {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 400e12, 128,
+    {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
      3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
-    {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 400e12, 128,
+    {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
      3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
-    {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 900e12, 128,
+    {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
      3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
-    {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 1000e12, 128,
+    {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
      4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
 };
@@ -504,6 +516,9 @@ const char *const par_plan_offload_names[] = {
     "none", "states",      "activations",      "states+activations",
     "disk", "states+disk", "disk+activations", "states+disk+activations",
     NULL};
+#define X(constant, name, ...) name,
+const char *const par_plan_recipe_names[] = {PAR_TP_RECIPES(X) NULL};
+#undef X
 const char *const par_plan_overlap_names[] = {"none",  "tp",    "dp",       "tp+dp", "pp",
                                               "tp+pp", "dp+pp", "tp+dp+pp", NULL};
 
@@ -631,6 +646,22 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
     }
     return PAR_OK;
 }
+// What the type of a model says, and its config.json often does not. Of other types: as of "llama".
+static void par__plan_apply_type(par__plan_reader *r) {
+    static const struct {
+        const char *type;
+        int positions, has_bias, gated, tied; // learned positions; gated: -1: the activation function says it
+    } types[] = {{"gpt2", 1, 1, 0, 1},       {"opt", 1, 1, 0, 1},      {"gpt_bigcode", 1, 1, 0, 1},
+                 {"biogpt", 1, 1, 0, 1},     {"gpt_neox", 0, 1, 0, 0}, {"bloom", 0, 1, 0, 1},
+                 {"gemma", 0, 0, 1, 1},      {"gemma2", 0, 0, 1, 1},   {"gemma3_text", 0, 0, 1, 1},
+                 {"starcoder2", 0, 1, 0, 0}, {"", 0, 0, -1, 0}};
+    int i = 0;
+    while (types[i].type[0] && strcmp(types[i].type, r->type)) i++;
+    if (!types[i].positions) r->model->positions = 0;
+    if (types[i].has_bias) r->model->has_bias = 1;
+    r->model->tied = r->tied < 0 ? types[i].tied : r->tied;
+    r->model->gated = types[i].gated < 0 ? r->silu : types[i].gated;
+}
 static void par__plan_model_defaults(par_plan_model *m) {
     if (!m->kv_heads) m->kv_heads = m->heads;
     if (!m->head_dim && m->heads) m->head_dim = m->features / m->heads;
@@ -638,7 +669,6 @@ static void par__plan_model_defaults(par_plan_model *m) {
 }
 par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
                                size_t ignored_capacity, char *why, size_t capacity) {
-    static const char *const learned[] = {"gpt2", "opt", "gpt_bigcode", "biogpt"};
     par_zero_json j;
     par__plan_reader r;
     char name[64];
@@ -670,13 +700,7 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
         if (!need[i].value)
             return par__plan_fail(PAR_ERR_FILE, why, capacity,
                                   "the config.json has no \"%s\", nor another name of it", need[i].what);
-    int has_positions = 0;
-    for (int i = 0; i < 4; i++) has_positions |= !strcmp(r.type, learned[i]);
-    if (!has_positions) model->positions = 0;
-    if (has_positions && r.tied < 0) r.tied = 1;
-    if (has_positions) model->has_bias = 1;
-    model->tied = r.tied > 0;
-    model->gated = r.silu;
+    par__plan_apply_type(&r);
     snprintf(model->name, sizeof model->name, "%.40s", r.type[0] ? r.type : "model");
     if (!model->head_dim && model->features % model->heads)
         return par__plan_fail(PAR_ERR_FILE, why, capacity, "hidden_size %d is not divisible by %d heads",
@@ -779,14 +803,16 @@ static void par__plan_value(int axis, int value, char *text, size_t capacity) { 
     else
         snprintf(text, capacity, "%d", value);
 }
+static const unsigned par__plan_counts =
+    1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp | 1u << PAR_PLAN_AXIS_dp |
+    1u << PAR_PLAN_AXIS_microbatch | 1u << PAR_PLAN_AXIS_chunks | 1u << PAR_PLAN_AXIS_shard;
 void par_plan_format(const par_plan_config *config, int brief, char *text, size_t capacity) {
     size_t used = 0;
     if (capacity) text[0] = 0;
     for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
         const int value = par_plan_axis_get(config, i);
         char is[48];
-        if (brief && (value == 0 || (value == 1 && !par__plan_axes[i].values && i != PAR_PLAN_AXIS_sp)))
-            continue;
+        if (brief && (value == 0 || (value == 1 && par__plan_counts >> i & 1))) continue;
         par__plan_value(i, value, is, sizeof is);
         if (used < capacity)
             used += (size_t)snprintf(text + used, capacity - used, "%s%s=%s", used ? " " : "",
@@ -799,10 +825,11 @@ static par_result par__plan_parse_word(const char *name, const char *value, par_
     for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
         const par__plan_axis *axis = &par__plan_axes[i];
         if (strcmp(axis->name, name)) continue;
-        long number = axis->values ? -1 : strtol(value, &end, 10);
-        for (int k = 0; axis->values && axis->values[k]; k++)
-            if (!strcmp(axis->values[k], value)) number = k;
-        if (number < 0 || number > 1000000 || (!axis->values && (end == value || *end)))
+        long number = strtol(value, &end, 10), count = 0;
+        if (end == value || *end) number = -1;
+        for (; axis->values && axis->values[count]; count++)
+            if (!strcmp(axis->values[count], value)) number = count;
+        if (number < 0 || number >= (axis->values ? count : 1000001))
             return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s cannot be \"%s\"%s%s", name, value,
                                   axis->values ? "; one of its values is " : "",
                                   axis->values ? axis->values[0] : "");
@@ -915,12 +942,37 @@ typedef struct par__plan_case { // a problem and a configuration, in numbers tha
     double rows, split;                        // tokens of a microbatch on a rank; ranks that share them
     double e, gradient_bytes, state_bytes;     // bytes of an element, of a gradient, of states
     double q, kv, hidden, rate, capacity;      // features of a rank; FLOP/s; bytes of memory
+    double code, quantize;                     // bytes of a number in codes, and of making two copies of it
     par__plan_group tp, cp, dp, shard, copies; // dp: with cp; copies: groups of `shard` ranks
-    int pp_between_nodes, fp8;
+    int pp_between_nodes;
     double live;  // with schedule "auto": microbatches in flight
     double share; // ranks of a node for each of its processors, at least 1
 } par__plan_case;
 
+static double par__plan_capacity(const par_plan_problem *p) { // bytes of a GPU that a configuration may need
+    return (p->job.memory_bytes > 0 ? p->job.memory_bytes : p->machine.memory_bytes) -
+           p->machine.reserved_bytes;
+}
+// A recipe's codes, with their scales, are written as they are and transposed, for the other product; numbers
+// are read once more where the scale is not known, nor that of a block that a kernel has at once.
+static const struct {
+    double code;
+    int reads, four_bits;
+} par__plan_recipes[] = {
+#define X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                            \
+    {(code == PAR_TP_E2M1 ? .5 : 1) + (rows && cols ? (scale == PAR_TP_SCALE_POWER ? 4. : 1.) / cols : 0),   \
+     ((flags)&PAR_TP_HAS_HISTORY) || (cols && code != PAR_TP_E2M1) ? 1 : 2, code == PAR_TP_E2M1},
+    PAR_TP_RECIPES(X)
+#undef X
+};
+static void par__plan_recipe_of(const par_plan_machine *x, int recipe, par__plan_case *k) {
+    k->rate = x->product_rate;
+    k->code = k->quantize = 0;
+    if (!recipe) return;
+    k->rate = par__plan_recipes[recipe].four_bits ? x->fp4_rate : x->fp8_rate;
+    k->code = par__plan_recipes[recipe].code;
+    k->quantize = par__plan_recipes[recipe].reads * k->e + 2 * k->code;
+}
 static par__plan_case par__plan_case_of(const par_plan_problem *problem, const par_plan_config *config) {
     par__plan_case k;
     const par_plan_machine *x = &problem->machine;
@@ -944,11 +996,10 @@ static par__plan_case par__plan_case_of(const par_plan_problem *problem, const p
     k.q = (double)m->heads * m->head_dim / k.t;
     k.kv = par__plan_max(m->kv_heads / k.t, 1) * m->head_dim;
     k.hidden = m->hidden / k.t;
-    k.fp8 = config->fp8;
     k.live = par__plan_min(2 * k.p - 1, k.microbatches); // what memory allows of it: par__plan_auto
-    k.rate = config->fp8 ? x->fp8_rate : x->product_rate;
+    par__plan_recipe_of(x, config->fp8, &k);
     k.share = x->cores > 0 ? par__plan_max(x->gpus_per_node / x->cores, 1) : 1;
-    k.capacity = (j->memory_bytes > 0 ? j->memory_bytes : x->memory_bytes) - x->reserved_bytes;
+    k.capacity = par__plan_capacity(problem);
     k.tp = par__plan_group_of(x, k.t, 1);
     k.cp = par__plan_group_of(x, k.c, k.t);
     k.dp = par__plan_group_of(x, k.d * k.c, k.t);
@@ -976,10 +1027,9 @@ static void par__plan_linear(const par__plan_case *k, double rate, double in, do
     t[0] += par__plan_product(k->x, rate, k->rows, out, in, 1, x + y + k->e * w);
     t[1] += par__plan_product(k->x, rate, k->rows, in, out, 1, x + y + k->e * w);
     t[2] += par__plan_product(k->x, rate, in, out, k->rows, 1, x + y + 2 * k->gradient_bytes * w);
-    if (rate >
-        k->x->product_rate) { // 8 bits: a kernel writes them, and their transpose for the other product
-        t[0] += par__plan_pass(k->x, (k->e + 2) * k->rows * in);
-        t[1] += par__plan_pass(k->x, (k->e + 2) * k->rows * out);
+    if (rate > k->x->product_rate) { // by a recipe; where it is measured its codes are in the rate
+        t[0] += par__plan_pass(k->x, k->quantize * k->rows * in);
+        t[1] += par__plan_pass(k->x, k->quantize * k->rows * out);
     }
 }
 // On a processor without tiles fused attention is products of blocks of at most 128 queries and keys; a ring
@@ -1026,21 +1076,22 @@ static void par__plan_layer_bytes(const par__plan_case *k, par__plan_layer *l) {
     double *saved = l->saved;
     saved[0] =
         2 * e * tokens + norms + e * k->rows * (2 * k->q + 2 * k->kv) + 2 * mask + e * k->rows * up + act;
-    if (k->fp8) // inputs of products are kept in 8 bits; attention's output in both
-        saved[0] += k->rows * k->q - (e - 1) / e * (norms + act);
+    if (k->code > 0) // inputs of products are kept in codes; attention's output in both
+        saved[0] += k->code * k->rows * k->q - (e - k->code) / e * (norms + act);
     saved[1] = saved[0];
     if (k->j->unfused > 0) {
         saved[0] += scores * (k->j->dropout > 0 ? 2 * e + 1 : e);
     } else {
         saved[0] += 4 * k->rows * k->q / k->m->head_dim;
-        saved[1] = saved[0] - (k->fp8 ? (norms + act) / e : norms + act);
+        saved[1] = saved[0] - (k->code > 0 ? k->code / e : 1) * (norms + act);
     }
     saved[2] = e * tokens;
     l->transient[0] = 0;
     l->transient[1] = saved[0] - saved[1];
     l->transient[2] = saved[0];
-    l->message = e * k->rows * k->m->features / k->t; // scattered over tp, and gathered where it arrives
-    l->regather = k->split > 1 ? 0 : par__plan_gather(k->x, k->tp, e * k->rows * k->m->features);
+    const int whole = k->j->whole_messages > 0 && k->split <= 1;
+    l->message = e * k->rows * k->m->features / (whole ? 1 : k->t); // else scattered, and gathered on arrival
+    l->regather = k->split > 1 || whole ? 0 : par__plan_gather(k->x, k->tp, e * k->rows * k->m->features);
 }
 static void par__plan_ends(const par__plan_case *k, double gather,
                            par__plan_layer *l) { // first and last stage
@@ -1234,7 +1285,8 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int bot
         return cut;
     }
     cut.first = cut.middle = cut.last = n;
-    if (!equal)
+    if (!equal) { // a stage takes at least as long as the head alone
+        n = par__plan_max(n, par__plan_fit(high, layer));
         for (int found = 0; !found; n++)
             for (int i = 0; i < 3 && !found; i++) {
                 limit = n * layer + (i == 0 ? 0 : i == 1 ? low : high);
@@ -1245,6 +1297,7 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int bot
                 cut.last = par__plan_fit(limit - last, layer);
                 found = (p - 2) * cut.middle + cut.first + cut.last >= layers;
             }
+    }
     const double at[3] = {cut.first * layer + first, p > 2 ? cut.middle * layer : 0, cut.last * layer + last};
     const double count[3] = {cut.first, cut.middle, cut.last};
     cut.at = at[1] >= at[0] ? 1 : 0;
@@ -1343,7 +1396,7 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
     if (c->zero >= 3) buffers += 2 * k->e * par__plan_max(l->weights, ends / 2);
     if (is_first && k->j->dropout > 0) saved += k->rows * k->m->features / k->split * live;
     p->memory.parameters = k->e * weights / (c->zero >= 3 ? shard : 1);
-    if (k->fp8) p->memory.parameters += copies * 2 * layers * l->weights / (c->zero >= 3 ? shard : 1);
+    p->memory.parameters += copies * 2 * k->code * layers * l->weights / (c->zero >= 3 ? shard : 1);
     p->memory.gradients = k->gradient_bytes * weights / (c->zero >= 2 ? shard : 1);
     p->memory.states = c->offload & (PAR_PLAN_OFFLOAD_STATES | PAR_PLAN_OFFLOAD_DISK) ? 0 : states;
     p->memory.activations = saved;
@@ -1587,6 +1640,10 @@ const char *par_plan_bound_by(const par_plan_prediction *p) {
     return name;
 }
 
+double par_plan_activation_room(const par_plan_problem *problem, const par_plan_prediction *p) {
+    return par__plan_max(par__plan_capacity(problem) - p->bytes + p->memory.activations, 0);
+}
+
 // >>plan_fit ------------------------------------------------------------------------------------------------
 // Each rate follows from one measurement and from the rates before it, so none is guessed. What the measured
 // layer takes beyond its products is bytes over memory_rate.
@@ -1710,8 +1767,18 @@ typedef struct par__plan_node {
     par_plan_config config;
     double bound;
 } par__plan_node;
+// What par_plan_explain asks for: the fastest configuration whose value of an axis is below (side -1) or
+// above (side 1) that of another configuration, or is another one (side 0).
+typedef struct par__plan_rival {
+    int axis, side, found;
+    unsigned same; // bits of the members that are as in that configuration
+    par_plan_choice choice;
+} par__plan_rival;
 typedef struct par__plan_walk {
     const par_plan_problem *problem;
+    const par_plan_config *best; // whose rivals are searched, instead of choices; or NULL
+    par__plan_rival *rivals;
+    int rival_count;
     par_plan_config fixed;
     unsigned mask, distinct;
     par_plan_choice *choices;
@@ -1719,7 +1786,9 @@ typedef struct par__plan_walk {
     par_plan_report *report;
     par__plan_node *nodes;
     size_t count, room;
+    int node_fits[4]; // by ZeRO stage: 0: parameters and gradients alone are more than a GPU has
     int no_memory;
+    double parameters;  // of the model
     double least_bytes; // that a group was seen to need
     double tolerance;   // bounds are multiplied with it: rounding does not make them wrong
 } par__plan_walk;
@@ -1777,6 +1846,18 @@ static int par__plan_offload_allows(const par_plan_machine *x, int offload) {
     if (offload & PAR_PLAN_OFFLOAD_DISK && !(x->disk_bytes > 0 && x->disk_rate > 0)) return 0;
     return !offload || (x->host_bandwidth > 0 && x->host_rate > 0);
 }
+static int par__plan_recipe_allows(const par_plan_problem *p, const par_plan_config *c) {
+    const par_plan_model *m = &p->model;
+    if (c->fp8 <= 0 || c->fp8 >= PAR_TP_RECIPE_COUNT) return c->fp8 == 0;
+    const int four = par__plan_recipes[c->fp8].four_bits;
+    if (!((four ? p->machine.fp4_rate : p->machine.fp8_rate) > 0) || !(p->job.fp8 > four) ||
+        !(fmod(floor(p->machine.recipes / (1 << c->fp8)), 2) >= 1))
+        return 0;
+    // weights of a rank are multiples of 16, as par_tp_linear_open wants them
+    const double q = (double)m->heads * m->head_dim / c->tp, kv = (double)m->kv_heads * m->head_dim / c->tp;
+    return m->features % 16 == 0 && m->hidden / c->tp % 16 == 0 && fmod(q, 16) <= 0 &&
+           fmod(q + 2 * kv, 16) <= 0;
+}
 static int par__plan_overlap_allows(const par_plan_config *c) {
     return !((c->overlap & PAR_PLAN_OVERLAP_TP && c->tp < 2) ||
              (c->overlap & PAR_PLAN_OVERLAP_DP && c->dp * c->cp < 2) ||
@@ -1805,8 +1886,55 @@ static void par__plan_shards_of(const par__plan_walk *w, int replicas, par__plan
         }
 }
 
-static double par__plan_worst(const par__plan_walk *w) { // what a choice has to beat
-    return w->report->count < w->capacity ? 1e300 : w->choices[w->report->count - 1].prediction.seconds;
+// Members that a node decides, and those that a group does; the others are a leaf's.
+enum {
+    PAR__PLAN_OF_NODE = 1 << PAR_PLAN_AXIS_tp | 1 << PAR_PLAN_AXIS_pp | 1 << PAR_PLAN_AXIS_cp |
+                        1 << PAR_PLAN_AXIS_dp | 1 << PAR_PLAN_AXIS_microbatch | 1 << PAR_PLAN_AXIS_sp |
+                        1 << PAR_PLAN_AXIS_ulysses | 1 << PAR_PLAN_AXIS_fp8,
+    PAR__PLAN_OF_GROUP = PAR__PLAN_OF_NODE | 1 << PAR_PLAN_AXIS_recompute | 1 << PAR_PLAN_AXIS_offload |
+                         1 << PAR_PLAN_AXIS_overlap | 1 << PAR_PLAN_AXIS_schedule | 1 << PAR_PLAN_AXIS_chunks,
+    PAR__PLAN_OF_LEAF = (1 << PAR_PLAN_AXIS_COUNT) - 1
+};
+// May a configuration, of which the members in `known` are decided, be this rival?
+static int par__plan_may_rival(const par__plan_walk *w, const par__plan_rival *r, const par_plan_config *c,
+                               unsigned known) {
+    const int value = par_plan_axis_get(c, r->axis), mine = par_plan_axis_get(w->best, r->axis);
+    if (known >> r->axis & 1 && (r->side < 0 ? value >= mine : r->side > 0 ? value <= mine : value == mine))
+        return 0;
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
+        if (r->same & known & 1u << i && par_plan_axis_get(c, i) != par_plan_axis_get(w->best, i)) return 0;
+    if (known >> PAR_PLAN_AXIS_zero & 1) return 1;
+    for (int zero = 0; zero < 4; zero++) { // a stage that it may have fits
+        const int less = zero<w->best->zero, more = zero> w->best->zero;
+        const int may = r->axis != PAR_PLAN_AXIS_zero || (r->side < 0   ? less
+                                                          : r->side > 0 ? more
+                                                                        : less | more);
+        if (may && w->node_fits[zero]) return 1;
+    }
+    return 0;
+}
+// What a configuration, of which the members in `known` are decided, has to beat.
+static double par__plan_worst(const par__plan_walk *w, const par_plan_config *c, unsigned known) {
+    double worst = -1;
+    if (!w->best)
+        return w->report->count < w->capacity ? 1e300 : w->choices[w->report->count - 1].prediction.seconds;
+    for (int i = 0; i < w->rival_count; i++) {
+        const par__plan_rival *r = &w->rivals[i];
+        const double seconds = r->found ? r->choice.prediction.seconds : 1e300;
+        if (seconds > worst && par__plan_may_rival(w, r, c, known)) worst = seconds;
+    }
+    return worst;
+}
+static void par__plan_keep_rivals(par__plan_walk *w, const par_plan_config *c, const par_plan_prediction *p) {
+    for (int i = 0; i < w->rival_count; i++) {
+        par__plan_rival *r = &w->rivals[i];
+        if ((r->found && p->seconds >= r->choice.prediction.seconds) ||
+            !par__plan_may_rival(w, r, c, PAR__PLAN_OF_LEAF))
+            continue;
+        r->found = 1;
+        r->choice.config = *c;
+        r->choice.prediction = *p;
+    }
 }
 static int par__plan_same(const par__plan_walk *w, const par_plan_config *a, const par_plan_config *b) {
     for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
@@ -1815,7 +1943,11 @@ static int par__plan_same(const par__plan_walk *w, const par_plan_config *a, con
 }
 static void par__plan_keep(par__plan_walk *w, const par_plan_config *c, const par_plan_prediction *p) {
     int *count = &w->report->count, at = 0, same = -1;
-    if (!p->fits || p->seconds >= par__plan_worst(w)) return;
+    if (!p->fits || p->seconds >= par__plan_worst(w, c, PAR__PLAN_OF_LEAF)) return;
+    if (w->best) {
+        par__plan_keep_rivals(w, c, p);
+        return;
+    }
     while (at < *count && w->choices[at].prediction.seconds <= p->seconds) at++;
     for (int i = 0; i < *count && same < 0 && w->distinct; i++)
         if (par__plan_same(w, &w->choices[i].config, c)) same = i;
@@ -1878,14 +2010,14 @@ static double par__plan_least_memory(par__plan_case k, const par__plan_layer *l,
 static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const par__plan_layer *l,
                             par_plan_config *c, const par__plan_shards *s) {
     const double bound = par__plan_group_bound(k, c, par__plan_sums_of(k, l, c)) * w->tolerance;
-    if (bound > par__plan_worst(w)) {
+    if (bound > par__plan_worst(w, c, PAR__PLAN_OF_GROUP)) {
         w->report->bounded += s->count;
         return;
     }
     int fits = 0;
     par__plan_base base;
     par__plan_base_of(k, l, c, &base);
-    if (base.p.seconds * w->tolerance <= par__plan_worst(w))
+    if (base.p.seconds * w->tolerance <= par__plan_worst(w, c, PAR__PLAN_OF_GROUP))
         w->least_bytes =
             par__plan_min(w->least_bytes, par__plan_least_memory(*k, l, *c, &base.cut, s, &fits));
     if (!fits) {
@@ -1903,7 +2035,7 @@ static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const pa
             par__plan_add_bubble(&each, c, &base);
         }
         par__plan_finish(&each, c, &base);
-        if (base.p.seconds >= par__plan_worst(w)) continue; // whatever it needs
+        if (base.p.seconds >= par__plan_worst(w, c, PAR__PLAN_OF_LEAF)) continue; // whatever it needs
         par__plan_memory(&each, l, c, &base.cut, &base.p);
         par__plan_keep(w, c, &base.p);
     }
@@ -1975,8 +2107,9 @@ static void par__plan_each_kind(par__plan_walk *w, par_plan_config *c) {
         for (c->sp = 0; c->sp < 2; c->sp++) {
             if (!par__plan_allows(w, PAR_PLAN_AXIS_sp, c->sp)) continue;
             if (c->sp && !par__plan_sp_divides(p, c)) continue;
-            for (c->fp8 = 0; c->fp8 <= (p->job.fp8 > 0 && p->machine.fp8_rate > 0); c->fp8++)
-                if (par__plan_allows(w, PAR_PLAN_AXIS_fp8, c->fp8)) par__plan_push(w, c);
+            for (c->fp8 = 0; c->fp8 < PAR_TP_RECIPE_COUNT; c->fp8++)
+                if (par__plan_allows(w, PAR_PLAN_AXIS_fp8, c->fp8) && par__plan_recipe_allows(p, c))
+                    par__plan_push(w, c);
         }
     }
 }
@@ -2019,17 +2152,27 @@ static int par__plan_compare_nodes(const void *a, const void *b) {
     if (x->bound < y->bound || x->bound > y->bound) return x->bound < y->bound ? -1 : 1;
     return memcmp(&x->config, &y->config, sizeof x->config);
 }
+// Which ZeRO stages a node may have: the rank with most of parameters and gradients has at least the mean.
+static void par__plan_fit_node(par__plan_walk *w, const par__plan_case *k) {
+    const double mean = w->parameters / (k->t * k->p), replicas = k->d * k->c;
+    for (int zero = 0; zero < 4; zero++) {
+        const double bytes =
+            mean * (k->e / (zero >= 3 ? replicas : 1) + k->gradient_bytes / (zero >= 2 ? replicas : 1));
+        w->node_fits[zero] = bytes * w->tolerance <= k->capacity;
+    }
+}
 static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
     par_plan_config c = node->config;
     par__plan_shards shards;
     par__plan_shards_of(w, c.dp * c.cp, &shards);
     const double below = par__plan_below(w, c, shards.count);
+    const par__plan_case k = par__plan_case_of(w->problem, &c);
     w->report->configurations += below;
-    if (node->bound > par__plan_worst(w)) {
+    par__plan_fit_node(w, &k);
+    if (node->bound > par__plan_worst(w, &c, PAR__PLAN_OF_NODE)) {
         w->report->bounded += below;
         return;
     }
-    const par__plan_case k = par__plan_case_of(w->problem, &c);
     const par__plan_layer l = par__plan_layer_of(&k, c.ulysses);
     for (c.recompute = 0; c.recompute < 3; c.recompute++) {
         if (!par__plan_allows(w, PAR_PLAN_AXIS_recompute, c.recompute)) continue;
@@ -2094,8 +2237,10 @@ static const char *par__plan_kind_wrong(const par_plan_problem *p, const par_pla
     *a = c->overlap;
     if (c->overlap > 7 || !par__plan_overlap_allows(c)) return "overlap %d is of an axis that has one rank";
     *a = c->fp8;
-    if (c->fp8 > 1 || (c->fp8 && !(p->job.fp8 > 0 && p->machine.fp8_rate > 0)))
-        return "fp8 %d: job.fp8 and the machine's fp8_rate must allow it";
+    *b = c->tp;
+    if (!par__plan_recipe_allows(p, c))
+        return "recipe %d with tp %d: job.fp8, the machine's recipes and its fp8_rate or fp4_rate must allow "
+               "it, and a rank's weights must be multiples of 16";
     *a = c->recompute;
     *b = c->offload;
     if (c->recompute > 2) return "recompute %d is at most 2";
@@ -2115,11 +2260,10 @@ static const char *par__plan_config_wrong(const par_plan_problem *p, const par_p
         const int value = par_plan_axis_get(c, i);
         if (value < 0 || (i < 5 && value < 1)) return "a member is negative, or a number of ranks is 0";
     }
-    *a = c->tp * c->pp * c->cp * c->dp;
+    *a = (int)par__plan_min((double)c->tp * c->pp * c->cp * c->dp, 2e9);
     *b = ranks;
     *d = ranks;
-    if ((double)c->tp * c->pp * c->cp * c->dp > 65536 || *a != ranks)
-        return "tp x pp x cp x dp = %d, but there are %d GPUs; make it %d";
+    if (*a != ranks) return "tp x pp x cp x dp = %d, but there are %d GPUs; make it %d";
     *a = c->tp;
     *b = m->heads;
     *d = par__plan_nearest_divisor(m->heads, c->tp);
@@ -2181,6 +2325,16 @@ static par_result par__plan_nothing_found(const par__plan_walk *w) {
         "batch times %d",
         par__plan_ranks(p), p->model.heads, p->model.layers, p->job.batch, p->model.heads);
 }
+static int par__plan_walk_all(par__plan_walk *w) { // 0: out of memory
+    w->least_bytes = 1e300;
+    w->tolerance = 1 - 1e-9;
+    w->parameters = par_plan_parameters(&w->problem->model);
+    par__plan_nodes(w);
+    if (!w->no_memory && w->count) qsort(w->nodes, w->count, sizeof *w->nodes, par__plan_compare_nodes);
+    for (size_t i = 0; i < w->count && !w->no_memory; i++) par__plan_visit_node(w, &w->nodes[i]);
+    PAR_FREE(w->nodes);
+    return !w->no_memory;
+}
 par_result par_plan_search(const par_plan_problem *problem, const par_plan_config *fixed, unsigned mask,
                            unsigned distinct, par_plan_choice *choices, int capacity,
                            par_plan_report *report) {
@@ -2196,19 +2350,11 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
     w.choices = choices;
     w.capacity = capacity;
     w.report = report;
-    w.least_bytes = 1e300;
-    w.tolerance = 1 - 1e-9;
     const char *wrong = capacity < 1 ? "choices has no room" : par__plan_problem_wrong(problem);
     if (wrong) return par__plan_fail(PAR_ERR_ARGUMENT, report->why, sizeof report->why, "%s", wrong);
-    par__plan_nodes(&w);
-    if (w.no_memory) {
-        PAR_FREE(w.nodes);
+    if (!par__plan_walk_all(&w))
         return par__plan_fail(PAR_ERR_MEMORY, report->why, sizeof report->why,
                               "out of memory for the search");
-    }
-    if (w.count) qsort(w.nodes, w.count, sizeof *w.nodes, par__plan_compare_nodes);
-    for (size_t i = 0; i < w.count; i++) par__plan_visit_node(&w, &w.nodes[i]);
-    PAR_FREE(w.nodes);
     for (int i = 0; i < report->count; i++) par__plan_rates(problem, &choices[i].prediction);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     report->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
@@ -2408,13 +2554,44 @@ par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *c
 
 // >>plan_explain --------------------------------------------------------------------------------------------
 
+// The choices that are explained, each with the sides on which others are compared.
+static const struct {
+    int axis, both; // both: the best with less and the best with more; else the best with another value
+} par__plan_told[] = {{PAR_PLAN_AXIS_tp, 1},        {PAR_PLAN_AXIS_sp, 0},     {PAR_PLAN_AXIS_pp, 1},
+                      {PAR_PLAN_AXIS_cp, 1},        {PAR_PLAN_AXIS_zero, 1},   {PAR_PLAN_AXIS_microbatch, 1},
+                      {PAR_PLAN_AXIS_recompute, 0}, {PAR_PLAN_AXIS_offload, 0}};
+enum { PAR__PLAN_TOLD = sizeof par__plan_told / sizeof par__plan_told[0] };
 typedef struct par__plan_story {
     const par_plan_problem *problem;
     const par_plan_choice *best;
     par_plan_say fn;
     void *user;
+    par__plan_rival rivals[2 * PAR__PLAN_TOLD];
+    int rival_count;
 } par__plan_story;
 
+// Finds all rivals in one search: each configuration is compared with all that it may be. 0: out of memory.
+static int par__plan_find_rivals(par__plan_story *s) {
+    par__plan_walk w;
+    par_plan_report report;
+    memset(&w, 0, sizeof w);
+    memset(&report, 0, sizeof report);
+    s->rival_count = 0;
+    for (int i = 0; i < PAR__PLAN_TOLD; i++)
+        for (int side = par__plan_told[i].both ? -1 : 0; side < 2; side += 2) {
+            par__plan_rival *r = &s->rivals[s->rival_count++];
+            memset(r, 0, sizeof *r);
+            r->axis = par__plan_told[i].axis;
+            r->side = side;
+            if (r->axis == PAR_PLAN_AXIS_sp) r->same = 1u << PAR_PLAN_AXIS_tp; // what it is a choice for
+        }
+    w.problem = s->problem;
+    w.report = &report;
+    w.best = &s->best->config;
+    w.rivals = s->rivals;
+    w.rival_count = s->rival_count;
+    return par__plan_problem_wrong(s->problem) || par__plan_walk_all(&w);
+}
 // The times in which two predictions differ most, as text: "bubble 1.2 s instead of 0.3".
 static void par__plan_difference(const par_plan_prediction *a, const par_plan_prediction *b, char *text,
                                  size_t capacity) {
@@ -2431,43 +2608,26 @@ static void par__plan_difference(const par_plan_prediction *a, const par_plan_pr
 #undef X
     snprintf(text, capacity, "%s takes %.4g s instead of %.4g", name, to, from);
 }
-// The fastest configuration with another value of an axis.
-static int par__plan_with_value(const par__plan_story *s, int axis, int value, par_plan_choice *found) {
-    par_plan_config fixed = s->best->config;
-    par_plan_report report;
-    const unsigned tp = axis == PAR_PLAN_AXIS_sp ? 1u << PAR_PLAN_AXIS_tp : 0; // what it is a choice for
-    par__plan_axis_set(&fixed, axis, value);
-    return par_plan_search(s->problem, &fixed, 1u << axis | tp, 0, found, 1, &report) == PAR_OK;
-}
-static void par__plan_say_axis(const par__plan_story *s, int axis, const int *values, int count,
-                               const char *reason) {
-    const int mine = par_plan_axis_get(&s->best->config, axis);
-    char sentence[900], is[48], other[48], why[96], layout[256];
-    par_plan_choice next, found;
-    int has_next = 0, memory = 0;
-    for (int i = 0; i < count; i++) {
-        if (values[i] == mine) continue;
-        if (!par__plan_with_value(s, axis, values[i], &found)) {
-            memory++;
-            continue;
-        }
-        if (!has_next || found.prediction.seconds < next.prediction.seconds) next = found;
-        has_next = 1;
+static void par__plan_say_axis(const par__plan_story *s, int axis, const char *reason) {
+    const par_plan_prediction *mine = &s->best->prediction;
+    char sentence[1400], is[48], why[96], layout[256];
+    int found = 0;
+    par__plan_value(axis, par_plan_axis_get(&s->best->config, axis), is, sizeof is);
+    size_t n =
+        (size_t)snprintf(sentence, sizeof sentence, "%s=%s: %s", par__plan_axes[axis].name, is, reason);
+    for (int i = 0; i < s->rival_count; i++) {
+        const par__plan_rival *r = &s->rivals[i];
+        const par_plan_prediction *p = &r->choice.prediction;
+        if (r->axis != axis || !r->found) continue;
+        found = 1;
+        par__plan_value(axis, par_plan_axis_get(&r->choice.config, axis), is, sizeof is);
+        par__plan_difference(mine, p, why, sizeof why);
+        par_plan_format(&r->choice.config, 1, layout, sizeof layout);
+        n += (size_t)snprintf(
+            sentence + n, sizeof sentence - n, "; the best with %s=%s takes %.4g s, %.1f%% longer (%s): %s",
+            par__plan_axes[axis].name, is, p->seconds, 100 * (p->seconds / mine->seconds - 1), why, layout);
     }
-    par__plan_value(axis, mine, is, sizeof is);
-    if (!has_next) {
-        snprintf(sentence, sizeof sentence, "%s=%s: %s; no other value exists or fits",
-                 par__plan_axes[axis].name, is, reason);
-    } else {
-        par__plan_value(axis, par_plan_axis_get(&next.config, axis), other, sizeof other);
-        par__plan_difference(&s->best->prediction, &next.prediction, why, sizeof why);
-        par_plan_format(&next.config, 1, layout, sizeof layout);
-        snprintf(sentence, sizeof sentence,
-                 "%s=%s: %s; the best with %s=%s takes %.4g s, %.1f%% longer (%s): %s%s",
-                 par__plan_axes[axis].name, is, reason, par__plan_axes[axis].name, other,
-                 next.prediction.seconds, 100 * (next.prediction.seconds / s->best->prediction.seconds - 1),
-                 why, layout, memory ? "; some values do not fit" : "");
-    }
+    if (!found) snprintf(sentence + n, sizeof sentence - n, "; no other value exists or fits");
     s->fn(s->user, par__plan_axes[axis].name, sentence);
 }
 static void par__plan_say_tp(const par__plan_story *s) {
@@ -2477,8 +2637,6 @@ static void par__plan_say_tp(const par__plan_story *s) {
     const double inside = par__plan_gather(k.x, par__plan_group_of(k.x, par__plan_max(k.t, 2), 1), bytes);
     par__plan_group across;
     char reason[320];
-    int values[PAR__PLAN_DIVISORS];
-    const int count = par__plan_divisors(par__plan_ranks(s->problem), values);
     across.ranks = par__plan_max(k.t, 2);
     across.inside = 1;
     if (c->tp > 1)
@@ -2492,14 +2650,12 @@ static void par__plan_say_tp(const par__plan_story *s) {
         snprintf(reason, sizeof reason,
                  "layers are whole: with tp 2 a layer's forward would wait %.3g ms for %.3g MB", 1e3 * inside,
                  bytes / 1e6);
-    par__plan_say_axis(s, PAR_PLAN_AXIS_tp, values, count, reason);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_tp, reason);
 }
 static void par__plan_say_pp(const par__plan_story *s) {
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
-    int values[PAR__PLAN_DIVISORS];
-    const int count = par__plan_divisors(par__plan_ranks(s->problem), values);
     if (c->pp > 1)
         snprintf(
             reason, sizeof reason,
@@ -2509,10 +2665,9 @@ static void par__plan_say_pp(const par__plan_story *s) {
             100 * p->times.bubble / p->seconds, p->times.pp);
     else
         snprintf(reason, sizeof reason, "no stages, so no bubble; %.1f GB suffice", p->bytes / 1e9);
-    par__plan_say_axis(s, PAR_PLAN_AXIS_pp, values, count, reason);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_pp, reason);
 }
 static void par__plan_say_zero(const par__plan_story *s) {
-    static const int values[] = {0, 1, 2, 3};
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
@@ -2523,10 +2678,9 @@ static void par__plan_say_zero(const par__plan_story *s) {
         "%d microbatches), and has %.1f GB of parameters, gradients and states",
         c->dp * c->cp, sent[c->zero], 1 + p->microbatches, 3 * p->microbatches, p->microbatches,
         (p->memory.parameters + p->memory.gradients + p->memory.states) / 1e9);
-    par__plan_say_axis(s, PAR_PLAN_AXIS_zero, values, 4, reason);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_zero, reason);
 }
 static void par__plan_say_recompute(const par__plan_story *s) {
-    static const int values[] = {0, 1, 2};
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     const par__plan_case k = par__plan_case_of(s->problem, c);
@@ -2537,34 +2691,34 @@ static void par__plan_say_recompute(const par__plan_story *s) {
              "microbatch (none, selective, full)",
              p->memory.activations / 1e9, p->times.recompute, l.saved[0] / 1e6, l.saved[1] / 1e6,
              l.saved[2] / 1e6);
-    par__plan_say_axis(s, PAR_PLAN_AXIS_recompute, values, 3, reason);
+    par__plan_say_axis(s, PAR_PLAN_AXIS_recompute, reason);
 }
 void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_say fn,
                       void *user) {
-    static const int two[] = {0, 1}, offloads[] = {0, 1, 2, 3, 4, 6};
     const par_plan_config *c = &best->config;
     const par_plan_prediction *p = &best->prediction;
     par__plan_story s;
     char sentence[256];
-    int values[PAR__PLAN_DIVISORS];
     s.problem = problem;
     s.best = best;
     s.fn = fn;
     s.user = user;
+    if (!par__plan_find_rivals(&s)) {
+        fn(user, "memory", "out of memory for the reasons");
+        return;
+    }
     par__plan_say_tp(&s);
     if (c->tp > 1)
-        par__plan_say_axis(&s, PAR_PLAN_AXIS_sp, two, 2,
+        par__plan_say_axis(&s, PAR_PLAN_AXIS_sp,
                            c->sp ? "the same bytes as without, and norms and residuals are divided over tp"
                                  : "whole tokens on every rank");
     par__plan_say_pp(&s);
-    par__plan_say_axis(&s, PAR_PLAN_AXIS_cp, values, par__plan_divisors(par__plan_ranks(problem), values),
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_cp,
                        c->cp > 1 ? "a sequence is divided over ranks" : "a sequence fits on a rank");
     par__plan_say_zero(&s);
-    par__plan_say_axis(&s, PAR_PLAN_AXIS_microbatch, values,
-                       par__plan_divisors((int)problem->job.batch / c->dp, values),
-                       "products are large enough, and microbatches enough");
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_microbatch, "products are large enough, and microbatches enough");
     par__plan_say_recompute(&s);
-    par__plan_say_axis(&s, PAR_PLAN_AXIS_offload, offloads, 6,
+    par__plan_say_axis(&s, PAR_PLAN_AXIS_offload,
                        c->offload ? "the host's link has time for it" : "everything fits");
     snprintf(sentence, sizeof sentence, "it is bound by %s: %.4g of %.4g s", par_plan_bound_by(p),
              p->times.compute > p->seconds / 2 ? p->times.compute : 0, p->seconds);

@@ -10,6 +10,7 @@
 
 #include "options.h"
 #include "output.h"
+#include "published.h"
 
 enum { TOP_MAX = 100, SIMULATED = 100, ACTIONS = 20000, GPUS_MAX = 16, TEXT_MAX = 1 << 20 };
 enum {
@@ -18,7 +19,7 @@ enum {
 
 typedef struct settings {
     const char *model, *gpu, *svg, *what_if, *compare, *fix, *validate;
-    int nodes, gpus, batch, sequence, top, json, fp8, simulate, list;
+    int nodes, gpus, batch, sequence, top, json, fp8, fp4, simulate, why, list;
     double memory_gb;
 } settings;
 
@@ -79,23 +80,13 @@ static int load_machine(const char *name, par_plan_machine *machine) { // of the
     if (r) fprintf(stderr, "plan: %s: %s\n", name, why);
     return r == PAR_OK;
 }
-// Sets nodes for so many GPUs: whole nodes, or a part of one. Returns the GPUs that it has then.
-static int set_gpus(par_plan_machine *machine, int gpus) {
-    const int per_node = machine->gpus_per_node >= 1 ? (int)machine->gpus_per_node : 1;
-    if (gpus < per_node) {
-        machine->gpus_per_node = gpus;
-        machine->nodes = 1;
-        return gpus;
-    }
-    machine->nodes = gpus / per_node;
-    return gpus / per_node * per_node;
-}
 
 // ---- planning ---------------------------------------------------------------------------------------------
 
 typedef struct plan {
     par_plan_problem problem;
-    par_plan_config fixed; // members that are given
+    par_plan_machine whole; // the machine before --gpus took a part of it
+    par_plan_config fixed;  // members that are given
     unsigned mask;
     par_plan_choice choices[TOP_MAX];
     par_plan_report report;
@@ -236,6 +227,9 @@ static void print_launch(const plan *x) { // the same training by this kit's tra
     if (c->pp > 1) printf(" --schedule %s", par_plan_schedule_names[c->schedule]);
     if (c->chunks > 1) printf(" --chunks %d", c->chunks);
     if (c->recompute) printf(" --recompute %s", par_plan_recompute_names[c->recompute]);
+    if (c->fp8) printf(" --fp8 %s", par_plan_recipe_names[c->fp8]);
+    if (c->schedule == PAR_PLAN_AUTO)
+        printf(" --max_activation_mb %.0f", par_plan_activation_room(p, &x->choices[0].prediction) / 1e6);
     if (c->offload & PAR_PLAN_OFFLOAD_STATES) printf(" --offload host");
     printf("\n");
     if (c->zero && c->shard != c->dp * c->cp)
@@ -255,7 +249,7 @@ static void print_plan(const plan *x, const settings *o) {
     for (int i = 0; i < r->count; i++) print_choice(&x->choices[i], "");
     printf("\nthe best:\n");
     print_times(&x->choices[0]);
-    printf("\nwhy:\n");
+    if (o->why) printf("\nwhy:\n");
 }
 
 // ---- comparing --------------------------------------------------------------------------------------------
@@ -353,8 +347,7 @@ static int what_if(const plan *x, const settings *o, curve *c) { // gpus=256,512
         plan *other = (plan *)malloc(sizeof *other);
         if (!other) return 1;
         *other = *x;
-        if (!par_plan_machine_get(x->problem.machine.name, &other->problem.machine))
-            other->problem.machine = x->problem.machine;
+        other->problem.machine = x->whole;
         set_gpus(&other->problem.machine, (int)gpus);
         if (search_nearest(other, 1, o->simulate) == PAR_OK) {
             c->gpus[c->count] = gpus_of(&other->problem);
@@ -526,185 +519,86 @@ static int write_svg(const plan *x, const curve *c, const char *path) { // 0, or
 }
 
 // ---- validating -------------------------------------------------------------------------------------------
-// Rows of published measurements: a line of names, then a line for each row, with commas. See
-// tests/plan_published.csv for the columns.
 
-typedef struct row {
-    char name[64];
-    plan x; // its problem and fixed; choices[0] is the prediction
-    double gpus, seconds, tflops, states_gib, activations_gib;
-} row;
 typedef struct errors {
     int count;
     double sum, largest;
 } errors;
+typedef struct validation {
+    int json;
+    errors time, memory;
+} validation;
 
-static void add_error(errors *e, double predicted, double measured, double *error) {
-    *error = predicted / measured - 1;
+// The error of a prediction, which is counted; NaN: nothing was measured.
+static double add_error(errors *e, double predicted, double measured) {
+    if (!(measured > 0)) return NAN;
+    const double error = predicted / measured - 1;
     e->count++;
-    e->sum += fabs(*error);
-    e->largest = MAX(e->largest, fabs(*error));
+    e->sum += fabs(error);
+    e->largest = MAX(e->largest, fabs(error));
+    return error;
 }
-static double *row_number(row *r, const char *name) { // a column that is a double; NULL: there is none
-    if (!strcmp(name, "gpus")) return &r->gpus;
-    if (!strcmp(name, "seconds")) return &r->seconds;
-    if (!strcmp(name, "tflops")) return &r->tflops;
-    if (!strcmp(name, "states_gib")) return &r->states_gib;
-    if (!strcmp(name, "activations_gib")) return &r->activations_gib;
-#define X(member, what)                                                                                      \
-    if (!strcmp(name, #member)) return &r->x.problem.job.member;
-    PAR_PLAN_JOB_FIELDS(X)
-#undef X
-    return NULL;
+static void print_pair(const char *format, double measured, double predicted, double error) {
+    char cells[2][24] = {"-", "-"};
+    if (measured > 0) snprintf(cells[0], sizeof cells[0], format, measured);
+    if (measured > 0) snprintf(cells[1], sizeof cells[1], "%+.1f%%", 100 * error);
+    printf(" %8s ", cells[0]);
+    printf(format, predicted);
+    printf(" %7s", cells[1]);
 }
-static int *row_size(row *r, const char *name) { // a column that is a size of the model
-#define X(member, what)                                                                                      \
-    if (!strcmp(name, #member)) return &r->x.problem.model.member;
-    PAR_PLAN_MODEL_FIELDS(X)
-#undef X
-    return NULL;
-}
-// Sets a column. NULL, or what is wrong.
-static const char *set_column(row *r, const char *name, const char *value, char *why, size_t capacity) {
-    char word[160], *end;
-    unsigned mask = 0;
-    if (!value[0] || !strcmp(name, "source")) return NULL;
-    if (!strcmp(name, "name")) return snprintf(r->name, sizeof r->name, "%s", value), (const char *)NULL;
-    if (!strcmp(name, "gpu"))
-        return par_plan_machine_get(value, &r->x.problem.machine) ? NULL : "no such gpu in the table";
-    if (!strcmp(name, "model"))
-        return par_plan_model_get(value, &r->x.problem.model) ? NULL : "no such model in the table";
-    double *number = row_number(r, name);
-    int *size = row_size(r, name);
-    if (number || size) {
-        const double v = strtod(value, &end);
-        if (end == value || *end || !(v >= 0) || v > 1e9) return "expected a number from 0 to 1e9";
-        if (number) *number = v;
-        if (size) *size = (int)v;
-        return NULL;
-    }
-    snprintf(word, sizeof word, "%s=%s", name, value);
-    if (par_plan_parse(word, &r->x.fixed, &mask, why, capacity)) return why;
-    r->x.mask |= mask;
-    return NULL;
-}
-// What a row leaves out: sizes that follow from others, dp, the schedule. NULL, or what is wrong.
-static const char *complete_row(row *r, char *why, size_t capacity) {
-    par_plan_model *m = &r->x.problem.model;
-    par_plan_config *c = &r->x.fixed;
-    if (m->heads < 1 || m->layers < 1 || m->features < 1) return "the model needs layers, features and heads";
-    if (!m->kv_heads) m->kv_heads = m->heads;
-    if (!m->head_dim) m->head_dim = m->features / m->heads;
-    if (!m->hidden) m->hidden = 4 * m->features;
-    if (!m->positions && !m->gated) m->positions = (int)r->x.problem.job.sequence;
-    if (!(r->x.problem.machine.product_rate > 0)) return "the row needs a gpu";
-    if (!(r->gpus >= 1) || r->gpus > 65536) return "gpus must be from 1 to 65536";
-    set_gpus(&r->x.problem.machine, (int)r->gpus);
-    int *const ones[] = {&c->tp, &c->pp, &c->cp, &c->microbatch, &c->chunks};
-    for (int i = 0; i < 5; i++) *ones[i] = MAX(*ones[i], 1);
-    if (!c->dp) c->dp = (int)(r->gpus / ((double)c->tp * c->pp * c->cp));
-    if (!c->shard) c->shard = c->zero ? c->dp * c->cp : 1;
-    if (c->chunks > 1 && !(r->x.mask >> PAR_PLAN_AXIS_schedule & 1)) c->schedule = PAR_PLAN_INTERLEAVED;
-    if (c->tp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_TP;
-    if (c->pp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_PP;
-    if (c->dp * c->cp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_DP;
-    r->x.problem.job.fp8 = c->fp8;
-    return par_plan_check(&r->x.problem, c, why, capacity) ? why : NULL;
-}
-// Seconds of a step from TFLOP/s per GPU, as Narayanan et al. 2021 count operations: with those of full
-// recomputation.
-static double row_seconds(const row *r) {
-    const par_plan_problem *p = &r->x.problem;
-    if (r->seconds > 0 || !(r->tflops > 0)) return r->seconds;
-    const double head = 6 * p->job.batch * p->job.sequence * p->model.features * p->model.vocab;
-    const double once = par_plan_flops(p);
-    const double flops = r->x.fixed.recompute == PAR_PLAN_RECOMPUTE_FULL ? once + (once - head) / 3 : once;
-    return flops / (r->gpus * r->tflops * 1e12);
-}
-static void validate_row(row *r, int json, errors *time, errors *memory) {
+static void validate_row(void *user, const row *r) {
+    validation *v = (validation *)user;
     par_plan_prediction p;
-    const double seconds = row_seconds(r), nothing = NAN;
-    double time_error = nothing, states_error = nothing, activations_error = nothing;
-    par_plan_evaluate(&r->x.problem, &r->x.fixed, &p);
-    const double states = p.mean_state_bytes / 1073741824,
-                 activations = p.layer_activation_bytes / 1073741824;
-    if (seconds > 0) add_error(time, p.seconds, seconds, &time_error);
-    if (r->states_gib > 0) add_error(memory, states, r->states_gib, &states_error);
-    if (r->activations_gib > 0) add_error(memory, activations, r->activations_gib, &activations_error);
-    if (json)
+    par_plan_evaluate(&r->problem, &r->config, &p);
+    const double seconds = row_seconds(r), gib = 1073741824, states = p.mean_state_bytes / gib,
+                 activations = p.layer_activation_bytes / gib;
+    const double time_error = add_error(&v->time, p.seconds, seconds),
+                 states_error = add_error(&v->memory, states, r->states_gib),
+                 activations_error = add_error(&v->memory, activations, r->activations_gib);
+    if (v->json) {
         json_print("name:%s seconds:%?.6g predicted_seconds:%.6g time_error:%?.4f states_gib:%?.5g "
                    "predicted_states_gib:%.5g states_error:%?.4f activations_gib:%?.5g "
                    "predicted_activations_gib:%.5g activations_error:%?.4f",
-                   r->name, seconds > 0 ? seconds : nothing, p.seconds, time_error,
-                   r->states_gib > 0 ? r->states_gib : nothing, states, states_error,
-                   r->activations_gib > 0 ? r->activations_gib : nothing, activations, activations_error);
-    else
-        printf("%-28s %8.3f %8.3f %+6.1f%%  %7.2f %7.2f %+6.1f%%  %7.2f %7.2f %+6.1f%%\n", r->name, seconds,
-               p.seconds, 100 * time_error, r->states_gib, states, 100 * states_error, r->activations_gib,
-               activations, 100 * activations_error);
-}
-static char *next_cell(char **at) { // of a line, which it changes
-    char *cell = *at, *comma = strchr(cell, ',');
-    *at = comma ? comma + 1 : cell + strlen(cell);
-    if (comma) *comma = 0;
-    cell += strspn(cell, " \t");
-    for (size_t n = strlen(cell); n && strchr(" \t\r", cell[n - 1]); n--) cell[n - 1] = 0;
-    return cell;
-}
-enum { COLUMNS_MAX = 64 };
-static int validate_text(char *text, const settings *o) {
-    char *columns[COLUMNS_MAX], why[320];
-    int count = 0, number = 0;
-    errors time = {0, 0, 0}, memory = {0, 0, 0};
-    row *r = (row *)malloc(sizeof *r);
-    if (!r) return 1;
-    for (char *line = text, *next; line && *line; line = next) {
-        next = strchr(line, '\n');
-        if (next) *next++ = 0;
-        number++;
-        if (line[0] == '#' || !line[strspn(line, " \t\r")]) continue;
-        if (!count) { // the names of columns
-            for (char *at = line; *at && count < COLUMNS_MAX;) columns[count++] = next_cell(&at);
-            continue;
-        }
-        memset(r, 0, sizeof *r);
-        const char *wrong = NULL, *column = "";
-        for (int i = 0; i < count && !wrong; i++) {
-            wrong = set_column(r, column = columns[i], next_cell(&line), why, sizeof why);
-        }
-        if (!wrong) wrong = complete_row(r, why, sizeof why);
-        if (wrong) {
-            fprintf(stderr, "plan: %s, line %d, column %s: %s\n", o->validate, number, column, wrong);
-            return free(r), 2;
-        }
-        validate_row(r, o->json, &time, &memory);
+                   r->name, seconds > 0 ? seconds : NAN, p.seconds, time_error,
+                   r->states_gib > 0 ? r->states_gib : NAN, states, states_error,
+                   r->activations_gib > 0 ? r->activations_gib : NAN, activations, activations_error);
+        return;
     }
-    free(r);
-    if (!time.count && !memory.count) return fprintf(stderr, "plan: %s has no rows\n", o->validate), 2;
-    const double time_average = time.sum / MAX(time.count, 1),
-                 memory_average = memory.sum / MAX(memory.count, 1);
+    printf("%-28s", r->name);
+    print_pair("%8.3f", seconds, p.seconds, time_error);
+    print_pair("%8.2f", r->states_gib, states, states_error);
+    print_pair("%8.2f", r->activations_gib, activations, activations_error);
+    printf("\n");
+}
+static int validate(const settings *o) {
+    validation v;
+    char why[400];
+    size_t bytes;
+    char *text = read_text(o->validate, &bytes);
+    if (!text) return 2;
+    memset(&v, 0, sizeof v);
+    v.json = o->json;
+    if (!o->json)
+        printf("%-28s %8s %8s %7s %8s %8s %7s %8s %8s %7s\n", "row", "s", "model", "error", "states", "model",
+               "error", "activ.", "model", "error");
+    const int failed = rows_read(text, validate_row, &v, why, sizeof why);
+    free(text);
+    if (failed) return fprintf(stderr, "plan: %s, %s\n", o->validate, why), 2;
+    if (!v.time.count && !v.memory.count)
+        return fprintf(stderr, "plan: %s has no rows with measurements\n", o->validate), 2;
+    const double time_average = v.time.sum / MAX(v.time.count, 1),
+                 memory_average = v.memory.sum / MAX(v.memory.count, 1);
     if (o->json)
         json_print(
             "summary:%b rows:%d time_average_error:%.5f time_largest_error:%.5f memory_average_error:%.5f "
             "memory_largest_error:%.5f",
-            1, time.count, time_average, time.largest, memory_average, memory.largest);
+            1, v.time.count, time_average, v.time.largest, memory_average, v.memory.largest);
     else
         printf("step times: average error %.2f%%, largest %.2f%% of %d; memory: average %.2f%%, largest "
                "%.2f%%\n",
-               100 * time_average, 100 * time.largest, time.count, 100 * memory_average,
-               100 * memory.largest);
+               100 * time_average, 100 * v.time.largest, v.time.count, 100 * memory_average,
+               100 * v.memory.largest);
     return 0;
-}
-static int validate(const settings *o) {
-    size_t bytes;
-    char *text = read_text(o->validate, &bytes);
-    if (!text) return 2;
-    if (!o->json)
-        printf("%-28s %8s %8s %7s  %7s %7s %7s  %7s %7s %7s\n", "row", "s", "model", "error", "states",
-               "model", "error", "activ.", "model", "error");
-    const int status = validate_text(text, o);
-    free(text);
-    return status;
 }
 
 // ---- the program ------------------------------------------------------------------------------------------
@@ -731,6 +625,7 @@ static int prepare(const settings *o, plan *x) { // 0, or a status
     if (o->fix && par_plan_parse(o->fix, &x->fixed, &x->mask, why, sizeof why))
         return fprintf(stderr, "plan: --fix: %s\n", why), 2;
     x->problem.machine.nodes = MAX(x->problem.machine.nodes, 1);
+    x->whole = x->problem.machine;
     if (o->nodes > 0) x->problem.machine.nodes = o->nodes;
     if (o->gpus > 0) {
         const int used = set_gpus(&x->problem.machine, o->gpus);
@@ -740,7 +635,7 @@ static int prepare(const settings *o, plan *x) { // 0, or a status
     }
     x->problem.job.batch = o->batch;
     x->problem.job.sequence = o->sequence;
-    x->problem.job.fp8 = o->fp8;
+    x->problem.job.fp8 = o->fp4 ? 2 : o->fp8;
     x->problem.job.memory_bytes = o->memory_gb * 1e9;
     return 0;
 }
@@ -759,7 +654,7 @@ static int print_all(plan *x, const settings *o) {
         print_plan(x, o);
     }
     int json = o->json;
-    par_plan_explain(&x->problem, &x->choices[0], say, &json);
+    if (o->why) par_plan_explain(&x->problem, &x->choices[0], say, &json);
     if (o->compare) status = compare(x, o);
     if (o->what_if && !status) status = what_if(x, o, &c);
     if (o->svg && !status) status = write_svg(x, &c, o->svg);
@@ -798,7 +693,7 @@ int main(int argc, char **argv) {
     o.batch = 2048;
     o.sequence = 2048;
     o.top = 10;
-    o.simulate = 1;
+    o.simulate = o.why = 1;
     const option options[] = {
         {"what is trained, and on what", OPTION_TITLE, NULL, NULL},
         {"--model", OPTION_TEXT, &o.model, "a name (--list), or a Hugging Face config.json or its directory"},
@@ -807,12 +702,14 @@ int main(int argc, char **argv) {
         {"--gpus", OPTION_INT, &o.gpus, "GPUs, instead of --nodes"},
         {"--batch", OPTION_INT, &o.batch, "sequences of a step, over all GPUs"},
         {"--seq", OPTION_INT, &o.sequence, "tokens of a sequence"},
-        {"--fp8", OPTION_FLAG, &o.fp8, "layers may use 8-bit products"},
+        {"--fp8", OPTION_FLAG, &o.fp8, "layers may use recipes of 8 bits"},
+        {"--fp4", OPTION_FLAG, &o.fp4, "layers may use recipes of 8 or 4 bits"},
         {"--memory_gb", OPTION_REAL, &o.memory_gb, "limit of a GPU's memory; 0: the GPU's"},
         {"--fix", OPTION_TEXT, &o.fix, "choices that are made: \"tp=8 zero=1\""},
         {"what is shown", OPTION_TITLE, NULL, NULL},
         {"--top", OPTION_INT, &o.top, "layouts, each with its fastest settings; 1 to 100"},
         {"--simulate", OPTION_FLAG, &o.simulate, "bubbles of these by simulation instead of formulas"},
+        {"--why", OPTION_FLAG, &o.why, "the reasons: for each choice the best of other values"},
         {"--compare", OPTION_TEXT, &o.compare, "your choices beside the best: \"pp=8 tp=8 zero=1\""},
         {"--what-if", OPTION_TEXT, &o.what_if, "other numbers of GPUs: gpus=256,512,1024"},
         {"--svg", OPTION_TEXT, &o.svg, "FILE for a picture: times, memory, tp against pp, scaling"},

@@ -928,6 +928,8 @@ planner() { # what it prints for programs; its errors against published measurem
     [ -s "$work/text" ] &&
         grep -q '^  torchrun .*build/gpt_cuda .*--tp ' "$work/text" &&
         grep -q 'times the best' "$work/text" &&
+        grep -q '403 MB .* in 1.29 ms, .* 13.8 ms' "$work/text" && # as docs/plan.md has them
+        grep -q 'ZeRO-1: 2, .*ZeRO-3: 192' "$work/text" &&
         grep -q '^</svg>' "$work/plan.svg" || return 1
     # the nearest that works, and the reason
     printf 'gpu = h100\ngpus_per_node = 12\n' >"$work/gpu"
@@ -941,6 +943,16 @@ planner() { # what it prints for programs; its errors against published measurem
         fails 2 "did you mean zero" build/plan --fix zerro=1 || return 1
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
     fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
+}
+planner_page() { # the table of docs/plan.md is what the planner says now
+    sed -n '/^| model | GPUs/,/^$/p' docs/plan.md | grep '^| [a-z0-9.-]* | [0-9]' >"$work/page" || return 1
+    while IFS='| ' read -r _ model gpus batch _; do
+        build/plan --model "$model" --gpus "$gpus" --gpu h100 --batch "$batch" --seq 8192 --top 1 --no-why \
+            --json </dev/null | sed -n 's/.*"best":{"layout"://p' | tr -d '"' | tr , '\n' |
+            awk -F : -v row="| $model | $gpus | $batch" 'NR == 1 {layout = $0} {value[$1] = $2} END {
+                printf "%s | `%s` | %.3g s | %.2f |\n", row, layout, value["seconds"], value["mfu"]}'
+    done <"$work/page" >"$work/now"
+    diff "$work/page" "$work/now"
 }
 automatic() { # --auto measures, plans, says why and trains so; what is given stays; the losses are the same
     common="--max_iters 3 --gradient_accumulation_steps 4"
@@ -1507,6 +1519,7 @@ check "flags" flags
 check "FIFOs instead of files" fifos
 check "help" help_texts
 check "planner" planner
+check "the planner's page" planner_page
 check "--auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
 check "hello" hello

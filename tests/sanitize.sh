@@ -69,11 +69,13 @@ seed tables/1 '0F0,0F1,2F0,2F1,,2B0,2B1,0B0,0B1\r\n' ',1F0,1F1,3F0,3B0,3F1,3B1,1
 seed tables/2 '0F0,0SEND_F0,0RECV_B0,0R0,0I0,0W0,0REDUCE_GRAD\n' \
     '1RECV_F0,1UNSHARD,1F0,(1R0;1B0)FUSED,1SEND_B0'
 seed tables/3 '0LONGER_THAN_THE_NAME_OF_ANY_ACTION_IS0'
-# the planner: a model, a machine, choices
+# the planner: a model, a machine, choices, rows of measurements
 seed plan/1 '\0{"model_type":"llama","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4,' \
     '"num_key_value_heads":2,"intermediate_size":172,"vocab_size":256,"hidden_act":"silu","x":[1,{"y":null}]}'
 seed plan/2 '\1# mine\n gpu = h100 # a row\nnodes=2\ngpus_per_node = 4\nnet_bandwidth=1e9\n'
 seed plan/3 '\2tp=8, pp=4 schedule=zb_h1 offload=states overlap=tp+dp'
+seed plan/4 '\3# x\nname,gpu,gpus,model,sequence,batch,tp,zero,recompute,tflops\n' \
+    'A,h100,16,gpt2,1024,32,2,1,full,99\n'
 # TCP: a receive, RTS, DATA
 seed tcp/1 '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0' \
     '\1\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\21\3\0\0\0\020\230\2'
