@@ -123,6 +123,8 @@ MODEL
         Loss         max, sum of e^(x - max) and the others are computed for each of L blocks of the
                      vocabulary, cut as leaves are, and combined in f64 from the first block to the last.
         Attention    is that of one rank: heads are not split.
+        Over cp      backward gathers tokens for the gradients of parameters: one rank computes an element,
+                     the others add nothing to it, and so the sum over cp is exact.
     Products of bf16. On a CPU with avx512_bf16 or amx_bf16 these instructions multiply bf16 and add in f32,
     also in attention, whose weights they take rounded to bf16. Other CPUs convert to f32 and multiply that.
     Threads. A context is not thread-safe: it belongs to one rank.
@@ -156,10 +158,11 @@ typedef struct par_tp_desc {
     // of another; 1: never. 0: by size, up to 4 on GPUs, and 1 on CPUs, which do not compute while they copy.
     // The bits are the same, unless a library multiplies fewer rows in another way.
     int row_pieces;
-    // L, a power of two that t divides, at most 64: every such t, with and without sequence parallelism, gets
-    // the same bits; see MODEL. 0: sums in rank order. For the CPU's kernels, one rank of cp, and key-value
-    // heads that t divides; with t > 1 no recipe.
+    // L, a power of two that t divides, at most 64: every such t and every c, with and without sequence
+    // parallelism, gets the same bits; see MODEL. 0: sums in rank order. For the CPU's kernels, and heads and
+    // key-value heads that t c divides; with t c > 1 no recipe. Attention is by all-to-all, as by `ulysses`.
     int canonical_leaves;
+    size_t canonical_batch;        // with canonical_leaves and c > 1: B, the sequences of a microbatch
     par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
     uint64_t seed;                 // for initial values and dropout; the same on all ranks
     const par_tp_kernels *kernels; // NULL: the CPU's kernels
@@ -3618,10 +3621,10 @@ static par_result par__tp_check_canonical(const par_tp *tp) {
             "par_tp_open: canonical_leaves is %d: tensor-parallel ranks can be 1, 2 ... %d, all "
             "powers of two, but are %d",
             leaves, leaves, tp->t);
-    if (tp->c > 1)
-        return PAR__TP_FAIL(
-            "par_tp_open: canonical_leaves is %d: context-parallel ranks can be 1, but are %d", leaves,
-            tp->c);
+    if (tp->c > 1 && !tp->desc.canonical_batch)
+        return PAR__TP_FAIL("par_tp_open: canonical_leaves is %d: set canonical_batch to the sequences of a "
+                            "microbatch, for %d context-parallel ranks",
+                            leaves, tp->c);
     if (tp->kernels == par_tp_cpu()) return PAR_OK;
     return par_fail(tp->desc.tp, PAR_ERR_UNSUPPORTED,
                     "par_tp_open: canonical_leaves needs the CPU's kernels, these are \"%s\": leave it out",
@@ -3685,6 +3688,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->piece_counts = (size_t *)(void *)(tp + 1);
     tp->desc = *desc;
     if (!desc->dtype) tp->desc.dtype = PAR_F32;
+    if (desc->canonical_leaves) tp->desc.ulysses = 1;
     tp->t = par_size(desc->tp);
     tp->tp_rank = par_rank(desc->tp);
     tp->c = desc->cp ? par_size(desc->cp) : 1;
@@ -3870,6 +3874,7 @@ static size_t par__tp_leaf_at(const par_tp *tp, size_t n, size_t i) {
 static int par__tp_sums_own_rows(const par_tp *tp) {
     return tp->desc.sequence_parallel && !tp->desc.canonical_leaves;
 }
+static int par__tp_gathers_cp(const par_tp *tp) { return tp->desc.canonical_leaves && tp->c > 1; }
 static par_op par__tp_op(const par_tp *tp) { return tp->desc.canonical_leaves ? PAR_TREE_SUM : PAR_SUM; }
 
 // Sums of 2^k leaves that wait for their right halves, the oldest first. A leaf is written to sums[used] and
@@ -3898,6 +3903,29 @@ static par_result par__tp_tree_push(par_tp *tp, par__tp_tree *tree) {
         PAR__TP_TRY(tp->device->reduce(tp->device, sum, pair, 2, tree->count, PAR_F32, PAR_SUM, NULL));
     }
     return PAR_OK;
+}
+
+// Gathers rows of `bytes` bytes, `ld` apart, over cp, and before over tp if that splits them: *all has the
+// rows of whole sequences, in their order.
+static par_result par__tp_gather_tokens(par_tp *tp, int slot, const void *x, size_t ld, size_t rows,
+                                        size_t bytes, int split, const void **all) {
+    const size_t c = (size_t)tp->c, whole = split ? rows * (size_t)tp->t : rows,
+                 batch = tp->desc.canonical_batch, sequence = whole / batch * bytes;
+    char *packed = (char *)par_tp_scratch(tp, PAR__TP_KV, rows * bytes), *of_tp = packed;
+    if (split) of_tp = (char *)par_tp_scratch(tp, PAR__TP_HEADS, whole * bytes);
+    char *of_cp = (char *)par_tp_scratch(tp, PAR__TP_KV_NEXT, c * whole * bytes);
+    char *to = (char *)par_tp_scratch(tp, slot, c * whole * bytes);
+    if (!packed || !of_tp || !of_cp || !to) return PAR_ERR_MEMORY;
+    if (whole % batch)
+        return PAR__TP_FAIL("par_tp: %zu rows are not of %zu sequences, which canonical_batch says", whole,
+                            batch);
+    PAR__TP_TRY(tp->kernels->copy(tp, packed, bytes, x, ld, rows, bytes));
+    if (split) PAR__TP_TRY(par_all_gather(packed, of_tp, rows * bytes, PAR_U8, tp->desc.tp));
+    PAR__TP_TRY(par_all_gather(of_tp, of_cp, whole * bytes, PAR_U8, tp->desc.cp));
+    for (size_t q = 0; q < c; q++)
+        PAR__TP_TRY(tp->kernels->copy(tp, to + q * sequence, c * sequence, of_cp + q * whole * bytes,
+                                      sequence, batch, sequence));
+    return *all = to, PAR_OK;
 }
 
 // >>tp_layouts ----------------------------------------------------------------------------------------------
@@ -4386,11 +4414,11 @@ static par_result par__tp_open_recipe(par_tp *tp, par_tp_linear *l, const char *
     if ((unsigned)l->recipe >= PAR_TP_RECIPE_COUNT)
         return PAR__TP_FAIL("%s: recipe is %d, but there are %d: see PAR_TP_RECIPES", call, (int)l->recipe,
                             (int)PAR_TP_RECIPE_COUNT);
-    if (tp->desc.canonical_leaves && tp->t > 1)
+    if (tp->desc.canonical_leaves && tp->t * tp->c > 1)
         return PAR__TP_FAIL(
             "%s: the recipe %s takes scales from what each rank has: with canonical_leaves and "
-            "%d tensor-parallel ranks leave it out",
-            call, name, tp->t);
+            "%d ranks of tp x cp leave it out",
+            call, name, tp->t * tp->c);
     if (!tp->kernels->quantize || !tp->kernels->gemm_codes || !tp->kernels->roll_amax)
         return par_fail(tp->desc.tp, PAR_ERR_UNSUPPORTED,
                         "%s: the kernels \"%s\" multiply no codes: leave out the recipe %s", call,
@@ -4635,15 +4663,31 @@ par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_t
     return l->row_parallel ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
 }
 
+// The gradients of the weight, and if `bias` of the bias, from these rows. Canonical: each rank of cp
+// computes some output features, from the rows of all.
 static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, size_t ld, const void *x,
-                                size_t rows) {
-    const size_t m = l->weight.local_rows, n = l->weight.local_cols;
-    if (!l->weight.grad) return PAR_OK;
-    par_trace_begin(tp->desc.tp, "wgrad");
-    const par_result r = par__tp_linear_gemm(tp, l, PAR__TP_WGRAD, m, n, rows, dy, ld, x, n, 1,
-                                             l->weight.grad, PAR_F32, n, NULL);
-    par_trace_end(tp->desc.tp);
-    return r;
+                                size_t rows, int bias) {
+    const size_t n = l->weight.local_cols, e = par_tp_element_bytes(tp);
+    size_t m = l->weight.local_rows, first = 0;
+    par_result r = PAR_OK;
+    if (par__tp_gathers_cp(tp)) {
+        const size_t c = (size_t)tp->c, q = (size_t)tp->cp_rank;
+        PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV, dy, ld * e, rows, m * e, 0, &dy));
+        PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV_NEXT, x, n * e, rows, n * e, 0, &x));
+        ld = m;
+        first = par__tp_split_at(ld, c, q);
+        m = par__tp_split_at(ld, c, q + 1) - first;
+        rows *= c;
+    }
+    dy = par__tp_const_element(tp, dy, first);
+    if (l->weight.grad) {
+        par_trace_begin(tp->desc.tp, "wgrad");
+        r = par__tp_linear_gemm(tp, l, PAR__TP_WGRAD, m, n, rows, dy, ld, x, n, 1, l->weight.grad + first * n,
+                                PAR_F32, n, NULL);
+        par_trace_end(tp->desc.tp);
+    }
+    if (r || !bias || !l->has_bias || !l->bias.grad) return r;
+    return tp->kernels->sum_rows(tp, l->bias.grad + first, dy, ld, rows, m);
 }
 static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                           const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
@@ -4680,11 +4724,7 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     }
     const par_result gathered = par_wait(&gathering); // also after an error: no request stays in flight
     if (!r) r = gathered;
-    if (!r && grads & PAR__TP_WGRAD) {
-        r = par__tp_wgrad(tp, l, grad, ld, all, dy->rows);
-        if (!r && l->has_bias && l->bias.grad)
-            r = tp->kernels->sum_rows(tp, l->bias.grad, grad, ld, dy->rows, n);
-    }
+    if (!r && grads & PAR__TP_WGRAD) r = par__tp_wgrad(tp, l, grad, ld, all, dy->rows, 1);
     const par_result summed = par__tp_reduction_end(tp, &s, dx);
     return r ? r : summed;
 }
@@ -4702,9 +4742,8 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     }
     PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
     par_result r = PAR_OK;
-    const int bias = (grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad,
-              own_rows = par__tp_sums_own_rows(tp);
-    if (bias && own_rows) { // beside the gather
+    const int own_rows = par__tp_sums_own_rows(tp);
+    if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad && own_rows) { // beside the gather
         const int whole = dy->layout == PAR_TP_REPLICATED;
         const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
         const void *first = par__tp_const_element(tp, dy->data, skip);
@@ -4721,8 +4760,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     }
     const par_result gathered = par__tp_gather_end(&g);
     if (r || gathered) return r ? r : gathered;
-    if (bias && !own_rows) PAR__TP_TRY(tp->kernels->sum_rows(tp, l->bias.grad, g.all, l->out, rows, l->out));
-    return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, g.all, l->out, x->data, rows) : PAR_OK;
+    return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, g.all, l->out, x->data, rows, !own_rows) : PAR_OK;
 }
 static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                            const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
@@ -4758,11 +4796,11 @@ par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
     if (!norm->features) return PAR__TP_FAIL("%s: features must not be 0", call);
     if (norm->rms && norm->has_bias) return PAR__TP_FAIL("%s: a root mean square norm has no bias", call);
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->weight, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
-                                       tp->desc.sequence_parallel));
+                                       tp->desc.sequence_parallel && !par__tp_gathers_cp(tp)));
     par__tp_set_initial(&norm->weight, norm->name, "weight", 0, 1);
     if (!norm->has_bias) return memset(&norm->bias, 0, sizeof norm->bias), PAR_OK;
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &norm->bias, norm->features, 1, PAR_TP_SPLIT_NONE, NULL, 0,
-                                       tp->desc.sequence_parallel));
+                                       tp->desc.sequence_parallel && !par__tp_gathers_cp(tp)));
     par__tp_set_initial(&norm->bias, norm->name, "bias", 0, 0);
     return PAR_OK;
 }
@@ -4796,24 +4834,30 @@ par_result par_tp_add_norm_forward(par_tp *tp, const par_tp_norm *norm, const pa
                                    par_tp_matrix *y) {
     return par__tp_norm_forward(tp, "par_tp_add_norm_forward", norm, x, residual, stats, sum, y);
 }
+// What a norm's backward reads and writes, of some rows.
+typedef struct par__tp_norm_rows {
+    const void *dy, *x, *residual; // residual: or NULL
+    const float *stats;
+    void *dx;
+    size_t rows;
+} par__tp_norm_rows;
 // Canonical: the gradients of weight and bias, side by side, are sums over the tokens by leaves.
-static par_result par__tp_norm_leaves(par_tp *tp, const par_tp_norm *norm, const par_tp_matrix *dy,
-                                      const par_tp_matrix *x, const float *stats,
-                                      const par_tp_matrix *residual, par_tp_matrix *dx) {
-    const size_t n = norm->features, leaves = (size_t)tp->desc.canonical_leaves /
-                                              (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1);
+static par_result par__tp_norm_leaves(par_tp *tp, const par_tp_norm *norm, const par__tp_norm_rows *m,
+                                      size_t leaves) {
+    const size_t n = norm->features;
     float *const grads[2] = {norm->weight.grad, norm->has_bias ? norm->bias.grad : NULL};
     par__tp_tree tree;
     PAR__TP_TRY(par__tp_tree_open(tp, &tree, NULL, 2 * n, leaves));
     for (size_t i = 0; i < leaves; i++) {
-        const size_t row = par__tp_split_at(x->rows, leaves, i), at = row * n;
+        const size_t row = par__tp_split_at(m->rows, leaves, i), at = row * n;
         float *leaf = tree.sums[tree.used];
         PAR__TP_TRY(tp->kernels->set(tp, leaf, 2 * n, 0));
         PAR__TP_TRY(tp->kernels->norm_backward(
-            tp, par__tp_element(tp, dx->data, at), leaf, norm->has_bias ? leaf + n : NULL,
-            par__tp_const_element(tp, dy->data, at), par__tp_const_element(tp, x->data, at),
-            residual ? par__tp_const_element(tp, residual->data, at) : NULL, norm->weight.data,
-            stats + row * (norm->rms ? 1 : 2), par__tp_split_at(x->rows, leaves, i + 1) - row, n, norm->rms));
+            tp, par__tp_element(tp, m->dx, at), leaf, norm->has_bias ? leaf + n : NULL,
+            par__tp_const_element(tp, m->dy, at), par__tp_const_element(tp, m->x, at),
+            m->residual ? par__tp_const_element(tp, m->residual, at) : NULL, norm->weight.data,
+            m->stats + row * (norm->rms ? 1 : 2), par__tp_split_at(m->rows, leaves, i + 1) - row, n,
+            norm->rms));
         PAR__TP_TRY(par__tp_tree_push(tp, &tree));
     }
     for (size_t i = 0; i < 2; i++) {
@@ -4822,6 +4866,26 @@ static par_result par__tp_norm_leaves(par_tp *tp, const par_tp_norm *norm, const
             PAR__TP_TRY(tp->device->reduce(tp->device, grads[i], pair, 2, n, PAR_F32, PAR_SUM, NULL));
     }
     return PAR_OK;
+}
+// Of several ranks of cp the first one computes the gradients, from the rows of all.
+static par_result par__tp_norm_canonical(par_tp *tp, const par_tp_norm *norm, const par__tp_norm_rows *m,
+                                         int split) {
+    const size_t bytes = norm->features * par_tp_element_bytes(tp), t = split ? (size_t)tp->t : 1,
+                 leaves = (size_t)tp->desc.canonical_leaves, stats = (norm->rms ? 1 : 2) * sizeof(float);
+    const void *all_stats;
+    par__tp_norm_rows all = *m;
+    if (!par__tp_gathers_cp(tp)) return par__tp_norm_leaves(tp, norm, m, leaves / t);
+    PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV, m->dy, bytes, m->rows, bytes, split, &all.dy));
+    PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV_NEXT, m->x, bytes, m->rows, bytes, split, &all.x));
+    PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DQ, m->stats, stats, m->rows, stats, split, &all_stats));
+    PAR__TP_TRY(tp->kernels->norm_backward(tp, m->dx, NULL, NULL, m->dy, m->x, m->residual, norm->weight.data,
+                                           m->stats, m->rows, norm->features, norm->rms));
+    if (tp->cp_rank) return PAR_OK;
+    all.stats = (const float *)all_stats;
+    all.residual = NULL;
+    all.rows = m->rows * t * (size_t)tp->c;
+    all.dx = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, all.rows * bytes);
+    return all.dx ? par__tp_norm_leaves(tp, norm, &all, leaves) : PAR_ERR_MEMORY;
 }
 static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_norm *norm,
                                         const par_tp_matrix *dy, const par_tp_matrix *x, const float *stats,
@@ -4840,7 +4904,10 @@ static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_nor
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
     PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
     par__tp_set_shape(dx, x->rows, x->cols, x->layout);
-    if (tp->desc.canonical_leaves) return par__tp_norm_leaves(tp, norm, dy, x, stats, residual, dx);
+    const par__tp_norm_rows rows = {dy->data, x->data,  residual ? residual->data : NULL,
+                                    stats,    dx->data, x->rows};
+    if (tp->desc.canonical_leaves)
+        return par__tp_norm_canonical(tp, norm, &rows, x->layout == PAR_TP_SEQUENCE);
     return tp->kernels->norm_backward(
         tp, dx->data, norm->weight.grad, norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
         residual ? residual->data : NULL, norm->weight.data, stats, x->rows, x->cols, norm->rms);
@@ -5037,7 +5104,16 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
     }
     par_tp_shard(tp, &e->weight, 0, &first, &global, &count, &replicas);
     if (!e->weight.grad) return PAR_OK;
-    return tp->kernels->embed_backward(tp, e->weight.grad, ids, rows, all, global, count, e->features);
+    if (!par__tp_gathers_cp(tp))
+        return tp->kernels->embed_backward(tp, e->weight.grad, ids, rows, all, global, count, e->features);
+    const size_t c = (size_t)tp->c, q = (size_t)tp->cp_rank, bytes = e->features * par_tp_element_bytes(tp);
+    const void *all_ids;
+    first = par__tp_split_at(count, c, q);
+    PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV, ids, sizeof *ids, rows, sizeof *ids, 0, &all_ids));
+    PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV_NEXT, all, bytes, rows, bytes, 0, &all));
+    return tp->kernels->embed_backward(tp, e->weight.grad + first * e->features, (const int32_t *)all_ids,
+                                       rows * c, all, global + first,
+                                       par__tp_split_at(count, c, q + 1) - first, e->features);
 }
 
 static par_result par__tp_loss_check(const par_tp *tp, const char *call, const par_tp_loss *loss,
@@ -5183,8 +5259,9 @@ static par_result par__tp_attention_check(const par_tp *tp, const char *call, co
     if (tp->desc.ulysses && (s->heads % c || s->kv_heads % c))
         return PAR__TP_FAIL(
             "%s: %zu heads and %zu key-value heads per rank do not divide over %d context-parallel "
-            "ranks by all-to-all: use the ring",
-            call, s->heads, s->kv_heads, tp->c);
+            "ranks by all-to-all: %s",
+            call, s->heads, s->kv_heads, tp->c,
+            tp->desc.canonical_leaves ? "with canonical_leaves take fewer ranks" : "use the ring");
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s->cols));
     s->rows = x->rows;
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map));

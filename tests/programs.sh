@@ -301,7 +301,7 @@ canonical() {
     for o in adamw lamb; do
         rm -rf "$work/c1"
         train $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
-        [ $o = adamw ] && tp=("--ranks 2 --tp 2" "--ranks 8 --tp 4 --sp --zero 3") || tp=()
+        [ $o = adamw ] && tp=("--ranks 2 --tp 2" "--ranks 8 --tp 2 --sp --cp 2 --zero 3") || tp=()
         for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" \
             "--ranks 8 --parameter_server" "${tp[@]}"; do
             train $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null &&
@@ -309,7 +309,8 @@ canonical() {
         done
     done
     refuses "tp must be a power of two up to 8" $small $common --ranks 16 --tp 16 --n_head 16 &&
-        refuses "whole tensors for LAMB" $small $common --ranks 2 --tp 2 --optimizer lamb || return 1
+        refuses "whole tensors for LAMB" $small $common --ranks 2 --tp 2 --optimizer lamb &&
+        refuses "divide the 2 key-value heads" $small $common --n_kv_head 2 --tp 2 --cp 2 || return 1
     train $common --max_iters 16 --save "$work/c1" >"$work/whole" &&
         train $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >/dev/null &&
         train $common --max_iters 16 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/rest" &&

@@ -1929,7 +1929,7 @@ static void blocks(par_comm *w) { each_layout(w, check_block, 4, 0); }
 
 // ---- canonical sums: the bits of one rank -----------------------------------------------------------------
 
-enum { BITS_ROWS = 24, BITS_WORDS = 29, BITS_PARAMETERS = PAR_TP_BLOCK_PARAMETERS + 5 };
+enum { BITS_BATCH = 2, BITS_TOKENS = 16, BITS_WORDS = 29, BITS_PARAMETERS = PAR_TP_BLOCK_PARAMETERS + 5 };
 typedef struct bits_model { // an embedding, a block, a norm, a head and a loss
     par_tp_embedding embedding;
     par_tp_block block;
@@ -1942,7 +1942,7 @@ static void bits_open(par_comm *w, par_tp *tp, int llama, bits_model *m) {
     memset(m, 0, sizeof *m);
     m->embedding.vocabulary = m->head.out = m->loss.vocabulary = BITS_WORDS;
     m->embedding.features = m->block.features = m->norm.features = m->head.in = 48;
-    m->embedding.max_positions = 12, m->head.vocab_parallel = 1, m->loss.ignore_index = 3;
+    m->embedding.max_positions = BITS_TOKENS, m->head.vocab_parallel = 1, m->loss.ignore_index = 3;
     m->loss.label_smoothing = 0.1f, m->loss.z_loss = 0.01f;
     m->block.attention.heads = 8, m->block.hidden = 104, m->block.dropout = m->block.attention.dropout = 0.1f;
     m->block.gated = m->block.rms = m->block.rope = llama;
@@ -1965,11 +1965,11 @@ static void bits_open(par_comm *w, par_tp *tp, int llama, bits_model *m) {
 }
 // Forward and backward of a microbatch; *sum receives its loss.
 static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
-    const par_tp_tokens tokens = {2, 12, 5, 0};
+    const par_tp_tokens tokens = {BITS_BATCH, BITS_TOKENS, 5, 0};
     const int sequence = tp->desc.sequence_parallel;
-    const size_t own = sequence ? (size_t)BITS_ROWS / (size_t)tp->t : BITS_ROWS;
-    const par_tp_layout rows = sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
-    int32_t ids[2][BITS_ROWS];
+    const size_t rows = par_tp_rows(tp, &tokens), own = sequence ? rows / (size_t)tp->t : rows;
+    const par_tp_layout layout = sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
+    int32_t ids[2][BITS_BATCH * BITS_TOKENS];
     float *stats, *lse;
     size_t counted;
     par_tp_matrix x, y, z, logits, dz;
@@ -1977,13 +1977,16 @@ static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
     const par_tp_block_memory memory = {&arena, NULL, NULL, NULL, PAR_TP_RECOMPUTE_NONE};
     par_tp_block_saved saved;
     par_tp_matrix *const all[4] = {&x, &y, &z, &dz};
-    for (int i = 0; i < 2 * BITS_ROWS; i++)
-        ids[i / BITS_ROWS][i % BITS_ROWS] = (int32_t)(par_random(1, 2, (uint64_t)i) % BITS_WORDS);
-    for (int i = 0; i < 4; i++) CHECK_OK(w, par_tp_alloc(tp, &arena, own, 48, rows, all[i]));
-    CHECK_OK(w, par_tp_alloc(tp, &arena, BITS_ROWS, m->head.weight.local_rows, PAR_TP_VOCABULARY, &logits));
+    for (size_t i = 0; i < 2 * rows; i++) {
+        const size_t row = i % rows, each = rows / BITS_BATCH;
+        const size_t at = row / each * BITS_TOKENS + par_tp_position(tp, BITS_TOKENS, row % each);
+        ids[i / rows][row] = (int32_t)(par_random(1, 2 + i / rows, at) % BITS_WORDS);
+    }
+    for (int i = 0; i < 4; i++) CHECK_OK(w, par_tp_alloc(tp, &arena, own, 48, layout, all[i]));
+    CHECK_OK(w, par_tp_alloc(tp, &arena, rows, m->head.weight.local_rows, PAR_TP_VOCABULARY, &logits));
     CHECK_OK(w, par_tp_alloc_floats(tp, &arena, 2 * own, &stats));
-    CHECK_OK(w, par_tp_alloc_floats(tp, &arena, BITS_ROWS, &lse));
-    CHECK_OK(w, par_tp_block_alloc(tp, &m->block, BITS_ROWS, &memory, &saved));
+    CHECK_OK(w, par_tp_alloc_floats(tp, &arena, rows, &lse));
+    CHECK_OK(w, par_tp_block_alloc(tp, &m->block, rows, &memory, &saved));
     CHECK_OK(w, par_tp_embedding_forward(tp, &m->embedding, &tokens, ids[0], &x));
     CHECK_OK(w, par_tp_block_forward(tp, &m->block, &tokens, 8, &x, &saved, &y));
     CHECK_OK(w, par_tp_norm_forward(tp, &m->norm, &y, stats, &z));
@@ -1996,16 +1999,17 @@ static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
     CHECK_OK(w, par_tp_embedding_backward(tp, &m->embedding, &tokens, ids[0], &dz));
     free(arena.data);
 }
-// Loss and gradients of one rank, and of all ranks of w together: every element's bits are the same.
-static void canonical_of(par_comm *w, par_comm *self, int sequence, int bf16, int llama) {
+// Loss and gradients of one rank (comm[0]), and of t x c ranks: every element's bits are the same.
+static void canonical_of(par_comm *w, par_comm *const comm[3], int sequence, int bf16, int llama) {
+    const int c = par_size(comm[2]);
     par_tp_desc d;
     par_tp *tp[2];
     bits_model m[2];
     double sum[2];
     memset(&d, 0, sizeof d);
-    d.canonical_leaves = 16, d.seed = 7, d.dtype = bf16 ? PAR_BF16 : PAR_F32;
+    d.canonical_leaves = 16, d.canonical_batch = BITS_BATCH, d.seed = 7, d.dtype = bf16 ? PAR_BF16 : PAR_F32;
     for (int i = 0; i < 2; i++) {
-        d.tp = i ? w : self, d.sequence_parallel = i ? sequence : 0;
+        d.tp = comm[i], d.cp = i ? comm[2] : NULL, d.sequence_parallel = i ? sequence : 0;
         CHECK_OK(w, par_tp_open(&d, &tp[i]));
         bits_open(w, tp[i], llama, &m[i]);
         bits_run(w, tp[i], &m[i], &sum[i]);
@@ -2014,8 +2018,12 @@ static void canonical_of(par_comm *w, par_comm *self, int sequence, int bf16, in
         for (int k = 0; k < BITS_PARAMETERS; k++)
             if (m[i].list[k]) there[count++] = m[i].list[k];
         CHECK_OK(w, par_tp_finalize_gradients(tp[i], there, count));
+        for (size_t k = 0; i && k < count; k++)
+            CHECK_OK(w,
+                     par_all_reduce(there[k]->grad, there[k]->grad,
+                                    there[k]->local_rows * there[k]->local_cols, PAR_F32, PAR_SUM, comm[2]));
     }
-    CHECK(w, !memcmp(&sum[0], &sum[1], sizeof *sum) && isfinite(sum[0]));
+    CHECK(w, (c > 1 || !memcmp(&sum[0], &sum[1], sizeof *sum)) && isfinite(sum[0]));
     for (int k = 0; k < BITS_PARAMETERS; k++) {
         const par_tp_parameter *p = m[1].list[k];
         if (!p) continue;
@@ -2036,10 +2044,16 @@ static void canonical_of(par_comm *w, par_comm *self, int sequence, int bf16, in
     }
 }
 static void canonical(par_comm *w) {
-    par_comm *self;
-    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
-    for (int i = 0; i < 8; i++) canonical_of(w, self, i & 1, i >> 1 & 1, i >> 2);
-    CHECK_OK(w, par_close(self));
+    const int n = par_size(w), r = par_rank(w);
+    for (int t = 1; t <= n; t *= 2) {
+        par_comm *comm[3];
+        CHECK_OK(w, par_split(w, r, 0, &comm[0]));
+        CHECK_OK(w, par_split(w, r / t, r, &comm[1]));
+        CHECK_OK(w, par_split(w, r % t, r, &comm[2]));
+        for (int i = 0; i < 8; i++) // with cp GPT-2's in f32 with sequence parallelism, and Llama's in bf16
+            if (t == n || i == 1 || i == 6) canonical_of(w, comm, i & 1, i >> 1 & 1, i >> 2);
+        for (int i = 0; i < 3; i++) CHECK_OK(w, par_close(comm[i]));
+    }
 }
 
 // Names and initial values of the parameters, and what a block cannot be.

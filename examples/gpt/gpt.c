@@ -171,8 +171,8 @@ static const setting setting_table[] = {
            "too"),
     FLAG("--parameter_server", parameter_server, "0", "with zero 0: rank 0 alone updates the parameters"),
     NUMBER("--canonical", INT, canonical, "0", ANY,
-           "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, and "
-           "of tp up to it and 16; 0: in rank order"),
+           "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, of "
+           "tp up to it and 16, and of cp; 0: in rank order"),
     FLAG("--auto", auto_layout, "0",
          "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
          "of these, of recompute and of offload stays"),
@@ -600,6 +600,26 @@ static const char *check_batch(settings *o) {
              o->batch_size, g->block_size, bytes);
     return o->why;
 }
+static const char *check_canonical(settings *o) {
+    const int heads = o->model.n_kv_head > 0 ? o->model.n_kv_head : o->model.n_head,
+              leaves = MIN(o->canonical, MAX_LEAVES), parts = o->tp * o->cp;
+    if (!o->canonical) return NULL;
+    if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->cp & (o->cp - 1)))
+        return "canonical must be a power of two, and then cp, too";
+    if (o->cp > 1 && !strcmp(o->optimizer, "lamb"))
+        return "canonical with cp is not for lamb, whose norms are added shard by shard";
+    if (parts > 1 && strcmp(o->device, "cpu"))
+        return "canonical with tp or cp needs device cpu: a GPU's products add in an order of their own";
+    if (leaves % o->tp)
+        snprintf(o->why, sizeof o->why, "with canonical %d tp must be a power of two up to %d", o->canonical,
+                 leaves);
+    else if (heads % parts)
+        snprintf(o->why, sizeof o->why,
+                 "with canonical tp x cp must divide the %d key-value heads, and is %d", heads, parts);
+    else
+        return NULL;
+    return o->why;
+}
 static const char *check_settings(settings *o) {
     const gpt_config *g = &o->model;
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
@@ -619,14 +639,7 @@ static const char *check_settings(settings *o) {
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
-    if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->canonical && o->cp > 1))
-        return "canonical must be a power of two, and cp 1";
-    if (o->canonical && o->tp > 1 && strcmp(o->device, "cpu"))
-        return "canonical with tp needs device cpu: a GPU's products add in an order of their own";
-    if (o->canonical && MIN(o->canonical, MAX_LEAVES) % o->tp)
-        return snprintf(o->why, sizeof o->why, "with canonical %d tp must be a power of two up to %d",
-                        o->canonical, MIN(o->canonical, MAX_LEAVES)),
-               o->why;
+    if ((bad = check_canonical(o))) return bad;
     const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_splits_backward(o->schedule);
     if (!csv && split < 0)
@@ -797,6 +810,7 @@ static par_result open_grid(trainer *t) {
     d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     d.canonical_leaves = canonical_leaves(t);
+    d.canonical_batch = (size_t)t->microbatch;
     GPT_TRY(par_tp_open(&d, &t->tp));
     GPT_TRY(gpt_open(&t->model, &t->o.model, t->tp, t->o.sp));
     t->model.recompute = (par_tp_recompute)chosen_word(&t->o, "--recompute");
@@ -1019,7 +1033,7 @@ static par_result open_zero(trainer *t) {
     d.stage = o->zero;
     d.parameter_server = o->parameter_server;
     d.microbatches = t->microbatches / t->schedule.directions;
-    d.canonical_shards = o->canonical;
+    d.canonical_shards = o->canonical * o->cp;
     d.max_gathered_units = gpt_is_tied(g) ? 3 : 2;
     d.offload_states = o->offload;
     d.offload_parameters = o->zero == 3 ? o->offload : NULL;
