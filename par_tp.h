@@ -1533,26 +1533,40 @@ PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *
     }
 }
 // A matrix-vector product: y[r] = dot product of x and w[r] for the rows of w, which are f32 or bf16. It
-// takes four rows at a time, in 16 lanes each.
+// takes eight rows at a time, a cache line of each, in 16 lanes. Lines of bf16 are read as 16 pairs, so x is
+// as par__tp_pairs leaves it: of each 32 numbers first those of even index, then the others.
+PAR__INLINE_LOOP void par__tp_pairs(float *to, const par_bf16 *x, size_t n) {
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (size_t j = 0; j < 32; j++) to[i + j / 2 + j % 2 * 16] = par__bf16_widen(x[i + j]);
+    for (; i < n; i++) to[i] = par__bf16_widen(x[i]);
+}
 #if !defined(__CUDACC__)
 typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
-PAR__INLINE_LOOP void par__tp_fma16(par__tp_f32x16 *sum, const par__tp_f32x16 *x, const char *w, int bf16) {
+PAR__INLINE_LOOP void par__tp_fma_line(par__tp_f32x16 *sum, const float *x, const void *w, int bf16) {
+    const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)x;
     if (bf16) {
-        const par__tp_u32x16 wide = __builtin_convertvector(*(const par__tp_u16x16 *)w, par__tp_u32x16) << 16;
-        *sum += *x * (par__tp_f32x16)wide;
+        typedef uint32_t pairs __attribute__((vector_size(64), aligned(2), may_alias));
+        const par__tp_u32x16 two = *(const pairs *)w;
+        *sum += at[0] * (par__tp_f32x16)(two << 16);
+        *sum += at[1] * (par__tp_f32x16)(two & 0xffff0000u);
     } else {
-        *sum += *x * *(const par__tp_f32x16 *)w;
+        *sum += at[0] * *(const par__tp_f32x16 *)w;
     }
 }
 #else
 typedef struct par__tp_f32x16 {
     float x[16];
 } par__tp_f32x16;
-static void par__tp_fma16(par__tp_f32x16 *sum, const par__tp_f32x16 *x, const char *w, int bf16) {
+static void par__tp_fma_line(par__tp_f32x16 *sum, const float *x, const void *w, int bf16) {
     for (int i = 0; i < 16; i++)
-        sum->x[i] += x->x[i] * (bf16 ? par_bf16_to_f32(((const par_bf16 *)w)[i]) : ((const float *)w)[i]);
+        if (bf16)
+            for (int k = 0; k < 2; k++)
+                sum->x[i] += x[i + 16 * k] * par_bf16_to_f32(((const par_bf16 *)w)[2 * i + k]);
+        else
+            sum->x[i] += x[i] * ((const float *)w)[i];
 }
 #endif
 PAR__INLINE_LOOP float par__tp_sum_16(float *lanes) { // as par__tp_sum_lanes adds them
@@ -1561,35 +1575,28 @@ PAR__INLINE_LOOP float par__tp_sum_16(float *lanes) { // as par__tp_sum_lanes ad
     return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 enum { PAR__TP_ROWS_AHEAD = 8 }; // to prefetch, of rows that are apart: of one head in a key-value cache
-// Weights are read once, so the memory's speed counts: processors prefetch little beyond a row or a page by
-// themselves. While four rows are read, as many bytes some KiB further on are prefetched, in the order of
-// the memory. apart: bytes from one row to the next where there is something between them; then their own
-// bytes are.
-PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *const *w, size_t n, int bf16,
+// Weights are read once, so the memory's speed counts. The eight rows are from eight parts of the matrix, and
+// each part is read in order: processors fetch eight such streams faster than one. apart: bytes from one row
+// to the next where there is something between them, else 0.
+PAR__INLINE_LOOP void par__tp_gemv_8_rows(float *y, const float *x, const char *const *w, size_t n, int bf16,
                                           size_t apart) {
     const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = n / line * line;
-    const size_t ahead = 12288, lines = n * e > 4096 ? 0 : 4; // long rows are found by the processor
-    float lanes[4][16];
-    par__tp_f32x16 a, b, c, d;
-    memset(&a, 0, sizeof a);
-    b = c = d = a;
+    float lanes[8][16];
+    par__tp_f32x16 s[8];
+    memset(s, 0, sizeof s);
     for (size_t i = 0; i < whole; i += line) {
-        for (size_t k = 0; k < lines; k++)
-            __builtin_prefetch(apart ? w[k] + i * e + PAR__TP_ROWS_AHEAD * apart
-                                     : w[0] + 4 * i * e + 64 * k + ahead);
-        for (size_t j = i; j < i + line; j += 16) {
-            const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)(x + j);
-            par__tp_fma16(&a, at, w[0] + j * e, bf16);
-            par__tp_fma16(&b, at, w[1] + j * e, bf16);
-            par__tp_fma16(&c, at, w[2] + j * e, bf16);
-            par__tp_fma16(&d, at, w[3] + j * e, bf16);
-        }
+        for (size_t k = 0; k < 8 && apart; k++) __builtin_prefetch(w[k] + i * e + PAR__TP_ROWS_AHEAD * apart);
+        par__tp_fma_line(&s[0], x + i, w[0] + i * e, bf16);
+        par__tp_fma_line(&s[1], x + i, w[1] + i * e, bf16);
+        par__tp_fma_line(&s[2], x + i, w[2] + i * e, bf16);
+        par__tp_fma_line(&s[3], x + i, w[3] + i * e, bf16);
+        par__tp_fma_line(&s[4], x + i, w[4] + i * e, bf16);
+        par__tp_fma_line(&s[5], x + i, w[5] + i * e, bf16);
+        par__tp_fma_line(&s[6], x + i, w[6] + i * e, bf16);
+        par__tp_fma_line(&s[7], x + i, w[7] + i * e, bf16);
     }
-    memcpy(lanes[0], &a, sizeof a);
-    memcpy(lanes[1], &b, sizeof b);
-    memcpy(lanes[2], &c, sizeof c);
-    memcpy(lanes[3], &d, sizeof d);
-    for (int r = 0; r < 4; r++) {
+    memcpy(lanes, s, sizeof s);
+    for (int r = 0; r < 8; r++) {
         for (size_t i = whole; i < n; i++) {
             const float v = bf16 ? par_bf16_to_f32(((const par_bf16 *)(const void *)w[r])[i])
                                  : ((const float *)(const void *)w[r])[i];
@@ -1600,16 +1607,16 @@ PAR__INLINE_LOOP void par__tp_gemv_4_rows(float *y, const float *x, const char *
 }
 PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
                                    size_t n) {
-    const size_t row_bytes = ld * (bf16 ? 2 : 4), apart = ld == n ? 0 : row_bytes;
-    for (size_t r = 0; r < rows; r += 4) {
-        const char *four[4]; // the last row again where there are fewer
-        float out[4];
-        for (size_t k = 0; k < 4; k++) four[k] = (const char *)w + PAR__MIN(r + k, rows - 1) * row_bytes;
+    const size_t row_bytes = ld * (bf16 ? 2 : 4), apart = ld == n ? 0 : row_bytes, part = (rows + 7) / 8;
+    for (size_t r = 0; r < part; r++) {
+        const char *at[8]; // the last row again where there are fewer
+        float out[8];
+        for (size_t k = 0; k < 8; k++) at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * row_bytes;
         if (bf16)
-            par__tp_gemv_4_rows(out, x, four, n, 1, apart);
+            par__tp_gemv_8_rows(out, x, at, n, 1, apart);
         else
-            par__tp_gemv_4_rows(out, x, four, n, 0, apart);
-        memcpy(y + r, out, PAR__MIN((size_t)4, rows - r) * sizeof *out);
+            par__tp_gemv_8_rows(out, x, at, n, 0, apart);
+        for (size_t k = 0; k < 8 && r + k * part < rows; k++) y[r + k * part] = out[k];
     }
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
@@ -2468,13 +2475,18 @@ static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const voi
     for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, bias, 0, cols);
     return PAR_OK;
 }
+static const float *par__tp_gemv_operand(const par_tp *tp, const void *x, size_t at, size_t n,
+                                         float *scratch) {
+    if (par__tp_is_f32(tp)) return (const float *)x + at;
+    return par__tp_pairs(scratch, (const par_bf16 *)x + at, n), scratch;
+}
 // One row times W^T, as for a token that is generated. A general matrix product would convert or pack all of
 // W; this reads each row of W once.
 static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
                                    float *c) {
     float *scratch = par__tp_row_scratch(tp, 1, k);
     if (!scratch) return PAR_ERR_MEMORY;
-    tp->loops->gemv(c, par__tp_as_f32(tp, a, 0, k, scratch), b, !par__tp_is_f32(tp), ldb, n, k);
+    tp->loops->gemv(c, par__tp_gemv_operand(tp, a, 0, k, scratch), b, !par__tp_is_f32(tp), ldb, n, k);
     return PAR_OK;
 }
 // A product of bf16 by the processor's instructions for them. PAR_ERR_MEMORY is the only error.
@@ -3272,31 +3284,47 @@ static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_bloc
     return PAR_OK;
 }
 // One query of each sequence, as for a token that is generated: reads keys and values once, where they are.
+// Some rows of all heads are read at a time, because processors fetch whole rows faster than parts of them.
 static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
-    const size_t group = m->heads / m->kv_heads, d = m->dim;
+    const size_t heads = m->heads, group = heads / m->kv_heads, d = m->dim, step = PAR__TP_ROWS_AHEAD;
     const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
     const size_t first_key = PAR__MAX(par__tp_first_key(m, m->q_position), m->kv_position) - m->kv_position;
     const size_t n = end - PAR__MIN(first_key, end);
     const int bf16 = !par__tp_is_f32(tp);
-    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, (m->kv_count + 2 * d) * sizeof *s);
+    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, heads * (n + 2 * d + 1) * sizeof *s);
     if (!s) return PAR_ERR_MEMORY;
-    if (!n) return PAR_OK;
-    float *sum_of = s + m->kv_count, *scratch = sum_of + d;
-    for (size_t i = 0; i < m->batch * m->heads; i++) {
-        const size_t h = i % m->heads, b = i / m->heads, row = b * m->q_stride + m->q_row;
-        const size_t at = (b * m->kv_stride + m->kv_row + first_key) * m->kv_ld + h / group * d;
-        float *acc = m->acc + row * m->acc_ld + h * d, sum;
-        tp->loops->gemv(s, par__tp_as_f32(tp, m->q, row * m->q_ld + h * d, d, scratch),
-                        par__tp_const_element(tp, m->k, at), bf16, m->kv_ld, n, d);
-        const float max = tp->loops->softmax_row(s, m->scale, n, &sum), old = m->row_max[row * m->heads + h];
-        const float both = PAR__MAX(old, max), before = par__tp_softmax_weight(old, both);
-        const float now = par__tp_softmax_weight(max, both);
-        memset(sum_of, 0, d * sizeof *sum_of);
-        tp->loops->weighted_rows(sum_of, s, par__tp_const_element(tp, m->v, at), bf16, m->kv_ld, n, d);
-        tp->loops->scale(acc, acc, before, d);
-        tp->loops->axpy(acc, sum_of, now, d, 0);
-        m->row_max[row * m->heads + h] = both;
-        m->row_sum[row * m->heads + h] = m->row_sum[row * m->heads + h] * before + sum * now;
+    float *sum_of = s + heads * n, *scratch = sum_of + heads * d, *now = scratch + heads * d;
+    for (size_t b = 0; n && b < m->batch; b++) {
+        const size_t row = b * m->q_stride + m->q_row;
+        const size_t at = (b * m->kv_stride + m->kv_row + first_key) * m->kv_ld;
+        const float *q =
+            par__tp_gemv_operand(tp, m->q, row * m->q_ld, d, scratch); // all heads' after the loop
+        float *acc = m->acc + row * m->acc_ld;
+        for (size_t h = 1; h < heads; h++)
+            par__tp_gemv_operand(tp, m->q, row * m->q_ld + h * d, d, scratch + h * d);
+        for (size_t i = 0; i < (n + step - 1) / step * heads; i++) {
+            const size_t r = i / heads * step, h = i % heads;
+            tp->loops->gemv(s + h * n + r, q + h * d,
+                            par__tp_const_element(tp, m->k, at + r * m->kv_ld + h / group * d), bf16,
+                            m->kv_ld, PAR__MIN(step, n - r), d);
+        }
+        for (size_t h = 0; h < heads; h++) {
+            float sum, *row_max = &m->row_max[row * heads + h], *row_sum = &m->row_sum[row * heads + h];
+            const float max = tp->loops->softmax_row(s + h * n, m->scale, n, &sum);
+            const float both = PAR__MAX(*row_max, max), before = par__tp_softmax_weight(*row_max, both);
+            now[h] = par__tp_softmax_weight(max, both);
+            tp->loops->scale(acc + h * d, acc + h * d, before, d);
+            *row_max = both;
+            *row_sum = *row_sum * before + sum * now[h];
+        }
+        memset(sum_of, 0, heads * d * sizeof *sum_of);
+        for (size_t i = 0; i < (n + step - 1) / step * heads; i++) {
+            const size_t r = i / heads * step, h = i % heads;
+            tp->loops->weighted_rows(sum_of + h * d, s + h * n + r,
+                                     par__tp_const_element(tp, m->v, at + r * m->kv_ld + h / group * d), bf16,
+                                     m->kv_ld, PAR__MIN(step, n - r), d);
+        }
+        for (size_t h = 0; h < heads; h++) tp->loops->axpy(acc + h * d, sum_of + h * d, now[h], d, 0);
     }
     return PAR_OK;
 }

@@ -587,14 +587,17 @@ static void measure_attention(bench *b, size_t sequence, par_dtype dtype) {
 
 // ---- sampling: a token at a time, beside reading the weights once for each --------------------------------
 
-// Read memory once and nothing else: what a token takes at least when the weights are not in the caches.
-static void read_bytes(const void *memory, size_t bytes) {
-    typedef uint64_t words __attribute__((vector_size(16), may_alias));
-    const words *x = (const words *)memory, *end = x + bytes / sizeof *x / 8 * 8;
-    words sum[8] = {{0}};
-    for (; x < end; x += 8)
-        for (int i = 0; i < 8; i++) sum[i] ^= x[i];
-    for (int i = 1; i < 8; i++) sum[0] ^= sum[i];
+// Read memory once and nothing else: what a token takes at least when weights are not in the caches. Eight
+// parts at a time, as processors fetch them faster than one.
+static void read_bytes(const char *memory, size_t bytes) {
+    typedef uint64_t words __attribute__((vector_size(16), may_alias, aligned(8)));
+    const size_t part = bytes / 8 / 64 * 64;
+    words sum[4] = {{0}};
+    for (size_t at = 0; at < part; at += 64)
+        for (size_t k = 0; k < 8; k++)
+            for (size_t i = 0; i < 4; i++)
+                sum[i] ^= *(const words *)(const void *)(memory + k * part + at + 16 * i);
+    for (int i = 1; i < 4; i++) sum[0] ^= sum[i];
     __asm__ volatile("" : : "x"(sum[0]));
 }
 typedef struct sampling {
@@ -653,7 +656,7 @@ static void sampling_part(bench *b, sampling *s, int part, int layer) {
     else if (part == 2)
         read_bytes(s->weights, s->weight_bytes);
     else
-        read_bytes(s->cache[layer].data, s->cache_bytes);
+        read_bytes((const char *)s->cache[layer].data, s->cache_bytes);
 }
 static void measure_sampling(bench *b, par_comm *comm, par_dtype dtype) {
     enum { PARTS = 4 };
