@@ -126,16 +126,21 @@ static uint32_t generate_sort_key(float x) { // an integer that sorts as the num
     memcpy(&bits, &x, sizeof bits);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-// The sort key of the k-th largest of n numbers, found bit by bit.
+// The sort key of the k-th largest of n numbers, found byte by byte: how many have each next byte?
 static uint32_t generate_kth_largest(const float *x, size_t n, size_t k) {
-    uint32_t limit = 0;
-    for (int bit = 31; bit >= 0; bit--) {
-        const uint32_t higher = limit | 1u << bit;
-        size_t count = 0;
-        for (size_t i = 0; i < n; i++) count += generate_sort_key(x[i]) >= higher;
-        if (count >= k) limit = higher;
+    uint32_t found = 0, mask = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        size_t count[256] = {0};
+        uint32_t byte = 255;
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t key = generate_sort_key(x[i]);
+            count[key >> shift & 255u] += (key & mask) == found;
+        }
+        for (; count[byte] < k; byte--) k -= count[byte];
+        found |= byte << shift;
+        mask |= 255u << shift;
     }
-    return limit;
+    return found;
 }
 // Samples a token from V logits, which are overwritten. At temperature 0 it is the largest, else one of the
 // top_k largest (0: of all), with the probabilities softmax(logits / temperature). number: the token's, keys
