@@ -1144,14 +1144,15 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 #define PAR__TP_SHARED
 // e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf). A
 // device has an instruction for 2^x, to 2^-22 of the result, where the rounding of x log2 e adds |x| 2^-24.
-PAR__HOST_DEVICE float par__tp_exp(float x) {
+PAR__HOST_DEVICE float par__tp_max(float x, float y) { return x > y ? x : y; } // y where one is NaN
+PAR__HOST_DEVICE float par__tp_min(float x, float y) { return x < y ? x : y; }
+PAR__HOST_DEVICE float par__tp_exp_between(float x) { // for x from -88, where n is -127 and 2^n 0, to 88
 #if defined(__CUDA_ARCH__)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
     return y;
 #else
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; // rounded to an integer
+    const float shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f; // rounded to an integer
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -1160,10 +1161,14 @@ PAR__HOST_DEVICE float par__tp_exp(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    const int32_t bits = (int32_t)((uint32_t)((int32_t)n + 127) << 23);
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return p * scale;
+    return p * par__bits_to_f32((par__f32_to_bits(shifted) + 127) << 23);   // whose last bits are n
+#endif
+}
+PAR__HOST_DEVICE float par__tp_exp(float x) {
+#if defined(__CUDA_ARCH__)
+    return par__tp_exp_between(x);
+#else
+    return par__tp_exp_between(par__tp_min(88.0f, par__tp_max(-87.0f, x))); // of NaN: NaN
 #endif
 }
 
@@ -1205,10 +1210,15 @@ PAR__HOST_DEVICE float par__tp_norm_gradient(float dy, float w, float xhat, floa
     return rstd * (dy * w - g_mean - xhat * gx_mean);
 }
 
-// Attention: e^(score - max), 0 for a masked score (-inf); the gradient of a score of probability p.
+// Attention: e^(score - max) for a score of at most max, 0 for a masked one (-inf) even if max is -inf, too;
+// the gradient of a score of probability p.
 PAR__HOST_DEVICE float par__tp_softmax_weight(float score, float max) {
+#if defined(__CUDA_ARCH__)
     const float e = par__tp_exp(score - max);
     return score > -INFINITY ? e : 0.0f;
+#else
+    return par__tp_exp_between(par__tp_max(score - max, -88.0f));
+#endif
 }
 PAR__HOST_DEVICE float par__tp_score_gradient(float p, float dp, float dot, float scale) {
     return p * (dp - dot) * scale;
@@ -1680,7 +1690,6 @@ PAR__INLINE_LOOP void par__tp_weighted_rows(float *y, const float *p, const void
 // Attention computes the scores of PAR__TP_STRIP queries at a time, s[key][query], so that maxima and sums
 // run down columns. Its loops take a whole strip; `keys` is even.
 enum { PAR__TP_STRIP = 32 };
-PAR__INLINE_LOOP float par__tp_max(float x, float y) { return x > y ? x : y; }
 // y[r][j] = f[j] x[r][j]
 PAR__INLINE_LOOP void par__tp_scale_strip(float *y, const float *x, const float *f, size_t rows) {
     for (size_t r = 0; r < rows; r++, x += PAR__TP_STRIP, y += PAR__TP_STRIP)
