@@ -14,10 +14,11 @@
 
 #include "../examples/options.h"
 #include "median.h"
+#include <time.h>
 #include "../examples/gpt/model.h"
 
 typedef struct settings {
-    int n_embd, n_head, sequence, batch, iterations, json, llama, sampling;
+    int n_embd, n_head, sequence, batch, iterations, json, llama, sampling, attention;
 } settings;
 
 typedef struct bench {
@@ -35,6 +36,8 @@ static void must(const bench *b, par_result r) {
     exit(1);
 }
 
+// Processor time, by which what one rank computes alone is compared: other programs count less.
+static double cpu_seconds(void) { return (double)clock() / (double)CLOCKS_PER_SEC; }
 // Median seconds of fn(user), the ranks of comm starting together; the slowest of them counts.
 static double time_of(bench *b, par_comm *comm, void (*fn)(void *), void *user) {
     double *t = (double *)calloc((size_t)b->o.iterations, sizeof *t);
@@ -484,9 +487,9 @@ static void measure_training(bench *b, double seconds[2]) {
     for (int k = 0; k < 2; k++) t[k] = open_training(b, dtypes[k]);
     for (int i = -2; i < b->o.iterations; i++)
         for (int k = 0; k < 2; k++) {
-            const double start = par_seconds(b->self);
+            const double start = cpu_seconds();
             run_training(t[k]);
-            if (i >= 0) times[k * b->o.iterations + i] = par_seconds(b->self) - start;
+            if (i >= 0) times[k * b->o.iterations + i] = cpu_seconds() - start;
         }
     for (int k = 0; k < 2; k++) {
         const double s = seconds[k] = median(times + k * b->o.iterations, b->o.iterations);
@@ -563,9 +566,9 @@ static void measure_attention(bench *b, size_t sequence, par_dtype dtype) {
     attention_part(b, &r, 1); // y and lse
     for (int i = -1; i < b->o.iterations; i++)
         for (int k = 0; k < 3; k++) {
-            const double start = par_seconds(b->self);
+            const double start = cpu_seconds();
             attention_part(b, &r, k);
-            if (i >= 0) times[k * b->o.iterations + i] = par_seconds(b->self) - start;
+            if (i >= 0) times[k * b->o.iterations + i] = cpu_seconds() - start;
         }
     for (int k = 0; k < 3; k++) speed[k] = flops[k] / median(times + k * b->o.iterations, b->o.iterations);
     const char *name = par_dtype_name(dtype);
@@ -583,6 +586,11 @@ static void measure_attention(bench *b, size_t sequence, par_dtype dtype) {
     fflush(stdout);
     must(b, par_tp_close(r.tp));
     free(times), free(r.arena.data), free(r.weight);
+}
+static void measure_attentions(bench *b) {
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        for (size_t sequence = 512; sequence <= 2048; sequence *= 4)
+            measure_attention(b, sequence, bf16 ? PAR_BF16 : PAR_F32);
 }
 
 // ---- sampling: a token at a time, beside reading the weights once for each --------------------------------
@@ -699,6 +707,7 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
         {"--sequence", OPTION_INT, &o->sequence, "tokens of a sequence"},
         {"--batch", OPTION_INT, &o->batch, "sequences; even"},
         {"--sampling", OPTION_FLAG, &o->sampling, "only the tokens a second of sampling"},
+        {"--attention", OPTION_FLAG, &o->attention, "only attention beside products"},
         {"--llama", OPTION_FLAG, &o->llama, "a block of Llama's instead of GPT-2's"},
         {"-n", OPTION_INT, &o->iterations, "measurements of each"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
@@ -729,9 +738,7 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
     const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
     measure_machine(b); // again, for the best of several times: the machine may have been busy
     measure_training(b, training);
-    for (int bf16 = 0; bf16 < 2; bf16++)
-        for (size_t sequence = 512; sequence <= 2048; sequence *= 4)
-            measure_attention(b, sequence, bf16 ? PAR_BF16 : PAR_F32);
+    measure_attentions(b);
     for (int bf16 = 0; bf16 < 2; bf16++) measure_sampling(b, b->self, bf16 ? PAR_BF16 : PAR_F32);
     measure_machine(b);
     *mfu = block_flops(b, b->o.batch) / block / b->gemm;
@@ -746,7 +753,8 @@ static void measure(bench *b) {
     for (int ranks = 1; ranks <= 2 && o->sampling; ranks++)
         for (int half = 0; half < 2 && (root || ranks == 2); half++)
             measure_sampling(b, ranks == 1 ? b->self : b->world, half ? PAR_BF16 : PAR_F32);
-    if (o->sampling) return;
+    if (o->attention && root) measure_attentions(b);
+    if (o->sampling || o->attention) return;
     const double one = root ? measure_one_rank(b, &mfu, &small, &bf16) : 0;
     machine[0] = b->gemm, machine[1] = b->copy;
     must(b, par_broadcast(machine, machine, 2, PAR_F64, 0, b->world));
