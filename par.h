@@ -1503,8 +1503,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
     X(avx512, PAR__TARGET_avx512)
 #define PAR__TARGET_avx2   __attribute__((target("avx2,fma,f16c")))
 #define PAR__TARGET_avx512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c" PAR__WIDE)))
-#if defined(__clang__)
-#define PAR__WIDE "" // clang cannot name a width here and takes 256 bits
+#if defined(__clang__) || __GNUC__ < 10
+#define PAR__WIDE "" // clang and gcc 9 cannot name a width here and take 256 bits
 #else
 #define PAR__WIDE ",prefer-vector-width=512"
 #endif
@@ -5009,7 +5009,8 @@ static size_t par__stage_bytes(const par__world *w, int nodes) { // a part for e
 }
 static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes) {
     const uint64_t at = par__arena_alloc(w, par__board_bytes(size, par__stage_bytes(w, nodes), locals), 4096);
-    if (at && !par__arena_commit(w, at, par__board_bytes(size, 0, 0))) return par__arena_free(w, at), 0;
+    if (at && !par__arena_commit(w, at, par__board_bytes(size, 0, 0)))
+        return par__arena_free(w, at), (uint64_t)0;
     return at;
 }
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {

@@ -1914,11 +1914,15 @@ static par__pipe_wait_reason par__pipe_wait_reason_of(const par__pipe_sim *w, pa
     default: return PAR__PIPE_READY;
     }
 }
+static void par__pipe_sim_mark(par__pipe_sim *w, size_t at, int done) {
+    w->done[at] = (uint8_t)(w->done[at] | done);
+}
 static void par__pipe_sim_computed(par__pipe_sim *w, int r, par_pipe_action a, double end) {
     const par_pipe_schedule *s = w->s;
     const int back = a.kind != PAR_PIPE_F, to = back ? a.stage - 1 : a.stage + 1;
     if (a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_R) return;
-    w->done[par__pipe_index(s, a.stage, a.microbatch)] |= back ? PAR__PIPE_DONE_B : PAR__PIPE_DONE_F;
+    par__pipe_sim_mark(w, par__pipe_index(s, a.stage, a.microbatch),
+                       back ? PAR__PIPE_DONE_B : PAR__PIPE_DONE_F);
     if (to < 0 || to == s->stages) return;
     const int q = par__pipe_rank_of(s, to, a.microbatch);
     if (q == r)
@@ -1956,8 +1960,8 @@ static int par__pipe_sim_rendezvous(par__pipe_sim *w, int r, size_t i) {
     const int back = send.kind == PAR_PIPE_SEND_B;
     const double t = PAR__MAX(w->now[r], w->now[q]);
     const double end = par__pipe_sim_transfer(w, back, send.stage, send.microbatch, t);
-    w->done[par__pipe_index(s, back ? send.stage - 1 : send.stage + 1, send.microbatch)] |=
-        back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
+    par__pipe_sim_mark(w, par__pipe_index(s, back ? send.stage - 1 : send.stage + 1, send.microbatch),
+                       back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F);
     par__pipe_sim_record(w, i, w->now[r], end);
     par__pipe_sim_record(w, j, w->now[q], end);
     w->now[r] = w->now[q] = end;
@@ -1984,7 +1988,7 @@ static int par__pipe_sim_message(par__pipe_sim *w, int r, size_t i) {
             if (w->in[back][at] < 0) return 0;
             end = PAR__MAX(end, w->in[back][at]);
         }
-        w->done[at] |= back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F;
+        par__pipe_sim_mark(w, at, back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F);
     }
     par__pipe_sim_record(w, i, w->now[r], end);
     w->now[r] = end;

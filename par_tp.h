@@ -3516,7 +3516,8 @@ static const float *par__tp_decode(par_tp *tp, int slot, const par_tp_operand *q
         if (q->code != PAR_TP_E2M1)
             par_cast(v + at, PAR_F32, codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, piece);
         for (size_t i = at; i < at + piece; i++)
-            v[i] = (q->code == PAR_TP_E2M1 ? par__tp_e2m1_widen(codes[i / 2] >> i % 2 * 4 & 15u) : v[i]) *
+            v[i] = (q->code == PAR_TP_E2M1 ? par__tp_e2m1_widen((unsigned)codes[i / 2] >> i % 2 * 4 & 15u)
+                                           : v[i]) *
                    decode;
     }
     return v;
@@ -5179,7 +5180,7 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
     size_t first;
     PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
     const size_t rows = logits->rows, t = (size_t)tp->t, v = loss->vocabulary, n = rows * 4;
-    const size_t blocks = PAR__MAX(t, (size_t)tp->desc.canonical_leaves), own = blocks / t;
+    const size_t leaves = (size_t)tp->desc.canonical_leaves, blocks = PAR__MAX(t, leaves), own = blocks / t;
     PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, target_count));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, blocks * n * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;

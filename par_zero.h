@@ -1906,7 +1906,7 @@ static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elem
             p->gather_count += z->rank || n == 1 ? 0 : u->count[0];
             continue;
         }
-        p->reduce_count += reach * (z->sharded_gradients ? m : z->desc.stage == 0 ? 2 : 1);
+        p->reduce_count += reach * (z->sharded_gradients ? m : z->desc.stage == 0 ? 2u : 1u);
         if (z->sharded_parameters) // once for forward, once for backward; what is frozen, too
             p->gather_count += 2 * m * (n - 1) * (par__zero_unit_count(u) / n);
         else if (z->sharded_states)
