@@ -1,8 +1,13 @@
 # Spack's recipe. Put this folder into a repository of yours as packages/par, and the tarball of `make dist`
-# where PAR_DIST_URL says (https://..., file:///...): spack install par.
+# where PAR_DIST_URL says (https://..., file:///...): spack install --no-checksum par. Headers need no compiler.
 import os
 
 from spack.package import *
+
+try:  # from Spack 1.0 on build systems are not in spack.package
+    from spack_repo.builtin.build_systems.makefile import MakefilePackage
+except ImportError:
+    pass
 
 
 class Par(MakefilePackage):
@@ -19,7 +24,6 @@ class Par(MakefilePackage):
     variant("mpi", default=True, description="ranks on several machines by MPI")
     variant("cuda", default=False, description="ranks with GPUs")
 
-    depends_on("c", type="build")
     depends_on("mpi", when="+mpi")
     depends_on("cuda@12:", when="+cuda")
 
