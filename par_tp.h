@@ -2460,12 +2460,23 @@ static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const v
     return PAR_OK;
 }
 
+// Converts rows: in one call where there is nothing between them.
+static void par__tp_cast_rows(void *to, par_dtype to_type, size_t to_ld, const void *from, par_dtype type,
+                              size_t ld, size_t rows, size_t cols) {
+    const size_t to_bytes = to_ld * par_dtype_bytes(to_type), bytes = ld * par_dtype_bytes(type);
+    if (to_ld == cols && ld == cols) {
+        cols *= rows;
+        rows = rows > 0;
+    }
+    for (size_t r = 0; r < rows; r++)
+        par_cast((char *)to + r * to_bytes, to_type, (const char *)from + r * bytes, type, cols);
+}
 // Returns rows from element `at` on as f32: in place, or a dense copy in `scratch`.
 static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, size_t at, size_t rows,
                                      size_t cols, size_t *ld) {
     if (par__tp_is_f32(tp)) return (const float *)x + at;
-    for (size_t r = 0; scratch && r < rows; r++)
-        par_cast(scratch + r * cols, PAR_F32, (const par_bf16 *)x + at + r * *ld, PAR_BF16, cols);
+    if (scratch)
+        par__tp_cast_rows(scratch, PAR_F32, cols, (const par_bf16 *)x + at, PAR_BF16, *ld, rows, cols);
     *ld = cols;
     return scratch;
 }
@@ -2532,8 +2543,7 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     const size_t ldz = direct ? ldc : n;
     par_result e;
     if (!z || !scratch) return PAR_ERR_MEMORY;
-    for (size_t r = 0; !direct && beta != 0 && r < m; r++)
-        par_cast(z + r * n, PAR_F32, (const par_bf16 *)c + r * ldc, c_type, n);
+    if (!direct && beta != 0) par__tp_cast_rows(z, PAR_F32, n, c, c_type, ldc, m, n);
     if (one) {
         e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
     } else {
@@ -2551,8 +2561,7 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     if (e) return e;
     const float *row = par__tp_as_f32(tp, bias, 0, n, scratch);
     for (size_t r = 0; row && r < m; r++) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, n, 0);
-    for (size_t r = 0; !direct && r < m; r++)
-        par_cast((par_bf16 *)c + r * ldc, c_type, z + r * n, PAR_F32, n);
+    if (!direct) par__tp_cast_rows(c, c_type, ldc, z, PAR_F32, n, m, n);
     return PAR_OK;
 }
 
