@@ -1783,35 +1783,31 @@ PAR__INLINE_LOOP void par__philox_lanes(uint32_t c[4][16], uint64_t seed, uint64
                    c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
 }
 #if PAR__X86 && !defined(__CUDACC__)
-// The upper and the lower halves of 16 products.
-PAR__TARGET_avx512 static inline void par__product_avx512(__m512i x, uint32_t factor, __m512i *high,
-                                                          __m512i *low) {
-    const __m512i f = _mm512_set1_epi64((long long)factor);
-    const __m512i even = _mm512_mul_epu32(x, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), f);
-    *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
-    *low = _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
-}
-// The same in vector registers.
+// The same in vector registers: a word is in the lower half of 64 bits, as a product takes it, and what is in
+// the upper half does not count. Numbers of even and of odd index have registers of their own.
 PAR__TARGET_avx512 static inline void par__philox_avx512(__m512i c[4], uint64_t seed, uint64_t stream,
                                                          uint64_t index) {
-    uint32_t counters[2][16], key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (uint64_t i = 0; i < 16; i++) {
-        counters[0][i] = (uint32_t)(index + i);
-        counters[1][i] = (uint32_t)((index + i) >> 32);
+    const __m512i step = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
+    __m512i w[2][4];
+    for (int odd = 0; odd < 2; odd++) {
+        w[odd][0] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + (uint64_t)odd)), step);
+        w[odd][1] = _mm512_srli_epi64(w[odd][0], 32);
+        w[odd][2] = _mm512_set1_epi64((long long)stream);
+        w[odd][3] = _mm512_set1_epi64((long long)(stream >> 32));
     }
-    c[0] = _mm512_loadu_si512((const void *)counters[0]);
-    c[1] = _mm512_loadu_si512((const void *)counters[1]);
-    c[2] = _mm512_set1_epi32((int)(uint32_t)stream);
-    c[3] = _mm512_set1_epi32((int)(uint32_t)(stream >> 32));
-    for (int round = 0; round < 10; round++, key[0] += 0x9E3779B9u, key[1] += 0xBB67AE85u) {
-        __m512i high[2], low[2];
-        par__product_avx512(c[0], 0xD2511F53u, &high[0], &low[0]);
-        par__product_avx512(c[2], 0xCD9E8D57u, &high[1], &low[1]);
-        c[0] = _mm512_xor_si512(_mm512_xor_si512(high[1], c[1]), _mm512_set1_epi32((int)key[0]));
-        c[1] = low[1];
-        c[2] = _mm512_xor_si512(_mm512_xor_si512(high[0], c[3]), _mm512_set1_epi32((int)key[1]));
-        c[3] = low[0];
-    }
+    uint64_t k0 = seed, k1 = seed >> 32; // whose lower halves count
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (int odd = 0; odd < 2; odd++) {
+            const __m512i p0 = _mm512_mul_epu32(w[odd][0], _mm512_set1_epi64((long long)0xD2511F53u));
+            const __m512i p1 = _mm512_mul_epu32(w[odd][2], _mm512_set1_epi64((long long)0xCD9E8D57u));
+            w[odd][0] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), w[odd][1],
+                                                  _mm512_set1_epi64((long long)k0), 0x96); // exclusive or
+            w[odd][2] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), w[odd][3],
+                                                  _mm512_set1_epi64((long long)k1), 0x96);
+            w[odd][1] = p1;
+            w[odd][3] = p0;
+        }
+    for (int i = 0; i < 4; i++) c[i] = _mm512_mask_mov_epi32(w[0][i], 0xAAAA, _mm512_slli_epi64(w[1][i], 32));
 }
 #endif
 #endif
