@@ -4016,6 +4016,7 @@ typedef struct par__action { // one step of an algorithm: see >>program
     int rank, first, last; // peer; or the range of sources
     uint32_t phase;
     int finalize, push, keep; // reduce: last step; result to all ranks' output; (also) to recv
+    int stream;               // copy: past the caches
     char *dst;
     const char *src;
     size_t bytes, offset, count;
@@ -4067,7 +4068,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     int eager; // how the data were sent with the arrival: PAR__EAGER_NONE, ...
     int send_addressable, recv_addressable, all_staged; // true of all ranks, so the same on all
     unsigned arrival_flags;                             // the flags of this rank's arrival
-    int nontemporal;                                    // write past the caches
+    int nontemporal, stream_recv; // write past the caches: all ranks' arrays; this rank's ordinary one
     size_t piece, block, offset;
     int more_pieces, final_piece; // the algorithm has further pieces; the final piece was emitted
     int track_count;
@@ -7455,6 +7456,14 @@ static void par__emit_copy(par__operation *op, void *dst, const void *src, size_
     a->dst = (char *)dst;
     a->src = (const char *)src;
     a->bytes = bytes;
+    a->stream = op->nontemporal;
+}
+// The same from a stage to this rank's result.
+static void par__emit_unstage(par__operation *op, void *dst, const void *src, size_t bytes) {
+    const int nontemporal = op->nontemporal;
+    op->nontemporal |= op->stream_recv;
+    par__emit_copy(op, dst, src, bytes);
+    op->nontemporal = nontemporal;
 }
 // The same from or to an address in rank's memory, as in input[] and output[], whether this process can
 // address it or not. (An address of another process may be equal to one of this process.)
@@ -7550,6 +7559,11 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     }
 }
 
+static void par__stream_copy(const par__kernels *k, char *to, const char *from, size_t bytes) {
+    const size_t first = PAR__MIN(bytes, (64 - (uintptr_t)to % 64) % 64); // up to a cache line's begin
+    memcpy(to, from, first);
+    k->copy2(to + first, NULL, from + first, bytes - first, 1);
+}
 static int par__phase_reached(const par__operation *op, int rank, uint32_t phase) {
     return (int32_t)(PAR__LOAD(&op->comm->board->arrivals[rank].phase[op->track->index]) - phase) >= 0;
 }
@@ -7578,8 +7592,8 @@ static int par__run_actions(par__operation *op, int *moved) {
             wake_due = 1;
             break;
         case PAR__COPY:
-            if (op->nontemporal)
-                c->world->kernels->copy2(a->dst, NULL, a->src, a->bytes, 1);
+            if (a->stream)
+                par__stream_copy(c->world->kernels, a->dst, a->src, a->bytes);
             else
                 memmove(a->dst, a->src, a->bytes);
             break;
@@ -7896,15 +7910,17 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
             a->push = !rooted;
             a->rank = rooted ? op->call.root : -1;
         }
-        a->keep = !push && receives;
+        a->keep = !push && receives && !op->stream_recv;
     }
     par__emit_publish(op, 2);
+    if (!push && receives && op->stream_recv)
+        par__emit_unstage(op, par__output_at(op, mine), stage + first * e, length * e);
     par__emit_wait_all(op, 2);
     for (int i = 1; i < c->size && !push && receives; i++) {
         const int r = (c->rank + i) % c->size;
         par__slice(n, c->size, r, e, &first, &length);
-        par__emit_copy(op, par__output_at(op, (at + first) * e), par__stage_half(op, r) + first * e,
-                       length * e);
+        par__emit_unstage(op, par__output_at(op, (at + first) * e), par__stage_half(op, r) + first * e,
+                          length * e);
     }
     op->offset += n;
     op->more_pieces = op->offset < op->call.count;
@@ -8571,9 +8587,13 @@ static const par__algorithm_row *par__choose_algorithm(par__operation *op) {
     return par__search_algorithm(op);
 }
 
+static int par__is_beyond_caches(const par__operation *op) {
+    return par__call_bytes(op) * (size_t)op->comm->size >= op->comm->world->nontemporal_bytes;
+}
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
 // each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
-// from the caches. (cma_bytes 1: always, for tests.)
+// from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
+// the system cannot. (cma_bytes 1: always, for tests.)
 static int par__may_use_cma(const par__operation *op) {
     const par_comm *c = op->comm;
     const par_kind_traits *t = &par__kinds[op->call.kind];
@@ -8581,8 +8601,10 @@ static int par__may_use_cma(const par__operation *op) {
     const int one_reader = c->size == 2 || t->send == PAR_SIDE_ROOT_ALL || t->recv == PAR_SIDE_ROOT_ALL ||
                            (t->send == PAR_SIDE_ALL && t->recv == PAR_SIDE_ALL);
     const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
+    const int streams =
+        par__is_all_reduce(op->call.kind) && op->call.send != op->call.recv && par__is_beyond_caches(op);
     return c->world->cma && c->nodes.node_count == 1 && bytes >= c->world->cma_bytes &&
-           (one_reader || c->world->cma_bytes == 1);
+           ((one_reader && !streams) || c->world->cma_bytes == 1);
 }
 
 // Before the arrival: are the data sent with it? shared: peers can read the input in place.
@@ -8909,7 +8931,8 @@ static par_result par__resolve_addresses(par__operation *op) {
         memcpy((void *)(op->inputs + i * c->size), (const void *)op->inputs,
                sizeof(char *) * (size_t)c->size);
     if (op->recv_addressable) op->output[c->rank] = (char *)op->call.recv;
-    op->nontemporal = disjoint && par__call_bytes(op) * (size_t)c->size >= c->world->nontemporal_bytes;
+    op->nontemporal = disjoint && par__is_beyond_caches(op);
+    op->stream_recv = !(op->arrival_flags & PAR__IN_PLACE) && par__is_beyond_caches(op);
     return PAR_OK;
 }
 

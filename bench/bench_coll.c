@@ -6,8 +6,8 @@
 //
 // time: the median over iterations of the slowest rank's time; p99: the 99th percentile. The data change in
 // every iteration, every result is compared with exact integers, and NaN canaries surround the output.
-// roofline: in the same run all ranks compute a += b on shared pages. eta: the bytes that the operation must
-// load and store at least, per second, divided by the roofline.
+// roofline: in the same run all ranks compute a += b on shared pages, as many as the largest call has. eta:
+// the bytes that the operation must load and store at least, per second, divided by the roofline.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #if defined(BENCH_CUDA)
@@ -67,7 +67,7 @@ typedef struct bench {
     size_t buffer_bytes;
     float *pattern;           // 0 1 2 ... 7 0 1 ...
     double *times, *vs_times; // per iteration
-    double roofline;          // bytes per second, all ranks together
+    double roofline[2];       // bytes per second, all ranks together; of calls in place
     const char *algorithm;    // of the last timed call
     par_persistent *persistent;
     int vs_calls;      // --vs calls
@@ -153,13 +153,14 @@ static size_t check(const bench *b, const kind_info *k, size_t count, int t, uns
     const int me = b->rank, results = gathers(k) ? b->n : MAX(k->neighbors, 1);
     const size_t e = b->element_bytes;
     size_t wrong = 0;
-    if (k->kind == PAR_KIND_BARRIER || (par_kind_traits_of(k->kind)->recv & PAR_SIDE_ROOT && me != b->o.root))
+    if (k->kind == PAR_KIND_BARRIER || !received(b, k) ||
+        (par_kind_traits_of(k->kind)->recv & PAR_SIDE_ROOT && me != b->o.root))
         return 0;
 #if defined(BENCH_WRONG) // so that tests see that this is seen: the first byte, the last, and one behind it
     result[0] ^= 1, result[(size_t)results * count * e - 1] ^= 1, *end ^= 1;
 #endif
     unsigned char want[8][8];
-    for (int r = 0; r < results && received(b, k); r++) { // each block has 8 different values
+    for (int r = 0; r < results; r++) { // each block has 8 different values
         const int from = gathers(k)     ? r
                          : k->one_way   ? one_way_peer(b)
                          : k->neighbors ? neighbor(b, r, 0)
@@ -508,13 +509,15 @@ static double sum_rate(bench *b, par_device *d, void *x, void *y, size_t n) {
     }
     return best;
 }
-static double measure_roofline(bench *b) { // on shared pages, or in the device's memory
+// On shared pages, or in the device's memory. In place a call has half as many.
+static double measure_roofline(bench *b, int in_place) {
 #if defined(BENCH_CUDA)
     const size_t half = b->buffer_bytes / 16 * 4;
     if (b->cuda)
         return sum_rate(b, par_cuda_device(b->cuda), b->device_arrays, b->device_arrays + half * 4, half);
 #endif
-    const size_t bytes = MIN(MAX(b->buffer_bytes, (size_t)1 << 20), (size_t)64 << 20), n = bytes / 4;
+    const size_t bytes = MIN(MAX(b->buffer_bytes, (size_t)1 << 20), (size_t)64 << 20) >> in_place,
+                 n = bytes / 4;
     float *x = (float *)par_alloc(b->world, bytes), *y = (float *)par_alloc(b->world, bytes);
     if (!x || !y) die(b, par_last_error(b->world));
     for (size_t i = 0; i < n; i++) x[i] = y[i] = 1;
@@ -527,7 +530,8 @@ static double measure_roofline(bench *b) { // on shared pages, or in the device'
 static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t count, const row *r) {
     const double alg = r->ours.median > 0 ? (double)bytes / r->ours.median * 1e-9 : 0,
                  bus = alg * (k->through + k->exchanged * (b->n - 1) / b->n);
-    const double eta = b->roofline > 0 ? alg * 1e9 * (k->fixed + k->per_rank * b->n) / b->roofline : 0;
+    const double moved = (double)bytes * (k->fixed + k->per_rank * b->n), // at least
+        eta = r->ours.median > 0 ? moved / r->ours.median / b->roofline[0] : 0;
     const int rooted = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_ROOT) != 0;
     const char *redop = reduces(k) ? par_op_name(b->redop) : "none";
     if (b->o.json) {
@@ -543,7 +547,7 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
         if (par_node_count(b->world) > 1) json_add(&j, "net_bytes:%.0f", r->net_bytes);
         if (r->in_place.median > 0)
             json_add(&j, "in_place_time_us:%.4f in_place_eta:%.4f", r->in_place.median * 1e6,
-                     eta * r->ours.median / r->in_place.median);
+                     moved / r->in_place.median / b->roofline[1]);
         if (b->o.vs)
             json_add(&j, "vs:%s vs_time_us:%.4f vs_p99_us:%.4f ratio:%.4f", b->o.vs, r->vs.median * 1e6,
                      r->vs.p99 * 1e6, r->vs.median / r->ours.median);
@@ -570,7 +574,7 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
 static void print_head(const bench *b, const kind_info *k) {
     if (b->o.json) return;
     printf("# %s, %d ranks on %d nodes (%s), %s memory; roofline of a += b: %.2f GB/s\n", k->name, b->n,
-           par_node_count(b->world), par_launch_method(b->world), b->o.memory, b->roofline * 1e-9);
+           par_node_count(b->world), par_launch_method(b->world), b->o.memory, b->roofline[0] * 1e-9);
     printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
            "root", "time", "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw",
            b->vs_calls ? "      calls  ratio   in-place  ratio"
@@ -885,6 +889,36 @@ static void measure_alone(bench *b, double seconds[2][ALONE_KINDS]) { // of ours
             seconds[vs][what] = alone_once(b, self, (alone)what, vs);
     must(b, par_close(self));
 }
+// Messages of ordinary memory in both directions, over the bare system call that copies as much: what is left
+// to gain. 0: ranks do not copy so.
+static double copy_cost(bench *b) {
+    enum { BYTES = 1 << 22, REPEAT = 25 };
+    par_comm *c = b->world;
+    const int left = neighbor(b, 0, 0), right = neighbor(b, 0, 1);
+    double median[2] = {0, 1}, *t[2] = {b->times, b->vs_times};
+    char *x = (char *)malloc(BYTES), *y = (char *)malloc(BYTES);
+    uint64_t mine[2] = {(uint64_t)(uintptr_t)x, (uint64_t)getpid()}, from[2];
+    int able = x && y && c->world->cma && c->size > 1 && c->nodes.node_count == 1;
+    must(b, par_all_reduce(&able, &able, 1, PAR_I32, PAR_MIN, c));
+    if (able) must(b, par_sendrecv(mine, 2, right, from, 2, left, PAR_U64, c));
+    for (int i = 0; i < 2 * REPEAT && able; i++) {
+        memset(x, i, BYTES);
+        memset(y, -1, BYTES);
+        must(b, par_barrier(c));
+        const double t0 = par_seconds(c);
+        if (i % 2) {
+            if (par__cma_copy((int)from[1], par__iovec(y, BYTES), (uintptr_t)from[0], 0)) die(b, "no copy");
+        } else {
+            must(b, par_sendrecv(x, BYTES, right, y, BYTES, left, PAR_U8, c));
+        }
+        t[i % 2][i / 2] = par_seconds(c) - t0;
+        must(b, par_barrier(c));
+    }
+    for (int k = 0; k < 2 && able; k++) median[k] = summarize(b, t[k], REPEAT).median;
+    free(x);
+    free(y);
+    return able ? median[0] / median[1] : 0;
+}
 static double measure_waiting(bench *b) { // processor seconds of a rank that waits for a second
     struct timespec cpu0, cpu1;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
@@ -908,6 +942,7 @@ static void diagnosis(bench *b) {
                            par__ring_table_bytes(c->ring_count, c->lane_count) / (size_t)c->ring_count;
     measure_alone(b, alone);
     const double idle = measure_waiting(b), order = par_node_count(c) == 1 ? order_cost(b) : 0;
+    const double copy = copy_cost(b);
     if (b->rank) return;
     if (!b->o.json)
         for (int vs = 0; vs <= (b->o.vs != NULL); vs++)
@@ -920,18 +955,19 @@ static void diagnosis(bench *b) {
         json_print(
             "mode:%s order_cost:%.4f ranks:%d recorder_ns:%.2f compare_ns:%.2f hop_ns:%.1f barrier_ns:%.1f "
             "control_bytes:%zu stage_bytes:%zu idle_share:%.4f alone_ns:%.1f alone_in_place_ns:%.1f "
-            "alone_message_ns:%.1f",
+            "alone_message_ns:%.1f message_vs_copy:%.4f",
             "diagnosis", order, b->n, recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control,
             c->stage_bytes, idle, alone[0][ALONE_SMALL] * 1e9, alone[0][ALONE_IN_PLACE] * 1e9,
-            alone[0][ALONE_MESSAGE] * 1e9);
+            alone[0][ALONE_MESSAGE] * 1e9, copy);
     else
         printf("flight recorder %.1f ns a call (both its clock readings), mismatch check %.1f ns\n"
                "one-way cache-line hop %.0f ns, barrier %.0f ns\n"
                "memory of the kit per rank: control %zu bytes, staging %zu bytes\n"
                "waiting for a rank that is a second late: %.1f%% of a core\n"
-               "a sum in rank order against one that starts with the rank's own data, 4 MiB: %+.1f%%\n",
+               "a sum in rank order against one that starts with the rank's own data, 4 MiB: %+.1f%%\n"
+               "messages of 4 MiB in both directions, over process_vm_readv alone: %.2f\n",
                recorder * 1e9, compare * 1e9, hop * 1e9, barrier * 1e9, control, c->stage_bytes, idle * 100,
-               order * 100);
+               order * 100, copy);
 }
 
 // Open and close a world of so many ranks, in processes of their own. Rank 0's seconds of both; 0: it failed.
@@ -1072,7 +1108,7 @@ static int run(bench *b) {
     for (size_t i = 0; i < pattern; i++) b->pattern[i] = (float)(i & 7);
     memset(b->send, 0, b->buffer_bytes), memset(b->recv, 0, b->buffer_bytes);
     open_device(b);
-    b->roofline = measure_roofline(b);
+    for (int in_place = 0; in_place < 2; in_place++) b->roofline[in_place] = measure_roofline(b, in_place);
     int failed = 0;
     if (b->o.tune) tune(b);
     if (b->o.model) failed = model(b);

@@ -380,8 +380,9 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
     buffer_close(w, &sb);
     buffer_close(w, &rb);
 }
-static void collectives_private(par_comm *w) { // always staged
+static void collectives_private(par_comm *w) { // always staged; out of place written past the caches
     w->world->cma_bytes = SIZE_MAX;
+    w->world->nontemporal_bytes = 1;
     sweep(w, 0, 0);
 }
 static void collectives_far(par_comm *w) { // always by process_vm_readv
