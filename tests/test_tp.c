@@ -2311,7 +2311,8 @@ static void bf16_products(par_comm *w) {
     static const bf16_case cases[] = {
         {45, 71, 37, PAR_F32, 0, 0}, {8, 32, 64, PAR_BF16, 0, 1},     {7, 33, 2, PAR_BF16, 1, 0},
         {1, 5, 1, PAR_F32, 1, 0},    {5, 3, 4100, PAR_BF16, 0, 1},    {41, 64, 520, PAR_BF16, 0, 0},
-        {5, 3, 4100, PAR_F32, 1, 0}, {520, 40, 600, PAR_F32, 0.5, 0}, {2, 2, 0, PAR_BF16, 0, 1}};
+        {5, 3, 4100, PAR_F32, 1, 0}, {520, 40, 600, PAR_F32, 0.5, 0}, {2, 2, 0, PAR_BF16, 0, 1},
+        {1, 21, 100, PAR_F32, 0, 0}, {1, 8, 64, PAR_BF16, 0, 1}};
     layout l = open_layout(w, 1, 0, 0, 1);
     const par__tp_dot *dot = l.tp->dot;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
