@@ -166,7 +166,9 @@ typedef struct par_plan_model {
     X(inner_fill, "likewise: steps of the inner loop")                                                       \
     X(loss_rate, "logits/s of the loss, forward and backward; 0: as memory_rate says")                       \
     X(update_rate, "bytes/s of the optimizer's kernel; 0: memory_rate")                                      \
-    X(cores, "processors that the ranks of a node share; 0: each rank has its own")
+    X(cores, "processors that the ranks of a node share; 0: each rank has its own")                          \
+    X(block_seconds, "without units: of a block of attention, forward, besides its scores")                  \
+    X(score_seconds, "likewise: of each of its scores; both 0: as its products")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -349,14 +351,19 @@ double par_plan_activation_room(const par_plan_problem *problem, const par_plan_
 typedef struct par_plan_product { // rows x inner by inner x columns, in the model's element type
     double rows, columns, inner, seconds;
 } par_plan_product;
+typedef struct par_plan_shorter {
+    double sequence, layer_seconds;
+} par_plan_shorter;
 typedef struct par_plan_message { // an all_reduce of so many bytes, and one of a few
     double ranks, bytes, seconds, small_seconds;
 } par_plan_message;
 typedef struct par_plan_measured { // seconds of one rank while all work, on a processor of its own
     // A large product; with fewer rows; with fewer columns; with a smaller inner; and a tiny one.
     par_plan_product products[5];
-    double microbatch;     // sequences of the following
-    double layer_seconds;  // forward and backward of one layer on one rank, nothing recomputed
+    double microbatch;    // sequences of the following
+    double layer_seconds; // forward and backward of one layer on one rank, nothing recomputed
+    // The same with as many tokens in shorter sequences: only attention has less to do. 0: not measured.
+    par_plan_shorter shorter[2];
     double ends_seconds;   // of embedding, last norm, head and loss
     double update_seconds; // of the optimizer, for each parameter
     double crowd;          // ranks of a node for each processor: at least 1; 0: 1
@@ -477,22 +484,22 @@ static const par_plan_model par__plan_models[] = {
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
     {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
     {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 // clang-format on
 enum {
@@ -1040,6 +1047,8 @@ static double par__plan_blocks(const par__plan_case *k, int ulysses) {
     const double cells = par__plan_ceil(part, size), diagonal = cells * (cells + 1) / 2;
     const double blocks = ring ? 2 * diagonal + (2 * k->c - 1) * cells * cells : diagonal;
     const double heads = k->n * k->q / k->m->head_dim / (ring ? 1 : k->c), rate = k->x->product_rate;
+    if (k->x->block_seconds + k->x->score_seconds > 0)
+        return heads * blocks * (k->x->block_seconds + size * size * k->x->score_seconds);
     return heads * blocks *
            (par__plan_product(k->x, rate, size, size, k->m->head_dim, 1, 0) +
             par__plan_product(k->x, rate, size, k->m->head_dim, size, 1, 0));
@@ -1709,10 +1718,39 @@ static void par__plan_bisect(par_plan_problem *problem, double *rate, double mic
             high = middle;
     }
 }
+// The seconds of a layer are a rest + blocks x block_seconds + scores x score_seconds: three measurements,
+// with sequences of different lengths, tell them apart. Backward is 2.5 times forward.
+static void par__plan_fit_blocks(par_plan_problem *problem, const par_plan_measured *m, double crowd) {
+    par_plan_machine *x = &problem->machine;
+    double blocks[3], scores[3], seconds[3];
+    x->block_seconds = x->score_seconds = 0;
+    if (x->units >= 1 || !(m->shorter[0].layer_seconds > 0) || !(m->shorter[1].layer_seconds > 0)) return;
+    for (int i = 0; i < 3; i++) {
+        const double s = i ? m->shorter[i - 1].sequence : problem->job.sequence, size = par__plan_min(s, 128);
+        const double cells = par__plan_ceil(s, size),
+                     sequences = m->microbatch * problem->job.sequence / s * problem->model.heads;
+        blocks[i] = sequences * cells * (cells + 1) / 2;
+        scores[i] = blocks[i] * size * size;
+        seconds[i] = crowd / 3.5 * (i ? m->shorter[i - 1].layer_seconds : m->layer_seconds);
+    }
+    const double b[2] = {blocks[0] - blocks[1], blocks[1] - blocks[2]},
+                 c[2] = {scores[0] - scores[1], scores[1] - scores[2]},
+                 t[2] = {seconds[0] - seconds[1], seconds[1] - seconds[2]};
+    const double determinant = b[0] * c[1] - b[1] * c[0];
+    if (fabs(determinant) <= 0) return;
+    x->block_seconds = par__plan_max((t[0] * c[1] - t[1] * c[0]) / determinant, 0);
+    x->score_seconds = par__plan_max((b[0] * t[1] - b[1] * t[0]) / determinant, 0);
+    const double all = blocks[0] * x->block_seconds + scores[0] * x->score_seconds;
+    if (all > seconds[0] / 2) { // noise: attention is not most of a layer's blocks of 128
+        x->block_seconds *= seconds[0] / 2 / all;
+        x->score_seconds *= seconds[0] / 2 / all;
+    }
+}
 void par_plan_fit(par_plan_problem *problem, const par_plan_measured *m) {
     par_plan_machine *x = &problem->machine;
     const double crowd = par__plan_max(m->crowd, 1), layer = crowd * m->layer_seconds;
     par__plan_fit_products(x, m, crowd);
+    par__plan_fit_blocks(problem, m, crowd);
     const double products = par__plan_probe_of(problem, m->microbatch, 1).layer;
     if (products > .95 * layer) { // a layer's products are faster than the one that was measured
         x->product_rate *= products / (.95 * layer);

@@ -1,11 +1,12 @@
 # The planner against the trainer: all layouts of 2 and 4 ranks, for two sizes of model, are predicted by
-# build/gpt --auto, which measures this machine first, and then trained, in rounds, so that all suffer alike
-# from what else the machine does. Prints a row for each layout, its fastest round's median step beside the
-# prediction, and how far the layout that --auto takes is from the fastest. Ranks may outnumber processors.
+# build/gpt --auto, which measures this machine first, and then trained, both in rounds, so that all suffer
+# alike from what else the machine does. Prints a row for each layout: of its rounds' median steps the middle
+# one, beside the middle prediction; and how far the layout that --auto takes is from the fastest. Ranks may
+# outnumber processors.
 #
 #     bash bench/plan_vs_measured.sh [--json] [PART ...]     small-2 small-4 large-2 large-4; without: all
 #
-# ROUNDS=n, STEPS=n: rounds, and steps of a training; OPTIONS: more options of the trainer ("--dtype bf16").
+# ROUNDS=n, STEPS=n: rounds (3), and steps of a training (small 20, large 8); OPTIONS: more options of the trainer ("--dtype bf16").
 set -eu
 export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
 cd "$(dirname "$0")/.."
@@ -13,44 +14,51 @@ json=0
 [ "${1-}" != --json ] || { json=1 && shift; }
 [ $# -gt 0 ] || set -- small-2 small-4 large-2 large-4
 make -s build/gpt build/corpus.txt
-rounds=${ROUNDS:-2} steps=${STEPS:-6}
+rounds=${ROUNDS:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 quiet="--data build/corpus.txt --eval_iters 0 --sample 0 --json ${OPTIONS-}"
 say() { [ ! -t 2 ] || printf '\r%-70s' "$*" >&2; }
+middle() { sort -g "$1" | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; } # the median's lower one
+plan() { # ranks, options: what --auto says, into $work/places
+    build/gpt --ranks "$@" $quiet --auto --max_iters 0 >"$work/auto" 2>"$work/log" || {
+        cat "$work/log" >&2 && exit 1
+    }
+    grep '"place":' "$work/auto" >"$work/places"
+}
 value() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$2"; } # field, file
 
 for part; do
     ranks=${part#*-}
     case $part in
-    small-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 128 --block_size 64" tokens=1024 batch=16 ;;
-    large-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 384 --block_size 128" tokens=2048 batch=16 ;;
+    small-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 128 --block_size 64" tokens=1024 batch=16 steps=${STEPS:-20} ;;
+    large-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 384 --block_size 128" tokens=2048 batch=16 steps=${STEPS:-8} ;;
     *) echo "plan_vs_measured: no part $part: small-2 small-4 large-2 large-4" >&2 && exit 2 ;;
     esac
     model="$model --batch_size $((batch / ranks)) --gradient_accumulation_steps $ranks"
     say "$part: --auto"
-    build/gpt --ranks "$ranks" $model $quiet --auto --max_iters 0 >"$work/auto" 2>"$work/log" || {
-        cat "$work/log" >&2 && exit 1
-    }
-    grep '"place":' "$work/auto" >"$work/places"
+    plan "$ranks" $model
     value options "$work/places" >"$work/options"
     value layout "$work/places" >"$work/layouts"
-    value predicted_seconds "$work/places" >"$work/predicted"
     count=$(grep -c . "$work/options") round=0
-    rm -f "$work"/times.*
+    rm -f "$work"/times.* "$work"/predicted.*
     while [ $((round += 1)) -le "$rounds" ]; do
         i=0
+        [ $round = 1 ] || plan "$ranks" $model
         while read -r how; do
             say "$part: round $round of $rounds, layout $((i += 1)) of $count"
+            grep -e "\"${how%% --zero*} --zero" "$work/places" >"$work/place" # --pp, --tp and --cp are the same
+            value predicted_seconds "$work/place" >>"$work/predicted.$i"
             build/gpt --ranks "$ranks" $model $quiet $how --max_iters "$steps" --warmup_iters 1 \
                 </dev/null >"$work/out" 2>"$work/log" || { cat "$work/log" >&2 && exit 1; }
-            value tokens_per_s "$work/out" | tail -n +2 | sort -g | # the median step
-                awk -v t=$tokens '{x[NR] = $1} END {print t / x[int((NR + 1) / 2)]}' >>"$work/times.$i"
+            value tokens_per_s "$work/out" | tail -n +2 >"$work/steps"
+            awk -v t=$tokens -v rate="$(middle "$work/steps")" 'BEGIN {print t / rate}' >>"$work/times.$i"
         done <"$work/options"
     done
     i=0
-    while [ $((i += 1)) -le "$count" ]; do sort -g "$work/times.$i" | head -n 1; done >"$work/measured"
-    paste "$work/predicted" "$work/measured" "$work/layouts" | sed "s/^/$part\t/" >>"$work/rows"
+    while [ $((i += 1)) -le "$count" ]; do
+        echo "$part	$(middle "$work/predicted.$i")	$(middle "$work/times.$i")	$(sed -n ${i}p "$work/layouts")"
+    done | sort -t '	' -k 2,2g >>"$work/rows"
 done
 say
 awk -F '\t' -v json=$json '

@@ -429,6 +429,49 @@ static void fits(void) {
     CHECK(is_near(p.machine.node_latency, 3e-4, .05) && is_near(p.machine.node_bandwidth, 2e9, .01),
           "latency %g s, %g bytes/s", p.machine.node_latency, p.machine.node_bandwidth);
 }
+// Blocks of attention: layers with shorter sequences tell what a block costs, and what a score.
+static void blocks(void) {
+    par_plan_problem truth = problem_of("gpt2", "h100", 1, 4, 256), p;
+    par_plan_measured m;
+    double seconds[3];
+    memset(&m, 0, sizeof m);
+    four_ranks(&truth.machine);
+    truth.machine.gpus_per_node = 1;
+    truth.machine.cores = 0;
+    truth.machine.block_seconds = 3e-5;
+    truth.machine.score_seconds = 4e-9;
+    for (int i = 0; i < 3; i++) {
+        par_plan_problem one = truth;
+        const int parts = i ? 2 << i : 1;
+        char text[64];
+        one.job.sequence = 256 / parts;
+        one.job.batch = 4 * parts;
+        snprintf(text, sizeof text, "microbatch=%d", 4 * parts);
+        seconds[i] = -predict(&one, text).times.compute;
+        one.model.layers++;
+        seconds[i] += predict(&one, text).times.compute;
+    }
+    m.microbatch = 4;
+    m.layer_seconds = seconds[0];
+    for (int i = 0; i < 2; i++) {
+        m.shorter[i].sequence = i ? 32 : 64;
+        m.shorter[i].layer_seconds = seconds[i + 1];
+    }
+    for (int i = 0; i < 5; i++) {
+        par_plan_product *x = &m.products[i];
+        x->rows = i == 1 ? 128 : 1024;
+        x->columns = i == 2 ? 384 : 3072;
+        x->inner = i == 3 ? 96 : 768;
+        x->seconds = i == 4 ? 2e-6 : 2 * (x->rows + 12) * (x->columns + 20) * (x->inner + 9) / 60e9 + 2e-6;
+    }
+    p = truth;
+    par_plan_fit(&p, &m);
+    CHECK(is_near(p.machine.block_seconds, 3e-5, 1e-3) && is_near(p.machine.score_seconds, 4e-9, 1e-3),
+          "a block %g s, a score %g s", p.machine.block_seconds, p.machine.score_seconds);
+    m.shorter[1].layer_seconds = 0;
+    par_plan_fit(&p, &m);
+    CHECK(p.machine.block_seconds <= 0 && p.machine.score_seconds <= 0, "not measured, but used");
+}
 // Disks hold states where nothing else does, 8-bit products keep 8-bit inputs, and what a machine does not
 // have is refused.
 static void disks_and_precision(void) {
@@ -784,14 +827,23 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*fn)(void);
-    } all[] = {{"tables", tables},    {"search", search},
-               {"memory", memory},    {"bubbles", bubbles},
-               {"cuts", cuts},        {"rules", rules},
-               {"live", memory_left}, {"shared", shared_processors},
-               {"fit", fits},         {"disks", disks_and_precision},
-               {"recipes", recipes},  {"order", published_order},
-               {"reasons", reasons},  {"types", model_types},
-               {"readers", readers},  {"errors", errors}};
+    } all[] = {{"tables", tables},
+               {"search", search},
+               {"memory", memory},
+               {"bubbles", bubbles},
+               {"cuts", cuts},
+               {"rules", rules},
+               {"live", memory_left},
+               {"shared", shared_processors},
+               {"fit", fits},
+               {"blocks", blocks},
+               {"disks", disks_and_precision},
+               {"recipes", recipes},
+               {"order", published_order},
+               {"reasons", reasons},
+               {"types", model_types},
+               {"readers", readers},
+               {"errors", errors}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         int wanted = argc < 2;
         for (int k = 1; k < argc; k++) wanted |= !strcmp(argv[k], all[i].name);

@@ -26,7 +26,8 @@ typedef struct auto_bench {
     par_zero *zero;
     par_comm *comm; // of messages
     void *send, *recv;
-    size_t count; // of their elements, f32
+    size_t count;        // of their elements, f32
+    double busy, passed; // seconds of this rank's processor in what was timed; seconds that passed
 } auto_bench;
 typedef par_result (*auto_work)(auto_bench *b);
 
@@ -46,32 +47,43 @@ static double auto_clock(const auto_bench *b) {
         return par_seconds(b->t->world);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
+static int auto_compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static double auto_median(double *x, size_t count) {
+    qsort(x, count, sizeof *x, auto_compare);
+    return x[count / 2];
+}
 // Works again and again for `window` seconds, on all ranks at once: so many of its own seconds a call, in the
-// fastest of three parts.
+// middle one of three parts.
 static par_result auto_time(auto_bench *b, auto_work work, double window, double *seconds) {
     par_comm *world = b->t->world;
-    *seconds = 1e300;
+    double parts[3];
     GPT_TRY(work(b));
     GPT_TRY(auto_sync(b));
     GPT_TRY(par_barrier(world));
     for (int part = 0; part < 3; part++) {
-        const double end = par_seconds(world) + window / 3, begin = auto_clock(b);
+        const double started = par_seconds(world), end = started + window / 3, begin = auto_clock(b);
         double calls = 0;
         do {
             GPT_TRY(work(b));
             GPT_TRY(auto_sync(b));
             calls++;
         } while (par_seconds(world) < end);
-        *seconds = MIN(*seconds, (auto_clock(b) - begin) / calls);
+        const double busy = auto_clock(b) - begin;
+        b->busy += busy;
+        b->passed += par_seconds(world) - started;
+        parts[part] = busy / calls;
     }
+    *seconds = auto_median(parts, 3);
     return auto_mean(b, 1, seconds);
 }
-// The same for work that ranks do together: all make as many calls, and time passes for all.
-// The fastest of eight parts is what other programs disturb least.
+// The same for work that ranks do together, in the middle one of eight parts: all make as many calls, and
+// time passes for all.
 static par_result auto_time_together(auto_bench *b, auto_work work, double window, double *seconds) {
     par_comm *world = b->t->world;
-    double calls;
-    *seconds = 1e300;
+    double calls, parts[8];
     GPT_TRY(work(b));
     GPT_TRY(par_barrier(world));
     double begin = par_seconds(world);
@@ -83,8 +95,9 @@ static par_result auto_time_together(auto_bench *b, auto_work work, double windo
         begin = par_seconds(world);
         for (int i = 0; i < (int)calls; i++) GPT_TRY(work(b));
         GPT_TRY(auto_sync(b));
-        *seconds = MIN(*seconds, (par_seconds(world) - begin) / (int)calls);
+        parts[part] = (par_seconds(world) - begin) / (int)calls;
     }
+    *seconds = auto_median(parts, 8);
     return auto_mean(b, 1, seconds);
 }
 // Ranks of this node for each of its processors that they may use, at least 1.
@@ -112,6 +125,7 @@ static par_result auto_product(auto_bench *b, size_t rows, size_t columns, size_
     memset(&b->linear, 0, sizeof b->linear);
     b->linear.in = inner;
     b->linear.out = columns;
+    b->linear.recipe = b->t->o.model.recipe;
     GPT_TRY(par_tp_linear_open(b->tp, &b->linear));
     GPT_TRY(d->alloc(d, rows * inner * e, &b->x.data));
     GPT_TRY(d->alloc(d, rows * columns * e, &b->y.data));
@@ -137,8 +151,9 @@ static par_result auto_products(auto_bench *b, par_plan_product products[5]) {
                  rows = MAX(MIN(all, MAX((size_t)most, (size_t)64)), (size_t)8);
     GPT_TRY(auto_product(b, rows, F, C, &products[0]));
     GPT_TRY(auto_product(b, rows / 8, F, C, &products[1]));
-    GPT_TRY(auto_product(b, rows, MAX(F / 8, (size_t)1), C, &products[2]));
-    GPT_TRY(auto_product(b, rows, F, MAX(C / 8, (size_t)1), &products[3]));
+    const size_t f = MAX(F / 128 * 16, (size_t)16), c = MAX(C / 128 * 16, (size_t)16); // as recipes want them
+    GPT_TRY(auto_product(b, rows, f, C, &products[2]));
+    GPT_TRY(auto_product(b, rows, F, c, &products[3]));
     return auto_product(b, 4, 16, 16, &products[4]);
 }
 
@@ -191,6 +206,23 @@ static par_result auto_set_stage(auto_bench *b, int layers, int ends) {
     b->stage = stage;
     return gpt_buffers_layout(&b->model, &b->stage, &b->buffers, b->tokens.batch * b->tokens.sequence);
 }
+// Times layers with as many tokens in sequences of a quarter and an eighth: what attention takes by its
+// blocks.
+static par_result auto_shorter(auto_bench *b, par_plan_measured *m, int layers) {
+    const size_t batch = b->tokens.batch, sequence = b->tokens.sequence;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t parts = i ? 8 : 4;
+        if (b->t->device != par_cpu() || sequence % parts) break;
+        b->tokens.sequence = sequence / parts;
+        b->tokens.batch = batch * parts;
+        m->shorter[i].sequence = (double)b->tokens.sequence;
+        GPT_TRY(auto_time(b, auto_stage, 0.15, &m->shorter[i].layer_seconds));
+        m->shorter[i].layer_seconds /= layers;
+    }
+    b->tokens.sequence = sequence;
+    b->tokens.batch = batch;
+    return PAR_OK;
+}
 // Times some layers on each rank alone; and embedding, head and loss.
 static par_result auto_layers(auto_bench *b, par_plan_measured *m) {
     const settings *o = &b->t->o;
@@ -208,6 +240,7 @@ static par_result auto_layers(auto_bench *b, par_plan_measured *m) {
     GPT_TRY(auto_set_stage(b, layers, 0));
     GPT_TRY(auto_time(b, auto_stage, 0.3, &m->layer_seconds));
     m->layer_seconds /= layers;
+    GPT_TRY(auto_shorter(b, m, layers));
     GPT_TRY(auto_set_stage(b, 0, 1));
     GPT_TRY(auto_time(b, auto_stage, 0.1, &m->ends_seconds));
     return auto_close_model(b);
@@ -217,10 +250,12 @@ static par_result auto_layers(auto_bench *b, par_plan_measured *m) {
 static par_result auto_shared_layers(auto_bench *b, par_plan_measured *m) {
     const gpt_config *g = &b->t->o.model;
     const int ranks = par_size(b->node), layers = MIN(g->n_layer, 4);
-    const int kv = g->n_kv_head ? g->n_kv_head : g->n_head;
+    const int kv = g->n_kv_head ? g->n_kv_head : g->n_head, multiple = g->recipe ? 16 * ranks : ranks;
     par_tp_desc d;
     par_tp *tp;
-    if (ranks < 2 || g->n_head % ranks || gpt_hidden(g) % (size_t)ranks || kv % ranks) return PAR_OK;
+    if (ranks < 2 || g->n_head % ranks || gpt_hidden(g) % (size_t)multiple || kv % ranks ||
+        g->n_embd % multiple || g->n_embd / g->n_head * kv % multiple)
+        return PAR_OK;
     memset(&d, 0, sizeof d);
     d.tp = b->node;
     par_dtype_parse(b->t->o.dtype, &d.dtype);
@@ -295,6 +330,19 @@ static par_result auto_messages(auto_bench *b, par_plan_measured *m) {
     }
     return PAR_OK;
 }
+// How much longer the measured work takes than its seconds of a processor say: other programs, and a
+// hypervisor's other guests, have the processors, too, as they will when it trains.
+static par_result auto_share(auto_bench *b, par_plan_measured *m) {
+    double sums[2] = {b->busy, b->passed};
+    GPT_TRY(par_all_reduce(sums, sums, 2, PAR_F64, PAR_SUM, b->t->world));
+    const double slower = MAX(sums[1] / MAX(sums[0] * m->crowd, 1e-9), 1);
+    for (int i = 0; i < 5; i++) m->products[i].seconds *= slower;
+    for (int i = 0; i < 2; i++) m->shorter[i].layer_seconds *= slower;
+    m->layer_seconds *= slower;
+    m->ends_seconds *= slower;
+    m->update_seconds *= slower;
+    return PAR_OK;
+}
 static par_result auto_measure(trainer *t, par_plan_measured *m) {
     auto_bench b;
     par_tp_desc d;
@@ -302,6 +350,7 @@ static par_result auto_measure(trainer *t, par_plan_measured *m) {
     memset(&d, 0, sizeof d);
     memset(m, 0, sizeof *m);
     b.t = t;
+    t->o.model.recipe = (par_tp_recipe)chosen_word(&t->o, "--fp8"); // it is in all that is measured
     GPT_TRY(par_split(t->world, par_rank(t->world), 0, &b.self));
     GPT_TRY(par_split(t->world, par_node_of(t->world, par_rank(t->world)), par_rank(t->world), &b.node));
     d.tp = b.self;
@@ -315,6 +364,7 @@ static par_result auto_measure(trainer *t, par_plan_measured *m) {
     GPT_TRY(auto_shared_layers(&b, m));
     GPT_TRY(auto_update(&b, m));
     GPT_TRY(auto_messages(&b, m));
+    GPT_TRY(auto_share(&b, m));
     GPT_TRY(par_tp_close(b.tp));
     GPT_TRY(par_close(b.node));
     return par_close(b.self);
@@ -385,6 +435,7 @@ static void auto_problem(const trainer *t, par_plan_problem *p) {
     p->job.gradient_bytes = 4;
     p->job.state_bytes = moments * (double)par_dtype_bytes(state) + (type == PAR_F32 ? 0 : 4);
     p->job.dropout = o->dropout > 0;
+    p->job.fp8 = 2;
     p->job.whole_shards = 1; // as this trainer does
 }
 // What the command line has decided is not the planner's to choose. NULL, or an error text.
@@ -404,7 +455,7 @@ static const char *auto_fixed(trainer *t, par_plan_config *c, unsigned *mask) {
                {"--schedule", " schedule=%.40s", 0, o->schedule},
                {"--recompute", " recompute=%.40s", 0, o->recompute}};
     char text[512];
-    size_t n = (size_t)snprintf(text, sizeof text, "fp8=0 offload=%s",
+    size_t n = (size_t)snprintf(text, sizeof text, "fp8=%s offload=%s", o->fp8,
                                 o->offload && !strcmp(o->offload, "host") ? "states" : "none");
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (!options_given(o->argc, o->argv, all[i].option)) continue;
@@ -413,18 +464,26 @@ static const char *auto_fixed(trainer *t, par_plan_config *c, unsigned *mask) {
     }
     return par_plan_parse(text, c, mask, o->why, sizeof o->why) ? o->why : NULL;
 }
+// In MB, the activations that schedule auto may keep: as many as memory has room for.
+static int auto_activation_mb(const par_plan_problem *p, const par_plan_choice *x) {
+    const double mb = floor(par_plan_activation_room(p, &x->prediction) / 1e6);
+    return x->config.schedule == PAR_PLAN_AUTO ? (int)MIN(MAX(mb, 1), 1e9) : 0;
+}
 // The options by which this trainer takes a layout.
-static void auto_options(const par_plan_config *c, double batch, char *text, size_t capacity) {
+static void auto_options(const par_plan_problem *p, const par_plan_choice *x, char *text, size_t capacity) {
+    const par_plan_config *c = &x->config;
+    const int mb = auto_activation_mb(p, x);
     size_t n = (size_t)snprintf(
         text, capacity,
         "--pp %d --tp %d --cp %d --zero %d --batch_size %d --gradient_accumulation_steps %.0f", c->pp, c->tp,
-        c->cp, c->zero, c->microbatch, batch / c->microbatch);
+        c->cp, c->zero, c->microbatch, p->job.batch / c->microbatch);
     if (c->sp) n += (size_t)snprintf(text + n, capacity - n, " --sp");
     if (c->cp > 1)
         n += (size_t)snprintf(text + n, capacity - n, " --cp_mode %s", c->ulysses ? "ulysses" : "ring");
     if (c->pp > 1)
         n += (size_t)snprintf(text + n, capacity - n, " --schedule %s", par_plan_schedule_names[c->schedule]);
     if (c->chunks > 1) n += (size_t)snprintf(text + n, capacity - n, " --chunks %d", c->chunks);
+    if (mb) n += (size_t)snprintf(text + n, capacity - n, " --max_activation_mb %d", mb);
     if (c->recompute)
         snprintf(text + n, capacity - n, " --recompute %s", par_plan_recompute_names[c->recompute]);
 }
@@ -458,7 +517,7 @@ static void auto_print(const par_plan_problem *p, const par_plan_choice *choices
     for (int i = 0; i < count && (json || i < 10); i++) {
         const par_plan_prediction *x = &choices[i].prediction;
         par_plan_format(&choices[i].config, 1, layout, sizeof layout);
-        auto_options(&choices[i].config, p->job.batch, options, sizeof options);
+        auto_options(p, &choices[i], options, sizeof options);
         if (json)
             json_print("auto:%b place:%d layout:%s options:%s predicted_seconds:%.6g bubble_seconds:%.5g "
                        "bytes:%.6g",
@@ -468,7 +527,7 @@ static void auto_print(const par_plan_problem *p, const par_plan_choice *choices
     }
     if (!json) printf("why:\n");
     par_plan_explain(p, &choices[0], auto_say, &json);
-    auto_options(&choices[0].config, p->job.batch, options, sizeof options);
+    auto_options(p, &choices[0], options, sizeof options);
     if (!json) printf("auto: trains with %s\n", options);
     fflush(stdout);
 }
@@ -485,6 +544,8 @@ static const char *auto_plan(trainer *t, const par_plan_measured *m, double seco
     par_plan_choice *choices = (par_plan_choice *)calloc(AUTO_TOP, sizeof *choices);
     if (!choices) return "out of memory to plan";
     par_plan_fit(&p, m);
+    p.machine.fp8_rate = p.machine.fp4_rate = p.machine.product_rate; // measured with the recipe
+    p.machine.recipes = 1 << fixed.fp8;
     const unsigned layouts =
         1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp | 1u << PAR_PLAN_AXIS_dp;
     if (par_plan_search(&p, &fixed, mask, layouts, choices, AUTO_TOP, &report)) {

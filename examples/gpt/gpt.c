@@ -38,7 +38,8 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
-        zero, parameter_server, canonical, plan, save_async, pp, chunks, graph, auto_layout;
+        zero, parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph,
+        auto_layout;
     const char *generate, *prompt, *tokenizer;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
@@ -166,6 +167,9 @@ static const setting setting_table[] = {
          "a FILE.csv"),
     NUMBER("--chunks", INT, chunks, "0", FROM(0),
            "stages on each pipeline rank; 0: the schedule's own number"),
+    NUMBER(
+        "--max_activation_mb", INT, max_activation_mb, "0", FROM(0),
+        "of schedule auto (v_half, v_min): activations that a rank may keep, in MB; 0: any (their own peak)"),
     NUMBER("--zero", INT, zero, "0", RANGE(0, 3),
            "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
            "too"),
@@ -1132,6 +1136,7 @@ static par_result open_schedule(trainer *t) {
     d.ranks = t->o.pp;
     d.microbatches = t->microbatches;
     d.chunks = t->o.chunks;
+    d.max_activation_bytes = (size_t)t->o.max_activation_mb * 1000000;
     t->buffers.layers = (gpt_activations *)calloc((size_t)t->o.model.n_layer, sizeof *t->buffers.layers);
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     GPT_TRY(build_schedule(t, &d, &t->schedule));
