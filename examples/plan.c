@@ -256,8 +256,8 @@ static void print_plan(const plan *x, const settings *o) {
 
 // A choice that is impossible with the others gets the nearest value that is not; or, if no number of GPUs
 // helps, none.
-static par_result compare_nearest(const par_plan_problem *p, par_plan_config *given, unsigned *mask, int axis,
-                                  par_plan_choice *yours, par_plan_report *report) {
+static par_result nearest_value(const par_plan_problem *p, const char *option, par_plan_config *given,
+                                unsigned *mask, int axis, par_plan_choice *yours, par_plan_report *report) {
     const par_plan_config asked = *given;
     const int value = par_plan_axis_get(given, axis), gpus = gpus_of(p);
     const char *name = par_plan_axis_name(axis);
@@ -269,16 +269,30 @@ static par_result compare_nearest(const par_plan_problem *p, par_plan_config *gi
             *given = asked; // axes with named values take no numbers
             if (value + sign * i < 1 || par_plan_parse(word, given, &bit, why, sizeof why)) continue;
             if (par_plan_search(p, given, *mask, 0, yours, 1, report)) continue;
-            fprintf(stderr, "plan: --compare: %s=%d is impossible here; the nearest that works: %s\n", name,
+            fprintf(stderr, "plan: %s: %s=%d is impossible here; the nearest that works: %s\n", option, name,
                     value, word);
             return PAR_OK;
         }
     *given = asked;
     *mask &= ~(1u << axis);
-    fprintf(stderr, "plan: --compare: %s is impossible here with what else is given; left out\n", name);
+    fprintf(stderr, "plan: %s: %s is impossible here with what else is given; left out\n", option, name);
     return par_plan_search(p, given, *mask, 0, yours, 1, report);
 }
-// The best with the given members. Where there is none, members are given up from the last on.
+// Where no configuration has the given members, they are given up from the last on, until the rest has one.
+static par_result nearest_members(const par_plan_problem *p, const char *option, const char *text,
+                                  par_plan_config *given, unsigned *mask, par_plan_choice *yours,
+                                  par_plan_report *report) {
+    char why[320];
+    par_result r = PAR_ERR_ARGUMENT;
+    for (int axis = PAR_PLAN_AXIS_COUNT - 1; r && axis >= 0; axis--) {
+        if (!(*mask >> axis & 1)) continue;
+        snprintf(why, sizeof why, "%s", report->why);
+        r = nearest_value(p, option, given, mask, axis, yours, report);
+        if (!r) fprintf(stderr, "plan: %s: %s: %s.\n", option, text, why);
+    }
+    return r;
+}
+// The best with the given members, or with the nearest that work.
 static int compare(plan *x, const settings *o) {
     par_plan_config given;
     par_plan_choice yours;
@@ -294,12 +308,7 @@ static int compare(plan *x, const settings *o) {
     const int fits = r != PAR_ERR_MEMORY; // if not, its time is told all the same
     if (!fits) roomy.job.memory_bytes = 1e18;
     if (!fits) r = par_plan_search(&roomy, &given, mask, 0, &yours, 1, &report);
-    for (int axis = PAR_PLAN_AXIS_COUNT - 1; r && axis >= 0; axis--) {
-        if (!(mask >> axis & 1)) continue;
-        snprintf(why, sizeof why, "%s", report.why);
-        r = compare_nearest(&roomy, &given, &mask, axis, &yours, &report);
-        if (!r) fprintf(stderr, "plan: --compare: %s: %s.\n", o->compare, why);
-    }
+    if (r) r = nearest_members(&roomy, "--compare", o->compare, &given, &mask, &yours, &report);
     if (r) {
         fprintf(stderr, "plan: --compare: %s\n", report.why);
         return 1;
@@ -331,8 +340,8 @@ typedef struct curve {
 static int what_if(const plan *x, const settings *o, curve *c) { // gpus=256,512,1024; 0, or a status
     const char *at = o->what_if;
     c->count = 0;
-    if (strncmp(at, "gpus=", 5)) {
-        fprintf(stderr, "plan: --what_if takes gpus=256,512,1024, not %s\n", at);
+    if (strncmp(at, "gpus=", 5) || !at[5]) {
+        fprintf(stderr, "plan: --what-if takes gpus=256,512,1024, not %s\n", at);
         return 2;
     }
     if (!o->json) printf("\nwhat if:\n");
@@ -340,7 +349,7 @@ static int what_if(const plan *x, const settings *o, curve *c) { // gpus=256,512
         char *end;
         const long gpus = strtol(at, &end, 10);
         if (end == at || (*end && *end != ',') || gpus < 1 || gpus > 65536) {
-            fprintf(stderr, "plan: --what_if: cannot use \"%s\": numbers from 1 to 65536\n", at);
+            fprintf(stderr, "plan: --what-if: cannot use \"%s\": numbers from 1 to 65536\n", at);
             return 2;
         }
         at = *end ? end + 1 : end;
@@ -639,6 +648,18 @@ static int prepare(const settings *o, plan *x) { // 0, or a status
     x->problem.job.memory_bytes = o->memory_gb * 1e9;
     return 0;
 }
+// What --fix decides becomes the nearest that some layout of these GPUs has, if they have any.
+static void fix_nearest(plan *x, const settings *o) {
+    par_plan_choice found;
+    par_plan_report report;
+    par_plan_config fixed = x->fixed;
+    unsigned mask = x->mask;
+    if (!mask || par_plan_search(&x->problem, &fixed, mask, 0, &found, 1, &report) != PAR_ERR_ARGUMENT)
+        return;
+    if (nearest_members(&x->problem, "--fix", o->fix, &fixed, &mask, &found, &report)) return;
+    x->fixed = fixed;
+    x->mask = mask;
+}
 static int print_all(plan *x, const settings *o) {
     curve c;
     int status = 0;
@@ -732,12 +753,15 @@ int main(int argc, char **argv) {
         free(x);
         return status ? status : output_failed("plan");
     }
+    if (o.nodes > 0 && o.gpus > 0)
+        return fprintf(stderr, "plan: --nodes %d and --gpus %d: give one of them\n", o.nodes, o.gpus), 2;
     if (o.top < 1 || o.top > TOP_MAX || o.memory_gb < 0 || o.nodes < 0 || o.gpus < 0 || o.nodes > 65536 ||
         o.gpus > 65536)
         return fprintf(stderr, "plan: --top is 1 to %d, --nodes and --gpus at most 65536\n", TOP_MAX), 2;
     const char *problem = o.svg ? output_try(o.svg, why, sizeof why) : NULL;
     if (problem) return fprintf(stderr, "plan: %s\n", problem), 2;
     if ((status = prepare(&o, x))) return status;
+    fix_nearest(x, &o);
     if (search_nearest(x, o.top, o.simulate)) return fprintf(stderr, "plan: %s\n", x->report.why), 1;
     status = print_all(x, &o);
     free(args);

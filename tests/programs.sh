@@ -941,6 +941,12 @@ planner() { # what it prints for programs; its errors against published measurem
         fails 0 "tp=7 is impossible here; the nearest that works: tp=6" build/plan --model gpt2 \
             --gpus 12 --gpu "$work/gpu" --compare tp=7 --batch 12 --seq 512 --top 1 &&
         fails 2 "did you mean gpt3-175b" build/plan --model gpt3_175b &&
+        fails 0 "fix: tp=5 is impossible here; the nearest that works: tp=4" build/plan --model gpt2 \
+            --gpus 8 --fix tp=5 --batch 8 --top 1 --no-why &&
+        fails 0 "fix: fp8 is impossible here" build/plan --model gpt2 --gpus 2 --gpu a100-80 --batch 4 \
+            --top 1 --no-why --fp8 --fix fp8=blocks &&
+        fails 2 "what-if takes gpus=" build/plan --model gpt2 --gpus 2 --batch 4 --top 1 --what-if gpus= &&
+        fails 2 "give one of them" build/plan --model gpt2 --gpus 2 --nodes 2 &&
         fails 2 "did you mean zero" build/plan --fix zerro=1 || return 1
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
     fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
