@@ -6,7 +6,8 @@
 #
 #     bash bench/plan_vs_measured.sh [--json] [PART ...]     small-2 small-4 large-2 large-4; without: all
 #
-# ROUNDS=n, STEPS=n: rounds (3), and steps of a training (small 20, large 8); OPTIONS: more options of the trainer ("--dtype bf16").
+# ROUNDS=n, STEPS=n: rounds (3), and steps of a training (small 20, large 8); OPTIONS: more options of the
+# trainer ("--dtype bf16").
 set -eu
 export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
 cd "$(dirname "$0")/.."
@@ -19,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 quiet="--data build/corpus.txt --eval_iters 0 --sample 0 --json ${OPTIONS-}"
 say() { [ ! -t 2 ] || printf '\r%-70s' "$*" >&2; }
-middle() { sort -g "$1" | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; } # the median's lower one
+middle() { sort -g "$1" | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; } # of a file's numbers
 plan() { # ranks, options: what --auto says, into $work/places
     build/gpt --ranks "$@" $quiet --auto --max_iters 0 >"$work/auto" 2>"$work/log" || {
         cat "$work/log" >&2 && exit 1
@@ -31,10 +32,11 @@ value() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$2"; } # field, file
 for part; do
     ranks=${part#*-}
     case $part in
-    small-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 128 --block_size 64" tokens=1024 batch=16 steps=${STEPS:-20} ;;
-    large-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 384 --block_size 128" tokens=2048 batch=16 steps=${STEPS:-8} ;;
+    small-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 128 --block_size 64" tokens=1024 steps=20 ;;
+    large-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 384 --block_size 128" tokens=2048 steps=8 ;;
     *) echo "plan_vs_measured: no part $part: small-2 small-4 large-2 large-4" >&2 && exit 2 ;;
     esac
+    batch=16 steps=${STEPS:-$steps}
     model="$model --batch_size $((batch / ranks)) --gradient_accumulation_steps $ranks"
     say "$part: --auto"
     plan "$ranks" $model
@@ -47,7 +49,7 @@ for part; do
         [ $round = 1 ] || plan "$ranks" $model
         while read -r how; do
             say "$part: round $round of $rounds, layout $((i += 1)) of $count"
-            grep -e "\"${how%% --zero*} --zero" "$work/places" >"$work/place" # --pp, --tp and --cp are the same
+            grep -e "\"${how%% --zero*} --zero" "$work/places" >"$work/place" # the same --pp, --tp, --cp
             value predicted_seconds "$work/place" >>"$work/predicted.$i"
             build/gpt --ranks "$ranks" $model $quiet $how --max_iters "$steps" --warmup_iters 1 \
                 </dev/null >"$work/out" 2>"$work/log" || { cat "$work/log" >&2 && exit 1; }

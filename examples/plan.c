@@ -633,6 +633,8 @@ static int prepare(const settings *o, plan *x) { // 0, or a status
     if (!load_model(o->model, &x->problem.model) || !load_machine(o->gpu, &x->problem.machine)) return 2;
     if (o->fix && par_plan_parse(o->fix, &x->fixed, &x->mask, why, sizeof why))
         return fprintf(stderr, "plan: --fix: %s\n", why), 2;
+    if (o->nodes > 0 && o->gpus > 0)
+        return fprintf(stderr, "plan: --nodes %d and --gpus %d: give one of them\n", o->nodes, o->gpus), 2;
     x->problem.machine.nodes = MAX(x->problem.machine.nodes, 1);
     x->whole = x->problem.machine;
     if (o->nodes > 0) x->problem.machine.nodes = o->nodes;
@@ -753,8 +755,6 @@ int main(int argc, char **argv) {
         free(x);
         return status ? status : output_failed("plan");
     }
-    if (o.nodes > 0 && o.gpus > 0)
-        return fprintf(stderr, "plan: --nodes %d and --gpus %d: give one of them\n", o.nodes, o.gpus), 2;
     if (o.top < 1 || o.top > TOP_MAX || o.memory_gb < 0 || o.nodes < 0 || o.gpus < 0 || o.nodes > 65536 ||
         o.gpus > 65536)
         return fprintf(stderr, "plan: --top is 1 to %d, --nodes and --gpus at most 65536\n", TOP_MAX), 2;
