@@ -1516,6 +1516,36 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #else
 #define PAR__IVDEP _Pragma("GCC ivdep")
 #endif
+// From PAR__EXACT_BEGIN to PAR__EXACT_END each operation is rounded by itself. A compiler that fuses a
+// product with a sum, where the processor can, gives other bits than for another processor. Loops of layers,
+// which are compiled once per instruction set, may be fused; a canonical table of them (PAR__LOOP_EXACT) is
+// not. clang decides where it reads a formula, for all tables: where the base instruction set can fuse, it
+// fuses none of what stands between PAR__FORMULAS_BEGIN and PAR__FORMULAS_END.
+#if defined(__CUDACC__) || (PAR__X86 && !defined(__FMA__) && !defined(__FMA4__))
+#define PAR__BASE_FUSES 0 // can the base instruction set?
+#else
+#define PAR__BASE_FUSES 1
+#endif
+#if defined(__clang__) && !defined(__CUDACC__)
+#define PAR__EXACT
+#define PAR__EXACT_BEGIN _Pragma("STDC FP_CONTRACT OFF")
+#define PAR__EXACT_END   _Pragma("STDC FP_CONTRACT DEFAULT")
+#elif !defined(__CUDACC__)
+#define PAR__EXACT       __attribute__((optimize("fp-contract=off")))
+#define PAR__EXACT_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define PAR__EXACT_END   _Pragma("GCC pop_options")
+#else
+#define PAR__EXACT
+#define PAR__EXACT_BEGIN
+#define PAR__EXACT_END
+#endif
+#if defined(__clang__) && PAR__BASE_FUSES
+#define PAR__FORMULAS_BEGIN PAR__EXACT_BEGIN
+#define PAR__FORMULAS_END   PAR__EXACT_END
+#else
+#define PAR__FORMULAS_BEGIN
+#define PAR__FORMULAS_END
+#endif
 #define PAR__STRIP       64 // elements of an inner loop
 #define PAR__INLINE_LOOP static inline __attribute__((always_inline))
 // Elements first ... first + lanes - 1 of a loop. A sum adds element i to lane `lane`.
@@ -1544,6 +1574,12 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #else
 #define PAR__PICK(name) (&name##_base)
 #endif
+// The table that fuses nothing.
+#if PAR__BASE_FUSES
+#define PAR__PICK_EXACT(name) (&name##_exact)
+#else
+#define PAR__PICK_EXACT(name) (&name##_base)
+#endif
 // A table of loops for each instruction set. LIST(X, P) has a row X(P, result, name, parameters, arguments)
 // for each inline function P##name; PAR__LOOP_TABLES defines the type P##loops and the tables P##loops_base,
 // ...
@@ -1559,6 +1595,9 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
     PAR__TARGET_avx2 static result P##name##_avx2 parameters { PAR__RETURN_##result P##name arguments; }
 #define PAR__CLONE_avx512(P, result, name, parameters, arguments)                                            \
     PAR__TARGET_avx512 static result P##name##_avx512 parameters { PAR__RETURN_##result P##name arguments; }
+#define PAR__CLONE_exact(P, result, name, parameters, arguments)                                             \
+    PAR__EXACT static result P##name##_exact parameters { PAR__RETURN_##result P##name arguments; }
+#define PAR__CLONED_exact(P, result, name, parameters, arguments)  P##name##_exact,
 #define PAR__CLONED_base(P, result, name, parameters, arguments)   P##name##_base,
 #define PAR__CLONED_avx2(P, result, name, parameters, arguments)   P##name##_avx2,
 #define PAR__CLONED_avx512(P, result, name, parameters, arguments) P##name##_avx512,
@@ -1575,6 +1614,12 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
     PAR__LOOP_TABLE(base, P, LIST) PAR__LOOP_TABLE(avx2, P, LIST) PAR__LOOP_TABLE(avx512, P, LIST)
 #else
 #define PAR__LOOP_EVERY(P, LIST) PAR__LOOP_TABLE(base, P, LIST)
+#endif
+
+#if PAR__BASE_FUSES
+#define PAR__LOOP_EXACT(P, LIST) PAR__LOOP_TABLE(exact, P, LIST)
+#else
+#define PAR__LOOP_EXACT(P, LIST)
 #endif
 
 // Formulas that the CPU's loops and a device's kernels share.
@@ -1598,6 +1643,139 @@ PAR__HOST_DEVICE uint32_t par__f32_to_bits(float f) {
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
+
+// Functions of doubles, to a few units in the last place. C libraries differ in these bits; here each
+// function is one sequence of operations, the same with every compiler and on every processor. A device has
+// its own.
+PAR__EXACT_BEGIN
+PAR__HOST_DEVICE double par__bits_to_f64(uint64_t bits) {
+    double f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+PAR__HOST_DEVICE uint64_t par__f64_to_bits(double f) {
+    uint64_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+PAR__HOST_DEVICE double par__u32_to_f64(uint64_t x) { // x < 2^32, by instructions that every processor has
+    return par__bits_to_f64(x | 0x4330000000000000u) - 0x1p52;
+}
+// log(u) for finite u from 2^-64 on. u = 2^e m with m in [sqrt(1/2), sqrt(2)), and
+// log(m) = 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1)/(m + 1).
+PAR__HOST_DEVICE double par__log_finite(double u) {
+    const uint64_t bits = par__f64_to_bits(u), e = (bits - 0x3FE6A09E667F3BCDu + ((uint64_t)64 << 52)) >> 52;
+    const double m = par__bits_to_f64(bits - ((e - 64) << 52)), power = par__u32_to_f64(e) - 64;
+    const double s = (m - 1) / (m + 1), z = s * s;
+    double p = 2.0 / 21;
+    p = p * z + 2.0 / 19;
+    p = p * z + 2.0 / 17;
+    p = p * z + 2.0 / 15;
+    p = p * z + 2.0 / 13;
+    p = p * z + 2.0 / 11;
+    p = p * z + 2.0 / 9;
+    p = p * z + 2.0 / 7;
+    p = p * z + 2.0 / 5;
+    p = p * z + 2.0 / 3;
+    return power * 0x1.62e42fefa3800p-1 + (2 * s + (s * z * p + power * 0x1.ef35793c76730p-45)); // log(2)
+}
+PAR__HOST_DEVICE double par__log(double x) { // x is 0, infinite, NaN, or at least 2^-64
+#if defined(__CUDA_ARCH__)
+    return log(x);
+#else
+    return x > 0 && x < INFINITY ? par__log_finite(x) : x == 0 ? -INFINITY : x;
+#endif
+}
+// e^x, where x below -708 counts as -708, and above 709 as 709. x = n log(2) + r; e^r by its series.
+PAR__HOST_DEVICE double par__exp(double x) {
+#if defined(__CUDA_ARCH__)
+    return exp(x);
+#else
+    x = x < -708 ? -708 : x > 709 ? 709 : x;
+    const double shifted = x * 0x1.71547652b82fep+0 + 0x1.8p52, n = shifted - 0x1.8p52; // an integer
+    const double r = (x - n * 0x1.62e42fefa3800p-1) - n * 0x1.ef35793c76730p-45;
+    double p = 1.0 / 6227020800;
+    p = p * r + 1.0 / 479001600;
+    p = p * r + 1.0 / 39916800;
+    p = p * r + 1.0 / 3628800;
+    p = p * r + 1.0 / 362880;
+    p = p * r + 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    p = p * r + 0.5;
+    return (1 + (r + r * r * p)) * par__bits_to_f64((par__f64_to_bits(shifted) + 1023) << 52);
+#endif
+}
+PAR__HOST_DEVICE double par__pow(double x, double y) { // x > 0
+#if defined(__CUDA_ARCH__)
+    return pow(x, y);
+#else
+    return par__exp(y * par__log(x));
+#endif
+}
+PAR__HOST_DEVICE double par__power(double x, uint64_t n) { // x^n by squares
+    double y = 1;
+    for (; n; n >>= 1, x *= x)
+        if (n & 1) y *= x;
+    return y;
+}
+// sqrt(x) for x > 0, by Newton's method for 1/sqrt(x); compilers do not vectorize sqrt, which sets errno.
+PAR__HOST_DEVICE double par__sqrt(double x) {
+    double y = par__bits_to_f64(0x5FE6EB50C7B537AAu - (par__f64_to_bits(x) >> 1));
+    y = y * (1.5 - 0.5 * x * y * y);
+    y = y * (1.5 - 0.5 * x * y * y);
+    y = y * (1.5 - 0.5 * x * y * y);
+    y = y * (1.5 - 0.5 * x * y * y);
+    return x * y;
+}
+// cos(x + (quarter - k) pi/2) by the series about k pi/2, the multiple of pi/2 that is nearest to x; |k| is
+// at most 2^20.
+PAR__HOST_DEVICE double par__cos_about(double x, double k, uint64_t quarter) {
+    const uint64_t odd = 0 - (quarter & 1);
+    const double r = ((x - k * 0x1.921fb544p+0) - k * 0x1.0b4611a6p-34) - k * 0x1.3198a2e037073p-69,
+                 z = r * r;
+    double c = -1.0 / 6402373705728000, s = 1.0 / 355687428096000;
+    c = c * z + 1.0 / 20922789888000;
+    s = s * z - 1.0 / 1307674368000;
+    c = c * z - 1.0 / 87178291200;
+    s = s * z + 1.0 / 6227020800;
+    c = c * z + 1.0 / 479001600;
+    s = s * z - 1.0 / 39916800;
+    c = c * z - 1.0 / 3628800;
+    s = s * z + 1.0 / 362880;
+    c = c * z + 1.0 / 40320;
+    s = s * z - 1.0 / 5040;
+    c = c * z - 1.0 / 720;
+    s = s * z + 1.0 / 120;
+    c = c * z + 1.0 / 24;
+    s = s * z - 1.0 / 6;
+    c = c * z - 0.5;
+    const uint64_t bits = (par__f64_to_bits(r + r * z * s) & odd) | (par__f64_to_bits(1 + z * c) & ~odd);
+    return par__bits_to_f64(bits ^ ((quarter + 1) & 2) << 62);
+}
+// cos(x + quarters pi/2) for |x| up to 2^20
+PAR__HOST_DEVICE double par__cos_turned(double x, uint64_t quarters) {
+    const double shifted = x * 0x1.45f306dc9c883p-1 + 0x1.8p52; // its last bits are those of the integer k
+    return par__cos_about(x, shifted - 0x1.8p52, par__f64_to_bits(shifted) + quarters);
+}
+PAR__HOST_DEVICE double par__cos(double x) {
+#if defined(__CUDA_ARCH__)
+    return cos(x);
+#else
+    return par__cos_turned(x, 0);
+#endif
+}
+PAR__HOST_DEVICE double par__sin(double x) {
+#if defined(__CUDA_ARCH__)
+    return sin(x);
+#else
+    return par__cos_turned(x, 3);
+#endif
+}
+PAR__EXACT_END
 
 PAR__HOST_DEVICE float par__bf16_widen(par_bf16 h) { return par__bits_to_f32((uint32_t)h << 16); }
 PAR__HOST_DEVICE par_bf16 par__bf16_narrow(float f) {
@@ -1765,11 +1943,22 @@ PAR__HOST_DEVICE void par__philox_at(uint64_t seed, uint64_t stream, uint64_t in
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     par__philox(counter, key, out);
 }
+// A normal number of 64 random bits, by Box and Muller's method.
+PAR__HOST_DEVICE float par__normal_of(uint32_t a, uint32_t b) {
+    const double u = (par__u32_to_f64(a) + 0.5) * 0x1p-32;
+    const double angle = 6.283185307179586 * (par__u32_to_f64(b) * 0x1p-32);
+#if defined(__CUDA_ARCH__)
+    return (float)(sqrt(-2 * log(u)) * cos(angle));
+#else
+    const uint64_t quarter = ((uint64_t)b + (1u << 29)) >> 30;
+    return (float)(par__sqrt(-2 * par__log_finite(u)) *
+                   par__cos_about(angle, par__u32_to_f64(quarter), quarter));
+#endif
+}
 PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t r[4];
     par__philox_at(seed, stream, index, r);
-    const double u = ((double)r[0] + 0.5) * 2.3283064365386963e-10, v = (double)r[1] * 2.3283064365386963e-10;
-    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
+    return par__normal_of(r[0], r[1]);
 }
 // Philox for 16 numbers of a stream, from number `index` on: c[i] has word i of each.
 PAR__INLINE_LOOP void par__philox_lanes(uint32_t c[4][16], uint64_t seed, uint64_t stream, uint64_t index) {
@@ -2930,7 +3119,6 @@ static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
 static const par__gemm_tile par__tiles_base = {6, 8, par__tile_base};
 const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
-
 // Pack panels of `width` columns: out[panel][k][width]; a short panel is padded with zeros. Element (k, j) of
 // the source is at k*k_stride + j*j_stride.
 PAR__INLINE_LOOP void par__gemm_pack_panels(float *out, const float *src, size_t k_count, size_t j_count,
@@ -3473,6 +3661,7 @@ static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, si
 
 // >>philox --------------------------------------------------------------------------------------------------
 
+PAR__EXACT_BEGIN
 void par_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
     par__philox(counter, key, out);
 }
@@ -3488,79 +3677,8 @@ float par_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
 }
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index) { return par__normal(seed, stream, index); }
 
-// par_normals computes a block of numbers in double, as par_normal does, but with logarithm, root and cosine
-// of its own, which differ from the C library's by a few units in the last place. Where such a number is so
-// close to the middle between two floats that they might round it differently, one in four million, the
-// number is par_normal's.
+enum { PAR__NORMALS = 64 }; // in a block
 
-enum { PAR__NORMALS = 64 };                      // in a block
-enum { PAR__HALFWAY = 1 << 28, PAR__NEAR = 64 }; // of the 29 bits that a float does not have
-
-PAR__INLINE_LOOP double par__bits_to_f64(uint64_t bits) {
-    double f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-PAR__INLINE_LOOP uint64_t par__f64_to_bits(double f) {
-    uint64_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-PAR__INLINE_LOOP double par__u32_to_f64(uint64_t x) { // x < 2^32, by instructions that every processor has
-    return par__bits_to_f64(x | 0x4330000000000000u) - 0x1p52;
-}
-// log(u) for u in [2^-64, 1). u = 2^e m with m in [sqrt(1/2), sqrt(2)), and
-// log(m) = 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1)/(m + 1).
-PAR__INLINE_LOOP double par__log(double u) {
-    const uint64_t bits = par__f64_to_bits(u), e = (bits - 0x3FE6A09E667F3BCDu + ((uint64_t)64 << 52)) >> 52;
-    const double m = par__bits_to_f64(bits - ((e - 64) << 52)), power = par__u32_to_f64(e) - 64;
-    const double s = (m - 1) / (m + 1), z = s * s;
-    double p = 2.0 / 21;
-    p = p * z + 2.0 / 19;
-    p = p * z + 2.0 / 17;
-    p = p * z + 2.0 / 15;
-    p = p * z + 2.0 / 13;
-    p = p * z + 2.0 / 11;
-    p = p * z + 2.0 / 9;
-    p = p * z + 2.0 / 7;
-    p = p * z + 2.0 / 5;
-    p = p * z + 2.0 / 3;
-    return power * 0x1.62e42fefa3800p-1 + (2 * s + (s * z * p + power * 0x1.ef35793c76730p-45)); // log(2)
-}
-// sqrt(x) for x > 0, by Newton's method for 1/sqrt(x); compilers do not vectorize sqrt, which sets errno.
-PAR__INLINE_LOOP double par__sqrt(double x) {
-    double y = par__bits_to_f64(0x5FE6EB50C7B537AAu - (par__f64_to_bits(x) >> 1));
-    y = y * (1.5 - 0.5 * x * y * y);
-    y = y * (1.5 - 0.5 * x * y * y);
-    y = y * (1.5 - 0.5 * x * y * y);
-    y = y * (1.5 - 0.5 * x * y * y);
-    return x * y;
-}
-// cos(x) for x = 2 pi turn / 2^32, rounded, by the series about the nearest multiple of pi/2.
-PAR__INLINE_LOOP double par__cos(double x, uint64_t turn) {
-    const uint64_t quarter = (turn + (1u << 29)) >> 30, odd = 0 - (quarter & 1);
-    const double k = par__u32_to_f64(quarter);
-    const double r = ((x - k * 0x1.921fb544p+0) - k * 0x1.0b4611a6p-34) - k * 0x1.3198a2e037073p-69,
-                 z = r * r;
-    double c = -1.0 / 6402373705728000, s = 1.0 / 355687428096000;
-    c = c * z + 1.0 / 20922789888000;
-    s = s * z - 1.0 / 1307674368000;
-    c = c * z - 1.0 / 87178291200;
-    s = s * z + 1.0 / 6227020800;
-    c = c * z + 1.0 / 479001600;
-    s = s * z - 1.0 / 39916800;
-    c = c * z - 1.0 / 3628800;
-    s = s * z + 1.0 / 362880;
-    c = c * z + 1.0 / 40320;
-    s = s * z - 1.0 / 5040;
-    c = c * z - 1.0 / 720;
-    s = s * z + 1.0 / 120;
-    c = c * z + 1.0 / 24;
-    s = s * z - 1.0 / 6;
-    c = c * z - 0.5;
-    const uint64_t bits = (par__f64_to_bits(r + r * z * s) & odd) | (par__f64_to_bits(1 + z * c) & ~odd);
-    return par__bits_to_f64(bits ^ ((quarter + 1) & 2) << 62);
-}
 // The first two words of each of PAR__NORMALS Philox blocks from `index` on.
 PAR__INLINE_LOOP void par__random_words(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index) {
     for (size_t at = 0; at < PAR__NORMALS; at += 16) {
@@ -3569,29 +3687,14 @@ PAR__INLINE_LOOP void par__random_words(uint32_t *words, uint64_t seed, uint64_t
         PAR__LANES(i, 0, 16, words[at + i] = c[0][i]; words[PAR__NORMALS + at + i] = c[1][i])
     }
 }
-// The block's numbers from these words: as doubles, and rounded to floats. Not 0: one of them is near the
-// middle between two floats.
-PAR__INLINE_LOOP uint64_t par__random_normals(double *y, float *x, const uint32_t *words) {
-    double radius[PAR__NORMALS], angle[PAR__NORMALS];
-    uint64_t near = 0;
-    PAR__LANES(i, 0, PAR__NORMALS,
-               radius[i] = par__sqrt(-2 * par__log((par__u32_to_f64(words[i]) + 0.5) * 0x1p-32));
-               angle[i] = 6.283185307179586 * (par__u32_to_f64(words[PAR__NORMALS + i]) * 0x1p-32))
-    __asm__ volatile("" : : "r"(angle) : "memory"); // an angle is rounded, not part of an fma in par__cos
-    PAR__LANES(i, 0, PAR__NORMALS, y[i] = radius[i] * par__cos(angle[i], words[PAR__NORMALS + i]);
-               x[i] = (float)y[i])
-    PAR__LANES(i, 0, PAR__NORMALS,
-               near |= ((((par__f64_to_bits(y[i]) & (2 * PAR__HALFWAY - 1)) - (PAR__HALFWAY - PAR__NEAR)) /
-                         (2 * PAR__NEAR)) -
-                        1) >>
-                       63)
-    return near;
+PAR__INLINE_LOOP void par__random_normals(float *x, const uint32_t *words) { // the block's, from these words
+    PAR__LANES(i, 0, PAR__NORMALS, x[i] = par__normal_of(words[i], words[PAR__NORMALS + i]))
 }
 
 #define PAR__RANDOM_LOOPS(X, P)                                                                              \
     X(P, void, words, (uint32_t * words, uint64_t seed, uint64_t stream, uint64_t index),                    \
       (words, seed, stream, index))                                                                          \
-    X(P, uint64_t, normals, (double *y, float *x, const uint32_t *words), (y, x, words))
+    X(P, void, normals, (float *x, const uint32_t *words), (x, words))
 typedef struct par__random_loops {
     PAR__RANDOM_LOOPS(PAR__MEMBER, par__random_)
 } par__random_loops;
@@ -3607,8 +3710,8 @@ PAR__TARGET_avx512 static void par__random_words_avx512(uint32_t *words, uint64_
         _mm512_storeu_si512((void *)(words + PAR__NORMALS + at), c[1]);
     }
 }
-PAR__TARGET_avx512 static uint64_t par__random_normals_avx512(double *y, float *x, const uint32_t *words) {
-    return par__random_normals(y, x, words);
+PAR__TARGET_avx512 static void par__random_normals_avx512(float *x, const uint32_t *words) {
+    par__random_normals(x, words);
 }
 static const par__random_loops par__random_loops_avx512 = {
     PAR__RANDOM_LOOPS(PAR__CLONED_avx512, par__random_)};
@@ -3617,20 +3720,16 @@ static const par__random_loops par__random_loops_avx512 = {
 void par_normals(uint64_t seed, uint64_t stream, uint64_t first, size_t count, float *values) {
     const par__random_loops *loops = PAR__PICK(par__random_loops);
     uint32_t words[2 * PAR__NORMALS];
-    double y[PAR__NORMALS];
     float x[PAR__NORMALS];
     for (size_t at = 0; at < count; at += PAR__NORMALS) {
         const size_t n = PAR__MIN((size_t)PAR__NORMALS, count - at);
         loops->words(words, seed, stream, first + at);
-        const uint64_t near = loops->normals(y, x, words);
-        for (size_t i = 0; i < n && near; i++) {
-            const uint64_t rest = par__f64_to_bits(y[i]) & (2 * PAR__HALFWAY - 1);
-            if (rest - (PAR__HALFWAY - PAR__NEAR) < 2 * PAR__NEAR)
-                x[i] = par__normal(seed, stream, first + at + i);
-        }
+        loops->normals(x, words);
         memcpy(values + at, x, n * sizeof *x);
     }
 }
+
+PAR__EXACT_END
 
 // >>shards --------------------------------------------------------------------------------------------------
 

@@ -112,7 +112,8 @@ MODEL
     wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
     Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
     compiler, matrix product library or instruction set rounds differently, and another t adds in another
-    order. desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L. Its definition:
+    order. desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L, on every
+    processor and with every compiler. Its definition (docs/bits.md has that of arithmetic and functions):
         Leaves       of a sum of n terms: leaf i has the terms from ceil(i n/L) to ceil((i+1) n/L) - 1. Leaves
                      are added as by PAR_TREE_SUM: pairs of neighbors, then pairs of pairs.
         Products     are par_gemm_canonical's, in f32; of bf16 rounded once, a row-parallel bias added after.
@@ -1142,6 +1143,7 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 // Formulas that the CPU's loops and a device's kernels share.
 #if !defined(PAR__TP_SHARED) && (defined(PAR_TP_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #define PAR__TP_SHARED
+PAR__FORMULAS_BEGIN
 // e^x to 2 ulp without branches: x = n ln 2 + r, 2^n by exponent bits, e^r by a polynomial (Cephes' expf). A
 // device has an instruction for 2^x, to 2^-22 of the result, where the rounding of x log2 e adds |x| 2^-24.
 PAR__HOST_DEVICE float par__tp_max(float x, float y) { return x > y ? x : y; } // y where one is NaN
@@ -1255,7 +1257,7 @@ PAR__HOST_DEVICE uint64_t par__tp_token_index(const par_tp_row_map *m, size_t ro
 // RoPE: pair i of a head of `dim` features turns by this angle from one token to the next.
 PAR__HOST_DEVICE double par__tp_rope_frequency(const par_tp_rotary *rotary, size_t i, size_t dim) {
     const double base = rotary->base > 0 ? (double)rotary->base : 10000;
-    const double f = pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary->factor;
+    const double f = par__pow(base, -2.0 * (double)i / (double)dim), factor = (double)rotary->factor;
     const double low = (double)rotary->low, high = (double)rotary->high;
     const double rotations = (double)rotary->original * f / 6.283185307179586;
     if (factor <= 0 || rotations > high) return f;
@@ -1270,7 +1272,7 @@ PAR__HOST_DEVICE float par__tp_rotate_second(float u, float v, float c, float s)
 PAR__HOST_DEVICE int par__tp_ignored(const par_tp_loss *loss, int32_t target) {
     return target < 0 || target == loss->ignore_index;
 }
-PAR__HOST_DEVICE double par__tp_log_sum_exp(float max, double sum) { return (double)max + log(sum); }
+PAR__HOST_DEVICE double par__tp_log_sum_exp(float max, double sum) { return (double)max + par__log(sum); }
 PAR__HOST_DEVICE double par__tp_row_loss(const par_tp_loss *loss, const float *stats, size_t ranks,
                                          size_t stride, float *lse) {
     const double e = (double)loss->label_smoothing;
@@ -1279,7 +1281,7 @@ PAR__HOST_DEVICE double par__tp_row_loss(const par_tp_loss *loss, const float *s
     for (size_t q = 0; q < ranks; q++) max = PAR__MAX(max, stats[q * stride]);
     for (size_t q = 0; q < ranks; q++) {
         const float *s = stats + q * stride;
-        sum += (double)s[1] * exp((double)s[0] - (double)max);
+        sum += (double)s[1] * par__exp((double)s[0] - (double)max);
         wanted += (double)s[2];
         total += (double)s[3];
     }
@@ -1427,6 +1429,7 @@ PAR__HOST_DEVICE void par__tp_roll_amax(float *h) {
     h[0] = h[1] = 0;
     for (int i = 2; i < PAR__TP_HISTORY; i++) h[0] = par__tp_amax(h[0], h[i]);
 }
+PAR__FORMULAS_END
 #endif
 
 #if defined(PAR_TP_IMPLEMENTATION) && !defined(PAR_TP_IMPLEMENTED)
@@ -1452,6 +1455,7 @@ PAR__HOST_DEVICE void par__tp_roll_amax(float *h) {
 #ifdef __cplusplus
 extern "C" {
 #endif
+PAR__FORMULAS_BEGIN
 
 // >>tp_loops ------------------------------------------------------------------------------------------------
 //
@@ -2088,6 +2092,8 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, double, sum_squares, (const float *x, size_t n), (x, n))
 
 PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
+PAR__LOOP_EXACT(par__tp_, PAR__TP_LOOPS) // of canonical contexts
+PAR__FORMULAS_END
 
 // >>tp_bf16 -------------------------------------------------------------------------------------------------
 //
@@ -2329,6 +2335,7 @@ static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
 //
 // The CPU's kernels. Products of bf16 are >>tp_bf16's. The other inner loops compute in f32: rows of bf16 are
 // converted into scratch memory, and results are rounded when they are stored.
+PAR__EXACT_BEGIN
 
 #define PAR__TP_TRY(call)                                                                                    \
     do {                                                                                                     \
@@ -2672,8 +2679,8 @@ static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, co
         const double f = par__tp_rope_frequency(rotary, i, dim);
         for (size_t r = 0; r < map->local_sequence; r++) {
             const double angle = (double)par__tp_map_position(map, r) * f;
-            table[r * dim + i] = (float)cos(angle);
-            table[r * dim + half + i] = (float)sin(angle);
+            table[r * dim + i] = (float)par__cos(angle);
+            table[r * dim + half + i] = (float)par__sin(angle);
         }
     }
     if (table) memcpy(&tp->rope_key, &key, sizeof key);
@@ -3209,7 +3216,7 @@ static float par__tp_merge_state(const par_tp *tp, const par__tp_core *o, size_t
     const size_t state = row * m->heads + o->head;
     const float max = o->row_max[query], sum = o->sum[query];
     if (o->y) {
-        o->lse[state] = max + logf(sum);
+        o->lse[state] = max + (float)par__log((double)sum);
         return 1 / sum;
     }
     float *acc = m->acc + row * m->acc_ld + o->head * m->dim;
@@ -3366,7 +3373,7 @@ static par_result par__tp_cpu_attention_normalize(par_tp *tp, void *y, float *ls
     for (size_t i = 0; i < rows * heads; i++) {
         tp->loops->scale(par__tp_f32_output(tp, y, i * dim, scratch), acc + i * dim, 1.0f / sum[i], dim);
         par__tp_store_f32(tp, y, i * dim, dim, scratch);
-        lse[i] += logf(sum[i]);
+        lse[i] += (float)par__log((double)sum[i]);
     }
     return PAR_OK;
 }
@@ -3742,7 +3749,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
-    tp->loops = PAR__PICK(par__tp_loops);
+    tp->loops = desc->canonical_leaves ? PAR__PICK_EXACT(par__tp_loops) : PAR__PICK(par__tp_loops);
     tp->tile = desc->canonical_leaves ? par__canonical_tile_get() : par__gemm_tile_get();
     tp->dot = tp->desc.dtype == PAR_BF16 && !desc->canonical_leaves ? par__tp_pick_dot() : NULL;
     if (tp->device != par_cpu() &&
@@ -6045,6 +6052,7 @@ par_result par_tp_block_backward_weight(par_tp *tp, par_tp_block *b, const par_t
     return par_tp_linear_backward_weight(tp, &b->qkv, &s->dqkv, &s->norm1);
 }
 
+PAR__EXACT_END
 #ifdef __cplusplus
 }
 #endif

@@ -763,6 +763,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 // Functions that the CPU and devices share.
 #if !defined(PAR__ZERO_SHARED) && (defined(PAR_ZERO_IMPLEMENTATION) || defined(PAR_CUDA_IMPLEMENTATION))
 #define PAR__ZERO_SHARED
+PAR__EXACT_BEGIN
 // The square root of max(x, 1e-30), to about one ulp, in plain arithmetic: sqrtf may set errno, which keeps
 // compilers from vectorizing it. 1/sqrt from the exponent bits and two Newton steps, then one step of Heron's
 // method. A device has an instruction.
@@ -950,7 +951,7 @@ PAR__HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_co
     c->step += !c->skipped;
     for (int g = 0; g < PAR_ZERO_MAX_GROUPS; g++)
         for (int i = 0; i < 2; i++)
-            c->bias_correction[g][i] = (float)(1 / (1 - pow((double)r->beta[g][i], (double)c->step)));
+            c->bias_correction[g][i] = (float)(1 / (1 - par__power((double)r->beta[g][i], c->step)));
     if (r->loss_scale <= 0) return;
     c->good_steps = c->skipped ? 0 : c->good_steps + 1;
     c->bad_steps = c->skipped ? c->bad_steps + 1 : 0;
@@ -984,6 +985,7 @@ PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) 
     }
     return ww > 0 && uu > 0 ? (float)sqrt(ww / uu) : 1.0f;
 }
+PAR__EXACT_END
 #endif
 
 #if defined(PAR_ZERO_IMPLEMENTATION) && !defined(PAR_ZERO_IMPLEMENTED)
@@ -1025,6 +1027,7 @@ PAR__HOST_DEVICE float par__zero_trust_ratio(const double *sums, size_t pieces) 
 #ifdef __cplusplus
 extern "C" {
 #endif
+PAR__EXACT_BEGIN
 
 // >>zero_loops ----------------------------------------------------------------------------------------------
 //
@@ -5577,10 +5580,11 @@ float par_zero_lr_factor(const par_zero_lr_schedule *s, uint64_t step) {
     const double done = (double)(step - decay_start) / (double)(s->total_steps - decay_start),
                  min_factor = (double)s->min_factor;
     const double left =
-        s->decay_style == PAR_ZERO_COSINE ? 0.5 * (1 + cos(3.141592653589793 * done)) : 1 - done;
+        s->decay_style == PAR_ZERO_COSINE ? 0.5 * (1 + par__cos(3.141592653589793 * done)) : 1 - done;
     return (float)(min_factor + (1 - min_factor) * left);
 }
 
+PAR__EXACT_END
 #ifdef __cplusplus
 }
 #endif
