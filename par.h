@@ -10509,6 +10509,16 @@ static par_result par__end_call(par__operation *op) {
     return par__release_operation(op);
 }
 
+static par_result par__end_or_request(par__operation *op, par_request *request) { // NULL: wait for it here
+    par__world *w = op->comm->world;
+    if (!request) return par__end_call(op);
+    request->operation = op;
+    request->ticket = op->ticket;
+    par__progress(w);
+    if (w->has_progress_thread) par__wake_progress(w);
+    return PAR_OK;
+}
+
 static par_result par__make_persistent(par_comm *c, par_call *k);
 
 static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
@@ -10760,12 +10770,7 @@ par_result par_start(par_persistent *persistent, par_request *request) {
     if (!small) par__enqueue(op);
     par__unlock_world(w);
     if (ended) return PAR_OK;
-    if (!request) return par__end_call(op);
-    request->operation = op;
-    request->ticket = op->ticket;
-    par__progress(w);
-    if (w->has_progress_thread) par__wake_progress(w);
-    return PAR_OK;
+    return par__end_or_request(op, request);
 }
 par_result par_persistent_free(par_persistent *persistent) {
     par_persistent *p = persistent;
@@ -13660,12 +13665,7 @@ static par_result par__exchange_call(par_neighbors *n, par_call *k, par_request 
         r = par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
     par__unlock_world(w);
     if (r) return r;
-    if (!request) return par__end_call(op);
-    request->operation = op;
-    request->ticket = op->ticket;
-    par__progress(w);
-    if (w->has_progress_thread) par__wake_progress(w);
-    return PAR_OK;
+    return par__end_or_request(op, request);
 }
 static par_call par__describe_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,
                                        void *recv, const size_t *recv_counts, const size_t *recv_displs,
