@@ -41,14 +41,16 @@ no_spills() { # what ptxas said: the kernels that touch every element are there,
             grep "k_$kernel" || return 1
     done
 }
-# No warnings. sm_90a, with the libraries' parts, is optimized; where all libraries are here, it is
-# $shared/test_cudnn.o. Who comes second takes what the first has made.
+# No warnings. sm_90a is with the libraries' parts; where all libraries are here, it is made into
+# $shared/test_cudnn.o. It is optimized where a disassembler counts its instructions. Who comes second takes
+# what the first has made.
 every_architecture() {
     exec 9>"$shared/nvcc.$1" && flock 9 && nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
     [ ! -e "$shared/ptxas.$1" ] || return 0
     said=$work/ptxas.$1 level=$quick parts="" made=(-cubin tests/compile/cuda.cu -o "$work/cubin")
     if [ "$1" = 90a ]; then
-        level="" parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
+        ! bash tests/cuda_find.sh nvdisasm >/dev/null 2>&1 || level=""
+        parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
         case $parts in *PAR_CUDA_CUDNN*) made=(-c tests/test_cudnn.cu -o "$shared/test_cudnn.o") ;; esac
     fi
     [ -z "${SOAK-}" ] || level=""
@@ -256,7 +258,7 @@ suite env EMU_DEVICES=1 build/test_cuda_emu --only contexts --ranks 40
 # Ranks of two pretended nodes share a GPU, so they do not choose NCCL.
 suite env EMU_DEVICES=2 build/test_cuda_emu --only splits --ranks 3 --launch fork --node 2
 threads="build/test_cuda_emu --launch threads --node 0"
-[ -z "$nccl" ] || suite env EMU_DEVICES=8 $threads
+[ -z "$nccl" ] || for n in 2 5; do suite env EMU_DEVICES=8 $threads --ranks $n; done
 # One hardware queue for all streams, and each launch loads its kernel, which waits for the device.
 one_queue="env EMU_DEVICES=8 EMU_RELOADS=1 CUDA_DEVICE_MAX_CONNECTIONS=1 $threads"
 [ -z "$nccl" ] || suite $one_queue --only pipelines --ranks 4
@@ -265,7 +267,7 @@ if [ -n "$nccl" ] && [ -n "${SOAK-}" ]; then
     for t in models zero_stages splits collectives_nccl; do suite $one_queue --only $t; done
 fi
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
-    for a in 90a ${SOAK:+80 100}; do check "nvcc, sm_$a: no warnings, no spills" every_architecture $a; done
+    for a in 90a ${SOAK:+80 100}; do check "nvcc, sm_$a: no warnings" every_architecture $a; done
     check "instructions of the kernels" counted
 else
     echo "(no nvcc here: not compiled with it)"

@@ -1,5 +1,6 @@
 # Sourced by the scripts: what a user or a launcher (srun --pty bash, say) has exported does not change what
-# the tests do. PAR_GEMM and PAR_TEST_... are for them.
+# the tests do. PAR_GEMM and PAR_TEST_... are for them; small products take the built-in kernel half the time
+# that the libraries need to begin. A warning of the layers is an error.
 export LC_ALL=C CDPATH= # numbers have a point, messages are English; cd goes nowhere else
 exec 3>&- 4>&- 5>&- 6>&- # descriptors that the caller has left open: some tests count them
 for name in $(compgen -e); do
@@ -11,3 +12,5 @@ for name in $(compgen -e); do
     esac
 done
 unset name
+export PAR_GEMM=${PAR_GEMM:-built-in}
+export LAYERS_WARN="-pedantic-errors -Wall -Wextra -Wconversion -Wvla -Werror"

@@ -4,7 +4,6 @@
 gpt=build/gpt hello=build/01_hello stranger=build/stranger victim=build/victim
 small="--data build/corpus.txt --n_layer 1 --n_head 2 --n_embd 32 --block_size 32"
 small+=" --batch_size 4 --eval_iters 1 --sample 0 --json"
-export PAR_GEMM=built-in
 
 # ---- what the checks are made of
 

@@ -1,9 +1,6 @@
 # The programs as a person uses them: the trainer, the examples, the benchmark, bad input, installation.
 . tests/lib.sh
 gpt=build/gpt data=build/corpus.txt
-# Bits are compared here: of one product library, the one that is the fastest where it is linked.
-case $(cat build/gemm.flags 2>/dev/null) in *PAR_DNNL*) gemm=oneDNN ;; *) gemm=built-in ;; esac
-export PAR_GEMM=${PAR_GEMM:-$gemm}
 [ -n "${SOAK-}" ] && steps=20 || steps=5 # SOAK=1, as make soak sets it: longer, and in every combination
 small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
 staged="--n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2 --gradient_accumulation_steps 8"

@@ -453,7 +453,6 @@ clocks() { # rank 1 in a time namespace: 1000 s ahead
 trainer() { # its losses do not depend on what joins the ranks
     small="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --batch_size 4"
     small+=" --max_iters 10 --eval_iters 1 --sample 0 --json"
-    export PAR_GEMM=built-in
     build/gpt $small --ranks 4 --pp 2 --zero 2 >"$work/a" || return 1
     PAR_NODE_RANKS=2 ranks 4 build/gpt $small --pp 2 --zero 2 >/dev/null && cp "$work/out.0" "$work/b" &&
         same_losses 0 "$work/a" "$work/b" && [ "$(losses "$work/b" | wc -l)" = 10 ]

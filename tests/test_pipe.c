@@ -110,7 +110,7 @@ static void set_costs(par_comm *w) { // the times of a timeline become the costs
 }
 static void formulas(par_comm *w) {
     for (int k = 0; k < par_pipe_schedule_count(); k++)
-        for (int p = 1; p <= (TEST_FEWER ? 6 : 16); p += p == 8 ? 8 : 1)
+        for (int p = 1; p <= (TEST_FEWER ? 6 : getenv("SOAK") ? 16 : 8); p += p == 8 ? 8 : 1)
             for (int m = 1; m <= 3 * p; m += next_microbatches(p, m))
                 for (int v = 1; v <= (any_chunks(par_pipe_schedule_name(k)) ? 4 : 1); v++)
                     check_case(w, par_pipe_schedule_name(k), p, m, v, stage_of(1, 1, 1), 0);
