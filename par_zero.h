@@ -138,7 +138,7 @@ MODEL
     Moments take 4 bytes each, or less (state_dtype): AdamW then moves 20 (bf16) or 16 (u8) bytes an element
     instead of 28, which is faster where cores share the memory's bandwidth; one core alone computes longer.
     bf16   2 bytes, rounded at random, so that small changes are right on average; random numbers depend on
-           seed, unit, element and step
+           seed, name of the tensor, element and step
     u8     1.016 bytes: blocks of 256 elements, each an f32 scale, then codes with a sign and from 1 to 6
            bits of fraction, by magnitude, or from 1 to 7 without a sign (dynamic tree code; Dettmers et al.
            2022). A tensor begins at a multiple of 256 elements of its unit, so that no block has elements
@@ -237,7 +237,7 @@ typedef struct par_zero_desc {
     float loss_scale;      // initial loss scale; multiply the loss by par_zero_loss_scale. 0: no loss scaling
     int loss_scale_window; // steps without overflow before the loss scale doubles; 0: 2000
     int loss_scale_hysteresis; // steps with overflow before it is halved; 0: 1
-    int stochastic_rounding;   // of bf16 weights; random numbers depend on seed, unit, element and step
+    int stochastic_rounding;   // of bf16 weights; random numbers are those of bf16 moments: see MODEL
     float ema;                 // decay of an exponential moving average of the weights; 0: none
     uint64_t seed;
     int quantize_parameters; // a par_zero_code of 8 bits, or 0; stage 3. Layers use what was dequantized
@@ -2374,11 +2374,14 @@ int par_zero_add_unit(par_zero *z, const char *name) {
     par__zero_place_unit(z, u);
     return z->unit_count++;
 }
+static uint64_t par__zero_name_hash(const char *name) { // FNV-1a
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *c = name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
+    return hash ^ hash >> 32;
+}
 // The slot of a name in the hash table, or the empty slot for it: open addressing, at most half full.
 static int *par__zero_name_slot(const par_zero *z, const char *name) {
-    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
-    for (const char *c = name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
-    size_t i = (size_t)(hash ^ hash >> 32);
+    size_t i = (size_t)par__zero_name_hash(name);
     while (z->names[i &= z->name_capacity - 1] && strcmp(z->tensors[z->names[i] - 1].name, name)) i++;
     return &z->names[i];
 }
@@ -3594,7 +3597,7 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
     par_zero_update a;
     memset(&a, 0, sizeof a);
     if (z->desc.stochastic_rounding) a.seed = z->desc.seed + 1;
-    a.stream = step << 24 | (uint64_t)t->unit;
+    a.stream = step << 24 | (par__zero_name_hash(t->name) & 0xffffff); // on whichever rank the tensor is
     a.state_dtype = z->desc.state_dtype;
     a.state_seed = z->desc.seed + 2;
     return a;
@@ -3616,7 +3619,7 @@ static par_result par__zero_apply(par_zero *z, const par__zero_iter *p, const pa
                                   par_zero_update *a, const float *direction) {
     const size_t k = r->at - p->now.first, e = par__zero_param_bytes(z);
     const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z);
-    a->first = r->at;
+    a->first = r->at - z->tensors[r->tensor].offset;
     return z->kernels->update(
         z->kernels, a, r->count, par__zero_weights(z, p) + k,
         par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype,
@@ -3701,7 +3704,7 @@ static par_result par__zero_muon_directions(par_zero *z, int unit) {
             const par__zero_tensor *t = &z->tensors[r.tensor];
             par_zero_update a = par__zero_update_of(z, t, 0);
             const size_t k = r.at - p.now.first;
-            a.first = r.at;
+            a.first = r.at - t->offset;
             const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_bytes(z);
             if (par__zero_is_matrix(z, t))
                 PAR__ZERO_TRY(z->kernels->momentum(z->kernels, &a, r.count, g, z->desc.grad_dtype,
@@ -3948,7 +3951,7 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
         par__zero_fill_spans(fill, at - t->offset, n, values);
         if (randomly)
             PAR__PICK(par__zero_state_loops)
-                ->round((uint16_t *)(void *)rounded, values, n, last.seed, last.stream, at);
+                ->round((uint16_t *)(void *)rounded, values, n, last.seed, last.stream, at - t->offset);
         else
             par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));

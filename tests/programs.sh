@@ -427,6 +427,8 @@ staged_canonical() { # the same bits with and without stages; any pipeline goes 
     small="$staged --sample 0 --lr_decay_iters 20 --canonical 8 --arch llama"
     train --max_iters 10 >"$work/one" && [ "$(losses "$work/one" | wc -l)" = 10 ] || return 1
     grep '"lr"' "$work/one" | tail -n 4 >"$work/last"
+    train --max_iters 6 --state_dtype bf16 >"$work/half" &&
+        trains_as half 0 --max_iters 6 --state_dtype bf16 --ranks 2 --pp 2 || return 1
     for how in "--ranks 2 --pp 2" "--ranks 4 --pp 4 --schedule gpipe" \
         "--ranks 4 --pp 2 --tp 2 --sp --schedule interleaved_1f1b --zero 1"; do
         rm -rf "$work/ck"
