@@ -14291,10 +14291,10 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
                 par__algorithms[t->algorithm].name);
     }
     fprintf(file,
-            "  process_vm_readv copies ordinary memory from %zu bytes (%s); results in symmetric memory are "
-            "written past the caches from %zu\n",
+            "  process_vm_readv copies ordinary memory from %zu bytes (%s), messages from %zu; what all ranks "
+            "write is written past the caches from %zu\n",
             comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
-            comm->world->nontemporal_bytes);
+            PAR__MIN(comm->world->cma_bytes, SIZE_MAX / 4) * 4, comm->world->nontemporal_bytes);
     fprintf(file, "  rank %d is %s\n", comm->rank, comm->world->binding);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
