@@ -90,7 +90,8 @@ CONFIG
     PAR_IMPLEMENTATION (or PAR_CUDA_IMPLEMENTATION)   emit the code, in one .cu file
     PAR_CUDA_NCCL       communicate by NCCL (link -lnccl); without it: ranks of one node
     PAR_CUDA_NVTX       each call is a range in Nsight, from begin to end (NVTX 3, header only)
-    PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow
+    PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow. From
+                        compute capability 9.0 on also GELU and the sums for biases, in the products' kernels
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
                         (cp 1), no window and no dropout, where cuDNN has a deterministic engine whose
                         workspace is at most 1/16 of the memory; elsewhere, and without the macro or with
@@ -325,14 +326,14 @@ enum {
 enum { PAR__CUDA_MAX_PLANS = 64 };
 struct par__cuda_gemm_key { // what cuBLASLt's choice of a kernel depends on
     size_t m, n, k, lda, ldb, ldc;
-    int trans_a, trans_b, bias, sm_count; // sm_count: that it may use; 0: all
+    int trans_a, trans_b, epilogue, sm_count; // epilogue 0: none; sm_count: that it may use; 0: all
     par_dtype type, c_type;
-    int code_a, mode_a, code_b, mode_b, factors;    // of operands in codes; alpha and beta on the device
-    uint32_t align_a, align_b, align_c, align_bias; // bytes
+    int code_a, mode_a, code_b, mode_b, factors; // of operands in codes; alpha and beta on the device
+    uint32_t align_a, align_b, align_c, align_bias, align_aux; // bytes
 };
 struct par__cuda_gemm_plan {
     par__cuda_gemm_key key;
-    cublasLtMatmulDesc_t matmul;
+    cublasLtMatmulDesc_t matmul; // NULL: cuBLASLt has no kernel with this epilogue
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulHeuristicResult_t heuristic;
     uint64_t last_used; // 0: never
@@ -417,6 +418,7 @@ struct par_cuda {
 #endif
     par__cuda_workspace *workspaces;
     size_t workspace_bytes; // of each
+    int fuses;              // products with GELU and sums, where cuBLASLt has them
     void *scratch[4];       // memory for kernels, see par__cuda_scratch
     size_t scratch_bytes[4];
     int captured; // a graph has the compute stream's work, and may be replayed at any time
@@ -908,8 +910,10 @@ template <class T, int N> struct alignas(N * sizeof(T) == 16 ? 16 : alignof(T)) 
 template <class T, int N, class A>
 static __device__ __forceinline__ void par__cuda_accumulate(unsigned op, A *acc,
                                                             const par__cuda_vector<T, N> &v) {
+    A x[N];
+    for (int i = 0; i < N; i++) x[i] = (A)par__cuda_widen(v.x[i]);
 #define PAR__CUDA_EACH(constant)                                                                             \
-    for (int i = 0; i < N; i++) acc[i] = par__cuda_combine(constant, acc[i], (A)par__cuda_widen(v.x[i]))
+    for (int i = 0; i < N; i++) acc[i] = par__cuda_combine(constant, acc[i], x[i])
     if (op == PAR_PROD)
         PAR__CUDA_EACH(PAR_PROD);
     else if (op == PAR_MIN)
@@ -1167,6 +1171,8 @@ struct par__cuda_gemm_desc {
     const void *bias;       // of C's type, one for each column; NULL: none
     par__cuda_codes codes_a = {0, 0, NULL}, codes_b = {0, 0, NULL};
     const float *factors = NULL; // alpha and beta in the device's memory; NULL: those above
+    int epilogue = 0;            // cublasLtEpilogue_t; 0: bias or nothing
+    const void *aux = NULL;      // of the epilogue, with C's shape and ld; bias may be written, too
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
 template <class T, class C>
@@ -1255,6 +1261,16 @@ static cublasStatus_t par__cuda_set_scales(cublasLtMatmulDesc_t matmul, const pa
         e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_POINTER_MODE, &device, sizeof device);
     return e;
 }
+// Which arrays an epilogue reads and writes: each call's own. cuBLASLt chooses kernels by their alignments.
+static cublasStatus_t par__cuda_set_epilogue(cublasLtMatmulDesc_t matmul, const void *bias, const void *aux) {
+    cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
+    if (bias)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (!e && aux)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
+                                           sizeof aux);
+    return e;
+}
 // Says which product of codes cuBLASLt does not have, and where it has it.
 static par_result par__cuda_no_codes(const par_cuda *cuda, const par__cuda_gemm_desc *p, cublasStatus_t e) {
     static const struct {
@@ -1281,13 +1297,12 @@ static par_result par__cuda_no_codes(const par_cuda *cuda, const par__cuda_gemm_
 static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
                                           const par__cuda_gemm_desc *desc) {
     const par__cuda_gemm_key *p = &plan->key;
-    const void *bias = (const void *)(uintptr_t)p->align_bias;
+    const int64_t aux_ld = (int64_t)p->ldc;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
                             tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
     const cudaDataType_t a_type = p->code_a ? (cudaDataType_t)p->code_a : type,
                          b_type = p->code_b ? (cudaDataType_t)p->code_b : type;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasLtMatmulPreference_t preference = NULL;
     int count = 0;
     cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -1297,12 +1312,15 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
         e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &p->sm_count,
                                            sizeof p->sm_count);
     if (!e && p->code_a) e = par__cuda_set_scales(plan->matmul, desc);
-    if (!e && p->bias) // C^T has a row for each of its numbers
-        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                           sizeof epilogue);
-    if (!e && p->bias) // each call's own replaces it; kernels are chosen by its alignment alone
-        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                           sizeof bias);
+    if (!e && p->epilogue) // of C^T, which has a row for each number of the bias
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue,
+                                           sizeof p->epilogue);
+    if (!e && p->align_aux)
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld,
+                                           sizeof aux_ld);
+    if (!e) // addresses with these alignments
+        e = par__cuda_set_epilogue(plan->matmul, (const void *)(uintptr_t)p->align_bias,
+                                   (const void *)(uintptr_t)p->align_aux);
     if (!e)
         e = cublasLtMatrixLayoutCreate(&plan->b, b_type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
                                        (int64_t)p->ldb);
@@ -1340,13 +1358,9 @@ static par_result par__cuda_find_workspace(par_cuda *cuda, cudaStream_t stream, 
     return *memory = x->memory, PAR_OK;
 }
 static int par__cuda_free_sms(const par_cuda *cuda);
-// cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
-// cached.
-static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
-                                          const void *b, void *c, cudaStream_t stream) {
+static par__cuda_gemm_key par__cuda_gemm_key_of(const par_cuda *cuda, const par__cuda_gemm_desc *p,
+                                                const void *a, const void *b, const void *c) {
     par__cuda_gemm_key key;
-    void *workspace;
-    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
     memset(&key, 0, sizeof key);
     key.trans_a = p->trans_a;
     key.trans_b = p->trans_b;
@@ -1363,34 +1377,52 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     key.code_b = p->codes_b.type;
     key.mode_b = p->codes_b.mode;
     key.factors = p->factors != NULL;
-    key.bias = p->bias != NULL;
+    key.epilogue = p->epilogue ? p->epilogue : p->bias ? (int)CUBLASLT_EPILOGUE_BIAS : 0;
     key.sm_count = par__cuda_free_sms(cuda);
     key.align_a = par__cuda_alignment(a);
     key.align_b = par__cuda_alignment(b);
     key.align_c = par__cuda_alignment(c);
     key.align_bias = p->bias ? par__cuda_alignment(p->bias) : 0;
+    key.align_aux = p->aux ? par__cuda_alignment(p->aux) : 0;
+    return key;
+}
+// The plan of a product, made if there is none. UNSUPPORTED, and no text: there is no kernel with its
+// epilogue.
+static par_result par__cuda_find_plan(par_cuda *cuda, const par__cuda_gemm_desc *p,
+                                      const par__cuda_gemm_key *key, par__cuda_gemm_plan **out) {
     par__cuda_gemm_plan *plan = NULL, *oldest = &cuda->plans[0];
     for (int i = 0; i < PAR__CUDA_MAX_PLANS && !plan; i++) {
         par__cuda_gemm_plan *x = &cuda->plans[i];
-        if (x->last_used && !memcmp(&x->key, &key, sizeof key)) plan = x;
+        if (x->last_used && !memcmp(&x->key, key, sizeof *key)) plan = x;
         if (x->last_used < oldest->last_used) oldest = x;
     }
     if (!plan) {
         plan = oldest;
         par__cuda_destroy_plan(plan);
-        plan->key = key;
+        plan->key = *key;
         const cublasStatus_t e = par__cuda_make_plan(cuda, plan, p);
         if (e) {
             par__cuda_destroy_plan(plan);
             if (p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
-            return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
+            if (!p->epilogue)
+                return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
+            plan->key = *key; // it is not asked again
         }
     }
     plan->last_used = ++cuda->plan_clock;
-    cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
-    if (p->bias)
-        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
-                                           sizeof p->bias);
+    *out = plan;
+    return plan->matmul ? PAR_OK : PAR_ERR_UNSUPPORTED;
+}
+// cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
+// cached.
+static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
+                                          const void *b, void *c, cudaStream_t stream) {
+    const par__cuda_gemm_key key = par__cuda_gemm_key_of(cuda, p, a, b, c);
+    par__cuda_gemm_plan *plan;
+    void *workspace;
+    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
+    PAR__CUDA_TRY(par__cuda_find_plan(cuda, p, &key, &plan));
+    cublasStatus_t e = par__cuda_set_epilogue(plan->matmul, p->bias, p->aux);
     if (!e && p->codes_a.type) e = par__cuda_set_scales(plan->matmul, p);
     const float *alpha = p->factors ? p->factors : &p->alpha, *beta = p->factors ? p->factors + 1 : &p->beta;
     if (!e)
@@ -1411,12 +1443,14 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
     const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
     dim3 grid;
     PAR__CUDA_TRY(par__cuda_grid(cuda, "matrix product", down * across, &grid));
-    PAR__CUDA_DISPATCH_FLOAT(
-        p->type, T,
-        PAR__CUDA_DISPATCH_FLOAT(p->c_type, C,
-                                 return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>, grid, 256, shared,
-                                                         stream, *p, (const T *)a, (const T *)b, (C *)c)));
-    return PAR_OK;
+#define PAR__CUDA_GEMM(T, C)                                                                                 \
+    return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>, grid, 256, shared, stream, *p, (const T *)a,       \
+                            (const T *)b, (C *)c)
+    if (p->type == PAR_F32 && p->c_type == PAR_F32) PAR__CUDA_GEMM(float, float);
+    if (p->type == PAR_BF16 && p->c_type == PAR_F32) PAR__CUDA_GEMM(par__cuda_bf16, float);
+    if (p->type == PAR_BF16 && p->c_type == PAR_BF16) PAR__CUDA_GEMM(par__cuda_bf16, par__cuda_bf16);
+#undef PAR__CUDA_GEMM
+    return PAR_ERR_ARGUMENT;
 }
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
@@ -3542,6 +3576,7 @@ static par_result par__cuda_device_begin(par_cuda *cuda) {
     int major = 0;
     PAR__CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal));
     cuda->workspace_bytes = (size_t)(major >= 9 ? 32 : 4) << 20; // what its kernels ask for
+    cuda->fuses = major >= 9; // before Hopper the fused kernels are slower than two (llm.c, matmul.cuh)
     void *workspace;
     PAR__CUDA_TRY(par__cuda_find_workspace(cuda, cuda->stream, &workspace));
 #endif
@@ -7088,6 +7123,32 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
     return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
 }
+#if defined(PAR_CUDA_CUBLASLT)
+// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Sums (BGRADB) it stores; they are added.
+static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
+                                         const void *a, size_t lda, const void *b, size_t ldb, void *c,
+                                         size_t ldc, const void *bias, void *other, int *handled) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const int gelu = what == PAR_TP_FUSED_GELU, sums = what == PAR_TP_FUSED_SUM_ROWS;
+    const par_dtype type = par_tp_dtype(tp);
+    par__cuda_gemm_desc p = {
+        sums, gelu, m, n, k, lda, ldb, ldc, 1.0f, sums ? 1.0f : 0.0f, type, sums ? PAR_F32 : type, bias};
+    *handled = 0;
+    if (!cuda->fuses || (!sums && ldc % 8) || (uintptr_t)bias % 16) return PAR_OK;
+    p.epilogue = (int)(sums    ? CUBLASLT_EPILOGUE_BGRADB
+                       : !gelu ? CUBLASLT_EPILOGUE_DGELU
+                       : bias  ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                               : CUBLASLT_EPILOGUE_GELU_AUX);
+    if (sums) p.bias = par__cuda_scratch(cuda, 1, m * sizeof(float));
+    if (sums && !p.bias) return PAR_ERR_MEMORY;
+    if (!sums) p.aux = gelu ? c : other;
+    const par_result r = par__cuda_gemm(cuda, &p, a, b, gelu ? other : c, cuda->stream);
+    if (r == PAR_ERR_UNSUPPORTED) return PAR_OK;
+    *handled = 1;
+    return r || !sums ? r
+                      : par__cuda_add_partials(cuda, (float *)other, NULL, (const float *)p.bias, 1, m, m);
+}
+#endif
 static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
                                    size_t n) {
     par_cuda *cuda = par__cuda_of_tp(tp);
@@ -7171,6 +7232,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->quantize = par__cuda_t_quantize;
     t->gemm_codes = par__cuda_t_gemm_codes;
     t->roll_amax = par__cuda_t_roll_amax;
+    t->gemm_fused = par__cuda_t_gemm_fused;
 #endif
     t->square_sum = par__cuda_t_square_sum;
     t->set = par__cuda_t_set;

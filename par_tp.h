@@ -755,6 +755,12 @@ typedef enum par_tp_elementwise {
     PAR_TP_ELEMENTWISE_COUNT
 } par_tp_elementwise;
 
+typedef enum par_tp_fused {     // the products that gemm_fused has
+    PAR_TP_FUSED_GELU,          // C = A B^T + bias (or NULL), other = gelu(C): forward
+    PAR_TP_FUSED_GELU_BACKWARD, // C = (A B) gelu'(other): for the input, before the GELU that made it
+    PAR_TP_FUSED_SUM_ROWS       // C += A^T B, other += the sums over k of A, m floats; C is f32: for weights
+} par_tp_fused;
+
 // The table of kernels of a device. Matrices are of the context's storage type unless they are float. Leading
 // dimensions (ld) are in elements. All arrays, ids and sums are in the device's memory. Calls are ordered as
 // on one stream.
@@ -840,6 +846,12 @@ struct par_tp_kernels {
     // Of each tensor's history: the step's amax becomes the newest of the last steps, their largest the one
     // in use.
     par_result (*roll_amax)(par_tp *tp, float *histories, size_t tensors);
+    // Optional (may be NULL): a product and what follows it, as one kernel. other, where it is a matrix, has
+    // C's shape and ld. Sets *handled to 1, or leaves it 0 and does nothing where there is no such kernel;
+    // then gemm, elementwise and sum_rows are called. A fused GELU is that of a sum that is not rounded yet.
+    par_result (*gemm_fused)(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k, const void *a,
+                             size_t lda, const void *b, size_t ldb, void *c, size_t ldc, const void *bias,
+                             void *other, int *handled);
 };
 const par_tp_kernels *par_tp_cpu(void);
 
@@ -3599,7 +3611,8 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_set,
                                        par__tp_cpu_quantize,
                                        par__tp_cpu_gemm_codes,
-                                       par__tp_cpu_roll_amax};
+                                       par__tp_cpu_roll_amax,
+                                       NULL};
     return &cpu;
 }
 
@@ -4411,7 +4424,11 @@ static float par__tp_deviation(float asked) { return asked > 0 ? asked : 0.02f; 
 //     Y = X W^T     A = X      B = W         dX = dY W     A = dY     B = W^T
 //     dW = dY^T X   A = dY^T   B = X^T
 typedef enum par__tp_role { PAR__TP_ROLE_X, PAR__TP_ROLE_W, PAR__TP_ROLE_DY } par__tp_role;
-enum { PAR__TP_FORWARD = 0, PAR__TP_DGRAD = 1, PAR__TP_WGRAD = 2 }; // products; the last two also as flags
+enum { // products, numbered as par_tp_fused has them; the last two are also flags
+    PAR__TP_FORWARD = PAR_TP_FUSED_GELU,
+    PAR__TP_DGRAD = PAR_TP_FUSED_GELU_BACKWARD,
+    PAR__TP_WGRAD = PAR_TP_FUSED_SUM_ROWS
+};
 
 // Describes an operand and takes memory for it, whatever the recipe: amax, scales and codes, one after the
 // other.
@@ -4442,9 +4459,9 @@ static par_result par__tp_open_operand(par_tp *tp, const par_tp_linear *l, int p
     return PAR_OK;
 }
 // C = op(A) op(B) + beta C, one of the three products of a layer; C is m x n, and the sums have k terms.
-static par_result par__tp_linear_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
-                                      size_t k, const void *a, size_t lda, const void *b, size_t ldb,
-                                      float beta, void *c, par_dtype c_type, size_t ldc, const void *bias) {
+static par_result par__tp_plain_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
+                                     size_t k, const void *a, size_t lda, const void *b, size_t ldb,
+                                     float beta, void *c, par_dtype c_type, size_t ldc, const void *bias) {
     static const par__tp_role roles[3][2] = {{PAR__TP_ROLE_X, PAR__TP_ROLE_W},
                                              {PAR__TP_ROLE_DY, PAR__TP_ROLE_W},
                                              {PAR__TP_ROLE_DY, PAR__TP_ROLE_X}};
@@ -4457,6 +4474,24 @@ static par_result par__tp_linear_gemm(par_tp *tp, const par_tp_linear *l, int pr
     PAR__TP_TRY(tp->kernels->quantize(tp, &x, a, lda, trans_a));
     PAR__TP_TRY(tp->kernels->quantize(tp, &y, b, ldb, !trans_b));
     return tp->kernels->gemm_codes(tp, &x, &y, beta, c, c_type, ldc, bias);
+}
+// The same with what follows it, see par_tp_fused. other NULL: nothing does.
+static par_result par__tp_linear_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
+                                      size_t k, const void *a, size_t lda, const void *b, size_t ldb,
+                                      float beta, void *c, par_dtype c_type, size_t ldc, const void *bias,
+                                      void *other) {
+    const par_tp_kernels *const kernels = tp->kernels;
+    int fused = 0;
+    if (other && kernels->gemm_fused && !l->recipe && m && n && k)
+        PAR__TP_TRY(kernels->gemm_fused(tp, (par_tp_fused)product, m, n, k, a, lda, b, ldb, c, ldc, bias,
+                                        other, &fused));
+    if (fused) return PAR_OK;
+    PAR__TP_TRY(par__tp_plain_gemm(tp, l, product, m, n, k, a, lda, b, ldb, beta, c, c_type, ldc, bias));
+    if (!other) return PAR_OK;
+    if (product == PAR__TP_WGRAD) return kernels->sum_rows(tp, (float *)other, a, lda, k, m);
+    return product == PAR__TP_DGRAD
+               ? kernels->elementwise(tp, PAR_TP_GELU_BACKWARD, m, n, c, NULL, ldc, c, ldc, other, NULL, ldc)
+               : kernels->elementwise(tp, PAR_TP_GELU, m, n, other, NULL, ldc, c, ldc, NULL, NULL, 0);
 }
 static par_result par__tp_open_recipe(par_tp *tp, par_tp_linear *l, const char *call) {
     const size_t floats = 3 * PAR__TP_HISTORY, m = l->weight.local_rows, n = l->weight.local_cols;
@@ -4595,7 +4630,7 @@ static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const p
 // Y = X W^T + b, or with dgrad Y = X W, for one piece of the rows of x and y.
 typedef struct par__tp_row_product {
     const void *x, *w, *bias;
-    void *y;
+    void *y, *other;            // other: of gemm_fused, or NULL
     size_t x_ld, y_ld, in, out; // in: columns of x that are multiplied; out: of y
     par_dtype type;             // of y
     int dgrad, packed;          // packed: y is a reduction's `partial`
@@ -4637,24 +4672,25 @@ static par_result par__tp_multiply_piece(par_tp *tp, const par_tp_linear *l, con
                                          size_t j, const par__tp_row_product *m) {
     const int whole = p->count == 1,
               by_leaves = tp->desc.canonical_leaves && !l->recipe && !m->dgrad != !l->row_parallel;
-    const size_t at = par__tp_piece_at(p, j),
+    const size_t at = par__tp_piece_at(p, j), e = par_dtype_bytes(m->type),
                  rows = whole ? p->blocks * p->block_rows : par__tp_piece_rows(p, j);
     par_result r = PAR_OK;
     if (m->dgrad) par_trace_begin(tp->desc.tp, "dgrad");
     for (size_t b = 0; b < (whole ? 1 : p->blocks) && !r; b++) {
         const size_t from = b * p->block_rows + at, to = m->packed ? p->blocks * at + b * rows : from;
         const void *x = par__tp_const_element(tp, m->x, from * m->x_ld);
-        char *y = (char *)m->y + to * m->y_ld * par_dtype_bytes(m->type);
-        r = by_leaves ? par__tp_multiply_leaves(tp, l, rows, x, m, (float *)(void *)y)
-                      : par__tp_linear_gemm(tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows, m->out,
-                                            m->in, x, m->x_ld, m->w, m->dgrad ? m->out : m->in, 0, y, m->type,
-                                            m->y_ld, m->bias);
+        char *y = (char *)m->y + to * m->y_ld * e;
+        r = by_leaves
+                ? par__tp_multiply_leaves(tp, l, rows, x, m, (float *)(void *)y)
+                : par__tp_linear_gemm(tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows, m->out, m->in,
+                                      x, m->x_ld, m->w, m->dgrad ? m->out : m->in, 0, y, m->type, m->y_ld,
+                                      m->bias, m->other ? (char *)m->other + to * m->y_ld * e : NULL);
     }
     if (m->dgrad) par_trace_end(tp->desc.tp);
     return r;
 }
 static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
-                                         par_tp_matrix *gathered, par_tp_matrix *y) {
+                                         par_tp_matrix *gathered, par_tp_matrix *y, par_tp_matrix *gelu) {
     const par_tp_layout layout = l->gather_output    ? PAR_TP_REPLICATED
                                  : l->vocab_parallel ? PAR_TP_VOCABULARY
                                                      : PAR_TP_HIDDEN;
@@ -4670,6 +4706,7 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
                                    l->weight.data,
                                    l->has_bias ? l->bias.data : NULL,
                                    mine,
+                                   gelu ? gelu->data : NULL,
                                    l->in,
                                    par_tp_ld(layout, n),
                                    l->in,
@@ -4684,6 +4721,7 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
     }
     const par_result ended = par__tp_gather_end(&g);
     if (r || ended) return r ? r : ended;
+    if (gelu) par__tp_set_shape(gelu, rows, n, layout);
     if (l->gather_output) PAR__TP_TRY(par__tp_all_gather_cols(tp, l, mine, rows, y->data));
     return par__tp_set_shape(y, rows, l->gather_output ? l->out : n, layout), PAR_OK;
 }
@@ -4696,7 +4734,7 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     PAR__TP_TRY(par__tp_reduction_open(tp, l, &s, x->rows, l->out, y));
     const int alone = tp->t == 1 && !tp->desc.canonical_leaves;
     const void *bias = l->has_bias && alone ? l->bias.data : NULL; // else once, after the sum
-    const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, n, l->out,
+    const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, NULL, n, l->out,
                                    n,       l->out,         s.type, 0,         1};
     par_result r = PAR_OK;
     for (size_t j = 0; j < s.pieces.count && !r; j++) {
@@ -4708,13 +4746,21 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
                                 : PAR_OK;
 }
-par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
-                                 par_tp_matrix *gathered, par_tp_matrix *y) {
+// gelu NULL, or for a column-parallel layer whose output is not gathered: y's GELU.
+static par_result par__tp_linear_gelu(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                      par_tp_matrix *gathered, par_tp_matrix *y, par_tp_matrix *gelu) {
     par__tp_set_layer_name(tp, l->name);
     PAR__TP_TRY(
         par__tp_check_weight_and_bias(tp, "par_tp_linear_forward", &l->weight, l->has_bias, &l->bias));
     PAR__TP_TRY(par__tp_check_output(tp, "par_tp_linear_forward", "y", y, x ? x->rows : 0));
-    return l->row_parallel ? par__tp_row_forward(tp, l, x, y) : par__tp_column_forward(tp, l, x, gathered, y);
+    if (gelu)
+        PAR__TP_TRY(par__tp_check_output(tp, "par_tp_linear_forward", "gelu(y)", gelu, x ? x->rows : 0));
+    return l->row_parallel ? par__tp_row_forward(tp, l, x, y)
+                           : par__tp_column_forward(tp, l, x, gathered, y, gelu);
+}
+par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
+                                 par_tp_matrix *gathered, par_tp_matrix *y) {
+    return par__tp_linear_gelu(tp, l, x, gathered, y, NULL);
 }
 
 // The gradients of the weight, and if `bias` of the bias, from these rows. Canonical: each rank of cp
@@ -4723,7 +4769,6 @@ static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, si
                                 size_t rows, int bias) {
     const size_t n = l->weight.local_cols, e = par_tp_element_bytes(tp);
     size_t m = l->weight.local_rows, first = 0;
-    par_result r = PAR_OK;
     if (par__tp_gathers_cp(tp)) {
         const size_t c = (size_t)tp->c, q = (size_t)tp->cp_rank;
         PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV, dy, ld * e, rows, m * e, 0, &dy));
@@ -4734,14 +4779,13 @@ static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, si
         rows *= c;
     }
     dy = par__tp_const_element(tp, dy, first);
-    if (l->weight.grad) {
-        par_trace_begin(tp->desc.tp, "wgrad");
-        r = par__tp_linear_gemm(tp, l, PAR__TP_WGRAD, m, n, rows, dy, ld, x, n, 1, l->weight.grad + first * n,
-                                PAR_F32, n, NULL);
-        par_trace_end(tp->desc.tp);
-    }
-    if (r || !bias || !l->has_bias || !l->bias.grad) return r;
-    return tp->kernels->sum_rows(tp, l->bias.grad + first, dy, ld, rows, m);
+    float *sums = bias && l->has_bias && l->bias.grad ? l->bias.grad + first : NULL;
+    if (!l->weight.grad) return sums ? tp->kernels->sum_rows(tp, sums, dy, ld, rows, m) : PAR_OK;
+    par_trace_begin(tp->desc.tp, "wgrad");
+    const par_result r = par__tp_linear_gemm(tp, l, PAR__TP_WGRAD, m, n, rows, dy, ld, x, n, 1,
+                                             l->weight.grad + first * n, PAR_F32, n, NULL, sums);
+    par_trace_end(tp->desc.tp);
+    return r;
 }
 static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                           const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
@@ -4769,7 +4813,7 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     if (grads & PAR__TP_DGRAD) { // its sum is beside the product for the weights; without that, in pieces
         r = par__tp_reduction_open(tp, l, &s, dy->rows, l->in, dx);
         if (grads & PAR__TP_WGRAD) s.pieces = par__tp_one_piece(&s.pieces);
-        const par__tp_row_product m = {grad, l->weight.data, NULL,   s.partial, ld, l->in,
+        const par__tp_row_product m = {grad, l->weight.data, NULL,   s.partial, NULL, ld, l->in,
                                        n,    l->in,          s.type, 1,         1};
         for (size_t j = 0; j < s.pieces.count && !r; j++) {
             r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
@@ -4782,8 +4826,10 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     const par_result summed = par__tp_reduction_end(tp, &s, dx);
     return r ? r : summed;
 }
+// gelu_input NULL, or the matrix of which x is the GELU; then dx is its gradient.
 static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                       const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
+                                       const par_tp_matrix *x, const par_tp_matrix *gelu_input,
+                                       par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
     const size_t n = l->weight.local_cols, rows = par__tp_full_rows(tp, dy), t = (size_t)tp->t;
     par__tp_gather g;
@@ -4796,7 +4842,7 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     }
     PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
     par_result r = PAR_OK;
-    const int own_rows = par__tp_sums_own_rows(tp);
+    const int own_rows = t > 1 && par__tp_sums_own_rows(tp);
     if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad && own_rows) { // beside the gather
         const int whole = dy->layout == PAR_TP_REPLICATED;
         const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
@@ -4804,8 +4850,9 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
     }
     if (grads & PAR__TP_DGRAD) {
-        const par__tp_row_product m = {g.all, l->weight.data,   NULL, dx->data, l->out, n, l->out,
-                                       n,     par_tp_dtype(tp), 1,    0};
+        const par__tp_row_product m = {
+            g.all, l->weight.data,   NULL, dx->data, gelu_input ? gelu_input->data : NULL, l->out, n, l->out,
+            n,     par_tp_dtype(tp), 1,    0};
         par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
         for (size_t j = 0; j < g.pieces.count && !r; j++) {
             r = par_wait(&g.requests[j]);
@@ -4817,29 +4864,30 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
     return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, g.all, l->out, x->data, rows, !own_rows) : PAR_OK;
 }
 static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                           const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
+                                           const par_tp_matrix *x, const par_tp_matrix *gelu_input,
+                                           par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
     if (grads & PAR__TP_DGRAD) {
         PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &l->weight));
         PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, dy ? dy->rows : 0));
     }
-    return l->row_parallel ? par__tp_row_backward(tp, l, dy, x, dx, grads)
+    return l->row_parallel ? par__tp_row_backward(tp, l, dy, x, gelu_input, dx, grads)
                            : par__tp_column_backward(tp, l, dy, x, dx, grads);
 }
 par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                   const par_tp_matrix *x, par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, l->name);
-    return par__tp_linear_gradients(tp, l, dy, x, dx, PAR__TP_WGRAD | (dx ? PAR__TP_DGRAD : 0));
+    return par__tp_linear_gradients(tp, l, dy, x, NULL, dx, PAR__TP_WGRAD | (dx ? PAR__TP_DGRAD : 0));
 }
 par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                         par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, l->name);
-    return par__tp_linear_gradients(tp, l, dy, NULL, dx, PAR__TP_DGRAD);
+    return par__tp_linear_gradients(tp, l, dy, NULL, NULL, dx, PAR__TP_DGRAD);
 }
 par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                          const par_tp_matrix *x) {
     par__tp_set_layer_name(tp, l->name);
-    return par__tp_linear_gradients(tp, l, dy, x, NULL, PAR__TP_WGRAD);
+    return par__tp_linear_gradients(tp, l, dy, x, NULL, NULL, PAR__TP_WGRAD);
 }
 
 // >>tp_local ------------------------------------------------------------------------------------------------
@@ -5961,8 +6009,10 @@ static par_result par__tp_block_inner(par_tp *tp, const par_tp_block *b, const p
     PAR__TP_TRY(par_tp_linear_forward(tp, &b->proj, &s->att, NULL, &s->mid));
     PAR__TP_TRY(par__tp_block_dropout(tp, b, tokens, stream + 1, &s->mid));
     PAR__TP_TRY(par_tp_add_norm_forward(tp, &b->norm2, &s->mid, x, s->stats2, &s->mid, &s->norm2));
-    PAR__TP_TRY(par_tp_linear_forward(tp, &b->up, &s->norm2, NULL, &s->up));
-    return par__tp_block_activate(tp, b, s);
+    // a GELU that is computed again is that of the rounded input
+    const int fuse = !b->gated && s->recompute != PAR_TP_RECOMPUTE_SELECTIVE;
+    PAR__TP_TRY(par__tp_linear_gelu(tp, &b->up, &s->norm2, NULL, &s->up, fuse ? &s->act : NULL));
+    return fuse ? PAR_OK : par__tp_block_activate(tp, b, s);
 }
 static par_result par__tp_block_run(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
                                     uint64_t stream, par_tp_kv_cache *cache, const par_tp_matrix *x,
@@ -6002,9 +6052,10 @@ static par_result par__tp_block_check_halves(const par_tp *tp, const char *call,
                                     call);
 }
 static par_result par__tp_block_product(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                        const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
+                                        const par_tp_matrix *x, const par_tp_matrix *gelu_input,
+                                        par_tp_matrix *dx, int grads) {
     par__tp_set_layer_name(tp, l->name);
-    return par__tp_linear_gradients(tp, l, dy, x, dx, grads);
+    return par__tp_linear_gradients(tp, l, dy, x, gelu_input, dx, grads);
 }
 // The gradient of a product's output, from that of the sum after it: the same where nothing is dropped, and a
 // copy for the second half of backward.
@@ -6020,17 +6071,17 @@ static par_result par__tp_block_gradients(par_tp *tp, par_tp_block *b, const par
     const par_tp_matrix *gradient;
     PAR__TP_TRY(par__tp_block_recompute(tp, b, tokens, stream, x, s));
     PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 2, dy, s->halves, &s->ddown, &gradient));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->down, gradient, &s->act, &s->wide, grads));
-    PAR__TP_TRY(b->gated ? par_tp_swiglu_backward(tp, &s->wide, &s->up, &s->dup)
-                         : par_tp_gelu_backward(tp, &s->wide, &s->up, &s->dup));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->up, &s->dup, &s->norm2, &s->dy, grads));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->down, gradient, &s->act, b->gated ? NULL : &s->up,
+                                      b->gated ? &s->wide : &s->dup, grads));
+    if (b->gated) PAR__TP_TRY(par_tp_swiglu_backward(tp, &s->wide, &s->up, &s->dup));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->up, &s->dup, &s->norm2, NULL, &s->dy, grads));
     PAR__TP_TRY(par_tp_norm_backward_add(tp, &b->norm2, &s->dy, &s->mid, s->stats2, dy, dx));
     PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 1, dx, s->halves, &s->dproj, &gradient));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->proj, gradient, &s->att, &s->wide, grads));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->proj, gradient, &s->att, NULL, &s->wide, grads));
     PAR__TP_TRY(par_tp_attention_backward(tp, &b->attention, tokens, stream, &s->wide, &s->qkv, &s->att,
                                           s->lse, &s->dqkv));
     PAR__TP_TRY(par__tp_block_rope(tp, b, tokens, 1, &s->dqkv));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->qkv, &s->dqkv, &s->norm1, &s->dy, grads));
+    PAR__TP_TRY(par__tp_block_product(tp, &b->qkv, &s->dqkv, &s->norm1, NULL, &s->dy, grads));
     return par_tp_norm_backward_add(tp, &b->norm1, &s->dy, x, s->stats1, dx, dx);
 }
 par_result par_tp_block_backward(par_tp *tp, par_tp_block *b, const par_tp_tokens *tokens, uint64_t stream,

@@ -560,6 +560,55 @@ static void products(par_comm *w) {
     CHECK_OK(w, par_tp_close(tp));
     CHECK_OK(w, par_cuda_close(products_cuda));
 }
+// A product with an epilogue, of which only what the library has is planned: GELU's input has a leading
+// dimension that is a multiple of 8, and arrays are aligned as those for which the kernel was chosen.
+static void epilogue_rules(par_comm *w) {
+    static const struct {
+        int epilogue;
+        size_t ld;
+        int bias, aux, planned;
+    } rules[] = {
+        {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 16, 1, 1, 1}, {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 12, 1, 1, 0},
+        {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 16, 1, 0, 0}, {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 16, 0, 1, 0},
+        {CUBLASLT_EPILOGUE_DGELU, 16, 0, 1, 1},         {CUBLASLT_EPILOGUE_DGELU, 20, 0, 1, 0},
+        {CUBLASLT_EPILOGUE_BGRADB, 12, 1, 0, 1},        {CUBLASLT_EPILOGUE_BGRADB, 16, 0, 0, 0},
+        {CUBLASLT_EPILOGUE_BGRADA, 16, 1, 0, 0}};
+    emu_capability(90);
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    float *x = (float *)on_device(w, cuda, 4096), *y = x + 256, *z = x + 512, *bias = x + 768;
+    par__cuda_gemm_desc p = {0, 0, 8, 12, 8, 8, 16, 16, 1, 0, PAR_F32, PAR_F32, NULL};
+    for (const auto &k : rules) {
+        p.epilogue = k.epilogue, p.ldc = k.ld, p.bias = k.bias ? bias : NULL, p.aux = k.aux ? z : NULL;
+        const par_result got = par__cuda_gemm(cuda, &p, x, x, y, cuda->stream);
+        if (got != (k.planned ? PAR_OK : PAR_ERR_UNSUPPORTED))
+            fprintf(stderr, "epilogue %d, ld %zu: %d\n", k.epilogue, k.ld, (int)got);
+        CHECK(w, got == (k.planned ? PAR_OK : PAR_ERR_UNSUPPORTED));
+    }
+    par__cuda_gemm_plan *plan;
+    p.epilogue = CUBLASLT_EPILOGUE_DGELU, p.ldc = 16, p.bias = NULL, p.aux = z;
+    const par__cuda_gemm_key key = par__cuda_gemm_key_of(cuda, &p, x, x, y);
+    CHECK_OK(w, par__cuda_find_plan(cuda, &p, &key, &plan));
+    p.aux = z + 1; // 4 bytes later
+    CHECK(w, !par__cuda_set_epilogue(plan->matmul, NULL, p.aux));
+    CHECK(w, cublasLtMatmul(cuda->cublas, plan->matmul, &p.alpha, x, plan->b, x, plan->a, &p.beta, y, plan->c,
+                            y, plan->c, &plan->heuristic.algo, cuda->workspaces->memory,
+                            cuda->workspace_bytes, cuda->stream) == CUBLAS_STATUS_INVALID_VALUE);
+    // what the library does not have is asked once; the kernels of rows do it
+    const par_tp_kernels *k = par_cuda_tp(cuda);
+    par_tp *tp = open_tp(w, NULL, 0, 0, 0, k);
+    int handled[4] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++) {
+        const size_t n = i == 3 ? 12 : 16; // the last one has a leading dimension that no kernel has
+        emu_no_algorithms(i == 0);
+        CHECK_OK(w, k->gemm_fused(tp, PAR_TP_FUSED_GELU_BACKWARD, 4, n, i == 2 ? 12 : 8, x, 16, x, n, y, n,
+                                  NULL, z, &handled[i]));
+    }
+    CHECK(w, !handled[0] && !handled[1] && handled[2] && !handled[3]);
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(w, par_tp_close(tp));
+    CHECK_OK(w, par_cuda_close(cuda));
+    emu_capability(0);
+}
 // Which products of codes the library has depends on the device; what it lacks is an error that names it. A
 // case is a fault if `refused` is not 0: with that device, shape or alignment it is refused.
 typedef struct code_rule {

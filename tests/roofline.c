@@ -432,7 +432,7 @@ static int check_table(const char *path) {
 // ---- a step
 
 // GPT-2 124M (n_layer 12, n_embd 768, 12 heads, a vocabulary of 50304) with 64 x 1024 tokens, in bf16 on one
-// H100, as examples/gpt trains it without recomputation.
+// H100, as examples/gpt trains it without recomputation. GELU and the sums for biases are in the products.
 enum { LAYERS = 12, FEATURES = 768, VOCABULARY = 50304, TOKENS = 65536, SEQUENCE = 1024 };
 static const double parameters = 124475904;
 static const struct {
@@ -444,43 +444,62 @@ static const struct {
     {"norm, 768", LAYERS + 1, FEATURES},
     {"sum and norm, 768", LAYERS, FEATURES},
     {"sum", LAYERS, FEATURES},
-    {"GELU", LAYERS, 4 * FEATURES},
     {"cross-entropy, both ways", 1, VOCABULARY},
-    {"GELU backward", LAYERS, 4 * FEATURES},
     {"norm backward, 768", 1, FEATURES},
     {"norm backward and sum, 768", 2 * LAYERS, FEATURES},
-    {"sum over rows", LAYERS, 9 * FEATURES},
     {"positions backward", 2, FEATURES}, // and the embedding's
     {"sum of squares", 1, 0},
     {"AdamW", 1, 0},
 };
 static const struct {
     double calls, rows, columns, inner; // one of a product's three directions
-} products[] = {{LAYERS, TOKENS, 3 * FEATURES, FEATURES},
-                {LAYERS, TOKENS, FEATURES, 3 * FEATURES},
-                {LAYERS, 3 * FEATURES, FEATURES, TOKENS},
-                {2 * LAYERS, TOKENS, FEATURES, FEATURES},
-                {LAYERS, FEATURES, FEATURES, TOKENS},
-                {2 * LAYERS, TOKENS, 4 * FEATURES, FEATURES},
-                {2 * LAYERS, TOKENS, FEATURES, 4 * FEATURES},
-                {2 * LAYERS, 4 * FEATURES, FEATURES, TOKENS},
-                {1, TOKENS, VOCABULARY, FEATURES},
-                {1, TOKENS, FEATURES, VOCABULARY},
-                {1, VOCABULARY, FEATURES, TOKENS}};
+    const char *epilogue;               // the kernel that the product has in it; NULL: none
+} products[] = {{LAYERS, TOKENS, 3 * FEATURES, FEATURES, NULL},
+                {LAYERS, TOKENS, FEATURES, 3 * FEATURES, NULL},
+                {LAYERS, 3 * FEATURES, FEATURES, TOKENS, NULL},
+                {2 * LAYERS, TOKENS, FEATURES, FEATURES, NULL},
+                {LAYERS, FEATURES, FEATURES, TOKENS, NULL},
+                {LAYERS, TOKENS, 4 * FEATURES, FEATURES, "GELU"},
+                {LAYERS, TOKENS, 4 * FEATURES, FEATURES, "GELU backward"},
+                {2 * LAYERS, TOKENS, FEATURES, 4 * FEATURES, NULL},
+                {2 * LAYERS, 4 * FEATURES, FEATURES, TOKENS, NULL},
+                {1, TOKENS, VOCABULARY, FEATURES, NULL},
+                {1, TOKENS, FEATURES, VOCABULARY, NULL},
+                {1, VOCABULARY, FEATURES, TOKENS, NULL}};
 // What is assumed, because nothing has been measured: streams reach this part of the memory's rate; attention
 // of heads of 64 features and 1024 tokens reaches so many FLOP/s of its causal half, forward and backward, by
 // cuDNN and by kernels with mma.sync (about three fifths and two fifths of what Shah et al. 2024 show for
 // both kinds at long sequences).
 static const double stream_rate = 0.9, attention_rates[2][2] = {{300e12, 230e12}, {170e12, 120e12}};
 
+static const counted *row_of(const counted *rows, int count, const char *kernel) {
+    for (int k = 0; k < count; k++)
+        if (!strcmp(rows[k].row->name, kernel)) return &rows[k];
+    return fprintf(stderr, "there is no row %s\n", kernel), (const counted *)NULL;
+}
+// GELU's instructions in a product take the time that they take to be issued: tensor cores hide none of it.
+// Returns seconds; < 0: a row is missing.
+static double epilogue_seconds(const counted *rows, int count) {
+    double seconds = 0;
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+        if (!products[i].epilogue) continue;
+        const counted *c = row_of(rows, count, products[i].epilogue);
+        if (!c) return -1;
+        seconds += products[i].calls * products[i].rows * products[i].columns * c->instructions /
+                   (gpus[0].units * gpus[0].clock * 4 * 32);
+    }
+    return seconds;
+}
 static double product_seconds(const par_plan_machine *gpu) {
     double seconds = 0;
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         const double m = products[i].rows, n = products[i].columns, k = products[i].inner;
         // weights' gradients are cut along the tokens, so that all multiprocessors have work
         const double parts = k == TOKENS ? 8 : 1;
-        seconds += products[i].calls * par__plan_product(gpu, gpu->product_rate, m, n, k / parts, parts,
-                                                         2 * (m * k + k * n + m * n * parts));
+        seconds +=
+            products[i].calls *
+            par__plan_product(gpu, gpu->product_rate, m, n, k / parts, parts,
+                              2 * (m * k + k * n + m * n * parts + (products[i].epilogue ? m * n : 0)));
     }
     return seconds;
 }
@@ -492,10 +511,8 @@ static int predict_step(const char *path) {
     if (!count || !par_plan_machine_get("h100", &gpu)) return 1;
     printf("%-28s %6s %8s %8s\n", "", "calls", "GB", "ms");
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
-        const counted *c = NULL;
-        for (int k = 0; k < count; k++)
-            if (!strcmp(rows[k].row->name, passes[i].kernel)) c = &rows[k];
-        if (!c) return fprintf(stderr, "%s has no row %s\n", path, passes[i].kernel), 1;
+        const counted *c = row_of(rows, count, passes[i].kernel);
+        if (!c) return 1;
         const double elements = passes[i].columns > 0 ? TOKENS * passes[i].columns : parameters;
         const double bytes = elements * passes[i].calls * c->bytes;
         const double seconds = bytes / gpus[0].memory_rate / least(stream_rate, c->share[0]) +
@@ -504,12 +521,15 @@ static int predict_step(const char *path) {
         printf("%-28s %6.0f %8.2f %8.2f\n", passes[i].kernel, passes[i].calls, bytes / 1e9, 1e3 * seconds);
     }
     const double forward = LAYERS * 2.0 * SEQUENCE * FEATURES * TOKENS, multiply = product_seconds(&gpu);
+    const double epilogues = epilogue_seconds(rows, count);
     const double flops = TOKENS * (6 * parameters + 12.0 * LAYERS * FEATURES * SEQUENCE);
     printf("%-28s %6s %8s %8.2f\n", "passes over memory", "", "", 1e3 * pass_seconds);
+    if (epilogues < 0) return 1;
     printf("%-28s %6s %8s %8.2f\n", "products", "", "", 1e3 * multiply);
+    printf("%-28s %6s %8s %8.2f\n", "GELU in products", "", "", 1e3 * epilogues);
     for (int own = 0; own < 2; own++) {
         const double attention = forward / attention_rates[own][0] + 2.5 * forward / attention_rates[own][1];
-        const double all = pass_seconds + multiply + attention;
+        const double all = pass_seconds + multiply + epilogues + attention;
         printf("%-28s %6s %8s %8.2f\n", own ? "attention, own kernels" : "attention, cuDNN", "", "",
                1e3 * attention);
         printf("%-28s %6s %8s %8.2f   %.1f%% of 989 TFLOP/s, %.0f tokens/s\n", "a step", "", "", 1e3 * all,

@@ -1083,6 +1083,55 @@ static void tp_losses(par_comm *w) { // and embeddings, with many rows of one id
     par_cuda_close(cuda);
 }
 #if defined(PAR_CUDA_CUBLASLT)
+// Products with GELU and sums in one kernel: what the CPU's product and its next kernel give.
+static void fused_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size_t m, size_t n, size_t k) {
+    const par_tp_kernels *host = par_tp_cpu(), *device = par_cuda_tp(cuda);
+    const double eps = d == PAR_BF16 ? 0.02 : 1e-5;
+    pair a = pair_open(w, cuda, d, m * k, 1), b = pair_open(w, cuda, d, n * k, 2);
+    pair c = pair_open(w, cuda, d, m * n, 0), other = pair_open(w, cuda, d, m * n, 3);
+    pair bias = pair_open(w, cuda, d, n, 4), weights = pair_open(w, cuda, PAR_F32, m * n, 5);
+    pair sums = pair_open(w, cuda, PAR_F32, m, 6);
+    for (int i = 0; i < 4; i++) { // the second time without a bias
+        const int sum = i == 3, gelu = i < 2, has_bias = i == 0;
+        const par_tp_fused what = gelu  ? PAR_TP_FUSED_GELU
+                                  : sum ? PAR_TP_FUSED_SUM_ROWS
+                                        : PAR_TP_FUSED_GELU_BACKWARD;
+        const size_t lda = sum ? m : k, ldb = gelu ? k : n;
+        int handled = 0;
+        char **to = sum ? weights.at : c.at, **next = sum ? sums.at : other.at;
+        CHECK_OK(w, host->gemm(tp[HOST], sum, gelu, m, n, k, a.at[HOST], lda, b.at[HOST], ldb, (float)sum,
+                               to[HOST], sum ? PAR_F32 : d, n, has_bias ? bias.at[HOST] : NULL));
+        if (sum)
+            CHECK_OK(w, host->sum_rows(tp[HOST], floats(sums, HOST), a.at[HOST], m, k, m));
+        else
+            CHECK_OK(w, host->elementwise(tp[HOST], gelu ? PAR_TP_GELU : PAR_TP_GELU_BACKWARD, m, n,
+                                          gelu ? next[HOST] : to[HOST], NULL, n, to[HOST], n,
+                                          gelu ? NULL : next[HOST], NULL, n));
+        CHECK_OK(w, device->gemm_fused(tp[DEVICE], what, m, n, k, a.at[DEVICE], lda, b.at[DEVICE], ldb,
+                                       to[DEVICE], n, has_bias ? bias.at[DEVICE] : NULL, next[DEVICE],
+                                       &handled));
+        CHECK(w, handled || !EMULATED);
+        if (!handled) continue;
+        CLOSE(c, eps);
+        CLOSE(other, eps);
+        CLOSE(weights, 1e-4);
+        CLOSE(sums, 1e-4);
+    }
+    close_pairs({&a, &b, &c, &other, &bias, &weights, &sums});
+}
+static void fused_products(par_comm *w) {
+    BECOME(90);
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                              open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
+        fused_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, 5, 24, 16);
+        fused_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, 40, 8, 72);
+        BOTH(par_tp_close(tp[at]));
+    }
+    par_cuda_close(cuda);
+    BECOME(0);
+}
 // Operands in codes: those of the CPU, to the bit, with their scales; products of them; layers by a recipe.
 enum { CODE_ROWS = 140, CODE_COLS = 176 };
 static par_tp_operand operand_at(par_tp_recipe recipe, int weights, int place, const pair &memory,
@@ -1426,6 +1475,7 @@ static void models(par_comm *w) {
         CHECK_OK(w, par_split(w, par_rank(w) / t, 0, &tp));
         CHECK_OK(w, par_split(w, par_rank(w) % t, 0, &cp));
         if (par_rank(w) == 0) SEED(i + n);
+        cuda->fuses = i == 0 || i == 2;
         run_model(w, NULL, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &a);
         run_model(w, cuda, &g, tp, cp, sequence, ulysses, bf16, i == 4 ? 0.2f : 0, &b);
         double worst = 0, max_value = 0;
@@ -1614,6 +1664,7 @@ const test tests[] = {
     {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},
     {"tp_losses", tp_losses, TEST_SERIAL, 1, 120},
 #if defined(PAR_CUDA_CUBLASLT)
+    {"fused_products", fused_products, TEST_SERIAL, 1, 60},
     {"low_precision", low_precision, TEST_SERIAL, 1, 120},
 #endif
     {"tensor_cores", tensor_cores, TEST_SERIAL, 1, 60},
@@ -1630,6 +1681,7 @@ const test tests[] = {
     {"device_rules", device_rules, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_CUBLASLT)
     {"products", products, TEST_SERIAL, 1, 60},
+    {"epilogue_rules", epilogue_rules, TEST_SERIAL, 1, 60},
     {"code_rules", code_rules, TEST_SERIAL, 1, 60},
 #endif
 #if PAR__CUDA_DNN

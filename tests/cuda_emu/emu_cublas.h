@@ -7,16 +7,18 @@ struct emu_matrix {
     uint64_t rows, cols;
     int64_t ld;
 };
-struct emu_preference { // what heuristics go by: alignments of A, B, C, D and the bias; the workspace
-    uint32_t align[4], bias_align;
+struct emu_preference { // what heuristics go by: alignments of A, B, C, D, the bias, aux; the workspace
+    uint32_t align[4], bias_align, aux_align;
     size_t workspace_bytes;
 };
 static int emu_algorithms_missing;
 void emu_no_algorithms(int none) { emu_algorithms_missing = none; }
 struct emu_matmul {
     int trans_a, trans_b, epilogue, sm_count; // sm_count: that it may use; 0: all
-    const void *bias;                         // for each row
-    int mode[2], device_factors;              // how A and B are scaled; alpha and beta in device memory
+    const void *bias;                         // for each row; of BGRADB for each column, and written
+    const void *aux;                          // GELU's input
+    int64_t aux_ld;
+    int mode[2], device_factors; // how A and B are scaled; alpha and beta in device memory
     const void *scales[2];
 };
 // Codes of 8 and 4 bits, decoded by tables of their definition instead of the kit's functions.
@@ -64,6 +66,11 @@ static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint
                                                         : ncclFloat16;
     return emu_get_element(p, type, row + col * (uint64_t)m.ld);
 }
+enum { EMU_GELU = 32, EMU_DGELU = 64 };          // bits of epilogues
+static double emu_gelu(double x, int gradient) { // approximated by tanh
+    const double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
+    return gradient ? (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x) : x / 2 * (1 + t);
+}
 static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix ma, const void *b,
                          emu_matrix mb, float beta, void *c, emu_matrix mc) {
     const uint64_t k = how.trans_a ? ma.rows : ma.cols;
@@ -81,9 +88,29 @@ static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix 
                     sum += (how.trans_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
                            (how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
             sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
-            if (how.epilogue) sum += emu_get_element(how.bias, type, row);
+            if (how.epilogue & CUBLASLT_EPILOGUE_BIAS) sum += emu_get_element(how.bias, type, row);
+            const uint64_t at = row + col * (uint64_t)how.aux_ld;
+            if (how.epilogue & EMU_GELU) emu_set_element((void *)how.aux, type, at, sum);
+            if (how.epilogue & EMU_GELU) sum = emu_gelu(sum, 0);
+            if (how.epilogue & EMU_DGELU) sum *= emu_gelu(emu_get_element(how.aux, type, at), 1);
             emu_set_element(c, type, row + col * (uint64_t)mc.ld, sum);
         }
+    for (uint64_t col = 0; how.epilogue == CUBLASLT_EPILOGUE_BGRADB && col < mc.cols; col++) { // stored
+        double sum = 0;
+        for (uint64_t i = 0; i < k; i++)
+            sum += how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col);
+        emu_set_element((void *)how.bias, type, col, sum);
+    }
+}
+// Which epilogues there are, and what they need (cublasLt.h, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
+static int emu_has_epilogue(const emu_matmul &how, const emu_matrix &a, const emu_matrix &c) {
+    const int e = how.epilogue, gelu = e & (EMU_GELU | EMU_DGELU);
+    if (e && e != CUBLASLT_EPILOGUE_BIAS && e != CUBLASLT_EPILOGUE_GELU_AUX &&
+        e != CUBLASLT_EPILOGUE_GELU_AUX_BIAS && e != CUBLASLT_EPILOGUE_DGELU && e != CUBLASLT_EPILOGUE_BGRADB)
+        return 0;
+    if (gelu && (!how.aux || how.aux_ld % 8 || how.aux_ld < (int64_t)c.rows)) return 0;
+    if ((e & CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADB) && !how.bias) return 0;
+    return !emu_is_code(a.type) || !e || e == CUBLASLT_EPILOGUE_BIAS;
 }
 // Which products of codes cuBLASLt has (its manual, cublasLtMatmul, tables of FP8 and FP4 kernels).
 static int emu_has_codes(const emu_matmul &how, const emu_matrix &a, const emu_matrix &b,
@@ -119,15 +146,18 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t bytes) {
     emu_matmul *m = (emu_matmul *)(void *)desc;
-    const int is_pointer = what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ||
-                           what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
-                           what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
-    if (bytes != (is_pointer ? sizeof(void *) : sizeof(int32_t))) return CUBLAS_STATUS_INVALID_VALUE;
+    const int is_pointer =
+        what == CUBLASLT_MATMUL_DESC_BIAS_POINTER || what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
+        what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER || what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
+    const int is_wide = is_pointer || what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD;
+    if (bytes != (is_wide ? sizeof(int64_t) : sizeof(int32_t))) return CUBLAS_STATUS_INVALID_VALUE;
     const int number = *(const int *)value;
     switch ((int)what) {
     case CUBLASLT_MATMUL_DESC_TRANSA: m->trans_a = number == CUBLAS_OP_T; break;
     case CUBLASLT_MATMUL_DESC_TRANSB: m->trans_b = number == CUBLAS_OP_T; break;
-    case CUBLASLT_MATMUL_DESC_EPILOGUE: m->epilogue = number == CUBLASLT_EPILOGUE_BIAS; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: m->epilogue = number; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: memcpy(&m->aux_ld, value, sizeof m->aux_ld); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: m->aux = *(const void *const *)value; break;
     case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
         if (number < 1 || number > 4) return CUBLAS_STATUS_INVALID_VALUE; // of an emulated GPU
         m->sm_count = number;
@@ -154,7 +184,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 0},
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 1, 0},
            CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -175,15 +205,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t lc, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
-    const uintptr_t bias = (uintptr_t)((const emu_matmul *)(const void *)desc)->bias;
+    const emu_matmul how = *(const emu_matmul *)(const void *)desc;
+    const uintptr_t bias = (uintptr_t)how.bias, aux = (uintptr_t)how.aux;
     emu_preference can = *(const emu_preference *)(const void *)preference;
     memset(found, 0, sizeof *found);
     *count = 1;
-    const int has = emu_has_codes(*(emu_matmul *)(void *)desc, *(emu_matrix *)(void *)la,
-                                  *(emu_matrix *)(void *)lb, *(emu_matrix *)(void *)lc);
+    const emu_matrix &ma = *(emu_matrix *)(void *)la, &mc = *(emu_matrix *)(void *)lc;
+    const int has = emu_has_codes(how, ma, *(emu_matrix *)(void *)lb, mc) && emu_has_epilogue(how, ma, mc);
     if (emu_algorithms_missing || !has)
         return found->state = CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS;
     while (bias && can.bias_align < 256 && bias % (2 * can.bias_align) == 0) can.bias_align *= 2;
+    while (aux && can.aux_align < 256 && aux % (2 * can.aux_align) == 0) can.aux_align *= 2;
     memcpy(&found->algo, &can, sizeof can); // it can do no less aligned arrays
     found->workspaceSize = ((const emu_preference *)(const void *)preference)->workspace_bytes; // all of it
     return CUBLAS_STATUS_SUCCESS;
@@ -208,8 +240,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (!can.bias_align) emu_die("a product by an algorithm that the heuristics did not find");
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
-    if (how.epilogue && (uintptr_t)how.bias % can.bias_align) return CUBLAS_STATUS_INVALID_VALUE;
-    if (!emu_has_codes(how, ma, mb, mc)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if ((uintptr_t)how.bias % can.bias_align || (uintptr_t)how.aux % can.aux_align)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu_has_codes(how, ma, mb, mc) || !emu_has_epilogue(how, ma, mc)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 2 && emu_is_code(ma.type); i++)
         if ((uintptr_t)how.scales[i] % 16 || (uintptr_t)arrays[i] % 16) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes < can.workspace_bytes || (uintptr_t)workspace % 256)
