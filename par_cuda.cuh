@@ -3990,6 +3990,14 @@ static par_result par__cuda_z_scale(const par_zero_kernels *k, size_t n, float *
     return par__cuda_launch(cuda, par__cuda_k_scale, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
                             PAR__CUDA_THREADS, 0, cuda->stream, n, y, x, factor, squares);
 }
+static par_result par__cuda_z_gemm(const par_zero_kernels *k, par_dtype type, int canonical, int ta, int tb,
+                                   size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
+                                   const void *b, size_t ldb, float beta, void *c, size_t ldc) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    (void)canonical;
+    const par__cuda_gemm_desc p = {ta, tb, m, n, depth, lda, ldb, ldc, alpha, beta, type, type, NULL};
+    return par__cuda_gemm(cuda, &p, a, b, c, cuda->stream);
+}
 static __global__ void par__cuda_k_total(const double *sums, size_t n, double *total) {
     double sum = 0; // few numbers, added as the CPU does
     for (size_t i = 0; i < n; i++) sum += sums[i];
@@ -4196,6 +4204,7 @@ static void par__cuda_zero_open(par_cuda *cuda) {
     z->lamb_trust_ratios = par__cuda_z_lamb_trust;
     z->momentum = par__cuda_z_momentum;
     z->scale = par__cuda_z_scale;
+    z->gemm = par__cuda_z_gemm;
     z->square_sum = par__cuda_z_square_sum;
     z->total = par__cuda_z_total;
     z->decide = par__cuda_z_decide;

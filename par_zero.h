@@ -231,6 +231,10 @@ typedef struct par_zero_desc {
     par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
     par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32
     par_dtype state_dtype;  // of moments: f32, bf16 or u8; 0: f32. See MODEL; LAMB needs f32
+    // Of the matrices that Muon's products take and give, with sums in f32: f32, or bf16 as Jordan (2024) has
+    // them, which GPUs multiply faster; CPUs round them, and multiply in f32. 0: bf16 where param_dtype is,
+    // else f32.
+    par_dtype muon_dtype;
     par_zero_optimizer optimizer;
     par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS]; // by par_zero_tensor.group
     float clip;                                // gradients are clipped to this global norm; 0: no clipping
@@ -627,6 +631,11 @@ struct par_zero_kernels {
     // y = factor x / (sqrt(*squares) + 1e-7); squares NULL: factor x
     par_result (*scale)(const par_zero_kernels *k, size_t n, float *y, const float *x, float factor,
                         const double *squares);
+    // C = alpha op(A) op(B) + beta C as par_device.gemm, but of f32 or bf16 (all three), with sums in f32; on
+    // CPUs with canonical = 1 in the order of par_gemm_canonical
+    par_result (*gemm)(const par_zero_kernels *k, par_dtype type, int canonical, int trans_a, int trans_b,
+                       size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
+                       const void *b, size_t ldb, float beta, void *c, size_t ldc);
     // *sum += weight x the sum of the squares of x
     par_result (*square_sum)(const par_zero_kernels *k, const void *x, par_dtype type, size_t n,
                              double weight, double *sum);
@@ -1468,6 +1477,31 @@ static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n,
     for (size_t i = 0; i < n; i++) y[i] = f * x[i];
     return PAR_OK;
 }
+static par_result par__zero_cpu_gemm(const par_zero_kernels *k, par_dtype type, int canonical, int ta, int tb,
+                                     size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
+                                     const void *b, size_t ldb, float beta, void *c, size_t ldc) {
+    par_device *d = par_cpu();
+    const size_t of_a = (ta ? depth : m) * lda, of_b = (tb ? n : depth) * ldb, of_c = m * ldc;
+    float *wide = NULL, *x = (float *)c;
+    const float *xa = (const float *)a, *xb = (const float *)b;
+    (void)k;
+    if (type != PAR_F32) {
+        wide = (float *)PAR_MALLOC((of_a + of_b + of_c) * sizeof *wide);
+        if (!wide) return PAR_ERR_MEMORY;
+        par_cast(wide, PAR_F32, a, type, of_a);
+        par_cast(wide + of_a, PAR_F32, b, type, of_b);
+        par_cast(wide + of_a + of_b, PAR_F32, c, type, of_c);
+        xa = wide;
+        xb = wide + of_a;
+        x = wide + of_a + of_b;
+    }
+    const par_result r = canonical
+                             ? par_gemm_canonical(ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc)
+                             : d->gemm(d, ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc, NULL);
+    if (wide && !r) par_cast(c, type, x, PAR_F32, of_c);
+    if (wide) PAR_FREE(wide);
+    return r;
+}
 static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const par_zero_update *given,
                                          size_t n, const void *g, par_dtype g_type, void *m, float *out) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
@@ -1564,6 +1598,7 @@ static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
                                                        par__zero_cpu_lamb_trust_ratios,
                                                        par__zero_cpu_momentum,
                                                        par__zero_cpu_scale,
+                                                       par__zero_cpu_gemm,
                                                        par__zero_cpu_square_sum,
                                                        par__zero_cpu_total,
                                                        par__zero_cpu_decide_step,
@@ -1704,9 +1739,10 @@ struct par_zero {
     par__zero_store state_store, parameter_store;
     par__zero_io io;
     char *windows[PAR__ZERO_WINDOWS];
-    int writing[PAR__ZERO_WINDOWS];             // transfers
-    float *gathered_momentum, *muon_scratch[4]; // Muon's
-    double *sums;                               // of squares, in device memory
+    int writing[PAR__ZERO_WINDOWS]; // transfers
+    float *gathered_momentum;       // Muon's
+    char *muon_scratch[4];          // of muon_dtype
+    double *sums;                   // of squares, in device memory
     size_t pieces; // pieces of a unit (canonical: C, else ranks), each with its own partial sums
     par__zero_pool gathered_parameters, unsharded_gradients; // slots of units in flight or in use
     par_zero_plan allocated;
@@ -1960,7 +1996,9 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     par__zero_size_pool(z, 0, &pool);
     if (z->sharded_parameters)
         p->gathered_parameter_bytes = par__zero_pool_bytes(&pool, e, 1, z->desc.quantize_parameters);
-    if (s.matrix) p->muon_bytes = (s.matrix_unit + 2 * s.matrix + 2 * s.side) * sizeof(float);
+    if (s.matrix)
+        p->muon_bytes =
+            s.matrix_unit * sizeof(float) + 2 * (s.matrix + s.side) * par_dtype_bytes(z->desc.muon_dtype);
     par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
     p->reduce_bytes = p->reduce_count * ge;
@@ -2257,6 +2295,7 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
         return "grad_dtype must be f32, bf16 or f16";
     if (d->state_dtype != PAR_F32 && d->state_dtype != PAR_BF16 && d->state_dtype != PAR_U8)
         return "state_dtype must be f32, bf16 or u8";
+    if (d->muon_dtype != PAR_F32 && d->muon_dtype != PAR_BF16) return "muon_dtype must be f32 or bf16";
     if (d->state_dtype != PAR_F32 && d->optimizer == PAR_ZERO_LAMB)
         return snprintf(why, capacity,
                         "state_dtype is %s, and LAMB needs f32: take f32, or another optimizer",
@@ -2306,6 +2345,8 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
     if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
     if (z->desc.state_dtype == PAR_F64) z->desc.state_dtype = PAR_F32;
+    if (z->desc.muon_dtype == PAR_F64)
+        z->desc.muon_dtype = z->desc.param_dtype == PAR_BF16 ? PAR_BF16 : PAR_F32;
     z->align = z->desc.state_dtype == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : (size_t)PAR__ZERO_ALIGN;
     if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
     if (z->desc.loss_scale_hysteresis <= 0) z->desc.loss_scale_hysteresis = 1;
@@ -2575,6 +2616,7 @@ static const par__zero_setting par__zero_settings[] = {
     PAR__ZERO_SETTING(param_dtype, PAR__ZERO_DTYPE),
     PAR__ZERO_SETTING(grad_dtype, PAR__ZERO_DTYPE),
     PAR__ZERO_SETTING(state_dtype, PAR__ZERO_DTYPE),
+    PAR__ZERO_SETTING(muon_dtype, PAR__ZERO_DTYPE),
     PAR__ZERO_SETTING(optimizer, PAR__ZERO_OPTIMIZER),
     PAR__ZERO_SETTING(clip, PAR__ZERO_FLOAT),
     PAR__ZERO_SETTING(loss_scale, PAR__ZERO_FLOAT),
@@ -2815,8 +2857,9 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
         ok &= (z->gathered_momentum =
                    (float *)(void *)par__zero_alloc(z, s.matrix_unit * 4, 1, &a->muon_bytes)) != NULL;
         for (int i = 0; i < 4; i++)
-            ok &= (z->muon_scratch[i] = (float *)(void *)par__zero_alloc(z, (i < 2 ? s.matrix : s.side) * 4,
-                                                                         0, &a->muon_bytes)) != NULL;
+            ok &= (z->muon_scratch[i] =
+                       par__zero_alloc(z, (i < 2 ? s.matrix : s.side) * par_dtype_bytes(z->desc.muon_dtype),
+                                       0, &a->muon_bytes)) != NULL;
     }
     z->sums = (double *)par__zero_alloc_small(z, par__zero_sum_count(z) * sizeof(double));
     z->trust_ratios = (float *)par__zero_alloc_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
@@ -3654,42 +3697,45 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);
 }
-// C = alpha op(A) op(B) + beta C; with canonical_shards as par_gemm_canonical adds. gemm sets no error text.
-static par_result par__zero_gemm(par_zero *z, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
-                                 const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
-                                 size_t ldc) {
+// C = alpha op(A) op(B) + beta C of Muon's matrices, which are dense; on CPUs with canonical_shards as
+// par_gemm_canonical adds.
+static par_result par__zero_muon_gemm(par_zero *z, int ta, int tb, size_t m, size_t n, size_t depth,
+                                      float alpha, const void *a, const void *b, float beta, void *c) {
     const par_result r =
-        z->desc.canonical_shards && z->on_cpu
-            ? par_gemm_canonical(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-            : z->device->gemm(z->device, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL);
-    return r ? par_fail(z->desc.comm, r, "par_zero_step: a matrix product: %s", par_result_text(r)) : r;
+        z->kernels->gemm(z->kernels, z->desc.muon_dtype, z->desc.canonical_shards != 0, ta, tb, m, n, depth,
+                         alpha, a, ta ? m : depth, b, tb ? depth : n, beta, c, n);
+    if (!r) return r; // else it has set no error text
+    return par_fail(z->desc.comm, r, "par_zero_step: a matrix product: %s", par_result_text(r));
 }
 // Muon: replaces x (rows x cols) by approximately the nearest orthogonal matrix, by five Newton-Schulz steps
 //     A = x x^T,  x = a x + (b A + c A A) x
-// with A on the shorter side.
+// with A on the shorter side. All but the first and the last x are of muon_dtype.
 static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, size_t cols) {
     par_device *d = z->device;
     const par_zero_kernels *k = z->kernels;
+    const par_dtype type = z->desc.muon_dtype;
     const int tall = rows > cols;
-    const size_t s = PAR__MIN(rows, cols), n = rows * cols;
-    float *y = z->muon_scratch[0], *next = z->muon_scratch[1], *A = z->muon_scratch[2],
-          *B = z->muon_scratch[3];
+    const size_t s = PAR__MIN(rows, cols), n = rows * cols, e = par_dtype_bytes(type);
+    char *y = z->muon_scratch[0], *next = z->muon_scratch[1], *A = z->muon_scratch[2],
+         *B = z->muon_scratch[3];
     double *squares = z->sums; // the norm is computed already
     PAR__ZERO_TRY(par__zero_clear_sums(z, 1));
     PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
-    PAR__ZERO_TRY(k->scale(k, n, y, x, 1, squares));
+    PAR__ZERO_TRY(k->scale(k, n, x, x, 1, squares));
+    PAR__ZERO_TRY(d->cast(d, y, type, x, PAR_F32, n, NULL));
     for (int step = 0; step < 5; step++) {
-        PAR__ZERO_TRY(par__zero_gemm(z, tall, !tall, s, s, tall ? rows : cols, 1, y, cols, y, cols, 0, A, s));
-        PAR__ZERO_TRY(d->copy(d, B, A, s * s * sizeof *B, NULL));
-        PAR__ZERO_TRY(par__zero_gemm(z, 0, 0, s, s, s, 2.0315f, A, s, A, s, -4.7750f, B, s));
-        PAR__ZERO_TRY(d->copy(d, next, y, n * sizeof *next, NULL));
-        PAR__ZERO_TRY(par__zero_gemm(z, 0, 0, rows, cols, s, 1, tall ? y : B, tall ? cols : s, tall ? B : y,
-                                     tall ? s : cols, 3.4445f, next, cols));
-        float *swap = y;
+        PAR__ZERO_TRY(par__zero_muon_gemm(z, tall, !tall, s, s, n / s, 1, y, y, 0, A));
+        PAR__ZERO_TRY(d->copy(d, B, A, s * s * e, NULL));
+        PAR__ZERO_TRY(par__zero_muon_gemm(z, 0, 0, s, s, s, 2.0315f, A, A, -4.7750f, B));
+        PAR__ZERO_TRY(d->copy(d, next, y, n * e, NULL));
+        PAR__ZERO_TRY(
+            par__zero_muon_gemm(z, 0, 0, rows, cols, s, 1, tall ? y : B, tall ? B : y, 3.4445f, next));
+        char *swap = y;
         y = next;
         next = swap;
     }
-    return k->scale(k, n, x, y, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
+    PAR__ZERO_TRY(d->cast(d, x, PAR_F32, y, type, n, NULL));
+    return k->scale(k, n, x, x, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
 }
 // Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {

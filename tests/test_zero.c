@@ -427,6 +427,21 @@ static void exact_norm(par_comm *w) { // no order and no split changes a sum of 
     CHECK(w, isinf(par__zero_exact_value(whole.digits)));
     free(x);
 }
+// Muon's products are of the parameters' type where no other is named: half the bytes.
+static void muon_bytes(par_comm *w) {
+    static const par_dtype types[4][2] = {
+        {PAR_F32, PAR_F64}, {PAR_BF16, PAR_F64}, {PAR_BF16, PAR_F32}, {PAR_F32, PAR_BF16}}; // F64: none
+    const size_t matrix = 64 * 48, side = 48;                                               // of the largest
+    size_t bytes[4];
+    for (int i = 0; i < 4; i++) {
+        run r = plain_run(w, 0, PAR_ZERO_MUON);
+        r.desc.param_dtype = types[i][0], r.desc.muon_dtype = types[i][1];
+        free(weights_after(w, &r, 0));
+        bytes[i] = r.plan.muon_bytes;
+    }
+    CHECK(w, bytes[0] - bytes[1] == 2 * 2 * (matrix + side * side));
+    CHECK(w, bytes[2] == bytes[0] && bytes[3] == bytes[1]);
+}
 static void canonical(par_comm *w) { // one rank and any number of ranks, in any stage, get the same bits
     enum { C = 8 };
     const int n = par_size(w);
@@ -1734,18 +1749,19 @@ static run narrow_run(par_comm *w, int stage, int o, par_dtype type) {
     r.desc.state_dtype = type, r.desc.canonical_shards = 8, r.desc.microbatches = 8 / par_size(w);
     return r;
 }
-// The same bits on any number of ranks and in any stage, close to f32's; the planned bytes.
+// States, and Muon's products: the same bits on any number of ranks and in any stage, close to f32's; the
+// planned bytes.
 static void narrow_states(par_comm *w) {
-    enum { CASES = 5, SHORT = 4 };
+    enum { CASES = 6, SHORT = 4 };
     static const struct {
         par_zero_optimizer optimizer;
-        par_dtype type;
-        double bound; // of the distance to the weights of f32 states, in parts of their way
-    } cases[CASES] = {{PAR_ZERO_ADAMW, PAR_BF16, 0.05},
-                      {PAR_ZERO_ADAMW, PAR_U8, 0.1},
-                      {PAR_ZERO_LION, PAR_U8, 0.3}, // takes signs, which flip where a moment is about 0
-                      {PAR_ZERO_MUON, PAR_U8, 0.1},
-                      {PAR_ZERO_MUON, PAR_BF16, 0.05}};
+        par_dtype type, products;
+        double bound; // of the distance to the weights of f32, in parts of their way
+    } cases[CASES] = {
+        {PAR_ZERO_ADAMW, PAR_BF16, PAR_F32, 0.05}, {PAR_ZERO_ADAMW, PAR_U8, PAR_F32, 0.1},
+        {PAR_ZERO_LION, PAR_U8, PAR_F32, 0.3}, // takes signs, which flip where a moment is about 0
+        {PAR_ZERO_MUON, PAR_U8, PAR_F32, 0.1},     {PAR_ZERO_MUON, PAR_BF16, PAR_F32, 0.05},
+        {PAR_ZERO_MUON, PAR_F32, PAR_BF16, 0.02}};
     char dir[256], where[300];
     par_comm *alone;
     scratch_memory(w, dir, sizeof dir);
@@ -1753,7 +1769,7 @@ static void narrow_states(par_comm *w) {
     CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
     for (int c = 0; c < CASES; c++) {
         run exact = narrow_run(alone, 0, (int)cases[c].optimizer, PAR_F32), one = exact;
-        one.desc.state_dtype = cases[c].type;
+        one.desc.state_dtype = cases[c].type, one.desc.muon_dtype = cases[c].products;
         float *best = weights_after(w, &exact, SHORT), *want = weights_after(w, &one, SHORT);
         float *initial = weights_after(w, &exact, 0);
         double moved = 0, error = 0;
@@ -1767,6 +1783,7 @@ static void narrow_states(par_comm *w) {
             r.desc.parameter_server = variants[kind].parameter_server;
             r.desc.accumulate_unsharded = variants[kind].accumulate_unsharded;
             r.desc.offload_states = kind == 2 ? where : kind == 3 ? "host" : NULL;
+            r.desc.muon_dtype = cases[c].products;
             float *got = weights_after(w, &r, SHORT);
             CHECK(w, !memcmp(want, got, TENSORS * CAPACITY * sizeof *got));
             CHECK(w, r.plan.state_bytes == r.real.state_bytes && r.plan.file_bytes == r.real.file_bytes);
@@ -2100,6 +2117,7 @@ static void wrong_order(par_comm *w) { // units of one size: an error on all ran
     X(d.canonical_shards = 3 * par_size(w), "canonical_shards")                                              \
     X(d.stage = 7, "stage must be")                                                                          \
     X(d.state_dtype = PAR_F16, "state_dtype must be f32, bf16 or u8")                                        \
+    X(d.muon_dtype = PAR_F16, "muon_dtype must be f32 or bf16")                                              \
     X(d.state_dtype = PAR_U8; d.optimizer = PAR_ZERO_LAMB, "state_dtype is u8, and LAMB needs f32")          \
     X(d.stage = 2; d.offload_parameters = "host", "stage 3")                                                 \
     X(d.stage = 2; d.quantize_parameters = 8, "quantize_parameters")                                         \
@@ -2371,6 +2389,7 @@ static void disagreement(par_comm *w) { // names rank, tensor and field
 
 const test tests[] = {
     {"stages", stages, TEST_ALONE | TEST_SMALL, 1, 120},
+    {"muon_bytes", muon_bytes, TEST_SERIAL, 1, 60},
     {"precisions", precisions, TEST_ALONE | TEST_SMALL, 1, 60},
     {"exact_norm", exact_norm, TEST_SERIAL, 1, 60},
     {"canonical", canonical, TEST_ALONE | TEST_SMALL, 1, 200},
