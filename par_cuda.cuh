@@ -93,7 +93,8 @@ CONFIG
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow. From
                         compute capability 9.0 on also GELU and the sums for biases, in the products' kernels
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
-                        (cp 1), no window and no dropout, where cuDNN has a deterministic engine whose
+                        (cp 1), no window, no documents and no dropout, where cuDNN has a deterministic engine
+                        whose
                         workspace is at most 1/16 of the memory; elsewhere, and without the macro or with
                         desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
                         cores, of f32 plain
@@ -5577,10 +5578,10 @@ struct par__cuda_flash {
     bool wide;              // rows begin at multiples of 16 bytes
     par__cuda_dropout drop;
 };
-// What a block of threads works on. Query q sees key k if 0 <= q + shift - k < window.
+// What a block of threads works on. Query q sees key k if 0 <= q + shift - k < the window of its row.
 struct par__cuda_flash_place {
     int b, h, kh; // sequence, query head, key head
-    int first, shift, q_count, k_count, dim, window;
+    int first, shift, q_count, k_count, dim;
 };
 // The largest width of heads, as wider ones need more registers than a thread has, and position of a token.
 enum { PAR__CUDA_FLASH_MAX_DIM = 256, PAR__CUDA_FLASH_MAX_TOKENS = 1 << 29 };
@@ -5599,8 +5600,6 @@ par__cuda_flash_place_of(const par_tp_attention_block &m, int head, int by_keys,
     s.q_count = (int)m.q_count;
     s.k_count = (int)m.kv_count;
     s.dim = (int)m.dim;
-    s.window = m.window ? (int)PAR__MIN(m.window, (size_t)PAR__CUDA_FLASH_MAX_TOKENS)
-                        : (int)PAR__CUDA_FLASH_MAX_TOKENS;
     return s;
 }
 static __device__ __forceinline__ size_t par__cuda_flash_q_row(const par_tp_attention_block &m,
@@ -5610,6 +5609,27 @@ static __device__ __forceinline__ size_t par__cuda_flash_q_row(const par_tp_atte
 static __device__ __forceinline__ size_t par__cuda_flash_kv_row(const par_tp_attention_block &m,
                                                                 const par__cuda_flash_place &s, int row) {
     return (size_t)(s.b * (int)m.kv_stride + (int)m.kv_row + row);
+}
+static __device__ __forceinline__ int
+par__cuda_flash_limit(const par__cuda_flash &f, const par__cuda_flash_place &p, bool by_keys, int row) {
+    const par_tp_attention_block &m = f.m;
+    const size_t most = PAR__CUDA_FLASH_MAX_TOKENS, at = by_keys ? m.kv_position : m.q_position;
+    int window = (int)(m.window ? PAR__MIN(m.window, most) : most);
+    if (m.documents) {
+        const size_t last = (size_t)(by_keys ? p.k_count : p.q_count) - 1;
+        const size_t token = (size_t)p.b * m.sequence + at + PAR__MIN((size_t)row, last);
+        window = (int)PAR__MIN((uint32_t)window, m.documents[token + (by_keys ? m.batch * m.sequence : 0)]);
+    }
+    return by_keys ? row - p.shift + window : row + p.shift - window;
+}
+// Puts the limit of each of a block's rows into shared memory: the last key that a query does not see any more,
+// or by_keys the first query that does not see a key any more. They rise from row to row, also with documents,
+// so that a tile's first and last row tell what all of it sees.
+template <int ROWS, int THREADS>
+static __device__ __forceinline__ void par__cuda_flash_limits(int *limits, const par__cuda_flash &f,
+                                                              const par__cuda_flash_place &p, bool by_keys) {
+    for (int i = (int)threadIdx.x; i < ROWS; i += THREADS)
+        limits[i] = par__cuda_flash_limit(f, p, by_keys, p.first + i);
 }
 // Which scores of the lane's are dropped: bit 4 (i N / 8 + n) + e. row, column: the lane's first; queries are
 // rows, or with by_keys columns. Where nothing is dropped nothing is computed.
@@ -5662,13 +5682,16 @@ par__cuda_online_softmax(float (&s)[M][N / 8][4], float (&out)[M][D / 8][4], flo
 }
 // Scores of which the query does not see the key become -inf. row, key: the lane's first.
 template <int M, int N>
-static __device__ __forceinline__ void
-par__cuda_hide_scores(float (&s)[M][N / 8][4], const par__cuda_flash_place &p, int row, int key) {
-    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
-        const int query = row + 16 * i + e / 2 * 8 + p.shift, keys = p.k_count;
-        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) {
+static __device__ __forceinline__ void par__cuda_hide_scores(float (&s)[M][N / 8][4],
+                                                             const par__cuda_flash_place &p,
+                                                             const int *limits, int row, int key) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        const int r = row + 16 * i + 8 * h, query = r + p.shift, keys = p.k_count;
+        const unsigned window = (unsigned)(query - limits[r - p.first]);
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++)
+            PAR__CUDA_UNROLL for (int e = 2 * h; e < 2 * h + 2; e++) {
             const int k = key + 8 * n + e % 2;
-            if ((unsigned)(query - k) >= (unsigned)p.window || k >= keys) s[i][n][e] = -INFINITY;
+            if ((unsigned)(query - k) >= window || k >= keys) s[i][n][e] = -INFINITY;
         }
     }
 }
@@ -5738,14 +5761,16 @@ static __global__ void __launch_bounds__(32 * WARPS)
     PAR__CUDA_SHARED(unsigned char, memory);
     const par_tp_attention_block &m = f.m;
     const unsigned tiles = ((unsigned)m.q_count + ROWS - 1) / ROWS; // the last has the most keys: it begins
-    const par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
-                                                             (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
-    const int end = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
-    const int start =
-        PAR__MAX(p.first + p.shift - p.window + 1, 0) / N * N; // the keys of all rows: [start, end)
+    par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
+                                                       (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
+    const int end = p.k_count = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
+    const int start = PAR__MAX(par__cuda_flash_limit(f, p, false, p.first) + 1, 0) / N *
+                      N; // the keys of all rows: [start, end)
     const int lane = (int)threadIdx.x % 32, warp_row = p.first + (int)threadIdx.x / 32 * 16 * M;
+    const int last_row = warp_row + 16 * M - 1;
     const uint32_t q_tile = par__cuda_shared_address(memory), kv_tiles = q_tile + ROWS * D * 2;
     const uint32_t a = q_tile + (uint32_t)((warp_row - p.first) * D * 2) + par__cuda_left_address<D>();
+    int *limits = (int *)(void *)(memory + (ROWS + 4 * N) * D * 2);
     const float keep = par__tp_dropout_scale(m.dropout);
     float out[M][D / 8][4], row_max[M][2], sum[M][2];
     if (start >= end && !f.y) return;
@@ -5754,21 +5779,22 @@ static __global__ void __launch_bounds__(32 * WARPS)
         (const par__cuda_bf16 *)m.q + par__cuda_flash_q_row(m, p, p.first) * m.q_ld + (size_t)p.h * m.dim,
         m.q_ld, p.q_count - p.first, p.dim, f.wide);
     if (start < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, start);
+    par__cuda_flash_limits<ROWS, THREADS>(limits, f, p, false);
     par__cuda_flash_begin<D, M>(f, p, warp_row + lane / 4, out, row_max, sum);
     for (int k0 = start; k0 < end; k0 += N) {
         par__cuda_copies_end();
         __syncthreads();
         if (k0 + N < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, k0 + N);
-        if (warp_row >= p.q_count || k0 > warp_row + 16 * M - 1 + p.shift) continue;
-        if (k0 + N - 1 <= warp_row + p.shift - p.window) continue;
+        const bool cut = k0 <= limits[last_row - p.first]; // from some rows
+        if (warp_row >= p.q_count || k0 > last_row + p.shift) continue;
+        if (cut && k0 + N - 1 <= limits[warp_row - p.first]) continue;
         const uint32_t tile = kv_tiles + (uint32_t)(k0 / N % 2) * 2 * BYTES;
         const par__cuda_mask_bits<M *N / 2> dropped =
             par__cuda_dropped<M, N>(f, p, p.h, false, warp_row + lane / 4, k0 + lane % 4 * 2);
         float s[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, a, tile + par__cuda_right_address<D>());
-        if (k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count ||
-            k0 <= warp_row + 16 * M - 1 + p.shift - p.window)
-            par__cuda_hide_scores<M, N>(s, p, warp_row + lane / 4, k0 + lane % 4 * 2);
+        if (k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count || cut)
+            par__cuda_hide_scores<M, N>(s, p, limits, warp_row + lane / 4, k0 + lane % 4 * 2);
         par__cuda_online_softmax<D, M, N>(s, out, row_max, sum, m.scale * PAR__CUDA_LOG2E);
         if (f.drop.limit) {
             PAR__CUDA_UNROLL for (int at = 0; at < M * N / 2; at++)
@@ -5839,20 +5865,20 @@ static __device__ __forceinline__ void par__cuda_begin_queries(uint32_t to, cons
     par__cuda_begin_tile<N, D, THREADS>(to + N * D * 2, dy, m.dy_ld, p.q_count - q0, p.dim, f.wide);
     par__cuda_begin_statistics<N>(to + 2 * N * D * 2, f, p, (size_t)h, q0);
 }
-// s and g (keys x queries) become weights and gradients of scores. key, query: the lane's first; statistics:
-// where those of the lane's first query are. mask: some queries do not see all keys.
+// s and g (keys x queries) become weights and gradients of scores. key, query: the lane's first; limits,
+// statistics: where those of the first key and query are. mask: some queries do not see all keys.
 template <int M, int N>
 static __device__ __forceinline__ void
 par__cuda_gradients_by_keys(float (&s)[M][N / 8][4], float (&g)[M][N / 8][4], const par__cuda_flash &f,
-                            const par__cuda_flash_place &p, bool mask, int key, int query,
+                            const par__cuda_flash_place &p, const int *limits, bool mask, int key, int query,
                             uint32_t statistics, par__cuda_mask_bits<M * N / 2> dropped) {
     const float keep = par__tp_dropout_scale(f.m.dropout), factor = f.m.scale * PAR__CUDA_LOG2E;
     PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) {
         const uint32_t at = statistics + (uint32_t)(8 * n) * 4;
         const float2 lse = par__cuda_load_shared(at), dot = par__cuda_load_shared(at + N * 4);
         PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
-            const int before = query + 8 * n + e % 2 + p.shift - (key + 16 * i + e / 2 * 8);
-            const bool seen = !mask || (unsigned)before < (unsigned)p.window;
+            const int q = query + 8 * n + e % 2, k = key + 16 * i + e / 2 * 8;
+            const bool seen = !mask || (q + p.shift >= k && q < limits[16 * i + e / 2 * 8]);
             par__cuda_score_gradient(s[i][n][e], g[i][n][e], seen, factor,
                                      (e % 2 ? lse.y : lse.x) * PAR__CUDA_LOG2E, e % 2 ? dot.y : dot.x,
                                      dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
@@ -5872,8 +5898,10 @@ static __global__ void __launch_bounds__(32 * WARPS)
     const par__cuda_flash_place p =
         par__cuda_flash_place_of(m, (int)(block / tiles), 1, (int)(block % tiles) * ROWS);
     const int warp = (int)threadIdx.x / 32 * 16 * M, warp_key = p.first + warp;
+    const int last_key = warp_key + 16 * M - 1;
     const int q_begin = PAR__MAX(p.first - p.shift, 0) / N * N; // queries before it see none of these keys
-    const int q_end = PAR__MIN(p.q_count, p.first + ROWS - 1 - p.shift + p.window); // from here on likewise
+    const int q_end =
+        PAR__MIN(p.q_count, par__cuda_flash_limit(f, p, true, p.first + ROWS - 1)); // from here on
     const int end = p.h + (int)m.heads / (int)m.kv_heads;
     const uint32_t k_tile = par__cuda_shared_address(memory), v_tile = k_tile + ROWS * D * 2;
     const uint32_t left = (uint32_t)(warp * D * 2) + par__cuda_left_address<D>();
@@ -5891,6 +5919,9 @@ static __global__ void __launch_bounds__(32 * WARPS)
     uint32_t tile = v_tile + ROWS * D * 2;
     float dk[M][O / 8][4] = {}, dv[M][O / 8][4] = {};
     int h = q_begin < q_end ? p.h : end, q0 = q_begin;
+    int *limits = (int *)(void *)(memory + 2 * (ROWS * D * 2 + STAGE));
+    if (h == end && !f.dx) return; // nothing to add
+    par__cuda_flash_limits<ROWS, THREADS>(limits, f, p, true);
     par__cuda_begin_tile<ROWS, D, THREADS>(k_tile, (const par__cuda_bf16 *)m.k + kv * m.kv_ld + col, m.kv_ld,
                                            p.k_count - p.first, p.dim, f.wide);
     par__cuda_begin_tile<ROWS, D, THREADS>(v_tile, (const par__cuda_bf16 *)m.v + kv * m.kv_ld + col, m.kv_ld,
@@ -5902,15 +5933,16 @@ static __global__ void __launch_bounds__(32 * WARPS)
         __syncthreads();
         advance(&next_h, &next_q0);
         if (next_h < end) par__cuda_begin_queries<N, D, THREADS>(both - tile, f, p, next_h, next_q0);
+        const bool cut = q0 + N - 1 >= limits[warp]; // from some keys
         if (warp_key >= p.k_count || q0 + N - 1 + p.shift < warp_key) continue;
-        if (q0 + p.shift - p.window >= warp_key + 16 * M - 1) continue;
-        const bool mask = q0 + p.shift < warp_key + 16 * M - 1 || q0 + N - 1 + p.shift - p.window >= warp_key;
+        if (cut && q0 >= limits[last_key - p.first]) continue;
+        const bool mask = q0 + p.shift < last_key || cut;
         const int key = warp_key + lane / 4, query = q0 + lane % 4 * 2;
         const par__cuda_mask_bits<M *N / 2> dropped = par__cuda_dropped<M, N>(f, p, h, true, key, query);
         float s[M][N / 8][4], g[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, k_tile + left, tile + right);
         par__cuda_rows_by_rows<D, M, N>(g, v_tile + left, tile + BYTES + right);
-        par__cuda_gradients_by_keys<M, N>(s, g, f, p, mask, key, query,
+        par__cuda_gradients_by_keys<M, N>(s, g, f, p, limits + warp + lane / 4, mask, key, query,
                                           tile + 2 * BYTES + (uint32_t)(lane % 4 * 8), dropped);
         par__cuda_add_weighted_rows<D, M, N, O>(dv, s, tile + BYTES + weighted);
         par__cuda_add_weighted_rows<D, M, N, O>(dk, g, tile + weighted);
@@ -5938,15 +5970,17 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks 
     PAR__CUDA_SHARED(unsigned char, memory);
     const par_tp_attention_block &m = f.m;
     const unsigned tiles = ((unsigned)m.q_count + ROWS - 1) / ROWS;
-    const par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
-                                                             (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
-    const int end = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
-    const int start =
-        PAR__MAX(p.first + p.shift - p.window + 1, 0) / N * N; // the keys of all rows: [start, end)
+    par__cuda_flash_place p = par__cuda_flash_place_of(m, (int)(blockIdx.x / tiles), 0,
+                                                       (int)(tiles - 1 - blockIdx.x % tiles) * ROWS);
+    const int end = p.k_count = PAR__MIN(p.k_count, PAR__MIN(p.first + ROWS, p.q_count) + p.shift);
+    const int start = PAR__MAX(par__cuda_flash_limit(f, p, false, p.first) + 1, 0) / N *
+                      N; // the keys of all rows: [start, end)
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 * 16 * M, warp_row = p.first + warp;
+    const int last_row = warp_row + 16 * M - 1;
     const uint32_t q_tile = par__cuda_shared_address(memory), dy_tile = q_tile + ROWS * D * 2;
     const uint32_t kv_tiles = dy_tile + ROWS * D * 2,
                    left = (uint32_t)(warp * D * 2) + par__cuda_left_address<D>();
+    int *limits = (int *)(void *)(memory + (2 * ROWS + 4 * N) * D * 2);
     const size_t row = par__cuda_flash_q_row(m, p, p.first), col = (size_t)p.h * m.dim;
     const float keep = par__tp_dropout_scale(m.dropout), factor = m.scale * PAR__CUDA_LOG2E;
     float dq[M][D / 8][4] = {}, lse[M][2], dot[M][2];
@@ -5956,22 +5990,23 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks 
     par__cuda_begin_tile<ROWS, D, THREADS>(dy_tile, (const par__cuda_bf16 *)m.dy + row * m.dy_ld + col,
                                            m.dy_ld, p.q_count - p.first, p.dim, f.wide);
     if (start < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, start);
+    par__cuda_flash_limits<ROWS, THREADS>(limits, f, p, false);
     par__cuda_row_statistics<M>(f, p, warp_row + lane / 4, lse, dot);
     for (int k0 = start; k0 < end; k0 += N) {
         par__cuda_copies_end();
         __syncthreads();
         if (k0 + N < end) par__cuda_begin_keys<N, D, THREADS>(kv_tiles, f, p, k0 + N);
-        if (warp_row >= p.q_count || k0 > warp_row + 16 * M - 1 + p.shift) continue;
-        if (k0 + N - 1 <= warp_row + p.shift - p.window) continue;
+        const bool cut = k0 <= limits[last_row - p.first]; // from some rows
+        if (warp_row >= p.q_count || k0 > last_row + p.shift) continue;
+        if (cut && k0 + N - 1 <= limits[warp_row - p.first]) continue;
         const uint32_t tile = kv_tiles + (uint32_t)(k0 / N % 2) * 2 * BYTES;
-        const bool mask = k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count ||
-                          k0 <= warp_row + 16 * M - 1 + p.shift - p.window;
+        const bool mask = k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count || cut;
         const int query = warp_row + lane / 4, key = k0 + lane % 4 * 2;
         const par__cuda_mask_bits<M *N / 2> dropped = par__cuda_dropped<M, N>(f, p, p.h, false, query, key);
         float s[M][N / 8][4], g[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, q_tile + left, tile + par__cuda_right_address<D>());
         par__cuda_rows_by_rows<D, M, N>(g, dy_tile + left, tile + BYTES + par__cuda_right_address<D>());
-        if (mask) par__cuda_hide_scores<M, N>(s, p, query, key);
+        if (mask) par__cuda_hide_scores<M, N>(s, p, limits, query, key);
         PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) PAR__CUDA_UNROLL for (int i = 0; i < M; i++)
             PAR__CUDA_UNROLL for (int e = 0; e < 4; e++)
                 par__cuda_score_gradient(s[i][n][e], g[i][n][e], true, factor, lse[i][e / 2], dot[i][e / 2],
@@ -6001,20 +6036,20 @@ static par_result par__cuda_flash_launch(const par_cuda *cuda, void (*kernel)(pa
 template <int D, int M, int WARPS, int N>
 static par_result par__cuda_flash_forward(const par_cuda *cuda, const par__cuda_flash *f) {
     return par__cuda_flash_launch(cuda, par__cuda_k_flash_forward<D, M, WARPS, N>, 16 * M * WARPS, WARPS,
-                                  (16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads, 1,
-                                  f);
+                                  (16 * M * WARPS + 4 * N) * D * 2 + 16 * M * WARPS * 4, f->m.q_count,
+                                  f->m.batch * f->m.heads, 1, f);
 }
 template <int D, int M, int WARPS, int N, int O>
 static par_result par__cuda_flash_backward_kv(const par_cuda *cuda, const par__cuda_flash *f) {
     return par__cuda_flash_launch(cuda, par__cuda_k_flash_backward_kv<D, M, WARPS, N, O>, 16 * M * WARPS,
-                                  WARPS, (2 * 16 * M * WARPS + 4 * N) * D * 2 + 2048, f->m.kv_count,
-                                  f->m.batch * f->m.kv_heads, D / O, f);
+                                  WARPS, (2 * 16 * M * WARPS + 4 * N) * D * 2 + 2048 + 16 * M * WARPS * 4,
+                                  f->m.kv_count, f->m.batch * f->m.kv_heads, D / O, f);
 }
 template <int D, int M, int WARPS, int N>
 static par_result par__cuda_flash_backward_q(const par_cuda *cuda, const par__cuda_flash *f) {
     return par__cuda_flash_launch(cuda, par__cuda_k_flash_backward_q<D, M, WARPS, N>, 16 * M * WARPS, WARPS,
-                                  (2 * 16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads,
-                                  1, f);
+                                  (2 * 16 * M * WARPS + 4 * N) * D * 2 + 16 * M * WARPS * 4, f->m.q_count,
+                                  f->m.batch * f->m.heads, 1, f);
 }
 // y and lse, or dx: final results of whole sequences; NULL: to the block's arrays.
 static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
@@ -6100,7 +6135,7 @@ static __device__ __forceinline__ bool par__cuda_is_masked(const par_tp_attentio
                                                            const par__cuda_tile_index &s, int q, int k) {
     return (size_t)q >= s.nq || (size_t)k >= s.nk ||
            m.kv_position + s.k0 + (size_t)k > m.q_position + s.q0 + (size_t)q ||
-           m.kv_position + s.k0 + (size_t)k < par__tp_first_key(&m, m.q_position + s.q0 + (size_t)q);
+           m.kv_position + s.k0 + (size_t)k < par__tp_first_key(&m, s.b, m.q_position + s.q0 + (size_t)q);
 }
 // The dropout factor of a pair (query, key): 0 or 1/(1 - p).
 static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_attention_block &m,
@@ -6795,8 +6830,8 @@ static par_result par__dnn_run(par_cuda *cuda, par__dnn_plan *p, const int64_t *
 static bool par__dnn_supports(const par_tp *tp, const par_tp_attention_block *m, const void *y) {
     const uintptr_t any =
         (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy | (uintptr_t)y;
-    return par_tp_dtype(tp) == PAR_BF16 && m->dropout <= 0 && !m->window && m->dim % 8 == 0 &&
-           any % 16 == 0 && m->batch && m->q_count;
+    return par_tp_dtype(tp) == PAR_BF16 && m->dropout <= 0 && !m->window && !m->documents &&
+           m->dim % 8 == 0 && any % 16 == 0 && m->batch && m->q_count;
 }
 static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
                                              int *handled) {

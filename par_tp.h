@@ -135,7 +135,7 @@ DOES NOT
 
 LIMITS
     Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided
-    by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal.
+    by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal. A key-value cache has no documents.
 */
 
 #if defined(PAR_API)
@@ -185,11 +185,26 @@ typedef struct par_tp_tokens {
         first_sequence; // number of the first of these sequences among all of the step; keys random numbers
     size_t
         position; // of the first token here of each sequence: so many are in a par_tp_kv_cache; training: 0
+    // NULL: each sequence is one document. Else what par_tp_documents_map made, in the device's memory: a
+    // token attends to tokens of its own document only. Valid until backward has used it.
+    const uint32_t *documents;
 } par_tp_tokens;
 
 size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens); // R = B s/c
 // The position in its sequence of local token i, 0 <= i < s/c. It is the same for every sequence.
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i);
+
+// Describes sequences that consist of several documents, which is attention of variable lengths as
+// FlashAttention (Dao 2023, cu_seqlens) and Transformer Engine (the THD format) have it. Document d has tokens
+// offsets[d] to offsets[d + 1] - 1 of all B s tokens of the whole sequences, one after the other: so offsets
+// has count + 1 numbers, from 0 to B s, none less than the one before. A document ends at the latest with its
+// sequence; where documents follow each other without sequences, give B = 1 and s = all tokens. Positions (of
+// RoPE and of position tables) and random numbers stay those of the sequence. Writes 2 B s numbers to map, in
+// the host's memory: copy them to the device, as ids are, and set tokens.documents to the copy. With cp, all
+// ranks give the same whole sequences. One map serves all layers. Local. Errors: ARGUMENT (offsets as above
+// are not; 2^32 tokens or more).
+par_result par_tp_documents_map(par_tp *tp, const par_tp_tokens *tokens, const size_t *offsets, size_t count,
+                                uint32_t *map);
 
 // ---- matrices ---------------------------------------------------------------------------------------------
 
@@ -531,7 +546,8 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
 // al. 2023; kv_heads 1 is MQA). Scores are computed block by block with an online softmax (FlashAttention,
 // Dao et al. 2022), so that no s x s matrix is stored. With c context-parallel ranks keys and values travel
 // around a ring (Liu et al. 2023, in the order of Brandon et al. 2023), or heads are exchanged (Ulysses,
-// Jacobs et al. 2023). With a window (Beltagy et al. 2020) blocks of keys that no query sees are skipped.
+// Jacobs et al. 2023). Blocks of keys that no query sees are skipped: with a window (Beltagy et al. 2020), and
+// with documents (par_tp_tokens), whose keys then cost what attention of each document alone would.
 typedef struct par_tp_attention {
     size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: as many as heads
     float dropout;               // probability that an attention weight is dropped
@@ -577,7 +593,8 @@ par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *attention
 
 // ---- memory -----------------------------------------------------------------------------------------------
 
-// The bytes that the caller keeps between forward and backward on this rank, for R rows (see par_tp_rows).
+// The bytes that the caller keeps between forward and backward on this rank, for R rows (see par_tp_rows),
+// without ids and par_tp_documents_map's, which are the same for all layers.
 size_t par_tp_linear_save_bytes(const par_tp *tp, const par_tp_linear *linear, size_t rows, int gathered);
 size_t par_tp_norm_save_bytes(const par_tp *tp, const par_tp_norm *norm, size_t rows); // its input and stats
 size_t par_tp_attention_save_bytes(const par_tp *tp, const par_tp_attention *attention, size_t rows);
@@ -723,6 +740,9 @@ typedef struct par_tp_attention_block {
     uint64_t stream, first_sequence;
     size_t sequence, first_head, total_heads; // key random numbers
     size_t window;                            // as in par_tp_attention
+    // NULL, or of the token at each position of each sequence: how many tokens of its document end with it
+    // (batch x sequence), and how many begin with it (likewise)
+    const uint32_t *documents;
 } par_tp_attention_block;
 
 // An operand of a product in codes: rows x cols, where the product adds over the columns. A row's codes begin
@@ -891,6 +911,10 @@ static inline par_result par__tp_reduce_scatter_rows_at(const char *site, par_tp
 static inline par_result par__tp_split_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
                                                par_tp_matrix *y) {
     return par_tp_split_rows(par__tp_set_site(tp, site), x, y);
+}
+static inline par_result par__tp_documents_map_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
+                                                  const size_t *offsets, size_t count, uint32_t *map) {
+    return par_tp_documents_map(par__tp_set_site(tp, site), tokens, offsets, count, map);
 }
 static inline par_result par__tp_init_at(const char *site, par_tp *tp, par_tp_parameter *p, uint64_t stream,
                                          float standard_deviation) {
@@ -1100,6 +1124,7 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 #define par_tp_all_gather_rows(...)        PAR__TP_WITH_SITE(all_gather_rows, __VA_ARGS__)
 #define par_tp_reduce_scatter_rows(...)    PAR__TP_WITH_SITE(reduce_scatter_rows, __VA_ARGS__)
 #define par_tp_split_rows(...)             PAR__TP_WITH_SITE(split_rows, __VA_ARGS__)
+#define par_tp_documents_map(...)          PAR__TP_WITH_SITE(documents_map, __VA_ARGS__)
 #define par_tp_init(...)                   PAR__TP_WITH_SITE(init, __VA_ARGS__)
 #define par_tp_fill(...)                   PAR__TP_WITH_SITE(fill, __VA_ARGS__)
 #define par_tp_finalize_gradients(...)     PAR__TP_WITH_SITE(finalize_gradients, __VA_ARGS__)
@@ -1249,9 +1274,14 @@ PAR__HOST_DEVICE uint64_t par__tp_first_score(const par_tp_attention_block *m, s
            m->sequence;
 }
 
-// Attention: the query at a position sees the keys from this one on.
-PAR__HOST_DEVICE size_t par__tp_first_key(const par_tp_attention_block *m, size_t query) {
-    return m->window && query >= m->window ? query - m->window + 1 : 0;
+// Attention: the query at a position of a sequence sees the keys from this one on.
+PAR__HOST_DEVICE size_t par__tp_first_key(const par_tp_attention_block *m, size_t sequence, size_t query) {
+    size_t seen = m->window;
+    if (m->documents) {
+        const size_t own = m->documents[sequence * m->sequence + query];
+        if (!seen || own < seen) seen = own;
+    }
+    return seen && query >= seen ? query - seen + 1 : 0;
 }
 
 // Which token a row is.
@@ -3065,12 +3095,15 @@ static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t
                                      0};
     par__tp_multiply_strip(tp, &p);
 }
-// The window's mask of a strip: scores of keys before the first one that a query sees become -inf.
+// The mask of a strip by window and documents: scores of keys before the first one that a query sees become
+// -inf.
 static void par__tp_window_mask(const par__tp_core *o, size_t strip, size_t keys) {
     const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
                  key = o->m->kv_position + o->k_at;
-    for (size_t q = 0; o->m->window && q < PAR__TP_STRIP; q++)
-        for (size_t k = 0, first = par__tp_first_key(o->m, query + q); k < keys && key + k < first; k++)
+    const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - strip * PAR__TP_STRIP);
+    for (size_t q = 0; (o->m->window || o->m->documents) && q < count; q++)
+        for (size_t k = 0, first = par__tp_first_key(o->m, o->sequence, query + q);
+             k < keys && key + k < first; k++)
             o->s[k * o->ld + strip * o->step + q] = -INFINITY;
 }
 // The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf.
@@ -3297,7 +3330,7 @@ static void par__tp_core_head(par_tp *tp, par__tp_core *o) {
         for (o->k_at = 0; o->k_at < m->kv_count; o->k_at += block) {
             o->k_count = PAR__MIN(block, m->kv_count - o->k_at);
             const size_t key = m->kv_position + o->k_at, query = m->q_position + o->q_at;
-            if (key < query + o->q_count && key + o->k_count > par__tp_first_key(m, query))
+            if (key < query + o->q_count && key + o->k_count > par__tp_first_key(m, o->sequence, query))
                 par__tp_core_block(tp, o); // the last query sees the first key, and the first the last
         }
         par__tp_finish_queries(tp, o);
@@ -3325,7 +3358,8 @@ static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_bloc
 static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
     const size_t heads = m->heads, group = heads / m->kv_heads, d = m->dim, step = PAR__TP_ROWS_AHEAD;
     const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
-    const size_t first_key = PAR__MAX(par__tp_first_key(m, m->q_position), m->kv_position) - m->kv_position;
+    const size_t first_key =
+        PAR__MAX(par__tp_first_key(m, 0, m->q_position), m->kv_position) - m->kv_position;
     const size_t n = end - PAR__MIN(first_key, end);
     const int bf16 = !par__tp_is_f32(tp);
     float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, heads * (n + 2 * d + 1) * sizeof *s);
@@ -3366,7 +3400,7 @@ static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_bloc
     return PAR_OK;
 }
 static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
-    if (m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0)
+    if (m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0 && !m->documents)
         return par__tp_core_one_query(tp, m);
     return par__tp_core_attention(tp, m, NULL, NULL, NULL);
 }
@@ -3890,8 +3924,36 @@ size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
     tokens.batch = 1;
     tokens.sequence = sequence;
     tokens.first_sequence = tokens.position = 0;
+    tokens.documents = NULL;
     const par_tp_row_map m = par__tp_row_map_from(tp, &tokens, 0);
     return par__tp_map_position(&m, i);
+}
+par_result par_tp_documents_map(par_tp *tp, const par_tp_tokens *tokens, const size_t *offsets, size_t count,
+                                uint32_t *map) {
+    static const char *const call = "par_tp_documents_map";
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "tokens", tokens, 1));
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "offsets", offsets, 1));
+    const size_t s = tokens->sequence, all = tokens->batch * s;
+    PAR__TP_TRY(par__tp_check_pointer(tp, call, "map", map, all));
+    if (all > UINT32_MAX) return PAR__TP_FAIL("%s: %zu tokens, but at most 2^32 - 1 are possible", call, all);
+    if (offsets[0] || offsets[count] != all)
+        return PAR__TP_FAIL("%s: offsets go from %zu to %zu, but must go from 0 to %zu, which are all tokens",
+                            call, offsets[0], offsets[count], all);
+    for (size_t d = 0; d < count; d++) {
+        const size_t first = offsets[d], end = offsets[d + 1];
+        if (end < first || end > all)
+            return PAR__TP_FAIL("%s: document %zu goes from token %zu to %zu of %zu: offsets must not fall",
+                                call, d, first, end, all);
+        if (end > first && first / s != (end - 1) / s)
+            return PAR__TP_FAIL("%s: document %zu, from token %zu to %zu, is of two sequences of %zu tokens: "
+                                "cut it there, or give one sequence of all tokens",
+                                call, d, first, end, s);
+        for (size_t i = first; i < end; i++) {
+            map[i] = (uint32_t)(i - first + 1);
+            map[all + i] = (uint32_t)(end - i);
+        }
+    }
+    return PAR_OK;
 }
 size_t par_tp_row_position(const par_tp_row_map *m, size_t row) { return par__tp_row_position(m, row); }
 uint64_t par_tp_token_index(const par_tp_row_map *m, size_t row) { return par__tp_token_index(m, row); }
@@ -5371,6 +5433,9 @@ static par_result par__tp_attention_check(const par_tp *tp, const char *call, co
         return PAR__TP_FAIL("%s: tokens from position %zu on: their keys are in no cache, "
                             "par_tp_attention_cached takes one",
                             call, tokens->position);
+    if (tokens->documents && cached)
+        return PAR__TP_FAIL("%s: a cache is of sequences of one document: set tokens.documents to NULL",
+                            call);
     return PAR_OK;
 }
 static void par__tp_attention_block_init(const par__tp_attention_dims *s, const par_tp_attention *a,
@@ -5389,6 +5454,7 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
     m->first_head = s->first_head;
     m->total_heads = a->heads;
     m->window = a->window;
+    m->documents = tokens->documents;
 }
 
 // Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk.

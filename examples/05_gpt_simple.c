@@ -148,7 +148,7 @@ static par_result backward(gpt *g, const par_tp_tokens *tokens, const int32_t *i
 // ---- training ---------------------------------------------------------------------------------------------
 
 static par_result microbatch(gpt *g, uint64_t number, double *loss) { // its gradients are added to the step's
-    const par_tp_tokens tokens = {SEQUENCES, TOKENS, number * SEQUENCES, 0};
+    const par_tp_tokens tokens = {SEQUENCES, TOKENS, number * SEQUENCES, 0, NULL};
     int32_t ids[ROWS], targets[ROWS];
     size_t count;
     text_batch(&g->text, SEED, tokens.first_sequence, SEQUENCES, TOKENS, ids, targets);
@@ -182,7 +182,7 @@ static par_result generate(gpt *g) { // a line; every rank does the same
     par_result r = PAR_OK;
     for (int i = 0; i < 100 && !r; i++) {
         const int first = i < TOKENS ? 0 : i + 1 - TOKENS; // of the model's context
-        const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0};
+        const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0, NULL};
         r = forward(g, &tokens, ids + first);
         if (!r) r = par_tp_logits_gather(g->tp, &g->loss, &g->logits, tokens.sequence - 1, logits);
         for (size_t k = 1; k < g->text.vocabulary; k++) // the most probable character

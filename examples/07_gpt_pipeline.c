@@ -162,7 +162,7 @@ static par_result backward(gpt *g, const par_tp_tokens *tokens, const int32_t *i
 static par_result work(void *user, const par_pipe_work *w) { // par_pipe.h asks for a forward or a backward
     gpt *g = (gpt *)user;
     const uint64_t number = g->step * MICROBATCHES + par_zero_global_microbatch(g->zero, w->microbatch);
-    const par_tp_tokens tokens = {SEQUENCES, TOKENS, number * SEQUENCES, 0};
+    const par_tp_tokens tokens = {SEQUENCES, TOKENS, number * SEQUENCES, 0, NULL};
     const size_t bytes = ROWS * FEATURES * sizeof(float);
     const par_tp_arena own = g->arena;
     int32_t ids[ROWS], targets[ROWS];
@@ -246,7 +246,7 @@ static par_result generate(gpt *g) { // a line; every rank does the same
     par_result r = take_activations(g); // those of the last microbatch were par_pipe.h's
     for (int i = 0; i < 100 && !r; i++) {
         const int first = i < TOKENS ? 0 : i + 1 - TOKENS; // of the model's context
-        const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0};
+        const par_tp_tokens tokens = {1, (size_t)(i + 1 - first), 0, 0, NULL};
         r = forward_stages(g, &tokens, ids + first);
         if (!r && g->stage == g->stages - 1)
             r = par_tp_logits_gather(g->tp, &g->loss, &g->logits, tokens.sequence - 1, logits);

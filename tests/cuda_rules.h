@@ -249,7 +249,7 @@ static void many_heads(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
     const par_tp_attention a = {HEADS, HEADS, DIM, 0, 0, NULL, 0};
-    const par_tp_tokens t = {BATCH, 1, 0, 0};
+    const par_tp_tokens t = {BATCH, 1, 0, 0, NULL};
     const size_t x_bytes = BATCH * COLS * sizeof(float), y_bytes = BATCH * H * sizeof(float);
     float *host = (float *)malloc(x_bytes), *x = (float *)on_device(w, cuda, x_bytes);
     float *y = (float *)on_device(w, cuda, y_bytes), *dx = (float *)on_device(w, cuda, x_bytes);

@@ -1034,7 +1034,7 @@ static void tp_losses_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, 
 static void tp_embeddings_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, const loss_case *l,
                              const pair &ids) {
     const size_t n = l->vocabulary * l->features, sequence = l->rows / 3, h = l->features;
-    const par_tp_tokens tokens = {3, sequence, 0, 0};
+    const par_tp_tokens tokens = {3, sequence, 0, 0, NULL};
     const double eps = d == PAR_BF16 ? 0.02 : 1e-5;
     pair table = pair_open(w, cuda, d, n, 3), grad = pair_open(w, cuda, PAR_F32, n, 4);
     pair positions = pair_open(w, cuda, d, sequence * h, 5), y = pair_open(w, cuda, d, l->rows * h, 0);
@@ -1321,21 +1321,36 @@ static void cached_steps(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_attent
 typedef struct attention_case {
     size_t heads, kv_heads, dim, sequence, batch;
     float dropout;
-    size_t window;
+    size_t window, document; // tokens of a document; 0: of a sequence
 } attention_case;
+// Documents of so many tokens, of which the first of a sequence are cut by its number.
+static void map_documents(par_comm *w, par_tp *tp, const attention_case *c, par_tp_tokens *t, pair *map) {
+    const size_t all = c->batch * c->sequence;
+    size_t *offsets = (size_t *)calloc(all + 1, sizeof *offsets), count = 0;
+    for (size_t i = 1; i < all; i++)
+        if (i % c->sequence == 0 || (i % c->sequence + i / c->sequence + 1) % c->document == 0)
+            offsets[++count] = i;
+    offsets[++count] = all;
+    CHECK_OK(w, par_tp_documents_map(tp, t, offsets, count, (uint32_t *)map->at[HOST]));
+    pair_upload(map);
+    for (int at = 0; at < PLACES; at++) t[at].documents = (const uint32_t *)map->at[at];
+    free(offsets);
+}
 static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c, int bf16,
                             const par_tp_kernels *kernels) {
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
     const size_t rows = c->batch * c->sequence, h = c->heads * c->dim;
     const size_t cols = (c->heads + 2 * c->kv_heads) * c->dim;
     const par_tp_attention a = {c->heads, c->kv_heads, c->dim, c->dropout, 0, NULL, c->window};
-    const par_tp_tokens t = {c->batch, c->sequence, 3, 0};
+    const par_tp_tokens t = {c->batch, c->sequence, 3, 0, NULL};
+    par_tp_tokens parts[PLACES] = {t, t}; // t with documents
     par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL), open_tp(w, NULL, 0, 0, bf16, kernels)};
     par_tp_rotary rotary;
     memset(&rotary, 0, sizeof rotary);
     pair x = pair_open(w, cuda, d, rows * cols, 1), y = pair_open(w, cuda, d, rows * h, 0);
     pair dy = pair_open(w, cuda, d, rows * h, 2), dx = pair_open(w, cuda, d, rows * cols, 0);
-    pair lse = pair_open(w, cuda, PAR_F32, rows * c->heads, 0);
+    pair lse = pair_open(w, cuda, PAR_F32, rows * c->heads, 0),
+         map = pair_open(w, cuda, PAR_I32, 2 * rows, 0);
     par_tp_matrix mx[PLACES], my[PLACES], mdy[PLACES], mdx[PLACES];
     for (int at = 0; at < PLACES; at++) {
         mx[at] = {x.at[at], rows, cols, PAR_TP_HIDDEN}, my[at] = {y.at[at], rows, h, PAR_TP_HIDDEN};
@@ -1346,21 +1361,23 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
         CLOSE(x, bf16 ? 0.02 : 1e-5);
         pair_upload(&x);
     }
-    BOTH(par_tp_attention_forward(tp[at], &a, &t, 4, &mx[at], floats(lse, at), &my[at]));
+    if (c->document) map_documents(w, tp[HOST], c, parts, &map);
+    BOTH(par_tp_attention_forward(tp[at], &a, &parts[at], 4, &mx[at], floats(lse, at), &my[at]));
     CLOSE(y, bf16 ? 0.03 : 2e-5);
     CLOSE(lse, bf16 ? 0.01 : 2e-5);
-    BOTH(par_tp_attention_backward(tp[at], &a, &t, 4, &mdy[at], &mx[at], &my[at], floats(lse, at), &mdx[at]));
+    BOTH(par_tp_attention_backward(tp[at], &a, &parts[at], 4, &mdy[at], &mx[at], &my[at], floats(lse, at),
+                                   &mdx[at]));
     CLOSE(dx, bf16 ? 0.08 : 1e-4);
     char *first = (char *)malloc(dx.bytes);
     memcpy(first, dx.back, dx.bytes);
-    CHECK_OK(w, par_tp_attention_backward(tp[DEVICE], &a, &t, 4, &mdy[DEVICE], &mx[DEVICE], &my[DEVICE],
-                                          floats(lse, DEVICE), &mdx[DEVICE]));
+    CHECK_OK(w, par_tp_attention_backward(tp[DEVICE], &a, &parts[DEVICE], 4, &mdy[DEVICE], &mx[DEVICE],
+                                          &my[DEVICE], floats(lse, DEVICE), &mdx[DEVICE]));
     download(cuda, dx.back, dx.at[DEVICE], dx.bytes);
     CHECK(w, !memcmp(first, dx.back, dx.bytes)); // the same bits again
     free(first);
 #if PAR__CUDA_DNN
     // both plans; on sm_80 not for wide heads
-    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0 && !cuda->desc.own_attention)
+    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0 && !c->document && !cuda->desc.own_attention)
         CHECK(w, cuda->dnn_plans && cuda->dnn_plans->shape.backward &&
                      (c->dim > 128 ? !EMULATED || !cuda->dnn_plans->plan : cuda->dnn_plans->plan != NULL));
 #endif
@@ -1368,14 +1385,14 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     BOTH(par_tp_dropout(tp[at], &t, 6, 0.3f, &mdx[at], &mdx[at]));
     CLOSE(dx, bf16 ? 0.1 : 2e-4);
     cached_steps(w, cuda, tp, a, t, &x, &y);
-    close_pairs({&x, &y, &dy, &dx, &lse});
+    close_pairs({&x, &y, &dy, &dx, &lse, &map});
     BOTH(par_tp_close(tp[at]));
 }
 static void tp_attention(par_comm *w) {
-    static const attention_case cases[] = {{2, 2, 16, 40, 2, 0, 0},      {4, 2, 8, 70, 1, 0, 0},
-                                           {1, 1, 24, 200, 1, 0.2f, 30}, {1, 1, 64, 64, 2, 0, 0},
-                                           {1, 1, 136, 9, 1, 0, 0},      {3, 3, 5, 17, 2, 0.5f, 0}};
-    static const attention_case wide[] = {{1, 1, 80, 33, 1, 0, 0}, {2, 1, 256, 70, 1, 0.1f, 20}};
+    static const attention_case cases[] = {{2, 2, 16, 40, 2, 0, 0, 0},      {4, 2, 8, 70, 1, 0, 0, 45},
+                                           {1, 1, 24, 200, 1, 0.2f, 30, 0}, {1, 1, 64, 64, 2, 0, 0, 0},
+                                           {1, 1, 136, 9, 1, 0, 0, 0},      {3, 3, 5, 17, 2, 0.5f, 0, 6}};
+    static const attention_case wide[] = {{1, 1, 80, 33, 1, 0, 0, 20}, {2, 1, 256, 70, 1, 0.1f, 20, 0}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp_kernels blocks = *par_cuda_tp(cuda);
     blocks.attention_fused_forward = NULL;
@@ -1389,6 +1406,9 @@ static void tp_attention(par_comm *w) {
         SEED(i);
         tp_attention_of(w, cuda, i < 5 ? &cases[i] : &wide[i % 2], 1, i < 7 ? par_cuda_tp(cuda) : &blocks);
     }
+    const attention_case several = {2, 1, 24, 300, 1, 0, 200, 110}; // tiles that see no key of another
+    tp_attention_of(w, cuda, &several, 1, par_cuda_tp(cuda));
+    tp_attention_of(w, cuda, &several, 1, &blocks);
 #if defined(CUDA_EMU)
     uint64_t reads, cycles;
     emu_bank_cycles(&reads, &cycles);
@@ -1413,7 +1433,7 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
     memset(r, 0, sizeof *r);
     r->tp = open_tp(tp, cp, sequence, ulysses, bf16, cuda ? par_cuda_tp(cuda) : NULL);
     CHECK_OK(w, gpt_open(&r->model, g, r->tp, sequence));
-    par_tp_tokens tokens = {B, s, 0, 0};
+    par_tp_tokens tokens = {B, s, 0, 0, NULL};
     const size_t rows = par_tp_rows(r->tp, &tokens), n = r->model.count, per = s / (size_t)par_size(cp);
     int32_t *ids = (int32_t *)calloc(2 * rows, sizeof *ids);
     for (size_t i = 0; i < rows; i++)

@@ -84,7 +84,7 @@ static void collectives(par_comm *w) {
 
 static int block(par_comm *w, par_tp *tp, float *memory) { // every layer of par_tp.h, forward and backward
     static const int32_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const par_tp_tokens tokens = {1, 8, 0, 0};
+    const par_tp_tokens tokens = {1, 8, 0, 0, NULL};
     par_tp_linear up, head;
     par_tp_norm norm;
     par_tp_embedding e;

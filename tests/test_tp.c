@@ -246,7 +246,7 @@ static void finish(const layout *l, par_tp_parameter *const *p, size_t count) {
 static void expect_refusal(layout *l) {
     par_tp_linear f;
     float x[48 * 6] = {0};
-    const par_tp_tokens tokens = {1, 24, 0, 0};
+    const par_tp_tokens tokens = {1, 24, 0, 0, NULL};
     const par_tp_rotary rotary = {100, 0, 0, 0, 0};
     par_tp_matrix m = {x, par_tp_rows(l->tp, &tokens), 2, PAR_TP_HIDDEN};
     const char *text = 48 % l->t ? "features do not divide by" : "sequences of 24 tokens do not divide by";
@@ -763,7 +763,12 @@ typedef struct heads {
     size_t heads, kv, dim, sequence, batch;
     float dropout;
     size_t window;
+    size_t document; // tokens of a document, but for the first and the last of a sequence; 0: whole sequences
 } heads;
+static size_t first_key(const heads *a, size_t b, size_t i) { // that token i of sequence b sees
+    const size_t document = a->document ? i - PAR__MIN(i, (i + b + 1) % a->document) : 0;
+    return a->window && i >= a->window ? PAR__MAX(document, i - a->window + 1) : document;
+}
 static void ref_attention(problem *p) { // x: rows of [q; k; v]
     const heads *a = (const heads *)p->user;
     const size_t w = (a->heads + 2 * a->kv) * a->dim, s = a->sequence;
@@ -775,7 +780,7 @@ static void ref_attention(problem *p) { // x: rows of [q; k; v]
                 const size_t k_at = (a->heads + h / (a->heads / a->kv)) * a->dim,
                              v_at = k_at + a->kv * a->dim;
                 double sum = 0, *y = p->out + (b * s + i) * a->heads * a->dim + h * a->dim;
-                const size_t first = a->window && i >= a->window ? i - a->window + 1 : 0;
+                const size_t first = first_key(a, b, i);
                 for (size_t j = first; j <= i; j++) {
                     const double *k = p->in[0] + (b * s + j) * w + k_at;
                     double dot = 0;
@@ -794,6 +799,19 @@ static void ref_attention(problem *p) { // x: rows of [q; k; v]
             }
     free(score);
 }
+// Sets l->tokens.documents, which the caller frees.
+static void map_documents(layout *l, const heads *a) {
+    const size_t all = a->batch * a->sequence;
+    size_t *offsets = (size_t *)calloc(all + 1, sizeof *offsets), count = 0;
+    uint32_t *map = (uint32_t *)malloc(2 * all * sizeof *map);
+    for (size_t i = 1; i < all; i++)
+        if (i % a->sequence == 0 || (i % a->sequence + i / a->sequence + 1) % a->document == 0)
+            offsets[++count] = i;
+    offsets[++count] = all;
+    CHECK_OK(l->world, par_tp_documents_map(l->tp, &l->tokens, offsets, count, map));
+    l->tokens.documents = map;
+    free(offsets);
+}
 // Attention with its input, and two products for the shapes of what goes in and comes out.
 static void open_attention(layout *l, const heads *a, problem *p, par_tp_attention *f, par_tp_linear *qkv,
                            par_tp_linear *q) {
@@ -804,6 +822,8 @@ static void open_attention(layout *l, const heads *a, problem *p, par_tp_attenti
     memset(q, 0, sizeof *q);
     f->heads = a->heads, f->kv_heads = a->kv, f->dim = a->dim, f->window = a->window;
     l->tokens.batch = a->batch, l->tokens.sequence = a->sequence, l->tokens.first_sequence = 2;
+    l->tokens.documents = NULL;
+    if (a->document) map_documents(l, a);
     qkv->in = 1, qkv->out = w, qkv->segment_count = 3, q->in = 1, q->out = a->heads * a->dim;
     par_tp_attention_segments(f, qkv->segments);
     CHECK_OK(l->world, par_tp_linear_open(l->tp, qkv));
@@ -844,10 +864,12 @@ static void check_attention_of(layout *l, const heads *a) {
     }
     expect(l, "attention dx", &dx, p.grad[0], w, PAR_TP_HIDDEN, &qkv.weight);
     free(lse), free(x.data), free(y.data), free(dy.data), free(dx.data), problem_close(&p);
+    free((void *)(uintptr_t)l->tokens.documents);
 }
 static void check_attention(layout *l, int sequence) {
-    const heads kinds[] = {{8, 8, 3, 16, 2, 0, 0},      {8, 2, 4, 16, 1, 0.25f, 0}, {8, 1, 2, 16, 1, 0, 0},
-                           {6, 6, 2, 24, 1, 0.125f, 0}, {8, 2, 2, 16, 1, 0.25f, 3}, {6, 6, 2, 24, 1, 0, 7}};
+    const heads kinds[] = {{8, 8, 3, 16, 2, 0, 0, 0},     {8, 2, 4, 16, 1, 0.25f, 0, 0},
+                           {8, 1, 2, 16, 1, 0, 0, 5},     {6, 6, 2, 24, 1, 0.125f, 0, 0},
+                           {8, 2, 2, 16, 1, 0.25f, 3, 0}, {6, 6, 2, 24, 1, 0, 7, 10}};
     if (sequence) return; // it makes no difference here
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         const heads *a = &kinds[k];
@@ -898,8 +920,8 @@ static void check_cached_of(layout *l, const heads *a) {
     free(x.data), free(y.data), free(some.data), free(out.data), free(cache.data), problem_close(&p);
 }
 static void check_cached(layout *l, int sequence) {
-    const heads kinds[] = {{8, 8, 3, 16, 2, 0, 0}, {8, 2, 4, 16, 3, 0, 0},  {8, 1, 2, 16, 1, 0, 0},
-                           {6, 6, 2, 24, 1, 0, 0}, {1, 1, 4, 300, 2, 0, 0}, {2, 1, 4, 40, 2, 0, 5}};
+    const heads kinds[] = {{8, 8, 3, 16, 2, 0, 0, 0}, {8, 2, 4, 16, 3, 0, 0, 0},  {8, 1, 2, 16, 1, 0, 0, 0},
+                           {6, 6, 2, 24, 1, 0, 0, 0}, {1, 1, 4, 300, 2, 0, 0, 0}, {2, 1, 4, 40, 2, 0, 5, 0}};
     (void)sequence; // it makes no difference here
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         const heads *a = &kinds[k];
@@ -970,7 +992,7 @@ static void attention_reference(const heads *a, const double *x, const double *d
         const size_t k_at = (a->heads + h / (a->heads / a->kv)) * d, v_at = k_at + a->kv * d;
         const double *q = x + row * w + h * d, *g = dy + row * cols + h * d;
         double sum = 0, mean = 0, *out = y + row * cols + h * d;
-        const size_t first = a->window && i >= a->window ? i - a->window + 1 : 0;
+        const size_t first = first_key(a, b, i);
         for (size_t j = first; j <= i; j++) {
             const double *k = x + (b * s + j) * w + k_at;
             double dot = 0;
@@ -1016,7 +1038,7 @@ static void attention_kernel(layout *l, const heads *a, const char *isa) {
     CHECK_OK(l->world, par_tp_attention_backward(l->tp, &f, &l->tokens, 23, &mg, &mx, &my, lse, &mdx));
     expect(l, isa, &mdx, dx, w, PAR_TP_HIDDEN, &qkv.weight);
     free(lse), free(mx.data), free(my.data), free(mg.data), free(mdx.data), free(g), free(y), free(dx);
-    problem_close(&p);
+    free((void *)(uintptr_t)l->tokens.documents), problem_close(&p);
 }
 typedef struct isa {
     const char *name;
@@ -1035,11 +1057,11 @@ static int isas_of(isa list[3]) { // those of this processor
     return n;
 }
 static void attention_kernels(par_comm *w) {
-    const heads cases[] = {{2, 1, 7, 131, 1, 0, 0},
-                           {2, 2, 33, 70, 2, 0.25f, 0},
-                           {1, 1, 64, 257, 1, 0, 0},
-                           {1, 1, 1, 1, 3, 0, 0},
-                           {2, 1, 16, 300, 1, 0.25f, 70}};
+    const heads cases[] = {{2, 1, 7, 131, 1, 0, 0, 0},
+                           {2, 2, 33, 70, 2, 0.25f, 0, 30},
+                           {1, 1, 64, 257, 1, 0, 0, 140},
+                           {1, 1, 1, 1, 3, 0, 0, 0},
+                           {2, 1, 16, 300, 1, 0.25f, 70, 0}};
     isa list[3];
     const int n = isas_of(list);
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -1053,6 +1075,57 @@ static void attention_kernels(par_comm *w) {
             if (dot) attention_kernel(&l, &cases[i % 5], dot->name);
         }
         close_layout(&l);
+    }
+}
+// Documents of one sequence, beside each other and each alone: the same bits where each begins a block of the
+// kernels' queries and keys, else the same but for rounding.
+static void documents_apart(par_comm *w, int bf16, size_t window, const size_t *offsets, size_t count,
+                            double tolerance) {
+    const size_t s = offsets[count], cols = 64, h = 32, e = bf16 ? 2 : 4; // of 2 heads of 16 that share keys
+    layout l = open_layout(w, 1, 0, 0, bf16);
+    par_tp_attention f;
+    memset(&f, 0, sizeof f);
+    f.heads = 2, f.kv_heads = 1, f.dim = 16, f.window = window;
+    char *x = (char *)malloc(s * cols * e), *dy = (char *)malloc(s * h * e);
+    char *dx[2], *y[2];
+    float *lse[2];
+    uint32_t *map = (uint32_t *)malloc(2 * s * sizeof *map);
+    for (int i = 0; i < 2; i++) {
+        dx[i] = (char *)malloc(s * cols * e), y[i] = (char *)malloc(s * h * e);
+        lse[i] = (float *)malloc(s * 2 * sizeof(float));
+    }
+    for (size_t i = 0; i < s * cols; i++) put(&l, x, i, 2 * value(1, i));
+    for (size_t i = 0; i < s * h; i++) put(&l, dy, i, value(2, i));
+    l.tokens.batch = 1;
+    for (size_t d = 0; d <= count; d++) { // all, then each
+        const size_t first = d ? offsets[d - 1] : 0, n = d ? offsets[d] - first : s;
+        if (!n) continue;
+        l.tokens.sequence = n;
+        if (!d) CHECK_OK(w, par_tp_documents_map(l.tp, &l.tokens, offsets, count, map));
+        l.tokens.documents = d ? NULL : map;
+        par_tp_matrix mx = {x + first * cols * e, n, cols, PAR_TP_HIDDEN},
+                      my = {y[d > 0] + first * h * e, n, h, PAR_TP_HIDDEN};
+        par_tp_matrix mdy = {dy + first * h * e, n, h, PAR_TP_HIDDEN},
+                      mdx = {dx[d > 0] + first * cols * e, n, cols, PAR_TP_HIDDEN};
+        float *stats = lse[d > 0] + first * 2;
+        CHECK_OK(w, par_tp_attention_forward(l.tp, &f, &l.tokens, 1, &mx, stats, &my));
+        CHECK_OK(w, par_tp_attention_backward(l.tp, &f, &l.tokens, 1, &mdy, &mx, &my, stats, &mdx));
+    }
+    double error = 0;
+    for (size_t i = 0; i < s * cols; i++)
+        error = test_larger(error, fabs(get(&l, dx[0], i) - get(&l, dx[1], i)));
+    for (size_t i = 0; i < s * h; i++) error = test_larger(error, fabs(get(&l, y[0], i) - get(&l, y[1], i)));
+    for (size_t i = 0; i < s * 2; i++)
+        error = test_larger(error, fabs((double)lse[0][i] - (double)lse[1][i]));
+    CHECK(w, error <= tolerance);
+    for (int i = 0; i < 2; i++) free(dx[i]), free(y[i]), free(lse[i]);
+    free(x), free(dy), free(map), close_layout(&l);
+}
+static void documents(par_comm *w) {
+    const size_t blocks[] = {0, 128, 384, 512}, any[] = {0, 1, 100, 100, 333, 400};
+    for (int i = 0; i < 4; i++) {
+        documents_apart(w, i % 2, i < 2 ? 0 : 70, blocks, 3, 0);
+        documents_apart(w, i % 2, i < 2 ? 0 : 70, any, 5, i % 2 ? 2e-2 : 1e-5);
     }
 }
 // e^x of every instruction set's loops is less than 2 units in the last place wrong. SOAK: for each float.
@@ -1295,10 +1368,13 @@ typedef struct operands {
     par_tp_matrix matrices[8], *x, *h, *half, *logits, *qkv, *new_qkv, *dy, *y;
     float probability, *stats, *lse;
     int32_t *ids;
+    size_t offsets_of[4], *offsets;
+    uint32_t map_of[16], *map;
     double *sum;
     size_t *target_count;
 } operands;
 #define LAYER_CALLS(X)                                                                                       \
+    X(documents_map, par_tp_documents_map(o->tp, o->tokens, o->offsets, 3, o->map))                          \
     X(init, par_tp_init(o->tp, o->parameter, 1, 1))                                                          \
     X(fill, par_tp_fill(o->tp, &o->fc.bias, 1))                                                              \
     X(linear_open, par_tp_linear_open(o->tp, &o->fc))                                                        \
@@ -1370,10 +1446,23 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     o->next_tokens.batch = o->next_tokens.sequence = 2;
     o->batch_tokens.batch = 1, o->batch_tokens.sequence = 8, o->tokens = &o->batch_tokens;
     o->parameter = &o->fc.weight, o->probability = 0.5f;
+    o->offsets = o->offsets_of, o->map = o->map_of;
+    o->offsets[1] = 3, o->offsets[2] = 5, o->offsets[3] = 8;
     o->stats = floats[0], o->lse = floats[1], o->ids = ids, o->sum = &sum, o->target_count = &target_count;
 }
 // X(call, mistake, a part of the error's text). A gradient that is NULL is frozen, which is no mistake.
 #define MISTAKES(X)                                                                                          \
+    X(documents_map, o.tokens = NULL, "tokens is NULL")                                                      \
+    X(documents_map, o.offsets = NULL, "offsets is NULL")                                                    \
+    X(documents_map, o.map = NULL, "map is NULL")                                                            \
+    X(documents_map, o.offsets[0] = 1, "offsets go from 1 to 8, but must go from 0 to 8")                    \
+    X(documents_map, o.offsets[3] = 9, "offsets go from 0 to 9, but must go from 0 to 8")                    \
+    X(documents_map, o.offsets[2] = 2, "document 1 goes from token 3 to 2 of 8: offsets must not fall")      \
+    X(documents_map, o.offsets[1] = 9, "document 0 goes from token 0 to 9 of 8: offsets must not fall")      \
+    X(documents_map, o.tokens->batch = 2;                                                                    \
+      o.tokens->sequence = 4,                                                                                \
+      "document 1, from token 3 to 5, is of two sequences of 4 tokens: cut it there")                        \
+    X(documents_map, o.tokens->batch = (size_t)1 << 29, "4294967296 tokens, but at most 2^32 - 1")           \
     X(init, o.parameter = NULL, "open the layer first")                                                      \
     X(init, o.fc.weight.data = NULL, "data is NULL")                                                         \
     X(fill, o.fc.bias.data = NULL, "data is NULL")                                                           \
@@ -1442,6 +1531,7 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
       o.cache.capacity = 3, "2 tokens from position 4 on do not fit the cache's 3")                          \
     X(attention_cached, o.new_qkv->layout = PAR_TP_REPLICATED,                                               \
       "x is replicated, but must be split by features")                                                      \
+    X(attention_cached, o.next_tokens.documents = o.map, "a cache is of sequences of one document")          \
     X(attention_cached, o.attention.dropout = 0.5f, "dropout is 0.5, but must be 0")
 // These need several ranks. `ring` is a context whose ranks split sequences.
 #define MISTAKES_OF_SEVERAL_RANKS(X)                                                                         \
@@ -1735,8 +1825,8 @@ typedef struct block_form { // GPT-2's with biases and dropout, Llama's without
     int llama;
     heads heads;
 } block_form;
-static const block_form block_forms[2] = {{0, {4, 4, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0.25f, 0}},
-                                          {1, {4, 2, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0, 0}}};
+static const block_form block_forms[2] = {{0, {4, 4, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0.25f, 0, 3}},
+                                          {1, {4, 2, 2, BLOCK_SEQUENCE, BLOCK_BATCH, 0, 0, 0}}};
 
 // Another reference's outputs for inputs x, w and b, which the caller frees.
 static double *outputs_of(void (*f)(problem *), const void *user, double *x, size_t n, double *w, double *b,
@@ -1890,6 +1980,8 @@ static void check_block_form(layout *l, int sequence, const block_form *f) {
     block_run b;
     float *grads[PAR_TP_BLOCK_PARAMETERS], *dx = (float *)malloc(local * C * sizeof *dx);
     open_block(l, f, &p, &b);
+    l->tokens.documents = NULL;
+    if (f->heads.document) map_documents(l, &f->heads);
     b.x = part_of(l, p.in[0], C, tokens_of(sequence), NULL), b.y = alloc_output(l, C);
     b.dy = part_of(l, p.weight, C, tokens_of(sequence), NULL), b.dx = alloc_output(l, C);
     run_block(l, &b, PAR_TP_RECOMPUTE_NONE, 0);
@@ -1913,7 +2005,7 @@ static void check_block_form(layout *l, int sequence, const block_form *f) {
     }
     l->tp->desc.row_pieces = 0;
     for (int i = 0; i < b.count; i++) free(grads[i]);
-    free(dx), close_block(&b), problem_close(&p);
+    free(dx), free((void *)(uintptr_t)l->tokens.documents), close_block(&b), problem_close(&p);
 }
 static void check_block(layout *l, int sequence) {
     l->tokens.batch = BLOCK_BATCH, l->tokens.sequence = BLOCK_SEQUENCE, l->tokens.first_sequence = 2;
@@ -1965,7 +2057,7 @@ static void bits_open(par_comm *w, par_tp *tp, int llama, bits_model *m) {
 }
 // Forward and backward of a microbatch; *sum receives its loss.
 static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
-    const par_tp_tokens tokens = {BITS_BATCH, BITS_TOKENS, 5, 0};
+    const par_tp_tokens tokens = {BITS_BATCH, BITS_TOKENS, 5, 0, NULL};
     const int sequence = tp->desc.sequence_parallel;
     const size_t rows = par_tp_rows(tp, &tokens), own = sequence ? rows / (size_t)tp->t : rows;
     const par_tp_layout layout = sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
@@ -2409,7 +2501,7 @@ static void bf16_tiles(par_comm *w) {
     const par__tp_dot *dot = l.tp->dot;
     l.tp->dot = &par__tp_dots[0];
     for (int i = 0; i < 8; i++) bf16_product(w, l.tp, &cases[i / 4], i & 1, i >> 1 & 1);
-    const heads attention_case = {2, 1, 33, 40, 1, 0, 0};
+    const heads attention_case = {2, 1, 33, 40, 1, 0, 0, 0};
     attention_kernel(&l, &attention_case, "amx_bf16");
     CHECK(w, !strcmp(l.tp->dot->name, "amx_bf16") && (tiles.count > 100 || dot == l.tp->dot));
     l.tp->dot = dot;
@@ -2440,6 +2532,7 @@ const test tests[] = {
     {"attention_cached", attention_cached, TEST_ALONE, 1, 120},
     {"attention_long", attention_long, TEST_ALONE, 1, 60},
     {"attention_kernels", attention_kernels, TEST_SERIAL, 1, 60},
+    {"documents", documents, TEST_SERIAL, 1, 60},
     {"exponential", exponential, TEST_SERIAL, 1, 300},
     {"blocks", blocks, TEST_ALONE, 1, 120},
     {"canonical", canonical, TEST_ALONE | TEST_POWERS, 2, 60},

@@ -265,7 +265,7 @@ static void generate_close(trainer *t, generator *g) {
 
 // Passes tokens `first` to `end - 1` of the context through the stages; the logits are on the last one.
 static par_result generate_pass(trainer *t, generator *g, size_t first, size_t end) {
-    const par_tp_tokens tokens = {1, end - first, 0, first};
+    const par_tp_tokens tokens = {1, end - first, 0, first, NULL};
     const size_t rows = end - first, count = rows * (size_t)t->o.model.n_embd;
     const par_dtype type = par_tp_dtype(g->tp);
     gpt_buffers *b = &g->buffers;

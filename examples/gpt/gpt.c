@@ -389,6 +389,7 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     k.sequence = (size_t)t->o.model.block_size;
     k.first_sequence = t->first_sequence + first_sequence(t, microbatch);
     k.position = 0;
+    k.documents = NULL;
     return k;
 }
 static int canonical_leaves(const trainer *t) { // of sums over tp; a GPU's products add in their own order
