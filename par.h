@@ -14290,11 +14290,12 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
                 par_kind_name(par__algorithms[t->algorithm].kind), t->ranks, t->nodes, t->bytes,
                 par__algorithms[t->algorithm].name);
     }
-    fprintf(file,
-            "  process_vm_readv copies ordinary memory from %zu bytes (%s), messages from %zu; what all ranks "
-            "write is written past the caches from %zu\n",
-            comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
-            PAR__MIN(comm->world->cma_bytes, SIZE_MAX / 4) * 4, comm->world->nontemporal_bytes);
+    fprintf(
+        file,
+        "  process_vm_readv copies ordinary memory from %zu bytes (%s), messages from %zu; what all ranks "
+        "write is written past the caches from %zu\n",
+        comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
+        PAR__MIN(comm->world->cma_bytes, SIZE_MAX / 4) * 4, comm->world->nontemporal_bytes);
     fprintf(file, "  rank %d is %s\n", comm->rank, comm->world->binding);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {

@@ -94,9 +94,8 @@ CONFIG
                         compute capability 9.0 on also GELU and the sums for biases, in the products' kernels
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
                         (cp 1), no window, no documents and no dropout, where cuDNN has a deterministic engine
-                        whose
-                        workspace is at most 1/16 of the memory; elsewhere, and without the macro or with
-                        desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
+                        whose workspace is at most 1/16 of the memory; elsewhere, and without the macro or
+                        with desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
                         cores, of f32 plain
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 

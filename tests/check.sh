@@ -145,6 +145,7 @@ part "par_pipe.h" build/test_pipe
 part "par_tp.h" build/test_tp
 part "errors" build/test_errors
 part "PyTorch" build/test_golden
+part "the same bits" bash tests/bits.sh
 part "par_cuda.cuh" bash tests/cuda.sh
 part "the trainer and the benchmarks" bash tests/programs.sh
 part "tcp" bash tests/tcp.sh

@@ -292,29 +292,6 @@ same_state() { # directories of checkpoints
         cmp <(cat "$1"/model-s*) <(cat "$2"/model-s*) &&
         cmp <(cat "$1"/optimizer-s*) <(cat "$2"/optimizer-s*)
 }
-# checkpoints of any number of ranks and any stage are the same to the bit, and so is what goes on from them
-canonical() {
-    common="--dropout 0.1 --lr_decay_iters 12 --canonical 8"
-    for o in adamw lamb; do
-        rm -rf "$work/c1"
-        train $common --optimizer $o --max_iters 6 --save "$work/c1" >/dev/null || return 1
-        [ $o = adamw ] && tp=("--ranks 2 --tp 2" "--ranks 8 --tp 2 --sp --cp 2 --zero 3") || tp=()
-        for grid in "--ranks 2" "--ranks 8 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" \
-            "--ranks 8 --parameter_server" "${tp[@]}"; do
-            train $common --optimizer $o --max_iters 6 $grid --save "$work/c2" >/dev/null &&
-                same_state "$work/c1" "$work/c2" || return 1
-        done
-    done
-    refuses "tp must be a power of two up to 8" $small $common --ranks 16 --tp 16 --n_head 16 &&
-        refuses "whole tensors for LAMB" $small $common --ranks 2 --tp 2 --optimizer lamb &&
-        refuses "divide the 2 key-value heads" $small $common --n_kv_head 2 --tp 2 --cp 2 || return 1
-    train $common --max_iters 16 --save "$work/c1" >"$work/whole" &&
-        train $common --max_iters 6 --ranks 4 --zero 3 --save "$work/c2" >/dev/null &&
-        train $common --max_iters 16 --ranks 2 --zero 1 --load "$work/c2" --save "$work/c3" >"$work/rest" &&
-        same_state "$work/c1" "$work/c3" || return 1
-    grep '"lr"' "$work/whole" | tail -n 10 >"$work/last"
-    same_losses 0 "$work/last" "$work/rest"
-}
 offloaded() { # the same losses to the last digit, wherever the states are; nothing is left behind
     mkdir -p "$work/states"
     for grid in "--ranks 2 --zero 1" "--ranks 4 --zero 3 --tp 2 --dtype bf16"; do
@@ -422,22 +399,6 @@ stages() { # the same losses on pipelines, whatever their schedule, in every pro
         refuses "whole backwards" $small --canonical 4 --pp 2 --schedule zb_h1 &&
         refuses "take --arch llama" $small --canonical 4 --pp 2 &&
         refuses "pp x tp x cp" $small --ranks 3 --pp 2
-}
-staged_canonical() { # the same bits with and without stages; any pipeline goes on from any other
-    small="$staged --sample 0 --lr_decay_iters 20 --canonical 8 --arch llama"
-    train --max_iters 10 >"$work/one" && [ "$(losses "$work/one" | wc -l)" = 10 ] || return 1
-    grep '"lr"' "$work/one" | tail -n 4 >"$work/last"
-    train --max_iters 6 --state_dtype bf16 >"$work/half" &&
-        trains_as half 0 --max_iters 6 --state_dtype bf16 --ranks 2 --pp 2 || return 1
-    for how in "--ranks 2 --pp 2" "--ranks 4 --pp 4 --schedule gpipe" \
-        "--ranks 4 --pp 2 --tp 2 --sp --schedule interleaved_1f1b --zero 1"; do
-        rm -rf "$work/ck"
-        trains_as one 0 --max_iters 10 $how &&
-            train --max_iters 6 $how --save "$work/ck" >/dev/null || return 1
-        for then in "--ranks 1" "--ranks 3 --pp 3" "--ranks 4 --pp 2 --zero 1 --schedule looped_bfs"; do
-            trains_as last 0 --max_iters 10 $then --load "$work/ck" || return 1
-        done
-    done
 }
 # what was measured is what was simulated; of times, with SOAK=1, where a quiet moment can be found
 pipe_rows() {
@@ -1488,7 +1449,6 @@ check "the default training takes the loss down, on 1, 2 and 4 ranks alike" defa
 check "the same with a dropout, and with 8 ranks" dropout_ranks
 check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
 check "ZeRO 0 to 3, parameter server, with dp x tp x cp" sharded
-check "the same bits on 1 to 8 ranks" canonical
 check "offloading" offloaded
 check "recomputation" recomputes
 check "the plan" plan
@@ -1508,7 +1468,6 @@ check "bench_tp" layer_rows
 check "bench_zero" zero_rows
 check "bench_pipe" pipe_rows
 check "pipelines" stages
-check "pipelines, to the bit" staged_canonical
 check "full disk" full_disk
 check "full disk, exports" export_full_disk
 check "outputs are tried first" outputs_first

@@ -1,0 +1,128 @@
+# The same bits on every grid and every processor: checkpoints of --canonical after 10 steps. Their checksums
+# are those of tests/golden/bits.txt, which another machine made in another year. A row is
+#     model | build | environment | options
+# and make check takes the rows that together have each pair of what they name; SOAK=1 takes all.
+. tests/lib.sh
+unset PAR_GEMM # it would take another library than the canonical product
+golden=tests/golden/bits.txt
+seq 1 4000 >"$shared/data"
+
+common="--data $shared/data --batch_size 2 --gradient_accumulation_steps 4 --block_size 36 --canonical 8"
+common+=" --n_layer 2 --n_embd 32 --learning_rate 1e-2 --warmup_iters 3 --eval_iters 0 --sample 0 --json"
+models="gpt2 llama bf16 lamb lion muon wide"
+options_of() { # model
+    case $1 in
+    gpt2) echo "--n_head 4 --dropout 0.1" ;;
+    llama) echo "--n_head 2 --arch llama --n_layer 4" ;;
+    bf16) echo "--n_head 2 --arch llama --dtype bf16 --state_dtype u8" ;;
+    lamb) echo "--n_head 2 --optimizer lamb --dropout 0.1" ;;
+    lion) echo "--n_head 2 --arch llama --optimizer lion --state_dtype bf16" ;;
+    muon) echo "--n_head 2 --optimizer muon --dtype bf16" ;;
+    # sums of several blocks of 256: over features, tokens and the vocabulary
+    wide) echo "--n_head 2 --n_layer 1 --n_embd 68 --block_size 260 --vocab_size 520" ;;
+    esac
+}
+# model, checkpoint: compare its checksum with the golden one; without a golden one, print it
+compare() {
+    local sum=$(cat "$2"/model-s* "$2"/optimizer-s* | sha256sum | cut -c1-16)
+    ls "$2"/model-s* "$2"/optimizer-s* >/dev/null && grep -qx "$1 $sum" $golden && return
+    echo "$1 is $sum, but $golden has $(grep "^$1 " $golden)"
+    return 1
+}
+# model, program, environment, options: the checkpoint after 10 steps has the golden checksum
+row() {
+    rm -rf "$work/ck"
+    echo "$1, $2: $3 $4"
+    env $3 $2 $common $(options_of "$1") --max_iters 10 $4 --save "$work/ck" >/dev/null &&
+        compare "$1" "$work/ck"
+}
+# model, options there, options here: four steps there, and six here. (Where a rank has several stages, the
+# tensors of a file are in another order.)
+goes_on() {
+    rm -rf "$work/there" "$work/ck"
+    echo "$1: $2, then $3"
+    local train="build/gpt $common $(options_of "$1") --lr_decay_iters 10"
+    $train --max_iters 4 $2 --save "$work/there" >/dev/null &&
+        $train --max_iters 10 $3 --load "$work/there" --save "$work/ck" >/dev/null &&
+        compare "$1" "$work/ck"
+}
+
+# Each row takes another value of several things at once: dp and the stage of ZeRO, pipelines, instruction
+# set, nodes, algorithms.
+grids() {
+    row gpt2 build/gpt "PAR_ISA=base" "--ranks 1" &&
+        row gpt2 build/gpt "PAR_ISA=avx2 PAR_NODE_RANKS=2" "--ranks 4 --zero 3" &&
+        row gpt2 build/gpt "PAR_NODE_RANKS=1" "--ranks 2 --zero 2" &&
+        row gpt2 build/gpt "PAR_ISA=avx2" "--ranks 8 --tp 4 --sp --zero 2" &&
+        row lamb build/gpt "PAR_ISA=avx2" "--ranks 8 --parameter_server" &&
+        row lamb build/gpt "PAR_ALGO=reduce_scatter:halving" "--ranks 4 --zero 1" &&
+        row bf16 build/gpt "PAR_ISA=avx2" "--ranks 1" &&
+        row bf16 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --zero 2" &&
+        row gpt2 build/gpt "" "--ranks 8 --tp 2 --sp --cp 2 --zero 3" || return 1
+    fails 1 "tp must be a power of two up to 8" build/gpt $common --ranks 16 --tp 16 --n_head 16 &&
+        fails 1 "whole tensors for LAMB" build/gpt $common --ranks 2 --tp 2 --optimizer lamb &&
+        fails 1 "divide the 2 key-value heads" build/gpt $common --ranks 4 --n_kv_head 2 --tp 2 --cp 2
+}
+pipelines() {
+    row llama build/gpt "PAR_ISA=avx2" "--ranks 2 --pp 2" &&
+        row llama build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --pp 4 --schedule gpipe" &&
+        row lion build/gpt "" "--ranks 2 --pp 2" && # rounds at random
+        goes_on llama "--ranks 4 --pp 2 --tp 2 --sp --schedule interleaved_1f1b" "--ranks 1"
+}
+resumed() {
+    goes_on gpt2 "--ranks 2 --zero 3" "--ranks 4 --zero 1" &&
+        goes_on llama "--ranks 4 --pp 2 --zero 1 --schedule looped_bfs" "--ranks 3 --pp 3"
+}
+# every model, on every number of ranks in every stage, while the other things take turns
+all_grids() {
+    local model ranks zero i=0
+    local isas=(base avx2 avx512) nodes=("" PAR_NODE_RANKS=1 PAR_NODE_RANKS=2)
+    local algorithms=("" PAR_ALGO=reduce_scatter:halving PAR_ALGO=all_reduce:twoshot,reduce_scatter:oneshot)
+    for model in $models; do
+        for ranks in 1 2 4 8; do
+            for zero in 0 1 2 3; do
+                row $model build/gpt "PAR_ISA=${isas[i % 3]} ${nodes[i / 3 % 3]} ${algorithms[i / 2 % 3]}" \
+                    "--ranks $ranks --zero $zero" || return 1
+                i=$((i + 1))
+            done
+        done
+    done
+    for i in "--tp 2" "--tp 4 --sp" "--tp 2 --sp --zero 3" "--cp 2 --tp 2" \
+        "--cp 2 --cp_mode ring --zero 2"; do
+        for model in gpt2 wide; do
+            case "$model $i" in "wide --tp 4 --sp" | "wide --cp 2 --tp 2") continue ;; esac # two heads
+            row $model build/gpt "" "--ranks 4 $i" && row $model build/gpt "" "--ranks 8 $i" || return 1
+        done
+    done
+    for i in 2 3 4; do
+        for model in naive gpipe 1f1b looped_bfs interleaved_1f1b; do
+            goes_on llama "--ranks $i --pp $i --schedule $model" "--ranks 2 --tp 2" || return 1
+        done
+    done
+}
+# compiler, its options, what runs the program: every model, by a program that is built so
+built() {
+    local model
+    have "${1%% *}" && have "${3:-true}" || {
+        echo "$1 ${3:+and $3} would be needed"
+        return 77
+    }
+    $1 -std=gnu11 $2 -I. examples/gpt/gpt.c -o "$work/gpt" -pthread -lm || return 1
+    for model in $models; do row $model "${3-} $work/gpt" "" "--ranks 2 --zero 1" || return 1; done
+}
+
+made build/gpt
+check "grids" grids
+check "pipelines" pipelines
+check "checkpoints go on" resumed
+if [ -n "${SOAK-}" ]; then
+    check "all grids" all_grids
+    check "gcc -O0" built gcc -O0
+    check "gcc -O2" built gcc -O2
+    check "gcc -O3 -march=native" built gcc "-O3 -march=native"
+    check "clang -O2" built clang -O2
+    check "clang -O3 -march=native" built clang "-O3 -march=native"
+    check "musl" built musl-gcc "-O2 -static"
+    check "ARM" built aarch64-linux-gnu-gcc "-O2 -static" qemu-aarch64
+fi
+summary
