@@ -5621,9 +5621,9 @@ par__cuda_flash_limit(const par__cuda_flash &f, const par__cuda_flash_place &p, 
     }
     return by_keys ? row - p.shift + window : row + p.shift - window;
 }
-// Puts the limit of each of a block's rows into shared memory: the last key that a query does not see any more,
-// or by_keys the first query that does not see a key any more. They rise from row to row, also with documents,
-// so that a tile's first and last row tell what all of it sees.
+// Puts the limit of each of a block's rows into shared memory: the last key that a query does not see any
+// more, or by_keys the first query that does not see a key any more. They rise from row to row, also with
+// documents, so that a tile's first and last row tell what all of it sees.
 template <int ROWS, int THREADS>
 static __device__ __forceinline__ void par__cuda_flash_limits(int *limits, const par__cuda_flash &f,
                                                               const par__cuda_flash_place &p, bool by_keys) {

@@ -195,14 +195,14 @@ size_t par_tp_rows(const par_tp *tp, const par_tp_tokens *tokens); // R = B s/c
 size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i);
 
 // Describes sequences that consist of several documents, which is attention of variable lengths as
-// FlashAttention (Dao 2023, cu_seqlens) and Transformer Engine (the THD format) have it. Document d has tokens
-// offsets[d] to offsets[d + 1] - 1 of all B s tokens of the whole sequences, one after the other: so offsets
-// has count + 1 numbers, from 0 to B s, none less than the one before. A document ends at the latest with its
-// sequence; where documents follow each other without sequences, give B = 1 and s = all tokens. Positions (of
-// RoPE and of position tables) and random numbers stay those of the sequence. Writes 2 B s numbers to map, in
-// the host's memory: copy them to the device, as ids are, and set tokens.documents to the copy. With cp, all
-// ranks give the same whole sequences. One map serves all layers. Local. Errors: ARGUMENT (offsets as above
-// are not; 2^32 tokens or more).
+// FlashAttention (Dao 2023, cu_seqlens) and Transformer Engine (the THD format) have it. Document d has
+// tokens offsets[d] to offsets[d + 1] - 1 of all B s tokens of the whole sequences, one after the other: so
+// offsets has count + 1 numbers, from 0 to B s, none less than the one before. A document ends at the latest
+// with its sequence; where documents follow each other without sequences, give B = 1 and s = all tokens.
+// Positions (of RoPE and of position tables) and random numbers stay those of the sequence. Writes 2 B s
+// numbers to map, in the host's memory: copy them to the device, as ids are, and set tokens.documents to the
+// copy. With cp, all ranks give the same whole sequences. One map serves all layers. Local. Errors: ARGUMENT
+// (offsets as above are not; 2^32 tokens or more).
 par_result par_tp_documents_map(par_tp *tp, const par_tp_tokens *tokens, const size_t *offsets, size_t count,
                                 uint32_t *map);
 
@@ -546,8 +546,8 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
 // al. 2023; kv_heads 1 is MQA). Scores are computed block by block with an online softmax (FlashAttention,
 // Dao et al. 2022), so that no s x s matrix is stored. With c context-parallel ranks keys and values travel
 // around a ring (Liu et al. 2023, in the order of Brandon et al. 2023), or heads are exchanged (Ulysses,
-// Jacobs et al. 2023). Blocks of keys that no query sees are skipped: with a window (Beltagy et al. 2020), and
-// with documents (par_tp_tokens), whose keys then cost what attention of each document alone would.
+// Jacobs et al. 2023). Blocks of keys that no query sees are skipped: with a window (Beltagy et al. 2020),
+// and with documents (par_tp_tokens), whose keys then cost what attention of each document alone would.
 typedef struct par_tp_attention {
     size_t heads, kv_heads, dim; // of the whole layer; kv_heads 0: as many as heads
     float dropout;               // probability that an attention weight is dropped
