@@ -1368,7 +1368,7 @@ check_script() {
         cp tests/check.sh tests/lib.sh tests/environment.sh "$there/tests" &&
         cd "$there" &&
         printf 'build/%%:\n\ttouch $@\n' >Makefile || return 1
-    for t in compile cuda programs mpi mpi_shim bindings tcp hostile sanitize; do
+    for t in compile cuda programs bits mpi mpi_shim bindings tcp hostile sanitize; do
         printf '. tests/lib.sh\ncheck x true\nsummary\n' >tests/$t.sh
     done
     for t in par zero pipe tp errors golden; do
@@ -1393,7 +1393,7 @@ END
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&
-        tail -n 1 said | grep -q "^17 passed, 1 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^18 passed, 1 failed, 1 skipped$" &&
         grep -A 1 "slowest ten" said | grep -q "2\.[0-9] s  lint: slow" &&
         grep -A 1 "^What failed" said | grep -q "^    bash tests/lint.sh it" &&
         grep -q "(lint: [12] checks, [0-9]* s; the last was it's)" said || return 1
@@ -1405,7 +1405,7 @@ END
     rm bad
     FAILED=1 bash tests/check.sh >said &&
         grep -q "passes now; everything follows" said &&
-        tail -n 1 said | grep -q "^18 passed, 0 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^19 passed, 0 failed, 1 skipped$" &&
         FAILED=1 bash tests/check.sh >said &&
         grep -q "nothing failed last time" said || return 1
     echo 'echo 3 passed, 0 failed, 0 skipped; exit 1' >tests/lint.sh
