@@ -18,7 +18,7 @@ LIBS = -pthread -lm
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
-GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) $(OPTIONS)
+GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= native
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
@@ -83,10 +83,10 @@ build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
 build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/bench_cuda: bench/bench_cuda.cu bench/median.h $(OPTIONS) $(CUDA_DEPS)
+build/bench_cuda: bench/bench_cuda.cu examples/median.h $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c bench/median.h $(OPTIONS) $(CUDA_DEPS)
+build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c examples/median.h $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
@@ -178,10 +178,10 @@ build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) bench/median.h | build
+build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) examples/median.h | build
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) bench/median.h | build
+build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 # For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. The
@@ -201,10 +201,10 @@ build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c 
 build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/bench_zero: bench/bench_zero.c build/par_fast.o par_zero.h $(OPTIONS) bench/median.h | build
+build/bench_zero: bench/bench_zero.c build/par_fast.o par_zero.h $(OPTIONS) examples/median.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/bench_tp: bench/bench_tp.c $(FAST_KIT) examples/gpt/model.h $(OPTIONS) bench/median.h | build
+build/bench_tp: bench/bench_tp.c $(FAST_KIT) examples/gpt/model.h $(OPTIONS) examples/median.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/test_par: tests/test_par.c tests/test.h par.h | build

@@ -6915,6 +6915,9 @@ static par_result par__check_message(par__operation *op, par__transfer *x, const
         (unsigned long long)x->bytes, m->bytes == x->bytes ? ", in other blocks" : "", par__op_site(op),
         par_kind_name(op->call.kind), c->name);
 }
+// The system copies messages of ordinary memory from this size on: two copies that overlap, in caches, are
+// faster for longer than where ranks meet for a collective.
+static size_t par__message_cma_bytes(const par__world *w) { return PAR__MIN(w->cma_bytes, SIZE_MAX / 4) * 4; }
 
 // Where the receiver finds the bytes of a message.
 static par__place par__message_place(const par_comm *c, const void *memory, size_t bytes, int peer,
@@ -6922,8 +6925,8 @@ static par__place par__message_place(const par_comm *c, const void *memory, size
     *address = 0;
     if (bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
     if (par__shared_offset(c->world, memory, bytes, address)) return PAR__IN_ARENA;
-    // Two copies that overlap, in caches, are faster for longer than where ranks meet for a collective.
-    if (!c->world->cma || bytes / 4 < c->world->cma_bytes || !par__is_local(c, peer)) return PAR__IN_RING;
+    if (!c->world->cma || bytes < par__message_cma_bytes(c->world) || !par__is_local(c, peer))
+        return PAR__IN_RING;
     *address = (uint64_t)(uintptr_t)memory;
     return PAR__IN_SENDER;
 }
@@ -7549,20 +7552,20 @@ static void par__emit_wait(par__operation *op, int rank, int phase) {
     a->rank = rank;
     a->phase = op->track->phase + (uint32_t)phase;
 }
-static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
+static void par__emit_copy_by(par__operation *op, void *dst, const void *src, size_t bytes, int stream) {
     if (!bytes || dst == src) return;
     par__action *a = par__emit(op, PAR__COPY);
     a->dst = (char *)dst;
     a->src = (const char *)src;
     a->bytes = bytes;
-    a->stream = op->nontemporal;
+    a->stream = stream;
+}
+static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
+    par__emit_copy_by(op, dst, src, bytes, op->nontemporal);
 }
 // The same from a stage to this rank's result.
 static void par__emit_unstage(par__operation *op, void *dst, const void *src, size_t bytes) {
-    const int nontemporal = op->nontemporal;
-    op->nontemporal |= op->stream_recv;
-    par__emit_copy(op, dst, src, bytes);
-    op->nontemporal = nontemporal;
+    par__emit_copy_by(op, dst, src, bytes, op->nontemporal | op->stream_recv);
 }
 // The same from or to an address in rank's memory, as in input[] and output[], whether this process can
 // address it or not. (An address of another process may be equal to one of this process.)
@@ -14295,7 +14298,7 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
         "  process_vm_readv copies ordinary memory from %zu bytes (%s), messages from %zu; what all ranks "
         "write is written past the caches from %zu\n",
         comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
-        PAR__MIN(comm->world->cma_bytes, SIZE_MAX / 4) * 4, comm->world->nontemporal_bytes);
+        par__message_cma_bytes(comm->world), comm->world->nontemporal_bytes);
     fprintf(file, "  rank %d is %s\n", comm->rank, comm->world->binding);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
     for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {

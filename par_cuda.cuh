@@ -6027,28 +6027,28 @@ static bool par__cuda_flash_is_wide(const par__cuda_flash *f) {
 static par_result par__cuda_flash_launch(const par_cuda *cuda, void (*kernel)(par__cuda_flash), int rows,
                                          int warps, size_t shared, size_t count, size_t heads, size_t parts,
                                          const par__cuda_flash *f) {
-    const size_t tiles = (count + (size_t)rows - 1) / (size_t)rows;
+    const size_t tiles = (count + (size_t)rows - 1) / (size_t)rows, limits = (size_t)rows * sizeof(int);
     dim3 grid;
     PAR__CUDA_TRY(par__cuda_grid(cuda, "attention", tiles * heads * parts, &grid));
-    return par__cuda_launch(cuda, kernel, grid, (unsigned)warps * 32, shared, cuda->stream, *f);
+    return par__cuda_launch(cuda, kernel, grid, (unsigned)warps * 32, shared + limits, cuda->stream, *f);
 }
 template <int D, int M, int WARPS, int N>
 static par_result par__cuda_flash_forward(const par_cuda *cuda, const par__cuda_flash *f) {
     return par__cuda_flash_launch(cuda, par__cuda_k_flash_forward<D, M, WARPS, N>, 16 * M * WARPS, WARPS,
-                                  (16 * M * WARPS + 4 * N) * D * 2 + 16 * M * WARPS * 4, f->m.q_count,
-                                  f->m.batch * f->m.heads, 1, f);
+                                  (16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads, 1,
+                                  f);
 }
 template <int D, int M, int WARPS, int N, int O>
 static par_result par__cuda_flash_backward_kv(const par_cuda *cuda, const par__cuda_flash *f) {
     return par__cuda_flash_launch(cuda, par__cuda_k_flash_backward_kv<D, M, WARPS, N, O>, 16 * M * WARPS,
-                                  WARPS, (2 * 16 * M * WARPS + 4 * N) * D * 2 + 2048 + 16 * M * WARPS * 4,
-                                  f->m.kv_count, f->m.batch * f->m.kv_heads, D / O, f);
+                                  WARPS, (2 * 16 * M * WARPS + 4 * N) * D * 2 + 2048, f->m.kv_count,
+                                  f->m.batch * f->m.kv_heads, D / O, f);
 }
 template <int D, int M, int WARPS, int N>
 static par_result par__cuda_flash_backward_q(const par_cuda *cuda, const par__cuda_flash *f) {
     return par__cuda_flash_launch(cuda, par__cuda_k_flash_backward_q<D, M, WARPS, N>, 16 * M * WARPS, WARPS,
-                                  (2 * 16 * M * WARPS + 4 * N) * D * 2 + 16 * M * WARPS * 4, f->m.q_count,
-                                  f->m.batch * f->m.heads, 1, f);
+                                  (2 * 16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads,
+                                  1, f);
 }
 // y and lse, or dx: final results of whole sequences; NULL: to the block's arrays.
 static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,

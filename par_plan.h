@@ -1933,20 +1933,19 @@ enum {
                          1 << PAR_PLAN_AXIS_overlap | 1 << PAR_PLAN_AXIS_schedule | 1 << PAR_PLAN_AXIS_chunks,
     PAR__PLAN_OF_LEAF = (1 << PAR_PLAN_AXIS_COUNT) - 1
 };
+static int par__plan_on_side(int side, int value, int of) {
+    return side < 0 ? value < of : side > 0 ? value > of : value != of;
+}
 // May a configuration, of which the members in `known` are decided, be this rival?
 static int par__plan_may_rival(const par__plan_walk *w, const par__plan_rival *r, const par_plan_config *c,
                                unsigned known) {
     const int value = par_plan_axis_get(c, r->axis), mine = par_plan_axis_get(w->best, r->axis);
-    if (known >> r->axis & 1 && (r->side < 0 ? value >= mine : r->side > 0 ? value <= mine : value == mine))
-        return 0;
+    if (known >> r->axis & 1 && !par__plan_on_side(r->side, value, mine)) return 0;
     for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
         if (r->same & known & 1u << i && par_plan_axis_get(c, i) != par_plan_axis_get(w->best, i)) return 0;
     if (known >> PAR_PLAN_AXIS_zero & 1) return 1;
     for (int zero = 0; zero < 4; zero++) { // a stage that it may have fits
-        const int less = zero<w->best->zero, more = zero> w->best->zero;
-        const int may = r->axis != PAR_PLAN_AXIS_zero || (r->side < 0   ? less
-                                                          : r->side > 0 ? more
-                                                                        : less | more);
+        const int may = r->axis != PAR_PLAN_AXIS_zero || par__plan_on_side(r->side, zero, w->best->zero);
         if (may && w->node_fits[zero]) return 1;
     }
     return 0;

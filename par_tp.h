@@ -5005,6 +5005,11 @@ typedef struct par__tp_norm_rows {
     void *dx;
     size_t rows;
 } par__tp_norm_rows;
+static par_result par__tp_norm_rows_backward(par_tp *tp, const par_tp_norm *norm, const par__tp_norm_rows *m,
+                                             float *weight_grad, float *bias_grad) {
+    return tp->kernels->norm_backward(tp, m->dx, weight_grad, bias_grad, m->dy, m->x, m->residual,
+                                      norm->weight.data, m->stats, m->rows, norm->features, norm->rms);
+}
 // Canonical: the gradients of weight and bias, side by side, are sums over the tokens by leaves.
 static par_result par__tp_norm_leaves(par_tp *tp, const par_tp_norm *norm, const par__tp_norm_rows *m,
                                       size_t leaves) {
@@ -5016,12 +5021,13 @@ static par_result par__tp_norm_leaves(par_tp *tp, const par_tp_norm *norm, const
         const size_t row = par__tp_split_at(m->rows, leaves, i), at = row * n;
         float *leaf = tree.sums[tree.used];
         PAR__TP_TRY(tp->kernels->set(tp, leaf, 2 * n, 0));
-        PAR__TP_TRY(tp->kernels->norm_backward(
-            tp, par__tp_element(tp, m->dx, at), leaf, norm->has_bias ? leaf + n : NULL,
-            par__tp_const_element(tp, m->dy, at), par__tp_const_element(tp, m->x, at),
-            m->residual ? par__tp_const_element(tp, m->residual, at) : NULL, norm->weight.data,
-            m->stats + row * (norm->rms ? 1 : 2), par__tp_split_at(m->rows, leaves, i + 1) - row, n,
-            norm->rms));
+        const par__tp_norm_rows part = {par__tp_const_element(tp, m->dy, at),
+                                        par__tp_const_element(tp, m->x, at),
+                                        m->residual ? par__tp_const_element(tp, m->residual, at) : NULL,
+                                        m->stats + row * (norm->rms ? 1 : 2),
+                                        par__tp_element(tp, m->dx, at),
+                                        par__tp_split_at(m->rows, leaves, i + 1) - row};
+        PAR__TP_TRY(par__tp_norm_rows_backward(tp, norm, &part, leaf, norm->has_bias ? leaf + n : NULL));
         PAR__TP_TRY(par__tp_tree_push(tp, &tree));
     }
     for (size_t i = 0; i < 2; i++) {
@@ -5042,8 +5048,7 @@ static par_result par__tp_norm_canonical(par_tp *tp, const par_tp_norm *norm, co
     PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV, m->dy, bytes, m->rows, bytes, split, &all.dy));
     PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV_NEXT, m->x, bytes, m->rows, bytes, split, &all.x));
     PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DQ, m->stats, stats, m->rows, stats, split, &all_stats));
-    PAR__TP_TRY(tp->kernels->norm_backward(tp, m->dx, NULL, NULL, m->dy, m->x, m->residual, norm->weight.data,
-                                           m->stats, m->rows, norm->features, norm->rms));
+    PAR__TP_TRY(par__tp_norm_rows_backward(tp, norm, m, NULL, NULL));
     if (tp->cp_rank) return PAR_OK;
     all.stats = (const float *)all_stats;
     all.residual = NULL;
@@ -5072,9 +5077,8 @@ static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_nor
                                     stats,    dx->data, x->rows};
     if (tp->desc.canonical_leaves)
         return par__tp_norm_canonical(tp, norm, &rows, x->layout == PAR_TP_SEQUENCE);
-    return tp->kernels->norm_backward(
-        tp, dx->data, norm->weight.grad, norm->has_bias ? norm->bias.grad : NULL, dy->data, x->data,
-        residual ? residual->data : NULL, norm->weight.data, stats, x->rows, x->cols, norm->rms);
+    return par__tp_norm_rows_backward(tp, norm, &rows, norm->weight.grad,
+                                      norm->has_bias ? norm->bias.grad : NULL);
 }
 par_result par_tp_norm_backward(par_tp *tp, par_tp_norm *norm, const par_tp_matrix *dy,
                                 const par_tp_matrix *x, const float *stats, par_tp_matrix *dx) {

@@ -15,7 +15,7 @@
 #endif
 
 #include "../examples/options.h"
-#include "median.h"
+#include "../examples/median.h"
 
 #include <ctype.h>
 

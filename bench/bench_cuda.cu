@@ -12,7 +12,7 @@
 #include "par_zero.h"
 #include "par_cuda.cuh"
 #include "../examples/options.h"
-#include "median.h"
+#include "../examples/median.h"
 
 enum { ROUNDS = 9 };
 typedef struct bench {

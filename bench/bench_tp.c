@@ -13,7 +13,7 @@
 #include "par_zero.h"
 
 #include "../examples/options.h"
-#include "median.h"
+#include "../examples/median.h"
 #include <time.h>
 #include "../examples/gpt/model.h"
 

@@ -16,7 +16,7 @@
 #include "par_zero.h"
 
 #include "../examples/options.h"
-#include "median.h"
+#include "../examples/median.h"
 
 #include <errno.h>
 #include <fcntl.h>

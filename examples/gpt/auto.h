@@ -5,6 +5,7 @@
 #ifndef AUTO_H
 #define AUTO_H
 
+#include "../median.h"
 #include <sched.h>
 #include <time.h>
 
@@ -47,14 +48,6 @@ static double auto_clock(const auto_bench *b) {
         return par_seconds(b->t->world);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
-static int auto_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-static double auto_median(double *x, size_t count) {
-    qsort(x, count, sizeof *x, auto_compare);
-    return x[count / 2];
-}
 // Works again and again for `window` seconds, on all ranks at once: so many of its own seconds a call, in the
 // middle one of three parts.
 static par_result auto_time(auto_bench *b, auto_work work, double window, double *seconds) {
@@ -76,7 +69,7 @@ static par_result auto_time(auto_bench *b, auto_work work, double window, double
         b->passed += par_seconds(world) - started;
         parts[part] = busy / calls;
     }
-    *seconds = auto_median(parts, 3);
+    *seconds = median(parts, 3);
     return auto_mean(b, 1, seconds);
 }
 // The same for work that ranks do together, in the middle one of eight parts: all make as many calls, and
@@ -97,7 +90,7 @@ static par_result auto_time_together(auto_bench *b, auto_work work, double windo
         GPT_TRY(auto_sync(b));
         parts[part] = (par_seconds(world) - begin) / (int)calls;
     }
-    *seconds = auto_median(parts, 8);
+    *seconds = median(parts, 8);
     return auto_mean(b, 1, seconds);
 }
 // Ranks of this node for each of its processors that they may use, at least 1.
