@@ -102,6 +102,7 @@ TABLE OF CONTENTS
     >>stepping      the states of an operation; its pieces; the progress thread
     >>waiting       a wait: deadline, ranks that died, sleeping
     >>backends      calls that run on a device
+    >>small         small collectives on one node
     >>issue         a call from begin to end; requests; groups
     >>persistent    calls that are described once and started many times
     >>world         options; a rank's world and its memory
@@ -4269,6 +4270,7 @@ struct par_comm {
     par__operation *group_offloads; // issued in the present group
     par_persistent **keep_next;     // the next call is made persistent, see >>persistent
     par_persistent *persistents;    // of this comm
+    par_persistent *small;          // one of them, for small fresh calls; NULL: there was none
     int in_group;                   // between par_group_begin and par_group_end; the calls so far:
     par_call *grouped;
     size_t grouped_count, grouped_capacity;
@@ -7431,10 +7433,13 @@ static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
     return h;
 }
 
+static int par__has_counts(const par_call *k) {
+    return k->send_counts || k->send_displs || k->recv_counts || k->recv_displs;
+}
 // What is wrong with the counts and displs of a call; NULL: nothing.
 static const char *par__counts_error(const par_comm *c, const par_call *k) {
     const par_kind_traits *t = &par__kinds[k->kind];
-    if (!t->counts && !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs) return NULL;
+    if (!t->counts && !par__has_counts(k)) return NULL;
     const int root = t->counts == PAR_COUNTS_ROOT, gather = t->recv == PAR_SIDE_ROOT_ALL;
     const int send = t->counts == PAR_COUNTS_OWN || (root && !gather), recv = t->counts && (!root || gather);
     const int displs = recv && t->recv != PAR_SIDE_BLOCK;
@@ -9243,11 +9248,13 @@ static void par__prefetch_small(const par__operation *op, int r) {
     const char *data = par__stage_half(op, r);
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i);
 }
+// How often a call looks for the others before it lets other calls go on.
+static unsigned par__first_looks(const par__world *w) { return w->spin_limit / 16 + 1; }
 static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     par_comm *c = op->comm;
     const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
     const int wait_for_all = c->nodes.node_count == 1 || !leader;
-    unsigned looks = c->world->active->next ? 1 : c->world->spin_limit / 16 + 1; // no other operation: spin
+    unsigned looks = c->world->active->next ? 1 : par__first_looks(c->world); // no other operation: spin
     for (; op->block < (size_t)c->size; op->block++) {
         const int r = (int)op->block;
         if (!wait_for_all && !par__is_local(c, r)) continue;
@@ -9781,7 +9788,7 @@ static int par__step_bundles(par__operation *op, int *moved) {
 }
 static int par__step_exchange(par__operation *op) { // 1: something moved
     par_comm *c = op->comm;
-    unsigned looks = c->world->active->next ? 1 : c->world->spin_limit / 16 + 1;
+    unsigned looks = c->world->active->next ? 1 : par__first_looks(c->world);
     int moved = 0;
     if (!op->start_ticks) par__record_begin(op);
     if (c->broken) return par__complete_with_error(op, c->broken);
@@ -10359,12 +10366,140 @@ static par_result par__offload_group_end(par_comm *c) {
     return first;
 }
 
+// >>small ---------------------------------------------------------------------------------------------------
+//
+// A small collective on one node becomes an operation in a queue only if it waits:
+//     fill the arrival --> look for the others' --> all are there, and alike: done
+//                                               --> else: an operation that waits for arrivals
+// Its description was checked before: when a persistent call was made, or in an earlier fresh call like it.
+
+// Make a persistent call that is valid. with_operation: it has an operation of its own.
+static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int with_operation) {
+    par_persistent *p = (par_persistent *)par__zalloc(sizeof *p);
+    par__operation *op = with_operation ? (par__operation *)par__zalloc(sizeof *op) : NULL;
+    if (op) {
+        op->comm = c;
+        op->call = *k;
+        op->site = par__site_index(c->world, k->site);
+        op->persistent = 1;
+    }
+    if (!p || (with_operation && (!op || !par__alloc_addresses(op)))) {
+        par__free_operation(op);
+        PAR_FREE(p);
+        par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a persistent par_%s at %s",
+                       par_kind_name(k->kind), k->site);
+        return (par_persistent *)NULL;
+    }
+    p->comm = c;
+    p->call = *k;
+    p->operation = op;
+    p->eager_choice = c->world->forced_count - 1;
+    p->next = c->persistents;
+    c->persistents = p;
+    return p;
+}
+// How the data of a call on one node are sent with its arrival, if its kind and size alone decide that.
+static int par__decide_small(par_persistent *p) {
+    par_comm *c = p->comm;
+    par__operation *op = p->operation;
+    if (p->eager_choice == c->world->forced_count) return p->eager;
+    p->eager_choice = c->world->forced_count;
+    p->eager = PAR__EAGER_NONE;
+    if (c->nodes.node_count > 1 || par__is_exchange(p->call.kind)) return p->eager;
+    if (par__sends_inline(op))
+        p->eager = PAR__EAGER_INLINE;
+    else if (par__sends_staged(op, 1) && par__commit_stage(c))
+        p->eager = PAR__EAGER_SMALL;
+    par__record_call(c, &p->call, &p->record);
+    p->record.site = op->site;
+    p->record.flags = p->eager == PAR__EAGER_SMALL ? PAR__INPUT_STAGED : 0;
+    return p->eager;
+}
+
+// Look for the others' arrivals at a small call. 1: all are there, and make the same call.
+static int par__all_arrived(const par_persistent *p, unsigned looks) {
+    const par__operation *op = p->operation;
+    const par__call_record *mine = &p->record;
+    int same = 1;
+    for (int r = 0; r < p->comm->size && same; r++) {
+        const par__call_record *x = &p->comm->board->arrivals[r].arrival[op->sequence & 1u].call;
+        par__prefetch_small(op, r);
+        while (PAR__LOAD(&x->sequence) != op->sequence && --looks) par__cpu_relax();
+        same = looks && x->count == mine->count && x->root == mine->root && x->op_hash == mine->op_hash &&
+               x->kind == mine->kind && x->dtype == mine->dtype && x->op == mine->op &&
+               x->flags == mine->flags;
+    }
+    return same;
+}
+// Start a small call while no other call of this rank is in flight. 1: it has ended; 0: it is in its queue.
+static int par__start_small(par_persistent *p, unsigned looks) {
+    par_comm *c = p->comm;
+    par__operation *op = p->operation;
+    par__call_queue *queue = &c->queues[0];
+    const uint32_t sequence = ++queue->issued;
+    par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
+    op->sequence = c->sequence = sequence;
+    op->eager = p->eager;
+    op->arrival_flags = p->record.flags;
+    par__begin_tracks(op);
+    memcpy((char *)&mine->call + sizeof sequence, (const char *)&p->record + sizeof sequence,
+           sizeof mine->call - sizeof sequence);
+    par__send_eager(op, mine);
+    PAR__STORE(&mine->call.sequence, sequence);
+    par__record_begin(op);
+    const int arrived = par__all_arrived(p, looks);
+    par__ring_doorbells(c, -1);
+    if (!arrived) { // or something differs, which it will report
+        par__set_op_state(op, PAR__ARRIVING);
+        queue->running = op;
+        par__activate_operation(op);
+        return 0;
+    }
+    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
+    op->all_staged = p->eager == PAR__EAGER_SMALL;
+    op->algorithm = par__choose_algorithm(op);
+    par__receive_eager(op);
+    par__complete(op);
+    par__recycle_operation(op);
+    return 1;
+}
+
+// Start a small fresh call, with the comm's own persistent call. It is checked where it differs from the last
+// one. 1: it has ended, or *op waits; 0: it is not small, or not valid, or other calls are in flight.
+static int par__is_like(const par_call *a, const par_call *b) {
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
+           a->root == b->root && a->tag == b->tag && a->site == b->site && !a->send == !b->send &&
+           !a->recv == !b->recv;
+}
+static int par__start_fresh(par_comm *c, const par_call *k, unsigned looks, par__operation **op) {
+    par__world *w = c->world;
+    par_persistent *p = c->small;
+    if (c->size == 1 || c->queues[0].running || w->active || w->has_progress_thread || c->broken ||
+        PAR__LOAD(&w->arena->aborted) == 1 || k->count > PAR__EAGER_SHARED_BYTES ||
+        !(par_kind_traits_of(k->kind)->runs & PAR_RUNS_EAGER) || par__has_counts(k) ||
+        (p && p->operation->ticket)) // it has not been waited for
+        return 0;
+    if (!p || !par__is_like(&p->call, k)) {
+        if (!par__validate_call(c, k)) return 0;
+        if (!p) p = c->small = par__alloc_persistent(c, k, 1);
+        if (!p) return 0;
+        p->call = *k;
+        p->operation->site = par__site_index(w, k->site);
+        p->eager_choice = w->forced_count - 1; // not decided yet
+    }
+    p->operation->call = *k;
+    if (!par__decide_small(p)) return 0;
+    par__reset_operation(w, p->operation);
+    *op = par__start_small(p, looks) ? NULL : p->operation;
+    return 1;
+}
+
 // >>issue ---------------------------------------------------------------------------------------------------
 //
 // A call from begin to end:
 //     par__run    complete the description --> offloaded?  the device backend
 //                                          --> in a group? keep it until the group ends
-//                                          --> can it end at once? nothing else is made
+//                                          --> can it end at once? nothing else is made (>>small)
 //                                          --> validate it, make an operation, append it to its queue
 // The blocking form waits here; a request is waited for by par_wait or tested by par_test.
 
@@ -10465,9 +10600,8 @@ static int par__copy_at_once(par_comm *c, const par_call *k) {
     return par__ended_at_once(c, k, &c->queues[0], 0);
 }
 static int par__end_at_once(par_comm *c, const par_call *k) {
-    const int no_counts = !k->send_counts && !k->send_displs && !k->recv_counts && !k->recv_displs;
     if (c->broken || PAR__LOAD(&c->world->arena->aborted) || (unsigned)k->kind >= PAR_KIND_COUNT ||
-        (unsigned)k->dtype >= PAR_DTYPE_COUNT || !no_counts || k->count > SIZE_MAX / 16)
+        (unsigned)k->dtype >= PAR_DTYPE_COUNT || par__has_counts(k) || k->count > SIZE_MAX / 16)
         return 0;
     if (!par__is_message(k->kind)) return c->size == 1 && par__copy_at_once(c, k);
     if (k->root < 0 || k->root >= c->size) return 0;
@@ -10484,10 +10618,11 @@ static void par__prefetch_call(const par_comm *c, const par_call *k) {
     char *half = par__stage_of(c, c->rank) + ((c->half + 1) & 1u) * par__stage_half_bytes(c);
     for (size_t i = 0; i < bytes; i += 64) par__prefetch_for_write(half + i);
 }
-// Issue a call. *op is NULL where it waits for the end of a group. In a group offloaded calls are issued at
-// once, and end with the group.
-static par_result par__start_call(par_comm *c, par_call *k, par__operation **op) {
-    par_result r;
+// Issue a call. *op is NULL where it has ended, or waits for the end of a group. In a group offloaded calls
+// are issued at once, and end with the group. waits: the caller looks for the other ranks now.
+static par_result par__start_call(par_comm *c, par_call *k, int waits, par__operation **op) {
+    const unsigned looks = waits ? par__first_looks(c->world) : 1;
+    par_result r = PAR_OK;
     *op = NULL;
     par__complete_call(c, k);
     if (par__is_offloaded(c, k)) {
@@ -10502,7 +10637,7 @@ static par_result par__start_call(par_comm *c, par_call *k, par__operation **op)
     if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
     par__prefetch_call(c, k);
-    r = par__end_at_once(c, k) ? PAR_OK : par__issue(c, k, 1, op);
+    if (!par__end_at_once(c, k) && !par__start_fresh(c, k, looks, op)) r = par__issue(c, k, 1, op);
     par__unlock_world(c->world);
     return r;
 }
@@ -10527,7 +10662,7 @@ static par_result par__make_persistent(par_comm *c, par_call *k);
 static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
     par__operation *op;
     if (c->keep_next) return par__make_persistent(c, k);
-    const par_result r = par__start_call(c, k, &op);
+    const par_result r = par__start_call(c, k, !request, &op);
     if (!request && op) return par__end_call(op);
     if (!request && c->world->active) par__progress(c->world); // what was begun before goes on
     if (!request) return r;
@@ -10631,39 +10766,12 @@ par_result par_group_end(par_comm *comm) {
 // >>persistent ----------------------------------------------------------------------------------------------
 //
 // A persistent call keeps its description, which was checked when it was made, and an operation of its own
-// with all tables that it needs. A small call on one node becomes an operation in a queue only if it waits:
-//     par_start   fill the arrival --> look for the others' --> all are there, and alike: done
-//                                                           --> else: an operation that waits for arrivals
+// with all tables that it needs.
 
 void par__keep_next(par_comm *comm, par_persistent **persistent) {
     PAR_ASSERT(comm && persistent);
     *persistent = NULL;
     comm->keep_next = persistent;
-}
-// Make a persistent call that is valid. with_operation: it has an operation of its own.
-static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int with_operation) {
-    par_persistent *p = (par_persistent *)par__zalloc(sizeof *p);
-    par__operation *op = with_operation ? (par__operation *)par__zalloc(sizeof *op) : NULL;
-    if (op) {
-        op->comm = c;
-        op->call = *k;
-        op->site = par__site_index(c->world, k->site);
-        op->persistent = 1;
-    }
-    if (!p || (with_operation && (!op || !par__alloc_addresses(op)))) {
-        par__free_operation(op);
-        PAR_FREE(p);
-        par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a persistent par_%s at %s",
-                       par_kind_name(k->kind), k->site);
-        return (par_persistent *)NULL;
-    }
-    p->comm = c;
-    p->call = *k;
-    p->operation = op;
-    p->eager_choice = c->world->forced_count - 1;
-    p->next = c->persistents;
-    c->persistents = p;
-    return p;
 }
 static par_result par__make_persistent(par_comm *c, par_call *k) {
     par_persistent **out = c->keep_next;
@@ -10672,72 +10780,6 @@ static par_result par__make_persistent(par_comm *c, par_call *k) {
     if (!par__validate_call(c, k)) return PAR_ERR_ARGUMENT;
     *out = par__alloc_persistent(c, k, !par__is_message(k->kind) && c->size > 1);
     return *out ? PAR_OK : PAR_ERR_MEMORY;
-}
-
-// How the data of a call on one node are sent with its arrival, if its kind and size alone decide that.
-static int par__decide_small(par_persistent *p) {
-    par_comm *c = p->comm;
-    par__operation *op = p->operation;
-    if (p->eager_choice == c->world->forced_count) return p->eager;
-    p->eager_choice = c->world->forced_count;
-    p->eager = PAR__EAGER_NONE;
-    if (c->nodes.node_count > 1 || par__is_exchange(p->call.kind)) return p->eager;
-    if (par__sends_inline(op))
-        p->eager = PAR__EAGER_INLINE;
-    else if (par__sends_staged(op, 1) && par__commit_stage(c))
-        p->eager = PAR__EAGER_SMALL;
-    par__record_call(c, &p->call, &p->record);
-    p->record.site = op->site;
-    p->record.flags = p->eager == PAR__EAGER_SMALL ? PAR__INPUT_STAGED : 0;
-    return p->eager;
-}
-
-// Look for the others' arrivals at a small call. 1: all are there, and make the same call.
-static int par__all_arrived(const par_persistent *p, unsigned looks) {
-    const par__operation *op = p->operation;
-    const par__call_record *mine = &p->record;
-    int same = 1;
-    for (int r = 0; r < p->comm->size && same; r++) {
-        const par__call_record *x = &p->comm->board->arrivals[r].arrival[op->sequence & 1u].call;
-        par__prefetch_small(op, r);
-        while (PAR__LOAD(&x->sequence) != op->sequence && --looks) par__cpu_relax();
-        same = looks && x->count == mine->count && x->root == mine->root && x->op_hash == mine->op_hash &&
-               x->kind == mine->kind && x->dtype == mine->dtype && x->op == mine->op &&
-               x->flags == mine->flags;
-    }
-    return same;
-}
-// Start a small call while no other call of this rank is in flight. 1: it has ended; 0: it is in its queue.
-static int par__start_small(par_persistent *p, unsigned looks) {
-    par_comm *c = p->comm;
-    par__operation *op = p->operation;
-    par__call_queue *queue = &c->queues[0];
-    const uint32_t sequence = ++queue->issued;
-    par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
-    op->sequence = c->sequence = sequence;
-    op->eager = p->eager;
-    op->arrival_flags = p->record.flags;
-    par__begin_tracks(op);
-    memcpy((char *)&mine->call + sizeof sequence, (const char *)&p->record + sizeof sequence,
-           sizeof mine->call - sizeof sequence);
-    par__send_eager(op, mine);
-    PAR__STORE(&mine->call.sequence, sequence);
-    par__record_begin(op);
-    const int arrived = par__all_arrived(p, looks);
-    par__ring_doorbells(c, -1);
-    if (!arrived) { // or something differs, which it will report
-        par__set_op_state(op, PAR__ARRIVING);
-        queue->running = op;
-        par__activate_operation(op);
-        return 0;
-    }
-    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
-    op->all_staged = p->eager == PAR__EAGER_SMALL;
-    op->algorithm = par__choose_algorithm(op);
-    par__receive_eager(op);
-    par__complete(op);
-    par__recycle_operation(op);
-    return 1;
 }
 
 static int par__is_started(const par_persistent *p) { // and not waited for
@@ -10769,7 +10811,7 @@ par_result par_start(par_persistent *persistent, par_request *request) {
     p->started = op;
     p->ticket = op->ticket;
     const int small = !c->queues[0].running && !w->active && !w->has_progress_thread && par__decide_small(p);
-    const int ended = small && par__start_small(p, request ? 1 : w->spin_limit / 16 + 1);
+    const int ended = small && par__start_small(p, request ? 1 : par__first_looks(w));
     if (!small) par__enqueue(op);
     par__unlock_world(w);
     if (ended) return PAR_OK;

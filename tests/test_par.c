@@ -2637,6 +2637,49 @@ static void unbound_again(par_comm *w) { // ... when the world closes; a thread 
     CHECK(w, waitpid(child, &status, 0) == child && status == 0);
 }
 
+// A small call is checked where it differs from the last one: here a single member does, on the last rank.
+static void alike_calls(par_comm *w) {
+    enum { KIND, DTYPE, OP, COUNT, ROOT, TAG, SEND, RECV, SITE, MEMBERS };
+    const int n = par_size(w), odd = par_rank(w) == n - 1;
+    float x[4], y[4], z[4];
+    par_call k;
+    par_request q;
+    memset(&k, 0, sizeof k);
+    for (int i = 0; i < 4; i++) x[i] = (float)(i + odd);
+    k.send = x, k.recv = y, k.count = 4, k.dtype = PAR_F32, k.op = PAR_SUM, k.site = "here.c:1";
+    for (int member = 0; member < MEMBERS; member++) {
+        par_call other = k, *mine = odd ? &other : &k;
+        k.kind = member == ROOT ? PAR_KIND_BROADCAST : PAR_KIND_ALL_REDUCE;
+        CHECK_OK(w, par_begin(w, &k, NULL));
+        other.kind = member == KIND ? PAR_KIND_BROADCAST : k.kind;
+        if (member == DTYPE) other.dtype = PAR_I32;
+        if (member == OP) other.op = PAR_MAX;
+        if (member == COUNT) other.count = 3;
+        if (member == ROOT) other.root = 1;
+        if (member == TAG) other.tag = 9;
+        if (member == SEND) other.send = NULL;
+        if (member == RECV) other.recv = NULL;
+        if (member == SITE) other.site = "there.c:2", k.count = 3; // one differs here, the other there
+        const int bad = odd && (member == SEND || member == RECV);
+        CHECK(w, par_begin(w, mine, NULL) == (bad ? PAR_ERR_ARGUMENT : PAR_ERR_MISMATCH));
+        CHECK(w, says(w, member == SITE ? "there.c:2" : "here.c:1"));
+    }
+    k.count = 4, k.kind = PAR_KIND_ALL_REDUCE;
+    CHECK_OK(w, par_begin(w, &k, &q));
+    CHECK_OK(w, par_barrier(w)); // the call before it has ended now, and is waited for at the end
+    k.recv = z;
+    CHECK_OK(w, par_begin(w, &k, NULL));
+    CHECK_OK(w, par_wait(&q));
+    for (int i = 0; i < 4; i++) CHECK(w, y[i] == (float)(n * i + 1) && z[i] == y[i]);
+    if (par_node_count(w) > 1) return;
+    CHECK_OK(w, par_force_algorithm(w, "all_reduce:twoshot"));
+    CHECK_OK(w, par_begin(w, &k, NULL));
+    CHECK(w, !strcmp(par_last_algorithm(w), "twoshot"));
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    CHECK_OK(w, par_begin(w, &k, NULL));
+    CHECK(w, !strcmp(par_last_algorithm(w), "inline"));
+}
+
 // ---- persistent calls, neighbors, one-sided access --------------------------------------------------------
 
 // Every par_..._init, and what it starts: on arrays of a block of 2 elements for each rank, rank r's are 10
@@ -3109,6 +3152,7 @@ const test tests[] = {
     {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
+    {"alike_calls", alike_calls, TEST_ANY, 2, 60},
     {"persistent_kinds", persistent_kinds, TEST_ANY, 1, 60},
     {"persistent_starts", persistent_starts, TEST_ANY, 1, 60},
     {"persistent_errors", persistent_errors, TEST_ANY, 2, 60},
