@@ -517,10 +517,11 @@ par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, 
 // ---- checkpoints ------------------------------------------------------------------------------------------
 
 // A checkpoint is a directory on a file system that all ranks share. It holds safetensors files of unsharded
-// tensors: model-* has the weights (f32; frozen ones in param_dtype), optimizer-* has NAME.exp_avg,
-// NAME.exp_avg_sq and NAME.ema. An index serves Hugging Face's tools. manifest.json names the files of the
-// last save and the checksum of each tensor; it is replaced last, atomically, when all else is on the disk.
-// So a save that fails leaves the previous checkpoint intact. Each rank writes and reads its own elements.
+// tensors, in the order of their names: model-* has the weights (f32; then frozen ones in param_dtype),
+// optimizer-* has NAME.exp_avg, NAME.exp_avg_sq and NAME.ema. An index serves Hugging Face's tools.
+// manifest.json names the files of the last save and the checksum of each tensor; it is replaced last,
+// atomically, when all else is on the disk. So a save that fails leaves the previous checkpoint intact. Each
+// rank writes and reads its own elements.
 typedef struct par_zero_checkpoint {
     const char *dir;  // created if it does not exist
     par_comm *comm;   // all ranks of the job, whatever part of the model each has. NULL: desc.comm, where
@@ -4624,8 +4625,8 @@ par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, 
 
 // >>zero_table ----------------------------------------------------------------------------------------------
 //
-// What a checkpoint holds: each tensor that any rank has, once, and its states. Its items are the arrays in
-// the files. All ranks compute the same table, so each knows where its elements lie in which file.
+// What a checkpoint holds: each tensor that any rank has, once, by name, and its states. Its items are the
+// arrays in the files. All ranks compute the same table, so each knows where its elements lie in which file.
 
 enum {
     PAR__ZERO_ITEM_KINDS = PAR__ZERO_STATE_KINDS
@@ -4678,22 +4679,23 @@ static void par__zero_describe_tensor(const par_zero *z, const par__zero_tensor 
     k->rank = rank;
     k->dtype = (int32_t)(t->part ? z->desc.param_dtype : PAR_F32);
 }
-static int par__zero_by_info(const void *a, const void *b) { // by name, then as they were
-    const par__zero_tensor_info *x = *(const par__zero_tensor_info *const *)a,
-                                *y = *(const par__zero_tensor_info *const *)b;
+static int par__zero_by_info(const void *a, const void *b) { // by name, then by rank
+    const par__zero_tensor_info *x = (const par__zero_tensor_info *)a, *y = (const par__zero_tensor_info *)b;
     const int order = strcmp(x->name, y->name);
-    return order ? order : x < y ? -1 : x > y;
+    return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
-// Keeps the first of the tensors with the same name, and the order. sorted: memory for info_count pointers.
-static par_result par__zero_merge_infos(par__zero_table *t, const par__zero_tensor_info **sorted, char *why,
-                                        size_t capacity) {
+// Sorts the tensors by name, so that the files are the same whichever rank has which tensor, and keeps one of
+// each name.
+static par_result par__zero_merge_infos(par__zero_table *t, char *why, size_t capacity) {
     const size_t size = offsetof(par__zero_tensor_info, rank) - offsetof(par__zero_tensor_info, shape);
     size_t kept = 0;
-    for (size_t i = 0; i < t->info_count; i++) sorted[i] = &t->infos[i];
-    if (t->info_count) qsort(sorted, t->info_count, sizeof *sorted, par__zero_by_info);
-    for (size_t i = 1; i < t->info_count; i++) {
-        const par__zero_tensor_info *a = sorted[i - 1], *b = sorted[i];
-        if (strcmp(a->name, b->name)) continue;
+    if (t->info_count) qsort(t->infos, t->info_count, sizeof *t->infos, par__zero_by_info);
+    for (size_t i = 0; i < t->info_count; i++) {
+        const par__zero_tensor_info *b = &t->infos[i], *a = kept ? &t->infos[kept - 1] : NULL;
+        if (!a || strcmp(a->name, b->name)) {
+            t->infos[kept++] = *b;
+            continue;
+        }
         if (a->rank == b->rank)
             return par__zero_file_error(why, capacity,
                                         "two tensors are called \"%s\": a checkpoint needs names", a->name),
@@ -4703,12 +4705,7 @@ static par_result par__zero_merge_infos(par__zero_table *t, const par__zero_tens
                                         a->name, a->rank, b->rank),
                    PAR_ERR_MISMATCH;
     }
-    for (size_t i = t->info_count; i-- > 1;)
-        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) t->infos[sorted[i] - t->infos].rank = -1;
-    for (size_t i = 0; i < t->info_count; i++)
-        if (t->infos[i].rank >= 0) t->infos[kept++] = t->infos[i];
-    t->info_count = kept;
-    return PAR_OK;
+    return t->info_count = kept, PAR_OK;
 }
 // Gathers the tensors of all ranks. If all ranks have the same (no pipeline), only a checksum is sent.
 static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_table *t) {
@@ -4778,17 +4775,16 @@ static void par__zero_add_files(par__zero_table *t, const char *stem, int number
         snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%05d-of-%05d.safetensors", stem, number,
                  i - start + 1, t->file_count - start);
 }
-static size_t par__zero_find_info(const par__zero_tensor_info *const *sorted, size_t count,
-                                  const char *name) {
-    size_t low = 0, high = count; // the name is in the list
+static int par__zero_find_info(const par__zero_table *t, const char *name) { // the name is in the table
+    size_t low = 0, high = t->info_count;
     while (high - low > 1) {
         const size_t middle = (low + high) / 2;
-        if (strcmp(sorted[middle]->name, name) <= 0)
+        if (strcmp(t->infos[middle].name, name) <= 0)
             low = middle;
         else
             high = middle;
     }
-    return low;
+    return (int)low;
 }
 // Makes the table without the placement of items in files. Collective over comm.
 static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_only, par__zero_table *t) {
@@ -4796,30 +4792,24 @@ static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_
     memset(t, 0, sizeof *t);
     par_result r = par__zero_gather_infos(z, comm, t);
     const size_t n = t->info_count + 1, max_items = PAR__ZERO_ITEM_KINDS * n;
-    const par__zero_tensor_info **sorted = (const par__zero_tensor_info **)PAR_MALLOC(n * sizeof *sorted);
     t->info_of = (int *)PAR_MALLOC(((size_t)z->tensor_count + 1) * sizeof(int));
     t->items = (par_zero_file_tensor *)PAR_MALLOC(max_items * sizeof *t->items);
     t->item_at = (size_t *)PAR_MALLOC(max_items * sizeof(size_t));
     t->item_file = (int *)PAR_MALLOC(max_items * sizeof(int));
     t->item_of = (int *)PAR_MALLOC(max_items * sizeof(int));
     t->files = (par__zero_file *)PAR_MALLOC(max_items * sizeof *t->files);
-    if (!sorted || !t->info_of || !t->items || !t->item_at || !t->item_file || !t->item_of || !t->files)
+    if (!t->info_of || !t->items || !t->item_at || !t->item_file || !t->item_of || !t->files)
         r = r ? r : PAR_ERR_MEMORY;
-    if (!r) r = par__zero_merge_infos(t, sorted, why, sizeof why);
+    if (!r) r = par__zero_merge_infos(t, why, sizeof why);
     if (!r) {
         for (size_t i = 0; i < max_items; i++) t->item_of[i] = -1;
-        for (size_t i = 0; i < t->info_count; i++) sorted[i] = &t->infos[i];
-        if (t->info_count) qsort(sorted, t->info_count, sizeof *sorted, par__zero_by_info);
-        for (int i = 0; i < z->tensor_count; i++)
-            t->info_of[i] =
-                (int)(sorted[par__zero_find_info(sorted, t->info_count, z->tensors[i].name)] - t->infos);
+        for (int i = 0; i < z->tensor_count; i++) t->info_of[i] = par__zero_find_info(t, z->tensors[i].name);
         par__zero_add_items(z, t, 0, 1);
         par__zero_add_items(z, t, 0, 0); // f32 first: data are aligned
         t->weight_count = t->item_count;
         for (int kind = 1; kind < PAR__ZERO_ITEM_KINDS && !weights_only; kind++)
             par__zero_add_items(z, t, kind, 1);
     }
-    PAR_FREE(sorted);
     r = par__zero_share_error(z, comm, r, why);
     if (r) par__zero_table_close(t);
     return r;
