@@ -75,7 +75,8 @@ build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o 
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
 build/bench_coll_cuda: build/cuda.o build/layers.o # measures what is private to par.h
 build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
-build/test_cuda: CUDA_LINKED = -Xcompiler -O1 # one file, because it tests what is private; its host code runs briefly
+build/test_cuda: build/kit.o build/layers.o # tests what is private to par_cuda.cuh
+build/test_cuda: CUDA_LINKED = -Xcompiler -O1 $(ALL_ARE_LINKED) # its host code runs briefly
 
 build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
@@ -92,7 +93,7 @@ build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c examples/median.h 
 build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/test_cuda: tests/test_cuda.cu tests/test.h $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
+build/test_cuda: tests/test_cuda.cu $(TEST_DEPS) tests/recipes.h $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 lint:
@@ -141,8 +142,11 @@ build/corpus.txt: $(SOURCES) | build
 	cat $(SOURCES) > $@
 
 FAST_KIT = build/par_fast.o build/layers.o
-build/gpt: $(FAST_KIT) $(GPT_DEPS) | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(GPT) $(FAST_KIT) -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/gpt.o: $(GPT_DEPS) | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $(GPT) -o $@
+
+build/gpt: build/gpt.o $(FAST_KIT)
+	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
@@ -169,8 +173,8 @@ build/libpar.so: build/par.o build/layers.o
 build/par_fast.o: par.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
-build/roofline: tests/roofline.c par.h par_plan.h | build
-	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $< -o $@ $(LIBS)
+build/roofline: tests/roofline.c build/par.o par_plan.h | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
@@ -207,7 +211,8 @@ build/bench_zero: bench/bench_zero.c build/par_fast.o par_zero.h $(OPTIONS) exam
 build/bench_tp: bench/bench_tp.c $(FAST_KIT) examples/gpt/model.h $(OPTIONS) examples/median.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/test_par: tests/test_par.c tests/test.h par.h | build
+TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h
+build/test_par: tests/test_par.c $(TEST_DEPS) | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 build/victim: tests/victim.c build/par.o | build
@@ -216,30 +221,39 @@ build/victim: tests/victim.c build/par.o | build
 build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
-build/test_golden build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 -g # run briefly
-build/test_golden: tests/test_golden.c tests/test.h $(GPT_DEPS) | build
-	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
+build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 -g # run briefly
+
+# Test programs of layers link par.h's implementation with what tests need of its insides: tests/kit.h.
+build/kit.o: tests/kit.c tests/kit.h par.h | build
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests -c $< -o $@
+
+build/test_golden: tests/test_golden.c tests/recipes.h $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) | build
+	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $(ALL_ARE_LINKED) \
+	    $< $(filter %.o,$^) -o $@ $(LIBS)
 
 build/test_meet: tests/test_meet.c par.h | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 build/test_tcp: tests/test_tcp.c par.h | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/test_zero: tests/test_zero.c tests/test.h par.h par_zero.h | build
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+build/test_zero.o: par_zero.h
+build/test_pipe.o: par_pipe.h
+build/test_zero.o build/test_pipe.o: build/%.o: tests/%.c $(TEST_DEPS) | build
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(PAR_IS_LINKED) -c $< -o $@
 
-build/test_pipe: tests/test_pipe.c tests/test.h par.h par_pipe.h | build
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+build/test_zero build/test_pipe: build/%: build/%.o build/kit.o
+	$(CC) $^ -o $@ $(LIBS)
 
-build/test_errors: tests/test_errors.c tests/test.h par.h par_zero.h par_pipe.h par_tp.h | build
+build/test_errors: tests/test_errors.c $(TEST_DEPS) par_zero.h par_pipe.h par_tp.h | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
-build/test_tp: tests/test_tp.c tests/test.h par.h par_tp.h | build
+build/test_tp: tests/test_tp.c $(TEST_DEPS) par_tp.h | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 # Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
-TESTED = $(wildcard *.h *.cuh tests/*.h tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
-TEST_BUILD = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $< -o $@ $(LIBS)
+TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
+TEST_COMPILE = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt
+TEST_BUILD = $(TEST_COMPILE) $< $(filter %.o,$^) -o $@ $(LIBS)
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
 
 # Compiles in two thirds of the time of -O1, and runs nearly as fast; gcc then takes its own intrinsics for uninitialized.
@@ -249,26 +263,44 @@ OG = -Og -Wno-uninitialized -Wno-maybe-uninitialized
 # others' bytes have them (the fuzzers, too), and the kernels have the one of alignment, which hardware wants.
 SANITIZE = -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -DTEST_FEWER=1
 ASAN = $(OG) $(SANITIZE) -fno-sanitize=alignment,pointer-overflow
-build/gpt_asan build/test_golden_asan build/bench_coll_asan: ASAN += -O0 # run briefly
-build/test_data_asan build/test_tcp_asan: ASAN = -O0 $(SANITIZE)
+build/bench_coll_asan: ASAN += -O0 # runs briefly
+build/kit_asan.o: tests/kit.c $(TESTED) | build
+	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
+build/layers_asan.o: tests/compile/layer.c $(TESTED) | build
+	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
+build/test_zero_asan build/test_pipe_asan: build/%_asan: %.c build/kit_asan.o $(TESTED)
+	$(CC) $(ASAN) $(PAR_IS_LINKED) $(TEST_BUILD)
+build/gpt_asan build/test_golden_asan: build/%_asan: %.c build/kit_asan.o build/layers_asan.o $(TESTED)
+	$(CC) $(ASAN) $(ALL_ARE_LINKED) $(TEST_BUILD)
+build/test_data_asan: test_data.c build/kit_asan.o $(TESTED)
+	$(CC) -O0 $(SANITIZE) $(PAR_IS_LINKED) $(TEST_BUILD)
+build/test_tcp_asan: ASAN = -O0 $(SANITIZE)
 build/%_asan: %.c $(TESTED) | build
 	$(CC) $(ASAN) $(TEST_BUILD)
 
 build/%_tsan: %.c $(TESTED) | build
 	$(CC) $(OG) -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
 
-# Small programs share par.h's implementation with each MPI; so does the one of Fortran.
-build/par_mpich.o build/par_openmpi.o: build/par_%.o: par.h | build
-	mpicc.$* -std=gnu11 -g1 -Wall -Wextra -DPAR_MPI -DPAR_IMPLEMENTATION -I. -x c -c $< -o $@
+# par.h's implementation with each MPI; layers and programs are the same with all of them.
+build/kit_mpich.o build/kit_openmpi.o: build/kit_%.o: tests/kit.c tests/kit.h par.h | build
+	mpicc.$* -DPAR_MPI $(TEST_COMPILE) -c $< -o $@
 
-build/01_hello_mpich build/02_mpi_adopt_mpich: build/%_mpich: %.c build/par_mpich.o $(OPTIONS)
-	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) build/par_mpich.o $(TEST_BUILD)
+KIT_MPI = 01_hello 02_mpi_adopt
+$(KIT_MPI:%=build/%_mpich): build/%_mpich: %.c build/kit_mpich.o $(OPTIONS)
+	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
+$(KIT_MPI:%=build/%_openmpi): build/%_openmpi: %.c build/kit_openmpi.o $(OPTIONS)
+	mpicc.openmpi -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
 
-build/01_hello_openmpi build/02_mpi_adopt_openmpi: build/%_openmpi: %.c build/par_openmpi.o $(OPTIONS)
-	mpicc.openmpi -DPAR_MPI $(PAR_IS_LINKED) build/par_openmpi.o $(TEST_BUILD)
+build/test_zero_mpich build/test_pipe_mpich build/gpt_mpich: build/%_mpich: build/%.o build/kit_mpich.o
+	mpicc.mpich $^ -o $@ $(LIBS)
+build/test_zero_openmpi build/test_pipe_openmpi build/gpt_openmpi: build/%_openmpi: build/%.o build/kit_openmpi.o
+	mpicc.openmpi $^ -o $@ $(LIBS)
+build/gpt_mpich build/gpt_openmpi: build/layers.o
+build/07_gpt_pipeline_mpich: 07_gpt_pipeline.c build/kit_mpich.o build/layers.o $(OPTIONS)
+	mpicc.mpich -DPAR_MPI $(ALL_ARE_LINKED) $(TEST_BUILD)
 
 FORTRAN = -std=f2018 -Wall -Wextra -Werror -cpp -ffree-line-length-none -Ibindings
-build/fortran_heat_mpich build/fortran_heat_openmpi: build/fortran_heat_%: build/par_%.o bindings/par.f90 bindings/par_mpi.f90 examples/fortran_heat.f90
+build/fortran_heat_mpich build/fortran_heat_openmpi: build/fortran_heat_%: build/kit_%.o bindings/par.f90 bindings/par_mpi.f90 examples/fortran_heat.f90
 	mkdir -p build/fortran_$*
 	mpifort.$* $(FORTRAN) -J build/fortran_$* $(filter %.f90,$^) $< -o $@ $(LIBS)
 
@@ -298,8 +330,11 @@ build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) | build
 build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 
-build/test_cuda_emu: tests/test_cuda.cu tests/cuda_emu/emu.cpp $(TESTED) | build
-	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(filter %.cu %.cpp,$^) -o $@ $(LIBS)
+build/test_cuda_emu: tests/test_cuda.cu tests/cuda_emu/emu.cpp build/kit_asan.o build/layers_asan.o $(TESTED)
+	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(ALL_ARE_LINKED) $(filter %.cu %.cpp,$^) \
+	    -x none $(filter %.o,$^) -o $@ $(LIBS)
 
-build/test_data build/test_model: build/%: %.c build/par.o $(TESTED) | build
-	$(CC) -O1 $(PAR_IS_LINKED) build/par.o $(TEST_BUILD)
+build/test_data: test_data.c build/par.o $(TESTED)
+	$(CC) -O1 $(PAR_IS_LINKED) $(TEST_BUILD)
+build/test_model: test_model.c build/par.o build/layers.o $(TESTED)
+	$(CC) -O1 $(ALL_ARE_LINKED) $(TEST_BUILD)

@@ -59,24 +59,23 @@ static void rows_beside_products(par_comm *w) {
               library = !strcmp(par_cuda_device(cuda)->gemm_name(NULL), "cuBLASLt");
     const char *product = library ? "product" : "kernel", *sum = nccl ? "reduce_scatter" : "kernel";
     const cudaStream_t compute = par_cuda_stream(cuda);
-    par_tp *tp = open_tp(w, NULL, 1, 0, 0, par_cuda_tp(cuda));
     par_tp_linear up, down;
-    memset(&up, 0, sizeof up), memset(&down, 0, sizeof down);
-    up.in = down.out = IN, up.out = down.in = (size_t)(IN * n), down.row_parallel = 1;
-    CHECK_OK(w, par_tp_linear_open(tp, &up));
-    CHECK_OK(w, par_tp_linear_open(tp, &down));
     float host[ROWS * IN], first[ROWS * IN], *d[5];
     for (int i = 0; i < 5; i++) d[i] = (float *)on_device(w, cuda, (size_t)(ROWS * n * IN) * sizeof(float));
-    up.weight.data = d[0], down.weight.data = d[1];
-    CHECK_OK(w, par_tp_init(tp, &up.weight, 1, 1));
-    CHECK_OK(w, par_tp_init(tp, &down.weight, 2, 1));
     fill_values(PAR_F32, host, ROWS * IN, (uint64_t)par_rank(w));
     upload(cuda, d[2], host, sizeof host);
     par_tp_matrix x = {d[2], ROWS, IN, PAR_TP_SEQUENCE}, h = {d[3], 0, 0, PAR_TP_HIDDEN},
                   y = {d[4], 0, 0, PAR_TP_HIDDEN};
     for (int pieces = 1; pieces < 4; pieces += 2) {
         const char *gather = !nccl ? "copy" : pieces > 1 ? "messages" : "all_gather";
-        tp->desc.row_pieces = pieces;
+        par_tp *tp = open_tp_pieces(w, NULL, 1, 0, 0, par_cuda_tp(cuda), pieces);
+        memset(&up, 0, sizeof up), memset(&down, 0, sizeof down);
+        up.in = down.out = IN, up.out = down.in = (size_t)(IN * n), down.row_parallel = 1;
+        CHECK_OK(w, par_tp_linear_open(tp, &up));
+        CHECK_OK(w, par_tp_linear_open(tp, &down));
+        up.weight.data = d[0], down.weight.data = d[1];
+        CHECK_OK(w, par_tp_init(tp, &up.weight, 1, 1));
+        CHECK_OK(w, par_tp_init(tp, &down.weight, 2, 1));
         CHECK_OK(w, par_tp_linear_forward(tp, &up, &x, NULL, &h)); // makes scratch memory
         CHECK_OK(w, par_tp_linear_forward(tp, &down, &h, NULL, &y));
         trace_from_here(w);
@@ -94,10 +93,10 @@ static void rows_beside_products(par_comm *w) {
         CHECK_OK(w, par_barrier(w));
         emu_trace(0);
         download(cuda, pieces > 1 ? host : first, y.data, sizeof host);
+        CHECK_OK(w, par_tp_close(tp));
     }
     CHECK(w, first[5] != 0 && !memcmp(first, host, sizeof host));
     for (int i = 0; i < 5; i++) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, d[i]));
-    CHECK_OK(w, par_tp_close(tp));
     CHECK_OK(w, par_cuda_close(cuda));
 }
 

@@ -108,7 +108,7 @@ static int test_may_break(const test *t) { return test_kind(t) == TEST_FAULT || 
 
 // When workers run in parallel, ranks yield soon instead of spinning.
 static void test_call(const test *t, par_comm *world) {
-    if (getenv("PAR_TEST_BESIDE")) world->world->spin_limit = PAR__MIN(world->world->spin_limit, 50u);
+    if (getenv("PAR_TEST_BESIDE")) *test_spin_limit(world) = PAR__MIN(*test_spin_limit(world), 50u);
     t->fn(world);
 }
 // Fork a child that is killed when this process ends.
@@ -191,7 +191,6 @@ static int test_run_with(const char *launch, int ranks, const test *t) {
     return !test_may_break(t) && r != PAR_OK;
 }
 
-#if defined(PAR_MPI)
 static int test_under_mpi(int ranks, const char *name) { // all tests in one job
     par_comm *world;
     int failed = 0, passed = 0;
@@ -203,7 +202,7 @@ static int test_under_mpi(int ranks, const char *name) { // all tests in one job
         tests[i].fn(world);
         if (test_kind(&tests[i]) == TEST_KILL) _exit(test_shared->failures != 0); // MPI cannot go on
         bad = test_shared->failures > before;
-        MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        if (par_all_reduce(&bad, &bad, 1, PAR_I32, PAR_MAX, world)) bad = 1;
         bad ? failed++ : passed++;
         if (par_rank(world) == 0 && bad)
             printf("FAIL %s, %d ranks, mpi, node %d\n", tests[i].name, ranks, test_node_ranks);
@@ -214,16 +213,13 @@ static int test_under_mpi(int ranks, const char *name) { // all tests in one job
     fflush(stdout);
     return par_close(world) != PAR_OK || failed || !passed; // a name that no test has is a failure
 }
-#endif
 
 static int test_worker(char **argv) { // launch method, ranks, node ranks, test
     const int ranks = atoi(argv[1]);
     test_shared = (test_state *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     test_node_ranks = atoi(argv[2]);
     if (test_node_ranks) setenv("PAR_NODE_RANKS", argv[2], 1);
-#if defined(PAR_MPI)
     if (!strcmp(argv[0], "mpi")) return test_under_mpi(ranks, argv[3]);
-#endif
     for (int i = 0; i < test_count; i++)
         if (!strcmp(argv[3], tests[i].name)) {
             const int r = test_run_with(argv[0], ranks, &tests[i]);
@@ -536,7 +532,7 @@ int main(int argc, char **argv) {
     memset(&l, 0, sizeof l);
     for (int i = 0; i < test_count; i++)
         if (!o.only || !strcmp(o.only, tests[i].name)) test_add_settings(&tests[i], &o, &l);
-    if (!o.jobs) o.jobs = PAR__MAX(8, 4 * par__available_cpus());
+    if (!o.jobs) o.jobs = PAR__MAX(8, 4 * test_processors());
     if (l.count > 1 && o.jobs > 1) setenv("PAR_TEST_BESIDE", "1", 1);
     const int failed = test_run_all(&o, &l);
     printf("%d passed, %d failed, 0 skipped (%.1f s)\n", l.count - failed, failed, test_now() - start);

@@ -1,10 +1,11 @@
 // test_cuda.cu - par_cuda.cuh against the CPU. Under nvcc on a GPU, or by g++ with tests/cuda_emu.
 #define PAR_IMPLEMENTATION
-#include "par.h"
+#include "kit.h"
 #include "par_zero.h"
 #include "par_pipe.h"
 #include "par_tp.h"
 #include "par_cuda.cuh"
+#include "recipes.h"
 #include "test.h"
 #include "../examples/gpt/model.h"
 #include <initializer_list>
@@ -909,16 +910,20 @@ static void zero_mistakes(par_comm *w) {
 
 // ---- par_tp.h's kernels, and a whole model with them
 
-static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, int bf16,
-                       const par_tp_kernels *kernels) {
+static par_tp *open_tp_pieces(par_comm *tp, par_comm *cp, int sequence, int ulysses, int bf16,
+                              const par_tp_kernels *kernels, int pieces) {
     par_tp_desc d;
     par_tp *t = NULL;
     memset(&d, 0, sizeof d);
     d.tp = tp, d.cp = cp, d.sequence_parallel = sequence, d.ulysses = ulysses,
-    d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.seed = 9, d.kernels = kernels;
+    d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.seed = 9, d.kernels = kernels, d.row_pieces = pieces;
     CHECK_OK(tp, par_tp_open(&d, &t));
     if (!t) exit(4);
     return t;
+}
+static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, int bf16,
+                       const par_tp_kernels *kernels) {
+    return open_tp_pieces(tp, cp, sequence, ulysses, bf16, kernels, 0);
 }
 static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size_t rows, size_t cols,
                        int i) {
@@ -1136,7 +1141,7 @@ static void fused_products(par_comm *w) {
 enum { CODE_ROWS = 140, CODE_COLS = 176 };
 static par_tp_operand operand_at(par_tp_recipe recipe, int weights, int place, const pair &memory,
                                  size_t rows, size_t cols) {
-    const par__tp_recipe *r = &par__tp_recipes[recipe];
+    const test_recipe *r = &test_recipes[recipe];
     par_tp_operand q;
     memset(&q, 0, sizeof q);
     q.code = weights == 2 ? r->gradients : r->code, q.scale = r->scale, q.block_cols = r->cols;

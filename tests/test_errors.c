@@ -35,6 +35,7 @@ static int hook_aligned(void **p, size_t align, size_t n) {
 #define PAR_FREE(p)                 hook_free(p)
 #define PAR_LOG(text)               (logged = (text)[0] != 0)
 #define PAR_IMPLEMENTATION
+#include "kit.c"
 #include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"

@@ -2,12 +2,13 @@
 // of what tests/golden/make_golden.py made, for t = 1, 2, 4 with and without sequence parallelism, and c = 2.
 #define _GNU_SOURCE
 #define PAR_IMPLEMENTATION
-#include "par.h"
+#include "kit.h"
 #include "par_tp.h"
 #include "par_zero.h"
 #include "../examples/options.h"
 #include "model.h"
 #include "files.h"
+#include "recipes.h"
 #include "test.h"
 
 enum { BATCH = 2, TOKENS = 16, ROWS = BATCH * TOKENS };
@@ -436,7 +437,7 @@ static void golden_casts(par_comm *w, const par_zero_safetensors *s) {
 static void golden_operand(par_comm *w, par_tp *tp, const par_zero_safetensors *s, par_tp_recipe recipe,
                            const char *name, size_t rows, par_tp_operand *q) {
     enum { COLS = 136 };
-    const par__tp_recipe *r = &par__tp_recipes[recipe];
+    const test_recipe *r = &test_recipes[recipe];
     const uint8_t *codes = (const uint8_t *)golden_bytes(s, r->name, name, "codes", NULL);
     const void *scales = golden_bytes(s, r->name, name, "scales", NULL);
     size_t count = 0, wrong = 0;
@@ -446,7 +447,7 @@ static void golden_operand(par_comm *w, par_tp *tp, const par_zero_safetensors *
     q->rows = rows, q->cols = COLS, q->ld = 256;
     q->amax = (float *)calloc(2, 4), q->codes = malloc(rows * 256),
     q->scales = malloc(par__tp_scale_bytes(q));
-    CHECK_OK(w, tp->kernels->quantize(tp, q, golden_bytes(s, "", name, "", NULL), COLS, 0));
+    CHECK_OK(w, par_tp_kernels_of(tp)->quantize(tp, q, golden_bytes(s, "", name, "", NULL), COLS, 0));
     const size_t bits = q->code == PAR_TP_E2M1 ? 4 : 8, per = r->cols ? (COLS + r->cols - 1) / r->cols : 1;
     for (size_t i = 0; i < rows; i++)
         wrong += memcmp((const char *)q->codes + i * 256 * bits / 8, codes + i * COLS * bits / 8,
@@ -485,7 +486,7 @@ static void low_precision(par_comm *w) {
         const float *want = (const float *)golden_bytes(&s, k ? "rowwise" : "current", "y", "", NULL);
         golden_operand(w, tp, &s, recipe, "x", 24, &x);
         golden_operand(w, tp, &s, recipe, "g", 16, &g);
-        CHECK_OK(w, tp->kernels->gemm_codes(tp, &x, &g, 0, y, PAR_F32, 16, NULL));
+        CHECK_OK(w, par_tp_kernels_of(tp)->gemm_codes(tp, &x, &g, 0, y, PAR_F32, 16, NULL));
         for (int r = 0; r < 24; r++) { // sums in another order
             float max = 0, error = 0;
             for (int c = 0; c < 16; c++) {

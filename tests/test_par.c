@@ -5,8 +5,7 @@ static __thread long allocations; // of this thread, by par.h
 #define PAR_MALLOC(n)     (allocations++, malloc(n))
 #define PAR_REALLOC(p, n) (allocations++, realloc(p, n))
 #define PAR_FREE(p)       free(p)
-#define PAR_IMPLEMENTATION
-#include "par.h"
+#include "kit.c"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #define TEST_TCP 1

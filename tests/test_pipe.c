@@ -6,13 +6,14 @@ static int may_allocate(void) {
     __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
     return allowed < 0 || allowed-- > 0;
 }
-#define PAR_MALLOC(n)     (may_allocate() ? malloc(n) : NULL)
-#define PAR_REALLOC(p, n) (may_allocate() ? realloc(p, n) : NULL)
-#define PAR_FREE(p)       free(p)
 #define PAR_IMPLEMENTATION
+#include "kit.h"
 #include "par_pipe.h"
 
 #include "test.h"
+#include <pthread.h>
+void *test_malloc(size_t bytes) { return may_allocate() ? malloc(bytes) : NULL; }
+void *test_realloc(void *old, size_t bytes) { return may_allocate() ? realloc(old, bytes) : NULL; }
 
 static int close_to(double a, double b, double by) { return fabs(a - b) <= by * fmax(1, fabs(b)); }
 static int has_text(const char *text, const char *part) {
@@ -925,7 +926,7 @@ static void call_sites(par_comm *w) {
     CHECK_OK(w, par_pipe_step(pipe, NULL));
     const int to = par_rank(w) ? par_rank(w) : 1;
     snprintf(site, sizeof site, "tests/test_pipe.c:%d in activations to stage %d\n", __LINE__ - 2, to);
-    FILE *f = fdopen(par__memfd_create("test"), "w+");
+    FILE *f = tmpfile();
     for (int i = 0; i < pipe->channel_count; i++) par_ledger_print(pipe->channels[i], f);
     rewind(f);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -1038,7 +1039,7 @@ static void causality(par_comm *w) {
     par_pipe_exec e;
     memset(&e, 0, sizeof e);
     e.comm = w, e.fn = brief_work;
-    w->world->opened_at -= 7.5 * par_rank(w); // as if the worlds had been opened one after the other
+    *test_opened_at(w) -= 7.5 * par_rank(w); // as if the worlds had been opened one after the other
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         par_pipe_desc d = desc_of(names[k], par_size(w), 2 * par_size(w), 0, &stage);
         par_pipe_schedule s;
@@ -1123,7 +1124,7 @@ static void drawings(par_comm *w) {
 // The text shows actions that are shorter than a column, and has a row for each chunk.
 static size_t print_to(const par_pipe_schedule *s, const par_pipe_timeline *t, int columns, char *text,
                        size_t bytes) {
-    FILE *f = fdopen(par__memfd_create("test"), "w+");
+    FILE *f = tmpfile();
     par_pipe_print(s, t, columns, 0, f);
     rewind(f);
     const size_t n = fread(text, 1, bytes - 1, f);

@@ -3,7 +3,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // registers of a signal's context
 #endif
-#define PAR_IMPLEMENTATION
+#include "kit.c"
+#define PAR_TP_IMPLEMENTATION
 #include "par_tp.h"
 #include "test.h"
 

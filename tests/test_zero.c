@@ -4,15 +4,7 @@
 #include <stdlib.h>
 static long allocations;          // by the kit's own hooks: a step makes none
 static size_t largest_allocation; // in bytes, of all ranks that are threads
-static inline size_t count_bytes(size_t n) {
-    if (n > __atomic_load_n(&largest_allocation, __ATOMIC_RELAXED))
-        __atomic_store_n(&largest_allocation, n, __ATOMIC_RELAXED);
-    return n;
-}
-#define PAR_MALLOC(n)     (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), malloc(count_bytes(n)))
-#define PAR_REALLOC(p, n) (__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), realloc(p, n))
-#define PAR_FREE(p)       free(p)
-#define PAR_ZERO_WINDOW   1024 // small, so that units have several
+#define PAR_ZERO_WINDOW 1024      // small, so that units have several
 
 // Each call that changes files is a step; a rank may be killed before one of them.
 #include <fcntl.h>
@@ -37,8 +29,19 @@ static void file_step(void) {
 #define unlink(path)               (file_step(), unlink(path))
 
 #define PAR_IMPLEMENTATION
+#include "kit.h"
 #include "par_zero.h"
 #include "test.h"
+void *test_malloc(size_t bytes) {
+    __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+    if (bytes > __atomic_load_n(&largest_allocation, __ATOMIC_RELAXED))
+        __atomic_store_n(&largest_allocation, bytes, __ATOMIC_RELAXED);
+    return malloc(bytes);
+}
+void *test_realloc(void *old, size_t bytes) {
+    __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+    return realloc(old, bytes);
+}
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

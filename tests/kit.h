@@ -1,0 +1,30 @@
+// kit.h - par.h for test programs, with what they need of its insides. Most link tests/kit.c, which is
+// compiled once for each sanitizer and MPI; those that test the insides of par.h include it.
+#ifndef TEST_KIT_H
+#define TEST_KIT_H
+#include <stddef.h>
+#if !defined(PAR_MALLOC) // a program that links kit.c may have functions of these names: the kit takes them
+#ifdef __cplusplus
+extern "C" {
+#endif
+void *test_malloc(size_t bytes);
+void *test_realloc(void *old, size_t bytes);
+#ifdef __cplusplus
+}
+#endif
+#define PAR_MALLOC(n)     test_malloc(n)
+#define PAR_REALLOC(p, n) test_realloc(p, n)
+#define PAR_FREE(p)       free(p)
+#define TEST_ALLOCATES
+#endif
+#include "par.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+int test_processors(void);                  // that this process may use
+unsigned *test_spin_limit(par_comm *world); // how often a wait looks before it yields
+double *test_opened_at(par_comm *world);    // the clock when the world was opened
+#ifdef __cplusplus
+}
+#endif
+#endif
