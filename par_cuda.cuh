@@ -3886,8 +3886,8 @@ static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *
     return par__cuda_sum_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
 }
 static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const void *g,
-                                              par_dtype g_type, float *m, float *v, double *partials,
-                                              bool aligned) {
+                                              par_dtype g_type, float *m, float *v, float *steps,
+                                              double *partials, bool aligned) {
     PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     double ww = 0, uu = 0;
@@ -3910,6 +3910,7 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
             vs[i] = e.v;
             const double u = (double)par__zero_lamb_direction(&a, &e);
             if (at + (size_t)i < n) {
+                if (steps) steps[at + (size_t)i] = (float)u;
                 ww += (double)ws[i] * (double)ws[i];
                 uu += u * u;
             }
@@ -3926,14 +3927,14 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
 }
 static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_zero_update *a, size_t n,
                                          const float *w, const void *g, par_dtype g_type, float *m, float *v,
-                                         double *sums) {
+                                         double *sums, float *steps) {
     par_cuda *cuda = par__cuda_of_zero(k);
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
     const unsigned count = par__cuda_partial_count(n);
     double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared,
-                                   cuda->stream, *a, n, w, g, g_type, m, v, partials,
+                                   cuda->stream, *a, n, w, g, g_type, m, v, steps, partials,
                                    par__cuda_aligned(w, g, m, v)));
     return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
                             partials, count, 2, 1.0, sums);

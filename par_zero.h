@@ -122,8 +122,9 @@ MODEL
     ranks (all powers of two), the C microbatches of the step are summed pairwise in a fixed tree, and every
     number of ranks and every stage gives the same bits. par_zero_global_microbatch tells which of the C
     microbatches a rank has to process. On a CPU the gradient norm is then the root of an exact sum of
-    squares, which does not depend on how model_parallel_comm splits tensors, either; where it does, LAMB,
-    Muon and moments other than f32 are refused.
+    squares, and LAMB's and Muon's norms are, too; random numbers, blocks of moments and Muon's matrices are
+    those of whole tensors. So nothing depends on how tensor parallelism splits tensors: see
+    tensor_parallel_comm.
 
     Stages 2 and 3 need buffers for unsharded units: max_gathered_units times the gradients of the largest
     unit, and in stage 3 the same again for parameters. A unit that is far larger than the others (an
@@ -156,8 +157,9 @@ DOES NOT
 
 LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
-    a step; where a unit was not used, call begin and end all the same. LAMB and Muon need whole tensors; Muon
-    gathers the momentum of one unit at a time.
+    a step; where a unit was not used, call begin and end all the same. LAMB and Muon take a part of a tensor
+    that tensor parallelism splits for a tensor, unless canonical_shards; Muon gathers the momentum of one
+    unit at a time.
 */
 
 #if defined(PAR_API)
@@ -221,8 +223,12 @@ typedef struct par_zero_desc {
     par_comm *replica_comm; // hybrid sharding: ranks of other such comms with the same shards; NULL: none
     par_comm *model_parallel_comm; // tensor- and pipeline-parallel ranks, with other parts of the model: the
                                    // gradient norm is over them, too; NULL: none
-    int stage;                     // 0 to 3
-    int parameter_server;          // 1: rank 0 alone has the optimizer; only with stage 0
+    // Those of model_parallel_comm whose parts of this rank's tensors are, together, each element once. They
+    // have the same tensors in the same order. canonical_shards needs it for parts of tensors with LAMB, Muon
+    // and moments of 8 bits; NULL: none.
+    par_comm *tensor_parallel_comm;
+    int stage;                // 0 to 3
+    int parameter_server;     // 1: rank 0 alone has the optimizer; only with stage 0
     int accumulate_unsharded; // 1: stages 2 and 3 accumulate unsharded gradients, and reduce them once a step
     int microbatches;         // m: backward passes of a step on this rank; 0: 1
     int canonical_shards;     // C = m x ranks: the same bits on any number of ranks; 0: sums in rank order
@@ -608,21 +614,29 @@ typedef struct par_zero_update {
     const par_zero_control *control;
     const float *trust_ratio_at;
     int group, unscaled;
+    // Not NULL: of a part of a tensor whose update must not depend on how it is split (only on CPUs). `first`
+    // is the number in the part; random numbers, and blocks of u8, are those of the whole tensor. scales: of
+    // m and v, a scale for each of these blocks; new_scales: after the update, where raise = 1 only raises
+    // them to the largest sizes, and nothing else changes.
+    const par_shard *shard;
+    float *scales[2], *new_scales[2];
+    int raise;
 } par_zero_update;
 
 // Operations of a device. All arrays, sums too, are in its memory; calls run in order, as on one stream.
 struct par_zero_kernels {
     const char *name;
     par_device *device; // NULL: the CPU
+    int canonical;      // 1: with canonical_shards the bits are those that docs/bits.md defines
     // One optimizer step. w: f32 weights or master weights. stored: the 16-bit parameters, or NULL. m: first
     // moment; v: second moment, ema: moving average, NULL where there are none.
     par_result (*update)(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
                          void *stored, par_dtype stored_type, const void *g, par_dtype g_type, void *m,
                          void *v, float *ema);
     // LAMB: updates m and v, which are f32; sums[0] += w^2, sums[1] += u^2, where u is the step before trust
-    // ratio and lr
+    // ratio and lr, which is also stored where `steps` is not NULL
     par_result (*lamb_norms)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const float *w,
-                             const void *g, par_dtype g_type, float *m, float *v, double *sums);
+                             const void *g, par_dtype g_type, float *m, float *v, double *sums, float *steps);
     // trust[t] = |w| / |u| of tensor t, from `pieces` such pairs of sums
     par_result (*lamb_trust_ratios)(const par_zero_kernels *k, size_t tensors, size_t pieces,
                                     const double *sums, float *trust);
@@ -1081,16 +1095,12 @@ PAR__INLINE_LOOP double par__zero_squares(const float *x, size_t n) {
     PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
     return par__zero_sum_lanes(lanes);
 }
-PAR__INLINE_LOOP void par__zero_lamb_norms(const par_zero_update *update, const float *w, const float *g,
-                                           float *m, float *v, size_t n, double *sums) {
+PAR__INLINE_LOOP void par__zero_lamb_steps(const par_zero_update *update, const float *w, const float *g,
+                                           float *m, float *v, float *steps, size_t n) {
     const par_zero_update a = *update;
-    double ww[PAR__STRIP] = {0}, uu[PAR__STRIP] = {0};
     PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = m[i]; e.v = v[i];
                 par__zero_update_moments(&a, &e, g[i]); m[i] = e.m; v[i] = e.v;
-                const double p = (double)e.w, u = (double)par__zero_lamb_direction(&a, &e); ww[lane] += p * p;
-                uu[lane] += u * u);
-    sums[0] += par__zero_sum_lanes(ww);
-    sums[1] += par__zero_sum_lanes(uu);
+                steps[i] = par__zero_lamb_direction(&a, &e));
 }
 
 // The scale of 32 floats.
@@ -1165,10 +1175,10 @@ PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in
     X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
     X(P, void, quantize, (int code, const float *x, uint8_t *out, size_t blocks), (code, x, out, blocks))    \
     X(P, void, dequantize, (int code, float *x, const uint8_t *in, size_t blocks), (code, x, in, blocks))    \
-    X(P, void, lamb_norms,                                                                                   \
-      (const par_zero_update *a, const float *w, const float *g, float *m, float *v, size_t n,               \
-       double *sums),                                                                                        \
-      (a, w, g, m, v, n, sums))
+    X(P, void, lamb_steps,                                                                                   \
+      (const par_zero_update *a, const float *w, const float *g, float *m, float *v, float *steps,           \
+       size_t n),                                                                                            \
+      (a, w, g, m, v, steps, n))
 
 PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 
@@ -1384,18 +1394,82 @@ static const float *par__zero_widen(float *wide, const void *x, par_dtype type, 
     par_cast(wide, PAR_F32, (const uint16_t *)x + at, type, n);
     return wide;
 }
+// Where the code of an element of 8-bit states is.
+static size_t par__zero_code_at(size_t i) {
+    return i / PAR__ZERO_STATE_BLOCK * PAR__ZERO_STATE_BLOCK_BYTES + 4 + i % PAR__ZERO_STATE_BLOCK;
+}
 // Bytes of n elements of a state, a multiple of 256 with u8.
 static size_t par__zero_moment_bytes(par_dtype type, size_t n) {
     if (type == PAR_U8) return n / PAR__ZERO_STATE_BLOCK * PAR__ZERO_STATE_BLOCK_BYTES;
     return n * (type == PAR_BF16 ? 2 : 4);
 }
+// Elements [at, at + count) of a part of a tensor that are consecutive in the whole tensor and, in both, in
+// one block of 256. Start with zeros. 0: there is none before n. What is behind the last element is none.
+typedef struct par__zero_span {
+    size_t at, count, number; // number: of the first in the whole tensor
+} par__zero_span;
+static int par__zero_span_after(const par_zero_update *a, size_t first, size_t n, par__zero_span *s) {
+    const size_t block = PAR__ZERO_STATE_BLOCK;
+    s->at += s->count;
+    if (s->at >= n) return 0;
+    const size_t left = PAR__MIN(n - s->at, block - (first + s->at) % block);
+    s->count = PAR__MIN(par_shard_find(a->shard, first + s->at, &s->number, NULL), left);
+    s->count = PAR__MIN(s->count, block - s->number % block);
+    return s->count > 0;
+}
+// Converts n elements of a part of a tensor, from its element `first` on, from and to codes of 8 bits.
+static void par__zero_decode_part(float *wide, const uint8_t *from, const par_zero_update *a, int sign,
+                                  size_t first, size_t n) {
+    par__zero_span s = {0, 0, 0};
+    memset(wide, 0, n * sizeof *wide);
+    while (par__zero_span_after(a, first, n, &s)) {
+        const uint8_t *codes = from + par__zero_code_at(s.at);
+        const float scale = a->scales[!sign][s.number / PAR__ZERO_STATE_BLOCK];
+        for (size_t i = 0; i < s.count; i++) wide[s.at + i] = par__zero_decode_state(codes[i], sign, scale);
+    }
+}
+static void par__zero_encode_part(uint8_t *to, const float *wide, const par_zero_update *a, int sign,
+                                  size_t first, size_t n) {
+    par__zero_span s = {0, 0, 0};
+    while (par__zero_span_after(a, first, n, &s)) {
+        uint8_t *codes = to + par__zero_code_at(s.at);
+        float *scale = &a->new_scales[!sign][s.number / PAR__ZERO_STATE_BLOCK];
+        const float *x = wide + s.at, up = par__zero_state_inverse(*scale);
+        uint32_t largest = par__f32_to_bits(*scale); // without signs floats compare like integers
+        for (size_t i = 0; i < s.count && a->raise; i++)
+            largest = PAR__MAX(largest, par__f32_to_bits(x[i]) & 0x7FFFFFFFu);
+        if (a->raise) *scale = par__bits_to_f32(largest);
+        for (size_t i = 0; i < s.count && !a->raise; i++)
+            codes[i] = (uint8_t)par__zero_encode_state(x[i], sign, up);
+    }
+}
+// Rounds n numbers to bf16 at random. first: the number of the first one in the tensor, or in its part.
+static void par__zero_round(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x, size_t n,
+                            size_t first) {
+    const par__zero_state_loops *l = PAR__PICK(par__zero_state_loops);
+    par__zero_span s = {0, 0, 0};
+    if (!a->shard) l->round(to, x, n, seed, a->stream, first);
+    while (a->shard && par__zero_span_after(a, first, n, &s)) {
+        const size_t odd = s.number % 8, head = PAR__MIN(odd ? 8 - odd : 0, s.count);
+        float eight[8] = {0};
+        uint16_t rounded[8];
+        memcpy(eight + odd, x + s.at, head * sizeof *x); // the rest of a Philox block
+        par__zero_round_eight(rounded, eight, 8, seed, a->stream, s.number - odd);
+        memcpy(to + s.at, rounded + odd, head * sizeof *to);
+        if (s.count > head)
+            l->round(to + s.at + head, x + s.at + head, s.count - head, seed, a->stream, s.number + head);
+    }
+}
 // Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.
-static float *par__zero_widen_moment(float *wide, void *x, par_dtype type, int sign, size_t at, size_t n) {
-    char *from = (char *)x + par__zero_moment_bytes(type, at);
-    if (type == PAR_U8)
+static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
+                                     size_t n) {
+    char *from = (char *)x + par__zero_moment_bytes(a->state_dtype, at);
+    if (a->state_dtype == PAR_U8 && a->shard)
+        par__zero_decode_part(wide, (const uint8_t *)from, a, sign, a->first + at, n);
+    else if (a->state_dtype == PAR_U8)
         PAR__PICK(par__zero_state_loops)
             ->decode(sign, wide, (const uint8_t *)from, n / PAR__ZERO_STATE_BLOCK);
-    else if (type == PAR_BF16)
+    else if (a->state_dtype == PAR_BF16)
         par_cast(wide, PAR_F32, from, PAR_BF16, n);
     else
         return (float *)(void *)from;
@@ -1403,12 +1477,13 @@ static float *par__zero_widen_moment(float *wide, void *x, par_dtype type, int s
 }
 static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
                                     size_t n) {
-    const par__zero_state_loops *l = PAR__PICK(par__zero_state_loops);
     char *to = (char *)x + par__zero_moment_bytes(a->state_dtype, at);
-    if (a->state_dtype == PAR_U8)
-        l->encode(sign, wide, (uint8_t *)to, n / PAR__ZERO_STATE_BLOCK);
+    if (a->state_dtype == PAR_U8 && a->shard)
+        par__zero_encode_part((uint8_t *)to, wide, a, sign, a->first + at, n);
+    else if (a->state_dtype == PAR_U8)
+        PAR__PICK(par__zero_state_loops)->encode(sign, wide, (uint8_t *)to, n / PAR__ZERO_STATE_BLOCK);
     else if (a->state_dtype == PAR_BF16 && a->state_seed)
-        l->round((uint16_t *)(void *)to, wide, n, a->state_seed + !sign, a->stream, a->first + at);
+        par__zero_round(a, a->state_seed + !sign, (uint16_t *)(void *)to, wide, n, a->first + at);
     else if (a->state_dtype == PAR_BF16)
         par_cast(to, PAR_BF16, wide, PAR_F32, n);
 }
@@ -1429,19 +1504,20 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
     (void)kernels;
     if (!par__zero_apply_control(&resolved)) return PAR_OK;
     const int reads = par__zero_reads(a->optimizer, 0), writes = par__zero_reads(a->optimizer, 1);
-    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK];
+    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK], ws[PAR__ZERO_CHUNK];
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        float *m_at = m && reads > 0 ? par__zero_widen_moment(ms, m, a->state_dtype, 1, at, k) : NULL;
-        float *v_at = v && reads > 1 ? par__zero_widen_moment(vs, v, a->state_dtype, 0, at, k) : NULL;
-        l->step(a, w + at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, k);
+        float *m_at = m && reads > 0 ? par__zero_widen_moment(ms, m, a, 1, at, k) : NULL;
+        float *v_at = v && reads > 1 ? par__zero_widen_moment(vs, v, a, 0, at, k) : NULL;
+        float *w_at = a->raise ? (float *)memcpy(ws, w + at, k * sizeof *w) : w + at;
+        l->step(a, w_at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, k);
         if (m && writes > 0) par__zero_narrow_moment(m, m_at, a, 1, at, k);
         if (v && writes > 1) par__zero_narrow_moment(v, v_at, a, 0, at, k);
+        if (a->raise) continue;
         if (ema) l->ema(ema + at, w + at, a->ema, k);
         if (!stored) continue;
         if (a->seed && stored_type == PAR_BF16)
-            PAR__PICK(par__zero_state_loops)
-                ->round((uint16_t *)stored + at, w + at, k, a->seed, a->stream, a->first + at);
+            par__zero_round(a, a->seed, (uint16_t *)stored + at, w + at, k, a->first + at);
         else
             par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
     }
@@ -1449,9 +1525,9 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
 }
 static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, const par_zero_update *given,
                                            size_t n, const float *w, const void *g, par_dtype g_type,
-                                           float *m, float *v, double *to) {
+                                           float *m, float *v, double *to, float *steps) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_CHUNK];
+    float wide[PAR__ZERO_CHUNK], u[PAR__ZERO_CHUNK];
     double sums[2] = {0, 0};
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
@@ -1459,7 +1535,10 @@ static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, cons
     if (!par__zero_apply_control(&resolved)) return PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        l->lamb_norms(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, k, sums);
+        float *u_at = steps ? steps + at : u;
+        l->lamb_steps(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, u_at, k);
+        sums[0] += l->squares(w + at, k);
+        sums[1] += l->squares(u_at, k);
     }
     to[0] += sums[0];
     to[1] += sums[1];
@@ -1513,7 +1592,7 @@ static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const 
     if (!par__zero_apply_control(&resolved)) return PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        float *m_at = par__zero_widen_moment(ms, m, a->state_dtype, 1, at, k);
+        float *m_at = par__zero_widen_moment(ms, m, a, 1, at, k);
         l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m_at, k);
         par__zero_narrow_moment(m, m_at, a, 1, at, k);
     }
@@ -1594,6 +1673,7 @@ static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, i
 }
 static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
                                                        NULL,
+                                                       1,
                                                        par__zero_cpu_update,
                                                        par__zero_cpu_lamb_norms,
                                                        par__zero_cpu_lamb_trust_ratios,
@@ -1630,6 +1710,8 @@ typedef struct par__zero_tensor {
     char name[160];
     int unit, part;
     size_t count, offset; // elements; offset of the first in its part of the unit
+    size_t whole;         // canonical, and this rank has a part of it, which it trains: elements of all of it
+    size_t blocks_at;     // of these and of 8-bit moments: the number of its first block of 256
 } par__zero_tensor;
 
 typedef struct par__zero_unit {
@@ -1743,8 +1825,16 @@ struct par_zero {
     int writing[PAR__ZERO_WINDOWS]; // transfers
     float *gathered_momentum;       // Muon's
     char *muon_scratch[4];          // of muon_dtype
-    double *sums;                   // of squares, in device memory
-    size_t pieces; // pieces of a unit (canonical: C, else ranks), each with its own partial sums
+    float *muon_whole;              // a matrix of which this rank has a part
+    // 8-bit moments of parts of tensors: scales of these tensors' blocks of 256, of m, then of v; twice:
+    // those of now begin at block_scales[(2 now + moment) block_count]
+    float *block_scales;
+    size_t block_count;
+    int now;
+    uint64_t *lamb_digits; // canonical LAMB: of each tensor, two exact sums, in the host's memory
+    float *lamb_steps;     // and steps
+    double *sums;          // of squares, in device memory
+    size_t pieces;         // pieces of a unit (canonical: C, else ranks), each with its own partial sums
     par__zero_pool gathered_parameters, unsharded_gradients; // slots of units in flight or in use
     par_zero_plan allocated;
     struct par__zero_save *save;      // the save in progress, or NULL
@@ -1858,7 +1948,7 @@ static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__ze
 // 1: Muon updates it as a matrix.
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) {
     return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.use_adamw &&
-           t->count;
+           (t->count || t->whole);
 }
 static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
     for (int t = u->first; t < u->last; t++)
@@ -1870,6 +1960,7 @@ typedef struct par__zero_sizes { // elements
     size_t window; // of a window of states
     size_t matrix, side,
         matrix_unit; // the largest matrix, its shorter side squared, the largest unit with one
+    size_t whole;    // the largest matrix of which this rank has a part
 } par__zero_sizes;
 static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     par__zero_sizes s;
@@ -1886,10 +1977,12 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     }
     s.window = s.updated ? PAR__MIN(s.window, z->window) : 0;
     for (int t = 0; t < z->tensor_count; t++) {
-        const size_t *n = z->tensors[t].desc.shape;
-        s.elements += z->tensors[t].count;
-        if (!par__zero_is_matrix(z, &z->tensors[t])) continue;
+        const par__zero_tensor *x = &z->tensors[t];
+        const size_t *n = x->whole ? x->shard.global_shape : x->desc.shape;
+        s.elements += x->count;
+        if (!par__zero_is_matrix(z, x)) continue;
         s.matrix = PAR__MAX(s.matrix, n[0] * n[1]);
+        s.whole = PAR__MAX(s.whole, x->whole);
         s.side = PAR__MAX(s.side, PAR__MIN(n[0], n[1]) * PAR__MIN(n[0], n[1]));
     }
     return s;
@@ -1988,6 +2081,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     *par__zero_plan_bytes_of(p, parameters_in, &p->parameter_bytes) += parameters;
     *par__zero_plan_bytes_of(p, states_in, &p->state_bytes) +=
         par__zero_states_bytes(z, states_in ? s.offloaded : s.updated);
+    p->state_bytes += 4 * z->block_count * sizeof *z->block_scales;
     par__zero_pool pool;
     p->tree_sum_bytes = (size_t)z->tree_levels * gradients * ge;
     p->window_bytes = PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
@@ -1998,8 +2092,8 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     if (z->sharded_parameters)
         p->gathered_parameter_bytes = par__zero_pool_bytes(&pool, e, 1, z->desc.quantize_parameters);
     if (s.matrix)
-        p->muon_bytes =
-            s.matrix_unit * sizeof(float) + 2 * (s.matrix + s.side) * par_dtype_bytes(z->desc.muon_dtype);
+        p->muon_bytes = (s.matrix_unit + s.whole) * sizeof(float) +
+                        2 * (s.matrix + s.side) * par_dtype_bytes(z->desc.muon_dtype);
     par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
     p->reduce_bytes = p->reduce_count * ge;
@@ -2452,17 +2546,20 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
     }
     return sum != t->count ? "the counts of its runs do not add up to its elements" : NULL;
 }
-// With canonical_shards: NULL, or why the update of a part of a tensor depends on how that is split.
+// With canonical_shards: NULL, or what the update of a part of a tensor lacks.
 static const char *par__zero_check_part(const par_zero *z, const par__zero_tensor *t) {
-    size_t whole = 1;
-    for (int i = 0; i < t->desc.dims; i++) whole *= t->shard.global_shape[i];
-    if (!z->desc.canonical_shards || t->count == whole || t->part) return NULL;
-    if (z->desc.optimizer == PAR_ZERO_LAMB || par__zero_is_matrix(z, t))
-        return "this rank has a part of it, and canonical_shards needs whole tensors for LAMB and Muon: take "
-               "another optimizer, or no tensor parallelism";
-    if (z->desc.state_dtype != PAR_F32 || z->desc.stochastic_rounding)
-        return "this rank has a part of it, and with canonical_shards only f32 moments round alike in all "
-               "parts: take state_dtype f32 and no stochastic rounding, or no tensor parallelism";
+    const int rounds = z->desc.state_dtype != PAR_F32 || z->desc.stochastic_rounding;
+    if (!t->whole) return NULL;
+    if (t->whole == SIZE_MAX) return "its global shape is too large";
+    if (rounds && !z->on_cpu)
+        return "this rank has a part of it, and with canonical_shards only a CPU rounds moments or weights "
+               "alike "
+               "in all parts: take state_dtype f32 and no stochastic_rounding, or no tensor parallelism";
+    if (!z->desc.tensor_parallel_comm && z->desc.comm &&
+        (z->desc.optimizer == PAR_ZERO_LAMB || par__zero_is_matrix(z, t) || z->desc.state_dtype == PAR_U8))
+        return "this rank has a part of it, and canonical_shards needs whole tensors for LAMB, Muon and "
+               "moments "
+               "of 8 bits: set tensor_parallel_comm to the ranks that have the other parts";
     return NULL;
 }
 // Copies a name with U+FFFD for each byte that is not UTF-8. 0: it does not fit.
@@ -2547,12 +2644,17 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
     t->count =
         t->desc.dims > 0 && t->desc.dims <= 4 ? par__zero_shape_product(t->desc.shape, t->desc.dims) : 0;
     if (!par__zero_copy_name(t->name, sizeof t->name, name)) t->name[0] = 0;
+    const size_t whole = par__zero_shape_product(t->shard.global_shape, PAR__MIN(t->desc.dims, 4));
+    if (z->desc.canonical_shards && !t->part && t->count != whole) t->whole = whole;
     const char *why = par__zero_check_tensor(z, t, name, text, sizeof text);
     if (why)
         return par__zero_reject(z, call, PAR_ERR_ARGUMENT, "tensor %.160s of unit %s: %s", name, last->name,
                                 why);
     *par__zero_name_slot(z, t->name) = z->tensor_count + 1;
     par__zero_place_tensor(z, &z->units[t->unit], t);
+    t->blocks_at = z->block_count;
+    if (t->whole && z->desc.state_dtype == PAR_U8)
+        z->block_count += par__zero_round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
     if (desc->tied_comm) z->units[t->unit].tied = 1;
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
@@ -2776,9 +2878,46 @@ static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
         snprintf(why, sizeof why, "par_zero_commit: %s", z->add_error);
     return par__zero_share_error(z, comm, z->add_result, why);
 }
+static uint64_t par__zero_triangle(uint64_t n) { // 0 + 1 + ... n - 1
+    return n % 2 ? (n - 1) / 2 * n : n / 2 * (n - 1);
+}
+// Do the ranks of tensor_parallel_comm have the same tensors, and, of those of which they have parts, each
+// element once?
+static par_result par__zero_check_parts(par_zero *z) {
+    par_comm *const comm = z->desc.tensor_parallel_comm;
+    uint64_t hash = (uint64_t)z->tensor_count, pair[2];
+    if (!comm || !z->desc.canonical_shards) return PAR_OK;
+    for (int i = 0; i < z->tensor_count; i++)
+        hash = (hash ^ par__zero_name_hash(z->tensors[i].name)) * 0x100000001b3u ^ z->tensors[i].whole;
+    pair[0] = hash;
+    pair[1] = ~hash;
+    PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
+    if (pair[0] != ~pair[1])
+        return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
+                              "par_zero_commit: the ranks of tensor_parallel_comm must have "
+                              "the same tensors in the same order, each in parts on all ranks or "
+                              "on none");
+    for (int i = 0; i < z->tensor_count; i++) {
+        const par__zero_tensor *t = &z->tensors[i];
+        uint64_t sums[2] = {t->count, 0}; // of elements, and of their numbers in the whole tensor
+        if (!t->whole) continue;
+        for (size_t at = 0, n, number; at < t->count; at += n) {
+            n = par_shard_find(&t->shard, at, &number, NULL);
+            sums[1] += n * number + par__zero_triangle(n);
+        }
+        PAR__ZERO_TRY(par_all_reduce(sums, sums, 2, PAR_U64, PAR_SUM, comm));
+        if (sums[0] != t->whole || sums[1] != par__zero_triangle(t->whole))
+            return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
+                                  "par_zero_commit: tensor %s: the ranks of tensor_parallel_comm must have "
+                                  "each of its %zu elements once",
+                                  t->name, t->whole);
+    }
+    return PAR_OK;
+}
 static par_result par__zero_check_same_all(par_zero *z) { // over comm and replica_comm
     par_comm *const comm = z->desc.comm, *const replica_comm = z->desc.replica_comm;
     par_result r = par__zero_check_added(z, comm);
+    if (!r) r = par__zero_share_error(z, comm, par__zero_check_parts(z), par_last_error(comm));
     if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
     if (r) return r;
     r = par__zero_check_same(z, comm);
@@ -2813,6 +2952,10 @@ static void par__zero_free(par_zero *z, void *memory, int symmetric) {
 static void *par__zero_alloc_small(par_zero *z, size_t bytes) { // not counted
     size_t tally = 0;
     return par__zero_alloc(z, bytes, 0, &tally);
+}
+enum { PAR__ZERO_DIGITS = 20 }; // of an exact sum, see >>zero_norm
+static int par__zero_has_exact_lamb(const par_zero *z) {
+    return z->desc.optimizer == PAR_ZERO_LAMB && z->desc.canonical_shards && z->kernels->canonical;
 }
 static size_t par__zero_sum_count(const par_zero *z) {
     return PAR__MAX((size_t)z->unit_count, 2 * (size_t)z->tensor_count) * z->pieces + 1;
@@ -2855,6 +2998,9 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
         ok &= par__zero_allocate_pool(z, 1, &z->unsharded_gradients, ge, 2, z->desc.quantize_gradients,
                                       &a->unsharded_gradient_bytes);
     if (s.matrix) {
+        if (s.whole)
+            ok &=
+                (z->muon_whole = (float *)(void *)par__zero_alloc(z, s.whole * 4, 0, &a->muon_bytes)) != NULL;
         ok &= (z->gathered_momentum =
                    (float *)(void *)par__zero_alloc(z, s.matrix_unit * 4, 1, &a->muon_bytes)) != NULL;
         for (int i = 0; i < 4; i++)
@@ -2862,6 +3008,13 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
                        par__zero_alloc(z, (i < 2 ? s.matrix : s.side) * par_dtype_bytes(z->desc.muon_dtype),
                                        0, &a->muon_bytes)) != NULL;
     }
+    const size_t scales = 4 * z->block_count * sizeof *z->block_scales;
+    if (scales)
+        ok &= (z->block_scales = (float *)(void *)par__zero_alloc(z, scales, 0, &a->state_bytes)) != NULL;
+    if (par__zero_has_exact_lamb(z))
+        ok &= (z->lamb_digits = (uint64_t *)PAR_MALLOC((size_t)z->tensor_count * sizeof *z->lamb_digits * 2 *
+                                                       PAR__ZERO_DIGITS)) != NULL &&
+              (z->lamb_steps = (float *)par__zero_alloc_small(z, PAR__ZERO_STAGING * sizeof(float))) != NULL;
     z->sums = (double *)par__zero_alloc_small(z, par__zero_sum_count(z) * sizeof(double));
     z->trust_ratios = (float *)par__zero_alloc_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
     z->control = (par_zero_control *)par__zero_alloc_small(z, sizeof *z->control);
@@ -2950,6 +3103,10 @@ par_result par_zero_close(par_zero *z) {
     par__zero_free(z, z->gathered_momentum, 1);
     for (int i = 0; i < z->tree_levels; i++) par__zero_free(z, z->tree_sums[i], 0);
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
+    par__zero_free(z, z->muon_whole, 0);
+    par__zero_free(z, z->block_scales, 0);
+    PAR_FREE(z->lamb_digits);
+    par__zero_free(z, z->lamb_steps, 0);
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) par__zero_free(z, z->states[i], 0);
     par__zero_io_close(z);
     par__zero_store_close(z, &z->state_store);
@@ -3512,16 +3669,15 @@ static void *par__zero_state_at(const par_zero *z, const par__zero_iter *p, int 
 // these sums and add them in the same order, so that the norm has the same bits on all ranks and for every
 // sharding.
 //
-// With canonical_shards a CPU adds the squares exactly, so that neither the order nor the split of a tensor
-// over model_parallel_comm matters. The square of an f32 is an integer of 48 bits times a power of 4. So
-// squares of one exponent are added as integers (65536 of them fit into 64 bits), and their sums to a number
-// of 19 digits in base 2^32, the lowest one in units of 2^-298.
+// With canonical_shards and canonical kernels the squares are added exactly, so that neither the order nor
+// the split of a tensor over model_parallel_comm matters. The square of an f32 is an integer of 48 bits times
+// a power of 4. So squares of one exponent are added as integers (65536 of them fit into 64 bits), and their
+// sums to a number of 19 digits in base 2^32, the lowest one in units of 2^-298.
 
 static int par__zero_update_is_sharded(const par_zero *z) {
     return z->ranks > 1 && (z->sharded_states || z->desc.parameter_server);
 }
 
-enum { PAR__ZERO_DIGITS = 20 };
 typedef struct par__zero_exact {
     uint64_t bins[256];                // by exponent; the last one: of what is not finite
     uint64_t digits[PAR__ZERO_DIGITS]; // the last one counts what is not finite
@@ -3566,30 +3722,52 @@ static double par__zero_exact_value(const uint64_t *digits) { // adds the digits
     return digits[PAR__ZERO_DIGITS - 1] ? (double)INFINITY : sum;
 }
 
+static int par__zero_is_exact(const par_zero *z) { return z->desc.canonical_shards && z->kernels->canonical; }
+// Adds numbers in the device's memory.
+static par_result par__zero_exact_read(par_zero *z, par__zero_exact *x, const void *there, par_dtype type,
+                                       size_t n) {
+    const size_t e = par_dtype_bytes(type);
+    const void *here;
+    for (size_t at = 0, k; at < n; at += k) {
+        PAR__ZERO_TRY(par__zero_read_staged(z, (const char *)there + at * e, e, n - at, &k, &here));
+        par__zero_exact_add(x, here, type, k);
+    }
+    return PAR_OK;
+}
 // Adds the squares of a run, each divided by the number of ranks of model_parallel_comm that have the
 // element; or exactly those of elements of which this rank has copy 0.
-static par_result par__zero_run_squares(const par_zero *z, const par__zero_run *r, const char *g, double *sum,
+static par_result par__zero_run_squares(par_zero *z, const par__zero_run *r, const char *g, double *sum,
                                         par__zero_exact *exact) {
     const par__zero_tensor *t = &z->tensors[r->tensor];
     const par_zero_kernels *k = z->kernels;
+    const par_dtype type = z->desc.grad_dtype;
     const size_t e = par__zero_grad_bytes(z);
     size_t at = r->at - t->offset, from = 0;
     const size_t start = at, end = at + r->count;
-    if (!t->desc.shard && exact) return par__zero_exact_add(exact, g, z->desc.grad_dtype, r->count), PAR_OK;
-    if (!t->desc.shard) return k->square_sum(k, g, z->desc.grad_dtype, r->count, 1, sum);
+    if (!t->desc.shard)
+        return exact ? par__zero_exact_read(z, exact, g, type, r->count)
+                     : k->square_sum(k, g, type, r->count, 1, sum);
     for (int i = 0; i < t->shard.run_count && at < end; i++) {
         from += t->shard.runs[i].count;
         const size_t until = PAR__MIN(from, end);
         if (at >= until) continue;
         const char *from_here = g + (at - start) * e;
         if (!exact)
-            PAR__ZERO_TRY(k->square_sum(k, from_here, z->desc.grad_dtype, until - at,
+            PAR__ZERO_TRY(k->square_sum(k, from_here, type, until - at,
                                         1.0 / PAR__MAX(t->shard.runs[i].replicas, 1), sum));
         else if (!t->shard.runs[i].replica_id)
-            par__zero_exact_add(exact, from_here, z->desc.grad_dtype, until - at);
+            PAR__ZERO_TRY(par__zero_exact_read(z, exact, from_here, type, until - at));
         at = until;
     }
     return PAR_OK;
+}
+static par_result par__zero_exact_squares(par_zero *z, const float *x, size_t n, double *squares) {
+    par__zero_exact sum;
+    memset(&sum, 0, sizeof sum);
+    PAR__ZERO_TRY(par__zero_exact_read(z, &sum, x, PAR_F32, n));
+    par__zero_exact_flush(&sum);
+    const double rounded = par__zero_exact_value(sum.digits);
+    return par__zero_copy_sync(z, squares, &rounded, sizeof rounded);
 }
 static par_result par__zero_clear_sums(par_zero *z, size_t n) {
     return z->device->fill(z->device, z->sums, 0, n * sizeof *z->sums, NULL);
@@ -3619,12 +3797,13 @@ static par_result par__zero_exact_norm(par_zero *z) {
         PAR__ZERO_TRY(par_all_reduce(sum.digits, sum.digits, PAR__ZERO_DIGITS, PAR_U64, PAR_SUM, comms[i]));
         par__zero_exact_carry(sum.digits);
     }
-    return z->control->squares = par__zero_exact_value(sum.digits), PAR_OK;
+    const double squares = par__zero_exact_value(sum.digits);
+    return par__zero_copy_sync(z, &z->control->squares, &squares, sizeof squares);
 }
 static par_result par__zero_square_norm(par_zero *z) { // to the control
     const size_t n = (size_t)z->unit_count * z->pieces;
     double *total = &z->control->squares; // an address only: the device's
-    if (z->desc.canonical_shards && z->on_cpu) return par__zero_exact_norm(z);
+    if (par__zero_is_exact(z)) return par__zero_exact_norm(z);
     PAR__ZERO_TRY(par__zero_clear_sums(z, n));
     PAR__ZERO_TRY(par__zero_own_squares(z, NULL));
     if (par__zero_update_is_sharded(z))
@@ -3637,6 +3816,9 @@ static par_result par__zero_square_norm(par_zero *z) { // to the control
 
 // >>zero_step -----------------------------------------------------------------------------------------------
 
+static float *par__zero_scales(const par_zero *z, const par__zero_tensor *t, int which, int moment) {
+    return z->block_scales + (size_t)(2 * which + moment) * z->block_count + t->blocks_at;
+}
 static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_tensor *t, uint64_t step) {
     par_zero_update a;
     memset(&a, 0, sizeof a);
@@ -3644,6 +3826,11 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
     a.stream = step << 24 | (par__zero_name_hash(t->name) & 0xffffff); // on whichever rank the tensor is
     a.state_dtype = z->desc.state_dtype;
     a.state_seed = z->desc.seed + 2;
+    a.shard = t->whole ? &t->shard : NULL;
+    for (int i = 0; i < 2 && z->block_scales; i++) {
+        a.scales[i] = par__zero_scales(z, t, z->now, i);
+        a.new_scales[i] = par__zero_scales(z, t, !z->now, i);
+    }
     return a;
 }
 // unscaled: the input is not the gradient (Muon's direction), and must not be scaled.
@@ -3671,10 +3858,112 @@ static par_result par__zero_apply(par_zero *z, const par__zero_iter *p, const pa
         par__zero_state_at(z, p, PAR__ZERO_M, k), par__zero_state_at(z, p, PAR__ZERO_V, k),
         (float *)par__zero_state_at(z, p, PAR__ZERO_EMA, k));
 }
+static par_result par__zero_apply_momentum(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
+                                           par_zero_update *a) {
+    const size_t k = r->at - p->now.first;
+    a->first = r->at - z->tensors[r->tensor].offset;
+    return z->kernels->momentum(
+        z->kernels, a, r->count, par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z),
+        z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, k), z->gathered_momentum + r->at);
+}
+// 8-bit moments of parts of tensors: ranks that share a block find the scale that it will have together, by
+// an update that changes nothing else.
+static par_result par__zero_find_scales(par_zero *z) {
+    par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
+                                z->desc.tensor_parallel_comm};
+    float *scales = z->block_scales + (size_t)(2 * !z->now) * z->block_count;
+    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 0);
+    int found;
+    if (!z->block_count) return PAR_OK;
+    memset(scales, 0, 2 * z->block_count * sizeof *scales);
+    for (int unit = 0; unit < z->unit_count; unit++)
+        for (;;) {
+            par__zero_run r = {0, 0, 0, 0};
+            PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
+            if (!found) break;
+            while (par__zero_next_run(z, &p.now, &r)) {
+                par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], 0);
+                a.raise = 1;
+                if (!a.shard) continue;
+                PAR__ZERO_TRY(par__zero_is_matrix(z, &z->tensors[r.tensor])
+                                  ? par__zero_apply_momentum(z, &p, &r, &a)
+                                  : par__zero_apply(z, &p, &r, &a, NULL));
+            }
+        }
+    for (int i = 0; i < 2; i++)
+        if (comms[i]) // without signs floats compare like integers
+            PAR__ZERO_TRY(par_all_reduce(scales, scales, 2 * z->block_count, PAR_U32, PAR_MAX, comms[i]));
+    return PAR_OK;
+}
+// Canonical LAMB: the same by exact sums, so that it does not matter which rank has which elements. What is
+// whole on each rank of tensor_parallel_comm counts on the first one.
+static par_result par__zero_lamb_squares(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
+                                         par__zero_exact *sums) {
+    const size_t at = r->at - p->now.first, e = par__zero_grad_bytes(z);
+    const par_zero_update a = par__zero_update_of(z, &z->tensors[r->tensor], 0);
+    const char *g = par__zero_gradients_of(z, &p->now);
+    for (size_t i = at, n; i < at + r->count; i += n) {
+        const float *w = par__zero_weights(z, p) + i;
+        n = PAR__MIN((size_t)PAR__ZERO_STAGING, at + r->count - i);
+        PAR__ZERO_TRY(z->kernels->lamb_norms(z->kernels, &a, n, w, g + i * e, z->desc.grad_dtype,
+                                             (float *)par__zero_state_at(z, p, PAR__ZERO_M, i),
+                                             (float *)par__zero_state_at(z, p, PAR__ZERO_V, i), z->sums,
+                                             z->lamb_steps));
+        PAR__ZERO_TRY(par__zero_exact_read(z, &sums[0], w, PAR_F32, n));
+        PAR__ZERO_TRY(par__zero_exact_read(z, &sums[1], z->lamb_steps, PAR_F32, n));
+    }
+    return PAR_OK;
+}
+static par_result par__zero_add_lamb_digits(par_zero *z) { // over ranks
+    par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
+                                z->desc.tensor_parallel_comm};
+    const size_t n = (size_t)z->tensor_count * 2;
+    for (int i = 0; i < 2; i++) {
+        if (!comms[i]) continue;
+        for (int t = 0; i == 1 && par_rank(comms[i]) && t < z->tensor_count; t++)
+            if (!z->tensors[t].whole)
+                memset(z->lamb_digits + (size_t)t * 2 * PAR__ZERO_DIGITS, 0,
+                       2 * PAR__ZERO_DIGITS * sizeof *z->lamb_digits);
+        PAR__ZERO_TRY(
+            par_all_reduce(z->lamb_digits, z->lamb_digits, n * PAR__ZERO_DIGITS, PAR_U64, PAR_SUM, comms[i]));
+        for (size_t t = 0; t < n; t++) par__zero_exact_carry(z->lamb_digits + t * PAR__ZERO_DIGITS);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_exact_trust_ratios(par_zero *z) {
+    const size_t n = (size_t)z->tensor_count * 2;
+    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
+    int found;
+    memset(z->lamb_digits, 0, n * PAR__ZERO_DIGITS * sizeof *z->lamb_digits);
+    for (int unit = 0; unit < z->unit_count; unit++)
+        for (;;) {
+            par__zero_run r = {0, 0, 0, 0};
+            PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
+            if (!found) break;
+            while (par__zero_next_run(z, &p.now, &r)) {
+                par__zero_exact sums[2];
+                memset(sums, 0, sizeof sums);
+                PAR__ZERO_TRY(par__zero_lamb_squares(z, &p, &r, sums));
+                for (size_t i = 0; i < 2; i++) {
+                    uint64_t *to = z->lamb_digits + ((size_t)r.tensor * 2 + i) * PAR__ZERO_DIGITS;
+                    par__zero_exact_flush(&sums[i]);
+                    for (int d = 0; d < PAR__ZERO_DIGITS; d++) to[d] += sums[i].digits[d];
+                    par__zero_exact_carry(to);
+                }
+            }
+        }
+    PAR__ZERO_TRY(par__zero_add_lamb_digits(z));
+    for (size_t i = 0; i < n; i++) {
+        const double squares = par__zero_exact_value(z->lamb_digits + i * PAR__ZERO_DIGITS);
+        PAR__ZERO_TRY(par__zero_copy_sync(z, &z->sums[i], &squares, sizeof squares));
+    }
+    return z->kernels->lamb_trust_ratios(z->kernels, (size_t)z->tensor_count, 1, z->sums, z->trust_ratios);
+}
 // LAMB: the trust ratio |w| / |u| of each tensor, from the sums of squares of its pieces on all ranks.
 static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
+    if (par__zero_has_exact_lamb(z)) return par__zero_exact_trust_ratios(z);
     par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
     int found;
     PAR__ZERO_TRY(par__zero_clear_sums(z, n));
@@ -3687,11 +3976,11 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
             while (par__zero_next_run(z, &p.now, &r)) {
                 const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], 0);
                 const size_t at = r.at - p.now.first;
-                PAR__ZERO_TRY(k->lamb_norms(k, &a, r.count, par__zero_weights(z, &p) + at,
-                                            g + at * par__zero_grad_bytes(z), z->desc.grad_dtype,
-                                            (float *)par__zero_state_at(z, &p, PAR__ZERO_M, at),
-                                            (float *)par__zero_state_at(z, &p, PAR__ZERO_V, at),
-                                            z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece)));
+                PAR__ZERO_TRY(k->lamb_norms(
+                    k, &a, r.count, par__zero_weights(z, &p) + at, g + at * par__zero_grad_bytes(z),
+                    z->desc.grad_dtype, (float *)par__zero_state_at(z, &p, PAR__ZERO_M, at),
+                    (float *)par__zero_state_at(z, &p, PAR__ZERO_V, at),
+                    z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece), NULL));
             }
         }
     if (par__zero_update_is_sharded(z))
@@ -3720,8 +4009,12 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
     char *y = z->muon_scratch[0], *next = z->muon_scratch[1], *A = z->muon_scratch[2],
          *B = z->muon_scratch[3];
     double *squares = z->sums; // the norm is computed already
-    PAR__ZERO_TRY(par__zero_clear_sums(z, 1));
-    PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
+    if (par__zero_is_exact(z)) {
+        PAR__ZERO_TRY(par__zero_exact_squares(z, x, n, squares));
+    } else {
+        PAR__ZERO_TRY(par__zero_clear_sums(z, 1));
+        PAR__ZERO_TRY(k->square_sum(k, x, PAR_F32, n, 1, squares));
+    }
     PAR__ZERO_TRY(k->scale(k, n, x, x, 1, squares));
     PAR__ZERO_TRY(d->cast(d, y, type, x, PAR_F32, n, NULL));
     for (int step = 0; step < 5; step++) {
@@ -3738,6 +4031,27 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
     PAR__ZERO_TRY(d->cast(d, x, PAR_F32, y, type, n, NULL));
     return k->scale(k, n, x, x, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
 }
+// Copies this rank's part of a matrix to muon_whole, or (back = 1) from there.
+static par_result par__zero_muon_part(par_zero *z, const par__zero_tensor *t, int back) {
+    for (size_t at = 0, n, number; at < t->count; at += n) {
+        float *mine = z->gathered_momentum + t->offset + at;
+        n = par_shard_find(&t->shard, at, &number, NULL);
+        float *there = z->muon_whole + number;
+        PAR__ZERO_TRY(
+            z->device->copy(z->device, back ? mine : there, back ? there : mine, n * sizeof *mine, NULL));
+    }
+    return PAR_OK;
+}
+// Muon: a matrix that tensor parallelism splits. All of its ranks compute the whole of it.
+static par_result par__zero_orthogonalize_whole(par_zero *z, const par__zero_tensor *t) {
+    PAR__ZERO_TRY(z->device->fill(z->device, z->muon_whole, 0, t->whole * sizeof *z->muon_whole, NULL));
+    PAR__ZERO_TRY(par__zero_muon_part(z, t, 0));
+    PAR__ZERO_TRY((par_all_reduce)(z->muon_whole, z->muon_whole, t->whole, PAR_U32, PAR_MAX,
+                                   z->desc.tensor_parallel_comm)); // the other ranks have zeros
+    PAR__ZERO_TRY(
+        par__zero_orthogonalize(z, z->muon_whole, t->shard.global_shape[0], t->shard.global_shape[1]));
+    return par__zero_muon_part(z, t, 1);
+}
 // Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {
     const par__zero_unit *u = &z->units[unit];
@@ -3750,13 +4064,7 @@ static par_result par__zero_muon_directions(par_zero *z, int unit) {
         while (found && par__zero_next_run(z, &p.now, &r)) {
             const par__zero_tensor *t = &z->tensors[r.tensor];
             par_zero_update a = par__zero_update_of(z, t, 0);
-            const size_t k = r.at - p.now.first;
-            a.first = r.at - t->offset;
-            const char *g = par__zero_gradients_of(z, &p.now) + k * par__zero_grad_bytes(z);
-            if (par__zero_is_matrix(z, t))
-                PAR__ZERO_TRY(z->kernels->momentum(z->kernels, &a, r.count, g, z->desc.grad_dtype,
-                                                   par__zero_state_at(z, &p, PAR__ZERO_M, k),
-                                                   z->gathered_momentum + r.at));
+            if (par__zero_is_matrix(z, t)) PAR__ZERO_TRY(par__zero_apply_momentum(z, &p, &r, &a));
         }
     }
     if (z->sharded_states && u->count[0])
@@ -3764,7 +4072,10 @@ static par_result par__zero_muon_directions(par_zero *z, int unit) {
                                        par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE)));
     for (int t = u->first; t < u->last; t++) {
         const par__zero_tensor *x = &z->tensors[t];
-        if (par__zero_is_matrix(z, x) && count && x->offset < first + count && x->offset + x->count > first)
+        if (!par__zero_is_matrix(z, x) || (z->desc.parameter_server && z->rank)) continue;
+        if (x->whole)
+            PAR__ZERO_TRY(par__zero_orthogonalize_whole(z, x));
+        else if (x->offset < first + count && x->offset + x->count > first)
             PAR__ZERO_TRY(par__zero_orthogonalize(z, z->gathered_momentum + x->offset, x->desc.shape[0],
                                                   x->desc.shape[1]));
     }
@@ -3876,7 +4187,9 @@ par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) 
     PAR__ZERO_TRY(z->kernels->decide(z->kernels, &rules, z->control));
     const int skip = z->on_cpu && z->control->skipped; // a device's kernels read the control themselves
     if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust_ratios(z));
+    if (!skip) PAR__ZERO_TRY(par__zero_find_scales(z));
     if (!skip) PAR__ZERO_TRY(par__zero_update_all(z));
+    if (!skip) z->now = !z->now;
     PAR__ZERO_TRY(par__zero_reset_step(z, skip));
     if (!report) return PAR_OK;
     const par_zero_control now = par__zero_control_get(z);
@@ -3944,9 +4257,10 @@ static void par__zero_fill_spans(const par__zero_fill *f, size_t first, size_t c
 }
 // Copies n elements of a state of the present window, from its element k on, to f32. u8: whole blocks are
 // read.
-static par_result par__zero_read_state(const par_zero *z, const par__zero_iter *p, int kind, size_t k,
-                                       size_t n, float *values) {
+static par_result par__zero_read_state(const par_zero *z, const par__zero_tensor *t, const par__zero_iter *p,
+                                       int kind, size_t k, size_t n, float *values) {
     const par_dtype type = par__zero_state_dtype(z, kind);
+    par_zero_update a = par__zero_rounding_of(z, t, 0);
     const size_t unit = type == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : 1;
     float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
     if (type == PAR_F32) return par__zero_copy_sync(z, values, par__zero_state_at(z, p, kind, k), n * 4);
@@ -3956,19 +4270,34 @@ static par_result par__zero_read_state(const par_zero *z, const par__zero_iter *
         step = PAR__MIN(from + count, k + n) - at;
         PAR__ZERO_TRY(par__zero_copy_sync(z, narrow, par__zero_state_at(z, p, kind, from),
                                           par__zero_state_bytes(z, kind, count)));
-        par__zero_widen_moment(wide, narrow, type, kind == PAR__ZERO_M, 0, count);
+        a.first = p->now.first + from - t->offset;
+        par__zero_widen_moment(wide, narrow, &a, kind == PAR__ZERO_M, 0, count);
         memcpy(values + (at - k), wide + (at - from), step * sizeof *values);
     }
     return PAR_OK;
 }
+// Finds the scales of the blocks of the whole tensor that have some of n elements of this rank's part.
+static void par__zero_fill_scales(const par__zero_fill *fill, const par_zero_update *a, int moment,
+                                  size_t n) {
+    const size_t whole = par__zero_shape_product(fill->shard->global_shape, fill->shard->dims);
+    par__zero_span s = {0, 0, 0};
+    for (size_t last = SIZE_MAX; par__zero_span_after(a, a->first, n, &s);) {
+        const size_t block = s.number / PAR__ZERO_STATE_BLOCK, at = block * PAR__ZERO_STATE_BLOCK;
+        float values[PAR__ZERO_STATE_BLOCK] = {0};
+        if (block == last) continue;
+        fill->fn(fill->user, at, PAR__MIN((size_t)PAR__ZERO_STATE_BLOCK, whole - at), values);
+        a->new_scales[moment][last = block] = par__zero_largest_of(values);
+    }
+}
 // Sets n elements of a state, from element `first` of this rank's part of the tensor and element k of the
 // present window on. u8: k begins a block, and zeros follow the last element of a tensor.
-static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, const par__zero_iter *p,
-                                       int kind, size_t first, size_t n, size_t k) {
+static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, const par__zero_fill *fill,
+                                       const par__zero_iter *p, int kind, size_t first, size_t n, size_t k) {
     float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
-    par_zero_update nearest;
-    memset(&nearest, 0, sizeof nearest);
+    par_zero_update nearest = par__zero_rounding_of(z, t, 0);
+    nearest.state_seed = 0;
     nearest.state_dtype = par__zero_state_dtype(z, kind);
+    memcpy(nearest.new_scales, nearest.scales, sizeof nearest.scales);
     if (z->on_cpu && nearest.state_dtype == PAR_F32)
         return par__zero_fill_spans(fill, first, n, (float *)par__zero_state_at(z, p, kind, k)), PAR_OK;
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
@@ -3977,6 +4306,11 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, 
             nearest.state_dtype == PAR_U8 ? par__zero_round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
         const float *from = nearest.state_dtype == PAR_F32 ? wide : narrow;
         memset(wide, 0, sizeof wide);
+        nearest.first = first + at;
+        if (nearest.state_dtype == PAR_U8 && nearest.shard) {
+            memset(narrow, 0, sizeof narrow);
+            par__zero_fill_scales(fill, &nearest, kind == PAR__ZERO_V, count);
+        }
         par__zero_fill_spans(fill, first + at, count, wide);
         par__zero_narrow_moment(narrow, wide, &nearest, kind == PAR__ZERO_M, 0, whole);
         PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_state_at(z, p, kind, k + at), from,
@@ -3997,8 +4331,7 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         par__zero_fill_spans(fill, at - t->offset, n, values);
         if (randomly)
-            PAR__PICK(par__zero_state_loops)
-                ->round((uint16_t *)(void *)rounded, values, n, last.seed, last.stream, at - t->offset);
+            par__zero_round(&last, last.seed, (uint16_t *)(void *)rounded, values, n, at - t->offset);
         else
             par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
         PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));
@@ -4034,8 +4367,8 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
         const size_t n = par__zero_overlap(&p, &begin);
         for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
             if (p.states[kinds[i]])
-                PAR__ZERO_TRY(
-                    par__zero_fill_state(z, &fill, &p, kinds[i], begin - t->offset, n, begin - p.now.first));
+                PAR__ZERO_TRY(par__zero_fill_state(z, t, &fill, &p, kinds[i], begin - t->offset, n,
+                                                   begin - p.now.first));
     }
     return PAR_OK;
 }
@@ -4098,7 +4431,8 @@ static par_result par__zero_read_held(par_zero *z, const par__zero_tensor *t, pa
         PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
         if (!found || !p.states[kind]) continue;
         const size_t n = par__zero_overlap(&p, &begin);
-        PAR__ZERO_TRY(par__zero_read_state(z, &p, kind, begin - p.now.first, n, values + (begin - p.from)));
+        PAR__ZERO_TRY(
+            par__zero_read_state(z, t, &p, kind, begin - p.now.first, n, values + (begin - p.from)));
     }
     return PAR_OK;
 }
@@ -4957,7 +5291,7 @@ static par_result par__zero_save_state(par_zero *z, par__zero_save *s, const par
         const void *here = wide;
         n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
         if (narrow)
-            PAR__ZERO_TRY(par__zero_read_state(z, p, kind, k, n, wide));
+            PAR__ZERO_TRY(par__zero_read_state(z, &z->tensors[tensor], p, kind, k, n, wide));
         else
             PAR__ZERO_TRY(par__zero_read_staged(z, from + k, sizeof *from, end - at, &n, &here));
         par__zero_save_part(z, s, tensor, kind, at - z->tensors[tensor].offset, n, here);

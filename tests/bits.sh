@@ -54,23 +54,24 @@ grids() {
         row gpt2 build/gpt "PAR_NODE_RANKS=1" "--ranks 2 --zero 2" &&
         row gpt2 build/gpt "PAR_ISA=avx2" "--ranks 8 --tp 4 --sp --zero 2" &&
         row lamb build/gpt "PAR_ISA=avx2" "--ranks 8 --parameter_server" &&
-        row lamb build/gpt "PAR_ALGO=reduce_scatter:halving" "--ranks 4 --zero 1" &&
+        row lamb build/gpt "PAR_ALGO=reduce_scatter:halving" "--ranks 4 --tp 2 --zero 1" &&
         row bf16 build/gpt "PAR_ISA=avx2" "--ranks 1" &&
-        row bf16 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --zero 2" &&
+        row bf16 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --tp 2 --zero 2" &&
+        row muon build/gpt "PAR_ISA=avx2" "--ranks 4 --tp 2 --sp --zero 3" &&
         row gpt2 build/gpt "" "--ranks 8 --tp 2 --sp --cp 2 --zero 3" || return 1
     fails 1 "tp must be a power of two up to 8" build/gpt $common --ranks 16 --tp 16 --n_head 16 &&
-        fails 1 "whole tensors for LAMB" build/gpt $common --ranks 2 --tp 2 --optimizer lamb &&
         fails 1 "divide the 2 key-value heads" build/gpt $common --ranks 4 --n_kv_head 2 --tp 2 --cp 2
 }
 pipelines() {
     row llama build/gpt "PAR_ISA=avx2" "--ranks 2 --pp 2" &&
         row llama build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --pp 4 --schedule gpipe" &&
-        row lion build/gpt "" "--ranks 2 --pp 2" && # rounds at random
+        row lion build/gpt "" "--ranks 4 --pp 2 --tp 2" && # rounds at random
         row llama build/gpt "" "--ranks 4 --pp 2 --tp 2 --sp --schedule interleaved_1f1b"
 }
 resumed() {
     goes_on gpt2 "--ranks 2 --zero 3" "--ranks 4 --zero 1" &&
-        goes_on llama "--ranks 4 --pp 2 --zero 1 --schedule looped_bfs" "--ranks 3 --pp 3"
+        goes_on llama "--ranks 4 --pp 2 --zero 1 --schedule looped_bfs" "--ranks 3 --pp 3" &&
+        goes_on bf16 "--ranks 1" "--ranks 2 --tp 2" # blocks of whole tensors, whose parts are here and there
 }
 # every model, on every number of ranks in every stage, while the other things take turns
 all_grids() {
@@ -88,8 +89,8 @@ all_grids() {
     done
     for i in "--tp 2" "--tp 4 --sp" "--tp 2 --sp --zero 3" "--cp 2 --tp 2" \
         "--cp 2 --cp_mode ring --zero 2"; do
-        for model in gpt2 wide; do
-            case "$model $i" in "wide --tp 4 --sp" | "wide --cp 2 --tp 2") continue ;; esac # two heads
+        for model in $models; do
+            case "$model $i" in gpt2*) ;; *"--tp 4 --sp" | *"--cp 2 --tp 2") continue ;; esac # two heads
             row $model build/gpt "" "--ranks 4 $i" && row $model build/gpt "" "--ranks 8 $i" || return 1
         done
     done

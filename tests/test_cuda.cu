@@ -583,7 +583,7 @@ static void zero_update_of(par_comm *w, par_cuda *cuda, par_zero_optimizer o, pa
     memcpy(sum.at[HOST], sums, sizeof sums);
     pair_upload(&sum);
     BOTH(k[at]->lamb_norms(k[at], &a, n, floats(x, at), g.at[at], grad, floats(m, at), floats(v, at),
-                           doubles(sum, at)));
+                           doubles(sum, at), NULL));
     CLOSE(sum, 1e-4);
     BOTH(k[at]->square_sum(k[at], g.at[at], grad, n, 0.5, doubles(sum, at)));
     CLOSE(sum, 1e-4);

@@ -1004,6 +1004,24 @@ static size_t whole_index(const tp_model *m, int tensor, size_t i) { // of local
 static void give_whole(void *user, size_t first, size_t count, float *values) {
     for (size_t i = 0; i < count; i++) values[i] = (float)(1000 * *(const int *)user) + (float)(first + i);
 }
+// Part k of n of a matrix: tensor 0 by rows, of each half of them; 1 by columns; 2 is whole on all.
+static par_shard part_of(int tensor, size_t n, size_t k, size_t rows, size_t cols) {
+    par_shard part;
+    memset(&part, 0, sizeof part);
+    part.dims = 2, part.global_shape[0] = rows, part.global_shape[1] = cols;
+    part.shape[0] = tensor == 0 ? rows / n : rows, part.shape[1] = tensor == 1 ? cols / n : cols;
+    part.run_count = tensor == 0 ? 2 : 1;
+    for (int j = 0; j < part.run_count; j++) {
+        par_run *r = &part.runs[j];
+        r->count = part.shape[0] * part.shape[1] / (size_t)part.run_count;
+        r->offset = tensor == 0   ? (size_t)j * rows / 2 * cols + k * r->count
+                    : tensor == 1 ? k * (cols / n)
+                                  : 0;
+        if (tensor == 1) r->width = cols / n, r->stride = cols;
+    }
+    if (tensor == 2) par_shard_replicate(&part, (int)n, (int)k);
+    return part;
+}
 static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, int fill) {
     par_zero_desc d;
     memset(&d, 0, sizeof d);
@@ -1012,21 +1030,10 @@ static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, i
     CHECK(w, par_zero_add_unit(m->z, "all") == 0);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"rows", "cols", "both"};
-        const size_t s = (size_t)n, k = (size_t)rank;
+        const par_shard part = part_of(i, (size_t)n, (size_t)rank, ROWS, COLS);
         par_zero_tensor t;
-        par_shard part;
-        memset(&t, 0, sizeof t), memset(&part, 0, sizeof part);
+        memset(&t, 0, sizeof t);
         t.name = names[i], t.shard = &part;
-        part.dims = 2, part.global_shape[0] = ROWS, part.global_shape[1] = COLS;
-        part.shape[0] = i == 0 ? ROWS / s : ROWS, part.shape[1] = i == 1 ? COLS / s : COLS;
-        part.run_count = i == 0 ? 2 : 1;
-        for (int j = 0; j < part.run_count; j++) {
-            par_run *r = &part.runs[j];
-            r->count = part.shape[0] * part.shape[1] / (size_t)part.run_count;
-            r->offset = i == 0 ? (size_t)j * ROWS / 2 * COLS + k * r->count : i == 1 ? k * (COLS / s) : 0;
-            if (i == 1) r->width = COLS / s, r->stride = COLS;
-        }
-        if (i == 2) par_shard_replicate(&part, n, rank);
         CHECK(w, par_zero_add_tensor(m->z, &t) == i);
     }
     CHECK_OK(w, par_zero_commit(m->z));
@@ -1688,6 +1695,146 @@ static void quantized(par_comm *w) {
             CHECK_OK(w, par_barrier(w));
             CHECK_OK(w, par_zero_close(r.z));
         }
+    CHECK_OK(w, par_close(alone));
+}
+
+// ---- tensors in parts: the bits of whole ones -------------------------------------------------------------
+
+// Tensors of 24 x 20, which are neither whole blocks of 256 nor whole Philox blocks of 8 on a rank.
+enum { PART_ROWS = 24, PART_COLS = 20, PART_COUNT = 3, PART_BATCHES = 4 };
+typedef struct parts {
+    par_zero_desc desc;
+    par_zero *z;
+    par_shard shard[PART_COUNT];
+} parts;
+static par_result open_parts(par_comm *w, parts *p, par_comm *comm, par_comm *tp) {
+    static const char *const names[PART_COUNT] = {"rows", "cols", "both"};
+    p->desc.comm = comm, p->desc.model_parallel_comm = p->desc.tensor_parallel_comm = tp;
+    p->desc.canonical_shards = PART_BATCHES, p->desc.microbatches = PART_BATCHES / par_size(comm);
+    CHECK_OK(w, par_zero_open(&p->desc, &p->z));
+    for (int i = 0; i < PART_COUNT; i++) {
+        par_zero_tensor t;
+        memset(&t, 0, sizeof t);
+        p->shard[i] =
+            part_of(i, tp ? (size_t)par_size(tp) : 1, tp ? (size_t)par_rank(tp) : 0, PART_ROWS, PART_COLS);
+        t.name = names[i], t.shard = &p->shard[i], t.use_adamw = i == 2;
+        if (i != 1) par_zero_add_unit(p->z, names[i]);
+        par_zero_add_tensor(p->z, &t); // par_zero_commit has its error
+    }
+    const par_result r = par_zero_commit(p->z);
+    for (int i = 0; i < PART_COUNT && !r; i++)
+        CHECK_OK(w, par_zero_fill(p->z, i, PAR_ZERO_VALUE, give_start, &i));
+    return r;
+}
+static void step_parts(par_comm *w, parts *p) {
+    float value[PART_ROWS * PART_COLS];
+    for (int j = 0; j < p->desc.microbatches; j++)
+        for (int unit = 1; unit >= 0; unit--) {
+            const uint64_t batch = par_zero_global_microbatch(p->z, j), step = par_zero_steps(p->z);
+            CHECK_OK(w, par_zero_backward_begin(p->z, unit));
+            for (int t = unit ? 2 : 0; t < (unit ? 3 : 2); t++) {
+                const size_t n = p->shard[t].shape[0] * p->shard[t].shape[1];
+                float *g = par_zero_grad(p->z, t);
+                par_cast(value, PAR_F32, par_zero_data(p->z, t), p->desc.param_dtype, n);
+                for (size_t i = 0, whole; i < n; i++) {
+                    par_shard_find(&p->shard[t], i, &whole, NULL);
+                    g[i] += par_zero_loss_scale(p->z) * (slope(t, batch, step, whole) + 0.05f * value[i]);
+                }
+            }
+            CHECK_OK(w, par_zero_backward_end(p->z, unit));
+        }
+    CHECK_OK(w, par_zero_step(p->z, 1, NULL));
+}
+static void same_parts(par_comm *w, const parts *one, const parts *p, const char *what) {
+    float want[PART_ROWS * PART_COLS], got[PART_ROWS * PART_COLS];
+    for (int t = 0; t < PART_COUNT; t++)
+        for (int field = PAR_ZERO_VALUE; field <= PAR_ZERO_EMA; field++) {
+            const size_t n = p->shard[t].shape[0] * p->shard[t].shape[1];
+            size_t wrong = 0;
+            if (field == PAR_ZERO_GRADIENT) continue;
+            CHECK_OK(w, par_zero_read(one->z, t, (par_zero_field)field, want));
+            CHECK_OK(w, par_zero_read(p->z, t, (par_zero_field)field, got));
+            for (size_t i = 0, whole; i < n; i++) {
+                par_shard_find(&p->shard[t], i, &whole, NULL);
+                wrong += memcmp(&want[whole], &got[i], sizeof *got) != 0;
+            }
+            __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
+            if (wrong) test_fail(__FILE__, __LINE__, par_rank(w), "the same bits", what);
+        }
+}
+// Steps on a grid of n / t x t ranks, a checkpoint of it, and steps from there on it and on one rank.
+static void grid_of_parts(par_comm *w, const par_zero_desc *desc, int t, par_comm *alone, const char *what) {
+    par_comm *comm, *tp;
+    parts one, p, q;
+    par_zero_plan plan;
+    char dir[256];
+    memset(&p, 0, sizeof p);
+    p.desc = *desc, one = q = p;
+    CHECK_OK(w, par_split(w, par_rank(w) % t, 0, &comm));
+    CHECK_OK(w, par_split(w, par_rank(w) / t, 0, &tp));
+    CHECK_OK(w, open_parts(w, &one, alone, NULL));
+    CHECK_OK(w, open_parts(w, &p, comm, tp));
+    for (int i = 0; i < 2; i++) step_parts(w, &one), step_parts(w, &p);
+    same_parts(w, &one, &p, what);
+    CHECK_OK(w, par_zero_plan_of(p.z, &plan));
+    CHECK(w, plan.state_bytes == par_zero_allocated(p.z).state_bytes);
+    CHECK(w, plan.buffer_bytes == par_zero_allocated(p.z).buffer_bytes);
+    scratch_memory(w, dir, sizeof dir);
+    par_zero_checkpoint files = files_of(w, dir);
+    CHECK_OK(w, par_zero_save(p.z, &files));
+    CHECK_OK(w, par_zero_close(p.z));
+    CHECK_OK(w, open_parts(w, &p, comm, tp));
+    CHECK_OK(w, par_zero_load(p.z, &files));
+    CHECK_OK(w, open_parts(w, &q, alone, NULL));
+    files.comm = alone;
+    CHECK_OK(w, par_zero_load(q.z, &files));
+    step_parts(w, &one), step_parts(w, &p), step_parts(w, &q);
+    same_parts(w, &one, &p, what);
+    same_parts(w, &one, &q, what);
+    parts *const all[] = {&one, &p, &q};
+    for (int i = 0; i < 3; i++) CHECK_OK(w, par_zero_close(all[i]->z));
+    CHECK_OK(w, par_close(tp));
+    CHECK_OK(w, par_close(comm));
+    remove_dir(w, dir);
+}
+static void canonical_parts(par_comm *w) {
+    static const struct {
+        par_zero_optimizer optimizer;
+        par_dtype state, param;
+        int stage;
+    } cases[] = {{PAR_ZERO_ADAMW, PAR_U8, PAR_BF16, 2},   {PAR_ZERO_MUON, PAR_U8, PAR_F32, 3},
+                 {PAR_ZERO_ADAMW, PAR_BF16, PAR_BF16, 1}, {PAR_ZERO_LAMB, PAR_F32, PAR_F32, 2},
+                 {PAR_ZERO_MUON, PAR_BF16, PAR_BF16, 0},  {PAR_ZERO_LION, PAR_U8, PAR_F32, 0},
+                 {PAR_ZERO_LAMB, PAR_F32, PAR_BF16, 0},   {PAR_ZERO_SGD, PAR_U8, PAR_F32, 1}};
+    par_comm *alone;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int t = 2; t <= par_size(w); t *= 2) {
+            char what[80];
+            par_zero_desc d;
+            memset(&d, 0, sizeof d);
+            d.optimizer = cases[c].optimizer, d.state_dtype = cases[c].state, d.param_dtype = cases[c].param;
+            d.stage = cases[c].stage, d.parameter_server = c == 5, d.stochastic_rounding = 1;
+            d.hyper[0].lr = 0.01f, d.hyper[0].weight_decay = 0.1f, d.hyper[0].momentum = 0.9f;
+            d.clip = 0.5f, d.loss_scale = 64, d.ema = 0.5f, d.seed = 3;
+            snprintf(what, sizeof what, "%s, %s moments, tp %d", par_zero_optimizer_name(d.optimizer),
+                     par_dtype_name(d.state_dtype), t);
+            grid_of_parts(w, &d, t, alone, what);
+        }
+    for (int i = 0; i < 2; i++) { // nobody has the other parts; the others have the same part
+        const par_shard half = part_of(1, 2, 0, PART_ROWS, PART_COLS);
+        par_zero_tensor t;
+        par_zero_desc d;
+        par_zero *z;
+        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d.comm = alone, d.canonical_shards = 1, d.optimizer = PAR_ZERO_LAMB;
+        d.tensor_parallel_comm = i ? w : NULL, t.name = "half", t.shard = &half;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "unit") == 0 && (par_zero_add_tensor(z, &t) == 0) == i);
+        CHECK(w, par_zero_commit(z) == (i ? PAR_ERR_MISMATCH : PAR_ERR_ARGUMENT));
+        CHECK(w, says(alone, i ? "each of its 480 elements once" : "set tensor_parallel_comm"));
+        CHECK_OK(w, par_zero_close(z));
+    }
     CHECK_OK(w, par_close(alone));
 }
 
@@ -2396,6 +2543,7 @@ const test tests[] = {
     {"precisions", precisions, TEST_ALONE | TEST_SMALL, 1, 60},
     {"exact_norm", exact_norm, TEST_SERIAL, 1, 60},
     {"canonical", canonical, TEST_ALONE | TEST_SMALL, 1, 200},
+    {"canonical_parts", canonical_parts, TEST_ALONE | TEST_POWERS | TEST_SMALL, 2, 60},
     {"hybrid", hybrid, TEST_ALONE | TEST_SMALL, 2, 60},
     {"costs", costs, TEST_ALONE | TEST_SMALL, 1, 60},
     {"pools", pools, TEST_ANY | TEST_SMALL, 1, 60},

@@ -611,8 +611,6 @@ static const char *check_canonical(settings *o) {
     if (!o->canonical) return NULL;
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->cp & (o->cp - 1)))
         return "canonical must be a power of two, and then cp, too";
-    if (o->cp > 1 && !strcmp(o->optimizer, "lamb"))
-        return "canonical with cp is not for lamb, whose norms are added shard by shard";
     if (parts > 1 && strcmp(o->device, "cpu"))
         return "canonical with tp or cp needs device cpu: a GPU's products add in an order of their own";
     if (leaves % o->tp)
@@ -1034,6 +1032,7 @@ static par_result open_zero(trainer *t) {
     describe_optimizer(t, &d);
     d.comm = t->zero_comm;
     d.model_parallel_comm = t->model_parallel_comm;
+    d.tensor_parallel_comm = o->tp > 1 ? t->tp_comm : NULL;
     d.accumulate_unsharded = accumulates_locally(t);
     d.stage = o->zero;
     d.parameter_server = o->parameter_server;
