@@ -132,12 +132,12 @@ WITH par_zero.h
                   must allow the units of desc.max_unsharded_stages stages)
         REDUCE    nothing: the last backward_end has started the reduction
         TIE       nothing: leave desc.tied 0. Give both copies of a tied weight a tied_comm (par_zero_tensor),
-                  and par_zero_step sums their gradients; if one rank has both stages, that comm has it alone
+                  and par_zero_step sums their gradients; if one rank has both stages, par_zero_add_use gives
+                  the last one gradients of its own
     After par_pipe_step call par_zero_step. par_zero.h keeps one version of the weights, so UPDATE is not
-    supported. Stages 2 and 3 have gradients from backward_begin to backward_end alone: if B, too, adds
-    gradients (of a bias, for example), or with TIE, set desc.accumulate_unsharded = 1, which keeps them for
-    the whole step. canonical_shards numbers microbatches by backward passes: it needs BW in the order of the
-    microbatches (1f1b, gpipe).
+    supported. Stages 2 and 3, and canonical_shards, have gradients from backward_begin to backward_end alone:
+    if B computes gradients, too (of a norm, for example), keep them until W adds them. canonical_shards
+    numbers microbatches by backward passes: where their order is another one, par_zero_set_order tells it.
 
 EXAMPLE WITH par_zero.h
     #define PAR_IMPLEMENTATION

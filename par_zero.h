@@ -279,9 +279,9 @@ typedef struct par_zero_tensor {
     // the shard's then. An element that several ranks have counts once in the norm; checkpoints hold copy 0.
     const par_shard *shard; // copied
     // Not NULL: the ranks that have copies of this rank's part of the tensor, one of each copy, as the first
-    // and the last stage of a pipeline have a tied weight. par_zero_step sums the gradients of the copies.
-    // They begin equal, and stay equal to the bit. Needs unsharded gradients: stage 0 or 1, or
-    // accumulate_unsharded.
+    // and the last stage of a pipeline have a tied weight. par_zero_step sums the gradients of the copies,
+    // each of which is summed over comm and replica_comm before. The copies begin equal, and stay equal to
+    // the bit. Such a tensor is alone in its unit, so that its shards are alike.
     par_comm *tied_comm;
     // Not NULL: every begin and end of the unit stores here what par_zero_data and par_zero_grad then return,
     // so that a layer's parameter is bound to its memory once (&p->data and &p->grad of a par_tp_parameter).
@@ -303,6 +303,18 @@ par_zero_tensor par_zero_tensor_of(const par_parameter *parameter);
 int par_zero_add_unit(par_zero *z, const char *name);
 int par_zero_add_tensor(par_zero *z, const par_zero_tensor *tensor);
 int par_zero_add_layer(par_zero *z, const char *name, const par_parameter *parameters, int count);
+// Adds a unit that is a second use of the weight of `unit`, which has one tensor: a head uses the weight of
+// its embedding at another time, perhaps in another stage on this rank. It has that unit's parameters, and
+// gradients of its own, which par_zero_step adds to that unit's, both summed over ranks and microbatches: the
+// same bits as of copies with a tied_comm on two ranks. bound_data and bound_grad: as of par_zero_tensor, or
+// NULL. Returns the unit's number, or -1.
+int par_zero_add_use(par_zero *z, const char *name, int unit, void **bound_data, float **bound_grad);
+// The order of a unit's backward passes, where it is not that of the microbatches: pass i is of microbatch
+// order[i], from 0 to m - 1, of this rank. With canonical_shards the same pairs are added in any order, and
+// there are as many partial sums as the order needs; else it does not matter. order is copied. Before
+// par_zero_commit. Local. Errors: ARGUMENT (a microbatch twice or out of range; gradients are sharded, so
+// all ranks would have to add the same microbatch at a time), MEMORY.
+par_result par_zero_set_order(par_zero *z, int unit, const int *order);
 // Compares what all ranks have added, and allocates all memory. Collective
 // over comm and replica_comm. Errors, the same on all ranks: ARGUMENT (an error of par_zero_add_unit or
 // par_zero_add_tensor on any rank), MISMATCH (settings or tensors differ; the text names rank, tensor and
@@ -1723,7 +1735,10 @@ typedef struct par__zero_unit {
     size_t offload_offset;                 // of its states in the offload store
     int open_forwards, open_backwards;     // calls of begin without end
     int microbatches_done;                 // of this step, whose gradients are complete
-    int tied;                              // a tensor has a tied_comm: par_zero_step begins the reduction
+    int *order;                            // microbatch of each backward pass; NULL: in order
+    int use_of; // number, from 1 on, of the unit whose parameters it uses; 0: it has its own
+    void **use_data;
+    float **use_grad;
     par_request reduction, param_gather, replica_reduction;
 } par__zero_unit;
 
@@ -1795,7 +1810,7 @@ struct par__zero_save;
 struct par_zero {
     par_zero_desc desc;
     int ranks, rank, replica_count, replica; // of comm, of replica_comm
-    int microbatches, tree_levels;
+    int microbatches, tree_sum_count;
     // sharded gradients are unsharded only in slots
     int sharded_parameters, sharded_gradients, sharded_states;
     const par_zero_kernels *kernels;
@@ -1815,8 +1830,9 @@ struct par_zero {
     size_t name_capacity;  // a power of two, or 0
     char add_error[600];   // the first error of par_zero_add_unit and _tensor
     par_result add_result;
-    char *parameters, *gradients;               // replicated or sharded
-    char *tree_sums[PAR__ZERO_MAX_TREE_LEVELS]; // partial sums of 2^i microbatches, laid out like gradients
+    char *parameters, *gradients; // replicated or sharded
+    char **tree_sums;             // partial sums, laid out like gradients
+    int *tree_nodes;              // of each unit: the node of the tree that each of them has; 0: none
     int has_state[PAR__ZERO_STATE_KINDS];
     char *states[PAR__ZERO_STATE_KINDS]; // of the elements that this rank updates; NULL: none, or offloaded
     par__zero_store state_store, parameter_store;
@@ -1914,7 +1930,12 @@ static size_t par__zero_shape_product(const size_t *shape, int dims) { // SIZE_M
 static size_t par__zero_shard_count(const par_zero *z, const par__zero_unit *u, int part) {
     return u->count[part] / (size_t)z->ranks;
 }
-static size_t par__zero_unit_count(const par__zero_unit *u) { return u->count[0] + u->count[1]; }
+static size_t par__zero_unit_count(const par__zero_unit *u) { // of parameters that it has itself
+    return u->use_of ? 0 : u->count[0] + u->count[1];
+}
+static int par__zero_owner(const par_zero *z, int unit) { // the unit that has a unit's parameters
+    return unit >= 0 && unit < z->unit_count && z->units[unit].use_of ? z->units[unit].use_of - 1 : unit;
+}
 // The number of trained elements of a unit that this rank updates, and the first of them.
 static size_t par__zero_updated_count(const par_zero *z, const par__zero_unit *u, size_t *first) {
     *first = z->sharded_states ? par__zero_shard_count(z, u, 0) * (size_t)z->rank : 0;
@@ -1923,7 +1944,7 @@ static size_t par__zero_updated_count(const par_zero *z, const par__zero_unit *u
 }
 // Elements of the unit's offloaded states: each piece begins at a multiple of 1024 elements, which is a page.
 static size_t par__zero_offloaded_count(const par_zero *z, const par__zero_unit *u) {
-    const size_t piece = u->count[0] / z->pieces;
+    const size_t piece = u->use_of ? 0 : u->count[0] / z->pieces;
     size_t first;
     return piece ? par__zero_updated_count(z, u, &first) / piece *
                        par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS)
@@ -1970,7 +1991,7 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
         const par__zero_unit *u = &z->units[i];
         s.total += par__zero_unit_count(u);
         s.trained += u->count[0];
-        s.updated += par__zero_updated_count(z, u, &first);
+        if (!u->use_of) s.updated += par__zero_updated_count(z, u, &first);
         s.offloaded += par__zero_offloaded_count(z, u);
         s.window = PAR__MAX(s.window, par__zero_round_up(u->count[0] / z->pieces, PAR__ZERO_PAGE_ELEMENTS));
         if (par__zero_has_matrix(z, u)) s.matrix_unit = PAR__MAX(s.matrix_unit, u->count[0]);
@@ -2036,13 +2057,13 @@ static void par__zero_plan_counts(const par_zero *z, par_zero_plan *p) { // elem
         const size_t held = z->sharded_states ? shard : u->count[0]; // what is summed over replica_comm
         if (z->desc.parameter_server) {
             p->reduce_count += z->rank ? u->count[0] : reach;
-            p->gather_count += z->rank || n == 1 ? 0 : u->count[0];
+            p->gather_count += z->rank || n == 1 ? 0 : u->use_of ? 0 : u->count[0];
             continue;
         }
         p->reduce_count += reach * (z->sharded_gradients ? m : z->desc.stage == 0 ? 2u : 1u);
         if (z->sharded_parameters) // once for forward, once for backward; what is frozen, too
-            p->gather_count += 2 * m * (n - 1) * (par__zero_unit_count(u) / n);
-        else if (z->sharded_states)
+            p->gather_count += 2 * m * (n - 1) * (par__zero_unit_count(&z->units[par__zero_owner(z, i)]) / n);
+        else if (z->sharded_states && !u->use_of)
             p->gather_count += reach;
         if (z->sharded_states && par__zero_has_matrix(z, u)) p->gather_count += reach; // Muon's momentum
         if (g > 1) p->replica_reduce_count += 2 * (held - held / g);
@@ -2083,7 +2104,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
         par__zero_states_bytes(z, states_in ? s.offloaded : s.updated);
     p->state_bytes += 4 * z->block_count * sizeof *z->block_scales;
     par__zero_pool pool;
-    p->tree_sum_bytes = (size_t)z->tree_levels * gradients * ge;
+    p->tree_sum_bytes = (size_t)z->tree_sum_count * gradients * ge;
     p->window_bytes = PAR__ZERO_WINDOWS * par__zero_window_bytes(z, &s);
     par__zero_size_pool(z, 1, &pool);
     if (z->sharded_gradients)
@@ -2464,7 +2485,7 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
         PAR_FREE(z);
         return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
     }
-    while (desc->canonical_shards && z->microbatches >> (z->tree_levels + 1)) z->tree_levels++;
+    while (desc->canonical_shards && z->microbatches >> (z->tree_sum_count + 1)) z->tree_sum_count++;
     z->has_state[PAR__ZERO_M] = par__zero_moment_count(z) > 0;
     z->has_state[PAR__ZERO_V] = par__zero_moment_count(z) > 1;
     *out = z;
@@ -2509,6 +2530,20 @@ int par_zero_add_unit(par_zero *z, const char *name) {
     u->first = u->last = z->tensor_count;
     par__zero_place_unit(z, u);
     return z->unit_count++;
+}
+int par_zero_add_use(par_zero *z, const char *name, int unit, void **bound_data, float **bound_grad) {
+    if (unit < 0 || unit >= z->unit_count || z->units[unit].last - z->units[unit].first != 1)
+        return par__zero_reject(z, "par_zero_add_use", PAR_ERR_ARGUMENT,
+                                "there is no unit %d, or it has not one tensor", unit);
+    const int n = par_zero_add_unit(z, name);
+    if (n < 0) return n;
+    par__zero_unit *u = &z->units[n];
+    u->use_of = unit + 1;
+    u->used[0] = z->units[unit].used[0];
+    u->count[0] = z->units[unit].count[0];
+    u->use_data = bound_data;
+    u->use_grad = bound_grad;
+    return n;
 }
 static uint64_t par__zero_name_hash(const char *name) { // FNV-1a
     uint64_t hash = 0xcbf29ce484222325u;
@@ -2591,9 +2626,9 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
         return snprintf(why, capacity, "group is %d, and must be 0 to %d", d->group, PAR_ZERO_MAX_GROUPS - 1),
                why;
     if (t->count == SIZE_MAX) return "its shape is too large";
-    if (d->tied_comm && z->sharded_gradients)
-        return "it has a tied_comm, which needs gradients that are not sharded: stage 0 or 1, or "
-               "accumulate_unsharded";
+    const par__zero_unit *u = &z->units[t->unit];
+    if (u->use_of || (u->first < z->tensor_count && (d->tied_comm || z->tensors[u->first].desc.tied_comm)))
+        return "it is not alone in its unit, which is a use of another one or has a tensor with a tied_comm";
     const int other = *par__zero_name_slot(z, t->name) - 1;
     if (other >= 0)
         return snprintf(why, capacity, "unit %s has a tensor of this name already: names must be unique",
@@ -2655,9 +2690,67 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
     t->blocks_at = z->block_count;
     if (t->whole && z->desc.state_dtype == PAR_U8)
         z->block_count += par__zero_round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
-    if (desc->tied_comm) z->units[t->unit].tied = 1;
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
+}
+static void *par__zero_alloc_zeroed(size_t count, size_t bytes) { // NULL: out of memory
+    void *memory = PAR_MALLOC((count + 1) * bytes);
+    return memory ? memset(memory, 0, (count + 1) * bytes) : NULL;
+}
+// Where a node of the tree of gradients is among those that wait for their siblings; 0: a free place. -1:
+// nowhere.
+static int par__zero_find_node(const int *waiting, int count, int node) {
+    for (int i = 0; i < count; i++)
+        if (waiting[i] == node) return i;
+    return -1;
+}
+// The most sums that wait for their siblings at a time in a step. waiting: zeros, one for each microbatch.
+static int par__zero_most_waiting(const int *order, int *waiting, int m) {
+    int most = 0;
+    for (int i = 0, at; i < m; i++) {
+        int node = m + order[i];
+        for (; node > 1 && (at = par__zero_find_node(waiting, m, node ^ 1)) >= 0; node /= 2) waiting[at] = 0;
+        if (node == 1) break;
+        at = par__zero_find_node(waiting, m, 0);
+        waiting[at] = node;
+        most = PAR__MAX(most, at + 1);
+    }
+    return most;
+}
+// Which pass is of a microbatch that is out of range or has had one; m: none. seen: zeros, likewise.
+static int par__zero_wrong_pass(const int *order, int *seen, int m, int *in_order) {
+    *in_order = 1;
+    for (int i = 0; i < m; i++) {
+        if (order[i] < 0 || order[i] >= m || seen[order[i]]++) return i;
+        *in_order &= order[i] == i;
+    }
+    return m;
+}
+par_result par_zero_set_order(par_zero *z, int unit, const int *order) {
+    const int m = z->microbatches;
+    int *copy = (int *)par__zero_alloc_zeroed((size_t)m, sizeof *copy),
+        *marks = (int *)par__zero_alloc_zeroed((size_t)m, sizeof *marks), wrong = 0, in_order = 0;
+    const char *why = NULL;
+    if (!copy || !marks)
+        why = "out of memory";
+    else if (z->committed || unit < 0 || unit >= z->unit_count || z->units[unit].order)
+        why = "there is no such unit, or it has an order, or par_zero_commit was called";
+    else if ((wrong = par__zero_wrong_pass(order, marks, m, &in_order)) < m)
+        why = "the microbatch of this pass is out of range, or has had one";
+    else if (!in_order && z->desc.canonical_shards && z->sharded_gradients)
+        why = "gradients are sharded: take stage 0 or 1, or accumulate_unsharded";
+    else if (!in_order && z->desc.canonical_shards) {
+        memset(marks, 0, (size_t)m * sizeof *marks);
+        memcpy(copy, order, (size_t)m * sizeof *copy);
+        z->tree_sum_count = PAR__MAX(z->tree_sum_count, par__zero_most_waiting(copy, marks, m));
+        z->units[unit].order = copy;
+        copy = NULL;
+    }
+    const par_result r = !why ? PAR_OK : copy && marks ? PAR_ERR_ARGUMENT : PAR_ERR_MEMORY;
+    PAR_FREE(copy);
+    PAR_FREE(marks);
+    if (why) par__zero_reject(z, "par_zero_set_order", r, "unit %d, pass %d: %s", unit, wrong, why);
+    return r;
 }
 int par_zero_add_layer(par_zero *z, const char *name, const par_parameter *parameters, int count) {
     const int unit = par_zero_add_unit(z, name);
@@ -2983,7 +3076,10 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
         ok &= (z->parameters = par__zero_alloc(z, (z->sharded_parameters ? s.total / n : s.total) * e, 1,
                                                &a->parameter_bytes)) != NULL;
     ok &= (z->gradients = par__zero_alloc(z, gradients, 1, &a->gradient_bytes)) != NULL;
-    for (int i = 0; i < z->tree_levels; i++)
+    z->tree_sums = (char **)par__zero_alloc_zeroed((size_t)z->tree_sum_count, sizeof *z->tree_sums);
+    z->tree_nodes = (int *)par__zero_alloc_zeroed((size_t)(z->tree_sum_count * z->unit_count), sizeof(int));
+    if (!z->tree_sums || !z->tree_nodes) return 0;
+    for (int i = 0; i < z->tree_sum_count; i++)
         ok &= (z->tree_sums[i] = par__zero_alloc(z, gradients, 0, &a->tree_sum_bytes)) != NULL;
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++)
         if (z->has_state[i] && !z->state_store.kind)
@@ -3101,7 +3197,10 @@ par_result par_zero_close(par_zero *z) {
     par__zero_free(z, z->parameters, 1);
     par__zero_free(z, z->gradients, 1);
     par__zero_free(z, z->gathered_momentum, 1);
-    for (int i = 0; i < z->tree_levels; i++) par__zero_free(z, z->tree_sums[i], 0);
+    for (int i = 0; i < z->tree_sum_count && z->tree_sums; i++) par__zero_free(z, z->tree_sums[i], 0);
+    for (int i = 0; i < z->unit_count; i++) PAR_FREE(z->units[i].order);
+    PAR_FREE(z->tree_sums);
+    PAR_FREE(z->tree_nodes);
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
     par__zero_free(z, z->muon_whole, 0);
     par__zero_free(z, z->block_scales, 0);
@@ -3226,6 +3325,8 @@ static par_result par__zero_fetch_end(par_zero *z, par__zero_slot *s) {
 }
 static par_result par__zero_acquire(par_zero *z, int unit, int next, int what) {
     par__zero_pool *p = &z->gathered_parameters;
+    unit = par__zero_owner(z, unit);
+    next = par__zero_owner(z, next);
     par__zero_slot *s = par__zero_slot_of(p, unit);
     const int in_use = s && s->use_count;
     if (!in_use && par__zero_slots_in_use(p) >= z->desc.max_gathered_units)
@@ -3250,7 +3351,7 @@ static par_result par__zero_acquire(par_zero *z, int unit, int next, int what) {
     return spare ? par__zero_fetch_begin(z, spare, next, what) : PAR_OK;
 }
 static void par__zero_release(par_zero *z, int unit) {
-    par__zero_slot *s = par__zero_slot_of(&z->gathered_parameters, unit);
+    par__zero_slot *s = par__zero_slot_of(&z->gathered_parameters, par__zero_owner(z, unit));
     if (s && --s->use_count == 0) s->unit = -1;
 }
 
@@ -3262,8 +3363,17 @@ static par_result par__zero_check_unit(par_zero *z, const char *call, int unit) 
 static par_result par__zero_not_begun(par_zero *z, const char *call, int unit) {
     return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: unit %s was not begun", call, z->units[unit].name);
 }
+// The gradients of a unit to which backward adds; NULL: they are sharded now.
+static char *par__zero_unit_gradients(par_zero *z, int unit) {
+    if (!z->sharded_gradients) return z->gradients + z->units[unit].grad_offset * par__zero_grad_bytes(z);
+    const par__zero_slot *s = par__zero_slot_of(&z->unsharded_gradients, unit);
+    return s && s->use_count ? s->memory : NULL;
+}
 static par_result par__zero_bind(par_zero *z, int unit) { // tells the program where a unit's tensors are now
-    for (int i = z->units[unit].first; i < z->units[unit].last; i++) {
+    const par__zero_unit *u = &z->units[unit];
+    if (u->use_data) *u->use_data = par_zero_data(z, z->units[u->use_of - 1].first);
+    if (u->use_grad) *u->use_grad = (float *)(void *)par__zero_unit_gradients(z, unit);
+    for (int i = u->first; i < u->last; i++) {
         const par_zero_tensor *t = &z->tensors[i].desc;
         if (t->bound_data) *t->bound_data = par_zero_data(z, i);
         if (t->bound_grad) *t->bound_grad = par_zero_grad(z, i);
@@ -3272,7 +3382,7 @@ static par_result par__zero_bind(par_zero *z, int unit) { // tells the program w
 }
 par_result par_zero_forward_begin(par_zero *z, int unit) {
     PAR__ZERO_TRY(par__zero_check_unit(z, "par_zero_forward_begin", unit));
-    PAR__ZERO_TRY(par_wait(&z->units[unit].param_gather));
+    PAR__ZERO_TRY(par_wait(&z->units[par__zero_owner(z, unit)].param_gather));
     const int within = z->units[unit].open_backwards > 0; // recomputation: the next unit is not needed next
     if (z->sharded_parameters)
         PAR__ZERO_TRY(par__zero_acquire(z, unit, within ? -1 : unit + 1, PAR__ZERO_FORWARD));
@@ -3301,8 +3411,9 @@ void *par_zero_data(par_zero *z, int tensor) {
 //
 // Stages 0 and 1: microbatches add to one unsharded array, which is reduced after the last one. Stages 2 and
 // 3: each microbatch has a slot, which is reduce-scattered and then added to the shards. Canonical sums form
-// a binary tree, and the partial sums a binary counter: after microbatch j, level i holds a sum of 2^i
-// microbatches where bit i of j + 1 is set.
+// a binary tree: node 1 is the sum of this rank's m microbatches, node k that of 2k and 2k + 1, and
+// microbatch j is node m + j. A sum whose sibling is not there yet waits in one of the partial sums. In the
+// order of microbatches these are a binary counter; any other order adds the same pairs.
 //     stages 0, 1    microbatch number = rank x m + j             ranks are the upper levels of the tree
 //     stages 2, 3    microbatch number = (group x m + j) x n + rank     ... the lower, groups the upper ones
 
@@ -3317,21 +3428,27 @@ static par_result par__zero_add_gradients(par_zero *z, void *sum, const void *x,
     const void *sources[2] = {sum, x};
     return z->device->reduce(z->device, sum, sources, 2, n, z->desc.grad_dtype, PAR_SUM, NULL);
 }
-// Accumulates gradients x of one microbatch into elements [at, at + n) of z->gradients, or of the levels of
-// the tree. After the last microbatch the sum is in z->gradients.
-static par_result par__zero_accumulate(par_zero *z, char *x, size_t at, size_t n, int micro) {
+// Accumulates gradients x of the unit's last backward pass into elements [at, at + n) of z->gradients, or of
+// the partial sums. After the last pass of the step the sum is in z->gradients.
+static par_result par__zero_accumulate(par_zero *z, const par__zero_unit *u, char *x, size_t at, size_t n) {
     const size_t e = par__zero_grad_bytes(z), bytes = n * e;
+    const int pass = u->microbatches_done - 1, sums = z->tree_sum_count;
     char *sum = z->gradients + at * e;
     if (!z->desc.canonical_shards) {
         if (x == sum) return PAR_OK; // backward has added to it
-        if (micro) return par__zero_add_gradients(z, sum, x, n);
+        if (pass) return par__zero_add_gradients(z, sum, x, n);
         return z->device->copy(z->device, sum, x, bytes, NULL);
     }
-    int level = 0;
-    for (; micro >> level & 1; level++)
-        PAR__ZERO_TRY(par__zero_add_gradients(z, x, z->tree_sums[level] + at * e, n));
-    char *to = micro + 1 == z->microbatches ? sum : z->tree_sums[level] + at * e;
-    return to != x ? z->device->copy(z->device, to, x, bytes, NULL) : PAR_OK;
+    int *nodes = z->tree_nodes + (u - z->units) * sums,
+        node = z->microbatches + (u->order ? u->order[pass] : pass);
+    for (int i; node > 1 && (i = par__zero_find_node(nodes, sums, node ^ 1)) >= 0; node /= 2, nodes[i] = 0)
+        PAR__ZERO_TRY(par__zero_add_gradients(z, x, z->tree_sums[i] + at * e, n));
+    if (node > 1) {
+        const int i = par__zero_find_node(nodes, sums, 0);
+        nodes[i] = node;
+        sum = z->tree_sums[i] + at * e;
+    }
+    return sum != x ? z->device->copy(z->device, sum, x, bytes, NULL) : PAR_OK;
 }
 // This rank's part of a unit's reduced gradients.
 static char *par__zero_sum_of(const par_zero *z, const par__zero_unit *u, size_t *first, size_t *count) {
@@ -3351,7 +3468,7 @@ static par_result par__zero_drain_slot(par_zero *z, par__zero_slot *s) {
                                                 z->desc.canonical_shards > 0, n, s->quantized[1], mine,
                                                 z->desc.grad_dtype));
     s->unit = -1;
-    return n ? par__zero_accumulate(z, mine, u->grad_shard_offset, n, u->microbatches_done - 1) : PAR_OK;
+    return n ? par__zero_accumulate(z, u, mine, u->grad_shard_offset, n) : PAR_OK;
 }
 // Stages 0 and 1: starts the reduction of a unit's gradients after its last microbatch.
 static par_result par__zero_reduce_begin(par_zero *z, int unit) {
@@ -3374,11 +3491,11 @@ static par_result par__zero_reduce_begin(par_zero *z, int unit) {
 static par_result par__zero_microbatch_end(par_zero *z, int unit, par__zero_slot *s) {
     par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_grad_bytes(z), shard = par__zero_shard_count(z, u, 0);
-    const int micro = u->microbatches_done++;
+    u->microbatches_done++;
     if (!s) {
-        PAR__ZERO_TRY(
-            par__zero_accumulate(z, z->gradients + u->grad_offset * e, u->grad_offset, u->count[0], micro));
-        return u->microbatches_done == z->microbatches && !u->tied ? par__zero_reduce_begin(z, unit) : PAR_OK;
+        char *x = z->gradients + u->grad_offset * e;
+        PAR__ZERO_TRY(par__zero_accumulate(z, u, x, u->grad_offset, u->count[0]));
+        return u->microbatches_done == z->microbatches ? par__zero_reduce_begin(z, unit) : PAR_OK;
     }
     s->use_count = 0;
     if (!u->count[0]) return PAR_OK;
@@ -3429,7 +3546,7 @@ par_result par_zero_backward_begin(par_zero *z, int unit) {
             PAR_ERR_ARGUMENT,
             "%s: its %d microbatches are done: call par_zero_step first, or set microbatches",
             u->site[PAR__ZERO_BACKWARD], z->microbatches);
-    PAR__ZERO_TRY(par_wait(&u->param_gather));
+    PAR__ZERO_TRY(par_wait(&z->units[par__zero_owner(z, unit)].param_gather));
     if (z->sharded_parameters) PAR__ZERO_TRY(par__zero_acquire(z, unit, unit - 1, PAR__ZERO_BACKWARD));
     if (!u->open_backwards) PAR__ZERO_TRY(par__zero_clear_gradients(z, unit, &s));
     u->open_backwards++;
@@ -3448,12 +3565,8 @@ par_result par_zero_backward_end(par_zero *z, int unit) {
 float *par_zero_grad(par_zero *z, int tensor) {
     if (tensor < 0 || tensor >= z->tensor_count) return NULL;
     const par__zero_tensor *t = &z->tensors[tensor];
-    const par__zero_unit *u = &z->units[t->unit];
-    const size_t e = par__zero_grad_bytes(z);
-    if (!z->committed || t->part) return NULL;
-    if (!z->sharded_gradients) return (float *)(void *)(z->gradients + (u->grad_offset + t->offset) * e);
-    const par__zero_slot *s = par__zero_slot_of(&z->unsharded_gradients, t->unit);
-    return s && s->use_count ? (float *)(void *)(s->memory + t->offset * e) : NULL;
+    char *all = z->committed && !t->part ? par__zero_unit_gradients(z, t->unit) : NULL;
+    return all ? (float *)(void *)(all + t->offset * par__zero_grad_bytes(z)) : NULL;
 }
 // Checks that every unit with gradients has had all backward passes of the step.
 static par_result par__zero_check_passes(par_zero *z, const char *call) {
@@ -3470,18 +3583,24 @@ static par_result par__zero_check_passes(par_zero *z, const char *call) {
     }
     return PAR_OK;
 }
-// Sums the gradients of tied tensors over their copies, and then starts the reduction of the unit. A copy may
-// be complete long before the other: so it is done when the step is over, and no rank waits in its backward.
-static par_result par__zero_reduce_tied(par_zero *z, int unit) {
-    const par__zero_unit *u = &z->units[unit];
-    for (int i = u->first; i < u->last; i++) {
-        const par__zero_tensor *t = &z->tensors[i];
-        float *grad = par_zero_grad(z, i);
-        if (t->desc.tied_comm && grad)
-            PAR__ZERO_TRY(
-                par_all_reduce(grad, grad, t->count, z->desc.grad_dtype, PAR_SUM, t->desc.tied_comm));
+// Adds the gradients of other uses of a weight, and sums those of its copies. They may be complete at very
+// different times: so it is done when the step is over, and no rank waits in its backward.
+static par_result par__zero_add_uses(par_zero *z) {
+    size_t first, count;
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        if (!u->use_of) continue;
+        char *sum = par__zero_sum_of(z, &z->units[u->use_of - 1], &first, &count);
+        PAR__ZERO_TRY(par__zero_add_gradients(z, sum, par__zero_sum_of(z, u, &first, &count), count));
     }
-    return par__zero_reduce_begin(z, unit);
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        par_comm *copies = u->first < u->last ? z->tensors[u->first].desc.tied_comm : NULL;
+        char *sum = par__zero_sum_of(z, u, &first, &count);
+        if (copies && count)
+            PAR__ZERO_TRY(par_all_reduce(sum, sum, count, z->desc.grad_dtype, PAR_SUM, copies));
+    }
+    return PAR_OK;
 }
 // Waits for all reductions, and reduces over replica_comm.
 static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
@@ -3491,8 +3610,6 @@ static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
     PAR__ZERO_TRY(par__zero_check_passes(z, call));
     for (int i = 0; i < z->unsharded_gradients.count; i++)
         PAR__ZERO_TRY(par__zero_drain_slot(z, &z->unsharded_gradients.slots[i]));
-    for (int i = 0; i < z->unit_count; i++)
-        if (z->units[i].tied) PAR__ZERO_TRY(par__zero_reduce_tied(z, i));
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
         PAR__ZERO_TRY(par_wait(&u->reduction));
@@ -3502,6 +3619,7 @@ static par_result par__zero_finish_gradients(par_zero *z, const char *call) {
                                                z->desc.replica_comm, &u->replica_reduction));
     }
     for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].replica_reduction));
+    PAR__ZERO_TRY(par__zero_add_uses(z));
     return z->gradients_reduced = 1, PAR_OK;
 }
 
@@ -3526,7 +3644,7 @@ static int par__zero_window_after(const par_zero *z, par__zero_window *w, int en
         size_t owned;
         const size_t until = par__zero_updated_count(z, u, &owned) + owned, piece = u->count[0] / z->pieces;
         const size_t at = PAR__MAX(w->first + w->count, owned);
-        if (at >= until) continue;
+        if (at >= until || u->use_of) continue;
         w->piece = at / piece;
         w->first = at;
         w->count = PAR__MIN(z->window, (w->piece + 1) * piece - at);
@@ -4104,7 +4222,7 @@ static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
     par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, 0);
     char *whole = z->parameters + u->unsharded_offset * e;
-    if (!par__zero_update_is_sharded(z) || z->sharded_parameters || !u->count[0]) return PAR_OK;
+    if (!par__zero_update_is_sharded(z) || z->sharded_parameters || !u->count[0] || u->use_of) return PAR_OK;
     if (z->desc.parameter_server)
         return (par_broadcast_begin)(whole, whole, u->count[0], z->desc.param_dtype, 0,
                                      par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_UPDATE]),
@@ -4156,7 +4274,7 @@ static par_result par__zero_reset_step(par_zero *z, int unused) {
         u->microbatches_done = 0;
         if (z->sharded_gradients) continue;
         par__zero_sum_of(z, u, &first, &count);
-        if (unused) count = 0;
+        if (unused || u->use_of) count = 0;
         PAR__ZERO_TRY(d->fill(d, g, 0, first * e, NULL));
         PAR__ZERO_TRY(d->fill(d, g + (first + count) * e, 0, (u->count[0] - first - count) * e, NULL));
     }

@@ -62,11 +62,23 @@ grids() {
     fails 1 "tp must be a power of two up to 8" build/gpt $common --ranks 16 --tp 16 --n_head 16 &&
         fails 1 "divide the 2 key-value heads" build/gpt $common --ranks 4 --n_kv_head 2 --tp 2 --cp 2
 }
+# A table of two stages, in which each rank completes the microbatches in an order of its own: the first by
+# whole backwards (B), the second by halves (I and W).
+table() {
+    each() { printf "$1%s," "${@:2}"; } # kind, microbatches
+    echo "$(each 0F 0 1 2 3 4 5 6 7)$(each 0B 6 2 4 0 7 1 3 5)"
+    echo "$(each 1F 0 1 2 3 4 5 6 7)$(each 1I 6 2 4 0 7 1 3 5)$(each 1W 3 0 5 6 1 7 4 2)"
+}
+# The embedding of gpt2 and lamb is tied: its two uses are on two ranks, or (dualpipe) each rank has both.
 pipelines() {
-    row llama build/gpt "PAR_ISA=avx2" "--ranks 2 --pp 2" &&
+    table >"$work/table.csv"
+    row gpt2 build/gpt "PAR_ISA=avx2" "--ranks 4 --pp 2 --tp 2 --sp --schedule $work/table.csv" &&
+        row gpt2 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --pp 2 --schedule zb_h1 --zero 1" &&
         row llama build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --pp 4 --schedule gpipe" &&
-        row lion build/gpt "" "--ranks 4 --pp 2 --tp 2" && # rounds at random
-        row llama build/gpt "" "--ranks 4 --pp 2 --tp 2 --sp --schedule interleaved_1f1b"
+        row llama build/gpt "" "--ranks 4 --pp 2 --schedule interleaved_1f1b --zero 2" &&
+        row lion build/gpt "" "--ranks 4 --pp 2 --tp 2 --schedule v_min" && # rounds at random
+        row lamb build/gpt "" "--ranks 4 --pp 2 --schedule dualpipe --zero 3" &&
+        row lamb build/gpt "" "--ranks 4 --pp 2 --tp 2"
 }
 resumed() {
     goes_on gpt2 "--ranks 2 --zero 3" "--ranks 4 --zero 1" &&
@@ -94,10 +106,19 @@ all_grids() {
             row $model build/gpt "" "--ranks 4 $i" && row $model build/gpt "" "--ranks 8 $i" || return 1
         done
     done
-    for i in 2 3 4; do
-        for model in naive gpipe 1f1b looped_bfs interleaved_1f1b; do
-            goes_on llama "--ranks $i --pp $i --schedule $model" "--ranks 2 --tp 2" || return 1
+    table >"$work/table.csv"
+    for model in gpt2 llama; do
+        for i in naive gpipe 1f1b interleaved_1f1b interleaved_zb looped_bfs zb_h1 zb_h2 zb_v v_half v_min \
+            dualpipe dualpipev auto; do
+            row $model build/gpt "" "--ranks 2 --pp 2 --schedule $i" &&
+                row $model build/gpt "" "--ranks 8 --pp 4 --tp 2 --sp --schedule $i" &&
+                row $model build/gpt "" "--ranks 8 --pp 2 --cp 2 --schedule $i --zero 3" &&
+                row $model build/gpt "" "--ranks 4 --pp 2 --schedule $i --zero 1" || return 1
         done
+        for i in 0 1 2 3; do
+            row $model build/gpt "" "--ranks 4 --pp 2 --schedule $work/table.csv --tp 2 --zero $i" || return 1
+        done
+        goes_on $model "--ranks 3 --pp 3 --schedule zb_v" "--ranks 2 --tp 2" || return 1
     done
 }
 # compiler, its options, what runs the program: every model, by a program that is built so

@@ -396,8 +396,6 @@ stages() { # the same losses on pipelines, whatever their schedule, in every pro
     refuses "microbatches" $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule "$work/t.csv" &&
         refuses 'no schedule is called "zbv"; the nearest is "zb_v"' $small --schedule zbv &&
         refuses "even pp" $small --pp 3 --schedule dualpipe &&
-        refuses "whole backwards" $small --canonical 4 --pp 2 --schedule zb_h1 &&
-        refuses "take --arch llama" $small --canonical 4 --pp 2 &&
         refuses "pp x tp x cp" $small --ranks 3 --pp 2
 }
 # what was measured is what was simulated; of times, with SOAK=1, where a quiet moment can be found

@@ -77,9 +77,10 @@ typedef struct run {
     par_zero_plan plan, real;
     void *data[TENSORS]; // of each tensor, as set when its unit's pass began or ended
     float *grad[TENSORS];
-    int nested; // recompute within backward
-    int all;    // unit 2 is used, too
-    int empty;  // not filled
+    int nested;            // recompute within backward
+    int all;               // unit 2 is used, too
+    int empty;             // not filled
+    int order[8], ordered; // of backward passes, if it is another one
 } run;
 static void open_run(par_comm *w, run *r) {
     static const char *const names[UNITS] = {"embedding", "first", "spare", "second"};
@@ -99,6 +100,7 @@ static void open_run(par_comm *w, run *r) {
         d.bound_data = &r->data[t], d.bound_grad = &r->grad[t];
         CHECK(w, par_zero_add_tensor(r->z, &d) == t);
     }
+    for (int u = 0; u < UNITS && r->ordered; u++) CHECK_OK(w, par_zero_set_order(r->z, u, r->order));
     CHECK_OK(w, par_zero_commit(r->z));
     for (int t = 0; t < TENSORS && !r->empty; t++)
         CHECK_OK(w, par_zero_fill(r->z, t, PAR_ZERO_VALUE, give_start, &t));
@@ -152,7 +154,8 @@ static void one_step(par_comm *w, run *r, float lr_factor) {
             CHECK_OK(w, par_zero_forward_end(r->z, u));
             check_bound(w, r, u);
         }
-        for (int u = UNITS - 1; u >= 0; u--) unit_backward(w, r, u, par_zero_global_microbatch(r->z, j));
+        const uint64_t batch = par_zero_global_microbatch(r->z, r->ordered ? r->order[j] : j);
+        for (int u = UNITS - 1; u >= 0; u--) unit_backward(w, r, u, batch);
     }
     CHECK_OK(w, par_zero_step(r->z, lr_factor, &r->report));
 }
@@ -473,6 +476,10 @@ static void canonical(par_comm *w) { // one rank and any number of ranks, in any
                 r.desc.parameter_server = variants[kind].parameter_server;
                 r.desc.accumulate_unsharded = variants[kind].accumulate_unsharded;
                 r.desc.microbatches = C / n;
+                r.ordered = half && (r.desc.stage < 2 || r.desc.accumulate_unsharded);
+                for (int i = 0, bits; i < C / n; i++) // bits reversed: the most partial sums wait
+                    for (r.order[i] = 0, bits = 1; bits < C / n; bits *= 2)
+                        r.order[i] = 2 * r.order[i] + (i / bits & 1);
                 float *got = weights_after(w, &r, STEPS);
                 char why[128];
                 snprintf(why, sizeof why, "%s, kind %d, bf16 %d",
@@ -2068,49 +2075,90 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         CHECK_OK(w, par_zero_close(r.z));
     }
 }
-// A tensor that all ranks of a pipeline have: its gradients are summed over them.
+// A weight that is used in several stages: its gradients are summed over uses, however the stages are split.
+enum { ALONE, COPIES, USES, TIED_KINDS }; // one rank has all; two ranks or n have copies; all have two uses
 static void tied(par_comm *w) {
     enum { COUNT = 70 };
-    const int n = par_size(w), rank = par_rank(w);
-    par_comm *alone;
-    par_zero *z[2]; // 0: each rank has a copy, 1: this rank has all of it
+    const int n = par_size(w), rank = par_rank(w), copies = n % 2 ? n : 2;
+    par_comm *alone, *dp, *pp;
     CHECK_OK(w, par_split(w, rank, 0, &alone));
+    CHECK_OK(w, par_split(w, rank % copies, rank, &dp));
+    CHECK_OK(w, par_split(w, rank / copies, rank, &pp));
+    par_comm *const comm[TIED_KINDS] = {alone, dp, w};
     for (int stage = 0; stage < 4; stage++) {
-        float now[2][COUNT];
-        par_zero_report report[2];
-        for (int one = 0; one < 2; one++) {
+        float now[2 * TIED_KINDS][COUNT];
+        par_zero_report report[TIED_KINDS];
+        for (int kind = 0; kind < TIED_KINDS; kind++) {
+            par_zero *z;
             par_zero_desc d;
             par_zero_tensor t;
+            void *data;
+            float *grad;
             memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
-            d.comm = alone, d.model_parallel_comm = one ? NULL : w, d.stage = stage, d.microbatches = 2;
-            d.accumulate_unsharded = stage > 1, d.seed = 3;
-            t.name = "tied", t.dims = 1, t.shape[0] = COUNT, t.tied_comm = one ? NULL : w;
+            d.comm = comm[kind], d.model_parallel_comm = kind == COPIES ? pp : NULL, d.stage = stage;
+            d.microbatches = 2, d.accumulate_unsharded = stage == 2, d.seed = 3;
+            t.name = "tied", t.dims = 1, t.shape[0] = COUNT, t.tied_comm = kind == COPIES ? pp : NULL;
             par_shard part = par_shard_whole(t.shape, 1);
-            par_shard_replicate(&part, one ? 1 : n, one ? 0 : rank);
+            if (kind == COPIES) par_shard_replicate(&part, copies, par_rank(pp));
             t.shard = &part;
-            CHECK_OK(w, par_zero_open(&d, &z[one]));
-            CHECK(w, par_zero_add_unit(z[one], "unit") == 0 && par_zero_add_tensor(z[one], &t) == 0);
-            CHECK_OK(w, par_zero_commit(z[one]));
-            CHECK_OK(w, par_zero_init(z[one], 0, 5, 0.5f, 0));
-            for (int k = 0; k < 2; k++) {
-                CHECK_OK(w, par_zero_backward_begin(z[one], 0));
-                for (int i = 0; i < COUNT; i++) // sums of small integers: exact in any order
-                    for (int r = one ? 0 : rank; r < (one ? n : rank + 1); r++)
-                        par_zero_grad(z[one], 0)[i] += (float)(i + 3 * r + k);
-                CHECK_OK(w, par_zero_backward_end(z[one], 0));
+            CHECK_OK(w, par_zero_open(&d, &z));
+            CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
+            if (kind == USES) CHECK(w, par_zero_add_use(z, "use", 0, &data, &grad) == 1);
+            CHECK_OK(w, par_zero_commit(z));
+            CHECK_OK(w, par_zero_init(z, 0, 5, 0.5f, 0));
+            for (int k = 0; k < 2; k++) { // sums of small integers: exact in any order
+                CHECK_OK(w, par_zero_backward_begin(z, 0));
+                for (int i = 0; i < COUNT; i++)
+                    for (int r = kind ? rank : 0; r < (kind ? rank + 1 : n); r++)
+                        par_zero_grad(z, 0)[i] += (float)(i + (kind == USES ? 0 : 3 * r) + k);
+                CHECK_OK(w, par_zero_backward_end(z, 0));
+                if (kind != USES) continue;
+                CHECK_OK(w, par_zero_backward_begin(z, 1));
+                CHECK(w, data == par_zero_data(z, 0) && grad != par_zero_grad(z, 0));
+                for (int i = 0; i < COUNT; i++) grad[i] += (float)(3 * rank);
+                CHECK_OK(w, par_zero_backward_end(z, 1));
             }
-            CHECK_OK(w, par_zero_read(z[one], 0, PAR_ZERO_GRADIENT, now[one]));
+            CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, now[kind]));
+            CHECK_OK(w, par_zero_step(z, 1, &report[kind]));
+            CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_VALUE, now[TIED_KINDS + kind]));
+            CHECK_OK(w, par_zero_close(z));
         }
-        CHECK(w, !memcmp(now[0], now[1], sizeof now[0]) && now[0][1] > 1);
-        for (int one = 0; one < 2; one++) {
-            CHECK_OK(w, par_zero_step(z[one], 1, &report[one]));
-            CHECK_OK(w, par_zero_read(z[one], 0, PAR_ZERO_VALUE, now[one]));
-            CHECK_OK(w, par_zero_close(z[one]));
+        CHECK(w, now[0][1] > 1 && now[TIED_KINDS][1] != 0.5f * par_normal(3, 5, 1));
+        for (int kind = 1; kind < TIED_KINDS; kind++) {
+            CHECK(w, !memcmp(now[0], now[kind], sizeof now[0]));
+            CHECK(w, !memcmp(now[TIED_KINDS], now[TIED_KINDS + kind], sizeof now[0]));
+            CHECK(w, fabs(report[kind].grad_norm - report[0].grad_norm) < 1e-6 * report[0].grad_norm);
         }
-        CHECK(w, !memcmp(now[0], now[1], sizeof now[0]) && now[0][1] != 0.5f * par_normal(3, 5, 1));
-        CHECK(w, fabs(report[0].grad_norm - report[1].grad_norm) < 1e-6 * report[1].grad_norm);
     }
     CHECK_OK(w, par_close(alone));
+    CHECK_OK(w, par_close(dp));
+    CHECK_OK(w, par_close(pp));
+}
+// Orders of backward passes that are refused; how many partial sums others need.
+static void orders(par_comm *w) {
+    static const int good[8] = {0, 4, 2, 6, 1, 5, 3, 7}, twice[8] = {0, 1, 2, 3, 3, 5, 6, 7},
+                     out[8] = {0, 1, 2, 8, 4, 5, 6, 7}, in_order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const struct {
+        const int *order;
+        int stage, error;
+        size_t sums;
+    } rows[] = {{good, 0, 0, 4}, {in_order, 3, 0, 3}, {twice, 0, 1, 0}, {out, 1, 1, 0}, {good, 2, 1, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        par_zero_desc d;
+        par_zero_plan plan;
+        par_zero_tensor t;
+        par_zero *z;
+        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d.comm = w, d.microbatches = d.canonical_shards = 8, d.stage = rows[i].stage;
+        t.name = "x", t.dims = 1, t.shape[0] = 5;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
+        const par_result r = par_zero_set_order(z, 0, rows[i].order);
+        CHECK(w, r == (rows[i].error ? PAR_ERR_ARGUMENT : PAR_OK));
+        CHECK(w, (par_zero_plan_of(z, &plan) != 0) == rows[i].error);
+        CHECK(w, rows[i].error || plan.tree_sum_bytes == rows[i].sums * plan.gradient_bytes);
+        CHECK_OK(w, par_zero_close(z));
+    }
 }
 // Parameters as layers describe them: the same as tensors that are added and set one by one.
 static void layers(par_comm *w) {
@@ -2577,6 +2625,7 @@ const test tests[] = {
     {"overflow", overflow, TEST_ANY | TEST_SMALL, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},
+    {"orders", orders, TEST_SERIAL, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
     {"layers", layers, TEST_ANY, 1, 60},
     {"contents", contents, TEST_ANY, 1, 60},

@@ -85,7 +85,10 @@ typedef struct trainer {
     gpt_model model;
     par_zero *zero; // parameters, gradients, optimizer states
     int *index;     // for each tensor of the model its number in zero; -1: on another rank
-    int *unit;      // for each unit of the model its number in zero; -1: on another rank
+    // For each unit of the model its numbers in zero; -1: none, or on another rank. Where the head adds to
+    // gradients of its own of the embedding's weight, this weight is alone in a unit, and so is its use.
+    int (*unit)[2];
+    int *passes; // of each unit's backward so far
     gpt_buffers buffers;
     char *scratch;
     size_t scratch_bytes, planned_bytes; // planned_bytes: of activations, with --plan
@@ -95,8 +98,7 @@ typedef struct trainer {
     // The batch in work: is it held-out data, which step keys its choice, and its first sequence
     int held_out;
     uint64_t batch_step, first_sequence;
-    int last_microbatch; // 1: the action completes the stage's gradients of the step
-    int32_t *prompt;     // tokens that a sample begins with
+    int32_t *prompt; // tokens that a sample begins with
     size_t prompt_count;
     tokenizer text_tokenizer;
     gpt_dropout drop;
@@ -176,7 +178,7 @@ static const setting setting_table[] = {
     FLAG("--parameter_server", parameter_server, "0", "with zero 0: rank 0 alone updates the parameters"),
     NUMBER("--canonical", INT, canonical, "0", ANY,
            "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, of "
-           "tp up to it and 16, and of cp; 0: in rank order"),
+           "tp up to it and 16, of cp and of pp, by any schedule; 0: in rank order"),
     FLAG("--auto", auto_layout, "0",
          "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
          "of these, of recompute and of offload stays"),
@@ -338,18 +340,16 @@ static int any_rank_failed(const trainer *t, const char *why) {
     return 1;
 }
 
-// Do two stages share the embedding's weight, because it is also the head?
-static int stage_shares_embedding(const trainer *t) {
-    return gpt_is_tied(&t->o.model) && t->schedule.stages > 1;
-}
 static int splits_backward(const trainer *t) { // of backward; or perhaps, in a table
     return par_pipe_schedule_splits_backward(t->schedule.desc.schedule) != 0;
 }
-// Does a rank accumulate whole gradients? Stage 2 and 3 sum gradients after each microbatch, which needs them
-// to be complete then; with tied weights or a split backward they are complete later.
-static int accumulates_locally(const trainer *t) {
-    return t->o.zero >= 2 && (stage_shares_embedding(t) || splits_backward(t));
+// Does the head, whose weight is the embedding's, add to gradients of its own? They come at another time in
+// another stage or half of backward; and with canonical they are the other part of a sum in any case.
+static int head_is_apart(const trainer *t) {
+    return gpt_is_tied(&t->o.model) && (t->o.canonical || t->schedule.stages > 1 || splits_backward(t));
 }
+// With stages 2 and 3 and a split backward, is a rank's sum of a step reduced? Else each microbatch's is.
+static int accumulates_locally(const trainer *t) { return t->o.zero >= 2 && splits_backward(t); }
 // Completes the gradients of a unit's replicated parameters over tp.
 static par_result finalize_gradients(trainer *t, int unit) {
     par_tp_parameter *parameters[16];
@@ -363,25 +363,32 @@ static par_result finalize_gradients(trainer *t, int unit) {
 // split backward the second half ends the microbatch.
 static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     trainer *t = (trainer *)user;
-    const int each = (t->o.zero >= 2 && !accumulates_locally(t)) || t->o.canonical, z = t->unit[unit];
-    switch (what) {
-    case GPT_FORWARD_END:
-    case GPT_INPUT_END: return par_zero_forward_end(t->zero, z);
-    case GPT_BACKWARD_END:
-    case GPT_WEIGHT_END:
-        if (each || t->last_microbatch) GPT_TRY(finalize_gradients(t, unit));
-        return par_zero_backward_end(t->zero, z);
-    case GPT_FORWARD_BEGIN:
-    case GPT_INPUT_BEGIN: return par_zero_forward_begin(t->zero, z);
-    default: return par_zero_backward_begin(t->zero, z);
+    const int each = (t->o.zero >= 2 && !accumulates_locally(t)) || t->o.canonical,
+              per_step = t->microbatches / t->schedule.directions,
+              ends = what == GPT_BACKWARD_END || what == GPT_WEIGHT_END;
+    if (ends && (++t->passes[unit] % per_step == 0 || each)) GPT_TRY(finalize_gradients(t, unit));
+    for (int i = 0; i < 2; i++) {
+        const int z = t->unit[unit][i];
+        if (z < 0) continue;
+        switch (what) {
+        case GPT_FORWARD_END:
+        case GPT_INPUT_END: GPT_TRY(par_zero_forward_end(t->zero, z)); break;
+        case GPT_BACKWARD_END:
+        case GPT_WEIGHT_END: GPT_TRY(par_zero_backward_end(t->zero, z)); break;
+        case GPT_FORWARD_BEGIN:
+        case GPT_INPUT_BEGIN: GPT_TRY(par_zero_forward_begin(t->zero, z)); break;
+        default: GPT_TRY(par_zero_backward_begin(t->zero, z));
+        }
     }
+    return PAR_OK;
 }
 
 // The number in the step of the first sequence of this rank's microbatch i. Ranks of dp are numbered as in
 // par_zero_global_microbatch; ranks of cp share sequences.
 static uint64_t first_sequence(const trainer *t, int i) {
     const int dp = par_mesh_index(t->mesh, "dp"), ranks = par_mesh_size(t->mesh, "dp");
-    return (uint64_t)(t->microbatch * (t->o.zero >= 2 ? i * ranks + dp : dp * t->microbatches + i));
+    const int in_turn = t->o.zero >= 2 && !accumulates_locally(t);
+    return (uint64_t)(t->microbatch * (in_turn ? i * ranks + dp : dp * t->microbatches + i));
 }
 static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     par_tp_tokens k;
@@ -439,7 +446,6 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     b->in = w->x;
     m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
     GPT_TRY(gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens)));
-    t->last_microbatch = w->last_backward;
     if (w->kind == PAR_PIPE_F) {
         b->out = w->y;
         par_trace_begin(t->world, "forward");
@@ -653,17 +659,12 @@ static const char *check_settings(settings *o) {
     if (!strcmp(o->schedule, "pipedream_2bw"))
         return "pipedream_2bw updates beside the pipeline: not in this trainer";
     if (!strcmp(o->schedule, "dualpipe") && o->pp % 2) return "dualpipe needs an even pp";
-    if (o->canonical && (split || csv))
-        return "canonical needs a schedule with whole backwards (1f1b, gpipe ...)";
     if (g->n_head % o->tp) return "n_head must be a multiple of tp";
     if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
         return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
     if (!o->load) o->model.llama = chosen_word(o, "--arch");
     if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
     if (o->model.llama) o->model.bias = 0;
-    if (o->canonical && o->pp > 1 && gpt_is_tied(g))
-        return "canonical sums each microbatch by itself, a tied embedding's two parts come at different "
-               "times: with pp take --arch llama";
     if (o->min_lr < 0) o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters <= 0) o->lr_decay_iters = o->max_iters;
     return NULL;
@@ -969,16 +970,17 @@ static par_result save_checkpoint(trainer *t, int last) {
     return f.background && !last ? PAR_OK : par_zero_save_end(t->zero);
 }
 
+static int stage_has_unit(const trainer *t, int stage, int unit) {
+    const gpt_stage *p = &t->stages[stage];
+    return unit == 0 ? p->embed : unit > t->o.model.n_layer ? p->head : unit > p->first && unit <= p->end;
+}
 // Does a stage of this rank use this unit of the model?
 static int has_unit(const trainer *t, int unit) {
-    for (int i = 0; i < t->schedule.stages; i++) {
-        const gpt_stage *p = &t->stages[i];
-        if (par_pipe_rank_of(&t->schedule, i, 0) != par_rank(t->pp_comm) &&
-            par_pipe_rank_of(&t->schedule, i, t->microbatches - 1) != par_rank(t->pp_comm))
-            continue;
-        if (unit == 0 ? p->embed : unit > t->o.model.n_layer ? p->head : unit > p->first && unit <= p->end)
+    const int me = par_rank(t->pp_comm);
+    for (int i = 0; i < t->schedule.stages; i++)
+        if (stage_has_unit(t, i, unit) && (par_pipe_rank_of(&t->schedule, i, 0) == me ||
+                                           par_pipe_rank_of(&t->schedule, i, t->microbatches - 1) == me))
             return 1;
-    }
     return 0;
 }
 // Adds this rank's shard of a tensor to zero.
@@ -995,6 +997,49 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x) {
         par_shard_replicate(&p.shard, par_size(t->tied_comm), par_rank(t->tied_comm));
     }
     return par_zero_add_tensor(t->zero, &z) < 0 ? PAR_ERR_ARGUMENT : PAR_OK; // with its text
+}
+// Tells zero in which order the microbatches complete the gradients of a unit: the embedding's in the input
+// half of a backward, the others' in the weight half.
+static par_result set_order(trainer *t, int u, int unit) {
+    const par_pipe_schedule *s = &t->schedule;
+    const int me = par_rank(t->pp_comm), passes = t->microbatches / s->directions;
+    int *order = (int *)calloc((size_t)passes, sizeof *order), n = 0;
+    if (!order) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the order of microbatches");
+    for (size_t i = s->first[me]; i < s->first[me + 1]; i++) {
+        const par_pipe_action *a = &s->actions[i];
+        if (a->kind != PAR_PIPE_BW && a->kind != (u ? PAR_PIPE_W : PAR_PIPE_B)) continue;
+        if (stage_has_unit(t, a->stage, u) && n < passes) order[n++] = a->microbatch % passes;
+    }
+    const par_result r = par_zero_set_order(t->zero, unit, order);
+    free(order);
+    return r;
+}
+// Adds a unit of the model to zero, as one unit, or as two where a weight is to be alone. *count: tensors so
+// far.
+static par_result add_unit(trainer *t, int u, int *count) {
+    const int layers = t->o.model.n_layer;
+    char name[64];
+    int i, n = 0;
+    snprintf(name, sizeof name, u == 0 ? "embedding" : u <= layers ? "layer %d" : "head", u - 1);
+    for (const int end = gpt_unit_tensors(&t->model, u, &i); i < end; i++) {
+        const gpt_tensor *x = &t->model.tensors[i];
+        if (x->tied && t->unit[0][0] >= 0) { // the weight is here
+            par_parameter p;
+            par_tp_describe(t->tp, &x->p, 1, x->stream, &p);
+            if (head_is_apart(t))
+                t->unit[u][1] = par_zero_add_use(t->zero, "tied head", t->unit[0][0], p.data, p.grad);
+            continue;
+        }
+        if (!n || x->tied || (x->kind == GPT_WPE && head_is_apart(t))) {
+            t->unit[u][n] = par_zero_add_unit(t->zero, n ? x->name : name);
+            n++;
+        }
+        GPT_TRY(add_tensor(t, x));
+        t->index[i] = (*count)++;
+    }
+    for (i = 0; i < 2 && t->o.canonical; i++)
+        if (t->unit[u][i] >= 0) GPT_TRY(set_order(t, u, t->unit[u][i]));
+    return PAR_OK;
 }
 // ZeRO gathers parameters beside products. Where NVLink joins the GPUs copy engines do it, and occupy no SM.
 static par_result use_copy_engines(trainer *t) {
@@ -1043,21 +1088,10 @@ static par_result open_zero(trainer *t) {
     d.offload_parameters = o->zero == 3 ? o->offload : NULL;
     GPT_TRY(use_copy_engines(t));
     GPT_TRY(par_zero_open(&d, &t->zero));
-    int unit = -1, count = 0;
     for (int i = 0; i < t->model.use_count; i++) t->index[i] = -1;
-    for (int u = 0; u <= g->n_layer + 1; u++) {
-        t->unit[u] = -1;
-        if (!has_unit(t, u)) continue;
-        char name[64];
-        snprintf(name, sizeof name, u == 0 ? "embedding" : u <= g->n_layer ? "layer %d" : "head", u - 1);
-        par_zero_add_unit(t->zero, name);
-        t->unit[u] = ++unit;
-        int i;
-        for (const int end = gpt_unit_tensors(&t->model, u, &i); i < end; i++) {
-            if (t->model.tensors[i].tied && t->unit[0] >= 0) continue; // the embedding is here
-            GPT_TRY(add_tensor(t, &t->model.tensors[i]));
-            t->index[i] = count++;
-        }
+    for (int u = 0, count = 0; u <= g->n_layer + 1; u++) {
+        t->unit[u][0] = t->unit[u][1] = -1;
+        if (has_unit(t, u)) GPT_TRY(add_unit(t, u, &count));
     }
     return PAR_OK;
 }
@@ -1157,15 +1191,17 @@ static par_result open_schedule(trainer *t) {
         if (t->microbatches % 2)
             return par_fail(t->world, PAR_ERR_ARGUMENT,
                             "dualpipe sends half of the microbatches each way: %d is odd", t->microbatches);
-        GPT_TRY(
-            par_split(t->world, pair * t->o.tp + par_rank(t->tp_comm), par_rank(t->world), &t->zero_comm));
+        // the two ranks of a stage side by side: their microbatches follow each other
+        GPT_TRY(par_split(t->world, pair * t->o.tp + par_rank(t->tp_comm),
+                          2 * par_rank(t->data_comm) + (me != pair), &t->zero_comm));
         GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->model_parallel_comm));
     }
     const int embed = has_unit(t, 0), head = has_unit(t, t->o.model.n_layer + 1);
     t->reads_tokens = embed || head;
-    for (int i = 0; i < stages; i++) t->stages[i].tied = embed && gpt_is_tied(&t->o.model);
-    if (!stage_shares_embedding(t)) return PAR_OK; // else one rank has both ends, or two ranks have one each
-    return par_split(t->pp_comm, embed && head ? 1 + me : embed || head ? 0 : -1, me, &t->tied_comm);
+    for (int i = 0; i < stages; i++) t->stages[i].tied = gpt_is_tied(&t->o.model) && !head_is_apart(t);
+    if (!gpt_is_tied(&t->o.model) || stages == 1) return PAR_OK;
+    const int side = t->schedule.directions == 2 && me != pair; // each has both ends once
+    return par_split(t->pp_comm, embed == head ? -1 : side, me, &t->tied_comm);
 }
 static par_result open_pipe(trainer *t) {
     par_pipe_exec e;
@@ -1304,10 +1340,11 @@ static par_result alloc_token_buffers(trainer *t) {
     par_device *d = t->device;
     void *x = NULL, *loss = NULL, *target_count = NULL;
     t->index = (int *)calloc((size_t)t->model.use_count, sizeof(int));
-    t->unit = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
+    t->unit = (int(*)[2])calloc((size_t)g->n_layer + 2, sizeof *t->unit);
+    t->passes = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
     t->sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
-    int bad = !t->index || !t->unit || !t->sequence || d->alloc(d, bytes, &x) || d->alloc(d, 64, &loss) ||
-              d->alloc(d, 64, &target_count);
+    int bad = !t->index || !t->unit || !t->passes || !t->sequence || d->alloc(d, bytes, &x) ||
+              d->alloc(d, 64, &loss) || d->alloc(d, 64, &target_count);
     for (int i = 0; i < FLIGHTS; i++) {
         flight *f = &t->flights[i];
         void *tokens = NULL, *control = NULL;
@@ -1378,6 +1415,7 @@ static void tear_down(trainer *t) { // what set_up made, likewise
     free(t->sequence);
     free(t->index);
     free(t->unit);
+    free(t->passes);
     free(t->stages);
 }
 

@@ -55,8 +55,9 @@ typedef struct gpt_tensor { // a parameter, in the model's order
 
 // Where the model is in its use of a unit (0: the embedding; 1 to n_layer: a layer; n_layer + 1: the last
 // norm and the head). Between BEGIN and END the unit's parameters must be complete on this rank. INPUT and
-// WEIGHT are the halves of a split backward. INPUT alone is a use of the embedding by the head of another
-// stage: it adds to gradients, which are complete after the stage's own backward, or later.
+// WEIGHT are the halves of a split backward. Gradients are added in WEIGHT alone: those of norms, which the
+// first half computes, wait for it in the buffers. The embedding has none for WEIGHT, and so its backward is
+// BACKWARD in the first half.
 typedef enum gpt_phase {
     GPT_FORWARD_BEGIN,
     GPT_FORWARD_END,
@@ -73,7 +74,7 @@ typedef enum gpt_phase {
 typedef struct gpt_stage {
     int first, end; // layers first ... end - 1
     int embed, head;
-    int tied; // 1: the head's weight is that of the embedding, which is on this rank
+    int tied; // 1: the head's weight is the embedding's, of this stage, and both add to one gradient
 } gpt_stage;
 
 typedef struct gpt_model {
@@ -270,6 +271,7 @@ static inline size_t gpt_parameter_count(const gpt_config *g) { // elements of a
 typedef struct gpt_activations { // what a layer keeps for backward
     par_tp_matrix x;
     par_tp_block_saved saved;
+    float *norm_gradients; // between the halves of backward
 } gpt_activations;
 // The lifetime of a matrix: until the input half of backward, until the weight half, between the two halves,
 // or within one call.
@@ -286,7 +288,7 @@ typedef struct gpt_buffers {
     gpt_activations *layers;           // of the whole model
     void *in, *out;                    // a part's input and output, where it does not begin or end the model
     par_tp_matrix x, final_norm, logits;
-    float *stats, *lse;
+    float *stats, *lse, *norm_gradients;
     par_tp_matrix dx, dy; // backward's scratch
 } gpt_buffers;
 
@@ -297,10 +299,57 @@ static void gpt_token_matrix(const gpt_model *m, par_tp_matrix *x, void *data, s
     x->cols = (size_t)m->config.n_embd;
     x->layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
+// The parameters of the norms of a layer; n_layer: of the last norm. Returns their number.
+static int gpt_norm_parameters(gpt_model *m, int layer, par_tp_parameter *list[4]) {
+    par_tp_norm *const norms[2] = {layer < m->config.n_layer ? &m->layers[layer].norm1 : &m->final_norm,
+                                   layer < m->config.n_layer ? &m->layers[layer].norm2 : NULL};
+    int n = 0;
+    for (int i = 0; i < 2 && norms[i]; i++) {
+        list[n++] = &norms[i]->weight;
+        if (norms[i]->bias.rows) list[n++] = &norms[i]->bias;
+    }
+    return n;
+}
+static size_t gpt_parameter_local_count(const par_tp_parameter *p) { return p->local_rows * p->local_cols; }
+// Memory for their gradients, which wait for the second half of backward.
+static par_result gpt_alloc_norm_gradients(gpt_model *m, gpt_buffers *b, int layer, float **gradients) {
+    par_tp_parameter *list[4];
+    size_t count = 0;
+    if (!m->split_backward) return PAR_OK;
+    for (int i = gpt_norm_parameters(m, layer, list); i-- > 0;) count += gpt_parameter_local_count(list[i]);
+    return par_tp_alloc_floats(m->tp, &b->arena[GPT_BETWEEN], count, gradients);
+}
+// Lets the norms of a layer add to these gradients, from 0 on, and back to their own.
+static par_result gpt_hold_norm_gradients(gpt_model *m, int layer, float *gradients, float *own[4]) {
+    par_tp_parameter *list[4];
+    const int n = gpt_norm_parameters(m, layer, list);
+    for (int i = 0; i < n && m->split_backward; gradients += gpt_parameter_local_count(list[i++])) {
+        own[i] = list[i]->grad;
+        list[i]->grad = gradients;
+        GPT_TRY(m->device->fill(m->device, gradients, 0, gpt_parameter_local_count(list[i]) * sizeof(float),
+                                NULL));
+    }
+    return PAR_OK;
+}
+static void gpt_restore_norm_gradients(gpt_model *m, int layer, float *const own[4]) {
+    par_tp_parameter *list[4];
+    const int n = gpt_norm_parameters(m, layer, list);
+    for (int i = 0; i < n && m->split_backward; i++) list[i]->grad = own[i];
+}
+// Adds the held gradients to the norms' own.
+static par_result gpt_add_norm_gradients(gpt_model *m, int layer, const float *gradients) {
+    par_tp_parameter *list[4];
+    const int n = gpt_norm_parameters(m, layer, list);
+    for (int i = 0; i < n; gradients += gpt_parameter_local_count(list[i++])) {
+        const void *const pair[2] = {list[i]->grad, gradients};
+        GPT_TRY(m->device->reduce(m->device, list[i]->grad, pair, 2, gpt_parameter_local_count(list[i]),
+                                  PAR_F32, PAR_SUM, NULL));
+    }
+    return PAR_OK;
+}
 // Lays out the matrices of a stage for R rows in the arenas, or only counts their bytes where these have no
 // data. What layers recompute is in the same scratch for all of them.
-static par_result gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
-                                     size_t rows) {
+static par_result gpt_buffers_layout(gpt_model *m, const gpt_stage *stage, gpt_buffers *b, size_t rows) {
     const par_tp_layout layout = m->sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
     const size_t C = (size_t)m->config.n_embd, N = m->sequence_parallel ? rows / (size_t)m->t : rows;
     par_tp_arena *input = &b->arena[GPT_UNTIL_INPUT], *weight = &b->arena[GPT_UNTIL_WEIGHT],
@@ -319,11 +368,13 @@ static par_result gpt_buffers_layout(const gpt_model *m, const gpt_stage *stage,
             gpt_token_matrix(m, x, b->in, rows);
         else
             GPT_TRY(par_tp_alloc(m->tp, input, N, C, layout, x));
-        if (l < stage->end)
-            GPT_TRY(par_tp_block_alloc(m->tp, &m->layers[l], rows, &memory, &b->layers[l].saved));
+        if (l == stage->end) break;
+        GPT_TRY(par_tp_block_alloc(m->tp, &m->layers[l], rows, &memory, &b->layers[l].saved));
+        GPT_TRY(gpt_alloc_norm_gradients(m, b, l, &b->layers[l].norm_gradients));
     }
     scratch->used += rest.used;
     if (!stage->head) return PAR_OK;
+    GPT_TRY(gpt_alloc_norm_gradients(m, b, m->config.n_layer, &b->norm_gradients));
     GPT_TRY(par_tp_alloc(m->tp, weight, N, C, layout, &b->final_norm));
     GPT_TRY(par_tp_alloc_floats(m->tp, input, 2 * N, &b->stats));
     GPT_TRY(par_tp_alloc_floats(m->tp, input, rows, &b->lse));
@@ -340,7 +391,7 @@ static char *gpt_place_arenas(gpt_buffers *b, char *memory) {
     }
     return memory;
 }
-static inline int gpt_buffers_open(const gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
+static inline int gpt_buffers_open(gpt_model *m, gpt_buffers *b, size_t rows) { // 0: out of memory
     const gpt_stage all = gpt_all_layers(m);
     void *p = NULL;
     size_t bytes = 0;
@@ -382,14 +433,27 @@ static par_result gpt_layer_forward(const gpt_model *m, gpt_activations *s, cons
                : par_tp_block_forward(m->tp, k, tokens, gpt_dropout_stream(drop, l), &s->x, &s->saved, next);
 }
 // b->dx is the gradient of the layer's output, and becomes the gradient of its input.
-static par_result gpt_layer_backward(const gpt_model *m, gpt_activations *s, gpt_buffers *b,
+static par_result gpt_layer_backward(gpt_model *m, gpt_activations *s, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const gpt_dropout *drop, int l) {
     par_tp_block *k = &m->layers[l];
     const uint64_t stream = gpt_dropout_stream(drop, l);
+    float *own[4];
     k->dropout = k->attention.dropout = drop ? drop->p : 0;
-    return m->split_backward
-               ? par_tp_block_backward_input(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx)
-               : par_tp_block_backward(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx);
+    GPT_TRY(gpt_hold_norm_gradients(m, l, s->norm_gradients, own));
+    const par_result r =
+        m->split_backward
+            ? par_tp_block_backward_input(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx)
+            : par_tp_block_backward(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx);
+    return gpt_restore_norm_gradients(m, l, own), r;
+}
+// The backward of the head and the last norm, from b->logits to b->dx.
+static par_result gpt_head_backward(gpt_model *m, gpt_buffers *b) {
+    float *own[4];
+    GPT_TRY(m->split_backward ? par_tp_linear_backward_input(m->tp, &m->head, &b->logits, &b->dy)
+                              : par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->final_norm, &b->dy));
+    GPT_TRY(gpt_hold_norm_gradients(m, m->config.n_layer, b->norm_gradients, own));
+    const par_result r = par_tp_norm_backward(m->tp, &m->final_norm, &b->dy, &b->x, b->stats, &b->dx);
+    return gpt_restore_norm_gradients(m, m->config.n_layer, own), r;
 }
 
 static size_t gpt_tokens_bytes(const gpt_model *m, size_t rows) {
@@ -407,7 +471,7 @@ static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *token
                                           tokens->batch, row);
 }
 // The forward of a stage, from b->in (or ids) to b->out (or to b->logits, R rows split by vocabulary). A tied
-// embedding of the same stage stays in use until the head; that of another stage of this rank is used twice.
+// embedding stays in use until the head.
 static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                     const par_tp_tokens *tokens, const int32_t *ids,
                                     const gpt_dropout *drop) {
@@ -433,7 +497,6 @@ static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_bu
     }
     if (!stage->head) return PAR_OK;
     GPT_TRY(gpt_notify(m, layers + 1, GPT_FORWARD_BEGIN));
-    if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_BEGIN));
     if (tied) m->head.weight = m->embedding.weight;
     if (m->last_token_only) {
         GPT_TRY(gpt_last_tokens(m, tokens, x, &b->dy));
@@ -462,13 +525,9 @@ static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_b
     const size_t rows = par_tp_rows(m->tp, tokens);
     if (stage->head) {
         GPT_TRY(gpt_notify(m, layers + 1, begin));
-        if (tied) GPT_TRY(gpt_notify(m, 0, stage->embed ? begin : GPT_INPUT_BEGIN));
+        if (tied) GPT_TRY(gpt_notify(m, 0, GPT_BACKWARD_BEGIN));
         if (tied) m->head.weight = m->embedding.weight;
-        GPT_TRY(m->split_backward
-                    ? par_tp_linear_backward_input(m->tp, &m->head, &b->logits, &b->dy)
-                    : par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->final_norm, &b->dy));
-        GPT_TRY(par_tp_norm_backward(m->tp, &m->final_norm, &b->dy, &b->x, b->stats, &b->dx));
-        if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_INPUT_END));
+        GPT_TRY(gpt_head_backward(m, b));
         GPT_TRY(gpt_notify(m, layers + 1, end));
     } else {
         GPT_TRY(m->device->copy(m->device, b->dx.data, b->in, gpt_tokens_bytes(m, rows), NULL));
@@ -479,29 +538,26 @@ static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_b
         GPT_TRY(gpt_notify(m, l + 1, end));
     }
     if (!stage->embed) return m->device->copy(m->device, b->out, b->dx.data, gpt_tokens_bytes(m, rows), NULL);
-    if (!tied) GPT_TRY(gpt_notify(m, 0, begin));
+    if (!tied) GPT_TRY(gpt_notify(m, 0, GPT_BACKWARD_BEGIN));
     GPT_TRY(gpt_embedding_dropout(m, tokens, drop, &b->dx));
     GPT_TRY(par_tp_embedding_backward(m->tp, &m->embedding, tokens, ids, &b->dx));
-    return gpt_notify(m, 0, end);
+    return gpt_notify(m, 0, GPT_BACKWARD_END);
 }
 static inline par_result gpt_stage_wgrad(gpt_model *m, const gpt_stage *stage, gpt_buffers *b) {
-    const int layers = m->config.n_layer, tied = stage->head && stage->tied;
+    const int layers = m->config.n_layer;
     if (stage->head) {
         GPT_TRY(gpt_notify(m, layers + 1, GPT_WEIGHT_BEGIN));
-        if (tied) GPT_TRY(gpt_notify(m, 0, stage->embed ? GPT_WEIGHT_BEGIN : GPT_INPUT_BEGIN));
-        if (tied) m->head.weight = m->embedding.weight;
+        GPT_TRY(gpt_add_norm_gradients(m, layers, b->norm_gradients));
         GPT_TRY(par_tp_linear_backward_weight(m->tp, &m->head, &b->logits, &b->final_norm));
-        if (tied && !stage->embed) GPT_TRY(gpt_notify(m, 0, GPT_INPUT_END));
         GPT_TRY(gpt_notify(m, layers + 1, GPT_WEIGHT_END));
     }
     for (int l = stage->end - 1; l >= stage->first; l--) {
         GPT_TRY(gpt_notify(m, l + 1, GPT_WEIGHT_BEGIN));
+        GPT_TRY(gpt_add_norm_gradients(m, l, b->layers[l].norm_gradients));
         GPT_TRY(par_tp_block_backward_weight(m->tp, &m->layers[l], &b->layers[l].saved));
         GPT_TRY(gpt_notify(m, l + 1, GPT_WEIGHT_END));
     }
-    if (!stage->embed) return PAR_OK;
-    if (!tied) GPT_TRY(gpt_notify(m, 0, GPT_WEIGHT_BEGIN));
-    return gpt_notify(m, 0, GPT_WEIGHT_END);
+    return PAR_OK;
 }
 static inline par_result gpt_backward(gpt_model *m, gpt_buffers *b, const par_tp_tokens *tokens,
                                       const int32_t *ids, const gpt_dropout *drop) {
