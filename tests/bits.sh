@@ -59,15 +59,17 @@ grids() {
         row bf16 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --tp 2 --zero 2" &&
         row muon build/gpt "PAR_ISA=avx2" "--ranks 4 --tp 2 --sp --zero 3" &&
         row gpt2 build/gpt "" "--ranks 8 --tp 2 --sp --cp 2 --zero 3" || return 1
-    fails 1 "tp must be a power of two up to 8" build/gpt $common --ranks 16 --tp 16 --n_head 16 &&
+    fails 1 "multiple of 8 sequences.*ranks are 1 .* times 1, 2, 4 ... 8: not 8 sequences on 3 ranks" \
+        build/gpt $common --ranks 3 &&
+        fails 1 "tp must be a power of two up to 8" build/gpt $common --ranks 16 --tp 16 --n_head 16 &&
         fails 1 "divide the 2 key-value heads" build/gpt $common --ranks 4 --n_kv_head 2 --tp 2 --cp 2
 }
-# A table of two stages, in which each rank completes the microbatches in an order of its own: the first by
-# whole backwards (B), the second by halves (I and W).
+# A table of two stages, in which each rank completes the microbatches in an order of its own, by halves of
+# backward (I and W) and whole ones (B).
 table() {
     each() { printf "$1%s," "${@:2}"; } # kind, microbatches
-    echo "$(each 0F 0 1 2 3 4 5 6 7)$(each 0B 6 2 4 0 7 1 3 5)"
-    echo "$(each 1F 0 1 2 3 4 5 6 7)$(each 1I 6 2 4 0 7 1 3 5)$(each 1W 3 0 5 6 1 7 4 2)"
+    echo "$(each 0F 0 1 2 3 4 5 6 7)$(each 0I 6 2 4 0 7)$(each 0B 1 3 5)$(each 0W 0 6 7 2 4)"
+    echo "$(each 1F 0 1 2 3 4 5 6 7)$(each 1B 6 2 4)$(each 1I 0 7 1 3 5)$(each 1W 3 0 5 1 7)"
 }
 # The embedding of gpt2 and lamb is tied: its two uses are on two ranks, or (dualpipe) each rank has both.
 pipelines() {

@@ -713,10 +713,20 @@ static const char *check_global_batch(trainer *t, int ranks) {
         t->microbatch = t->o.batch_size;
         return NULL;
     }
-    snprintf(t->o.why, sizeof t->o.why,
-             "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
-             "the number of ranks, or that by pp x tp x cp = %d",
-             t->o.batch_size * t->o.accumulation_steps, t->o.pp * t->o.tp * t->o.cp);
+    const int all = t->o.batch_size * t->o.accumulation_steps, grid = t->o.pp * t->o.tp * t->o.cp,
+              C = t->o.canonical;
+    if (C)
+        snprintf(t->o.why, sizeof t->o.why,
+                 "with canonical %d a global batch is a multiple of %d sequences (batch_size x "
+                 "gradient_accumulation_steps), and ranks are %d (pp x tp x cp) times 1, 2, 4 ... %d: not %d "
+                 "sequences on %d ranks",
+                 C, C, grid, C, all, ranks);
+    else
+        snprintf(
+            t->o.why, sizeof t->o.why,
+            "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
+            "the number of ranks, or that by pp x tp x cp = %d",
+            all, grid);
     return t->o.why;
 }
 
