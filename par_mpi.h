@@ -26,9 +26,9 @@
 #define PAR_MPI_H
 /*
 WHAT
-    An MPI program, in C, C++ or Fortran, keeps its calls, and the kit runs its blocking collectives:
-    between the ranks of a node through shared memory, between nodes through messages of the same MPI. MPI
-    defines that MPI_Allreduce may be replaced by another function of that name, which finds the original as
+    An MPI program, in C, C++ or Fortran, keeps its calls, and the kit runs its collectives: between the
+    ranks of a node through shared memory, between nodes through messages of the same MPI. MPI defines that
+    MPI_Allreduce may be replaced by another function of that name, which finds the original as
     PMPI_Allreduce (the profiling interface); this header has such functions. Sums then do not depend on the
     MPI, its version or its settings: they are added in rank order.
 
@@ -67,6 +67,7 @@ TABLE OF CONTENTS
     >>moves         collectives that move data
     >>reductions    collectives that reduce, natively or by MPI_Reduce_local
     >>samples       the time that MPI would have taken; the table
+    >>nonblocking   collectives that are begun, and end in MPI's waits and tests
     >>interface     the functions that replace MPI's
     >>fortran       entry points for Fortran
 
@@ -85,9 +86,14 @@ MODEL
     Taken: Allreduce, Reduce, Reduce_scatter, Reduce_scatter_block, Allgather(v), Bcast, Gather(v),
     Scatter(v), Alltoall(v) and Barrier on communicators of two ranks or more, and with MPI 4 their forms
     with large counts (_c). Those that move data take any datatype; the others every predefined type with
-    every operation that MPI allows for it. Everything else is MPI's, as before: user-defined operations,
-    Scan, Exscan, Alltoallw, neighborhood collectives, intercommunicators, nonblocking and persistent forms,
+    every operation that MPI allows for it. Nonblocking forms (Iallreduce ...) are taken where all ranks of
+    the communicator are on one node, after a first blocking collective (which opens the comm: that waits
+    for all ranks), with operations that the kit has. Everything else is MPI's, as before: user-defined
+    operations, Scan, Exscan, Alltoallw, neighborhood collectives, intercommunicators, persistent forms,
     files, one-sided calls.
+    Nonblocking: the request is MPI's (a generalized request), so that it goes through every wait and test.
+    A thread of the kit, which calls nothing of MPI, makes progress while the rank computes or is in another
+    call of MPI. There is one for each communicator with such a call; without calls in flight it sleeps.
     Agreement: whether the kit runs a call follows from the communicator, the function, and for reductions
     from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
@@ -113,10 +119,9 @@ MODEL
 LIMITS
     Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
     consecutive has at most 2^30 bytes per element.
-    Nonblocking collectives stay MPI's: their requests must complete in any of MPI's calls, also while a
-    rank waits in MPI_Recv, and the kit does not run there. A thread of the kit could complete them
-    (generalized requests), but MPI allows that in programs with MPI_THREAD_MULTIPLE alone, and it would
-    take processor time from the ranks.
+    Nonblocking reductions by operations that the kit does not have, and those between nodes, stay MPI's:
+    only a rank that is in the kit could send messages of MPI. A request of the kit's must end in MPI_Wait or
+    its kin, not in a tool's PMPI_Wait.
     Opening a comm takes a few collectives of MPI, a descriptor and some 100 KiB, and each rank's stage of
     256 KiB (PAR_STAGE) at its first large call: a program that makes a communicator for each call gains
     nothing.
@@ -283,16 +288,19 @@ typedef struct par__pmpi_row { // the calls of one kind
     par__pmpi_size sizes[PAR__PMPI_SIZES];
 } par__pmpi_row;
 
+typedef struct par__pmpi_memory { // of a call while it runs
+    size_t *counts;               // 4 arrays, of an element per rank: what a v form gives the kit
+    char *temp[2];                // for what is packed
+    size_t temp_bytes[2];
+} par__pmpi_memory;
 typedef struct par__pmpi_comm { // of a communicator: its attribute
     MPI_Comm mpi;
     par_comm *comm; // NULL: its collectives are MPI's
     int rank, size, measured;
     int locked; // threads may call at a time
     pthread_mutex_t lock;
-    size_t *counts; // 4 arrays of `size`: what a call of a v form gives the kit
-    char *temp[2];  // memory for what is packed
-    size_t temp_bytes[2];
-    par__pmpi_row *rows; // per kind
+    par__pmpi_memory memory; // of blocking calls
+    par__pmpi_row *rows;     // per kind
     struct par__pmpi_comm *next;
 } par__pmpi_comm;
 
@@ -311,6 +319,7 @@ static struct par__pmpi_process {
     } types[PAR__PMPI_TYPE_SLOTS];          // a hash table
     par__pmpi_site *sites[PAR__PMPI_SITES]; // another
     par__pmpi_comm *comms;                  // open, the latest first
+    struct par__pmpi_begun *begun;          // nonblocking collectives that have not ended
     par__pmpi_row rows[PAR_KIND_COUNT];     // of closed comms, and of what was left to MPI
 } par__pmpi;
 static pthread_mutex_t par__pmpi_lock = PTHREAD_MUTEX_INITIALIZER; // of all but what a slot was filled with
@@ -463,19 +472,29 @@ static void par__pmpi_add_rows(par__pmpi_row *to, const par__pmpi_row *from) {
         to->sizes[i].mpi_s += from->sizes[i].mpi_s;
     }
 }
+static int par__pmpi_make_memory(par__pmpi_memory *m, int size) { // 0: no memory
+    memset(m, 0, sizeof *m);
+    m->counts = (size_t *)PAR_MALLOC(4 * sizeof *m->counts * (size_t)size);
+    return m->counts != NULL;
+}
+static void par__pmpi_free_memory(par__pmpi_memory *m) {
+    PAR_FREE(m->counts);
+    for (int i = 0; i < 2; i++) PAR_FREE(m->temp[i]);
+}
 static void par__pmpi_free_comm(par__pmpi_comm *s) {
     if (!s) return;
     pthread_mutex_destroy(&s->lock);
-    PAR_FREE(s->counts);
+    par__pmpi_free_memory(&s->memory);
     PAR_FREE(s->rows);
-    for (int i = 0; i < 2; i++) PAR_FREE(s->temp[i]);
     PAR_FREE(s);
 }
+static void par__pmpi_end_all(const par__pmpi_comm *s);
 static int par__pmpi_close(MPI_Comm mpi, int key, void *attribute, void *extra) {
     par__pmpi_comm *s = (par__pmpi_comm *)attribute;
     (void)mpi;
     (void)key;
     (void)extra;
+    par__pmpi_end_all(s);
     par_close(s->comm);
     pthread_mutex_lock(&par__pmpi_lock);
     for (par__pmpi_comm **link = &par__pmpi.comms; *link; link = &(*link)->next)
@@ -538,10 +557,10 @@ static par__pmpi_comm *par__pmpi_new_comm(MPI_Comm mpi, int rank, int size) {
     s->size = size;
     s->locked = par__pmpi.threads;
     pthread_mutex_init(&s->lock, NULL);
-    s->counts = (size_t *)PAR_MALLOC(4 * sizeof *s->counts * (size_t)size);
+    const int there = par__pmpi_make_memory(&s->memory, size);
     s->rows = (par__pmpi_row *)PAR_MALLOC(PAR_KIND_COUNT * sizeof *s->rows);
     if (s->rows) memset(s->rows, 0, PAR_KIND_COUNT * sizeof *s->rows);
-    if (s->counts && s->rows) return s;
+    if (there && s->rows) return s;
     par__pmpi_free_comm(s);
     return (par__pmpi_comm *)NULL;
 }
@@ -581,16 +600,17 @@ static par__pmpi_comm *par__pmpi_open(MPI_Comm mpi) {
     PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
     return s;
 }
-static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi) { // NULL: none, and nothing can be counted
+// open: at a blocking collective, which may wait for all ranks. NULL: none, and nothing can be counted.
+static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi, int open) {
     void *value = NULL;
     int found = 0;
     if (mpi == MPI_COMM_NULL || __atomic_load_n(&par__pmpi.finalizing, __ATOMIC_ACQUIRE)) return NULL;
     if (!__atomic_load_n(&par__pmpi.ready, __ATOMIC_ACQUIRE) && !par__pmpi_start()) return NULL;
     if (PMPI_Comm_get_attr(mpi, par__pmpi.comm_key, &value, &found) != MPI_SUCCESS) return NULL;
-    return found ? (par__pmpi_comm *)value : par__pmpi_open(mpi);
+    return found ? (par__pmpi_comm *)value : open ? par__pmpi_open(mpi) : NULL;
 }
 par_result par_mpi_comm(MPI_Comm mpi, par_comm **comm) {
-    const par__pmpi_comm *s = par__pmpi_comm_of(mpi);
+    const par__pmpi_comm *s = par__pmpi_comm_of(mpi, 1);
     *comm = s ? s->comm : NULL;
     return *comm ? PAR_OK : PAR_ERR_UNSUPPORTED;
 }
@@ -619,7 +639,9 @@ typedef struct par__pmpi_call {
     int root;
     MPI_Comm mpi;
     const void *address; // of the caller
-    int error;           // what MPI's function returns
+    par__pmpi_memory *memory;
+    par_request *request; // of a nonblocking call
+    int error;            // what MPI's function returns
 } par__pmpi_call;
 
 typedef struct par__pmpi_layout { // of one side, in bytes
@@ -634,6 +656,20 @@ typedef struct par__pmpi_layout { // of one side, in bytes
     size_t *displs; // where the kit finds them; NULL: one after the other
 } par__pmpi_layout;
 
+static par__pmpi_side par__pmpi_some(MPI_Count count, MPI_Datatype type) {
+    par__pmpi_side side;
+    memset(&side, 0, sizeof side);
+    side.type = type;
+    side.count = count;
+    return side;
+}
+static par__pmpi_side par__pmpi_many(const void *counts, const void *displs, int large, MPI_Datatype type) {
+    par__pmpi_side side = par__pmpi_some(0, type);
+    side.counts = counts;
+    side.displs = displs;
+    side.large = large;
+    return side;
+}
 static MPI_Count par__pmpi_count(const par__pmpi_side *side, int i) {
     if (!side->counts) return side->count;
     return side->large ? ((const MPI_Count *)side->counts)[i] : ((const int *)side->counts)[i];
@@ -728,11 +764,12 @@ static int par__pmpi_pack_all(const par__pmpi_layout *l, const par__pmpi_side *s
     return error;
 }
 
-static char *par__pmpi_temp(par__pmpi_comm *s, int which, size_t bytes) { // NULL: out of memory
-    if (s->temp[which] && bytes <= s->temp_bytes[which]) return s->temp[which];
-    PAR_FREE(s->temp[which]);
-    s->temp_bytes[which] = bytes + bytes / 2 + 64;
-    return s->temp[which] = (char *)PAR_MALLOC(s->temp_bytes[which]);
+static char *par__pmpi_temp(const par__pmpi_call *k, int which, size_t bytes) { // NULL: out of memory
+    par__pmpi_memory *m = k->memory;
+    if (m->temp[which] && bytes <= m->temp_bytes[which]) return m->temp[which];
+    PAR_FREE(m->temp[which]);
+    m->temp_bytes[which] = bytes + bytes / 2 + 64;
+    return m->temp[which] = (char *)PAR_MALLOC(m->temp_bytes[which]);
 }
 
 // >>moves ---------------------------------------------------------------------------------------------------
@@ -774,7 +811,8 @@ static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, p
         if (!l->type) return 0;
         for (int i = 0; i < (a->counts ? blocks : 1); i++)
             if (par__pmpi_count(a, i) < 0) return 0;
-        par__pmpi_lay_out(l, a, blocks, t->counts != PAR_COUNTS_SAME, s->counts + (side ? 2 : 0) * s->size);
+        par__pmpi_lay_out(l, a, blocks, t->counts != PAR_COUNTS_SAME,
+                          k->memory->counts + (side ? 2 : 0) * s->size);
     }
     return 1;
 }
@@ -785,7 +823,7 @@ static int par__pmpi_place_recv(par__pmpi_comm *s, const par__pmpi_call *k, par_
     if (!m->recvs) return MPI_SUCCESS;
     if (m->recv_in_place) { // scatter at the root
         m->call.count = par__pmpi_block_bytes(&m->out, s->rank);
-        m->call.recv = par__pmpi_temp(s, 1, m->call.count);
+        m->call.recv = par__pmpi_temp(k, 1, m->call.count);
         return m->call.recv ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     }
     m->call.count = l->block;
@@ -793,7 +831,7 @@ static int par__pmpi_place_recv(par__pmpi_comm *s, const par__pmpi_call *k, par_
     m->call.recv_displs = l->displs;
     m->call.recv = (char *)k->recv + l->at;
     if (l->direct) return MPI_SUCCESS;
-    m->call.recv = m->unpacked = par__pmpi_temp(s, 1, l->bytes);
+    m->call.recv = m->unpacked = par__pmpi_temp(k, 1, l->bytes);
     return m->unpacked ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 // Give the call its send, after its recv.
@@ -814,7 +852,7 @@ static int par__pmpi_place_send(par__pmpi_comm *s, const par__pmpi_call *k, par_
     m->call.send_displs = m->send_in_place ? NULL : l->displs;
     m->call.send = (const char *)k->send + l->at;
     if (l->direct && !m->send_in_place) return MPI_SUCCESS;
-    m->call.send = packed = par__pmpi_temp(s, 0, l->bytes);
+    m->call.send = packed = par__pmpi_temp(k, 0, l->bytes);
     if (!packed) return MPI_ERR_NO_MEM;
     return par__pmpi_pack_all(l, m->send_in_place ? &k->in : &k->out, m->send_in_place ? k->recv : k->send,
                               packed);
@@ -822,7 +860,7 @@ static int par__pmpi_place_send(par__pmpi_comm *s, const par__pmpi_call *k, par_
 
 static par_result par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call *k, par_call *call) {
     call->site = par__pmpi_site_of(k->address);
-    return (par_begin)(s->comm, call, NULL);
+    return (par_begin)(s->comm, call, k->request);
 }
 static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
     return result ? par__pmpi_fail(s, result, par_last_error(s->comm)) : MPI_SUCCESS;
@@ -830,23 +868,28 @@ static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
 
 static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call);
 
-static void par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
+// Describe a call to the kit. Wrong: k->error, and the communicator's error handler has it.
+static void par__pmpi_describe_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
     m->call.kind = k->kind;
     m->call.dtype = PAR_U8;
     m->call.op = PAR_SUM;
     m->call.root = k->root;
     k->error = par__pmpi_place_recv(s, k, m);
     if (!k->error) k->error = par__pmpi_place_send(s, k, m);
-    if (k->error) {
-        PMPI_Comm_call_errhandler(s->mpi, k->error);
-        return;
-    }
-    k->error = par__pmpi_end(s, par__pmpi_issue(s, k, &m->call));
+    if (k->error) PMPI_Comm_call_errhandler(s->mpi, k->error);
+}
+static void par__pmpi_unpack_all(par__pmpi_call *k, const par__pmpi_move *m) {
     const char *from = m->unpacked;
     for (int i = 0; from && i < m->in.blocks && !k->error; i++) {
         k->error = par__pmpi_unpack(&m->in, &k->in, i, from, k->recv);
         from += par__pmpi_block_bytes(&m->in, i);
     }
+}
+static void par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
+    par__pmpi_describe_move(s, k, m);
+    if (k->error) return;
+    k->error = par__pmpi_end(s, par__pmpi_issue(s, k, &m->call));
+    par__pmpi_unpack_all(k, m);
     if (s->measured && !k->error) par__pmpi_sample(s, k, &m->call);
 }
 
@@ -889,7 +932,7 @@ static par_result par__pmpi_fold_few(par__pmpi_comm *s, const par__pmpi_call *k,
     c.root = k->root;
     c.send = send;
     c.count = count * f->e;
-    c.recv = receives ? par__pmpi_temp(s, 0, c.count * (size_t)s->size) : NULL;
+    c.recv = receives ? par__pmpi_temp(k, 0, c.count * (size_t)s->size) : NULL;
     if (receives && !c.recv) return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
     const par_result r = par__pmpi_issue(s, k, &c);
     if (r || !receives) return r;
@@ -900,7 +943,7 @@ static par_result par__pmpi_fold_few(par__pmpi_comm *s, const par__pmpi_call *k,
 static par_result par__pmpi_fold_slices(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
                                         const void *send, const size_t *elements, const char **slice) {
     const int n = s->size;
-    size_t *counts = s->counts, *own = counts + n;
+    size_t *counts = k->memory->counts, *own = counts + n;
     par_call c;
     const size_t mine = elements[s->rank];
     for (int i = 0; i < n; i++) {
@@ -913,7 +956,7 @@ static par_result par__pmpi_fold_slices(par__pmpi_comm *s, const par__pmpi_call 
     c.send = send;
     c.send_counts = counts;
     c.recv_counts = own;
-    c.recv = par__pmpi_temp(s, 0, mine * f->e * (size_t)n + 1);
+    c.recv = par__pmpi_temp(k, 0, mine * f->e * (size_t)n + 1);
     if (!c.recv) return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
     const par_result r = par__pmpi_issue(s, k, &c);
     if (!r) *slice = par__pmpi_fold_blocks(f, (char *)c.recv, n, mine);
@@ -935,8 +978,8 @@ static par_result par__pmpi_fold_many(par__pmpi_comm *s, const par__pmpi_call *k
     c.root = k->root;
     c.send = slice;
     c.recv = k->recv;
-    c.count = s->counts[s->rank];
-    c.recv_counts = k->kind == PAR_KIND_ALL_REDUCE || s->rank == k->root ? s->counts : NULL;
+    c.count = k->memory->counts[s->rank];
+    c.recv_counts = k->kind == PAR_KIND_ALL_REDUCE || s->rank == k->root ? k->memory->counts : NULL;
     return par__pmpi_issue(s, k, &c);
 }
 
@@ -961,38 +1004,48 @@ static int par__pmpi_prepare_reduction(const par__pmpi_comm *s, const par__pmpi_
     return 1;
 }
 
-static par_result par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const par__pmpi_reduction *m) {
+// A reduction by the kit's own operation. Its elements per rank are the third array of counts.
+static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
+                                               const par__pmpi_reduction *m, par_call *c) {
     const int scatters = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
     const int in_place = k->send == MPI_IN_PLACE && (k->kind != PAR_KIND_REDUCE || s->rank == k->root);
-    const void *send = in_place ? k->recv : k->send;
-    const size_t n = (size_t)s->size, e = m->type->extent, count = (size_t)k->out.count;
-    size_t *elements = s->counts + 2 * n;
+    const size_t n = (size_t)s->size, count = (size_t)k->out.count;
+    size_t *elements = k->memory->counts + 2 * n;
     for (size_t i = 0; i < n; i++)
         elements[i] = k->out.counts ? (size_t)par__pmpi_count(&k->out, (int)i)
                       : scatters    ? count
                                     : count / n + (i < count % n);
-    if (!m->native) {
-        const par__pmpi_fold f = {k->out.type, k->op, e};
-        const int few = !scatters && count * e <= PAR__PMPI_FEW_BYTES;
-        return few ? par__pmpi_fold_few(s, k, &f, send, count)
-                   : par__pmpi_fold_many(s, k, &f, send, elements);
-    }
+    memset(c, 0, sizeof *c);
+    c->kind = k->kind;
+    c->dtype = (par_dtype)m->type->dtype;
+    c->op = m->op->op;
+    c->root = k->root;
+    c->send = in_place ? k->recv : k->send;
+    c->recv = k->recv;
+    c->count = count;
+    if (k->out.counts) c->recv_counts = elements;
+    if (!m->native || !scatters || !in_place) return PAR_OK;
+    c->recv = par__pmpi_temp(k, 1, elements[s->rank] * m->type->extent); // MPI's: at the beginning of recv
+    return c->recv ? PAR_OK : par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
+}
+static void par__pmpi_end_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
+                                    const par__pmpi_reduction *m, const par_call *c) {
+    const size_t own = k->memory->counts[2 * (size_t)s->size + (size_t)s->rank] * m->type->extent;
+    if (c->recv != k->recv && own) memcpy(k->recv, c->recv, own);
+}
+static par_result par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const par__pmpi_reduction *m) {
     par_call c;
-    memset(&c, 0, sizeof c);
-    c.kind = k->kind;
-    c.dtype = (par_dtype)m->type->dtype;
-    c.op = m->op->op;
-    c.root = k->root;
-    c.send = send;
-    c.recv = k->recv;
-    c.count = count;
-    if (k->out.counts) c.recv_counts = elements;
-    const size_t own = elements[s->rank] * e;
-    if (scatters && in_place) c.recv = par__pmpi_temp(s, 1, own); // MPI's goes to the beginning of recv
-    if (scatters && in_place && !c.recv)
-        return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
-    const par_result r = par__pmpi_issue(s, k, &c);
-    if (!r && c.recv != k->recv && own) memcpy(k->recv, c.recv, own);
+    par_result r = par__pmpi_describe_reduction(s, k, m, &c);
+    if (r) return r;
+    if (!m->native) {
+        const par__pmpi_fold f = {k->out.type, k->op, m->type->extent};
+        const int scatters = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
+        const int few = !scatters && c.count * f.e <= PAR__PMPI_FEW_BYTES;
+        return few ? par__pmpi_fold_few(s, k, &f, c.send, c.count)
+                   : par__pmpi_fold_many(s, k, &f, c.send, k->memory->counts + 2 * (size_t)s->size);
+    }
+    r = par__pmpi_issue(s, k, &c);
+    if (!r) par__pmpi_end_reduction(s, k, m, &c);
     if (!r && s->measured) par__pmpi_sample(s, k, &c);
     return r;
 }
@@ -1085,6 +1138,169 @@ void par_mpi_print(FILE *file) {
     pthread_mutex_unlock(&par__pmpi_lock);
 }
 
+// >>nonblocking ---------------------------------------------------------------------------------------------
+//
+//     MPI_Iallreduce   par_begin, and a generalized request of MPI that stands for it
+//     meanwhile        a thread of the kit makes progress: the rank may be in any other call of MPI
+//     MPI_Wait ...     par_wait, what is to be unpacked, PMPI_Grequest_complete; then PMPI_Wait
+// The thread calls the kit alone, and on a node that is enough. A communicator is opened by blocking
+// collectives only, because that waits for the other ranks.
+
+typedef struct par__pmpi_begun {
+    par__pmpi_call call;
+    par__pmpi_memory memory;
+    par__pmpi_move move;           // of a reduction its call alone
+    par__pmpi_reduction reduction; // op NULL: none
+    par_request kit;
+    MPI_Request mpi;
+    MPI_Datatype unpacked; // copies for what is unpacked at the end: the program may free its own
+    MPI_Count *counts;
+    par__pmpi_comm *comm;
+    struct par__pmpi_begun *next;
+} par__pmpi_begun;
+
+static int par__pmpi_query(void *begun, MPI_Status *status) {
+    (void)begun;
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    return MPI_SUCCESS;
+}
+static int par__pmpi_free_begun(void *begun) {
+    par__pmpi_begun *b = (par__pmpi_begun *)begun;
+    if (b->unpacked != MPI_DATATYPE_NULL) PMPI_Type_free(&b->unpacked);
+    par__pmpi_free_memory(&b->memory);
+    PAR_FREE(b->counts);
+    PAR_FREE(b);
+    return MPI_SUCCESS;
+}
+static int par__pmpi_cancel(void *begun, int complete) { return (void)begun, (void)complete, MPI_SUCCESS; }
+
+// The program's arrays have the results; then MPI's request is complete.
+static int par__pmpi_end_begun(par__pmpi_begun *b, par_result result) {
+    par__pmpi_call *k = &b->call;
+    k->error = par__pmpi_end(b->comm, result);
+    if (!k->error && b->reduction.op) par__pmpi_end_reduction(b->comm, k, &b->reduction, &b->move.call);
+    if (!k->error && !b->reduction.op) par__pmpi_unpack_all(k, &b->move);
+    pthread_mutex_lock(&par__pmpi_lock);
+    par__pmpi_begun **link = &par__pmpi.begun;
+    while (*link != b) link = &(*link)->next;
+    __atomic_store_n(link, b->next, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&par__pmpi_lock);
+    const int error = k->error;
+    PMPI_Grequest_complete(b->mpi);
+    return error;
+}
+static int par__pmpi_step_begun(par__pmpi_begun *b, int wait, int *error) { // 1: it ended
+    par__pmpi_comm *s = b->comm;
+    int done = 0;
+    if (wait && !s->locked) return *error = par__pmpi_end_begun(b, par_wait(&b->kit)), 1;
+    do { // other threads may call meanwhile
+        if (s->locked) pthread_mutex_lock(&s->lock);
+        const par_result r = par_test(&b->kit, &done);
+        if (s->locked) pthread_mutex_unlock(&s->lock);
+        if (done) *error = par__pmpi_end_begun(b, r);
+        if (!done && wait) sched_yield();
+    } while (!done && wait);
+    return done;
+}
+static void par__pmpi_end_all(const par__pmpi_comm *s) { // before its comm closes
+    int error;
+    for (par__pmpi_begun *b = par__pmpi.begun, *next; b; b = next) {
+        next = b->next;
+        if (b->comm == s) par__pmpi_step_begun(b, 1, &error);
+    }
+}
+
+// Keep what the end needs: MPI lets a program free its types meanwhile, and some change their counts.
+static par_result par__pmpi_keep(par__pmpi_begun *b) {
+    par__pmpi_side *in = &b->call.in;
+    par__pmpi_layout *l = &b->move.in;
+    if (!b->move.unpacked) return PAR_OK;
+    const size_t n = in->counts ? (size_t)l->blocks : 0;
+    b->counts = (MPI_Count *)PAR_MALLOC((2 * n + 1) * sizeof *b->counts);
+    if (!b->counts) return par_fail(b->comm->comm, PAR_ERR_MEMORY, "out of memory for a nonblocking call");
+    MPI_Aint *displs = (MPI_Aint *)(void *)(b->counts + n); // of 8 bytes, both
+    for (size_t i = 0; i < n; i++) {
+        b->counts[i] = par__pmpi_count(in, (int)i);
+        displs[i] = par__pmpi_displ(in, (int)i);
+    }
+    if (n) *in = par__pmpi_many(b->counts, displs, 1, in->type);
+    PMPI_Type_dup(in->type, &b->unpacked);
+    in->type = b->unpacked;
+    l->memory = *l->type;
+    l->type = &l->memory;
+    return PAR_OK;
+}
+static int par__pmpi_begin_on(par__pmpi_comm *s, par__pmpi_begun *b) { // 0: MPI is to run it
+    par__pmpi_call *k = &b->call;
+    par_call *c = &b->move.call;
+    const int reduces = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0;
+    par_result r = PAR_OK;
+    if (!(reduces ? par__pmpi_prepare_reduction(s, k, &b->reduction) && b->reduction.native
+                  : par__pmpi_prepare(s, k, &b->move)))
+        return s->rows[k->kind].left++, 0;
+    par__world *w = s->comm->world;
+    if (!w->progress_wanted) {
+        w->progress_wanted = 1;
+        par__start_progress(w); // without it there is progress in this rank's waits and tests
+    }
+    if (reduces)
+        r = par__pmpi_describe_reduction(s, k, &b->reduction, c);
+    else
+        par__pmpi_describe_move(s, k, &b->move);
+    if (!r && !k->error) r = par__pmpi_keep(b);
+    if (!r && !k->error) r = par__pmpi_issue(s, k, c);
+    if (r) k->error = par__pmpi_end(s, r);
+    s->rows[k->kind].calls++;
+    s->rows[k->kind].bytes += c->count * par_dtype_bytes(c->dtype);
+    return 1;
+}
+static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *address) {
+    k->address = par__pmpi_caller ? par__pmpi_caller : address;
+    par__pmpi_caller = NULL;
+    par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 0);
+    if (!s || !s->comm || s->comm->world->local_count < s->comm->world->size) return 0;
+    *request = MPI_REQUEST_NULL;
+    par__pmpi_begun *b = (par__pmpi_begun *)PAR_MALLOC(sizeof *b);
+    if (!b) return PMPI_Comm_call_errhandler(s->mpi, k->error = MPI_ERR_NO_MEM), 1;
+    memset(b, 0, sizeof *b);
+    b->call = *k;
+    b->call.memory = &b->memory;
+    b->call.request = &b->kit;
+    b->comm = s;
+    b->unpacked = MPI_DATATYPE_NULL;
+    if (!par__pmpi_make_memory(&b->memory, s->size))
+        return PAR_FREE(b), PMPI_Comm_call_errhandler(s->mpi, k->error = MPI_ERR_NO_MEM), 1;
+    if (s->locked) pthread_mutex_lock(&s->lock);
+    const int begun = par__pmpi_begin_on(s, b);
+    if (s->locked) pthread_mutex_unlock(&s->lock);
+    k->error = b->call.error;
+    if (!begun || k->error) return par__pmpi_free_begun(b), begun;
+    PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_begun, par__pmpi_cancel, b, &b->mpi);
+    *request = b->mpi;
+    pthread_mutex_lock(&par__pmpi_lock);
+    b->next = par__pmpi.begun;
+    __atomic_store_n(&par__pmpi.begun, b, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&par__pmpi_lock);
+    return 1;
+}
+
+// Let those of the requests that are the kit's go on, or wait for them. *left: how many have not ended.
+static int par__pmpi_settle(int n, const MPI_Request *requests, int wait, int *left) {
+    int first = MPI_SUCCESS;
+    *left = 0;
+    for (int i = 0; i < n && __atomic_load_n(&par__pmpi.begun, __ATOMIC_ACQUIRE); i++) {
+        int error = MPI_SUCCESS;
+        pthread_mutex_lock(&par__pmpi_lock);
+        par__pmpi_begun *b = par__pmpi.begun;
+        while (b && b->mpi != requests[i]) b = b->next;
+        pthread_mutex_unlock(&par__pmpi_lock);
+        if (b && !par__pmpi_step_begun(b, wait, &error)) ++*left;
+        if (!first) first = error;
+    }
+    return first;
+}
+
 // >>interface -----------------------------------------------------------------------------------------------
 //
 // Each function of MPI describes its call; what the kit does not take goes to MPI's own function.
@@ -1112,31 +1328,18 @@ static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; 
 static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is to run it
     k->address = par__pmpi_caller ? par__pmpi_caller : address;
     par__pmpi_caller = NULL;
-    par__pmpi_comm *s = par__pmpi_comm_of(k->mpi);
+    par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 1);
     if (!s || !s->comm) {
         if (s) __atomic_add_fetch(&par__pmpi.rows[k->kind].left, 1, __ATOMIC_RELAXED);
         return 0;
     }
+    k->memory = &s->memory;
     if (s->locked) pthread_mutex_lock(&s->lock);
     const int done = par__pmpi_run_on(s, k);
     if (s->locked) pthread_mutex_unlock(&s->lock);
     return done;
 }
 
-static par__pmpi_side par__pmpi_some(MPI_Count count, MPI_Datatype type) {
-    par__pmpi_side side;
-    memset(&side, 0, sizeof side);
-    side.type = type;
-    side.count = count;
-    return side;
-}
-static par__pmpi_side par__pmpi_many(const void *counts, const void *displs, int large, MPI_Datatype type) {
-    par__pmpi_side side = par__pmpi_some(0, type);
-    side.counts = counts;
-    side.displs = displs;
-    side.large = large;
-    return side;
-}
 static par__pmpi_call par__pmpi_moving(par_kind kind, const void *send, par__pmpi_side out, void *recv,
                                        par__pmpi_side in, int root, MPI_Comm comm) {
     par__pmpi_call k;
@@ -1158,73 +1361,76 @@ static par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *
 }
 
 // clang-format off
-// X(name, parameters, arguments, description). N: the type of counts; D: of displacements; large: not int
+// X(name, its original's, its nonblocking form's, that one's original's, parameters, arguments, description)
+// N: the type of counts; D: of displacements; large: not int
 #define PAR__PMPI_CALLS(X, suffix, N, D, large)                                                              \
-    X(MPI_Allreduce##suffix, PMPI_Allreduce##suffix,                                                         \
+    X(MPI_Allreduce##suffix, PMPI_Allreduce##suffix, MPI_Iallreduce##suffix, PMPI_Iallreduce##suffix,        \
       (const void *send, void *recv, N count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),                  \
       (send, recv, count, type, op, comm),                                                                   \
       par__pmpi_reducing(PAR_KIND_ALL_REDUCE, send, recv, par__pmpi_some(count, type), op, 0, comm))         \
-    X(MPI_Reduce##suffix, PMPI_Reduce##suffix,                                                               \
+    X(MPI_Reduce##suffix, PMPI_Reduce##suffix, MPI_Ireduce##suffix, PMPI_Ireduce##suffix,                    \
       (const void *send, void *recv, N count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),        \
       (send, recv, count, type, op, root, comm),                                                             \
       par__pmpi_reducing(PAR_KIND_REDUCE, send, recv, par__pmpi_some(count, type), op, root, comm))          \
     X(MPI_Reduce_scatter_block##suffix, PMPI_Reduce_scatter_block##suffix,                                   \
+      MPI_Ireduce_scatter_block##suffix, PMPI_Ireduce_scatter_block##suffix,                                 \
       (const void *send, void *recv, N count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),                  \
       (send, recv, count, type, op, comm),                                                                   \
       par__pmpi_reducing(PAR_KIND_REDUCE_SCATTER, send, recv, par__pmpi_some(count, type), op, 0, comm))     \
     X(MPI_Reduce_scatter##suffix, PMPI_Reduce_scatter##suffix,                                               \
+      MPI_Ireduce_scatter##suffix, PMPI_Ireduce_scatter##suffix,                                             \
       (const void *send, void *recv, const N counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),         \
       (send, recv, counts, type, op, comm),                                                                  \
       par__pmpi_reducing(PAR_KIND_REDUCE_SCATTERV, send, recv, par__pmpi_many(counts, NULL, large, type), op,\
                         0, comm))                                                                            \
-    X(MPI_Bcast##suffix, PMPI_Bcast##suffix,                                                                 \
+    X(MPI_Bcast##suffix, PMPI_Bcast##suffix, MPI_Ibcast##suffix, PMPI_Ibcast##suffix,                        \
       (void *buffer, N count, MPI_Datatype type, int root, MPI_Comm comm),                                   \
       (buffer, count, type, root, comm),                                                                     \
       par__pmpi_moving(PAR_KIND_BROADCAST, MPI_IN_PLACE, par__pmpi_some(count, type), buffer,                \
                       par__pmpi_some(count, type), root, comm))                                              \
-    X(MPI_Allgather##suffix, PMPI_Allgather##suffix,                                                         \
+    X(MPI_Allgather##suffix, PMPI_Allgather##suffix, MPI_Iallgather##suffix, PMPI_Iallgather##suffix,        \
       (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
        MPI_Datatype recv_type, MPI_Comm comm),                                                               \
       (send, send_count, send_type, recv, recv_count, recv_type, comm),                                      \
       par__pmpi_moving(PAR_KIND_ALL_GATHER, send, par__pmpi_some(send_count, send_type), recv,               \
                       par__pmpi_some(recv_count, recv_type), 0, comm))                                       \
-    X(MPI_Allgatherv##suffix, PMPI_Allgatherv##suffix,                                                       \
+    X(MPI_Allgatherv##suffix, PMPI_Allgatherv##suffix, MPI_Iallgatherv##suffix, PMPI_Iallgatherv##suffix,    \
       (const void *send, N send_count, MPI_Datatype send_type, void *recv, const N recv_counts[],            \
        const D recv_displs[], MPI_Datatype recv_type, MPI_Comm comm),                                        \
       (send, send_count, send_type, recv, recv_counts, recv_displs, recv_type, comm),                        \
       par__pmpi_moving(PAR_KIND_ALL_GATHERV, send, par__pmpi_some(send_count, send_type), recv,              \
                       par__pmpi_many(recv_counts, recv_displs, large, recv_type), 0, comm))                  \
-    X(MPI_Gather##suffix, PMPI_Gather##suffix,                                                               \
+    X(MPI_Gather##suffix, PMPI_Gather##suffix, MPI_Igather##suffix, PMPI_Igather##suffix,                    \
       (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
        MPI_Datatype recv_type, int root, MPI_Comm comm),                                                     \
       (send, send_count, send_type, recv, recv_count, recv_type, root, comm),                                \
       par__pmpi_moving(PAR_KIND_GATHER, send, par__pmpi_some(send_count, send_type), recv,                   \
                       par__pmpi_some(recv_count, recv_type), root, comm))                                    \
-    X(MPI_Gatherv##suffix, PMPI_Gatherv##suffix,                                                             \
+    X(MPI_Gatherv##suffix, PMPI_Gatherv##suffix, MPI_Igatherv##suffix, PMPI_Igatherv##suffix,                \
       (const void *send, N send_count, MPI_Datatype send_type, void *recv, const N recv_counts[],            \
        const D recv_displs[], MPI_Datatype recv_type, int root, MPI_Comm comm),                              \
       (send, send_count, send_type, recv, recv_counts, recv_displs, recv_type, root, comm),                  \
       par__pmpi_moving(PAR_KIND_GATHERV, send, par__pmpi_some(send_count, send_type), recv,                  \
                       par__pmpi_many(recv_counts, recv_displs, large, recv_type), root, comm))               \
-    X(MPI_Scatter##suffix, PMPI_Scatter##suffix,                                                             \
+    X(MPI_Scatter##suffix, PMPI_Scatter##suffix, MPI_Iscatter##suffix, PMPI_Iscatter##suffix,                \
       (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
        MPI_Datatype recv_type, int root, MPI_Comm comm),                                                     \
       (send, send_count, send_type, recv, recv_count, recv_type, root, comm),                                \
       par__pmpi_moving(PAR_KIND_SCATTER, send, par__pmpi_some(send_count, send_type), recv,                  \
                       par__pmpi_some(recv_count, recv_type), root, comm))                                    \
-    X(MPI_Scatterv##suffix, PMPI_Scatterv##suffix,                                                           \
+    X(MPI_Scatterv##suffix, PMPI_Scatterv##suffix, MPI_Iscatterv##suffix, PMPI_Iscatterv##suffix,            \
       (const void *send, const N send_counts[], const D send_displs[], MPI_Datatype send_type, void *recv,   \
        N recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm),                                       \
       (send, send_counts, send_displs, send_type, recv, recv_count, recv_type, root, comm),                  \
       par__pmpi_moving(PAR_KIND_SCATTERV, send, par__pmpi_many(send_counts, send_displs, large, send_type),  \
                       recv, par__pmpi_some(recv_count, recv_type), root, comm))                              \
-    X(MPI_Alltoall##suffix, PMPI_Alltoall##suffix,                                                           \
+    X(MPI_Alltoall##suffix, PMPI_Alltoall##suffix, MPI_Ialltoall##suffix, PMPI_Ialltoall##suffix,            \
       (const void *send, N send_count, MPI_Datatype send_type, void *recv, N recv_count,                     \
        MPI_Datatype recv_type, MPI_Comm comm),                                                               \
       (send, send_count, send_type, recv, recv_count, recv_type, comm),                                      \
       par__pmpi_moving(PAR_KIND_ALL_TO_ALL, send, par__pmpi_some(send_count, send_type), recv,               \
                       par__pmpi_some(recv_count, recv_type), 0, comm))                                       \
-    X(MPI_Alltoallv##suffix, PMPI_Alltoallv##suffix,                                                         \
+    X(MPI_Alltoallv##suffix, PMPI_Alltoallv##suffix, MPI_Ialltoallv##suffix, PMPI_Ialltoallv##suffix,        \
       (const void *send, const N send_counts[], const D send_displs[], MPI_Datatype send_type, void *recv,   \
        const N recv_counts[], const D recv_displs[], MPI_Datatype recv_type, MPI_Comm comm),                 \
       (send, send_counts, send_displs, send_type, recv, recv_counts, recv_displs, recv_type, comm),          \
@@ -1233,11 +1439,19 @@ static par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *
                       recv, par__pmpi_many(recv_counts, recv_displs, large, recv_type), 0, comm))
 // clang-format on
 
-#define PAR__PMPI_VISIBLE __attribute__((visibility("default"))) // also with -fvisibility=hidden
-#define X(name, original, parameters, arguments, description)                                                \
+#define PAR__PMPI_VISIBLE           __attribute__((visibility("default"))) // also with -fvisibility=hidden
+#define PAR__PMPI_REQUEST_TOO(...)  (__VA_ARGS__, MPI_Request * request)
+#define PAR__PMPI_WITH_REQUEST(...) (__VA_ARGS__, request)
+#define X(name, original, nonblocking, nonblocking_original, parameters, arguments, description)             \
     PAR__PMPI_VISIBLE int name parameters {                                                                  \
         par__pmpi_call k = description;                                                                      \
         return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : original arguments;                \
+    }                                                                                                        \
+    PAR__PMPI_VISIBLE int nonblocking PAR__PMPI_REQUEST_TOO parameters {                                     \
+        par__pmpi_call k = description;                                                                      \
+        return par__pmpi_begin(&k, request, __builtin_return_address(0))                                     \
+                   ? k.error                                                                                 \
+                   : nonblocking_original PAR__PMPI_WITH_REQUEST arguments;                                  \
     }
 PAR__PMPI_CALLS(X, , int, int, 0)
 #if MPI_VERSION >= 4
@@ -1245,10 +1459,55 @@ PAR__PMPI_CALLS(X, _c, MPI_Count, MPI_Aint, 1)
 #endif
 #undef X
 
-PAR__PMPI_VISIBLE int MPI_Barrier(MPI_Comm comm) {
+static par__pmpi_call par__pmpi_barrier(MPI_Comm comm) {
     const par__pmpi_side none = par__pmpi_some(0, MPI_BYTE);
-    par__pmpi_call k = par__pmpi_moving(PAR_KIND_BARRIER, NULL, none, NULL, none, 0, comm);
+    return par__pmpi_moving(PAR_KIND_BARRIER, NULL, none, NULL, none, 0, comm);
+}
+PAR__PMPI_VISIBLE int MPI_Barrier(MPI_Comm comm) {
+    par__pmpi_call k = par__pmpi_barrier(comm);
     return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : PMPI_Barrier(comm);
+}
+PAR__PMPI_VISIBLE int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
+    par__pmpi_call k = par__pmpi_barrier(comm);
+    return par__pmpi_begin(&k, request, __builtin_return_address(0)) ? k.error : PMPI_Ibarrier(comm, request);
+}
+
+// MPI's waits and tests. Those for any of several requests wait by testing where some are the kit's.
+// clang-format off
+#define PAR__PMPI_WAITS(X)                                                                                   \
+    X(Wait, (MPI_Request *q, MPI_Status *status), (q, status), 1, q, 1)                                      \
+    X(Waitall, (int n, MPI_Request *q, MPI_Status *statuses), (n, q, statuses), n, q, 1)                     \
+    X(Test, (MPI_Request *q, int *flag, MPI_Status *status), (q, flag, status), 1, q, 0)                     \
+    X(Testall, (int n, MPI_Request *q, int *flag, MPI_Status *statuses), (n, q, flag, statuses), n, q, 0)    \
+    X(Testany, (int n, MPI_Request *q, int *index, int *flag, MPI_Status *status),                           \
+      (n, q, index, flag, status), n, q, 0)                                                                  \
+    X(Testsome, (int n, MPI_Request *q, int *count, int *indices, MPI_Status *statuses),                     \
+      (n, q, count, indices, statuses), n, q, 0)                                                             \
+    X(Request_get_status, (MPI_Request q, int *flag, MPI_Status *status), (q, flag, status), 1, &q, 0)
+// clang-format on
+#define X(name, parameters, arguments, n, requests, wait)                                                    \
+    PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
+        int left;                                                                                            \
+        const int error = par__pmpi_settle(n, requests, wait, &left), result = PMPI_##name arguments;        \
+        return error ? error : result;                                                                       \
+    }
+PAR__PMPI_WAITS(X)
+#undef X
+PAR__PMPI_VISIBLE int MPI_Waitany(int n, MPI_Request *q, int *index, MPI_Status *status) {
+    for (int left, flag = 0;; sched_yield()) {
+        const int error = par__pmpi_settle(n, q, 0, &left);
+        const int result =
+            left ? PMPI_Testany(n, q, index, &flag, status) : PMPI_Waitany(n, q, index, status);
+        if (!left || flag || result) return error ? error : result;
+    }
+}
+PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indices, MPI_Status *statuses) {
+    for (int left;; sched_yield()) {
+        const int error = par__pmpi_settle(n, q, 0, &left);
+        const int result = left ? PMPI_Testsome(n, q, count, indices, statuses)
+                                : PMPI_Waitsome(n, q, count, indices, statuses);
+        if (!left || *count || result) return error ? error : result;
+    }
 }
 
 // >>fortran -------------------------------------------------------------------------------------------------
@@ -1271,77 +1530,88 @@ static void *par__pmpi_buffer(void *fortran) {
 #define PAR__PMPI_OP(o)   PMPI_Op_f2c(*(o))
 #define PAR__PMPI_AT(b)   par__pmpi_buffer(b)
 // clang-format off
-// X(C's name, Fortran's, in capitals, parameters, arguments)
+// X(C's name, its nonblocking form's, Fortran's, in capitals, parameters, arguments)
 #define PAR__PMPI_FORTRAN(X)                                                                                 \
-    X(MPI_Barrier, barrier, BARRIER, (MPI_Fint *c, MPI_Fint *error), (PAR__PMPI_COMM(c)))                    \
-    X(MPI_Allreduce, allreduce, ALLREDUCE,                                                                   \
-      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c, MPI_Fint *error),               \
+    X(MPI_Barrier, MPI_Ibarrier, barrier, BARRIER, (MPI_Fint *c), (PAR__PMPI_COMM(c)))                       \
+    X(MPI_Allreduce, MPI_Iallreduce, allreduce, ALLREDUCE,                                                   \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c),                                \
       (PAR__PMPI_AT(s), PAR__PMPI_AT(r), *n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), PAR__PMPI_COMM(c)))         \
-    X(MPI_Reduce, reduce, REDUCE,                                                                            \
-      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *root, MPI_Fint *c,                 \
-       MPI_Fint *error),                                                                                     \
+    X(MPI_Reduce, MPI_Ireduce, reduce, REDUCE,                                                               \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *root, MPI_Fint *c),                \
       (PAR__PMPI_AT(s), PAR__PMPI_AT(r), *n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), *root, PAR__PMPI_COMM(c)))  \
-    X(MPI_Reduce_scatter_block, reduce_scatter_block, REDUCE_SCATTER_BLOCK,                                  \
-      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c, MPI_Fint *error),               \
+    X(MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, reduce_scatter_block, REDUCE_SCATTER_BLOCK,       \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c),                                \
       (PAR__PMPI_AT(s), PAR__PMPI_AT(r), *n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), PAR__PMPI_COMM(c)))         \
-    X(MPI_Reduce_scatter, reduce_scatter, REDUCE_SCATTER,                                                    \
-      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c, MPI_Fint *error),               \
+    X(MPI_Reduce_scatter, MPI_Ireduce_scatter, reduce_scatter, REDUCE_SCATTER,                               \
+      (char *s, char *r, MPI_Fint *n, MPI_Fint *t, MPI_Fint *o, MPI_Fint *c),                                \
       (PAR__PMPI_AT(s), PAR__PMPI_AT(r), n, PAR__PMPI_TYPE(t), PAR__PMPI_OP(o), PAR__PMPI_COMM(c)))          \
-    X(MPI_Bcast, bcast, BCAST,                                                                               \
-      (char *s, MPI_Fint *n, MPI_Fint *t, MPI_Fint *root, MPI_Fint *c, MPI_Fint *error),                     \
+    X(MPI_Bcast, MPI_Ibcast, bcast, BCAST,                                                                   \
+      (char *s, MPI_Fint *n, MPI_Fint *t, MPI_Fint *root, MPI_Fint *c),                                      \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), *root, PAR__PMPI_COMM(c)))                                    \
-    X(MPI_Allgather, allgather, ALLGATHER,                                                                   \
-      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *c, MPI_Fint *error),  \
+    X(MPI_Allgather, MPI_Iallgather, allgather, ALLGATHER,                                                   \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *c),                   \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c)))   \
-    X(MPI_Allgatherv, allgatherv, ALLGATHERV,                                                                \
-      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *d, MPI_Fint *u, MPI_Fint *c,       \
-       MPI_Fint *error),                                                                                     \
+    X(MPI_Allgatherv, MPI_Iallgatherv, allgatherv, ALLGATHERV,                                               \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *d, MPI_Fint *u, MPI_Fint *c),      \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), m, d, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c))) \
-    X(MPI_Gather, gather, GATHER,                                                                            \
-      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root, MPI_Fint *c,    \
-       MPI_Fint *error),                                                                                     \
+    X(MPI_Gather, MPI_Igather, gather, GATHER,                                                               \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root, MPI_Fint *c),   \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), *root,                \
        PAR__PMPI_COMM(c)))                                                                                   \
-    X(MPI_Gatherv, gatherv, GATHERV,                                                                         \
+    X(MPI_Gatherv, MPI_Igatherv, gatherv, GATHERV,                                                           \
       (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *d, MPI_Fint *u, MPI_Fint *root,    \
-       MPI_Fint *c, MPI_Fint *error),                                                                        \
+       MPI_Fint *c),                                                                                         \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), m, d, PAR__PMPI_TYPE(u), *root,              \
        PAR__PMPI_COMM(c)))                                                                                   \
-    X(MPI_Scatter, scatter, SCATTER,                                                                         \
-      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root, MPI_Fint *c,    \
-       MPI_Fint *error),                                                                                     \
+    X(MPI_Scatter, MPI_Iscatter, scatter, SCATTER,                                                           \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root, MPI_Fint *c),   \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), *root,                \
        PAR__PMPI_COMM(c)))                                                                                   \
-    X(MPI_Scatterv, scatterv, SCATTERV,                                                                      \
+    X(MPI_Scatterv, MPI_Iscatterv, scatterv, SCATTERV,                                                       \
       (char *s, MPI_Fint *n, MPI_Fint *d, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *root,    \
-       MPI_Fint *c, MPI_Fint *error),                                                                        \
+       MPI_Fint *c),                                                                                         \
       (PAR__PMPI_AT(s), n, d, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), *root,              \
        PAR__PMPI_COMM(c)))                                                                                   \
-    X(MPI_Alltoall, alltoall, ALLTOALL,                                                                      \
-      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *c, MPI_Fint *error),  \
+    X(MPI_Alltoall, MPI_Ialltoall, alltoall, ALLTOALL,                                                       \
+      (char *s, MPI_Fint *n, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *u, MPI_Fint *c),                   \
       (PAR__PMPI_AT(s), *n, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), *m, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c)))   \
-    X(MPI_Alltoallv, alltoallv, ALLTOALLV,                                                                   \
+    X(MPI_Alltoallv, MPI_Ialltoallv, alltoallv, ALLTOALLV,                                                   \
       (char *s, MPI_Fint *n, MPI_Fint *d, MPI_Fint *t, char *r, MPI_Fint *m, MPI_Fint *e, MPI_Fint *u,       \
-       MPI_Fint *c, MPI_Fint *error),                                                                        \
+       MPI_Fint *c),                                                                                         \
       (PAR__PMPI_AT(s), n, d, PAR__PMPI_TYPE(t), PAR__PMPI_AT(r), m, e, PAR__PMPI_TYPE(u), PAR__PMPI_COMM(c)))
 // clang-format on
 
 // Fortran's integers are C's int where this compiles: MPI_Fint * is passed as int *.
 #define PAR__PMPI_ENTRY(name, original, parameters)                                                          \
     PAR__PMPI_VISIBLE void name parameters __attribute__((alias("ompi_" #original "_f")));
-#define X(c_name, name, NAME, parameters, arguments)                                                         \
-    PAR__PMPI_VISIBLE void ompi_##name##_f parameters;                                                       \
-    void ompi_##name##_f parameters {                                                                        \
-        par__pmpi_caller = __builtin_return_address(0);                                                      \
-        const int result = c_name arguments;                                                                 \
-        if (error) *error = result;                                                                          \
-    }                                                                                                        \
+#define PAR__PMPI_ENTRIES(name, NAME, parameters)                                                            \
     PAR__PMPI_ENTRY(mpi_##name, name, parameters)                                                            \
     PAR__PMPI_ENTRY(mpi_##name##_, name, parameters)                                                         \
     PAR__PMPI_ENTRY(mpi_##name##__, name, parameters)                                                        \
     PAR__PMPI_ENTRY(MPI_##NAME, name, parameters)
+#define PAR__PMPI_ERROR_TOO(...)   (__VA_ARGS__, MPI_Fint * error)
+#define PAR__PMPI_BOTH_TOO(...)    (__VA_ARGS__, MPI_Fint * fortran, MPI_Fint * error)
+#define PAR__PMPI_WITH_HANDLE(...) (__VA_ARGS__, &request)
+#define X(c_name, nonblocking, name, NAME, parameters, arguments)                                            \
+    PAR__PMPI_VISIBLE void ompi_##name##_f PAR__PMPI_ERROR_TOO parameters;                                   \
+    void ompi_##name##_f PAR__PMPI_ERROR_TOO parameters {                                                    \
+        par__pmpi_caller = __builtin_return_address(0);                                                      \
+        const int result = c_name arguments;                                                                 \
+        if (error) *error = result;                                                                          \
+    }                                                                                                        \
+    PAR__PMPI_ENTRIES(name, NAME, PAR__PMPI_ERROR_TOO parameters)                                            \
+    PAR__PMPI_VISIBLE void ompi_i##name##_f PAR__PMPI_BOTH_TOO parameters;                                   \
+    void ompi_i##name##_f PAR__PMPI_BOTH_TOO parameters {                                                    \
+        MPI_Request request = MPI_REQUEST_NULL;                                                              \
+        par__pmpi_caller = __builtin_return_address(0);                                                      \
+        const int result = nonblocking PAR__PMPI_WITH_HANDLE arguments;                                      \
+        *fortran = PMPI_Request_c2f(request);                                                                \
+        if (error) *error = result;                                                                          \
+    }                                                                                                        \
+    PAR__PMPI_ENTRIES(i##name, I##NAME, PAR__PMPI_BOTH_TOO parameters)
 PAR__PMPI_FORTRAN(X)
 #undef X
+#define PAR__PMPI_FORTRAN_NAME(name) ompi_##name##_f
 #elif defined(MPICH_VERSION)
 PAR__PMPI_VISIBLE void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error);
 void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error) {
@@ -1349,6 +1619,99 @@ void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error) {
     const int result = MPI_Barrier(PMPI_Comm_f2c(*comm));
     if (error) *error = result;
 }
+PAR__PMPI_VISIBLE void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error);
+void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    par__pmpi_caller = __builtin_return_address(0);
+    const int result = MPI_Ibarrier(PMPI_Comm_f2c(*comm), &request);
+    *fortran = PMPI_Request_c2f(request);
+    if (error) *error = result;
+}
+#define PAR__PMPI_FORTRAN_NAME(name) mpi_##name##_f08_
+#define PAR__PMPI_ENTRIES(name, NAME, parameters)
+#endif
+
+#if defined(OPEN_MPI) || defined(MPICH_VERSION)
+static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wait, int *left) {
+    int first = MPI_SUCCESS, one;
+    *left = 0;
+    for (MPI_Fint i = 0; i < n && __atomic_load_n(&par__pmpi.begun, __ATOMIC_ACQUIRE); i++) {
+        const MPI_Request q = PMPI_Request_f2c(requests[i]);
+        const int error = par__pmpi_settle(1, &q, wait, &one);
+        *left += one;
+        if (!first) first = error;
+    }
+    return first;
+}
+// The library's own function, whose name is taken here.
+#define PAR__PMPI_TEXT(name) #name
+#define PAR__PMPI_LIBRARYS(symbol, name)                                                                     \
+    ((void(*) PAR__PMPI_##name)(uintptr_t)dlsym(RTLD_NEXT, PAR__PMPI_TEXT(symbol)))
+// Parameters of Fortran's waits and tests.
+// clang-format off
+#define PAR__PMPI_wait (MPI_Fint *q, MPI_Fint *status, MPI_Fint *error)
+#define PAR__PMPI_test (MPI_Fint *q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error)
+#define PAR__PMPI_request_get_status PAR__PMPI_test
+#define PAR__PMPI_waitall (MPI_Fint *n, MPI_Fint *q, MPI_Fint *statuses, MPI_Fint *error)
+#define PAR__PMPI_testall (MPI_Fint *n, MPI_Fint *q, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *error)
+#define PAR__PMPI_waitany (MPI_Fint *n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *status, MPI_Fint *error)
+#define PAR__PMPI_testany                                                                                    \
+    (MPI_Fint *n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error)
+#define PAR__PMPI_testsome                                                                                   \
+    (MPI_Fint *n, MPI_Fint *q, MPI_Fint *count, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error)
+#define PAR__PMPI_waitsome PAR__PMPI_testsome
+// X(Fortran's name, in capitals, arguments, how many requests; wait for them)
+#define PAR__PMPI_FORTRAN_WAITS(X)                                                                           \
+    X(wait, WAIT, (q, status, error), 1, 1)                                                                  \
+    X(waitall, WAITALL, (n, q, statuses, error), *n, 1)                                                      \
+    X(test, TEST, (q, flag, status, error), 1, 0)                                                            \
+    X(testall, TESTALL, (n, q, flag, statuses, error), *n, 0)                                                \
+    X(testany, TESTANY, (n, q, index, flag, status, error), *n, 0)                                           \
+    X(testsome, TESTSOME, (n, q, count, indices, statuses, error), *n, 0)                                    \
+    X(request_get_status, REQUEST_GET_STATUS, (q, flag, status, error), 1, 0)
+// clang-format on
+#define PAR__PMPI_SETTLED(symbol, name, arguments, n, wait)                                                  \
+    PAR__PMPI_VISIBLE void symbol PAR__PMPI_##name;                                                          \
+    void symbol PAR__PMPI_##name {                                                                           \
+        int left;                                                                                            \
+        const int failed = par__pmpi_settle_fortran(n, q, wait, &left);                                      \
+        PAR__PMPI_LIBRARYS(symbol, name) arguments;                                                          \
+        if (failed && error) *error = failed;                                                                \
+    }
+#define X(name, NAME, arguments, n, wait) PAR__PMPI_SETTLED(mpi_##name##_f08_, name, arguments, n, wait)
+PAR__PMPI_FORTRAN_WAITS(X)
+#undef X
+#if defined(OPEN_MPI)
+#define X(name, NAME, arguments, n, wait)                                                                    \
+    PAR__PMPI_SETTLED(ompi_##name##_f, name, arguments, n, wait)                                             \
+    PAR__PMPI_ENTRIES(name, NAME, PAR__PMPI_##name)
+PAR__PMPI_FORTRAN_WAITS(X)
+#undef X
+#endif
+PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(waitany) PAR__PMPI_waitany;
+void PAR__PMPI_FORTRAN_NAME(waitany) PAR__PMPI_waitany {
+    void(*const tests) PAR__PMPI_testany = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(testany), testany);
+    void(*const waits) PAR__PMPI_waitany = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(waitany), waitany);
+    MPI_Fint flag = 0;
+    for (int left = 1; !flag && left; sched_yield()) {
+        const int failed = par__pmpi_settle_fortran(*n, q, 0, &left);
+        left ? tests(n, q, index, &flag, status, error) : waits(n, q, index, status, error);
+        if (failed && error) *error = failed;
+    }
+}
+PAR__PMPI_ENTRIES(waitany, WAITANY, PAR__PMPI_waitany)
+PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(waitsome) PAR__PMPI_waitsome;
+void PAR__PMPI_FORTRAN_NAME(waitsome) PAR__PMPI_waitsome {
+    void(*const tests) PAR__PMPI_testsome = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(testsome), testsome);
+    void(*const waits) PAR__PMPI_waitsome = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(waitsome), waitsome);
+    *count = 0;
+    for (int left = 1; !*count && left; sched_yield()) {
+        const int failed = par__pmpi_settle_fortran(*n, q, 0, &left);
+        (left ? tests : waits)(n, q, count, indices, statuses, error);
+        if (failed && error) *error = failed;
+    }
+}
+PAR__PMPI_ENTRIES(waitsome, WAITSOME, PAR__PMPI_waitsome)
 #endif
 
 #ifdef __cplusplus

@@ -14,7 +14,14 @@ program mpi_shim
     integer :: counts(64), displs(64), all(64), mine(3)
     double precision :: x(5)
     complex :: z
-    logical :: yes
+    logical :: yes, done
+    integer :: which, some, places(6)
+#if HOW == 3
+    type(MPI_Request) :: q(6)
+    type(MPI_Status) :: status, statuses(6)
+#else
+    integer :: q(6), status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 6)
+#endif
     call MPI_Init(error)
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
@@ -52,6 +59,36 @@ program mpi_shim
         call MPI_Gather(all, 1, MPI_INTEGER, all, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
     end if
     call MPI_Barrier(MPI_COMM_WORLD, error)
+    mine = rank
+    call MPI_Iallreduce(MPI_IN_PLACE, mine, 3, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, q(1), error)
+    call MPI_Wait(q(1), status, error)
+    if (any(mine /= ranks * (ranks - 1) / 2)) call wrong("iallreduce")
+    do i = 1, 6
+        call MPI_Ibarrier(MPI_COMM_WORLD, q(i), error)
+    end do
+    done = .false.
+    do while (.not. done)
+        call MPI_Test(q(1), done, status, error)
+    end do
+    call MPI_Waitany(6, q, which, status, error)
+    if (which < 1 .or. which > 6) call wrong("waitany") ! by mpi_f08 MPICH 4.0.2 counts from 0
+    call MPI_Waitsome(6, q, some, places, statuses, error)
+    if (some < 1 .or. some > 4) call wrong("waitsome")
+    done = .false.
+    do while (.not. done)
+        call MPI_Testany(6, q, which, done, status, error)
+    end do
+    call MPI_Testsome(6, q, some, places, statuses, error)
+    done = .false.
+    do while (.not. done)
+        call MPI_Request_get_status(q(6), done, status, error)
+    end do
+    done = .false.
+    do while (.not. done)
+        call MPI_Testall(6, q, done, MPI_STATUSES_IGNORE, error)
+    end do
+    call MPI_Ibarrier(MPI_COMM_WORLD, q(1), error)
+    call MPI_Waitall(6, q, statuses, error)
     call MPI_Finalize(error)
     if (rank == 0) print '(a)', "fortran done"
 contains

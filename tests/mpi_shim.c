@@ -4,6 +4,7 @@
 // own.
 #include <mpi.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,9 +217,54 @@ static size_t any_count(random_state *r) {
     const unsigned b = below[draw(r, 6)];
     return draw(r, b) + (b == 2);
 }
+enum { BLOCKING, ORIGINAL, NONBLOCKING };
+// Wait for a nonblocking call in one of MPI's ways, each rank in its own; beside it a message that does not
+// come for a while, and a request that is null.
+static void wait_somehow(MPI_Request *q) {
+    int out = 0, in, flag = 0, index = -1, indices[3], count = 0;
+    MPI_Request all[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, *q};
+    MPI_Status status, statuses[3];
+    const int way = (int)draw(&own, 8), message = way >= 4;
+    if (message) MPI_Irecv(&in, 1, MPI_INT, 0, 77, MPI_COMM_SELF, &all[1]);
+    switch (way) {
+    case 0: MPI_Wait(&all[2], &status); break;
+    case 1: MPI_Waitall(3, all, statuses); break;
+    case 2:
+        for (; !flag; sched_yield()) MPI_Test(&all[2], &flag, MPI_STATUS_IGNORE);
+        break;
+    case 3:
+        for (; !flag; sched_yield()) MPI_Testall(3, all, &flag, statuses);
+        break;
+    case 4: MPI_Waitany(3, all, &index, &status); break;
+    case 5:
+        for (; !flag; sched_yield()) MPI_Testany(3, all, &index, &flag, MPI_STATUS_IGNORE);
+        break;
+    case 6: MPI_Waitsome(3, all, &count, indices, statuses); break;
+    default:
+        for (; !flag; sched_yield()) MPI_Request_get_status(all[2], &flag, &status);
+        MPI_Testsome(3, all, &count, indices, statuses);
+    }
+    if (message)
+        CHECK(way < 6 ? index == 2 : count == 1 && indices[0] == 2, "way %d: %d, %d", way, index, count);
+    CHECK(all[2] == MPI_REQUEST_NULL, "way %d leaves the request", way);
+    if (message) MPI_Send(&out, 1, MPI_INT, 0, 77, MPI_COMM_SELF);
+    MPI_Waitall(3, all, statuses);
+    *q = MPI_REQUEST_NULL;
+}
 static void reduce(int kind, const void *send, void *recv, const int *counts, MPI_Datatype t, MPI_Op op,
-                   int root, MPI_Comm c, int original) {
-    switch (2 * kind + original) {
+                   int root, MPI_Comm c, int how) {
+    MPI_Request q;
+    if (how == NONBLOCKING) {
+        switch (kind) {
+        case ALL_REDUCE: MPI_Iallreduce(send, recv, *counts, t, op, c, &q); break;
+        case REDUCE: MPI_Ireduce(send, recv, *counts, t, op, root, c, &q); break;
+        case REDUCE_SCATTER_BLOCK: MPI_Ireduce_scatter_block(send, recv, *counts, t, op, c, &q); break;
+        default: MPI_Ireduce_scatter(send, recv, counts, t, op, c, &q); break;
+        }
+        wait_somehow(&q);
+        return;
+    }
+    switch (2 * kind + how) {
     case 2 * ALL_REDUCE: MPI_Allreduce(send, recv, *counts, t, op, c); break;
     case 2 * ALL_REDUCE + 1: PMPI_Allreduce(send, recv, *counts, t, op, c); break;
     case 2 * REDUCE: MPI_Reduce(send, recv, *counts, t, op, root, c); break;
@@ -251,9 +297,12 @@ static void compare_reduction(int kind, const type_row *t, const op_row *op, MPI
     const int here = in_place && (kind != REDUCE || rank == root);
     if (here) memcpy(a, send, bytes);
     memcpy(b, a, bytes);
-    reduce(kind, send, a, counts, t->mpi, op->mpi, root, c, 1); // MPICH 4.0.2 fails in place at some roots
+    reduce(kind, send, a, counts, t->mpi, op->mpi, root, c,
+           ORIGINAL); // MPICH 4.0.2 fails in place at some roots
     if (!par_mpi_print) memcpy(b, send, bytes);
-    reduce(kind, here && par_mpi_print ? MPI_IN_PLACE : send, b, counts, t->mpi, op->mpi, root, c, 0);
+    const int nonblocking = draw(&all_ranks, 3) ? BLOCKING : NONBLOCKING;
+    reduce(kind, here && par_mpi_print ? MPI_IN_PLACE : send, b, counts, t->mpi, op->mpi, root, c,
+           nonblocking);
     CHECK(same(a, b, t, (size_t)extent, got), "reduction %d, %s, %s, %zu elements, %d ranks, in place %d",
           kind, t->name, op->name, count, size, in_place);
     CHECK(!memcmp(b + got * (size_t)extent, a + got * (size_t)extent, 64) || (scatters && here),
@@ -350,25 +399,29 @@ typedef enum move_kind {
     MOVES
 } move_kind;
 static void move(int kind, const array *s, const void *send, const array *r, void *recv, int root, MPI_Comm c,
-                 int original) {
+                 int how) {
     const int *sd = s->shifted, *rd = r->shifted;
-#define CALL(name, ...)                                                                                      \
-    if (original)                                                                                            \
+    MPI_Request q = MPI_REQUEST_NULL;
+#define CALL(name, nonblocking, ...)                                                                         \
+    if (how == ORIGINAL)                                                                                     \
         PMPI_##name(__VA_ARGS__);                                                                            \
-    else                                                                                                     \
+    else if (how == BLOCKING)                                                                                \
         MPI_##name(__VA_ARGS__);                                                                             \
+    else                                                                                                     \
+        MPI_I##nonblocking(__VA_ARGS__, &q);                                                                 \
     break
     switch (kind) {
-    case BCAST: CALL(Bcast, recv, r->counts[0], r->mpi, root, c);
-    case ALLGATHER: CALL(Allgather, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, c);
-    case ALLGATHERV: CALL(Allgatherv, send, s->counts[0], s->mpi, recv, r->counts, rd, r->mpi, c);
-    case GATHER: CALL(Gather, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, root, c);
-    case GATHERV: CALL(Gatherv, send, s->counts[0], s->mpi, recv, r->counts, rd, r->mpi, root, c);
-    case SCATTER: CALL(Scatter, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, root, c);
-    case SCATTERV: CALL(Scatterv, send, s->counts, sd, s->mpi, recv, r->counts[0], r->mpi, root, c);
-    case ALLTOALL: CALL(Alltoall, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, c);
-    default: CALL(Alltoallv, send, s->counts, sd, s->mpi, recv, r->counts, rd, r->mpi, c);
+    case BCAST: CALL(Bcast, bcast, recv, r->counts[0], r->mpi, root, c);
+    case ALLGATHER: CALL(Allgather, allgather, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, c);
+    case ALLGATHERV: CALL(Allgatherv, allgatherv, send, s->counts[0], s->mpi, recv, r->counts, rd, r->mpi, c);
+    case GATHER: CALL(Gather, gather, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, root, c);
+    case GATHERV: CALL(Gatherv, gatherv, send, s->counts[0], s->mpi, recv, r->counts, rd, r->mpi, root, c);
+    case SCATTER: CALL(Scatter, scatter, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, root, c);
+    case SCATTERV: CALL(Scatterv, scatterv, send, s->counts, sd, s->mpi, recv, r->counts[0], r->mpi, root, c);
+    case ALLTOALL: CALL(Alltoall, alltoall, send, s->counts[0], s->mpi, recv, r->counts[0], r->mpi, c);
+    default: CALL(Alltoallv, alltoallv, send, s->counts, sd, s->mpi, recv, r->counts, rd, r->mpi, c);
     }
+    if (how == NONBLOCKING) wait_somehow(&q);
 }
 // The same blocks as bytes, one after the other.
 static array packed_array(const array *a, int blocks) {
@@ -405,7 +458,7 @@ static void expect_move(int kind, const array *s, int out, array *r, int in, int
         memcpy(a.memory, b.memory + b.shifted[rank], (size_t)b.counts[rank]);
         a.counts[0] = b.counts[rank];
     }
-    move(kind, &a, a.memory, &b, b.memory, root, c, 1);
+    move(kind, &a, a.memory, &b, b.memory, root, c, ORIGINAL);
     for (int i = 0, position = 0; i < in && !(in_place && scatters); i++)
         MPI_Unpack(b.memory, (int)r->bytes, &position, r->memory + (MPI_Aint)r->displs[i] * r->extent,
                    r->counts[i], r->mpi, MPI_COMM_WORLD);
@@ -455,7 +508,7 @@ static void compare_move(int kind, const type_row *t, MPI_Comm c, size_t count) 
     memcpy(expected, r.memory, r.bytes);
     memcpy(r.memory, before, r.bytes);
     move(kind, &s, in_place_send ? in_place_send : s.at, &r, in_place_recv ? in_place_recv : r.at, root, c,
-         0);
+         draw(&all_ranks, 3) ? BLOCKING : NONBLOCKING);
     const size_t elements = (r.bytes - 64) / (size_t)extent;
     CHECK(same(r.memory, expected, t, (size_t)extent, elements) &&
               !memcmp(r.memory + elements * (size_t)extent, expected + elements * (size_t)extent, 64),
@@ -550,6 +603,53 @@ static void progress(void) {
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Wait(&q, MPI_STATUS_IGNORE);
     CHECK(sum == world_size, "progress");
+    free(x);
+}
+// Rank 1 waits for a nonblocking sum before it sends what rank 0 receives: rank 0 takes part in the sum while
+// it is in MPI_Recv. Types and the communicator are freed before the end. Several are in flight at a time.
+static void nonblocking(void) {
+    enum { N = 1 << 20, FLIGHT = 8 };
+    double *x = malloc(N * sizeof *x), *sum = malloc(N * sizeof *sum);
+    int parts[FLIGHT], all[FLIGHT], letter = 0, pairs[4] = {world_rank, 7, world_rank + 1, 7}, *got;
+    int counts[64], displs[64];
+    MPI_Request q[FLIGHT + 1];
+    MPI_Datatype spread;
+    MPI_Comm c;
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    MPI_Barrier(c); // opens the kit's comm
+    for (int i = 0; i < N; i++) x[i] = world_rank + i;
+    MPI_Iallreduce(x, sum, N, MPI_DOUBLE, MPI_SUM, c, q);
+    if (world_rank == 0) MPI_Recv(&letter, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Wait(q, MPI_STATUS_IGNORE);
+    if (world_rank == 1) MPI_Send(&letter, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++)
+        CHECK(sum[i] == (double)world_size * i + world_size * (world_size - 1) / 2, "element %d", i);
+    got = calloc((size_t)world_size * 4, sizeof *got);
+    for (int i = 0; i < world_size; i++) { // a gap after each rank's one
+        counts[i] = 1;
+        displs[i] = 2 * i;
+    }
+    MPI_Iallgatherv(&world_rank, 1, MPI_INT, got, counts, displs, MPI_INT, c, q);
+    memset(counts, 77, sizeof counts); // as mpi4py, which frees them
+    memset(displs, 77, sizeof displs);
+    MPI_Wait(q, MPI_STATUS_IGNORE);
+    for (int i = 0; i < 2 * world_size; i++) CHECK(got[i] == (i % 2 ? 0 : i / 2), "gaps: %d: %d", i, got[i]);
+    MPI_Type_vector(2, 1, 2, MPI_INT, &spread);
+    MPI_Type_commit(&spread);
+    MPI_Iallgather(pairs, 1, spread, got, 2, MPI_INT, c, &q[0]);
+    for (int i = 0; i < FLIGHT; i++) {
+        parts[i] = world_rank * i;
+        MPI_Iallreduce(&parts[i], &all[i], 1, MPI_INT, MPI_SUM, c, &q[i + 1]);
+    }
+    MPI_Type_free(&spread);
+    MPI_Waitall(FLIGHT, q, MPI_STATUSES_IGNORE);
+    MPI_Comm_free(&c); // the last one ends here
+    MPI_Wait(&q[FLIGHT], MPI_STATUS_IGNORE);
+    for (int i = 0; i < 2 * world_size; i++) CHECK(got[i] == i / 2 + i % 2, "%d: %d", i, got[i]);
+    for (int i = 0; i < FLIGHT; i++)
+        CHECK(all[i] == i * world_size * (world_size - 1) / 2, "in flight %d: %d", i, all[i]);
+    free(got);
+    free(sum);
     free(x);
 }
 static void fuzz(unsigned seed, int calls) {
@@ -663,6 +763,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "bits")) bits();
     if (!strcmp(what, "progress")) progress();
     if (!strcmp(what, "threads")) threads(provided);
+    if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "hang")) hang(0);
     if (!strcmp(what, "mismatch")) hang(1);
     MPI_Finalize();

@@ -30,6 +30,12 @@ progress() { # MPI copies a large message in pieces, which the sender makes
     export OMPI_MCA_btl_vader_single_copy_mechanism=none
     preloaded "$1" 2 build/mpi_shim_$1 progress | grep -q '^done$'
 }
+nonblocking() { # the kit runs them
+    PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 9 ] &&
+        [ "$(by_kit "$work/out" all_gather)" = 1 ] && [ "$(by_kit "$work/out" all_gatherv)" = 1 ]
+}
 threads() { preloaded "$1" 2 build/mpi_shim_$1 threads | grep -q '^done$'; }
 says() { # MPI, what, text: the error that the program gets
     PAR_TIMEOUT=1 preloaded "$1" 2 build/mpi_shim_$1 "$2" >"$work/out" 2>&1
@@ -39,10 +45,10 @@ says() { # MPI, what, text: the error that the program gets
 fortran() { # MPI, interface
     mpifort.$1 -cpp -DHOW=$2 -O0 -fallow-argument-mismatch -w -J "$work" tests/mpi_shim.F90 \
         -o "$work/fortran" &&
-        PAR_MPI_PRINT=1 preloaded "$1" 3 "$work/fortran" >"$work/out" 2>&1 || return 1
+        PAR_MPI_PRINT=1 preloaded "$1" 3 timeout 100 "$work/fortran" >"$work/out" 2>&1 || return 1
     cat "$work/out"
     grep -q '^fortran done$' "$work/out" || return 1
-    for kind in all_reduce:3 broadcast:1 all_gatherv:1 all_to_all:1 gather:1 barrier:1; do
+    for kind in all_reduce:4 broadcast:1 all_gatherv:1 all_to_all:1 gather:1 barrier:8; do
         [ "$(by_kit "$work/out" ${kind%:*})" = ${kind#*:} ] || return 1
     done
 }
@@ -84,6 +90,7 @@ for kind in mpich openmpi; do
     check "$kind: different calls" says $kind mismatch \
         "PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=2, i32, op=sum) at mpi_shim_$kind+0x"
     check "$kind: threads" threads $kind
+    check "$kind: nonblocking" nonblocking $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
     if have mpifort.$kind; then
         for how in 1 ${SOAK:+2} 3; do check "$kind: Fortran, interface $how" fortran $kind $how; done
