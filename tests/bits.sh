@@ -108,6 +108,10 @@ all_grids() {
             row $model build/gpt "" "--ranks 4 $i" && row $model build/gpt "" "--ranks 8 $i" || return 1
         done
     done
+}
+# every schedule, with a tied embedding and without one; tables, in every stage
+all_pipelines() {
+    local model i
     table >"$work/table.csv"
     for model in gpt2 llama; do
         for i in naive gpipe 1f1b interleaved_1f1b interleaved_zb looped_bfs zb_h1 zb_h2 zb_v v_half v_min \
@@ -140,6 +144,7 @@ check "pipelines" pipelines
 check "checkpoints go on" resumed
 if [ -n "${SOAK-}" ]; then
     check "all grids" all_grids
+    check "all pipelines" all_pipelines
     check "gcc -O0" built gcc -O0
     check "gcc -O2" built gcc -O2
     check "gcc -O3 -march=native" built gcc "-O3 -march=native"
