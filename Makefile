@@ -163,8 +163,14 @@ build/par.o: par.h | build
 # Compiled once for the trainer, which wants its kernels to be fast, and for all others; make check makes its
 # warnings errors.
 LAYERS_WARN ?= -Wall -Wextra
-build/layers.o: tests/compile/layer.c par.h par_tp.h par_zero.h par_pipe.h par_plan.h | build
-	$(CC) -std=gnu11 $(FAST) -g $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. -c $< -o $@
+LAYERS = build/tp.o build/zero.o build/pipe.o build/plan.o
+$(LAYERS): build/%.o: par_%.h par.h | build
+	$(CC) -std=gnu11 $(FAST) -g $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
+	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
+build/plan.o: par_tp.h par_zero.h par_pipe.h
+
+build/layers.o: $(LAYERS)
+	$(CC) -r -nostdlib $^ -o $@
 
 # The kit as a shared library, for bindings/par.py.
 build/libpar.so: build/par.o build/layers.o
@@ -173,8 +179,8 @@ build/libpar.so: build/par.o build/layers.o
 build/par_fast.o: par.h build/gemm.flags | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
-build/roofline: tests/roofline.c build/par.o par_plan.h | build
-	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
+build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h | build
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/plan build/test_plan: build/%: %.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
@@ -222,6 +228,7 @@ build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
 build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 -g # run briefly
+build/test_par build/kit.o: TEST_CFLAGS = $(OG) -g # compile long, run nearly as fast
 
 # Test programs of layers link par.h's implementation with what tests need of its insides: tests/kit.h.
 build/kit.o: tests/kit.c tests/kit.h par.h | build
@@ -310,8 +317,8 @@ build/%_mpich: %.c $(TESTED) | build
 build/%_openmpi: %.c $(TESTED) | build
 	mpicc.openmpi -DPAR_MPI $(TEST_BUILD)
 
-build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu: build/cuda_emu.o build/par.o build/layers.o
-build/gpt_emu.o build/bench_cuda_emu.o build/bench_pipe_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
+build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu build/03_cuda_adopt_emu: build/cuda_emu.o build/par.o build/layers.o
+build/gpt_emu.o build/bench_cuda_emu.o build/bench_pipe_emu.o build/03_cuda_adopt_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
 build/bench_coll_emu: build/cuda_emu.o build/layers.o
 build/bench_coll_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED)
 build/%_emu: build/%_emu.o build/emu.o

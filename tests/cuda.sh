@@ -22,11 +22,14 @@ example() { # the manual's, on emulated GPUs
     sed -n '/^EXAMPLE$/,/^TABLE OF CONTENTS$/p' par_cuda.cuh | sed '1d;$d;s/^    //' >"$work/example.cu"
     said=$(sed -n 's/.*with PAR_RANKS=3 it prints: //p' "$work/example.cu")
     [ -n "$said" ] &&
-        g++ $emulated -Wall -Wextra -Werror -Wno-unused-function -c "$work/example.cu" -o "$work/example.o" &&
-        g++ "$work/example.o" build/emu.o -o "$work/example" -pthread -lm &&
+        g++ $emulated $kit_is_linked -DPAR_CUDA_IMPLEMENTED -Wall -Wextra -Werror -Wno-unused-function \
+            -c "$work/example.cu" -o "$work/example.o" &&
+        g++ "$work/example.o" build/{emu,cuda_emu,par,layers}.o -o "$work/example" -pthread -lm &&
         [ "$(PAR_RANKS=3 "$work/example")" = "$said" ]
 }
-quick="-O0 -Xcicc -O0 -Xptxas -O0" # compiled in a third of the time
+# compiled in a quarter of the time; at -Xcicc -O0 ptxas would have twice as much to read
+quick="-O0 -Xcicc -O1 -Xptxas -O0"
+kit_is_linked=$(printf -- '-DPAR_%s_IMPLEMENTED ' H TP ZERO PIPE PLAN)
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
 no_spills() { # what ptxas said: the kernels that touch every element are there, and keep all in registers
     for kernel in reduce sum_rows sum_squares cast update norm elementwise loss_stats loss_backward \
@@ -51,7 +54,9 @@ every_architecture() {
     if [ "$1" = 90a ]; then
         ! bash tests/cuda_find.sh nvdisasm >/dev/null 2>&1 || level=""
         parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
-        case $parts in *PAR_CUDA_CUDNN*) made=(-c tests/test_cudnn.cu -o "$shared/test_cudnn.o") ;; esac
+        case $parts in
+        *PAR_CUDA_CUDNN*) made=($kit_is_linked -c tests/test_cudnn.cu -o "$shared/test_cudnn.o") ;;
+        esac
     fi
     [ -z "${SOAK-}" ] || level=""
     mkdir -p "$work/kept" # nvcc leaves the code that it makes there
@@ -103,7 +108,8 @@ with_libraries() {
         grep -v -w -f <(grep -o '^int cu[A-Za-z]*' tests/cuda_emu/driver.c) >"$work/driver.c"
     gcc -w -shared -fPIC -Wl,-soname,libcuda.so.1 tests/cuda_emu/driver.c "$work/driver.c" -o \
         "$work/libcuda.so.1" &&
-        "$nvcc" -arch=sm_90a "$shared/test_cudnn.o" $(libraries) -o "$work/test_cudnn" &&
+        "$nvcc" -arch=sm_90a "$shared/test_cudnn.o" build/par.o build/layers.o $(libraries) \
+            -o "$work/test_cudnn" &&
         "$work/test_cudnn" none &&
         LD_LIBRARY_PATH=$work "$work/test_cudnn" "$@"
 }
@@ -258,7 +264,7 @@ suite env EMU_DEVICES=1 build/test_cuda_emu --only contexts --ranks 40
 # Ranks of two pretended nodes share a GPU, so they do not choose NCCL.
 suite env EMU_DEVICES=2 build/test_cuda_emu --only splits --ranks 3 --launch fork --node 2
 threads="build/test_cuda_emu --launch threads --node 0"
-[ -z "$nccl" ] || for n in 2 5; do suite env EMU_DEVICES=8 $threads --ranks $n; done
+[ -z "$nccl" ] || for n in 2 3 ${SOAK:+5}; do suite env EMU_DEVICES=8 $threads --ranks $n; done
 # One hardware queue for all streams, and each launch loads its kernel, which waits for the device.
 one_queue="env EMU_DEVICES=8 EMU_RELOADS=1 CUDA_DEVICE_MAX_CONNECTIONS=1 $threads"
 [ -z "$nccl" ] || suite $one_queue --only pipelines --ranks 4

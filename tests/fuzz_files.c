@@ -4,6 +4,9 @@
 //     clang -fsanitize=fuzzer,address,undefined -I. -Iexamples/gpt tests/fuzz_files.c
 //         -o build/fuzz_files -pthread -lm
 //     build/fuzz_files -max_total_time=60 CORPUS
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #define PAR_IMPLEMENTATION
 #include "par_zero.h"
 #include "par_tp.h"

@@ -1,14 +1,15 @@
 # Shared by the test scripts. `check` runs a command in the background, with a deadline, no input and a
-# directory of its own ($work; the script's is $shared), and shows its output only if it fails. As many checks
-# run at a time as there are processors. With arguments a script runs only the checks of these names; --list
-# shows the names. CHECK_LOG=file gets a line for each check, as check.sh describes.
+# directory of its own ($work; the script's is $shared), and shows its output only if it fails. Two more
+# checks run at a time than there are processors, because some wait. With arguments a script runs only the
+# checks of these names; --list shows the names. CHECK_LOG=file gets a line for each check, as check.sh
+# describes.
 . tests/environment.sh
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
 names=("$@") seen=() check_names=() check_commands=() check_lines=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 [ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
-jobs_at_once=${CHECK_JOBS:-$(nproc)}
+jobs_at_once=${CHECK_JOBS:-$(($(nproc) + 2))}
 # seconds, for checks that hang; even on a busy machine no check takes nearly as long
 DEADLINE=${DEADLINE:-900}
 shared=${TMPDIR:-/tmp}/par_check_$$
@@ -152,7 +153,7 @@ made() { # build the programs that the checks run
     [ "$listing" != programs ] || echo "$@" >&8
     [ -z "$listing" ] && [ -z "${CHECK_MADE-}" ] || return 0
     make -s -q "$@" >/dev/null 2>&1 && return # without waiting for who builds ahead
-    flock build/making make -s -k -j"$jobs_at_once" "$@" >"$shared/make" 2>&1 && return
+    flock build/making make -s -k -j"$(nproc)" "$@" >"$shared/make" 2>&1 && return
     echo "FAIL make $*"
     tail -n 30 "$shared/make" | cut -c1-300 | sed 's/^/    /'
     failed=$((failed + 1))

@@ -40,7 +40,7 @@ versus() { # both measured, results right
     grep '^{' "$work/all" >"$work/out" # MPI may print, too
     every_line "$work/out" '"wrong":0,.*"vs_time_us":.*"ratio":' && [ "$(wc -l <"$work/out")" -ge 19 ]
 }
-adopt() { $1 3 build/02_mpi_adopt_$2 64 200 >"$work/out" && grep -q "\b0 sums differ" "$work/out"; }
+adopt() { $1 3 build/02_mpi_adopt_$2 64 40 >"$work/out" && grep -q "\b0 sums differ" "$work/out"; }
 one_process() {
     build/gpt_$1 --data build/corpus.txt --n_layer 1 --max_iters 2 --eval_iters 1 --sample 0 --ranks 3 \
         --gradient_accumulation_steps 3 >"$work/out" &&

@@ -21,7 +21,7 @@ fuzz() {
         return 77
     }
     [ -s "$3/2" ] || return 1 # the seeds are there
-    clang -std=gnu11 -g ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+    clang -std=gnu11 -g1 ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -I. -Itests -Iexamples/gpt "tests/$1.c" "${@:4}" -o "build/$1" -pthread -lm &&
         "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
@@ -112,10 +112,16 @@ else
     suite build/test_par_tsan --full --launch threads
 fi
 seconds=${SOAK:+60}1 kit="-DPAR_H_IMPLEMENTED build/par.o" # where par.h is not what is tested
-check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files $seconds "$shared/files" $kit
+files=$kit plan=$kit                                       # and layers
+[ -n "${SOAK-}" ] || {
+    files+=" -DPAR_TP_IMPLEMENTED build/tp.o"
+    plan+=" -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED"
+    plan+=" build/tp.o build/zero.o build/pipe.o"
+}
+check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files $seconds "$shared/files" $files
 check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings $seconds "$shared/settings"
 check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables" $kit
-check "libFuzzer: models, machines and choices of plans" fuzz fuzz_plan $seconds "$shared/plan" $kit
+check "libFuzzer: models, machines and choices of plans" fuzz fuzz_plan $seconds "$shared/plan" $plan
 check "libFuzzer: what comes over TCP" fuzz fuzz_tcp $seconds "$shared/tcp"
 check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
 check "ASan, UBSan: files of tokens" build/test_data_asan

@@ -479,11 +479,12 @@ static void ref_norm(problem *p) { // x, w, b; user: columns, negative for a roo
                 (x[i] - mean) / sqrt(square + 1e-5) * p->in[1][i] + (p->n[2] ? p->in[2][i] : 0);
     }
 }
+enum { FEATURES = 38 }; // of norms: vectors of 16, and a rest
 // The bits of an addition and a norm, one after the other.
 static void add_norm(layout *l, par_tp_norm *f, const par_tp_matrix *x, const par_tp_matrix *dy) {
     float stats[2 * 48], again[2 * 48];
     par_tp_matrix m[8];
-    for (int i = 0; i < 8; i++) m[i] = alloc_output(l, 70);
+    for (int i = 0; i < 8; i++) m[i] = alloc_output(l, FEATURES);
     memset(again, 0, sizeof again), memset(stats, 0, sizeof stats);
     CHECK_OK(l->world, par_tp_add(l->tp, x, dy, &m[0]));
     CHECK_OK(l->world, par_tp_norm_forward(l->tp, f, &m[0], stats, &m[1]));
@@ -491,7 +492,7 @@ static void add_norm(layout *l, par_tp_norm *f, const par_tp_matrix *x, const pa
     CHECK_OK(l->world, par_tp_add(l->tp, x, &m[2], &m[3]));
     CHECK_OK(l->world, par_tp_add_norm_forward(l->tp, f, x, dy, again, &m[4], &m[5]));
     CHECK_OK(l->world, par_tp_norm_backward_add(l->tp, f, dy, &m[4], again, x, &m[7]));
-    const size_t bytes = x->rows * 70 * par_tp_element_bytes(l->tp);
+    const size_t bytes = x->rows * FEATURES * par_tp_element_bytes(l->tp);
     CHECK(l->world, !memcmp(stats, again, sizeof stats));
     for (int i = 0; i < 4; i++) CHECK(l->world, i == 2 || !memcmp(m[i].data, m[4 + i].data, bytes));
     for (int i = 0; i < 8; i++) free(m[i].data);
@@ -499,32 +500,34 @@ static void add_norm(layout *l, par_tp_norm *f, const par_tp_matrix *x, const pa
 static void norm(layout *l, int sequence) {
     l->tokens.batch = 1, l->tokens.sequence = 48;
     for (int kind = 0; kind < 3; kind++) { // with a bias, without, root mean square
-        const long h = kind == 2 ? -70 : 70;
+        const long h = kind == 2 ? -FEATURES : FEATURES;
         problem p;
         par_tp_norm f;
         memset(&p, 0, sizeof p);
         memset(&f, 0, sizeof f);
-        f.features = 70, f.rms = kind == 2, f.has_bias = kind == 0;
-        add_input(&p, 0, 48 * 70), add_input(&p, 1, 70);
-        if (f.has_bias) add_input(&p, 2, 70);
-        solve(l->world, l->solved, &p, 48 * 70, ref_norm, &h);
+        f.features = FEATURES, f.rms = kind == 2, f.has_bias = kind == 0;
+        add_input(&p, 0, 48 * FEATURES), add_input(&p, 1, FEATURES);
+        if (f.has_bias) add_input(&p, 2, FEATURES);
+        solve(l->world, l->solved, &p, 48 * FEATURES, ref_norm, &h);
         CHECK_OK(l->world, par_tp_norm_open(l->tp, &f));
         open_parameter(l, &f.weight, p.in[1]);
         if (f.has_bias) open_parameter(l, &f.bias, p.in[2]);
         float stats[2 * 48];
-        par_tp_matrix x = part_of(l, p.in[0], 70, tokens_of(sequence), NULL), y = alloc_output(l, 70);
-        par_tp_matrix dy = part_of(l, p.weight, 70, tokens_of(sequence), NULL), dx = alloc_output(l, 70);
+        par_tp_matrix x = part_of(l, p.in[0], FEATURES, tokens_of(sequence), NULL),
+                      y = alloc_output(l, FEATURES);
+        par_tp_matrix dy = part_of(l, p.weight, FEATURES, tokens_of(sequence), NULL),
+                      dx = alloc_output(l, FEATURES);
         CHECK_OK(l->world, par_tp_norm_forward(l->tp, &f, &x, stats, &y));
         CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dx));
-        expect(l, "norm y", &y, p.out, 70, tokens_of(sequence), NULL);
-        expect(l, "norm dx", &dx, p.grad[0], 70, tokens_of(sequence), NULL);
+        expect(l, "norm y", &y, p.out, FEATURES, tokens_of(sequence), NULL);
+        expect(l, "norm dx", &dx, p.grad[0], FEATURES, tokens_of(sequence), NULL);
         par_tp_parameter *all_of[2] = {&f.weight, &f.bias};
         finish(l, all_of, f.has_bias ? 2 : 1);
         expect_grad(l, "norm dw", &f.weight, p.grad[1]);
         if (f.has_bias) expect_grad(l, "norm db", &f.bias, p.grad[2]);
         add_norm(l, &f, &x, &dy);
         CHECK_OK(l->world, par_tp_norm_backward(l->tp, &f, &dy, &x, stats, &dy)); // in place
-        expect(l, "norm dx in place", &dy, p.grad[0], 70, tokens_of(sequence), NULL);
+        expect(l, "norm dx in place", &dy, p.grad[0], FEATURES, tokens_of(sequence), NULL);
         if (f.has_bias) close_parameter(&f.bias);
         close_parameter(&f.weight), free(x.data), free(y.data), free(dy.data), free(dx.data),
             problem_close(&p);
