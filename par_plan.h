@@ -77,15 +77,17 @@ CONFIG
 MODEL
     Ranks are placed as par_mesh_open places "pp dp cp tp": tp innermost, so that neighbors share a node. A
     group with k ranks on a node has the network links of k GPUs; all groups of an axis work at once.
-    Product     max(arithmetic, memory). Arithmetic: the output is cut into tiles, as many at a time as there
-                are units (SMs), so the last wave may be partly empty; a tile takes inner + tile_fill steps,
-                and small tiles read more operands per operation. The fastest of six tile shapes counts.
+    Product     of matrices (GEMM): max(arithmetic, memory). The output is cut into tiles, as many at a time
+                as there are SMs, so the last wave may be partly empty. A tile reaches half of the rate where
+                its inner size is tile_half (n_1/2, Hockney 1994), and small tiles read more operands per
+                operation. The fastest of six tile shapes counts. Without SMs (a processor) a product takes
+                2 (rows + rows_half) (columns + columns_half) (inner + inner_half) / product_rate.
     Attention   fused (FlashAttention; causal, so half of the scores), or as products and kernels that write
                 the scores, as before 2022 (job.unfused).
     Others      bytes / memory_rate + kernel_seconds: norms, GELU or SwiGLU, dropout, residuals, loss, update.
-    Messages    alpha-beta (Hockney 1994): latency x steps of a ring + bytes / bandwidth of the slowest level.
-                Elements are those that par_tp.h and par_zero.h send. What overlaps costs overlap_cost of its
-                time, because its kernels take units from the computation.
+    Messages    alpha-beta (Hockney 1994): latency x steps of a ring + bytes / bandwidth of the slowest level,
+                and call_seconds for each collective. Elements are those that par_tp.h and par_zero.h send.
+                What overlaps costs overlap_cost of its time, because its kernels take SMs from computation.
     Pipeline    m x slowest stage + the other stages' share by the schedule's formula (see par_pipe.h); layers
                 are cut so that embedding and head count. Messages between stages wait, unless they overlap.
     Update      update_bytes per parameter at memory_rate, or of the host where states are offloaded.
@@ -115,11 +117,11 @@ extern "C" {
 // X(member, what it is). All are int.
 #define PAR_PLAN_MODEL_FIELDS(X)                                                                             \
     X(layers, "transformer blocks")                                                                          \
-    X(features, "width of the residual stream")                                                              \
+    X(features, "width of the residual stream (hidden_size of a config.json)")                               \
     X(heads, "attention heads")                                                                              \
     X(kv_heads, "key-value heads; 0: heads")                                                                 \
     X(head_dim, "features of a head; 0: features / heads")                                                   \
-    X(hidden, "features between the products of the MLP; 0: 4 x features")                                   \
+    X(hidden, "width between the products of the MLP (intermediate_size); 0: 4 x features")                  \
     X(vocab, "tokens of the vocabulary")                                                                     \
     X(positions, "learned positions; 0: RoPE")                                                               \
     X(gated, "1: SwiGLU; 0: GELU")                                                                           \
@@ -136,20 +138,20 @@ typedef struct par_plan_model {
 #define PAR_PLAN_MACHINE_FIELDS(X)                                                                           \
     X(nodes, "nodes; 0: 1")                                                                                  \
     X(gpus_per_node, "GPUs (or ranks) that share a node's links")                                            \
-    X(units, "multiprocessors of a GPU; 0: products are not cut into tiles")                                 \
-    X(peak, "FLOP/s of 16-bit products, as the vendor has it: for MFU alone")                                \
+    X(sm_count, "streaming multiprocessors of a GPU; 0: a processor, whose products have no tiles")          \
+    X(peak, "FLOP/s of 16-bit matrix products, as the vendor has it: for MFU alone")                         \
     X(product_rate, "FLOP/s that large 16-bit products reach")                                               \
     X(fp8_rate, "FLOP/s that large 8-bit products reach; 0: there are none")                                 \
     X(fp8_peak, "FLOP/s of 8-bit products, as the vendor has it: for the share of it alone")                 \
     X(fp4_rate, "FLOP/s that large 4-bit products reach; 0: there are none")                                 \
     X(recipes, "sum of 2^r of the recipes r of par_tp.h that its kernels multiply by")                       \
     X(attention_rate, "FLOP/s that fused attention reaches, forward")                                        \
-    X(tile_fill, "steps of a tile's inner loop that its start and end are worth")                            \
+    X(tile_half, "inner size with which a tile of a product reaches half of the rate")                       \
     X(memory_bytes, "memory of a GPU")                                                                       \
     X(reserved_bytes, "of it: contexts, NCCL, fragmentation")                                                \
     X(memory_rate, "bytes/s that elementwise kernels reach")                                                 \
     X(random_rate, "random numbers/s that dropout draws; 0: they cost nothing")                              \
-    X(kernel_seconds, "from the end of a kernel to the start of the next")                                   \
+    X(kernel_seconds, "launch overhead: from the end of a kernel to the start of the next")                  \
     X(sync_seconds, "that a GPU idles when its host waits for a message before it goes on")                  \
     X(node_latency, "seconds of a message within a node")                                                    \
     X(node_bandwidth, "bytes/s of a GPU to others of its node, reached, in each direction")                  \
@@ -161,14 +163,15 @@ typedef struct par_plan_model {
     X(disk_bytes, "a GPU's share of the node's disks; 0: there are none")                                    \
     X(disk_rate, "bytes/s of a GPU's share of the disks, read and written together")                         \
     X(overlap_cost, "share of a GPU that a message in flight takes from computation")                        \
-    X(rows_fill, "without units: rows that the start and end of a product are worth")                        \
-    X(columns_fill, "likewise: columns")                                                                     \
-    X(inner_fill, "likewise: steps of the inner loop")                                                       \
+    X(rows_half, "without SMs: rows with which a product reaches half of the rate")                          \
+    X(columns_half, "without SMs: columns likewise")                                                         \
+    X(inner_half, "without SMs: inner size likewise")                                                        \
     X(loss_rate, "logits/s of the loss, forward and backward; 0: as memory_rate says")                       \
     X(update_rate, "bytes/s of the optimizer's kernel; 0: memory_rate")                                      \
-    X(cores, "processors that the ranks of a node share; 0: each rank has its own")                          \
-    X(block_seconds, "without units: of a block of attention, forward, besides its scores")                  \
-    X(score_seconds, "likewise: of each of its scores; both 0: as its products")
+    X(cores, "processors of a node that its ranks oversubscribe; 0: each rank has its own")                  \
+    X(block_seconds, "without SMs: of attention's block of 128 queries and keys, besides its scores")        \
+    X(score_seconds, "without SMs: of each score; both 0: as long as attention's products")                  \
+    X(call_seconds, "of each collective, besides latency: its start, and waiting for the last rank")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -357,25 +360,29 @@ typedef struct par_plan_shorter {
 typedef struct par_plan_message { // an all_reduce of so many bytes, and one of a few
     double ranks, bytes, seconds, small_seconds;
 } par_plan_message;
-typedef struct par_plan_measured { // seconds of one rank while all work, on a processor of its own
+typedef struct par_plan_measured { // seconds of one rank's processor, while all ranks work
     // A large product; with fewer rows; with fewer columns; with a smaller inner; and a tiny one.
     par_plan_product products[5];
     double microbatch;    // sequences of the following
     double layer_seconds; // forward and backward of one layer on one rank, nothing recomputed
     // The same with as many tokens in shorter sequences: only attention has less to do. 0: not measured.
     par_plan_shorter shorter[2];
-    double ends_seconds;   // of embedding, last norm, head and loss
-    double update_seconds; // of the optimizer, for each parameter
-    double crowd;          // ranks of a node for each processor: at least 1; 0: 1
+    double embedding_head_seconds; // of embedding, last norm, head and loss, forward and backward
+    double update_seconds;         // of the optimizer, for each parameter
+    double oversubscription;       // ranks of a node for each processor: at least 1; 0: 1
+    // How many times longer these took by the clock: ranks, other programs and a hypervisor's other guests
+    // take turns on a processor. 0: as oversubscription says.
+    double slowdown;
     // Forward and backward of a layer that the `node.ranks` ranks of a node share, tensor parallel; 0: not
     // measured. And seconds of an all_reduce of so many bytes, and of one of a few: over ranks of a node, and
-    // over those of all nodes (0 ranks: not measured). These are times that pass, with the crowd in them.
+    // over those of all nodes (0 ranks: not measured). These are by the clock.
     double shared_layer_seconds;
     par_plan_message node, net;
 } par_plan_measured;
 // Sets the rates of problem->machine so that the planner's formulas give what was measured: product_rate
-// (with units 0 the fills, too), memory_rate, loss_rate, update_rate, cores, and the links. The model, the
-// job's sequence and element sizes, and the machine's units and gpus_per_node must be set. Pure.
+// (with sm_count 0 also the sizes of half the rate), memory_rate, loss_rate, update_rate, cores, and the
+// links. The model, the job's sequence and element sizes, and the machine's sm_count and gpus_per_node must
+// be set. Pure.
 void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured);
 
 // ---- search -----------------------------------------------------------------------------------------------
@@ -405,8 +412,8 @@ par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *c
 // Calls fn with one sentence for each choice of `best`, which a search found: the reason, with numbers, and
 // what the fastest configuration with another value costs. Errors: those of par_plan_search but ARGUMENT and
 // MEMORY, which a sentence tells.
-typedef void (*par_plan_say)(void *user, const char *axis, const char *sentence);
-void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_say fn,
+typedef void (*par_plan_reason_fn)(void *user, const char *axis, const char *sentence);
+void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_reason_fn fn,
                       void *user);
 
 extern const char *const par_plan_schedule_names[],
@@ -473,8 +480,8 @@ static const par_plan_model par__plan_models[] = {
     {"llama3-405b", 126, 16384, 128, 8, 128, 53248, 128256, 0, 1, 0, 0},
 };
 
-// nodes, gpus_per_node, units, peak, product_rate, fp8_rate, fp8_peak, fp4_rate, recipes, attention_rate,
-// tile_fill, memory_bytes, reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds,
+// nodes, gpus_per_node, sm_count, peak, product_rate, fp8_rate, fp8_peak, fp4_rate, recipes, attention_rate,
+// tile_half, memory_bytes, reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds,
 // node_latency, node_bandwidth,
 // net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, disk_bytes, disk_rate (of one NVMe drive
 // for each GPU), overlap_cost, and what only machines without tiles have. Peaks, sizes and links are the
@@ -484,22 +491,22 @@ static const par_plan_model par__plan_models[] = {
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 // clang-format on
 enum {
@@ -510,11 +517,11 @@ enum {
 const char *const par_plan_schedule_names[] = {
     "1f1b",   "gpipe", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb", "zb_v",
     "v_half", "v_min", "dualpipev",        "dualpipe",   "auto",  NULL};
-static const struct { // by par_plan_schedule
-    int chunks;       // of a rank; 0: any from 2 on
-    int splits;       // 1: B and W are apart, so messages of B have no W to hide behind
-    int v_shape;      // 1: embedding and head are both on the first rank
-    int two_ways;     // 1: every stage is on two ranks
+static const struct {  // by par_plan_schedule
+    int chunks;        // of a rank; 0: any from 2 on
+    int splits;        // 1: B and W are apart, so messages of B have no W to hide behind
+    int v_shape;       // 1: embedding and head are both on the first rank
+    int bidirectional; // 1: every stage is on two ranks
 } par__plan_traits[] = {{1, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 0, 0},
                         {1, 1, 0, 0}, {0, 1, 0, 0}, {2, 1, 1, 0}, {2, 1, 1, 0}, {2, 1, 1, 0},
                         {2, 1, 1, 0}, {2, 1, 1, 1}, {1, 1, 0, 0}};
@@ -897,7 +904,10 @@ static double par__plan_gather(const par_plan_machine *x, par__plan_group g, dou
     double rate = g.inside > 1 ? x->node_bandwidth : 1e300;
     if (nodes > 1) rate = par__plan_min(rate, g.inside * x->net_bandwidth);
     return bytes * (g.ranks - 1) / g.ranks / rate + (g.inside - 1) * x->node_latency +
-           (nodes - 1) * x->net_latency;
+           (nodes - 1) * x->net_latency + x->call_seconds;
+}
+static double par__plan_all_reduce(const par_plan_machine *x, par__plan_group g, double bytes) {
+    return g.ranks < 2 ? 0 : 2 * par__plan_gather(x, g, bytes) - x->call_seconds;
 }
 static double par__plan_send(const par_plan_machine *x, int between_nodes, double bytes) {
     return between_nodes ? x->net_latency + bytes / x->net_bandwidth
@@ -922,17 +932,17 @@ static double par__plan_ceil(double a, double b) { // of positive a / b, without
 static double par__plan_product(const par_plan_machine *x, double rate, double rows, double columns,
                                 double inner, double batch, double bytes) {
     double best = 1e300;
-    if (x->units < 1)
-        return 2 * (rows + x->rows_fill) * (columns + x->columns_fill) * (inner + x->inner_fill) * batch /
+    if (x->sm_count < 1)
+        return 2 * (rows + x->rows_half) * (columns + x->columns_half) * (inner + x->inner_half) * batch /
                    rate +
                x->kernel_seconds;
     for (int i = 0; i < 6; i++) {
         const double m = par__plan_tiles[i].rows, n = par__plan_tiles[i].columns;
         const double tiles = par__plan_ceil(rows, m) * par__plan_ceil(columns, n) * batch;
-        const double waves = par__plan_ceil(tiles, x->units);
+        const double waves = par__plan_ceil(tiles, x->sm_count);
         best = par__plan_min(best, waves * m * n * par__plan_tiles[i].factor);
     }
-    const double seconds = best * 2 * (inner + x->tile_fill) / (rate / x->units);
+    const double seconds = best * 2 * (inner + x->tile_half) / (rate / x->sm_count);
     return par__plan_max(seconds, bytes / x->memory_rate) + x->kernel_seconds;
 }
 static double par__plan_pass(const par_plan_machine *x, double bytes) { // an elementwise kernel
@@ -952,8 +962,8 @@ typedef struct par__plan_case { // a problem and a configuration, in numbers tha
     double code, quantize;                     // bytes of a number in codes, and of making two copies of it
     par__plan_group tp, cp, dp, shard, copies; // dp: with cp; copies: groups of `shard` ranks
     int pp_between_nodes;
-    double live;  // with schedule "auto": microbatches in flight
-    double share; // ranks of a node for each of its processors, at least 1
+    double live;             // with schedule "auto": microbatches in flight
+    double oversubscription; // ranks of a node for each of its processors, at least 1
 } par__plan_case;
 
 static double par__plan_capacity(const par_plan_problem *p) { // bytes of a GPU that a configuration may need
@@ -1005,7 +1015,7 @@ static par__plan_case par__plan_case_of(const par_plan_problem *problem, const p
     k.hidden = m->hidden / k.t;
     k.live = par__plan_min(2 * k.p - 1, k.microbatches); // what memory allows of it: par__plan_auto
     par__plan_recipe_of(x, config->fp8, &k);
-    k.share = x->cores > 0 ? par__plan_max(x->gpus_per_node / x->cores, 1) : 1;
+    k.oversubscription = x->cores > 0 ? par__plan_max(x->gpus_per_node / x->cores, 1) : 1;
     k.capacity = par__plan_capacity(problem);
     k.tp = par__plan_group_of(x, k.t, 1);
     k.cp = par__plan_group_of(x, k.c, k.t);
@@ -1039,13 +1049,24 @@ static void par__plan_linear(const par__plan_case *k, double rate, double in, do
         t[1] += par__plan_pass(k->x, k->quantize * k->rows * out);
     }
 }
-// On a processor without tiles fused attention is products of blocks of at most 128 queries and keys; a ring
-// divides each sequence into 2 c parts, of which a rank has two.
-static double par__plan_blocks(const par__plan_case *k, int ulysses) {
+// On a processor without tiles fused attention is products of blocks of `size` queries by as many keys.
+typedef struct par__plan_blocks {
+    double size, count; // of a head
+} par__plan_blocks;
+// Of a sequence: causal, so those on and below the diagonal. A ring divides it into 2 c parts, of which a
+// rank has two, and each pair of parts is a square of blocks or, of a part with itself, causal.
+static par__plan_blocks par__plan_blocks_of(double sequence, double ring) {
+    const double part = ring > 1 ? sequence / (2 * ring) : sequence, size = par__plan_min(part, 128);
+    const double side = par__plan_ceil(part, size), causal = side * (side + 1) / 2;
+    par__plan_blocks b;
+    b.size = size;
+    b.count = ring > 1 ? 2 * causal + (2 * ring - 1) * side * side : causal;
+    return b;
+}
+static double par__plan_block_attention(const par__plan_case *k, int ulysses) { // seconds, forward
     const int ring = k->c > 1 && !ulysses;
-    const double s = k->j->sequence, part = ring ? s / (2 * k->c) : s, size = par__plan_min(part, 128);
-    const double cells = par__plan_ceil(part, size), diagonal = cells * (cells + 1) / 2;
-    const double blocks = ring ? 2 * diagonal + (2 * k->c - 1) * cells * cells : diagonal;
+    const par__plan_blocks b = par__plan_blocks_of(k->j->sequence, ring ? k->c : 1);
+    const double size = b.size, blocks = b.count;
     const double heads = k->n * k->q / k->m->head_dim / (ring ? 1 : k->c), rate = k->x->product_rate;
     if (k->x->block_seconds + k->x->score_seconds > 0)
         return heads * blocks * (k->x->block_seconds + size * size * k->x->score_seconds);
@@ -1060,7 +1081,7 @@ static void par__plan_attention(const par__plan_case *k, int ulysses, double t[2
     if (!(k->j->unfused > 0)) {
         const double rate = k->x->attention_rate > 0 ? k->x->attention_rate : k->x->product_rate;
         const double fused = par__plan_max(2 * scores * dim / rate, 2 * vectors / k->x->memory_rate);
-        t[0] = k->x->units < 1 ? par__plan_blocks(k, ulysses) : fused + k->x->kernel_seconds;
+        t[0] = k->x->sm_count < 1 ? par__plan_block_attention(k, ulysses) : fused + k->x->kernel_seconds;
         t[1] = 2.5 * t[0];
         return;
     }
@@ -1102,10 +1123,10 @@ static void par__plan_layer_bytes(const par__plan_case *k, par__plan_layer *l) {
     l->message = e * k->rows * k->m->features / (whole ? 1 : k->t); // else scattered, and gathered on arrival
     l->regather = k->split > 1 || whole ? 0 : par__plan_gather(k->x, k->tp, e * k->rows * k->m->features);
 }
-static void par__plan_ends(const par__plan_case *k, double gather,
+static void par__plan_ends(const par__plan_case *k, double gather, double reduce,
                            par__plan_layer *l) { // first and last stage
     const double tokens = k->rows * k->m->features / k->split, vocab = ceil(k->m->vocab / k->t);
-    const double sums = k->split > 1 || k->t < 2 ? gather : 2 * gather; // reduce-scatter or all-reduce
+    const double sums = k->split > 1 ? gather : reduce; // reduce-scatter or all-reduce
     double t[3] = {0, 0, 0};
     par__plan_linear(k, k->x->product_rate, k->m->features, vocab, t);
     // the loss: one kernel reads logits, or many read and write them in f32
@@ -1124,41 +1145,54 @@ static void par__plan_ends(const par__plan_case *k, double gather,
     l->first_weights = vocab * k->m->features + (double)k->m->positions * k->m->features;
     l->last_weights = k->m->tied && k->p < 2 ? 0 : vocab * k->m->features;
 }
-static void par__plan_messages(const par__plan_case *k, double gather, double dgrad, double wgrad,
-                               par__plan_layer *l) {
-    const double queries = k->e * k->rows * k->q, keys = k->e * k->rows * 2 * k->kv;
-    l->tp_f = 4 * gather; // twice an all-reduce, or an all-gather and a reduce-scatter
-    l->tp_b = 4 * gather; // all-reduces beside weight gradients
+static void par__plan_messages(const par__plan_case *k, double gather, double reduce, double dgrad,
+                               double wgrad, par__plan_layer *l) {
+    l->tp_f =
+        k->split > 1 ? 4 * gather : 2 * reduce; // each an all-gather and a reduce-scatter, or all-reduce
+    l->tp_b = l->tp_f;                          // all-reduces beside weight gradients
     l->late_b = 0;
     l->hide_b = wgrad;
     if (k->split > 1) {         // reduce-scatters beside them; the inputs are gathered again, beside dgrad;
         l->late_b = 2 * gather; // but nothing can run before the gradients of outputs are gathered
         l->hide_b += dgrad;
     }
-    l->cp_f = keys; // bytes, until par__plan_ring
-    l->cp_b = queries;
+}
+// An all-to-all of Ulysses, with the copies that pack what is sent and unpack what is received.
+static double par__plan_all_to_all(const par__plan_case *k, double bytes) {
+    return par__plan_gather(k->x, k->cp, bytes) + 2 * par__plan_pass(k->x, 2 * bytes);
 }
 // Context parallelism: keys and values go round a ring beside the blocks of attention, and their gradients in
 // backward; or all-to-alls exchange sequence for heads (Ulysses), which nothing hides.
 static void par__plan_context(const par__plan_case *k, int ulysses, const double attention[2],
                               par__plan_layer *l) {
-    const double keys = l->cp_f, queries = l->cp_b;
+    const double queries = k->e * k->rows * k->q, keys = k->e * k->rows * 2 * k->kv;
     l->cp_f = 0;
     l->cp_b = 0;
     l->hide_cp_f = 0;
     l->hide_cp_b = 0;
     if (k->c < 2) return;
-    if (ulysses) {
-        l->cp_f = par__plan_gather(k->x, k->cp, 2 * queries + keys);
-        l->cp_b = par__plan_gather(k->x, k->cp, 2 * queries + keys);
+    if (ulysses) { // queries, keys and values, then the output; in backward again, and all of their gradients
+        const double in = par__plan_all_to_all(k, queries + keys), out = par__plan_all_to_all(k, queries);
+        l->cp_f = in + out;
+        l->cp_b = 2 * in + out;
         return;
     }
-    l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
+    // c - 1 hops of keys and values, in backward again and as many of their gradients; each block after the
+    // first is merged into the output, in f32
+    const double hops = k->c - 1, merge = hops * par__plan_pass(k->x, 12 * k->rows * k->q);
+    const double hop = par__plan_gather(k->x, k->cp, keys * k->c) / hops;
+    l->cp_f = hops * hop;
     l->cp_b = 2 * l->cp_f;
-    // each block after the first is merged into the output, in f32
-    const double merge = k->x->units < 1 ? 0 : (k->c - 1) * par__plan_pass(k->x, 12 * k->rows * k->q);
     l->f += merge;
     l->recompute[2] += merge;
+    if (k->x->sm_count < 1) { // a processor packs keys and values, and their gradients, and brings these home
+        const double pack = par__plan_pass(k->x, 2 * keys), calls = hops * k->x->call_seconds;
+        l->cp_f += calls;
+        l->cp_b += hop + 2 * calls;
+        l->f += pack;
+        l->recompute[2] += pack;
+        l->b += merge + pack + 2 * par__plan_pass(k->x, 2 * keys * 4 / k->e);
+    }
     l->hide_cp_f = attention[0] * (k->c - 1) / k->c;
     l->hide_cp_b = attention[1] * (k->c - 1) / k->c;
 }
@@ -1167,7 +1201,8 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     const par_plan_model *m = k->m;
     const double h = m->features, e = k->e, tokens = k->rows * h / k->split;
     const double up = m->gated ? 2 * k->hidden : k->hidden, mask = k->j->dropout > 0 ? 1 : 0;
-    const double gather = par__plan_gather(k->x, k->tp, e * k->rows * h);
+    const double gather = par__plan_gather(k->x, k->tp, e * k->rows * h),
+                 reduce = par__plan_all_reduce(k->x, k->tp, e * k->rows * h);
     double t[3] = {0, 0, 0}, attention[2];
     par__plan_linear(k, k->rate, h, k->q + 2 * k->kv, t);
     par__plan_linear(k, k->rate, k->q, h, t);
@@ -1193,8 +1228,8 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     if (k->j->separate_gradients > 0 && k->microbatches > 1)
         l.w += par__plan_pass(k->x, (2 * k->gradient_bytes + e) * l.weights);
     par__plan_layer_bytes(k, &l);
-    par__plan_ends(k, gather, &l);
-    par__plan_messages(k, gather, t[1], t[2], &l);
+    par__plan_ends(k, gather, reduce, &l);
+    par__plan_messages(k, gather, reduce, t[1], t[2], &l);
     par__plan_context(k, ulysses, attention, &l);
     return l;
 }
@@ -1248,19 +1283,20 @@ typedef struct par__plan_cut { // layers of the first, a middle and the last ran
     int at;                      // 0: first, 1: middle, 2: last
 } par__plan_cut;
 
-static double par__plan_fit(double seconds, double layer) { // layers that take at most so long
+static double par__plan_layers_within(double seconds, double layer) { // layers that take at most so long
     const double n = seconds / layer + 1e-9;
     return n < 0 ? 0 : (double)(int64_t)n;
 }
-// The same for v chunks on each rank. Ranks go through their chunks in step, so what the first or the last
-// chunk has more than others keeps all ranks waiting: it gives up layers, at most all that it has.
+// Cuts layers for ranks with v chunks each. Ranks go through their chunks in step, so what the first or the
+// last chunk has more than others keeps all ranks waiting: it gives up layers, at most all that it has.
 static void par__plan_cut_chunks(double layers, double p, double v, int both, int equal, double layer,
                                  double first, double last, par__plan_cut *cut) {
     const double fewest = par__plan_ceil(layers, p);
     cut->slowest = 1e300;
     cut->at = 1;
     for (double n = fewest; n < fewest + 3 && n * layer < cut->slowest; n++) {
-        const double chunk = equal ? 0 : par__plan_fit(n * layer / v, layer), spare = n * p - layers;
+        const double chunk = equal ? 0 : par__plan_layers_within(n * layer / v, layer),
+                     spare = n * p - layers;
         const double less_last = par__plan_min(par__plan_min(chunk, ceil(last / layer)), spare);
         const double less_first = par__plan_min(par__plan_min(chunk, ceil(first / layer)), spare - less_last);
         const double ends =
@@ -1295,15 +1331,15 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int bot
     }
     cut.first = cut.middle = cut.last = n;
     if (!equal) { // a stage takes at least as long as the head alone
-        n = par__plan_max(n, par__plan_fit(high, layer));
+        n = par__plan_max(n, par__plan_layers_within(high, layer));
         for (int found = 0; !found; n++)
             for (int i = 0; i < 3 && !found; i++) {
                 limit = n * layer + (i == 0 ? 0 : i == 1 ? low : high);
                 if (i && limit >= (n + 1) * layer) break;
                 if (limit < high) continue;
-                cut.middle = par__plan_fit(limit, layer);
-                cut.first = par__plan_fit(limit - first, layer);
-                cut.last = par__plan_fit(limit - last, layer);
+                cut.middle = par__plan_layers_within(limit, layer);
+                cut.first = par__plan_layers_within(limit - first, layer);
+                cut.last = par__plan_layers_within(limit - last, layer);
                 found = (p - 2) * cut.middle + cut.first + cut.last >= layers;
             }
     }
@@ -1388,7 +1424,7 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
                                   double layers, double rank, int is_first, int is_last,
                                   par_plan_prediction *p) {
     const double ends = (is_first ? l->first_weights : 0) + (is_last ? l->last_weights : 0);
-    const double copies = par__plan_traits[c->schedule].two_ways ? 2 : 1; // each stage is on two ranks
+    const double copies = par__plan_traits[c->schedule].bidirectional ? 2 : 1; // each stage is on two ranks
     const double weights = copies * (layers * l->weights + ends), shard = copies * c->shard;
     const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank, k->live);
     double saved = l->saved[c->recompute] * layers * live;
@@ -1464,13 +1500,14 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
                                   double weights, const par__plan_times *layer) {
     const par_plan_machine *x = k->x;
     const int overlaps = (c->overlap & PAR_PLAN_OVERLAP_DP) != 0;
-    const int two_ways = par__plan_traits[c->schedule].two_ways; // another rank has each stage, too
+    const int bidirectional = par__plan_traits[c->schedule].bidirectional; // another rank has each stage, too
     par__plan_group group = c->zero ? k->shard : k->dp;
-    if (two_ways) group.ranks *= 2;
-    const double reduce = par__plan_gather(x, group, k->gradient_bytes * weights) * (c->zero ? 1 : 2);
-    const double copies =
-        c->zero ? 2 * par__plan_gather(x, k->copies, k->gradient_bytes * weights / c->shard) : 0;
-    const double gather = c->zero ? par__plan_gather(x, group, k->e * weights) : 0;
+    if (bidirectional) group.ranks *= 2;
+    const double bytes = k->gradient_bytes * weights, each = (layers + 1) * x->call_seconds; // of a unit
+    const double reduce =
+        (c->zero ? par__plan_gather(x, group, bytes) : par__plan_all_reduce(x, group, bytes)) + each;
+    const double copies = c->zero ? par__plan_all_reduce(x, k->copies, bytes / c->shard) : 0;
+    const double gather = c->zero ? par__plan_gather(x, group, k->e * weights) + each : 0;
     const double units = par__plan_max(layers, 1), backward = (layer->r + layer->b + layer->w) * (units - 1);
     const double reductions = c->zero >= 2 ? k->microbatches : 1;
     const double gathers = c->zero >= 3 ? 2 * k->microbatches : 1;
@@ -1491,7 +1528,8 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
 // written beside the update.
 static double par__plan_update(const par__plan_case *k, const par_plan_config *c, double weights,
                                double *offload) {
-    const int copies = par__plan_traits[c->schedule].two_ways ? 2 : 1; // of a stage, which share states, too
+    const int copies =
+        par__plan_traits[c->schedule].bidirectional ? 2 : 1; // of a stage, which share states, too
     const double mine = weights / (c->zero >= 1 ? copies * c->shard : 1);
     const double bytes = k->j->update_bytes > 0 ? k->j->update_bytes : 58;
     const double rate = k->x->update_rate > 0 ? k->x->update_rate : k->x->memory_rate;
@@ -1522,6 +1560,7 @@ static double par__plan_sum(const par_plan_prediction *p) {
 #undef X
     return sum;
 }
+// What all ranks but the slowest compute of a microbatch.
 static par__plan_halves par__plan_others(const par__plan_case *k, const par__plan_layer *l,
                                          const par__plan_times *t, const par__plan_cut *cut) {
     const double layers = k->m->layers - cut->slowest_layers;
@@ -1533,7 +1572,7 @@ static par__plan_halves par__plan_others(const par__plan_case *k, const par__pla
 }
 // Where ranks share processors a rank that waits leaves its time to the others: of the slowest rank's `busy`
 // seconds and the bubble remain `all`.
-static void par__plan_settle(par_plan_prediction *p, double busy, double all) {
+static void par__plan_share_time(par_plan_prediction *p, double busy, double all) {
     p->times.bubble = par__plan_max(all - busy, 0);
     p->times.compute += par__plan_min(all - busy, 0);
 }
@@ -1544,9 +1583,10 @@ static void par__plan_add_bubble(const par__plan_case *k, const par_plan_config 
     p->times.bubble = 0;
     if (k->p > 1)
         p->times.bubble = par__plan_bubble(c->schedule, k->p, m, k->v, base->others, base->own_f, k->live);
-    if (k->share > 1 && k->p > 1) // no less than all work, nor than the longest chain at a rank's full speed
-        par__plan_settle(p, busy,
-                         par__plan_max(m * base->cut.sum / k->p, (busy + p->times.bubble) / k->share));
+    if (k->oversubscription > 1 &&
+        k->p > 1) // no less than all work, nor than the longest chain at a rank's full speed
+        par__plan_share_time(
+            p, busy, par__plan_max(m * base->cut.sum / k->p, (busy + p->times.bubble) / k->oversubscription));
     p->seconds = par__plan_sum(p);
 }
 static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
@@ -1568,7 +1608,7 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     const double last_weights =
         cut.last * l->weights + (both ? 0 : l->last_weights + (k->p < 2 ? l->first_weights : 0));
     base->weights = par__plan_max(first_weights, last_weights);
-    if (par__plan_traits[c->schedule].two_ways) base->weights *= 2;
+    if (par__plan_traits[c->schedule].bidirectional) base->weights *= 2;
     base->host = m * n * t.offload;
     p->times.recompute = m * n * l->recompute[c->recompute];
     p->times.tp = m * n * t.tp;
@@ -1636,18 +1676,22 @@ void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *c
     *prediction = base.p;
     par__plan_rates(problem, prediction);
 }
-const char *par_plan_bound_by(const par_plan_prediction *p) {
-    const char *name = "compute";
-    double most = 0;
+typedef struct par__plan_time {
+    const char *name;
+    double seconds;
+} par__plan_time;
+static par__plan_time par__plan_largest(const par_plan_prediction *p) { // of times
+    par__plan_time t = {"compute", 0};
 #define X(member, what)                                                                                      \
-    if (p->times.member > most) {                                                                            \
-        most = p->times.member;                                                                              \
-        name = #member;                                                                                      \
+    if (p->times.member > t.seconds) {                                                                       \
+        t.name = #member;                                                                                    \
+        t.seconds = p->times.member;                                                                         \
     }
     PAR_PLAN_TIMES(X)
 #undef X
-    return name;
+    return t;
 }
+const char *par_plan_bound_by(const par_plan_prediction *p) { return par__plan_largest(p).name; }
 
 double par_plan_activation_room(const par_plan_problem *problem, const par_plan_prediction *p) {
     return par__plan_max(par__plan_capacity(problem) - p->bytes + p->memory.activations, 0);
@@ -1657,11 +1701,11 @@ double par_plan_activation_room(const par_plan_problem *problem, const par_plan_
 // Each rate follows from one measurement and from the rates before it, so none is guessed. What the measured
 // layer takes beyond its products is bytes over memory_rate.
 
-// What t, measured for a product of which one size is 1/q of n, says about the fill f of that size: t over
-// the large product's time is (n/q + f) / (n + f).
-static double par__plan_fill(double n, double part, double ratio) {
-    const double fill = ratio < 1 ? (ratio * n - part) / (1 - ratio) : 0;
-    return par__plan_min(par__plan_max(fill, 0), 4 * n);
+// What t, measured for a product of which one size is 1/q of n, says about the size f with which half of the
+// rate is reached: t over the large product's time is (n/q + f) / (n + f).
+static double par__plan_half(double n, double part, double ratio) {
+    const double half = ratio < 1 ? (ratio * n - part) / (1 - ratio) : 0;
+    return par__plan_min(par__plan_max(half, 0), 4 * n);
 }
 typedef struct
     par__plan_probe { // seconds on one rank: of a layer, and of what is before and after the layers
@@ -1685,26 +1729,46 @@ static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, doubl
     t.ends = l.first_f + l.first_b + l.last_f + l.last_b + l.last_w;
     return t;
 }
-static void par__plan_fit_products(par_plan_machine *x, const par_plan_measured *m, double crowd) {
+static void par__plan_fit_products(par_plan_machine *x, const par_plan_measured *m) {
     const par_plan_product *p = m->products;
     x->product_rate = 1e12;
     x->memory_rate = 1e30;
-    if (x->units < 1) {
+    if (x->sm_count < 1) {
         const double call = par__plan_min(p[4].seconds, p[0].seconds / 2), large = p[0].seconds - call;
-        x->rows_fill = par__plan_fill(p[0].rows, p[1].rows, (p[1].seconds - call) / large);
-        x->columns_fill = par__plan_fill(p[0].columns, p[2].columns, (p[2].seconds - call) / large);
-        x->inner_fill = par__plan_fill(p[0].inner, p[3].inner, (p[3].seconds - call) / large);
-        x->kernel_seconds = call * crowd;
+        x->rows_half = par__plan_half(p[0].rows, p[1].rows, (p[1].seconds - call) / large);
+        x->columns_half = par__plan_half(p[0].columns, p[2].columns, (p[2].seconds - call) / large);
+        x->inner_half = par__plan_half(p[0].inner, p[3].inner, (p[3].seconds - call) / large);
+        x->kernel_seconds = call;
     }
     const double seconds =
         par__plan_product(x, x->product_rate, p[0].rows, p[0].columns, p[0].inner, 1, 0) - x->kernel_seconds;
-    x->product_rate *= seconds / par__plan_max(p[0].seconds * crowd - x->kernel_seconds, 1e-12);
+    x->product_rate *= seconds / par__plan_max(p[0].seconds - x->kernel_seconds, 1e-12);
 }
-static void par__plan_fit_link(const par_plan_message *m, double *latency, double *bandwidth) {
-    if (m->ranks < 2 || !(m->bytes > 0)) return;
-    const double seconds = par__plan_max(m->seconds - m->small_seconds, m->seconds / 10);
-    *latency = m->small_seconds / 2 / (m->ranks - 1);
-    *bandwidth = 2 * m->bytes * (m->ranks - 1) / m->ranks / seconds;
+static double par__plan_bandwidth(const par_plan_message *m) { // of the ring that an all_reduce stands for
+    return 2 * m->bytes * (m->ranks - 1) / m->ranks /
+           par__plan_max(m->seconds - m->small_seconds, m->seconds / 10);
+}
+static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measured *m) {
+    par_plan_machine *x = &problem->machine;
+    if (m->node.ranks > 1) {
+        x->node_latency = 0;
+        x->node_bandwidth = par__plan_bandwidth(&m->node);
+        x->call_seconds = m->node.small_seconds;
+    }
+    if (m->shared_layer_seconds > 0 && m->node.ranks > 1) { // ranks wait for each other once a call
+        x->call_seconds = 0;
+        const double none = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
+        x->call_seconds = 1;
+        const double one = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
+        x->call_seconds =
+            par__plan_max((m->shared_layer_seconds - none) / (one - none), m->node.small_seconds);
+    }
+    x->net_latency = x->node_latency; // one node: nothing crosses a network
+    x->net_bandwidth = x->node_bandwidth;
+    if (m->net.ranks < 2) return;
+    const double inside = par__plan_max(x->gpus_per_node, 1), nodes = par__plan_max(m->net.ranks / inside, 2);
+    x->net_latency = par__plan_max(m->net.small_seconds - m->node.small_seconds, 0) / 2 / (nodes - 1);
+    x->net_bandwidth = par__plan_bandwidth(&m->net) / inside; // its ranks share the link
 }
 // The rate at which a layer on one rank takes so long. A higher rate is faster.
 static void par__plan_bisect(par_plan_problem *problem, double *rate, double microbatch, double seconds) {
@@ -1720,18 +1784,17 @@ static void par__plan_bisect(par_plan_problem *problem, double *rate, double mic
 }
 // The seconds of a layer are a rest + blocks x block_seconds + scores x score_seconds: three measurements,
 // with sequences of different lengths, tell them apart. Backward is 2.5 times forward.
-static void par__plan_fit_blocks(par_plan_problem *problem, const par_plan_measured *m, double crowd) {
+static void par__plan_fit_blocks(par_plan_problem *problem, const par_plan_measured *m) {
     par_plan_machine *x = &problem->machine;
     double blocks[3], scores[3], seconds[3];
     x->block_seconds = x->score_seconds = 0;
-    if (x->units >= 1 || !(m->shorter[0].layer_seconds > 0) || !(m->shorter[1].layer_seconds > 0)) return;
+    if (x->sm_count >= 1 || !(m->shorter[0].layer_seconds > 0) || !(m->shorter[1].layer_seconds > 0)) return;
     for (int i = 0; i < 3; i++) {
-        const double s = i ? m->shorter[i - 1].sequence : problem->job.sequence, size = par__plan_min(s, 128);
-        const double cells = par__plan_ceil(s, size),
-                     sequences = m->microbatch * problem->job.sequence / s * problem->model.heads;
-        blocks[i] = sequences * cells * (cells + 1) / 2;
-        scores[i] = blocks[i] * size * size;
-        seconds[i] = crowd / 3.5 * (i ? m->shorter[i - 1].layer_seconds : m->layer_seconds);
+        const double s = i ? m->shorter[i - 1].sequence : problem->job.sequence;
+        const par__plan_blocks b = par__plan_blocks_of(s, 1);
+        blocks[i] = m->microbatch * problem->job.sequence / s * problem->model.heads * b.count;
+        scores[i] = blocks[i] * b.size * b.size;
+        seconds[i] = (i ? m->shorter[i - 1].layer_seconds : m->layer_seconds) / 3.5;
     }
     const double b[2] = {blocks[0] - blocks[1], blocks[1] - blocks[2]},
                  c[2] = {scores[0] - scores[1], scores[1] - scores[2]},
@@ -1746,11 +1809,23 @@ static void par__plan_fit_blocks(par_plan_problem *problem, const par_plan_measu
         x->score_seconds *= seconds[0] / 2 / all;
     }
 }
-void par_plan_fit(par_plan_problem *problem, const par_plan_measured *m) {
+// The same by the clock.
+static par_plan_measured par__plan_by_the_clock(const par_plan_measured *measured) {
+    par_plan_measured m = *measured;
+    const double slowdown = par__plan_max(m.slowdown, par__plan_max(m.oversubscription, 1));
+    for (int i = 0; i < 5; i++) m.products[i].seconds *= slowdown;
+    for (int i = 0; i < 2; i++) m.shorter[i].layer_seconds *= slowdown;
+    m.layer_seconds *= slowdown;
+    m.embedding_head_seconds *= slowdown;
+    m.update_seconds *= slowdown;
+    return m;
+}
+void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) {
     par_plan_machine *x = &problem->machine;
-    const double crowd = par__plan_max(m->crowd, 1), layer = crowd * m->layer_seconds;
-    par__plan_fit_products(x, m, crowd);
-    par__plan_fit_blocks(problem, m, crowd);
+    const par_plan_measured scaled = par__plan_by_the_clock(measured), *m = &scaled;
+    const double layer = m->layer_seconds;
+    par__plan_fit_products(x, m);
+    par__plan_fit_blocks(problem, m);
     const double products = par__plan_probe_of(problem, m->microbatch, 1).layer;
     if (products > .95 * layer) { // a layer's products are faster than the one that was measured
         x->product_rate *= products / (.95 * layer);
@@ -1758,28 +1833,13 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *m) {
     }
     par__plan_bisect(problem, &x->memory_rate, m->microbatch, layer);
     x->loss_rate = 1e30;
-    const double ends = crowd * m->ends_seconds,
-                 rest = ends - par__plan_probe_of(problem, m->microbatch, 1).ends;
-    if (rest > 1e-3 * ends)
+    const double rest = m->embedding_head_seconds - par__plan_probe_of(problem, m->microbatch, 1).ends;
+    if (rest > 1e-3 * m->embedding_head_seconds)
         x->loss_rate = m->microbatch * problem->job.sequence * problem->model.vocab / rest;
     const double bytes = problem->job.update_bytes > 0 ? problem->job.update_bytes : 58;
-    x->update_rate = bytes / par__plan_max(crowd * m->update_seconds, 1e-15);
-    x->cores = crowd > 1 ? x->gpus_per_node / crowd : 0;
-    par__plan_fit_link(&m->node, &x->node_latency, &x->node_bandwidth);
-    if (m->shared_layer_seconds > 0 && m->node.ranks > 1) { // ranks wait for each other once a message
-        const double least = x->node_latency;
-        x->node_latency = 0;
-        const double none = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
-        x->node_latency = 1;
-        const double one = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
-        x->node_latency = par__plan_max((m->shared_layer_seconds - none) / (one - none), least);
-    }
-    par__plan_fit_link(&m->net, &x->net_latency, &x->net_bandwidth);
-    x->net_bandwidth /= par__plan_max(x->gpus_per_node, 1); // its ranks share the link
-    if (m->net.ranks < 2) {                                 // one node: nothing crosses a network
-        x->net_latency = x->node_latency;
-        x->net_bandwidth = x->node_bandwidth;
-    }
+    x->update_rate = bytes / par__plan_max(m->update_seconds, 1e-15);
+    x->cores = m->oversubscription > 1 ? x->gpus_per_node / m->oversubscription : 0;
+    par__plan_fit_links(problem, m);
 }
 
 // >>plan_search ---------------------------------------------------------------------------------------------
@@ -1807,16 +1867,16 @@ typedef struct par__plan_node {
 } par__plan_node;
 // What par_plan_explain asks for: the fastest configuration whose value of an axis is below (side -1) or
 // above (side 1) that of another configuration, or is another one (side 0).
-typedef struct par__plan_rival {
+typedef struct par__plan_alternative {
     int axis, side, found;
     unsigned same; // bits of the members that are as in that configuration
     par_plan_choice choice;
-} par__plan_rival;
+} par__plan_alternative;
 typedef struct par__plan_walk {
     const par_plan_problem *problem;
-    const par_plan_config *best; // whose rivals are searched, instead of choices; or NULL
-    par__plan_rival *rivals;
-    int rival_count;
+    const par_plan_config *best; // whose alternatives are searched, instead of choices; or NULL
+    par__plan_alternative *alternatives;
+    int alternative_count;
     par_plan_config fixed;
     unsigned mask, distinct;
     par_plan_choice *choices;
@@ -1936,9 +1996,9 @@ enum {
 static int par__plan_on_side(int side, int value, int of) {
     return side < 0 ? value < of : side > 0 ? value > of : value != of;
 }
-// May a configuration, of which the members in `known` are decided, be this rival?
-static int par__plan_may_rival(const par__plan_walk *w, const par__plan_rival *r, const par_plan_config *c,
-                               unsigned known) {
+// May a configuration, of which the members in `known` are decided, be this alternative?
+static int par__plan_may_be_alternative(const par__plan_walk *w, const par__plan_alternative *r,
+                                        const par_plan_config *c, unsigned known) {
     const int value = par_plan_axis_get(c, r->axis), mine = par_plan_axis_get(w->best, r->axis);
     if (known >> r->axis & 1 && !par__plan_on_side(r->side, value, mine)) return 0;
     for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
@@ -1955,18 +2015,19 @@ static double par__plan_worst(const par__plan_walk *w, const par_plan_config *c,
     double worst = -1;
     if (!w->best)
         return w->report->count < w->capacity ? 1e300 : w->choices[w->report->count - 1].prediction.seconds;
-    for (int i = 0; i < w->rival_count; i++) {
-        const par__plan_rival *r = &w->rivals[i];
+    for (int i = 0; i < w->alternative_count; i++) {
+        const par__plan_alternative *r = &w->alternatives[i];
         const double seconds = r->found ? r->choice.prediction.seconds : 1e300;
-        if (seconds > worst && par__plan_may_rival(w, r, c, known)) worst = seconds;
+        if (seconds > worst && par__plan_may_be_alternative(w, r, c, known)) worst = seconds;
     }
     return worst;
 }
-static void par__plan_keep_rivals(par__plan_walk *w, const par_plan_config *c, const par_plan_prediction *p) {
-    for (int i = 0; i < w->rival_count; i++) {
-        par__plan_rival *r = &w->rivals[i];
+static void par__plan_keep_alternatives(par__plan_walk *w, const par_plan_config *c,
+                                        const par_plan_prediction *p) {
+    for (int i = 0; i < w->alternative_count; i++) {
+        par__plan_alternative *r = &w->alternatives[i];
         if ((r->found && p->seconds >= r->choice.prediction.seconds) ||
-            !par__plan_may_rival(w, r, c, PAR__PLAN_OF_LEAF))
+            !par__plan_may_be_alternative(w, r, c, PAR__PLAN_OF_LEAF))
             continue;
         r->found = 1;
         r->choice.config = *c;
@@ -1982,7 +2043,7 @@ static void par__plan_keep(par__plan_walk *w, const par_plan_config *c, const pa
     int *count = &w->report->count, at = 0, same = -1;
     if (!p->fits || p->seconds >= par__plan_worst(w, c, PAR__PLAN_OF_LEAF)) return;
     if (w->best) {
-        par__plan_keep_rivals(w, c, p);
+        par__plan_keep_alternatives(w, c, p);
         return;
     }
     while (at < *count && w->choices[at].prediction.seconds <= p->seconds) at++;
@@ -2008,14 +2069,12 @@ static par__plan_sums par__plan_sums_of(const par__plan_case *k, const par__plan
         k->m->layers * (t.f + t.r + t.b + t.w) + l->first_f + l->first_b + l->last_f + l->last_b + l->last_w;
     return s;
 }
-// A bound of a group: the slowest rank has at least 1/p of the work, and the others wait for it. What rank r
-// does not have of `all`, it waits for in part.
 // A bound of the bubble, whatever the cut: a slowest rank with more than its share of the work takes longer
 // itself; one with more than its share of F or W is not known, so their formulas count by half.
 static double par__plan_bubble_bound(const par__plan_case *k, int schedule, double v, par__plan_sums s) {
     const double share = 1 - 1 / k->p;
     par__plan_halves x;
-    if (k->p < 2 || k->share > 1) return 0;
+    if (k->p < 2 || k->oversubscription > 1) return 0;
     if (schedule < PAR_PLAN_ZB_H1)
         return s.all * share / (schedule == PAR_PLAN_1F1B || schedule == PAR_PLAN_GPIPE ? 1 : v);
     x.f = s.forward * share;
@@ -2023,6 +2082,7 @@ static double par__plan_bubble_bound(const par__plan_case *k, int schedule, doub
     x.b = par__plan_max(s.all * share - x.f - x.w, 0);
     return par__plan_max(par__plan_bubble(schedule, k->p, 0, v, x, 0, 1e300), 0) / 2;
 }
+// A bound of a group: the slowest rank has at least 1/p of the work, and waits for the bubble.
 static double par__plan_group_bound(const par__plan_case *k, const par_plan_config *c, par__plan_sums s) {
     return k->microbatches * s.all / k->p + par__plan_bubble_bound(k, c->schedule, k->v, s);
 }
@@ -2405,10 +2465,11 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
 static void par__plan_stage_layers(const par__plan_case *k, const par_plan_config *c,
                                    const par__plan_cut *cut, double layer, double last, int *layers) {
     const int p = c->pp, v = c->chunks, both = par__plan_traits[c->schedule].v_shape;
-    const int two_ways = par__plan_traits[c->schedule].two_ways, givers = both ? p - 1 : p - 2;
+    const int bidirectional = par__plan_traits[c->schedule].bidirectional, givers = both ? p - 1 : p - 2;
     int spare = (int)(cut->first + (both ? cut->middle : cut->last) + (p - 2) * cut->middle) - k->m->layers;
-    for (int i = 0; two_ways && i < p; i++) layers[i] = k->m->layers * (i + 1) / p - k->m->layers * i / p;
-    for (int r = 0; !two_ways && r < p; r++) {
+    for (int i = 0; bidirectional && i < p; i++)
+        layers[i] = k->m->layers * (i + 1) / p - k->m->layers * i / p;
+    for (int r = 0; !bidirectional && r < p; r++) {
         const int gives = spare > 0 && r > 0 && (both || r < p - 1), end = r == 0 || (!both && r == p - 1);
         const int less = gives ? (spare + givers - 1) / givers : 0, n = (int)cut->middle - less;
         int more = end ? (int)(r == 0 ? cut->first : cut->last) - n : 0;
@@ -2524,15 +2585,15 @@ static par_result par__plan_simulate_table(const par__plan_case *k, const par__p
                                            par_pipe_schedule *s, par_plan_choice *choice) {
     par_plan_prediction *p = &choice->prediction;
     par_pipe_timeline line;
-    if (k->share > 1) {
+    if (k->oversubscription > 1) {
         par__plan_case whole = *k;
         par__plan_base base;
-        const double all = par__plan_shared_seconds(s, k->share);
+        const double all = par__plan_shared_seconds(s, k->oversubscription);
         if (all < 0) return PAR_ERR_MEMORY;
-        whole.share = 1; // the slowest rank's seconds without what it gives to others
+        whole.oversubscription = 1; // the slowest rank's seconds without what it gives to others
         par__plan_base_of(&whole, l, &choice->config, &base);
         p->times.compute = base.p.times.compute;
-        par__plan_settle(p, k->microbatches * base.cut.slowest, all);
+        par__plan_share_time(p, k->microbatches * base.cut.slowest, all);
         p->seconds = par__plan_sum(p);
         return PAR_OK;
     }
@@ -2551,8 +2612,9 @@ static par_result par__plan_simulate_one(const par_plan_problem *problem, par_pl
     const par_plan_config *c = &choice->config;
     const par__plan_case k = par__plan_case_of(problem, c);
     const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
-    const int two_ways = par__plan_traits[c->schedule].two_ways, m = choice->prediction.microbatches;
-    const int stages = two_ways ? c->pp : c->pp * c->chunks;
+    const int bidirectional = par__plan_traits[c->schedule].bidirectional,
+              m = choice->prediction.microbatches;
+    const int stages = bidirectional ? c->pp : c->pp * c->chunks;
     par_pipe_desc desc;
     par_pipe_schedule s;
     if (c->pp < 2 || (double)stages * m * 6 > (double)max_actions) return PAR_OK;
@@ -2594,42 +2656,44 @@ par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *c
 // The choices that are explained, each with the sides on which others are compared.
 static const struct {
     int axis, both; // both: the best with less and the best with more; else the best with another value
-} par__plan_told[] = {{PAR_PLAN_AXIS_tp, 1},        {PAR_PLAN_AXIS_sp, 0},     {PAR_PLAN_AXIS_pp, 1},
-                      {PAR_PLAN_AXIS_cp, 1},        {PAR_PLAN_AXIS_zero, 1},   {PAR_PLAN_AXIS_microbatch, 1},
-                      {PAR_PLAN_AXIS_recompute, 0}, {PAR_PLAN_AXIS_offload, 0}};
-enum { PAR__PLAN_TOLD = sizeof par__plan_told / sizeof par__plan_told[0] };
-typedef struct par__plan_story {
+} par__plan_explained[] = {{PAR_PLAN_AXIS_tp, 1},        {PAR_PLAN_AXIS_sp, 0},
+                           {PAR_PLAN_AXIS_pp, 1},        {PAR_PLAN_AXIS_cp, 1},
+                           {PAR_PLAN_AXIS_zero, 1},      {PAR_PLAN_AXIS_microbatch, 1},
+                           {PAR_PLAN_AXIS_recompute, 0}, {PAR_PLAN_AXIS_offload, 0}};
+enum { PAR__PLAN_EXPLAINED = sizeof par__plan_explained / sizeof par__plan_explained[0] };
+typedef struct par__plan_explanation {
     const par_plan_problem *problem;
     const par_plan_choice *best;
-    par_plan_say fn;
+    par_plan_reason_fn fn;
     void *user;
-    par__plan_rival rivals[2 * PAR__PLAN_TOLD];
-    int rival_count;
-} par__plan_story;
+    par__plan_alternative alternatives[2 * PAR__PLAN_EXPLAINED];
+    int alternative_count;
+} par__plan_explanation;
 
-// Finds all rivals in one search: each configuration is compared with all that it may be. 0: out of memory.
-static int par__plan_find_rivals(par__plan_story *s) {
+// Finds all alternatives in one search: each configuration is compared with all that it may be. 0: out of
+// memory.
+static int par__plan_find_alternatives(par__plan_explanation *s) {
     par__plan_walk w;
     par_plan_report report;
     memset(&w, 0, sizeof w);
     memset(&report, 0, sizeof report);
-    s->rival_count = 0;
-    for (int i = 0; i < PAR__PLAN_TOLD; i++)
-        for (int side = par__plan_told[i].both ? -1 : 0; side < 2; side += 2) {
-            par__plan_rival *r = &s->rivals[s->rival_count++];
+    s->alternative_count = 0;
+    for (int i = 0; i < PAR__PLAN_EXPLAINED; i++)
+        for (int side = par__plan_explained[i].both ? -1 : 0; side < 2; side += 2) {
+            par__plan_alternative *r = &s->alternatives[s->alternative_count++];
             memset(r, 0, sizeof *r);
-            r->axis = par__plan_told[i].axis;
+            r->axis = par__plan_explained[i].axis;
             r->side = side;
             if (r->axis == PAR_PLAN_AXIS_sp) r->same = 1u << PAR_PLAN_AXIS_tp; // what it is a choice for
         }
     w.problem = s->problem;
     w.report = &report;
     w.best = &s->best->config;
-    w.rivals = s->rivals;
-    w.rival_count = s->rival_count;
+    w.alternatives = s->alternatives;
+    w.alternative_count = s->alternative_count;
     return par__plan_problem_wrong(s->problem) || par__plan_walk_all(&w);
 }
-// The times in which two predictions differ most, as text: "bubble 1.2 s instead of 0.3".
+// The time by which a prediction is worst beside another one, as text: "bubble takes 1.2 s instead of 0.3".
 static void par__plan_difference(const par_plan_prediction *a, const par_plan_prediction *b, char *text,
                                  size_t capacity) {
     const char *name = "compute";
@@ -2643,17 +2707,20 @@ static void par__plan_difference(const par_plan_prediction *a, const par_plan_pr
     }
     PAR_PLAN_TIMES(X)
 #undef X
-    snprintf(text, capacity, "%s takes %.4g s instead of %.4g", name, to, from);
+    if (most > 0)
+        snprintf(text, capacity, "%s takes %.4g s instead of %.4g", name, to, from);
+    else
+        snprintf(text, capacity, "no time differs");
 }
-static void par__plan_say_axis(const par__plan_story *s, int axis, const char *reason) {
+static void par__plan_say_axis(const par__plan_explanation *s, int axis, const char *reason) {
     const par_plan_prediction *mine = &s->best->prediction;
     char sentence[1400], is[48], why[96], layout[256];
     int found = 0;
     par__plan_value(axis, par_plan_axis_get(&s->best->config, axis), is, sizeof is);
     size_t n =
         (size_t)snprintf(sentence, sizeof sentence, "%s=%s: %s", par__plan_axes[axis].name, is, reason);
-    for (int i = 0; i < s->rival_count; i++) {
-        const par__plan_rival *r = &s->rivals[i];
+    for (int i = 0; i < s->alternative_count; i++) {
+        const par__plan_alternative *r = &s->alternatives[i];
         const par_plan_prediction *p = &r->choice.prediction;
         if (r->axis != axis || !r->found) continue;
         found = 1;
@@ -2661,13 +2728,14 @@ static void par__plan_say_axis(const par__plan_story *s, int axis, const char *r
         par__plan_difference(mine, p, why, sizeof why);
         par_plan_format(&r->choice.config, 1, layout, sizeof layout);
         n += (size_t)snprintf(
-            sentence + n, sizeof sentence - n, "; the best with %s=%s takes %.4g s, %.1f%% longer (%s): %s",
-            par__plan_axes[axis].name, is, p->seconds, 100 * (p->seconds / mine->seconds - 1), why, layout);
+            sentence + n, sizeof sentence - n, "; the best with %s=%s takes %.4g s, %.1f%% %s (%s): %s",
+            par__plan_axes[axis].name, is, p->seconds, fabs(100 * (p->seconds / mine->seconds - 1)),
+            p->seconds < mine->seconds ? "less" : "longer", why, layout);
     }
     if (!found) snprintf(sentence + n, sizeof sentence - n, "; no other value exists or fits");
     s->fn(s->user, par__plan_axes[axis].name, sentence);
 }
-static void par__plan_say_tp(const par__plan_story *s) {
+static void par__plan_say_tp(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par__plan_case k = par__plan_case_of(s->problem, c);
     const double bytes = 4 * k.e * k.rows * k.m->features, gpus = k.x->gpus_per_node;
@@ -2689,7 +2757,7 @@ static void par__plan_say_tp(const par__plan_story *s) {
                  bytes / 1e6);
     par__plan_say_axis(s, PAR_PLAN_AXIS_tp, reason);
 }
-static void par__plan_say_pp(const par__plan_story *s) {
+static void par__plan_say_pp(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
@@ -2704,7 +2772,7 @@ static void par__plan_say_pp(const par__plan_story *s) {
         snprintf(reason, sizeof reason, "no stages, so no bubble; %.1f GB suffice", p->bytes / 1e9);
     par__plan_say_axis(s, PAR_PLAN_AXIS_pp, reason);
 }
-static void par__plan_say_zero(const par__plan_story *s) {
+static void par__plan_say_zero(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
@@ -2717,7 +2785,7 @@ static void par__plan_say_zero(const par__plan_story *s) {
         (p->memory.parameters + p->memory.gradients + p->memory.states) / 1e9);
     par__plan_say_axis(s, PAR_PLAN_AXIS_zero, reason);
 }
-static void par__plan_say_recompute(const par__plan_story *s) {
+static void par__plan_say_recompute(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     const par__plan_case k = par__plan_case_of(s->problem, c);
@@ -2730,17 +2798,49 @@ static void par__plan_say_recompute(const par__plan_story *s) {
              l.saved[2] / 1e6);
     par__plan_say_axis(s, PAR_PLAN_AXIS_recompute, reason);
 }
-void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_say fn,
+// What the limit of memory costs: the fastest without it.
+static void par__plan_say_memory(const par__plan_explanation *s) {
+    const par_plan_prediction *p = &s->best->prediction;
+    par_plan_problem problem = *s->problem;
+    par_plan_prediction mine;
+    par_plan_choice fastest;
+    par_plan_report report;
+    char sentence[512], layout[256];
+    const double limit = par__plan_capacity(&problem);
+    problem.job.memory_bytes = 1e18;
+    if (par_plan_search(&problem, NULL, 0, 0, &fastest, 1, &report)) return;
+    par_plan_evaluate(&problem, &s->best->config, &mine); // by the formulas, as the search has it
+    par_plan_format(&fastest.config, 1, layout, sizeof layout);
+    if (fastest.prediction.seconds < mine.seconds)
+        snprintf(sentence, sizeof sentence,
+                 "it needs %.1f of %.1f GB; without this limit the fastest takes %.4g s, %.1f%% less: %s",
+                 p->bytes / 1e9, limit / 1e9, fastest.prediction.seconds,
+                 100 * (1 - fastest.prediction.seconds / mine.seconds), layout);
+    else
+        snprintf(sentence, sizeof sentence, "it needs %.1f of %.1f GB; more memory would not make it faster",
+                 p->bytes / 1e9, limit / 1e9);
+    s->fn(s->user, "memory", sentence);
+}
+static void par__plan_say_bound(const par__plan_explanation *s) {
+    const par_plan_prediction *p = &s->best->prediction;
+    char sentence[320];
+    snprintf(sentence, sizeof sentence,
+             "it is bound by %s, %.4g of %.4g s; while it computes a GPU reaches %.4g of the %.4g TFLOP/s of "
+             "large products",
+             par_plan_bound_by(p), par__plan_largest(p).seconds, p->seconds,
+             p->flops_per_gpu * p->seconds / par__plan_max(p->times.compute, 1e-300) / 1e12,
+             s->problem->machine.product_rate / 1e12);
+    s->fn(s->user, "bound", sentence);
+}
+void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_reason_fn fn,
                       void *user) {
     const par_plan_config *c = &best->config;
-    const par_plan_prediction *p = &best->prediction;
-    par__plan_story s;
-    char sentence[256];
+    par__plan_explanation s;
     s.problem = problem;
     s.best = best;
     s.fn = fn;
     s.user = user;
-    if (!par__plan_find_rivals(&s)) {
+    if (!par__plan_find_alternatives(&s)) {
         fn(user, "memory", "out of memory for the reasons");
         return;
     }
@@ -2757,9 +2857,8 @@ void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *be
     par__plan_say_recompute(&s);
     par__plan_say_axis(&s, PAR_PLAN_AXIS_offload,
                        c->offload ? "the host's link has time for it" : "everything fits");
-    snprintf(sentence, sizeof sentence, "it is bound by %s: %.4g of %.4g s", par_plan_bound_by(p),
-             p->times.compute > p->seconds / 2 ? p->times.compute : 0, p->seconds);
-    if (p->times.compute > p->seconds / 2) fn(user, "bound", sentence);
+    par__plan_say_memory(&s);
+    par__plan_say_bound(&s);
 }
 
 #ifdef __cplusplus

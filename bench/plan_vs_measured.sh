@@ -1,8 +1,9 @@
-# The planner against the trainer: all layouts of 2 and 4 ranks, for two sizes of model, are predicted by
-# build/gpt --auto, which measures this machine first, and then trained, both in rounds, so that all suffer
-# alike from what else the machine does. Prints a row for each layout: of its rounds' median steps the middle
-# one, beside the middle prediction; and how far the layout that --auto takes is from the fastest. Ranks may
-# outnumber processors.
+# The planner against the trainer: all grids of 2 and 4 ranks, for two sizes of model, are trained by
+# build/gpt --auto --pp P --tp T --cp C, which measures this machine, predicts, and trains so. A prediction
+# and its steps come from the same run, and a round has all grids by turns: a machine that is slower for a
+# while slows both. Prints a row for each grid: of its rounds the middle step beside the middle prediction,
+# and the middle of their ratios; and how far the grid that --auto takes is from the fastest, both by their
+# rounds' middle ratio of a step to a layer as it was measured just before. Ranks may outnumber processors.
 #
 #     bash bench/plan_vs_measured.sh [--json] [PART ...]     small-2 small-4 large-2 large-4; without: all
 #
@@ -18,16 +19,15 @@ make -s build/gpt build/corpus.txt
 rounds=${ROUNDS:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-quiet="--data build/corpus.txt --eval_iters 0 --sample 0 --json ${OPTIONS-}"
+quiet="--data build/corpus.txt --eval_iters 0 --sample 0 --warmup_iters 1 --json ${OPTIONS-}"
 say() { [ ! -t 2 ] || printf '\r%-70s' "$*" >&2; }
-middle() { sort -g "$1" | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; } # of a file's numbers
-plan() { # ranks, options: what --auto says, into $work/places
-    build/gpt --ranks "$@" $quiet --auto --max_iters 0 >"$work/auto" 2>"$work/log" || {
+middle() { sort -g | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; }
+train() { # options: a run with --auto, into $work/run
+    build/gpt $quiet --auto "$@" </dev/null >"$work/run" 2>"$work/log" || {
         cat "$work/log" >&2 && exit 1
     }
-    grep '"place":' "$work/auto" >"$work/places"
 }
-value() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$2"; } # field, file
+value() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; } # of a field
 
 for part; do
     ranks=${part#*-}
@@ -36,57 +36,73 @@ for part; do
     large-[1-9]) model="--n_layer 4 --n_head 4 --n_embd 384 --block_size 128" tokens=2048 steps=8 ;;
     *) echo "plan_vs_measured: no part $part: small-2 small-4 large-2 large-4" >&2 && exit 2 ;;
     esac
-    batch=16 steps=${STEPS:-$steps}
-    model="$model --batch_size $((batch / ranks)) --gradient_accumulation_steps $ranks"
+    batch=16 steps=${STEPS:-$steps} round=0
+    model="--ranks $ranks $model --batch_size $((batch / ranks)) --gradient_accumulation_steps $ranks"
     say "$part: --auto"
-    plan "$ranks" $model
-    value options "$work/places" >"$work/options"
-    value layout "$work/places" >"$work/layouts"
-    count=$(grep -c . "$work/options") round=0
-    rm -f "$work"/times.* "$work"/predicted.*
+    train $model --max_iters 0
+    value options <"$work/run" | sed 's/ --zero.*//' >"$work/grids"
     while [ $((round += 1)) -le "$rounds" ]; do
-        i=0
-        [ $round = 1 ] || plan "$ranks" $model
-        while read -r how; do
-            say "$part: round $round of $rounds, layout $((i += 1)) of $count"
-            grep -e "\"${how%% --zero*} --zero" "$work/places" >"$work/place" # the same --pp, --tp, --cp
-            value predicted_seconds "$work/place" >>"$work/predicted.$i"
-            build/gpt --ranks "$ranks" $model $quiet $how --max_iters "$steps" --warmup_iters 1 \
-                </dev/null >"$work/out" 2>"$work/log" || { cat "$work/log" >&2 && exit 1; }
-            value tokens_per_s "$work/out" | tail -n +2 >"$work/steps"
-            awk -v t=$tokens -v rate="$(middle "$work/steps")" 'BEGIN {print t / rate}' >>"$work/times.$i"
-        done <"$work/options"
-    done
-    i=0
-    while [ $((i += 1)) -le "$count" ]; do
-        echo "$part	$(middle "$work/predicted.$i")	$(middle "$work/times.$i")	$(sed -n ${i}p "$work/layouts")"
-    done | sort -t '	' -k 2,2g >>"$work/rows"
+        while read -r grid; do
+            say "$part: round $round of $rounds, $grid"
+            train $model $grid --max_iters "$steps"
+            rate=$(value tokens_per_s <"$work/run" | tail -n +2 | middle)
+            grep '"place":1,' "$work/run" >"$work/place"
+            printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$part" "$grid" "$(value predicted_seconds <"$work/place")" \
+                "$(awk -v t=$tokens -v r="$rate" 'BEGIN {print t / r}')" \
+                "$(value layer_seconds <"$work/run" | head -n 1)" "$(value layout <"$work/place")"
+        done <"$work/grids"
+    done >>"$work/rows"
 done
 say
 awk -F '\t' -v json=$json '
-    !($1 in best) || $3 < best[$1] {best[$1] = $3}
-    !($1 in taken) {taken[$1] = $3; order[++parts] = $1}
+    function middle(of, n, i, j, x) { # of the numbers in a text
+        n = split(of, sorted, " ")
+        for (i = 2; i <= n; i++)
+            for (j = i; j > 1 && sorted[j - 1] > sorted[j]; j--) {
+                x = sorted[j]
+                sorted[j] = sorted[j - 1]
+                sorted[j - 1] = x
+            }
+        return sorted[int((n + 1) / 2)] + 0
+    }
     {
-        e = $2 / $3 - 1
-        if (json) {
-            printf "{\"plan_vs_measured\":\"%s\",\"layout\":\"%s\",\"predicted_s\":%s,", $1, $4, $2
-            printf "\"measured_s\":%s,\"error\":%.4f}\n", $3, e
-        } else printf "%-8s %9.4f s  predicted %9.4f s  %+6.1f%%  %s\n", $1, $3, $2, 100 * e, $4
-        if (e < 0) e = -e
-        sum += e
-        if (e > most) most = e
+        key = $1 FS $2
+        if (!(key in ratio)) order[++rows] = key
+        predicted[key] = predicted[key] " " $3
+        measured[key] = measured[key] " " $4
+        ratio[key] = ratio[key] " " $3 / $4
+        layers[key] = layers[key] " " $4 / $5
+        part[key] = $1
+        layout[key] = $6
     }
     END {
-        for (i = 1; i <= parts; i++) {
-            lost = taken[order[i]] / best[order[i]] - 1
+        for (i = 1; i <= rows; i++) { # the first of a part is what --auto takes
+            k = order[i]
+            p = part[k]
+            cost = middle(layers[k])
+            if (!(p in taken)) {taken[p] = best[p] = cost; parts[++count] = p}
+            if (cost < best[p]) best[p] = cost
+            e = middle(ratio[k]) - 1
+            if (json) {
+                printf "{\"plan_vs_measured\":\"%s\",\"layout\":\"%s\",", p, layout[k]
+                printf "\"predicted_s\":%s,\"measured_s\":%s,", middle(predicted[k]), middle(measured[k])
+                printf "\"error\":%.4f}\n", e
+            } else printf "%-8s %9.4f s  predicted %9.4f s  %+6.1f%%  %s\n", p, middle(measured[k]),
+                middle(predicted[k]), 100 * e, layout[k]
+            if (e < 0) e = -e
+            sum += e
+            if (e > most) most = e
+        }
+        for (i = 1; i <= count; i++) {
+            lost = taken[parts[i]] / best[parts[i]] - 1
             if (lost > worst) worst = lost
-            if (!json) printf "%-8s --auto is %.1f%% slower than the fastest\n", order[i], 100 * lost
+            if (!json) printf "%-8s --auto is %.1f%% slower than the fastest\n", parts[i], 100 * lost
         }
         if (json) {
-            printf "{\"summary\":true,\"plan_vs_measured\":%d,\"average_error\":%.4f,", NR, sum / NR
+            printf "{\"summary\":true,\"plan_vs_measured\":%d,\"average_error\":%.4f,", rows, sum / rows
             printf "\"largest_error\":%.4f,\"auto_loss\":%.4f}\n", most, worst
         } else {
-            printf "%d layouts: average error %.1f%%, largest %.1f%%; ", NR, 100 * sum / NR, 100 * most
+            printf "%d layouts: average error %.1f%%, largest %.1f%%; ", rows, 100 * sum / rows, 100 * most
             printf "--auto at most %.1f%% slower than the fastest\n", 100 * worst
         }
     }' "$work/rows"

@@ -1,4 +1,4 @@
-// auto.h - --auto: measures this machine with the model's own sizes for about a second, plans over the ranks
+// auto.h - --auto: measures this machine with the model's own sizes for a second or two, plans over the ranks
 // given, says why, and takes the fastest layout. gpt.c includes it.
 //
 // All ranks measure at once, so what they share (processors, memory, links) is in every figure.
@@ -9,38 +9,50 @@
 #include <sched.h>
 #include <time.h>
 
-enum { AUTO_TOP = 100, AUTO_ACTIONS = 20000 };
+enum { AUTO_TOP = 100, AUTO_ACTIONS = 20000, AUTO_PARTS = 9 };
 
 // ---- measuring --------------------------------------------------------------------------------------------
 
+enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = 14 };
+typedef struct auto_layers { // some layers of the model, and embedding and head
+    par_tp *tp;              // of this rank alone, or of those of its node
+    gpt_model model;
+    gpt_buffers buffers;
+    size_t batch, sequence;
+    int count;
+    void *memory[6]; // weights, gradients, tokens, loss, input, output
+} auto_layers;
+typedef struct auto_message { // a sum
+    par_comm *comm;
+    void *send, *recv;
+    size_t count; // of f32; 0: not measured
+} auto_message;
 typedef struct auto_bench {
     trainer *t;
     par_comm *self, *node;
-    par_tp *tp; // of this rank alone
-    par_tp_linear linear;
-    par_tp_matrix x, y;
-    gpt_model model; // of a few layers
-    gpt_stage stage;
-    gpt_buffers buffers;
-    par_tp_tokens tokens;
-    void *weights, *gradients, *ids, *loss, *in, *out;
+    par_tp_linear linear[AUTO_PRODUCTS];
+    par_tp_matrix x[AUTO_PRODUCTS], y[AUTO_PRODUCTS];
+    auto_layers alone, shared;
     par_zero *zero;
-    par_comm *comm; // of messages
-    void *send, *recv;
-    size_t count;        // of their elements, f32
+    auto_message node_sum, world_sum;
     double busy, passed; // seconds of this rank's processor in what was timed; seconds that passed
 } auto_bench;
-typedef par_result (*auto_work)(auto_bench *b);
+typedef struct auto_work {
+    par_result (*run)(auto_bench *b, int i);
+    int i, together; // together: ranks wait for each other, and time passes for all; all make as many calls
+    double window;   // seconds to measure it
+    double *seconds; // of a call
+    double calls;
+} auto_work;
 
 static par_result auto_sync(const auto_bench *b) { return b->t->device->stream_sync(b->t->device, NULL); }
-
-// The mean over ranks of a number that some of them have.
-static par_result auto_mean(const auto_bench *b, int has, double *number) {
-    double sum[2] = {has ? *number : 0, has ? 1.0 : 0};
-    GPT_TRY(par_all_reduce(sum, sum, 2, PAR_F64, PAR_SUM, b->t->world));
-    *number = sum[0] / MAX(sum[1], 1);
-    return PAR_OK;
+static par_result auto_alloc(const auto_bench *b, size_t bytes, void **p) {
+    return b->t->device->alloc(b->t->device, bytes, p);
 }
+static par_result auto_free(const auto_bench *b, void *p) {
+    return p ? b->t->device->free(b->t->device, p) : PAR_OK;
+}
+
 // Seconds on a clock that other programs do not disturb: the processor's, or, of a GPU, the time that passes.
 static double auto_clock(const auto_bench *b) {
     struct timespec now;
@@ -48,53 +60,51 @@ static double auto_clock(const auto_bench *b) {
         return par_seconds(b->t->world);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
-// Works again and again for `window` seconds, on all ranks at once: so many of its own seconds a call, in the
-// middle one of three parts.
-static par_result auto_time(auto_bench *b, auto_work work, double window, double *seconds) {
+// Works again and again, on all ranks at once, for a part of the window: seconds of a call.
+static par_result auto_part(auto_bench *b, const auto_work *w, double *seconds) {
     par_comm *world = b->t->world;
-    double parts[3];
-    GPT_TRY(work(b));
-    GPT_TRY(auto_sync(b));
+    double calls = 0;
     GPT_TRY(par_barrier(world));
-    for (int part = 0; part < 3; part++) {
-        const double started = par_seconds(world), end = started + window / 3, begin = auto_clock(b);
-        double calls = 0;
-        do {
-            GPT_TRY(work(b));
-            GPT_TRY(auto_sync(b));
-            calls++;
-        } while (par_seconds(world) < end);
-        const double busy = auto_clock(b) - begin;
-        b->busy += busy;
-        b->passed += par_seconds(world) - started;
-        parts[part] = busy / calls;
-    }
-    *seconds = median(parts, 3);
-    return auto_mean(b, 1, seconds);
+    const double started = par_seconds(world), end = started + w->window / AUTO_PARTS, begin = auto_clock(b);
+    do {
+        GPT_TRY(w->run(b, w->i));
+        if (!w->together) GPT_TRY(auto_sync(b));
+        calls++;
+    } while (w->together ? calls < w->calls : par_seconds(world) < end);
+    GPT_TRY(auto_sync(b));
+    const double busy = auto_clock(b) - begin, passed = par_seconds(world) - started;
+    *seconds = (w->together ? passed : busy) / calls;
+    if (w->together) return PAR_OK;
+    b->busy += busy;
+    b->passed += passed;
+    return PAR_OK;
 }
-// The same for work that ranks do together, in the middle one of eight parts: all make as many calls, and
-// time passes for all.
-static par_result auto_time_together(auto_bench *b, auto_work work, double window, double *seconds) {
-    par_comm *world = b->t->world;
-    double calls, parts[8];
-    GPT_TRY(work(b));
-    GPT_TRY(par_barrier(world));
-    double begin = par_seconds(world);
-    GPT_TRY(work(b));
-    GPT_TRY(auto_sync(b));
-    calls = MAX(MIN(window / 8 / MAX(par_seconds(world) - begin, 1e-9), 1000), 1);
-    GPT_TRY(par_all_reduce(&calls, &calls, 1, PAR_F64, PAR_MIN, world));
-    for (int part = 0; part < 8; part++) {
-        begin = par_seconds(world);
-        for (int i = 0; i < (int)calls; i++) GPT_TRY(work(b));
-        GPT_TRY(auto_sync(b));
-        parts[part] = (par_seconds(world) - begin) / (int)calls;
-    }
-    *seconds = median(parts, 8);
-    return auto_mean(b, 1, seconds);
+// A call for the libraries' preparations; and one that tells how many fit into a part of the window.
+static par_result auto_warm(auto_bench *b, auto_work *w) {
+    double seconds;
+    w->calls = 1;
+    GPT_TRY(auto_part(b, w, &seconds));
+    if (!w->together) return PAR_OK;
+    GPT_TRY(auto_part(b, w, &seconds));
+    w->calls = MAX(MIN(floor(w->window / AUTO_PARTS / MAX(seconds, 1e-9)), 1000), 1);
+    return par_all_reduce(&w->calls, &w->calls, 1, PAR_F64, PAR_MIN, b->t->world);
+}
+// Times all works by turns, so that a machine that is slower for a while is slower for all of them: the first
+// by its middle part, the others by the middle ratio to the first. A part counts as on its slowest rank, for
+// which a step waits.
+static par_result auto_time(auto_bench *b, auto_work *works, int count) {
+    double parts[AUTO_WORKS][AUTO_PARTS];
+    for (int i = 0; i < count; i++) GPT_TRY(auto_warm(b, &works[i]));
+    for (int part = 0; part < AUTO_PARTS; part++)
+        for (int i = 0; i < count; i++) GPT_TRY(auto_part(b, &works[i], &parts[i][part]));
+    GPT_TRY(par_all_reduce(parts, parts, (size_t)count * AUTO_PARTS, PAR_F64, PAR_MAX, b->t->world));
+    for (int i = count - 1; i >= 0; i--) // the median sorts the parts of the first, which is the last here
+        *works[i].seconds = i ? median_ratio(parts[i], parts[0], AUTO_PARTS) : median(parts[0], AUTO_PARTS);
+    for (int i = 1; i < count; i++) *works[i].seconds *= *works[0].seconds;
+    return PAR_OK;
 }
 // Ranks of this node for each of its processors that they may use, at least 1.
-static par_result auto_crowd(auto_bench *b, double *crowd) {
+static par_result auto_oversubscription(auto_bench *b, double *oversubscription) {
     uint8_t may[CPU_SETSIZE];
     cpu_set_t set;
     int count = 0;
@@ -103,172 +113,145 @@ static par_result auto_crowd(auto_bench *b, double *crowd) {
         for (int i = 0; i < CPU_SETSIZE; i++) may[i] = CPU_ISSET(i, &set) != 0;
     GPT_TRY(par_all_reduce(may, may, CPU_SETSIZE, PAR_U8, PAR_MAX, b->node));
     for (int i = 0; i < CPU_SETSIZE; i++) count += may[i];
-    *crowd = b->t->device == par_cpu() && count ? MAX((double)par_size(b->node) / count, 1) : 1;
+    *oversubscription = b->t->device == par_cpu() && count ? MAX((double)par_size(b->node) / count, 1) : 1;
     return PAR_OK;
 }
 
-static par_result auto_multiply(auto_bench *b) {
-    return par_tp_linear_forward(b->tp, &b->linear, &b->x, NULL, &b->y);
-}
-// Times a product of the model's element type: what a linear layer does forward.
-static par_result auto_product(auto_bench *b, size_t rows, size_t columns, size_t inner,
-                               par_plan_product *product) {
-    par_device *d = b->t->device;
-    const size_t e = par_tp_element_bytes(b->tp);
-    memset(&b->linear, 0, sizeof b->linear);
-    b->linear.in = inner;
-    b->linear.out = columns;
-    b->linear.recipe = b->t->o.model.recipe;
-    GPT_TRY(par_tp_linear_open(b->tp, &b->linear));
-    GPT_TRY(d->alloc(d, rows * inner * e, &b->x.data));
-    GPT_TRY(d->alloc(d, rows * columns * e, &b->y.data));
-    GPT_TRY(d->alloc(d, columns * inner * e, &b->linear.weight.data));
-    GPT_TRY(par_tp_init(b->tp, &b->linear.weight, 1, 0.02f));
-    b->x.rows = rows;
-    b->x.cols = inner;
-    b->x.layout = PAR_TP_REPLICATED;
-    product->rows = (double)rows;
-    product->columns = (double)columns;
-    product->inner = (double)inner;
-    GPT_TRY(auto_time(b, auto_multiply, 0.05, &product->seconds));
-    GPT_TRY(d->free(d, b->x.data));
-    GPT_TRY(d->free(d, b->y.data));
-    return d->free(d, b->linear.weight.data);
+// What a linear layer does forward, in the model's element type.
+static par_result auto_multiply(auto_bench *b, int i) {
+    return par_tp_linear_forward(b->alone.tp, &b->linear[i], &b->x[i], NULL, &b->y[i]);
 }
 // The first product of an MLP, thinner ones, and one that is all start and end.
-static par_result auto_products(auto_bench *b, par_plan_product products[5]) {
+static par_result auto_open_products(auto_bench *b, par_plan_product products[AUTO_PRODUCTS]) {
     const settings *o = &b->t->o;
-    const size_t C = (size_t)o->model.n_embd, F = gpt_hidden(&o->model);
+    const size_t C = (size_t)o->model.n_embd, F = gpt_hidden(&o->model),
+                 e = par_tp_element_bytes(b->alone.tp);
     const double most = (b->t->device == par_cpu() ? 1e9 : 4e11) / (2 * (double)C * (double)F);
     const size_t all = (size_t)o->batch_size * (size_t)o->model.block_size,
                  rows = MAX(MIN(all, MAX((size_t)most, (size_t)64)), (size_t)8);
-    GPT_TRY(auto_product(b, rows, F, C, &products[0]));
-    GPT_TRY(auto_product(b, rows / 8, F, C, &products[1]));
     const size_t f = MAX(F / 128 * 16, (size_t)16), c = MAX(C / 128 * 16, (size_t)16); // as recipes want them
-    GPT_TRY(auto_product(b, rows, f, C, &products[2]));
-    GPT_TRY(auto_product(b, rows, F, c, &products[3]));
-    return auto_product(b, 4, 16, 16, &products[4]);
+    const size_t sizes[AUTO_PRODUCTS][3] = {                                           // rows, columns, inner
+                                            {rows, F, C},
+                                            {rows / 8, F, C},
+                                            {rows, f, C},
+                                            {rows, F, c},
+                                            {4, 16, 16}};
+    for (int i = 0; i < AUTO_PRODUCTS; i++) {
+        const size_t *s = sizes[i];
+        products[i].rows = (double)s[0];
+        products[i].columns = (double)s[1];
+        products[i].inner = (double)s[2];
+        b->linear[i].in = s[2];
+        b->linear[i].out = s[1];
+        b->linear[i].recipe = o->model.recipe;
+        b->x[i].rows = s[0];
+        b->x[i].cols = s[2];
+        b->x[i].layout = PAR_TP_REPLICATED;
+        GPT_TRY(par_tp_linear_open(b->alone.tp, &b->linear[i]));
+        GPT_TRY(auto_alloc(b, s[0] * s[2] * e, &b->x[i].data));
+        GPT_TRY(auto_alloc(b, s[0] * s[1] * e, &b->y[i].data));
+        GPT_TRY(auto_alloc(b, s[1] * s[2] * e, &b->linear[i].weight.data));
+        GPT_TRY(par_tp_init(b->alone.tp, &b->linear[i].weight, 1, 0.02f));
+    }
+    return PAR_OK;
+}
+static par_result auto_close_products(auto_bench *b) {
+    for (int i = 0; i < AUTO_PRODUCTS; i++) {
+        GPT_TRY(auto_free(b, b->x[i].data));
+        GPT_TRY(auto_free(b, b->y[i].data));
+        GPT_TRY(auto_free(b, b->linear[i].weight.data));
+    }
+    return PAR_OK;
 }
 
 // Forward and backward of a stage, with the loss where it has a head, as a training step has them.
-static par_result auto_stage(auto_bench *b) {
+static par_result auto_stage(const auto_bench *b, auto_layers *l, int layers, size_t parts) {
+    const int ends = layers == 0;
+    const gpt_stage stage = {0, layers, ends, ends, gpt_is_tied(&l->model.config)};
     const gpt_dropout drop = {(float)b->t->o.dropout, 1};
-    const size_t rows = par_tp_rows(b->tp, &b->tokens);
-    const int32_t *x = (const int32_t *)b->ids, *y = x + rows;
-    double *sum = (double *)b->loss;
-    gpt_buffers *u = &b->buffers;
-    GPT_TRY(gpt_stage_forward(&b->model, &b->stage, u, &b->tokens, x, &drop));
-    if (b->stage.head)
-        GPT_TRY(par_tp_loss_forward_backward(b->tp, &b->model.loss, &u->logits, y, u->lse, NULL, sum,
+    const par_tp_tokens tokens = {l->batch * parts, l->sequence / parts, 0, 0, NULL};
+    const size_t rows = l->batch * l->sequence;
+    const int32_t *x = (const int32_t *)l->memory[2], *y = x + rows;
+    double *sum = (double *)l->memory[3];
+    gpt_buffers *u = &l->buffers;
+    u->in = l->memory[4];
+    u->out = l->memory[5];
+    GPT_TRY(gpt_buffers_layout(&l->model, &stage, u, rows));
+    GPT_TRY(gpt_stage_forward(&l->model, &stage, u, &tokens, x, &drop));
+    if (ends)
+        GPT_TRY(par_tp_loss_forward_backward(l->tp, &l->model.loss, &u->logits, y, u->lse, NULL, sum,
                                              (size_t *)(void *)(sum + 1), 1e-3f, &u->logits));
-    return gpt_stage_backward(&b->model, &b->stage, u, &b->tokens, x, &drop);
+    return gpt_stage_backward(&l->model, &stage, u, &tokens, x, &drop);
 }
-static par_result auto_open_model(auto_bench *b, par_tp *tp, int layers) {
-    par_device *d = b->t->device;
-    gpt_config g = b->t->o.model;
-    const size_t rows = b->tokens.batch * b->tokens.sequence;
-    g.n_layer = layers;
-    GPT_TRY(gpt_open(&b->model, &g, tp, 0));
-    const size_t message = gpt_tokens_bytes(&b->model, rows);
-    GPT_TRY(d->alloc(d, b->model.count * par_tp_element_bytes(b->tp), &b->weights));
-    GPT_TRY(d->alloc(d, b->model.count * sizeof(float), &b->gradients));
-    GPT_TRY(d->alloc(d, 2 * rows * sizeof(int32_t), &b->ids));
-    GPT_TRY(d->alloc(d, 64, &b->loss));
-    GPT_TRY(d->alloc(d, message, &b->in));
-    GPT_TRY(d->alloc(d, message, &b->out));
-    gpt_set_memory(&b->model, b->weights, (float *)b->gradients);
-    GPT_TRY(gpt_init_weights(&b->model));
-    if (!gpt_buffers_open(&b->model, &b->buffers, rows))
-        return par_fail(b->t->world, PAR_ERR_MEMORY, "out of memory to measure a layer");
-    b->buffers.in = b->in;
-    b->buffers.out = b->out;
-    return PAR_OK;
-}
-static par_result auto_close_model(auto_bench *b) {
-    par_device *d = b->t->device;
-    void *const memory[] = {b->weights, b->gradients, b->ids, b->loss, b->in, b->out};
-    gpt_buffers_close(&b->model, &b->buffers);
-    gpt_close(&b->model);
-    for (int i = 0; i < 6; i++)
-        if (memory[i]) GPT_TRY(d->free(d, memory[i]));
-    return PAR_OK;
-}
-// Sets the stage, and lays out its matrices in the memory of the whole model.
-static par_result auto_set_stage(auto_bench *b, int layers, int ends) {
-    const gpt_stage stage = {0, layers, ends, ends, gpt_is_tied(&b->model.config)};
-    b->stage = stage;
-    return gpt_buffers_layout(&b->model, &b->stage, &b->buffers, b->tokens.batch * b->tokens.sequence);
-}
-// Times layers with as many tokens in sequences of a quarter and an eighth: what attention takes by its
+// Layers, also with as many tokens in sequences of a quarter and an eighth: what attention takes by its
 // blocks.
-static par_result auto_shorter(auto_bench *b, par_plan_measured *m, int layers) {
-    const size_t batch = b->tokens.batch, sequence = b->tokens.sequence;
-    for (size_t i = 0; i < 2; i++) {
-        const size_t parts = i ? 8 : 4;
-        if (b->t->device != par_cpu() || sequence % parts) break;
-        b->tokens.sequence = sequence / parts;
-        b->tokens.batch = batch * parts;
-        m->shorter[i].sequence = (double)b->tokens.sequence;
-        GPT_TRY(auto_time(b, auto_stage, 0.15, &m->shorter[i].layer_seconds));
-        m->shorter[i].layer_seconds /= layers;
-    }
-    b->tokens.sequence = sequence;
-    b->tokens.batch = batch;
-    return PAR_OK;
+static par_result auto_run_layers(auto_bench *b, int shorter) {
+    return auto_stage(b, &b->alone, b->alone.count, shorter ? (size_t)2 << shorter : 1);
 }
-// Times some layers on each rank alone; and embedding, head and loss.
-static par_result auto_layers(auto_bench *b, par_plan_measured *m) {
-    const settings *o = &b->t->o;
-    const par_plan_product *p = &m->products[0];
-    const double C = o->model.n_embd, T = o->model.block_size,
-                 rate = p->rows * p->columns * p->inner / p->seconds;
-    const double flops = 3 * T * C * (4 * C + 3 * (double)gpt_hidden(&o->model) + T); // of a sequence
-    int n = o->batch_size, layers = MIN(o->model.n_layer, 4);
-    while (n > 1 && n * flops > 0.1 * rate) n = (n + 1) / 2;
-    while (layers > 1 && layers * n * flops > 0.1 * rate) layers--;
-    b->tokens.batch = (size_t)n;
-    b->tokens.sequence = (size_t)o->model.block_size;
-    m->microbatch = n;
-    GPT_TRY(auto_open_model(b, b->tp, layers));
-    GPT_TRY(auto_set_stage(b, layers, 0));
-    GPT_TRY(auto_time(b, auto_stage, 0.3, &m->layer_seconds));
-    m->layer_seconds /= layers;
-    GPT_TRY(auto_shorter(b, m, layers));
-    GPT_TRY(auto_set_stage(b, 0, 1));
-    GPT_TRY(auto_time(b, auto_stage, 0.1, &m->ends_seconds));
-    return auto_close_model(b);
+static par_result auto_run_ends(auto_bench *b, int i) { // embedding, last norm, head and loss
+    return auto_stage(b, &b->alone, i, 1);
 }
-// Times layers that the ranks of a node share, tensor parallel: what they take beyond their products is
-// messages, and the waiting for each other that comes with them.
-static par_result auto_shared_layers(auto_bench *b, par_plan_measured *m) {
-    const gpt_config *g = &b->t->o.model;
-    const int ranks = par_size(b->node), layers = MIN(g->n_layer, 4);
-    const int kv = g->n_kv_head ? g->n_kv_head : g->n_head, multiple = g->recipe ? 16 * ranks : ranks;
+// Layers that the ranks of a node share, tensor parallel: what they take beyond their products is messages,
+// and the waiting for each other that comes with them.
+static par_result auto_run_shared(auto_bench *b, int i) {
+    return auto_stage(b, &b->shared, b->shared.count, (size_t)i);
+}
+static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm *comm, int layers,
+                                   size_t batch) {
+    gpt_config g = b->t->o.model;
     par_tp_desc d;
-    par_tp *tp;
-    if (ranks < 2 || g->n_head % ranks || gpt_hidden(g) % (size_t)multiple || kv % ranks ||
-        g->n_embd % multiple || g->n_embd / g->n_head * kv % multiple)
-        return PAR_OK;
     memset(&d, 0, sizeof d);
-    d.tp = b->node;
+    d.tp = comm;
     par_dtype_parse(b->t->o.dtype, &d.dtype);
     d.seed = 1;
     d.kernels = b->t->tp_kernels;
-    GPT_TRY(par_tp_open(&d, &tp));
-    GPT_TRY(auto_open_model(b, tp, layers));
-    GPT_TRY(auto_set_stage(b, layers, 0));
-    GPT_TRY(auto_time_together(b, auto_stage, 0.3, &m->shared_layer_seconds));
-    m->shared_layer_seconds /= layers;
-    GPT_TRY(auto_close_model(b));
-    return par_tp_close(tp);
+    if (!l->tp) GPT_TRY(par_tp_open(&d, &l->tp));
+    if (!layers) return PAR_OK;
+    g.n_layer = l->count = layers;
+    l->batch = batch;
+    l->sequence = (size_t)g.block_size;
+    GPT_TRY(gpt_open(&l->model, &g, l->tp, 0));
+    const size_t rows = batch * l->sequence, message = gpt_tokens_bytes(&l->model, rows);
+    const size_t bytes[6] = {l->model.count * par_tp_element_bytes(l->tp),
+                             l->model.count * sizeof(float),
+                             2 * rows * sizeof(int32_t),
+                             64,
+                             message,
+                             message};
+    for (int i = 0; i < 6; i++) GPT_TRY(auto_alloc(b, bytes[i], &l->memory[i]));
+    gpt_set_memory(&l->model, l->memory[0], (float *)l->memory[1]);
+    GPT_TRY(gpt_init_weights(&l->model));
+    if (gpt_buffers_open(&l->model, &l->buffers, rows)) return PAR_OK;
+    return par_fail(b->t->world, PAR_ERR_MEMORY, "out of memory to measure a layer");
+}
+static par_result auto_close_layers(const auto_bench *b, auto_layers *l) {
+    if (l->count) gpt_buffers_close(&l->model, &l->buffers);
+    if (l->count) gpt_close(&l->model);
+    for (int i = 0; i < 6; i++) GPT_TRY(auto_free(b, l->memory[i]));
+    return l->tp ? par_tp_close(l->tp) : PAR_OK;
+}
+// As many layers, and sequences, as take a tenth of a second; `rate` of products a second and element.
+static void auto_size_layers(const auto_bench *b, double rate, int *layers, int *batch) {
+    const settings *o = &b->t->o;
+    const double C = o->model.n_embd, T = o->model.block_size;
+    const double flops = 3 * T * C * (4 * C + 3 * (double)gpt_hidden(&o->model) + T); // of a sequence
+    *batch = o->batch_size;
+    *layers = MIN(o->model.n_layer, 4);
+    while (*batch > 1 && *batch * flops > 0.1 * rate) *batch = (*batch + 1) / 2;
+    while (*layers > 1 && *layers * *batch * flops > 0.1 * rate) --*layers;
+}
+static int auto_divides(const gpt_config *g, int ranks) { // can so many ranks share a layer?
+    const int kv = g->n_kv_head ? g->n_kv_head : g->n_head, multiple = g->recipe ? 16 * ranks : ranks;
+    return ranks > 1 && g->n_head % ranks == 0 && gpt_hidden(g) % (size_t)multiple == 0 && kv % ranks == 0 &&
+           g->n_embd % multiple == 0 && g->n_embd / g->n_head * kv % multiple == 0;
 }
 
-static par_result auto_step(auto_bench *b) {
-    GPT_TRY(par_zero_backward_begin(b->zero, 0));
-    GPT_TRY(par_zero_backward_end(b->zero, 0));
+static par_result auto_step(auto_bench *b, int unit) {
+    GPT_TRY(par_zero_backward_begin(b->zero, unit));
+    GPT_TRY(par_zero_backward_end(b->zero, unit));
     return par_zero_step(b->zero, 1, NULL);
 }
-static par_result auto_update(auto_bench *b, par_plan_measured *m) { // of a layer's parameters
+static par_result auto_open_zero(auto_bench *b, double *count) { // for an update of a layer's parameters
     const settings *o = &b->t->o;
     const size_t C = (size_t)o->model.n_embd, rows = 4 * C + 3 * gpt_hidden(&o->model);
     par_zero_desc d;
@@ -285,80 +268,114 @@ static par_result auto_update(auto_bench *b, par_plan_measured *m) { // of a lay
     x.dims = 2;
     x.shape[0] = MIN(rows, (size_t)4000000 / C + 1);
     x.shape[1] = C;
+    *count = (double)x.shape[0] * (double)C;
     GPT_TRY(par_zero_open(&d, &b->zero));
     if (par_zero_add_unit(b->zero, "layer") || par_zero_add_tensor(b->zero, &x)) return PAR_ERR_ARGUMENT;
-    GPT_TRY(par_zero_commit(b->zero));
-    GPT_TRY(auto_time(b, auto_step, 0.05, &m->update_seconds));
-    m->update_seconds /= (double)x.shape[0] * (double)C;
-    par_zero *zero = b->zero;
-    b->zero = NULL;
-    return par_zero_close(zero);
+    return par_zero_commit(b->zero);
 }
 
-static par_result auto_sum(auto_bench *b) {
-    return par_all_reduce(b->send, b->recv, b->count, PAR_F32, PAR_SUM, b->comm);
+static par_result auto_sum(auto_bench *b, int i) { // of a node's ranks, or of all; large, or small
+    const auto_message *s = i < 2 ? &b->node_sum : &b->world_sum;
+    return par_all_reduce(s->send, s->recv, i % 2 ? 16 : s->count, PAR_F32, PAR_SUM, s->comm);
 }
-// Sums of activations as tensor parallel layers have them, over a node's ranks, then over all.
-static par_result auto_messages(auto_bench *b, par_plan_measured *m) {
+// Sums of activations as tensor parallel layers have them.
+static par_result auto_open_sum(const auto_bench *b, auto_message *s, par_comm *comm, par_plan_message *m) {
     const settings *o = &b->t->o;
     par_device *d = b->t->device;
-    par_comm *comms[2] = {b->node, par_node_count(b->t->world) > 1 ? b->t->world : NULL};
-    const double want = m->microbatch * o->model.block_size * o->model.n_embd * sizeof(float);
+    const double want = (double)b->alone.batch * o->model.block_size * o->model.n_embd * sizeof(float);
     const size_t bytes = (size_t)MIN(MAX(want, 1 << 16), 1 << 26) / 64 * 64;
-    for (int i = 0; i < 2; i++) {
-        if (!comms[i] || par_size(comms[i]) < 2) continue;
-        b->comm = comms[i];
-        GPT_TRY(d->alloc_symmetric ? d->alloc_symmetric(d, b->comm, bytes, &b->send)
-                                   : d->alloc(d, bytes, &b->send));
-        GPT_TRY(d->alloc(d, bytes, &b->recv));
-        par_plan_message *s = i ? &m->net : &m->node;
-        s->ranks = par_size(b->comm);
-        s->bytes = (double)bytes;
-        b->count = bytes / sizeof(float);
-        GPT_TRY(auto_time_together(b, auto_sum, 0.05, &s->seconds));
-        b->count = 16;
-        GPT_TRY(auto_time_together(b, auto_sum, 0.02, &s->small_seconds));
-        GPT_TRY(d->free(d, b->recv));
-        GPT_TRY(d->alloc_symmetric ? d->free_symmetric(d, b->comm, b->send) : d->free(d, b->send));
+    if (par_size(comm) < 2) return PAR_OK;
+    s->comm = comm;
+    s->count = bytes / sizeof(float);
+    m->ranks = par_size(comm);
+    m->bytes = (double)bytes;
+    GPT_TRY(d->alloc_symmetric ? d->alloc_symmetric(d, comm, bytes, &s->send)
+                               : auto_alloc(b, bytes, &s->send));
+    return auto_alloc(b, bytes, &s->recv);
+}
+static par_result auto_close_sum(const auto_bench *b, auto_message *s) {
+    par_device *d = b->t->device;
+    if (!s->count) return PAR_OK;
+    GPT_TRY(auto_free(b, s->recv));
+    return d->alloc_symmetric ? d->free_symmetric(d, s->comm, s->send) : auto_free(b, s->send);
+}
+// Adds a work to be timed.
+static void auto_add(auto_work *works, int *count, par_result (*run)(auto_bench *, int), int i, int together,
+                     double window, double *seconds) {
+    const auto_work w = {run, i, together, window, seconds, 1};
+    works[(*count)++] = w;
+}
+// Times everything. The layers come first: the others are measured by their ratio to them.
+static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
+    auto_work works[AUTO_WORKS];
+    int n = 0;
+    double sums[2];
+    auto_add(works, &n, auto_run_layers, 0, 0, .3, &m->layer_seconds);
+    for (int i = 0; i < AUTO_PRODUCTS; i++)
+        auto_add(works, &n, auto_multiply, i, 0, .05, &m->products[i].seconds);
+    for (int i = 0; i < AUTO_SHORTER && m->shorter[i].sequence > 0; i++)
+        auto_add(works, &n, auto_run_layers, i + 1, 0, .15, &m->shorter[i].layer_seconds);
+    auto_add(works, &n, auto_run_ends, 0, 0, .1, &m->embedding_head_seconds);
+    if (b->shared.count) auto_add(works, &n, auto_run_shared, 1, 1, .3, &m->shared_layer_seconds);
+    auto_add(works, &n, auto_step, 0, 0, .05, &m->update_seconds);
+    for (int i = 0; i < 4; i++) {
+        par_plan_message *s = i < 2 ? &m->node : &m->net;
+        if (s->ranks > 1)
+            auto_add(works, &n, auto_sum, i, 1, i % 2 ? .02 : .05, i % 2 ? &s->small_seconds : &s->seconds);
     }
+    GPT_TRY(auto_time(b, works, n));
+    sums[0] = b->busy;
+    sums[1] = b->passed;
+    GPT_TRY(par_all_reduce(sums, sums, 2, PAR_F64, PAR_SUM, b->t->world));
+    m->slowdown = sums[1] / MAX(sums[0], 1e-9);
+    m->layer_seconds /= b->alone.count;
+    for (int i = 0; i < AUTO_SHORTER; i++) m->shorter[i].layer_seconds /= b->alone.count;
+    m->shared_layer_seconds /= MAX(b->shared.count, 1);
     return PAR_OK;
 }
-// How much longer the measured work takes than its seconds of a processor say: other programs, and a
-// hypervisor's other guests, have the processors, too, as they will when it trains.
-static par_result auto_share(auto_bench *b, par_plan_measured *m) {
-    double sums[2] = {b->busy, b->passed};
-    GPT_TRY(par_all_reduce(sums, sums, 2, PAR_F64, PAR_SUM, b->t->world));
-    const double slower = MAX(sums[1] / MAX(sums[0] * m->crowd, 1e-9), 1);
-    for (int i = 0; i < 5; i++) m->products[i].seconds *= slower;
-    for (int i = 0; i < 2; i++) m->shorter[i].layer_seconds *= slower;
-    m->layer_seconds *= slower;
-    m->ends_seconds *= slower;
-    m->update_seconds *= slower;
-    return PAR_OK;
+static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *parameters) {
+    const settings *o = &b->t->o;
+    auto_work first = {auto_multiply, 0, 0, .1, NULL, 1};
+    int layers, batch;
+    double seconds = 0;
+    GPT_TRY(par_split(b->t->world, par_rank(b->t->world), 0, &b->self));
+    GPT_TRY(par_split(b->t->world, par_node_of(b->t->world, par_rank(b->t->world)), par_rank(b->t->world),
+                      &b->node));
+    GPT_TRY(auto_open_layers(b, &b->alone, b->self, 0, 0));
+    GPT_TRY(auto_oversubscription(b, &m->oversubscription));
+    GPT_TRY(auto_open_products(b, m->products));
+    GPT_TRY(auto_warm(b, &first));
+    GPT_TRY(auto_part(b, &first, &seconds));
+    GPT_TRY(par_all_reduce(&seconds, &seconds, 1, PAR_F64, PAR_MAX, b->t->world)); // all have as many layers
+    const par_plan_product *p = &m->products[0];
+    auto_size_layers(b, p->rows * p->columns * p->inner / seconds, &layers, &batch);
+    m->microbatch = batch;
+    GPT_TRY(auto_open_layers(b, &b->alone, b->self, layers, (size_t)batch));
+    if (auto_divides(&o->model, par_size(b->node)))
+        GPT_TRY(auto_open_layers(b, &b->shared, b->node, MIN(o->model.n_layer, 4), (size_t)batch));
+    for (int i = 0; i < AUTO_SHORTER; i++)
+        if (b->t->device == par_cpu() && o->model.block_size % 8 == 0)
+            m->shorter[i].sequence = (double)(o->model.block_size >> (i + 2));
+    GPT_TRY(auto_open_zero(b, parameters));
+    GPT_TRY(auto_open_sum(b, &b->node_sum, b->node, &m->node));
+    return par_node_count(b->t->world) > 1 ? auto_open_sum(b, &b->world_sum, b->t->world, &m->net) : PAR_OK;
 }
 static par_result auto_measure(trainer *t, par_plan_measured *m) {
     auto_bench b;
-    par_tp_desc d;
+    double parameters;
     memset(&b, 0, sizeof b);
-    memset(&d, 0, sizeof d);
     memset(m, 0, sizeof *m);
     b.t = t;
     t->o.model.recipe = (par_tp_recipe)chosen_word(&t->o, "--fp8"); // it is in all that is measured
-    GPT_TRY(par_split(t->world, par_rank(t->world), 0, &b.self));
-    GPT_TRY(par_split(t->world, par_node_of(t->world, par_rank(t->world)), par_rank(t->world), &b.node));
-    d.tp = b.self;
-    par_dtype_parse(t->o.dtype, &d.dtype);
-    d.seed = 1;
-    d.kernels = t->tp_kernels;
-    GPT_TRY(par_tp_open(&d, &b.tp));
-    GPT_TRY(auto_crowd(&b, &m->crowd));
-    GPT_TRY(auto_products(&b, m->products));
-    GPT_TRY(auto_layers(&b, m));
-    GPT_TRY(auto_shared_layers(&b, m));
-    GPT_TRY(auto_update(&b, m));
-    GPT_TRY(auto_messages(&b, m));
-    GPT_TRY(auto_share(&b, m));
-    GPT_TRY(par_tp_close(b.tp));
+    GPT_TRY(auto_open_bench(&b, m, &parameters));
+    GPT_TRY(auto_time_all(&b, m));
+    m->update_seconds /= parameters;
+    GPT_TRY(auto_close_sum(&b, &b.world_sum));
+    GPT_TRY(auto_close_sum(&b, &b.node_sum));
+    GPT_TRY(par_zero_close(b.zero));
+    GPT_TRY(auto_close_layers(&b, &b.shared));
+    GPT_TRY(auto_close_products(&b));
+    GPT_TRY(auto_close_layers(&b, &b.alone));
     GPT_TRY(par_close(b.node));
     return par_close(b.self);
 }
@@ -390,7 +407,7 @@ static void auto_machine(const trainer *t, par_plan_machine *x) {
             if (strstr(p.name, known[i][0])) row = known[i][1];
         par_plan_machine_get(row, x);
         snprintf(x->name, sizeof x->name, "%.60s", p.name);
-        x->units = p.multiProcessorCount;
+        x->sm_count = p.multiProcessorCount;
         x->memory_bytes = (double)all;
         if (!strcmp(t->o.dtype, "f32")) x->peak = 0;
     }
@@ -493,17 +510,17 @@ static void auto_print_measured(const par_plan_problem *p, const par_plan_measur
     const double flops = 2 * base->rows * base->columns * base->inner / base->seconds;
     if (json)
         json_print("auto:%b seconds:%.4g product_gflops:%.5g microbatch:%.0f layer_seconds:%.5g "
-                   "ends_seconds:%.5g update_ns:%.4g crowd:%.4g shared_layer_seconds:%.5g bandwidth:%.5g "
-                   "latency:%.4g",
-                   1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->ends_seconds,
-                   1e9 * m->update_seconds, m->crowd, m->shared_layer_seconds, x->node_bandwidth,
-                   x->node_latency);
+                   "embedding_head_seconds:%.5g update_ns:%.4g oversubscription:%.4g slowdown:%.4g "
+                   "shared_layer_seconds:%.5g bandwidth:%.5g call_seconds:%.4g",
+                   1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->embedding_head_seconds,
+                   1e9 * m->update_seconds, m->oversubscription, m->slowdown, m->shared_layer_seconds,
+                   x->node_bandwidth, x->call_seconds);
     else
         printf("auto: measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
                "layer and %.3g ms in embedding, head and loss; an update %.3g ns a parameter; messages "
                "%.3g GB/s and %.3g us; %.3g ranks for each processor\n",
-               seconds, flops / 1e9, m->microbatch, 1e3 * m->layer_seconds, 1e3 * m->ends_seconds,
-               1e9 * m->update_seconds, x->node_bandwidth / 1e9, 1e6 * x->node_latency, m->crowd);
+               seconds, flops / 1e9, m->microbatch, 1e3 * m->layer_seconds, 1e3 * m->embedding_head_seconds,
+               1e9 * m->update_seconds, x->node_bandwidth / 1e9, 1e6 * x->call_seconds, m->oversubscription);
 }
 static void auto_print(const par_plan_problem *p, const par_plan_choice *choices, int count, int json) {
     char layout[256], options[512];
@@ -511,12 +528,17 @@ static void auto_print(const par_plan_problem *p, const par_plan_choice *choices
         const par_plan_prediction *x = &choices[i].prediction;
         par_plan_format(&choices[i].config, 1, layout, sizeof layout);
         auto_options(p, &choices[i], options, sizeof options);
-        if (json)
-            json_print("auto:%b place:%d layout:%s options:%s predicted_seconds:%.6g bubble_seconds:%.5g "
-                       "bytes:%.6g",
-                       1, i + 1, layout, options, x->seconds, x->times.bubble, x->bytes);
-        else
+        if (json) {
+            json_line j = json_begin(stdout);
+            json_add(&j, "auto:%b place:%d layout:%s options:%s predicted_seconds:%.6g bytes:%.6g", 1, i + 1,
+                     layout, options, x->seconds, x->bytes);
+#define X(member, what) json_add(&j, #member "_seconds:%.5g", x->times.member);
+            PAR_PLAN_TIMES(X)
+#undef X
+            json_end(&j);
+        } else {
             printf("%9.4g s %8.2f GB  %s\n", x->seconds, x->bytes / 1e9, layout[0] ? layout : "one rank");
+        }
     }
     if (!json) printf("why:\n");
     par_plan_explain(p, &choices[0], auto_say, &json);
