@@ -420,7 +420,8 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
 // desc.seed, stream and i alone, as with par_tp_init. Else all elements are `value`. They are rounded to
 // param_dtype, master weights, too. Local. Errors: those of par_zero_fill.
 par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value);
-par_result par_zero_init_all(par_zero *z); // of all tensors, as their par_zero_tensor says
+// Of all tensors, as their par_zero_tensor says. Collective over comm.
+par_result par_zero_init_all(par_zero *z);
 // Reads this rank's part of the tensor (all of it without a shard) as f32 to `values`, on every rank.
 // Collective over comm.
 // PAR_ZERO_GRADIENT: the sum over all microbatches of comm and replica_comm, before the division by the loss
@@ -4216,19 +4217,26 @@ static par_result par__zero_update_unit(par_zero *z, par__zero_iter *p, int unit
                                           p->now.count * par__zero_grad_bytes(z), NULL));
     }
 }
-// Starts the all-gather (parameter server: broadcast) of updated parameters; the next use of the unit waits
-// for it.
-static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
+// Starts the all-gather of a unit's parameters, of which each rank has set its shard. The unit's next use
+// waits for it.
+static par_result par__zero_shards_gather_begin(par_zero *z, int unit) {
     par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, 0);
     char *whole = z->parameters + u->unsharded_offset * e;
+    if (!shard || u->use_of) return PAR_OK;
+    return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
+                                  par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE), &u->param_gather);
+}
+// The same, or of a parameter server the broadcast, of updated parameters.
+static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
+    par__zero_unit *u = &z->units[unit];
+    char *whole = z->parameters + u->unsharded_offset * par__zero_param_bytes(z);
     if (!par__zero_update_is_sharded(z) || z->sharded_parameters || !u->count[0] || u->use_of) return PAR_OK;
     if (z->desc.parameter_server)
         return (par_broadcast_begin)(whole, whole, u->count[0], z->desc.param_dtype, 0,
                                      par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_UPDATE]),
                                      &u->param_gather);
-    return (par_all_gather_begin)(whole + shard * (size_t)z->rank * e, whole, shard, z->desc.param_dtype,
-                                  par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE), &u->param_gather);
+    return par__zero_shards_gather_begin(z, unit);
 }
 // Updates all units. Muon needs two iterations over a unit with matrices, so such units are not prefetched.
 static par_result par__zero_update_all(par_zero *z) {
@@ -4365,6 +4373,7 @@ typedef struct par__zero_fill { // a fill of a whole tensor
     const par_shard *shard;
     par_zero_fill_fn fn;
     void *user;
+    int shards; // of parameters that all ranks have, only this rank's shard
 } par__zero_fill;
 static void par__zero_fill_spans(const par__zero_fill *f, size_t first, size_t count, float *values) {
     for (size_t done = 0, n; done < count; done += n) {
@@ -4443,7 +4452,12 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
     const uint64_t step = par_zero_steps(z);
     const int randomly = z->desc.stochastic_rounding && step && !t->part && z->desc.param_dtype == PAR_BF16;
     size_t begin;
-    const size_t end = par__zero_stored_range(z, t, &begin);
+    size_t end = par__zero_stored_range(z, t, &begin);
+    if (fill->shards && !t->part) {
+        const size_t shard = par__zero_shard_count(z, u, 0), first = shard * (size_t)z->rank;
+        begin = PAR__MAX(begin, first);
+        end = PAR__MIN(end, first + shard);
+    }
     const par_zero_update last = par__zero_rounding_of(z, t, step); // rounds as the last step did
     for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
         const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
@@ -4468,14 +4482,15 @@ static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
     *begin = PAR__MAX(p->now.first, p->from);
     return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
-par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
+static par_result par__zero_fill_tensor(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn,
+                                        void *user, int shards) {
     if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
                               "par_zero_fill: there is no tensor %d, or par_zero_commit was not called",
                               tensor);
     const par__zero_tensor *t = &z->tensors[tensor];
     const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
-    const par__zero_fill fill = {&t->shard, fn, user};
+    const par__zero_fill fill = {&t->shard, fn, user, shards};
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
     if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, &fill));
     par__zero_iter p = par__zero_iter_tensor(t, 1);
@@ -4489,6 +4504,9 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
                                                    begin - p.now.first));
     }
     return PAR_OK;
+}
+par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
+    return par__zero_fill_tensor(z, tensor, what, fn, user, 0);
 }
 typedef struct par__zero_init_values {
     uint64_t seed, stream;
@@ -4506,15 +4524,24 @@ static void par__zero_draw(void *user, size_t first, size_t count, float *values
         par_cast(values + i, PAR_F32, narrow, v->dtype, n);
     }
 }
-par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
+static par_result par__zero_init_tensor(par_zero *z, int tensor, uint64_t stream, float deviation,
+                                        float value, int shards) {
     par__zero_init_values v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype};
-    return par_zero_fill(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v);
+    return par__zero_fill_tensor(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v, shards);
 }
+par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
+    return par__zero_init_tensor(z, tensor, stream, deviation, value, 0);
+}
+// Where ranks of one node each keep all parameters, they draw a shard each, and gather: a number takes 10 ns
+// to draw, and 1 ns to copy.
 par_result par_zero_init_all(par_zero *z) {
+    const int shards = z->committed && z->on_cpu && z->ranks > 1 && !z->sharded_parameters &&
+                       !z->parameter_store.kind && par_node_count(z->desc.comm) == 1;
     for (int i = 0; i < z->tensor_count; i++) {
         const par_zero_tensor *t = &z->tensors[i].desc;
-        PAR__ZERO_TRY(par_zero_init(z, i, t->stream, t->deviation, t->value));
+        PAR__ZERO_TRY(par__zero_init_tensor(z, i, t->stream, t->deviation, t->value, shards));
     }
+    for (int i = 0; i < z->unit_count && shards; i++) PAR__ZERO_TRY(par__zero_shards_gather_begin(z, i));
     return PAR_OK;
 }
 // Reads elements [first, last) of a tensor to values[0] and on, as far as this rank holds them; the other

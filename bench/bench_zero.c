@@ -76,14 +76,13 @@ static usage set_up(bench *b, int scalar) {
         char name[32];
         memset(&t, 0, sizeof t), snprintf(name, sizeof name, "w%d", u);
         t.name = name, t.dims = 1, t.shape[0] = MAX((size_t)b->o.elements / TENSORS, (size_t)1);
+        t.stream = (uint64_t)u, t.deviation = 0.02f;
         par_zero_add_unit(z, "layer"), par_zero_add_tensor(z, &t); // what these refuse, commit refuses
     }
     need(b, par_zero_commit(z));
-    for (int u = 0; u < TENSORS; u++) {
-        uint64_t stream = (uint64_t)u;
-        need(b, scalar ? par_zero_fill(z, u, PAR_ZERO_VALUE, normal_by_normal, &stream)
-                       : par_zero_init(z, u, stream, 0.02f, 0));
-    }
+    for (uint64_t u = 0; u < TENSORS && scalar; u++)
+        need(b, par_zero_fill(z, (int)u, PAR_ZERO_VALUE, normal_by_normal, &u));
+    if (!scalar) need(b, par_zero_init_all(z));
     need(b, par_zero_close(z));
     const usage after = usage_now(b);
     const usage u = {after.seconds - before.seconds, after.user - before.user, after.system - before.system,

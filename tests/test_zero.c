@@ -2161,7 +2161,7 @@ static void orders(par_comm *w) {
     }
 }
 // Parameters as layers describe them: the same as tensors that are added and set one by one.
-static void layers(par_comm *w) {
+static void layers_of_stage(par_comm *w, int stage) {
     static const size_t shape[2] = {5, 7};
     const char *names[2] = {"drawn", "ones"};
     par_parameter p[2];
@@ -2170,7 +2170,7 @@ static void layers(par_comm *w) {
     par_zero_desc d;
     par_zero *z;
     memset(&d, 0, sizeof d), memset(p, 0, sizeof p);
-    d.comm = w, d.seed = 3, d.stage = 3;
+    d.comm = w, d.seed = 3, d.stage = stage;
     for (int i = 0; i < 2; i++) {
         p[i].name = names[i], p[i].shard = par_shard_whole(shape, 2);
         p[i].data = &data[i], p[i].grad = &grad[i];
@@ -2192,6 +2192,10 @@ static void layers(par_comm *w) {
     CHECK(w, par_zero_add_layer(z, "layer", p, 2) == -1);
     CHECK(w, par_zero_init_all(z) == PAR_ERR_ARGUMENT && par_zero_commit(z) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, par_zero_close(z));
+}
+static void layers(par_comm *w) { // ranks that keep all parameters draw a shard each
+    layers_of_stage(w, 0);
+    layers_of_stage(w, 3);
 }
 static void norms(par_comm *w) { // a tensor that all ranks of model_parallel_comm have counts once
     par_zero *z;
