@@ -5573,9 +5573,8 @@ par__cuda_add_fragment(float *row, bool there, int dim, const float (&x)[D / 8][
 
 struct par__cuda_flash {
     par_tp_attention_block m;
-    par__cuda_bf16 *y, *dx; // whole sequences: final results go here; NULL: to the block's f32 arrays
-    float *lse;             // of y
-    bool wide;              // rows begin at multiples of 16 bytes
+    par__cuda_bf16 *dx; // whole sequences: final results go here; NULL: to the block's f32 arrays
+    bool wide;          // rows begin at multiples of 16 bytes
     par__cuda_dropout drop;
 };
 // What a block of threads works on. Query q sees key k if 0 <= q + shift - k < the window of its row.
@@ -5703,7 +5702,7 @@ par__cuda_flash_begin(const par__cuda_flash &f, const par__cuda_flash_place &p, 
     const int t = (int)threadIdx.x % 4;
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
         const int r = row + 16 * i + 8 * h;
-        const bool there = !f.y && r < p.q_count;
+        const bool there = !f.m.first && r < p.q_count;
         const size_t at = par__cuda_flash_q_row(f.m, p, r);
         row_max[i][h] = there ? f.m.row_max[at * f.m.heads + (size_t)p.h] * PAR__CUDA_LOG2E : -INFINITY;
         sum[i][h] = there && t == 0 ? f.m.row_sum[at * f.m.heads + (size_t)p.h] : 0.0f;
@@ -5726,9 +5725,10 @@ par__cuda_flash_end(const par__cuda_flash &f, const par__cuda_flash_place &p, in
         float total = sum[i][h];
         total += __shfl_xor_sync(0xffffffffu, total, 1);
         total += __shfl_xor_sync(0xffffffffu, total, 2);
-        if (f.y) {
-            if (there && t == 0) f.lse[state] = row_max[i][h] * PAR__CUDA_LN2 + logf(total);
-            par__cuda_store_fragment<D>(f.y + state * f.m.dim, there, p.dim, f.wide, out[i], h, 1.0f / total);
+        if (f.m.y) {
+            if (there && t == 0) f.m.row_max[state] = row_max[i][h] * PAR__CUDA_LN2 + logf(total);
+            par__cuda_store_fragment<D>((par__cuda_bf16 *)f.m.y + state * f.m.dim, there, p.dim, f.wide,
+                                        out[i], h, 1.0f / total);
             continue;
         }
         if (there && t == 0) {
@@ -5773,7 +5773,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     int *limits = (int *)(void *)(memory + (ROWS + 4 * N) * D * 2);
     const float keep = par__tp_dropout_scale(m.dropout);
     float out[M][D / 8][4], row_max[M][2], sum[M][2];
-    if (start >= end && !f.y) return;
+    if (start >= end && !m.first && !m.y) return;
     par__cuda_begin_tile<ROWS, D, THREADS>(
         q_tile,
         (const par__cuda_bf16 *)m.q + par__cuda_flash_q_row(m, p, p.first) * m.q_ld + (size_t)p.h * m.dim,
@@ -6021,7 +6021,7 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks 
 static bool par__cuda_flash_is_wide(const par__cuda_flash *f) {
     const par_tp_attention_block *m = &f->m;
     const uintptr_t addresses = (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy |
-                                (uintptr_t)f->y | (uintptr_t)f->dx;
+                                (uintptr_t)m->y | (uintptr_t)f->dx;
     return addresses % 16 == 0 && (m->dim | m->q_ld | m->kv_ld | m->dy_ld) % 8 == 0;
 }
 // Launches a kernel for each tile of so many of `count` rows, of so many heads, times `parts`.
@@ -6051,16 +6051,10 @@ static par_result par__cuda_flash_backward_q(const par_cuda *cuda, const par__cu
                                   (2 * 16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads,
                                   1, f);
 }
-// y and lse, or dx: final results of whole sequences; NULL: to the block's arrays.
-static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
-                                      void *dx) {
+// dx: final gradients of whole sequences; NULL: to the block's arrays.
+static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m, void *dx) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    par__cuda_flash f = {*m,
-                         (par__cuda_bf16 *)y,
-                         (par__cuda_bf16 *)dx,
-                         lse,
-                         false,
-                         par__cuda_dropout_of(tp, m->stream, m->dropout)};
+    par__cuda_flash f = {*m, (par__cuda_bf16 *)dx, false, par__cuda_dropout_of(tp, m->stream, m->dropout)};
     const size_t rows = m->batch * PAR__MAX(m->q_stride, m->kv_stride) + PAR__MAX(m->q_row, m->kv_row);
     const size_t most = PAR__MAX(rows, PAR__MAX(m->q_position + m->q_count, m->kv_position + m->kv_count));
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
@@ -6182,14 +6176,15 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     par__cuda_load_tile(t, q, (const float *)m.q + row0 * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
     for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.dim, c = i % t.dim;
-        acc[r * t.ld + c] = (size_t)r < s.nq && (size_t)c < m.dim
+        acc[r * t.ld + c] = !m.first && (size_t)r < s.nq && (size_t)c < m.dim
                                 ? m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c]
                                 : 0.0f;
     }
     for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        row_max[r] = (size_t)r < s.nq ? m.row_max[at] : -INFINITY;
-        sum[r] = (size_t)r < s.nq ? m.row_sum[at] : 0.0f;
+        const bool there = !m.first && (size_t)r < s.nq;
+        row_max[r] = there ? m.row_max[at] : -INFINITY;
+        sum[r] = there ? m.row_sum[at] : 0.0f;
     }
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
         const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
@@ -6230,15 +6225,18 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     __syncthreads();
     for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
         const int r = i / t.dim, c = i % t.dim;
-        if ((size_t)r < s.nq && (size_t)c < m.dim)
+        if ((size_t)r >= s.nq || (size_t)c >= m.dim) continue;
+        if (m.y)
+            ((float *)m.y)[((row0 + (size_t)r) * m.heads + s.h) * m.dim + (size_t)c] =
+                acc[r * t.ld + c] * (1.0f / sum[r]);
+        else
             m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c] = acc[r * t.ld + c];
     }
     for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        if ((size_t)r < s.nq) {
-            m.row_max[at] = row_max[r];
-            m.row_sum[at] = sum[r];
-        }
+        if ((size_t)r >= s.nq) continue;
+        m.row_max[at] = m.y ? row_max[r] + logf(sum[r]) : row_max[r];
+        if (!m.y) m.row_sum[at] = sum[r];
     }
 }
 // For a pair of tiles writes the probabilities with dropout to p, and the gradient of the scores to ds.
@@ -6391,7 +6389,7 @@ static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_a
     par__cuda_tiles t;
     size_t shared;
     dim3 grid;
-    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL, NULL, NULL);
+    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL);
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, 4, 2, &t, &shared));
     const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
@@ -6404,7 +6402,7 @@ static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_
     par__cuda_tiles t;
     size_t shared;
     dim3 by_keys, by_queries;
-    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL, NULL, NULL);
+    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL);
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, 6, 4, &t, &shared));
     const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
@@ -6414,30 +6412,6 @@ static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_
                                    PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop));
     return par__cuda_launch(cuda, par__cuda_k_attention_backward_q, by_queries, PAR__CUDA_ATTENTION_THREADS,
                             shared, cuda->stream, *m, t, drop);
-}
-template <class T>
-static __global__ void par__cuda_k_attention_normalize(T *y, float *lse, const float *acc, const float *sum,
-                                                       size_t rows, size_t dim) {
-    const size_t groups = (dim + 7) / 8, all = rows * groups, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
-        const size_t row = i / groups, at = i % groups * 8;
-        const float down = 1.0f / sum[row];
-        float x[8];
-        par__cuda_load(x, acc + row * dim, at, dim);
-        for (int j = 0; j < 8; j++) x[j] *= down;
-        par__cuda_store(y + row * dim, x, at, dim);
-        if (at == 0) lse[row] += logf(sum[row]);
-    }
-}
-static par_result par__cuda_t_attention_normalize(par_tp *tp, void *y, float *lse, const float *acc,
-                                                  const float *sum, size_t rows, size_t heads, size_t dim) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
-        return par__cuda_launch(cuda, par__cuda_k_attention_normalize<T>,
-                                par__cuda_blocks(cuda, rows * heads * ((dim + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, lse, acc, sum, rows * heads, dim))
-    return PAR_OK;
 }
 template <class T>
 static __global__ void par__cuda_k_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
@@ -6891,8 +6865,12 @@ static par_result par__cuda_t_attention_fused_forward(par_tp *tp, const par_tp_a
         PAR__CUDA_TRY(par__dnn_attention_forward(tp, m, y, lse, handled));
 #endif
     if (*handled || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
+    par_tp_attention_block whole = *m;
     *handled = 1;
-    return par__cuda_flash_run(tp, m, y, lse, NULL);
+    whole.first = 1;
+    whole.y = y;
+    whole.row_max = lse;
+    return par__cuda_flash_run(tp, &whole, NULL);
 }
 static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
                                                        const void *y, void *dx, int *handled) {
@@ -6908,7 +6886,7 @@ static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_
     *handled = 1;
     with_dot.dot = dot;
     PAR__CUDA_TRY(par__cuda_t_row_dots(tp, dot, m->dy, y, states, m->dim));
-    return par__cuda_flash_run(tp, &with_dot, NULL, NULL, dx);
+    return par__cuda_flash_run(tp, &with_dot, dx);
 }
 
 // >>cuda_codes ----------------------------------------------------------------------------------------------
@@ -7266,7 +7244,6 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->loss_backward = par__cuda_t_loss_backward;
     t->loss_forward_backward = par__cuda_t_loss_forward_backward;
     t->attention_block_forward = par__cuda_t_attention_block_forward;
-    t->attention_normalize = par__cuda_t_attention_normalize;
     t->attention_block_backward = par__cuda_t_attention_block_backward;
     t->row_dots = par__cuda_t_row_dots;
     t->init = par__cuda_t_init;

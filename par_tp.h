@@ -730,8 +730,13 @@ typedef struct par_tp_attention_block {
         *dy; // storage type; head h of row r of sequence b: + ((b x stride + r) ld + h dim)
     size_t q_ld, q_stride, kv_ld, kv_stride, dy_ld;
     size_t q_row, q_count, q_position, kv_row, kv_count, kv_position;
-    float *row_max, *row_sum; // forward: per query row and head, ld = heads: so far
-    float *acc;               // forward: the output so far, not yet divided by the sum
+    // Forward: the softmax's state so far, per query row and head (ld = heads), and the output so far, not
+    // yet divided by the sum. first: there is none, and it is not read. y: NULL; of the last keys the output
+    // (ld = heads x dim, storage type; of f32 it may be acc): then row_max becomes lse, and the others mean
+    // nothing.
+    int first;
+    void *y;
+    float *row_max, *row_sum, *acc;
     size_t acc_ld;
     const float *lse, *dot; // backward: per query row and head
     float *dq, *dk, *dv;    // backward: added to
@@ -841,12 +846,10 @@ struct par_tp_kernels {
                                         const par_tp_loss *loss, float *lse, float *losses, double *sum,
                                         size_t *target_count, float scale);
     par_result (*attention_block_forward)(par_tp *tp, const par_tp_attention_block *m);
-    par_result (*attention_normalize)(par_tp *tp, void *y, float *lse, const float *acc, const float *sum,
-                                      size_t rows, size_t heads, size_t dim); // y = acc / sum, lse += log sum
     par_result (*attention_block_backward)(par_tp *tp, const par_tp_attention_block *m);
     // Optional (both may be NULL): attention of whole sequences in one call, forward to y and lse, backward
     // from m->dy to dx (laid out as x). They set *handled to 1, or leave it 0 and do nothing for a shape that
-    // they do not support; then the three above are called.
+    // they do not support; then the two above are called.
     par_result (*attention_fused_forward)(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
                                           int *handled);
     par_result (*attention_fused_backward)(par_tp *tp, const par_tp_attention_block *m, const void *y,
@@ -3399,10 +3402,33 @@ static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_bloc
     }
     return PAR_OK;
 }
+// The state before the first key, and what follows from it after the last one, of the queries of a sequence.
+static void par__tp_core_begin_state(const par_tp_attention_block *m, size_t row) {
+    for (size_t i = row * m->heads; i < (row + m->q_count) * m->heads; i++) {
+        m->row_max[i] = -INFINITY;
+        m->row_sum[i] = 0;
+        memset(m->acc + i / m->heads * m->acc_ld + i % m->heads * m->dim, 0, m->dim * sizeof(float));
+    }
+}
+static par_result par__tp_core_end_state(par_tp *tp, const par_tp_attention_block *m, size_t row) {
+    float *scratch = par__tp_row_scratch(tp, 1, m->dim);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t i = row * m->heads; i < (row + m->q_count) * m->heads; i++) {
+        const float *acc = m->acc + i / m->heads * m->acc_ld + i % m->heads * m->dim;
+        tp->loops->scale(par__tp_f32_output(tp, m->y, i * m->dim, scratch), acc, 1.0f / m->row_sum[i],
+                         m->dim);
+        par__tp_store_f32(tp, m->y, i * m->dim, m->dim, scratch);
+        m->row_max[i] += (float)par__log((double)m->row_sum[i]);
+    }
+    return PAR_OK;
+}
 static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
-    if (m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0 && !m->documents)
-        return par__tp_core_one_query(tp, m);
-    return par__tp_core_attention(tp, m, NULL, NULL, NULL);
+    const int one = m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0 && !m->documents;
+    for (size_t b = 0; b < m->batch && m->first; b++) par__tp_core_begin_state(m, b * m->q_stride + m->q_row);
+    PAR__TP_TRY(one ? par__tp_core_one_query(tp, m) : par__tp_core_attention(tp, m, NULL, NULL, NULL));
+    for (size_t b = 0; b < m->batch && m->y; b++)
+        PAR__TP_TRY(par__tp_core_end_state(tp, m, b * m->q_stride + m->q_row));
+    return PAR_OK;
 }
 static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
     return par__tp_core_attention(tp, m, NULL, NULL, NULL);
@@ -3411,17 +3437,6 @@ static par_result par__tp_cpu_attention_fused_forward(par_tp *tp, const par_tp_a
                                                       float *lse, int *handled) {
     *handled = 1;
     return par__tp_core_attention(tp, m, y, lse, NULL);
-}
-static par_result par__tp_cpu_attention_normalize(par_tp *tp, void *y, float *lse, const float *acc,
-                                                  const float *sum, size_t rows, size_t heads, size_t dim) {
-    float *scratch = par__tp_row_scratch(tp, 1, dim);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t i = 0; i < rows * heads; i++) {
-        tp->loops->scale(par__tp_f32_output(tp, y, i * dim, scratch), acc + i * dim, 1.0f / sum[i], dim);
-        par__tp_store_f32(tp, y, i * dim, dim, scratch);
-        lse[i] += (float)par__log((double)sum[i]);
-    }
-    return PAR_OK;
 }
 
 static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
@@ -3635,7 +3650,6 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_loss_backward,
                                        par__tp_cpu_loss_forward_backward,
                                        par__tp_cpu_attention_block_forward,
-                                       par__tp_cpu_attention_normalize,
                                        par__tp_cpu_attention_block_backward,
                                        par__tp_cpu_attention_fused_forward,
                                        par__tp_cpu_attention_fused_backward,
@@ -5461,9 +5475,12 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
     m->documents = tokens->documents;
 }
 
-// Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk.
+// Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk. Forward goes to y
+// with the last keys of a chunk of queries, which sees as many chunks as there are up to its own; seen: so
+// far.
 static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
-                                         const par__tp_attention_dims *s, int owner, int backward) {
+                                         const par__tp_attention_dims *s, int owner, size_t seen[2],
+                                         void *y) {
     const par_tp_row_map *map = &s->map;
     par_tp_row_map theirs = *map;
     theirs.chunk[0] = (size_t)owner;
@@ -5477,8 +5494,10 @@ static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
             m->q_position = map->chunk[i] * map->chunk_tokens;
             m->kv_row = j * map->chunk_tokens;
             m->kv_position = theirs.chunk[j] * map->chunk_tokens;
-            PAR__TP_TRY(backward ? tp->kernels->attention_block_backward(tp, m)
-                                 : tp->kernels->attention_block_forward(tp, m));
+            m->first = seen[i]++ == 0;
+            m->y = seen[i] > map->chunk[i] ? y : NULL;
+            PAR__TP_TRY(y ? tp->kernels->attention_block_forward(tp, m)
+                          : tp->kernels->attention_block_backward(tp, m));
         }
     return PAR_OK;
 }
@@ -5517,7 +5536,7 @@ static par_result par__tp_ring_kv_open(par_tp *tp, const par__tp_attention_dims 
     return tp->kernels->copy(tp, k->current, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
 }
 
-// Sets the queries of a block, and the state of the online softmax before the first key.
+// Sets the queries of a block, and where the online softmax's state is kept between keys.
 static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     const size_t states = s->rows * s->heads, n = s->rows * s->q_cols;
@@ -5527,14 +5546,13 @@ static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims 
     if (!m->row_sum || !m->acc) return PAR_ERR_MEMORY;
     m->q = x->data;
     m->q_ld = s->cols;
-    m->row_max = lse;
-    m->acc_ld = s->q_cols; // most: lse, for now
-    PAR__TP_TRY(tp->kernels->set(tp, lse, states, -INFINITY));
-    PAR__TP_TRY(tp->kernels->set(tp, m->row_sum, states, 0));
-    return tp->kernels->set(tp, m->acc, n, 0);
+    m->row_max = lse; // most: lse, for now
+    m->acc_ld = s->q_cols;
+    return PAR_OK;
 }
 static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    size_t seen[2] = {0, 0};
     par__tp_ring_kv k;
     PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
     PAR__TP_TRY(par__tp_softmax_init(tp, s, m, x, lse, y));
@@ -5546,12 +5564,13 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims 
             r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), requests);
         m->k = k.current;
         m->v = par__tp_const_element(tp, k.current, s->kv_cols);
-        if (!r) r = par__tp_attention_step(tp, m, s, (tp->cp_rank - j + s->ring_size) % s->ring_size, 0);
+        const int owner = (tp->cp_rank - j + s->ring_size) % s->ring_size;
+        if (!r) r = par__tp_attention_step(tp, m, s, owner, seen, y->data);
         const par_result moved = par_wait_all(requests, 2);
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.current, &k.next);
     }
-    return tp->kernels->attention_normalize(tp, y->data, lse, m->acc, m->row_sum, s->rows, s->heads, s->dim);
+    return PAR_OK;
 }
 
 static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims *s,
@@ -5559,6 +5578,7 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims
                                         const float *dot, par_tp_matrix *dx) {
     const size_t nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
     const int in_place = s->ring_size == 1 && par__tp_is_f32(tp); // gradients straight into dx
+    size_t seen[2] = {0, 0};
     par__tp_ring_kv k;
     PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
     // dq and, on one rank, dk and dv beside it as in x; else dk and dv travel in a block of their own
@@ -5587,7 +5607,8 @@ static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims
         m->v = par__tp_const_element(tp, k.current, s->kv_cols);
         m->dk = (float *)current;
         m->dv = (float *)current + s->kv_cols;
-        if (!r) r = par__tp_attention_step(tp, m, s, (tp->cp_rank - j + s->ring_size) % s->ring_size, 1);
+        const int owner = (tp->cp_rank - j + s->ring_size) % s->ring_size;
+        if (!r) r = par__tp_attention_step(tp, m, s, owner, seen, NULL);
         const par_result moved = par_wait_all(keys, 2);
         if (r || moved) return r ? r : moved;
         par__tp_swap(&k.current, &k.next);
@@ -5828,8 +5849,9 @@ par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const 
     m.kv_ld = ld;
     m.kv_stride = cache->capacity;
     m.kv_count = cache->count;
-    PAR__TP_TRY(tp->kernels->attention_block_forward(tp, &m));
-    return tp->kernels->attention_normalize(tp, y->data, lse, m.acc, m.row_sum, s.rows, s.heads, s.dim);
+    m.first = 1;
+    m.y = y->data;
+    return tp->kernels->attention_block_forward(tp, &m);
 }
 
 // >>tp_save_bytes -------------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ attention_(forward|backward) 4 0 4 0 0
 ^positions_backwardI14 0 0 6 2 0
 ^positions_backwardIf 0 0 10 2 0
 ^loss_forward_backwardI14 0 0 4 1 4
-^(norm|elementwise|add_bias|embed|loss_(forward_)?backward|attention_normalize)[_a-z]*I14 0 0 1 1 4
-^(norm|elementwise|add_bias|embed|loss_(forward_)?backward|attention_normalize)[_a-z]*If 0 0 2 2 0
+^(norm|elementwise|add_bias|embed|loss_(forward_)?backward)[_a-z]*I14 0 0 1 1 4
+^(norm|elementwise|add_bias|embed|loss_(forward_)?backward)[_a-z]*If 0 0 2 2 0
 ^loss_stats 0 0 1 0 0
 ^(dropout|positions)I14 0 0 1 1 4
 ^(dropout|positions)If 0 0 2 2 0

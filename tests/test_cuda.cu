@@ -1393,6 +1393,47 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     close_pairs({&x, &y, &dy, &dx, &lse, &map});
     BOTH(par_tp_close(tp[at]));
 }
+// Queries of a third of the tokens against the keys of each third, as a ring brings them, from the first to
+// the last or back: the state before the first keys is not read, and the last ones, also where the window
+// hides all of them, give the output.
+static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back) {
+    enum { HEADS = 2, DIM = 24, THIRD = 16, ROWS = 3 * THIRD, H = HEADS * DIM, COLS = H + 2 * DIM };
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    const size_t e = par_dtype_bytes(d);
+    par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                          open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
+    pair x = pair_open(w, cuda, d, ROWS * COLS, 1), y = pair_open(w, cuda, d, ROWS * H, 2);
+    pair most = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 3),
+         sum = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 4);
+    pair acc = pair_open(w, cuda, PAR_F32, ROWS * H, 5);
+    for (int i = 0; i < 3; i++) {
+        const size_t first = (size_t)(back ? 2 - i : i) * THIRD;
+        par_tp_attention_block m[PLACES];
+        memset(m, 0, sizeof m);
+        for (int at = 0; at < PLACES; at++) {
+            m[at].batch = m[at].kv_heads = 1, m[at].heads = m[at].total_heads = HEADS, m[at].dim = DIM;
+            m[at].q = x.at[at], m[at].k = x.at[at] + H * e, m[at].v = x.at[at] + (H + DIM) * e;
+            m[at].q_ld = m[at].kv_ld = COLS, m[at].q_stride = m[at].kv_stride = m[at].sequence = ROWS;
+            m[at].q_count = m[at].kv_count = THIRD, m[at].q_row = m[at].q_position = 2 * THIRD;
+            m[at].kv_row = m[at].kv_position = first, m[at].window = window, m[at].scale = 0.7f;
+            m[at].row_max = floats(most, at), m[at].row_sum = floats(sum, at), m[at].acc = floats(acc, at);
+            m[at].acc_ld = H, m[at].first = i == 0, m[at].y = i == 2 ? y.at[at] : NULL;
+        }
+        BOTH((at ? par_cuda_tp(cuda) : par_tp_cpu())->attention_block_forward(tp[at], &m[at]));
+    }
+    CLOSE(y, bf16 ? 0.03 : 2e-5);
+    CLOSE(most, bf16 ? 0.01 : 2e-5);
+    close_pairs({&x, &y, &most, &sum, &acc});
+    BOTH(par_tp_close(tp[at]));
+}
+static void ring_blocks(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int i = 0; i < 8; i++) {
+        SEED(i);
+        ring_blocks_of(w, cuda, i % 2, i / 2 % 2 ? 10 : 0, i / 4);
+    }
+    par_cuda_close(cuda);
+}
 static void tp_attention(par_comm *w) {
     static const attention_case cases[] = {{2, 2, 16, 40, 2, 0, 0, 0},      {4, 2, 8, 70, 1, 0, 0, 45},
                                            {1, 1, 24, 200, 1, 0.2f, 30, 0}, {1, 1, 64, 64, 2, 0, 0, 0},
@@ -1694,6 +1735,7 @@ const test tests[] = {
 #endif
     {"tensor_cores", tensor_cores, TEST_SERIAL, 1, 60},
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
+    {"ring_blocks", ring_blocks, TEST_SERIAL, 1, 60},
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
