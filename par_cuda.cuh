@@ -6141,10 +6141,11 @@ static __device__ __forceinline__ float par__cuda_dropout_factor(const par_tp_at
                ? 0.0f
                : par__tp_dropout_scale(m.dropout);
 }
-// The head (of batch x heads) that the block works on. first: of the `count` queries or keys of the head.
-static __device__ __forceinline__ size_t par__cuda_head_of_block(const par__cuda_tiles &t, size_t count,
-                                                                 size_t *first) {
-    const size_t tiles = (count + (size_t)t.tile - 1) / (size_t)t.tile;
+// The head (of batch x heads) that the block works on. first: of the `count` queries or keys of the head. A
+// grid's blocks are counted in 32 bits, in which GPUs divide without a call.
+static __device__ __forceinline__ unsigned par__cuda_head_of_block(const par__cuda_tiles &t, size_t count,
+                                                                   size_t *first) {
+    const unsigned tiles = ((unsigned)count + (unsigned)t.tile - 1) / (unsigned)t.tile;
     *first = blockIdx.x % tiles * (size_t)t.tile;
     return blockIdx.x / tiles;
 }
@@ -6163,10 +6164,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
           *sum = row_max + t.tile;
     float *q = (sum + t.tile), *k = q + t.tile * t.ld, *v = k + t.tile * t.ld, *p = v + t.tile * t.ld;
     par__cuda_tile_index s;
-    const size_t head = par__cuda_head_of_block(t, m.q_count, &s.q0);
-    s.b = head / m.heads;
-    s.h = head % m.heads;
-    s.kh = s.h / (m.heads / m.kv_heads);
+    const unsigned head = par__cuda_head_of_block(t, m.q_count, &s.q0), heads = (unsigned)m.heads;
+    s.b = head / heads;
+    s.h = head % heads;
+    s.kh = head % heads / (heads / (unsigned)m.kv_heads);
     s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row0 = par__cuda_q_row(m, s),
                  last = m.q_position + s.q0 + s.nq; // keys from here on are hidden
@@ -6305,11 +6306,11 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
-    const size_t head = par__cuda_head_of_block(t, m.kv_count, &s.k0);
-    s.b = head / m.kv_heads;
-    s.kh = head % m.kv_heads;
+    const unsigned head = par__cuda_head_of_block(t, m.kv_count, &s.k0), heads = (unsigned)m.kv_heads;
+    s.b = head / heads;
+    s.kh = head % heads;
     s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
-    const size_t kv = par__cuda_kv_row(m, s), group = m.heads / m.kv_heads;
+    const size_t kv = par__cuda_kv_row(m, s), group = (unsigned)m.heads / heads;
     par__cuda_load_tile(t, x.k, (const float *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
     par__cuda_load_tile(t, x.v, (const float *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
     par__cuda_clear_tile(t, x.first);
@@ -6339,10 +6340,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 1); // dq
     par__cuda_tile_index s;
-    const size_t head = par__cuda_head_of_block(t, m.q_count, &s.q0);
-    s.b = head / m.heads;
-    s.h = head % m.heads;
-    s.kh = s.h / (m.heads / m.kv_heads);
+    const unsigned head = par__cuda_head_of_block(t, m.q_count, &s.q0), heads = (unsigned)m.heads;
+    s.b = head / heads;
+    s.h = head % heads;
+    s.kh = head % heads / (heads / (unsigned)m.kv_heads);
     s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
     if (m.kv_position >= last) return;
