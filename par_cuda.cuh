@@ -6444,8 +6444,8 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
 //     forward     scores = scale q k^T, hidden for later keys; y = softmax(scores) v; lse = top + log sum
 //     backward    p = e^(scores - lse); dv = p^T dy; dp = dy v^T; ds = scale p (dp - dot), dot = sum of y dy;
 //                 dk = ds^T q; dq = ds k; where queries share keys, dk and dv are sums over them
-// Of the engines that cuDNN proposes, the first deterministic one is used; those for backward keep ds in
-// bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
+// Of the engines that cuDNN proposes, the deterministic one with the least workspace is used; those for
+// backward keep ds in bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
 
 #if PAR__CUDA_DNN
 // X(tensor, sizes, place, type).
@@ -6704,6 +6704,8 @@ static bool par__dnn_is_deterministic(par__dnn_plan *p,
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
     return !p->status;
 }
+// Builds a plan with this engine, and keeps it where it is deterministic and needs less workspace than the
+// plan so far, or is the first one.
 static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t config, cudnnHandle_t handle,
                                 cudnnBackendDescriptor_t described, size_t limit) {
     const int before = p->descriptor_count;
@@ -6715,17 +6717,23 @@ static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t confi
     par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     if (repeats) par__dnn_finalize(p, plan); // compiles
     par__dnn_get(p, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
-    if (repeats && !p->status && (size_t)bytes <= limit) {
+    const bool fits = repeats && !p->status && (size_t)bytes <= limit;
+    if (fits && (!p->plan || (size_t)bytes < p->workspace_bytes)) {
+        for (int i = 1; i <= 2 && p->plan; i++) { // the engine and the plan so far lie before the new ones
+            cudnnBackendDestroyDescriptor(p->descriptors[before - i]);
+            p->descriptors[before - i] = p->descriptors[--p->descriptor_count];
+        }
         p->plan = plan;
         p->workspace_bytes = (size_t)bytes;
-    } else {
-        par__dnn_destroy(p, before);
-        p->status = CUDNN_STATUS_SUCCESS;
-    } // the next one
+        return;
+    }
+    par__dnn_destroy(p, before);
+    p->status = CUDNN_STATUS_SUCCESS; // the next one
 }
-// Builds a plan with the first engine that cuDNN proposes that is deterministic, can be built and needs at
-// most `limit` bytes of workspace; p->plan is NULL if there is none. It is for the handle's device, or if
-// handle is NULL for the described device.
+// Builds a plan: of the engines that cuDNN proposes, in whichever order, that which is deterministic by its
+// numerical notes, can be built and needs the least workspace, at most `limit` bytes; of equal ones the
+// first. p->plan is NULL if there is none. It is for the handle's device, or if handle is NULL for the
+// described device.
 static void par__dnn_build(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendDescriptor_t described,
                            size_t limit) {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -6740,8 +6748,7 @@ static void par__dnn_build(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendD
         configs[i] = par__dnn_new(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     const int64_t count = par__dnn_get(p, search, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, PAR__DNN_MAX_CONFIGS, configs);
-    for (int64_t i = 0; i < count && !p->plan; i++)
-        par__dnn_try_config(p, configs[i], handle, described, limit);
+    for (int64_t i = 0; i < count; i++) par__dnn_try_config(p, configs[i], handle, described, limit);
 }
 
 static par_result par__dnn_fail(par_cuda *cuda, cudnnStatus_t e) {

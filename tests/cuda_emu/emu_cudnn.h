@@ -1,7 +1,8 @@
-// emu_cudnn.h - test-only definitions of the cuDNN calls that par_cuda.cuh makes; a part of emu.cpp.
-// A graph runs operation by operation on whole arrays, and values are rounded to their tensor's type. Two
-// engines are proposed: a nondeterministic one, whose results are wrong so that a test sees its use, and a
-// deterministic one. What they support is what cuDNN's support matrix says of attention on sm_80.
+// emu_cudnn.h - test-only definitions of the cuDNN calls that par_cuda.cuh makes; a part of emu.cpp. A graph
+// runs operation by operation on whole arrays, and values are rounded to their tensor's type. Engines are
+// proposed in any order: a nondeterministic one, whose results are wrong so that a test sees its use, and
+// deterministic ones, of which one cannot be built and the others need more or less workspace. What they
+// support is what cuDNN's support matrix says of attention on sm_80.
 #include <cudnn.h>
 #include <map>
 #include <memory>
@@ -158,7 +159,10 @@ static void emu_run_operation(const emu_shared_descriptor &o, emu_arrays &all) {
 struct cudnnContext {
     cudaStream_t stream;
 };
-enum { EMU_DNN_WORKSPACE = 512 };
+enum { EMU_DNN_WORKSPACE = 512, EMU_DNN_NONDETERMINISTIC = 0, EMU_DNN_UNBUILDABLE = 1 }; // the least one
+static const int64_t emu_engine_workspaces[] = {
+    0, 0, (int64_t)1 << 40, 2 * EMU_DNN_WORKSPACE, EMU_DNN_WORKSPACE, 3 * EMU_DNN_WORKSPACE};
+enum { EMU_DNN_ENGINES = sizeof emu_engine_workspaces / sizeof *emu_engine_workspaces };
 static std::vector<emu_shared_descriptor> emu_operations(const emu_shared_descriptor &config) { // or plan
     emu_shared_descriptor c = config->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
                                   ? emu_part(config, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
@@ -199,7 +203,7 @@ struct emu_bound { // a tensor outside the kernel
 static void emu_run_graph(const std::vector<emu_shared_descriptor> &operations, std::vector<emu_bound> bound,
                           int64_t engine, void *workspace) {
     emu_arrays all;
-    memset(workspace, 0xee, EMU_DNN_WORKSPACE);
+    memset(workspace, 0xee, (size_t)emu_engine_workspaces[engine]);
     for (emu_bound &t : bound) {
         std::vector<double> &x = all[t.array.id];
         x.resize((size_t)t.array.count());
@@ -212,7 +216,7 @@ static void emu_run_graph(const std::vector<emu_shared_descriptor> &operations, 
     for (emu_bound &t : bound)
         for (int64_t i = 0; t.written && i < t.array.count(); i++)
             emu_set_element(t.memory, t.array.stored(), (size_t)t.array.at(i),
-                            all[t.array.id][(size_t)i] + (engine == 0 ? 1 : 0));
+                            all[t.array.id][(size_t)i] + (engine == EMU_DNN_NONDETERMINISTIC ? 1 : 0));
 }
 
 extern "C" {
@@ -270,7 +274,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
             return CUDNN_STATUS_BAD_PARAM;
     }
     if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) { // compiles, and loads what it has compiled
-        if (!emu_supports_graph(emu_operations(d))) return CUDNN_STATUS_NOT_SUPPORTED;
+        if (!emu_supports_graph(emu_operations(d)) || emu_engine(d) == EMU_DNN_UNBUILDABLE)
+            return CUDNN_STATUS_NOT_SUPPORTED;
         emu_lock hold;
         if (emu_unsafe()) return CUDNN_STATUS_INTERNAL_ERROR;
     }
@@ -282,13 +287,15 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
     const emu_shared_descriptor d = emu_of(handle);
     if (!d->finished) return CUDNN_STATUS_BAD_PARAM;
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
-        for (*count = 0; *count < 2 && *count < capacity; ++*count) {
+        int64_t number = (int64_t)(emu_random() % EMU_DNN_ENGINES);
+        for (*count = 0; *count < EMU_DNN_ENGINES && *count < capacity; ++*count) {
             emu_shared_descriptor engine(new emu_descriptor()),
                 c = emu_of(((cudnnBackendDescriptor_t *)values)[*count]);
             engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR, engine->finished = c->finished = true;
             engine->descriptors[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] =
                 d->descriptors[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH];
-            engine->values[CUDNN_ATTR_ENGINE_GLOBAL_INDEX].assign((char *)count, (char *)count + 8);
+            engine->values[CUDNN_ATTR_ENGINE_GLOBAL_INDEX].assign((char *)&number, (char *)&number + 8);
+            number = (number + 1) % EMU_DNN_ENGINES;
             c->descriptors[CUDNN_ATTR_ENGINECFG_ENGINE] = {engine};
         }
     } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
@@ -296,10 +303,10 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
         cudnnBackendNumericalNote_t *notes = (cudnnBackendNumericalNote_t *)values;
         notes[0] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE, *count = 1;
-        if (emu_value<int64_t>(d, CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == 0)
+        if (emu_value<int64_t>(d, CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == EMU_DNN_NONDETERMINISTIC)
             notes[1] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, *count = 2;
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
-        *(int64_t *)values = EMU_DNN_WORKSPACE, *count = 1;
+        *(int64_t *)values = emu_engine_workspaces[emu_engine(d)], *count = 1;
     } else {
         return CUDNN_STATUS_NOT_SUPPORTED;
     }
