@@ -72,6 +72,7 @@ TABLE OF CONTENTS
     >>cuda_staging    backend: through the host's memory
     >>cuda_nccl       backend: NCCL
     >>cuda_open       contexts, the choice of a backend
+    >>cuda_tune       the fastest of cuBLASLt's plans, by measurement
     >>cuda_zero       kernels of par_zero.h
     >>cuda_tp_rows    kernels of par_tp.h: rows, bias, sums over rows
     >>cuda_pointwise  kernels of par_tp.h: activations
@@ -234,6 +235,27 @@ cudaStream_t par_cuda_comm_stream(const par_comm *comm);
 // finish, and nothing waits for the device any more (ABORTED): close everything.
 par_result par_cuda_sync(par_cuda *cuda);
 
+// ---- plans of matrix products -----------------------------------------------------------------------------
+
+typedef struct par_cuda_tuning {
+    int products, measured; // that have a measured plan; of these, by this call
+    int changed, refused;   // of those: with another plan than cuBLASLt's first; plans that were not the same
+                            // again in all runs
+    double first_us, tuned_us; // of those, one run of each: by the first plans, and by those that were taken
+} par_cuda_tuning;
+// Chooses cuBLASLt's plans for the matrix products of this context by measurement: for each kind of product
+// (sizes, types, epilogue, alignments) that ran so far on a rank and has none, it runs the first 8 plans that
+// cuBLASLt proposes, in turns, with numbers of its own in memory of its own, and takes the fastest one that
+// gives the same bits in all runs (cuBLASLt's first, unless another is 2% faster). All ranks take the same
+// plans, which may give other bits than before: two trainings are the same if both have the same file. file:
+// NULL, or where plans are kept: rank 0 reads it, and replaces it where plans are new. So call it with the
+// file before the first step, and again after it. A file of another device or cuBLASLt is measured anew and
+// replaced; a damaged one is an error. Products whose arrays do not fit into free memory keep their plan. The
+// call waits for the device. result may be NULL. Collective over desc.comm. Errors: UNSUPPORTED (compiled
+// without PAR_CUDA_CUBLASLT; a stream is captured), MISMATCH (the ranks have different devices), FILE,
+// SYSTEM, MEMORY.
+par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *result);
+
 // ---- tables for the layers --------------------------------------------------------------------------------
 // The tables belong to the context and live as long. A `stream` argument is a cudaStream_t; NULL is the
 // compute stream. The first product on a stream allocates cuBLASLt's workspace for it: 4 MiB, from compute
@@ -270,11 +292,13 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #if defined(PAR_TP_H)
 #include "par_tp.h" // likewise
 #endif
+#include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <type_traits>
+#include <unistd.h>
 #if defined(PAR_TP_H) && defined(__CUDACC__)
 #include <cub/device/device_radix_sort.cuh>
 #endif
@@ -323,13 +347,40 @@ enum {
 };
 
 #if defined(PAR_CUDA_CUBLASLT)
-enum { PAR__CUDA_MAX_PLANS = 64 };
-struct par__cuda_gemm_key { // what cuBLASLt's choice of a kernel depends on
-    size_t m, n, k, lda, ldb, ldc;
-    int trans_a, trans_b, epilogue, sm_count; // epilogue 0: none; sm_count: that it may use; 0: all
-    par_dtype type, c_type;
-    int code_a, mode_a, code_b, mode_b, factors; // of operands in codes; alpha and beta on the device
-    uint32_t align_a, align_b, align_c, align_bias, align_aux; // bytes
+enum { PAR__CUDA_MAX_PLANS = 64, PAR__CUDA_CANDIDATES = 8 }; // candidates: of cuBLASLt's plans for a product
+// X(type, name): what cuBLASLt's choice of a kernel depends on. epilogue 0: none; sm_count: that it may use;
+// 0: all; code and mode: of operands in codes; factors: alpha and beta are on the device; align: bytes.
+#define PAR__CUDA_GEMM_KEY(X)                                                                                \
+    X(size_t, m)                                                                                             \
+    X(size_t, n)                                                                                             \
+    X(size_t, k)                                                                                             \
+    X(size_t, lda)                                                                                           \
+    X(size_t, ldb)                                                                                           \
+    X(size_t, ldc)                                                                                           \
+    X(int, trans_a)                                                                                          \
+    X(int, trans_b)                                                                                          \
+    X(int, epilogue)                                                                                         \
+    X(int, sm_count)                                                                                         \
+    X(int, type)                                                                                             \
+    X(int, c_type)                                                                                           \
+    X(int, code_a)                                                                                           \
+    X(int, mode_a)                                                                                           \
+    X(int, code_b)                                                                                           \
+    X(int, mode_b)                                                                                           \
+    X(int, factors)                                                                                          \
+    X(int, align_a)                                                                                          \
+    X(int, align_b)                                                                                          \
+    X(int, align_c)                                                                                          \
+    X(int, align_bias)                                                                                       \
+    X(int, align_aux)
+struct par__cuda_gemm_key {
+#define X(type, name) type name;
+    PAR__CUDA_GEMM_KEY(X)
+#undef X
+};
+struct par__cuda_tuned { // which of cuBLASLt's plans is taken for a product
+    par__cuda_gemm_key key;
+    int plan; // 0: its first
 };
 struct par__cuda_gemm_plan {
     par__cuda_gemm_key key;
@@ -427,6 +478,8 @@ struct par_cuda {
     cublasLtHandle_t cublas;
     par__cuda_gemm_plan plans[PAR__CUDA_MAX_PLANS];
     uint64_t plan_clock;
+    par__cuda_tuned *tuned;
+    size_t tuned_count;
 #endif
 #if PAR__CUDA_DNN
     cudnnHandle_t cudnn;
@@ -1221,7 +1274,7 @@ static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const
     }
 }
 #if defined(PAR_CUDA_CUBLASLT)
-static cudaDataType_t par__cuda_data_type(par_dtype d) {
+static cudaDataType_t par__cuda_data_type(int d) {
 #define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, ...) cuda,
     static const cudaDataType_t types[] = {PAR_DTYPES(X)};
 #undef X
@@ -1236,9 +1289,9 @@ static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
 }
 // The alignment of an address, at most 16 bytes, which is what kernels load at once. With larger alignments
 // the chosen kernel, and with it the bits of a result, would depend on the address of an array.
-static uint32_t par__cuda_alignment(const void *p) {
-    uint32_t bytes = 16;
-    while ((uintptr_t)p % bytes) bytes /= 2;
+static int par__cuda_alignment(const void *p) {
+    int bytes = 16;
+    while ((uintptr_t)p % (unsigned)bytes) bytes /= 2;
     return bytes;
 }
 #define PAR__CUDA_PREFERENCE(what, value)                                                                    \
@@ -1293,9 +1346,11 @@ static par_result par__cuda_no_codes(const par_cuda *cuda, const par__cuda_gemm_
         modes[p->codes_a.mode].name, modes[p->codes_b.mode].name, modes[p->codes_a.mode].has);
     return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", text);
 }
-// cuBLAS is column-major: it computes C^T = op(B)^T op(A)^T.
+// A product without its kernel, and of cuBLASLt's kernels for it the first `wanted`. cuBLAS is column-major:
+// it computes C^T = op(B)^T op(A)^T.
 static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
-                                          const par__cuda_gemm_desc *desc) {
+                                          const par__cuda_gemm_desc *desc, int wanted,
+                                          cublasLtMatmulHeuristicResult_t *found, int *count) {
     const par__cuda_gemm_key *p = &plan->key;
     const int64_t aux_ld = (int64_t)p->ldc;
     const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -1304,7 +1359,7 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     const cudaDataType_t a_type = p->code_a ? (cudaDataType_t)p->code_a : type,
                          b_type = p->code_b ? (cudaDataType_t)p->code_b : type;
     cublasLtMatmulPreference_t preference = NULL;
-    int count = 0;
+    *count = 0;
     cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
     if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
@@ -1336,8 +1391,7 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_D_BYTES, p->align_c);
     if (!e)
         e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->matmul, plan->b, plan->a, plan->c, plan->c,
-                                           preference, 1, &plan->heuristic, &count);
-    if (!e) e = count ? plan->heuristic.state : CUBLAS_STATUS_NOT_SUPPORTED;
+                                           preference, wanted, found, count);
     if (preference) cublasLtMatmulPreferenceDestroy(preference);
     return e;
 }
@@ -1386,6 +1440,24 @@ static par__cuda_gemm_key par__cuda_gemm_key_of(const par_cuda *cuda, const par_
     key.align_aux = p->aux ? par__cuda_alignment(p->aux) : 0;
     return key;
 }
+static const par__cuda_tuned *par__cuda_tuned_of(const par_cuda *cuda, const par__cuda_gemm_key *key) {
+    for (size_t i = 0; i < cuda->tuned_count; i++)
+        if (!memcmp(&cuda->tuned[i].key, key, sizeof *key)) return &cuda->tuned[i];
+    return NULL;
+}
+// Makes a plan with cuBLASLt's first kernel, or with that which was measured to be the fastest.
+static cublasStatus_t par__cuda_choose_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
+                                            const par__cuda_gemm_desc *p) {
+    const par__cuda_tuned *tuned = par__cuda_tuned_of(cuda, &plan->key);
+    cublasLtMatmulHeuristicResult_t found[PAR__CUDA_CANDIDATES];
+    const int which = tuned ? tuned->plan : 0;
+    int count;
+    const cublasStatus_t e =
+        par__cuda_make_plan(cuda, plan, p, tuned ? PAR__CUDA_CANDIDATES : 1, found, &count);
+    if (e || which >= count) return e ? e : CUBLAS_STATUS_NOT_SUPPORTED;
+    plan->heuristic = found[which];
+    return found[which].state;
+}
 // The plan of a product, made if there is none. UNSUPPORTED, and no text: there is no kernel with its
 // epilogue.
 static par_result par__cuda_find_plan(par_cuda *cuda, const par__cuda_gemm_desc *p,
@@ -1400,7 +1472,7 @@ static par_result par__cuda_find_plan(par_cuda *cuda, const par__cuda_gemm_desc 
         plan = oldest;
         par__cuda_destroy_plan(plan);
         plan->key = *key;
-        const cublasStatus_t e = par__cuda_make_plan(cuda, plan, p);
+        const cublasStatus_t e = par__cuda_choose_plan(cuda, plan, p);
         if (e) {
             par__cuda_destroy_plan(plan);
             if (p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
@@ -1413,6 +1485,17 @@ static par_result par__cuda_find_plan(par_cuda *cuda, const par__cuda_gemm_desc 
     *out = plan;
     return plan->matmul ? PAR_OK : PAR_ERR_UNSUPPORTED;
 }
+static cublasStatus_t par__cuda_run_plan(const par_cuda *cuda, const par__cuda_gemm_plan *plan,
+                                         const par__cuda_gemm_desc *p, const cublasLtMatmulAlgo_t *algorithm,
+                                         const void *a, const void *b, void *c, void *workspace,
+                                         cudaStream_t stream) {
+    const float *alpha = p->factors ? p->factors : &p->alpha, *beta = p->factors ? p->factors + 1 : &p->beta;
+    cublasStatus_t e = par__cuda_set_epilogue(plan->matmul, p->bias, p->aux);
+    if (!e && p->codes_a.type) e = par__cuda_set_scales(plan->matmul, p);
+    if (e) return e;
+    return cublasLtMatmul(cuda->cublas, plan->matmul, alpha, b, plan->b, a, plan->a, beta, c, plan->c, c,
+                          plan->c, algorithm, workspace, cuda->workspace_bytes, stream);
+}
 // cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
 // cached.
 static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
@@ -1422,12 +1505,8 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     void *workspace;
     PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
     PAR__CUDA_TRY(par__cuda_find_plan(cuda, p, &key, &plan));
-    cublasStatus_t e = par__cuda_set_epilogue(plan->matmul, p->bias, p->aux);
-    if (!e && p->codes_a.type) e = par__cuda_set_scales(plan->matmul, p);
-    const float *alpha = p->factors ? p->factors : &p->alpha, *beta = p->factors ? p->factors + 1 : &p->beta;
-    if (!e)
-        e = cublasLtMatmul(cuda->cublas, plan->matmul, alpha, b, plan->b, a, plan->a, beta, c, plan->c, c,
-                           plan->c, &plan->heuristic.algo, workspace, cuda->workspace_bytes, stream);
+    const cublasStatus_t e =
+        par__cuda_run_plan(cuda, plan, p, &plan->heuristic.algo, a, b, c, workspace, stream);
     if (e == CUBLAS_STATUS_NOT_SUPPORTED && p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
@@ -3270,6 +3349,7 @@ static void par__cuda_release(par_cuda *cuda) {
         if (cuda->scratch[i]) cudaFree(cuda->scratch[i]);
 #if defined(PAR_CUDA_CUBLASLT)
     for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) par__cuda_destroy_plan(&cuda->plans[i]);
+    PAR_FREE(cuda->tuned);
     if (cuda->cublas) cublasLtDestroy(cuda->cublas);
 #endif
 #if PAR__CUDA_DNN
@@ -3759,6 +3839,469 @@ static par_result par__cuda_d_free_symmetric(par_device *device, par_comm *comm,
     PAR_FREE(w);
     return closed ? closed : freed;
 }
+
+// >>cuda_tune -----------------------------------------------------------------------------------------------
+//
+// A trial is a product whose candidates run in turns, so that all meet the same clock rate:
+//
+//     round 0: c0 c0 c0 | c1 c1 c1 | ...     first launches: not timed; the bits that each candidate gives
+//     round 1: c0 c0 c0 | c1 c1 c1 | ...     timed by events around each three; the same bits again?
+//     ...                                    a candidate's time is that of its fastest round
+//
+// Invariant: all ranks have the same table, since each product is measured by one rank, the first that has
+// it.
+
+#if defined(PAR_CUDA_CUBLASLT)
+enum {
+    PAR__CUDA_TRIAL_ROUNDS = 6,
+    PAR__CUDA_TRIAL_REPEATS = 3,
+    PAR__CUDA_TRIAL_SUMS = 64 * PAR__CUDA_THREADS, // threads at most that look for other bits
+    PAR__CUDA_TUNED_FILE_BYTES = 4 << 20           // a file is no larger
+};
+// Where the parts of a trial's memory begin. What a product writes lies side by side.
+enum {
+    PAR__CUDA_TRIAL_A,
+    PAR__CUDA_TRIAL_B,
+    PAR__CUDA_TRIAL_C,
+    PAR__CUDA_TRIAL_AUX,
+    PAR__CUDA_TRIAL_BIAS,
+    PAR__CUDA_TRIAL_SCALES_A,
+    PAR__CUDA_TRIAL_SCALES_B,
+    PAR__CUDA_TRIAL_FACTORS,
+    PAR__CUDA_TRIAL_SUM, // of each candidate, for each thread that looks for other bits
+    PAR__CUDA_TRIAL_DIFFERS,
+    PAR__CUDA_TRIAL_PARTS
+};
+struct par__cuda_trial {
+    par__cuda_gemm_plan plan;
+    cublasLtMatmulHeuristicResult_t found[PAR__CUDA_CANDIDATES];
+    int count, fails[PAR__CUDA_CANDIDATES];
+    size_t part[PAR__CUDA_TRIAL_PARTS + 1];
+    char *memory;
+    cudaEvent_t event[PAR__CUDA_CANDIDATES][PAR__CUDA_TRIAL_ROUNDS][2];
+};
+struct par__cuda_choice {                 // what ranks tell each other of a product
+    uint32_t plan, refused, first_ns, ns; // plan: 1 + its number; 0: not measured
+};
+struct par__cuda_tuner {
+    char identity[400];    // of the device and the library
+    par__cuda_tuned *list; // of the file; then those to be measured
+    size_t count;
+    par__cuda_trial trial;
+};
+
+// Bits at random where `random` has ones, else those of `fixed`.
+static __global__ void par__cuda_k_trial_fill(uint32_t *to, size_t words, uint32_t fixed, uint32_t random) {
+    const size_t threads = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += threads) {
+        uint64_t x = (i + 1) * 0x9E3779B97F4A7C15u;
+        x = (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
+        to[i] = fixed | ((uint32_t)(x >> 32) & random);
+    }
+}
+// Each thread keeps a sum over its words in the first round, and looks in the others whether it is the same.
+static __global__ void par__cuda_k_trial_watch(const uint32_t *x, size_t words, uint64_t *sum,
+                                               uint32_t *differs, int first) {
+    const size_t threads = (size_t)gridDim.x * blockDim.x, me = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    uint64_t s = 0;
+    for (size_t i = me; i < words; i += threads) s = (s ^ x[i]) * 0x9E3779B97F4A7C15u;
+    if (first)
+        sum[me] = s;
+    else if (sum[me] != s)
+        *differs = 1;
+}
+
+static size_t par__cuda_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+static void par__cuda_trial_layout(par__cuda_trial *t) {
+    const par__cuda_gemm_key *k = &t->plan.key;
+    const size_t c = par_dtype_bytes((par_dtype)k->c_type), block = k->code_a ? 1 : 0;
+    const size_t e = k->code_a ? 1 : par_dtype_bytes((par_dtype)k->type);
+    const size_t scales =
+        block * par__cuda_round_up((k->k + 15) / 16, 4); // of a row: at most a byte for 16 numbers
+    const size_t bytes[PAR__CUDA_TRIAL_PARTS] = {(k->trans_a ? k->k : k->m) * k->lda * e,
+                                                 (k->trans_b ? k->n : k->k) * k->ldb * e,
+                                                 k->m * k->ldc * c,
+                                                 k->align_aux ? k->m * k->ldc * c : 0,
+                                                 k->align_bias ? PAR__MAX(k->m, k->n) * c : 0,
+                                                 par__cuda_round_up(k->m, 128) * scales,
+                                                 par__cuda_round_up(k->n, 128) * scales,
+                                                 2 * sizeof(float),
+                                                 PAR__CUDA_CANDIDATES * PAR__CUDA_TRIAL_SUMS *
+                                                     sizeof(uint64_t),
+                                                 PAR__CUDA_CANDIDATES * sizeof(uint32_t)};
+    t->part[0] = 0;
+    for (int i = 0; i < PAR__CUDA_TRIAL_PARTS; i++)
+        t->part[i + 1] =
+            t->part[i] + par__cuda_round_up(bytes[i] + 16, 256); // 16: an array may begin a bit later
+}
+static void *par__cuda_trial_at(const par__cuda_trial *t, int part, int alignment) { // exactly
+    return t->memory + t->part[part] + alignment % 16;
+}
+// Numbers between 0.5 and 2, of both signs, so that each order of a sum has its own bits; scales are 1.
+static par_result par__cuda_trial_fill(const par_cuda *cuda, const par__cuda_trial *t) {
+    const par__cuda_gemm_key *k = &t->plan.key;
+    for (int i = PAR__CUDA_TRIAL_A; i <= PAR__CUDA_TRIAL_SCALES_B; i++) {
+        const int scales = i >= PAR__CUDA_TRIAL_SCALES_A, code = i <= PAR__CUDA_TRIAL_B && k->code_a;
+        const int mode = i == PAR__CUDA_TRIAL_SCALES_A ? k->mode_a : k->mode_b;
+        const int wide = par_dtype_bytes((par_dtype)(i <= PAR__CUDA_TRIAL_B ? k->type : k->c_type)) == 4;
+        const uint32_t one = mode == 1 ? 0x38383838 : mode == 2 ? 0x7F7F7F7F : 0x3F800000;
+        const uint32_t fixed = scales ? one : code ? 0 : wide ? 0x3F000000 : 0x3F003F00;
+        const uint32_t random = scales ? 0 : code ? 0xBFBFBFBF : wide ? 0x80FFFFFF : 0x80FF80FF;
+        const size_t words = (t->part[i + 1] - t->part[i]) / 4;
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_trial_fill, par__cuda_blocks(cuda, words, 1024),
+                                       PAR__CUDA_THREADS, 0, cuda->stream,
+                                       (uint32_t *)(void *)(t->memory + t->part[i]), words, fixed, random));
+    }
+    return PAR_OK;
+}
+// The product of a key, with arrays of the trial's memory that have the same alignments.
+static par__cuda_gemm_desc par__cuda_trial_desc(const par__cuda_trial *t) {
+    const par__cuda_gemm_key *k = &t->plan.key;
+    par__cuda_gemm_desc p = {
+        k->trans_a,         k->trans_b,           k->m, k->n, k->k, k->lda, k->ldb, k->ldc, 1, 0,
+        (par_dtype)k->type, (par_dtype)k->c_type, NULL};
+    p.epilogue = k->epilogue;
+    if (k->align_bias) p.bias = par__cuda_trial_at(t, PAR__CUDA_TRIAL_BIAS, k->align_bias);
+    if (k->align_aux) p.aux = par__cuda_trial_at(t, PAR__CUDA_TRIAL_AUX, k->align_aux);
+    if (k->factors) p.factors = (const float *)par__cuda_trial_at(t, PAR__CUDA_TRIAL_FACTORS, 0);
+    p.codes_a.type = k->code_a;
+    p.codes_a.mode = k->mode_a;
+    p.codes_a.scales = par__cuda_trial_at(t, PAR__CUDA_TRIAL_SCALES_A, 0);
+    p.codes_b.type = k->code_b;
+    p.codes_b.mode = k->mode_b;
+    p.codes_b.scales = par__cuda_trial_at(t, PAR__CUDA_TRIAL_SCALES_B, 0);
+    return p;
+}
+// Enqueues all rounds: the host must not wait between them, else the device would be idle, and then measured.
+static par_result par__cuda_trial_enqueue(par_cuda *cuda, par__cuda_trial *t, const par__cuda_gemm_desc *p) {
+    const par__cuda_gemm_key *k = &t->plan.key;
+    const size_t words = (t->part[PAR__CUDA_TRIAL_SCALES_A] - t->part[PAR__CUDA_TRIAL_C]) / 4;
+    const unsigned blocks = (unsigned)PAR__MIN((words + PAR__CUDA_THREADS - 1) / PAR__CUDA_THREADS,
+                                               (size_t)PAR__CUDA_TRIAL_SUMS / PAR__CUDA_THREADS);
+    const void *a = par__cuda_trial_at(t, PAR__CUDA_TRIAL_A, k->align_a);
+    const void *b = par__cuda_trial_at(t, PAR__CUDA_TRIAL_B, k->align_b);
+    void *c = par__cuda_trial_at(t, PAR__CUDA_TRIAL_C, k->align_c), *workspace;
+    uint64_t *sum = (uint64_t *)par__cuda_trial_at(t, PAR__CUDA_TRIAL_SUM, 0);
+    uint32_t *differs = (uint32_t *)par__cuda_trial_at(t, PAR__CUDA_TRIAL_DIFFERS, 0);
+    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, cuda->stream, &workspace));
+    for (int round = 0; round < PAR__CUDA_TRIAL_ROUNDS; round++)
+        for (int i = 0; i < t->count; i++) {
+            if (t->found[i].state) t->fails[i] = 1; // the rest of it is not valid
+            if (t->fails[i]) continue;
+            PAR__CUDA_CALL(cudaEventRecord(t->event[i][round][0], cuda->stream));
+            for (int n = 0; n < PAR__CUDA_TRIAL_REPEATS && !t->fails[i]; n++)
+                t->fails[i] = par__cuda_run_plan(cuda, &t->plan, p, &t->found[i].algo, a, b, c, workspace,
+                                                 cuda->stream) != CUBLAS_STATUS_SUCCESS;
+            PAR__CUDA_CALL(cudaEventRecord(t->event[i][round][1], cuda->stream));
+            PAR__CUDA_TRY(
+                par__cuda_launch(cuda, par__cuda_k_trial_watch, blocks, PAR__CUDA_THREADS, 0, cuda->stream,
+                                 (const uint32_t *)(void *)(t->memory + t->part[PAR__CUDA_TRIAL_C]), words,
+                                 sum + (size_t)i * PAR__CUDA_TRIAL_SUMS, differs + i, round == 0));
+        }
+    return PAR_OK;
+}
+static par_result par__cuda_trial_choose(par_cuda *cuda, par__cuda_trial *t, par__cuda_choice *choice) {
+    uint32_t differs[PAR__CUDA_CANDIDATES];
+    float ms[PAR__CUDA_CANDIDATES];
+    int best = 0;
+    PAR__CUDA_CALL(cudaMemcpyAsync(differs, par__cuda_trial_at(t, PAR__CUDA_TRIAL_DIFFERS, 0), sizeof differs,
+                                   cudaMemcpyDeviceToHost, cuda->stream));
+    PAR__CUDA_TRY(par_cuda_sync(cuda));
+    for (int i = 0; i < t->count; i++) {
+        ms[i] = INFINITY;
+        for (int round = 1; round < PAR__CUDA_TRIAL_ROUNDS && !t->fails[i]; round++) {
+            float once = 0;
+            PAR__CUDA_CALL(cudaEventElapsedTime(&once, t->event[i][round][0], t->event[i][round][1]));
+            ms[i] = PAR__MIN(ms[i], once / PAR__CUDA_TRIAL_REPEATS);
+        }
+        choice->refused += !t->fails[i] && differs[i];
+        if (differs[i]) t->fails[i] = 1;
+        if (!t->fails[i] && (t->fails[best] || ms[i] < ms[best])) best = i;
+    }
+    if (!t->fails[0] && ms[best] > 0.98f * ms[0]) best = 0;
+    choice->plan = 1 + (uint32_t)best; // the first one where none is left, as without a measurement
+    choice->first_ns = t->fails[0] ? 0 : (uint32_t)PAR__MIN(1e6f * ms[0], 4e9f);
+    choice->ns = t->fails[0] ? 0 : (uint32_t)PAR__MIN(1e6f * ms[best], 4e9f);
+    return PAR_OK;
+}
+// Measures the candidates of one product. choice->plan 0: its arrays find no memory.
+static par_result par__cuda_try_product(par_cuda *cuda, par__cuda_trial *t, const par__cuda_gemm_key *key,
+                                        par__cuda_choice *choice) {
+    static const float factors[2] = {1, 0};
+    t->plan.key = *key;
+    memset(t->fails, 0, sizeof t->fails);
+    par__cuda_trial_layout(t);
+    const cudaError_t e = cudaMalloc((void **)&t->memory, t->part[PAR__CUDA_TRIAL_PARTS]);
+    if (e == cudaErrorMemoryAllocation) return cudaGetLastError(), PAR_OK;
+    PAR__CUDA_TRY(par__cuda_check(cuda, e, "cudaMalloc"));
+    const par__cuda_gemm_desc p = par__cuda_trial_desc(t);
+    par_result r = par__cuda_check(cuda,
+                                   cudaMemsetAsync(par__cuda_trial_at(t, PAR__CUDA_TRIAL_DIFFERS, 0), 0,
+                                                   sizeof(uint32_t) * PAR__CUDA_CANDIDATES, cuda->stream),
+                                   "cudaMemsetAsync");
+    if (!r)
+        r = par__cuda_check(cuda,
+                            cudaMemcpyAsync(par__cuda_trial_at(t, PAR__CUDA_TRIAL_FACTORS, 0), factors,
+                                            sizeof factors, cudaMemcpyHostToDevice, cuda->stream),
+                            "cudaMemcpyAsync");
+    if (!r) r = par__cuda_trial_fill(cuda, t);
+    const cublasStatus_t made =
+        par__cuda_make_plan(cuda, &t->plan, &p, PAR__CUDA_CANDIDATES, t->found, &t->count);
+    if (!r && !made) r = par__cuda_trial_enqueue(cuda, t, &p);
+    if (!r && !made) r = par__cuda_trial_choose(cuda, t, choice);
+    par__cuda_destroy_plan(&t->plan);
+    const cudaError_t freed = cudaFree(t->memory);
+    return r ? r : par__cuda_check(cuda, freed, "cudaFree");
+}
+
+// ---- the file of plans
+//
+//     par_cuda_tune 1
+//     device NVIDIA H200, 132 SMs, 9.0, cuBLASLt 130100
+//     # m n k lda ... plan
+//     768 1024 3072 ... 3
+//     end 1
+
+static const char par__cuda_tuned_begin[] = "par_cuda_tune 1\ndevice ";
+static int par__cuda_tuned_number(const char **text, uint64_t max, uint64_t *value) { // 0: there is none
+    const char *c = *text;
+    *value = 0;
+    for (; *c >= '0' && *c <= '9'; c++) {
+        if (*value > max / 10) return 0;
+        *value = *value * 10 + (uint64_t)(*c - '0');
+    }
+    if (c == *text || *value > max || (*c != ' ' && *c != '\n')) return 0;
+    *text = c + 1;
+    return 1;
+}
+static int par__cuda_tuned_row(const char **text, par__cuda_tuned *row) { // 0: it is none
+    uint64_t x = 0;
+    int ok = 1;
+    memset(row, 0, sizeof *row);
+#define X(type, name)                                                                                        \
+    ok = ok && par__cuda_tuned_number(text, sizeof(type) == 8 ? (uint64_t)1 << 53 : 0x7FFFFFFF, &x);         \
+    row->key.name = (type)x;
+    PAR__CUDA_GEMM_KEY(X)
+#undef X
+    ok = ok && par__cuda_tuned_number(text, PAR__CUDA_CANDIDATES - 1, &x);
+    row->plan = (int)x;
+    return ok && row->key.m && (*text)[-1] == '\n';
+}
+static par_result par__cuda_tuned_add(const par_cuda *cuda, par__cuda_tuned **list, size_t *count,
+                                      const par__cuda_tuned *row) {
+    par__cuda_tuned *more = (par__cuda_tuned *)PAR_REALLOC(*list, (*count + 1) * sizeof *more);
+    if (!more) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
+    *list = more;
+    more[(*count)++] = *row;
+    return PAR_OK;
+}
+// Reads the text of a file, which ends with a 0. None of another device.
+static par_result par__cuda_tuned_parse(const par_cuda *cuda, const char *path, const char *text,
+                                        par__cuda_tuner *t) {
+    const size_t begin = sizeof par__cuda_tuned_begin - 1, n = strlen(t->identity);
+    char why[600];
+    uint64_t rows = 0;
+    const char *c = strncmp(text, par__cuda_tuned_begin, begin) ? NULL : strchr(text + begin, '\n');
+    if (c && ((size_t)(c - text) != begin + n || memcmp(text + begin, t->identity, n))) return PAR_OK;
+    if (c) c = strchr(c + 1, '\n'); // after the names of columns
+    int line = c ? 4 : 1, ok = c != NULL;
+    c += ok;
+    for (; ok && strncmp(c, "end ", 4); line++) {
+        par__cuda_tuned row;
+        ok = par__cuda_tuned_row(&c, &row);
+        if (ok) PAR__CUDA_TRY(par__cuda_tuned_add(cuda, &t->list, &t->count, &row));
+    }
+    if (ok) c += 4;
+    if (ok && par__cuda_tuned_number(&c, 0x7FFFFFFF, &rows) && rows == t->count && c[-1] == '\n' && !*c)
+        return PAR_OK;
+    snprintf(why, sizeof why,
+             "line %d of %.400s is not what par_cuda_tune writes: name another file, or delete this one",
+             line, path);
+    return par__cuda_fail(cuda, PAR_ERR_FILE, "par_cuda_tune", why);
+}
+static par_result par__cuda_tuned_read(const par_cuda *cuda, const char *path, par__cuda_tuner *t) {
+    char why[500] = "it is larger than what par_cuda_tune writes: is it another file?";
+    size_t bytes, got = 0;
+    if (access(path, F_OK) && errno == ENOENT) return PAR_OK;
+    const int fd = par_open_read(path, &bytes, why, sizeof why);
+    char *text = fd >= 0 && bytes <= PAR__CUDA_TUNED_FILE_BYTES ? (char *)PAR_MALLOC(bytes + 1) : NULL;
+    while (text && got < bytes) {
+        const ssize_t n = read(fd, text + got, bytes - got);
+        if (n == 0 || (n < 0 && errno != EINTR)) break;
+        got += n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0) close(fd);
+    if (!text) return par__cuda_fail(cuda, PAR_ERR_FILE, "par_cuda_tune", why);
+    text[got] = 0;
+    const par_result r = par__cuda_tuned_parse(cuda, path, text, t);
+    return PAR_FREE(text), r;
+}
+static int par__cuda_tuned_print(const par_cuda *cuda, const char *identity, FILE *f) { // 0: see errno
+    fprintf(f, "%s%s\n#", par__cuda_tuned_begin, identity);
+#define X(type, name) fprintf(f, " " #name);
+    PAR__CUDA_GEMM_KEY(X)
+#undef X
+    fprintf(f, " plan\n");
+    for (size_t i = 0; i < cuda->tuned_count; i++) {
+        const par__cuda_tuned *row = &cuda->tuned[i];
+#define X(type, name) fprintf(f, "%llu ", (unsigned long long)row->key.name);
+        PAR__CUDA_GEMM_KEY(X)
+#undef X
+        fprintf(f, "%d\n", row->plan);
+    }
+    return fprintf(f, "end %zu\n", cuda->tuned_count) > 0 && !fflush(f) && !ferror(f) && !fsync(fileno(f));
+}
+// Writes the table beside the file and renames it, so that nobody reads a part of it.
+static par_result par__cuda_tuned_write(const par_cuda *cuda, const char *path, const char *identity) {
+    char *beside = (char *)PAR_MALLOC(strlen(path) + 5), why[600];
+    if (!beside) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
+    snprintf(beside, strlen(path) + 5, "%s.new", path);
+    const int fd = par_open_replace(beside);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    int e = f && par__cuda_tuned_print(cuda, identity, f) ? 0 : errno ? errno : EIO;
+    if (f && fclose(f) && !e) e = errno;
+    if (fd >= 0 && !f) close(fd);
+    if (!e && rename(beside, path)) e = errno;
+    if (e && fd >= 0) unlink(beside);
+    PAR_FREE(beside);
+    snprintf(why, sizeof why, "cannot write %.400s: %s; what was there is untouched", path, strerror(e));
+    return e ? par__cuda_fail(cuda, PAR_ERR_FILE, "par_cuda_tune", why) : PAR_OK;
+}
+
+// ---- all ranks
+
+static par_comm *par__cuda_hosts(const par_cuda *cuda) { // for arrays of the host; NULL: this rank alone
+    return cuda->desc.comm ? par__cuda_comm_of(par_backend_of(cuda->desc.comm))->announce_comm : NULL;
+}
+static par_result par__cuda_agree(const par_cuda *cuda, par_result r) {
+    par_comm *hosts = par__cuda_hosts(cuda);
+    int failed = r != PAR_OK;
+    const par_result announced =
+        hosts ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, hosts) : PAR_OK;
+    if (r || announced || !failed) return r ? r : announced;
+    return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_tune", "another rank failed: its error says why");
+}
+static par_result par__cuda_tune_begin(par_cuda *cuda, const char *file, par__cuda_tuner *t) {
+    struct cudaDeviceProp p;
+    memset(&p, 0, sizeof p);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_tune", PAR__CUDA_CAPTURED_MEMORY));
+    PAR__CUDA_CALL(cudaGetDeviceProperties(&p, cuda->ordinal));
+    snprintf(t->identity, sizeof t->identity, "%.256s, %d SMs, %d.%d, cuBLASLt %zu", p.name, cuda->sm_count,
+             p.major, p.minor, cublasLtGetVersion());
+    t->identity[strcspn(t->identity, "\n")] = 0;
+    for (int i = 0; i < PAR__CUDA_CANDIDATES; i++)
+        for (int round = 0; round < PAR__CUDA_TRIAL_ROUNDS; round++)
+            for (int end = 0; end < 2; end++) PAR__CUDA_CALL(cudaEventCreate(&t->trial.event[i][round][end]));
+    const int reads = file && (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0);
+    if (reads) PAR__CUDA_TRY(par__cuda_tuned_read(cuda, file, t));
+    return par_cuda_sync(cuda); // what is measured has the device for itself
+}
+// Takes what rank 0 read. *fresh: there is something.
+static par_result par__cuda_tune_share(par_cuda *cuda, par__cuda_tuner *t) {
+    par_comm *hosts = par__cuda_hosts(cuda);
+    char identity[sizeof t->identity];
+    uint64_t count = t->count;
+    memcpy(identity, t->identity, sizeof identity);
+    if (hosts) PAR__CUDA_TRY(par_broadcast(identity, identity, sizeof identity, PAR_U8, 0, hosts));
+    if (hosts) PAR__CUDA_TRY(par_broadcast(&count, &count, 1, PAR_U64, 0, hosts));
+    par_result r = PAR_OK;
+    if (strcmp(identity, t->identity))
+        r = par__cuda_fail(cuda, PAR_ERR_MISMATCH, "par_cuda_tune",
+                           "this rank's device or cuBLASLt is not that of rank 0, whose plans are others");
+    if (!r && count > t->count) {
+        PAR_FREE(t->list);
+        t->list = (par__cuda_tuned *)PAR_MALLOC(count * sizeof *t->list);
+        if (!t->list) r = par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
+    }
+    PAR__CUDA_TRY(par__cuda_agree(cuda, r));
+    t->count = count;
+    if (hosts && count)
+        PAR__CUDA_TRY(par_broadcast(t->list, t->list, count * sizeof *t->list, PAR_U8, 0, hosts));
+    for (size_t i = 0; i < count; i++)
+        if (!par__cuda_tuned_of(cuda, &t->list[i].key))
+            r = r ? r : par__cuda_tuned_add(cuda, &cuda->tuned, &cuda->tuned_count, &t->list[i]);
+    t->count = 0;
+    return par__cuda_agree(cuda, r);
+}
+// The products of all ranks that have no measured plan, in t->list; their plan: the rank that measures them.
+static par_result par__cuda_tune_gather(par_cuda *cuda, par__cuda_tuner *t) {
+    par_comm *hosts = par__cuda_hosts(cuda);
+    const size_t n = hosts ? (size_t)par_size(hosts) : 1, me = hosts ? (size_t)par_rank(hosts) : 0;
+    const size_t row = PAR__CUDA_MAX_PLANS * sizeof(par__cuda_gemm_key);
+    par__cuda_gemm_key *all = (par__cuda_gemm_key *)PAR_MALLOC(n * row), *mine;
+    par_result r = all ? PAR_OK : par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
+    if (all) memset(all, 0, n * row);
+    mine = all ? all + me * PAR__CUDA_MAX_PLANS : NULL;
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS && !r; i++)
+        if (cuda->plans[i].matmul) mine[i] = cuda->plans[i].key;
+    r = par__cuda_agree(cuda, r);
+    if (!r && hosts) r = par_all_gather(mine, all, row, PAR_U8, hosts);
+    for (size_t i = 0; i < n * PAR__CUDA_MAX_PLANS && !r; i++) {
+        par__cuda_tuned x;
+        size_t k = 0;
+        memset(&x, 0, sizeof x);
+        x.key = all[i];
+        x.plan = (int)(i / PAR__CUDA_MAX_PLANS);
+        while (k < t->count && memcmp(&t->list[k].key, &x.key, sizeof x.key)) k++;
+        if (x.key.m && k == t->count && !par__cuda_tuned_of(cuda, &x.key))
+            r = par__cuda_tuned_add(cuda, &t->list, &t->count, &x);
+    }
+    PAR_FREE(all);
+    return par__cuda_agree(cuda, r);
+}
+static par_result par__cuda_tune_measure(par_cuda *cuda, par__cuda_tuner *t, par_cuda_tuning *out) {
+    par_comm *hosts = par__cuda_hosts(cuda);
+    const int me = hosts ? par_rank(hosts) : 0;
+    par__cuda_choice *choice = (par__cuda_choice *)PAR_MALLOC((t->count + 1) * sizeof *choice);
+    par_result r = choice ? PAR_OK : par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
+    if (choice) memset(choice, 0, (t->count + 1) * sizeof *choice);
+    for (size_t i = 0; i < t->count && !r; i++)
+        if (t->list[i].plan == me) r = par__cuda_try_product(cuda, &t->trial, &t->list[i].key, &choice[i]);
+    r = par__cuda_agree(cuda, r);
+    if (!r && hosts) r = par_all_reduce(choice, choice, 4 * t->count, PAR_U32, PAR_SUM, hosts);
+    for (size_t i = 0; i < t->count && !r; i++) {
+        if (!choice[i].plan) continue;
+        t->list[i].plan = (int)choice[i].plan - 1;
+        r = par__cuda_tuned_add(cuda, &cuda->tuned, &cuda->tuned_count, &t->list[i]);
+        out->measured++;
+        out->changed += t->list[i].plan != 0;
+        out->refused += (int)choice[i].refused;
+        out->first_us += 1e-3 * choice[i].first_ns;
+        out->tuned_us += 1e-3 * choice[i].ns;
+    }
+    PAR_FREE(choice);
+    out->products = (int)cuda->tuned_count;
+    return par__cuda_agree(cuda, r);
+}
+par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *result) {
+    par__cuda_tuner *t = (par__cuda_tuner *)PAR_MALLOC(sizeof *t);
+    par_cuda_tuning out;
+    memset(&out, 0, sizeof out);
+    if (t) memset(t, 0, sizeof *t);
+    par_result r = t ? par__cuda_tune_begin(cuda, file, t)
+                     : par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
+    r = par__cuda_agree(cuda, r);
+    if (!r) r = par__cuda_tune_share(cuda, t);
+    if (!r) r = par__cuda_tune_gather(cuda, t);
+    if (!r) r = par__cuda_tune_measure(cuda, t, &out);
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS && !r; i++) // the next product makes its plan anew
+        par__cuda_destroy_plan(&cuda->plans[i]);
+    const int writes = file && out.measured && (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0);
+    if (!r) r = par__cuda_agree(cuda, writes ? par__cuda_tuned_write(cuda, file, t->identity) : PAR_OK);
+    for (int i = 0; t && i < PAR__CUDA_CANDIDATES * PAR__CUDA_TRIAL_ROUNDS * 2; i++)
+        if ((&t->trial.event[0][0][0])[i]) cudaEventDestroy((&t->trial.event[0][0][0])[i]);
+    if (t) PAR_FREE(t->list);
+    PAR_FREE(t);
+    if (result) *result = out;
+    return r;
+}
+#else
+par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *result) {
+    (void)file;
+    if (result) memset(result, 0, sizeof *result);
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_tune", "compile with -DPAR_CUDA_CUBLASLT");
+}
+#endif
 
 // >>cuda_zero -----------------------------------------------------------------------------------------------
 //

@@ -160,6 +160,21 @@ recipes() { # of low precision: what the CPU trains; what the device does not ha
         fails 1 "cuBLASLt [0-9]* on sm_80 has no product of .* take another recipe" \
             build/gpt_emu $tiny --max_iters 2 --fp8 current
 }
+tunes() { # products by measured kernels, which later runs read; also in a graph; other files are refused
+    build/gpt $tiny --max_iters 4 >"$work/cpu.tuned" || return 1
+    for more in "" "" "--graph"; do
+        build/gpt_emu $tiny --max_iters 4 --tune "$work/tuned" $more >"$work/gpu" 2>"$work/said$more" &&
+            same_losses 1e-5 "$work/cpu.tuned" "$work/gpu" || return 1
+        [ -n "$more" ] || cat "$work/said" >>"$work/both"
+    done
+    cat "$work/both"
+    [ "$(grep -c 'tuned: [1-9].*: 0.75 of the time' "$work/both")" = 1 ] &&
+        ! grep tuned: "$work/said--graph" &&
+        echo "a letter" >"$work/letter" &&
+        fails 1 "line 1 of .*letter is not what par_cuda_tune writes" \
+            build/gpt_emu $tiny --max_iters 4 --tune "$work/letter" && grep -q "a letter" "$work/letter" &&
+        fails 1 "tune needs a GPU" build/gpt $tiny --tune "$work/tuned"
+}
 trains() { # on emulated GPUs what the CPU trains
     build/gpt $small >"$work/cpu" || return 1
     for layout in "--ranks 1 --sample 8" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --save $work/ck" \

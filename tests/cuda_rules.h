@@ -1,5 +1,6 @@
 // cuda_rules.h - a part of test_cuda.cu: what hardware refuses, the emulation refuses. Each rule has a fault
 // that is planted here; the table of CONTRIBUTING.md names them.
+#include <string>
 static char said[4096]; // by the last planted fault
 
 // Does a child process that commits this fault end with an error that has this text?
@@ -607,6 +608,196 @@ static void epilogue_rules(par_comm *w) {
     CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
     CHECK_OK(w, par_tp_close(tp));
     CHECK_OK(w, par_cuda_close(cuda));
+    emu_capability(0);
+}
+// ---- plans by measurement
+
+// A product of rows x 16 x 8 by this context; 0: its result is not what it should be.
+static int tuned_product(par_comm *w, par_cuda *cuda, size_t rows, int epilogue) {
+    enum { N = 16, K = 8, MOST = 64 };
+    static const float one = 1;
+    float host[MOST * N], *a, *c;
+    int right = 1;
+    par__cuda_gemm_desc p = {0, 0, rows, N, K, K, N, N, 1, 0, PAR_F32, PAR_F32, NULL};
+    a = (float *)on_device(w, cuda, MOST * N * sizeof *a), c = (float *)on_device(w, cuda, sizeof host);
+    for (int i = 0; i < MOST * N; i++) host[i] = one;
+    upload(cuda, a, host, sizeof host);
+    if (epilogue) p.epilogue = epilogue, p.aux = a;
+    CHECK_OK(w, par__cuda_gemm(cuda, &p, a, a, c, cuda->stream));
+    download(cuda, host, c, sizeof host);
+    for (size_t i = 0; i < rows * N; i++) right = right && host[i] == host[0];
+    right = right && (epilogue || host[0] == K) && host[0] > 1;
+    for (float *x : {a, c}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    return right;
+}
+static float milliseconds_of(par_comm *w, par_cuda *cuda, size_t rows) { // as the library pretends
+    cudaEvent_t e[2], untimed;
+    float ms = 0;
+    for (cudaEvent_t &x : e) cudaEventCreate(&x);
+    CHECK(w, cudaEventElapsedTime(&ms, e[0], e[1]) == cudaErrorInvalidResourceHandle); // not recorded
+    for (cudaEvent_t x : e) {
+        if (x == e[1]) CHECK(w, tuned_product(w, cuda, rows, 0));
+        cudaEventRecord(x, cuda->stream);
+    }
+    CHECK_OK(w, par_cuda_sync(cuda));
+    CHECK(w, !cudaEventElapsedTime(&ms, e[0], e[1]));
+    cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming), cudaEventRecord(untimed, cuda->stream);
+    float none;
+    CHECK(w, cudaEventElapsedTime(&none, e[0], untimed) == cudaErrorInvalidResourceHandle);
+    cudaGetLastError();
+    for (cudaEvent_t x : {e[0], e[1], untimed}) cudaEventDestroy(x);
+    return ms;
+}
+// Rank 0's file holds this text: what do the ranks say? NULL: they take it.
+static void tunes_by(par_comm *w, par_cuda *cuda, const char *path, const std::string &text,
+                     const char *says) {
+    FILE *f = par_rank(w) == 0 ? fopen(path, "w") : NULL;
+    if (f) fwrite(text.data(), 1, text.size(), f), fclose(f);
+    const par_result r = par_cuda_tune(cuda, path, NULL);
+    const int right = !says         ? !r
+                      : par_rank(w) ? r != PAR_OK
+                                    : r == PAR_ERR_FILE && strstr(par_last_error(w), says);
+    if (!right) fprintf(stderr, "%s: %d, %s\n", text.c_str(), (int)r, par_last_error(w));
+    CHECK(w, right);
+}
+static std::string text_of(const char *path) {
+    char text[8192];
+    FILE *f = fopen(path, "r");
+    const size_t n = f ? fread(text, 1, sizeof text, f) : 0;
+    if (f) fclose(f);
+    return std::string(text, n);
+}
+// Files that this version did not write, or not whole; then one of another device, which is replaced.
+static void tuning_files(par_comm *w, par_cuda *cuda, const char *path) {
+    const std::string good = text_of(path), rows = good.substr(good.find("plan\n") + 5);
+    CHECK_OK(w, par_barrier(w)); // all have read it
+    const std::string first = rows.substr(0, rows.find('\n') + 1),
+                      header = good.substr(0, good.find("plan\n") + 5);
+    const std::string start = first.substr(0, first.rfind(' ') + 1);
+    const char *damaged = "name another file, or delete this one";
+    tunes_by(w, cuda, path, good, NULL);
+    tunes_by(w, cuda, path, header + "end 0\n", NULL);
+    for (const std::string &text :
+         {std::string(), std::string("\0\1\2\xff", 4), std::string("weights"),
+          "par_cuda_tune 2" + good.substr(15), good.substr(0, 30), header, header + first, header + "end 1\n",
+          header + first + "end 2\n", header + first.substr(1), header + first + "end 1\nx",
+          header + start + "8\nend 1\n", header + start + "-1\nend 1\n",
+          header + start + "99999999999999999999\nend 1\n",
+          header + "0" + first.substr(first.find(' ')) + "end 1\n", header + start + "1 1\nend 1\n",
+          header + "\n" + "end 0\n", good.substr(0, good.size() - 1)})
+        tunes_by(w, cuda, path, text, damaged);
+    par__cuda_tuner *t = new par__cuda_tuner();
+    snprintf(
+        t->identity, sizeof t->identity, "%s",
+        header.substr(strlen(par__cuda_tuned_begin), header.find('\n', 16) - strlen(par__cuda_tuned_begin))
+            .c_str());
+    for (uint64_t i = 0; i < 300; i++) { // a byte is another one, or the file ends there
+        std::string text = good;
+        const size_t at = (size_t)(par_uniform(7, 1, i) * (float)good.size());
+        if (i % 4) text[at] = (char)(par_uniform(7, 2, i) * 256);
+        if (i % 4 == 0) text.resize(at);
+        const par_result r = par__cuda_tuned_parse(cuda, path, text.c_str(), t);
+        CHECK(w, !r || r == PAR_ERR_FILE);
+        PAR_FREE(t->list), t->list = NULL, t->count = 0;
+    }
+    delete t;
+    const size_t device = good.find("device ") + 7;
+    tunes_by(w, cuda, path, good.substr(0, device) + "Another " + good.substr(device), NULL);
+    CHECK_OK(w, par_barrier(w));
+}
+typedef struct tuned_run { // of a context on a comm of its own
+    par_comm *comm;
+    par_cuda *cuda;
+} tuned_run;
+static tuned_run begin_tuned(par_comm *w, par_cuda_backend backend) {
+    tuned_run t;
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &t.comm));
+    t.cuda = open_cuda(t.comm, backend);
+    return t;
+}
+static void end_tuned(par_comm *w, const tuned_run *t) {
+    CHECK_OK(w, par_cuda_close(t->cuda));
+    CHECK_OK(w, par_close(t->comm));
+    CHECK_OK(w, par_barrier(w));
+}
+static const char *tuned_file(par_comm *w) {
+    static thread_local char path[600];
+    snprintf(path, sizeof path, "%s/par_cuda_tune_%d", test_dir, (int)getpid());
+    CHECK_OK(w, par_broadcast(path, path, sizeof path, PAR_U8, 0, w));
+    return path;
+}
+static void tuned_elsewhere(par_comm *w) { // what cannot be written, captured or allocated
+    const int me = par_rank(w);
+    const tuned_run t = begin_tuned(w, PAR_CUDA_AUTO);
+    const std::string nowhere = std::string(tuned_file(w)) + ".none/file";
+    cudaGraph_t made;
+    CHECK(w, tuned_product(w, t.cuda, 5, 0));
+    CHECK(w, par_cuda_tune(t.cuda, nowhere.c_str(), NULL) == (me ? PAR_ERR_SYSTEM : PAR_ERR_FILE));
+    CHECK(w, !cudaStreamBeginCapture(t.cuda->stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(w, par_cuda_tune(t.cuda, NULL, NULL) == PAR_ERR_UNSUPPORTED);
+    CHECK(w, !cudaStreamEndCapture(t.cuda->stream, &made) && !cudaGraphDestroy(made));
+    par__cuda_choice none = {0, 0, 0, 0};
+    par__cuda_trial *trial = new par__cuda_trial();
+    par__cuda_gemm_key large = t.cuda->tuned[0].key;
+    large.lda = large.m = (size_t)1 << 24;
+    CHECK(w, !par__cuda_try_product(t.cuda, trial, &large, &none) && !none.plan);
+    delete trial;
+    end_tuned(w, &t);
+}
+// Each rank has a product of its own, and all have one in common: the fastest plan whose bits do not vary is
+// taken by all. The file gives the same plans to a later run.
+static void tunes_on(par_comm *w, int sm) { // sm_90's workspaces allow a plan more
+    const int n = par_size(w), me = par_rank(w), count = n + 1 + (sm == 90);
+    const float ms = sm == 80 ? 0.03f : 0.02f;
+    const char *path = tuned_file(w);
+    par_cuda_tuning got;
+    tuned_run t = begin_tuned(w, PAR_CUDA_AUTO);
+    CHECK_OK(w, par_cuda_tune(t.cuda, path, &got)); // no product has run, and the file is of another device
+    CHECK(w, !got.products && !got.measured);
+    CHECK(w, tuned_product(w, t.cuda, 4, 0) && tuned_product(w, t.cuda, (size_t)(8 + me), 0));
+    if (sm == 90) CHECK(w, tuned_product(w, t.cuda, 4, CUBLASLT_EPILOGUE_DGELU));
+    CHECK(w, fabsf(milliseconds_of(w, t.cuda, 4) - 0.04f) < 1e-6f);
+    CHECK_OK(w, par_cuda_tune(t.cuda, path, &got));
+    CHECK(w, got.products == count && got.measured == count);
+    CHECK(w, got.changed == count && got.refused == count);
+    CHECK(w, fabs(got.first_us - 40 * count) < 0.1 && fabs(got.tuned_us - 1e3 * ms * count) < 0.1);
+    for (size_t rows : {(size_t)4, (size_t)(8 + me)})
+        CHECK(w, fabsf(milliseconds_of(w, t.cuda, rows) - ms) < 1e-6f);
+    CHECK_OK(w, par_cuda_tune(t.cuda, path, &got));
+    CHECK(w, got.products == count && !got.measured);
+    end_tuned(w, &t);
+    t = begin_tuned(w, PAR_CUDA_AUTO);
+    CHECK_OK(w, par_cuda_tune(t.cuda, path, &got));
+    CHECK(w, got.products == count && !got.measured);
+    CHECK(w, fabsf(milliseconds_of(w, t.cuda, (size_t)(8 + (me + 1) % n)) - ms) < 1e-6f); // another rank's
+    end_tuned(w, &t);
+}
+static void tuning(par_comm *w) {
+    const int me = par_rank(w), threads = !strcmp(par_launch_method(w), "threads");
+    par_cuda_tuning got;
+    for (int sm : {80, 90}) {
+        CHECK_OK(w, par_barrier(w));
+        emu_capability(sm);
+        tunes_on(w, sm);
+    }
+    tuned_run t = begin_tuned(w, PAR_CUDA_AUTO);
+    tuning_files(t.comm, t.cuda, tuned_file(w));
+    CHECK(w, tuned_product(w, t.cuda, 6, 0)); // now the file is another device's
+    CHECK_OK(w, par_cuda_tune(t.cuda, tuned_file(w), &got));
+    CHECK(w, got.measured == 1 && text_of(tuned_file(w)).find("Another") == std::string::npos);
+    end_tuned(w, &t);
+    tuned_elsewhere(w);
+    if (!threads && par_size(w) > 1) {
+        emu_capability(me ? 90 : 80);
+        t = begin_tuned(w, PAR_CUDA_STAGING);
+        CHECK(w, par_cuda_tune(t.cuda, NULL, NULL) == (me ? PAR_ERR_MISMATCH : PAR_ERR_SYSTEM));
+        end_tuned(w, &t);
+    }
+    if (!me)
+        unlink(tuned_file(w));
+    else
+        tuned_file(w);
+    CHECK_OK(w, par_barrier(w));
     emu_capability(0);
 }
 // Which products of codes the library has depends on the device; what it lacks is an error that names it. A

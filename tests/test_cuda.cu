@@ -1749,6 +1749,7 @@ const test tests[] = {
 #if defined(PAR_CUDA_CUBLASLT)
     {"products", products, TEST_SERIAL, 1, 60},
     {"epilogue_rules", epilogue_rules, TEST_SERIAL, 1, 60},
+    {"tuning", tuning, TEST_ANY | TEST_RANKS | TEST_POWERS | TEST_SMALL, 1, 60},
     {"code_rules", code_rules, TEST_SERIAL, 1, 60},
 #endif
 #if PAR__CUDA_DNN

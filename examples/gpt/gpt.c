@@ -40,7 +40,7 @@ typedef struct settings {
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
         zero, parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph,
         auto_layout;
-    const char *generate, *prompt, *tokenizer;
+    const char *generate, *prompt, *tokenizer, *tune;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
     int max_context; // the block_size that was asked for; INT_MAX: none was
@@ -158,6 +158,10 @@ static const setting setting_table[] = {
     TEXT("--device", device, GPT_DEVICE, NULL, "cpu, or cuda (of build/gpt_cuda)"),
     FLAG("--graph", graph, "0",
          "on a GPU: capture the second step as a CUDA graph, and replay it; by nccl, or with one rank"),
+    TEXT(
+        "--tune", tune, NULL, NULL,
+        "on a GPU: after the first step measure which of cuBLASLt's kernels is the fastest for each product, "
+        "and keep that in this FILE, which later runs read"),
     NUMBER("--tp", INT, tp, "1", RANGE(1, 1024), "tensor-parallel ranks: each layer is split over them"),
     FLAG("--sp", sp, "0", "sequence parallelism: norms and residuals are split over tp by tokens"),
     NUMBER("--cp", INT, cp, "1", RANGE(1, 1024), "context-parallel ranks: each sequence is split over them"),
@@ -518,15 +522,34 @@ static par_result enqueue_step(trainer *t) {
     *f->dropout_offset = gpt_dropout_offset((uint64_t)t->step);
     GPT_TRY(d->copy(d, t->dropout_offset, f->dropout_offset, sizeof *f->dropout_offset, NULL));
     GPT_TRY(load_batch(t, f->tokens));
-    // The first step is not captured: it allocates scratch memory, and libraries choose their kernels.
-    GPT_TRY(t->o.graph && t->enqueued > 1 ? replay_step(t, factor) : compute_step(t, factor));
+    // The first step is not captured: it allocates scratch memory, and libraries choose their kernels, which
+    // they do once more after they are measured.
+    GPT_TRY(t->o.graph && t->enqueued > (t->o.tune ? 2 : 1) ? replay_step(t, factor)
+                                                            : compute_step(t, factor));
     GPT_TRY(d->copy(d, f->loss, t->device_loss, sizeof *f->loss, NULL));
     GPT_TRY(d->copy(d, f->control, par_zero_control_of(t->zero), sizeof *f->control, NULL));
     return d->event_record(d, NULL, &f->done);
 }
+// Takes the kernels that --tune's file names, and measures those of products that ran and that it does not
+// have.
+static par_result tune_products(trainer *t) {
+#if defined(GPT_CUDA)
+    par_cuda_tuning x;
+    GPT_TRY(par_cuda_tune(t->cuda, t->o.tune, &x));
+    if (par_rank(t->world) || !x.measured) return PAR_OK;
+    fprintf(t->o.json ? stderr : stdout,
+            "tuned: %d products, %d with another kernel than cuBLASLt's first: %.3g of the time; %d kernels "
+            "refused, whose results vary\n",
+            x.measured, x.changed, x.tuned_us / x.first_us, x.refused);
+#else
+    (void)t;                        // check_settings has refused it
+#endif
+    return PAR_OK;
+}
 static void train_step(trainer *t) {
     par_trace_begin(t->world, "step");
     must(t->world, enqueue_step(t));
+    if (t->o.tune && t->enqueued == 1) must(t->world, tune_products(t));
     par_trace_end(t->world);
 }
 // Waits for the oldest step in flight, and takes its loss and norm.
@@ -648,6 +671,7 @@ static const char *check_settings(settings *o) {
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
+    if (o->tune && strcmp(o->device, "cuda")) return "tune needs a GPU: --device cuda of build/gpt_cuda";
     if ((bad = check_canonical(o))) return bad;
     const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_splits_backward(o->schedule);
@@ -798,7 +822,8 @@ static par_result open_device(trainer *t) {
     GPT_TRY(par_cuda_open(&d, &t->cuda));
     t->device = par_cuda_device(t->cuda);
     t->tp_kernels = par_cuda_tp(t->cuda);
-    return t->zero_kernels = par_cuda_zero(t->cuda), PAR_OK;
+    t->zero_kernels = par_cuda_zero(t->cuda);
+    return t->o.tune ? tune_products(t) : PAR_OK;
 #else
     return par_fail(t->world, PAR_ERR_UNSUPPORTED,
                     "this program has only the CPU: make cuda builds build/gpt_cuda");

@@ -83,7 +83,7 @@ static void emu_touch(int device) { emu_context_set |= 1u << device, emu_initial
 static const size_t EMU_SLICE = (size_t)512 << 20, EMU_SLICES = 48, EMU_GAP = 256, EMU_LARGE = 2 << 20;
 struct emu_times { // of an event, which things in flight keep
     std::atomic<uint64_t> recorded, completed;
-    double at;
+    double at, pretended; // pretended: of the stream's work
 };
 enum { EMU_IPC_EVENTS = 1 << 18 };
 enum { EMU_MAPPED = 1 << 12 };
@@ -527,7 +527,7 @@ struct CUevent_st {
     emu_times *times;
     uint64_t newest; // work when it was recorded
     CUstream_st *stream;
-    int interprocess, device;
+    int interprocess, device, untimed;
     uint64_t capture; // the number of the capture in which it was recorded last; 0: in none
     size_t node;      // then: which node of the graph it is
 };
@@ -568,6 +568,7 @@ struct CUstream_st {
     CUgraph_st *capture = NULL;
     int device = 0, blocking = 0; // blocking: the legacy stream waits for it
     int queue = 0;                // see emu_reached
+    double pretended = 0;         // seconds that its products so far say they took
     pthread_t owner = pthread_self();
     uint64_t newest = 0; // work that was added
 };
@@ -666,7 +667,8 @@ static int emu_run_one(void) {
         if (!op.kernel) emu_hide(s->device, 0);
         emu_memory(0);
     }
-    if (op.record) op.record->at = emu_seconds(), op.record->completed = op.version;
+    if (op.record) op.record->at = emu_seconds(), op.record->pretended = s->pretended;
+    if (op.record) op.record->completed = op.version;
     pthread_cond_broadcast(&emu_changed);
     return 1;
 }
@@ -871,7 +873,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "an emulated GPU");
-    p->multiProcessorCount = 4, p->major = 9, p->sharedMemPerBlockOptin = (size_t)emu_shared_limit();
+    p->multiProcessorCount = 4, p->sharedMemPerBlockOptin = (size_t)emu_shared_limit();
+    p->major = emu_sm() / 10, p->minor = emu_sm() % 10;
     p->uuid.bytes[0] = (char)(1 + device);
     return cudaSuccess;
 }
@@ -1086,6 +1089,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     emu_lock hold;
     CUevent_st *e = new CUevent_st();
     e->interprocess = (flags & cudaEventInterprocess) != 0, e->device = emu_device;
+    e->untimed = (flags & cudaEventDisableTiming) != 0;
     emu_touch(emu_device);
     if (e->interprocess)
         e->times = emu_new_shared_times();
@@ -1152,7 +1156,12 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     return emu_trace_host(e->newest), cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
-    return *ms = (float)(1e3 * (b->times->at - a->times->at)), cudaSuccess;
+    if (a->untimed || b->untimed || !a->times->recorded || !b->times->recorded)
+        return emu_last = cudaErrorInvalidResourceHandle;
+    if (a->times->completed < a->times->recorded || b->times->completed < b->times->recorded)
+        return cudaErrorNotReady;
+    const double pretended = b->times->pretended - a->times->pretended;
+    return *ms = (float)(1e3 * (pretended > 0 ? pretended : b->times->at - a->times->at)), cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { // what waits for it keeps its times: they are few, in tests
     delete e;

@@ -10,7 +10,16 @@ struct emu_matrix {
 struct emu_preference { // what heuristics go by: alignments of A, B, C, D, the bias, aux; the workspace
     uint32_t align[4], bias_align, aux_align;
     size_t workspace_bytes;
+    int algorithm; // which one was found
 };
+// What there is for each product, in the order of the heuristics. Times are pretended, so that it is known
+// which is the fastest; by another order of a sum, one has other bits each time.
+static const struct {
+    double seconds;
+    size_t workspace_bytes; // that it needs
+    int differs, valid;
+} emu_algorithms[] = {
+    {40e-6, 0, 0, 1}, {20e-6, 8 << 20, 0, 1}, {10e-6, 0, 1, 1}, {5e-6, 0, 0, 0}, {30e-6, 0, 0, 1}};
 static int emu_algorithms_missing;
 void emu_no_algorithms(int none) { emu_algorithms_missing = none; }
 struct emu_matmul {
@@ -71,8 +80,8 @@ static double emu_gelu(double x, int gradient) { // approximated by tanh
     const double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
     return gradient ? (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x) : x / 2 * (1 + t);
 }
-static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix ma, const void *b,
-                         emu_matrix mb, float beta, void *c, emu_matrix mc) {
+static void emu_multiply(emu_matmul how, int differs, float alpha, const void *a, emu_matrix ma,
+                         const void *b, emu_matrix mb, float beta, void *c, emu_matrix mc) {
     const uint64_t k = how.trans_a ? ma.rows : ma.cols;
     const ncclDataType_t type = mc.type == CUDA_R_32F    ? ncclFloat32
                                 : mc.type == CUDA_R_16BF ? ncclBfloat16
@@ -88,6 +97,7 @@ static void emu_multiply(emu_matmul how, float alpha, const void *a, emu_matrix 
                     sum += (how.trans_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
                            (how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
             sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
+            if (differs) sum *= 1 + ldexp((double)(emu_random() % 3), -6);
             if (how.epilogue & CUBLASLT_EPILOGUE_BIAS) sum += emu_get_element(how.bias, type, row);
             const uint64_t at = row + col * (uint64_t)how.aux_ld;
             if (how.epilogue & EMU_GELU) emu_set_element((void *)how.aux, type, at, sum);
@@ -184,7 +194,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 1, 0},
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 1, 0, 0},
            CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -203,21 +213,30 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t la, cublasLtMatrixLayout_t lb,
                                               cublasLtMatrixLayout_t lc, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
     const emu_matmul how = *(const emu_matmul *)(const void *)desc;
     const uintptr_t bias = (uintptr_t)how.bias, aux = (uintptr_t)how.aux;
     emu_preference can = *(const emu_preference *)(const void *)preference;
     memset(found, 0, sizeof *found);
     *count = 1;
+    if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
     const emu_matrix &ma = *(emu_matrix *)(void *)la, &mc = *(emu_matrix *)(void *)lc;
     const int has = emu_has_codes(how, ma, *(emu_matrix *)(void *)lb, mc) && emu_has_epilogue(how, ma, mc);
     if (emu_algorithms_missing || !has)
         return found->state = CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS;
     while (bias && can.bias_align < 256 && bias % (2 * can.bias_align) == 0) can.bias_align *= 2;
     while (aux && can.aux_align < 256 && aux % (2 * can.aux_align) == 0) can.aux_align *= 2;
-    memcpy(&found->algo, &can, sizeof can); // it can do no less aligned arrays
-    found->workspaceSize = ((const emu_preference *)(const void *)preference)->workspace_bytes; // all of it
+    *count = 0;
+    for (const auto &x : emu_algorithms) {
+        if (x.workspace_bytes > can.workspace_bytes || *count == wanted) continue;
+        cublasLtMatmulHeuristicResult_t *f = &found[(*count)++];
+        memset(f, 0, sizeof *f);
+        can.algorithm = (int)(&x - emu_algorithms);
+        memcpy(&f->algo, &can, sizeof can);                   // it can do no less aligned arrays
+        f->workspaceSize = can.workspace_bytes;               // all that there is
+        if (!x.valid) f->state = CUBLAS_STATUS_NOT_SUPPORTED; // nothing else of it means anything
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
@@ -238,6 +257,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(&can, algo, sizeof can);
     if (!can.bias_align) emu_die("a product by an algorithm that the heuristics did not find");
+    const auto &algorithm = emu_algorithms[can.algorithm];
+    if (!algorithm.valid) emu_die("a product by a result of the heuristics whose state says that it is none");
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
     if ((uintptr_t)how.bias % can.bias_align || (uintptr_t)how.aux % can.aux_align)
@@ -255,7 +276,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const auto multiply = [=] {
         if (mine && *mine != number) emu_die("two products use one workspace at a time");
         const int device = how.device_factors;
-        emu_multiply(how, device ? *x : host_x, a, ma, b, mb, device ? *y : host_y, d, mc);
+        if (emu_streams.count(stream)) stream->pretended += algorithm.seconds;
+        emu_multiply(how, algorithm.differs, device ? *x : host_x, a, ma, b, mb, device ? *y : host_y, d, mc);
     };
     emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product", desc);
     return CUBLAS_STATUS_SUCCESS;
