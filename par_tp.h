@@ -199,10 +199,11 @@ size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i);
 // tokens offsets[d] to offsets[d + 1] - 1 of all B s tokens of the whole sequences, one after the other: so
 // offsets has count + 1 numbers, from 0 to B s, none less than the one before. A document ends at the latest
 // with its sequence; where documents follow each other without sequences, give B = 1 and s = all tokens.
-// Positions (of RoPE and of position tables) and random numbers stay those of the sequence. Writes 2 B s
-// numbers to map, in the host's memory: copy them to the device, as ids are, and set tokens.documents to the
-// copy. With cp, all ranks give the same whole sequences. One map serves all layers. Local. Errors: ARGUMENT
-// (offsets as above are not; 2^32 tokens or more).
+// Positions of tables and random numbers stay those of the sequence; so do RoPE's, which is the same as if
+// each document began at 0, since scores depend on differences of positions alone (Su et al. 2021). Writes 2
+// B s numbers to map, in the host's memory: copy them to the device, as ids are, and set tokens.documents to
+// the copy. With cp, all ranks give the same whole sequences. One map serves all layers. Local. Errors:
+// ARGUMENT (offsets as above are not; 2^32 tokens or more).
 par_result par_tp_documents_map(par_tp *tp, const par_tp_tokens *tokens, const size_t *offsets, size_t count,
                                 uint32_t *map);
 

@@ -184,7 +184,11 @@ trains() { # on emulated GPUs what the CPU trains
         build/gpt_emu $small $layout >"$work/gpu" || return 1
         same_losses 1e-5 "$work/cpu" "$work/gpu" && [ "$(losses "$work/gpu" | wc -l)" = 2 ] || return 1
     done
-    [ -z "$cublaslt" ] || recipes || return 1
+    documents="--arch llama --n_kv_head 1 --document_token 32"
+    build/gpt $small $documents >"$work/cpu.documents" &&
+        build/gpt_emu $small $documents --ranks 2 --cp 2 >"$work/gpu" &&
+        same_losses 1e-5 "$work/cpu.documents" "$work/gpu" || return 1
+    [ -z "$cublaslt" ] || { recipes && tunes; } || return 1
     never_waits && replays || return 1
     [ -z "$nccl" ] || trains_over_nccl || return 1
     # the CPU goes on where the GPU stopped

@@ -47,6 +47,15 @@ layouts() { # any dp x tp x cp trains what one rank trains
             trains_as half 2e-3 $common --dtype bf16 --ranks 2 --tp 2 --sp || return 1
     done
 }
+documents() { # tokens that attend within their own document, which begins with a blank
+    common="--max_iters 3 --dropout 0.1 --arch llama --document_token 32"
+    train $common >"$work/one" && train $common --document_token -1 >"$work/whole" || return 1
+    same_losses 1e-5 "$work/one" "$work/whole" && return 1
+    for grid in "--ranks 4 --cp 2 --tp 2 --sp" "--ranks 4 --pp 4 --zero 2" \
+        "--ranks 2 --cp 2 --cp_mode ulysses"; do
+        trains_as one 1e-5 $common $grid || return 1
+    done
+}
 dropout_ranks() {
     common="--max_iters 10 --dropout 0.2 --gradient_accumulation_steps 2"
     train $common >"$work/one" &&
@@ -1446,6 +1455,7 @@ made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe b
 check "make run" make_run
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
 check "the same with a dropout, and with 8 ranks" dropout_ranks
+check "documents of a sequence apart, on any layout" documents
 check "dp x tp x cp, GPT-2 and Llama, f32 and bf16" layouts
 check "ZeRO 0 to 3, parameter server, with dp x tp x cp" sharded
 check "offloading" offloaded

@@ -13,6 +13,7 @@ typedef struct test {
     par_tp_tokens tokens;
     gpt_dropout drop;
     int32_t x[ROWS], y[ROWS];
+    uint32_t map[2 * ROWS];
 } test;
 
 static void must(const test *t, par_result r) {
@@ -29,7 +30,8 @@ static double loss_of(test *t) {
     return sum / ROWS;
 }
 
-static int compare(par_comm *world, int llama, int bias, float p) {
+static int compare(par_comm *world, int llama, int bias, float p, int documents) {
+    const size_t offsets[] = {0, 2, 6, 6, 12, 15, 18};
     const gpt_config g = {.n_layer = 2,
                           .n_head = 2,
                           .n_embd = 8,
@@ -60,6 +62,8 @@ static int compare(par_comm *world, int llama, int bias, float p) {
     for (int i = 0; i < ROWS; i++)
         t.x[i] = (int)(par_random(1, 1, (uint64_t)i) % 11),
         t.y[i] = (int)(par_random(1, 2, (uint64_t)i) % 11);
+    if (documents) must(&t, par_tp_documents_map(tp, &t.tokens, offsets, 6, t.map));
+    if (documents) t.tokens.documents = t.map;
     loss_of(&t);
     must(&t, par_tp_loss_backward(tp, &t.m.loss, &t.b.logits, t.y, t.b.lse, 1.0f / ROWS, &t.b.logits));
     must(&t, gpt_backward(&t.m, &t.b, &t.tokens, t.x, &t.drop));
@@ -77,8 +81,8 @@ static int compare(par_comm *world, int llama, int bias, float p) {
         worst = fmax(worst, error);
         bad += !(error <= 2e-2); // nor NaN
     }
-    printf("%s, bias %d, dropout %g: %zu gradients, worst relative error %.2e\n", llama ? "llama" : "gpt2",
-           bias, (double)p, n, worst);
+    printf("%s, bias %d, dropout %g, documents %d: %zu gradients, worst relative error %.2e\n",
+           llama ? "llama" : "gpt2", bias, (double)p, documents, n, worst);
     gpt_buffers_close(&t.m, &t.b), gpt_close(&t.m), free(flat), free(grad);
     return bad + (par_tp_close(tp) != PAR_OK);
 }
@@ -104,7 +108,7 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "%s: compares gradients with finite differences\n", argv[0]),
                strcmp(argv[1], "--help") ? 2 : 0;
     if (par_open(NULL, &world)) return 1;
-    const int bad = compare(world, 0, 1, 0) + compare(world, 0, 0, 0) + compare(world, 0, 1, 0.3f) +
-                    compare(world, 1, 0, 0) + compare(world, 1, 0, 0.3f);
+    const int bad = compare(world, 0, 1, 0, 0) + compare(world, 0, 0, 0, 0) + compare(world, 0, 1, 0.3f, 0) +
+                    compare(world, 1, 0, 0, 1) + compare(world, 1, 0, 0.3f, 0);
     return bad || same_sites() || par_close(world) != PAR_OK;
 }

@@ -1082,9 +1082,11 @@ static void attention_kernels(par_comm *w) {
     }
 }
 // Documents of one sequence, beside each other and each alone: the same bits where each begins a block of the
-// kernels' queries and keys, else the same but for rounding.
+// kernels' queries and keys, else the same but for rounding; so with RoPE, whose positions begin at 0 in each
+// document alone.
 static void documents_apart(par_comm *w, int bf16, size_t window, const size_t *offsets, size_t count,
-                            double tolerance) {
+                            int rope, double tolerance) {
+    const par_tp_rotary rotary = {100, 0, 0, 0, 0};
     const size_t s = offsets[count], cols = 64, h = 32, e = bf16 ? 2 : 4; // of 2 heads of 16 that share keys
     layout l = open_layout(w, 1, 0, 0, bf16);
     par_tp_attention f;
@@ -1112,8 +1114,11 @@ static void documents_apart(par_comm *w, int bf16, size_t window, const size_t *
         par_tp_matrix mdy = {dy + first * h * e, n, h, PAR_TP_HIDDEN},
                       mdx = {dx[d > 0] + first * cols * e, n, cols, PAR_TP_HIDDEN};
         float *stats = lse[d > 0] + first * 2;
+        if (rope) CHECK_OK(w, par_tp_rope(l.tp, &l.tokens, 3, 16, &rotary, 0, &mx)); // queries and keys
         CHECK_OK(w, par_tp_attention_forward(l.tp, &f, &l.tokens, 1, &mx, stats, &my));
         CHECK_OK(w, par_tp_attention_backward(l.tp, &f, &l.tokens, 1, &mdy, &mx, &my, stats, &mdx));
+        if (rope) CHECK_OK(w, par_tp_rope(l.tp, &l.tokens, 3, 16, &rotary, 1, &mdx));
+        if (rope) CHECK_OK(w, par_tp_rope(l.tp, &l.tokens, 3, 16, &rotary, 1, &mx)); // as it was
     }
     double error = 0;
     for (size_t i = 0; i < s * cols; i++)
@@ -1128,9 +1133,10 @@ static void documents_apart(par_comm *w, int bf16, size_t window, const size_t *
 static void documents(par_comm *w) {
     const size_t blocks[] = {0, 128, 384, 512}, any[] = {0, 1, 100, 100, 333, 400};
     for (int i = 0; i < 4; i++) {
-        documents_apart(w, i % 2, i < 2 ? 0 : 70, blocks, 3, 0);
-        documents_apart(w, i % 2, i < 2 ? 0 : 70, any, 5, i % 2 ? 2e-2 : 1e-5);
+        documents_apart(w, i % 2, i < 2 ? 0 : 70, blocks, 3, 0, 0);
+        documents_apart(w, i % 2, i < 2 ? 0 : 70, any, 5, 0, i % 2 ? 2e-2 : 1e-5);
     }
+    documents_apart(w, 0, 0, any, 5, 1, 2e-5);
 }
 // e^x of every instruction set's loops is less than 2 units in the last place wrong. SOAK: for each float.
 static void exponential(par_comm *w) {

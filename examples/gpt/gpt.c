@@ -39,7 +39,7 @@ typedef struct settings {
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
         zero, parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph,
-        auto_layout;
+        auto_layout, document_token;
     const char *generate, *prompt, *tokenizer, *tune;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
@@ -103,12 +103,13 @@ typedef struct trainer {
     tokenizer text_tokenizer;
     gpt_dropout drop;
     // On the device: tokens and targets of all microbatches on this rank; the loss of the step.
-    int32_t *x;
+    int32_t *x; // then, with document_token, their maps of documents
     double *device_loss;
     uint64_t *dropout_offset; // of the step's random streams
     size_t *target_count;
     int32_t *sequence;            // one sequence and its targets
-    int reads_tokens;             // this rank has the first stage or the last
+    size_t *offsets;              // of the documents of a microbatch
+    int reads_tokens;             // this rank has the first stage or the last, or attends within documents
     int microbatch, microbatches; // sequences in a microbatch; microbatches of a rank in a step
     flight flights[FLIGHTS];
     int enqueued, finished; // steps so far
@@ -150,6 +151,9 @@ static const setting setting_table[] = {
          "held-out data, likewise; else a directory's val shards, or the last tenth"),
     TEXT("--data_type", data_type, "auto", NULL,
          "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"),
+    NUMBER("--document_token", INT, document_token, "-1", FROM(-1),
+           "tokens see those of their own document alone, each of which begins with this token (of GPT-2: "
+           "50256); -1: those of the whole sequence"),
     NUMBER("--vocab_size", INT, vocab_size, "0", RANGE(0, DATA_MAX_VOCABULARY),
            "0: that of the loaded model, or of the data (of .bin: its largest token, rounded up to a "
            "multiple of 64)"),
@@ -394,6 +398,13 @@ static uint64_t first_sequence(const trainer *t, int i) {
     const int in_turn = t->o.zero >= 2 && !accumulates_locally(t);
     return (uint64_t)(t->microbatch * (in_turn ? i * ranks + dp : dp * t->microbatches + i));
 }
+// Where the map of documents of a microbatch lies behind the tokens of all, in numbers of 4 bytes; the first
+// one of no microbatch is their end.
+static size_t documents_at(const trainer *t, int microbatch) {
+    const size_t tokens = (size_t)t->microbatch * (size_t)t->o.model.block_size;
+    const size_t maps = t->o.document_token < 0 ? 0 : 2 * tokens * (size_t)microbatch;
+    return 2 * tokens / (size_t)t->o.cp * (size_t)t->microbatches + maps;
+}
 static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     par_tp_tokens k;
     k.batch = (size_t)t->microbatch;
@@ -401,6 +412,8 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
     k.first_sequence = t->first_sequence + first_sequence(t, microbatch);
     k.position = 0;
     k.documents = NULL;
+    if (t->o.document_token >= 0)
+        k.documents = (const uint32_t *)(const void *)(t->x + documents_at(t, microbatch));
     return k;
 }
 static int canonical_leaves(const trainer *t) { // of sums over tp; a GPU's products add in their own order
@@ -409,11 +422,12 @@ static int canonical_leaves(const trainer *t) { // of sums over tp; a GPU's prod
 static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
     return (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
 }
-// Reads the tokens (for the first stage) and targets (for the last) of all microbatches, and enqueues their
-// copy to the device.
+// Reads the tokens (for the first stage) and targets (for the last) of all microbatches, and with
+// document_token where their documents begin, and enqueues their copy to the device.
 static par_result load_batch(trainer *t, int32_t *memory) {
     const int T = t->o.model.block_size, per = T / t->o.cp;
-    const size_t rows = rows_of(t);
+    const size_t rows = rows_of(t), bytes = documents_at(t, t->microbatches) * sizeof *memory;
+    size_t documents = 0;
     if (!t->reads_tokens) return PAR_OK;
     for (int n = 0; n < t->microbatches * t->microbatch; n++) {
         const int m = n / t->microbatch, i = n % t->microbatch;
@@ -427,8 +441,18 @@ static par_result load_batch(trainer *t, int32_t *memory) {
             x[j] = t->sequence[at];
             y[j] = t->sequence[(size_t)T + at];
         }
+        if (t->o.document_token < 0) continue;
+        if (!i) documents = 0;
+        for (int j = 0; j < T; j++)
+            if (!j || t->sequence[j] == t->o.document_token)
+                t->offsets[documents++] = (size_t)i * (size_t)T + (size_t)j;
+        t->offsets[documents] = (size_t)(i + 1) * (size_t)T;
+        if (i + 1 < t->microbatch) continue;
+        const par_tp_tokens tokens = tokens_of(t, m);
+        GPT_TRY(par_tp_documents_map(t->tp, &tokens, t->offsets, documents,
+                                     (uint32_t *)(void *)(memory + documents_at(t, m))));
     }
-    return t->device->copy(t->device, t->x, memory, (size_t)t->microbatches * 2 * rows * sizeof *t->x, NULL);
+    return t->device->copy(t->device, t->x, memory, bytes, NULL);
 }
 // Runs one action of the pipeline schedule on one microbatch.
 static par_result run_action(void *user, const par_pipe_work *w) {
@@ -1232,7 +1256,7 @@ static par_result open_schedule(trainer *t) {
         GPT_TRY(par_split(t->model_comm, me == pair, par_rank(t->model_comm), &t->model_parallel_comm));
     }
     const int embed = has_unit(t, 0), head = has_unit(t, t->o.model.n_layer + 1);
-    t->reads_tokens = embed || head;
+    t->reads_tokens = embed || head || t->o.document_token >= 0;
     for (int i = 0; i < stages; i++) t->stages[i].tied = gpt_is_tied(&t->o.model) && !head_is_apart(t);
     if (!gpt_is_tied(&t->o.model) || stages == 1) return PAR_OK;
     const int side = t->schedule.directions == 2 && me != pair; // each has both ends once
@@ -1371,14 +1395,15 @@ static int plan_is_exact(const trainer *t) {
 
 static par_result alloc_token_buffers(trainer *t) {
     const gpt_config *g = &t->o.model;
-    const size_t bytes = (size_t)t->microbatches * 2 * rows_of(t) * sizeof(int32_t);
+    const size_t bytes = documents_at(t, t->microbatches) * sizeof(int32_t);
     par_device *d = t->device;
     void *x = NULL, *loss = NULL, *target_count = NULL;
     t->index = (int *)calloc((size_t)t->model.use_count, sizeof(int));
     t->unit = (int(*)[2])calloc((size_t)g->n_layer + 2, sizeof *t->unit);
     t->passes = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
     t->sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
-    int bad = !t->index || !t->unit || !t->passes || !t->sequence || d->alloc(d, bytes, &x) ||
+    t->offsets = (size_t *)calloc((size_t)t->microbatch * (size_t)g->block_size + 1, sizeof(size_t));
+    int bad = !t->index || !t->unit || !t->passes || !t->sequence || !t->offsets || d->alloc(d, bytes, &x) ||
               d->alloc(d, 64, &loss) || d->alloc(d, 64, &target_count);
     for (int i = 0; i < FLIGHTS; i++) {
         flight *f = &t->flights[i];
@@ -1448,6 +1473,7 @@ static void tear_down(trainer *t) { // what set_up made, likewise
     gpt_buffers_close(&t->model, &t->buffers);
     gpt_close(&t->model);
     free(t->sequence);
+    free(t->offsets);
     free(t->index);
     free(t->unit);
     free(t->passes);
