@@ -10261,6 +10261,7 @@ static par_result par__wait_for(par__operation *op) {
         par__set_sleeping(w, PAR__DROWSY);
         if (idle < w->spin_limit + yields) {
             sched_yield();
+            if (w->net) par__poll_net(w, par__now()); // on a busy machine each yield is long
             continue;
         }
         const double now = par__now();
