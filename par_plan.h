@@ -1174,21 +1174,22 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
     if (ulysses) { // queries, keys and values, then the output; in backward again, and all of their gradients
         const double in = par__plan_all_to_all(k, queries + keys), out = par__plan_all_to_all(k, queries);
         l->cp_f = in + out;
-        l->cp_b = 2 * in + out;
+        const double dots = par__plan_gather(k->x, k->cp, 4 * k->rows * k->q / k->m->head_dim);
+        l->cp_b = 2 * in + out + dots; // of gradients and outputs
         return;
     }
     // c - 1 hops of keys and values, in backward again and as many of their gradients; each block after the
     // first is merged into the output, in f32
     const double hops = k->c - 1, merge = hops * par__plan_pass(k->x, 12 * k->rows * k->q);
-    const double hop = par__plan_gather(k->x, k->cp, keys * k->c) / hops;
-    l->cp_f = hops * hop;
+    l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
     l->cp_b = 2 * l->cp_f;
     l->f += merge;
     l->recompute[2] += merge;
     if (k->x->sm_count < 1) { // a processor packs keys and values, and their gradients, and brings these home
-        const double pack = par__plan_pass(k->x, 2 * keys), calls = hops * k->x->call_seconds;
-        l->cp_f += calls;
-        l->cp_b += hop + 2 * calls;
+        const double pack = par__plan_pass(k->x, 2 * keys), call = k->x->call_seconds;
+        const double hop = (l->cp_f - call) / hops + call;
+        l->cp_f = hops * hop;
+        l->cp_b = (2 * hops + 1) * hop;
         l->f += pack;
         l->recompute[2] += pack;
         l->b += merge + pack + 2 * par__plan_pass(k->x, 2 * keys * 4 / k->e);

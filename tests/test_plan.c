@@ -352,6 +352,32 @@ static void shared_processors(void) {
     CHECK(is_near(choice.prediction.seconds, many.seconds - many.times.bubble, .02), "%g s, work %g",
           choice.prediction.seconds, many.seconds - many.times.bubble);
 }
+// Collectives of each layer, by what they cost where nothing else costs anything.
+static void calls(void) {
+    static const struct {
+        const char *config;
+        double tp, cp;                                  // of a layer
+    } cases[] = {{"tp=4 microbatch=4", 4, 0},           // two all-reduces, in each direction
+                 {"tp=4 sp=1 microbatch=4", 10, 0},     // four gathers and scatters; in backward inputs again
+                 {"cp=4 ulysses=1 microbatch=4", 0, 6}, // two all-to-alls; in backward four
+                 {"cp=4 microbatch=4", 0, 3 + 7},       // hops of keys; again, and of their gradients
+                 {"dp=4 zero=1 shard=4", 0, 0}};
+    par_plan_problem p = problem_of("gpt2", "h100", 1, 4, 64);
+    par_plan_machine *x = &p.machine;
+    x->gpus_per_node = 4;
+    x->sm_count = x->kernel_seconds = x->sync_seconds = x->node_latency = x->net_latency = 0;
+    x->product_rate = x->memory_rate = x->node_bandwidth = x->net_bandwidth = 1e30;
+    x->call_seconds = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const par_plan_prediction t = predict(&p, cases[i].config);
+        CHECK(is_near(t.times.tp + 1, 12 * cases[i].tp + 1, 1e-9) &&
+                  is_near(t.times.cp + 1, 12 * cases[i].cp + 1, 1e-9),
+              "%s: tp %g and cp %g calls of 12 layers", cases[i].config, t.times.tp, t.times.cp);
+    }
+    // a unit's gradients are scattered, and its parameters gathered: 12 layers, embedding and head
+    CHECK(is_near(predict(&p, "dp=4 zero=1 shard=4").times.dp, 28, 1e-9), "ZeRO-1: %g calls",
+          predict(&p, "dp=4 zero=1 shard=4").times.dp);
+}
 static void four_ranks(par_plan_machine *x) { // on two processors
     memset(x, 0, sizeof *x);
     x->nodes = 1;
@@ -849,23 +875,15 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*fn)(void);
-    } all[] = {{"tables", tables},
-               {"search", search},
-               {"memory", memory},
-               {"bubbles", bubbles},
-               {"cuts", cuts},
-               {"rules", rules},
-               {"live", memory_left},
-               {"shared", shared_processors},
-               {"fit", fits},
-               {"blocks", blocks},
-               {"disks", disks_and_precision},
-               {"recipes", recipes},
-               {"order", published_order},
-               {"reasons", reasons},
-               {"types", model_types},
-               {"readers", readers},
-               {"errors", errors}};
+    } all[] = {{"tables", tables},    {"search", search},
+               {"memory", memory},    {"bubbles", bubbles},
+               {"cuts", cuts},        {"rules", rules},
+               {"live", memory_left}, {"shared", shared_processors},
+               {"calls", calls},      {"fit", fits},
+               {"blocks", blocks},    {"disks", disks_and_precision},
+               {"recipes", recipes},  {"order", published_order},
+               {"reasons", reasons},  {"types", model_types},
+               {"readers", readers},  {"errors", errors}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         int wanted = argc < 2;
         for (int k = 1; k < argc; k++) wanted |= !strcmp(argv[k], all[i].name);
