@@ -1116,6 +1116,9 @@ par__fail_in_layer(par_comm *comm, par_result result, const char *format,
 // all attached backends, which `next` links.
 void par__step_calls(par_comm *comm);
 par_device_backend *par__first_backend(const par_comm *comm);
+// For par_mpi.h: start the progress thread of comm's world, unless it was asked for before. Where it cannot
+// start, calls make progress in waits and tests only.
+void par__want_progress(par_comm *comm);
 
 // The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others.
 int par__isa(void);
@@ -10063,6 +10066,11 @@ static par_result par__start_progress(par__world *w) {
     return e ? par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
 }
 
+void par__want_progress(par_comm *comm) {
+    if (comm->world->progress_wanted) return;
+    comm->world->progress_wanted = 1;
+    par__start_progress(comm->world);
+}
 static void par__stop_progress(par__world *w) {
     if (!w->has_progress_thread) return;
     PAR__STORE(&w->progress_stop, 1u);
@@ -10465,20 +10473,32 @@ static int par__start_small(par_persistent *p, unsigned looks) {
     return 1;
 }
 
-// Start a small fresh call, with the comm's own persistent call. It is checked where it differs from the last
-// one. 1: it has ended, or *op waits; 0: it is not small, or not valid, or other calls are in flight.
 static int par__is_like(const par_call *a, const par_call *b) {
     return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
            a->root == b->root && a->tag == b->tag && a->site == b->site && !a->send == !b->send &&
            !a->recv == !b->recv;
 }
-static int par__start_fresh(par_comm *c, const par_call *k, unsigned looks, par__operation **op) {
+// Start a persistent call, which has an operation. 1: it has ended.
+static int par__start_persistent(par_persistent *p, unsigned looks) {
+    par_comm *c = p->comm;
+    par__operation *op = p->operation;
+    par__reset_operation(c->world, op);
+    par__set_op_state(op, PAR__QUEUED);
+    p->started = op;
+    p->ticket = op->ticket;
+    if (!c->queues[0].running && !c->world->active && !c->world->has_progress_thread && par__decide_small(p))
+        return par__start_small(p, looks);
+    par__enqueue(op);
+    return 0;
+}
+// Start a small fresh call that waits, by the comm's own persistent call. It is checked where it differs from
+// the last one. 1: it has ended, or *op waits; 0: it is not small, or not valid.
+static int par__start_fresh(par_comm *c, const par_call *k, par__operation **op) {
     par__world *w = c->world;
     par_persistent *p = c->small;
-    if (c->size == 1 || c->queues[0].running || w->active || w->has_progress_thread || c->broken ||
-        PAR__LOAD(&w->arena->aborted) == 1 || k->count > PAR__EAGER_SHARED_BYTES ||
-        !(par_kind_traits_of(k->kind)->runs & PAR_RUNS_EAGER) || par__has_counts(k) ||
-        (p && p->operation->ticket)) // it has not been waited for
+    if (c->size == 1 || k->count > PAR__EAGER_SHARED_BYTES || c->broken ||
+        PAR__LOAD(&w->arena->aborted) == 1 || !(par_kind_traits_of(k->kind)->runs & PAR_RUNS_EAGER) ||
+        par__has_counts(k))
         return 0;
     if (!p || !par__is_like(&p->call, k)) {
         if (!par__validate_call(c, k)) return 0;
@@ -10486,12 +10506,11 @@ static int par__start_fresh(par_comm *c, const par_call *k, unsigned looks, par_
         if (!p) return 0;
         p->call = *k;
         p->operation->site = par__site_index(w, k->site);
+        p->operation->choice = 0;
         p->eager_choice = w->forced_count - 1; // not decided yet
     }
     p->operation->call = *k;
-    if (!par__decide_small(p)) return 0;
-    par__reset_operation(w, p->operation);
-    *op = par__start_small(p, looks) ? NULL : p->operation;
+    *op = par__start_persistent(p, par__first_looks(w)) ? NULL : p->operation;
     return 1;
 }
 
@@ -10620,9 +10639,8 @@ static void par__prefetch_call(const par_comm *c, const par_call *k) {
     for (size_t i = 0; i < bytes; i += 64) par__prefetch_for_write(half + i);
 }
 // Issue a call. *op is NULL where it has ended, or waits for the end of a group. In a group offloaded calls
-// are issued at once, and end with the group. waits: the caller looks for the other ranks now.
+// are issued at once, and end with the group. waits: the caller waits for its end.
 static par_result par__start_call(par_comm *c, par_call *k, int waits, par__operation **op) {
-    const unsigned looks = waits ? par__first_looks(c->world) : 1;
     par_result r = PAR_OK;
     *op = NULL;
     par__complete_call(c, k);
@@ -10638,7 +10656,7 @@ static par_result par__start_call(par_comm *c, par_call *k, int waits, par__oper
     if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
     par__prefetch_call(c, k);
-    if (!par__end_at_once(c, k) && !par__start_fresh(c, k, looks, op)) r = par__issue(c, k, 1, op);
+    if (!par__end_at_once(c, k) && !(waits && par__start_fresh(c, k, op))) r = par__issue(c, k, 1, op);
     par__unlock_world(c->world);
     return r;
 }
@@ -10807,13 +10825,7 @@ par_result par_start(par_persistent *persistent, par_request *request) {
     const par_result unusable = par__check_comm(c);
     if (unusable) return unusable;
     par__lock_world(w);
-    par__reset_operation(w, op);
-    par__set_op_state(op, PAR__QUEUED);
-    p->started = op;
-    p->ticket = op->ticket;
-    const int small = !c->queues[0].running && !w->active && !w->has_progress_thread && par__decide_small(p);
-    const int ended = small && par__start_small(p, request ? 1 : par__first_looks(w));
-    if (!small) par__enqueue(op);
+    const int ended = par__start_persistent(p, request ? 1 : par__first_looks(w));
     par__unlock_world(w);
     if (ended) return PAR_OK;
     return par__end_or_request(op, request);

@@ -1239,11 +1239,7 @@ static int par__pmpi_begin_on(par__pmpi_comm *s, par__pmpi_begun *b) { // 0: MPI
     if (!(reduces ? par__pmpi_prepare_reduction(s, k, &b->reduction) && b->reduction.native
                   : par__pmpi_prepare(s, k, &b->move)))
         return s->rows[k->kind].left++, 0;
-    par__world *w = s->comm->world;
-    if (!w->progress_wanted) {
-        w->progress_wanted = 1;
-        par__start_progress(w); // without it there is progress in this rank's waits and tests
-    }
+    par__want_progress(s->comm);
     if (reduces)
         r = par__pmpi_describe_reduction(s, k, &b->reduction, c);
     else
@@ -1259,7 +1255,7 @@ static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *
     k->address = par__pmpi_caller ? par__pmpi_caller : address;
     par__pmpi_caller = NULL;
     par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 0);
-    if (!s || !s->comm || s->comm->world->local_count < s->comm->world->size) return 0;
+    if (!s || !s->comm || par_node_count(s->comm) > 1) return 0;
     *request = MPI_REQUEST_NULL;
     par__pmpi_begun *b = (par__pmpi_begun *)PAR_MALLOC(sizeof *b);
     if (!b) return PMPI_Comm_call_errhandler(s->mpi, k->error = MPI_ERR_NO_MEM), 1;

@@ -934,7 +934,7 @@ static void diagnosis(bench *b) {
     float one = 1;
     double hop, barrier, alone[2][ALONE_KINDS];
     must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
-    par__operation *op = c->world->idle_operations; // that of the last call: its arrivals are still there
+    par__operation *op = c->small ? c->small->operation : c->world->idle_operations; // its arrivals stay
     const double recorder = recorder_seconds(c, op), compare = compare_seconds(b, op);
     measure_hop(b, &hop, &barrier);
     // Memory of one rank; 4096: the page of its call sites.

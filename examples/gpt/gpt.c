@@ -996,15 +996,19 @@ static const char *init_weights(trainer *t) {
 
 typedef struct exporter {
     const trainer *t;
-    int found; // the parameter of the last piece; the next one's is the same, or mostly the next
+    const gpt_tensor **by_name; // pieces come in this order
+    int found;                  // the parameter of the last piece
     files_export files;
 } exporter;
+static int tensor_by_name(const void *a, const void *b) {
+    return strcmp((*(const gpt_tensor *const *)a)->name, (*(const gpt_tensor *const *)b)->name);
+}
 static par_result export_piece(void *user, const char *name, size_t first, size_t count,
                                const float *values) {
     exporter *e = (exporter *)user;
     const gpt_model *m = &e->t->model;
-    while (strcmp(m->tensors[e->found].name, name)) e->found = (e->found + 1) % m->tensor_count;
-    const char *why = files_export_put(&e->files, &m->tensors[e->found], first, count, values);
+    while (strcmp(e->by_name[e->found]->name, name)) e->found = (e->found + 1) % m->tensor_count;
+    const char *why = files_export_put(&e->files, e->by_name[e->found], first, count, values);
     return why ? par_fail(e->t->world, PAR_ERR_FILE, "%s", why) : PAR_OK;
 }
 // Exports all weights in the format of Hugging Face or llm.c. 0, or 1: the error has been printed.
@@ -1013,12 +1017,17 @@ static int export_weights(trainer *t) {
     const int root = par_rank(t->world) == 0;
     const size_t shard_bytes = (size_t)t->o.shard_mb * 1000000;
     e.t = t;
+    e.by_name = (const gpt_tensor **)malloc((size_t)t->model.tensor_count * sizeof *e.by_name);
+    if (any_rank_failed(t, e.by_name ? NULL : "out of memory")) return free(e.by_name), 1;
+    for (int i = 0; i < t->model.tensor_count; i++) e.by_name[i] = &t->model.tensors[i];
+    qsort(e.by_name, (size_t)t->model.tensor_count, sizeof *e.by_name, tensor_by_name);
     const char *why = root ? files_export_begin(&e.files, &t->model, t->o.exported, shard_bytes) : NULL;
     int failed = any_rank_failed(t, why);
     if (!failed) {
         const par_result r = par_zero_gather(t->zero, t->world, PAR_ZERO_VALUE, 0, export_piece, &e);
         failed = any_rank_failed(t, r ? par_last_error(t->world) : NULL);
     }
+    free(e.by_name);
     why = root ? files_export_end(&e.files, !failed) : NULL;
     return failed || any_rank_failed(t, why);
 }
