@@ -1637,6 +1637,12 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #else
 #define PAR__HOST_DEVICE PAR__INLINE_LOOP
 #endif
+// A device has functions and instructions of its own, but where it is to have the CPU's bits.
+#if defined(__CUDA_ARCH__) && !defined(PAR_CUDA_CANONICAL)
+#define PAR__OF_DEVICE 1
+#else
+#define PAR__OF_DEVICE 0
+#endif
 PAR__HOST_DEVICE float par__bits_to_f32(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -1684,7 +1690,7 @@ PAR__HOST_DEVICE double par__log_finite(double u) {
     return power * 0x1.62e42fefa3800p-1 + (2 * s + (s * z * p + power * 0x1.ef35793c76730p-45)); // log(2)
 }
 PAR__HOST_DEVICE double par__log(double x) { // x is 0, infinite, NaN, or at least 2^-64
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return log(x);
 #else
     return x > 0 && x < INFINITY ? par__log_finite(x) : x == 0 ? -INFINITY : x;
@@ -1692,7 +1698,7 @@ PAR__HOST_DEVICE double par__log(double x) { // x is 0, infinite, NaN, or at lea
 }
 // e^x, where x below -708 counts as -708, and above 709 as 709. x = n log(2) + r; e^r by its series.
 PAR__HOST_DEVICE double par__exp(double x) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return exp(x);
 #else
     x = x < -708 ? -708 : x > 709 ? 709 : x;
@@ -1714,7 +1720,7 @@ PAR__HOST_DEVICE double par__exp(double x) {
 #endif
 }
 PAR__HOST_DEVICE double par__pow(double x, double y) { // x > 0
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return pow(x, y);
 #else
     return par__exp(y * par__log(x));
@@ -1766,14 +1772,14 @@ PAR__HOST_DEVICE double par__cos_turned(double x, uint64_t quarters) {
     return par__cos_about(x, shifted - 0x1.8p52, par__f64_to_bits(shifted) + quarters);
 }
 PAR__HOST_DEVICE double par__cos(double x) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return cos(x);
 #else
     return par__cos_turned(x, 0);
 #endif
 }
 PAR__HOST_DEVICE double par__sin(double x) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return sin(x);
 #else
     return par__cos_turned(x, 3);
@@ -1951,7 +1957,7 @@ PAR__HOST_DEVICE void par__philox_at(uint64_t seed, uint64_t stream, uint64_t in
 PAR__HOST_DEVICE float par__normal_of(uint32_t a, uint32_t b) {
     const double u = (par__u32_to_f64(a) + 0.5) * 0x1p-32;
     const double angle = 6.283185307179586 * (par__u32_to_f64(b) * 0x1p-32);
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return (float)(sqrt(-2 * log(u)) * cos(angle));
 #else
     const uint64_t quarter = ((uint64_t)b + (1u << 29)) >> 30;

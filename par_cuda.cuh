@@ -73,6 +73,7 @@ TABLE OF CONTENTS
     >>cuda_nccl       backend: NCCL
     >>cuda_open       contexts, the choice of a backend
     >>cuda_tune       the fastest of cuBLASLt's plans, by measurement
+    >>cuda_exact      matrix products that add as docs/bits.md defines
     >>cuda_zero       kernels of par_zero.h
     >>cuda_tp_rows    kernels of par_tp.h: rows, bias, sums over rows
     >>cuda_pointwise  kernels of par_tp.h: activations
@@ -85,7 +86,9 @@ TABLE OF CONTENTS
     >>cuda_attention  kernels of par_tp.h: attention
     >>cuda_cudnn      attention by cuDNN
     >>cuda_codes      kernels of par_tp.h: operands in codes of 8 and 4 bits
-    >>cuda_tp         the table of kernels for par_tp.h
+    >>cuda_tp         other kernels of par_tp.h
+    >>cuda_tp_exact   kernels of par_tp.h that add as docs/bits.md defines
+    >>cuda_tp_table   the table of kernels for par_tp.h
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_CUDA_IMPLEMENTATION)   emit the code, in one .cu file
@@ -98,6 +101,8 @@ CONFIG
                         whose workspace is at most 1/16 of the memory; elsewhere, and without the macro or
                         with desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
                         cores, of f32 plain
+    PAR_CUDA_CANONICAL  functions of numbers are those of the CPU. With -fmad=false, which keeps nvcc from
+                        fusing products and sums, desc.canonical works
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 ENVIRONMENT
@@ -178,6 +183,9 @@ typedef struct par_cuda_desc {
     // arguments of each collective before it begins, and wait for each other (also PAR_CUDA_CHECK=1).
     int exact, check;
     int own_attention; // 1: no attention by cuDNN
+    // 1: with canonical_leaves and canonical_shards the layers' kernels give the CPU's bits (docs/bits.md),
+    // slowly. The program must be compiled for it: see PAR_CUDA_CANONICAL. Else UNSUPPORTED.
+    int canonical;
 } par_cuda_desc;
 
 // Opens a context and makes its device current for this thread. Collective over desc.comm. Errors: ARGUMENT
@@ -3680,6 +3688,30 @@ static par_result par__cuda_read_environment(par_cuda *cuda) { // for what the c
         par__settings_warn_misspelled(par__cuda_settings, 2);
     return PAR_OK;
 }
+// desc.canonical: is the program compiled for it?
+#if defined(PAR_CUDA_CANONICAL) || defined(CUDA_EMU)
+static __global__ void par__cuda_k_fuses(float x, float y, float *to) { *to = x * x - y; }
+#endif
+static par_result par__cuda_check_canonical(par_cuda *cuda) {
+    par_result r = PAR_ERR_UNSUPPORTED;
+#if defined(PAR_CUDA_CANONICAL) || defined(CUDA_EMU)
+    void *there;
+    float left = 1; // of (1 + 2^-12)^2 - (1 + 2^-11): 0 where the product is rounded
+    PAR__CUDA_TRY(par_cuda_alloc(cuda, PAR_CUDA_DEVICE, sizeof left, &there));
+    r = par__cuda_launch(cuda, par__cuda_k_fuses, 1, 1, 0, cuda->stream, 1 + 0x1p-12f, 1 + 0x1p-11f,
+                         (float *)there);
+    if (!r)
+        r = par__cuda_check(cuda,
+                            cudaMemcpyAsync(&left, there, sizeof left, cudaMemcpyDeviceToHost, cuda->stream),
+                            "cudaMemcpyAsync");
+    if (!r) r = par__cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, there);
+    if (!r && left != 0) r = PAR_ERR_UNSUPPORTED;
+#endif
+    if (r != PAR_ERR_UNSUPPORTED) return r;
+    return par__cuda_fail(cuda, r, "par_cuda_open",
+                          "desc.canonical: compile this program with -fmad=false -DPAR_CUDA_CANONICAL");
+}
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda) {
     par__enter_layer(desc ? desc->comm : NULL, site);
     return par_cuda_open(desc, cuda);
@@ -3701,6 +3733,7 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     par_result r = captured;
     if (!r) r = par__cuda_read_environment(cuda);
     if (!r) r = par__cuda_device_begin(cuda);
+    if (!r && desc->canonical) r = par__cuda_check_canonical(cuda);
     int failed = r != PAR_OK;
     const par_result announced =
         desc->comm ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, desc->comm) : PAR_OK;
@@ -4303,6 +4336,59 @@ par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *resu
 }
 #endif
 
+// >>cuda_exact ----------------------------------------------------------------------------------------------
+//
+// Matrix products of desc.canonical: each element of C is computed by one thread, in the order that
+// docs/bits.md defines. They are a reference, and slow.
+
+#define PAR__CUDA_EACH(i, n)                                                                                 \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                                  \
+         i += (size_t)gridDim.x * blockDim.x)
+template <class T> static __device__ __forceinline__ float par__cuda_at(const T *x, size_t i) {
+    return (float)par__cuda_widen(x[i]);
+}
+// C = alpha op(A) op(B) + beta C + bias, where C is rounded once.
+template <class A, class C>
+static __global__ void par__cuda_k_canonical_gemm(PAR__CUDA_PARAMETER par__cuda_gemm_desc d, const A *a,
+                                                  const A *b, C *c) {
+    PAR__CUDA_EACH(at, d.m * d.n) {
+        const size_t i = at / d.n, j = at % d.n;
+        float sums[56]; // of blocks, in whole subtrees
+        int used = 0;
+        for (size_t from = 0, blocks = 0; from < d.k; from += 256) {
+            float sum = 0;
+            for (size_t p = from; p < d.k && p < from + 256; p++) {
+                const float x = par__cuda_at(a, d.trans_a ? p * d.lda + i : i * d.lda + p);
+                const float y = par__cuda_at(b, d.trans_b ? j * d.ldb + p : p * d.ldb + j);
+                sum = fmaf(d.alpha * x, y, sum);
+            }
+            sums[used++] = sum;
+            for (size_t q = ++blocks; q % 2 == 0; q /= 2, used--) sums[used - 2] += sums[used - 1];
+        }
+        float sum = used ? sums[--used] : 0;
+        while (used) sum = sums[--used] + sum;
+        const float old = d.beta != 0 ? par__cuda_at(c, i * d.ldc + j) : 0;
+        if (d.beta != 0) sum = d.beta == 1 ? old + sum : fmaf(d.beta, old, sum);
+        if (d.bias) sum += par__cuda_at((const A *)d.bias, j);
+        par__cuda_round(&c[i * d.ldc + j], sum);
+    }
+}
+static par_result par__cuda_canonical_gemm(par_cuda *cuda, const par__cuda_gemm_desc *d, const void *a,
+                                           const void *b, void *c) {
+    const unsigned blocks = par__cuda_blocks(cuda, d->m * d->n, PAR__CUDA_THREADS);
+    if (!d->m || !d->n) return PAR_OK;
+    if (d->type == PAR_F32)
+        return par__cuda_launch(cuda, par__cuda_k_canonical_gemm<float, float>, blocks, PAR__CUDA_THREADS, 0,
+                                cuda->stream, *d, (const float *)a, (const float *)b, (float *)c);
+    if (d->c_type == PAR_F32)
+        return par__cuda_launch(cuda, par__cuda_k_canonical_gemm<par__cuda_bf16, float>, blocks,
+                                PAR__CUDA_THREADS, 0, cuda->stream, *d, (const par__cuda_bf16 *)a,
+                                (const par__cuda_bf16 *)b, (float *)c);
+    return par__cuda_launch(cuda, par__cuda_k_canonical_gemm<par__cuda_bf16, par__cuda_bf16>, blocks,
+                            PAR__CUDA_THREADS, 0, cuda->stream, *d, (const par__cuda_bf16 *)a,
+                            (const par__cuda_bf16 *)b, (par__cuda_bf16 *)c);
+}
+
 // >>cuda_zero -----------------------------------------------------------------------------------------------
 //
 // Each thread takes eight elements at a time; everything is read and written once.
@@ -4538,8 +4624,8 @@ static par_result par__cuda_z_gemm(const par_zero_kernels *k, par_dtype type, in
                                    size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
                                    const void *b, size_t ldb, float beta, void *c, size_t ldc) {
     par_cuda *cuda = par__cuda_of_zero(k);
-    (void)canonical;
     const par__cuda_gemm_desc p = {ta, tb, m, n, depth, lda, ldb, ldc, alpha, beta, type, type, NULL};
+    if (canonical && cuda->desc.canonical) return par__cuda_canonical_gemm(cuda, &p, a, b, c);
     return par__cuda_gemm(cuda, &p, a, b, c, cuda->stream);
 }
 static __global__ void par__cuda_k_total(const double *sums, size_t n, double *total) {
@@ -4755,6 +4841,7 @@ static void par__cuda_zero_open(par_cuda *cuda) {
     z->quantize = par__cuda_z_pack;
     z->dequantize = par__cuda_z_unpack;
     z->sum_quantized = par__cuda_z_sum_packed;
+    z->canonical = cuda->desc.canonical;
 }
 const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 #endif
@@ -5386,8 +5473,8 @@ static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequenc
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < local_sequence * half; i += step) {
         const double angle =
             (double)par__tp_map_position(&map, i / half) * par__tp_rope_frequency(&rotary, i % half, dim);
-        table[i / half * dim + i % half] = (float)cos(angle);
-        table[i / half * dim + half + i % half] = (float)sin(angle);
+        table[i / half * dim + i % half] = (float)par__cos(angle);
+        table[i / half * dim + half + i % half] = (float)par__sin(angle);
     }
 }
 // A thread rotates eight pairs, whose halves are two eights of a head; `groups` is how many a head has.
@@ -7409,6 +7496,14 @@ static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention
 #endif
 
 // Attention of whole sequences: by cuDNN where it can, else of bf16 by this file's kernels.
+static par_tp_attention_block par__cuda_whole_sequences(const par_tp_attention_block *m, void *y,
+                                                        float *lse) {
+    par_tp_attention_block whole = *m;
+    whole.first = 1;
+    whole.y = y;
+    whole.row_max = lse;
+    return whole;
+}
 static par_result par__cuda_t_attention_fused_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
                                                       float *lse, int *handled) {
 #if PAR__CUDA_DNN
@@ -7416,12 +7511,8 @@ static par_result par__cuda_t_attention_fused_forward(par_tp *tp, const par_tp_a
         PAR__CUDA_TRY(par__dnn_attention_forward(tp, m, y, lse, handled));
 #endif
     if (*handled || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
-    par_tp_attention_block whole = *m;
-    *handled = 1;
-    whole.first = 1;
-    whole.y = y;
-    whole.row_max = lse;
-    return par__cuda_flash_run(tp, &whole, NULL);
+    const par_tp_attention_block whole = par__cuda_whole_sequences(m, y, lse);
+    return *handled = 1, par__cuda_flash_run(tp, &whole, NULL);
 }
 static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
                                                        const void *y, void *dx, int *handled) {
@@ -7770,6 +7861,451 @@ static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
     return par__cuda_launch(cuda, par__cuda_k_set, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
                             PAR__CUDA_THREADS, 0, cuda->stream, x, n, value);
 }
+
+// >>cuda_tp_exact -------------------------------------------------------------------------------------------
+//
+// The kernels of par_tp.h with desc.canonical, which add as the CPU's do (docs/bits.md): each row, column or
+// query by one thread, in order. They are a reference, and slow. What adds nothing is left to the others.
+
+static __device__ float par__cuda_sum_of_lanes(float *lanes, size_t n) {
+    for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
+        for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
+    return lanes[0];
+}
+// The sum of term(i) over i < n, in lanes.
+template <class F> static __device__ float par__cuda_lane_sum(size_t n, F term) {
+    float lanes[PAR__STRIP] = {0};
+    const size_t strips = n / PAR__STRIP * PAR__STRIP;
+    for (size_t i = 0; i < n; i++) lanes[i < strips ? i % PAR__STRIP : i % 16] += term(i);
+    return par__cuda_sum_of_lanes(lanes, n);
+}
+// Launches a kernel with a thread for each of n items.
+template <class... P>
+static par_result par__cuda_each(par_tp *tp, void (*kernel)(P...), size_t n,
+                                 typename par__cuda_identity<P>::type... a) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return n ? par__cuda_launch(cuda, kernel, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), PAR__CUDA_THREADS,
+                                0, cuda->stream, a...)
+             : PAR_OK;
+}
+
+static par_result par__cuda_c_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
+                                   par_dtype c_type, size_t ldc, const void *bias) {
+    const par__cuda_gemm_desc p = {ta,     tb,  m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_dtype(tp),
+                                   c_type, bias};
+    return par__cuda_canonical_gemm(par__cuda_of_tp(tp), &p, a, b, c);
+}
+template <class T>
+static __global__ void par__cuda_k_c_sum_rows(float *sum, const T *x, size_t ld, size_t rows, size_t cols) {
+    PAR__CUDA_EACH(j, cols)
+    for (size_t r = 0; r < rows; r++) sum[j] += par__cuda_at(x, r * ld + j);
+}
+static par_result par__cuda_c_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
+                                       size_t cols) {
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T, return par__cuda_each(tp, par__cuda_k_c_sum_rows<T>, cols, sum, (const T *)x, ld, rows, cols))
+    return PAR_OK;
+}
+
+template <class T>
+static __global__ void par__cuda_k_c_norm(T *y, float *stats, const T *x, const T *w, const T *b, size_t rows,
+                                          size_t n, int rms, float epsilon) {
+    PAR__CUDA_EACH(r, rows) {
+        const T *row = x + r * n;
+        const float mean =
+            rms ? 0 : par__cuda_lane_sum(n, [&](size_t i) { return par__cuda_at(row, i); }) / (float)n;
+        const float squares = par__cuda_lane_sum(n, [&](size_t i) {
+            const float d = par__cuda_at(row, i) - mean;
+            return d * d;
+        });
+        const float rstd = par__tp_rstd(squares, n, epsilon);
+        for (size_t i = 0; i < n; i++) {
+            const float h = par__tp_normalized(par__cuda_at(row, i), mean, rstd) * par__cuda_at(w, i);
+            par__cuda_round(&y[r * n + i], b ? h + par__cuda_at(b, i) : h);
+        }
+        if (!rms) stats[2 * r] = mean;
+        stats[rms ? r : 2 * r + 1] = rstd;
+    }
+}
+static par_result par__cuda_c_norm_forward(par_tp *tp, void *y, float *stats, const void *x, const void *add,
+                                           void *sum, const void *weight, const void *bias, size_t rows,
+                                           size_t cols, int rms, float epsilon) {
+    if (add)
+        PAR__CUDA_TRY(
+            par__cuda_t_elementwise(tp, PAR_TP_ADD, rows, cols, sum, NULL, cols, x, cols, add, NULL, cols));
+    if (add) x = sum;
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_norm<T>, rows, (T *)y, stats,
+                                                     (const T *)x, (const T *)weight, (const T *)bias, rows,
+                                                     cols, rms, epsilon))
+    return PAR_OK;
+}
+template <class T>
+static __global__ void par__cuda_k_c_norm_weights(float *dw, float *db, const T *dy, const T *x,
+                                                  const float *stats, size_t rows, size_t n, int rms) {
+    PAR__CUDA_EACH(i, n)
+    for (size_t r = 0; r < rows; r++) {
+        const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1],
+                    g = par__cuda_at(dy, r * n + i);
+        if (dw) dw[i] += g * (par__cuda_at(x, r * n + i) - mean) * rstd;
+        if (db) db[i] += g;
+    }
+}
+template <class T>
+static __global__ void par__cuda_k_c_norm_backward(T *dx, const T *dy, const T *x, const T *add, const T *w,
+                                                   const float *stats, size_t rows, size_t n, int rms) {
+    PAR__CUDA_EACH(r, rows) {
+        const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1];
+        const auto g = [&](size_t i) { return par__cuda_at(dy, r * n + i) * par__cuda_at(w, i); };
+        const auto h = [&](size_t i) { return par__tp_normalized(par__cuda_at(x, r * n + i), mean, rstd); };
+        const float sum = rms ? 0 : par__cuda_lane_sum(n, g) / (float)n;
+        const float dot = par__cuda_lane_sum(n, [&](size_t i) { return g(i) * h(i); }) / (float)n;
+        for (size_t i = 0; i < n; i++) {
+            T one;
+            par__cuda_round(&one, par__tp_norm_gradient(par__cuda_at(dy, r * n + i), par__cuda_at(w, i), h(i),
+                                                        rstd, sum, dot));
+            const float gradient = (float)par__cuda_widen(one);
+            par__cuda_round(&dx[r * n + i], add ? gradient + par__cuda_at(add, r * n + i) : gradient);
+        }
+    }
+}
+static par_result par__cuda_c_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
+                                            const void *dy, const void *x, const void *add,
+                                            const void *weight, const float *stats, size_t rows, size_t cols,
+                                            int rms) {
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        PAR__CUDA_TRY(par__cuda_each(tp, par__cuda_k_c_norm_weights<T>, cols, dweight, dbias, (const T *)dy,
+                                     (const T *)x, stats, rows, cols, rms)); // dx may be dy
+        return par__cuda_each(tp, par__cuda_k_c_norm_backward<T>, rows, (T *)dx, (const T *)dy, (const T *)x,
+                              (const T *)add, (const T *)weight, stats, rows, cols, rms))
+    return PAR_OK;
+}
+
+template <class T>
+static __global__ void par__cuda_k_c_embed_backward(float *grad, const int32_t *ids, size_t rows, const T *dy,
+                                                    size_t first, size_t count, size_t cols) {
+    PAR__CUDA_EACH(j, cols)
+    for (size_t r = 0; r < rows; r++) {
+        const size_t id = (size_t)ids[r] - first;
+        if (id < count) grad[id * cols + j] += par__cuda_at(dy, r * cols + j);
+    }
+}
+static par_result par__cuda_c_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
+                                             const void *dy, size_t first, size_t count, size_t cols) {
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_embed_backward<T>, cols, grad, ids,
+                                                     rows, (const T *)dy, first, count, cols))
+    return PAR_OK;
+}
+template <class T>
+static __global__ void par__cuda_k_c_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
+                                                        PAR__CUDA_PARAMETER par_tp_row_map map) {
+    PAR__CUDA_EACH(j, cols)
+    for (size_t r = 0; r < rows; r++)
+        grad[par__tp_row_position(&map, r) * cols + j] += par__cuda_at(dy, r * cols + j);
+}
+static par_result par__cuda_c_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
+                                                 size_t cols, const par_tp_row_map *map) {
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_positions_backward<T>, cols, grad,
+                                                     (const T *)dy, rows, cols, *map))
+    return PAR_OK;
+}
+
+template <class T>
+static __global__ void par__cuda_k_c_loss_stats(float *stats, const T *logits, size_t ld,
+                                                const int32_t *targets, size_t rows, size_t first,
+                                                size_t cols) {
+    PAR__CUDA_EACH(r, rows) {
+        const T *x = logits + r * ld;
+        const size_t target = (size_t)targets[r] - first;
+        float max = -INFINITY;
+        for (size_t i = 0; i < cols; i++) max = par__cuda_at(x, i) > max ? par__cuda_at(x, i) : max;
+        stats[4 * r] = max;
+        stats[4 * r + 1] =
+            par__cuda_lane_sum(cols, [&](size_t i) { return par__tp_exp(par__cuda_at(x, i) - max); });
+        stats[4 * r + 2] = target < cols ? par__cuda_at(x, target) : 0;
+        stats[4 * r + 3] = par__cuda_lane_sum(cols, [&](size_t i) { return par__cuda_at(x, i); });
+    }
+}
+static par_result par__cuda_c_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
+                                         const int32_t *targets, size_t rows, size_t first, size_t cols) {
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_loss_stats<T>, rows, stats,
+                                                     (const T *)logits, ld, targets, rows, first, cols))
+    return PAR_OK;
+}
+static __global__ void par__cuda_k_c_loss_combine(const float *stats, size_t ranks, size_t rows,
+                                                  const int32_t *targets, par_tp_loss loss, float *lse,
+                                                  float *losses, double *sum, size_t *target_count) {
+    double all = 0;
+    size_t count = 0;
+    for (size_t r = 0; r < rows; r++) { // by one thread
+        const double one = par__tp_row_loss(&loss, stats + 4 * r, ranks, 4 * rows, &lse[r]);
+        const bool ignored = par__tp_ignored(&loss, targets[r]);
+        if (losses) losses[r] = ignored ? 0 : (float)one;
+        if (ignored) continue;
+        all += one;
+        count++;
+    }
+    *sum = all;
+    *target_count = count;
+}
+static par_result par__cuda_c_loss_combine(par_tp *tp, const float *stats, size_t ranks, size_t rows,
+                                           const int32_t *targets, const par_tp_loss *loss, float *lse,
+                                           float *losses, double *sum, size_t *target_count) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_launch(cuda, par__cuda_k_c_loss_combine, 1, 1, 0, cuda->stream, stats, ranks, rows,
+                            targets, *loss, lse, losses, sum, target_count);
+}
+static par_result par__cuda_c_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
+                                                    const void *logits, size_t ld, const int32_t *targets,
+                                                    size_t rows, size_t cols, const par_tp_loss *loss,
+                                                    float *lse, float *losses, double *sum,
+                                                    size_t *target_count, float scale) {
+    PAR__CUDA_TRY(par__cuda_c_loss_stats(tp, stats, logits, ld, targets, rows, 0, cols));
+    PAR__CUDA_TRY(
+        par__cuda_c_loss_combine(tp, stats, 1, rows, targets, loss, lse, losses, sum, target_count));
+    return par__cuda_t_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
+}
+
+// Attention: block by block, or (dx, and first and y of the block) of whole sequences. What a thread has: a
+// query of a head, or (keys) a feature of a key.
+enum { PAR__CUDA_KEYS = 128 }; // of a block
+template <class T> struct par__cuda_query {
+    const par_tp_attention_block &m;
+    size_t head, kv_head, sequence, row, position, first; // first: of the keys that it sees
+    const T *q, *k, *v;                                   // this head's: of the query, of the first key
+    __device__ par__cuda_query(const par_tp_attention_block &block, size_t at) : m(block) {
+        head = at % m.heads;
+        kv_head = head / (m.heads / m.kv_heads);
+        sequence = at / m.heads / m.q_count;
+        row = sequence * m.q_stride + m.q_row + at / m.heads % m.q_count;
+        position = m.q_position + at / m.heads % m.q_count;
+        first = par__tp_first_key(&m, sequence, position);
+        const size_t keys = (sequence * m.kv_stride + m.kv_row) * m.kv_ld + kv_head * m.dim;
+        q = (const T *)m.q + row * m.q_ld + head * m.dim;
+        k = (const T *)m.k + keys;
+        v = (const T *)m.v + keys;
+    }
+    __device__ bool sees(size_t key) const {
+        return m.kv_position + key <= position && m.kv_position + key >= first;
+    }
+    __device__ float score(size_t key) const {
+        float sum = 0;
+        for (size_t d = 0; d < m.dim; d++)
+            sum = fmaf(par__cuda_at(k, key * m.kv_ld + d), par__cuda_at(q, d) * m.scale, sum);
+        return sum;
+    }
+    __device__ float kept(const par__cuda_dropout &drop, size_t key) const { // the factor of dropout
+        if (!drop.limit) return 1;
+        const uint64_t element =
+            par__tp_first_score(&m, sequence, head) + position * m.sequence + m.kv_position + key;
+        const uint32_t bits = par__cuda_random_bits(drop.seed, par__cuda_dropout_stream(drop), element);
+        return par__tp_is_dropped(bits, drop.limit) ? 0.0f : par__tp_dropout_scale(m.dropout);
+    }
+};
+// One step of the online softmax: the weights of n keys from `from` on. Returns the factor of earlier sums.
+template <class T>
+static __device__ float par__cuda_c_softmax(const par__cuda_query<T> &o, const par__cuda_dropout &drop,
+                                            size_t from, size_t n, float *s, float *max, float *sum) {
+    float now = *max, total = 0;
+    for (size_t i = 0; i < n; i++) {
+        s[i] = o.sees(from + i) ? o.score(from + i) : -INFINITY;
+        now = par__tp_max(s[i], now);
+    }
+    const float rescale = par__tp_softmax_weight(*max, now);
+    for (size_t i = 0; i < n; i++) s[i] = par__tp_softmax_weight(s[i], now);
+    for (size_t i = 0; i < n; i += 2) total += s[i] + (i + 1 < n ? s[i + 1] : 0);
+    for (size_t i = 0; i < n; i++) s[i] *= o.kept(drop, from + i);
+    *max = now;
+    *sum = *sum * rescale + total;
+    return rescale;
+}
+template <class T>
+static __global__ void par__cuda_k_c_attention(PAR__CUDA_PARAMETER par_tp_attention_block m,
+                                               PAR__CUDA_PARAMETER par__cuda_dropout drop, float *outs) {
+    PAR__CUDA_EACH(at, m.batch * m.q_count * m.heads) {
+        const par__cuda_query<T> o(m, at);
+        float *out = outs + at * m.dim, max = -INFINITY, sum = 0, s[PAR__CUDA_KEYS];
+        for (size_t d = 0; d < m.dim; d++) out[d] = 0;
+        for (size_t from = 0; from < m.kv_count && m.kv_position + from <= o.position;
+             from += PAR__CUDA_KEYS) {
+            const size_t n = PAR__MIN((size_t)PAR__CUDA_KEYS, m.kv_count - from);
+            const float rescale = par__cuda_c_softmax(o, drop, from, n, s, &max, &sum);
+            for (size_t d = 0; d < m.dim; d++) {
+                float add = 0;
+                for (size_t i = 0; i < n; i++)
+                    if (o.sees(from + i)) add = fmaf(par__cuda_at(o.v, (from + i) * m.kv_ld + d), s[i], add);
+                out[d] = out[d] * rescale + add;
+            }
+        }
+        const size_t state = o.row * m.heads + o.head;
+        if (!m.first) {
+            const float *acc = m.acc + o.row * m.acc_ld + o.head * m.dim;
+            const float both = PAR__MAX(m.row_max[state], max),
+                        before = par__tp_softmax_weight(m.row_max[state], both),
+                        now = par__tp_softmax_weight(max, both);
+            sum = m.row_sum[state] * before + sum * now;
+            max = both;
+            for (size_t d = 0; d < m.dim; d++) out[d] = acc[d] * before + out[d] * now;
+        }
+        m.row_max[state] = m.y ? max + (float)par__log((double)sum) : max;
+        if (!m.y) m.row_sum[state] = sum;
+        for (size_t d = 0; d < m.dim; d++)
+            if (m.y)
+                par__cuda_round(&((T *)m.y)[state * m.dim + d], out[d] * (1 / sum));
+            else
+                m.acc[o.row * m.acc_ld + o.head * m.dim + d] = out[d];
+    }
+}
+static par_result par__cuda_c_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
+    const size_t n = m->batch * m->q_count * m->heads;
+    float *outs = (float *)par__cuda_scratch(par__cuda_of_tp(tp), 3, (n * m->dim + 1) * sizeof *outs);
+    if (!outs) return PAR_ERR_MEMORY;
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_attention<T>, n, *m,
+                                                     par__cuda_dropout_of(tp, m->stream, m->dropout), outs))
+    return PAR_OK;
+}
+static par_result par__cuda_c_attention_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
+                                                float *lse, int *handled) {
+    const par_tp_attention_block whole = par__cuda_whole_sequences(m, y, lse);
+    return *handled = 1, par__cuda_c_attention_block_forward(tp, &whole);
+}
+template <class T>
+static __global__ void par__cuda_k_c_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
+    PAR__CUDA_EACH(r, rows) {
+        float lanes[16] = {0};
+        for (size_t i = 0; i < dim; i++)
+            lanes[i % 16] += par__cuda_at(a, r * dim + i) * par__cuda_at(b, r * dim + i);
+        dot[r] = par__cuda_sum_of_lanes(lanes, 16);
+    }
+}
+static par_result par__cuda_c_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
+                                       size_t dim) {
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_row_dots<T>, rows, dot, (const T *)a,
+                                                     (const T *)b, rows, dim))
+    return PAR_OK;
+}
+// Of each query: the weights and the gradients of the scores of all keys, and the gradient of the query.
+template <class T>
+static __global__ void par__cuda_k_c_attention_queries(PAR__CUDA_PARAMETER par_tp_attention_block m,
+                                                       PAR__CUDA_PARAMETER par__cuda_dropout drop, T *dx,
+                                                       float *weights, float *gradients) {
+    PAR__CUDA_EACH(at, m.batch * m.q_count * m.heads) {
+        const par__cuda_query<T> o(m, at);
+        const T *dy = (const T *)m.dy + o.row * m.dy_ld + o.head * m.dim;
+        float *p = weights + at * m.kv_count, *ds = gradients + at * m.kv_count;
+        const float dot = m.dot[o.row * m.heads + o.head], lse = m.lse[o.row * m.heads + o.head];
+        for (size_t key = 0; key < m.kv_count; key++) {
+            float g = 0;
+            p[key] = ds[key] = 0;
+            if (!o.sees(key)) continue;
+            for (size_t d = 0; d < m.dim; d++)
+                g = fmaf(par__cuda_at(o.v, key * m.kv_ld + d), par__cuda_at(dy, d), g);
+            const float weight = par__tp_softmax_weight(o.score(key), lse), kept = o.kept(drop, key);
+            ds[key] = par__tp_score_gradient(weight, drop.limit ? g * kept : g, dot, m.scale);
+            p[key] = weight * kept;
+        }
+        for (size_t d = 0; d < m.dim; d++) {
+            float dq = 0;
+            for (size_t from = 0; from < m.kv_count; from += PAR__CUDA_KEYS) {
+                float add = 0;
+                for (size_t key = from; key < m.kv_count && key < from + PAR__CUDA_KEYS; key++)
+                    if (o.sees(key)) add = fmaf(par__cuda_at(o.k, key * m.kv_ld + d), ds[key], add);
+                dq += add;
+            }
+            if (dx)
+                par__cuda_round(&dx[o.row * m.q_ld + o.head * m.dim + d], dq);
+            else
+                m.dq[o.row * m.dq_ld + o.head * m.dim + d] += dq;
+        }
+    }
+}
+template <class T>
+static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_attention_block m, T *dx,
+                                                    const float *weights, const float *gradients) {
+    PAR__CUDA_EACH(at, m.batch * m.kv_heads * m.kv_count * m.dim) {
+        const size_t d = at % m.dim, kv_head = at / m.dim % m.kv_heads, group = m.heads / m.kv_heads,
+                     key = at / m.dim / m.kv_heads % m.kv_count,
+                     sequence = at / m.dim / m.kv_heads / m.kv_count;
+        const size_t row = sequence * m.kv_stride + m.kv_row + key,
+                     there = row * m.dkv_ld + kv_head * m.dim + d,
+                     to = row * m.kv_ld + (m.heads + kv_head) * m.dim + d;
+        float dk = dx ? 0 : m.dk[there], dv = dx ? 0 : m.dv[there];
+        for (size_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+            for (size_t from = 0; from < m.q_count; from += PAR__CUDA_KEYS) {
+                float add_k = 0, add_v = 0;
+                for (size_t i = from; i < m.q_count && i < from + PAR__CUDA_KEYS; i++) {
+                    const size_t query = (sequence * m.q_count + i) * m.heads + head;
+                    const par__cuda_query<T> o(m, query);
+                    const T *dy = (const T *)m.dy + o.row * m.dy_ld + head * m.dim;
+                    if (!o.sees(key)) continue;
+                    add_k = fmaf(gradients[query * m.kv_count + key], par__cuda_at(o.q, d), add_k);
+                    add_v = fmaf(weights[query * m.kv_count + key], par__cuda_at(dy, d), add_v);
+                }
+                dk += add_k;
+                dv += add_v;
+            }
+        if (dx) {
+            par__cuda_round(&dx[to], dk);
+            par__cuda_round(&dx[to + m.kv_heads * m.dim], dv);
+        } else {
+            m.dk[there] = dk;
+            m.dv[there] = dv;
+        }
+    }
+}
+static par_result par__cuda_c_attention_gradients(par_tp *tp, const par_tp_attention_block *m, const void *y,
+                                                  void *dx) {
+    const size_t n = m->batch * m->q_count * m->heads, pairs = n * m->kv_count;
+    float *dot = (float *)par__cuda_scratch(par__cuda_of_tp(tp), 3, (n + 2 * pairs + 1) * sizeof *dot);
+    float *weights = dot + n, *gradients = weights + pairs;
+    par_tp_attention_block with_dot = *m;
+    if (!dot) return PAR_ERR_MEMORY;
+    if (dx) PAR__CUDA_TRY(par__cuda_c_row_dots(tp, dot, m->dy, y, n, m->dim));
+    if (dx) with_dot.dot = dot;
+    PAR__CUDA_DISPATCH_STORAGE(
+        tp, T,
+        PAR__CUDA_TRY(par__cuda_each(tp, par__cuda_k_c_attention_queries<T>, n, with_dot,
+                                     par__cuda_dropout_of(tp, m->stream, m->dropout), (T *)dx, weights,
+                                     gradients));
+        return par__cuda_each(tp, par__cuda_k_c_attention_keys<T>,
+                              m->batch * m->kv_heads * m->kv_count * m->dim, *m, (T *)dx, weights, gradients))
+    return PAR_OK;
+}
+static par_result par__cuda_c_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
+                                                 void *dx, int *handled) {
+    return *handled = 1, par__cuda_c_attention_gradients(tp, m, y, dx);
+}
+static par_result par__cuda_c_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
+    return par__cuda_c_attention_gradients(tp, m, NULL, NULL);
+}
+static void par__cuda_tp_open_canonical(par_tp_kernels *t) {
+    t->canonical = 1;
+    t->gemm = par__cuda_c_gemm;
+    t->gemm_fused = NULL;
+    t->sum_rows = par__cuda_c_sum_rows;
+    t->norm_forward = par__cuda_c_norm_forward;
+    t->norm_backward = par__cuda_c_norm_backward;
+    t->embed_backward = par__cuda_c_embed_backward;
+    t->positions_backward = par__cuda_c_positions_backward;
+    t->loss_stats = par__cuda_c_loss_stats;
+    t->loss_combine = par__cuda_c_loss_combine;
+    t->loss_forward_backward = par__cuda_c_loss_forward_backward;
+    t->attention_block_forward = par__cuda_c_attention_block_forward;
+    t->attention_block_backward = par__cuda_c_attention_block_backward;
+    t->row_dots = par__cuda_c_row_dots;
+    t->attention_fused_forward = par__cuda_c_attention_forward;
+    t->attention_fused_backward = par__cuda_c_attention_backward;
+}
+
+// >>cuda_tp_table -------------------------------------------------------------------------------------------
+
 static void par__cuda_tp_open(par_cuda *cuda) {
     par_tp_kernels *t = &cuda->tp;
     t->name = "cuda";
@@ -7808,6 +8344,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
 #endif
     t->square_sum = par__cuda_t_square_sum;
     t->set = par__cuda_t_set;
+    if (cuda->desc.canonical) par__cuda_tp_open_canonical(t);
 }
 const par_tp_kernels *par_cuda_tp(par_cuda *cuda) { return &cuda->tp; }
 #endif

@@ -160,8 +160,9 @@ typedef struct par_tp_desc {
     // The bits are the same, unless a library multiplies fewer rows in another way.
     int row_pieces;
     // L, a power of two that t divides, at most 64: every such t and every c, with and without sequence
-    // parallelism, gets the same bits; see MODEL. 0: sums in rank order. For the CPU's kernels, and heads and
-    // key-value heads that t c divides; with t c > 1 no recipe. Attention is by all-to-all, as by `ulysses`.
+    // parallelism, gets the same bits; see MODEL. 0: sums in rank order. For kernels that are canonical, and
+    // heads and key-value heads that t c divides; with t c > 1 no recipe. Attention is by all-to-all, as by
+    // `ulysses`.
     int canonical_leaves;
     size_t canonical_batch;        // with canonical_leaves and c > 1: B, the sequences of a microbatch
     par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
@@ -793,6 +794,7 @@ typedef enum par_tp_fused {     // the products that gemm_fused has
 struct par_tp_kernels {
     const char *name;
     par_device *device; // NULL: the CPU
+    int canonical;      // 1: with canonical_leaves they add as MODEL and docs/bits.md define
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
     // C = op(A) op(B) + beta C. A and B are of the storage type, C of c_type. bias NULL, or n numbers that
@@ -1190,7 +1192,7 @@ PAR__FORMULAS_BEGIN
 PAR__HOST_DEVICE float par__tp_max(float x, float y) { return x > y ? x : y; } // y where one is NaN
 PAR__HOST_DEVICE float par__tp_min(float x, float y) { return x < y ? x : y; }
 PAR__HOST_DEVICE float par__tp_exp_between(float x) { // for x from -88, where n is -127 and 2^n 0, to 88
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
     return y;
@@ -1208,7 +1210,7 @@ PAR__HOST_DEVICE float par__tp_exp_between(float x) { // for x from -88, where n
 #endif
 }
 PAR__HOST_DEVICE float par__tp_exp(float x) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return par__tp_exp_between(x);
 #else
     return par__tp_exp_between(par__tp_min(88.0f, par__tp_max(-87.0f, x))); // of NaN: NaN
@@ -1217,7 +1219,7 @@ PAR__HOST_DEVICE float par__tp_exp(float x) {
 
 // x / y of a y of at least 1; a device has an instruction for 1 / y, to one ulp.
 PAR__HOST_DEVICE float par__tp_quotient(float x, float y) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     float inverse;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y));
     return x * inverse;
@@ -1256,7 +1258,7 @@ PAR__HOST_DEVICE float par__tp_norm_gradient(float dy, float w, float xhat, floa
 // Attention: e^(score - max) for a score of at most max, 0 for a masked one (-inf) even if max is -inf, too;
 // the gradient of a score of probability p.
 PAR__HOST_DEVICE float par__tp_softmax_weight(float score, float max) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     const float e = par__tp_exp(score - max);
     return score > -INFINITY ? e : 0.0f;
 #else
@@ -3630,6 +3632,7 @@ static par_result par__tp_cpu_roll_amax(par_tp *tp, float *history, size_t tenso
 const par_tp_kernels *par_tp_cpu(void) {
     static const par_tp_kernels cpu = {"cpu",
                                        NULL,
+                                       1,
                                        par__tp_cpu_alloc,
                                        par__tp_cpu_free,
                                        par__tp_cpu_gemm,
@@ -3741,10 +3744,12 @@ static par_result par__tp_check_canonical(const par_tp *tp) {
         return PAR__TP_FAIL("par_tp_open: canonical_leaves is %d: set canonical_batch to the sequences of a "
                             "microbatch, for %d context-parallel ranks",
                             leaves, tp->c);
-    if (tp->kernels == par_tp_cpu()) return PAR_OK;
-    return par_fail(tp->desc.tp, PAR_ERR_UNSUPPORTED,
-                    "par_tp_open: canonical_leaves needs the CPU's kernels, these are \"%s\": leave it out",
-                    tp->kernels->name);
+    if (tp->kernels->canonical) return PAR_OK;
+    return par_fail(
+        tp->desc.tp, PAR_ERR_UNSUPPORTED,
+        "par_tp_open: canonical_leaves needs kernels that add so: the CPU's, or those of a par_cuda "
+        "with desc.canonical; these are \"%s\"",
+        tp->kernels->name);
 }
 // All ranks must have the same options, because these decide who communicates, and how.
 static par_result par__tp_check_desc(const par_tp *tp) {

@@ -805,7 +805,7 @@ PAR__EXACT_BEGIN
 // compilers from vectorizing it. 1/sqrt from the exponent bits and two Newton steps, then one step of Heron's
 // method. A device has an instruction.
 PAR__HOST_DEVICE float par__zero_sqrt(float x) {
-#if defined(__CUDA_ARCH__)
+#if PAR__OF_DEVICE
     return sqrtf(x);
 #else
     x = x > 1e-30f ? x : 1e-30f;

@@ -202,6 +202,25 @@ trains() { # on emulated GPUs what the CPU trains
             cmp <(sed 's/,"prefill.*//' "$work/cpu") <(sed 's/,"prefill.*//' "$work/gpu") || return 1
     done
 }
+# canonical training on emulated GPUs writes the files that the CPU writes
+same_files() {
+    local model layouts=("--ranks 2 --tp 2 --sp")
+    models=("--dropout 0.1 --optimizer lamb" "--arch llama --dtype bf16 --optimizer muon --grad_clip 0.5")
+    [ -z "${SOAK-}" ] || models+=("--state_dtype u8" "--arch llama --optimizer lion --state_dtype bf16")
+    [ -z "${SOAK-}" ] || layouts+=("--ranks 1" "--ranks 2 --zero 3" "--ranks 2 --cp 2 --zero 1")
+    for model in "${models[@]}"; do
+        train="$tiny --n_head 2 --canonical 2 --gradient_accumulation_steps 2 --max_iters 2 $model"
+        build/gpt $train --save "$work/cpu" >/dev/null || return 1
+        for layout in "${layouts[@]}"; do
+            case "$model $layout" in *state_dtype*tp*) continue ;; esac # that is refused
+            echo "$model $layout"
+            rm -rf "$work/gpu"
+            build/gpt_emu $train $layout --save "$work/gpu" >/dev/null && diff -r "$work/cpu" "$work/gpu" ||
+                return 1
+        done
+        rm -rf "$work/cpu"
+    done
+}
 # processes that were started apart, each with a GPU that it shares with nobody's memory: through the host
 meets() {
     build/gpt $small >"$work/cpu" || return 1
@@ -303,6 +322,7 @@ check "par_cuda.cuh alone" layers '' alone
 check "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
 check "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
 check "the trainer on emulated GPUs" trains
+check "canonical training on emulated GPUs" same_files
 check "make gpu-check's script" gpu_check
 check "make gpu-check is killed" gpu_check_killed
 check "with libraries; cuDNN plans the attention" with_libraries ${SOAK:+80 100} 90

@@ -22,11 +22,13 @@ enum { EMULATED = 0 };
 
 // ---- arrays in both places
 
+static int same_bits; // 1: canonical kernels are tested, which have the CPU's bits
 static par_cuda *open_cuda(par_comm *w, par_cuda_backend backend) {
     par_cuda *cuda = NULL;
     par_cuda_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.comm = w, desc.backend = backend, desc.check = 1, desc.exact = getenv("PAR_CUDA_TEST_EXACT") != NULL;
+    desc.canonical = same_bits;
     CHECK_OK(w, par_cuda_open(&desc, &cuda));
     if (!cuda) exit(1);
     return cuda;
@@ -547,8 +549,9 @@ static double pair_difference(pair *p) {
 #define CLOSE(pair, limit)                                                                                   \
     do {                                                                                                     \
         const double close_d = pair_difference(&pair);                                                       \
-        if (!(close_d <= (limit))) fprintf(stderr, "%s differs by %g\n", #pair, close_d);                    \
-        CHECK(w, close_d <= (limit));                                                                        \
+        const double close_limit = same_bits ? 0 : (limit);                                                  \
+        if (!(close_d <= close_limit)) fprintf(stderr, "%s differs by %g\n", #pair, close_d);                \
+        CHECK(w, close_d <= close_limit);                                                                    \
     } while (0)
 // Make a call on the host's arrays, then on the device's: `at` is HOST, then DEVICE.
 #define BOTH(call)                                                                                           \
@@ -917,6 +920,7 @@ static par_tp *open_tp_pieces(par_comm *tp, par_comm *cp, int sequence, int ulys
     memset(&d, 0, sizeof d);
     d.tp = tp, d.cp = cp, d.sequence_parallel = sequence, d.ulysses = ulysses,
     d.dtype = bf16 ? PAR_BF16 : PAR_F32, d.seed = 9, d.kernels = kernels, d.row_pieces = pieces;
+    d.canonical_leaves = same_bits ? 4 : 0;
     CHECK_OK(tp, par_tp_open(&d, &t));
     if (!t) exit(4);
     return t;
@@ -977,7 +981,7 @@ static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, si
     CLOSE(out, bf16 ? 0.01 : 1e-6);
     *doubles(squares, HOST) = 3;
     pair_upload(&squares);
-    BOTH(k[at]->square_sum(tp[at], floats(sum, at), cols, doubles(squares, at)));
+    if (!same_bits) BOTH(k[at]->square_sum(tp[at], floats(sum, at), cols, doubles(squares, at)));
     CLOSE(squares, 1e-3);
     BOTH(k[at]->set(tp[at], floats(sum, at), cols, 2.5f));
     CLOSE(sum, 0.0);
@@ -1061,13 +1065,13 @@ static void tp_embeddings_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **
     CLOSE(positions_grad, eps);
     close_pairs({&table, &grad, &positions, &y, &positions_grad});
 }
-static void tp_losses(par_comm *w) { // and embeddings, with many rows of one id; f32 and bf16 in turn
+// And embeddings, with many rows of one id; f32 and bf16 in turn; the first ones of the cases.
+static void tp_losses_to(par_comm *w, par_cuda *cuda, int count) {
     static const loss_case cases[] = {{24, 1000, 8, 0, 0, 0},      {24, 67, 24, 0.1f, 0, 0},
                                       {24, 67, 24, 0, 0.01f, 0},   {24, 1000, 8, 0, 0, 0},
                                       {300, 67, 24, 0, 0, 0},      {300, 67, 24, 0.1f, 0, 0},
                                       {300, 1000, 8, 0, 0.01f, 0}, {300, 67, 24, 0, 0, 128}};
-    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < count; i++) {
         const loss_case *l = &cases[i];
         const int bf16 = i % 2;
         if (l->max_shared_bytes) cuda->max_shared_bytes = l->max_shared_bytes;
@@ -1085,6 +1089,10 @@ static void tp_losses(par_comm *w) { // and embeddings, with many rows of one id
         close_pairs({&ids});
         BOTH(par_tp_close(tp[at]));
     }
+}
+static void tp_losses(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    tp_losses_to(w, cuda, 8);
     par_cuda_close(cuda);
 }
 #if defined(PAR_CUDA_CUBLASLT)
@@ -1382,14 +1390,15 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     free(first);
 #if PAR__CUDA_DNN
     // both plans; on sm_80 not for wide heads
-    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0 && !c->document && !cuda->desc.own_attention)
+    if (kernels == par_cuda_tp(cuda) && bf16 && c->dropout == 0 && !c->document &&
+        !cuda->desc.own_attention && !same_bits)
         CHECK(w, cuda->dnn_plans && cuda->dnn_plans->shape.backward &&
                      (c->dim > 128 ? !EMULATED || !cuda->dnn_plans->plan : cuda->dnn_plans->plan != NULL));
 #endif
     for (int at = 0; at < PLACES; at++) mdx[at].layout = PAR_TP_REPLICATED;
     BOTH(par_tp_dropout(tp[at], &t, 6, 0.3f, &mdx[at], &mdx[at]));
     CLOSE(dx, bf16 ? 0.1 : 2e-4);
-    cached_steps(w, cuda, tp, a, t, &x, &y);
+    if (!same_bits) cached_steps(w, cuda, tp, a, t, &x, &y);
     close_pairs({&x, &y, &dy, &dx, &lse, &map});
     BOTH(par_tp_close(tp[at]));
 }
@@ -1433,6 +1442,55 @@ static void ring_blocks(par_comm *w) {
         ring_blocks_of(w, cuda, i % 2, i / 2 % 2 ? 10 : 0, i / 4);
     }
     par_cuda_close(cuda);
+}
+// Canonical products of several blocks of k, of all forms.
+static void canonical_products(par_comm *w, par_cuda *cuda, par_tp **tp, par_dtype d) {
+    enum { M = 5, N = 9, K = 1300 };
+    const par_tp_kernels *k[PLACES] = {par_tp_cpu(), par_cuda_tp(cuda)};
+    pair a = pair_open(w, cuda, d, M * K, 1), b = pair_open(w, cuda, d, N * K, 2);
+    pair bias = pair_open(w, cuda, d, N, 3), c = pair_open(w, cuda, PAR_F32, M * N, 4);
+    pair narrow = pair_open(w, cuda, d, M * N, 5);
+    for (int form = 0; form < 4; form++)
+        for (size_t depth = form + 1; depth <= K; depth += 433) {
+            const int ta = form & 1, tb = form >> 1;
+            const float beta = form == 1 ? 0 : form == 2 ? 1 : 0.3f;
+            const size_t lda = ta ? (size_t)M : depth, ldb = tb ? depth : (size_t)N;
+            BOTH(k[at]->gemm(tp[at], ta, tb, M, N, depth, a.at[at], lda, b.at[at], ldb, beta, c.at[at],
+                             PAR_F32, N, NULL));
+            CLOSE(c, 0);
+            BOTH(k[at]->gemm(tp[at], ta, tb, M, N, depth, a.at[at], lda, b.at[at], ldb, 0, narrow.at[at], d,
+                             N, bias.at[at]));
+            CLOSE(narrow, 0);
+        }
+    close_pairs({&a, &b, &bias, &c, &narrow});
+}
+static void canonical_kernels(par_comm *w) {
+    static const attention_case cases[] = {{4, 2, 8, 70, 1, 0, 0, 45},
+                                           {1, 1, 24, 200, 1, 0.2f, 30, 0},
+                                           {2, 2, 16, 40, 2, 0, 0, 0},
+                                           {3, 3, 5, 17, 2, 0.5f, 0, 6}};
+    static const size_t shapes[][2] = {{3, 8}, {8, 24}, {67, 37}, {1, 130}, {150, 20}, {3, 1032}};
+    same_bits = 1;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+        par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                              open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
+        for (int i = 0; i < 6; i++) {
+            SEED(i);
+            tp_rows_of(w, cuda, d, tp, shapes[i][0], shapes[i][1], i);
+        }
+        canonical_products(w, cuda, tp, d);
+        BOTH(par_tp_close(tp[at]));
+        for (int i = 0; i < 4; i++) { // whole, and block by block
+            par_tp_kernels blocks = *par_cuda_tp(cuda);
+            if (i % 2) blocks.attention_fused_forward = NULL;
+            tp_attention_of(w, cuda, &cases[i], bf16, &blocks);
+        }
+    }
+    tp_losses_to(w, cuda, 4);
+    par_cuda_close(cuda);
+    same_bits = 0;
 }
 static void tp_attention(par_comm *w) {
     static const attention_case cases[] = {{2, 2, 16, 40, 2, 0, 0, 0},      {4, 2, 8, 70, 1, 0, 0, 45},
@@ -1736,6 +1794,9 @@ const test tests[] = {
     {"tensor_cores", tensor_cores, TEST_SERIAL, 1, 60},
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
     {"ring_blocks", ring_blocks, TEST_SERIAL, 1, 60},
+#if defined(CUDA_EMU) || defined(PAR_CUDA_CANONICAL)
+    {"canonical_kernels", canonical_kernels, TEST_SERIAL, 1, 120},
+#endif
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},

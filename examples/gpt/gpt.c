@@ -416,8 +416,8 @@ static par_tp_tokens tokens_of(const trainer *t, int microbatch) {
         k.documents = (const uint32_t *)(const void *)(t->x + documents_at(t, microbatch));
     return k;
 }
-static int canonical_leaves(const trainer *t) { // of sums over tp; a GPU's products add in their own order
-    return t->device == par_cpu() ? MIN(t->o.canonical, MAX_LEAVES) : 0;
+static int canonical_leaves(const trainer *t) { // of sums over tp
+    return MIN(t->o.canonical, MAX_LEAVES);
 }
 static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
     return (size_t)t->microbatch * (size_t)t->o.model.block_size / (size_t)t->o.cp;
@@ -664,8 +664,7 @@ static const char *check_canonical(settings *o) {
     if (!o->canonical) return NULL;
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->cp & (o->cp - 1)))
         return "canonical must be a power of two, and then cp, too";
-    if (parts > 1 && strcmp(o->device, "cpu"))
-        return "canonical with tp or cp needs device cpu: a GPU's products add in an order of their own";
+    if (o->graph) return "canonical adds some sums on the host, which no graph can: leave graph out";
     if (leaves % o->tp)
         snprintf(o->why, sizeof o->why, "with canonical %d tp must be a power of two up to %d", o->canonical,
                  leaves);
@@ -843,6 +842,7 @@ static par_result open_device(trainer *t) {
     par_cuda_desc d;
     memset(&d, 0, sizeof d);
     d.comm = t->world;
+    d.canonical = t->o.canonical != 0;
     GPT_TRY(par_cuda_open(&d, &t->cuda));
     t->device = par_cuda_device(t->cuda);
     t->tp_kernels = par_cuda_tp(t->cuda);
