@@ -93,7 +93,7 @@ build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c examples/median.h 
 build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/test_cuda: tests/test_cuda.cu $(TEST_DEPS) tests/recipes.h $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
+build/test_cuda: tests/test_cuda.cu $(TEST_DEPS) $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 lint:
@@ -234,7 +234,7 @@ build/test_par build/kit.o: TEST_CFLAGS = $(OG) -g # compile long, run nearly as
 build/kit.o: tests/kit.c tests/kit.h par.h | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests -c $< -o $@
 
-build/test_golden: tests/test_golden.c tests/recipes.h $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) | build
+build/test_golden: tests/test_golden.c $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $(ALL_ARE_LINKED) \
 	    $< $(filter %.o,$^) -o $@ $(LIBS)
 

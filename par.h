@@ -10479,11 +10479,6 @@ static int par__start_small(par_persistent *p, unsigned looks) {
     return 1;
 }
 
-static int par__is_like(const par_call *a, const par_call *b) {
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
-           a->root == b->root && a->tag == b->tag && a->site == b->site && !a->send == !b->send &&
-           !a->recv == !b->recv;
-}
 // Start a persistent call, which has an operation. 1: it has ended.
 static int par__start_persistent(par_persistent *p, unsigned looks) {
     par_comm *c = p->comm;
@@ -10496,6 +10491,11 @@ static int par__start_persistent(par_persistent *p, unsigned looks) {
         return par__start_small(p, looks);
     par__enqueue(op);
     return 0;
+}
+static int par__is_like(const par_call *a, const par_call *b) {
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
+           a->root == b->root && a->tag == b->tag && a->site == b->site && !a->send == !b->send &&
+           !a->recv == !b->recv;
 }
 // Start a small fresh call that waits, by the comm's own persistent call. It is checked where it differs from
 // the last one. 1: it has ended, or *op waits; 0: it is not small, or not valid.

@@ -893,6 +893,14 @@ par_dtype par_tp_dtype(const par_tp *tp);
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
 uint64_t par_tp_token_index(const par_tp_row_map *map, size_t row); // of a row's token, in the whole step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
+typedef struct par__tp_recipe { // a row of PAR_TP_RECIPES
+    const char *name;
+    par_tp_code code, gradients;
+    par_tp_scale scale;
+    size_t rows, cols, weight_rows;
+    int flags;
+} par__tp_recipe;
+const par__tp_recipe *par__tp_recipe_of(par_tp_recipe recipe); // which is a valid one
 
 // ---- call sites -------------------------------------------------------------------------------------------
 // A layer's communication is reported at the place where the program called the layer (see par.h).
@@ -2397,17 +2405,6 @@ typedef struct par__tp_rope_key { // what the table of rotary positions is for
     int is_set;
 } par__tp_rope_key;
 
-typedef struct par__tp_recipe {
-    const char *name;
-    par_tp_code code, gradients;
-    par_tp_scale scale;
-    size_t rows, cols, weight_rows;
-    int flags;
-} par__tp_recipe;
-#define X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                            \
-    {name, code, gradients, scale, rows, cols, weight_rows, flags},
-static const par__tp_recipe par__tp_recipes[] = {PAR_TP_RECIPES(X)};
-#undef X
 struct par__tp_scaled_layer { // of an open layer with a recipe
     par__tp_scaled_layer *next;
     float *history; // of x, weights and dy, in the device's memory; NULL: the recipe has none
@@ -3492,12 +3489,19 @@ static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, d
 // The formulas are beside those of the activations; a GPU's kernels share them, so that codes and scales are
 // the same to the bit. The CPU converts codes back and multiplies f32.
 
+const par__tp_recipe *par__tp_recipe_of(par_tp_recipe r) {
+#define X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                            \
+    {name, code, gradients, scale, rows, cols, weight_rows, flags},
+    static const par__tp_recipe recipes[] = {PAR_TP_RECIPES(X)};
+#undef X
+    return &recipes[r];
+}
 const char *par_tp_recipe_name(par_tp_recipe r) {
-    return (unsigned)r < PAR_TP_RECIPE_COUNT ? par__tp_recipes[r].name : "(no par_tp_recipe)";
+    return (unsigned)r < PAR_TP_RECIPE_COUNT ? par__tp_recipe_of(r)->name : "(no par_tp_recipe)";
 }
 int par_tp_recipe_parse(const char *name, par_tp_recipe *recipe) {
     for (int i = 0; i < PAR_TP_RECIPE_COUNT; i++)
-        if (!strcmp(name, par__tp_recipes[i].name)) return *recipe = (par_tp_recipe)i, 1;
+        if (!strcmp(name, par__tp_recipe_of((par_tp_recipe)i)->name)) return *recipe = (par_tp_recipe)i, 1;
     return 0;
 }
 
@@ -4516,7 +4520,7 @@ enum { // products, numbered as par_tp_fused has them; the last two are also fla
 // other.
 static par_result par__tp_open_operand(par_tp *tp, const par_tp_linear *l, int product, par__tp_role role,
                                        size_t rows, size_t cols, int slot, par_tp_operand *q) {
-    const par__tp_recipe *recipe = &par__tp_recipes[l->recipe];
+    const par__tp_recipe *recipe = par__tp_recipe_of(l->recipe);
     const par__tp_scaled_layer *layer = l->scaled;
     memset(q, 0, sizeof *q);
     q->code = role == PAR__TP_ROLE_DY ? recipe->gradients : recipe->code;
@@ -4604,7 +4608,7 @@ static par_result par__tp_open_recipe(par_tp *tp, par_tp_linear *l, const char *
     x->number = tp->scaled ? tp->scaled->number + 1 : 0;
     x->next = tp->scaled;
     tp->scaled = l->scaled = x;
-    if (!(par__tp_recipes[l->recipe].flags & PAR_TP_HAS_HISTORY)) return PAR_OK;
+    if (!(par__tp_recipe_of(l->recipe)->flags & PAR_TP_HAS_HISTORY)) return PAR_OK;
     if (tp->kernels->alloc(tp, floats * sizeof(float), &memory))
         return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "%s: no memory for the history of amax", call);
     x->history = (float *)memory;

@@ -3985,30 +3985,49 @@ static par_result par__zero_apply_momentum(par_zero *z, const par__zero_iter *p,
         z->kernels, a, r->count, par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z),
         z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, k), z->gathered_momentum + r->at);
 }
+// Over the runs of all units, with the window that each is in; begins with zeros but for the iterator.
+typedef struct par__zero_walk {
+    par__zero_iter p;
+    par__zero_run run;
+    int unit;
+} par__zero_walk;
+static par__zero_walk par__zero_walk_begin(const par_zero *z, int writes) {
+    par__zero_walk w;
+    memset(&w, 0, sizeof w);
+    w.p = par__zero_iter_begin(0, z->unit_count, writes);
+    return w;
+}
+static par_result par__zero_walk_next(par_zero *z, par__zero_walk *w, int *found) {
+    for (;;) {
+        *found = w->p.now.count && par__zero_next_run(z, &w->p.now, &w->run);
+        if (*found) return PAR_OK;
+        memset(&w->run, 0, sizeof w->run);
+        for (int window = 0; !window; w->unit += !window) {
+            if (w->unit == z->unit_count) return PAR_OK;
+            PAR__ZERO_TRY(par__zero_iter_next(z, &w->p, w->unit, &window));
+        }
+    }
+}
 // 8-bit moments of parts of tensors: ranks that share a block find the scale that it will have together, by
 // an update that changes nothing else.
 static par_result par__zero_find_scales(par_zero *z) {
     par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
                                 z->desc.tensor_parallel_comm};
     float *scales = z->block_scales + (size_t)(2 * !z->now) * z->block_count;
-    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 0);
+    par__zero_walk at = par__zero_walk_begin(z, 0);
     int found;
     if (!z->block_count) return PAR_OK;
     memset(scales, 0, 2 * z->block_count * sizeof *scales);
-    for (int unit = 0; unit < z->unit_count; unit++)
-        for (;;) {
-            par__zero_run r = {0, 0, 0, 0};
-            PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
-            if (!found) break;
-            while (par__zero_next_run(z, &p.now, &r)) {
-                par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], 0);
-                a.raise = 1;
-                if (!a.shard) continue;
-                PAR__ZERO_TRY(par__zero_is_matrix(z, &z->tensors[r.tensor])
-                                  ? par__zero_apply_momentum(z, &p, &r, &a)
-                                  : par__zero_apply(z, &p, &r, &a, NULL));
-            }
-        }
+    for (;;) {
+        PAR__ZERO_TRY(par__zero_walk_next(z, &at, &found));
+        if (!found) break;
+        const par__zero_tensor *t = &z->tensors[at.run.tensor];
+        par_zero_update a = par__zero_update_of(z, t, 0);
+        a.raise = 1;
+        if (!a.shard) continue;
+        PAR__ZERO_TRY(par__zero_is_matrix(z, t) ? par__zero_apply_momentum(z, &at.p, &at.run, &a)
+                                                : par__zero_apply(z, &at.p, &at.run, &a, NULL));
+    }
     for (int i = 0; i < 2; i++)
         if (comms[i]) // without signs floats compare like integers
             PAR__ZERO_TRY(par_all_reduce(scales, scales, 2 * z->block_count, PAR_U32, PAR_MAX, comms[i]));
@@ -4051,26 +4070,22 @@ static par_result par__zero_add_lamb_digits(par_zero *z) { // over ranks
 }
 static par_result par__zero_exact_trust_ratios(par_zero *z) {
     const size_t n = (size_t)z->tensor_count * 2;
-    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
+    par__zero_walk at = par__zero_walk_begin(z, 1);
     int found;
     memset(z->lamb_digits, 0, n * PAR__ZERO_DIGITS * sizeof *z->lamb_digits);
-    for (int unit = 0; unit < z->unit_count; unit++)
-        for (;;) {
-            par__zero_run r = {0, 0, 0, 0};
-            PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
-            if (!found) break;
-            while (par__zero_next_run(z, &p.now, &r)) {
-                par__zero_exact sums[2];
-                memset(sums, 0, sizeof sums);
-                PAR__ZERO_TRY(par__zero_lamb_squares(z, &p, &r, sums));
-                for (size_t i = 0; i < 2; i++) {
-                    uint64_t *to = z->lamb_digits + ((size_t)r.tensor * 2 + i) * PAR__ZERO_DIGITS;
-                    par__zero_exact_flush(&sums[i]);
-                    for (int d = 0; d < PAR__ZERO_DIGITS; d++) to[d] += sums[i].digits[d];
-                    par__zero_exact_carry(to);
-                }
-            }
+    for (;;) {
+        PAR__ZERO_TRY(par__zero_walk_next(z, &at, &found));
+        if (!found) break;
+        par__zero_exact sums[2];
+        memset(sums, 0, sizeof sums);
+        PAR__ZERO_TRY(par__zero_lamb_squares(z, &at.p, &at.run, sums));
+        for (size_t i = 0; i < 2; i++) {
+            uint64_t *to = z->lamb_digits + ((size_t)at.run.tensor * 2 + i) * PAR__ZERO_DIGITS;
+            par__zero_exact_flush(&sums[i]);
+            for (int d = 0; d < PAR__ZERO_DIGITS; d++) to[d] += sums[i].digits[d];
+            par__zero_exact_carry(to);
         }
+    }
     PAR__ZERO_TRY(par__zero_add_lamb_digits(z));
     for (size_t i = 0; i < n; i++) {
         const double squares = par__zero_exact_value(z->lamb_digits + i * PAR__ZERO_DIGITS);
@@ -4083,25 +4098,22 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
     if (par__zero_has_exact_lamb(z)) return par__zero_exact_trust_ratios(z);
-    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
+    par__zero_walk walk = par__zero_walk_begin(z, 1);
+    const par__zero_run *r = &walk.run;
+    const par__zero_iter *p = &walk.p;
     int found;
     PAR__ZERO_TRY(par__zero_clear_sums(z, n));
-    for (int unit = 0; unit < z->unit_count; unit++)
-        for (;;) {
-            par__zero_run r = {0, 0, 0, 0};
-            PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
-            if (!found) break;
-            const char *g = par__zero_gradients_of(z, &p.now);
-            while (par__zero_next_run(z, &p.now, &r)) {
-                const par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], 0);
-                const size_t at = r.at - p.now.first;
-                PAR__ZERO_TRY(k->lamb_norms(
-                    k, &a, r.count, par__zero_weights(z, &p) + at, g + at * par__zero_grad_bytes(z),
-                    z->desc.grad_dtype, (float *)par__zero_state_at(z, &p, PAR__ZERO_M, at),
-                    (float *)par__zero_state_at(z, &p, PAR__ZERO_V, at),
-                    z->sums + 2 * ((size_t)r.tensor * z->pieces + p.now.piece), NULL));
-            }
-        }
+    for (;;) {
+        PAR__ZERO_TRY(par__zero_walk_next(z, &walk, &found));
+        if (!found) break;
+        const par_zero_update a = par__zero_update_of(z, &z->tensors[r->tensor], 0);
+        const size_t at = r->at - p->now.first;
+        PAR__ZERO_TRY(k->lamb_norms(k, &a, r->count, par__zero_weights(z, p) + at,
+                                    par__zero_gradients_of(z, &p->now) + at * par__zero_grad_bytes(z),
+                                    z->desc.grad_dtype, (float *)par__zero_state_at(z, p, PAR__ZERO_M, at),
+                                    (float *)par__zero_state_at(z, p, PAR__ZERO_V, at),
+                                    z->sums + 2 * ((size_t)r->tensor * z->pieces + p->now.piece), NULL));
+    }
     if (par__zero_update_is_sharded(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);

@@ -810,7 +810,7 @@ typedef struct code_rule {
     const char *refused;
 } code_rule;
 static void code_product(par_comm *w, par_cuda *cuda, par_tp *tp, const code_rule *k) {
-    const test_recipe *r = &test_recipes[k->recipe];
+    const par__tp_recipe *r = par__tp_recipe_of(k->recipe);
     char *memory = (char *)on_device(w, cuda, 65536);
     par_tp_operand q[2];
     memset(q, 0, sizeof q);

@@ -5,7 +5,6 @@
 #include "par_pipe.h"
 #include "par_tp.h"
 #include "par_cuda.cuh"
-#include "recipes.h"
 #include "test.h"
 #include "../examples/gpt/model.h"
 #include <initializer_list>
@@ -1149,7 +1148,7 @@ static void fused_products(par_comm *w) {
 enum { CODE_ROWS = 140, CODE_COLS = 176 };
 static par_tp_operand operand_at(par_tp_recipe recipe, int weights, int place, const pair &memory,
                                  size_t rows, size_t cols) {
-    const test_recipe *r = &test_recipes[recipe];
+    const par__tp_recipe *r = par__tp_recipe_of(recipe);
     par_tp_operand q;
     memset(&q, 0, sizeof q);
     q.code = weights == 2 ? r->gradients : r->code, q.scale = r->scale, q.block_cols = r->cols;

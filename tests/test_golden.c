@@ -8,7 +8,6 @@
 #include "../examples/options.h"
 #include "model.h"
 #include "files.h"
-#include "recipes.h"
 #include "test.h"
 
 enum { BATCH = 2, TOKENS = 16, ROWS = BATCH * TOKENS };
@@ -437,7 +436,7 @@ static void golden_casts(par_comm *w, const par_zero_safetensors *s) {
 static void golden_operand(par_comm *w, par_tp *tp, const par_zero_safetensors *s, par_tp_recipe recipe,
                            const char *name, size_t rows, par_tp_operand *q) {
     enum { COLS = 136 };
-    const test_recipe *r = &test_recipes[recipe];
+    const par__tp_recipe *r = par__tp_recipe_of(recipe);
     const uint8_t *codes = (const uint8_t *)golden_bytes(s, r->name, name, "codes", NULL);
     const void *scales = golden_bytes(s, r->name, name, "scales", NULL);
     size_t count = 0, wrong = 0;

@@ -1694,7 +1694,7 @@ static void low_precision(par_comm *w) {
 
 // What one operand is, as numbers: by the codes and scales in memory.
 static par_tp_operand low_operand(par_tp *tp, par_tp_recipe recipe, size_t rows, size_t cols) {
-    const par__tp_recipe *r = &par__tp_recipes[recipe];
+    const par__tp_recipe *r = par__tp_recipe_of(recipe);
     par_tp_operand q;
     memset(&q, 0, sizeof q);
     q.code = r->code, q.scale = r->scale, q.block_rows = r->rows, q.block_cols = r->cols;

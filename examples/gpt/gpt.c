@@ -996,8 +996,7 @@ static const char *init_weights(trainer *t) {
 
 typedef struct exporter {
     const trainer *t;
-    const gpt_tensor **by_name; // pieces come in this order
-    int found;                  // the parameter of the last piece
+    const gpt_tensor **by_name; // sorted
     files_export files;
 } exporter;
 static int tensor_by_name(const void *a, const void *b) {
@@ -1006,9 +1005,11 @@ static int tensor_by_name(const void *a, const void *b) {
 static par_result export_piece(void *user, const char *name, size_t first, size_t count,
                                const float *values) {
     exporter *e = (exporter *)user;
-    const gpt_model *m = &e->t->model;
-    while (strcmp(e->by_name[e->found]->name, name)) e->found = (e->found + 1) % m->tensor_count;
-    const char *why = files_export_put(&e->files, e->by_name[e->found], first, count, values);
+    gpt_tensor wanted, *key = &wanted;
+    wanted.name = name;
+    const gpt_tensor **found = (const gpt_tensor **)bsearch(
+        &key, e->by_name, (size_t)e->t->model.tensor_count, sizeof *e->by_name, tensor_by_name);
+    const char *why = files_export_put(&e->files, *found, first, count, values);
     return why ? par_fail(e->t->world, PAR_ERR_FILE, "%s", why) : PAR_OK;
 }
 // Exports all weights in the format of Hugging Face or llm.c. 0, or 1: the error has been printed.
