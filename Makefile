@@ -4,8 +4,9 @@
 # make help     list the other targets
 
 CC ?= cc
-CFLAGS ?= -O2 -g
-TEST_CFLAGS ?= -O1 -g
+DEBUG ?= -g
+CFLAGS ?= -O2 $(DEBUG)
+TEST_CFLAGS ?= -O1 $(DEBUG)
 WARN = -Wall -Wextra -Wconversion -Werror
 FAST = -O3 -march=native -fno-math-errno -fno-trapping-math
 MPICC ?= $(shell command -v mpicc.mpich || echo mpicc)
@@ -165,7 +166,7 @@ build/par.o: par.h | build
 LAYERS_WARN ?= -Wall -Wextra
 LAYERS = build/tp.o build/zero.o build/pipe.o build/plan.o
 $(LAYERS): build/%.o: par_%.h par.h | build
-	$(CC) -std=gnu11 $(FAST) -g $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
+	$(CC) -std=gnu11 $(FAST) $(DEBUG) $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
 	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
 build/plan.o: par_tp.h par_zero.h par_pipe.h
 
@@ -227,8 +228,8 @@ build/victim: tests/victim.c build/par.o | build
 build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
-build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 -g # run briefly
-build/test_par build/kit.o: TEST_CFLAGS = $(OG) -g # compile long, run nearly as fast
+build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 $(DEBUG) # run briefly
+build/test_par build/kit.o: TEST_CFLAGS = $(OG) $(DEBUG) # compile long, run nearly as fast
 
 # Test programs of layers link par.h's implementation with what tests need of its insides: tests/kit.h.
 build/kit.o: tests/kit.c tests/kit.h par.h | build
