@@ -2088,6 +2088,17 @@ static void par__fence(void) {
 #endif
 }
 
+// Start a thread of the kit's own, as pthread_create. The program's signals go to the program's threads.
+static int par__create_thread(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *),
+                              void *user) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(thread, how, run, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 // Prefetch a cache line for writing, so that the store need not wait for the peers that have read it.
 static void par__prefetch_for_write(void *cache_line) {
 #if PAR__X86
@@ -5915,7 +5926,7 @@ static par__lookup *par__lookup_begin(const char *host, const char *port) {
     pthread_attr_init(&how);
     pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&how, STACK_BYTES);
-    errno = pthread_create(&thread, &how, par__lookup_main, l);
+    errno = par__create_thread(&thread, &how, par__lookup_main, l);
     pthread_attr_destroy(&how);
     if (!errno) return l;
     PAR_FREE(l);
@@ -10067,7 +10078,7 @@ static par_result par__start_progress(par__world *w) {
     if (!w->progress_wanted) return PAR_OK;
     pthread_mutex_init(&w->lock, NULL);
     w->has_progress_thread = 1;
-    const int e = pthread_create(&w->progress_thread, NULL, par__progress_main, w);
+    const int e = par__create_thread(&w->progress_thread, NULL, par__progress_main, w);
     if (e) w->has_progress_thread = 0;
     return e ? par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
 }

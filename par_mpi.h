@@ -297,7 +297,8 @@ typedef struct par__pmpi_comm { // of a communicator: its attribute
     MPI_Comm mpi;
     par_comm *comm; // NULL: its collectives are MPI's
     int rank, size, measured;
-    int locked; // threads may call at a time
+    int opened_by[2]; // rank 0 of it in MPI_COMM_WORLD, its number there: no two open comms have the same
+    int locked;       // threads may call at a time
     pthread_mutex_t lock;
     par__pmpi_memory memory; // of blocking calls
     par__pmpi_row *rows;     // per kind
@@ -318,12 +319,29 @@ static struct par__pmpi_process {
         int used;
     } types[PAR__PMPI_TYPE_SLOTS];          // a hash table
     par__pmpi_site *sites[PAR__PMPI_SITES]; // another
-    par__pmpi_comm *comms;                  // open, the latest first
+    par__pmpi_comm *comms;                  // open, in the order in which MPI_Finalize closes them
+    int opened;                             // as rank 0 of the communicator
+    unsigned closed;                        // communicators that were freed
     struct par__pmpi_begun *begun;          // nonblocking collectives that have not ended
     par__pmpi_row rows[PAR_KIND_COUNT];     // of closed comms, and of what was left to MPI
 } par__pmpi;
 static pthread_mutex_t par__pmpi_lock = PTHREAD_MUTEX_INITIALIZER; // of all but what a slot was filled with
-static __thread const void *par__pmpi_caller; // of Fortran's entry point, which calls C's
+
+// What a thread knows: MPI's own look-up of an attribute takes as long as half a small call.
+#if defined(__GLIBC__) // there also in a library that a running program loads
+#define PAR__PMPI_THREAD static __thread __attribute__((tls_model("initial-exec")))
+#else
+#define PAR__PMPI_THREAD static __thread
+#endif
+enum { PAR__PMPI_FOUND = 8 };
+PAR__PMPI_THREAD struct {
+    const void *caller; // of Fortran's entry point, which calls C's
+    struct {
+        MPI_Comm mpi;
+        par__pmpi_comm *comm; // NULL: nothing
+        unsigned closed;      // valid until another communicator is freed: its handle may be used again
+    } found[PAR__PMPI_FOUND];
+} par__pmpi_thread;
 
 // A call site by its return address: "prog+0x1234", as addr2line takes it.
 static const char *par__pmpi_describe_site(const void *address, char *text, size_t bytes) {
@@ -458,7 +476,7 @@ static int par__pmpi_forget_type(MPI_Datatype mpi, int key, void *type, void *ex
 //     each one           PMPI_Comm_get_attr finds the comm
 //     MPI_Comm_free      MPI calls par__pmpi_close, the attribute's delete function
 //     MPI_Finalize       MPI deletes MPI_COMM_SELF's attributes first: par__pmpi_finalize closes all comms
-//                        that are left, the latest first, which is one order for all ranks
+//                        that are left, in one order on all ranks: threads may have opened them in any
 
 static void par__pmpi_add_rows(par__pmpi_row *to, const par__pmpi_row *from) {
     to->calls += from->calls;
@@ -494,6 +512,7 @@ static int par__pmpi_close(MPI_Comm mpi, int key, void *attribute, void *extra) 
     (void)mpi;
     (void)key;
     (void)extra;
+    __atomic_add_fetch(&par__pmpi.closed, 1, __ATOMIC_RELEASE);
     par__pmpi_end_all(s);
     par_close(s->comm);
     pthread_mutex_lock(&par__pmpi_lock);
@@ -576,6 +595,31 @@ static par_desc par__pmpi_desc(MPI_Comm mpi, int size) {
         ((size_t)256 << 20) + 4 * (size_t)size * defaults.stage_bytes + 163840 * (size_t)size * (size_t)size;
     return d;
 }
+static int par__pmpi_is_before(const par__pmpi_comm *a, const par__pmpi_comm *b) {
+    const int i = a->opened_by[0] == b->opened_by[0];
+    return a->opened_by[i] < b->opened_by[i];
+}
+// Open the comm of an intracommunicator of several ranks. s: NULL where memory is out.
+static void par__pmpi_open_kit(MPI_Comm mpi, par__pmpi_comm *s, int rank, int size) {
+    int agreed[4] = {s != NULL, par__pmpi.print, INT_MAX, INT_MAX};
+    if (!rank) {
+        PMPI_Comm_rank(MPI_COMM_WORLD, &agreed[2]);
+        agreed[3] = __atomic_fetch_add(&par__pmpi.opened, 1, __ATOMIC_RELAXED);
+    }
+    PMPI_Allreduce(MPI_IN_PLACE, agreed, 4, MPI_INT, MPI_MIN, mpi);
+    const par_desc d = par__pmpi_desc(mpi, size);
+    if (!agreed[0]) return;
+    s->measured = agreed[1];
+    memcpy(s->opened_by, agreed + 2, sizeof s->opened_by);
+    if (par_open_mpi(&d, mpi, &s->comm)) s->comm = NULL; // on all ranks
+    if (!s->comm) return;
+    pthread_mutex_lock(&par__pmpi_lock);
+    par__pmpi_comm **link = &par__pmpi.comms;
+    while (*link && par__pmpi_is_before(*link, s)) link = &(*link)->next;
+    s->next = *link;
+    *link = s;
+    pthread_mutex_unlock(&par__pmpi_lock);
+}
 // The first collective of a communicator; all its ranks are here.
 static par__pmpi_comm *par__pmpi_open(MPI_Comm mpi) {
     int inter = 0, rank = 0, size = 0;
@@ -583,31 +627,29 @@ static par__pmpi_comm *par__pmpi_open(MPI_Comm mpi) {
     PMPI_Comm_rank(mpi, &rank);
     PMPI_Comm_size(mpi, &size);
     par__pmpi_comm *s = par__pmpi_new_comm(mpi, rank, size);
-    if (!inter && size > 1) {
-        int agreed[2] = {s != NULL, par__pmpi.print};
-        PMPI_Allreduce(MPI_IN_PLACE, agreed, 2, MPI_INT, MPI_MIN, mpi);
-        const par_desc d = par__pmpi_desc(mpi, size);
-        if (agreed[0] && par_open_mpi(&d, mpi, &s->comm)) s->comm = NULL; // on all ranks
-        if (s) s->measured = agreed[1];
-    }
-    if (!s) return NULL;
-    if (s->comm) {
-        pthread_mutex_lock(&par__pmpi_lock);
-        s->next = par__pmpi.comms;
-        par__pmpi.comms = s;
-        pthread_mutex_unlock(&par__pmpi_lock);
-    }
-    PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
+    if (!inter && size > 1) par__pmpi_open_kit(mpi, s, rank, size);
+    if (s) PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
     return s;
 }
 // open: at a blocking collective, which may wait for all ranks. NULL: none, and nothing can be counted.
-static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi, int open) {
+static par__pmpi_comm *par__pmpi_find(MPI_Comm mpi, int open) {
     void *value = NULL;
     int found = 0;
     if (mpi == MPI_COMM_NULL || __atomic_load_n(&par__pmpi.finalizing, __ATOMIC_ACQUIRE)) return NULL;
     if (!__atomic_load_n(&par__pmpi.ready, __ATOMIC_ACQUIRE) && !par__pmpi_start()) return NULL;
     if (PMPI_Comm_get_attr(mpi, par__pmpi.comm_key, &value, &found) != MPI_SUCCESS) return NULL;
     return found ? (par__pmpi_comm *)value : open ? par__pmpi_open(mpi) : NULL;
+}
+static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi, int open) {
+    const size_t i = (size_t)((uint64_t)(uintptr_t)mpi * 0x9e3779b97f4a7c15u >> 32) % PAR__PMPI_FOUND;
+    const unsigned closed = __atomic_load_n(&par__pmpi.closed, __ATOMIC_ACQUIRE);
+    par__pmpi_comm *s = par__pmpi_thread.found[i].comm;
+    if (s && par__pmpi_thread.found[i].mpi == mpi && par__pmpi_thread.found[i].closed == closed) return s;
+    s = par__pmpi_find(mpi, open);
+    par__pmpi_thread.found[i].mpi = mpi;
+    par__pmpi_thread.found[i].comm = s;
+    par__pmpi_thread.found[i].closed = closed;
+    return s;
 }
 par_result par_mpi_comm(MPI_Comm mpi, par_comm **comm) {
     const par__pmpi_comm *s = par__pmpi_comm_of(mpi, 1);
@@ -656,18 +698,14 @@ typedef struct par__pmpi_layout { // of one side, in bytes
     size_t *displs; // where the kit finds them; NULL: one after the other
 } par__pmpi_layout;
 
-static par__pmpi_side par__pmpi_some(MPI_Count count, MPI_Datatype type) {
-    par__pmpi_side side;
-    memset(&side, 0, sizeof side);
-    side.type = type;
-    side.count = count;
+#define PAR__PMPI_INLINE static inline __attribute__((always_inline))
+PAR__PMPI_INLINE par__pmpi_side par__pmpi_some(MPI_Count count, MPI_Datatype type) {
+    const par__pmpi_side side = {type, count, NULL, NULL, 0};
     return side;
 }
-static par__pmpi_side par__pmpi_many(const void *counts, const void *displs, int large, MPI_Datatype type) {
-    par__pmpi_side side = par__pmpi_some(0, type);
-    side.counts = counts;
-    side.displs = displs;
-    side.large = large;
+PAR__PMPI_INLINE par__pmpi_side par__pmpi_many(const void *counts, const void *displs, int large,
+                                               MPI_Datatype type) {
+    const par__pmpi_side side = {type, 0, counts, displs, large};
     return side;
 }
 static MPI_Count par__pmpi_count(const par__pmpi_side *side, int i) {
@@ -1011,7 +1049,7 @@ static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const pa
     const int in_place = k->send == MPI_IN_PLACE && (k->kind != PAR_KIND_REDUCE || s->rank == k->root);
     const size_t n = (size_t)s->size, count = (size_t)k->out.count;
     size_t *elements = k->memory->counts + 2 * n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && (scatters || !m->native); i++)
         elements[i] = k->out.counts ? (size_t)par__pmpi_count(&k->out, (int)i)
                       : scatters    ? count
                                     : count / n + (i < count % n);
@@ -1030,8 +1068,9 @@ static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const pa
 }
 static void par__pmpi_end_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
                                     const par__pmpi_reduction *m, const par_call *c) {
-    const size_t own = k->memory->counts[2 * (size_t)s->size + (size_t)s->rank] * m->type->extent;
-    if (c->recv != k->recv && own) memcpy(k->recv, c->recv, own);
+    const size_t *elements = k->memory->counts + 2 * (size_t)s->size;
+    if (c->recv == k->recv || !elements[s->rank]) return;
+    memcpy(k->recv, c->recv, elements[s->rank] * m->type->extent);
 }
 static par_result par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const par__pmpi_reduction *m) {
     par_call c;
@@ -1159,6 +1198,8 @@ typedef struct par__pmpi_begun {
     struct par__pmpi_begun *next;
 } par__pmpi_begun;
 
+enum { PAR__PMPI_YIELDS = 200 }; // looks at requests before a thread sleeps between them
+
 static int par__pmpi_query(void *begun, MPI_Status *status) {
     (void)begun;
     PMPI_Status_set_elements(status, MPI_BYTE, 0);
@@ -1190,18 +1231,27 @@ static int par__pmpi_end_begun(par__pmpi_begun *b, par_result result) {
     PMPI_Grequest_complete(b->mpi);
     return error;
 }
+// Between two looks at requests: MPI goes on, and so may other threads and ranks.
+static void par__pmpi_pause(unsigned *looks) {
+    int arrived;
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &arrived, MPI_STATUS_IGNORE);
+    if (++*looks < PAR__PMPI_YIELDS)
+        sched_yield();
+    else
+        usleep(50);
+}
 static int par__pmpi_step_begun(par__pmpi_begun *b, int wait, int *error) { // 1: it ended
     par__pmpi_comm *s = b->comm;
+    unsigned looks = 0;
     int done = 0;
     if (wait && !s->locked) return *error = par__pmpi_end_begun(b, par_wait(&b->kit)), 1;
-    do { // other threads may call meanwhile
+    for (;; par__pmpi_pause(&looks)) { // other threads may call meanwhile
         if (s->locked) pthread_mutex_lock(&s->lock);
         const par_result r = par_test(&b->kit, &done);
         if (s->locked) pthread_mutex_unlock(&s->lock);
         if (done) *error = par__pmpi_end_begun(b, r);
-        if (!done && wait) sched_yield();
-    } while (!done && wait);
-    return done;
+        if (done || !wait) return done;
+    }
 }
 static void par__pmpi_end_all(const par__pmpi_comm *s) { // before its comm closes
     int error;
@@ -1252,8 +1302,8 @@ static int par__pmpi_begin_on(par__pmpi_comm *s, par__pmpi_begun *b) { // 0: MPI
     return 1;
 }
 static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *address) {
-    k->address = par__pmpi_caller ? par__pmpi_caller : address;
-    par__pmpi_caller = NULL;
+    k->address = par__pmpi_thread.caller ? par__pmpi_thread.caller : address;
+    par__pmpi_thread.caller = NULL;
     par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 0);
     if (!s || !s->comm || par_node_count(s->comm) > 1) return 0;
     *request = MPI_REQUEST_NULL;
@@ -1322,8 +1372,8 @@ static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; 
     return 1;
 }
 static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is to run it
-    k->address = par__pmpi_caller ? par__pmpi_caller : address;
-    par__pmpi_caller = NULL;
+    k->address = par__pmpi_thread.caller ? par__pmpi_thread.caller : address;
+    par__pmpi_thread.caller = NULL;
     par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 1);
     if (!s || !s->comm) {
         if (s) __atomic_add_fetch(&par__pmpi.rows[k->kind].left, 1, __ATOMIC_RELAXED);
@@ -1336,23 +1386,15 @@ static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is 
     return done;
 }
 
-static par__pmpi_call par__pmpi_moving(par_kind kind, const void *send, par__pmpi_side out, void *recv,
-                                       par__pmpi_side in, int root, MPI_Comm comm) {
-    par__pmpi_call k;
-    memset(&k, 0, sizeof k);
-    k.kind = kind;
-    k.send = send;
-    k.out = out;
-    k.recv = recv;
-    k.in = in;
-    k.root = root;
-    k.mpi = comm;
+PAR__PMPI_INLINE par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *recv,
+                                                   par__pmpi_side side, MPI_Op op, int root, MPI_Comm comm) {
+    const par__pmpi_call k = {kind, send, recv, side, side, op, root, comm, NULL, NULL, NULL, MPI_SUCCESS};
     return k;
 }
-static par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *recv, par__pmpi_side side,
-                                         MPI_Op op, int root, MPI_Comm comm) {
-    par__pmpi_call k = par__pmpi_moving(kind, send, side, recv, side, root, comm);
-    k.op = op;
+PAR__PMPI_INLINE par__pmpi_call par__pmpi_moving(par_kind kind, const void *send, par__pmpi_side out,
+                                                 void *recv, par__pmpi_side in, int root, MPI_Comm comm) {
+    par__pmpi_call k = par__pmpi_reducing(kind, send, recv, out, MPI_OP_NULL, root, comm);
+    k.in = in;
     return k;
 }
 
@@ -1455,7 +1497,7 @@ PAR__PMPI_CALLS(X, _c, MPI_Count, MPI_Aint, 1)
 #endif
 #undef X
 
-static par__pmpi_call par__pmpi_barrier(MPI_Comm comm) {
+PAR__PMPI_INLINE par__pmpi_call par__pmpi_barrier(MPI_Comm comm) {
     const par__pmpi_side none = par__pmpi_some(0, MPI_BYTE);
     return par__pmpi_moving(PAR_KIND_BARRIER, NULL, none, NULL, none, 0, comm);
 }
@@ -1490,7 +1532,8 @@ PAR__PMPI_VISIBLE int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
 PAR__PMPI_WAITS(X)
 #undef X
 PAR__PMPI_VISIBLE int MPI_Waitany(int n, MPI_Request *q, int *index, MPI_Status *status) {
-    for (int left, flag = 0;; sched_yield()) {
+    unsigned looks = 0;
+    for (int left, flag = 0;; par__pmpi_pause(&looks)) {
         const int error = par__pmpi_settle(n, q, 0, &left);
         const int result =
             left ? PMPI_Testany(n, q, index, &flag, status) : PMPI_Waitany(n, q, index, status);
@@ -1498,7 +1541,8 @@ PAR__PMPI_VISIBLE int MPI_Waitany(int n, MPI_Request *q, int *index, MPI_Status 
     }
 }
 PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indices, MPI_Status *statuses) {
-    for (int left;; sched_yield()) {
+    unsigned looks = 0;
+    for (int left;; par__pmpi_pause(&looks)) {
         const int error = par__pmpi_settle(n, q, 0, &left);
         const int result = left ? PMPI_Testsome(n, q, count, indices, statuses)
                                 : PMPI_Waitsome(n, q, count, indices, statuses);
@@ -1591,7 +1635,7 @@ static void *par__pmpi_buffer(void *fortran) {
 #define X(c_name, nonblocking, name, NAME, parameters, arguments)                                            \
     PAR__PMPI_VISIBLE void ompi_##name##_f PAR__PMPI_ERROR_TOO parameters;                                   \
     void ompi_##name##_f PAR__PMPI_ERROR_TOO parameters {                                                    \
-        par__pmpi_caller = __builtin_return_address(0);                                                      \
+        par__pmpi_thread.caller = __builtin_return_address(0);                                               \
         const int result = c_name arguments;                                                                 \
         if (error) *error = result;                                                                          \
     }                                                                                                        \
@@ -1599,7 +1643,7 @@ static void *par__pmpi_buffer(void *fortran) {
     PAR__PMPI_VISIBLE void ompi_i##name##_f PAR__PMPI_BOTH_TOO parameters;                                   \
     void ompi_i##name##_f PAR__PMPI_BOTH_TOO parameters {                                                    \
         MPI_Request request = MPI_REQUEST_NULL;                                                              \
-        par__pmpi_caller = __builtin_return_address(0);                                                      \
+        par__pmpi_thread.caller = __builtin_return_address(0);                                               \
         const int result = nonblocking PAR__PMPI_WITH_HANDLE arguments;                                      \
         *fortran = PMPI_Request_c2f(request);                                                                \
         if (error) *error = result;                                                                          \
@@ -1611,14 +1655,14 @@ PAR__PMPI_FORTRAN(X)
 #elif defined(MPICH_VERSION)
 PAR__PMPI_VISIBLE void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error);
 void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error) {
-    par__pmpi_caller = __builtin_return_address(0);
+    par__pmpi_thread.caller = __builtin_return_address(0);
     const int result = MPI_Barrier(PMPI_Comm_f2c(*comm));
     if (error) *error = result;
 }
 PAR__PMPI_VISIBLE void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error);
 void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error) {
     MPI_Request request = MPI_REQUEST_NULL;
-    par__pmpi_caller = __builtin_return_address(0);
+    par__pmpi_thread.caller = __builtin_return_address(0);
     const int result = MPI_Ibarrier(PMPI_Comm_f2c(*comm), &request);
     *fortran = PMPI_Request_c2f(request);
     if (error) *error = result;
@@ -1688,11 +1732,13 @@ PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(waitany) PAR__PMPI_waitany;
 void PAR__PMPI_FORTRAN_NAME(waitany) PAR__PMPI_waitany {
     void(*const tests) PAR__PMPI_testany = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(testany), testany);
     void(*const waits) PAR__PMPI_waitany = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(waitany), waitany);
+    unsigned looks = 0;
     MPI_Fint flag = 0;
-    for (int left = 1; !flag && left; sched_yield()) {
+    for (int left;; par__pmpi_pause(&looks)) {
         const int failed = par__pmpi_settle_fortran(*n, q, 0, &left);
         left ? tests(n, q, index, &flag, status, error) : waits(n, q, index, status, error);
         if (failed && error) *error = failed;
+        if (!left || flag) return;
     }
 }
 PAR__PMPI_ENTRIES(waitany, WAITANY, PAR__PMPI_waitany)
@@ -1700,11 +1746,12 @@ PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(waitsome) PAR__PMPI_waitsome;
 void PAR__PMPI_FORTRAN_NAME(waitsome) PAR__PMPI_waitsome {
     void(*const tests) PAR__PMPI_testsome = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(testsome), testsome);
     void(*const waits) PAR__PMPI_waitsome = PAR__PMPI_LIBRARYS(PAR__PMPI_FORTRAN_NAME(waitsome), waitsome);
-    *count = 0;
-    for (int left = 1; !*count && left; sched_yield()) {
+    unsigned looks = 0;
+    for (int left;; par__pmpi_pause(&looks)) {
         const int failed = par__pmpi_settle_fortran(*n, q, 0, &left);
         (left ? tests : waits)(n, q, count, indices, statuses, error);
         if (failed && error) *error = failed;
+        if (!left || *count) return;
     }
 }
 PAR__PMPI_ENTRIES(waitsome, WAITSOME, PAR__PMPI_waitsome)

@@ -2,9 +2,11 @@
 // collective with MPI's own (PMPI_), on random arguments that all ranks draw from one seed. What MPI lets
 // each rank choose for itself (datatype with the same signature, displacements) it draws from a seed of its
 // own.
+#include <dirent.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -566,6 +568,34 @@ static void left_to_mpi(void) { // what the kit does not take
     MPI_Comm_free(&inter);
     MPI_Comm_free(&half);
 }
+#if MPI_VERSION >= 4
+static void large_counts(void) { // MPI 4's forms, whose counts and displacements are not of int
+    MPI_Count counts[64], one = 1;
+    MPI_Aint places[64];
+    MPI_Request q;
+    int mine[64], all[128], sum = 0;
+    for (int i = 0; i < world_size; i++) {
+        counts[i] = 1;
+        places[i] = 2 * (world_size - 1 - i);
+        mine[i] = world_rank * 100 + i;
+    }
+    memset(all, -1, sizeof all);
+    MPI_Allreduce_c(&world_rank, &sum, one, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(sum == world_size * (world_size - 1) / 2, "MPI_Allreduce_c");
+    MPI_Allgatherv_c(&world_rank, one, MPI_INT, all, counts, places, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < world_size; i++)
+        CHECK(all[places[i]] == i && all[places[i] + 1] == -1, "MPI_Allgatherv_c");
+    MPI_Ireduce_scatter_c(mine, all, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+    CHECK(all[0] == sum * 100 + world_size * world_rank, "MPI_Ireduce_scatter_c");
+    for (int i = 0; i < world_size; i++) places[i] /= 2;
+    MPI_Alltoallv_c(mine, counts, places, MPI_INT, all, counts, places, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < world_size; i++)
+        CHECK(all[places[i]] == i * 100 + places[world_rank], "MPI_Alltoallv_c");
+}
+#else
+static void large_counts(void) {}
+#endif
 #if defined(OPEN_MPI)               // Debian's MPICH checks no arguments
 static void errors_are_mpis(void) { // with MPI's own text, from each rank for itself
     int x = 0, y = 0, code, class;
@@ -590,20 +620,50 @@ static void errors_are_mpis(void) {}
 // ---- programs
 // -----------------------------------------------------------------------------------------------
 
-// Rank 1 takes a large message before the collective, rank 0 is in the collective meanwhile: it arrives only
-// if a rank that waits in the kit lets MPI go on.
+// Rank 1 takes a large message before the collective, rank 0 is in the collective meanwhile, or waits for it:
+// the message arrives only if a rank that waits in the kit lets MPI go on.
 static void progress(void) {
     const int n = 8 << 20;
     char *x = calloc((size_t)n, 1);
-    int one = 1, sum = 0;
-    MPI_Request q = MPI_REQUEST_NULL;
     MPI_Barrier(MPI_COMM_WORLD); // the comm is open from here on
-    if (world_rank == 0) MPI_Isend(x, n, MPI_CHAR, 1, 1, MPI_COMM_WORLD, &q);
-    if (world_rank == 1) MPI_Recv(x, n, MPI_CHAR, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Wait(&q, MPI_STATUS_IGNORE);
-    CHECK(sum == world_size, "progress");
+    for (int nonblocking = 0; nonblocking < 2; nonblocking++) {
+        int one = 1, sum = 0;
+        MPI_Request q = MPI_REQUEST_NULL, reduced = MPI_REQUEST_NULL;
+        if (world_rank == 0) MPI_Isend(x, n, MPI_CHAR, 1, 1, MPI_COMM_WORLD, &q);
+        if (world_rank == 1) MPI_Recv(x, n, MPI_CHAR, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (nonblocking)
+            MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &reduced);
+        else
+            MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Wait(&reduced, MPI_STATUS_IGNORE);
+        MPI_Wait(&q, MPI_STATUS_IGNORE);
+        CHECK(sum == world_size, "progress, nonblocking %d", nonblocking);
+    }
     free(x);
+}
+// The threads of this process, and the signals that the one that is not among `before` blocks.
+static int list_threads(long *ids, int most) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/task");
+    for (struct dirent *e; dir && n < most && (e = readdir(dir));)
+        if (e->d_name[0] != '.') ids[n++] = atol(e->d_name);
+    if (dir) closedir(dir);
+    return n;
+}
+static unsigned long long blocked_by_new(const long *before, int count) {
+    long now[64];
+    unsigned long long blocked = ~0ull;
+    const int n = list_threads(now, 64);
+    for (int i = 0, old; i < n; i++) {
+        char path[64], line[256];
+        for (old = 0; old < count && before[old] != now[i];) old++;
+        snprintf(path, sizeof path, "/proc/self/task/%ld/status", now[i]);
+        FILE *f = old < count ? NULL : fopen(path, "r");
+        while (f && fgets(line, sizeof line, f))
+            if (!strncmp(line, "SigBlk:", 7)) blocked &= strtoull(line + 7, NULL, 16);
+        if (f) fclose(f);
+    }
+    return blocked;
 }
 // Rank 1 waits for a nonblocking sum before it sends what rank 0 receives: rank 0 takes part in the sum while
 // it is in MPI_Recv. Types and the communicator are freed before the end. Several are in flight at a time.
@@ -611,14 +671,17 @@ static void nonblocking(void) {
     enum { N = 1 << 20, FLIGHT = 8 };
     double *x = malloc(N * sizeof *x), *sum = malloc(N * sizeof *sum);
     int parts[FLIGHT], all[FLIGHT], letter = 0, pairs[4] = {world_rank, 7, world_rank + 1, 7}, *got;
-    int counts[64], displs[64];
+    int counts[64], displs[64], thread_count;
+    long threads[64];
     MPI_Request q[FLIGHT + 1];
     MPI_Datatype spread;
     MPI_Comm c;
     MPI_Comm_dup(MPI_COMM_WORLD, &c);
     MPI_Barrier(c); // opens the kit's comm
     for (int i = 0; i < N; i++) x[i] = world_rank + i;
+    thread_count = list_threads(threads, 64);
     MPI_Iallreduce(x, sum, N, MPI_DOUBLE, MPI_SUM, c, q);
+    CHECK(blocked_by_new(threads, thread_count) >> (SIGUSR1 - 1) & 1, "a thread takes the program's signals");
     if (world_rank == 0) MPI_Recv(&letter, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Wait(q, MPI_STATUS_IGNORE);
     if (world_rank == 1) MPI_Send(&letter, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
@@ -685,6 +748,7 @@ static void fuzz(unsigned seed, int calls) {
         const int code = par_mpi_comm(i ? MPI_COMM_SELF : MPI_COMM_WORLD, &kit), none = i || world_size == 1;
         CHECK(none ? code && !kit : !code && kit, "par_mpi_comm gives %d and %p", code, kit);
     }
+    large_counts();
     left_to_mpi();
     errors_are_mpis();
     if (world_size > 1) progress();
@@ -713,24 +777,35 @@ static void bits(void) {
     if (!world_rank) printf("bits %016llx\n", (unsigned long long)hash);
 }
 
+enum { THREADS = 11 };
+static pthread_barrier_t all_threads;
 static void *thread_main(void *p) { // each thread has a communicator of its own
     const MPI_Comm *c = p;
-    for (int i = 0; i < 300; i++) {
+    pthread_barrier_wait(&all_threads);
+    for (int i = 0; i < 11; i++) {
         int one = 1, sum = 0;
+        MPI_Request q;
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, *c);
         CHECK(sum == world_size, "threads");
-        if (i % 50 == 0) MPI_Barrier(*c);
+        if (i % 10) continue;
+        MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, *c, &q);
+        MPI_Wait(&q, MPI_STATUS_IGNORE);
+        CHECK(sum == world_size, "threads, nonblocking");
     }
     return NULL;
 }
+// They open their comms in any order, on each rank in another one; MPI_Finalize closes most of them.
 static void threads(int provided) {
-    pthread_t other;
-    MPI_Comm c[2];
+    pthread_t thread[THREADS];
+    MPI_Comm c[THREADS];
     if (provided < MPI_THREAD_MULTIPLE) return;
-    for (int i = 0; i < 2; i++) MPI_Comm_dup(MPI_COMM_WORLD, &c[i]);
-    pthread_create(&other, NULL, thread_main, &c[0]);
-    thread_main(&c[1]);
-    pthread_join(other, NULL);
+    for (int i = 0; i < THREADS; i++) MPI_Comm_dup(MPI_COMM_WORLD, &c[i]);
+    pthread_barrier_init(&all_threads, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++) {
+        const int which = world_rank % 2 ? THREADS - 1 - i : i;
+        pthread_create(&thread[which], NULL, thread_main, &c[which]);
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
     for (int i = 0; i < 2; i++) MPI_Comm_free(&c[i]);
 }
 
@@ -753,7 +828,7 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "fuzz";
     const unsigned seed = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
     int provided;
-    MPI_Init_thread(&argc, &argv, strcmp(what, "threads") ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE,
+    MPI_Init_thread(&argc, &argv, strstr(what, "threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
                     &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
@@ -761,7 +836,7 @@ int main(int argc, char **argv) {
     make_ops();
     if (!strcmp(what, "fuzz")) fuzz(seed, argc > 3 ? atoi(argv[3]) : 300);
     if (!strcmp(what, "bits")) bits();
-    if (!strcmp(what, "progress")) progress();
+    if (!strncmp(what, "progress", 8)) progress();
     if (!strcmp(what, "threads")) threads(provided);
     if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "hang")) hang(0);

@@ -28,7 +28,9 @@ bits() { # sums have the same bits under both MPIs
 }
 progress() { # MPI copies a large message in pieces, which the sender makes
     export OMPI_MCA_btl_vader_single_copy_mechanism=none
-    preloaded "$1" 2 build/mpi_shim_$1 progress | grep -q '^done$'
+    for how in progress progress_threads; do
+        preloaded "$1" 2 timeout 100 build/mpi_shim_$1 $how | grep -q '^done$' || return 1
+    done
 }
 nonblocking() { # the kit runs them
     PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking >"$work/out" 2>&1
@@ -36,7 +38,7 @@ nonblocking() { # the kit runs them
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 9 ] &&
         [ "$(by_kit "$work/out" all_gather)" = 1 ] && [ "$(by_kit "$work/out" all_gatherv)" = 1 ]
 }
-threads() { preloaded "$1" 2 build/mpi_shim_$1 threads | grep -q '^done$'; }
+threads() { preloaded "$1" 2 timeout 100 build/mpi_shim_$1 threads | grep -q '^done$'; }
 says() { # MPI, what, text: the error that the program gets
     PAR_TIMEOUT=1 preloaded "$1" 2 build/mpi_shim_$1 "$2" >"$work/out" 2>&1
     cat "$work/out"
