@@ -212,8 +212,8 @@ build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c 
 build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) | build
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/bench_zero: bench/bench_zero.c build/par_fast.o par_zero.h $(OPTIONS) examples/median.h | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/bench_zero: bench/bench_zero.c $(FAST_KIT) $(OPTIONS) examples/median.h | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/bench_tp: bench/bench_tp.c $(FAST_KIT) examples/gpt/model.h $(OPTIONS) examples/median.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
