@@ -12,7 +12,7 @@ case ${FAILED:-0} in
     exit 2
     ;;
 esac
-passed=0 failed=0 skipped=0 begun=$SECONDS live=""
+passed=0 failed=0 skipped=0 live=""
 every=${CHECK_EVERY:-30} # seconds between progress lines in a log
 [ -t 1 ] && live=1 every=1
 
@@ -21,24 +21,43 @@ mkdir -p build
 log=build/check.log
 
 progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
-    local now=$((SECONDS - start)) ended last
+    local ended last
     { ended=$(wc -l <"$CHECK_LOG") && last=$(tail -n 1 "$CHECK_LOG" | cut -f 4); } 2>/dev/null
-    ended="$name: $((ended - before))${expected:+ of about $expected} checks, $now s"
-    ended+=${last:+; the last was $last}
+    ended="$name: $ended${expected:+ of about $expected} checks, $SECONDS s${last:+; the last was $last}"
     if [ $live ]; then printf '\r\033[K%.100s\r' "$ended"; else echo "   ($ended)"; fi
     due=$((SECONDS + every))
 }
-part() { # name, command ...: run a part of the check, show its lines, add its counts
-    local name=$1 start=$SECONDS before due line more="" status="" counts="" expected
-    shift
-    expected=$(sed -n "s/^$name	\([0-9]*\).*/\1/p" build/check.parts 2>/dev/null | tail -n 1)
-    before=$(wc -l <"$CHECK_LOG")
+# Parts begin, and are shown, in their order; the next one begins when all checks of this one have begun, so
+# that no processor is idle during the last of them.
+names=() commands=() outputs=() begins=()
+part() { # name, command ...
+    names+=("$1") commands+=("$(printf '%q ' "${@:2}")")
+}
+begin_parts() { # those that are due; $1 is shown
+    local n from
+    for ((n = ${#begins[@]}; n < ${#names[@]}; n++)); do
+        [ $n = "$1" ] || [ -e "$begun/$((n - 1))" ] || return
+        begins[n]=$SECONDS
+        exec {from}< <(
+            export CHECK_BEGUN=$begun/$n
+            for from in "${outputs[@]}"; do exec {from}<&-; done
+            eval "${commands[n]}" 2>&1
+            printf '\nstatus %d\n' $?
+        )
+        outputs[n]=$from
+    done
+}
+run_parts() {
+    local n begun=build/check.begun
+    rm -rf $begun && mkdir $begun || exit
+    for n in "${!names[@]}"; do show_part $n; done
+    names=() commands=() outputs=() begins=()
+}
+show_part() { # number: show its lines, add its counts
+    local name=${names[$1]} due=$((SECONDS + every)) from line more="" status="" counts="" seconds
     echo "== $name"
-    due=$((SECONDS + every))
-    exec {from}< <(
-        "$@" 2>&1
-        printf '\nstatus %d\n' $?
-    )
+    begin_parts $1
+    from=${outputs[$1]}
     while :; do
         if IFS= read -r -t 1 line <&$from; then
             line=$more$line more=""
@@ -54,10 +73,12 @@ part() { # name, command ...: run a part of the check, show its lines, add its c
         else
             break
         fi
+        begin_parts $1
         [ $SECONDS -lt $due ] || progress
     done
-    exec {from}<&-
+    exec {from}<&- && unset "outputs[$1]"
     [ -z $live ] || printf '\r\033[K'
+    seconds=$((SECONDS - begins[$1]))
     if [ -z "$counts" ]; then
         echo "FAIL $name: it ended without a count (status $status)"
         failed=$((failed + 1))
@@ -69,11 +90,10 @@ part() { # name, command ...: run a part of the check, show its lines, add its c
         set -- "$1" "" 1 "" "$5"
     }
     passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
-    echo "   $1 passed, $3 failed, $5 skipped, $((SECONDS - start)) s"
-    printf '%s\t%d\t%d\n' "$name" $(($(wc -l <"$CHECK_LOG") - before)) $((SECONDS - start)) >>"$parts"
+    echo "   $1 passed, $3 failed, $5 skipped, $seconds s"
 }
 end() {
-    echo "($((SECONDS - begun)) s)"
+    echo "($SECONDS s)"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
     exit
@@ -96,8 +116,8 @@ again() { # log: run the commands of its failures, one after the other
 }
 make_programs() {
     make -s -k -j"$(nproc)" \
-        build/gpt build/layers.o build/par.o build/test_par build/test_zero build/test_pipe build/test_tp \
-        build/test_golden build/test_errors build/corpus.txt &&
+        build/gpt build/layers.o build/par.o build/test_tp build/test_zero build/test_errors build/test_par \
+        build/test_pipe build/test_golden build/corpus.txt &&
         echo "1 passed, 0 failed, 0 skipped"
 }
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
@@ -109,13 +129,14 @@ build_ahead() { # what the scripts below run, one by one, while the tests leave 
     done >/dev/null 2>&1
 }
 
-parts=/dev/null
+expected=""
 if [ "${FAILED:-0}" = 1 ]; then
     grep $'\tFAIL\t' $log >build/check.failed 2>/dev/null
     if [ -s build/check.failed ]; then
         export CHECK_LOG=build/check.again
         : >$CHECK_LOG
         part "what failed last time" again build/check.failed
+        run_parts
         [ $failed = 0 ] || {
             echo "it fails again; $log stays as it was"
             end
@@ -127,10 +148,10 @@ if [ "${FAILED:-0}" = 1 ]; then
     fi
 fi
 export CHECK_LOG=$log
-parts=build/check.parts.new
+expected=$(cat build/check.count 2>/dev/null)
 : >$log
-: >$parts
 part "programs" make_programs
+run_parts
 [ $failed = 0 ] || end
 set -m # a group of its own, to end it with all its compilers
 build_ahead &
@@ -154,7 +175,8 @@ part "mpi" bash tests/mpi.sh
 part "par_mpi.h" bash tests/mpi_shim.sh
 part "bindings" bash tests/bindings.sh
 part "sanitizers" bash tests/sanitize.sh
-mv $parts build/check.parts
+run_parts
+wc -l <$log >build/check.count
 echo "The slowest ten:"
 sort -rn $log | head -n 10 | awk -F'\t' '{printf "%8.1f s  %s: %s\n", $1, $3, $4}'
 [ $failed = 0 ] || {

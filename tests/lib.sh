@@ -6,6 +6,8 @@
 . tests/environment.sh
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
+begun_file=${CHECK_BEGUN-} # make check wants it to be there when all checks have begun
+unset CHECK_BEGUN
 names=("$@") seen=() check_names=() check_commands=() check_lines=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 [ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
@@ -280,6 +282,7 @@ ranks() {
 }
 summary() {
     local name
+    [ -z "$begun_file" ] || : >"$begun_file"
     finish
     [ -z "$listing" ] || return 0
     for name in "${names[@]}"; do
