@@ -252,6 +252,12 @@ build/test_zero.o build/test_pipe.o: build/%.o: tests/%.c $(TEST_DEPS) | build
 build/test_zero build/test_pipe: build/%: build/%.o build/kit.o
 	$(CC) $^ -o $@ $(LIBS)
 
+# Programs with a library for matrix products; programs.sh links the object with false ones.
+build/test_gemm_par: tests/test_par.c $(TEST_DEPS) build/gemm.flags | build
+	$(CC) -std=gnu11 -O0 $(DEBUG) -Wall -Wextra -I. -Itests $< -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/test_gemm.o: tests/test_gemm.c par.h | build
+	$(CC) -std=gnu11 -O1 $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
+
 build/test_errors: tests/test_errors.c $(TEST_DEPS) par_zero.h par_pipe.h par_tp.h | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 

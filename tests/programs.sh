@@ -1230,13 +1230,11 @@ make_run() {
 }
 # each candidate in turn gives the same training and right products; the race takes one of the fastest
 gemm_choices() {
-    flags=$(cat build/gemm.flags)
     race="build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json"
     $race >"$work/out" || return 1
     names=$(fields "$work/out" gemm race_gflops | cut -d ' ' -f 1)
-    echo "$flags: "$names
-    sh -c "gcc -std=gnu11 -O0 -I. -Itests tests/test_par.c -o build/test_gemm_par $flags -pthread -lm" &&
-        PAR_GEMM=built-in train --max_iters 10 --ranks 2 >"$work/one" &&
+    echo "$(cat build/gemm.flags): "$names
+    PAR_GEMM=built-in train --max_iters 10 --ranks 2 >"$work/one" &&
         [ "$names" ] || return 1
     for name in $names; do
         export PAR_GEMM=$name
@@ -1304,9 +1302,8 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
 C
 # a library that is slow, wrong or fast; threads; ranks that are told, forked, or ask by themselves
 gemm_race() {
-    gcc -std=gnu11 -O1 -DPAR_CBLAS -I. -c tests/test_gemm.c -o "$work/test.o" &&
-        gcc "$work/test.o" "$shared/cblas.c" -o "$work/fake" -pthread -lm &&
-        gcc "$work/test.o" -DMKL "$shared/cblas.c" -o "$work/mkl" -pthread -lm || return 1
+    gcc build/test_gemm.o "$shared/cblas.c" -o "$work/fake" -pthread -lm &&
+        gcc build/test_gemm.o -DMKL "$shared/cblas.c" -o "$work/mkl" -pthread -lm || return 1
     says() { # text, command ...
         local text=$1
         shift
@@ -1344,7 +1341,7 @@ gemm_race() {
             return 1
     done
     fails 1 "PAR_ISA=sse9" env PAR_ISA=sse9 "$work/fake" none || return 1
-    gcc "$work/test.o" -o "$work/real" -lopenblas -pthread -lm 2>/dev/null || return 0
+    gcc build/test_gemm.o -o "$work/real" -lopenblas -pthread -lm 2>/dev/null || return 0
     # forked: OpenBLAS's threads end
     for mode in select product inherit; do
         PAR_GEMM=OpenBLAS says "OpenBLAS, threads 1:" "$work/real" $mode || return 1
@@ -1452,7 +1449,8 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll \
     build/plan build/test_plan build/test_model build/test_data build/01_hello build/04_zero \
     build/05_gpt_simple build/06_gpt_tensor \
-    build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
+    build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt \
+    build/test_gemm_par build/test_gemm.o
 check "make run" make_run
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
 check "the same with a dropout, and with 8 ranks" dropout_ranks
