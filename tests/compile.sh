@@ -13,9 +13,14 @@ two_units() {
     }
     for unit in user arguments; do
         "$compiler" $lang $flags -c tests/compile/$unit.c -o "$work/$unit.o" &&
-            "$compiler" "$work/$unit.o" $implementation -o "$work/$unit" -pthread -lm &&
+            ${link:-"$compiler" -pthread} "$work/$unit.o" $implementation -o "$work/$unit" -lm &&
             PAR_RANKS=3 "$work/$unit" || return 1
     done
+}
+nvcc_units() { # the implementation by nvcc, whose host's compiler is g++; the program by g++
+    cp tests/compile/implementation.c "$work/implementation.cu" &&
+        nvcc $strict -I. -c "$work/implementation.cu" -o "$work/implementation.o" &&
+        link=nvcc two_units g++ "-x c++ -std=c++17" "$work/implementation.o"
 }
 every_macro() { # c, cpp or cu; compiler, flags: all arguments of all macros of call sites with commas in them
     dir=$(mktemp -d "$work/macros.XXXXXX") how=$1 headers="par_zero.h par_pipe.h par_tp.h" &&
@@ -130,7 +135,8 @@ for cc in g++ clang++; do
     fi
     check "$cc, C++20, with a CBLAS" $cc -x c++ -std=c++20 -Wpedantic -fno-exceptions $flags -DPAR_CBLAS \
         $parses
-    check "$cc two units" two_units $cc "-x c++ -std=c++17 ${SOAK:+-O2}"
+    [ $cc = g++ ] && [ -z "${SOAK-}" ] && have nvcc || # see nvcc_units
+        check "$cc two units" two_units $cc "-x c++ -std=c++17 ${SOAK:+-O2}"
     check "$cc, the small GPTs" small_gpts $cc -x c++ -std=c++17 $flags
     check "$cc commas in every argument" every_macro cpp $cc -x c++ -std=c++17 $flags
 done
@@ -225,11 +231,11 @@ for mpicc in mpicc.mpich mpicc.openmpi; do
     fi
 done
 if have nvcc; then
-    cp tests/compile/user.c "$work/user.cu" && cp tests/compile/implementation.c "$work/impl.cu"
+    cp tests/compile/user.c "$work/user.cu"
     strict="-Werror all-warnings -Xcompiler -Wall,-Wextra"
     check "nvcc commas in every argument" every_macro cu nvcc $strict
     check "nvcc header" nvcc $strict -I. -c "$work/user.cu" -o /dev/null
-    check "nvcc implementation" nvcc $strict -I. -c "$work/impl.cu" -o /dev/null
+    check "nvcc and g++, two units" nvcc_units
 else
     echo "(no nvcc here: not compiled with it)"
 fi
