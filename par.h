@@ -3091,8 +3091,9 @@ static void par__tile_base(size_t k, const float *a, size_t a_row, size_t a_k, c
 typedef float par__f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float par__f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
-#define PAR__TILE_6(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#define PAR__TILE_8(X) PAR__TILE_6(X) X(6) X(7)
+#define PAR__TILE_6(X)  X(0) X(1) X(2) X(3) X(4) X(5)
+#define PAR__TILE_8(X)  PAR__TILE_6(X) X(6) X(7)
+#define PAR__TILE_12(X) PAR__TILE_8(X) X(8) X(9) X(10) X(11)
 #define PAR__TILE_ZERO(i)                                                                                    \
     vector c##i = {0};                                                                                       \
     vector d##i = {0};
@@ -3112,9 +3113,10 @@ typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias)
 #define PAR__TILE_STORE(i)                                                                                   \
     *(vector *)(c + (i)*ldc) = c##i;                                                                         \
     *(vector *)(c + (i)*ldc + width) = d##i;
-#define PAR__TILE(I, TARGET, VECTOR, ROWS)                                                                   \
-    TARGET static void par__tile_##I(size_t k, const float *a, size_t a_row, size_t a_k, const float *b,     \
-                                     size_t ldb, float *c, size_t ldc, int add) {                            \
+#define PAR__TILE_ANY(I, TARGET, VECTOR, ROWS)                                                               \
+    TARGET PAR__INLINE_LOOP void par__tile_any_##I(size_t k, const float *a, size_t a_row, size_t a_k,       \
+                                                   const float *b, size_t ldb, float *c, size_t ldc,         \
+                                                   int add) {                                                \
         typedef VECTOR vector;                                                                               \
         enum { width = sizeof(vector) / sizeof(float) };                                                     \
         ROWS(PAR__TILE_ZERO)                                                                                 \
@@ -3123,6 +3125,12 @@ typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias)
             ROWS(PAR__TILE_ADD)                                                                              \
         }                                                                                                    \
         ROWS(PAR__TILE_STORE)                                                                                \
+    }
+#define PAR__TILE(I, TARGET, VECTOR, ROWS)                                                                   \
+    PAR__TILE_ANY(I, TARGET, VECTOR, ROWS)                                                                   \
+    TARGET static void par__tile_##I(size_t k, const float *a, size_t a_row, size_t a_k, const float *b,     \
+                                     size_t ldb, float *c, size_t ldc, int add) {                            \
+        par__tile_any_##I(k, a, a_row, a_k, b, ldb, c, ldc, add);                                            \
     }
 #define PAR__TILE_FMA(s, x, sum) ((sum) + (s) * (x))
 PAR__TILE(base, , par__f32x4, PAR__TILE_6)
@@ -3133,30 +3141,67 @@ PAR__TILE(avx2, PAR__TARGET_avx2, par__f32x8, PAR__TILE_6)
 #undef PAR__TILE_FMA
 #define PAR__TILE_FMA(s, x, sum) ((vector)_mm512_fmadd_ps(_mm512_set1_ps(s), (__m512)(x), (__m512)(sum)))
 PAR__TILE(avx512, PAR__TARGET_avx512, par__f32x16, PAR__TILE_8)
+PAR__TILE_ANY(panels, PAR__TARGET_avx512, par__f32x16, PAR__TILE_12)
 #undef PAR__TILE_FMA
+// More rows need fewer loads. Their strides are those of packed panels, as constants.
+PAR__TARGET_avx512 static void par__tile_panels(size_t k, const float *a, size_t a_row, size_t a_k,
+                                                const float *b, size_t ldb, float *c, size_t ldc, int add) {
+    (void)a_row, (void)a_k, (void)ldb, (void)ldc;
+    par__tile_any_panels(k, a, 1, 12, b, 32, c, ldc, add);
+}
 static const par__gemm_tile par__tiles_avx2 = {6, 16, par__tile_avx2};
 static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
 #endif
 static const par__gemm_tile par__tiles_base = {6, 8, par__tile_base};
 const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
+// out[p][i] = scale src[i][p], 4 x 4 numbers
+PAR__INLINE_LOOP void par__gemm_transpose(float *out, size_t width, const float *src, size_t stride,
+                                          float scale) {
+#if PAR__X86 && !defined(__CUDACC__)
+    const __m128 s = _mm_set1_ps(scale);
+    __m128 x0 = _mm_mul_ps(s, _mm_loadu_ps(src)), x1 = _mm_mul_ps(s, _mm_loadu_ps(src + stride)),
+           x2 = _mm_mul_ps(s, _mm_loadu_ps(src + 2 * stride)),
+           x3 = _mm_mul_ps(s, _mm_loadu_ps(src + 3 * stride));
+    _MM_TRANSPOSE4_PS(x0, x1, x2, x3);
+    _mm_storeu_ps(out, x0);
+    _mm_storeu_ps(out + width, x1);
+    _mm_storeu_ps(out + 2 * width, x2);
+    _mm_storeu_ps(out + 3 * width, x3);
+#else
+    for (size_t p = 0; p < 4; p++)
+        for (size_t i = 0; i < 4; i++) out[p * width + i] = scale * src[i * stride + p];
+#endif
+}
 // Pack panels of `width` columns: out[panel][k][width]; a short panel is padded with zeros. Element (k, j) of
-// the source is at k*k_stride + j*j_stride.
+// the source is at k*k_stride + j*j_stride. Rows are read to their end, one after the other; where k lies
+// side by side, 4 x 16 numbers at a time: all of four cache lines.
 PAR__INLINE_LOOP void par__gemm_pack_panels(float *out, const float *src, size_t k_count, size_t j_count,
                                             size_t k_stride, size_t j_stride, size_t width, float scale) {
-    for (size_t j = 0; j < j_count; j += width) {
-        const size_t w = PAR__MIN(width, j_count - j);
-        for (size_t p = 0; p < k_count; p++, out += width) {
-            const float *s = src + p * k_stride + j * j_stride;
-            for (size_t i = 0; i < w; i++) out[i] = scale * s[i * j_stride];
-            for (size_t i = w; i < width; i++) out[i] = 0;
+    const size_t turned = k_stride == 1 && width % 4 == 0 ? k_count / 16 * 16 : 0;
+    for (size_t j = 0; j + width <= j_count; j += width)
+        for (size_t p = 0; p < turned; p += 16)
+            for (size_t i = 0; i < width; i += 4)
+                for (size_t q = p; q < p + 16; q += 4)
+                    par__gemm_transpose(out + j * k_count + q * width + i, width,
+                                        src + (j + i) * j_stride + q, j_stride, scale);
+    for (size_t p = 0; p < k_count; p++)
+        for (size_t j = p < turned ? j_count / width * width : 0; j < j_count; j += width) {
+            float *to = out + j * k_count + p * width;
+            const float *from = src + p * k_stride + j * j_stride;
+            const size_t w = PAR__MIN(width, j_count - j);
+            if (w == width && j_stride == 1)
+                PAR__IVDEP for (size_t i = 0; i < width; i++) to[i] = scale * from[i];
+            else
+                for (size_t i = 0; i < width; i++) to[i] = i < w ? scale * from[i * j_stride] : 0;
         }
-    }
 }
 static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
                            size_t j_stride, size_t width, float scale) {
     if (width == 8) // loops of a known length
         par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 8, scale);
+    else if (width == 12)
+        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 12, scale);
     else if (width == 32)
         par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 32, scale);
     else
@@ -3183,11 +3228,16 @@ typedef struct par__gemm_operands {
     const float *a, *b;
     size_t a_i, a_p, b_p, b_j;
     float alpha;
-    float *pack_a, *pack_b; // MC x KC of alpha A, and KC x NC of B
+    float *pack_a, *pack_b; // panels of alpha A, and of B
+    void *memory;
 } par__gemm_operands;
-static par_result par__gemm_open(par__gemm_operands *o, const par__gemm_tile *tile, int ta, int tb, size_t n,
-                                 float alpha, const float *a, size_t lda, const float *b, size_t ldb) {
-    const size_t columns = PAR__MIN(par__round_up(n, tile->cols), (size_t)PAR__NC);
+static float *par__gemm_align(void *memory) { // at a cache line, 64 bytes further at most
+    return (float *)(void *)((char *)memory + (64 - (uintptr_t)memory % 64) % 64);
+}
+// rows, columns: of KC numbers, for which there is room
+static par_result par__gemm_open(par__gemm_operands *o, const par__gemm_tile *tile, int ta, int tb,
+                                 size_t rows, size_t columns, float alpha, const float *a, size_t lda,
+                                 const float *b, size_t ldb) {
     o->tile = tile;
     o->alpha = alpha;
     o->a = a;
@@ -3196,12 +3246,16 @@ static par_result par__gemm_open(par__gemm_operands *o, const par__gemm_tile *ti
     o->a_i = ta ? 1 : lda;
     o->b_p = tb ? 1 : ldb;
     o->b_j = tb ? ldb : 1;
-    o->pack_a = (float *)PAR_MALLOC(sizeof(float) * PAR__KC * (PAR__MC + columns) + 64);
-    o->pack_b = o->pack_a + PAR__KC * PAR__MC;
-    return o->pack_a ? PAR_OK : PAR_ERR_MEMORY;
+    o->memory = PAR_MALLOC(sizeof(float) * PAR__KC * (rows + columns) + 64);
+    o->pack_a = par__gemm_align(o->memory);
+    o->pack_b = o->pack_a + PAR__KC * rows;
+    return o->memory ? PAR_OK : PAR_ERR_MEMORY;
 }
-static void par__gemm_pack_b(const par__gemm_operands *o, size_t p, size_t k, size_t j, size_t n) {
-    par__gemm_pack(o->pack_b, o->b + p * o->b_p + j * o->b_j, k, n, o->b_p, o->b_j, o->tile->cols, 1);
+static void par__gemm_pack_b(const par__gemm_operands *o, float *to, size_t p, size_t k, size_t j, size_t n) {
+    par__gemm_pack(to, o->b + p * o->b_p + j * o->b_j, k, n, o->b_p, o->b_j, o->tile->cols, 1);
+}
+static void par__gemm_pack_a(const par__gemm_operands *o, float *to, size_t p, size_t k, size_t i, size_t m) {
+    par__gemm_pack(to, o->a + p * o->a_p + i * o->a_i, k, m, o->a_p, o->a_i, o->tile->rows, o->alpha);
 }
 // c = rows i ... i + m - 1 of alpha A, times what is packed of B (k x n, from row p on), or c += it.
 static void par__gemm_multiply(const par__gemm_operands *o, size_t i, size_t m, size_t p, size_t k, size_t n,
@@ -3209,8 +3263,7 @@ static void par__gemm_multiply(const par__gemm_operands *o, size_t i, size_t m, 
     const size_t rows = o->tile->rows, cols = o->tile->cols;
     for (size_t ic = 0; ic < m; ic += PAR__MC) {
         const size_t mc = PAR__MIN(m - ic, (size_t)PAR__MC);
-        par__gemm_pack(o->pack_a, o->a + p * o->a_p + (i + ic) * o->a_i, k, mc, o->a_p, o->a_i, rows,
-                       o->alpha);
+        par__gemm_pack_a(o, o->pack_a, p, k, i + ic, mc);
         for (size_t y = 0; y < n; y += cols)
             for (size_t x = 0; x < mc; x += rows)
                 par__gemm_edge(o->tile, PAR__MIN(mc - x, rows), PAR__MIN(n - y, cols), k, o->pack_a + x * k,
@@ -3222,16 +3275,18 @@ static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k
                                     size_t lda, const float *b, size_t ldb, float beta, float *c,
                                     size_t ldc) {
     par__gemm_operands o;
-    if (par__gemm_open(&o, par__gemm_tile_get(), ta, tb, n, alpha, a, lda, b, ldb)) return PAR_ERR_MEMORY;
+    const par__gemm_tile *tile = par__gemm_tile_get();
+    const size_t columns = PAR__MIN(par__round_up(n, tile->cols), (size_t)PAR__NC);
+    if (par__gemm_open(&o, tile, ta, tb, PAR__MC, columns, alpha, a, lda, b, ldb)) return PAR_ERR_MEMORY;
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
     for (size_t j = 0; j < n; j += PAR__NC)
         for (size_t p = 0; p < k; p += PAR__KC) {
             const size_t nc = PAR__MIN(n - j, (size_t)PAR__NC), kc = PAR__MIN(k - p, (size_t)PAR__KC);
-            par__gemm_pack_b(&o, p, kc, j, nc);
+            par__gemm_pack_b(&o, o.pack_b, p, kc, j, nc);
             par__gemm_multiply(&o, 0, m, p, kc, nc, c + j, ldc, 1);
         }
-    PAR_FREE(o.pack_a);
+    PAR_FREE(o.memory);
     return PAR_OK;
 }
 
@@ -3246,7 +3301,12 @@ static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k
 //                        +
 // Tiles run over rows and columns, never over k, so their size changes nothing. When block b is added, the
 // set bits of b are the levels of the sums that wait for their right halves, as in a binary counter.
-enum { PAR__CANONICAL_ROWS = 1024, PAR__CANONICAL_LEVELS = 56 };
+//
+// Four blocks are packed at once, and added to the tiles of 96 rows and a panel of B, whose sums of one and
+// of two blocks stay in the cache. Those of four and more are kept for all tiles:
+//     for each 1024 rows and 1024 columns of C: for each 4 blocks: pack A and B ->
+//         for each 96 rows, for each panel of B: for each block: tiles
+enum { PAR__CANONICAL_ROWS = 1024, PAR__CANONICAL_RUN = 4, PAR__CANONICAL_NEAR = 2 };
 static void par__tile_canonical(size_t k, const float *a, size_t a_row, size_t a_k, const float *b,
                                 size_t ldb, float *c, size_t ldc, int add) {
     float sums[6][8];
@@ -3262,67 +3322,118 @@ static const par__gemm_tile par__canonical_tiles_base = {6, 8, par__tile_canonic
 #if PAR__X86 && !defined(__CUDACC__)
 static const par__gemm_tile par__canonical_tiles_avx2 = {6, 16, par__tile_avx2};
 static const par__gemm_tile par__canonical_tiles_avx512 = {8, 32, par__tile_avx512};
+static const par__gemm_tile par__canonical_panels = {12, 32, par__tile_panels};
 #endif
 const par__gemm_tile *par__canonical_tile_get(void) { return PAR__PICK(par__canonical_tiles); }
+static const par__gemm_tile *par__canonical_panels_get(void) {
+#if PAR__X86 && !defined(__CUDACC__)
+    if (par__isa() >= 2) return &par__canonical_panels;
+#endif
+    return par__canonical_tile_get();
+}
 static void par__add_f32(float *sum, const float *x, size_t n) { // sum += x
     par__pick_kernels()->of[PAR_F32].op[0](sum, sum, x, n);
 }
 
-// c = beta c + sum, each `rows` x `cols`; sum is dense.
-static void par__canonical_store(float *c, size_t ldc, float beta, const float *sum, size_t rows,
+typedef struct par__canonical {
+    par__gemm_operands o;
+    size_t k, blocks, m, n, rows, columns; // m x n of C, which are packed as `rows` and `columns`
+    size_t levels;                         // of sums that are kept
+    float *near, *kept;
+} par__canonical;
+// c = beta c + sum, each `rows` x `cols`.
+static void par__canonical_store(float *c, size_t ldc, float beta, const float *sum, size_t ld, size_t rows,
                                  size_t cols) {
-    for (size_t i = 0; i < rows; i++, c += ldc, sum += cols)
-        for (size_t j = 0; j < cols; j++)
-            c[j] = beta == 0 ? sum[j] : beta == 1 ? c[j] + sum[j] : fmaf(beta, c[j], sum[j]);
+    for (size_t i = 0; i < rows; i++, c += ldc, sum += ld)
+        if (beta == 0)
+            memcpy(c, sum, cols * sizeof *c);
+        else
+            for (size_t j = 0; j < cols; j++) c[j] = beta == 1 ? c[j] + sum[j] : fmaf(beta, c[j], sum[j]);
 }
-// The sums of all blocks for the rows from i on, into one of `level`, which is returned.
-static float *par__canonical_sums(const par__gemm_operands *o, size_t i, size_t m, size_t k, size_t j,
-                                  size_t n, float **level) {
-    const size_t blocks = (k + PAR__KC - 1) / PAR__KC;
-    for (size_t b = 0; b < blocks; b++) {
-        const size_t p = b * PAR__KC, kc = PAR__MIN(k - p, (size_t)PAR__KC);
-        size_t l = b & 1;
-        par__gemm_pack_b(o, p, kc, j, n);
-        par__gemm_multiply(o, i, m, p, kc, n, level[0], n, b & 1);
-        for (; l && b >> l & 1; l++) par__add_f32(level[l], level[l - 1], m * n);
-        if (l) { // it stays at the level of the bit that is now set
-            float *const whole = level[l - 1];
-            level[l - 1] = level[l];
-            level[l] = whole;
+// The sum of 2^level blocks of a tile: number x of those that are computed now, number `tile` of all.
+static float *par__canonical_sum(const par__canonical *s, size_t x, size_t tile, size_t level) {
+    const size_t n = s->o.tile->rows * s->o.tile->cols;
+    return level < PAR__CANONICAL_NEAR ? s->near + (x * PAR__CANONICAL_NEAR + level) * n
+                                       : s->kept + (tile * s->levels + level - PAR__CANONICAL_NEAR) * n;
+}
+// Adds block b to the sums of a tile that wait for it as their right half; to the last block, to all. The
+// result waits for its own right half.
+static const float *par__canonical_add(const par__canonical *s, size_t x, size_t tile, size_t b, size_t k,
+                                       const float *panel_a, const float *panel_b) {
+    const par__gemm_tile *of = s->o.tile;
+    const size_t n = of->rows * of->cols;
+    const int last = b + 1 == s->blocks;
+    const size_t waiting = last ? b : b & ~(b + 1);
+    float *const sum = par__canonical_sum(s, x, tile, 0);
+    size_t level = 1;
+    of->run(k, panel_a, 1, of->rows, panel_b, of->cols, sum, of->cols, b & 1);
+    for (; waiting >> level; level++)
+        if (waiting >> level & 1) par__add_f32(sum, par__canonical_sum(s, x, tile, level), n);
+    if (b & 1 && !last) memcpy(par__canonical_sum(s, x, tile, level), sum, n * sizeof *sum);
+    return sum;
+}
+// The packed blocks, of which b is the first: for at most MC rows from row i on, and a panel of B.
+static void par__canonical_strip(const par__canonical *s, size_t first, size_t i, size_t j, float beta,
+                                 float *c, size_t ldc) {
+    const size_t rows = s->o.tile->rows, cols = s->o.tile->cols, until = PAR__MIN(i + PAR__MC, s->m);
+    for (size_t b = first; b < PAR__MIN(first + PAR__CANONICAL_RUN, s->blocks); b++) {
+        const size_t at = (b - first) * PAR__KC, k = PAR__MIN((size_t)PAR__KC, s->k - b * PAR__KC);
+        for (size_t x = i; x < until; x += rows) {
+            const float *sum =
+                par__canonical_add(s, (x - i) / rows, j / cols * (s->rows / rows) + x / rows, b, k,
+                                   s->o.pack_a + at * s->rows + x * k, s->o.pack_b + at * s->columns + j * k);
+            if (b + 1 == s->blocks)
+                par__canonical_store(c + x * ldc + j, ldc, beta, sum, cols, PAR__MIN(until - x, rows),
+                                     PAR__MIN(s->n - j, cols));
         }
     }
-    size_t l = 0;
-    while (!(blocks >> l & 1)) l++;
-    for (size_t high = l + 1; blocks >> high; high++)
-        if (blocks >> high & 1) par__add_f32(level[high], level[l], m * n), l = high;
-    return level[l];
+}
+// m x n elements of C, from row i and column j on.
+static void par__canonical_part(par__canonical *s, size_t i, size_t m, size_t j, size_t n, float beta,
+                                float *c, size_t ldc) {
+    s->m = m;
+    s->n = n;
+    for (size_t first = 0; first < s->blocks; first += PAR__CANONICAL_RUN) {
+        for (size_t b = first; b < PAR__MIN(first + PAR__CANONICAL_RUN, s->blocks); b++) {
+            const size_t at = (b - first) * PAR__KC, k = PAR__MIN((size_t)PAR__KC, s->k - b * PAR__KC);
+            par__gemm_pack_a(&s->o, s->o.pack_a + at * s->rows, b * PAR__KC, k, i, m);
+            par__gemm_pack_b(&s->o, s->o.pack_b + at * s->columns, b * PAR__KC, k, j, n);
+        }
+        for (size_t x = 0; x < m; x += PAR__MC)
+            for (size_t y = 0; y < n; y += s->o.tile->cols)
+                par__canonical_strip(s, first, x, y, beta, c + i * ldc + j, ldc);
+    }
 }
 static par_result par__canonical_product(const par__gemm_tile *tile, int ta, int tb, size_t m, size_t n,
                                          size_t k, float alpha, const float *a, size_t lda, const float *b,
                                          size_t ldb, float beta, float *c, size_t ldc) {
     if (!k) return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    const size_t rows = PAR__MIN(m, (size_t)PAR__CANONICAL_ROWS), cols = PAR__MIN(n, (size_t)PAR__NC);
-    float *level[PAR__CANONICAL_LEVELS];
-    size_t levels = 1;
-    while ((k + PAR__KC - 1) / PAR__KC >> levels) levels++;
-    par__gemm_operands o;
-    if (par__gemm_open(&o, tile, ta, tb, n, alpha, a, lda, b, ldb)) return PAR_ERR_MEMORY;
-    float *memory = (float *)PAR_MALLOC(sizeof(float) * rows * cols * levels);
-    for (size_t j = 0; memory && j < n; j += cols)
-        for (size_t i = 0; i < m; i += rows) {
-            const size_t mc = PAR__MIN(m - i, rows), nc = PAR__MIN(n - j, cols);
-            for (size_t l = 0; l < levels; l++) level[l] = memory + l * rows * cols;
-            const float *sum = par__canonical_sums(&o, i, mc, k, j, nc, level);
-            par__canonical_store(c + i * ldc + j, ldc, beta, sum, mc, nc);
-        }
+    const size_t most = PAR__CANONICAL_ROWS;
+    par__canonical s;
+    memset(&s, 0, sizeof s);
+    s.k = k;
+    s.blocks = (k + PAR__KC - 1) / PAR__KC;
+    s.rows = par__round_up(PAR__MIN(m, most), tile->rows);
+    s.columns = par__round_up(PAR__MIN(n, most), tile->cols);
+    while ((s.blocks - 1) >> (s.levels + PAR__CANONICAL_NEAR)) s.levels++;
+    const size_t run = PAR__MIN(s.blocks, (size_t)PAR__CANONICAL_RUN);
+    if (par__gemm_open(&s.o, tile, ta, tb, run * s.rows, run * s.columns, alpha, a, lda, b, ldb))
+        return PAR_ERR_MEMORY;
+    const size_t near = PAR__MC * tile->cols * PAR__CANONICAL_NEAR;
+    void *memory = PAR_MALLOC(sizeof(float) * (near + s.rows * s.columns * s.levels) + 64);
+    s.near = par__gemm_align(memory);
+    s.kept = s.near + near;
+    for (size_t j = 0; memory && j < n; j += most)
+        for (size_t i = 0; i < m; i += most)
+            par__canonical_part(&s, i, PAR__MIN(m - i, most), j, PAR__MIN(n - j, most), beta, c, ldc);
     PAR_FREE(memory);
-    PAR_FREE(o.pack_a);
+    PAR_FREE(s.o.memory);
     return memory ? PAR_OK : PAR_ERR_MEMORY;
 }
 par_result par_gemm_canonical(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
-    return par__canonical_product(par__canonical_tile_get(), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,
-                                  ldc);
+    return par__canonical_product(par__canonical_panels_get(), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta,
+                                  c, ldc);
 }
 
 // Libraries. Each gets one thread: the ranks are the parallelism here, and ranks that share a machine must

@@ -2360,23 +2360,33 @@ static void canonical_gemm(par_comm *w) {
     const par__gemm_tile *tiles[3] = {&par__canonical_tiles_base, NULL, NULL};
 #if PAR__X86
     if (par__isa() >= 1) tiles[1] = &par__canonical_tiles_avx2;
-    if (par__isa() >= 2) tiles[2] = &par__canonical_tiles_avx512;
+    if (par__isa() >= 2) tiles[2] = &par__canonical_panels;
 #endif
     for (int s = 0; s < 24; s++) {
         const size_t m = shapes[s % 8][0], n = shapes[s % 8][1], k = shapes[s % 8][2], ldc = n + 1;
+        const int ta = s & 1, tb = s % 3 != 0;
+        const float alpha = s % 5 ? 1 : 0.3f, beta = s % 8 == 1 ? 1 : s % 8 == 6 ? 0.7f : 0;
         float *a = (float *)malloc(m * k * 4), *b = (float *)malloc(n * k * 4),
               *c = (float *)malloc(m * ldc * 4);
-        for (size_t i = 0; i < m * k; i++) a[i] = par_uniform(2, 5, i) - 0.5f;
-        for (size_t i = 0; i < n * k; i++) b[i] = par_uniform(2, 6, i) - 0.5f;
+        float *x = (float *)malloc(m * k * 4), *y = (float *)malloc(n * k * 4); // as the product gets them
+        for (size_t i = 0; i < m * k; i++) {
+            x[ta ? i % k * m + i / k : i] = par_uniform(2, 5, i) - 0.5f;
+            a[i] = alpha * (par_uniform(2, 5, i) - 0.5f);
+        }
+        for (size_t i = 0; i < n * k; i++) b[i] = y[tb ? i : i % k * n + i / k] = par_uniform(2, 6, i) - 0.5f;
+        for (size_t i = 0; i < m * ldc; i++) c[i] = par_uniform(2, 7, i);
         const par__gemm_tile *tile = tiles[s / 8];
-        if (tile) CHECK_OK(w, par__canonical_product(tile, 0, 1, m, n, k, 1, a, k, b, k, 0, c, ldc));
+        if (tile)
+            CHECK_OK(w, par__canonical_product(tile, ta, tb, m, n, k, alpha, x, ta ? m : k, y, tb ? k : n,
+                                               beta, c, ldc));
         for (size_t i = 0; tile && i < m; i++)
             for (size_t j = 0; j < n; j++) {
-                const float expected = canonical_sum(a + i * k, b + j * k, k);
+                const float sum = canonical_sum(a + i * k, b + j * k, k), c0 = par_uniform(2, 7, i * ldc + j);
+                const float expected = beta == 0 ? sum : beta == 1 ? c0 + sum : fmaf(beta, c0, sum);
                 CHECK(w, c[i * ldc + j] == expected);
                 if (c[i * ldc + j] != expected) i = m, j = n;
             }
-        free(a), free(b), free(c);
+        free(a), free(b), free(c), free(x), free(y);
     }
 }
 static void gemm(par_comm *w) {
