@@ -4046,6 +4046,7 @@ enum {
     PAR__CELL_BYTES = 40,            // bytes of user data within a cell
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
+    PAR__EXCHANGE_RADIX = 8,         // so many nodes exchange their arrivals in one step
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__RANK_STARTING, PAR__RANK_RUNNING, PAR__RANK_CLOSED, PAR__RANK_DEAD }; // par__rank_control.state
@@ -4107,9 +4108,13 @@ typedef struct par__arena { // the first bytes of the shared memory
     par__extent extents[PAR__EXTENT_MAX]; // sorted by address
     par__rank_control ranks[1];           // rank_count of them
 } par__arena;
-#define PAR__CMA_BYTES         ((size_t)16384) // to or from one peer: CMA from this size (messages: 4 times)
-#define PAR__NONTEMPORAL_BYTES ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
-#define PAR__MAGIC             0x3172612e72617021u
+#define PAR__CMA_BYTES          ((size_t)16384) // to or from one peer: CMA from this size (messages: 4 times)
+#define PAR__NONTEMPORAL_BYTES  ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
+#define PAR__EAGER_BYTES        ((size_t)32768) // data sent with the arrival: of ordinary memory, or attached
+#define PAR__EAGER_SHARED_BYTES ((size_t)4096)  // of symmetric memory
+#define PAR__DOUBLING_BYTES     ((size_t)16384) // of all ranks
+#define PAR__ARRIVAL_BYTES      (sizeof(par__arrival) + PAR__SITE_BYTES) // between nodes
+#define PAR__MAGIC              0x3172612e72617021u
 
 typedef struct par__arrival { // exactly one cache line
     par__call_record call;
@@ -4191,6 +4196,7 @@ typedef struct par__transfer { // a message in flight
     uint64_t hash; // as par__message_header.hash
     char *memory;
     size_t bytes, done;
+    size_t least; // a receive: fewer bytes than that are a mismatch
     uint32_t ticket;
     par__net_request request, first_request; // between nodes
     char *eager;                             // a user's message: its header and first bytes
@@ -4245,12 +4251,14 @@ typedef enum par__verb {
 typedef struct par__action { // one step of an algorithm: see >>program
     par__verb verb;
     int rank, first, last; // peer; or the range of sources
+    int lane;              // of a message
     uint32_t phase;
     int finalize, push, keep; // reduce: last step; result to all ranks' output; (also) to recv
     int stream;               // copy: past the caches
     char *dst;
     const char *src;
     size_t bytes, offset, count;
+    size_t least; // of a receive: bytes that come at least
 } par__action;
 
 typedef struct par__algorithm_row par__algorithm_row;
@@ -4317,7 +4325,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     size_t scratch_bytes;
     par__exchange exchange; // a neighbor exchange
 } par__operation;
-enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE };
+enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 
 typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
@@ -7033,9 +7041,10 @@ static void par__fill_message(const par__operation *op, const par__transfer *x, 
 static par_result par__check_message(par__operation *op, par__transfer *x, const char *site) {
     const par_comm *c = op->comm;
     const par__message_header *m = &x->header;
-    const int differs =
-        m->bytes != x->bytes || (!x->lane && (m->count != par__transfer_count(op, x) ||
-                                              m->dtype != (uint32_t)op->call.dtype || m->hash != x->hash));
+    const int differs = m->bytes < x->least || m->bytes > x->bytes ||
+                        (!x->lane && (m->count != par__transfer_count(op, x) ||
+                                      m->dtype != (uint32_t)op->call.dtype || m->hash != x->hash));
+    if (!differs) x->bytes = (size_t)m->bytes;
     if (!differs) return PAR_OK;
     x->mismatched = 1;
     return par__set_error(
@@ -7252,7 +7261,7 @@ static par_result par__net_issue(par__operation *op, par__transfer *x, void *mem
 // Both ends of a message within a collective know its size; only its bytes are sent.
 static par_result par__check_chunk(par__operation *op, const par__transfer *x, size_t received) {
     const par_comm *c = op->comm;
-    if (received == x->chunk) return PAR_OK;
+    if (received == x->chunk || (received >= x->least && received < x->chunk)) return PAR_OK;
     return par__set_error(
         c->world, PAR_ERR_MISMATCH,
         "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
@@ -7408,7 +7417,7 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
     x->sending = sending;
     x->peer = peer;
     x->lane = lane;
-    x->bytes = bytes;
+    x->bytes = x->least = bytes;
     x->memory = (char *)(uintptr_t)memory;
     if (sending && c->nodes.node_of[peer] != c->nodes.my_node) {
         op->net_messages++;
@@ -7723,13 +7732,16 @@ static void par__emit_pull(par__operation *op, int rank, void *dst, const void *
 static void par__emit_put(par__operation *op, int rank, void *dst, const void *src, size_t bytes) {
     par__emit_cma(op, PAR__PUT, rank, dst, src, bytes);
 }
-static void par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
-                              size_t bytes) {
-    if (!bytes && par__kinds[op->call.kind].counts != PAR_COUNTS_OWN) return; // both ends know that
+static par__action *par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
+                                      size_t bytes) {
+    if (!bytes && par__kinds[op->call.kind].counts != PAR_COUNTS_OWN)
+        return &op->discard; // both ends know that
     par__action *a = par__emit(op, verb);
     a->rank = peer;
-    a->src = (const char *)memory;
-    a->bytes = bytes; // of a receive: to be written
+    a->src = (const char *)memory; // of a receive: to be written
+    a->bytes = a->least = bytes;
+    a->lane = 1 + op->track->index;
+    return a;
 }
 static void par__emit_join(par__operation *op) { par__emit(op, PAR__JOIN); }
 // Reduce ranks first..last over `count` elements at byte `offset` of the array. finalize: apply AVG's
@@ -7812,6 +7824,7 @@ static int par__run_actions(par__operation *op, int *moved) {
     par_comm *c = op->comm;
     par__track *t = op->track;
     const par__layout *l = &c->nodes;
+    par__transfer *x;
     int blocked = 0, wake_due = 0; // wake_due: a phase was published and sleepers are not yet woken
     while (t->at < t->action_count && !blocked) {
         const par__action *a = &t->actions[t->at];
@@ -7840,8 +7853,9 @@ static int par__run_actions(par__operation *op, int *moved) {
         case PAR__REDUCE: par__run_reduce(op, a); break;
         case PAR__SEND:
         case PAR__RECV:
-            if (!par__add_transfer(op, t, a->verb == PAR__SEND, a->rank, a->src, a->bytes, 1 + t->index))
-                op->result = PAR_ERR_MEMORY;
+            x = par__add_transfer(op, t, a->verb == PAR__SEND, a->rank, a->src, a->bytes, a->lane);
+            if (!x) op->result = PAR_ERR_MEMORY;
+            if (x) x->least = a->least;
             break;
         case PAR__JOIN:
             blocked = !par__step_transfers(op, t, moved);
@@ -7879,7 +7893,8 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 // eager: the data are in the rank's stage, on one node, if all ranks sent them so; the limit is higher for
 // ordinary memory than for symmetric memory, which others could read in place. Below both limits (SMALL) the
 // flags of the arrivals do not matter. 1 step, no further synchronization: the half that holds the data is
-// not written again before all ranks have arrived at the next call.
+// not written again before all ranks have arrived at the next call. Where each rank is a node, and they are
+// few, small data are attached to the arrivals that they exchange.
 
 // The bytes of the input that other ranks need; SIZE_MAX: this kind of call is never eager.
 static size_t par__eager_bytes(const par__operation *op) {
@@ -7893,34 +7908,63 @@ static int par__has_input(const par__operation *op) { // that other ranks need
     return !(par__kinds[op->call.kind].send & PAR_SIDE_ROOT) || op->comm->rank == op->call.root;
 }
 
+static size_t par__eager_own_bytes(const par__operation *op) { // that this rank sends
+    if (!op->call.count || !par__has_input(op)) return 0;
+    return par__kinds[op->call.kind].counts ? par__block_count(op, op->comm->rank) * par__element_bytes(op)
+                                            : par__eager_bytes(op);
+}
+// The bytes that one rank's data may have which are attached to its arrival; 0: none ever are.
+static size_t par__attached_max(const par_comm *c) {
+    const int k = c->nodes.node_count;
+    if (k == 1 || k != c->size || k > PAR__EXCHANGE_RADIX) return 0;
+    return k == 2 ? PAR__EAGER_BYTES : PAR__DOUBLING_BYTES / (size_t)k / 64 * 64;
+}
+static size_t par__exchange_stride(const par_comm *c) { // from one rank's arrival to the next one's
+    return PAR__ARRIVAL_BYTES + par__attached_max(c);
+}
+// The arrivals of the own node, of the next one, ..., each with what is attached; then a table of offsets.
+// NULL: no memory.
+static char *par__exchange_buffer(par__operation *op) {
+    const par_comm *c = op->comm;
+    return par__get_scratch(op, (par__exchange_stride(c) + sizeof(size_t)) * (size_t)(c->size + 1));
+}
+
 static void par__send_eager(par__operation *op,
                             par__arrival *arrival) { // to where peers expect the data
     par_comm *c = op->comm;
     const par_call *k = &op->call;
-    void *to = arrival->u.data;
-    if (op->eager != PAR__EAGER_INLINE) {
+    char *to = (char *)arrival->u.data;
+    if (op->eager == PAR__EAGER_ATTACHED) {
+        to = par__exchange_buffer(op);
+        if (!to) return; // the exchange reports it
+        to += PAR__ARRIVAL_BYTES;
+    } else if (op->eager != PAR__EAGER_INLINE) {
         op->track->half = c->half + 1;
         to = par__stage_half(op, c->rank);
     }
-    if (k->count && par__has_input(op))
-        memcpy(to, k->send,
-               par__kinds[k->kind].counts ? par__block_count(op, c->rank) * par__element_bytes(op)
-                                          : par__eager_bytes(op));
+    if (par__eager_own_bytes(op)) memcpy(to, k->send, par__eager_own_bytes(op));
 }
 
+static const char *par__attached_data(const par__operation *op, int rank) {
+    const par__layout *l = &op->comm->nodes;
+    const int q = (l->node_of[rank] - l->my_node + l->node_count) % l->node_count;
+    return op->scratch + (size_t)q * par__exchange_stride(op->comm) + PAR__ARRIVAL_BYTES;
+}
 static void par__receive_eager(par__operation *op) {
     par_comm *c = op->comm;
     const par_call *k = &op->call;
     const par_kind_traits *t = &par__kinds[k->kind];
     const size_t e = par__element_bytes(op), bytes = k->count * e;
     const int parity = (int)(op->sequence & 1u), is_inline = op->eager == PAR__EAGER_INLINE;
+    const int attached = op->eager == PAR__EAGER_ATTACHED;
     const int all = (t->send & PAR_SIDE_ALL); // from each rank, this rank's block
     const int root = c->rank == k->root;
     void *recv = k->recv;
-    if (!is_inline) op->track->half = ++c->half;
+    if (!is_inline && !attached) op->track->half = ++c->half;
     for (int r = 0; r < c->size; r++) {
-        const char *x =
-            is_inline ? (const char *)c->board->arrivals[r].arrival[parity].u.data : par__stage_half(op, r);
+        const char *x = is_inline  ? (const char *)c->board->arrivals[r].arrival[parity].u.data
+                        : attached ? par__attached_data(op, r)
+                                   : par__stage_half(op, r);
         op->sources[r] = x + (all ? (size_t)c->rank * bytes : 0);
     }
     if (!k->count || ((t->recv & PAR_SIDE_ROOT) && !root)) return;
@@ -8174,9 +8218,10 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
 //     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owner
 // two_level: the layout's nodes; successive pieces have different leaders. ring: every rank counts as a node.
 // The result of few pieces goes down a binomial tree. That of many comes back from node to node, while the
-// sums of later pieces go on: T pieces later for each node that it passes, where T pieces are in flight.
-//     segment 0    x0             s(p)   -->            <--  r(p - 2T)
-//     segment 1    x1      s(p) + x1     -->            <--  r(p - T)
+// sums of later pieces go on: two pieces later for each node that it passes, since a sum and a result need a
+// step each between two nodes.
+//     segment 0    x0             s(p)   -->            <--  r(p - 4)
+//     segment 1    x1      s(p) + x1     -->            <--  r(p - 2)
 //     segment 2    x2      s(p) + x1 + x2 = r(p)  -->  segment 1
 // Where each link joins two nodes, as in a line of k nodes, it transports S bytes in each direction: the time
 // of S bytes, for any k. At a switch a node's one link transports S for the sum and S for the result. A ring
@@ -8189,7 +8234,8 @@ typedef struct par__chain {
     size_t result_count; // elements of the result: the same ones, or those of a piece before
     int dest;            // the rank that gets the result; -1: all
     size_t piece;        // chooses the leaders
-    int many, two_way;   // pieces; results come back while sums go on
+    int many, two_way;   // pieces; results come back while sums go on,
+    size_t result_piece; // of this piece
     char *into;          // dest's address for the result
 } par__chain;
 
@@ -8251,9 +8297,12 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
     par__emit_join(op);
 }
 
+// How many pieces later a result comes to the next node; never more than are in flight, for which it waits.
+static size_t par__chain_lag(const par__operation *op) { return PAR__MIN(2, (size_t)op->track_count); }
+
 // A leader's part of a piece whose sum goes on while the result of an earlier piece comes back. It posts both
-// receives before it sends, so a send waits only until its receiver has reached the same piece, or that of T
-// pieces later, for which it waits for no more than this send.
+// receives before it sends, so a send waits only until its receiver has reached the same piece, or a later
+// one on another track. The lane of a result is that of its piece, whichever track it has come to.
 static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, char *acc, char *result) {
     const par__layout *l = ch->layout;
     const par_dtype wide_type = par__accumulator(op->call.dtype);
@@ -8262,10 +8311,12 @@ static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, c
     const int previous = s > 0 ? par__node_leader(l, s - 1, ch->piece) : -1;
     const int next = s < last ? par__node_leader(l, s + 1, ch->piece) : -1;
     const void *sum = acc;
+    const int lane = 1 + (int)(ch->result_piece % (size_t)op->track_count);
     if (s > 0) par__emit_message(op, PAR__RECV, previous, acc, wide);
     if (s < last && ch->result_count)
-        par__emit_message(op, PAR__RECV, par__node_leader(l, s + 1, ch->piece - (size_t)op->track_count),
-                          result, ch->result_count * e);
+        par__emit_message(op, PAR__RECV, par__node_leader(l, s + 1, ch->piece - par__chain_lag(op)), result,
+                          ch->result_count * e)
+            ->lane = lane;
     par__emit_join(op);
     if (s == 0 && first == l->segment_last[s] && wide_type == op->call.dtype && op->input[first])
         sum = op->input[first] + ch->at * e;
@@ -8274,8 +8325,9 @@ static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, c
                          s == last ? result : acc, s == last);
     if (s < last) par__emit_message(op, PAR__SEND, next, sum, wide);
     if (s > 0)
-        par__emit_message(op, PAR__SEND, par__node_leader(l, s - 1, ch->piece + (size_t)op->track_count),
-                          result, ch->result_count * e);
+        par__emit_message(op, PAR__SEND, par__node_leader(l, s - 1, ch->piece + par__chain_lag(op)), result,
+                          ch->result_count * e)
+            ->lane = lane;
     par__emit_join(op);
 }
 
@@ -8328,11 +8380,13 @@ static int par__nodes_in_order(const par__layout *l) { // three or more, and nod
 // as nodes of their own (ring) have their phases in common.
 static int par__chain_result(par__operation *op, par__chain *ch, size_t length, size_t capacity) {
     const par__layout *l = ch->layout;
-    const size_t tracks = (size_t)op->track_count, lag = tracks * (size_t)(l->node_count - 1 - l->my_node);
+    const size_t lag = par__chain_lag(op) * (size_t)(l->node_count - 1 - l->my_node);
     const size_t at = (ch->piece - lag) * capacity;
+    ch->result_piece = ch->piece - lag;
     ch->result_count = ch->piece >= lag && at < length ? PAR__MIN(capacity, length - at) : 0;
     ch->into = par__output_at(op, (ch->result_count ? at : 0) * par__element_bytes(op));
-    return ch->piece + 1 < (length + capacity - 1) / capacity + tracks * (size_t)(l->node_count - 1);
+    return ch->piece + 1 <
+           (length + capacity - 1) / capacity + par__chain_lag(op) * (size_t)(l->node_count - 1);
 }
 // The pieces of the array in order; for reduce_scatter one block after the other.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
@@ -8664,10 +8718,6 @@ struct par__algorithm_row {
     const char *when;
 };
 
-#define PAR__EAGER_BYTES        ((size_t)32768) // of ordinary memory
-#define PAR__EAGER_SHARED_BYTES ((size_t)4096)  // of symmetric memory
-#define PAR__DOUBLING_BYTES     ((size_t)16384)
-
 static int par__one_node(const par__operation *op) { return op->comm->nodes.node_count == 1; }
 
 static int par__fits_inline(const par__operation *op, int forced) {
@@ -8720,7 +8770,7 @@ static int par__fits_halving(const par__operation *op, int forced) {
 static const par__algorithm_row par__algorithms[] = {
     ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrivals")
     ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "one node, small")
+    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "small; one node or few")
     ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node")
     ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node")
     ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
@@ -8728,7 +8778,7 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "one node, small")
+    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "small; one node or few")
     ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
     ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
     ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes")
@@ -8739,44 +8789,44 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "one node, small")
+    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "small; one node or few")
     ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
     ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "one node, small")
+    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "small; one node or few")
     ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
     ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
     ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes")
     ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced")
     ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced")
     ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(BROADCAST,       eager,     eager,        NULL,                            "one node, small")
+    ROW(BROADCAST,       eager,     eager,        NULL,                            "small; one node or few")
     ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node")
     ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes")
     ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced")
     ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(REDUCE,          eager,     eager,        NULL,                            "one node, small")
+    ROW(REDUCE,          eager,     eager,        NULL,                            "small; one node or few")
     ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node")
     ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes")
     ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes")
     ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced")
     ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(GATHER,          eager,     eager,        NULL,                            "one node, small")
+    ROW(GATHER,          eager,     eager,        NULL,                            "small; one node or few")
     ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable")
     ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(SCATTER,         eager,     eager,        NULL,                            "one node, small")
+    ROW(SCATTER,         eager,     eager,        NULL,                            "small; one node or few")
     ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "one node, small")
+    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "small; one node or few")
     ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
     ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise")
     ROW(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,              "always")
@@ -8801,9 +8851,11 @@ static const par__algorithm_row *par__requested_algorithm(const par__operation *
     return NULL;
 }
 
+static int par__is_decided(const par__operation *op) { // before the arrivals, whose flags do not matter
+    return op->eager != PAR__EAGER_NONE && op->eager != PAR__EAGER_STAGE;
+}
 static const par__algorithm_row *par__search_algorithm(const par__operation *op) {
-    const int decided = op->eager == PAR__EAGER_INLINE || op->eager == PAR__EAGER_SMALL; // before the arrival
-    const par__algorithm_row *requested = decided ? NULL : par__requested_algorithm(op);
+    const par__algorithm_row *requested = par__is_decided(op) ? NULL : par__requested_algorithm(op);
     if (requested && requested->fits(op, 1)) return requested;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
@@ -8814,8 +8866,8 @@ static const par__algorithm_row *par__search_algorithm(const par__operation *op)
 // A persistent call keeps its choice while all that rows depend on is as it was: how the data were sent, the
 // flags of the arrivals, what is forced.
 static const par__algorithm_row *par__choose_algorithm(par__operation *op) {
-    const int early = op->eager == PAR__EAGER_INLINE || op->eager == PAR__EAGER_SMALL; // flags do not matter
-    const unsigned flags = early || par__takes_tag(op->call.kind) ? 0 : op->flags[op->call.root];
+    const unsigned flags =
+        par__is_decided(op) || par__takes_tag(op->call.kind) ? 0 : op->flags[op->call.root];
     const uint64_t choice = (uint64_t)op->comm->world->forced_count << 32 | flags << 8 |
                             (unsigned)op->eager << 4 | (unsigned)op->all_staged << 3 |
                             (unsigned)(op->send_addressable != 0) << 2 |
@@ -8858,6 +8910,13 @@ static int par__sends_staged(const par__operation *op, int shared) {
     if (!requested && !shared && par__may_use_cma(op)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
+}
+static int par__sends_attached(const par__operation *op) {
+    const par__algorithm_row *requested = par__requested_algorithm(op);
+    const size_t bytes = par__eager_bytes(op), max = par__attached_max(op->comm), n = (size_t)op->comm->size;
+    if (!max || (requested && requested->fits != par__fits_eager)) return 0;
+    // What only one rank needs goes to all: not if it is long.
+    return bytes <= (par__kinds[op->call.kind].send & PAR_SIDE_ALL ? PAR__DOUBLING_BYTES / n / 64 * 64 : max);
 }
 
 // ---- PAR_ALGO and PAR_TUNE
@@ -9305,6 +9364,7 @@ static void par__publish_arrival(par__operation *op) {
     s->call.op_hash ^= op->bucket_hash;
     op->eager = flags                      ? PAR__EAGER_NONE
                 : par__sends_inline(op)    ? PAR__EAGER_INLINE
+                : par__sends_attached(op)  ? PAR__EAGER_ATTACHED
                 : par__sends_staged(op, 1) ? PAR__EAGER_SMALL
                                            : PAR__EAGER_NONE;
     if (op->eager == PAR__EAGER_SMALL) flags = par__commit_stage(c) ? PAR__INPUT_STAGED : PAR__NO_MEMORY;
@@ -9317,36 +9377,41 @@ static void par__publish_arrival(par__operation *op) {
     PAR__STORE(&s->call.sequence, op->sequence);
 }
 
-// The leader of a node (its first rank) exchanges its ranks' arrivals with the other nodes: recursive
-// doubling over nodes, as in >>doubling. Afterwards every rank finds all arrivals on its own board.
-#define PAR__ARRIVAL_BYTES (sizeof(par__arrival) + PAR__SITE_BYTES)
-
+// The leader of a node (its first rank) exchanges its ranks' arrivals with the other nodes: as in >>doubling,
+// but in each step with 7 others (Bruck 1997), so that up to 8 nodes need one step:
+//     step 1   node 0 <- 1 2 3 ... 7       step 2   node 0 <- 8 (8 ... 15) 16 (16 ... 23) ...
+// Afterwards every rank finds all arrivals on its own board. Data may be attached where one step is enough.
+// Then nobody passes on what it did not make, and ranks that make different calls send different lengths:
+// each receive has room for the longest.
 static void par__emit_exchange(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
     const int k = l->node_count, me = l->my_node;
-    char *arrivals = par__get_scratch(op, PAR__ARRIVAL_BYTES * (size_t)(2 * c->size));
+    const size_t stride = par__exchange_stride(c),
+                 attached = op->eager == PAR__EAGER_ATTACHED ? par__eager_own_bytes(op) : 0;
+    char *arrivals = par__exchange_buffer(op);
     if (!arrivals) return;
-    int at = 0;
-    size_t *start = (size_t *)(arrivals + PAR__ARRIVAL_BYTES * (size_t)c->size);
-    for (int q = 0; q < k; q++) { // the arrivals in order of nodes, the own node first
-        const int j = (me + q) % k;
-        start[q] = PAR__ARRIVAL_BYTES * (size_t)at;
-        for (int i = 0; i < par__node_size(l, j); i++, at++) {
-            const int r = l->members[l->start[j] + i];
-            char *arrival = arrivals + PAR__ARRIVAL_BYTES * (size_t)at;
-            if (j != me) continue;
-            memcpy(arrival, &c->board->arrivals[r].arrival[op->sequence & 1u], sizeof(par__arrival));
-            memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->call.site),
-                   PAR__SITE_BYTES);
-        }
+    size_t *start = (size_t *)(arrivals + stride * (size_t)c->size), at = 0;
+    for (int q = 0; q <= k; q++) { // the arrivals in order of nodes, the own node first
+        start[q] = at * stride;
+        at += q < k ? (size_t)par__node_size(l, (me + q) % k) : 0;
     }
-    start[k] = PAR__ARRIVAL_BYTES * (size_t)at;
-    for (int d = 1; d < k; d *= 2) {
-        const int held = PAR__MIN(d, k - d), to = (me - d + k) % k, from = (me + d) % k;
-        par__emit_message(op, PAR__SEND, l->members[l->start[to]], arrivals, start[held]);
-        par__emit_message(op, PAR__RECV, l->members[l->start[from]], arrivals + start[d],
-                          start[d + held] - start[d]);
+    for (int i = 0; i < par__node_size(l, me); i++) {
+        const int r = l->members[l->start[me] + i];
+        char *arrival = arrivals + stride * (size_t)i;
+        memcpy(arrival, &c->board->arrivals[r].arrival[op->sequence & 1u], sizeof(par__arrival));
+        memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->call.site),
+               PAR__SITE_BYTES);
+    }
+    for (int d = 1; d < k; d *= PAR__EXCHANGE_RADIX) {
+        for (int far = d; far < k && far < d * PAR__EXCHANGE_RADIX; far += d) {
+            const int held = PAR__MIN(d, k - far), to = (me - far + k) % k, from = (me + far) % k;
+            const size_t room = start[far + held] - start[far], spare = par__attached_max(c);
+            par__emit_message(op, PAR__SEND, l->members[l->start[to]], arrivals,
+                              start[held] - spare + attached);
+            par__emit_message(op, PAR__RECV, l->members[l->start[from]], arrivals + start[far], room)->least =
+                room - spare;
+        }
         par__emit_join(op);
     }
 }
@@ -9357,7 +9422,7 @@ static void par__finish_exchange(par__operation *op) {
     const char *arrival = op->scratch;
     for (int q = 0; q < l->node_count; q++) {
         const int j = (l->my_node + q) % l->node_count;
-        for (int i = 0; i < par__node_size(l, j); i++, arrival += PAR__ARRIVAL_BYTES) {
+        for (int i = 0; i < par__node_size(l, j); i++, arrival += par__exchange_stride(c)) {
             const int r = l->members[l->start[j] + i];
             par__arrival *to = &c->board->arrivals[r].arrival[op->sequence & 1u];
             if (j == l->my_node) continue;
@@ -10069,8 +10134,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
             return par__complete_with_error(op, par__break_comm(c, r));
         par__set_op_state(op, PAR__RUNNING);
         op->block = 0;
-        op->all_staged = op->eager == PAR__EAGER_SMALL;
-        if (op->eager != PAR__EAGER_INLINE && !op->all_staged && (r = par__resolve_addresses(op)) != PAR_OK)
+        op->all_staged = par__is_decided(op) && op->eager != PAR__EAGER_INLINE;
+        if (!par__is_decided(op) && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
         op->algorithm = par__choose_algorithm(op);
         if (!op->algorithm->emit) par__receive_eager(op);
@@ -14492,7 +14557,7 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
         op.call.count = bytes / 4;
         op.call.dtype = PAR_F32;
         op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
-        op.all_staged = par__sends_staged(&op, 0);
+        op.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
         fprintf(file, " %zu:%s", bytes, par__choose_algorithm(&op)->name);
     }
     fprintf(file, "\n");

@@ -1426,6 +1426,34 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
     CHECK_OK(w, par_barrier(w));
 }
 
+// Where each rank is a node, and they are few, small data go with the arrivals: one message to each other
+// rank. Ranks whose data differ in length still find out why, and go on.
+static void attached(par_comm *w) {
+    enum { COUNT = 500, LONG = 30000 };
+    const int n = par_size(w), me = par_rank(w), last = n - 1, few = par_node_count(w) == n && n <= 8;
+    static __thread int x[LONG], y[8 * COUNT];
+    const uint64_t others = (uint64_t)n - 1;
+    par_ledger before = par_ledger_get(w, PAR_KIND_ALL_REDUCE), after;
+    for (int i = 0; i < COUNT; i++) x[i] = i + me;
+    CHECK_OK(w, par_all_reduce(x, y, COUNT, PAR_I32, PAR_SUM, w));
+    for (int i = 0; i < COUNT; i += 99) CHECK(w, y[i] == n * i + n * last / 2);
+    after = par_ledger_get(w, PAR_KIND_ALL_REDUCE);
+    CHECK(w, !few || after.net_messages - before.net_messages == others);
+    CHECK(w, !few || after.net_bytes - before.net_bytes == others * (PAR__ARRIVAL_BYTES + 4 * COUNT));
+    CHECK_OK(w, par_broadcast(x, x, COUNT, PAR_I32, last, w));
+    CHECK(w, x[0] == last && x[COUNT - 1] == last + COUNT - 1);
+    after = par_ledger_get(w, PAR_KIND_BROADCAST);
+    CHECK(w, !few || after.net_bytes == others * (PAR__ARRIVAL_BYTES + (me == last ? 4 * COUNT : 0)));
+    for (int wrong = 1; wrong <= LONG; wrong += LONG - 1) {
+        const int count = n > 1 && me == last ? wrong : COUNT;
+        CHECK(w, n == 1 || (par_all_reduce(x, x, (size_t)count, PAR_I32, PAR_SUM, w) == PAR_ERR_MISMATCH &&
+                            says(w, "count=500") && says(w, wrong == 1 ? "count=1," : "count=30000")));
+        for (int i = 0; i < COUNT; i++) x[i] = i - me;
+        CHECK_OK(w, par_all_reduce(x, x, COUNT, PAR_I32, PAR_MIN, w));
+        CHECK(w, x[0] == -last && x[COUNT - 1] == COUNT - 1 - last);
+    }
+}
+
 static par_result big_sum(par_comm *w) {
     static __thread float x[100000];
     return par_all_reduce(x, x, 100000, PAR_F32, PAR_SUM, w);
@@ -3175,6 +3203,7 @@ const test tests[] = {
     {"signal_killed", signal_killed, TEST_KILL, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
+    {"attached", attached, TEST_ANY, 1, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"gatherv_mismatch", gatherv_mismatch, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
