@@ -7867,17 +7867,28 @@ static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
 // The kernels of par_tp.h with desc.canonical, which add as the CPU's do (docs/bits.md): each row, column or
 // query by one thread, in order. They are a reference, and slow. What adds nothing is left to the others.
 
-static __device__ float par__cuda_sum_of_lanes(float *lanes, size_t n) {
-    for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
-        for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
-    return lanes[0];
+template <int D, int LANES>
+static __device__ __forceinline__ void par__cuda_fold_lanes(float (&lanes)[LANES]) {
+    PAR__CUDA_UNROLL for (int j = 0; j < D; j++) lanes[j] += lanes[j + D];
+    if constexpr (D > 1) par__cuda_fold_lanes<D / 2>(lanes);
 }
-// The sum of term(i) over i < n, in lanes.
-template <class F> static __device__ float par__cuda_lane_sum(size_t n, F term) {
+// lanes[j] += term(i) for i from `from` to n - 1, where j counts the terms modulo LANES.
+template <int LANES, int ALL, class F>
+static __device__ __forceinline__ void par__cuda_add_to_lanes(float (&lanes)[ALL], size_t from, size_t n,
+                                                              F term) {
+    PAR__CUDA_ROLLED
+    for (size_t i = from; i < n; i += LANES) {
+        PAR__CUDA_UNROLL for (size_t j = 0; j < LANES; j++) if (i + j < n) lanes[j] += term(i + j);
+    }
+}
+// The sum of term(i) over i < n, in lanes. No lane is -0, so that those without a term change no bit.
+template <class F> static __device__ __forceinline__ float par__cuda_lane_sum(size_t n, F term) {
     float lanes[PAR__STRIP] = {0};
     const size_t strips = n / PAR__STRIP * PAR__STRIP;
-    for (size_t i = 0; i < n; i++) lanes[i < strips ? i % PAR__STRIP : i % 16] += term(i);
-    return par__cuda_sum_of_lanes(lanes, n);
+    par__cuda_add_to_lanes<PAR__STRIP>(lanes, 0, strips, term);
+    par__cuda_add_to_lanes<16>(lanes, strips, n, term);
+    par__cuda_fold_lanes<PAR__STRIP / 2>(lanes);
+    return lanes[0];
 }
 // Launches a kernel with a thread for each of n items.
 template <class... P>
@@ -8179,9 +8190,11 @@ template <class T>
 static __global__ void par__cuda_k_c_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
     PAR__CUDA_EACH(r, rows) {
         float lanes[16] = {0};
-        for (size_t i = 0; i < dim; i++)
-            lanes[i % 16] += par__cuda_at(a, r * dim + i) * par__cuda_at(b, r * dim + i);
-        dot[r] = par__cuda_sum_of_lanes(lanes, 16);
+        par__cuda_add_to_lanes<16>(lanes, 0, dim, [&](size_t i) {
+            return par__cuda_at(a, r * dim + i) * par__cuda_at(b, r * dim + i);
+        });
+        par__cuda_fold_lanes<8>(lanes);
+        dot[r] = lanes[0];
     }
 }
 static par_result par__cuda_c_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,

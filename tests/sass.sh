@@ -2,6 +2,7 @@
 #
 #     bash tests/sass.sh CUBIN [REGISTERS]     REGISTERS: what nvcc -Xptxas -v said
 #
+# CUBIN may also be what nvdisasm -c -ndf said of it.
 # Prints a row for each kernel: registers; instructions; loads and stores of global memory in 128 bits, and in
 # all; accesses of local memory (arrays that are not in registers), accesses whose memory is not known before
 # they run (generic), packed conversions to 16 bits. Status 1: a kernel is over its budget; 2: wrong
@@ -10,6 +11,12 @@ CDPATH= cd "$(dirname "$0")/.." || exit 2
 [ -r "${1-}" ] || {
     echo "usage: $0 CUBIN [what nvcc -Xptxas -v said]" >&2
     exit 2
+}
+listing() {
+    case $(head -c 4 "$1" | tr -d '\0') in
+    *ELF) "$disassembler" -c -ndf "$1" 2>/dev/null ;;
+    *) cat "$1" ;;
+    esac
 }
 disassembler=$(bash tests/cuda_find.sh nvdisasm) || exit 77
 
@@ -27,6 +34,8 @@ flash_backward_qILi64 0 0 8 8 32 96
 flash_backward_qILi128 0 0 8 8 32 96
 flash_backward_qILi256 0 0 8 16 64 96
 attention_(forward|backward) 0 0 4 0 0
+^c_attentionI 330 0 0 0 0
+^canonical_gemm 35 0 0 0 0
 ^reduce.*Li1E|^tree_sum 0 0 0 0 0
 ^reduceI(13|14)par__cuda_b?f16 0 0 4 1 4
 ^reduce 0 0 4 1 0
@@ -62,7 +71,7 @@ attention_(forward|backward) 0 0 4 0 0
 ^decide 0 52 0 0 0
 ^[a-z] 0 0 0 0 0'
 
-"$disassembler" -c -ndf "$1" 2>/dev/null | budgets=$budgets awk '
+listing "$1" | budgets=$budgets awk '
     BEGIN { # what ptxas said: "... entry function NAME for ...", later "Used N registers"
         while (ARGV[1] != "" && (getline line <ARGV[1]) > 0) {
             if (line ~ /entry function/) {
