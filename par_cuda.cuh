@@ -6178,13 +6178,20 @@ static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *
             (uint16_t)(w[j / 2] >> 16 * (j % 2));
     }
 }
-template <int D> // to += x times `factor`
-static __device__ __forceinline__ void
-par__cuda_add_fragment(float *row, bool there, int dim, const float (&x)[D / 8][4], int h, float factor) {
+// Multiplies one row of x, of the lane's, by `factor`, and adds `sums` of earlier blocks where there are any.
+// keep: the sums go back there, else they stay in x.
+template <int D>
+static __device__ __forceinline__ void par__cuda_sum_fragment(float *sums, bool any, bool keep, bool there,
+                                                              int dim, float (&x)[D / 8][4], int h,
+                                                              float factor) {
     const int t = (int)threadIdx.x % 4;
-    PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++)
-        PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) if (there && 8 * n + 2 * t + e < dim)
-            row[8 * n + 2 * t + e] += x[n][2 * h + e] * factor;
+    PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++) PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) {
+        const int col = 8 * n + 2 * t + e;
+        float sum = x[n][2 * h + e] * factor;
+        if (any && there && col < dim) sum += sums[col];
+        x[n][2 * h + e] = sum;
+        if (keep && there && col < dim) sums[col] = sum;
+    }
 }
 #endif
 
@@ -6203,8 +6210,7 @@ par__cuda_add_fragment(float *row, bool there, int dim, const float (&x)[D / 8][
 
 struct par__cuda_flash {
     par_tp_attention_block m;
-    par__cuda_bf16 *dx; // whole sequences: final results go here; NULL: to the block's f32 arrays
-    bool wide;          // rows begin at multiples of 16 bytes
+    bool wide; // rows begin at multiples of 16 bytes
     par__cuda_dropout drop;
 };
 // What a block of threads works on. Query q sees key k if 0 <= q + shift - k < the window of its row.
@@ -6456,31 +6462,41 @@ static __device__ __forceinline__ void par__cuda_score_gradient(float &s, float 
     g = p * (g * kept - dot);
     s = p * kept;
 }
+// Where gradients go: rows of f32 sums, which earlier blocks have begun or not (`first`), and with the last
+// block rows of dx, else NULL.
+struct par__cuda_flash_rows {
+    float *sums;
+    par__cuda_bf16 *dx;
+    size_t sums_ld, dx_ld;
+    bool first;
+};
 template <int D, int M>
-static __device__ __forceinline__ void
-par__cuda_flash_put(void *dx, float *sums, size_t dx_ld, size_t sums_ld, bool wide, int row, int count,
-                    int dim, const float (&x)[M][D / 8][4], float factor) {
+static __device__ __forceinline__ void par__cuda_flash_put(const par__cuda_flash_rows &to, bool wide, int row,
+                                                           int count, int dim, float (&x)[M][D / 8][4],
+                                                           float factor) {
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
         const int r = row + 16 * i + 8 * h;
-        if (dx)
-            par__cuda_store_fragment<D>((par__cuda_bf16 *)dx + (size_t)r * dx_ld, r < count, dim, wide, x[i],
-                                        h, factor);
-        else
-            par__cuda_add_fragment<D>(sums + (size_t)r * sums_ld, r < count, dim, x[i], h, factor);
+        float *sums = to.first && to.dx ? NULL : to.sums + (size_t)r * to.sums_ld;
+        par__cuda_sum_fragment<D>(sums, !to.first, !to.dx, r < count, dim, x[i], h, factor);
+        if (to.dx)
+            par__cuda_store_fragment<D>(to.dx + (size_t)r * to.dx_ld, r < count, dim, wide, x[i], h, 1.0f);
     }
 }
 template <int O, int M>
 static __device__ __forceinline__ void
 par__cuda_flash_put_keys(const par__cuda_flash &f, const par__cuda_flash_place &p, int part, int row,
-                         const float (&dk)[M][O / 8][4], const float (&dv)[M][O / 8][4]) {
+                         float (&dk)[M][O / 8][4], float (&dv)[M][O / 8][4]) {
     const par_tp_attention_block &m = f.m;
     const size_t kv = par__cuda_flash_kv_row(m, p, p.first), col = (size_t)p.kh * m.dim + (size_t)part;
-    par__cuda_bf16 *dx = f.dx ? f.dx + kv * m.kv_ld + m.heads * m.dim + col : NULL;
     const int count = p.k_count - p.first, dim = p.dim - part;
-    par__cuda_flash_put<O, M>(dx, dx ? NULL : m.dk + kv * m.dkv_ld + col, m.kv_ld, m.dkv_ld, f.wide, row,
-                              count, dim, dk, m.scale);
-    par__cuda_flash_put<O, M>(dx ? dx + m.kv_heads * m.dim : NULL, dx ? NULL : m.dv + kv * m.dkv_ld + col,
-                              m.kv_ld, m.dkv_ld, f.wide, row, count, dim, dv, 1.0f);
+    const size_t sums = kv * m.dkv_ld + col;
+    par__cuda_bf16 *dx = (par__cuda_bf16 *)m.dx_kv;
+    if (dx) dx += kv * m.kv_ld + m.heads * m.dim + col;
+    par__cuda_flash_rows to = {m.dk ? m.dk + sums : NULL, dx, m.dkv_ld, m.kv_ld, m.first_queries != 0};
+    par__cuda_flash_put<O, M>(to, f.wide, row, count, dim, dk, m.scale);
+    to.sums = m.dv ? m.dv + sums : NULL;
+    if (dx) to.dx += m.kv_heads * m.dim;
+    par__cuda_flash_put<O, M>(to, f.wide, row, count, dim, dv, 1.0f);
 }
 // Begins to copy N queries of query head h, their gradients and their statistics.
 template <int N, int D, int THREADS>
@@ -6550,7 +6566,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     float dk[M][O / 8][4] = {}, dv[M][O / 8][4] = {};
     int h = q_begin < q_end ? p.h : end, q0 = q_begin;
     int *limits = (int *)(void *)(memory + 2 * (ROWS * D * 2 + STAGE));
-    if (h == end && !f.dx) return; // nothing to add
+    if (h == end && !m.first_queries && !m.dx_kv) return; // nothing to add
     par__cuda_flash_limits<ROWS, THREADS>(limits, f, p, true);
     par__cuda_begin_tile<ROWS, D, THREADS>(k_tile, (const par__cuda_bf16 *)m.k + kv * m.kv_ld + col, m.kv_ld,
                                            p.k_count - p.first, p.dim, f.wide);
@@ -6614,7 +6630,7 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks 
     const size_t row = par__cuda_flash_q_row(m, p, p.first), col = (size_t)p.h * m.dim;
     const float keep = par__tp_dropout_scale(m.dropout), factor = m.scale * PAR__CUDA_LOG2E;
     float dq[M][D / 8][4] = {}, lse[M][2], dot[M][2];
-    if (start >= end && !f.dx) return;
+    if (start >= end && !m.first && !m.dx_q) return;
     par__cuda_begin_tile<ROWS, D, THREADS>(q_tile, (const par__cuda_bf16 *)m.q + row * m.q_ld + col, m.q_ld,
                                            p.q_count - p.first, p.dim, f.wide);
     par__cuda_begin_tile<ROWS, D, THREADS>(dy_tile, (const par__cuda_bf16 *)m.dy + row * m.dy_ld + col,
@@ -6643,15 +6659,16 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks 
                                          dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
         par__cuda_add_weighted_rows<D, M, N, D>(dq, g, tile + par__cuda_left_address<D>());
     }
-    par__cuda_flash_put<D, M>(f.dx ? f.dx + row * m.q_ld + col : NULL,
-                              f.dx ? NULL : m.dq + row * m.dq_ld + col, m.q_ld, m.dq_ld, f.wide,
-                              warp + lane / 4, p.q_count - p.first, p.dim, dq, m.scale);
+    par__cuda_flash_rows to = {m.dq, (par__cuda_bf16 *)m.dx_q, m.dq_ld, m.q_ld, m.first != 0};
+    if (to.sums) to.sums += row * m.dq_ld + col;
+    if (to.dx) to.dx += row * m.q_ld + col;
+    par__cuda_flash_put<D, M>(to, f.wide, warp + lane / 4, p.q_count - p.first, p.dim, dq, m.scale);
 }
 
 static bool par__cuda_flash_is_wide(const par__cuda_flash *f) {
     const par_tp_attention_block *m = &f->m;
     const uintptr_t addresses = (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy |
-                                (uintptr_t)m->y | (uintptr_t)f->dx;
+                                (uintptr_t)m->y | (uintptr_t)m->dx_q | (uintptr_t)m->dx_kv;
     return addresses % 16 == 0 && (m->dim | m->q_ld | m->kv_ld | m->dy_ld) % 8 == 0;
 }
 // Launches a kernel for each tile of so many of `count` rows, of so many heads, times `parts`.
@@ -6681,10 +6698,9 @@ static par_result par__cuda_flash_backward_q(const par_cuda *cuda, const par__cu
                                   (2 * 16 * M * WARPS + 4 * N) * D * 2, f->m.q_count, f->m.batch * f->m.heads,
                                   1, f);
 }
-// dx: final gradients of whole sequences; NULL: to the block's arrays.
-static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m, void *dx) {
+static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    par__cuda_flash f = {*m, (par__cuda_bf16 *)dx, false, par__cuda_dropout_of(tp, m->stream, m->dropout)};
+    par__cuda_flash f = {*m, false, par__cuda_dropout_of(tp, m->stream, m->dropout)};
     const size_t rows = m->batch * PAR__MAX(m->q_stride, m->kv_stride) + PAR__MAX(m->q_row, m->kv_row);
     const size_t most = PAR__MAX(rows, PAR__MAX(m->q_position + m->q_count, m->kv_position + m->kv_count));
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
@@ -6924,15 +6940,25 @@ static __device__ __forceinline__ void par__cuda_tile_backward(const par_tp_atte
     par__cuda_softmax_backward(m, t, s, x.scores, x.grads, x.p, x.ds, drop);
     __syncthreads();
 }
-static __device__ __forceinline__ void par__cuda_add_tile(const par__cuda_tiles &t, float *to, size_t ld,
+// Where gradients go: those of queries, or of keys and of values. sums: of earlier blocks, or NULL.
+struct par__cuda_gradients {
+    float *to[2];
+    const float *sums[2];
+    size_t ld, sums_ld;
+};
+// to = `from` + sums.
+static __device__ __forceinline__ void par__cuda_put_tile(const par__cuda_tiles &t, float *to, size_t ld,
+                                                          const float *sums, size_t sums_ld,
                                                           const float *from, size_t rows, size_t dim) {
     for (int i = (int)threadIdx.x; i < t.tile * t.dim; i += PAR__CUDA_ATTENTION_THREADS) {
-        const int r = i / t.dim, c = i % t.dim;
-        if ((size_t)r < rows && (size_t)c < dim) to[(size_t)r * ld + (size_t)c] += from[r * t.ld + c];
+        const size_t r = (size_t)(i / t.dim), c = (size_t)(i % t.dim);
+        if (r < rows && c < dim)
+            to[r * ld + c] = (sums ? sums[r * sums_ld + c] : 0.0f) + from[r * (size_t)t.ld + c];
     }
 }
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
+    par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop,
+                                      PAR__CUDA_PARAMETER par__cuda_gradients o) {
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
@@ -6962,11 +6988,14 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
                                 t.ld, true);
         }
     __syncthreads();
-    par__cuda_add_tile(t, m.dk + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.first, s.nk, m.dim);
-    par__cuda_add_tile(t, m.dv + kv * m.dkv_ld + s.kh * m.dim, m.dkv_ld, x.second, s.nk, m.dim);
+    PAR__CUDA_UNROLL for (int i = 0; i < 2; i++)
+        par__cuda_put_tile(t, o.to[i] + kv * o.ld + s.kh * m.dim, o.ld,
+                           o.sums[i] ? o.sums[i] + kv * o.sums_ld + s.kh * m.dim : NULL, o.sums_ld,
+                           i ? x.second : x.first, s.nk, m.dim);
 }
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
+    par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop,
+                                     PAR__CUDA_PARAMETER par__cuda_gradients o) {
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 1); // dq
     par__cuda_tile_index s;
@@ -6976,7 +7005,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
     s.kh = head % heads / (heads / (unsigned)m.kv_heads);
     s.nq = PAR__MIN((size_t)t.tile, m.q_count - s.q0);
     const size_t row = par__cuda_q_row(m, s), last = m.q_position + s.q0 + s.nq;
-    if (m.kv_position >= last) return;
+    if (m.kv_position >= last && !m.first && !m.dx_q) return;
     par__cuda_load_tile(t, x.q, (const float *)m.q + row * m.q_ld + s.h * m.dim, m.q_ld, s.nq, m.dim);
     par__cuda_load_tile(t, x.dy, (const float *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
     par__cuda_clear_tile(t, x.first);
@@ -6992,7 +7021,9 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
                             true);
     }
     __syncthreads();
-    par__cuda_add_tile(t, m.dq + row * m.dq_ld + s.h * m.dim, m.dq_ld, x.first, s.nq, m.dim);
+    par__cuda_put_tile(t, o.to[0] + row * o.ld + s.h * m.dim, o.ld,
+                       o.sums[0] ? o.sums[0] + row * o.sums_ld + s.h * m.dim : NULL, o.sums_ld, x.first, s.nq,
+                       m.dim);
 }
 // Chooses the largest tiles that fit into shared memory. wide, square: how many tile x dim and tile x tile
 // arrays a kernel needs.
@@ -7020,7 +7051,7 @@ static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_a
     par__cuda_tiles t;
     size_t shared;
     dim3 grid;
-    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL);
+    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m);
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, 4, 2, &t, &shared));
     const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
@@ -7028,21 +7059,41 @@ static par_result par__cuda_t_attention_block_forward(par_tp *tp, const par_tp_a
     return par__cuda_launch(cuda, par__cuda_k_attention_forward, grid, PAR__CUDA_ATTENTION_THREADS, shared,
                             cuda->stream, *m, t, drop);
 }
+static par__cuda_gradients par__cuda_query_gradients(const par_tp_attention_block *m) {
+    par__cuda_gradients o = {{m->dq, NULL}, {m->first ? NULL : m->dq, NULL}, m->dq_ld, m->dq_ld};
+    if (m->dx_q) {
+        o.to[0] = (float *)m->dx_q;
+        o.ld = m->q_ld;
+    }
+    return o;
+}
+static par__cuda_gradients par__cuda_key_gradients(const par_tp_attention_block *m) {
+    const int first = m->first_queries;
+    par__cuda_gradients o = {
+        {m->dk, m->dv}, {first ? NULL : m->dk, first ? NULL : m->dv}, m->dkv_ld, m->dkv_ld};
+    if (m->dx_kv) {
+        o.to[0] = (float *)m->dx_kv + m->heads * m->dim;
+        o.to[1] = o.to[0] + m->kv_heads * m->dim;
+        o.ld = m->kv_ld;
+    }
+    return o;
+}
 static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__cuda_tiles t;
     size_t shared;
     dim3 by_keys, by_queries;
-    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m, NULL);
+    if (par_tp_dtype(tp) == PAR_BF16) return par__cuda_flash_run(tp, m);
     PAR__CUDA_TRY(par__cuda_choose_tiles(cuda, m, 6, 4, &t, &shared));
     const par__cuda_dropout drop = par__cuda_dropout_of(tp, m->stream, m->dropout);
     if (!m->batch || !m->q_count || !m->kv_count) return PAR_OK;
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->kv_count, m->batch * m->kv_heads, &by_keys));
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &by_queries));
+    const par__cuda_gradients of_queries = par__cuda_query_gradients(m), of_keys = par__cuda_key_gradients(m);
     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv, by_keys,
-                                   PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop));
+                                   PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop, of_keys));
     return par__cuda_launch(cuda, par__cuda_k_attention_backward_q, by_queries, PAR__CUDA_ATTENTION_THREADS,
-                            shared, cuda->stream, *m, t, drop);
+                            shared, cuda->stream, *m, t, drop, of_queries);
 }
 template <class T>
 static __global__ void par__cuda_k_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
@@ -7512,12 +7563,12 @@ static par_result par__cuda_t_attention_fused_forward(par_tp *tp, const par_tp_a
 #endif
     if (*handled || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
     const par_tp_attention_block whole = par__cuda_whole_sequences(m, y, lse);
-    return *handled = 1, par__cuda_flash_run(tp, &whole, NULL);
+    return *handled = 1, par__cuda_flash_run(tp, &whole);
 }
 static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
                                                        const void *y, void *dx, int *handled) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    par_tp_attention_block with_dot = *m;
+    par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
     const size_t states = m->batch * m->q_count * m->heads;
 #if PAR__CUDA_DNN
     if (!cuda->desc.own_attention) PAR__CUDA_TRY(par__dnn_attention_backward(tp, m, y, dx, handled));
@@ -7526,9 +7577,9 @@ static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_
     float *dot = (float *)par__cuda_scratch(cuda, 3, PAR__MAX(states, (size_t)1) * sizeof *dot);
     if (!dot) return PAR_ERR_MEMORY;
     *handled = 1;
-    with_dot.dot = dot;
+    whole.dot = dot;
     PAR__CUDA_TRY(par__cuda_t_row_dots(tp, dot, m->dy, y, states, m->dim));
-    return par__cuda_flash_run(tp, &with_dot, dx);
+    return par__cuda_flash_run(tp, &whole);
 }
 
 // >>cuda_codes ----------------------------------------------------------------------------------------------
@@ -8207,7 +8258,7 @@ static par_result par__cuda_c_row_dots(par_tp *tp, float *dot, const void *a, co
 // Of each query: the weights and the gradients of the scores of all keys, and the gradient of the query.
 template <class T>
 static __global__ void par__cuda_k_c_attention_queries(PAR__CUDA_PARAMETER par_tp_attention_block m,
-                                                       PAR__CUDA_PARAMETER par__cuda_dropout drop, T *dx,
+                                                       PAR__CUDA_PARAMETER par__cuda_dropout drop,
                                                        float *weights, float *gradients) {
     PAR__CUDA_EACH(at, m.batch * m.q_count * m.heads) {
         const par__cuda_query<T> o(m, at);
@@ -8232,16 +8283,19 @@ static __global__ void par__cuda_k_c_attention_queries(PAR__CUDA_PARAMETER par_t
                     if (o.sees(key)) add = fmaf(par__cuda_at(o.k, key * m.kv_ld + d), ds[key], add);
                 dq += add;
             }
-            if (dx)
-                par__cuda_round(&dx[o.row * m.q_ld + o.head * m.dim + d], dq);
+            const size_t sums = o.row * m.dq_ld + o.head * m.dim + d;
+            if (!m.first) dq = m.dq[sums] + dq;
+            if (m.dx_q)
+                par__cuda_round((T *)m.dx_q + o.row * m.q_ld + o.head * m.dim + d, dq);
             else
-                m.dq[o.row * m.dq_ld + o.head * m.dim + d] += dq;
+                m.dq[sums] = dq;
         }
     }
 }
 template <class T>
-static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_attention_block m, T *dx,
+static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                     const float *weights, const float *gradients) {
+    T *dx = (T *)m.dx_kv;
     PAR__CUDA_EACH(at, m.batch * m.kv_heads * m.kv_count * m.dim) {
         const size_t d = at % m.dim, kv_head = at / m.dim % m.kv_heads, group = m.heads / m.kv_heads,
                      key = at / m.dim / m.kv_heads % m.kv_count,
@@ -8249,7 +8303,7 @@ static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_a
         const size_t row = sequence * m.kv_stride + m.kv_row + key,
                      there = row * m.dkv_ld + kv_head * m.dim + d,
                      to = row * m.kv_ld + (m.heads + kv_head) * m.dim + d;
-        float dk = dx ? 0 : m.dk[there], dv = dx ? 0 : m.dv[there];
+        float dk = m.first_queries ? 0 : m.dk[there], dv = m.first_queries ? 0 : m.dv[there];
         for (size_t head = kv_head * group; head < (kv_head + 1) * group; head++)
             for (size_t from = 0; from < m.q_count; from += PAR__CUDA_KEYS) {
                 float add_k = 0, add_v = 0;
@@ -8273,30 +8327,31 @@ static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_a
         }
     }
 }
-static par_result par__cuda_c_attention_gradients(par_tp *tp, const par_tp_attention_block *m, const void *y,
-                                                  void *dx) {
+// y NULL: m->dot is known.
+static par_result par__cuda_c_attention_gradients(par_tp *tp, const par_tp_attention_block *m,
+                                                  const void *y) {
     const size_t n = m->batch * m->q_count * m->heads, pairs = n * m->kv_count;
     float *dot = (float *)par__cuda_scratch(par__cuda_of_tp(tp), 3, (n + 2 * pairs + 1) * sizeof *dot);
     float *weights = dot + n, *gradients = weights + pairs;
     par_tp_attention_block with_dot = *m;
     if (!dot) return PAR_ERR_MEMORY;
-    if (dx) PAR__CUDA_TRY(par__cuda_c_row_dots(tp, dot, m->dy, y, n, m->dim));
-    if (dx) with_dot.dot = dot;
+    if (y) PAR__CUDA_TRY(par__cuda_c_row_dots(tp, dot, m->dy, y, n, m->dim));
+    if (y) with_dot.dot = dot;
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         PAR__CUDA_TRY(par__cuda_each(tp, par__cuda_k_c_attention_queries<T>, n, with_dot,
-                                     par__cuda_dropout_of(tp, m->stream, m->dropout), (T *)dx, weights,
-                                     gradients));
+                                     par__cuda_dropout_of(tp, m->stream, m->dropout), weights, gradients));
         return par__cuda_each(tp, par__cuda_k_c_attention_keys<T>,
-                              m->batch * m->kv_heads * m->kv_count * m->dim, *m, (T *)dx, weights, gradients))
+                              m->batch * m->kv_heads * m->kv_count * m->dim, *m, weights, gradients))
     return PAR_OK;
 }
 static par_result par__cuda_c_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
                                                  void *dx, int *handled) {
-    return *handled = 1, par__cuda_c_attention_gradients(tp, m, y, dx);
+    const par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
+    return *handled = 1, par__cuda_c_attention_gradients(tp, &whole, y);
 }
 static par_result par__cuda_c_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
-    return par__cuda_c_attention_gradients(tp, m, NULL, NULL);
+    return par__cuda_c_attention_gradients(tp, m, NULL);
 }
 static void par__cuda_tp_open_canonical(par_tp_kernels *t) {
     t->canonical = 1;

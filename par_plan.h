@@ -1178,21 +1178,20 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
         l->cp_b = 2 * in + out + dots; // of gradients and outputs
         return;
     }
-    // c - 1 hops of keys and values, in backward again and as many of their gradients; each block after the
-    // first is merged into the output, in f32
+    // c - 1 hops of keys and values, in backward again and as many of their gradients, in f32; each block
+    // after the first is merged into the output, in f32, too
     const double hops = k->c - 1, merge = hops * par__plan_pass(k->x, 12 * k->rows * k->q);
     l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
-    l->cp_b = 2 * l->cp_f;
+    l->cp_b = l->cp_f + par__plan_gather(k->x, k->cp, 4 / k->e * keys * k->c);
     l->f += merge;
     l->recompute[2] += merge;
-    if (k->x->sm_count < 1) { // a processor packs keys and values, and their gradients, and brings these home
-        const double pack = par__plan_pass(k->x, 2 * keys), call = k->x->call_seconds;
-        const double hop = (l->cp_f - call) / hops + call;
-        l->cp_f = hops * hop;
-        l->cp_b = (2 * hops + 1) * hop;
+    if (k->x->sm_count < 1) { // a processor packs keys and values, and each hop is a call
+        const double pack = par__plan_pass(k->x, 2 * keys), calls = (hops - 1) * k->x->call_seconds;
+        l->cp_f += calls;
+        l->cp_b += 2 * calls;
         l->f += pack;
         l->recompute[2] += pack;
-        l->b += merge + pack + 2 * par__plan_pass(k->x, 2 * keys * 4 / k->e);
+        l->b += merge + pack;
     }
     l->hide_cp_f = attention[0] * (k->c - 1) / k->c;
     l->hide_cp_b = attention[1] * (k->c - 1) / k->c;

@@ -740,9 +740,15 @@ typedef struct par_tp_attention_block {
     void *y;
     float *row_max, *row_sum, *acc;
     size_t acc_ld;
-    const float *lse, *dot; // backward: per query row and head
-    float *dq, *dk, *dv;    // backward: added to
+    // Backward: of each query row and head; then the gradients so far. first (of dq) and first_queries (of dk
+    // and dv): there are none, and they are not read. dx_q, dx_kv: NULL; with the last keys, or queries,
+    // where the gradient of x begins, in which they are where q, k and v are in x (storage type; of f32 dx_q
+    // may be dq).
+    const float *lse, *dot;
+    float *dq, *dk, *dv;
     size_t dq_ld, dkv_ld;
+    int first_queries;
+    void *dx_q, *dx_kv;
     float scale, dropout;
     uint64_t stream, first_sequence;
     size_t sequence, first_head, total_heads; // key random numbers
@@ -1283,6 +1289,13 @@ PAR__HOST_DEVICE uint32_t par__tp_dropout_limit(float p) { return (uint32_t)((do
 PAR__HOST_DEVICE float par__tp_dropout_scale(float p) { return 1.0f / (1.0f - p); }
 PAR__HOST_DEVICE int par__tp_is_dropped(uint32_t bits, uint32_t limit) { return bits < limit; }
 // The element of the score of (query, key) = (0, 0), for the dropout of attention. Queries are rows.
+// The block of whole sequences, whose gradients go to dx.
+static inline par_tp_attention_block par__tp_whole_gradients(const par_tp_attention_block *m, void *dx) {
+    par_tp_attention_block whole = *m;
+    whole.first = whole.first_queries = 1;
+    whole.dx_q = whole.dx_kv = dx;
+    return whole;
+}
 PAR__HOST_DEVICE uint64_t par__tp_first_score(const par_tp_attention_block *m, size_t sequence, size_t head) {
     return ((m->first_sequence + sequence) * m->total_heads + m->first_head + head) * m->sequence *
            m->sequence;
@@ -2882,7 +2895,7 @@ enum {
 // What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
 typedef struct par__tp_core {
     const par_tp_attention_block *m;
-    void *y, *dx;       // whole sequences: final results go here; else NULL
+    void *y;            // whole sequences: the output goes here; else NULL
     float *lse;         // of y
     size_t bytes;       // of an operand's element
     size_t tile, unit;  // rows of a tile; what its k is a multiple of
@@ -2977,13 +2990,12 @@ static size_t par__tp_core_layout(const par_tp *tp, par__tp_core *o, char *base)
     o->rows = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_STRIP * sizeof(float));
     return at;
 }
-static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse, void *dx,
+static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
                              par__tp_core *o) {
     const int apart = m->dy && !tp->dot; // all strips of a block are kept
     o->m = m;
     o->y = y;
     o->lse = lse;
-    o->dx = dx;
     o->bytes = tp->dot ? sizeof(par_bf16) : sizeof(float);
     o->tile = tp->dot ? tp->dot->rows : tp->tile->rows;
     o->unit = tp->dot ? tp->dot->unit : 1;
@@ -3010,19 +3022,19 @@ static void par__tp_load_rows(const par_tp *tp, char *to, size_t to_ld, const vo
         if (dim < to_ld) memset(to + dim * e, 0, (to_ld - dim) * e);
     }
 }
-// Where the gradients of the keys and values are added up: in place if they are f32.
+// Where the gradients of the keys and values are added up: in place if they are f32. They begin with those of
+// earlier queries.
 static void par__tp_begin_keys(const par_tp *tp, par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
-    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim;
-    if (!o->dx) {
+    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim,
+                 bytes = m->dim * sizeof *o->dk;
+    if (!m->dx_kv) {
         o->dkv_ld = m->dkv_ld;
         o->dk = m->dk + row * m->dkv_ld + column;
         o->dv = m->dv + row * m->dkv_ld + column;
-        return;
-    }
-    if (par__tp_is_f32(tp)) {
+    } else if (par__tp_is_f32(tp)) {
         o->dkv_ld = m->kv_ld;
-        o->dk = (float *)o->dx + row * m->kv_ld + m->heads * m->dim + column;
+        o->dk = (float *)m->dx_kv + row * m->kv_ld + m->heads * m->dim + column;
         o->dv = o->dk + m->kv_heads * m->dim;
     } else {
         o->dkv_ld = o->wide;
@@ -3030,8 +3042,15 @@ static void par__tp_begin_keys(const par_tp *tp, par__tp_core *o) {
         o->dv = o->dkv + o->keys * o->wide;
     }
     for (size_t k = 0; k < m->kv_count; k++) {
-        memset(o->dk + k * o->dkv_ld, 0, m->dim * sizeof *o->dk);
-        memset(o->dv + k * o->dkv_ld, 0, m->dim * sizeof *o->dv);
+        float *dk = o->dk + k * o->dkv_ld, *dv = o->dv + k * o->dkv_ld;
+        const size_t from = (row + k) * m->dkv_ld + column;
+        if (m->first_queries) {
+            memset(dk, 0, bytes);
+            memset(dv, 0, bytes);
+        } else if (m->dx_kv) {
+            memcpy(dk, m->dk + from, bytes);
+            memcpy(dv, m->dv + from, bytes);
+        }
     }
 }
 static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
@@ -3236,26 +3255,33 @@ static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const floa
     }
 }
 
-// Adds rows to those of `to`, or stores them there in the storage type.
-static void par__tp_put_rows(const par_tp *tp, const float *rows, size_t row_ld, float *add_to,
-                             void *store_to, size_t at, size_t ld, size_t count, size_t dim) {
-    for (size_t r = 0; r < count; r++, rows += row_ld, at += ld)
-        if (!store_to)
-            tp->loops->add(add_to + at, NULL, add_to + at, rows, NULL, dim, 0);
-        else if (par__tp_is_f32(tp))
-            memcpy((float *)store_to + at, rows, dim * sizeof *rows);
-        else
-            par_cast((par_bf16 *)store_to + at, PAR_BF16, rows, PAR_F32, dim);
+// Where rows of sums go, of a head: `to`, f32 or of the storage type, = rows + `sums`. sums NULL: none.
+typedef struct par__tp_rows_to {
+    const float *sums;
+    size_t sums_ld;
+    void *to;
+    size_t ld;
+    int is_f32;
+} par__tp_rows_to;
+static void par__tp_put_rows(const par_tp *tp, float *rows, size_t row_ld, const par__tp_rows_to *p,
+                             size_t count, size_t dim) {
+    for (size_t r = 0; r < count; r++, rows += row_ld) {
+        float *sum = p->is_f32 ? (float *)p->to + r * p->ld : rows;
+        if (p->sums)
+            tp->loops->add(sum, NULL, p->sums + r * p->sums_ld, rows, NULL, dim, 0);
+        else if (p->is_f32)
+            memcpy(sum, rows, dim * sizeof *rows);
+        if (!p->is_f32) par_cast((par_bf16 *)p->to + r * p->ld, PAR_BF16, sum, PAR_F32, dim);
+    }
 }
-// Turns a strip of `out` and adds or stores it: queries from row `row` on.
-static void par__tp_put_strip(const par_tp *tp, const par__tp_core *o, size_t strip, float *add_to,
-                              void *store_to, size_t row, size_t ld, size_t count) {
+// Turns a strip of `out` and puts it there.
+static void par__tp_put_strip(const par_tp *tp, const par__tp_core *o, size_t strip, const par__tp_rows_to *p,
+                              size_t count) {
     const float *out = o->out + strip * PAR__TP_STRIP * o->wide;
-    const size_t at = row * ld + o->head * o->m->dim;
-    const int direct = store_to && par__tp_is_f32(tp);
-    tp->loops->transpose(direct ? (float *)store_to + at : o->rows, direct ? ld : o->wide, out, PAR__TP_STRIP,
+    const int direct = p->is_f32 && !p->sums;
+    tp->loops->transpose(direct ? (float *)p->to : o->rows, direct ? p->ld : o->wide, out, PAR__TP_STRIP,
                          o->m->dim, count);
-    if (!direct) par__tp_put_rows(tp, o->rows, o->wide, add_to, store_to, at, ld, count, o->m->dim);
+    if (!direct) par__tp_put_rows(tp, o->rows, o->wide, p, count, o->m->dim);
 }
 // The factor of one query's output after these keys: 1 / sum with y; else the softmax's state is merged with
 // that of earlier keys, whose part of acc is scaled here.
@@ -3275,29 +3301,44 @@ static float par__tp_merge_state(const par_tp *tp, const par__tp_core *o, size_t
     if (before != 1) tp->loops->scale(acc, acc, before, m->dim);
     return now;
 }
+// What queries from row `row` on have: an output or gradients, so far or (y, dx_q) after the last keys.
+static par__tp_rows_to par__tp_rows_of_queries(const par_tp *tp, const par__tp_core *o, size_t row) {
+    const par_tp_attention_block *m = o->m;
+    const size_t column = o->head * m->dim;
+    float *sums = m->dy ? m->dq : m->acc;
+    par__tp_rows_to p = {NULL, m->dy ? m->dq_ld : m->acc_ld, m->dy ? m->dx_q : o->y, 0, par__tp_is_f32(tp)};
+    if (m->dy ? !m->first : !o->y) p.sums = sums + row * p.sums_ld + column;
+    p.ld = m->dy ? m->q_ld : m->heads * m->dim;
+    if (!p.to) {
+        p.to = sums;
+        p.ld = p.sums_ld;
+        p.is_f32 = 1;
+    }
+    p.to = (char *)p.to + (row * p.ld + column) * (p.is_f32 ? sizeof(float) : sizeof(par_bf16));
+    return p;
+}
 static void par__tp_finish_queries(const par_tp *tp, par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
     for (size_t i = 0; i < o->q_count; i += PAR__TP_STRIP) {
         const size_t strip = i / PAR__TP_STRIP, count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - i);
         const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at + i;
         float factor[PAR__TP_STRIP] = {0}, *out = o->out + strip * PAR__TP_STRIP * o->wide;
-        if (!o->started[strip]) continue;
-        if (m->dy) {
-            par__tp_put_strip(tp, o, strip, m->dq, o->dx, row, o->dx ? m->q_ld : m->dq_ld, count);
-            continue;
-        }
-        for (size_t j = 0; j < count; j++) factor[j] = par__tp_merge_state(tp, o, i + j, row + j);
-        tp->loops->scale_strip(out, out, factor, m->dim);
-        par__tp_put_strip(tp, o, strip, m->acc, o->y, row, o->y ? m->heads * m->dim : m->acc_ld, count);
+        if (!o->started[strip] && !m->dy) continue;
+        if (!o->started[strip]) memset(out, 0, PAR__TP_STRIP * o->wide * sizeof *out); // they see no key here
+        const par__tp_rows_to p = par__tp_rows_of_queries(tp, o, row);
+        for (size_t j = 0; j < count && !m->dy; j++) factor[j] = par__tp_merge_state(tp, o, i + j, row + j);
+        if (!m->dy) tp->loops->scale_strip(out, out, factor, m->dim);
+        par__tp_put_strip(tp, o, strip, &p, count);
     }
 }
 static void par__tp_finish_keys(const par_tp *tp, const par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
     const size_t at = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + (m->heads + o->kv_head) * m->dim;
-    if (!o->dx || par__tp_is_f32(tp)) return; // they are where they belong
-    par__tp_put_rows(tp, o->dk, o->wide, NULL, o->dx, at, m->kv_ld, m->kv_count, m->dim);
-    par__tp_put_rows(tp, o->dv, o->wide, NULL, o->dx, at + m->kv_heads * m->dim, m->kv_ld, m->kv_count,
-                     m->dim);
+    if (!m->dx_kv || par__tp_is_f32(tp)) return; // they are where they belong
+    par__tp_rows_to p = {NULL, 0, (par_bf16 *)m->dx_kv + at, m->kv_ld, 0};
+    par__tp_put_rows(tp, o->dk, o->wide, &p, m->kv_count, m->dim);
+    p.to = (par_bf16 *)p.to + m->kv_heads * m->dim;
+    par__tp_put_rows(tp, o->dv, o->wide, &p, m->kv_count, m->dim);
 }
 
 static void par__tp_begin_queries(const par_tp *tp, par__tp_core *o) {
@@ -3340,11 +3381,10 @@ static void par__tp_core_head(par_tp *tp, par__tp_core *o) {
     }
 }
 // Forward, or backward where there is m->dy, of all sequences and heads.
-static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
-                                         void *dx) {
+static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse) {
     const size_t group = m->heads / m->kv_heads;
     par__tp_core o;
-    if (!par__tp_core_open(tp, m, y, lse, dx, &o)) return PAR_ERR_MEMORY;
+    if (!par__tp_core_open(tp, m, y, lse, &o)) return PAR_ERR_MEMORY;
     if (tp->dot && tp->dot->begin) tp->dot->begin();
     for (o.sequence = 0; o.sequence < m->batch; o.sequence++)
         for (o.kv_head = 0; o.kv_head < m->kv_heads; o.kv_head++) {
@@ -3425,18 +3465,18 @@ static par_result par__tp_core_end_state(par_tp *tp, const par_tp_attention_bloc
 static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
     const int one = m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0 && !m->documents;
     for (size_t b = 0; b < m->batch && m->first; b++) par__tp_core_begin_state(m, b * m->q_stride + m->q_row);
-    PAR__TP_TRY(one ? par__tp_core_one_query(tp, m) : par__tp_core_attention(tp, m, NULL, NULL, NULL));
+    PAR__TP_TRY(one ? par__tp_core_one_query(tp, m) : par__tp_core_attention(tp, m, NULL, NULL));
     for (size_t b = 0; b < m->batch && m->y; b++)
         PAR__TP_TRY(par__tp_core_end_state(tp, m, b * m->q_stride + m->q_row));
     return PAR_OK;
 }
 static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
-    return par__tp_core_attention(tp, m, NULL, NULL, NULL);
+    return par__tp_core_attention(tp, m, NULL, NULL);
 }
 static par_result par__tp_cpu_attention_fused_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
                                                       float *lse, int *handled) {
     *handled = 1;
-    return par__tp_core_attention(tp, m, y, lse, NULL);
+    return par__tp_core_attention(tp, m, y, lse);
 }
 
 static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
@@ -3455,13 +3495,13 @@ static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, co
 static par_result par__tp_cpu_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
                                                        const void *y, void *dx, int *handled) {
     const size_t states = m->batch * m->q_count * m->heads;
-    par_tp_attention_block with_dot = *m;
+    par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
     float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof *dot);
     if (!dot) return PAR_ERR_MEMORY;
     *handled = 1;
-    with_dot.dot = dot;
+    whole.dot = dot;
     PAR__TP_TRY(par__tp_cpu_row_dots(tp, dot, m->dy, y, states, m->dim));
-    return par__tp_core_attention(tp, &with_dot, NULL, NULL, dx);
+    return par__tp_core_attention(tp, &whole, NULL, NULL);
 }
 
 static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
@@ -5411,9 +5451,9 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
 // A rank has heads/t query heads and kv_heads/t key-value heads (at least one, then shared with neighbors).
 // With c context-parallel ranks:
 //     ring       In step j rank r computes attention to the keys of rank r-j, and sends them on to r+1 in all
-//                steps but the last. In backward the gradients of the keys follow one step behind, and one
-//                more step returns them to their owner. Rank r has chunks r and 2c-1-r, so that all ranks do
-//                equal work in each step:
+//                steps but the last. Backward does so from step 1 on, and its own keys at the end: their
+//                gradients follow the keys and end at their owner, after c-1 hops, too. Rank r has chunks r
+//                and 2c-1-r, so that all ranks do equal work in each step:
 //                    rank 0 [0 7]   rank 1 [1 6]   rank 2 [2 5]   rank 3 [3 4]
 //     Ulysses    tokens x all heads --all_to_all--> all tokens x heads/c --attention, all_to_all--> as before
 
@@ -5485,29 +5525,43 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
     m->documents = tokens->documents;
 }
 
-// Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk. Forward goes to y
-// with the last keys of a chunk of queries, which sees as many chunks as there are up to its own; seen: so
-// far.
+// How many chunks of queries see chunk number `chunk` of the keys of rank `owner` before those of rank `rank`
+// do, in backward, which begins at the rank behind the owner.
+static size_t par__tp_seen_before(const par__tp_attention_dims *s, int owner, int rank, size_t chunk) {
+    const int c = s->ring_size;
+    size_t seen = 0;
+    for (int r = (owner + 1) % c; r != rank; r = (r + 1) % c)
+        for (int i = 0; i < 2; i++) seen += (size_t)(i ? 2 * c - 1 - r : r) >= chunk ? 1 : 0;
+    return seen;
+}
+// Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk. A chunk of queries
+// sees as many chunks as there are up to its own (seen: so far), and with the last of them its part of `out`
+// is written: of y or dx. In backward each rank's own keys are its last ones, and its last queries their last
+// ones.
 static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
                                          const par__tp_attention_dims *s, int owner, size_t seen[2],
-                                         void *y) {
+                                         void *out) {
     const par_tp_row_map *map = &s->map;
-    par_tp_row_map theirs = *map;
-    theirs.chunk[0] = (size_t)owner;
-    theirs.chunk[1] = 2 * (size_t)s->ring_size - 1 - (size_t)owner;
+    const int rank = (int)map->chunk[0], own = owner == rank;
+    const size_t theirs[2] = {(size_t)owner, 2 * (size_t)s->ring_size - 1 - (size_t)owner};
+    size_t before[2] = {0, 0};
+    for (size_t j = 0; j < map->chunk_count && m->dy; j++)
+        before[j] = par__tp_seen_before(s, owner, rank, theirs[j]);
     m->q_stride = m->kv_stride = map->local_sequence;
     m->q_count = m->kv_count = map->chunk_tokens;
     for (size_t i = 0; i < map->chunk_count; i++)
         for (size_t j = 0; j < map->chunk_count; j++) {
-            if (theirs.chunk[j] > map->chunk[i]) continue;
+            if (theirs[j] > map->chunk[i]) continue;
             m->q_row = i * map->chunk_tokens;
             m->q_position = map->chunk[i] * map->chunk_tokens;
             m->kv_row = j * map->chunk_tokens;
-            m->kv_position = theirs.chunk[j] * map->chunk_tokens;
+            m->kv_position = theirs[j] * map->chunk_tokens;
             m->first = seen[i]++ == 0;
-            m->y = seen[i] > map->chunk[i] ? y : NULL;
-            PAR__TP_TRY(y ? tp->kernels->attention_block_forward(tp, m)
-                          : tp->kernels->attention_block_backward(tp, m));
+            m->first_queries = before[j]++ == 0;
+            m->y = m->dx_q = seen[i] > map->chunk[i] ? out : NULL;
+            m->dx_kv = own && i + 1 == map->chunk_count ? out : NULL;
+            PAR__TP_TRY(m->dy ? tp->kernels->attention_block_backward(tp, m)
+                              : tp->kernels->attention_block_forward(tp, m));
         }
     return PAR_OK;
 }
@@ -5583,56 +5637,61 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims 
     return PAR_OK;
 }
 
+// The sums of gradients between blocks, and the arguments that are the same for all blocks. Those of the keys
+// and values travel in a block of their own.
+static par_result par__tp_gradients_init(par_tp *tp, const par__tp_attention_dims *s,
+                                         par_tp_attention_block *m, const par_tp_matrix *x, const float *lse,
+                                         const float *dot, par_tp_matrix *dx, void *sums[2]) {
+    const size_t nkv = 2 * s->rows * s->kv_cols;
+    const int in_place = par__tp_is_f32(tp) || s->ring_size == 1; // or not at all
+    m->q = x->data;
+    m->q_ld = s->cols;
+    m->lse = lse;
+    m->dot = dot;
+    m->dq_ld = in_place ? s->cols : s->q_cols;
+    m->dkv_ld = 2 * s->kv_cols;
+    m->dq =
+        (float *)(in_place ? dx->data : par_tp_scratch(tp, PAR__TP_DQ, s->rows * s->q_cols * sizeof(float)));
+    sums[0] = sums[1] = NULL;
+    if (!m->dq) return PAR_ERR_MEMORY;
+    if (s->ring_size == 1) return PAR_OK;
+    sums[0] = par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float));
+    sums[1] = par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float));
+    return sums[0] && sums[1] ? PAR_OK : PAR_ERR_MEMORY;
+}
 static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims *s,
                                         par_tp_attention_block *m, const par_tp_matrix *x, const float *lse,
                                         const float *dot, par_tp_matrix *dx) {
-    const size_t nkv = 2 * s->rows * s->kv_cols, all = s->rows * s->cols;
-    const int in_place = s->ring_size == 1 && par__tp_is_f32(tp); // gradients straight into dx
+    const int c = s->ring_size, rank = (int)s->map.chunk[0];
+    const size_t nkv = 2 * s->rows * s->kv_cols;
     size_t seen[2] = {0, 0};
+    par_request keys[2] = {{NULL, 0}, {NULL, 0}};
     par__tp_ring_kv k;
+    void *sums[2]; // here, and those that arrive
     PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
-    // dq and, on one rank, dk and dv beside it as in x; else dk and dv travel in a block of their own
-    float *grads =
-        in_place ? (float *)dx->data : (float *)par_tp_scratch(tp, PAR__TP_DQ, all * sizeof(float));
-    void *current =
-        s->ring_size > 1 ? par_tp_scratch(tp, PAR__TP_DKV, nkv * sizeof(float)) : grads + s->q_cols;
-    void *next = s->ring_size > 1 ? par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float)) : NULL;
-    if (!grads || !current || (s->ring_size > 1 && !next)) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(tp->kernels->set(tp, grads, all, 0));
-    if (s->ring_size > 1) PAR__TP_TRY(tp->kernels->set(tp, (float *)current, nkv, 0));
-    m->q = x->data;
-    m->q_ld = s->cols;
-    m->kv_ld = k.ld;
-    m->lse = lse;
-    m->dot = dot;
-    m->dq = grads;
-    m->dq_ld = s->cols;
-    m->dkv_ld = s->ring_size > 1 ? 2 * s->kv_cols : s->cols;
-    for (int j = 0; j < s->ring_size; j++) {
-        par_request keys[2] = {{NULL, 0}, {NULL, 0}}, back[2] = {{NULL, 0}, {NULL, 0}};
-        par_result r = PAR_OK;
-        if (j + 1 < s->ring_size)
-            r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys);
-        m->k = k.current;
-        m->v = par__tp_const_element(tp, k.current, s->kv_cols);
-        m->dk = (float *)current;
-        m->dv = (float *)current + s->kv_cols;
-        const int owner = (tp->cp_rank - j + s->ring_size) % s->ring_size;
-        if (!r) r = par__tp_attention_step(tp, m, s, owner, seen, NULL);
-        const par_result moved = par_wait_all(keys, 2);
-        if (r || moved) return r ? r : moved;
+    PAR__TP_TRY(par__tp_gradients_init(tp, s, m, x, lse, dot, dx, sums));
+    par_result r =
+        c > 1 ? par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys) : PAR_OK;
+    for (int j = 1; j <= c && !r; j++) {
+        par_request back[2] = {{NULL, 0}, {NULL, 0}};
+        r = par_wait_all(keys, 2);
         par__tp_swap(&k.current, &k.next);
-        if (s->ring_size == 1) break;
-        r = par__tp_ring_shift_begin(tp, current, next, nkv, PAR_F32, back); // the last hop brings mine home
-        const par_result home = par_wait_all(back, 2);
-        if (r || home) return r ? r : home;
-        par__tp_swap(&current, &next);
+        if (!r && j + 1 < c)
+            r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys);
+        m->k = j < c ? k.current : par__tp_element(tp, x->data, s->q_cols); // the last are its own, in x
+        m->v = par__tp_const_element(tp, m->k, s->kv_cols);
+        m->kv_ld = j < c ? k.ld : s->cols;
+        m->dk = (float *)sums[0];
+        m->dv = sums[0] ? m->dk + s->kv_cols : NULL;
+        if (!r) r = par__tp_attention_step(tp, m, s, (rank - j + c) % c, seen, dx->data);
+        if (!r && j < c) r = par__tp_ring_shift_begin(tp, sums[0], sums[1], nkv, PAR_F32, back);
+        const par_result moved = par_wait_all(back, 2);
+        if (!r) r = moved;
+        par__tp_swap(&sums[0], &sums[1]);
     }
-    if (s->ring_size > 1)
-        PAR__TP_TRY(tp->kernels->copy(tp, grads + s->q_cols, s->cols * 4, current, 2 * s->kv_cols * 4,
-                                      s->rows, 2 * s->kv_cols * 4));
+    const par_result moved = par_wait_all(keys, 2); // after an error
     par__tp_set_shape(dx, s->rows, s->cols, PAR_TP_HIDDEN);
-    return in_place ? PAR_OK : tp->kernels->cast(tp, dx->data, par_tp_dtype(tp), grads, PAR_F32, all);
+    return r ? r : moved;
 }
 
 // Ulysses: exchanges this rank's tokens of all heads with all tokens of this rank's heads, or back, for

@@ -1252,7 +1252,7 @@ static __global__ void tile_products(const par__cuda_bf16 *a, const par__cuda_bf
     for (int i = 0; i < 16; i++)
         c[(lane / 4 + i % 4 / 2 * 8) * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2] = s[0][i / 4][i % 4];
     for (int h = 0; h < 2; h++)
-        par__cuda_add_fragment<64>(d + (lane / 4 + 8 * h) * 64, true, 64, out[0], h, 1);
+        par__cuda_sum_fragment<64>(d + (lane / 4 + 8 * h) * 64, true, true, true, 64, out[0], h, 1);
 }
 static void tensor_cores(par_comm *w) {
     enum { M = 16, N = 32, K = 64 };
@@ -1434,11 +1434,60 @@ static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window,
     close_pairs({&x, &y, &most, &sum, &acc});
     BOTH(par_tp_close(tp[at]));
 }
+// Backward of the last two thirds of the queries and of all keys: sums that the first block of a query, or of
+// a key, does not read, and that the last one writes to dx, also where the window hides all of a pair.
+static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back) {
+    enum { HEADS = 2, DIM = 24, THIRD = 16, ROWS = 3 * THIRD, H = HEADS * DIM, COLS = H + 2 * DIM };
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    const size_t e = par_dtype_bytes(d);
+    par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
+                          open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
+    pair x = pair_open(w, cuda, d, ROWS * COLS, 1), dy = pair_open(w, cuda, d, ROWS * H, 2);
+    pair lse = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 3),
+         dot = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 4);
+    pair dq = pair_open(w, cuda, PAR_F32, ROWS * H, 5), dkv = pair_open(w, cuda, PAR_F32, ROWS * 2 * DIM, 6);
+    pair dx = pair_open(w, cuda, d, ROWS * COLS, 7);
+    int met[2][3] = {{0, 0, 0}, {0, 0, 0}}; // of queries, of keys
+    par_tp_attention_block whole;
+    memset(&whole, 0, sizeof whole);
+    whole.batch = whole.kv_heads = 1, whole.heads = whole.total_heads = HEADS, whole.dim = DIM;
+    whole.k = (char *)(uintptr_t)(whole.q = x.at[HOST]) + H * e, whole.v = x.at[HOST] + (H + DIM) * e;
+    whole.q_ld = whole.kv_ld = COLS, whole.q_stride = whole.kv_stride = whole.sequence = ROWS;
+    whole.q_count = whole.kv_count = ROWS, whole.window = window, whole.scale = 0.7f;
+    whole.row_max = floats(lse, HOST), whole.row_sum = floats(dot, HOST), whole.acc = floats(dq, HOST);
+    whole.acc_ld = H, whole.first = 1, whole.y = dx.at[HOST];
+    CHECK_OK(w, par_tp_cpu()->attention_block_forward(tp[HOST], &whole));
+    CHECK_OK(w, par_tp_cpu()->row_dots(tp[HOST], floats(dot, HOST), dy.at[HOST], whole.y, ROWS * HEADS, DIM));
+    pair_upload(&lse), pair_upload(&dot), pair_upload(&dx);
+    for (int i = 0; i < 6; i++) {
+        const size_t q = back ? 2 - i / 3 : 1 + i / 3, k = back ? 2 - i % 3 : i % 3;
+        if (k > q) continue;
+        const int first = met[0][q]++ == 0, first_queries = met[1][k]++ == 0;
+        par_tp_attention_block m[PLACES];
+        for (int at = 0; at < PLACES; at++) {
+            m[at] = whole;
+            m[at].q = x.at[at], m[at].k = x.at[at] + H * e, m[at].v = x.at[at] + (H + DIM) * e;
+            m[at].q_count = m[at].kv_count = THIRD, m[at].q_row = m[at].q_position = q * THIRD;
+            m[at].kv_row = m[at].kv_position = k * THIRD;
+            m[at].dy = dy.at[at], m[at].dy_ld = H, m[at].lse = floats(lse, at), m[at].dot = floats(dot, at);
+            m[at].dq = floats(dq, at), m[at].dq_ld = H, m[at].dk = floats(dkv, at);
+            m[at].dv = m[at].dk + DIM, m[at].dkv_ld = 2 * DIM;
+            m[at].first = first, m[at].first_queries = first_queries;
+            m[at].dx_q = met[0][q] == (int)q + 1 ? dx.at[at] : NULL;
+            m[at].dx_kv = met[1][k] == (k == 2 ? 1 : 2) ? dx.at[at] : NULL;
+        }
+        BOTH((at ? par_cuda_tp(cuda) : par_tp_cpu())->attention_block_backward(tp[at], &m[at]));
+    }
+    CLOSE(dx, bf16 ? 0.1 : 2e-4);
+    close_pairs({&x, &dy, &lse, &dot, &dq, &dkv, &dx});
+    BOTH(par_tp_close(tp[at]));
+}
 static void ring_blocks(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     for (int i = 0; i < 8; i++) {
         SEED(i);
         ring_blocks_of(w, cuda, i % 2, i / 2 % 2 ? 10 : 0, i / 4);
+        ring_gradients_of(w, cuda, i % 2, i / 2 % 2 ? 10 : 0, i / 4);
     }
     par_cuda_close(cuda);
 }

@@ -1202,7 +1202,40 @@ static void sent(layout *l, int sequence) { // the exact number of elements that
         free(x.data), free(y.data), free(z.data), free(all.data);
     }
 }
-static void ledger(par_comm *w) { each_layout(w, sent, 1, 1); }
+static uint64_t sent_over(par_comm *comm) {
+    uint64_t total = 0;
+    for (int k = 0; k < PAR_KIND_COUNT; k++) total += par_ledger_get(comm, (par_kind)k).sent_count;
+    par_ledger_reset(comm);
+    return total;
+}
+// What attention sends over cp: a ring's keys and values, in backward those and their gradients; by Ulysses
+// queries, keys and values, then the output, in backward that of both, gradients of the first, and products.
+static void attention_sends(layout *l, int sequence) {
+    const size_t rows = 48, c = (size_t)l->c, d = 4, hops = c - 1, n = rows * c * d; // a rank has c heads
+    par_tp_attention a;
+    float lse[48 * 8];
+    if (sequence) return; // the same
+    memset(&a, 0, sizeof a);
+    a.heads = c * (size_t)l->t, a.dim = d;
+    l->tokens.batch = 1, l->tokens.sequence = rows * c;
+    par_tp_matrix x = alloc_output(l, 3 * c * d), y = alloc_output(l, c * d), dx = alloc_output(l, 3 * c * d);
+    x.rows = rows, x.cols = 3 * c * d, x.layout = PAR_TP_HIDDEN, memset(x.data, 0, rows * x.cols * 4);
+    for (int warm = 0; warm < 2; warm++) { // the first time makes scratch memory, and asks about it
+        sent_over(l->cp_comm);
+        CHECK_OK(l->world, par_tp_attention_forward(l->tp, &a, &l->tokens, 0, &x, lse, &y));
+        const uint64_t forward = sent_over(l->cp_comm);
+        CHECK_OK(l->world, par_tp_attention_backward(l->tp, &a, &l->tokens, 0, &y, &x, &y, lse, &dx));
+        const uint64_t backward = sent_over(l->cp_comm);
+        const size_t ulysses = 4 * n * hops / c;
+        CHECK(l->world, !warm || forward == (l->ulysses ? ulysses : 2 * n * hops));
+        CHECK(l->world, !warm || backward == (l->ulysses ? 7 * n * hops / c + rows * hops : 4 * n * hops));
+    }
+    free(x.data), free(y.data), free(dx.data);
+}
+static void ledger(par_comm *w) {
+    each_layout(w, sent, 1, 1);
+    each_layout(w, attention_sends, 8, 0);
+}
 
 // Which calls are in flight while a product is computed, by kind: begun before it and not yet waited for.
 typedef struct watched {
