@@ -506,8 +506,68 @@ static void low_precision(par_comm *w) {
     CHECK_OK(w, par_tp_close(tp));
 }
 
+// Muon's first step against tests/golden/muon.py: f32's direction is the exact one; that of bf16 is at least
+// as near to it as one of which each operation is rounded, and as near to that one as two errors may be.
+static void give_zeros(void *user, size_t first, size_t count, float *values) {
+    (void)user, (void)first;
+    memset(values, 0, count * sizeof *values);
+}
+static double distance(const float *a, const float *b, size_t n) {
+    double sum = 0, whole = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += pow((double)a[i] - (double)b[i], 2), whole += (double)b[i] * (double)b[i];
+    return sqrt(sum / whole);
+}
+static void muon_step(par_comm *w, const par_zero_file_tensor *g, par_dtype products, float *direction) {
+    const size_t n = g->shape[0] * g->shape[1];
+    par_zero *z;
+    par_zero_desc d;
+    par_zero_tensor t;
+    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d.comm = w, d.optimizer = PAR_ZERO_MUON, d.muon_dtype = products, d.hyper[0].lr = 1;
+    t.name = "W", t.dims = 2, t.shape[0] = g->shape[0], t.shape[1] = g->shape[1];
+    CHECK_OK(w, par_zero_open(&d, &z));
+    par_zero_add_unit(z, "unit"), par_zero_add_tensor(z, &t);
+    CHECK_OK(w, par_zero_commit(z));
+    CHECK_OK(w, par_zero_fill(z, 0, PAR_ZERO_VALUE, give_zeros, NULL));
+    CHECK_OK(w, par_zero_forward_begin(z, 0));
+    CHECK_OK(w, par_zero_forward_end(z, 0));
+    CHECK_OK(w, par_zero_backward_begin(z, 0));
+    memcpy(par_zero_grad(z, 0), g->data, n * sizeof(float));
+    CHECK_OK(w, par_zero_backward_end(z, 0));
+    CHECK_OK(w, par_zero_step(z, 1, NULL));
+    CHECK_OK(w, par_zero_forward_begin(z, 0));
+    for (size_t i = 0; i < n; i++) direction[i] = -((const float *)par_zero_data(z, 0))[i];
+    CHECK_OK(w, par_zero_forward_end(z, 0));
+    CHECK_OK(w, par_zero_close(z));
+}
+static void muon(par_comm *w) {
+    static const char *const shapes[] = {"wide", "tall", "square"};
+    par_zero_safetensors s;
+    float got[40 * 40];
+    if (par_zero_safetensors_open("tests/golden/muon.safetensors", &s))
+        return test_fail(__FILE__, __LINE__, 0, "file", s.why);
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        size_t n = 0;
+        snprintf(name, sizeof name, "%s.g", shapes[i]);
+        const par_zero_file_tensor *g = par_zero_safetensors_find(&s, name);
+        const float *exact = (const float *)golden_bytes(&s, shapes[i], "exact", "", &n);
+        const float *bf16 = (const float *)golden_bytes(&s, shapes[i], "bf16", "", NULL);
+        CHECK(w, g && exact && bf16 && n <= sizeof got / sizeof *got);
+        if (!g || !exact || !bf16) continue;
+        muon_step(w, g, PAR_F32, got);
+        CHECK(w, distance(got, exact, n) < 2e-5);
+        muon_step(w, g, PAR_BF16, got);
+        const double off = distance(got, exact, n), allowed = distance(bf16, exact, n);
+        CHECK(w, off > 1e-4 && off < allowed && distance(got, bf16, n) < off + allowed);
+    }
+    par_zero_safetensors_close(&s);
+}
+
 const test tests[] = {{"torch", torch, TEST_ALONE | TEST_POWERS, 1, 60},
                       {"generating", generating, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
                       {"files", files, TEST_SERIAL, 1, 60},
-                      {"low_precision", low_precision, TEST_SERIAL, 1, 60}};
+                      {"low_precision", low_precision, TEST_SERIAL, 1, 60},
+                      {"muon", muon, TEST_SERIAL, 1, 60}};
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
