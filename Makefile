@@ -332,6 +332,7 @@ build/%_emu: build/%_emu.o build/emu.o
 	$(CXX) $^ -o $@ $(LIBS)
 
 build/gpt_emu.o build/emu.o build/cuda_emu.o: EMULATE += $(OG) # the others are not optimized
+build/bench_cuda_emu.o: EMULATE += -DBENCH_ROUNDS=1
 build/%_emu.o: %.cu $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 

@@ -143,7 +143,7 @@ with_libraries() {
         "$work/test_cudnn" none &&
         LD_LIBRARY_PATH=$work "$work/test_cudnn" "$@"
 }
-small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 2 --block_size 16"
+small="--data build/corpus.txt --n_layer 2 --n_embd 32 --n_head 2 --batch_size 1 --block_size 16"
 small+=" --max_iters 2 --eval_iters 1 --sample 0 --dropout 0.1 --json"
 trains_over_nccl() { # 4 ranks, which are threads; in $work/cpu: what the CPU trains
     layouts=("--pp 2 --tp 2" "--pp 2 --zero 3")

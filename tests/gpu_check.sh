@@ -96,18 +96,20 @@ rows() { # stage, command ...
 
 test=build/test_cuda gpt=build/gpt_cuda bench=build/bench_cuda coll=build/bench_coll_cuda
 pipe=build/bench_pipe_cuda adopt=build/03_cuda_adopt
-small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bubbles=""
-collectives="-b 64K -e 64M -f 32 -n 9"
+small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bubbles="--all"
+collectives="--op all -b 64K -e 64M -f 32 -n 9"
+sharing=4 # ranks on one GPU
 gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024" microbatches="64x1 32x2 16x4 8x8" gpt2_steps=12
 if [ "$rehearse" ]; then
     test=build/test_cuda_emu gpt=build/gpt_emu bench=build/bench_cuda_emu coll=build/bench_coll_emu
     pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
     small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" steps=1 large="--bytes 256K"
-    collectives="-b 64K -e 64K -n 2" bubbles="--f_us 50 --b_us 50 --w_us 50 --steps 1"
+    sharing=2 collectives="--op all_reduce -b 64K -e 64K -n 2"
+    bubbles="--schedule zb_v --f_us 50 --b_us 50 --w_us 50 --steps 1" # cuda.sh has all
     gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16" microbatches="1x2" gpt2_steps=3
     export EMU_DEVICES=1 # ranks are processes, which the emulated NCCL does not join
 fi
-ranks=$((gpus > 1 ? (gpus < 8 ? gpus : 8) : 4)) # of the tests of several ranks
+ranks=$((gpus > 1 ? (gpus < 8 ? gpus : 8) : sharing)) # of the tests of several ranks
 
 # ---- the stages, in their order
 
@@ -235,8 +237,8 @@ stage trainer "2 stages" 60 trains --ranks 2 --pp 2 --schedule zb_h1
 [ "$gpus" -lt 4 ] || stage trainer "pp 2 x tp 2" 60 trains --ranks 4 --pp 2 --tp 2
 finish
 lonely collectives "on one GPU" 60 rows collectives $bench $large --only all_reduce --json
-lonely collectives "bench_coll" 60 rows collectives $coll --ranks $ranks --op all $collectives --json
-lonely bubbles "bench_pipe" 60 rows bubbles $pipe --all --ranks $((ranks < 4 ? 2 : 4)) $bubbles --json
+lonely collectives "bench_coll" 60 rows collectives $coll --ranks $ranks $collectives --json
+lonely bubbles "bench_pipe" 60 rows bubbles $pipe --ranks $((ranks < 4 ? 2 : 4)) $bubbles --json
 emit "$(printf '{"stage":"end","passed":%d,"failed":%d,"skipped":%d,"seconds":%d}' $passed $failed $skipped \
     $((EPOCHSECONDS - started)))"
 echo "written: $results ($(wc -l <"$shared/rows") rows, $((EPOCHSECONDS - started)) s)"

@@ -362,7 +362,7 @@ static void damaged_files(par_comm *w, const gpt_model *m, const char *dir, cons
 // What is written can be read, and is the same; what is damaged is an error.
 static void files_of(par_comm *w, par_tp *tp, const gpt_config *config, int llmc, const char *dir) {
     static _Alignas(16) char bytes[65536];
-    char file[128], why[4400];
+    char file[640], why[4400];
     gpt_model m, again;
     gpt_config c = *config, read;
     CHECK_OK(w, gpt_open(&m, &c, tp, 0));
