@@ -1624,19 +1624,46 @@ PAR__INLINE_LOOP void par__tp_pairs(float *to, const par_bf16 *x, size_t n) {
         for (size_t j = 0; j < 32; j++) to[i + j / 2 + j % 2 * 16] = par__bf16_widen(x[i + j]);
     for (; i < n; i++) to[i] = par__bf16_widen(x[i]);
 }
+PAR__INLINE_LOOP void par__tp_unpair(float *x, size_t n) { // back to their order
+    for (size_t i = 0; i + 32 <= n; i += 32) {
+        float even[16], odd[16];
+        memcpy(even, x + i, sizeof even);
+        memcpy(odd, x + i + 16, sizeof odd);
+        for (size_t j = 0; j < 16; j++) {
+            x[i + 2 * j] = even[j];
+            x[i + 2 * j + 1] = odd[j];
+        }
+    }
+}
+#if defined(__has_builtin) && !defined(__CUDACC__)
+#if __has_builtin(__builtin_shufflevector)
+#define PAR__TP_HAS_SHUFFLE
+#endif
+#endif
 #if !defined(__CUDACC__)
 typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float par__tp_f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float par__tp_f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t par__tp_line __attribute__((vector_size(64), aligned(2), may_alias)); // 32 of bf16
 typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
 PAR__INLINE_LOOP void par__tp_fma_line(par__tp_f32x16 *sum, const float *x, const void *w, int bf16) {
     const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)x;
     if (bf16) {
-        typedef uint32_t pairs __attribute__((vector_size(64), aligned(2), may_alias));
-        const par__tp_u32x16 two = *(const pairs *)w;
+        const par__tp_u32x16 two = *(const par__tp_line *)w;
         *sum += at[0] * (par__tp_f32x16)(two << 16);
         *sum += at[1] * (par__tp_f32x16)(two & 0xffff0000u);
     } else {
         *sum += at[0] * *(const par__tp_f32x16 *)w;
+    }
+}
+PAR__INLINE_LOOP void par__tp_add_line(par__tp_f32x16 *sums, float f, const void *w, int bf16) {
+    if (bf16) {
+        const par__tp_u32x16 two = *(const par__tp_line *)w;
+        sums[0] += f * (par__tp_f32x16)(two << 16);
+        sums[1] += f * (par__tp_f32x16)(two & 0xffff0000u);
+    } else {
+        sums[0] += f * *(const par__tp_f32x16 *)w;
     }
 }
 #else
@@ -1651,56 +1678,158 @@ static void par__tp_fma_line(par__tp_f32x16 *sum, const float *x, const void *w,
         else
             sum->x[i] += x[i] * ((const float *)w)[i];
 }
-#endif
-PAR__INLINE_LOOP float par__tp_sum_16(float *lanes) { // as par__tp_sum_lanes adds them
-    PAR__IVDEP for (size_t j = 0; j < 8; j++) lanes[j] += lanes[j + 8];
-    PAR__IVDEP for (size_t j = 0; j < 4; j++) lanes[j] += lanes[j + 4];
-    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+static void par__tp_add_line(par__tp_f32x16 *sums, float f, const void *w, int bf16) {
+    for (size_t i = 0; i < 16; i++)
+        for (size_t k = 0; k < (bf16 ? 2 : 1); k++)
+            sums[k].x[i] += f * par__tp_get(w, bf16 ? 2 * i + k : i, bf16);
 }
-enum { PAR__TP_ROWS_AHEAD = 8 }; // to prefetch, of rows that are apart: of one head in a key-value cache
+#endif
+// y = the sums of the lanes of a, b, c and d, added by halves
+#ifdef PAR__TP_HAS_SHUFFLE
+PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(par__tp_f32x16 s) {
+    const par__tp_f32x8 half = __builtin_shufflevector(s, s, 0, 1, 2, 3, 4, 5, 6, 7) +
+                               __builtin_shufflevector(s, s, 8, 9, 10, 11, 12, 13, 14, 15);
+    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const par__tp_f32x16 *a, const par__tp_f32x16 *b,
+                                         const par__tp_f32x16 *c, const par__tp_f32x16 *d) {
+    const par__tp_f32x4 i = par__tp_quarter_sum(*a), j = par__tp_quarter_sum(*b);
+    const par__tp_f32x4 k = par__tp_quarter_sum(*c), l = par__tp_quarter_sum(*d);
+    const par__tp_f32x4 ij = // i0 + i2, j0 + j2, i1 + i3, j1 + j3
+        __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
+    const par__tp_f32x4 kl =
+        __builtin_shufflevector(k, l, 0, 4, 1, 5) + __builtin_shufflevector(k, l, 2, 6, 3, 7);
+    *(par__tp_f32x4 *)(void *)y =
+        __builtin_shufflevector(ij, kl, 0, 1, 4, 5) + __builtin_shufflevector(ij, kl, 2, 3, 6, 7);
+}
+#else
+PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const par__tp_f32x16 *a, const par__tp_f32x16 *b,
+                                         const par__tp_f32x16 *c, const par__tp_f32x16 *d) {
+    float lanes[4][16];
+    memcpy(lanes[0], a, sizeof *a);
+    memcpy(lanes[1], b, sizeof *b);
+    memcpy(lanes[2], c, sizeof *c);
+    memcpy(lanes[3], d, sizeof *d);
+    for (size_t r = 0; r < 4; r++) y[r] = par__tp_sum_lanes(lanes[r], 16);
+}
+#endif
+// Adds the products of the numbers behind the last whole line, up to 31.
+PAR__INLINE_LOOP void par__tp_fma_rest(par__tp_f32x16 *sum, const float *x, const void *w, size_t n,
+                                       int bf16) {
+    const size_t whole = n / (bf16 ? 32 : 16) * (bf16 ? 32 : 16);
+    float rest[2][32] = {{0}};
+    if (whole == n) return;
+    for (size_t i = whole; i < n; i++) {
+        rest[0][i - whole] = x[i];
+        rest[1][i - whole] = par__tp_get(w, i, bf16);
+    }
+    par__tp_fma_line(sum, rest[0], rest[1], 0);
+    par__tp_fma_line(sum, rest[0] + 16, rest[1] + 16, 0);
+}
 // Weights are read once, so the memory's speed counts. The eight rows are from eight parts of the matrix, and
-// each part is read in order: processors fetch eight such streams faster than one. apart: bytes from one row
-// to the next where there is something between them, else 0.
-PAR__INLINE_LOOP void par__tp_gemv_8_rows(float *y, const float *x, const char *const *w, size_t n, int bf16,
-                                          size_t apart) {
-    const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = n / line * line;
-    float lanes[8][16];
-    par__tp_f32x16 s[8];
-    memset(s, 0, sizeof s);
-    for (size_t i = 0; i < whole; i += line) {
-        for (size_t k = 0; k < 8 && apart; k++) __builtin_prefetch(w[k] + i * e + PAR__TP_ROWS_AHEAD * apart);
-        par__tp_fma_line(&s[0], x + i, w[0] + i * e, bf16);
-        par__tp_fma_line(&s[1], x + i, w[1] + i * e, bf16);
-        par__tp_fma_line(&s[2], x + i, w[2] + i * e, bf16);
-        par__tp_fma_line(&s[3], x + i, w[3] + i * e, bf16);
-        par__tp_fma_line(&s[4], x + i, w[4] + i * e, bf16);
-        par__tp_fma_line(&s[5], x + i, w[5] + i * e, bf16);
-        par__tp_fma_line(&s[6], x + i, w[6] + i * e, bf16);
-        par__tp_fma_line(&s[7], x + i, w[7] + i * e, bf16);
-    }
-    memcpy(lanes, s, sizeof s);
-    for (int r = 0; r < 8; r++) {
-        for (size_t i = whole; i < n; i++) {
-            const float v = bf16 ? par_bf16_to_f32(((const par_bf16 *)(const void *)w[r])[i])
-                                 : ((const float *)(const void *)w[r])[i];
-            lanes[r][i & 15u] += x[i] * v;
+// each part is read in order: processors fetch eight such streams faster than one. The numbers of each row
+// begin `at` bytes behind w[k]. ahead: bytes from a row to one that is prefetched, or 0.
+#define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+PAR__INLINE_LOOP void par__tp_gemv_8_rows(float *y, const float *x, const char *const *w, size_t at, size_t n,
+                                          int bf16, size_t ahead) {
+#define PAR__TP_ROW_OPEN(k)                                                                                  \
+    const char *const w##k = w[k] + at;                                                                      \
+    par__tp_f32x16 s##k = {0};
+#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i * e + ahead);
+#define PAR__TP_ROW_LINE(k)  par__tp_fma_line(&s##k, x + i, w##k + i * e, bf16);
+#define PAR__TP_ROW_REST(k)  par__tp_fma_rest(&s##k, x, w##k, n, bf16);
+    const size_t e = bf16 ? 2 : 4, line = 64 / e;
+    PAR__TP_8_ROWS(PAR__TP_ROW_OPEN)
+    for (size_t i = 0; i + line <= n; i += line) {
+        if (ahead) {
+            PAR__TP_8_ROWS(PAR__TP_ROW_AHEAD)
         }
-        y[r] = par__tp_sum_16(lanes[r]);
+        PAR__TP_8_ROWS(PAR__TP_ROW_LINE)
     }
+    PAR__TP_8_ROWS(PAR__TP_ROW_REST)
+    par__tp_sum_4_rows(y, &s0, &s1, &s2, &s3);
+    par__tp_sum_4_rows(y + 4, &s4, &s5, &s6, &s7);
 }
 PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
                                    size_t n) {
-    const size_t row_bytes = ld * (bf16 ? 2 : 4), apart = ld == n ? 0 : row_bytes, part = (rows + 7) / 8;
+    const size_t row_bytes = ld * (bf16 ? 2 : 4), part = (rows + 7) / 8;
     for (size_t r = 0; r < part; r++) {
         const char *at[8]; // the last row again where there are fewer
         float out[8];
         for (size_t k = 0; k < 8; k++) at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * row_bytes;
         if (bf16)
-            par__tp_gemv_8_rows(out, x, at, n, 1, apart);
+            par__tp_gemv_8_rows(out, x, at, 0, n, 1, 0);
         else
-            par__tp_gemv_8_rows(out, x, at, n, 0, apart);
+            par__tp_gemv_8_rows(out, x, at, 0, n, 0, 0);
         for (size_t k = 0; k < 8 && r + k * part < rows; k++) y[r + k * part] = out[k];
     }
+}
+// Keys or values of one sequence in a cache: rows of kv_heads heads of `dim` numbers, f32 or bf16, each for
+// `group` heads of queries. Eight rows of all heads are read at a time, because processors fetch whole rows
+// faster than parts of them, while the next eight are prefetched.
+typedef struct par__tp_cached_rows {
+    const void *x;
+    int bf16;
+    size_t ld, rows, kv_heads, group, dim;
+} par__tp_cached_rows;
+enum { PAR__TP_CACHED_ROWS = 128 }; // at most at a time
+PAR__INLINE_LOOP void par__tp_query_scores_of(float *s, const float *q, const par__tp_cached_rows *m,
+                                              int bf16) {
+    const size_t e = bf16 ? 2 : 4, row_bytes = m->ld * e, dim = m->dim, rows = m->rows;
+    for (size_t r = 0; r < rows; r += 8) {
+        const char *at[8]; // the last row again where there are fewer
+        for (size_t k = 0; k < 8; k++) at[k] = (const char *)m->x + PAR__MIN(r + k, rows - 1) * row_bytes;
+        for (size_t h = 0, i = 0; i < m->kv_heads; i++)
+            for (const size_t end = h + m->group; h < end; h++) {
+                float out[8], *to = s + h * PAR__TP_CACHED_ROWS + r;
+                par__tp_gemv_8_rows(out, q + h * dim, at, i * dim * e, dim, bf16, 8 * row_bytes);
+                memcpy(to, out, PAR__MIN((size_t)8, rows - r) * sizeof *to);
+            }
+    }
+}
+// s[h][r] = the dot product of q[h] and row r's part for head h
+PAR__INLINE_LOOP void par__tp_query_scores(float *s, const float *q, const par__tp_cached_rows *m) {
+    if (m->bf16)
+        par__tp_query_scores_of(s, q, m, 1);
+    else
+        par__tp_query_scores_of(s, q, m, 0);
+}
+// y += the sum of p[k] x[k] over `rows` rows, at most eight, of dim numbers
+PAR__INLINE_LOOP void par__tp_add_8_rows(float *y, const float *p, const char *x, size_t row_bytes,
+                                         size_t rows, size_t dim, int bf16) {
+    const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = dim / line * line;
+    for (size_t i = 0; i < whole; i += line) {
+        par__tp_f32x16 t[2];
+        memcpy(t, y + i, line * sizeof *y);
+        if (rows == 8)
+            for (size_t k = 0; k < 8; k++) par__tp_add_line(t, p[k], x + k * row_bytes + i * e, bf16);
+        else
+            for (size_t k = 0; k < rows; k++) par__tp_add_line(t, p[k], x + k * row_bytes + i * e, bf16);
+        memcpy(y + i, t, line * sizeof *y);
+    }
+    for (size_t i = whole; i < dim; i++)
+        for (size_t k = 0; k < rows; k++) y[i] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
+}
+PAR__INLINE_LOOP void par__tp_query_values_of(float *y, const float *p, const par__tp_cached_rows *m,
+                                              int bf16) {
+    const size_t row_bytes = m->ld * (bf16 ? 2 : 4), head = m->dim * (bf16 ? 2 : 4);
+    for (size_t r = 0; r < m->rows; r += 8)
+        for (size_t h = 0, i = 0; i < m->kv_heads; i++) {
+            const char *x = (const char *)m->x + r * row_bytes + i * head;
+            for (size_t k = 8; k < 16; k++)
+                for (size_t at = 0; at < head; at += 64) __builtin_prefetch(x + k * row_bytes + at);
+            for (const size_t end = h + m->group; h < end; h++)
+                par__tp_add_8_rows(y + h * m->dim, p + h * PAR__TP_CACHED_ROWS + r, x, row_bytes,
+                                   PAR__MIN((size_t)8, m->rows - r), m->dim, bf16);
+        }
+}
+// y[h] += the sum over the rows r of p[h][r] times row r's part for head h, added in the rows' order; of
+// bf16 y is as par__tp_pairs leaves it
+PAR__INLINE_LOOP void par__tp_query_values(float *y, const float *p, const par__tp_cached_rows *m) {
+    if (m->bf16)
+        par__tp_query_values_of(y, p, m, 1);
+    else
+        par__tp_query_values_of(y, p, m, 0);
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
@@ -1733,33 +1862,6 @@ PAR__INLINE_LOOP float par__tp_softmax_row(float *s, float scale, size_t n, floa
     *sum = par__tp_sum_lanes(lanes, n);
     return max;
 }
-// y += the sum of p[r] x[r] over the rows of x, which are f32 or bf16: added in their order, four at a
-// time, for which y is read and written once.
-PAR__INLINE_LOOP void par__tp_weighted_rows(float *y, const float *p, const void *x, int bf16, size_t ld,
-                                            size_t rows, size_t n) {
-    const size_t row_bytes = ld * (bf16 ? 2 : 4), used = n * (bf16 ? 2 : 4);
-    size_t r = 0;
-    for (; r + 4 <= rows; r += 4) {
-        const float f0 = p[r], f1 = p[r + 1], f2 = p[r + 2], f3 = p[r + 3];
-        const char *four = (const char *)x + r * row_bytes;
-        for (size_t k = PAR__TP_ROWS_AHEAD; k < PAR__TP_ROWS_AHEAD + 4; k++)
-            for (size_t at = 0; at < used; at += 64) __builtin_prefetch(four + k * row_bytes + at);
-        if (bf16) {
-            const par_bf16 *a = (const par_bf16 *)x + r * ld, *b = a + ld, *c = b + ld, *d = c + ld;
-            PAR__VECTOR(i, n, float t = y[i] + f0 * par__bf16_widen(a[i]); t += f1 * par__bf16_widen(b[i]);
-                        t += f2 * par__bf16_widen(c[i]); t += f3 * par__bf16_widen(d[i]); y[i] = t);
-        } else {
-            const float *a = (const float *)x + r * ld, *b = a + ld, *c = b + ld, *d = c + ld;
-            PAR__VECTOR(i, n, float t = y[i] + f0 * a[i]; t += f1 * b[i]; t += f2 * c[i]; t += f3 * d[i];
-                        y[i] = t);
-        }
-    }
-    for (; r < rows; r++)
-        PAR__VECTOR(i, n,
-                    y[i] += p[r] * (bf16 ? par__bf16_widen(((const par_bf16 *)x)[r * ld + i])
-                                         : ((const float *)x)[r * ld + i]));
-}
-
 // Attention computes the scores of PAR__TP_STRIP queries at a time, s[key][query], so that maxima and sums
 // run down columns. Its loops take a whole strip; `keys` is even.
 enum { PAR__TP_STRIP = 32 };
@@ -1928,10 +2030,7 @@ PAR__INLINE_LOOP void par__tp_norm_row_backward(void *dx, float *dw, float *db, 
         par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 0);
 }
 // Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
-#if defined(__has_builtin) && !defined(__CUDACC__)
-#if __has_builtin(__builtin_shufflevector)
-#define PAR__TP_HAS_SHUFFLE
-typedef float par__tp_f32x4 __attribute__((vector_size(16), aligned(4)));
+#ifdef PAR__TP_HAS_SHUFFLE
 PAR__INLINE_LOOP void par__tp_transpose_4x4(float *to, size_t to_ld, const float *x, size_t ld) {
     const par__tp_f32x4 a = *(const par__tp_f32x4 *)x, b = *(const par__tp_f32x4 *)(x + ld);
     const par__tp_f32x4 c = *(const par__tp_f32x4 *)(x + 2 * ld), d = *(const par__tp_f32x4 *)(x + 3 * ld);
@@ -1944,7 +2043,6 @@ PAR__INLINE_LOOP void par__tp_transpose_4x4(float *to, size_t to_ld, const float
     *(par__tp_f32x4 *)(to + 2 * to_ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
     *(par__tp_f32x4 *)(to + 3 * to_ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
 }
-#endif
 #endif
 PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
                                         size_t cols) {
@@ -2127,9 +2225,8 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
       (y, x, lse, factor, smooth, n))                                                                        \
     X(P, float, softmax_row, (float *s, float scale, size_t n, float *sum), (s, scale, n, sum))              \
-    X(P, void, weighted_rows,                                                                                \
-      (float *y, const float *p, const void *x, int bf16, size_t ld, size_t rows, size_t n),                 \
-      (y, p, x, bf16, ld, rows, n))                                                                          \
+    X(P, void, query_scores, (float *s, const float *q, const par__tp_cached_rows *m), (s, q, m))            \
+    X(P, void, query_values, (float *y, const float *p, const par__tp_cached_rows *m), (y, p, m))            \
     X(P, void, scale_strip, (float *y, const float *x, const float *f, size_t rows), (y, x, f, rows))        \
     X(P, void, online_softmax,                                                                               \
       (float *s, size_t ld, size_t keys, float *row_max, float *sum, float *rescale, const float *mask,      \
@@ -2226,7 +2323,6 @@ typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
 #define PAR__TP_DOT_STORE(i)                                                                                 \
     _mm512_storeu_ps(wide + (i)*o->ldc, c##i);                                                               \
     _mm512_storeu_ps(wide + (i)*o->ldc + 16, d##i);
-#define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 typedef int par__tp_pair __attribute__((aligned(2), may_alias));
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
 par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
@@ -3396,49 +3492,53 @@ static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_bloc
     if (tp->dot && tp->dot->end) tp->dot->end();
     return PAR_OK;
 }
-// One query of each sequence, as for a token that is generated: reads keys and values once, where they are.
-// Some rows of all heads are read at a time, because processors fetch whole rows faster than parts of them.
+// One query of each sequence, as for a token that is generated: reads keys and values once, where they are. A
+// block of keys, then its values: they lie beside each other, and what processors fetch beyond the keys is
+// still in the caches.
+static void par__tp_one_query_block(par_tp *tp, const par_tp_attention_block *m, size_t row, size_t at,
+                                    size_t n, const float *q, float *s) {
+    const size_t heads = m->heads, d = m->dim;
+    float *sum_of = s + heads * PAR__TP_CACHED_ROWS, *now = sum_of + heads * d,
+          *acc = m->acc + row * m->acc_ld;
+    par__tp_cached_rows keys = {par__tp_const_element(tp, m->k, at),
+                                !par__tp_is_f32(tp),
+                                m->kv_ld,
+                                n,
+                                m->kv_heads,
+                                heads / m->kv_heads,
+                                d};
+    tp->loops->query_scores(s, q, &keys);
+    for (size_t h = 0; h < heads; h++) {
+        float sum, *row_max = &m->row_max[row * heads + h], *row_sum = &m->row_sum[row * heads + h];
+        const float max = tp->loops->softmax_row(s + h * PAR__TP_CACHED_ROWS, m->scale, n, &sum);
+        const float both = PAR__MAX(*row_max, max), before = par__tp_softmax_weight(*row_max, both);
+        now[h] = par__tp_softmax_weight(max, both);
+        tp->loops->scale(acc + h * d, acc + h * d, before, d);
+        *row_max = both;
+        *row_sum = *row_sum * before + sum * now[h];
+    }
+    memset(sum_of, 0, heads * d * sizeof *sum_of);
+    keys.x = par__tp_const_element(tp, m->v, at);
+    tp->loops->query_values(sum_of, s, &keys);
+    for (size_t h = 0; h < heads; h++) {
+        if (keys.bf16) par__tp_unpair(sum_of + h * d, d);
+        tp->loops->axpy(acc + h * d, sum_of + h * d, now[h], d, 0);
+    }
+}
 static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
-    const size_t heads = m->heads, group = heads / m->kv_heads, d = m->dim, step = PAR__TP_ROWS_AHEAD;
+    const size_t heads = m->heads, d = m->dim, step = PAR__TP_CACHED_ROWS;
     const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
-    const size_t first_key =
-        PAR__MAX(par__tp_first_key(m, 0, m->q_position), m->kv_position) - m->kv_position;
-    const size_t n = end - PAR__MIN(first_key, end);
-    const int bf16 = !par__tp_is_f32(tp);
-    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, heads * (n + 2 * d + 1) * sizeof *s);
+    const size_t first = PAR__MAX(par__tp_first_key(m, 0, m->q_position), m->kv_position) - m->kv_position;
+    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, heads * (step + 2 * d + 1) * sizeof *s);
     if (!s) return PAR_ERR_MEMORY;
-    float *sum_of = s + heads * n, *scratch = sum_of + heads * d, *now = scratch + heads * d;
-    for (size_t b = 0; n && b < m->batch; b++) {
-        const size_t row = b * m->q_stride + m->q_row;
-        const size_t at = (b * m->kv_stride + m->kv_row + first_key) * m->kv_ld;
-        const float *q =
-            par__tp_gemv_operand(tp, m->q, row * m->q_ld, d, scratch); // all heads' after the loop
-        float *acc = m->acc + row * m->acc_ld;
+    float *scratch = s + heads * (step + d + 1);
+    for (size_t b = 0; b < m->batch; b++) {
+        const size_t row = b * m->q_stride + m->q_row, at = b * m->kv_stride + m->kv_row;
+        const float *q = par__tp_gemv_operand(tp, m->q, row * m->q_ld, d, scratch); // all heads' afterwards
         for (size_t h = 1; h < heads; h++)
             par__tp_gemv_operand(tp, m->q, row * m->q_ld + h * d, d, scratch + h * d);
-        for (size_t i = 0; i < (n + step - 1) / step * heads; i++) {
-            const size_t r = i / heads * step, h = i % heads;
-            tp->loops->gemv(s + h * n + r, q + h * d,
-                            par__tp_const_element(tp, m->k, at + r * m->kv_ld + h / group * d), bf16,
-                            m->kv_ld, PAR__MIN(step, n - r), d);
-        }
-        for (size_t h = 0; h < heads; h++) {
-            float sum, *row_max = &m->row_max[row * heads + h], *row_sum = &m->row_sum[row * heads + h];
-            const float max = tp->loops->softmax_row(s + h * n, m->scale, n, &sum);
-            const float both = PAR__MAX(*row_max, max), before = par__tp_softmax_weight(*row_max, both);
-            now[h] = par__tp_softmax_weight(max, both);
-            tp->loops->scale(acc + h * d, acc + h * d, before, d);
-            *row_max = both;
-            *row_sum = *row_sum * before + sum * now[h];
-        }
-        memset(sum_of, 0, heads * d * sizeof *sum_of);
-        for (size_t i = 0; i < (n + step - 1) / step * heads; i++) {
-            const size_t r = i / heads * step, h = i % heads;
-            tp->loops->weighted_rows(sum_of + h * d, s + h * n + r,
-                                     par__tp_const_element(tp, m->v, at + r * m->kv_ld + h / group * d), bf16,
-                                     m->kv_ld, PAR__MIN(step, n - r), d);
-        }
-        for (size_t h = 0; h < heads; h++) tp->loops->axpy(acc + h * d, sum_of + h * d, now[h], d, 0);
+        for (size_t r = first; r < end; r += step)
+            par__tp_one_query_block(tp, m, row, (at + r) * m->kv_ld, PAR__MIN(step, end - r), q, s);
     }
     return PAR_OK;
 }
