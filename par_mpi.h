@@ -98,6 +98,8 @@ MODEL
     from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
     in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
+    Small calls: a broadcast, gather or scatter of at most 256 bytes a block is MPI's where each rank has a
+    processor, because MPI lets the root, or the others, go on at once. With PAR_TIMEOUT all are the kit's.
     Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
     may be outstanding while the kit runs others.
     Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
@@ -297,6 +299,7 @@ typedef struct par__pmpi_comm { // of a communicator: its attribute
     MPI_Comm mpi;
     par_comm *comm; // NULL: its collectives are MPI's
     int rank, size, measured;
+    int leaves_small; // broadcasts, gathers and scatters of few bytes are MPI's
     int opened_by[2]; // rank 0 of it in MPI_COMM_WORLD, its number there: no two open comms have the same
     int locked;       // threads may call at a time
     pthread_mutex_t lock;
@@ -599,18 +602,30 @@ static int par__pmpi_is_before(const par__pmpi_comm *a, const par__pmpi_comm *b)
     const int i = a->opened_by[0] == b->opened_by[0];
     return a->opened_by[i] < b->opened_by[i];
 }
+// Has each rank of this machine a processor, and did nobody ask for errors instead of hangs? Then small
+// calls in which not all ranks wait for all are MPI's.
+static int par__pmpi_may_leave_small(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    const char *timeout = getenv("PAR_TIMEOUT"), *ranks = NULL;
+    int size;
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !ranks; i++) ranks = getenv(names[i]);
+    if (ranks && atoi(ranks) > 0) size = atoi(ranks);
+    return size <= (int)sysconf(_SC_NPROCESSORS_ONLN) && (!timeout || !*timeout);
+}
 // Open the comm of an intracommunicator of several ranks. s: NULL where memory is out.
 static void par__pmpi_open_kit(MPI_Comm mpi, par__pmpi_comm *s, int rank, int size) {
-    int agreed[4] = {s != NULL, par__pmpi.print, INT_MAX, INT_MAX};
+    int agreed[5] = {s != NULL, par__pmpi.print, par__pmpi_may_leave_small(), INT_MAX, INT_MAX};
     if (!rank) {
-        PMPI_Comm_rank(MPI_COMM_WORLD, &agreed[2]);
-        agreed[3] = __atomic_fetch_add(&par__pmpi.opened, 1, __ATOMIC_RELAXED);
+        PMPI_Comm_rank(MPI_COMM_WORLD, &agreed[3]);
+        agreed[4] = __atomic_fetch_add(&par__pmpi.opened, 1, __ATOMIC_RELAXED);
     }
-    PMPI_Allreduce(MPI_IN_PLACE, agreed, 4, MPI_INT, MPI_MIN, mpi);
+    PMPI_Allreduce(MPI_IN_PLACE, agreed, 5, MPI_INT, MPI_MIN, mpi);
     const par_desc d = par__pmpi_desc(mpi, size);
     if (!agreed[0]) return;
     s->measured = agreed[1];
-    memcpy(s->opened_by, agreed + 2, sizeof s->opened_by);
+    s->leaves_small = agreed[2];
+    memcpy(s->opened_by, agreed + 3, sizeof s->opened_by);
     if (par_open_mpi(&d, mpi, &s->comm)) s->comm = NULL; // on all ranks
     if (!s->comm) return;
     pthread_mutex_lock(&par__pmpi_lock);
@@ -817,6 +832,12 @@ static char *par__pmpi_temp(const par__pmpi_call *k, int which, size_t bytes) { 
 //     send   in place? the own block of recv (all_to_all: a copy of recv)   else the array, or packed
 //     recv   in place? memory that nobody reads (scatter at the root)   else the array, or memory to unpack
 // A broadcast is in place at the root.
+//
+// In a small broadcast or scatter MPI lets the root go on at once, in a gather the others; the kit compares
+// all ranks' calls first, which takes longer. All ranks know the bytes of a block, so that all leave the
+// same calls.
+
+enum { PAR__PMPI_SMALL_BYTES = 256 }; // a block of a broadcast, gather or scatter that may be MPI's
 
 typedef struct par__pmpi_move {
     par__pmpi_layout out, in;
@@ -829,7 +850,7 @@ static int par__pmpi_has(par_side side, int root_here) {
     return side && (!(side & PAR_SIDE_ROOT) || root_here);
 }
 
-// The sides of this rank. 0: an argument is wrong, and MPI will say so.
+// The sides of this rank. 0: MPI runs it, because it is faster, or because an argument is wrong.
 static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, par__pmpi_move *m) {
     const par_kind_traits *t = par_kind_traits_of(k->kind);
     const int rooted = (t->takes & PAR_TAKES_ROOT) != 0, root_here = s->rank == k->root;
@@ -852,7 +873,8 @@ static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, p
         par__pmpi_lay_out(l, a, blocks, t->counts != PAR_COUNTS_SAME,
                           k->memory->counts + (side ? 2 : 0) * s->size);
     }
-    return 1;
+    const size_t block = m->in.type ? m->in.block : m->out.block;
+    return !(s->leaves_small && rooted && !t->counts && block <= PAR__PMPI_SMALL_BYTES);
 }
 
 // Give the call its recv. An MPI error.

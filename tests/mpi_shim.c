@@ -715,6 +715,26 @@ static void nonblocking(void) {
     free(sum);
     free(x);
 }
+// Blocks of 256 bytes, then of 260, as numbers or as one element of another type.
+static void small_moves(void) {
+    int x[65], all[2 * 65];
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int n = 64; n <= 65; n++) {
+        MPI_Datatype block;
+        const int root = world_rank == 0;
+        MPI_Type_contiguous(n, MPI_INT, &block);
+        MPI_Type_commit(&block);
+        for (int i = 0; i < n; i++) x[i] = root ? i : -1;
+        MPI_Bcast(x, root ? n : 1, root ? MPI_INT : block, 0, MPI_COMM_WORLD);
+        for (int i = 0; i < n; i++) CHECK(x[i] == i, "broadcast of %d: %d", n, x[i]);
+        for (int i = 0; i < n; i++) all[i] = x[i] += 100 * world_rank;
+        MPI_Gather(root ? MPI_IN_PLACE : (void *)x, n, MPI_INT, all, 1, block, 0, MPI_COMM_WORLD);
+        for (int i = 0; root && i < 2 * n; i++) CHECK(all[i] == i % n + 100 * (i / n), "gather of %d", n);
+        MPI_Scatter(all, n, MPI_INT, root ? MPI_IN_PLACE : (void *)x, 1, block, 0, MPI_COMM_WORLD);
+        for (int i = 0; i < n; i++) CHECK(x[i] == i + 100 * world_rank, "scatter of %d", n);
+        MPI_Type_free(&block);
+    }
+}
 static void fuzz(unsigned seed, int calls) {
     all_ranks.x = seed;
     own.x = seed + 1000003u * (unsigned)(world_rank + 1);
@@ -836,6 +856,7 @@ int main(int argc, char **argv) {
     make_ops();
     if (!strcmp(what, "fuzz")) fuzz(seed, argc > 3 ? atoi(argv[3]) : 300);
     if (!strcmp(what, "bits")) bits();
+    if (!strcmp(what, "small")) small_moves();
     if (!strncmp(what, "progress", 8)) progress();
     if (!strcmp(what, "threads")) threads(provided);
     if (!strcmp(what, "nonblocking")) nonblocking();

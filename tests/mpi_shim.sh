@@ -3,6 +3,7 @@
 . tests/lib.sh
 openmpi_options="--oversubscribe --mca btl_base_warn_component_unused 0"
 [ "$(id -u)" != 0 ] || openmpi_options+=" --allow-run-as-root"
+export PAR_TIMEOUT=3000 # small calls are the kit's, too
 preloaded() { # MPI, ranks, program ...
     local kind=$1 ranks=$2 shim=$PWD/build/libpar_mpi_$1_test.so
     shift 2
@@ -13,6 +14,18 @@ preloaded() { # MPI, ranks, program ...
 }
 by_kit() { # table of PAR_MPI_PRINT, kind: how many calls the kit ran
     awk -v kind="$2" '$1 == kind {print $2}' "$1"
+}
+small() { # MPI may have some where each rank has a processor, and there is no deadline
+    local kind kit deadline
+    for deadline in "" 300; do
+        PAR_TIMEOUT=$deadline PAR_MPI_PRINT=1 preloaded "$1" 2 build/mpi_shim_$1 small >"$work/out" 2>&1
+        cat "$work/out"
+        [ "$deadline" ] || [ "$(getconf _NPROCESSORS_ONLN)" = 1 ] && kit=2 || kit=1
+        for kind in broadcast gather scatter; do
+            [ "$(by_kit "$work/out" $kind)" = $kit ] || return 1
+        done
+        grep -q '^done$' "$work/out" || return 1
+    done
 }
 fuzz() { # MPI, ranks, of a node, seed, calls
     PAR_NODE_RANKS=$3 PAR_MPI_PRINT=1 preloaded "$1" "$2" build/mpi_shim_$1 fuzz "$4" "$5" >"$work/out" 2>&1
@@ -91,6 +104,7 @@ for kind in mpich openmpi; do
         "PAR_ERR_TIMEOUT: rank 0 waited .* in par_all_reduce at mpi_shim_$kind+0x[0-9a-f]* .* for rank 1 "
     check "$kind: different calls" says $kind mismatch \
         "PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=2, i32, op=sum) at mpi_shim_$kind+0x"
+    check "$kind: small calls" small $kind
     check "$kind: threads" threads $kind
     check "$kind: nonblocking" nonblocking $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
