@@ -1256,89 +1256,127 @@ PAR__INLINE_LOOP void par__zero_state_round(uint16_t *to, const float *x, size_t
       (uint16_t * to, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first),             \
       (to, x, n, seed, stream, first))
 
+typedef struct par__zero_state_loops {
+    PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
+} par__zero_state_loops;
+PAR__LOOP_TABLE(base, par__zero_state_, PAR__ZERO_STATE_LOOPS)
+
 #if PAR__X86 && !defined(__CUDACC__)
-// The same bits by AVX-512: no compiler turns these formulas into lookups. An element's binary exponent
-// tells in which decade it can be, or in which two.
-PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
-                                                             size_t blocks) {
-    const __m512 fives = _mm512_setr_ps(5, 25, 125, 625, 3125, 15625, 78125, 390625, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512i one = _mm512_set1_epi32(1), mask = _mm512_set1_epi32(sign ? 254 : 510);
-    const __m512i top = _mm512_set1_epi32(sign ? 255 : 511), exponent = _mm512_set1_epi32(0x7F800000);
-    const __m512i sign_bit = _mm512_set1_epi32(sign ? (int)0x80000000u : 0);
+// The same bits by AVX-512: no compiler turns these formulas into lookups. A code k is read as k + 1/2: the
+// exponent of that tells the decade, in which the number is linear, and one rounding of the line is exact.
+PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, float *x, const uint8_t *in,
+                                                                  size_t blocks) {
+    const __m512 slopes = _mm512_setr_ps(450, 2250, 11250, 56250, 281250, 1406250, 7031250, 0, 0, 0, 0, 0, 0,
+                                         0, 0, 90); // 18 x 5^j for j = 2 ... 8, and 1
+    const __m512 minus =
+        _mm512_setr_ps(-8e2f, -8e3f, -8e4f, -8e5f, -8e6f, -8e7f, -8e8f, 0, 0, 0, 0, 0, 0, 0, 0,
+                       -80); // -8 x 10^j
+    const __m512i integer = _mm512_set1_epi32(0x4B000000), size = _mm512_set1_epi32(sign ? 0x7F : 0xFF);
+    const __m512i largest = _mm512_or_si512(integer, size); // 2^23 + the largest code
+    const __m512i minus_zero = _mm512_set1_epi32((int)0x80000000u);
     for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
         float scale;
         memcpy(&scale, in, sizeof scale);
-        const __m512 unit = _mm512_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
+        const __m512 scales = _mm512_set1_ps(scale), unit = _mm512_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
         for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
-            const __m512i codes =
-                _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(in + 4 + i)));
-            const __m512i k = _mm512_or_si512(_mm512_and_si512(_mm512_slli_epi32(codes, 1), mask), one);
-            const __m512 odd = _mm512_cvtepi32_ps(k);
-            const __m512i bits = _mm512_castps_si512(odd);
-            const __m512 power = _mm512_castsi512_ps(_mm512_and_si512(bits, exponent));
-            const __m512 part = _mm512_fnmadd_ps(_mm512_set1_ps(8), power, // exact
-                                                 _mm512_mul_ps(_mm512_set1_ps(9), odd));
-            const __m512 five = _mm512_permutexvar_ps(_mm512_srli_epi32(bits, 23), fives);
-            const __m512 number = _mm512_mul_ps(_mm512_mul_ps(part, five), unit);
-            const __m512i size = _mm512_castps_si512(
-                _mm512_mask_mov_ps(number, _mm512_cmpeq_epi32_mask(k, top), _mm512_set1_ps(scale)));
-            const __m512i minus = _mm512_and_si512(_mm512_slli_epi32(codes, 24), sign_bit);
-            _mm512_storeu_ps(x + i, _mm512_castsi512_ps(_mm512_or_si512(size, minus)));
+            const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(in + 4 + i));
+            const __m512i code = sign ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
+            const __m512i k = _mm512_ternarylogic_epi32(code, size, integer, 0xEA); // code & size | integer
+            const __m512 middle = _mm512_sub_ps(_mm512_castsi512_ps(k), _mm512_set1_ps(8388607.5f));
+            const __m512i at =
+                _mm512_srli_epi32(_mm512_castps_si512(middle), 23); // its lowest four bits count
+            const __m512 line =
+                _mm512_fmadd_ps(middle, _mm512_permutexvar_ps(at, slopes), _mm512_permutexvar_ps(at, minus));
+            const __m512 y = _mm512_mask_mul_ps(scales, _mm512_cmpneq_epi32_mask(k, largest), line, unit);
+            const __m512i signed_y =
+                _mm512_ternarylogic_epi32(_mm512_castps_si512(y), code, minus_zero, 0xF8);
+            _mm512_storeu_ps(x + i, sign ? _mm512_castsi512_ps(signed_y) : y); // y | code & minus_zero
         }
     }
 }
-PAR__TARGET_avx512 static float par__zero_largest_avx512(const float *x) { // of a block, without its sign
-    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF);
+PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
+                                                             size_t blocks) {
+    if (sign)
+        par__zero_decode_vectors(1, x, in, blocks);
+    else
+        par__zero_decode_vectors(0, x, in, blocks);
+}
+// The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
+PAR__TARGET_avx512 PAR__INLINE_LOOP uint32_t par__zero_largest_vectors(int sign, const float *x) {
+    const __m512i positive = _mm512_set1_epi32(sign ? 0x7FFFFFFF : -1);
     __m512i largest[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
     for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32)
         for (size_t j = 0; j < 2; j++)
             largest[j] = _mm512_max_epu32(
                 largest[j], _mm512_and_si512(_mm512_loadu_si512((const void *)(x + i + 16 * j)), positive));
-    return par__bits_to_f32(_mm512_reduce_max_epu32(_mm512_max_epu32(largest[0], largest[1])));
+    return _mm512_reduce_max_epu32(_mm512_max_epu32(largest[0], largest[1]));
+}
+// 64 integers of 32 bits as bytes, those out of range as the nearest, in an order that
+// par__zero_encode_vectors undoes. sign: the bytes are signed.
+PAR__TARGET_avx512 PAR__INLINE_LOOP __m512i par__zero_pack_vectors(int sign, const __m512i x[4]) {
+    const __m512i a = _mm512_packs_epi32(x[0], x[1]), b = _mm512_packs_epi32(x[2], x[3]);
+    return sign ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
+}
+// Of all lines the least one is that of the number's decade. Near a power of ten two of them give the same
+// code, so that a decade may begin where the table says: added to the bits of a number, the entry of its
+// binary exponent makes the exponent the number of the decade. The first line is another one here, which is
+// never below 1. Codes of 256, and of 128 with a sign, become the largest ones when they are packed.
+PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_encode_vectors(int sign, const float *x, uint8_t *out,
+                                                                  size_t blocks) {
+    static const uint32_t decades[32] = {
+        0xD0000000, 0xCF800000, 0xCF000000, 0xCE800000, 0xCE000000, 0xCD800000, 0xCD000000, 0xCC800000,
+        0xCC7F2000, 0xCC000000, 0xCB800000, 0xCB772000, 0xCB000000, 0xCA800000, 0xCA5BA000, 0xCA000000,
+        0xC9800000, 0xC9328000, 0xC9000000, 0xC8800000, 0xC8000000, 0xC7FBA000, 0xC7800000, 0xC7000000,
+        0xC6DB6000, 0xC6800000, 0xC6000000, 0xC5B22000, 0xC5800000, 0xC5000000, 0xC4800000, 0xC4000000};
+    const float half = sign ? 0.5f : 1.0f;
+    const __m512 shift =
+        _mm512_setr_ps(2e-7f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512 slope =
+        _mm512_mul_ps(_mm512_set1_ps(half),
+                      _mm512_setr_ps(6666666.5f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
+                                     3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i low = _mm512_loadu_si512((const void *)decades);
+    const __m512i high = _mm512_loadu_si512((const void *)(decades + 16));
+    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF), sign_bits = _mm512_set1_epi8((char)-128);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const uint32_t largest = par__zero_largest_vectors(sign, x);
+        const float scale = par__bits_to_f32(largest);
+        const __m512 up = _mm512_set1_ps(par__zero_state_inverse(scale));
+        if (largest >= 0x7F800000u) { // not finite
+            par__zero_state_encode_base(sign, x, out, 1);
+            continue;
+        }
+        memcpy(out, &scale, sizeof scale);
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 64) {
+            __m512i number[4], code[4];
+            for (size_t j = 0; j < 4; j++) {
+                number[j] = _mm512_loadu_si512((const void *)(x + i + 16 * j));
+                const __m512i size = sign ? _mm512_and_si512(number[j], positive) : number[j];
+                const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(size), up);
+                const __m512i bits = _mm512_castps_si512(_mm512_max_ps(y, _mm512_set1_ps(0x1p-31f)));
+                const __m512i entry = _mm512_permutex2var_epi32(low, _mm512_srli_epi32(bits, 23), high);
+                const __m512i decade = _mm512_srli_epi32(_mm512_add_epi32(bits, entry), 23);
+                const __m512 line = _mm512_mul_ps(_mm512_add_ps(y, _mm512_permutexvar_ps(decade, shift)),
+                                                  _mm512_permutexvar_ps(decade, slope));
+                const __m512i some = _mm512_castps_si512(y);
+                code[j] = sign ? _mm512_cvttps_epi32(line)
+                               : _mm512_maskz_cvttps_epi32(_mm512_test_epi32_mask(some, some), line);
+            }
+            __m512i bytes = par__zero_pack_vectors(sign, code);
+            if (sign)
+                bytes =
+                    _mm512_or_si512(bytes, _mm512_and_si512(par__zero_pack_vectors(1, number), sign_bits));
+            _mm512_storeu_si512((void *)(out + 4 + i), _mm512_permutexvar_epi32(order, bytes));
+        }
+    }
 }
 PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const float *x, uint8_t *out,
                                                              size_t blocks) {
-    static const uint32_t decades[2][32] = {
-        // of 2^(i - 31), and of the largest number below twice as much
-        {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 7},
-        {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 7, 7}};
-    const __m512 shift =
-        _mm512_setr_ps(8e-8f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512 slope = _mm512_setr_ps(1e7f / 0.9f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
-                                        3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF), high = _mm512_set1_epi32(0x80);
-    __m512 shifts[2][2], slopes[2][2];
-    for (int j = 0; j < 4; j++) {
-        const __m512i decade = _mm512_loadu_si512((const void *)&decades[j / 2][j % 2 * 16]);
-        shifts[j / 2][j % 2] = _mm512_permutexvar_ps(decade, shift);
-        slopes[j / 2][j % 2] = _mm512_permutexvar_ps(decade, slope);
-    }
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
-        const float scale = par__zero_largest_avx512(x);
-        const __m512 up = _mm512_set1_ps(par__zero_state_inverse(scale));
-        memcpy(out, &scale, sizeof scale);
-        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
-            const __m512i bits = _mm512_loadu_si512((const void *)(x + i));
-            const __m512 size = _mm512_castsi512_ps(_mm512_and_si512(bits, positive));
-            const __m512 y = _mm512_min_ps(_mm512_mul_ps(size, up), _mm512_set1_ps(1)); // NaN: 1
-            const __m512i at = _mm512_srli_epi32(
-                _mm512_castps_si512(_mm512_max_ps(y, _mm512_set1_ps(4.656612873077393e-10f))), 23);
-            __m512 line = _mm512_set1_ps(255);
-            for (int j = 0; j < 2; j++) {
-                const __m512 c = _mm512_permutex2var_ps(shifts[j][0], at, shifts[j][1]);
-                const __m512 a = _mm512_permutex2var_ps(slopes[j][0], at, slopes[j][1]);
-                line = _mm512_min_ps(line, _mm512_mul_ps(_mm512_add_ps(y, c), a));
-            }
-            __m512i k = _mm512_cvttps_epi32(line);
-            if (sign)
-                k = _mm512_or_si512(_mm512_srli_epi32(k, 1),
-                                    _mm512_and_si512(_mm512_srli_epi32(bits, 24), high));
-            else
-                k = _mm512_mask_max_epu32(k, _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_GT_OQ), k,
-                                          _mm512_set1_epi32(1));
-            _mm_storeu_si128((__m128i *)(void *)(out + 4 + i), _mm512_cvtepi32_epi8(k));
-        }
-    }
+    if (sign)
+        par__zero_encode_vectors(1, x, out, blocks);
+    else
+        par__zero_encode_vectors(0, x, out, blocks);
 }
 // 16 bits each for elements of 16 Philox blocks.
 PAR__TARGET_avx512 static void par__zero_random_avx512(uint16_t random[128], uint64_t seed, uint64_t stream,
@@ -1380,13 +1418,6 @@ PAR__TARGET_avx512 static void par__zero_state_round_avx512(uint16_t *to, const 
     }
     for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
 }
-#endif
-
-typedef struct par__zero_state_loops {
-    PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
-} par__zero_state_loops;
-PAR__LOOP_TABLE(base, par__zero_state_, PAR__ZERO_STATE_LOOPS)
-#if PAR__X86 && !defined(__CUDACC__)
 PAR__LOOP_TABLE(avx2, par__zero_state_, PAR__ZERO_STATE_LOOPS)
 static const par__zero_state_loops par__zero_state_loops_avx512 = {
     PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};

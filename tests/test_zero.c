@@ -1901,6 +1901,31 @@ static void state_codes(par_comm *w) {
         CHECK(w, !isfinite(y[5]) && !isfinite(y[7]) && !isfinite(y[260]) && isfinite(y[600]));
     }
 }
+// Every instruction set has the base one's codes: about the least number of each code, and of all sizes.
+static void state_thresholds(par_comm *w) {
+    enum { N = 256, ONE = 0x3F800000, STRIDE = 4093 };
+    float x[N];
+    uint8_t packed[260], again[260];
+    for (int sign = 0; sign < 2; sign++)
+        for (uint32_t k = 1; k < 256 + ONE / STRIDE / N; k++) {
+            uint32_t low = 0, high = ONE; // bits of floats from 0 to 1
+            while (k < 256 && low < high) {
+                const uint32_t middle = (low + high) / 2;
+                if (par__zero_encode_state(par__bits_to_f32(middle), 0, 1) < k)
+                    low = middle + 1;
+                else
+                    high = middle;
+            }
+            x[0] = 1;
+            for (uint32_t i = 1; i < N; i++) {
+                const uint32_t bits = k < 256 ? low + i - N / 2 : ((k - 256) * N + i) * STRIDE;
+                x[i] = par__bits_to_f32(bits <= ONE ? bits : 0) * (sign && bits % 2 ? -1.0f : 1.0f);
+            }
+            PAR__PICK(par__zero_state_loops)->encode(sign, x, packed, 1);
+            par__zero_state_encode_base(sign, x, again, 1);
+            CHECK(w, !memcmp(packed, again, sizeof packed));
+        }
+}
 static run narrow_run(par_comm *w, int stage, int o, par_dtype type) {
     run r = plain_run(w, stage, (par_zero_optimizer)o);
     r.desc.state_dtype = type, r.desc.canonical_shards = 8, r.desc.microbatches = 8 / par_size(w);
@@ -2623,6 +2648,7 @@ const test tests[] = {
     {"blocks", blocks, TEST_SERIAL, 1, 60},
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
     {"state_codes", state_codes, TEST_SERIAL, 1, 60},
+    {"state_thresholds", state_thresholds, TEST_SERIAL, 1, 60},
     {"narrow_states", narrow_states, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
     {"narrow_bytes", narrow_bytes, TEST_SERIAL, 1, 60},
     {"narrow_checkpoints", narrow_checkpoints, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
