@@ -4110,9 +4110,9 @@ typedef struct par__arena { // the first bytes of the shared memory
 } par__arena;
 #define PAR__CMA_BYTES          ((size_t)16384) // to or from one peer: CMA from this size (messages: 4 times)
 #define PAR__NONTEMPORAL_BYTES  ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
-#define PAR__EAGER_BYTES        ((size_t)32768) // data sent with the arrival: of ordinary memory, or attached
-#define PAR__EAGER_SHARED_BYTES ((size_t)4096)  // of symmetric memory
-#define PAR__DOUBLING_BYTES     ((size_t)16384) // of all ranks
+#define PAR__EAGER_BYTES        ((size_t)32768)    // data sent with the arrival: of ordinary memory
+#define PAR__EAGER_SHARED_BYTES ((size_t)4096)     // of symmetric memory
+#define PAR__DOUBLING_BYTES     ((size_t)16384)    // of all ranks
 #define PAR__ARRIVAL_BYTES      (sizeof(par__arrival) + PAR__SITE_BYTES) // between nodes
 #define PAR__MAGIC              0x3172612e72617021u
 
@@ -7917,7 +7917,7 @@ static size_t par__eager_own_bytes(const par__operation *op) { // that this rank
 static size_t par__attached_max(const par_comm *c) {
     const int k = c->nodes.node_count;
     if (k == 1 || k != c->size || k > PAR__EXCHANGE_RADIX) return 0;
-    return k == 2 ? PAR__EAGER_BYTES : PAR__DOUBLING_BYTES / (size_t)k / 64 * 64;
+    return PAR__DOUBLING_BYTES / (size_t)k / 64 * 64;
 }
 static size_t par__exchange_stride(const par_comm *c) { // from one rank's arrival to the next one's
     return PAR__ARRIVAL_BYTES + par__attached_max(c);
@@ -8913,10 +8913,8 @@ static int par__sends_staged(const par__operation *op, int shared) {
 }
 static int par__sends_attached(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
-    const size_t bytes = par__eager_bytes(op), max = par__attached_max(op->comm), n = (size_t)op->comm->size;
-    if (!max || (requested && requested->fits != par__fits_eager)) return 0;
-    // What only one rank needs goes to all: not if it is long.
-    return bytes <= (par__kinds[op->call.kind].send & PAR_SIDE_ALL ? PAR__DOUBLING_BYTES / n / 64 * 64 : max);
+    const size_t max = par__attached_max(op->comm);
+    return max && par__eager_bytes(op) <= max && (!requested || requested->fits == par__fits_eager);
 }
 
 // ---- PAR_ALGO and PAR_TUNE
