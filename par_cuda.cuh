@@ -4515,7 +4515,7 @@ static par_result par__cuda_z_square_sum(const par_zero_kernels *k, const void *
     return par__cuda_sum_squares(par__cuda_of_zero(k), x, type, n, weight, sum);
 }
 static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const float *w, const void *g,
-                                              par_dtype g_type, float *m, float *v, float *steps,
+                                              par_dtype g_type, const void *m, const void *v, float *steps,
                                               double *partials, bool aligned) {
     PAR__CUDA_SHARED(double, scratch);
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
@@ -4525,18 +4525,16 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
         const bool whole = aligned && at + 8 <= n;
         const par__cuda_eight<float> raw_w = par__cuda_get(w, at, n, whole),
                                      raw_g = par__cuda_get_any(g, g_type, at, n, whole),
-                                     raw_m = par__cuda_get(m, at, n, whole),
-                                     raw_v = par__cuda_get(v, at, n, whole);
+                                     raw_m = par__cuda_get_state(m, a, at, n, whole),
+                                     raw_v = par__cuda_get_state(v, a, at, n, whole);
         float ws[8], gs[8], ms[8], vs[8];
         par__cuda_widen_eight(ws, raw_w);
         par__cuda_widen_any(gs, raw_g, g_type);
-        par__cuda_widen_eight(ms, raw_m);
-        par__cuda_widen_eight(vs, raw_v);
+        par__cuda_widen_state(ms, raw_m, a, 1);
+        par__cuda_widen_state(vs, raw_v, a, 0);
         for (int i = 0; i < 8; i++) {
             par__zero_element e = {ws[i], ms[i], vs[i]};
             par__zero_update_moments(&a, &e, gs[i]);
-            ms[i] = e.m;
-            vs[i] = e.v;
             const double u = (double)par__zero_lamb_direction(&a, &e);
             if (at + (size_t)i < n) {
                 if (steps) steps[at + (size_t)i] = (float)u;
@@ -4544,8 +4542,6 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
                 uu += u * u;
             }
         }
-        par__cuda_put(m, ms, at, n, whole);
-        par__cuda_put(v, vs, at, n, whole);
     }
     ww = par__cuda_block_reduce<par__cuda_add>(ww, scratch);
     uu = par__cuda_block_reduce<par__cuda_add>(uu, scratch);
@@ -4555,16 +4551,17 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
     }
 }
 static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_zero_update *a, size_t n,
-                                         const float *w, const void *g, par_dtype g_type, float *m, float *v,
-                                         double *sums, float *steps) {
+                                         const float *w, const void *g, par_dtype g_type, const void *m,
+                                         const void *v, double *sums, float *steps) {
     par_cuda *cuda = par__cuda_of_zero(k);
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
     const unsigned count = par__cuda_partial_count(n);
     double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
-    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared,
-                                   cuda->stream, *a, n, w, g, g_type, m, v, steps, partials,
-                                   par__cuda_aligned(w, g, m, v)));
+    PAR__CUDA_TRY(par__cuda_launch(
+        cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared, cuda->stream, *a, n, w, g, g_type, m,
+        v, steps, partials,
+        par__cuda_aligned(w, g, a->state_dtype == PAR_U8 ? NULL : m, a->state_dtype == PAR_U8 ? NULL : v)));
     return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
                             partials, count, 2, 1.0, sums);
 }

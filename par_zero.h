@@ -179,7 +179,7 @@ typedef struct par_zero_kernels par_zero_kernels; // the operations of one kind 
     X(PAR_ZERO_ADAMW, adamw, 2, 2, 2) /* Loshchilov and Hutter 2019 */                                       \
     X(PAR_ZERO_SGD, sgd, 1, 1, 1)     /* momentum and weight decay as torch has them */                      \
     X(PAR_ZERO_LION, lion, 1, 1, 1)   /* Chen et al. 2023 */                                                 \
-    X(PAR_ZERO_LAMB, lamb, 2, 2, 0)   /* You et al. 2020; lamb_norms has updated the moments */              \
+    X(PAR_ZERO_LAMB, lamb, 2, 2, 2)   /* You et al. 2020; by the trust ratios that lamb_norms leads to */    \
     X(PAR_ZERO_MUON, muon, 2, 0, 0)   /* Jordan 2024; AdamW for other shapes and for use_adamw */
 typedef enum par_zero_optimizer {
 #define X(constant, name, states, reads, writes) constant,
@@ -236,7 +236,7 @@ typedef struct par_zero_desc {
     int max_gathered_units; // stages 2 and 3: units that may be unsharded at a time; 0: 2. See MODEL
     par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
     par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32
-    par_dtype state_dtype;  // of moments: f32, bf16 or u8; 0: f32. See MODEL; LAMB needs f32
+    par_dtype state_dtype;  // of moments: f32, bf16 or u8; 0: f32. See MODEL
     // Of the matrices that Muon's products take and give, with sums in f32: f32, or bf16 as Jordan (2024) has
     // them, which GPUs multiply faster; CPUs round them, and multiply in f32. 0: bf16 where param_dtype is,
     // else f32.
@@ -646,10 +646,11 @@ struct par_zero_kernels {
     par_result (*update)(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
                          void *stored, par_dtype stored_type, const void *g, par_dtype g_type, void *m,
                          void *v, float *ema);
-    // LAMB: updates m and v, which are f32; sums[0] += w^2, sums[1] += u^2, where u is the step before trust
-    // ratio and lr, which is also stored where `steps` is not NULL
+    // LAMB: sums[0] += w^2, sums[1] += u^2, where u is the step that update will make of the same moments,
+    // before trust ratio and lr; it is also stored where `steps` is not NULL
     par_result (*lamb_norms)(const par_zero_kernels *k, const par_zero_update *a, size_t n, const float *w,
-                             const void *g, par_dtype g_type, float *m, float *v, double *sums, float *steps);
+                             const void *g, par_dtype g_type, const void *m, const void *v, double *sums,
+                             float *steps);
     // trust[t] = |w| / |u| of tensor t, from `pieces` such pairs of sums
     par_result (*lamb_trust_ratios)(const par_zero_kernels *k, size_t tensors, size_t pieces,
                                     const double *sums, float *trust);
@@ -850,7 +851,7 @@ PAR__HOST_DEVICE float par__zero_lamb_direction(const par_zero_update *a, const 
     return par__zero_direction(a, e) + a->hyper.weight_decay * e->w;
 }
 PAR__HOST_DEVICE void par__zero_lamb(const par_zero_update *a, par__zero_element *e, float g) {
-    (void)g; // the moments are updated already
+    par__zero_update_moments(a, e, g);
     e->w -= a->hyper.lr * a->trust_ratio * par__zero_lamb_direction(a, e);
 }
 PAR__HOST_DEVICE void par__zero_muon(const par_zero_update *a, par__zero_element *e, float g) {
@@ -1109,11 +1110,10 @@ PAR__INLINE_LOOP double par__zero_squares(const float *x, size_t n) {
     return par__zero_sum_lanes(lanes);
 }
 PAR__INLINE_LOOP void par__zero_lamb_steps(const par_zero_update *update, const float *w, const float *g,
-                                           float *m, float *v, float *steps, size_t n) {
+                                           const float *m, const float *v, float *steps, size_t n) {
     const par_zero_update a = *update;
     PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = m[i]; e.v = v[i];
-                par__zero_update_moments(&a, &e, g[i]); m[i] = e.m; v[i] = e.v;
-                steps[i] = par__zero_lamb_direction(&a, &e));
+                par__zero_update_moments(&a, &e, g[i]); steps[i] = par__zero_lamb_direction(&a, &e));
 }
 
 // The scale of 32 floats.
@@ -1189,8 +1189,8 @@ PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in
     X(P, void, quantize, (int code, const float *x, uint8_t *out, size_t blocks), (code, x, out, blocks))    \
     X(P, void, dequantize, (int code, float *x, const uint8_t *in, size_t blocks), (code, x, in, blocks))    \
     X(P, void, lamb_steps,                                                                                   \
-      (const par_zero_update *a, const float *w, const float *g, float *m, float *v, float *steps,           \
-       size_t n),                                                                                            \
+      (const par_zero_update *a, const float *w, const float *g, const float *m, const float *v,             \
+       float *steps, size_t n),                                                                              \
       (a, w, g, m, v, steps, n))
 
 PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
@@ -1505,9 +1505,9 @@ static void par__zero_round(const par_zero_update *a, uint64_t seed, uint16_t *t
     }
 }
 // Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.
-static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
-                                     size_t n) {
-    char *from = (char *)x + par__zero_moment_bytes(a->state_dtype, at);
+static float *par__zero_widen_moment(float *wide, const void *x, const par_zero_update *a, int sign,
+                                     size_t at, size_t n) {
+    const char *from = (const char *)x + par__zero_moment_bytes(a->state_dtype, at);
     if (a->state_dtype == PAR_U8 && a->shard)
         par__zero_decode_part(wide, (const uint8_t *)from, a, sign, a->first + at, n);
     else if (a->state_dtype == PAR_U8)
@@ -1569,9 +1569,9 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
 }
 static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, const par_zero_update *given,
                                            size_t n, const float *w, const void *g, par_dtype g_type,
-                                           float *m, float *v, double *to, float *steps) {
+                                           const void *m, const void *v, double *to, float *steps) {
     const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_CHUNK], u[PAR__ZERO_CHUNK];
+    float wide[PAR__ZERO_CHUNK], u[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK];
     double sums[2] = {0, 0};
     par_zero_update resolved = *given;
     const par_zero_update *a = &resolved;
@@ -1580,7 +1580,9 @@ static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, cons
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         float *u_at = steps ? steps + at : u;
-        l->lamb_steps(a, w + at, par__zero_widen(wide, g, g_type, at, k), m + at, v + at, u_at, k);
+        const float *m_at = par__zero_widen_moment(ms, m, a, 1, at, k);
+        const float *v_at = par__zero_widen_moment(vs, v, a, 0, at, k);
+        l->lamb_steps(a, w + at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, u_at, k);
         sums[0] += l->squares(w + at, k);
         sums[1] += l->squares(u_at, k);
     }
@@ -2444,11 +2446,6 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
     if (d->state_dtype != PAR_F32 && d->state_dtype != PAR_BF16 && d->state_dtype != PAR_U8)
         return "state_dtype must be f32, bf16 or u8";
     if (d->muon_dtype != PAR_F32 && d->muon_dtype != PAR_BF16) return "muon_dtype must be f32 or bf16";
-    if (d->state_dtype != PAR_F32 && d->optimizer == PAR_ZERO_LAMB)
-        return snprintf(why, capacity,
-                        "state_dtype is %s, and LAMB needs f32: take f32, or another optimizer",
-                        par_dtype_name(d->state_dtype)),
-               why;
     if (d->max_gathered_units < 0 || d->max_gathered_units > PAR__ZERO_MAX_GATHERED_UNITS)
         return snprintf(why, capacity, "max_gathered_units must be 0 to %d, and is %d",
                         PAR__ZERO_MAX_GATHERED_UNITS, d->max_gathered_units),
@@ -4069,15 +4066,16 @@ static par_result par__zero_find_scales(par_zero *z) {
 static par_result par__zero_lamb_squares(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
                                          par__zero_exact *sums) {
     const size_t at = r->at - p->now.first, e = par__zero_grad_bytes(z);
-    const par_zero_update a = par__zero_update_of(z, &z->tensors[r->tensor], 0);
+    const par__zero_tensor *t = &z->tensors[r->tensor];
+    par_zero_update a = par__zero_update_of(z, t, 0);
     const char *g = par__zero_gradients_of(z, &p->now);
     for (size_t i = at, n; i < at + r->count; i += n) {
         const float *w = par__zero_weights(z, p) + i;
         n = PAR__MIN((size_t)PAR__ZERO_STAGING, at + r->count - i);
-        PAR__ZERO_TRY(z->kernels->lamb_norms(z->kernels, &a, n, w, g + i * e, z->desc.grad_dtype,
-                                             (float *)par__zero_state_at(z, p, PAR__ZERO_M, i),
-                                             (float *)par__zero_state_at(z, p, PAR__ZERO_V, i), z->sums,
-                                             z->lamb_steps));
+        a.first = p->now.first + i - t->offset;
+        PAR__ZERO_TRY(z->kernels->lamb_norms(
+            z->kernels, &a, n, w, g + i * e, z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, i),
+            par__zero_state_at(z, p, PAR__ZERO_V, i), z->sums, z->lamb_steps));
         PAR__ZERO_TRY(par__zero_exact_read(z, &sums[0], w, PAR_F32, n));
         PAR__ZERO_TRY(par__zero_exact_read(z, &sums[1], z->lamb_steps, PAR_F32, n));
     }
@@ -4101,7 +4099,7 @@ static par_result par__zero_add_lamb_digits(par_zero *z) { // over ranks
 }
 static par_result par__zero_exact_trust_ratios(par_zero *z) {
     const size_t n = (size_t)z->tensor_count * 2;
-    par__zero_walk at = par__zero_walk_begin(z, 1);
+    par__zero_walk at = par__zero_walk_begin(z, 0);
     int found;
     memset(z->lamb_digits, 0, n * PAR__ZERO_DIGITS * sizeof *z->lamb_digits);
     for (;;) {
@@ -4129,7 +4127,7 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
     if (par__zero_has_exact_lamb(z)) return par__zero_exact_trust_ratios(z);
-    par__zero_walk walk = par__zero_walk_begin(z, 1);
+    par__zero_walk walk = par__zero_walk_begin(z, 0);
     const par__zero_run *r = &walk.run;
     const par__zero_iter *p = &walk.p;
     int found;
@@ -4141,8 +4139,8 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
         const size_t at = r->at - p->now.first;
         PAR__ZERO_TRY(k->lamb_norms(k, &a, r->count, par__zero_weights(z, p) + at,
                                     par__zero_gradients_of(z, &p->now) + at * par__zero_grad_bytes(z),
-                                    z->desc.grad_dtype, (float *)par__zero_state_at(z, p, PAR__ZERO_M, at),
-                                    (float *)par__zero_state_at(z, p, PAR__ZERO_V, at),
+                                    z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, at),
+                                    par__zero_state_at(z, p, PAR__ZERO_V, at),
                                     z->sums + 2 * ((size_t)r->tensor * z->pieces + p->now.piece), NULL));
     }
     if (par__zero_update_is_sharded(z))

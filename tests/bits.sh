@@ -9,13 +9,14 @@ seq 1 4000 >"$shared/data"
 
 common="--data $shared/data --batch_size 2 --gradient_accumulation_steps 4 --block_size 36 --canonical 8"
 common+=" --n_layer 2 --n_embd 32 --learning_rate 1e-2 --warmup_iters 3 --eval_iters 0 --sample 0 --json"
-models="gpt2 llama bf16 lamb lion muon wide"
+models="gpt2 llama bf16 lamb lamb8 lion muon wide"
 options_of() { # model
     case $1 in
     gpt2) echo "--n_head 4 --dropout 0.1" ;;
     llama) echo "--n_head 2 --arch llama --n_layer 4" ;;
     bf16) echo "--n_head 2 --arch llama --dtype bf16 --state_dtype u8" ;;
     lamb) echo "--n_head 2 --optimizer lamb --dropout 0.1" ;;
+    lamb8) echo "--n_head 2 --optimizer lamb --state_dtype u8" ;;
     lion) echo "--n_head 2 --arch llama --optimizer lion --state_dtype bf16" ;;
     muon) echo "--n_head 2 --optimizer muon --dtype bf16" ;;
     # sums of several blocks of 256: over features, tokens and the vocabulary
@@ -71,7 +72,8 @@ table() {
     echo "$(each 0F 0 1 2 3 4 5 6 7)$(each 0I 6 2 4 0 7)$(each 0B 1 3 5)$(each 0W 0 6 7 2 4)"
     echo "$(each 1F 0 1 2 3 4 5 6 7)$(each 1B 6 2 4)$(each 1I 0 7 1 3 5)$(each 1W 3 0 5 1 7)"
 }
-# The embedding of gpt2 and lamb is tied: its two uses are on two ranks, or (dualpipe) each rank has both.
+# The embedding of gpt2, lamb and lamb8 is tied: its two uses are on two ranks, or (dualpipe) each rank has
+# both.
 pipelines() {
     table >"$work/table.csv"
     row gpt2 build/gpt "PAR_ISA=avx2" "--ranks 4 --pp 2 --tp 2 --sp --schedule $work/table.csv" &&
@@ -80,7 +82,7 @@ pipelines() {
         row llama build/gpt "" "--ranks 4 --pp 2 --schedule interleaved_1f1b --zero 2" &&
         row lion build/gpt "" "--ranks 4 --pp 2 --tp 2 --schedule v_min" && # rounds at random
         row lamb build/gpt "" "--ranks 4 --pp 2 --schedule dualpipe --zero 3" &&
-        row lamb build/gpt "" "--ranks 4 --pp 2 --tp 2"
+        row lamb8 build/gpt "" "--ranks 4 --pp 2 --tp 2 --zero 1"
 }
 resumed() {
     goes_on gpt2 "--ranks 2 --zero 3" "--ranks 4 --zero 1" &&

@@ -46,7 +46,7 @@ attention_(forward|backward) 0 0 4 0 0
 ^cast(I13|I14).* 0 0 1 1 4
 ^castI 0 0 1 2 0
 ^update|^momentum 0 0 6 6 8
-^lamb_norms 0 0 8 4 0
+^lamb_norms 0 0 8 0 0
 ^scale 0 0 2 2 0
 ^sum_squares 0 0 1 0 0
 ^embed_piecesI14 0 0 3 2 0

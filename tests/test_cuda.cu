@@ -640,7 +640,7 @@ static void zero_update(par_comm *w) {
                 zero_update_of(w, cuda, (par_zero_optimizer)o, types[grad], copy,
                                sizes[(o + grad + copy) % 4]);
             }
-    static const par_zero_optimizer narrow[] = {PAR_ZERO_ADAMW, PAR_ZERO_LION, PAR_ZERO_MUON};
+    static const par_zero_optimizer narrow[] = {PAR_ZERO_ADAMW, PAR_ZERO_LION, PAR_ZERO_LAMB, PAR_ZERO_MUON};
     for (par_zero_optimizer o : narrow) {
         zero_states_of(w, cuda, o, PAR_BF16);
         zero_states_of(w, cuda, o, PAR_U8);
