@@ -4449,6 +4449,111 @@ static __device__ __forceinline__ void par__cuda_put_state(void *state, const fl
     else
         par__cuda_put_any(state, a.state_dtype, x, at, n, whole);
 }
+// Parts of tensors whose rounding must not depend on how they are split: each element by one thread, as the
+// number that it has in the whole tensor. They are a reference, and slow.
+static __device__ bool par__cuda_number(const par_shard &s, size_t local, size_t *number) {
+    for (int i = 0; i < s.run_count; local -= s.runs[i++].count) {
+        const par_run &r = s.runs[i];
+        if (local >= r.count) continue;
+        *number = r.offset + (r.width ? local / r.width * r.stride + local % r.width : local);
+        return true;
+    }
+    return false;
+}
+static __device__ float par__cuda_part_state(const par_zero_update &a, const void *state, int sign, size_t i,
+                                             size_t number) {
+    if (a.state_dtype == PAR_BF16) return par__bf16_widen(((const uint16_t *)state)[i]);
+    if (a.state_dtype != PAR_U8) return ((const float *)state)[i];
+    const uint8_t *codes = (const uint8_t *)state + i / 256 * PAR__ZERO_STATE_BLOCK_BYTES + 4;
+    return par__zero_decode_state(codes[i % 256], sign, a.scales[!sign][number / 256]);
+}
+static __device__ uint16_t par__cuda_part_round(float x, uint64_t seed, uint64_t stream, size_t number) {
+    uint32_t random[4];
+    par__philox_at(seed, stream, number / 8, random);
+    return par__zero_round_randomly(x, random[number % 8 / 2] >> 16 * (number % 2) & 0xFFFFu);
+}
+static __device__ void par__cuda_raise(float *scale, float x) { // without signs floats compare like integers
+    atomicMax((unsigned *)(void *)scale, par__f32_to_bits(x) & 0x7FFFFFFFu);
+}
+static __device__ void par__cuda_put_part_state(const par_zero_update &a, void *state, float x, int sign,
+                                                size_t i, size_t number) {
+    if (a.state_dtype == PAR_U8) {
+        float *scale = &a.new_scales[!sign][number / 256];
+        uint8_t *codes = (uint8_t *)state + i / 256 * PAR__ZERO_STATE_BLOCK_BYTES + 4;
+        if (a.raise) return par__cuda_raise(scale, x);
+        codes[i % 256] = (uint8_t)par__zero_encode_state(x, sign, par__zero_state_inverse(*scale));
+    } else if (a.state_dtype == PAR_BF16)
+        ((uint16_t *)state)[i] = a.state_seed
+                                     ? par__cuda_part_round(x, a.state_seed + !sign, a.stream, number)
+                                     : par__bf16_narrow(x);
+    else
+        ((float *)state)[i] = x;
+}
+// A skipped step: the scales stay, also those that the next step takes for the present ones.
+static __device__ void par__cuda_keep_scales(const par_zero_update &a, const par_shard &shard, size_t n,
+                                             int moments) {
+    size_t number;
+    PAR__CUDA_EACH(i, a.raise ? n : 0)
+    for (int k = 0; k < moments && par__cuda_number(shard, a.first + i, &number); k++)
+        par__cuda_raise(&a.new_scales[k][number / 256], a.scales[k][number / 256]);
+}
+static __global__ void par__cuda_k_update_part(par_zero_update a, PAR__CUDA_PARAMETER par_shard shard,
+                                               size_t n, int moments, float *w, void *stored, par_dtype type,
+                                               const void *g, par_dtype g_type, void *m, void *v,
+                                               float *ema) {
+    if (!par__zero_apply_control(&a)) return par__cuda_keep_scales(a, shard, n, moments);
+    PAR__CUDA_EACH(i, n) {
+        size_t number;
+        float gs[8];
+        if (!par__cuda_number(shard, a.first + i, &number)) continue;
+        par__cuda_widen_any(gs, par__cuda_get_any(g, g_type, i, i + 1, false), g_type);
+        par__zero_element e = {w[i], moments > 0 ? par__cuda_part_state(a, m, 1, i, number) : 0,
+                               moments > 1 ? par__cuda_part_state(a, v, 0, i, number) : 0};
+        par__zero_step_element(a.optimizer, &a, &e, gs[0]);
+        if (moments > 0) par__cuda_put_part_state(a, m, e.m, 1, i, number);
+        if (moments > 1) par__cuda_put_part_state(a, v, e.v, 0, i, number);
+        if (a.raise) continue;
+        w[i] = e.w;
+        if (ema) ema[i] = par__zero_average(ema[i], e.w, a.ema);
+        if (stored && a.seed && type == PAR_BF16)
+            ((uint16_t *)stored)[i] = par__cuda_part_round(e.w, a.seed, a.stream, number);
+        else if (stored)
+            par__cuda_put_any(stored, type, &e.w, i, i + 1, false);
+    }
+}
+static __global__ void par__cuda_k_lamb_part(par_zero_update a, PAR__CUDA_PARAMETER par_shard shard, size_t n,
+                                             const float *w, const void *g, par_dtype g_type, const void *m,
+                                             const void *v, float *steps) {
+    if (!par__zero_apply_control(&a)) return;
+    PAR__CUDA_EACH(i, n) {
+        size_t number;
+        float gs[8];
+        steps[i] = 0;
+        if (!par__cuda_number(shard, a.first + i, &number)) continue;
+        par__cuda_widen_any(gs, par__cuda_get_any(g, g_type, i, i + 1, false), g_type);
+        par__zero_element e = {w[i], par__cuda_part_state(a, m, 1, i, number),
+                               par__cuda_part_state(a, v, 0, i, number)};
+        par__zero_update_moments(&a, &e, gs[0]);
+        steps[i] = par__zero_lamb_direction(&a, &e);
+    }
+}
+static __global__ void par__cuda_k_momentum_part(par_zero_update a, PAR__CUDA_PARAMETER par_shard shard,
+                                                 size_t n, const void *g, par_dtype g_type, void *m,
+                                                 float *out) {
+    if (!par__zero_apply_control(&a)) return par__cuda_keep_scales(a, shard, n, 1);
+    PAR__CUDA_EACH(i, n) {
+        size_t number;
+        float gs[8];
+        if (!par__cuda_number(shard, a.first + i, &number)) continue;
+        par__cuda_widen_any(gs, par__cuda_get_any(g, g_type, i, i + 1, false), g_type);
+        float x = par__cuda_part_state(a, m, 1, i, number);
+        out[i] = par__zero_muon_momentum(&a, &x, gs[0]);
+        par__cuda_put_part_state(a, m, x, 1, i, number);
+    }
+}
+static bool par__cuda_rounds_part(const par_zero_update *a) {
+    return a->shard && (a->state_dtype == PAR_U8 || a->state_dtype == PAR_BF16 || a->seed);
+}
 template <int OPTIMIZER, int READS, int WRITES>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_update(par_zero_update a, size_t n, float *w, void *stored, par_dtype type, const void *g,
@@ -4499,9 +4604,14 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
     const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
     const bool aligned = par__cuda_aligned(w, stored, g, a->state_dtype == PAR_U8 ? NULL : m,
                                            a->state_dtype == PAR_U8 ? NULL : v, ema);
+    const bool part = par__cuda_rounds_part(a);
     switch (a->optimizer) {
 #define X(constant, name, states, reads, writes)                                                             \
     case constant:                                                                                           \
+        if (part)                                                                                            \
+            return par__cuda_launch(cuda, par__cuda_k_update_part, blocks, PAR__CUDA_THREADS, 0,             \
+                                    cuda->stream, *a, *a->shard, n, writes, w, stored, stored_type, g,       \
+                                    g_type, m, v, ema);                                                      \
         return par__cuda_launch(cuda, par__cuda_k_update<constant, reads, writes>, blocks,                   \
                                 PAR__CUDA_THREADS, 0, cuda->stream, *a, n, w, stored, stored_type, g,        \
                                 g_type, m, v, ema, aligned);
@@ -4556,6 +4666,10 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
     par_cuda *cuda = par__cuda_of_zero(k);
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
     const unsigned count = par__cuda_partial_count(n);
+    if (steps && par__cuda_rounds_part(a)) // their squares are what counts
+        return par__cuda_launch(cuda, par__cuda_k_lamb_part, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, *a, *a->shard, n, w, g, g_type, m, v,
+                                steps);
     double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
     PAR__CUDA_TRY(par__cuda_launch(
@@ -4596,6 +4710,9 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
                                        const void *g, par_dtype g_type, void *m, float *out) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
+    if (par__cuda_rounds_part(a))
+        return par__cuda_launch(cuda, par__cuda_k_momentum_part, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, *a, *a->shard, n, g, g_type, m, out);
     return par__cuda_launch(cuda, par__cuda_k_momentum, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
                             PAR__CUDA_THREADS, 0, cuda->stream, *a, n, g, g_type, m, out,
                             par__cuda_aligned(g, a->state_dtype == PAR_U8 ? NULL : m, out));

@@ -627,10 +627,10 @@ typedef struct par_zero_update {
     const par_zero_control *control;
     const float *trust_ratio_at;
     int group, unscaled;
-    // Not NULL: of a part of a tensor whose update must not depend on how it is split (only on CPUs). `first`
-    // is the number in the part; random numbers, and blocks of u8, are those of the whole tensor. scales: of
-    // m and v, a scale for each of these blocks; new_scales: after the update, where raise = 1 only raises
-    // them to the largest sizes, and nothing else changes.
+    // Not NULL: of a part of a tensor whose update must not depend on how it is split; in the host's memory.
+    // `first` is the number in the part; random numbers, and blocks of u8, are those of the whole tensor.
+    // scales: of m and v, a scale for each of these blocks; new_scales: after the update. raise = 1: it only
+    // raises these to the largest sizes, or to `scales` if the step is skipped, and changes nothing else.
     const par_shard *shard;
     float *scales[2], *new_scales[2];
     int raise;
@@ -1879,6 +1879,7 @@ struct par_zero {
     // 8-bit moments of parts of tensors: scales of these tensors' blocks of 256, of m, then of v; twice:
     // those of now begin at block_scales[(2 now + moment) block_count]
     float *block_scales;
+    float *host_scales; // a copy for the host, where a device has them; NULL: the CPU has
     size_t block_count;
     int now;
     uint64_t *lamb_digits; // canonical LAMB: of each tensor, two exact sums, in the host's memory
@@ -2612,13 +2613,8 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
 }
 // With canonical_shards: NULL, or what the update of a part of a tensor lacks.
 static const char *par__zero_check_part(const par_zero *z, const par__zero_tensor *t) {
-    const int rounds = z->desc.state_dtype != PAR_F32 || z->desc.stochastic_rounding;
     if (!t->whole) return NULL;
     if (t->whole == SIZE_MAX) return "its global shape is too large";
-    if (rounds && !z->on_cpu)
-        return "this rank has a part of it, and with canonical_shards only a CPU rounds moments or weights "
-               "alike "
-               "in all parts: take state_dtype f32 and no stochastic_rounding, or no tensor parallelism";
     if (!z->desc.tensor_parallel_comm && z->desc.comm &&
         (z->desc.optimizer == PAR_ZERO_LAMB || par__zero_is_matrix(z, t) || z->desc.state_dtype == PAR_U8))
         return "this rank has a part of it, and canonical_shards needs whole tensors for LAMB, Muon and "
@@ -3136,6 +3132,7 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
     const size_t scales = 4 * z->block_count * sizeof *z->block_scales;
     if (scales)
         ok &= (z->block_scales = (float *)(void *)par__zero_alloc(z, scales, 0, &a->state_bytes)) != NULL;
+    if (scales && !z->on_cpu) ok &= (z->host_scales = (float *)PAR_MALLOC(scales)) != NULL;
     if (par__zero_has_exact_lamb(z))
         ok &= (z->lamb_digits = (uint64_t *)PAR_MALLOC((size_t)z->tensor_count * sizeof *z->lamb_digits * 2 *
                                                        PAR__ZERO_DIGITS)) != NULL &&
@@ -3233,6 +3230,7 @@ par_result par_zero_close(par_zero *z) {
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
     par__zero_free(z, z->muon_whole, 0);
     par__zero_free(z, z->block_scales, 0);
+    PAR_FREE(z->host_scales);
     PAR_FREE(z->lamb_digits);
     par__zero_free(z, z->lamb_steps, 0);
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) par__zero_free(z, z->states[i], 0);
@@ -3980,6 +3978,19 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
     }
     return a;
 }
+// Lets the host read the scales of a tensor's present moments; write: and takes over what it has set.
+static par_result par__zero_host_scales(const par_zero *z, const par__zero_tensor *t, int write,
+                                        par_zero_update *a) {
+    const size_t n = par__zero_round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
+    if (!z->host_scales || !a->shard) return PAR_OK;
+    for (int i = 0; i < 2; i++) {
+        float *device = par__zero_scales(z, t, z->now, i);
+        float *host = z->host_scales + (device - z->block_scales);
+        PAR__ZERO_TRY(par__zero_copy_sync(z, write ? device : host, write ? host : device, n * sizeof *host));
+        a->scales[i] = host;
+    }
+    return PAR_OK;
+}
 // unscaled: the input is not the gradient (Muon's direction), and must not be scaled.
 static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_tensor *t, int unscaled) {
     par_zero_update a = par__zero_rounding_of(z, t, 0);
@@ -4045,7 +4056,7 @@ static par_result par__zero_find_scales(par_zero *z) {
     par__zero_walk at = par__zero_walk_begin(z, 0);
     int found;
     if (!z->block_count) return PAR_OK;
-    memset(scales, 0, 2 * z->block_count * sizeof *scales);
+    PAR__ZERO_TRY(z->device->fill(z->device, scales, 0, 2 * z->block_count * sizeof *scales, NULL));
     for (;;) {
         PAR__ZERO_TRY(par__zero_walk_next(z, &at, &found));
         if (!found) break;
@@ -4432,6 +4443,7 @@ static par_result par__zero_read_state(const par_zero *z, const par__zero_tensor
     const size_t unit = type == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : 1;
     float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
     if (type == PAR_F32) return par__zero_copy_sync(z, values, par__zero_state_at(z, p, kind, k), n * 4);
+    PAR__ZERO_TRY(par__zero_host_scales(z, t, 0, &a));
     for (size_t at = k, step; at < k + n; at += step) {
         const size_t from = at / unit * unit;
         const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, par__zero_round_up(k + n - from, unit));
@@ -4465,6 +4477,7 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, c
     par_zero_update nearest = par__zero_rounding_of(z, t, 0);
     nearest.state_seed = 0;
     nearest.state_dtype = par__zero_state_dtype(z, kind);
+    PAR__ZERO_TRY(par__zero_host_scales(z, t, 0, &nearest));
     memcpy(nearest.new_scales, nearest.scales, sizeof nearest.scales);
     if (z->on_cpu && nearest.state_dtype == PAR_F32)
         return par__zero_fill_spans(fill, first, n, (float *)par__zero_state_at(z, p, kind, k)), PAR_OK;
@@ -4484,7 +4497,7 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, c
         PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_state_at(z, p, kind, k + at), from,
                                           par__zero_state_bytes(z, kind, whole)));
     }
-    return PAR_OK;
+    return par__zero_host_scales(z, t, 1, &nearest);
 }
 static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t,
                                             const par__zero_fill *fill) {
