@@ -171,7 +171,9 @@ typedef struct par_plan_model {
     X(cores, "processors of a node that its ranks oversubscribe; 0: each rank has its own")                  \
     X(block_seconds, "without SMs: of attention's block of 128 queries and keys, besides its scores")        \
     X(score_seconds, "without SMs: of each score; both 0: as long as attention's products")                  \
-    X(call_seconds, "of each collective, besides latency: its start, and waiting for the last rank")
+    X(call_seconds, "of each collective, besides latency: its start, and waiting for the last rank")         \
+    X(copy_rate, "bytes/s of copies that pack and unpack a context parallel rank's messages; 0: "            \
+                 "memory_rate")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -377,6 +379,9 @@ typedef struct par_plan_measured { // seconds of one rank's processor, while all
     // measured. And seconds of an all_reduce of so many bytes, and of one of a few: over ranks of a node, and
     // over those of all nodes (0 ranks: not measured). These are by the clock.
     double shared_layer_seconds;
+    // The same of a layer whose sequences they share, context parallel: by all-to-all where their number
+    // divides heads and key-value heads, else by a ring. 0: not measured.
+    double context_layer_seconds;
     par_plan_message node, net;
 } par_plan_measured;
 // Sets the rates of problem->machine so that the planner's formulas give what was measured: product_rate
@@ -491,22 +496,22 @@ static const par_plan_model par__plan_models[] = {
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 // clang-format on
 enum {
@@ -948,6 +953,9 @@ static double par__plan_product(const par_plan_machine *x, double rate, double r
 static double par__plan_pass(const par_plan_machine *x, double bytes) { // an elementwise kernel
     return bytes / x->memory_rate + x->kernel_seconds;
 }
+static double par__plan_copy(const par_plan_machine *x, double bytes) { // of messages, by a kernel
+    return bytes / (x->copy_rate > 0 ? x->copy_rate : x->memory_rate) + x->kernel_seconds;
+}
 
 // >>plan_layer ----------------------------------------------------------------------------------------------
 
@@ -1159,7 +1167,7 @@ static void par__plan_messages(const par__plan_case *k, double gather, double re
 }
 // An all-to-all of Ulysses, with the copies that pack what is sent and unpack what is received.
 static double par__plan_all_to_all(const par__plan_case *k, double bytes) {
-    return par__plan_gather(k->x, k->cp, bytes) + 2 * par__plan_pass(k->x, 2 * bytes);
+    return par__plan_gather(k->x, k->cp, bytes) + 2 * par__plan_copy(k->x, 2 * bytes);
 }
 // Context parallelism: keys and values go round a ring beside the blocks of attention, and their gradients in
 // backward; or all-to-alls exchange sequence for heads (Ulysses), which nothing hides.
@@ -1186,7 +1194,7 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
     l->f += merge;
     l->recompute[2] += merge;
     if (k->x->sm_count < 1) { // a processor packs keys and values, and each hop is a call
-        const double pack = par__plan_pass(k->x, 2 * keys), calls = (hops - 1) * k->x->call_seconds;
+        const double pack = par__plan_copy(k->x, 2 * keys), calls = (hops - 1) * k->x->call_seconds;
         l->cp_f += calls;
         l->cp_b += 2 * calls;
         l->f += pack;
@@ -1707,23 +1715,28 @@ static double par__plan_half(double n, double part, double ratio) {
     const double half = ratio < 1 ? (ratio * n - part) / (1 - ratio) : 0;
     return par__plan_min(par__plan_max(half, 0), 4 * n);
 }
-typedef struct
-    par__plan_probe { // seconds on one rank: of a layer, and of what is before and after the layers
+static int par__plan_ulysses_divides(const par_plan_model *m, const par_plan_config *c) {
+    const int kv = m->kv_heads / c->tp < 1 ? 1 : m->kv_heads / c->tp;
+    return c->cp > 1 && m->heads / c->tp % c->cp == 0 && kv % c->cp == 0;
+}
+typedef struct par__plan_probe { // seconds on one rank: of a layer, and of what is before and after them
     double layer, ends;
 } par__plan_probe;
-static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, double microbatch, int tp) {
+static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, double microbatch, int tp,
+                                          int cp) {
     par_plan_problem one = *problem;
     par_plan_config c;
     par__plan_probe t;
     memset(&c, 0, sizeof c);
     c.tp = tp;
-    c.pp = c.cp = c.dp = c.chunks = c.shard = 1;
+    c.cp = cp;
+    c.pp = c.dp = c.chunks = c.shard = 1;
     c.microbatch = (int)microbatch;
     one.machine.nodes = 1;
-    one.machine.gpus_per_node = tp;
+    one.machine.gpus_per_node = tp * cp;
     one.job.batch = microbatch;
     const par__plan_case k = par__plan_case_of(&one, &c);
-    const par__plan_layer l = par__plan_layer_of(&k, 0);
+    const par__plan_layer l = par__plan_layer_of(&k, par__plan_ulysses_divides(&one.model, &c));
     const par__plan_times s = par__plan_layer_times(&k, &l, &c);
     t.layer = s.f + s.b + s.w;
     t.ends = l.first_f + l.first_b + l.last_f + l.last_b + l.last_w;
@@ -1755,13 +1768,22 @@ static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measur
         x->node_bandwidth = par__plan_bandwidth(&m->node);
         x->call_seconds = m->node.small_seconds;
     }
-    if (m->shared_layer_seconds > 0 && m->node.ranks > 1) { // ranks wait for each other once a call
+    const int ranks = (int)m->node.ranks;
+    if (m->shared_layer_seconds > 0 && ranks > 1) { // ranks wait for each other once a call
         x->call_seconds = 0;
-        const double none = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
+        const double none = par__plan_probe_of(problem, m->microbatch, ranks, 1).layer;
         x->call_seconds = 1;
-        const double one = par__plan_probe_of(problem, m->microbatch, (int)m->node.ranks).layer;
+        const double one = par__plan_probe_of(problem, m->microbatch, ranks, 1).layer;
         x->call_seconds =
             par__plan_max((m->shared_layer_seconds - none) / (one - none), m->node.small_seconds);
+    }
+    if (m->context_layer_seconds > 0 && ranks > 1) { // copies from another rank's cache to a third place
+        x->copy_rate = 1e30;
+        const double none = par__plan_probe_of(problem, m->microbatch, 1, ranks).layer;
+        x->copy_rate = 1;
+        const double one = par__plan_probe_of(problem, m->microbatch, 1, ranks).layer;
+        const double seconds = (m->context_layer_seconds - none) / (one - none); // of a byte
+        x->copy_rate = seconds * x->memory_rate > 1 ? 1 / seconds : x->memory_rate;
     }
     x->net_latency = x->node_latency; // one node: nothing crosses a network
     x->net_bandwidth = x->node_bandwidth;
@@ -1776,7 +1798,7 @@ static void par__plan_bisect(par_plan_problem *problem, double *rate, double mic
     for (int i = 0; i < 60; i++) {
         const double middle = (low + high) / 2;
         *rate = pow(10, middle);
-        if (par__plan_probe_of(problem, microbatch, 1).layer > seconds)
+        if (par__plan_probe_of(problem, microbatch, 1, 1).layer > seconds)
             low = middle;
         else
             high = middle;
@@ -1826,14 +1848,14 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) 
     const double layer = m->layer_seconds;
     par__plan_fit_products(x, m);
     par__plan_fit_blocks(problem, m);
-    const double products = par__plan_probe_of(problem, m->microbatch, 1).layer;
+    const double products = par__plan_probe_of(problem, m->microbatch, 1, 1).layer;
     if (products > .95 * layer) { // a layer's products are faster than the one that was measured
         x->product_rate *= products / (.95 * layer);
         x->kernel_seconds *= .95 * layer / products;
     }
     par__plan_bisect(problem, &x->memory_rate, m->microbatch, layer);
     x->loss_rate = 1e30;
-    const double rest = m->embedding_head_seconds - par__plan_probe_of(problem, m->microbatch, 1).ends;
+    const double rest = m->embedding_head_seconds - par__plan_probe_of(problem, m->microbatch, 1, 1).ends;
     if (rest > 1e-3 * m->embedding_head_seconds)
         x->loss_rate = m->microbatch * problem->job.sequence * problem->model.vocab / rest;
     const double bytes = problem->job.update_bytes > 0 ? problem->job.update_bytes : 58;
@@ -1933,10 +1955,6 @@ static int par__plan_zero_allows(const par_plan_problem *p, const par_plan_confi
     if (c->zero == 0) return c->shard == 1;
     if (p->job.whole_shards > 0 && c->shard != replicas) return 0;
     return c->zero > 0 && c->zero <= 3 && c->shard > 1 && replicas % c->shard == 0;
-}
-static int par__plan_ulysses_divides(const par_plan_model *m, const par_plan_config *c) {
-    const int kv = m->kv_heads / c->tp < 1 ? 1 : m->kv_heads / c->tp;
-    return c->cp > 1 && m->heads / c->tp % c->cp == 0 && kv % c->cp == 0;
 }
 static int par__plan_offload_allows(const par_plan_machine *x, int offload) {
     const int both = PAR_PLAN_OFFLOAD_STATES | PAR_PLAN_OFFLOAD_DISK;

@@ -13,9 +13,9 @@ enum { AUTO_TOP = 100, AUTO_ACTIONS = 20000, AUTO_PARTS = 9 };
 
 // ---- measuring --------------------------------------------------------------------------------------------
 
-enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = 14 };
+enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = AUTO_PRODUCTS + AUTO_SHORTER + 9 };
 typedef struct auto_layers { // some layers of the model, and embedding and head
-    par_tp *tp;              // of this rank alone, or of those of its node
+    par_tp *tp;              // of this rank alone, or of those of its node, as tp or as cp
     gpt_model model;
     gpt_buffers buffers;
     size_t batch, sequence;
@@ -32,7 +32,7 @@ typedef struct auto_bench {
     par_comm *self, *node;
     par_tp_linear linear[AUTO_PRODUCTS];
     par_tp_matrix x[AUTO_PRODUCTS], y[AUTO_PRODUCTS];
-    auto_layers alone, shared;
+    auto_layers alone, shared, context;
     par_zero *zero;
     auto_message node_sum, world_sum;
     double busy, passed; // seconds of this rank's processor in what was timed; seconds that passed
@@ -170,7 +170,7 @@ static par_result auto_stage(const auto_bench *b, auto_layers *l, int layers, si
     const gpt_stage stage = {0, layers, ends, ends, gpt_is_tied(&l->model.config)};
     const gpt_dropout drop = {(float)b->t->o.dropout, 1};
     const par_tp_tokens tokens = {l->batch * parts, l->sequence / parts, 0, 0, NULL};
-    const size_t rows = l->batch * l->sequence;
+    const size_t rows = par_tp_rows(l->tp, &tokens);
     const int32_t *x = (const int32_t *)l->memory[2], *y = x + rows;
     double *sum = (double *)l->memory[3];
     gpt_buffers *u = &l->buffers;
@@ -191,17 +191,21 @@ static par_result auto_run_layers(auto_bench *b, int shorter) {
 static par_result auto_run_ends(auto_bench *b, int i) { // embedding, last norm, head and loss
     return auto_stage(b, &b->alone, i, 1);
 }
-// Layers that the ranks of a node share, tensor parallel: what they take beyond their products is messages,
-// and the waiting for each other that comes with them.
-static par_result auto_run_shared(auto_bench *b, int i) {
-    return auto_stage(b, &b->shared, b->shared.count, (size_t)i);
+// Layers that the ranks of a node share, tensor or context parallel: what they take beyond their products is
+// messages, their copies, and the waiting for each other that comes with them.
+static par_result auto_run_shared(auto_bench *b, int is_context) {
+    auto_layers *l = is_context ? &b->context : &b->shared;
+    return auto_stage(b, l, l->count, 1);
 }
-static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm *comm, int layers,
-                                   size_t batch) {
+static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm *tp, par_comm *cp,
+                                   int layers, size_t batch) {
     gpt_config g = b->t->o.model;
+    const int ranks = cp ? par_size(cp) : 1;
     par_tp_desc d;
     memset(&d, 0, sizeof d);
-    d.tp = comm;
+    d.tp = tp;
+    d.cp = cp;
+    d.ulysses = cp && (g.n_kv_head ? g.n_kv_head : g.n_head) % ranks == 0;
     par_dtype_parse(b->t->o.dtype, &d.dtype);
     d.seed = 1;
     d.kernels = b->t->tp_kernels;
@@ -211,7 +215,7 @@ static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm
     l->batch = batch;
     l->sequence = (size_t)g.block_size;
     GPT_TRY(gpt_open(&l->model, &g, l->tp, 0));
-    const size_t rows = batch * l->sequence, message = gpt_tokens_bytes(&l->model, rows);
+    const size_t rows = batch * l->sequence / (size_t)ranks, message = gpt_tokens_bytes(&l->model, rows);
     const size_t bytes[6] = {l->model.count * par_tp_element_bytes(l->tp),
                              l->model.count * sizeof(float),
                              2 * rows * sizeof(int32_t),
@@ -316,7 +320,8 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     for (int i = 0; i < AUTO_SHORTER && m->shorter[i].sequence > 0; i++)
         auto_add(works, &n, auto_run_layers, i + 1, 0, .15, &m->shorter[i].layer_seconds);
     auto_add(works, &n, auto_run_ends, 0, 0, .1, &m->embedding_head_seconds);
-    if (b->shared.count) auto_add(works, &n, auto_run_shared, 1, 1, .3, &m->shared_layer_seconds);
+    if (b->shared.count) auto_add(works, &n, auto_run_shared, 0, 1, .3, &m->shared_layer_seconds);
+    if (b->context.count) auto_add(works, &n, auto_run_shared, 1, 1, .3, &m->context_layer_seconds);
     auto_add(works, &n, auto_step, 0, 0, .05, &m->update_seconds);
     for (int i = 0; i < 4; i++) {
         par_plan_message *s = i < 2 ? &m->node : &m->net;
@@ -331,6 +336,7 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     m->layer_seconds /= b->alone.count;
     for (int i = 0; i < AUTO_SHORTER; i++) m->shorter[i].layer_seconds /= b->alone.count;
     m->shared_layer_seconds /= MAX(b->shared.count, 1);
+    m->context_layer_seconds /= MAX(b->context.count, 1);
     return PAR_OK;
 }
 static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *parameters) {
@@ -341,7 +347,7 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     GPT_TRY(par_split(b->t->world, par_rank(b->t->world), 0, &b->self));
     GPT_TRY(par_split(b->t->world, par_node_of(b->t->world, par_rank(b->t->world)), par_rank(b->t->world),
                       &b->node));
-    GPT_TRY(auto_open_layers(b, &b->alone, b->self, 0, 0));
+    GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, 0));
     GPT_TRY(auto_oversubscription(b, &m->oversubscription));
     GPT_TRY(auto_open_products(b, m->products));
     GPT_TRY(auto_warm(b, &first));
@@ -350,9 +356,12 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     const par_plan_product *p = &m->products[0];
     auto_size_layers(b, p->rows * p->columns * p->inner / seconds, &layers, &batch);
     m->microbatch = batch;
-    GPT_TRY(auto_open_layers(b, &b->alone, b->self, layers, (size_t)batch));
+    GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, layers, (size_t)batch));
     if (auto_divides(&o->model, par_size(b->node)))
-        GPT_TRY(auto_open_layers(b, &b->shared, b->node, MIN(o->model.n_layer, 4), (size_t)batch));
+        GPT_TRY(auto_open_layers(b, &b->shared, b->node, NULL, MIN(o->model.n_layer, 4), (size_t)batch));
+    if (b->t->device == par_cpu() && par_size(b->node) > 1 &&
+        o->model.block_size % (2 * par_size(b->node)) == 0)
+        GPT_TRY(auto_open_layers(b, &b->context, b->self, b->node, MIN(o->model.n_layer, 4), (size_t)batch));
     for (int i = 0; i < AUTO_SHORTER; i++)
         if (b->t->device == par_cpu() && o->model.block_size % 8 == 0)
             m->shorter[i].sequence = (double)(o->model.block_size >> (i + 2));
@@ -373,6 +382,7 @@ static par_result auto_measure(trainer *t, par_plan_measured *m) {
     GPT_TRY(auto_close_sum(&b, &b.world_sum));
     GPT_TRY(auto_close_sum(&b, &b.node_sum));
     GPT_TRY(par_zero_close(b.zero));
+    GPT_TRY(auto_close_layers(&b, &b.context));
     GPT_TRY(auto_close_layers(&b, &b.shared));
     GPT_TRY(auto_close_products(&b));
     GPT_TRY(auto_close_layers(&b, &b.alone));
@@ -511,10 +521,11 @@ static void auto_print_measured(const par_plan_problem *p, const par_plan_measur
     if (json)
         json_print("auto:%b seconds:%.4g product_gflops:%.5g microbatch:%.0f layer_seconds:%.5g "
                    "embedding_head_seconds:%.5g update_ns:%.4g oversubscription:%.4g slowdown:%.4g "
-                   "shared_layer_seconds:%.5g bandwidth:%.5g call_seconds:%.4g",
+                   "shared_layer_seconds:%.5g context_layer_seconds:%.5g copy_rate:%.5g bandwidth:%.5g "
+                   "call_seconds:%.4g",
                    1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->embedding_head_seconds,
                    1e9 * m->update_seconds, m->oversubscription, m->slowdown, m->shared_layer_seconds,
-                   x->node_bandwidth, x->call_seconds);
+                   m->context_layer_seconds, x->copy_rate, x->node_bandwidth, x->call_seconds);
     else
         printf("auto: measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
                "layer and %.3g ms in embedding, head and loss; an update %.3g ns a parameter; messages "
