@@ -114,7 +114,7 @@ counted() { # the kernels' instructions; the page's table, where it was made by 
     cp "$work/table" build/kernels.table # to be copied to the page
     version=$("$nvcc" --version | sed -n 's/.*release [0-9.]*, V//p')
     grep -q "nvcc $version" docs/kernels.md || return 0
-    sed -n '/^| kernel/,/^$/p' docs/kernels.md | grep -v '^$' | diff - "$work/table"
+    sed -n '/^| kernel/,/^$/p;/^| attention/,/^$/p' docs/kernels.md | diff -B - "$work/table"
 }
 # Each kernel of the page has its share, and its step is what the table predicts; one that has less is found.
 roofline() {

@@ -6,7 +6,8 @@
 //
 // PTXAS: what nvcc -Xptxas -v said. An element's cost is that of the loops that its row names, each on the
 // way through it with most accesses of 128 bits, and then with fewest instructions: 'o', the best outermost
-// loop, without loops within it; 'i', the sum over innermost loops; 'a', over all loops.
+// loop, without loops within it; 'i', the sum over innermost loops; 'w', over outermost loops with accesses
+// of 128 bits; 'a', over all loops.
 #define PAR_IMPLEMENTATION
 #include "par_plan.h"
 
@@ -57,6 +58,8 @@ static const kernel_row kernels[] = {
     {"reduction of two, f32", "reduceIfLi4", 'i', 4, 1, 8, 8, 4, 32},
     {"reduction of two, bf16", "reduce" BF16 "Li8", 'i', 8, 1, 8, 4, 2, 32},
     {"cast, f32 to bf16", "cast" BF16 "f", 'o', 8, 1, 8, 4, 2, 32},
+    {"amax of a tensor", "codes_amax" BF16, 'o', 16, 1, 8, 2, 0, 32},
+    {"codes of 8 bits", "codes" BF16 "E", 'w', 16, 1, 8, 2, 1, 32},
 };
 enum { KERNELS = sizeof kernels / sizeof kernels[0], GPUS = 3 };
 
@@ -73,9 +76,12 @@ static const struct {
 // loads, stores and shuffles, by their 32 x 4 bytes (CUDA C++ Programming Guide, Arithmetic Instructions,
 // capability 9.0).
 // Beside them: calls, and stores of less than 128 bits.
-enum { ISSUE, FMA, PRODUCT, INTEGER, SPECIAL, DOUBLE, MEMORY, PIPES, CALLS = PIPES, NARROW, COSTS };
+enum { ISSUE, FMA, PRODUCT, INTEGER, SPECIAL, DOUBLE, MEMORY, TENSOR, PIPES, CALLS = PIPES, NARROW, COSTS };
 static const char *const pipe_names[PIPES] = {"issue",   "f32", "products", "integers",
-                                              "special", "f64", "accesses"};
+                                              "special", "f64", "accesses", "tensor"};
+// A tensor core's cycles for a warp's mma.sync.m16n8k16: 512 products and sums a cycle by the instructions of
+// whole warp groups, of which those of one warp reach 0.63 (Luo et al. 2024, on H100).
+static const double mma_cycles = 16 * 8 * 16 / (512 * 0.63);
 
 // ---- instructions
 
@@ -117,7 +123,9 @@ static void add_costs(const char *code, double *cost) {
     else if (kind == 1)
         cost[SPECIAL] += 2;
     else if (kind == 2)
-        cost[MEMORY] += strstr(code, ".128") ? 4 : strstr(code, ".64") ? 2 : 1;
+        cost[MEMORY] += strstr(code, ".128") || begins(code, "LDSM") ? 4 : strstr(code, ".64") ? 2 : 1;
+    else if (begins(code, "HMMA"))
+        cost[TENSOR] += mma_cycles / 4;
     else if (begins(code, "IMAD"))
         cost[PRODUCT] += strstr(code, "WIDE") || strstr(code, "HI") ? 1 : 0.5;
     else if (code[0] == 'D')
@@ -309,9 +317,9 @@ static int cost_of(const function *f, char which, double *cost) {
             inner += is_within(&loops[k], &loops[i]);
             outer += is_within(&loops[i], &loops[k]);
         }
-        if ((which == 'o' && outer) || (which == 'i' && inner)) continue;
+        if (((which == 'o' || which == 'w') && outer) || (which == 'i' && inner)) continue;
         const int wide = path_of(f, loops, count, &loops[i], one);
-        if (which == 'i' ? wide <= 0 : wide < 0) continue;
+        if (which == 'i' || which == 'w' ? wide <= 0 : wide < 0) continue;
         if (which == 'o' && (wide < wides || (wide == wides && one[ISSUE] >= cost[ISSUE]))) continue;
         for (int p = 0; p < COSTS; p++) cost[p] = (which == 'o' ? 0 : cost[p]) + one[p];
         wides = which == 'o' || wides < 0 ? wide : wides + wide;
@@ -342,13 +350,20 @@ static double share_of(const kernel_row *k, const double *cost, int warps, int g
     for (int p = 0; p < PIPES; p++) busy = cost[p] > busy ? cost[p] : busy;
     return least(1, cycles / busy);
 }
+static const function *kernel_of(const char *symbol) {
+    for (int i = 0; i < function_count; i++)
+        if (begins(strstr(functions[i].name, "par__cuda_k_") + 12, symbol)) return &functions[i];
+    return NULL;
+}
+static int registers_of_warps(const function *f, int block) { // how many warps' registers fit
+    const int allocated = (f->registers + 7) / 8 * 8;
+    return (int)least(64, allocated ? 65536 / 32 / allocated : 64) / block * block;
+}
 // 0: there is no such kernel, or elements take calls or stores one by one. A row may store some numbers.
 static int count_kernel(const kernel_row *k, counted *c) {
     double cost[COSTS];
-    const function *f = NULL;
+    const function *f = kernel_of(k->symbol);
     int busiest = 0;
-    for (int i = 0; i < function_count && !f; i++)
-        if (begins(strstr(functions[i].name, "par__cuda_k_") + 12, k->symbol)) f = &functions[i];
     if (!f || cost_of(f, k->loops, cost) < 0) return printf("%s: no such kernel, or no loop\n", k->name), 0;
     if (cost[CALLS] > 0 || cost[NARROW] > 4)
         return printf("%s: %.0f calls and %.0f stores of less than 128 bits in its loops\n", k->name,
@@ -358,14 +373,45 @@ static int count_kernel(const kernel_row *k, counted *c) {
         cost[p] *= k->part;
         if (cost[p] > cost[busiest]) busiest = p;
     }
-    const int allocated = (f->registers + 7) / 8 * 8, block = (int)k->block_warps;
     c->row = k;
     c->registers = f->registers;
-    c->warps = (int)least(64, allocated ? 65536 / 32 / allocated : 64) / block * block;
+    c->warps = registers_of_warps(f, (int)k->block_warps);
     c->bytes = k->read + k->written;
     c->instructions = 4 * cost[ISSUE] / k->elements;
     snprintf(c->busiest, sizeof c->busiest, "%s", pipe_names[busiest]);
     for (int g = 0; g < GPUS; g++) c->share[g] = share_of(k, cost, c->warps, g);
+    return 1;
+}
+// Attention: the tile of queries and keys that a warp multiplies in an iteration; warps and shared memory of
+// a block; FLOPs for a score and a feature.
+typedef struct attention_row {
+    const char *name, *symbol;
+    double dim, rows, columns, warps, shared, flops;
+} attention_row;
+static const attention_row attentions[] = {
+    {"forward, 64", "flash_forwardILi64", 64, 32, 64, 4, 49664, 4},
+    {"backward of keys, 64", "flash_backward_kvILi64", 64, 32, 32, 4, 51712, 8},
+    {"backward of queries, 64", "flash_backward_qILi64", 64, 32, 32, 4, 49664, 6},
+    {"forward, 128", "flash_forwardILi128", 128, 32, 32, 4, 66048, 4},
+    {"backward of keys, 128", "flash_backward_kvILi128", 128, 16, 32, 8, 100864, 8},
+    {"backward of queries, 128", "flash_backward_qILi128", 128, 16, 32, 8, 98816, 6},
+};
+// What the counts allow a kernel where it is full of whole tiles.
+static int count_attention(const attention_row *a) {
+    double cost[COSTS];
+    const function *f = kernel_of(a->symbol);
+    int busiest = 0;
+    if (!f || cost_of(f, 'o', cost) < 0) return printf("%s: no such kernel, or no loop\n", a->name), 0;
+    for (int p = 0; p < PIPES; p++)
+        if (cost[p] > cost[busiest]) busiest = p;
+    const double warps =
+        least(registers_of_warps(f, (int)a->warps), floor(232448 / (a->shared + 1024)) * a->warps);
+    const double cycles = fmax(cost[busiest], 2 * 4 * cost[ISSUE] / warps), scores = a->rows * a->columns;
+    printf("| %s | %.0f | %.2f | %s | %d | %.0f |", a->name, a->flops * a->dim, 4 * 32 * cost[ISSUE] / scores,
+           cycles > cost[busiest] ? "latency" : pipe_names[busiest], f->registers, warps);
+    for (int g = 0; g < GPUS; g++)
+        printf(" %.0f |", a->flops * a->dim * scores * gpus[g].units * gpus[g].clock / cycles / 1e12);
+    printf(" |\n");
     return 1;
 }
 static int count_kernels(const char *ptxas) {
@@ -385,6 +431,11 @@ static int count_kernels(const char *ptxas) {
         for (int g = 0; g < GPUS; g++) printf(" %.0f%% |", 100 * c.share[g]);
         printf(" |\n");
     }
+    printf("\n| attention | FLOPs | instructions | most of | registers | warps | H100 | H200 | B200 | "
+           "measured |\n"
+           "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|\n");
+    for (size_t i = 0; i < sizeof attentions / sizeof attentions[0]; i++)
+        bad |= !count_attention(&attentions[i]);
     return bad;
 }
 // The rows of the table in a page. Returns their number.
