@@ -593,6 +593,84 @@ static void measure_attentions(bench *b) {
             measure_attention(b, sequence, bf16 ? PAR_BF16 : PAR_F32);
 }
 
+// ---- recipes of low precision -----------------------------------------------------------------------------
+
+// Bytes of a number of an operand in codes, and of its part of a scale, by the recipe's row.
+static const struct {
+    par_tp_code code;
+    par_tp_scale scale;
+    size_t rows, cols; // of a block that shares a scale; 0: all
+} recipe_rows[] = {
+#define X(constant, name, code, gradients, scale, rows, cols, ...) {code, scale, rows, cols},
+    PAR_TP_RECIPES(X)
+#undef X
+};
+static double code_bytes(int recipe, size_t rows, size_t cols) {
+    const size_t block_rows = recipe_rows[recipe].rows, block_cols = recipe_rows[recipe].cols;
+    const double block = (double)((block_rows ? block_rows : rows) * (block_cols ? block_cols : cols));
+    if (!recipe) return 2;
+    return (recipe_rows[recipe].code == PAR_TP_E2M1 ? 0.5 : 1) +
+           (recipe_rows[recipe].scale >= PAR_TP_SCALE_E8M0 ? 1 : 4) / block;
+}
+// A layer of n_embd x n_embd, of bf16 and by each recipe, which alternate. A processor computes with codes to
+// the bit, not fast: what is of use is how far results are from bf16's, and the bytes.
+static void measure_recipes(bench *b) {
+    const size_t C = (size_t)b->o.n_embd, rows = MAX((size_t)16, MIN((size_t)64, (size_t)b->o.sequence));
+    double *times = (double *)calloc(PAR_TP_RECIPE_COUNT * (size_t)b->o.iterations, sizeof *times);
+    par_bf16 *x = (par_bf16 *)calloc(rows * C, 2), *w = (par_bf16 *)calloc(C * C, 2);
+    par_bf16 *y = (par_bf16 *)calloc(PAR_TP_RECIPE_COUNT * rows * C, 2);
+    float *grad = (float *)calloc(C * C, 4), at[3], one;
+    par_tp_linear layers[PAR_TP_RECIPE_COUNT];
+    par_tp_matrix in, out, dx;
+    par_tp_desc d;
+    par_tp *tp;
+    memset(&d, 0, sizeof d), memset(layers, 0, sizeof layers), memset(&in, 0, sizeof in);
+    d.tp = b->self, d.seed = 1, d.dtype = PAR_BF16;
+    must_alloc(times && x && w && y && grad);
+    must(b, par_tp_open(&d, &tp));
+    for (size_t i = 0; i < C * C; i++) {
+        one = par_normal(1, 1, i) / sqrtf((float)C), must(b, par_cast(w + i, PAR_BF16, &one, PAR_F32, 1));
+        one = par_normal(1, 2, i);
+        if (i < rows * C) must(b, par_cast(x + i, PAR_BF16, &one, PAR_F32, 1));
+    }
+    in.data = x, in.rows = rows, in.cols = C, in.layout = PAR_TP_REPLICATED, out = dx = in;
+    dx.data = calloc(rows * C, 2);
+    must_alloc(dx.data != NULL);
+    for (int i = -1; i < b->o.iterations; i++)
+        for (int r = 0; r < PAR_TP_RECIPE_COUNT; r++) {
+            par_tp_linear *l = &layers[r];
+            l->in = l->out = C, l->recipe = (par_tp_recipe)r;
+            if (i < 0) must(b, par_tp_linear_open(tp, l)), l->weight.data = w, l->weight.grad = grad;
+            out.data = y + (size_t)r * rows * C;
+            const double start = cpu_seconds();
+            must(b, par_tp_linear_forward(tp, l, &in, NULL, &out));
+            must(b, par_tp_linear_backward(tp, l, &out, &in, &dx));
+            if (i >= 0) times[r * b->o.iterations + i] = cpu_seconds() - start;
+        }
+    for (int r = 0; r < PAR_TP_RECIPE_COUNT; r++) {
+        double off = 0, whole = 0;
+        const double bytes = code_bytes(r, rows, C);
+        const double slower = median(times + r * b->o.iterations, b->o.iterations) /
+                              median(times, b->o.iterations); // sorts, so that bf16's is found again
+        for (size_t i = 0; i < rows * C; i++) {
+            must(b, par_cast(at, PAR_F32, y + i, PAR_BF16, 1));
+            must(b, par_cast(at + 1, PAR_F32, y + (size_t)r * rows * C + i, PAR_BF16, 1));
+            off += pow((double)at[1] - (double)at[0], 2), whole += pow((double)at[0], 2);
+        }
+        const char *name = r ? par_tp_recipe_name((par_tp_recipe)r) : "bf16";
+        if (b->o.json)
+            json_print("layer:%s recipe:%s number_bytes:%.4f off:%.5f times_bf16:%.2f", "product by a recipe",
+                       name, bytes, sqrt(off / whole), slower);
+        else
+            printf("product, %-8s %.4f bytes a number, off by %.5f of bf16's; here it takes %.2f times as "
+                   "long\n",
+                   name, bytes, sqrt(off / whole), slower);
+    }
+    fflush(stdout);
+    must(b, par_tp_close(tp));
+    free(times), free(x), free(w), free(y), free(grad), free(dx.data);
+}
+
 // ---- sampling: a token at a time, beside reading the weights once for each --------------------------------
 
 // Read memory once and nothing else: what a token takes at least when weights are not in the caches. Eight
@@ -739,6 +817,7 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
     measure_machine(b); // again, for the best of several times: the machine may have been busy
     measure_training(b, training);
     measure_attentions(b);
+    if (b->o.n_embd % 16 == 0) measure_recipes(b); // others have no codes
     for (int bf16 = 0; bf16 < 2; bf16++) measure_sampling(b, b->self, bf16 ? PAR_BF16 : PAR_F32);
     measure_machine(b);
     *mfu = block_flops(b, b->o.batch) / block / b->gemm;
