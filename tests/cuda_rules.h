@@ -205,7 +205,8 @@ static void launch_limits(par_comm *w) {
     CHECK_OK(w, par_cuda_close(cuda));
 }
 // Attention with more heads than an axis of a grid takes. Each head has one token: y is v, and dv is dy.
-// What ldmatrix and cp.async need: addresses that are multiples of 16, whole warps, and waits for copies.
+// What ldmatrix and cp.async need: addresses that are multiples of 16, whole warps, waits for copies; what
+// barriers and shuffles need: one place of the kernel for all threads, and lanes that are there.
 static __global__ void matrix_faults(int fault, const uint4 *x) {
     PAR__CUDA_SHARED(unsigned char, memory);
     const uint32_t tile = par__cuda_shared_address(memory);
@@ -218,6 +219,11 @@ static __global__ void matrix_faults(int fault, const uint4 *x) {
     const uint32_t at = par__cuda_left_address<64>() + (fault == 5 ? 2 : fault == 6 ? 2048 : 0);
     par__cuda_ldmatrix_x4(r, tile + at);
     if (fault == 7) par__cuda_ldmatrix_x4(r, tile + threadIdx.x % 8 * 128); // all in the same banks
+    if (fault == 8) r[0] = threadIdx.x < 16 ? __shfl_xor_sync(~0u, r[0], 1) : __shfl_xor_sync(~0u, r[0], 2);
+    if (fault == 9 && threadIdx.x == 31) return;
+    if (fault == 9) r[0] = __shfl_down_sync(~0u, r[0], 1);
+    if (fault == 10 && threadIdx.x % 2) __syncthreads();
+    if (fault == 10 && threadIdx.x % 2 == 0) __syncthreads();
 }
 static par_comm *matrix_comm;
 static int matrix_fault;
@@ -240,9 +246,12 @@ static void matrix_rules(par_comm *w) {
                                        "cp.async: an address is not aligned",
                                        "no multiple of 16",
                                        "not in the block's shared memory",
-                                       "28 extra cycles for 8"};
+                                       "28 extra cycles for 8",
+                                       "at different places of a kernel",
+                                       "reads a lane that is not there",
+                                       "at different places of a kernel"};
     matrix_comm = w;
-    for (matrix_fault = 0; matrix_fault < 8; matrix_fault++)
+    for (matrix_fault = 0; matrix_fault < 11; matrix_fault++)
         CHECK(w, fault_ends(commit_matrix_fault, says[matrix_fault]));
 }
 static void many_heads(par_comm *w) {

@@ -267,6 +267,7 @@ struct emu_fiber {
     void *sp, *fake;
     char *stack;
     int state;
+    const void *site; // of the barrier or exchange at which it waits
     uint3 thread;
     std::vector<emu_copy> copies; // under way
 };
@@ -332,20 +333,35 @@ static void emu_to_fiber(emu_block *b, int i) {
     emu_switch(&b->main_sp, f->sp);
     __sanitizer_finish_switch_fiber(b->main_fake, NULL, NULL);
 }
-void emu_barrier(void) {
-    emu_current_block->fibers[(size_t)emu_current_block->current].state = EMU_AT_BLOCK;
+// Threads first to last, those that have not ended, wait at one place in the kernel, as __syncthreads and the
+// instructions of a warp need it.
+static void emu_same_site(const emu_block *b, size_t first, size_t last, const void *site) {
+    for (size_t i = first; i < last; i++)
+        if (b->fibers[i].state != EMU_DONE && b->fibers[i].site != site)
+            emu_die("threads wait for each other at different places of a kernel");
+}
+__attribute__((noinline)) void emu_barrier(void) {
+    emu_block *b = emu_current_block;
+    emu_fiber *f = &b->fibers[(size_t)b->current];
+    f->site = __builtin_return_address(0);
+    f->state = EMU_AT_BLOCK;
     emu_to_main(0);
 }
 int emu_lane(void) { return emu_current_block->current % 32; }
-void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
+__attribute__((noinline)) void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
     emu_block *b = emu_current_block;
     const int me = b->current, from = me / 32 * 32 + lane;
     if (n > 16) emu_die("a shuffle of more than 16 bytes");
-    const size_t at = (size_t)from * EMU_EXCHANGE;
+    const size_t at = (size_t)from * EMU_EXCHANGE, warp = (size_t)me / 32 * 32;
+    const size_t threads = b->exchange.size() / EMU_EXCHANGE;
     memcpy(&b->exchange[(size_t)me * EMU_EXCHANGE], mine, n);
+    b->fibers[(size_t)me].site = __builtin_return_address(0);
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
-    if (at < b->exchange.size()) memcpy(theirs, &b->exchange[at], n);
+    emu_same_site(b, warp, std::min(warp + 32, threads), __builtin_return_address(0));
+    if ((size_t)from >= threads || b->fibers[(size_t)from].state == EMU_DONE)
+        emu_die("a shuffle reads a lane that is not there");
+    memcpy(theirs, &b->exchange[at], n);
     b->fibers[(size_t)me].state = EMU_AT_WARP;
     emu_to_main(0);
 }
@@ -473,8 +489,14 @@ static int emu_open_barriers(emu_block *b, int n) {
     for (int i = 0; i < n; i++)
         at_block += b->fibers[(size_t)i].state == EMU_AT_BLOCK,
             done += b->fibers[(size_t)i].state == EMU_DONE;
-    for (int i = 0; i < n && at_block && at_block + done == n; i++)
-        if (b->fibers[(size_t)i].state == EMU_AT_BLOCK) b->fibers[(size_t)i].state = EMU_RUNNING, opened = 1;
+    const void *site = NULL;
+    for (int i = 0; i < n && at_block && at_block + done == n; i++) {
+        emu_fiber *f = &b->fibers[(size_t)i];
+        if (f->state != EMU_AT_BLOCK) continue;
+        if (!site) emu_same_site(b, (size_t)i, (size_t)n, site = f->site);
+        f->state = EMU_RUNNING;
+        opened = 1;
+    }
     return opened;
 }
 static void emu_run_block(emu_block *b, dim3 size) {

@@ -91,24 +91,26 @@ cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
                     cudaStream_t stream);
 
-static inline void __syncthreads() { emu_barrier(); }
-static inline void __syncwarp(unsigned = 0xffffffffu) {
+// Inlined, so that emu_barrier and emu_exchange see from where in a kernel they are called.
+#define EMU_INLINE static inline __attribute__((always_inline))
+EMU_INLINE void __syncthreads() { emu_barrier(); }
+EMU_INLINE void __syncwarp(unsigned = 0xffffffffu) {
     char x = 0;
     emu_exchange(&x, &x, 1, emu_lane());
 }
-template <class T> static inline T __shfl_sync(unsigned, T x, int lane) {
+template <class T> EMU_INLINE T __shfl_sync(unsigned, T x, int lane) {
     T y = x;
     emu_exchange(&x, &y, sizeof x, lane & 31);
     return y;
 }
-template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) {
+template <class T> EMU_INLINE T __shfl_xor_sync(unsigned, T x, int mask) {
     return __shfl_sync(0, x, emu_lane() ^ mask);
 }
-template <class T> static inline T __shfl_down_sync(unsigned, T x, unsigned by) {
+template <class T> EMU_INLINE T __shfl_down_sync(unsigned, T x, unsigned by) {
     const int from = emu_lane() + (int)by;
     return __shfl_sync(0, x, from > 31 ? emu_lane() : from);
 }
-template <class T> static inline T __shfl_up_sync(unsigned, T x, unsigned by) {
+template <class T> EMU_INLINE T __shfl_up_sync(unsigned, T x, unsigned by) {
     const int from = emu_lane() - (int)by;
     return __shfl_sync(0, x, from < 0 ? emu_lane() : from);
 }
