@@ -1250,6 +1250,7 @@ static int par__pmpi_end_begun(par__pmpi_begun *b, par_result result) {
     __atomic_store_n(link, b->next, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&par__pmpi_lock);
     const int error = k->error;
+    if (b->unpacked != MPI_DATATYPE_NULL) PMPI_Type_free(&b->unpacked); // MPICH's waits call free with a lock
     PMPI_Grequest_complete(b->mpi);
     return error;
 }
@@ -1297,6 +1298,7 @@ static par_result par__pmpi_keep(par__pmpi_begun *b) {
         displs[i] = par__pmpi_displ(in, (int)i);
     }
     if (n) *in = par__pmpi_many(b->counts, displs, 1, in->type);
+    if (par__pmpi_predefined(in->type)) return PAR_OK; // nobody frees it
     PMPI_Type_dup(in->type, &b->unpacked);
     in->type = b->unpacked;
     l->memory = *l->type;

@@ -801,6 +801,10 @@ enum { THREADS = 11 };
 static pthread_barrier_t all_threads;
 static void *thread_main(void *p) { // each thread has a communicator of its own
     const MPI_Comm *c = p;
+    int all[128] = {0};
+    MPI_Datatype gap;
+    MPI_Type_create_resized(MPI_INT, 0, 8, &gap);
+    MPI_Type_commit(&gap);
     pthread_barrier_wait(&all_threads);
     for (int i = 0; i < 11; i++) {
         int one = 1, sum = 0;
@@ -811,7 +815,11 @@ static void *thread_main(void *p) { // each thread has a communicator of its own
         MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, *c, &q);
         MPI_Wait(&q, MPI_STATUS_IGNORE);
         CHECK(sum == world_size, "threads, nonblocking");
+        MPI_Iallgather(&one, 1, MPI_INT, all, 1, gap, *c, &q);
+        MPI_Wait(&q, MPI_STATUS_IGNORE);
+        CHECK(all[0] == 1 && all[1] == 0 && all[2] == 1, "threads, with gaps");
     }
+    MPI_Type_free(&gap);
     return NULL;
 }
 // They open their comms in any order, on each rank in another one; MPI_Finalize closes most of them.
