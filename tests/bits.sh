@@ -5,9 +5,9 @@
 . tests/lib.sh
 unset PAR_GEMM # it would take another library than the canonical product
 golden=tests/golden/bits.txt
-seq 1 4000 >"$shared/data"
+seq 1 4000 >build/bits.data # and build/bits.csv: rows are split at spaces, which TMPDIR may have
 
-common="--data $shared/data --batch_size 2 --gradient_accumulation_steps 4 --block_size 36 --canonical 8"
+common="--data build/bits.data --batch_size 2 --gradient_accumulation_steps 4 --block_size 36 --canonical 8"
 common+=" --n_layer 2 --n_embd 32 --learning_rate 1e-2 --warmup_iters 3 --eval_iters 0 --sample 0 --json"
 models="gpt2 llama bf16 lamb lamb8 lion muon wide"
 options_of() { # model
@@ -75,8 +75,8 @@ table() {
 # The embedding of gpt2, lamb and lamb8 is tied: its two uses are on two ranks, or (dualpipe) each rank has
 # both.
 pipelines() {
-    table >"$work/table.csv"
-    row gpt2 build/gpt "PAR_ISA=avx2" "--ranks 4 --pp 2 --tp 2 --sp --schedule $work/table.csv" &&
+    table >build/bits.csv
+    row gpt2 build/gpt "PAR_ISA=avx2" "--ranks 4 --pp 2 --tp 2 --sp --schedule build/bits.csv" &&
         row gpt2 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --pp 2 --schedule zb_h1 --zero 1" &&
         row llama build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --pp 4 --schedule gpipe" &&
         row llama build/gpt "" "--ranks 4 --pp 2 --schedule interleaved_1f1b --zero 2" &&
@@ -114,7 +114,7 @@ all_grids() {
 # every schedule, with a tied embedding and without one; tables, in every stage
 all_pipelines() {
     local model i
-    table >"$work/table.csv"
+    table >build/bits.csv
     for model in gpt2 llama; do
         for i in naive gpipe 1f1b interleaved_1f1b interleaved_zb looped_bfs zb_h1 zb_h2 zb_v v_half v_min \
             dualpipe dualpipev auto; do
@@ -124,7 +124,7 @@ all_pipelines() {
                 row $model build/gpt "" "--ranks 4 --pp 2 --schedule $i --zero 1" || return 1
         done
         for i in 0 1 2 3; do
-            row $model build/gpt "" "--ranks 4 --pp 2 --schedule $work/table.csv --tp 2 --zero $i" || return 1
+            row $model build/gpt "" "--ranks 4 --pp 2 --schedule build/bits.csv --tp 2 --zero $i" || return 1
         done
         goes_on $model "--ranks 3 --pp 3 --schedule zb_v" "--ranks 2 --tp 2" || return 1
     done

@@ -223,14 +223,16 @@ closed() { # which of 0, 1 and 2, command ...
 }
 closed_descriptors() { # what is written is what is written else; without stdout the programs fail
     train="$gpt $small --ranks 2 --max_iters 2"
+    here=build/closed # $work: commands are split at spaces, which TMPDIR may have
     $train --save "$work/whole" --export "$work/whole.bin" >/dev/null &&
-        cp -r "$work/whole" "$work/ck" || return 1
+        cp -r "$work/whole" "$work/ck" &&
+        ln -sfn "$work" $here || return 1
     for which in 0 1 2 01 02 12 012; do
         rm -rf "$work/ck" "$work/x.bin" "$work/trace"
         case $which in *1*) want=1 ;; *) want=0 ;; esac
-        for program in "$train --save $work/ck --export $work/x.bin --trace $work/trace" \
+        for program in "$train --save $here/ck --export $here/x.bin --trace $here/trace" \
             "env PAR_RANKS=2 $hello" "build/bench_coll -b 8 -e 64 -n 2" \
-            "env PAR_RANKS=2 build/04_zero $work/states.$which 2"; do
+            "env PAR_RANKS=2 build/04_zero $here/states.$which 2"; do
             closed $which $program
             got=$?
             [ $got = $want ] || {
@@ -243,6 +245,7 @@ closed_descriptors() { # what is written is what is written else; without stdout
             cmp "$work/whole.bin" "$work/x.bin" &&
             tail -n 1 "$work/trace" | grep -q ']}$' || return 1
     done
+    rm $here
 }
 few_descriptors() { # each number from one with which a program can be loaded
     for n in 4 5 6 7 8 10; do
