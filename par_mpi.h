@@ -168,6 +168,7 @@ void par_mpi_print(FILE *file);
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifdef __cplusplus
 extern "C" {

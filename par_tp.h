@@ -1686,15 +1686,15 @@ static void par__tp_add_line(par__tp_f32x16 *sums, float f, const void *w, int b
 #endif
 // y = the sums of the lanes of a, b, c and d, added by halves
 #ifdef PAR__TP_HAS_SHUFFLE
-PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(par__tp_f32x16 s) {
-    const par__tp_f32x8 half = __builtin_shufflevector(s, s, 0, 1, 2, 3, 4, 5, 6, 7) +
-                               __builtin_shufflevector(s, s, 8, 9, 10, 11, 12, 13, 14, 15);
+PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(const par__tp_f32x16 *s) {
+    const par__tp_f32x8 half = __builtin_shufflevector(*s, *s, 0, 1, 2, 3, 4, 5, 6, 7) +
+                               __builtin_shufflevector(*s, *s, 8, 9, 10, 11, 12, 13, 14, 15);
     return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
 }
 PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const par__tp_f32x16 *a, const par__tp_f32x16 *b,
                                          const par__tp_f32x16 *c, const par__tp_f32x16 *d) {
-    const par__tp_f32x4 i = par__tp_quarter_sum(*a), j = par__tp_quarter_sum(*b);
-    const par__tp_f32x4 k = par__tp_quarter_sum(*c), l = par__tp_quarter_sum(*d);
+    const par__tp_f32x4 i = par__tp_quarter_sum(a), j = par__tp_quarter_sum(b);
+    const par__tp_f32x4 k = par__tp_quarter_sum(c), l = par__tp_quarter_sum(d);
     const par__tp_f32x4 ij = // i0 + i2, j0 + j2, i1 + i3, j1 + j3
         __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
     const par__tp_f32x4 kl =

@@ -1505,8 +1505,8 @@ static void par__zero_round(const par_zero_update *a, uint64_t seed, uint16_t *t
     }
 }
 // Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.
-static float *par__zero_widen_moment(float *wide, const void *x, const par_zero_update *a, int sign,
-                                     size_t at, size_t n) {
+static const float *par__zero_read_moment(float *wide, const void *x, const par_zero_update *a, int sign,
+                                          size_t at, size_t n) {
     const char *from = (const char *)x + par__zero_moment_bytes(a->state_dtype, at);
     if (a->state_dtype == PAR_U8 && a->shard)
         par__zero_decode_part(wide, (const uint8_t *)from, a, sign, a->first + at, n);
@@ -1516,7 +1516,13 @@ static float *par__zero_widen_moment(float *wide, const void *x, const par_zero_
     else if (a->state_dtype == PAR_BF16)
         par_cast(wide, PAR_F32, from, PAR_BF16, n);
     else
-        return (float *)(void *)from;
+        return (const float *)(const void *)from;
+    return wide;
+}
+static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
+                                     size_t n) { // which may be written
+    if (a->state_dtype == PAR_F32) return (float *)x + at;
+    par__zero_read_moment(wide, x, a, sign, at, n);
     return wide;
 }
 static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
@@ -1580,8 +1586,8 @@ static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, cons
     for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
         const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
         float *u_at = steps ? steps + at : u;
-        const float *m_at = par__zero_widen_moment(ms, m, a, 1, at, k);
-        const float *v_at = par__zero_widen_moment(vs, v, a, 0, at, k);
+        const float *m_at = par__zero_read_moment(ms, m, a, 1, at, k);
+        const float *v_at = par__zero_read_moment(vs, v, a, 0, at, k);
         l->lamb_steps(a, w + at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, u_at, k);
         sums[0] += l->squares(w + at, k);
         sums[1] += l->squares(u_at, k);

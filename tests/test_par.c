@@ -1440,10 +1440,12 @@ static void attached(par_comm *w) {
     after = par_ledger_get(w, PAR_KIND_ALL_REDUCE);
     CHECK(w, !few || after.net_messages - before.net_messages == others);
     CHECK(w, !few || after.net_bytes - before.net_bytes == others * (PAR__ARRIVAL_BYTES + 4 * COUNT));
+    before = par_ledger_get(w, PAR_KIND_BROADCAST);
     CHECK_OK(w, par_broadcast(x, x, COUNT, PAR_I32, last, w));
     CHECK(w, x[0] == last && x[COUNT - 1] == last + COUNT - 1);
     after = par_ledger_get(w, PAR_KIND_BROADCAST);
-    CHECK(w, !few || after.net_bytes == others * (PAR__ARRIVAL_BYTES + (me == last ? 4 * COUNT : 0)));
+    CHECK(w, !few || after.net_bytes - before.net_bytes ==
+                         others * (PAR__ARRIVAL_BYTES + (me == last ? 4 * COUNT : 0)));
     for (int wrong = 1; wrong <= LONG; wrong += LONG - 1) {
         const int count = n > 1 && me == last ? wrong : COUNT;
         CHECK(w, n == 1 || (par_all_reduce(x, x, (size_t)count, PAR_I32, PAR_SUM, w) == PAR_ERR_MISMATCH &&
