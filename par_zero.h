@@ -1520,10 +1520,9 @@ static const float *par__zero_read_moment(float *wide, const void *x, const par_
     return wide;
 }
 static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
-                                     size_t n) { // which may be written
-    if (a->state_dtype == PAR_F32) return (float *)x + at;
-    par__zero_read_moment(wide, x, a, sign, at, n);
-    return wide;
+                                     size_t n) { // to be written: moments in f32 where they are
+    const int is_wide = par__zero_read_moment(wide, x, a, sign, at, n) == wide;
+    return is_wide ? wide : (float *)x + at;
 }
 static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
                                     size_t n) {
