@@ -129,13 +129,26 @@ all_pipelines() {
         goes_on $model "--ranks 3 --pp 3 --schedule zb_v" "--ranks 2 --tp 2" || return 1
     done
 }
+# compiler, what runs the program
+can_build() {
+    have "${1%% *}" && have "${2:-true}" || {
+        echo "$1 ${2:+and $2} would be needed"
+        return 77
+    }
+}
+# compiler, its options, what runs the program, how many floats: the functions of one number have the golden
+# checksums, compiled in every way
+functions() {
+    local all=${4-} golden=tests/golden/functions.txt
+    can_build "$1" "${3-}" || return
+    $1 -std=gnu11 $2 -I. tests/test_functions.c -o "$work/functions" -lm &&
+        ${3-} "$work/functions" $all >"$work/sums" || return 1
+    diff <(sort -u "$work/sums") <(grep "^${all:---sample} " $golden | cut -d " " -f 2- | sort)
+}
 # compiler, its options, what runs the program: every model, by a program that is built so
 built() {
     local model
-    have "${1%% *}" && have "${3:-true}" || {
-        echo "$1 ${3:+and $3} would be needed"
-        return 77
-    }
+    functions "$1" "$2" "${3-}" || return
     $1 -std=gnu11 $2 -I. examples/gpt/gpt.c -o "$work/gpt" -pthread -lm || return 1
     # an emulator has threads: then ranks start by running the program again, which needs binfmt_misc
     local ranks=${3:+1}
@@ -148,6 +161,9 @@ made build/gpt
 check "grids" grids
 check "pipelines" pipelines
 check "checkpoints go on" resumed
+check "functions" functions gcc -O2 # with tables for each instruction set, of which the first one cannot fuse
+check "functions, fused" functions gcc "-O2 -march=native"
+check "functions, ARM" functions aarch64-linux-gnu-gcc "-O2 -static" qemu-aarch64
 if [ -n "${SOAK-}" ]; then
     check "all grids" all_grids
     check "all pipelines" all_pipelines
