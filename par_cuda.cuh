@@ -830,6 +830,11 @@ static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, siz
 // Whether all addresses and row lengths in bytes are multiples of 16.
 template <class... P> static bool par__cuda_aligned(P... p) { return (((uintptr_t)p | ...) & 15u) == 0; }
 
+// Which of n numbers a thread has: every (number of threads)-th.
+#define PAR__CUDA_FOR(i, n)                                                                                  \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                                  \
+         i += (size_t)gridDim.x * blockDim.x)
+
 // Which eights of a matrix a thread has, of `rows` with `groups` each: every (number of threads)-th. Rows and
 // groups are counted on, so that there is a division at the begin alone.
 struct par__cuda_walk {
@@ -1015,8 +1020,7 @@ static __device__ __forceinline__ void par__cuda_reduce_at(const par__cuda_reduc
         }
 }
 template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_reduction s, size_t n) {
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n + N - 1) / N; i += step) {
+    PAR__CUDA_FOR(i, (n + N - 1) / N) {
         const size_t at = i * N;
         if (at + N <= n) {
             par__cuda_vector<T, N> out;
@@ -1035,8 +1039,7 @@ template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_re
 template <class T> static __global__ void par__cuda_k_tree_sum(par__cuda_reduction s, size_t n) {
     typedef typename par__cuda_accumulator<T>::type A;
     enum { LEVELS = 8 };
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += step) {
+    PAR__CUDA_FOR(at, n) {
         A level[LEVELS], sum = 0;
         for (int r = 0; r < s.sources; r++) {
             A carry = (A)par__cuda_widen(((const T *)s.from[r])[at]);
@@ -1149,9 +1152,7 @@ static par__cuda_cast_kernel par__cuda_find_cast_kernel(par_dtype dt, par_dtype 
 // Casts between any types, as par_cast does: floats to integers truncate and saturate, and NaN gives 0.
 static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *from, par_dtype st,
                                             size_t n) {
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        par__cast_one(to, dt, from, st, i);
+    PAR__CUDA_FOR(i, n) par__cast_one(to, dt, from, st, i);
 }
 static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const void *src, par_dtype st,
                                  size_t n, cudaStream_t stream) {
@@ -4341,17 +4342,19 @@ par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *resu
 // Matrix products of desc.canonical: each element of C is computed by one thread, in the order that
 // docs/bits.md defines. They are a reference, and slow.
 
-#define PAR__CUDA_EACH(i, n)                                                                                 \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                                  \
-         i += (size_t)gridDim.x * blockDim.x)
 template <class T> static __device__ __forceinline__ float par__cuda_at(const T *x, size_t i) {
     return (float)par__cuda_widen(x[i]);
+}
+static __device__ __forceinline__ float par__cuda_any_at(const void *x, par_dtype type, size_t i) {
+    if (type == PAR_BF16) return par__cuda_at((const par__cuda_bf16 *)x, i);
+    if (type == PAR_F16) return par__cuda_at((const par__cuda_f16 *)x, i);
+    return ((const float *)x)[i];
 }
 // C = alpha op(A) op(B) + beta C + bias, where C is rounded once.
 template <class A, class C>
 static __global__ void par__cuda_k_canonical_gemm(PAR__CUDA_PARAMETER par__cuda_gemm_desc d, const A *a,
                                                   const A *b, C *c) {
-    PAR__CUDA_EACH(at, d.m * d.n) {
+    PAR__CUDA_FOR(at, d.m * d.n) {
         const size_t i = at / d.n, j = at % d.n;
         float sums[56]; // of blocks, in whole subtrees
         int used = 0;
@@ -4493,23 +4496,21 @@ static __device__ void par__cuda_put_part_state(const par_zero_update &a, void *
 static __device__ void par__cuda_keep_scales(const par_zero_update &a, const par_shard &shard, size_t n,
                                              int moments) {
     size_t number;
-    PAR__CUDA_EACH(i, a.raise ? n : 0)
-    for (int k = 0; k < moments && par__cuda_number(shard, a.first + i, &number); k++)
-        par__cuda_raise(&a.new_scales[k][number / 256], a.scales[k][number / 256]);
+    PAR__CUDA_FOR(i, a.raise ? n : 0)
+        for (int k = 0; k < moments && par__cuda_number(shard, a.first + i, &number); k++)
+            par__cuda_raise(&a.new_scales[k][number / 256], a.scales[k][number / 256]);
 }
 static __global__ void par__cuda_k_update_part(par_zero_update a, PAR__CUDA_PARAMETER par_shard shard,
                                                size_t n, int moments, float *w, void *stored, par_dtype type,
                                                const void *g, par_dtype g_type, void *m, void *v,
                                                float *ema) {
     if (!par__zero_apply_control(&a)) return par__cuda_keep_scales(a, shard, n, moments);
-    PAR__CUDA_EACH(i, n) {
+    PAR__CUDA_FOR(i, n) {
         size_t number;
-        float gs[8];
         if (!par__cuda_number(shard, a.first + i, &number)) continue;
-        par__cuda_widen_any(gs, par__cuda_get_any(g, g_type, i, i + 1, false), g_type);
         par__zero_element e = {w[i], moments > 0 ? par__cuda_part_state(a, m, 1, i, number) : 0,
                                moments > 1 ? par__cuda_part_state(a, v, 0, i, number) : 0};
-        par__zero_step_element(a.optimizer, &a, &e, gs[0]);
+        par__zero_step_element(a.optimizer, &a, &e, par__cuda_any_at(g, g_type, i));
         if (moments > 0) par__cuda_put_part_state(a, m, e.m, 1, i, number);
         if (moments > 1) par__cuda_put_part_state(a, v, e.v, 0, i, number);
         if (a.raise) continue;
@@ -4525,15 +4526,13 @@ static __global__ void par__cuda_k_lamb_part(par_zero_update a, PAR__CUDA_PARAME
                                              const float *w, const void *g, par_dtype g_type, const void *m,
                                              const void *v, float *steps) {
     if (!par__zero_apply_control(&a)) return;
-    PAR__CUDA_EACH(i, n) {
+    PAR__CUDA_FOR(i, n) {
         size_t number;
-        float gs[8];
         steps[i] = 0;
         if (!par__cuda_number(shard, a.first + i, &number)) continue;
-        par__cuda_widen_any(gs, par__cuda_get_any(g, g_type, i, i + 1, false), g_type);
         par__zero_element e = {w[i], par__cuda_part_state(a, m, 1, i, number),
                                par__cuda_part_state(a, v, 0, i, number)};
-        par__zero_update_moments(&a, &e, gs[0]);
+        par__zero_update_moments(&a, &e, par__cuda_any_at(g, g_type, i));
         steps[i] = par__zero_lamb_direction(&a, &e);
     }
 }
@@ -4541,13 +4540,11 @@ static __global__ void par__cuda_k_momentum_part(par_zero_update a, PAR__CUDA_PA
                                                  size_t n, const void *g, par_dtype g_type, void *m,
                                                  float *out) {
     if (!par__zero_apply_control(&a)) return par__cuda_keep_scales(a, shard, n, 1);
-    PAR__CUDA_EACH(i, n) {
+    PAR__CUDA_FOR(i, n) {
         size_t number;
-        float gs[8];
         if (!par__cuda_number(shard, a.first + i, &number)) continue;
-        par__cuda_widen_any(gs, par__cuda_get_any(g, g_type, i, i + 1, false), g_type);
         float x = par__cuda_part_state(a, m, 1, i, number);
-        out[i] = par__zero_muon_momentum(&a, &x, gs[0]);
+        out[i] = par__zero_muon_momentum(&a, &x, par__cuda_any_at(g, g_type, i));
         par__cuda_put_part_state(a, m, x, 1, i, number);
     }
 }
@@ -4595,6 +4592,10 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step)
         aligned &&at + 8 <= n ? update(at, true) : update(at, false);
 }
+// For par__cuda_aligned: codes are read in words wherever they begin.
+static const void *par__cuda_whole_state(const par_zero_update *a, const void *state) {
+    return a->state_dtype == PAR_U8 ? NULL : state;
+}
 static par_cuda *par__cuda_of_zero(const par_zero_kernels *k) { return par__cuda_of(k->device); }
 static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_update *a, size_t n, float *w,
                                      void *stored, par_dtype stored_type, const void *g, par_dtype g_type,
@@ -4602,8 +4603,8 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
     const par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
     const unsigned blocks = par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS);
-    const bool aligned = par__cuda_aligned(w, stored, g, a->state_dtype == PAR_U8 ? NULL : m,
-                                           a->state_dtype == PAR_U8 ? NULL : v, ema);
+    const bool aligned =
+        par__cuda_aligned(w, stored, g, par__cuda_whole_state(a, m), par__cuda_whole_state(a, v), ema);
     const bool part = par__cuda_rounds_part(a);
     switch (a->optimizer) {
 #define X(constant, name, states, reads, writes)                                                             \
@@ -4672,10 +4673,10 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
                                 steps);
     double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
-    PAR__CUDA_TRY(par__cuda_launch(
-        cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared, cuda->stream, *a, n, w, g, g_type, m,
-        v, steps, partials,
-        par__cuda_aligned(w, g, a->state_dtype == PAR_U8 ? NULL : m, a->state_dtype == PAR_U8 ? NULL : v)));
+    PAR__CUDA_TRY(
+        par__cuda_launch(cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared, cuda->stream, *a, n,
+                         w, g, g_type, m, v, steps, partials,
+                         par__cuda_aligned(w, g, par__cuda_whole_state(a, m), par__cuda_whole_state(a, v))));
     return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
                             partials, count, 2, 1.0, sums);
 }
@@ -4715,7 +4716,7 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
                                 PAR__CUDA_THREADS, 0, cuda->stream, *a, *a->shard, n, g, g_type, m, out);
     return par__cuda_launch(cuda, par__cuda_k_momentum, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
                             PAR__CUDA_THREADS, 0, cuda->stream, *a, n, g, g_type, m, out,
-                            par__cuda_aligned(g, a->state_dtype == PAR_U8 ? NULL : m, out));
+                            par__cuda_aligned(g, par__cuda_whole_state(a, m), out));
 }
 static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
                                          const double *squares) {
@@ -5583,8 +5584,8 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
 static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequence, size_t dim,
                                               PAR__CUDA_PARAMETER par_tp_row_map map,
                                               PAR__CUDA_PARAMETER par_tp_rotary rotary) {
-    const size_t half = dim / 2, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < local_sequence * half; i += step) {
+    const size_t half = dim / 2;
+    PAR__CUDA_FOR(i, local_sequence * half) {
         const double angle =
             (double)par__tp_map_position(&map, i / half) * par__tp_rope_frequency(&rotary, i % half, dim);
         table[i / half * dim + i % half] = (float)par__cos(angle);
@@ -5700,8 +5701,7 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
 enum { PAR__CUDA_PIECE = 64 };
 static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
                                               size_t rows, size_t first, size_t count) {
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows; i += step) {
+    PAR__CUDA_FOR(i, rows) {
         const size_t id = (size_t)ids[i] - first;
         keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu;
         rows_of_keys[i] = (uint32_t)i;
@@ -7629,9 +7629,7 @@ static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_
 // backward.
 static __global__ void par__cuda_k_lse_by_heads(float *to, const float *from, size_t n, size_t heads,
                                                 size_t all) {
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step)
-        to[i] = from[(i / n / heads * n + i % n) * heads + i / n % heads];
+    PAR__CUDA_FOR(i, all) to[i] = from[(i / n / heads * n + i % n) * heads + i / n % heads];
 }
 static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
                                               void *dx, int *handled) {
@@ -7998,8 +7996,7 @@ static par_result par__cuda_t_copy(par_tp *tp, void *dst, size_t dst_ld, const v
 template <class T>
 static __global__ void par__cuda_k_init(T *dst, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
                                         float deviation, float value) {
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    PAR__CUDA_FOR(i, n) {
         const float x = deviation > 0 ? deviation * par__normal(seed, stream, first + i) : value;
         par__cuda_round(dst + i, x);
     }
@@ -8018,8 +8015,7 @@ static par_result par__cuda_t_square_sum(par_tp *tp, const float *x, size_t n, d
     return par__cuda_sum_squares(par__cuda_of_tp(tp), x, PAR_F32, n, 1, sum);
 }
 static __global__ void par__cuda_k_set(float *x, size_t n, float value) {
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) x[i] = value;
+    PAR__CUDA_FOR(i, n) x[i] = value;
 }
 static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
     par_cuda *cuda = par__cuda_of_tp(tp);
@@ -8074,8 +8070,8 @@ static par_result par__cuda_c_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
 }
 template <class T>
 static __global__ void par__cuda_k_c_sum_rows(float *sum, const T *x, size_t ld, size_t rows, size_t cols) {
-    PAR__CUDA_EACH(j, cols)
-    for (size_t r = 0; r < rows; r++) sum[j] += par__cuda_at(x, r * ld + j);
+    PAR__CUDA_FOR(j, cols)
+        for (size_t r = 0; r < rows; r++) sum[j] += par__cuda_at(x, r * ld + j);
 }
 static par_result par__cuda_c_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
                                        size_t cols) {
@@ -8087,7 +8083,7 @@ static par_result par__cuda_c_sum_rows(par_tp *tp, float *sum, const void *x, si
 template <class T>
 static __global__ void par__cuda_k_c_norm(T *y, float *stats, const T *x, const T *w, const T *b, size_t rows,
                                           size_t n, int rms, float epsilon) {
-    PAR__CUDA_EACH(r, rows) {
+    PAR__CUDA_FOR(r, rows) {
         const T *row = x + r * n;
         const float mean =
             rms ? 0 : par__cuda_lane_sum(n, [&](size_t i) { return par__cuda_at(row, i); }) / (float)n;
@@ -8120,18 +8116,18 @@ static par_result par__cuda_c_norm_forward(par_tp *tp, void *y, float *stats, co
 template <class T>
 static __global__ void par__cuda_k_c_norm_weights(float *dw, float *db, const T *dy, const T *x,
                                                   const float *stats, size_t rows, size_t n, int rms) {
-    PAR__CUDA_EACH(i, n)
-    for (size_t r = 0; r < rows; r++) {
-        const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1],
-                    g = par__cuda_at(dy, r * n + i);
-        if (dw) dw[i] += g * (par__cuda_at(x, r * n + i) - mean) * rstd;
-        if (db) db[i] += g;
-    }
+    PAR__CUDA_FOR(i, n)
+        for (size_t r = 0; r < rows; r++) {
+            const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1],
+                        g = par__cuda_at(dy, r * n + i);
+            if (dw) dw[i] += g * (par__cuda_at(x, r * n + i) - mean) * rstd;
+            if (db) db[i] += g;
+        }
 }
 template <class T>
 static __global__ void par__cuda_k_c_norm_backward(T *dx, const T *dy, const T *x, const T *add, const T *w,
                                                    const float *stats, size_t rows, size_t n, int rms) {
-    PAR__CUDA_EACH(r, rows) {
+    PAR__CUDA_FOR(r, rows) {
         const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1];
         const auto g = [&](size_t i) { return par__cuda_at(dy, r * n + i) * par__cuda_at(w, i); };
         const auto h = [&](size_t i) { return par__tp_normalized(par__cuda_at(x, r * n + i), mean, rstd); };
@@ -8162,11 +8158,11 @@ static par_result par__cuda_c_norm_backward(par_tp *tp, void *dx, float *dweight
 template <class T>
 static __global__ void par__cuda_k_c_embed_backward(float *grad, const int32_t *ids, size_t rows, const T *dy,
                                                     size_t first, size_t count, size_t cols) {
-    PAR__CUDA_EACH(j, cols)
-    for (size_t r = 0; r < rows; r++) {
-        const size_t id = (size_t)ids[r] - first;
-        if (id < count) grad[id * cols + j] += par__cuda_at(dy, r * cols + j);
-    }
+    PAR__CUDA_FOR(j, cols)
+        for (size_t r = 0; r < rows; r++) {
+            const size_t id = (size_t)ids[r] - first;
+            if (id < count) grad[id * cols + j] += par__cuda_at(dy, r * cols + j);
+        }
 }
 static par_result par__cuda_c_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
                                              const void *dy, size_t first, size_t count, size_t cols) {
@@ -8178,9 +8174,9 @@ static par_result par__cuda_c_embed_backward(par_tp *tp, float *grad, const int3
 template <class T>
 static __global__ void par__cuda_k_c_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
                                                         PAR__CUDA_PARAMETER par_tp_row_map map) {
-    PAR__CUDA_EACH(j, cols)
-    for (size_t r = 0; r < rows; r++)
-        grad[par__tp_row_position(&map, r) * cols + j] += par__cuda_at(dy, r * cols + j);
+    PAR__CUDA_FOR(j, cols)
+        for (size_t r = 0; r < rows; r++)
+            grad[par__tp_row_position(&map, r) * cols + j] += par__cuda_at(dy, r * cols + j);
 }
 static par_result par__cuda_c_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
                                                  size_t cols, const par_tp_row_map *map) {
@@ -8194,11 +8190,11 @@ template <class T>
 static __global__ void par__cuda_k_c_loss_stats(float *stats, const T *logits, size_t ld,
                                                 const int32_t *targets, size_t rows, size_t first,
                                                 size_t cols) {
-    PAR__CUDA_EACH(r, rows) {
+    PAR__CUDA_FOR(r, rows) {
         const T *x = logits + r * ld;
         const size_t target = (size_t)targets[r] - first;
         float max = -INFINITY;
-        for (size_t i = 0; i < cols; i++) max = par__cuda_at(x, i) > max ? par__cuda_at(x, i) : max;
+        for (size_t i = 0; i < cols; i++) max = par__tp_max(par__cuda_at(x, i), max);
         stats[4 * r] = max;
         stats[4 * r + 1] =
             par__cuda_lane_sum(cols, [&](size_t i) { return par__tp_exp(par__cuda_at(x, i) - max); });
@@ -8303,7 +8299,7 @@ static __device__ float par__cuda_c_softmax(const par__cuda_query<T> &o, const p
 template <class T>
 static __global__ void par__cuda_k_c_attention(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                PAR__CUDA_PARAMETER par__cuda_dropout drop, float *outs) {
-    PAR__CUDA_EACH(at, m.batch * m.q_count * m.heads) {
+    PAR__CUDA_FOR(at, m.batch * m.q_count * m.heads) {
         const par__cuda_query<T> o(m, at);
         float *out = outs + at * m.dim, max = -INFINITY, sum = 0, s[PAR__CUDA_KEYS];
         for (size_t d = 0; d < m.dim; d++) out[d] = 0;
@@ -8353,7 +8349,7 @@ static par_result par__cuda_c_attention_forward(par_tp *tp, const par_tp_attenti
 }
 template <class T>
 static __global__ void par__cuda_k_c_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
-    PAR__CUDA_EACH(r, rows) {
+    PAR__CUDA_FOR(r, rows) {
         float lanes[16] = {0};
         par__cuda_add_to_lanes<16>(lanes, 0, dim, [&](size_t i) {
             return par__cuda_at(a, r * dim + i) * par__cuda_at(b, r * dim + i);
@@ -8374,7 +8370,7 @@ template <class T>
 static __global__ void par__cuda_k_c_attention_queries(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                        PAR__CUDA_PARAMETER par__cuda_dropout drop,
                                                        float *weights, float *gradients) {
-    PAR__CUDA_EACH(at, m.batch * m.q_count * m.heads) {
+    PAR__CUDA_FOR(at, m.batch * m.q_count * m.heads) {
         const par__cuda_query<T> o(m, at);
         const T *dy = (const T *)m.dy + o.row * m.dy_ld + o.head * m.dim;
         float *p = weights + at * m.kv_count, *ds = gradients + at * m.kv_count;
@@ -8410,7 +8406,7 @@ template <class T>
 static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                     const float *weights, const float *gradients) {
     T *dx = (T *)m.dx_kv;
-    PAR__CUDA_EACH(at, m.batch * m.kv_heads * m.kv_count * m.dim) {
+    PAR__CUDA_FOR(at, m.batch * m.kv_heads * m.kv_count * m.dim) {
         const size_t d = at % m.dim, kv_head = at / m.dim % m.kv_heads, group = m.heads / m.kv_heads,
                      key = at / m.dim / m.kv_heads % m.kv_count,
                      sequence = at / m.dim / m.kv_heads / m.kv_count;

@@ -1761,6 +1761,14 @@ static double par__plan_bandwidth(const par_plan_message *m) { // of the ring th
     return 2 * m->bytes * (m->ranks - 1) / m->ranks /
            par__plan_max(m->seconds - m->small_seconds, m->seconds / 10);
 }
+// A layer's time is linear in what *rate sets: how much of that takes so many seconds? Tries none and one.
+static double par__plan_fit_count(const par_plan_problem *problem, double *rate, double none,
+                                  const par_plan_measured *m, int tp, int cp, double seconds) {
+    *rate = none;
+    const double without = par__plan_probe_of(problem, m->microbatch, tp, cp).layer;
+    *rate = 1;
+    return (seconds - without) / (par__plan_probe_of(problem, m->microbatch, tp, cp).layer - without);
+}
 static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measured *m) {
     par_plan_machine *x = &problem->machine;
     if (m->node.ranks > 1) {
@@ -1770,19 +1778,13 @@ static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measur
     }
     const int ranks = (int)m->node.ranks;
     if (m->shared_layer_seconds > 0 && ranks > 1) { // ranks wait for each other once a call
-        x->call_seconds = 0;
-        const double none = par__plan_probe_of(problem, m->microbatch, ranks, 1).layer;
-        x->call_seconds = 1;
-        const double one = par__plan_probe_of(problem, m->microbatch, ranks, 1).layer;
-        x->call_seconds =
-            par__plan_max((m->shared_layer_seconds - none) / (one - none), m->node.small_seconds);
+        const double seconds =
+            par__plan_fit_count(problem, &x->call_seconds, 0, m, ranks, 1, m->shared_layer_seconds);
+        x->call_seconds = par__plan_max(seconds, m->node.small_seconds);
     }
     if (m->context_layer_seconds > 0 && ranks > 1) { // copies from another rank's cache to a third place
-        x->copy_rate = 1e30;
-        const double none = par__plan_probe_of(problem, m->microbatch, 1, ranks).layer;
-        x->copy_rate = 1;
-        const double one = par__plan_probe_of(problem, m->microbatch, 1, ranks).layer;
-        const double seconds = (m->context_layer_seconds - none) / (one - none); // of a byte
+        const double seconds =                       // of a byte
+            par__plan_fit_count(problem, &x->copy_rate, 1e30, m, 1, ranks, m->context_layer_seconds);
         x->copy_rate = seconds * x->memory_rate > 1 ? 1 / seconds : x->memory_rate;
     }
     x->net_latency = x->node_latency; // one node: nothing crosses a network

@@ -1288,7 +1288,6 @@ PAR__HOST_DEVICE float par__tp_score_gradient(float p, float dp, float dot, floa
 PAR__HOST_DEVICE uint32_t par__tp_dropout_limit(float p) { return (uint32_t)((double)p * 4294967296.0); }
 PAR__HOST_DEVICE float par__tp_dropout_scale(float p) { return 1.0f / (1.0f - p); }
 PAR__HOST_DEVICE int par__tp_is_dropped(uint32_t bits, uint32_t limit) { return bits < limit; }
-// The element of the score of (query, key) = (0, 0), for the dropout of attention. Queries are rows.
 // The block of whole sequences, whose gradients go to dx.
 static inline par_tp_attention_block par__tp_whole_gradients(const par_tp_attention_block *m, void *dx) {
     par_tp_attention_block whole = *m;
@@ -1296,6 +1295,7 @@ static inline par_tp_attention_block par__tp_whole_gradients(const par_tp_attent
     whole.dx_q = whole.dx_kv = dx;
     return whole;
 }
+// The element of the score of (query, key) = (0, 0), for the dropout of attention. Queries are rows.
 PAR__HOST_DEVICE uint64_t par__tp_first_score(const par_tp_attention_block *m, size_t sequence, size_t head) {
     return ((m->first_sequence + sequence) * m->total_heads + m->first_head + head) * m->sequence *
            m->sequence;

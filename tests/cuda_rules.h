@@ -204,7 +204,6 @@ static void launch_limits(par_comm *w) {
     CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
     CHECK_OK(w, par_cuda_close(cuda));
 }
-// Attention with more heads than an axis of a grid takes. Each head has one token: y is v, and dv is dy.
 // What ldmatrix and cp.async need: addresses that are multiples of 16, whole warps, waits for copies; what
 // barriers and shuffles need: one place of the kernel for all threads, and lanes that are there.
 static __global__ void matrix_faults(int fault, const uint4 *x) {
@@ -254,6 +253,7 @@ static void matrix_rules(par_comm *w) {
     for (matrix_fault = 0; matrix_fault < 11; matrix_fault++)
         CHECK(w, fault_ends(commit_matrix_fault, says[matrix_fault]));
 }
+// Attention with more heads than an axis of a grid takes. Each head has one token: y is v, and dv is dy.
 static void many_heads(par_comm *w) {
     enum { BATCH = 32768, HEADS = 2, DIM = 8, H = HEADS * DIM, COLS = 3 * H };
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);

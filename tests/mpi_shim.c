@@ -522,8 +522,7 @@ static void compare_move(int kind, const type_row *t, MPI_Comm c, size_t count) 
     free(expected);
 }
 
-// ---- with other calls of MPI
-// --------------------------------------------------------------------------------
+// ---- with other calls of MPI ------------------------------------------------------------------------------
 
 static void ring_around(MPI_Comm c) { // messages, and a nonblocking collective of MPI, around one of the kit
     const size_t bytes = draw(&all_ranks, 8) ? 100 : 400000;
@@ -617,8 +616,7 @@ static void errors_are_mpis(void) { // with MPI's own text, from each rank for i
 static void errors_are_mpis(void) {}
 #endif
 
-// ---- programs
-// -----------------------------------------------------------------------------------------------
+// ---- programs ---------------------------------------------------------------------------------------------
 
 // Rank 1 takes a large message before the collective, rank 0 is in the collective meanwhile, or waits for it:
 // the message arrives only if a rank that waits in the kit lets MPI go on.

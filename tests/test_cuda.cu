@@ -1401,31 +1401,40 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     close_pairs({&x, &y, &dy, &dx, &lse, &map});
     BOTH(par_tp_close(tp[at]));
 }
+// Attention to three thirds of the tokens, as blocks of a ring: rows of x have q of 2 heads, k, and v.
+enum { RING_HEADS = 2, RING_DIM = 24, RING_THIRD = 16, RING_ROWS = 3 * RING_THIRD };
+enum { RING_H = RING_HEADS * RING_DIM, RING_COLS = RING_H + 2 * RING_DIM };
+// Queries of a third, keys of another one. count: of each.
+static par_tp_attention_block ring_block(const pair *x, int at, size_t window, size_t query, size_t key,
+                                         size_t count) {
+    const size_t e = par_dtype_bytes(x->dtype);
+    par_tp_attention_block m;
+    memset(&m, 0, sizeof m);
+    m.batch = m.kv_heads = 1, m.heads = m.total_heads = RING_HEADS, m.dim = RING_DIM;
+    m.q = x->at[at], m.k = x->at[at] + RING_H * e, m.v = x->at[at] + (RING_H + RING_DIM) * e;
+    m.q_ld = m.kv_ld = RING_COLS, m.q_stride = m.kv_stride = m.sequence = RING_ROWS;
+    m.q_count = m.kv_count = count, m.q_row = m.q_position = query * RING_THIRD;
+    m.kv_row = m.kv_position = key * RING_THIRD, m.window = window, m.scale = 0.7f;
+    return m;
+}
 // Queries of a third of the tokens against the keys of each third, as a ring brings them, from the first to
 // the last or back: the state before the first keys is not read, and the last ones, also where the window
 // hides all of them, give the output.
 static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back) {
-    enum { HEADS = 2, DIM = 24, THIRD = 16, ROWS = 3 * THIRD, H = HEADS * DIM, COLS = H + 2 * DIM };
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-    const size_t e = par_dtype_bytes(d);
     par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
                           open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
-    pair x = pair_open(w, cuda, d, ROWS * COLS, 1), y = pair_open(w, cuda, d, ROWS * H, 2);
-    pair most = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 3),
-         sum = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 4);
-    pair acc = pair_open(w, cuda, PAR_F32, ROWS * H, 5);
+    pair x = pair_open(w, cuda, d, RING_ROWS * RING_COLS, 1),
+         y = pair_open(w, cuda, d, RING_ROWS * RING_H, 2);
+    pair most = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 3),
+         sum = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 4);
+    pair acc = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_H, 5);
     for (int i = 0; i < 3; i++) {
-        const size_t first = (size_t)(back ? 2 - i : i) * THIRD;
         par_tp_attention_block m[PLACES];
-        memset(m, 0, sizeof m);
         for (int at = 0; at < PLACES; at++) {
-            m[at].batch = m[at].kv_heads = 1, m[at].heads = m[at].total_heads = HEADS, m[at].dim = DIM;
-            m[at].q = x.at[at], m[at].k = x.at[at] + H * e, m[at].v = x.at[at] + (H + DIM) * e;
-            m[at].q_ld = m[at].kv_ld = COLS, m[at].q_stride = m[at].kv_stride = m[at].sequence = ROWS;
-            m[at].q_count = m[at].kv_count = THIRD, m[at].q_row = m[at].q_position = 2 * THIRD;
-            m[at].kv_row = m[at].kv_position = first, m[at].window = window, m[at].scale = 0.7f;
+            m[at] = ring_block(&x, at, window, 2, (size_t)(back ? 2 - i : i), RING_THIRD);
             m[at].row_max = floats(most, at), m[at].row_sum = floats(sum, at), m[at].acc = floats(acc, at);
-            m[at].acc_ld = H, m[at].first = i == 0, m[at].y = i == 2 ? y.at[at] : NULL;
+            m[at].acc_ld = RING_H, m[at].first = i == 0, m[at].y = i == 2 ? y.at[at] : NULL;
         }
         BOTH((at ? par_cuda_tp(cuda) : par_tp_cpu())->attention_block_forward(tp[at], &m[at]));
     }
@@ -1437,27 +1446,23 @@ static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window,
 // Backward of the last two thirds of the queries and of all keys: sums that the first block of a query, or of
 // a key, does not read, and that the last one writes to dx, also where the window hides all of a pair.
 static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back) {
-    enum { HEADS = 2, DIM = 24, THIRD = 16, ROWS = 3 * THIRD, H = HEADS * DIM, COLS = H + 2 * DIM };
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
-    const size_t e = par_dtype_bytes(d);
     par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
                           open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
-    pair x = pair_open(w, cuda, d, ROWS * COLS, 1), dy = pair_open(w, cuda, d, ROWS * H, 2);
-    pair lse = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 3),
-         dot = pair_open(w, cuda, PAR_F32, ROWS * HEADS, 4);
-    pair dq = pair_open(w, cuda, PAR_F32, ROWS * H, 5), dkv = pair_open(w, cuda, PAR_F32, ROWS * 2 * DIM, 6);
-    pair dx = pair_open(w, cuda, d, ROWS * COLS, 7);
+    pair x = pair_open(w, cuda, d, RING_ROWS * RING_COLS, 1),
+         dy = pair_open(w, cuda, d, RING_ROWS * RING_H, 2);
+    pair lse = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 3),
+         dot = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 4);
+    pair dq = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_H, 5),
+         dkv = pair_open(w, cuda, PAR_F32, RING_ROWS * 2 * RING_DIM, 6);
+    pair dx = pair_open(w, cuda, d, RING_ROWS * RING_COLS, 7);
     int met[2][3] = {{0, 0, 0}, {0, 0, 0}}; // of queries, of keys
-    par_tp_attention_block whole;
-    memset(&whole, 0, sizeof whole);
-    whole.batch = whole.kv_heads = 1, whole.heads = whole.total_heads = HEADS, whole.dim = DIM;
-    whole.k = (char *)(uintptr_t)(whole.q = x.at[HOST]) + H * e, whole.v = x.at[HOST] + (H + DIM) * e;
-    whole.q_ld = whole.kv_ld = COLS, whole.q_stride = whole.kv_stride = whole.sequence = ROWS;
-    whole.q_count = whole.kv_count = ROWS, whole.window = window, whole.scale = 0.7f;
+    par_tp_attention_block whole = ring_block(&x, HOST, window, 0, 0, RING_ROWS);
     whole.row_max = floats(lse, HOST), whole.row_sum = floats(dot, HOST), whole.acc = floats(dq, HOST);
-    whole.acc_ld = H, whole.first = 1, whole.y = dx.at[HOST];
+    whole.acc_ld = RING_H, whole.first = 1, whole.y = dx.at[HOST];
     CHECK_OK(w, par_tp_cpu()->attention_block_forward(tp[HOST], &whole));
-    CHECK_OK(w, par_tp_cpu()->row_dots(tp[HOST], floats(dot, HOST), dy.at[HOST], whole.y, ROWS * HEADS, DIM));
+    CHECK_OK(w, par_tp_cpu()->row_dots(tp[HOST], floats(dot, HOST), dy.at[HOST], whole.y,
+                                       RING_ROWS * RING_HEADS, RING_DIM));
     pair_upload(&lse), pair_upload(&dot), pair_upload(&dx);
     for (int i = 0; i < 6; i++) {
         const size_t q = back ? 2 - i / 3 : 1 + i / 3, k = back ? 2 - i % 3 : i % 3;
@@ -1465,13 +1470,10 @@ static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t wind
         const int first = met[0][q]++ == 0, first_queries = met[1][k]++ == 0;
         par_tp_attention_block m[PLACES];
         for (int at = 0; at < PLACES; at++) {
-            m[at] = whole;
-            m[at].q = x.at[at], m[at].k = x.at[at] + H * e, m[at].v = x.at[at] + (H + DIM) * e;
-            m[at].q_count = m[at].kv_count = THIRD, m[at].q_row = m[at].q_position = q * THIRD;
-            m[at].kv_row = m[at].kv_position = k * THIRD;
-            m[at].dy = dy.at[at], m[at].dy_ld = H, m[at].lse = floats(lse, at), m[at].dot = floats(dot, at);
-            m[at].dq = floats(dq, at), m[at].dq_ld = H, m[at].dk = floats(dkv, at);
-            m[at].dv = m[at].dk + DIM, m[at].dkv_ld = 2 * DIM;
+            m[at] = ring_block(&x, at, window, q, k, RING_THIRD);
+            m[at].dy = dy.at[at], m[at].dy_ld = RING_H, m[at].lse = floats(lse, at);
+            m[at].dot = floats(dot, at), m[at].dq = floats(dq, at), m[at].dq_ld = RING_H;
+            m[at].dk = floats(dkv, at), m[at].dv = m[at].dk + RING_DIM, m[at].dkv_ld = 2 * RING_DIM;
             m[at].first = first, m[at].first_queries = first_queries;
             m[at].dx_q = met[0][q] == (int)q + 1 ? dx.at[at] : NULL;
             m[at].dx_kv = met[1][k] == (k == 2 ? 1 : 2) ? dx.at[at] : NULL;

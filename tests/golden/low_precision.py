@@ -6,11 +6,9 @@ Casts are torch's (its casts do not saturate, so that numbers are clamped first)
 and scales follow the formulas of the recipes' publications and of Transformer Engine, written here in f32 of torch. The
 order of 8-bit scales is made by views and permutations, as torchao's to_blocked makes it.
 """
-import json
-import os
-import struct
-
 import torch
+
+from golden_file import write
 
 MAX = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 LARGEST = torch.finfo(torch.float32).max
@@ -128,16 +126,7 @@ def main():
             sa, sb = sa.reshape(()), sb.reshape(())
         save(recipe + ".y", torch._scaled_mm(a, b.T, sa, sb.T if sb.dim() else sb, out_dtype=torch.float32))
 
-    header, data = {}, b""
-    for name, (dtype, shape, bytes_) in sorted(tensors.items(), key=lambda i: {"F32": 0, "BF16": 1, "U8": 2}[i[1][0]]):
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(bytes_)]}
-        data += bytes_
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "low_precision.safetensors")
-    with open(path, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text + data)
-    print(path, 8 + len(text) + len(data), "bytes")
+    write("low_precision.safetensors", tensors)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@
 Of each gradient G: the direction of Muon's first step, by five Newton-Schulz steps in f64 ("exact"), and with each operation
 rounded to bf16 and products summed in f32, as a framework computes Jordan's formulas (2024) in bf16 ("bf16").
 """
-import json
-import os
-import struct
-
 import ml_dtypes
 import numpy as np
+
+from golden_file import write
 
 A, B, C = 3.4445, -4.7750, 2.0315
 
@@ -58,17 +56,7 @@ def main():
         tensors[name + ".exact"] = (exact(g) * scale).astype(np.float32)
         tensors[name + ".bf16"] = (in_bf16(g) * np.float32(scale)).astype(np.float32)
 
-    header, data = {}, b""
-    for name, t in tensors.items():
-        raw = np.ascontiguousarray(t).tobytes()
-        header[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "muon.safetensors")
-    with open(path, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text + data)
-    print(path, 8 + len(text) + len(data), "bytes")
+    write("muon.safetensors", {name: ("F32", list(t.shape), t.tobytes()) for name, t in tensors.items()})
     for name in ("wide", "tall", "square"):
         e = tensors[name + ".exact"]
         print(name, "bf16 from exact:", np.linalg.norm(tensors[name + ".bf16"] - e) / np.linalg.norm(e))
