@@ -246,23 +246,21 @@ build/test_tcp: tests/test_tcp.c par.h | build
 
 build/test_zero.o: par_zero.h
 build/test_pipe.o: par_pipe.h
-build/test_zero.o build/test_pipe.o: build/%.o: tests/%.c $(TEST_DEPS) | build
+build/test_tp.o: par_tp.h
+build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o: tests/%.c $(TEST_DEPS) | build
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(PAR_IS_LINKED) -c $< -o $@
 
-build/test_zero build/test_pipe: build/%: build/%.o build/kit.o
+build/test_zero build/test_pipe build/test_tp: build/%: build/%.o build/kit.o
 	$(CC) $^ -o $@ $(LIBS)
 
 # Programs with a library for matrix products; programs.sh links the object with false ones.
 build/test_gemm_par: tests/test_par.c $(TEST_DEPS) build/gemm.flags | build
 	$(CC) -std=gnu11 -O0 $(DEBUG) -Wall -Wextra -I. -Itests $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 build/test_gemm.o: tests/test_gemm.c par.h | build
-	$(CC) -std=gnu11 -O1 $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
+	$(CC) -std=gnu11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
 
 build/test_errors: tests/test_errors.c $(TEST_DEPS) par_zero.h par_pipe.h par_tp.h | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
-
-build/test_tp: tests/test_tp.c $(TEST_DEPS) par_tp.h | build
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
 
 # Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
 TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
@@ -282,7 +280,7 @@ build/kit_asan.o: tests/kit.c $(TESTED) | build
 	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
 build/layers_asan.o: tests/compile/layer.c $(TESTED) | build
 	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
-build/test_zero_asan build/test_pipe_asan: build/%_asan: %.c build/kit_asan.o $(TESTED)
+build/test_zero_asan build/test_pipe_asan build/test_tp_asan: build/%_asan: %.c build/kit_asan.o $(TESTED)
 	$(CC) $(ASAN) $(PAR_IS_LINKED) $(TEST_BUILD)
 build/gpt_asan build/test_golden_asan: build/%_asan: %.c build/kit_asan.o build/layers_asan.o $(TESTED)
 	$(CC) $(ASAN) $(ALL_ARE_LINKED) $(TEST_BUILD)

@@ -1,5 +1,6 @@
 # Strangers at every port and socket, odd machines, tiny limits: the right result or a clear error, never a
 # hang. A stranger stays until its check has ended, so a job that it holds up runs into the check's deadline.
+waiting=6
 . tests/lib.sh
 gpt=build/gpt hello=build/01_hello stranger=build/stranger victim=build/victim
 small="--data build/corpus.txt --n_layer 1 --n_head 2 --n_embd 32 --block_size 32"

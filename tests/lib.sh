@@ -1,8 +1,8 @@
 # Shared by the test scripts. `check` runs a command in the background, with a deadline, no input and a
 # directory of its own ($work; the script's is $shared), and shows its output only if it fails. Two more
-# checks run at a time than there are processors, because some wait. With arguments a script runs only the
-# checks of these names; --list shows the names. CHECK_LOG=file gets a line for each check, as check.sh
-# describes.
+# checks run at a time than there are processors, because some wait; or $waiting more, which a script sets
+# before where most wait. With arguments a script runs only the checks of these names; --list shows the names.
+# CHECK_LOG=file gets a line for each check, as check.sh describes.
 . tests/environment.sh
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
@@ -11,7 +11,7 @@ unset CHECK_BEGUN
 names=("$@") seen=() check_names=() check_commands=() check_lines=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 [ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
-jobs_at_once=${CHECK_JOBS:-$(($(nproc) + 2))}
+jobs_at_once=${CHECK_JOBS:-$(($(nproc) + ${waiting:-2}))}
 # seconds, for checks that hang; even on a busy machine no check takes nearly as long
 DEADLINE=${DEADLINE:-900}
 shared=${TMPDIR:-/tmp}/par_check_$$

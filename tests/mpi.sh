@@ -1,4 +1,5 @@
 # The same tests under MPICH and Open MPI, real and pretended nodes; the MPI examples; a killed rank.
+waiting=4
 . tests/lib.sh
 mpich="mpiexec.mpich -n"
 openmpi="mpiexec.openmpi --oversubscribe --mca btl_base_warn_component_unused 0"

@@ -1,5 +1,6 @@
 # MPI programs that know nothing of the kit, with par_mpi.h preloaded, under MPICH and Open MPI: in C every
 # collective is compared with MPI's own; three Fortran interfaces; errors; the header's example.
+waiting=6
 . tests/lib.sh
 openmpi_options="--oversubscribe --mca btl_base_warn_component_unused 0"
 [ "$(id -u)" != 0 ] || openmpi_options+=" --allow-run-as-root"

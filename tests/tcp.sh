@@ -1,5 +1,6 @@
 # Ranks that meet over TCP: what launchers set, mistakes, two hosts, the layers, the trainer. (test_par has
 # the rest.)
+waiting=6
 . tests/lib.sh
 . tests/launchers.sh
 

@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // registers of a signal's context
 #endif
-#include "kit.c"
+#include "kit.h"
 #define PAR_TP_IMPLEMENTATION
 #include "par_tp.h"
 #include "test.h"
@@ -1051,10 +1051,10 @@ typedef struct isa {
 } isa;
 static int isas_of(isa list[3]) { // those of this processor
     int n = 0;
-    list[n].name = "base", list[n].loops = &par__tp_loops_base, list[n++].tile = &par__tiles_base;
+    list[n].name = "base", list[n].loops = &par__tp_loops_base, list[n++].tile = test_gemm_tile(0);
 #if PAR__X86
-    const isa avx2 = {"avx2", &par__tp_loops_avx2, &par__tiles_avx2};
-    const isa avx512 = {"avx512", &par__tp_loops_avx512, &par__tiles_avx512};
+    const isa avx2 = {"avx2", &par__tp_loops_avx2, test_gemm_tile(1)};
+    const isa avx512 = {"avx512", &par__tp_loops_avx512, test_gemm_tile(2)};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) list[n++] = avx2;
     if (PAR__PICK(par__tp_loops) == avx512.loops) list[n++] = avx512;
 #endif
@@ -1240,7 +1240,7 @@ static void ledger(par_comm *w) {
 // Which calls are in flight while a product is computed, by kind: begun before it and not yet waited for.
 typedef struct watched {
     par_tp_kernels kernels; // first: a context's table points here
-    const par__operation *operations[8];
+    const struct par__operation *operations[8];
     int count;
     unsigned beside_dgrad, beside_wgrad;
 } watched;
@@ -1250,15 +1250,16 @@ static par_result watched_gemm(par_tp *tp, int trans_a, int trans_b, size_t m, s
     watched *watch = (watched *)(uintptr_t)tp->kernels;
     unsigned *beside = trans_a ? &watch->beside_wgrad : &watch->beside_dgrad;
     for (int i = 0; i < watch->count; i++)
-        if (watch->operations[i]->ticket) *beside |= 1u << watch->operations[i]->call.kind;
+        if (test_kind_of(watch->operations[i]) >= 0) *beside |= 1u << test_kind_of(watch->operations[i]);
     return par_tp_cpu()->gemm(tp, trans_a, trans_b, m, n, k, a, lda, b, ldb, beta, c, type, ldc, bias);
 }
 static void watch(watched *watch, par_tp *tp) {
     memset(watch, 0, sizeof *watch);
     watch->kernels = *par_tp_cpu(), watch->kernels.gemm = watched_gemm;
-    for (const par__operation *op = par_tp_comm(tp)->world->idle_operations; op && watch->count < 8;
-         op = op->next)
-        watch->operations[watch->count++] = op;
+    while (watch->count < 8 && test_idle_operation(par_tp_comm(tp), watch->count)) {
+        watch->operations[watch->count] = test_idle_operation(par_tp_comm(tp), watch->count);
+        watch->count++;
+    }
     tp->kernels = &watch->kernels;
 }
 static void overlap(par_comm *w) {
@@ -1809,7 +1810,7 @@ static void low_mistakes(par_comm *w) {
 
 static int printed(par_comm *w, void (*print)(const par_comm *, FILE *), const char *text) {
     char all[32768];
-    FILE *f = fdopen(par__memfd_create("test"), "w+");
+    FILE *f = fdopen(test_memory_file(), "w+");
     print(w, f), rewind(f);
     all[fread(all, 1, sizeof all - 1, f)] = 0;
     fclose(f);
@@ -1856,7 +1857,7 @@ static void call_sites(par_comm *w) {
     par_result (*forward)(par_tp *, const par_tp_linear *, const par_tp_matrix *, par_tp_matrix *,
                           par_tp_matrix *) = par_tp_linear_forward; // the function, too
     x.rows = 1;
-    const int many = n == 2 && par_node_count(w) == 1 ? PAR__SITE_MAX + 100 : 3000;
+    const int many = n == 2 && par_node_count(w) == 1 ? test_site_max() + 100 : 3000;
     for (int i = 0; i < many; i++) {
         snprintf(name, sizeof name, "layers.%d", i), f.name = name;
         if ((i % 2 ? par_tp_linear_forward(tp, &f, &x, NULL, &y) : forward(tp, &f, &x, NULL, &y)) != PAR_OK)
@@ -1865,7 +1866,7 @@ static void call_sites(par_comm *w) {
     f.name = "layers.2999", x.rows = odd ? 7 : 8;
     CHECK(w, par_tp_linear_forward(tp, &f, &x, NULL, &y) == PAR_ERR_MISMATCH);
     snprintf(site, sizeof site, "tests/test_tp.c:%d%s", __LINE__ - 1,
-             many < PAR__SITE_MAX ? " in layers.2999" : " ");
+             many < test_site_max() ? " in layers.2999" : " ");
     CHECK(w, strstr(par_last_error(w), site) && !strstr(par_last_error(w), "one of many"));
     CHECK_OK(w, par_tp_close(tp));
 }
@@ -2346,7 +2347,7 @@ static void fault_close(par_comm *w, fault *f) {
 }
 static int idle_operations(const par_comm *w) {
     int count = 0;
-    for (const par__operation *op = w->world->idle_operations; op; op = op->next) count++;
+    while (test_idle_operation(w, count)) count++;
     return count;
 }
 
@@ -2372,7 +2373,7 @@ static void kernels_fail(par_comm *w) {
         for (int k = 1; k <= calls; k++) {
             failing_in = k;
             CHECK(w, fault_run(&f) == PAR_ERR_SYSTEM && strstr(par_last_error(w), "a kernel failed"));
-            CHECK(w, idle_operations(w) == idle && !w->world->active);
+            CHECK(w, idle_operations(w) == idle && !test_is_active(w));
         }
         failing_in = 0;
         CHECK_OK(w, fault_run(&f));
