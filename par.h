@@ -1626,6 +1626,16 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define PAR__LOOP_EXACT(P, LIST)
 #endif
 
+// A thread of the kit's own, as by pthread_create. The program's signals go to the program's threads.
+#include <pthread.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+int par__create_thread(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *user);
+#ifdef __cplusplus
+}
+#endif
+
 // Formulas that the CPU's loops and a device's kernels share.
 #include <math.h>
 #include <string.h>
@@ -2088,9 +2098,7 @@ static void par__fence(void) {
 #endif
 }
 
-// Start a thread of the kit's own, as pthread_create. The program's signals go to the program's threads.
-static int par__create_thread(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *),
-                              void *user) {
+int par__create_thread(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *user) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

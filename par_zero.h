@@ -5818,7 +5818,8 @@ par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *how) {
     if (r) return par__zero_save_close(z, 1), r;
     par__zero_save *s = z->save;
     if (par__zero_save_all(z, s) && !s->error) s->error = EIO; // par_zero_save_end tells the other ranks
-    s->threaded = how->background && !s->error && !pthread_create(&s->thread, NULL, par__zero_save_thread, s);
+    s->threaded =
+        how->background && !s->error && !par__create_thread(&s->thread, NULL, par__zero_save_thread, s);
     if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // no thread: write now
     return PAR_OK;
 }

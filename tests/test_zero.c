@@ -1487,6 +1487,14 @@ static void strict(par_comm *w) { // a tensor too many, too few, or of another s
     CHECK_OK(w, par_zero_close(r.z));
     remove_dir(w, dir);
 }
+// A file that grows too large is an error of the thread that writes it, and a signal where it does not block
+// it: the program's handler must run in no thread of the kit.
+static pthread_t called_by;
+static volatile sig_atomic_t in_foreign_thread;
+static void too_large(int signal) {
+    (void)signal;
+    in_foreign_thread |= !pthread_equal(called_by, pthread_self());
+}
 static void full(par_comm *w) { // a full disk is an error on all ranks, and the previous checkpoint loads
     struct rlimit old, small;
     char dir[256];
@@ -1499,7 +1507,8 @@ static void full(par_comm *w) { // a full disk is an error on all ranks, and the
     CHECK_OK(w, par_zero_save(r.z, &f));
     CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, want));
     const int files = files_in(dir);
-    signal(SIGXFSZ, SIG_IGN);
+    called_by = pthread_self();
+    signal(SIGXFSZ, too_large);
     getrlimit(RLIMIT_FSIZE, &old);
     for (int who = 0; who < 2; who++) // rank 0 cannot make the files; another rank cannot write into them
         for (f.background = 0; f.background < 2; f.background++) {
@@ -1514,6 +1523,7 @@ static void full(par_comm *w) { // a full disk is an error on all ranks, and the
             CHECK(w, files_in(dir) == files);
             CHECK_OK(w, par_barrier(w));
         }
+    CHECK(w, !in_foreign_thread);
     CHECK_OK(w, par_zero_load(r.z, &f));
     CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, got));
     CHECK(w, !memcmp(want, got, count_of(2) * 4) && par_zero_steps(r.z) == 1);
