@@ -1116,6 +1116,8 @@ par__fail_in_layer(par_comm *comm, par_result result, const char *format,
 // all attached backends, which `next` links.
 void par__step_calls(par_comm *comm);
 par_device_backend *par__first_backend(const par_comm *comm);
+// How many ranks the launcher has started on this machine, on all communicators. 0: it does not say.
+int par__launched_here(void);
 // For par_mpi.h: start the progress thread of comm's world, unless it was asked for before. Where it cannot
 // start, calls make progress in waits and tests only.
 void par__want_progress(par_comm *comm);
@@ -2300,6 +2302,19 @@ static int par__available_cpus(void) { // processors that this thread may run on
     par__cpu_set mine;
     const int n = par__get_cpus(0, &mine) ? par__cpu_count(&mine) : 0;
     return n > 0 ? n : PAR__MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+int par__launched_here(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"};
+    const char *ranks = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !ranks; i++) ranks = getenv(names[i]);
+    return ranks ? PAR__MAX(0, atoi(ranks)) : 0;
+}
+// How often a wait looks before it yields: once where ranks outnumber processors, those of a world, or all
+// that the launcher has started here, which may be in other communicators.
+static unsigned par__spin_limit(int ranks) {
+    const int launched = par__launched_here(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return ranks > par__available_cpus() || launched > all ? 1 : 2000;
 }
 
 static int par__thread_count(void) { // of this process; 1 if unknown
@@ -11140,7 +11155,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
     w->trace_path = d->trace;
     w->print_ledger = par__setting_number("PAR_LEDGER") > 0;
-    w->spin_limit = size <= par__available_cpus() ? 2000 : 1;
+    w->spin_limit = par__spin_limit(size);
     w->cma = par__setting_number("PAR_CMA") > 0;
     w->progress_wanted = d->progress;
     w->cma_bytes = PAR__CMA_BYTES;
@@ -12312,7 +12327,7 @@ static void par__share_cpus(par__world *w, const par__rank_info *all) {
         index += same && r < w->rank;
         w->node_ranks += same;
     }
-    w->spin_limit = w->node_ranks <= par__available_cpus() ? 2000 : 1;
+    w->spin_limit = par__spin_limit(w->node_ranks);
     par__machine *machine = par__plan_binding(w, index, w->node_ranks, alike);
     par__bind_rank(w, machine, index, w->node_ranks);
     PAR_FREE(machine);

@@ -606,12 +606,9 @@ static int par__pmpi_is_before(const par__pmpi_comm *a, const par__pmpi_comm *b)
 // Has each rank of this machine a processor, and did nobody ask for errors instead of hangs? Then small
 // calls in which not all ranks wait for all are MPI's.
 static int par__pmpi_may_leave_small(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
-    const char *timeout = getenv("PAR_TIMEOUT"), *ranks = NULL;
-    int size;
-    PMPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (size_t i = 0; i < sizeof names / sizeof *names && !ranks; i++) ranks = getenv(names[i]);
-    if (ranks && atoi(ranks) > 0) size = atoi(ranks);
+    const char *timeout = getenv("PAR_TIMEOUT");
+    int size = par__launched_here();
+    if (!size) PMPI_Comm_size(MPI_COMM_WORLD, &size);
     return size <= (int)sysconf(_SC_NPROCESSORS_ONLN) && (!timeout || !*timeout);
 }
 // Open the comm of an intracommunicator of several ranks. s: NULL where memory is out.

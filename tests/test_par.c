@@ -2675,6 +2675,22 @@ static void unbound_again(par_comm *w) { // ... when the world closes; a thread 
     }
     CHECK(w, waitpid(child, &status, 0) == child && status == 0);
 }
+// A world of one rank, in a job that has more ranks on this machine than processors.
+static void crowded(par_comm *w) {
+    static const char *const ranks[] = {"1", "1000000", "-3", "many"};
+    par_comm *world;
+    for (int i = 0; i < 4; i++) {
+        const pid_t child = test_fork();
+        int status = -1;
+        if (child == 0) {
+            setenv("PAR_RANKS", "1", 1), setenv("LOCAL_WORLD_SIZE", ranks[i], 1);
+            if (par_open(NULL, &world)) _exit(1);
+            const int fine = (world->world->spin_limit == 1) == (i == 1);
+            _exit(par_close(world) || !fine);
+        }
+        CHECK(w, waitpid(child, &status, 0) == child && status == 0);
+    }
+}
 
 // A small call is checked where it differs from the last one: here a single member does, on the last rank.
 static void alike_calls(par_comm *w) {
@@ -3160,6 +3176,7 @@ const test tests[] = {
     {"forged", forged, TEST_ALONE, 2, 60},
     {"topologies", topologies, TEST_SERIAL, 1, 60},
     {"unbound_again", unbound_again, TEST_SERIAL, 1, 60},
+    {"crowded", crowded, TEST_SERIAL, 1, 60},
     {"bound", bound, TEST_ANY | TEST_BIND | TEST_LAUNCHES | TEST_RANKS, 1, 60},
     {"offsets", offsets, TEST_ANY, 1, 60},
     {"traced", traced, TEST_ANY, 2, 60},
