@@ -10695,8 +10695,7 @@ static int par__start_persistent(par_persistent *p, unsigned looks) {
     par__set_op_state(op, PAR__QUEUED);
     p->started = op;
     p->ticket = op->ticket;
-    if (!c->queues[0].running && !c->world->active && !c->world->has_progress_thread && par__decide_small(p))
-        return par__start_small(p, looks);
+    if (!c->queues[0].running && !c->world->active && par__decide_small(p)) return par__start_small(p, looks);
     par__enqueue(op);
     return 0;
 }

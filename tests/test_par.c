@@ -1227,6 +1227,12 @@ static void progress_thread(par_comm *w) {
         CHECK_OK(w, par_wait_all(requests, 3));
         CHECK(w, y[c - 1] == (float)(par_size(w) * (par_size(w) + 1)) / 2);
     }
+    for (int i = 0; i < 50; i++) { // small calls are made at once, as without the thread, which may step them
+        const int sum = par_size(w) * (par_size(w) + 1) / 2 + i * par_size(w);
+        int mine = par_rank(w) + 1 + i;
+        CHECK_OK(w, par_all_reduce(&mine, &mine, 1, PAR_I32, PAR_SUM, w));
+        CHECK(w, mine == sum && (!w->small || w->small->eager_choice == w->world->forced_count));
+    }
     CHECK_OK(w, par_barrier(w));
     free(x), free(y);
 }
