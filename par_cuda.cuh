@@ -97,7 +97,7 @@ CONFIG
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow. From
                         compute capability 9.0 on also GELU and the sums for biases, in the products' kernels
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
-                        (cp 1), no window, no documents and no dropout, where cuDNN has a deterministic engine
+                        (no ring), no window, no documents and no dropout, where it has a deterministic engine
                         whose workspace is at most 1/16 of the memory; elsewhere, and without the macro or
                         with desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
                         cores, of f32 plain
@@ -6829,9 +6829,11 @@ static par_result par__cuda_flash_run(par_tp *tp, const par_tp_attention_block *
         return size == 0   ? par__cuda_flash_forward<64, 2, 4, 64>(cuda, &f)
                : size == 1 ? par__cuda_flash_forward<128, 2, 4, 32>(cuda, &f)
                            : par__cuda_flash_forward<256, 1, 4, 32>(cuda, &f);
-    PAR__CUDA_TRY(size == 0   ? (par__cuda_flash_backward_kv<64, 2, 4, 32, 64>(cuda, &f))
-                  : size == 1 ? (par__cuda_flash_backward_kv<128, 1, 8, 32, 128>(cuda, &f))
-                              : (par__cuda_flash_backward_kv<256, 1, 4, 16, 128>(cuda, &f)));
+    if (m->without != PAR_TP_KEYS)
+        PAR__CUDA_TRY(size == 0   ? (par__cuda_flash_backward_kv<64, 2, 4, 32, 64>(cuda, &f))
+                      : size == 1 ? (par__cuda_flash_backward_kv<128, 1, 8, 32, 128>(cuda, &f))
+                                  : (par__cuda_flash_backward_kv<256, 1, 4, 16, 128>(cuda, &f)));
+    if (m->without == PAR_TP_QUERIES) return PAR_OK;
     return size == 0   ? par__cuda_flash_backward_q<64, 2, 4, 32>(cuda, &f)
            : size == 1 ? par__cuda_flash_backward_q<128, 1, 8, 32>(cuda, &f)
                        : par__cuda_flash_backward_q<256, 1, 4, 16>(cuda, &f);
@@ -7204,8 +7206,11 @@ static par_result par__cuda_t_attention_block_backward(par_tp *tp, const par_tp_
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->kv_count, m->batch * m->kv_heads, &by_keys));
     PAR__CUDA_TRY(par__cuda_attention_grid(cuda, &t, m->q_count, m->batch * m->heads, &by_queries));
     const par__cuda_gradients of_queries = par__cuda_query_gradients(m), of_keys = par__cuda_key_gradients(m);
-    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv, by_keys,
-                                   PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop, of_keys));
+    if (m->without != PAR_TP_KEYS)
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_attention_backward_kv, by_keys,
+                                       PAR__CUDA_ATTENTION_THREADS, shared, cuda->stream, *m, t, drop,
+                                       of_keys));
+    if (m->without == PAR_TP_QUERIES) return PAR_OK;
     return par__cuda_launch(cuda, par__cuda_k_attention_backward_q, by_queries, PAR__CUDA_ATTENTION_THREADS,
                             shared, cuda->stream, *m, t, drop, of_queries);
 }
@@ -7636,6 +7641,7 @@ static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention
     par_cuda *cuda = par__cuda_of_tp(tp);
     par__dnn_plan *p = NULL;
     if (!par__dnn_supports(tp, m, y) || (uintptr_t)dx % 16) return PAR_OK;
+    if (!y) return *handled = 1, PAR_OK; // only asked; without a plan there is the file's own kernel
     PAR__CUDA_TRY(par__dnn_find(cuda, m, 1, &p));
     if (!p) return PAR_OK;
     const size_t all = m->batch * m->heads * m->q_count, up = (all + 63) / 64 * 64;
@@ -7685,7 +7691,7 @@ static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_
 #if PAR__CUDA_DNN
     if (!cuda->desc.own_attention) PAR__CUDA_TRY(par__dnn_attention_backward(tp, m, y, dx, handled));
 #endif
-    if (*handled || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
+    if (*handled || !y || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
     float *dot = (float *)par__cuda_scratch(cuda, 3, PAR__MAX(states, (size_t)1) * sizeof *dot);
     if (!dot) return PAR_ERR_MEMORY;
     *handled = 1;
@@ -8458,6 +8464,7 @@ static par_result par__cuda_c_attention_gradients(par_tp *tp, const par_tp_atten
 static par_result par__cuda_c_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
                                                  void *dx, int *handled) {
     const par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
+    if (!y) return PAR_OK;
     return *handled = 1, par__cuda_c_attention_gradients(tp, &whole, y);
 }
 static par_result par__cuda_c_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
@@ -8477,6 +8484,7 @@ static void par__cuda_tp_open_canonical(par_tp_kernels *t) {
     t->loss_forward_backward = par__cuda_c_loss_forward_backward;
     t->attention_block_forward = par__cuda_c_attention_block_forward;
     t->attention_block_backward = par__cuda_c_attention_block_backward;
+    t->attention_apart = 0;
     t->row_dots = par__cuda_c_row_dots;
     t->attention_fused_forward = par__cuda_c_attention_forward;
     t->attention_fused_backward = par__cuda_c_attention_backward;
@@ -8510,6 +8518,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->loss_forward_backward = par__cuda_t_loss_forward_backward;
     t->attention_block_forward = par__cuda_t_attention_block_forward;
     t->attention_block_backward = par__cuda_t_attention_block_backward;
+    t->attention_apart = 1;
     t->row_dots = par__cuda_t_row_dots;
     t->init = par__cuda_t_init;
     t->attention_fused_forward = par__cuda_t_attention_fused_forward;

@@ -724,6 +724,7 @@ typedef struct par_tp_row_map {
     size_t position; // is added to that of each token
 } par_tp_row_map;
 
+enum { PAR_TP_QUERIES = 1, PAR_TP_KEYS = 2 }; // gradients of a block of attention; those of values are KEYS
 // The arguments of one block of attention: queries of some tokens of each of `batch` sequences, and keys and
 // values of some others.
 typedef struct par_tp_attention_block {
@@ -749,6 +750,7 @@ typedef struct par_tp_attention_block {
     size_t dq_ld, dkv_ld;
     int first_queries;
     void *dx_q, *dx_kv;
+    int without; // 0: all gradients; with attention_apart one of PAR_TP_QUERIES, PAR_TP_KEYS: without these
     float scale, dropout;
     uint64_t stream, first_sequence;
     size_t sequence, first_head, total_heads; // key random numbers
@@ -799,8 +801,9 @@ typedef enum par_tp_fused {     // the products that gemm_fused has
 // on one stream.
 struct par_tp_kernels {
     const char *name;
-    par_device *device; // NULL: the CPU
-    int canonical;      // 1: with canonical_leaves they add as MODEL and docs/bits.md define
+    par_device *device;  // NULL: the CPU
+    int canonical;       // 1: with canonical_leaves they add as MODEL and docs/bits.md define
+    int attention_apart; // 1: attention_block_backward takes m->without, by kernels for each gradient
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
     // C = op(A) op(B) + beta C. A and B are of the storage type, C of c_type. bias NULL, or n numbers that
@@ -858,7 +861,8 @@ struct par_tp_kernels {
     par_result (*attention_block_backward)(par_tp *tp, const par_tp_attention_block *m);
     // Optional (both may be NULL): attention of whole sequences in one call, forward to y and lse, backward
     // from m->dy to dx (laid out as x). They set *handled to 1, or leave it 0 and do nothing for a shape that
-    // they do not support; then the two above are called.
+    // they do not support; then the two above are called. y NULL: backward does nothing, and sets *handled
+    // where it may be faster than the block, which takes m->dot instead of y. All ranks answer alike.
     par_result (*attention_fused_forward)(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
                                           int *handled);
     par_result (*attention_fused_backward)(par_tp *tp, const par_tp_attention_block *m, const void *y,
@@ -3596,6 +3600,7 @@ static par_result par__tp_cpu_attention_fused_backward(par_tp *tp, const par_tp_
                                                        const void *y, void *dx, int *handled) {
     const size_t states = m->batch * m->q_count * m->heads;
     par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
+    if (!y) return PAR_OK;
     float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof *dot);
     if (!dot) return PAR_ERR_MEMORY;
     *handled = 1;
@@ -3777,6 +3782,7 @@ const par_tp_kernels *par_tp_cpu(void) {
     static const par_tp_kernels cpu = {"cpu",
                                        NULL,
                                        1,
+                                       0,
                                        par__tp_cpu_alloc,
                                        par__tp_cpu_free,
                                        par__tp_cpu_gemm,
@@ -5552,8 +5558,10 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
 // With c context-parallel ranks:
 //     ring       In step j rank r computes attention to the keys of rank r-j, and sends them on to r+1 in all
 //                steps but the last. Backward does so from step 1 on, and its own keys at the end: their
-//                gradients follow the keys and end at their owner, after c-1 hops, too. Rank r has chunks r
-//                and 2c-1-r, so that all ranks do equal work in each step:
+//                gradients follow the keys and end at their owner, after c-1 hops, too. Where gradients of
+//                keys and of queries are two kernels, each hop is hidden: the keys' first one behind those of
+//                the queries from its own keys, that of gradients behind those of queries from the same keys.
+//                Rank r has chunks r and 2c-1-r, so that all ranks do equal work in each step:
 //                    rank 0 [0 7]   rank 1 [1 6]   rank 2 [2 5]   rank 3 [3 4]
 //     Ulysses    tokens x all heads --all_to_all--> all tokens x heads/c --attention, all_to_all--> as before
 
@@ -5636,13 +5644,13 @@ static size_t par__tp_seen_before(const par__tp_attention_dims *s, int owner, in
 }
 // Computes attention of this rank's queries to the keys of rank `owner`, chunk by chunk. A chunk of queries
 // sees as many chunks as there are up to its own (seen: so far), and with the last of them its part of `out`
-// is written: of y or dx. In backward each rank's own keys are its last ones, and its last queries their last
-// ones.
+// is written: of y or dx. In backward each rank's own keys are the last ones whose gradients it computes, and
+// its last queries the last ones that these see.
 static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
                                          const par__tp_attention_dims *s, int owner, size_t seen[2],
                                          void *out) {
     const par_tp_row_map *map = &s->map;
-    const int rank = (int)map->chunk[0], own = owner == rank;
+    const int rank = (int)map->chunk[0], own = owner == rank, queries = !(m->without & PAR_TP_QUERIES);
     const size_t theirs[2] = {(size_t)owner, 2 * (size_t)s->ring_size - 1 - (size_t)owner};
     size_t before[2] = {0, 0};
     for (size_t j = 0; j < map->chunk_count && m->dy; j++)
@@ -5656,9 +5664,9 @@ static par_result par__tp_attention_step(par_tp *tp, par_tp_attention_block *m,
             m->q_position = map->chunk[i] * map->chunk_tokens;
             m->kv_row = j * map->chunk_tokens;
             m->kv_position = theirs[j] * map->chunk_tokens;
-            m->first = seen[i]++ == 0;
+            m->first = queries && seen[i]++ == 0;
             m->first_queries = before[j]++ == 0;
-            m->y = m->dx_q = seen[i] > map->chunk[i] ? out : NULL;
+            m->y = m->dx_q = queries && seen[i] > map->chunk[i] ? out : NULL;
             m->dx_kv = own && i + 1 == map->chunk_count ? out : NULL;
             PAR__TP_TRY(m->dy ? tp->kernels->attention_block_backward(tp, m)
                               : tp->kernels->attention_block_forward(tp, m));
@@ -5700,6 +5708,16 @@ static par_result par__tp_ring_kv_open(par_tp *tp, const par__tp_attention_dims 
     return tp->kernels->copy(tp, k->current, k->ld * e, from, s->cols * e, s->rows, k->ld * e);
 }
 
+// The arguments for whole sequences on one rank, for a fused kernel.
+static void par__tp_whole_sequence(par_tp *tp, par_tp_attention_block *m, const par__tp_attention_dims *s,
+                                   const par_tp_matrix *x) {
+    m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.local_sequence;
+    m->q = x->data;
+    m->k = par__tp_element(tp, x->data, s->q_cols);
+    m->v = par__tp_element(tp, x->data, s->q_cols + s->kv_cols);
+    m->q_ld = m->kv_ld = s->cols;
+}
+
 // Sets the queries of a block, and where the online softmax's state is kept between keys.
 static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
@@ -5717,7 +5735,13 @@ static par_result par__tp_softmax_init(par_tp *tp, const par__tp_attention_dims 
 static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
                                        const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
     size_t seen[2] = {0, 0};
+    int handled = 0;
     par__tp_ring_kv k;
+    if (s->ring_size == 1 && tp->kernels->attention_fused_forward) {
+        par__tp_whole_sequence(tp, m, s, x);
+        PAR__TP_TRY(tp->kernels->attention_fused_forward(tp, m, y->data, lse, &handled));
+    }
+    if (handled) return PAR_OK;
     PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
     PAR__TP_TRY(par__tp_softmax_init(tp, s, m, x, lse, y));
     m->kv_ld = k.ld;
@@ -5740,14 +5764,12 @@ static par_result par__tp_ring_forward(par_tp *tp, const par__tp_attention_dims 
 // The sums of gradients between blocks, and the arguments that are the same for all blocks. Those of the keys
 // and values travel in a block of their own.
 static par_result par__tp_gradients_init(par_tp *tp, const par__tp_attention_dims *s,
-                                         par_tp_attention_block *m, const par_tp_matrix *x, const float *lse,
-                                         const float *dot, par_tp_matrix *dx, void *sums[2]) {
+                                         par_tp_attention_block *m, const par_tp_matrix *x, par_tp_matrix *dx,
+                                         void *sums[2]) {
     const size_t nkv = 2 * s->rows * s->kv_cols;
     const int in_place = par__tp_is_f32(tp) || s->ring_size == 1; // or not at all
     m->q = x->data;
     m->q_ld = s->cols;
-    m->lse = lse;
-    m->dot = dot;
     m->dq_ld = in_place ? s->cols : s->q_cols;
     m->dkv_ld = 2 * s->kv_cols;
     m->dq =
@@ -5759,38 +5781,74 @@ static par_result par__tp_gradients_init(par_tp *tp, const par__tp_attention_dim
     sums[1] = par_tp_scratch(tp, PAR__TP_DKV_NEXT, nkv * sizeof(float));
     return sums[0] && sums[1] ? PAR_OK : PAR_ERR_MEMORY;
 }
+static par_result par__tp_gradient_dots(par_tp *tp, size_t states, size_t dim, const void *dy, const void *y,
+                                        float **dot) {
+    *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof(float));
+    return *dot ? tp->kernels->row_dots(tp, *dot, dy, y, states, dim) : PAR_ERR_MEMORY;
+}
+static int par__tp_is_apart(const par_tp *tp, const par__tp_attention_dims *s) {
+    return s->ring_size > 1 && tp->kernels->attention_apart;
+}
+static void par__tp_ring_keys(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
+                              const par_tp_matrix *x, const par__tp_ring_kv *k) { // k NULL: its own, in x
+    m->k = k ? k->current : par__tp_const_element(tp, x->data, s->q_cols);
+    m->v = par__tp_const_element(tp, m->k, s->kv_cols);
+    m->kv_ld = k ? k->ld : s->cols;
+}
+// The gradients by the keys of rank `owner`. Those of the keys travel on beside those of the queries.
+static par_result par__tp_ring_turn(par_tp *tp, const par__tp_attention_dims *s, par_tp_attention_block *m,
+                                    int owner, size_t seen[2], void *sums[2], par_tp_matrix *dx) {
+    const int own = owner == (int)s->map.chunk[0], apart = par__tp_is_apart(tp, s);
+    par_request back[2] = {{NULL, 0}, {NULL, 0}};
+    m->dk = (float *)sums[0];
+    m->dv = sums[0] ? m->dk + s->kv_cols : NULL;
+    m->without = apart ? PAR_TP_QUERIES : 0;
+    par_result r = par__tp_attention_step(tp, m, s, owner, seen, dx->data);
+    if (!r && !own)
+        r = par__tp_ring_shift_begin(tp, sums[0], sums[1], 2 * s->rows * s->kv_cols, PAR_F32, back);
+    m->without = PAR_TP_KEYS;
+    if (!r && !own && apart) r = par__tp_attention_step(tp, m, s, owner, seen, dx->data);
+    const par_result moved = par_wait_all(back, 2);
+    par__tp_swap(&sums[0], &sums[1]);
+    return r ? r : moved;
+}
 static par_result par__tp_ring_backward(par_tp *tp, const par__tp_attention_dims *s,
-                                        par_tp_attention_block *m, const par_tp_matrix *x, const float *lse,
-                                        const float *dot, par_tp_matrix *dx) {
+                                        par_tp_attention_block *m, const par_tp_matrix *x,
+                                        const par_tp_matrix *y, par_tp_matrix *dx) {
     const int c = s->ring_size, rank = (int)s->map.chunk[0];
-    const size_t nkv = 2 * s->rows * s->kv_cols;
     size_t seen[2] = {0, 0};
     par_request keys[2] = {{NULL, 0}, {NULL, 0}};
     par__tp_ring_kv k;
     void *sums[2]; // here, and those that arrive
+    float *dot;
+    int handled = 0;
+    if (c == 1 && y && tp->kernels->attention_fused_backward) {
+        par__tp_whole_sequence(tp, m, s, x);
+        PAR__TP_TRY(tp->kernels->attention_fused_backward(tp, m, y->data, dx->data, &handled));
+    }
+    if (handled) return PAR_OK;
+    if (y) {
+        PAR__TP_TRY(par__tp_gradient_dots(tp, s->rows * s->heads, s->dim, m->dy, y->data, &dot));
+        m->dot = dot;
+    }
     PAR__TP_TRY(par__tp_ring_kv_open(tp, s, x, &k));
-    PAR__TP_TRY(par__tp_gradients_init(tp, s, m, x, lse, dot, dx, sums));
+    PAR__TP_TRY(par__tp_gradients_init(tp, s, m, x, dx, sums));
     par_result r =
         c > 1 ? par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys) : PAR_OK;
+    if (!r && par__tp_is_apart(tp, s)) {
+        par__tp_ring_keys(tp, s, m, x, NULL);
+        m->without = PAR_TP_KEYS;
+        r = par__tp_attention_step(tp, m, s, rank, seen, dx->data);
+    }
     for (int j = 1; j <= c && !r; j++) {
-        par_request back[2] = {{NULL, 0}, {NULL, 0}};
         r = par_wait_all(keys, 2);
         par__tp_swap(&k.current, &k.next);
         if (!r && j + 1 < c)
             r = par__tp_ring_shift_begin(tp, k.current, k.next, k.count, par_tp_dtype(tp), keys);
-        m->k = j < c ? k.current : par__tp_element(tp, x->data, s->q_cols); // the last are its own, in x
-        m->v = par__tp_const_element(tp, m->k, s->kv_cols);
-        m->kv_ld = j < c ? k.ld : s->cols;
-        m->dk = (float *)sums[0];
-        m->dv = sums[0] ? m->dk + s->kv_cols : NULL;
-        if (!r) r = par__tp_attention_step(tp, m, s, (rank - j + c) % c, seen, dx->data);
-        if (!r && j < c) r = par__tp_ring_shift_begin(tp, sums[0], sums[1], nkv, PAR_F32, back);
-        const par_result moved = par_wait_all(back, 2);
-        if (!r) r = moved;
-        par__tp_swap(&sums[0], &sums[1]);
+        par__tp_ring_keys(tp, s, m, x, j < c ? &k : NULL);
+        if (!r) r = par__tp_ring_turn(tp, s, m, (rank - j + c) % c, seen, sums, dx);
     }
     const par_result moved = par_wait_all(keys, 2); // after an error
-    par__tp_set_shape(dx, s->rows, s->cols, PAR_TP_HIDDEN);
     return r ? r : moved;
 }
 
@@ -5851,6 +5909,7 @@ static void par__tp_ulysses_dims(const par_tp *tp, const par__tp_attention_dims 
     m->heads = h->heads;
     m->kv_heads = h->kv_heads;
     m->first_head = h->first_head;
+    m->q_count = m->kv_count = s->map.sequence;
 }
 static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_attention_dims *s,
                                           par_tp_attention_block *m, const par_tp_matrix *x, float *lse,
@@ -5868,48 +5927,44 @@ static par_result par__tp_ulysses_forward(par_tp *tp, const par__tp_attention_di
 }
 static par_result par__tp_ulysses_backward(par_tp *tp, const par__tp_attention_dims *s,
                                            par_tp_attention_block *m, const par_tp_matrix *dy,
-                                           const par_tp_matrix *x, const float *lse, float *dot,
+                                           const par_tp_matrix *x, const par_tp_matrix *y,
                                            par_tp_matrix *dx) {
     const size_t e = par_tp_element_bytes(tp), widths[3] = {s->q_cols, s->kv_cols, s->kv_cols},
                  dots = s->heads;
     par__tp_attention_dims h;
-    par_tp_matrix hx, hdx;
+    par_tp_matrix hx, hy, hdx;
+    float *dot = NULL;
+    int takes_y = 0;
     par__tp_ulysses_dims(tp, s, &h, m);
+    m->dy = NULL; // the answer is for sizes, not for arrays
+    if (tp->kernels->attention_fused_backward)
+        PAR__TP_TRY(tp->kernels->attention_fused_backward(tp, m, NULL, NULL, &takes_y));
+    const size_t wide = (h.rows * h.cols * e + 15) / 16 * 16, narrow = (h.rows * h.q_cols * e + 15) / 16 * 16;
     char *scratch =
-        (char *)par_tp_scratch(tp, PAR__TP_HEADS, h.rows * (h.cols + h.q_cols) * e + h.rows * h.heads * 4);
+        (char *)par_tp_scratch(tp, PAR__TP_HEADS, wide + narrow + (takes_y ? narrow : h.rows * h.heads * 4));
     hdx.data = par_tp_scratch(tp, PAR__TP_HEADS_GRAD, h.rows * h.cols * e);
     if (!scratch || !hdx.data) return PAR_ERR_MEMORY;
-    float *hdot = (float *)scratch;
-    hx.data = scratch + h.rows * h.heads * 4;
-    char *hdy = (char *)hx.data + h.rows * h.cols * e;
+    char *hdy = scratch + wide;
+    hx.data = scratch;
+    hy.data = hdy + narrow;
     PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), x->data, hx.data, 1));
     PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 1, e, par_tp_dtype(tp), dy->data, hdy, 1));
-    PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, &dots, 1, 4, PAR_F32, dot, hdot, 1));
+    if (takes_y) {
+        PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, widths, 1, e, par_tp_dtype(tp), y->data, hy.data, 1));
+    } else {
+        PAR__TP_TRY(par__tp_gradient_dots(tp, s->rows * s->heads, s->dim, dy->data, y->data, &dot));
+        PAR__TP_TRY(par__tp_ulysses_all_to_all(tp, s, &dots, 1, 4, PAR_F32, dot, hy.data, 1));
+        m->dot = (const float *)hy.data;
+    }
     m->dy = hdy;
     m->dy_ld = h.q_cols;
-    PAR__TP_TRY(par__tp_ring_backward(tp, &h, m, &hx, lse, hdot, &hdx));
-    par__tp_set_shape(dx, s->rows, s->cols, PAR_TP_HIDDEN);
+    PAR__TP_TRY(par__tp_ring_backward(tp, &h, m, &hx, takes_y ? &hy : NULL, &hdx));
     return par__tp_ulysses_all_to_all(tp, s, widths, 3, e, par_tp_dtype(tp), dx->data, hdx.data, 0);
 }
 
-// The arguments for whole sequences on one rank, for a fused kernel.
-static void par__tp_whole_sequence(par_tp *tp, par_tp_attention_block *m, const par__tp_attention_dims *s,
-                                   const par_tp_matrix *x) {
-    m->q_count = m->kv_count = m->q_stride = m->kv_stride = s->map.local_sequence;
-    m->q = x->data;
-    m->k = par__tp_element(tp, x->data, s->q_cols);
-    m->v = par__tp_element(tp, x->data, s->q_cols + s->kv_cols);
-    m->q_ld = m->kv_ld = s->cols;
-}
 static par_result par__tp_attention_dispatch(par_tp *tp, const par__tp_attention_dims *s,
                                              par_tp_attention_block *m, const par_tp_matrix *x, float *lse,
                                              par_tp_matrix *y) {
-    int handled = 0;
-    if (tp->c == 1 && tp->kernels->attention_fused_forward) {
-        par__tp_whole_sequence(tp, m, s, x);
-        PAR__TP_TRY(tp->kernels->attention_fused_forward(tp, m, y->data, lse, &handled));
-    }
-    if (handled) return PAR_OK;
     return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_forward(tp, s, m, x, lse, y)
                                          : par__tp_ring_forward(tp, s, m, x, lse, y);
 }
@@ -5932,7 +5987,6 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
     static const char *const call = "par_tp_attention_backward";
     par__tp_attention_dims s;
     par_tp_attention_block m;
-    int handled = 0;
     PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 0, &s));
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s.q_cols));
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "y", y, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s.q_cols));
@@ -5942,17 +5996,10 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
     par__tp_attention_block_init(&s, a, tokens, stream, &m);
     m.dy = dy->data;
     m.dy_ld = s.q_cols;
-    if (tp->c == 1 && tp->kernels->attention_fused_forward) {
-        par__tp_whole_sequence(tp, &m, &s, x);
-        m.lse = lse;
-        PAR__TP_TRY(tp->kernels->attention_fused_backward(tp, &m, y->data, dx->data, &handled));
-    }
-    if (handled) return par__tp_set_shape(dx, s.rows, s.cols, PAR_TP_HIDDEN), PAR_OK;
-    float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, s.rows * s.heads * sizeof(float));
-    if (!dot) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(tp->kernels->row_dots(tp, dot, dy->data, y->data, s.rows * s.heads, s.dim));
-    return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_backward(tp, &s, &m, dy, x, lse, dot, dx)
-                                         : par__tp_ring_backward(tp, &s, &m, x, lse, dot, dx);
+    m.lse = lse;
+    par__tp_set_shape(dx, s.rows, s.cols, PAR_TP_HIDDEN);
+    return tp->desc.ulysses && tp->c > 1 ? par__tp_ulysses_backward(tp, &s, &m, dy, x, y, dx)
+                                         : par__tp_ring_backward(tp, &s, &m, x, y, dx);
 }
 
 // >>tp_kv_cache ---------------------------------------------------------------------------------------------

@@ -100,6 +100,79 @@ static void rows_beside_products(par_comm *w) {
     CHECK_OK(w, par_cuda_close(cuda));
 }
 
+// How many messages this rank's links, or copies of the peer backend, carry; and beside how many of them the
+// compute stream has a kernel.
+static void count_hops(par_comm *w, const par_cuda *cuda, int *all, int *hidden) {
+    const cudaStream_t compute = par_cuda_stream(cuda);
+    *all = *hidden = 0;
+#if defined(PAR_CUDA_NCCL)
+    for (par__cuda_link *l = par__cuda_comm_of(par_backend_of(w))->links; l; l = l->next) {
+        *all += emu_traced_count(l->stream, "messages");
+        *hidden += emu_overlaps(l->stream, "messages", compute, "kernel");
+    }
+#endif
+    if (is_nccl(cuda)) return;
+    *all = emu_traced_count(par_cuda_comm_stream(w), "copy");
+    *hidden = emu_overlaps(par_cuda_comm_stream(w), "copy", compute, "kernel");
+}
+// Attention of context-parallel ranks, as on the CPU. In a ring a kernel runs beside each hop, also of the
+// gradients. Ulysses attends to whole sequences by the library, where that is.
+static void attention_over_cp_of(par_comm *w, par_cuda *cuda, par_comm *alone, int ulysses, int bf16) {
+    const size_t c = (size_t)par_size(w), kv = c, heads = 2 * kv, dim = 8, per = 4, rows = 2 * per;
+    const size_t h = heads * dim, cols = h + 2 * kv * dim;
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    const par_tp_attention a = {heads, kv, dim, 0, 0, NULL, 0};
+    const par_tp_tokens t = {2, c * per, 0, 0, NULL};
+    par_tp *tp[PLACES] = {open_tp(alone, w, 0, ulysses, bf16, NULL),
+                          open_tp(alone, w, 0, ulysses, bf16, par_cuda_tp(cuda))};
+    const uint64_t stream = 10 + 2 * (uint64_t)par_rank(w);
+    pair x = pair_open(w, cuda, d, rows * cols, stream), y = pair_open(w, cuda, d, rows * h, 0);
+    pair dy = pair_open(w, cuda, d, rows * h, stream + 1), dx = pair_open(w, cuda, d, rows * cols, 0);
+    pair lse = pair_open(w, cuda, PAR_F32, rows * heads, 0);
+    par_tp_matrix mx[PLACES], my[PLACES], mdy[PLACES], mdx[PLACES];
+    for (int at = 0; at < PLACES; at++) {
+        mx[at] = {x.at[at], rows, cols, PAR_TP_HIDDEN}, my[at] = {y.at[at], rows, h, PAR_TP_HIDDEN};
+        mdx[at] = {dx.at[at], rows, cols, PAR_TP_HIDDEN}, mdy[at] = {dy.at[at], rows, h, PAR_TP_HIDDEN};
+    }
+    const int hops = (int)c - 1, sides = is_nccl(cuda) ? 2 : 1, whole = PAR__CUDA_DNN && ulysses && bf16;
+    const cudaStream_t compute = par_cuda_stream(cuda);
+    for (int warm = 0; warm < 2; warm++) { // the first time makes scratch memory, and plans
+        int all, hidden;
+        trace_from_here(w);
+        BOTH(par_tp_attention_forward(tp[at], &a, &t, 4, &mx[at], floats(lse, at), &my[at]));
+        CHECK_OK(w, par_cuda_sync(cuda));
+        CHECK(w, emu_traced_count(compute, "attention") == whole);
+        count_hops(w, cuda, &all, &hidden);
+        CHECK(w, ulysses || !warm || (all == sides * hops && hidden == all));
+        trace_from_here(w);
+        BOTH(par_tp_attention_backward(tp[at], &a, &t, 4, &mdy[at], &mx[at], &my[at], floats(lse, at),
+                                       &mdx[at]));
+        CHECK_OK(w, par_cuda_sync(cuda));
+        CHECK(w, emu_traced_count(compute, "attention") == whole);
+        count_hops(w, cuda, &all, &hidden);
+        CHECK(w, ulysses || !warm || (all == 2 * sides * hops && hidden == all));
+        CHECK_OK(w, par_barrier(w));
+        emu_trace(0);
+    }
+    CLOSE(y, bf16 ? 0.03 : 2e-5);
+    CLOSE(dx, bf16 ? 0.08 : 1e-4);
+    close_pairs({&x, &y, &dy, &dx, &lse});
+    BOTH(par_tp_close(tp[at]));
+}
+static void attention_over_cp(par_comm *w) {
+    par_comm *alone;
+    CHECK_OK(w, par_barrier(w));
+    if (par_node_count(w) > 1) return;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int i = getenv("SOAK") ? 0 : 2; i < 4; i++) {
+        if (par_rank(w) == 0) SEED(i);
+        attention_over_cp_of(w, cuda, alone, i % 2, i / 2);
+    }
+    CHECK_OK(w, par_cuda_close(cuda));
+    CHECK_OK(w, par_close(alone));
+}
+
 #if defined(PAR_CUDA_NCCL)
 // A comm's collectives on fewer SMs, and products that leave them alone while one is in flight.
 static void limited_ctas(par_comm *w) {

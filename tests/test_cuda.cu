@@ -1534,7 +1534,7 @@ static void canonical_kernels(par_comm *w) {
         BOTH(par_tp_close(tp[at]));
         for (int i = 0; i < 4; i++) { // whole, and block by block
             par_tp_kernels blocks = *par_cuda_tp(cuda);
-            if (i % 2) blocks.attention_fused_forward = NULL;
+            if (i % 2) blocks.attention_fused_forward = NULL, blocks.attention_fused_backward = NULL;
             tp_attention_of(w, cuda, &cases[i], bf16, &blocks);
         }
     }
@@ -1549,7 +1549,7 @@ static void tp_attention(par_comm *w) {
     static const attention_case wide[] = {{1, 1, 80, 33, 1, 0, 0, 20}, {2, 1, 256, 70, 1, 0.1f, 20, 0}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp_kernels blocks = *par_cuda_tp(cuda);
-    blocks.attention_fused_forward = NULL;
+    blocks.attention_fused_forward = NULL, blocks.attention_fused_backward = NULL;
     for (int i = 0; i < 24; i++) { // by the library where it is; then bf16 by kernels, block by block
         SEED(i);
         if (i >= 12 && i % 2 == 0) continue;
@@ -1879,6 +1879,7 @@ const test tests[] = {
     {"captured_nccl", captured_nccl, TEST_ANY | TEST_RANKS, 1, 60},
 #endif
     {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 2, 60},
+    {"attention_over_cp", attention_over_cp, TEST_ANY | TEST_RANKS, 2, 60},
 #if defined(PAR_CUDA_NCCL)
     {"limited_ctas", limited_ctas, TEST_ANY | TEST_RANKS, 2, 60},
 #if PAR__CUDA_WINDOWS
