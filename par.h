@@ -8789,70 +8789,70 @@ static int par__fits_halving(const par__operation *op, int forced) {
 }
 
 // clang-format off
-#define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when},
+#define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when}
 static const par__algorithm_row par__algorithms[] = {
-    ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "small; one node or few")
-    ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node")
-    ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node")
-    ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
-    ROW(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
-    ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes")
-    ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "small; one node or few")
-    ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
-    ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes")
-    ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,               "when forced, n = 2^k")
-    ROW(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node")
-    ROW(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node")
-    ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes")
-    ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "small; one node or few")
-    ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
-    ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB")
-    ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
-    ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes")
-    ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced")
-    ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "small; one node or few")
-    ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node")
-    ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node")
-    ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes")
-    ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced")
-    ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced")
-    ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(BROADCAST,       eager,     eager,        NULL,                            "small; one node or few")
-    ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node")
-    ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes")
-    ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced")
-    ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(REDUCE,          eager,     eager,        NULL,                            "small; one node or few")
-    ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node")
-    ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes")
-    ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes")
-    ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced")
-    ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(GATHER,          eager,     eager,        NULL,                            "small; one node or few")
-    ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable")
-    ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
-    ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(SCATTER,         eager,     eager,        NULL,                            "small; one node or few")
-    ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable")
-    ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable")
-    ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrivals")
-    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "small; one node or few")
-    ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable")
-    ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise")
-    ROW(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,              "always")
+    ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node"),
+    ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node"),
+    ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB"),
+    ROW(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node"),
+    ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes"),
+    ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced"),
+    ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
+    ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node"),
+    ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes"),
+    ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,              "when forced"),
+    ROW(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,               "when forced, n = 2^k"),
+    ROW(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
+    ROW(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node"),
+    ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes"),
+    ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced"),
+    ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node"),
+    ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB"),
+    ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node"),
+    ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes"),
+    ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced"),
+    ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node"),
+    ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node"),
+    ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes"),
+    ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced"),
+    ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced"),
+    ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(BROADCAST,       eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node"),
+    ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes"),
+    ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced"),
+    ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(REDUCE,          eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node"),
+    ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes"),
+    ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes"),
+    ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced"),
+    ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(GATHER,          eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise"),
+    ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise"),
+    ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(SCATTER,         eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise"),
+    ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise"),
+    ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrivals"),
+    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "small; one node or few"),
+    ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise"),
+    ROW(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,              "always"),
 };
 #undef ROW
 // clang-format on
