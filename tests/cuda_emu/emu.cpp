@@ -267,19 +267,21 @@ struct emu_fiber {
     void *sp, *fake;
     char *stack;
     int state;
-    const void *site; // of the barrier or exchange at which it waits
+    unsigned exchanges;  // with its warp, so far
+    const void *site[2]; // of the latest ones, of even and odd number
+    const void *barrier; // the place of the latest one
     uint3 thread;
     std::vector<emu_copy> copies; // under way
 };
 struct emu_block { // on a host thread
     std::vector<emu_fiber> fibers;
     std::vector<int> order;
-    std::vector<unsigned char> exchange; // EMU_EXCHANGE bytes a thread
+    std::vector<unsigned char> exchange; // twice EMU_EXCHANGE bytes a thread
     size_t shared;                       // bytes
     void *main_sp, *main_fake;
     const void *main_bottom;
     size_t main_size;
-    int current;
+    int current, threads;
     const std::function<void()> *body;
 };
 thread_local emu_thread_state emu_thread;
@@ -295,9 +297,12 @@ asm(".text\n.globl emu_switch\nemu_switch:\n"
 #error "cuda_emu switches fibers on x86-64 only"
 #endif
 
-static void emu_to_main(int over) {
+static const char emu_different_places[] = "threads wait for each other at different places of a kernel";
+// What a thread does at each barrier and exchange is not checked, but fast.
+#define EMU_FAST __attribute__((optimize("O3"), no_sanitize("address", "undefined")))
+EMU_FAST static void emu_to_main(int over) {
     emu_block *b = emu_current_block;
-    emu_fiber *f = &b->fibers[(size_t)b->current];
+    emu_fiber *f = b->fibers.data() + b->current;
     __sanitizer_start_switch_fiber(over ? NULL : &f->fake, b->main_bottom, b->main_size);
     emu_switch(&f->sp, b->main_sp);
     __sanitizer_finish_switch_fiber(f->fake, &b->main_bottom, &b->main_size);
@@ -312,8 +317,8 @@ static void emu_enter(void) {
     emu_to_main(1);
     abort();
 }
-static void emu_to_fiber(emu_block *b, int i) {
-    emu_fiber *f = &b->fibers[(size_t)i];
+EMU_FAST static void emu_to_fiber(emu_block *b, int i) {
+    emu_fiber *f = b->fibers.data() + i;
     b->current = i;
     emu_thread.thread = f->thread;
     if (f->state == EMU_FREE) {
@@ -333,44 +338,52 @@ static void emu_to_fiber(emu_block *b, int i) {
     emu_switch(&b->main_sp, f->sp);
     __sanitizer_finish_switch_fiber(b->main_fake, NULL, NULL);
 }
-// Threads first to last, those that have not ended, wait at one place in the kernel, as __syncthreads and the
-// instructions of a warp need it.
-static void emu_same_site(const emu_block *b, size_t first, size_t last, const void *site) {
-    for (size_t i = first; i < last; i++)
-        if (b->fibers[i].state != EMU_DONE && b->fibers[i].site != site)
-            emu_die("threads wait for each other at different places of a kernel");
-}
-__attribute__((noinline)) void emu_barrier(void) {
-    emu_block *b = emu_current_block;
-    emu_fiber *f = &b->fibers[(size_t)b->current];
-    f->site = __builtin_return_address(0);
+__attribute__((noinline)) EMU_FAST void emu_barrier(void) {
+    emu_fiber *f = emu_current_block->fibers.data() + emu_current_block->current;
+    f->barrier = __builtin_return_address(0);
     f->state = EMU_AT_BLOCK;
     emu_to_main(0);
 }
 int emu_lane(void) { return emu_current_block->current % 32; }
-__attribute__((noinline)) void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
+// What the threads of a warp give each other has two places, for exchanges of even and odd numbers. So they
+// wait once: they give to a place again when all have read it, because all have given to the other one.
+EMU_FAST static unsigned char *emu_given(emu_block *b, size_t thread, unsigned number) {
+    return b->exchange.data() + (number % 2 * (size_t)b->threads + thread) * EMU_EXCHANGE;
+}
+// site: of the exchange, the same for all. Returns its number.
+EMU_FAST static unsigned emu_give(emu_block *b, const void *mine, size_t n, const void *site) {
+    emu_fiber *f = b->fibers.data() + b->current;
+    const unsigned number = ++f->exchanges;
+    __builtin_memcpy(emu_given(b, (size_t)b->current, number), mine, n);
+    f->site[number % 2] = site;
+    f->state = EMU_AT_WARP;
+    emu_to_main(0);
+    return number;
+}
+// Whether the lanes of a warp that took part in an exchange were at one place. all: and all 32 did.
+EMU_FAST static bool emu_same_site(const emu_block *b, size_t warp, unsigned number, bool all) {
+    const size_t end = std::min(warp + 32, (size_t)b->threads);
+    const emu_fiber *f = b->fibers.data();
+    const void *site = f[b->current].site[number % 2];
+    for (size_t i = warp; i < end; i++)
+        if (f[i].exchanges < number ? all : f[i].site[number % 2] != site) return false;
+    return !all || end == warp + 32;
+}
+__attribute__((noinline)) EMU_FAST void emu_exchange(const void *mine, void *theirs, size_t n, int lane) {
     emu_block *b = emu_current_block;
-    const int me = b->current, from = me / 32 * 32 + lane;
+    const size_t warp = (size_t)b->current / 32 * 32, from = warp + (size_t)lane;
     if (n > 16) emu_die("a shuffle of more than 16 bytes");
-    const size_t at = (size_t)from * EMU_EXCHANGE, warp = (size_t)me / 32 * 32;
-    const size_t threads = b->exchange.size() / EMU_EXCHANGE;
-    memcpy(&b->exchange[(size_t)me * EMU_EXCHANGE], mine, n);
-    b->fibers[(size_t)me].site = __builtin_return_address(0);
-    b->fibers[(size_t)me].state = EMU_AT_WARP;
-    emu_to_main(0);
-    emu_same_site(b, warp, std::min(warp + 32, threads), __builtin_return_address(0));
-    if ((size_t)from >= threads || b->fibers[(size_t)from].state == EMU_DONE)
+    const unsigned number = emu_give(b, mine, n, __builtin_return_address(0));
+    if (!emu_same_site(b, warp, number, false)) emu_die(emu_different_places);
+    if (from >= (size_t)b->threads || b->fibers.data()[from].exchanges < number)
         emu_die("a shuffle reads a lane that is not there");
-    memcpy(theirs, &b->exchange[at], n);
-    b->fibers[(size_t)me].state = EMU_AT_WARP;
-    emu_to_main(0);
+    __builtin_memcpy(theirs, emu_given(b, from, number), n);
 }
 
 // ---- tensor cores and asynchronous copies
 
-#define EMU_FAST __attribute__((optimize("O3"), no_sanitize("address", "undefined")))
 struct emu_operands { // what a lane gives to an instruction of the warp
-    uint32_t what, word[7];
+    uint32_t word[8];
 };
 static std::atomic<uint64_t> emu_matrix_reads{0}, emu_matrix_cycles{0};
 void emu_bank_cycles(uint64_t *reads, uint64_t *cycles) {
@@ -381,25 +394,15 @@ uint32_t emu_shared_address(const void *p) {
     return (uint32_t)((const unsigned char *)p - emu_thread.shared);
 }
 void *emu_shared_pointer(uint32_t address) { return emu_thread.shared + address; }
-// All lanes give their operands, and each gets those of all. It must call emu_release when it has read them.
-EMU_FAST static const emu_operands *emu_gather(const emu_operands *mine) {
+// All lanes give their operands for one instruction, and each gets those of all.
+EMU_FAST static const emu_operands *emu_gather(const emu_operands *mine, const char *instruction) {
     emu_block *b = emu_current_block;
-    const size_t me = (size_t)b->current, warp = me / 32 * 32;
+    const size_t warp = (size_t)b->current / 32 * 32;
     static_assert(sizeof *mine == EMU_EXCHANGE, "operands are of the size that is exchanged");
-    if (warp + 32 > b->exchange.size() / EMU_EXCHANGE)
-        emu_die("an instruction of a whole warp, but it is not whole");
-    emu_operands *all = (emu_operands *)(void *)&b->exchange[warp * EMU_EXCHANGE];
-    all[me - warp] = *mine;
-    b->fibers[me].state = EMU_AT_WARP;
-    emu_to_main(0);
-    for (size_t i = 0; i < 32; i++)
-        if (all[i].what != mine->what || b->fibers[warp + i].state == EMU_DONE)
-            emu_die("lanes of a warp are at different instructions");
-    return all;
-}
-static void emu_release(void) {
-    emu_current_block->fibers[(size_t)emu_current_block->current].state = EMU_AT_WARP;
-    emu_to_main(0);
+    if (warp + 32 > (size_t)b->threads) emu_die("an instruction of a whole warp, but it is not whole");
+    const unsigned number = emu_give(b, mine, sizeof *mine, instruction);
+    if (!emu_same_site(b, warp, number, true)) emu_die("lanes of a warp are at different instructions");
+    return (const emu_operands *)(const void *)emu_given(b, warp, number);
 }
 // Cycles in which 32 banks of 4 bytes deliver the rows of 16 bytes of 8 lanes.
 EMU_FAST static int emu_cycles_of_rows(const emu_operands *rows) {
@@ -416,12 +419,13 @@ EMU_FAST static int emu_cycles_of_rows(const emu_operands *rows) {
     return most;
 }
 EMU_FAST void emu_ldmatrix(uint32_t *r, uint32_t address, int transposed) {
-    const emu_operands mine = {transposed ? 2u : 1u, {address}};
+    static const char rows[] = "ldmatrix", columns[] = "ldmatrix.trans";
+    const emu_operands mine = {{address}};
     const int lane = emu_lane(), g = lane / 4, t = lane % 4;
     if (address % 16) emu_die("ldmatrix: the address of a row is no multiple of 16");
     if (address + 16 > emu_current_block->shared)
         emu_die("ldmatrix: a row is not in the block's shared memory");
-    const emu_operands *all = emu_gather(&mine);
+    const emu_operands *all = emu_gather(&mine, transposed ? columns : rows);
     for (int i = 0; i < 4; i++) {
         uint16_t x[2];
         for (int k = 0; k < 2; k++) {
@@ -431,14 +435,14 @@ EMU_FAST void emu_ldmatrix(uint32_t *r, uint32_t address, int transposed) {
         r[i] = x[0] | (uint32_t)x[1] << 16;
         if (lane == 0) emu_matrix_reads++, emu_matrix_cycles += (uint64_t)emu_cycles_of_rows(all + 8 * i);
     }
-    emu_release();
 }
 // Lane 4 g + t: c has rows g (0, 1) and g + 8 (2, 3), columns 2 t and 2 t + 1. a has rows g (0, 2) and g + 8
 // (1, 3), columns 2 t and on (0, 1) and 2 t + 8 and on (2, 3); b has column g, rows as a's columns.
 EMU_FAST void emu_mma_bf16(float *c, const uint32_t *a, const uint32_t *b) {
-    const emu_operands mine = {3, {a[0], a[1], a[2], a[3], b[0], b[1], 0}};
+    static const char name[] = "mma";
+    const emu_operands mine = {{a[0], a[1], a[2], a[3], b[0], b[1]}};
     const int lane = emu_lane(), g = lane / 4, t = lane % 4;
-    const emu_operands *all = emu_gather(&mine);
+    const emu_operands *all = emu_gather(&mine, name);
     float x[4][16]; // rows g and g + 8 of a, columns 2 t and 2 t + 1 of b
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 16; k++) {
@@ -449,7 +453,6 @@ EMU_FAST void emu_mma_bf16(float *c, const uint32_t *a, const uint32_t *b) {
         }
     for (int e = 0; e < 4; e++)
         for (int k = 0; k < 16; k++) c[e] += x[e / 2][k] * x[2 + e % 2][k];
-    emu_release();
 }
 static void emu_copy_now(const emu_copy &c) {
     if (c.from)
@@ -475,50 +478,53 @@ void emu_copies_end(void) {
 }
 // Opens barriers that all threads have reached; a finished thread counts as having reached them. 0: none
 // opened.
-static int emu_open_barriers(emu_block *b, int n) {
+EMU_FAST static int emu_open_barriers(emu_block *b) {
+    const int n = b->threads;
+    emu_fiber *f = b->fibers.data(), *first = NULL; // at the block's barrier
     int opened = 0, at_block = 0, done = 0;
     for (int w = 0; w < n; w += 32) {
         const int end = w + 32 < n ? w + 32 : n;
         int here = 0, over = 0;
-        for (int i = w; i < end; i++)
-            here += b->fibers[(size_t)i].state == EMU_AT_WARP, over += b->fibers[(size_t)i].state == EMU_DONE;
+        for (int i = w; i < end; i++) {
+            here += f[i].state == EMU_AT_WARP, over += f[i].state == EMU_DONE;
+            at_block += f[i].state == EMU_AT_BLOCK;
+        }
+        done += over;
         for (int i = w; i < end && here && here + over == end - w; i++)
-            if (b->fibers[(size_t)i].state == EMU_AT_WARP)
-                b->fibers[(size_t)i].state = EMU_RUNNING, opened = 1;
+            if (f[i].state == EMU_AT_WARP) f[i].state = EMU_RUNNING, opened = 1;
     }
-    for (int i = 0; i < n; i++)
-        at_block += b->fibers[(size_t)i].state == EMU_AT_BLOCK,
-            done += b->fibers[(size_t)i].state == EMU_DONE;
-    const void *site = NULL;
     for (int i = 0; i < n && at_block && at_block + done == n; i++) {
-        emu_fiber *f = &b->fibers[(size_t)i];
-        if (f->state != EMU_AT_BLOCK) continue;
-        if (!site) emu_same_site(b, (size_t)i, (size_t)n, site = f->site);
-        f->state = EMU_RUNNING;
+        if (f[i].state != EMU_AT_BLOCK) continue;
+        if (!first) first = &f[i];
+        if (f[i].barrier != first->barrier) emu_die(emu_different_places);
+        f[i].state = EMU_RUNNING;
         opened = 1;
     }
     return opened;
 }
-static void emu_run_block(emu_block *b, dim3 size) {
+EMU_FAST static void emu_run_block(emu_block *b, dim3 size) {
     const int n = (int)(size.x * size.y * size.z), order = emu_thread_order;
     if (b->fibers.size() < (size_t)n) b->fibers.resize((size_t)n); // stacks are kept
-    b->exchange.assign((size_t)n * EMU_EXCHANGE, 0xFF), b->order.resize((size_t)n);
+    b->threads = n;
+    b->exchange.assign(2 * (size_t)n * EMU_EXCHANGE, 0xFF), b->order.resize((size_t)n);
+    emu_fiber *f = b->fibers.data();
+    int *at = b->order.data();
     for (int i = 0; i < n; i++) {
-        emu_fiber *f = &b->fibers[(size_t)i];
-        f->state = EMU_FREE, f->thread.x = (unsigned)i % size.x, f->thread.y = (unsigned)i / size.x % size.y;
-        f->thread.z = (unsigned)i / size.x / size.y;
-        b->order[(size_t)i] = order == EMU_REVERSED ? n - 1 - i : i;
+        f[i].state = EMU_FREE, f[i].exchanges = 0;
+        f[i].thread.x = (unsigned)i % size.x, f[i].thread.y = (unsigned)i / size.x % size.y;
+        f[i].thread.z = (unsigned)i / size.x / size.y;
+        at[i] = order == EMU_REVERSED ? n - 1 - i : i;
     }
     for (int left = n; left;) {
         for (int i = n - 1; i > 0 && order == EMU_RANDOM; i--)
-            std::swap(b->order[(size_t)i], b->order[emu_random() % ((size_t)i + 1)]);
+            std::swap(at[i], at[emu_random() % ((size_t)i + 1)]);
         for (int k = 0; k < n; k++) {
-            const int i = b->order[(size_t)k], state = b->fibers[(size_t)i].state;
+            const int state = f[at[k]].state;
             if (state != EMU_FREE && state != EMU_RUNNING) continue;
-            emu_to_fiber(b, i);
-            left -= b->fibers[(size_t)i].state == EMU_DONE;
+            emu_to_fiber(b, at[k]);
+            left -= f[at[k]].state == EMU_DONE;
         }
-        if (left && !emu_open_barriers(b, n)) emu_die("threads of a block wait at different barriers");
+        if (left && !emu_open_barriers(b)) emu_die("threads of a block wait at different barriers");
     }
 }
 static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::function<void()> &body) {
