@@ -129,7 +129,9 @@ LIMITS
     nothing.
     MPI_Comm_free waits for all ranks of the communicator.
     Fortran programs under MPICH: call sites are within MPICH's own library.
-    A program that was linked statically with its MPI cannot be preloaded: link the header.
+    A program that was linked statically with its MPI cannot be preloaded: link the header. A static MPICH has
+    mpi_f08's waits in one piece, which does not link beside this header's; C, mpif.h and use mpi do. Under
+    Open MPI waits of Fortran programs need its shared libraries.
 */
 
 #if defined(PAR_API)

@@ -68,6 +68,16 @@ fortran() { # MPI, interface
         [ "$(by_kit "$work/out" ${kind%:*})" = ${kind#*:} ] || return 1
     done
 }
+static_fortran() { # a program that has MPICH within itself
+    mpicc.mpich -O0 -DPAR_IMPLEMENTATION -I. -include par_mpi.h -x c -c /dev/null -o "$work/kit.o" &&
+        mpifort.mpich -cpp -DHOW=$1 -O0 -fallow-argument-mismatch -w -J "$work" -c tests/mpi_shim.F90 \
+            -o "$work/fortran.o" &&
+        gfortran "$work/fortran.o" "$work/kit.o" -o "$work/fortran" -Wl,-Bstatic -lmpichfort -lmpich \
+            -Wl,-Bdynamic $(pkg-config --static --libs mpich | sed 's/-lmpich//') -pthread -lm -ldl &&
+        PAR_MPI_PRINT=1 timeout 100 mpiexec.mpich -n 2 "$work/fortran" >"$work/out" 2>&1 || return 1
+    cat "$work/out"
+    grep -q '^fortran done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 4 ]
+}
 example() { # MPI: the manual's program, linked with the header's functions
     sed -n '/^EXAMPLE$/,/^[A-Z]/p' par_mpi.h | sed '1d;$d;s/^    //' >"$work/example.c"
     mpicc.$1 -c -O0 -I. "$work/example.c" -o "$work/example.o" &&
@@ -117,4 +127,7 @@ for kind in mpich openmpi; do
 done
 [ "$both" != mpichopenmpi ] || check "the same bits under both MPIs" bits
 [ -z "${both##mpich*}" ] && [ "$both" ] && check "the manual's example" example mpich
+if [ "${SOAK-}" ] && have mpifort.mpich && have gfortran; then
+    for how in 1 2; do check "mpich, linked statically: Fortran, interface $how" static_fortran $how; done
+fi
 summary
