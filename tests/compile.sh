@@ -187,7 +187,7 @@ on_aarch64() { # under qemu-user; with SOAK=1 every test of par.h, on ranks that
     $build tests/compile/threads.c -o "$work/program" -lm && qemu-aarch64 "$work/program" || return 1
     [ -z "${SOAK-}" ] && return
     $build -O1 tests/test_par.c -o "$work/program" -lm &&
-        ranks 3 qemu-aarch64 "$work/program" --worker tcp 3 0 all
+        ranks 3 qemu-aarch64 "$work/program" --worker mpi 3 0 all
 }
 hooks_rejected() {
     ! gcc -Wfatal-errors -DPAR_MALLOC=malloc -I. $emits 2>"$work/err" &&
