@@ -1361,6 +1361,17 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int bot
     return cut;
 }
 
+// The cut of a configuration. Where every stage is on two ranks, each end has half of the microbatches, and
+// stages are equal.
+static par__plan_cut par__plan_cut_for(const par__plan_case *k, const par_plan_config *c, double layer,
+                                       double first, double last) {
+    const int bidirectional = par__plan_traits[c->schedule].bidirectional;
+    const double half = (first + last) / 2;
+    return par__plan_cut_of(k->m->layers, k->p, k->v, par__plan_traits[c->schedule].v_shape,
+                            bidirectional || k->j->equal_layers > 0, layer, bidirectional ? half : first,
+                            bidirectional ? half : last);
+}
+
 typedef struct par__plan_halves { // seconds of a microbatch: forward, and the halves of backward
     double f, b, w;
 } par__plan_halves;
@@ -1428,15 +1439,37 @@ static double par__plan_in_flight(int schedule, double p, double m, double v, do
 
 // >>plan_memory ---------------------------------------------------------------------------------------------
 
+// ZeRO stages 2 and 3 reduce the gradients of each microbatch, and keep shards; but where a schedule splits
+// backward a rank adds up whole gradients, and reduces them once, as stage 1 does.
+static int par__plan_shards_gradients(const par_plan_config *c) {
+    return c->zero >= 2 && !par__plan_traits[c->schedule].splits;
+}
+static double par__plan_copies(const par_plan_config *c) { // ranks of a pipeline that have a stage
+    return par__plan_traits[c->schedule].bidirectional ? 2 : 1;
+}
+typedef struct par__plan_held { // elements that a rank has of the model, before ZeRO shards them
+    double parameters, gradients;
+} par__plan_held;
+// A rank with both ends of a pipeline has a tied weight once, but two gradients of it: they come at different
+// times.
+static par__plan_held par__plan_held_of(const par__plan_case *k, const par__plan_layer *l,
+                                        const par_plan_config *c, double layers, int is_first, int is_last) {
+    const double head = is_last ? l->last_weights : 0;
+    par__plan_held held;
+    held.gradients = par__plan_copies(c) * layers * l->weights + (is_first ? l->first_weights : 0) + head;
+    held.parameters = held.gradients - (k->m->tied && is_first ? head : 0);
+    return held;
+}
 static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
                                   double layers, double rank, int is_first, int is_last,
                                   par_plan_prediction *p) {
+    const par__plan_held held = par__plan_held_of(k, l, c, layers, is_first, is_last);
     const double ends = (is_first ? l->first_weights : 0) + (is_last ? l->last_weights : 0);
-    const double copies = par__plan_traits[c->schedule].bidirectional ? 2 : 1; // each stage is on two ranks
-    const double weights = copies * (layers * l->weights + ends), shard = copies * c->shard;
+    const double copies = par__plan_copies(c), shard = copies * c->shard, params = c->zero >= 3 ? shard : 1;
+    const int shards_gradients = par__plan_shards_gradients(c);
     const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank, k->live);
     double saved = l->saved[c->recompute] * layers * live;
-    const double states = k->state_bytes * weights / (c->zero >= 1 ? shard : 1);
+    const double states = k->state_bytes * held.parameters / (c->zero >= 1 ? shard : 1);
     double buffers = l->transient[c->recompute] + 4 * l->message * k->split + (is_last ? l->logits : 0);
     p->memory.host = 0;
     if (c->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) { // two layers are under way
@@ -1445,12 +1478,11 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
     }
     if (c->offload & PAR_PLAN_OFFLOAD_STATES) p->memory.host += states;
     p->memory.disk = c->offload & PAR_PLAN_OFFLOAD_DISK ? states : 0;
-    if (c->zero >= 2) buffers += 2 * k->gradient_bytes * par__plan_max(l->weights, ends / 2);
+    if (shards_gradients) buffers += 2 * k->gradient_bytes * par__plan_max(l->weights, ends / 2);
     if (c->zero >= 3) buffers += 2 * k->e * par__plan_max(l->weights, ends / 2);
     if (is_first && k->j->dropout > 0) saved += k->rows * k->m->features / k->split * live;
-    p->memory.parameters = k->e * weights / (c->zero >= 3 ? shard : 1);
-    p->memory.parameters += copies * 2 * k->code * layers * l->weights / (c->zero >= 3 ? shard : 1);
-    p->memory.gradients = k->gradient_bytes * weights / (c->zero >= 2 ? shard : 1);
+    p->memory.parameters = (k->e * held.parameters + copies * 2 * k->code * layers * l->weights) / params;
+    p->memory.gradients = k->gradient_bytes * held.gradients / (shards_gradients ? shard : 1);
     p->memory.states = c->offload & (PAR_PLAN_OFFLOAD_STATES | PAR_PLAN_OFFLOAD_DISK) ? 0 : states;
     p->memory.activations = saved;
     p->memory.buffers = buffers;
@@ -1476,9 +1508,9 @@ static void par__plan_memory(const par__plan_case *k, const par__plan_layer *l, 
     p->in_flight = live;
     const double all = (k->m->layers * l->weights + l->first_weights + l->last_weights) / k->p;
     p->layer_activation_bytes = l->saved[c->recompute] * cut->first * live;
-    p->mean_state_bytes =
-        all * (k->e / (c->zero >= 3 ? c->shard : 1) + k->gradient_bytes / (c->zero >= 2 ? c->shard : 1) +
-               k->state_bytes / (c->zero >= 1 ? c->shard : 1));
+    p->mean_state_bytes = all * (k->e / (c->zero >= 3 ? c->shard : 1) +
+                                 k->gradient_bytes / (par__plan_shards_gradients(c) ? c->shard : 1) +
+                                 k->state_bytes / (c->zero >= 1 ? c->shard : 1));
     p->fits = p->bytes <= k->capacity && (k->x->host_bytes <= 0 || p->memory.host <= k->x->host_bytes) &&
               p->memory.disk <= k->x->disk_bytes;
 }
@@ -1501,24 +1533,26 @@ static double par__plan_auto_live(const par__plan_case *k, const par__plan_layer
 
 // >>plan_step -----------------------------------------------------------------------------------------------
 
-// Gradients and parameters of `weights` elements on a rank: exposed seconds of a step. Where they overlap,
-// the gradients of a layer are reduced beside the backward of the others, in the last microbatch (ZeRO-2 and
-// 3: in each), and parameters are gathered beside computation that does not need them yet.
+// Gradients and parameters of a rank: exposed seconds of a step. Where they overlap, the gradients of a layer
+// are reduced beside the backward of the others, in the last microbatch (where gradients are sharded: in
+// each), and parameters are gathered beside computation that does not need them yet.
 static double par__plan_gradients(const par__plan_case *k, const par_plan_config *c, double layers,
-                                  double weights, const par__plan_times *layer) {
+                                  par__plan_held held, const par__plan_times *layer) {
     const par_plan_machine *x = k->x;
     const int overlaps = (c->overlap & PAR_PLAN_OVERLAP_DP) != 0;
-    const int bidirectional = par__plan_traits[c->schedule].bidirectional; // another rank has each stage, too
     par__plan_group group = c->zero ? k->shard : k->dp;
-    if (bidirectional) group.ranks *= 2;
-    const double bytes = k->gradient_bytes * weights, each = (layers + 1) * x->call_seconds; // of a unit
+    group.ranks *= par__plan_copies(c);
+    const double bytes = k->gradient_bytes * held.gradients;
+    const double each = (layers + 1) * x->call_seconds;                  // of a unit
+    const double passes = k->microbatches / par__plan_copies(c);         // of a stage on a rank
+    const double used = c->zero >= 3 ? held.gradients : held.parameters; // a tied head is gathered again
     const double reduce =
         (c->zero ? par__plan_gather(x, group, bytes) : par__plan_all_reduce(x, group, bytes)) + each;
-    const double copies = c->zero ? par__plan_all_reduce(x, k->copies, bytes / c->shard) : 0;
-    const double gather = c->zero ? par__plan_gather(x, group, k->e * weights) + each : 0;
+    const double copies = c->zero ? par__plan_all_reduce(x, k->copies, bytes / group.ranks) : 0;
+    const double gather = c->zero ? par__plan_gather(x, group, k->e * used) + each : 0;
     const double units = par__plan_max(layers, 1), backward = (layer->r + layer->b + layer->w) * (units - 1);
-    const double reductions = c->zero >= 2 ? k->microbatches : 1;
-    const double gathers = c->zero >= 3 ? 2 * k->microbatches : 1;
+    const double reductions = par__plan_shards_gradients(c) ? passes : 1;
+    const double gathers = c->zero >= 3 ? 2 * passes : 1;
     const double forward = layer->f * (units - 1);
     double exposed = reductions * reduce + copies + gathers * gather;
     if (group.ranks < 2) return 0;
@@ -1528,17 +1562,24 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
     const double busy = c->zero >= 3 ? par__plan_max(backward - hidden_reduce, 0) : 0;
     const double hidden_gather = par__plan_min(gather * (units - 1) / units, forward);
     const double hidden_again = par__plan_min(gather * (units - 1) / units, busy);
-    const double hidden = reductions * hidden_reduce +
-                          (c->zero >= 3 ? k->microbatches * (hidden_gather + hidden_again) : hidden_gather);
+    const double hidden =
+        reductions * hidden_reduce + (c->zero >= 3 ? passes * (hidden_gather + hidden_again) : hidden_gather);
     return exposed - hidden * (1 - x->overlap_cost);
+}
+// The first and the last stage have copies of a tied weight, each rank with its part: they add up the
+// gradients.
+static double par__plan_tied(const par__plan_case *k, const par_plan_config *c, double elements) {
+    par__plan_group ends;
+    if (!k->m->tied || k->p < 2 || par__plan_traits[c->schedule].v_shape) return 0;
+    ends.ranks = 2;
+    ends.inside = k->x->nodes > 1 ? 1 : 2;
+    return par__plan_all_reduce(k->x, ends, k->gradient_bytes * elements / (c->zero ? c->shard : 1));
 }
 // The update, and what moves for it: to the host gradients, back parameters; states on disks are read and
 // written beside the update.
 static double par__plan_update(const par__plan_case *k, const par_plan_config *c, double weights,
                                double *offload) {
-    const int copies =
-        par__plan_traits[c->schedule].bidirectional ? 2 : 1; // of a stage, which share states, too
-    const double mine = weights / (c->zero >= 1 ? copies * c->shard : 1);
+    const double mine = weights / (c->zero >= 1 ? par__plan_copies(c) * c->shard : 1);
     const double bytes = k->j->update_bytes > 0 ? k->j->update_bytes : 58;
     const double rate = k->x->update_rate > 0 ? k->x->update_rate : k->x->memory_rate;
     *offload = 0;
@@ -1553,11 +1594,12 @@ static double par__plan_update(const par__plan_case *k, const par_plan_config *c
 typedef struct par__plan_base { // what does not depend on the ZeRO stage and its group
     par__plan_times layer;
     par__plan_cut cut;
-    double weights;          // elements on the rank that has most of embedding and head
+    par__plan_held held;     // of the rank that has most of embedding and head
+    double tied;             // elements of a weight of which the first and the last stage may have copies
     par__plan_halves others; // of a microbatch: what ranks but the slowest compute
     double own_f;            // forward of the slowest
     double compute;          // of the slowest: times.compute if ranks do not share processors
-    double host;             // seconds of messages to and from the host, for activations
+    double host, messages;   // seconds of activations: to and from the host; between stages
     par_plan_prediction p;   // times but those of gradients, parameters and the update; the sum of these
 } par__plan_base;
 
@@ -1603,8 +1645,7 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     const par__plan_times t = par__plan_layer_times(k, l, c);
     const double layer = t.f + t.r + t.b + t.w, m = k->microbatches, layers = k->m->layers;
     const double first = l->first_f + l->first_b, last = l->last_f + l->last_b + l->last_w;
-    const par__plan_cut cut = par__plan_cut_of(layers, k->p, k->v, par__plan_traits[c->schedule].v_shape,
-                                               k->j->equal_layers > 0, layer, first, last);
+    const par__plan_cut cut = par__plan_cut_for(k, c, layer, first, last);
     const double n = cut.slowest_layers;
     const par__plan_halves others = par__plan_others(k, l, &t, &cut);
     const int both = par__plan_traits[c->schedule].v_shape;
@@ -1612,11 +1653,11 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     memset(p, 0, sizeof *p);
     base->layer = t;
     base->cut = cut;
-    const double first_weights = cut.first * l->weights + l->first_weights + (both ? l->last_weights : 0);
-    const double last_weights =
-        cut.last * l->weights + (both ? 0 : l->last_weights + (k->p < 2 ? l->first_weights : 0));
-    base->weights = par__plan_max(first_weights, last_weights);
-    if (par__plan_traits[c->schedule].bidirectional) base->weights *= 2;
+    const par__plan_held at_first = par__plan_held_of(k, l, c, cut.first, 1, k->p < 2 || both),
+                         at_last = par__plan_held_of(k, l, c, cut.last, k->p < 2, !both);
+    base->held.parameters = par__plan_max(at_first.parameters, at_last.parameters);
+    base->held.gradients = par__plan_max(at_first.gradients, at_last.gradients);
+    base->tied = l->last_weights;
     base->host = m * n * t.offload;
     p->times.recompute = m * n * l->recompute[c->recompute];
     p->times.tp = m * n * t.tp;
@@ -1629,8 +1670,7 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     base->compute = p->times.compute;
     p->times.pp = par__plan_between(c->schedule, c->overlap & PAR_PLAN_OVERLAP_PP, k->p, m, k->v, message,
                                     k->x->sync_seconds);
-    if (k->m->tied && k->p > 1 && !both)
-        p->times.pp += par__plan_send(k->x, 1, k->gradient_bytes * l->last_weights);
+    base->messages = p->times.pp;
     p->forward = (layers * t.f + l->first_f + l->last_f) / k->p;
     p->backward = (layers * (t.r + t.b) + l->first_b + l->last_b) / k->p;
     p->weight = (layers * t.w + l->last_w) / k->p;
@@ -1641,8 +1681,9 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
 static void par__plan_finish(const par__plan_case *k, const par_plan_config *c, par__plan_base *base) {
     par_plan_prediction *p = &base->p;
     double host;
-    p->times.dp = par__plan_gradients(k, c, base->cut.slowest_layers, base->weights, &base->layer);
-    p->times.update = par__plan_update(k, c, base->weights, &host);
+    p->times.pp = base->messages + par__plan_tied(k, c, base->tied);
+    p->times.dp = par__plan_gradients(k, c, base->cut.slowest_layers, base->held, &base->layer);
+    p->times.update = par__plan_update(k, c, base->held.parameters, &host);
     p->times.offload = base->host + host;
     p->seconds = par__plan_sum(p);
 }
@@ -2513,9 +2554,7 @@ static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer
                                   int count, int *layers, par_pipe_stage *stages) {
     const par__plan_times t = par__plan_layer_times(k, l, c);
     const double layer = t.f + t.r + t.b + t.w, last = l->last_f + l->last_b + l->last_w;
-    const par__plan_cut cut =
-        par__plan_cut_of(k->m->layers, k->p, k->v, par__plan_traits[c->schedule].v_shape,
-                         k->j->equal_layers > 0, layer, l->first_f + l->first_b, last);
+    const par__plan_cut cut = par__plan_cut_for(k, c, layer, l->first_f + l->first_b, last);
     par__plan_stage_layers(k, c, &cut, layer, last, layers);
     for (int i = 0; i < count; i++) {
         par_pipe_stage *s = &stages[i];
@@ -2796,12 +2835,15 @@ static void par__plan_say_zero(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
-    const double sent[] = {2, 2, 1.0 + p->microbatches, 3.0 * p->microbatches};
+    const double gathers = 2 * p->microbatches / par__plan_copies(c);
+    const int splits = par__plan_traits[c->schedule].splits, reductions = splits ? 1 : p->microbatches;
+    const double sent[] = {2, 2, 1.0 + reductions, reductions + gathers};
     snprintf(
         reason, sizeof reason,
-        "each of %d ranks sends %.0f times its parameters in a step (ZeRO-1: 2, ZeRO-2: %d, ZeRO-3: %d, with "
-        "%d microbatches), and has %.1f GB of parameters, gradients and states",
-        c->dp * c->cp, sent[c->zero], 1 + p->microbatches, 3 * p->microbatches, p->microbatches,
+        "each of %d ranks sends %.0f times its parameters in a step (ZeRO-1: 2, ZeRO-2: %.0f, ZeRO-3: %.0f, "
+        "with %d microbatches%s), and has %.1f GB of parameters, gradients and states",
+        c->dp * c->cp, sent[c->zero], sent[2], sent[3], p->microbatches,
+        splits ? ", whose gradients a rank adds up where backward is split" : "",
         (p->memory.parameters + p->memory.gradients + p->memory.states) / 1e9);
     par__plan_say_axis(s, PAR_PLAN_AXIS_zero, reason);
 }
