@@ -1994,31 +1994,46 @@ PAR__INLINE_LOOP void par__philox_lanes(uint32_t c[4][16], uint64_t seed, uint64
                    c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
 }
 #if PAR__X86 && !defined(__CUDACC__)
-// The same in vector registers: a word is in the lower half of 64 bits, as a product takes it, and what is in
-// the upper half does not count. Numbers of even and of odd index have registers of their own.
-PAR__TARGET_avx512 static inline void par__philox_avx512(__m512i c[4], uint64_t seed, uint64_t stream,
-                                                         uint64_t index) {
-    const __m512i step = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
-    __m512i w[2][4];
-    for (int odd = 0; odd < 2; odd++) {
-        w[odd][0] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + (uint64_t)odd)), step);
-        w[odd][1] = _mm512_srli_epi64(w[odd][0], 32);
-        w[odd][2] = _mm512_set1_epi64((long long)stream);
-        w[odd][3] = _mm512_set1_epi64((long long)(stream >> 32));
+// The keys of all rounds.
+typedef struct par__philox_keys {
+    uint32_t k[10][2];
+} par__philox_keys;
+static inline par__philox_keys par__philox_keys_of(uint64_t seed) {
+    par__philox_keys keys;
+    for (uint32_t i = 0; i < 10; i++) {
+        keys.k[i][0] = (uint32_t)seed + 0x9E3779B9u * i;
+        keys.k[i][1] = (uint32_t)(seed >> 32) + 0xBB67AE85u * i;
     }
-    uint64_t k0 = seed, k1 = seed >> 32; // whose lower halves count
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (int odd = 0; odd < 2; odd++) {
-            const __m512i p0 = _mm512_mul_epu32(w[odd][0], _mm512_set1_epi64((long long)0xD2511F53u));
-            const __m512i p1 = _mm512_mul_epu32(w[odd][2], _mm512_set1_epi64((long long)0xCD9E8D57u));
-            w[odd][0] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), w[odd][1],
-                                                  _mm512_set1_epi64((long long)k0), 0x96); // exclusive or
-            w[odd][2] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), w[odd][3],
-                                                  _mm512_set1_epi64((long long)k1), 0x96);
-            w[odd][1] = p1;
-            w[odd][3] = p0;
+    return keys;
+}
+// The same in vector registers for twice eight numbers, each in 64 bits of number[]. A product takes the
+// lower halves of its operands, so each round rotates its two products, whose halves change places:
+//     64 bits of   w[0]: words 0, 1    w[1]: word 1, any    w[2]: words 2, 3    w[3]: word 3, any
+PAR__TARGET_avx512 PAR__INLINE_LOOP void par__philox_avx512(__m512i out[2][2], const par__philox_keys *keys,
+                                                            uint64_t stream, const __m512i number[2]) {
+    const __mmask16 lower = 0x5555;
+    __m512i w[2][4];
+    for (int h = 0; h < 2; h++) {
+        w[h][0] = number[h];
+        w[h][1] = _mm512_srli_epi64(number[h], 32);
+        w[h][2] = _mm512_set1_epi64((long long)stream);
+        w[h][3] = _mm512_set1_epi64((long long)(stream >> 32));
+    }
+    for (int round = 0; round < 10; round++)
+        for (int h = 0; h < 2; h++) {
+            const __m512i k0 = _mm512_set1_epi32((int)keys->k[round][0]);
+            const __m512i k1 = _mm512_set1_epi32((int)keys->k[round][1]);
+            const __m512i p0 = _mm512_mul_epu32(w[h][0], _mm512_set1_epi64((long long)0xD2511F53u));
+            const __m512i p1 = _mm512_mul_epu32(w[h][2], _mm512_set1_epi64((long long)0xCD9E8D57u));
+            w[h][0] = _mm512_mask_ternarylogic_epi32(_mm512_rol_epi64(p1, 32), lower, w[h][1], k0, 0x96);
+            w[h][2] = _mm512_mask_ternarylogic_epi32(_mm512_rol_epi64(p0, 32), lower, w[h][3], k1, 0x96);
+            w[h][1] = p1; // 0x96: exclusive or
+            w[h][3] = p0;
         }
-    for (int i = 0; i < 4; i++) c[i] = _mm512_mask_mov_epi32(w[0][i], 0xAAAA, _mm512_slli_epi64(w[1][i], 32));
+    for (int h = 0; h < 2; h++) {
+        out[h][0] = w[h][0];
+        out[h][1] = w[h][2];
+    }
 }
 #endif
 #endif
@@ -3858,11 +3873,17 @@ PAR__LOOP_TABLE(base, par__random_, PAR__RANDOM_LOOPS)
 PAR__LOOP_TABLE(avx2, par__random_, PAR__RANDOM_LOOPS)
 PAR__TARGET_avx512 static void par__random_words_avx512(uint32_t *words, uint64_t seed, uint64_t stream,
                                                         uint64_t index) {
+    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), one = _mm512_set1_epi64(1);
+    const par__philox_keys keys = par__philox_keys_of(seed);
     for (size_t at = 0; at < PAR__NORMALS; at += 16) {
-        __m512i c[4];
-        par__philox_avx512(c, seed, stream, index + at);
-        _mm512_storeu_si512((void *)(words + at), c[0]);
-        _mm512_storeu_si512((void *)(words + PAR__NORMALS + at), c[1]);
+        __m512i number[2], c[2][2]; // of even and of odd numbers
+        number[0] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + at)), even);
+        number[1] = _mm512_add_epi64(number[0], one);
+        par__philox_avx512(c, &keys, stream, number);
+        const __m512i first = _mm512_mask_mov_epi32(c[0][0], 0xAAAA, _mm512_slli_epi64(c[1][0], 32));
+        const __m512i second = _mm512_mask_mov_epi32(c[1][0], 0x5555, _mm512_srli_epi64(c[0][0], 32));
+        _mm512_storeu_si512((void *)(words + at), first);
+        _mm512_storeu_si512((void *)(words + PAR__NORMALS + at), second);
     }
 }
 PAR__TARGET_avx512 static void par__random_normals_avx512(float *x, const uint32_t *words) {

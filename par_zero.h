@@ -1378,43 +1378,46 @@ PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const flo
     else
         par__zero_encode_vectors(0, x, out, blocks);
 }
-// 16 bits each for elements of 16 Philox blocks.
-PAR__TARGET_avx512 static void par__zero_random_avx512(uint16_t random[128], uint64_t seed, uint64_t stream,
-                                                       uint64_t index) {
-    __m512i c[4];
-    par__philox_avx512(c, seed, stream, index);
-    const __m512i a = _mm512_unpacklo_epi32(c[0], c[1]), b = _mm512_unpackhi_epi32(c[0], c[1]);
-    const __m512i d = _mm512_unpacklo_epi32(c[2], c[3]), e = _mm512_unpackhi_epi32(c[2], c[3]);
-    __m512i words[4]; // words[i]: in each fourth, the four words of Philox block 4 x fourth + i
-    words[0] = _mm512_unpacklo_epi64(a, d);
-    words[1] = _mm512_unpackhi_epi64(a, d);
-    words[2] = _mm512_unpacklo_epi64(b, e);
-    words[3] = _mm512_unpackhi_epi64(b, e);
-    for (int i = 0; i < 4; i++) {
-        _mm_storeu_si128((__m128i *)(void *)(random + 8 * i), _mm512_extracti32x4_epi32(words[i], 0));
-        _mm_storeu_si128((__m128i *)(void *)(random + 32 + 8 * i), _mm512_extracti32x4_epi32(words[i], 1));
-        _mm_storeu_si128((__m128i *)(void *)(random + 64 + 8 * i), _mm512_extracti32x4_epi32(words[i], 2));
-        _mm_storeu_si128((__m128i *)(void *)(random + 96 + 8 * i), _mm512_extracti32x4_epi32(words[i], 3));
+// 16 bits each for elements of 16 Philox blocks. Vector i of the result has blocks 4i to 4i + 3, of 128 bits
+// each: the 64-bit lanes of pairs take the numbers that come to lie so when two vectors are interleaved.
+PAR__TARGET_avx512 PAR__INLINE_LOOP void
+par__zero_random_avx512(uint16_t random[128], const par__philox_keys *keys, uint64_t stream, uint64_t index) {
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    __m512i number[2], pairs[2][2];
+    for (uint64_t h = 0; h < 2; h++)
+        number[h] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + 8 * h)), order);
+    par__philox_avx512(pairs, keys, stream, number);
+    for (int h = 0; h < 2; h++) {
+        _mm512_storeu_si512((void *)(random + 64 * h), _mm512_unpacklo_epi64(pairs[h][0], pairs[h][1]));
+        _mm512_storeu_si512((void *)(random + 64 * h + 32), _mm512_unpackhi_epi64(pairs[h][0], pairs[h][1]));
     }
 }
+// Random bits cannot carry out of an infinite number's fraction, which is 0; NaN is left to the base loop.
 PAR__TARGET_avx512 static void par__zero_state_round_avx512(uint16_t *to, const float *x, size_t n,
                                                             uint64_t seed, uint64_t stream, uint64_t first) {
-    const __m512i infinity = _mm512_set1_epi32(0x7F800000), fraction = _mm512_set1_epi32(0x7FFFFF);
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const par__philox_keys keys = par__philox_keys_of(seed);
     uint16_t random[128];
     size_t at = 0;
     for (; at + 128 <= n; at += 128) {
-        par__zero_random_avx512(random, seed, stream, (first + at) / 8);
-        for (size_t i = 0; i < 128; i += 16) {
-            const __m512i bits = _mm512_loadu_si512((const void *)(x + at + i));
-            const __m512i r =
-                _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(random + i)));
-            const __mmask16 odd =
-                _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, infinity), infinity); // infinite or NaN
-            const __mmask16 nan = _mm512_mask_test_epi32_mask(odd, bits, fraction);
-            __m512i y = _mm512_srli_epi32(_mm512_mask_add_epi32(bits, (__mmask16)~odd, bits, r), 16);
-            y = _mm512_mask_or_epi32(y, nan, y, _mm512_set1_epi32(0x40));
-            _mm256_storeu_si256((__m256i *)(void *)(to + at + i), _mm512_cvtepi32_epi16(y));
+        __mmask16 nan = 0;
+        par__zero_random_avx512(random, &keys, stream, (first + at) / 8);
+        for (size_t i = 0; i < 128; i += 32) {
+            __m512 numbers[2];
+            __m512i upper[2];
+            for (size_t j = 0; j < 2; j++) {
+                const uint16_t *bits = random + i + 16 * j;
+                numbers[j] = _mm512_loadu_ps(x + at + i + 16 * j);
+                upper[j] = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(numbers[j]),
+                                                              _mm512_cvtepu16_epi32(_mm256_loadu_si256(
+                                                                  (const __m256i *)(const void *)bits))),
+                                             16);
+            }
+            nan |= _mm512_cmp_ps_mask(numbers[0], numbers[1], _CMP_UNORD_Q);
+            _mm512_storeu_si512((void *)(to + at + i),
+                                _mm512_permutexvar_epi64(order, _mm512_packus_epi32(upper[0], upper[1])));
         }
+        if (nan) par__zero_state_round_base(to + at, x + at, 128, seed, stream, first + at);
     }
     for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
 }
