@@ -59,7 +59,8 @@ grids() {
         row bf16 build/gpt "PAR_ISA=avx2" "--ranks 1" &&
         row bf16 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --tp 2 --zero 2" &&
         row muon build/gpt "PAR_ISA=avx2" "--ranks 4 --tp 2 --sp --zero 3" &&
-        row gpt2 build/gpt "" "--ranks 8 --tp 2 --sp --cp 2 --zero 3" || return 1
+        row gpt2 build/gpt "" "--ranks 8 --tp 2 --sp --cp 2 --zero 3" &&
+        row wide build/gpt "PAR_ISA=avx2" "--ranks 2 --tp 2" || return 1
     fails 1 "multiple of 8 sequences.*ranks are 1 .* times 1, 2, 4 ... 8: not 8 sequences on 3 ranks" \
         build/gpt $common --ranks 3 &&
         fails 1 "tp must be a power of two up to 8" build/gpt $common --ranks 16 --tp 16 --n_head 16 &&
@@ -165,6 +166,8 @@ check "functions" functions gcc -O2 # with tables for each instruction set, of w
 check "functions, fused" functions gcc "-O2 -march=native"
 check "functions, ARM" functions aarch64-linux-gnu-gcc "-O2 -static" qemu-aarch64
 if [ -n "${SOAK-}" ]; then
+    check "all floats" functions gcc -O2 "" --all
+    check "all floats, fused" functions gcc "-O3 -march=native" "" --all
     check "all grids" all_grids
     check "all pipelines" all_pipelines
     check "gcc -O0" built gcc -O0
