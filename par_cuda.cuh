@@ -546,6 +546,14 @@ static par_result par__cuda_stream_wait(const par_cuda *cuda, cudaStream_t strea
     return PAR_OK;
 }
 
+// Memory of the device, where the compiler cannot know it: accesses of unknown memory are slower.
+template <class T> static __device__ __forceinline__ T *par__cuda_global(T *p) {
+#if defined(__CUDA_ARCH__)
+    __builtin_assume(__isGlobal(p));
+#endif
+    return p;
+}
+
 // PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers;
 // PAR__CUDA_ROLLED: it must not be, because it is long.
 // PAR__CUDA_PARAMETER: a kernel's argument whose address is taken; no thread writes or copies it.
@@ -904,6 +912,14 @@ static __device__ __forceinline__ void par__cuda_put_any(void *p, par_dtype type
         par__cuda_put((par__cuda_f16 *)p, x, at, n, whole);
     else
         par__cuda_put((float *)p, x, at, n, whole);
+}
+
+// The random bits of element i of a stream, by selects: an index would put the block into memory.
+static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, uint64_t stream, uint64_t i) {
+    uint32_t block[4];
+    par__philox_at(seed, stream, i >> 2, block);
+    const uint32_t low = i & 1u ? block[1] : block[0], high = i & 1u ? block[3] : block[2];
+    return i & 2u ? high : low;
 }
 
 // Reductions over a warp and over a block, in a fixed order; all threads get the result. scratch: one value
@@ -2890,7 +2906,7 @@ static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_call *k) {
                                par__cuda_block_offset(k, k->recv_counts, NULL, r) * par_dtype_bytes(k->dtype),
                            k->recv, k->recv_counts[r], type, op, r, l->nccl, stream);
         const ncclResult_t ended = ncclGroupEnd();
-        if (!e) e = ended;
+        if (!e || e == ncclInProgress) e = ended;
     }
     par_result r = par__cuda_nccl_check(l, e, par_kind_name(k->kind));
     if (!r) r = par__cuda_nccl_wait_ready(l, par_kind_name(k->kind));
@@ -3224,7 +3240,6 @@ static par_result par__cuda_nccl_wait_idle(par__cuda_comm *l, const char *what) 
 }
 static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent, int color, int key) {
     ncclConfig_t config;
-    ncclUniqueId id;
     par__cuda_nccl_config(&config, 0);
     if (l && !parent && l->cuda->desc.nccl) { // the caller's
         l->nccl = (ncclComm_t)l->cuda->desc.nccl;
@@ -3247,10 +3262,19 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
         l->nccl = parent->part;
         return par__cuda_nccl_wait_ready(l, "ncclCommSplit");
     }
-    memset(&id, 0, sizeof id);
-    if (l->me == 0) PAR__CUDA_NCCL_CALL(ncclGetUniqueId(&id));
-    PAR__CUDA_TRY(par_broadcast(&id, &id, sizeof id, PAR_U8, 0, l->comm));
-    PAR__CUDA_NCCL_CALL(ncclCommInitRankConfig(&l->nccl, l->n, id, l->me, &config));
+    struct {
+        ncclUniqueId id;
+        int32_t failed;
+    } first; // rank 0's: the others must not wait for an id that there is not
+    memset(&first, 0, sizeof first);
+    par_result made = PAR_OK;
+    if (l->me == 0) made = par__cuda_nccl_check(l, ncclGetUniqueId(&first.id), "ncclGetUniqueId");
+    first.failed = made != PAR_OK;
+    PAR__CUDA_TRY(par_broadcast(&first, &first, sizeof first, PAR_U8, 0, l->comm));
+    if (first.failed)
+        return made ? made
+                    : par__cuda_fail(l->cuda, PAR_ERR_SYSTEM, "ncclGetUniqueId", "NCCL failed on rank 0");
+    PAR__CUDA_NCCL_CALL(ncclCommInitRankConfig(&l->nccl, l->n, first.id, l->me, &config));
     return par__cuda_nccl_wait_ready(l, "ncclCommInitRankConfig");
 }
 static void par__cuda_nccl_finalize(par__cuda_comm *l) {
@@ -4350,6 +4374,14 @@ static __device__ __forceinline__ float par__cuda_any_at(const void *x, par_dtyp
     if (type == PAR_F16) return par__cuda_at((const par__cuda_f16 *)x, i);
     return ((const float *)x)[i];
 }
+static __device__ __forceinline__ void par__cuda_put_any_at(void *to, par_dtype type, size_t i, float x) {
+    if (type == PAR_BF16)
+        par__cuda_round((par__cuda_bf16 *)to + i, x);
+    else if (type == PAR_F16)
+        par__cuda_round((par__cuda_f16 *)to + i, x);
+    else
+        ((float *)to)[i] = x;
+}
 // C = alpha op(A) op(B) + beta C + bias, where C is rounded once.
 template <class A, class C>
 static __global__ void par__cuda_k_canonical_gemm(PAR__CUDA_PARAMETER par__cuda_gemm_desc d, const A *a,
@@ -4471,9 +4503,8 @@ static __device__ float par__cuda_part_state(const par_zero_update &a, const voi
     return par__zero_decode_state(codes[i % 256], sign, a.scales[!sign][number / 256]);
 }
 static __device__ uint16_t par__cuda_part_round(float x, uint64_t seed, uint64_t stream, size_t number) {
-    uint32_t random[4];
-    par__philox_at(seed, stream, number / 8, random);
-    return par__zero_round_randomly(x, random[number % 8 / 2] >> 16 * (number % 2) & 0xFFFFu);
+    const uint32_t random = par__cuda_random_bits(seed, stream, number / 2);
+    return par__zero_round_randomly(x, random >> 16 * (number % 2) & 0xFFFFu);
 }
 static __device__ void par__cuda_raise(float *scale, float x) { // without signs floats compare like integers
     atomicMax((unsigned *)(void *)scale, par__f32_to_bits(x) & 0x7FFFFFFFu);
@@ -4496,9 +4527,11 @@ static __device__ void par__cuda_put_part_state(const par_zero_update &a, void *
 static __device__ void par__cuda_keep_scales(const par_zero_update &a, const par_shard &shard, size_t n,
                                              int moments) {
     size_t number;
-    PAR__CUDA_FOR(i, a.raise ? n : 0)
-        for (int k = 0; k < moments && par__cuda_number(shard, a.first + i, &number); k++)
+    PAR__CUDA_FOR(i, a.raise ? n : 0) {
+        const bool there = par__cuda_number(shard, a.first + i, &number);
+        PAR__CUDA_UNROLL for (int k = 0; k < 2; k++) if (there && k < moments)
             par__cuda_raise(&a.new_scales[k][number / 256], a.scales[k][number / 256]);
+    }
 }
 static __global__ void par__cuda_k_update_part(par_zero_update a, PAR__CUDA_PARAMETER par_shard shard,
                                                size_t n, int moments, float *w, void *stored, par_dtype type,
@@ -4519,7 +4552,7 @@ static __global__ void par__cuda_k_update_part(par_zero_update a, PAR__CUDA_PARA
         if (stored && a.seed && type == PAR_BF16)
             ((uint16_t *)stored)[i] = par__cuda_part_round(e.w, a.seed, a.stream, number);
         else if (stored)
-            par__cuda_put_any(stored, type, &e.w, i, i + 1, false);
+            par__cuda_put_any_at(stored, type, i, e.w);
     }
 }
 static __global__ void par__cuda_k_lamb_part(par_zero_update a, PAR__CUDA_PARAMETER par_shard shard, size_t n,
@@ -5445,13 +5478,6 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
 //
 // The random numbers depend on the element alone, not on the layout: those of >>philox.
 
-// The random bits of element i of a stream, by selects: an index would put the block into memory.
-static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, uint64_t stream, uint64_t i) {
-    uint32_t block[4];
-    par__philox_at(seed, stream, i >> 2, block);
-    const uint32_t low = i & 1u ? block[1] : block[0], high = i & 1u ? block[3] : block[2];
-    return i & 2u ? high : low;
-}
 struct par__cuda_dropout { // of what the random numbers are, and under which of them an element is dropped
     uint64_t seed, stream;
     const uint64_t *offset; // of the stream, or NULL: read when the kernel runs
@@ -6266,6 +6292,7 @@ static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *
                                                                 bool wide, const float (&x)[D / 8][4], int h,
                                                                 float factor) {
     const int t = (int)threadIdx.x % 4;
+    row = par__cuda_global(row);
     PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n += 4) {
         uint32_t w[4];
         PAR__CUDA_UNROLL for (int i = 0; i < 4; i++) w[i] =
@@ -6335,7 +6362,13 @@ struct par__cuda_flash_place {
 // The largest width of heads, as wider ones need more registers than a thread has, and position of a token.
 enum { PAR__CUDA_FLASH_MAX_DIM = 256, PAR__CUDA_FLASH_MAX_TOKENS = 1 << 29 };
 #define PAR__CUDA_LOG2E 1.44269504f
-#define PAR__CUDA_LN2   0.693147181f
+// Blocks of backward 2 on a multiprocessor: three by the registers that it needs on sm_90.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+#define PAR__CUDA_FLASH_BLOCKS 2
+#else
+#define PAR__CUDA_FLASH_BLOCKS 3
+#endif
+#define PAR__CUDA_LN2 0.693147181f
 
 static __device__ __forceinline__ par__cuda_flash_place
 par__cuda_flash_place_of(const par_tp_attention_block &m, int head, int by_keys, int first) {
@@ -6723,7 +6756,7 @@ static __device__ __forceinline__ void par__cuda_row_statistics(const par__cuda_
     }
 }
 template <int D, int M, int WARPS, int N>
-static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? 3 : 1) // blocks of a multiprocessor
+static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? PAR__CUDA_FLASH_BLOCKS : 1)
     par__cuda_k_flash_backward_q(PAR__CUDA_PARAMETER par__cuda_flash f) {
     constexpr int ROWS = 16 * M * WARPS, THREADS = 32 * WARPS;
     constexpr uint32_t BYTES = N * D * 2;
@@ -6920,7 +6953,8 @@ static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_attention
     return s.b * m.kv_stride + m.kv_row + s.k0;
 }
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_forward(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop) {
+    par__cuda_k_attention_forward(PAR__CUDA_PARAMETER par_tp_attention_block m, par__cuda_tiles t,
+                                  par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
     float *acc = scratch, *scores = acc + t.tile * t.ld, *row_max = scores + t.tile * t.score_ld,
           *sum = row_max + t.tile;
@@ -6990,7 +7024,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
         const int r = i / t.dim, c = i % t.dim;
         if ((size_t)r >= s.nq || (size_t)c >= m.dim) continue;
         if (m.y)
-            ((float *)m.y)[((row0 + (size_t)r) * m.heads + s.h) * m.dim + (size_t)c] =
+            par__cuda_global((float *)m.y)[((row0 + (size_t)r) * m.heads + s.h) * m.dim + (size_t)c] =
                 acc[r * t.ld + c] * (1.0f / sum[r]);
         else
             m.acc[(row0 + (size_t)r) * m.acc_ld + s.h * m.dim + (size_t)c] = acc[r * t.ld + c];
@@ -7073,8 +7107,8 @@ static __device__ __forceinline__ void par__cuda_put_tile(const par__cuda_tiles 
     }
 }
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_backward_kv(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop,
-                                      PAR__CUDA_PARAMETER par__cuda_gradients o) {
+    par__cuda_k_attention_backward_kv(PAR__CUDA_PARAMETER par_tp_attention_block m, par__cuda_tiles t,
+                                      par__cuda_dropout drop, PAR__CUDA_PARAMETER par__cuda_gradients o) {
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 2); // dk, dv
     par__cuda_tile_index s;
@@ -7110,8 +7144,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
                            i ? x.second : x.first, s.nk, m.dim);
 }
 static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
-    par__cuda_k_attention_backward_q(par_tp_attention_block m, par__cuda_tiles t, par__cuda_dropout drop,
-                                     PAR__CUDA_PARAMETER par__cuda_gradients o) {
+    par__cuda_k_attention_backward_q(PAR__CUDA_PARAMETER par_tp_attention_block m, par__cuda_tiles t,
+                                     par__cuda_dropout drop, PAR__CUDA_PARAMETER par__cuda_gradients o) {
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_backward_tiles x = par__cuda_backward_layout(t, scratch, 1); // dq
     par__cuda_tile_index s;

@@ -1159,16 +1159,16 @@ static void failing_communicators(par_comm *w) { // what cannot be made is not l
     par_comm *part;
     memset(&desc, 0, sizeof desc);
     desc.backend = PAR_CUDA_NCCL_BACKEND;
-    for (int i = 0; i < 2; i++) { // the comm's own; a split's
+    for (int i = 0; i < 3; i++) { // the comm's own; a split's; the id of rank 0
         CHECK_OK(w, par_split(w, 0, par_rank(w), &part));
         desc.comm = part;
         CHECK_OK(w, par_barrier(w));
-        if (!i) emu_fail_communicators(1);
+        if (i != 1) emu_fail_communicators(1 + i / 2);
         CHECK_OK(w, par_barrier(w));
         const par_result r = par_cuda_open(&desc, &cuda);
-        CHECK(w, i ? r == PAR_OK : r == PAR_ERR_SYSTEM && !cuda && strstr(par_last_error(part), "NCCL"));
+        CHECK(w, i == 1 ? r == PAR_OK : r == PAR_ERR_SYSTEM && !cuda && strstr(par_last_error(part), "NCCL"));
         CHECK_OK(w, par_barrier(w));
-        if (i) {
+        if (i == 1) {
             par_comm *half = NULL;
             emu_fail_communicators(1);
             CHECK_OK(w, par_barrier(w));
@@ -1177,6 +1177,7 @@ static void failing_communicators(par_comm *w) { // what cannot be made is not l
         }
         emu_fail_communicators(0);
         CHECK_OK(w, par_cuda_close(cuda));
+        cuda = NULL;
         CHECK_OK(w, par_close(part));
         CHECK_OK(w, par_barrier(w));
         CHECK(w, emu_communicators() == before);

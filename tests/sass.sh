@@ -35,7 +35,7 @@ flash_backward_qILi128 0 0 8 8 32 96
 flash_backward_qILi256 0 0 8 16 64 96
 attention_(forward|backward) 0 0 4 0 0
 ^c_attentionI 330 0 0 0 0
-^(update|momentum)_part 61 11 0 0 0
+^(update|momentum)_part 0 0 0 0 0
 ^canonical_gemm 35 0 0 0 0
 ^reduce.*Li1E|^tree_sum 0 0 0 0 0
 ^reduceI(13|14)par__cuda_b?f16 0 0 4 1 4

@@ -71,7 +71,8 @@ struct ncclComm {
     std::vector<std::pair<const char *, size_t>> window; // by number - 1; deregistered: NULL
 };
 static std::map<const void *, int> &emu_open_windows = *new std::map<const void *, int>(); // by memory
-static int emu_communicator_count, emu_failing_communicators; // all that exist; the next ones fail
+static int emu_communicator_count;                                                         // all that exist
+static int emu_failing_communicators; // the next ones fail; 2: ids, too
 int emu_communicators(void) {
     emu_lock hold;
     return emu_communicator_count;
@@ -689,6 +690,7 @@ const char *ncclGetLastError(ncclComm_t) { return ""; }
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     static std::atomic<uint64_t> next{1};
     const uint64_t words[2] = {next++, (uint64_t)getpid()};
+    if (emu_failing_communicators > 1) return ncclSystemError; // as where NCCL finds no interface
     return memcpy(id, words, sizeof words), ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank,
