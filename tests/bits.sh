@@ -166,8 +166,8 @@ check "functions" functions gcc -O2 # with tables for each instruction set, of w
 check "functions, fused" functions gcc "-O2 -march=native"
 check "functions, ARM" functions aarch64-linux-gnu-gcc "-O2 -static" qemu-aarch64
 if [ -n "${SOAK-}" ]; then
-    check "all floats" functions gcc -O2 "" --all
-    check "all floats, fused" functions gcc "-O3 -march=native" "" --all
+    DEADLINE=14400 check "all floats" functions gcc -O2 "" --all # half an hour each
+    DEADLINE=14400 check "all floats, fused" functions gcc "-O3 -march=native" "" --all
     check "all grids" all_grids
     check "all pipelines" all_pipelines
     check "gcc -O0" built gcc -O0
