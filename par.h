@@ -2319,19 +2319,6 @@ static int par__available_cpus(void) { // processors that this thread may run on
     return n > 0 ? n : PAR__MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-int par__launched_here(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"};
-    const char *ranks = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !ranks; i++) ranks = getenv(names[i]);
-    return ranks ? PAR__MAX(0, atoi(ranks)) : 0;
-}
-// How often a wait looks before it yields: once where ranks outnumber processors, those of a world, or all
-// that the launcher has started here, which may be in other communicators.
-static unsigned par__spin_limit(int ranks) {
-    const int launched = par__launched_here(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return ranks > par__available_cpus() || launched > all ? 1 : 2000;
-}
-
 static int par__thread_count(void) { // of this process; 1 if unknown
     FILE *f = fopen("/proc/self/status", "r");
     char line[256];
@@ -2578,13 +2565,16 @@ static const par__setting par__settings[] = {
     {"RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
     {"WORLD_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
     {"LOCAL_RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process on its node"},
+    {"LOCAL_WORLD_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks on this node"},
     {"TORCHELASTIC_RUN_ID", PAR__SETTING_TEXT, 0, 4096, 0, "the name of the run"},
     {"TORCHELASTIC_USE_AGENT_STORE", PAR__SETTING_TEXT, 0, 255, 0, "True or False"},
     {"OMPI_COMM_WORLD_RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
     {"OMPI_COMM_WORLD_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks on this node"},
     {"PMIX_NAMESPACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of the run"},
     {"PMI_RANK", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
     {"PMI_SIZE", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks"},
+    {"MPI_LOCALNRANKS", PAR__SETTING_INTEGER, 1, INT_MAX, 0, "the number of ranks on this node"},
     {"SLURM_JOB_ID", PAR__SETTING_TEXT, 0, 255, 0, "the number of the job"},
     {"SLURM_STEP_ID", PAR__SETTING_TEXT, 0, 255, 0, "the number of the step"},
     {"SLURM_PROCID", PAR__SETTING_INTEGER, 0, INT_MAX, 0, "the rank of this process"},
@@ -11141,6 +11131,12 @@ par_result par_defaults(const par_desc *desc, par_desc *out) {
     return *out = s.desc, par__open_rejected(&s);
 }
 
+// How often a wait looks before it yields: once where ranks outnumber processors, those of a world, or all
+// that the launcher has started here, which may be in other communicators.
+static unsigned par__spin_limit(int ranks) {
+    const int launched = par__launched_here(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return ranks > par__available_cpus() || launched > all ? 1 : 2000;
+}
 static par__world *par__new_world(const par_desc *d, const char *backend, int rank, int size) {
     par__world *w = (par__world *)par__zalloc(sizeof *w);
     if (!w) return par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
@@ -11843,12 +11839,15 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
 // one counts: it is the first in this table, unless par__srun_is_inner says otherwise.
 enum { PAR__TORCHRUN, PAR__OPENMPI, PAR__PMI, PAR__SRUN, PAR__LAUNCHER_COUNT };
 static const struct par__launcher {
-    const char *name, *rank, *size, *run_id, *extra; // extra: NULL, or another variable that must be a number
+    const char *name, *rank, *size, *run_id;
+    const char *extra;      // NULL, or another variable that must be a number
+    const char *local_size; // of this node, or NULL
 } par__launchers[PAR__LAUNCHER_COUNT] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_RANK"},
-    {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", NULL},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID", NULL},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_TASK_PID"}};
+    {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"Open MPI's mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", NULL,
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "SLURM_JOB_ID", NULL, "MPI_LOCALNRANKS"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_TASK_PID", NULL}};
 
 typedef struct par__launch {  // what launchers' variables say about this process
     int launcher, rank, size; // the innermost launcher's row and numbers; -1, 0, 0: none
@@ -11879,6 +11878,12 @@ static int par__srun_is_inner(const struct par__launcher *l) {
            par__process_has_variable(pid, l->rank) && par__process_has_variable(pid, l->size);
 }
 
+int par__launched_here(void) {
+    int ranks = 0;
+    for (int i = 0; i < PAR__LAUNCHER_COUNT && !ranks; i++)
+        if (par__launchers[i].local_size) ranks = (int)par__setting_number(par__launchers[i].local_size);
+    return ranks;
+}
 static int par__launcher_is_set(int i) {
     return par__setting_text(par__launchers[i].rank) && par__setting_text(par__launchers[i].size);
 }
