@@ -6952,7 +6952,7 @@ static __device__ __forceinline__ size_t par__cuda_kv_row(const par_tp_attention
                                                           const par__cuda_tile_index &s) {
     return s.b * m.kv_stride + m.kv_row + s.k0;
 }
-static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
+static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1) // as shared memory allows
     par__cuda_k_attention_forward(PAR__CUDA_PARAMETER par_tp_attention_block m, par__cuda_tiles t,
                                   par__cuda_dropout drop) {
     PAR__CUDA_SHARED(float, scratch);
@@ -7106,7 +7106,7 @@ static __device__ __forceinline__ void par__cuda_put_tile(const par__cuda_tiles 
             to[r * ld + c] = (sums ? sums[r * sums_ld + c] : 0.0f) + from[r * (size_t)t.ld + c];
     }
 }
-static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
+static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1)
     par__cuda_k_attention_backward_kv(PAR__CUDA_PARAMETER par_tp_attention_block m, par__cuda_tiles t,
                                       par__cuda_dropout drop, PAR__CUDA_PARAMETER par__cuda_gradients o) {
     PAR__CUDA_SHARED(float, scratch);
@@ -7143,7 +7143,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
                            o.sums[i] ? o.sums[i] + kv * o.sums_ld + s.kh * m.dim : NULL, o.sums_ld,
                            i ? x.second : x.first, s.nk, m.dim);
 }
-static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS)
+static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1)
     par__cuda_k_attention_backward_q(PAR__CUDA_PARAMETER par_tp_attention_block m, par__cuda_tiles t,
                                      par__cuda_dropout drop, PAR__CUDA_PARAMETER par__cuda_gradients o) {
     PAR__CUDA_SHARED(float, scratch);
