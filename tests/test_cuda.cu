@@ -1718,10 +1718,13 @@ static void seeds(par_comm *w) {
 
 // ---- the emulation finds planted faults
 
-static __global__ void reversed(float *x, int barrier) { // thread i reads what the opposite thread wrote
+// Thread i reads what the opposite thread wrote. Waiting for the lanes of its own warp is not enough.
+enum { NO_WAIT, WAIT_FOR_WARP, WAIT_FOR_BLOCK, WAITS };
+static __global__ void reversed(float *x, int wait) {
     PAR__CUDA_SHARED(float, s);
     s[threadIdx.x] = x[threadIdx.x];
-    if (barrier) __syncthreads();
+    if (wait == WAIT_FOR_WARP) __syncwarp();
+    if (wait == WAIT_FOR_BLOCK) __syncthreads();
     x[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
 }
 static __global__ void plus_one(float *x, const float *y, size_t n) {
@@ -1748,19 +1751,20 @@ static void instrument(par_comm *w) {
     enum { N = 128 };
     float host[N], *x = (float *)on_device(w, cuda, sizeof host),
                    *y = (float *)on_device(w, cuda, sizeof host);
-    int caught[2] = {0, 0}, late[2] = {0, 0};
+    int caught[WAITS] = {0, 0, 0}, late[2] = {0, 0};
     cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking);
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    for (int barrier = 0; barrier < 2; barrier++)
+    for (int how = 0; how < WAITS; how++)
         for (int order = 0; order < 3; order++) {
             for (int i = 0; i < N; i++) host[i] = (float)i;
             upload(cuda, x, host, sizeof host);
             emu_seed(1, (emu_order)order);
-            CHECK_OK(w, par__cuda_launch(cuda, reversed, 1, N, N * sizeof(float), a, x, barrier));
+            CHECK_OK(w, par__cuda_launch(cuda, reversed, 1, N, N * sizeof(float), a, x, how));
             download(cuda, host, x, sizeof host);
-            for (int i = 0; i < N; i++) caught[barrier] += host[i] != (float)(N - 1 - i);
+            for (int i = 0; i < N; i++) caught[how] += host[i] != (float)(N - 1 - i);
         }
-    CHECK(w, caught[0] > 0 && caught[1] == 0 && "a missing barrier shows, a correct kernel is right");
+    CHECK(w, caught[NO_WAIT] > 0 && caught[WAIT_FOR_WARP] > 0 && "a missing barrier shows");
+    CHECK(w, caught[WAIT_FOR_BLOCK] == 0 && "a correct kernel is right");
     for (int wait = 0; wait < 2; wait++)
         for (int seed = 0; seed < 100; seed++) {
             emu_seed((uint64_t)seed, EMU_FORWARD);

@@ -476,31 +476,60 @@ void emu_copies_end(void) {
     for (const emu_copy &c : copies) emu_copy_now(c);
     copies.clear();
 }
-// Opens barriers that all threads have reached; a finished thread counts as having reached them. 0: none
-// opened.
-EMU_FAST static int emu_open_barriers(emu_block *b) {
-    const int n = b->threads;
-    emu_fiber *f = b->fibers.data(), *first = NULL; // at the block's barrier
-    int opened = 0, at_block = 0, done = 0;
-    for (int w = 0; w < n; w += 32) {
-        const int end = w + 32 < n ? w + 32 : n;
-        int here = 0, over = 0;
-        for (int i = w; i < end; i++) {
-            here += f[i].state == EMU_AT_WARP, over += f[i].state == EMU_DONE;
-            at_block += f[i].state == EMU_AT_BLOCK;
-        }
-        done += over;
-        for (int i = w; i < end && here && here + over == end - w; i++)
-            if (f[i].state == EMU_AT_WARP) f[i].state = EMU_RUNNING, opened = 1;
-    }
-    for (int i = 0; i < n && at_block && at_block + done == n; i++) {
-        if (f[i].state != EMU_AT_BLOCK) continue;
+// Lets the threads of a warp go on, when all that have not ended wait for an exchange. 0: not all do.
+EMU_FAST static int emu_open_warp(emu_block *b, int w) {
+    const int end = std::min(w + 32, b->threads);
+    emu_fiber *f = b->fibers.data();
+    int here = 0, over = 0;
+    for (int i = w; i < end; i++) here += f[i].state == EMU_AT_WARP, over += f[i].state == EMU_DONE;
+    if (!here || here + over < end - w) return 0;
+    for (int i = w; i < end; i++)
+        if (f[i].state == EMU_AT_WARP) f[i].state = EMU_RUNNING;
+    return 1;
+}
+// The same of a block and a barrier.
+EMU_FAST static int emu_open_block(emu_block *b) {
+    emu_fiber *f = b->fibers.data(), *first = NULL;
+    for (int i = 0; i < b->threads; i++) {
+        if (f[i].state == EMU_DONE) continue;
+        if (f[i].state != EMU_AT_BLOCK) return 0;
         if (!first) first = &f[i];
         if (f[i].barrier != first->barrier) emu_die(emu_different_places);
-        f[i].state = EMU_RUNNING;
-        opened = 1;
     }
-    return opened;
+    for (int i = 0; i < b->threads; i++)
+        if (f[i].state == EMU_AT_BLOCK) f[i].state = EMU_RUNNING;
+    return first != NULL;
+}
+EMU_FAST static int emu_run_thread(emu_block *b, int i) { // if it can run. 1: it has ended
+    const int state = b->fibers.data()[i].state;
+    if (state != EMU_FREE && state != EMU_RUNNING) return 0;
+    emu_to_fiber(b, i);
+    return b->fibers.data()[i].state == EMU_DONE;
+}
+// Run threads until none can run, and return how many have ended. Forward or back each warp runs as far as
+// it can before the next one begins, so it is as far ahead as barriers allow; at random all go on together,
+// an exchange at a time.
+EMU_FAST static int emu_run_warps(emu_block *b, int back) {
+    const int n = b->threads;
+    int ended = 0;
+    for (int k = 0; k < n; k += 32) {
+        const int w = back ? (n - 1) / 32 * 32 - k : k, end = std::min(w + 32, n);
+        do {
+            for (int i = w; i < end; i++) ended += emu_run_thread(b, back ? w + end - 1 - i : i);
+        } while (emu_open_warp(b, w));
+    }
+    return ended;
+}
+EMU_FAST static int emu_run_at_random(emu_block *b) {
+    const int n = b->threads;
+    int *at = b->order.data(), ended = 0, opened;
+    do {
+        for (int i = n - 1; i > 0; i--) std::swap(at[i], at[emu_random() % ((size_t)i + 1)]);
+        for (int k = 0; k < n; k++) ended += emu_run_thread(b, at[k]);
+        opened = 0;
+        for (int w = 0; w < n; w += 32) opened |= emu_open_warp(b, w);
+    } while (opened);
+    return ended;
 }
 EMU_FAST static void emu_run_block(emu_block *b, dim3 size) {
     const int n = (int)(size.x * size.y * size.z), order = emu_thread_order;
@@ -508,23 +537,15 @@ EMU_FAST static void emu_run_block(emu_block *b, dim3 size) {
     b->threads = n;
     b->exchange.assign(2 * (size_t)n * EMU_EXCHANGE, 0xFF), b->order.resize((size_t)n);
     emu_fiber *f = b->fibers.data();
-    int *at = b->order.data();
     for (int i = 0; i < n; i++) {
         f[i].state = EMU_FREE, f[i].exchanges = 0;
         f[i].thread.x = (unsigned)i % size.x, f[i].thread.y = (unsigned)i / size.x % size.y;
         f[i].thread.z = (unsigned)i / size.x / size.y;
-        at[i] = order == EMU_REVERSED ? n - 1 - i : i;
+        b->order[(size_t)i] = i;
     }
     for (int left = n; left;) {
-        for (int i = n - 1; i > 0 && order == EMU_RANDOM; i--)
-            std::swap(at[i], at[emu_random() % ((size_t)i + 1)]);
-        for (int k = 0; k < n; k++) {
-            const int state = f[at[k]].state;
-            if (state != EMU_FREE && state != EMU_RUNNING) continue;
-            emu_to_fiber(b, at[k]);
-            left -= f[at[k]].state == EMU_DONE;
-        }
-        if (left && !emu_open_barriers(b)) emu_die("threads of a block wait at different barriers");
+        left -= order == EMU_RANDOM ? emu_run_at_random(b) : emu_run_warps(b, order == EMU_REVERSED);
+        if (left && !emu_open_block(b)) emu_die("threads of a block wait at different barriers");
     }
 }
 static void emu_run_grid(dim3 grid, dim3 size, size_t shared, const std::function<void()> &body) {

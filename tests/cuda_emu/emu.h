@@ -2,10 +2,11 @@
 //
 //     g++ -x c++ -include tests/cuda_emu/emu.h -I $CUDA/include test_cuda.cu tests/cuda_emu/emu.cpp
 //
-// Only kernels may access device memory: a load or store by the host ends the program. Each thread of a block
-// is a fiber, which runs up to its next barrier, in forward, reversed or random order. Streams are queues of
-// work; when somebody waits, ready work of a random stream runs. So a missing barrier or event shows in the
-// results. Every random choice comes from emu_seed. With EMU_DRAINS=1 a process prints emu_drains at its end.
+// Only kernels may access device memory: a load or store by the host ends the program. Each thread of a
+// block is a fiber. Forward or reversed, each warp runs up to the block's next barrier before another one
+// begins; in random order all go on together. Streams are queues of work; when somebody waits, ready work of
+// a random stream runs. So a missing barrier or event shows in the results. Every random choice comes from
+// emu_seed. With EMU_DRAINS=1 a process prints emu_drains at its end.
 #ifndef CUDA_EMU_H
 #define CUDA_EMU_H
 #include <math.h>
