@@ -1169,11 +1169,23 @@ static void par__plan_messages(const par__plan_case *k, double gather, double re
 static double par__plan_all_to_all(const par__plan_case *k, double bytes) {
     return par__plan_gather(k->x, k->cp, bytes) + 2 * par__plan_copy(k->x, 2 * bytes);
 }
+// The seconds that a GPU hides of a ring's hops in backward. key: of a hop of keys and values; gradient: of
+// one of their gradients; block: of the backward of a block of attention. It has two kernels: for the
+// gradients of keys and for those of queries (4 and 3 products of 7). The keys' first hop is beside these
+// for its own keys; then each next hop of keys is beside both kernels of a block, that of gradients beside
+// the second.
+static double par__plan_ring_hides(double hops, double key, double gradient, double block) {
+    const double queries = 3.0 / 7 * block; // seconds
+    const double late = par__plan_max(block - queries, key) + gradient - block;
+    return par__plan_min(key, queries) + (hops - 1) * (key + gradient - par__plan_max(late, 0)) +
+           par__plan_min(gradient, queries);
+}
 // Context parallelism: keys and values go round a ring beside the blocks of attention, and their gradients in
 // backward; or all-to-alls exchange sequence for heads (Ulysses), which nothing hides.
 static void par__plan_context(const par__plan_case *k, int ulysses, const double attention[2],
                               par__plan_layer *l) {
     const double queries = k->e * k->rows * k->q, keys = k->e * k->rows * 2 * k->kv;
+    const int is_gpu = k->x->sm_count >= 1;
     l->cp_f = 0;
     l->cp_b = 0;
     l->hide_cp_f = 0;
@@ -1181,19 +1193,24 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
     if (k->c < 2) return;
     if (ulysses) { // queries, keys and values, then the output; in backward again, and all of their gradients
         const double in = par__plan_all_to_all(k, queries + keys), out = par__plan_all_to_all(k, queries);
+        const int whole = is_gpu && k->e < 4 && !(k->j->unfused > 0) && !(k->j->dropout > 0); // by cuDNN
         l->cp_f = in + out;
-        const double dots = par__plan_gather(k->x, k->cp, 4 * k->rows * k->q / k->m->head_dim);
-        l->cp_b = 2 * in + out + dots; // of gradients and outputs
+        l->cp_b = 2 * in + out; // with the outputs, or their dot products with their gradients
+        l->cp_b += whole ? out : par__plan_gather(k->x, k->cp, 4 * k->rows * k->q / k->m->head_dim);
         return;
     }
     // c - 1 hops of keys and values, in backward again and as many of their gradients, in f32; each block
     // after the first is merged into the output, in f32, too
     const double hops = k->c - 1, merge = hops * par__plan_pass(k->x, 12 * k->rows * k->q);
     l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
-    l->cp_b = l->cp_f + par__plan_gather(k->x, k->cp, 4 / k->e * keys * k->c);
+    const double gradients = par__plan_gather(k->x, k->cp, 4 / k->e * keys * k->c);
+    l->cp_b = l->cp_f + gradients;
+    l->hide_cp_f = attention[0] * hops / k->c;
+    l->hide_cp_b = is_gpu ? par__plan_ring_hides(hops, l->cp_f / hops, gradients / hops, attention[1] / k->c)
+                          : attention[1] * hops / k->c;
     l->f += merge;
     l->recompute[2] += merge;
-    if (k->x->sm_count < 1) { // a processor packs keys and values, and each hop is a call
+    if (!is_gpu) { // a processor packs keys and values, and each hop is a call
         const double pack = par__plan_copy(k->x, 2 * keys), calls = (hops - 1) * k->x->call_seconds;
         l->cp_f += calls;
         l->cp_b += 2 * calls;
@@ -1201,8 +1218,6 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
         l->recompute[2] += pack;
         l->b += merge + pack;
     }
-    l->hide_cp_f = attention[0] * (k->c - 1) / k->c;
-    l->hide_cp_b = attention[1] * (k->c - 1) / k->c;
 }
 static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) {
     par__plan_layer l;

@@ -408,6 +408,53 @@ static void shared_processors(void) {
     CHECK(is_near(choice.prediction.seconds, many.seconds - many.times.bubble, .02), "%g s, work %g",
           choice.prediction.seconds, many.seconds - many.times.bubble);
 }
+// Seconds of a ring's backward of c blocks, kernel by kernel and message by message as par_tp.h issues them:
+// `block` for both kernels, `queries` of it for the second one; `key` and `gradient` for a hop.
+static double ring_backward(int c, double block, double queries, double key, double gradient) {
+    double now = queries, arrived = key, link = key; // the first keys travel beside the gradients of queries
+    for (int j = 1; j <= c; j++) {
+        now = fmax(now, arrived);
+        if (j + 1 < c) arrived = link = fmax(now, link) + key;
+        const double keys_end = now + block - queries;
+        now = j < c ? now + block : keys_end;
+        if (j < c) now = fmax(now, link = fmax(keys_end, link) + gradient);
+    }
+    return now;
+}
+// Context parallelism on GPUs whose attention takes a second for each square of a rank's tokens in backward.
+static void context(void) {
+    static const struct {
+        int ranks;
+        double key, dropout;
+    } cases[] = {{2, .2, 0}, {2, .3, 0}, {2, .6, 0}, {4, .1, 0},  {4, .25, 0}, {4, .35, 0},
+                 {4, .5, 0}, {4, 2, 0},  {8, .3, 0}, {8, .45, 0}, {8, .7, 1},  {2, .3, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int c = cases[i].ranks;
+        const double key = cases[i].key, hops = c - 1, rows = 1024, width = 768;
+        par_plan_problem p = problem_of("gpt2", "h100", 1, 1, rows * c);
+        p.model.positions = (int)rows * c;
+        p.model.heads = p.model.kv_heads = 16, p.model.head_dim = 48;
+        p.machine.gpus_per_node = c;
+        p.machine.node_latency = p.machine.kernel_seconds = p.machine.overlap_cost = 0;
+        p.machine.attention_rate = 5 * rows * rows * width;
+        p.machine.memory_rate = 1e30;
+        p.machine.node_bandwidth = 2 * rows * 2 * width / key;
+        p.job.dropout = cases[i].dropout;
+        char text[64];
+        snprintf(text, sizeof text, "cp=%d", c);
+        const double forward = hops * fmax(key - 2.0 / 5, 0);
+        const double backward = ring_backward(c, 1, 3.0 / 7, key, 2 * key) - c;
+        const double ring = predict(&p, text).times.cp / p.model.layers;
+        CHECK(is_near(ring, forward + backward, 1e-6) || fabs(ring) + backward + forward < 1e-9,
+              "case %d: %g s of a ring's messages, not %g + %g", (int)i, ring, forward, backward);
+        // queries, keys, values and outputs; in backward twice; without cuDNN dot products for outputs
+        const double dots = cases[i].dropout > 0 ? 4 * 16 / (2 * width) : 1, part = hops / c * key / 2;
+        snprintf(text, sizeof text, "cp=%d ulysses=1", c);
+        const double ulysses = predict(&p, text).times.cp / p.model.layers;
+        CHECK(is_near(ulysses, (4 + 7 + dots) * part, 1e-6), "case %d: %g s of all-to-alls, not %g", (int)i,
+              ulysses, (4 + 7 + dots) * part);
+    }
+}
 // Collectives of each layer, by what they cost where nothing else costs anything.
 static void calls(void) {
     static const struct {
@@ -965,6 +1012,7 @@ int main(int argc, char **argv) {
                {"rules", rules},
                {"live", memory_left},
                {"shared", shared_processors},
+               {"context", context},
                {"calls", calls},
                {"fit", fits},
                {"blocks", blocks},
