@@ -118,7 +118,8 @@ static void count_hops(par_comm *w, const par_cuda *cuda, int *all, int *hidden)
 // Attention of context-parallel ranks, as on the CPU. In a ring a kernel runs beside each hop, also of the
 // gradients. Ulysses attends to whole sequences by the library, where that is.
 static void attention_over_cp_of(par_comm *w, par_cuda *cuda, par_comm *alone, int ulysses, int bf16) {
-    const size_t c = (size_t)par_size(w), kv = c, heads = 2 * kv, dim = 8, per = 4, rows = 2 * per;
+    const size_t c = (size_t)par_size(w), kv = ulysses ? c : 1, heads = 2 * kv, dim = 8, per = 4,
+                 rows = 2 * per;
     const size_t h = heads * dim, cols = h + 2 * kv * dim;
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
     const par_tp_attention a = {heads, kv, dim, 0, 0, NULL, 0};
