@@ -5,6 +5,7 @@
 # that pip installs.
 dirs() {
     [ -n "$CUDA_HOME" ] && echo "$CUDA_HOME"
+    ls -d "$PWD/build/nvdisasm/nvidia/cu13" 2>/dev/null # of packages.sh
     command -v nvcc >/dev/null 2>&1 && dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
     ls -d /usr/local/cuda /usr/local/cuda-* /opt/cuda /usr 2>/dev/null
     for p in python3 python; do

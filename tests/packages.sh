@@ -73,4 +73,14 @@ if found clang; then # what clang links for -fsanitize=fuzzer is a package of it
         need_packages \
             "library of clang|libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev|fuzzers and sanitizers"
 fi
+if bash tests/cuda_find.sh nvcc >/dev/null 2>&1 && ! bash tests/cuda_find.sh nvdisasm >/dev/null 2>&1; then
+    wheel=nvidia-cuda-nvdisasm # 5 MB, of one program
+    echo "pip's $wheel is not here; the budgets of the kernels' instructions need it"
+    if [ "${INSTALL:-1}" = 0 ]; then
+        echo "INSTALL=0: it is not installed, and they are skipped"
+    elif ! python3 -m pip install -q --disable-pip-version-check --root-user-action ignore \
+        --target build/nvdisasm "$wheel==13.*" </dev/null; then
+        echo "could not install: $wheel"
+    fi
+fi
 exit 0
