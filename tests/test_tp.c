@@ -2145,6 +2145,34 @@ static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
     CHECK_OK(w, par_tp_embedding_backward(tp, &m->embedding, &tokens, ids[0], &dz));
     free(arena.data);
 }
+// The loss of a row of BITS_LOGITS, a block each: `one` is the first of them, or the last, and the target.
+enum { BITS_LOGITS = 16 };
+static double bits_loss(par_comm *w, par_tp *tp, float one, float others, int last, float smoothing,
+                        float *lse) {
+    const size_t own = BITS_LOGITS / (size_t)tp->t, first = own * (size_t)tp->tp_rank;
+    const int32_t target = last ? BITS_LOGITS - 1 : 0;
+    float logits[BITS_LOGITS];
+    par_tp_matrix x;
+    par_tp_loss f;
+    double sum = NAN;
+    size_t count;
+    memset(&f, 0, sizeof f);
+    memset(&x, 0, sizeof x);
+    f.vocabulary = BITS_LOGITS, f.ignore_index = -1, f.label_smoothing = smoothing;
+    x.data = logits, x.rows = 1, x.cols = own, x.layout = PAR_TP_VOCABULARY;
+    for (size_t i = 0; i < own; i++) logits[i] = (int32_t)(first + i) == target ? one : others;
+    CHECK_OK(w, par_tp_loss_forward(tp, &f, &x, &target, lse, NULL, &sum, &count));
+    return sum;
+}
+// Blocks of the vocabulary are added in f64 from the first to the last, which f32 results seldom show: beside
+// 1 each e^-37 is nothing, all of them first are 6 x 2^-52; beside -2^60 each 50 is nothing, all are 768.
+static void bits_of_loss(par_comm *w, par_tp *tp) {
+    float lse;
+    CHECK(w, bits_loss(w, tp, 0, -37, 0, 0, &lse) == 0 && lse == 0);
+    CHECK(w, bits_loss(w, tp, 0, -37, 1, 0, &lse) > 0 && lse == 0x1.8p-50f);
+    CHECK(w, bits_loss(w, tp, -0x1p60f, 50, 0, 1, &lse) == 0x1p56 + 48);
+    CHECK(w, bits_loss(w, tp, -0x1p60f, 50, 1, 1, &lse) == 0x1p56);
+}
 // Loss and gradients of one rank (comm[0]), and of t x c ranks: every element's bits are the same.
 static void canonical_of(par_comm *w, par_comm *const comm[3], int sequence, int bf16, int llama) {
     const int c = par_size(comm[2]);
@@ -2159,6 +2187,7 @@ static void canonical_of(par_comm *w, par_comm *const comm[3], int sequence, int
         CHECK_OK(w, par_tp_open(&d, &tp[i]));
         bits_open(w, tp[i], llama, &m[i]);
         bits_run(w, tp[i], &m[i], &sum[i]);
+        if (!bf16) bits_of_loss(w, tp[i]);
         par_tp_parameter *there[BITS_PARAMETERS];
         size_t count = 0;
         for (int k = 0; k < BITS_PARAMETERS; k++)
