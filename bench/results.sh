@@ -49,6 +49,8 @@ rows "pipelines" bash bench/pipelines.sh
 rows "the schedules, 4 ranks" build/bench_pipe --all --ranks 4 --json
 rows "the schedules, 8 ranks" build/bench_pipe --all --ranks 8 --microbatches 16 \
     --f_us 4000 --b_us 4000 --w_us 4000 --json
+rows "the planner, 175 B" build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --top 1 --no-why --json
+rows "the planner, 1 T" build/plan --model megatron-1t --gpus 3072 --gpu a100-80 --top 1 --no-why --json
 rows "overlap" build/bench_coll --overlap -b 64K -e 16M -f 4 --json
 rows "diagnosis" build/bench_coll --diagnosis --json
 if [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v mpiexec.mpich >/dev/null; then

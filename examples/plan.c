@@ -92,6 +92,13 @@ typedef struct plan {
     par_plan_report report;
 } plan;
 
+// Takes so many GPUs of the machine, or the most that are whole nodes.
+static void take_gpus(par_plan_machine *machine, int gpus) {
+    const int used = set_gpus(machine, gpus);
+    if (used != gpus)
+        fprintf(stderr, "plan: %d GPUs are not whole nodes of %.0f: planned for %d\n", gpus,
+                machine->gpus_per_node, used);
+}
 static int gpus_of(const par_plan_problem *p) { return (int)(p->machine.nodes * p->machine.gpus_per_node); }
 
 // Puts a choice where it belongs by its time: in place of a slower one of the same layout, or of the last.
@@ -357,7 +364,7 @@ static int what_if(const plan *x, const settings *o, curve *c) { // gpus=256,512
         if (!other) return 1;
         *other = *x;
         other->problem.machine = x->whole;
-        set_gpus(&other->problem.machine, (int)gpus);
+        take_gpus(&other->problem.machine, (int)gpus);
         if (search_nearest(other, 1, o->simulate) == PAR_OK) {
             c->gpus[c->count] = gpus_of(&other->problem);
             c->tokens[c->count++] = other->choices[0].prediction.tokens_per_second;
@@ -612,6 +619,20 @@ static int validate(const settings *o) {
 
 // ---- the program ------------------------------------------------------------------------------------------
 
+// Microseconds of processor time of one prediction: the fastest of five rounds over the choices found.
+static double evaluation_us(const plan *x) {
+    enum { ROUNDS = 5, CALLS = 4000 };
+    par_plan_prediction p;
+    double fastest = 1e300;
+    for (int round = 0; round < ROUNDS; round++) {
+        const clock_t begun = clock();
+        for (int i = 0; i < CALLS; i++)
+            par_plan_evaluate(&x->problem, &x->choices[i % x->report.count].config, &p);
+        fastest = MIN(fastest, (double)(clock() - begun) / CLOCKS_PER_SEC / CALLS);
+    }
+    return 1e6 * fastest;
+}
+
 static void list_tables(void) {
     par_plan_model m;
     par_plan_machine x;
@@ -638,12 +659,7 @@ static int prepare(const settings *o, plan *x) { // 0, or a status
     x->problem.machine.nodes = MAX(x->problem.machine.nodes, 1);
     x->whole = x->problem.machine;
     if (o->nodes > 0) x->problem.machine.nodes = o->nodes;
-    if (o->gpus > 0) {
-        const int used = set_gpus(&x->problem.machine, o->gpus);
-        if (used != o->gpus)
-            fprintf(stderr, "plan: %d GPUs are not whole nodes of %.0f: planned for %d\n", o->gpus,
-                    x->problem.machine.gpus_per_node, used);
-    }
+    if (o->gpus > 0) take_gpus(&x->problem.machine, o->gpus);
     x->problem.job.batch = o->batch;
     x->problem.job.sequence = o->sequence;
     x->problem.job.fp8 = o->fp4 ? 2 : o->fp8;
@@ -688,9 +704,9 @@ static int print_all(plan *x, const settings *o) {
         json_line j = json_begin(stdout), best = j;
         json_add(&j,
                  "summary:%b model:%s gpu:%s gpus:%d configurations:%.17g evaluated:%.17g bounded:%.17g "
-                 "seconds:%.6g proved:%b",
+                 "seconds:%.6g proved:%b evaluation_us:%.3g",
                  1, x->problem.model.name, x->problem.machine.name, gpus_of(&x->problem), r->configurations,
-                 r->evaluated, r->bounded, r->seconds, r->proved);
+                 r->evaluated, r->bounded, r->seconds, r->proved, evaluation_us(x));
         printf(",\"best\":");
         json_choice(&best, &x->choices[0]);
         printf("}}\n");

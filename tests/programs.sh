@@ -880,12 +880,22 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
         fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 &&
         fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
 }
+what_if() { # each row is what a plan for as many GPUs says; the picture has them
+    local p="build/plan --model gpt2 --gpu a100-80 --batch 48 --seq 512 --top 1 --no-simulate --no-why --json"
+    $p --gpus 4 --what-if gpus=4,20,16 --svg "$work/curve.svg" >"$work/rows" 2>"$work/said" || return 1
+    grep -q '20 GPUs are not whole nodes of 8: planned for 16' "$work/said" || return 1
+    for gpus in 4 16 16; do
+        $p --gpus $gpus | sed -n "s/^{\"place\":1,/{\"what_if\":$gpus,/p"
+    done | diff - <(grep '^{"what_if":' "$work/rows") &&
+        [ "$(grep -cE '<text.*>(4|16): [0-9]+</text>' "$work/curve.svg")" = 3 ]
+}
 planner() { # what it prints for programs; its errors against published measurements; inputs without sense
     local p="build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --batch 2048 --seq 2048"
     build/plan --model gpt2 --gpus 16 --gpu a100-80 --batch 64 --seq 1024 --json --top 2 --no-simulate \
         >"$work/json" &&
         tail -n 1 "$work/json" >"$work/last" &&
-        grep -q '"summary":true.*"configurations":[0-9]*,.*"proved":true,"best":{.*"tp":' "$work/last" &&
+        grep -q '"summary":true.*"configurations":[0-9]*,.*"evaluation_us":[0-9.]*,"best":{.*"tp":' \
+            "$work/last" &&
         grep -c '"place":' "$work/json" | grep -qx 2 &&
         [ "$(grep -c '"reason":".*[0-9]' "$work/json")" -ge 7 ] || return 1
     build/plan --validate --json >"$work/rows" &&
@@ -898,13 +908,15 @@ planner() { # what it prints for programs; its errors against published measurem
         tail -n 1 "$work/rows"
         return 1
     }
-    $p --top 1 --no-simulate --compare "tp=8 pp=8 zero=1" --svg "$work/plan.svg" >"$work/text" || return 1
+    # docs/plan.svg again; one's own layout beside the best
+    $p --compare "tp=8 pp=8 zero=1" --svg "$work/plan.svg" >"$work/text" || return 1
     [ -s "$work/text" ] &&
         grep -q '^  torchrun .*build/gpt_cuda .*--tp ' "$work/text" &&
         grep -q 'times the best' "$work/text" &&
         grep -q '403 MB .* in 1.29 ms, .* 13.8 ms' "$work/text" && # as docs/plan.md has them
         grep -q 'ZeRO-1: 2, ZeRO-2: 2, ZeRO-3: 129,' "$work/text" &&
-        grep -q '^</svg>' "$work/plan.svg" || return 1
+        diff docs/plan.svg "$work/plan.svg" || return 1
+    what_if || return 1
     # the nearest that works, and the reason
     printf 'gpu = h100\ngpus_per_node = 12\n' >"$work/gpu"
     fails 0 "smallest needs.*The nearest that works: [0-9]* GPUs" build/plan --model gpt3-175b --gpus 2 \
