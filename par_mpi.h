@@ -103,7 +103,9 @@ MODEL
     Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
     may be outstanding while the kit runs others.
     Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
-    as an MPI_Isend of many bytes, goes on, and with it the peer that receives.
+    as an MPI_Isend of many bytes, goes on, and with it the peer that receives; one that never waits does so
+    every 32 calls. MPI_Iprobe, MPI_Improbe, MPI_Win_test and the tests of requests let MPI take first what
+    has arrived, so that they find what was sent before the last collective.
     Comms: a communicator's comm is opened at its first collective and is an attribute of the communicator.
     MPI_Comm_free, MPI_Comm_disconnect and MPI_Finalize close it. A copy by MPI_Comm_dup gets a comm of its
     own.
@@ -319,6 +321,8 @@ typedef struct par__pmpi_site {
 static struct par__pmpi_process {
     int ready, finalizing, print, threads, error_class;
     int comm_key, type_key, self_key;
+    MPI_Request never; // a generalized request that does not end: a test of it lets MPI make progress
+    int behind;        // calls of the kit since MPI could take what has arrived for it
     struct {
         MPI_Datatype mpi;
         par__pmpi_type type;
@@ -348,6 +352,34 @@ PAR__PMPI_THREAD struct {
         unsigned closed;      // valid until another communicator is freed: its handle may be used again
     } found[PAR__PMPI_FOUND];
 } par__pmpi_thread;
+
+static int par__pmpi_query(void *begun, MPI_Status *status) {
+    (void)begun;
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    return MPI_SUCCESS;
+}
+static int par__pmpi_cancel(void *begun, int complete) { return (void)begun, (void)complete, MPI_SUCCESS; }
+static int par__pmpi_free_nothing(void *nothing) { return (void)nothing, MPI_SUCCESS; }
+
+// MPI makes progress when it is called. A rank that finds the others waiting in each call of the kit would
+// call nothing of MPI: so every few calls do. And what another rank sent before a call of the kit must be
+// found by this rank's next question, as after a call of MPI, whose messages come behind it: MPICH's
+// MPI_Win_test looks before it takes messages, and answers no.
+enum { PAR__PMPI_QUIET = 32, PAR__PMPI_LOOKS = 4 };
+static void par__pmpi_progress(int looks) {
+    int ended; // MPI_Iprobe finds messages that are there, and MPICH's, on MPI_COMM_SELF, makes no progress
+    __atomic_store_n(&par__pmpi.behind, 0, __ATOMIC_RELAXED);
+    for (int i = 0; i < looks; i++) PMPI_Request_get_status(par__pmpi.never, &ended, MPI_STATUS_IGNORE);
+}
+static void par__pmpi_count_quiet(void) { // at the end of a call of the kit; threads may lose one
+    const int behind = __atomic_load_n(&par__pmpi.behind, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&par__pmpi.behind, behind, __ATOMIC_RELAXED);
+    if (behind >= PAR__PMPI_QUIET) par__pmpi_progress(1);
+}
+static void par__pmpi_catch_up(void) { // before a question to MPI
+    if (__atomic_load_n(&par__pmpi.behind, __ATOMIC_RELAXED)) par__pmpi_progress(PAR__PMPI_LOOKS);
+}
 
 // A call site by its return address: "prog+0x1234", as addr2line takes it.
 static const char *par__pmpi_describe_site(const void *address, char *text, size_t bytes) {
@@ -542,6 +574,9 @@ static int par__pmpi_finalize(MPI_Comm self, int key, void *attribute, void *ext
     while (par__pmpi.comms) PMPI_Comm_delete_attr(par__pmpi.comms->mpi, par__pmpi.comm_key);
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (par__pmpi.print && !rank) par_mpi_print(stderr);
+    par__pmpi.behind = 0;
+    PMPI_Grequest_complete(par__pmpi.never);
+    PMPI_Wait(&par__pmpi.never, MPI_STATUS_IGNORE);
     return MPI_SUCCESS;
 }
 
@@ -563,6 +598,8 @@ static int par__pmpi_start(void) {
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_close, &par__pmpi.comm_key, NULL);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_finalize, &par__pmpi.self_key, NULL);
         PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, par__pmpi_forget_type, &par__pmpi.type_key, NULL);
+        PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_nothing, par__pmpi_cancel, NULL,
+                            &par__pmpi.never);
         PMPI_Comm_set_attr(MPI_COMM_SELF, par__pmpi.self_key, NULL);
 #define X(mpi, family) par__pmpi_add_type(mpi, PAR__PMPI_##family);
         PAR__PMPI_TYPES(X)
@@ -923,6 +960,7 @@ static par_result par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call 
     return (par_begin)(s->comm, call, k->request);
 }
 static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
+    par__pmpi_count_quiet();
     return result ? par__pmpi_fail(s, result, par_last_error(s->comm)) : MPI_SUCCESS;
 }
 
@@ -1222,12 +1260,6 @@ typedef struct par__pmpi_begun {
 
 enum { PAR__PMPI_YIELDS = 200 }; // looks at requests before a thread sleeps between them
 
-static int par__pmpi_query(void *begun, MPI_Status *status) {
-    (void)begun;
-    PMPI_Status_set_elements(status, MPI_BYTE, 0);
-    PMPI_Status_set_cancelled(status, 0);
-    return MPI_SUCCESS;
-}
 static int par__pmpi_free_begun(void *begun) {
     par__pmpi_begun *b = (par__pmpi_begun *)begun;
     if (b->unpacked != MPI_DATATYPE_NULL) PMPI_Type_free(&b->unpacked);
@@ -1236,7 +1268,6 @@ static int par__pmpi_free_begun(void *begun) {
     PAR_FREE(b);
     return MPI_SUCCESS;
 }
-static int par__pmpi_cancel(void *begun, int complete) { return (void)begun, (void)complete, MPI_SUCCESS; }
 
 // The program's arrays have the results; then MPI's request is complete.
 static int par__pmpi_end_begun(par__pmpi_begun *b, par_result result) {
@@ -1256,8 +1287,7 @@ static int par__pmpi_end_begun(par__pmpi_begun *b, par_result result) {
 }
 // Between two looks at requests: MPI goes on, and so may other threads and ranks.
 static void par__pmpi_pause(unsigned *looks) {
-    int arrived;
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &arrived, MPI_STATUS_IGNORE);
+    par__pmpi_progress(1);
     if (++*looks < PAR__PMPI_YIELDS)
         sched_yield();
     else
@@ -1359,6 +1389,7 @@ static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *
 static int par__pmpi_settle(int n, const MPI_Request *requests, int wait, int *left) {
     int first = MPI_SUCCESS;
     *left = 0;
+    if (!wait) par__pmpi_catch_up();
     for (int i = 0; i < n && __atomic_load_n(&par__pmpi.begun, __ATOMIC_ACQUIRE); i++) {
         int error = MPI_SUCCESS;
         pthread_mutex_lock(&par__pmpi_lock);
@@ -1574,6 +1605,21 @@ PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indic
     }
 }
 
+// MPI's other questions.
+#define PAR__PMPI_QUESTIONS(X)                                                                               \
+    X(Iprobe, (int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status),                           \
+      (source, tag, comm, flag, status))                                                                     \
+    X(Improbe, (int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status),    \
+      (source, tag, comm, flag, message, status))                                                            \
+    X(Win_test, (MPI_Win window, int *flag), (window, flag))
+#define X(name, parameters, arguments)                                                                       \
+    PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
+        par__pmpi_catch_up();                                                                                \
+        return PMPI_##name arguments;                                                                        \
+    }
+PAR__PMPI_QUESTIONS(X)
+#undef X
+
 // >>fortran -------------------------------------------------------------------------------------------------
 //
 // MPICH's Fortran libraries call MPI_Allreduce, but for mpi_f08 PMPI_Barrier. Open MPI's call PMPI_Allreduce,
@@ -1699,6 +1745,7 @@ void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error)
 static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wait, int *left) {
     int first = MPI_SUCCESS, one;
     *left = 0;
+    if (!wait) par__pmpi_catch_up();
     for (MPI_Fint i = 0; i < n && __atomic_load_n(&par__pmpi.begun, __ATOMIC_ACQUIRE); i++) {
         const MPI_Request q = PMPI_Request_f2c(requests[i]);
         const int error = par__pmpi_settle(1, &q, wait, &one);
@@ -1745,7 +1792,32 @@ static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wa
 #define X(name, NAME, arguments, n, wait) PAR__PMPI_SETTLED(mpi_##name##_f08_, name, arguments, n, wait)
 PAR__PMPI_FORTRAN_WAITS(X)
 #undef X
+// Questions of Fortran's; what follows the first is passed on.
+#define PAR__PMPI_iprobe                                                                                     \
+    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * flag, MPI_Fint * status, MPI_Fint * error)
+#define PAR__PMPI_improbe                                                                                    \
+    (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * flag, MPI_Fint * message,                \
+     MPI_Fint * status, MPI_Fint * error)
+#define PAR__PMPI_win_test (MPI_Fint * window, MPI_Fint * flag, MPI_Fint * error)
+#define PAR__PMPI_FORTRAN_QUESTIONS(X)                                                                       \
+    X(iprobe, IPROBE, (source, tag, comm, flag, status, error))                                              \
+    X(improbe, IMPROBE, (source, tag, comm, flag, message, status, error))                                   \
+    X(win_test, WIN_TEST, (window, flag, error))
+#define PAR__PMPI_ASKED(symbol, name, arguments)                                                             \
+    PAR__PMPI_VISIBLE void symbol PAR__PMPI_##name;                                                          \
+    void symbol PAR__PMPI_##name {                                                                           \
+        par__pmpi_catch_up();                                                                                \
+        PAR__PMPI_LIBRARYS(symbol, name) arguments;                                                          \
+    }
+#define X(name, NAME, arguments) PAR__PMPI_ASKED(mpi_##name##_f08_, name, arguments)
+PAR__PMPI_FORTRAN_QUESTIONS(X)
+#undef X
 #if defined(OPEN_MPI)
+#define X(name, NAME, arguments)                                                                             \
+    PAR__PMPI_ASKED(ompi_##name##_f, name, arguments)                                                        \
+    PAR__PMPI_ENTRIES(name, NAME, PAR__PMPI_##name)
+PAR__PMPI_FORTRAN_QUESTIONS(X)
+#undef X
 #define X(name, NAME, arguments, n, wait)                                                                    \
     PAR__PMPI_SETTLED(ompi_##name##_f, name, arguments, n, wait)                                             \
     PAR__PMPI_ENTRIES(name, NAME, PAR__PMPI_##name)

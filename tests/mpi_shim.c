@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHECK(c, ...)                                                                                        \
     do {                                                                                                     \
@@ -639,6 +640,57 @@ static void progress(void) {
     }
     free(x);
 }
+// A rank that never waits in a collective, because the other ranks come first, still sends its large message.
+static void progress_unasked(void) {
+    const int n = 1 << 17;
+    char *x = calloc((size_t)n, 1);
+    MPI_Request q = MPI_REQUEST_NULL;
+    if (world_rank == 0) MPI_Isend(x, n, MPI_CHAR, 1, 2, MPI_COMM_WORLD, &q);
+    if (world_rank == 1) MPI_Irecv(x, n, MPI_CHAR, 0, 2, MPI_COMM_WORLD, &q);
+    for (int here = world_rank != 1, all = 0; !all;) {
+        if (world_rank == 1 && !here) MPI_Test(&q, &here, MPI_STATUS_IGNORE);
+        if (world_rank == 0) usleep(4000); // comes last
+        MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    }
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+    free(x);
+}
+// What was sent before a barrier is found by one question after it.
+static void arrived(void) {
+    int x = 0, found = 0, window[1];
+    MPI_Win w;
+    MPI_Group world, other;
+    const int peer = 1 - world_rank;
+    MPI_Comm c;
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    MPI_Comm_group(c, &world);
+    MPI_Group_incl(world, 1, &peer, &other);
+    MPI_Comm_set_errhandler(c, MPI_ERRORS_RETURN); // not every setting of Open MPI has windows
+    const int windows = MPI_Win_create(window, sizeof window, 1, MPI_INFO_NULL, c, &w) == MPI_SUCCESS;
+    for (int i = 0; i < 20; i++) {
+        if (world_rank == 0) {
+            if (windows) MPI_Win_start(other, 0, w);
+            MPI_Barrier(c);
+            if (windows) MPI_Win_complete(w);
+            MPI_Send(&x, 1, MPI_INT, 1, 4, c);
+            MPI_Barrier(c);
+        } else {
+            if (windows) MPI_Win_post(other, 0, w);
+            MPI_Barrier(c);
+            MPI_Barrier(c);
+            found = 1;
+            if (windows) MPI_Win_test(w, &found);
+            CHECK(found, "MPI_Win_test after a barrier");
+            MPI_Iprobe(0, 4, c, &found, MPI_STATUS_IGNORE);
+            CHECK(found, "MPI_Iprobe after a barrier");
+            MPI_Recv(&x, 1, MPI_INT, 0, 4, c, MPI_STATUS_IGNORE);
+        }
+    }
+    if (windows) MPI_Win_free(&w);
+    MPI_Group_free(&other);
+    MPI_Group_free(&world);
+    MPI_Comm_free(&c);
+}
 // The threads of this process, and the signals that the one that is not among `before` blocks.
 static int list_threads(long *ids, int most) {
     int n = 0;
@@ -863,7 +915,11 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "fuzz")) fuzz(seed, argc > 3 ? atoi(argv[3]) : 300);
     if (!strcmp(what, "bits")) bits();
     if (!strcmp(what, "small")) small_moves();
-    if (!strncmp(what, "progress", 8)) progress();
+    if (!strncmp(what, "progress", 8)) {
+        progress();
+        progress_unasked();
+        arrived();
+    }
     if (!strcmp(what, "threads")) threads(provided);
     if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "hang")) hang(0);
