@@ -414,9 +414,9 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
 // Errors: MEMORY.
 par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *choices, int count,
                              size_t max_actions);
-// Calls fn with one sentence for each choice of `best`, which a search found: the reason, with numbers, and
-// what the fastest configuration with another value costs. Errors: those of par_plan_search but ARGUMENT and
-// MEMORY, which a sentence tells.
+// Calls fn with one sentence for each choice of `best`, which a search found: the reason, with numbers, what
+// the fastest configuration with another value costs, and the rule of the field that the choice contradicts.
+// Where memory for that is missing, one sentence tells.
 typedef void (*par_plan_reason_fn)(void *user, const char *axis, const char *sentence);
 void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_reason_fn fn,
                       void *user);
@@ -2786,13 +2786,26 @@ static void par__plan_difference(const par_plan_prediction *a, const par_plan_pr
     else
         snprintf(text, capacity, "no time differs");
 }
+// The rule of the field that a choice contradicts; NULL: none.
+static const char *par__plan_broken_rule(const par_plan_machine *x, const par_plan_config *c, int axis) {
+    if (axis == PAR_PLAN_AXIS_tp && c->tp > x->gpus_per_node) return "tensor parallelism inside a node";
+    if (axis == PAR_PLAN_AXIS_sp && c->tp > 1 && !c->sp) return "sequence with tensor parallelism";
+    if (axis == PAR_PLAN_AXIS_pp && c->pp == 1 && c->zero == 3 && c->shard * c->tp > x->gpus_per_node)
+        return "pipelines across nodes";
+    if (axis == PAR_PLAN_AXIS_zero && c->pp > 1 && c->zero > 1) return "ZeRO-1 with pipelines";
+    if (axis == PAR_PLAN_AXIS_recompute && c->recompute == PAR_PLAN_RECOMPUTE_FULL)
+        return "selective before full recomputation";
+    return NULL;
+}
 static void par__plan_say_axis(const par__plan_explanation *s, int axis, const char *reason) {
     const par_plan_prediction *mine = &s->best->prediction;
     char sentence[1400], is[48], why[96], layout[256];
     int found = 0;
+    const char *rule = par__plan_broken_rule(&s->problem->machine, &s->best->config, axis);
     par__plan_value(axis, par_plan_axis_get(&s->best->config, axis), is, sizeof is);
     size_t n =
-        (size_t)snprintf(sentence, sizeof sentence, "%s=%s: %s", par__plan_axes[axis].name, is, reason);
+        (size_t)snprintf(sentence, sizeof sentence, "%s=%s%s%s%s: %s", par__plan_axes[axis].name, is,
+                         rule ? ", which contradicts \"" : "", rule ? rule : "", rule ? "\"" : "", reason);
     for (int i = 0; i < s->alternative_count; i++) {
         const par__plan_alternative *r = &s->alternatives[i];
         const par_plan_prediction *p = &r->choice.prediction;

@@ -1,5 +1,5 @@
 # make soak: every test in every setting, what the scripts leave out of make check, then random operations
-# with new seeds, for SOAK_SECONDS (600).
+# and random problems of the planner with new seeds, for SOAK_SECONDS (600).
 CDPATH= cd "$(dirname "$0")/.." || exit 1
 . tests/environment.sh
 passed=0 failed=0
@@ -21,15 +21,17 @@ done
 until=$(($(date +%s) + ${SOAK_SECONDS:-600}))
 while [ "$(date +%s)" -lt "$until" ]; do
     seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
-    if PAR_TEST_SEED=$seed PAR_TEST_COUNT=4000 build/test_par --only \
-        random_operations >build/soak.log 2>&1; then
-        passed=$((passed + 1))
-        echo "seed $seed passed"
-    else
-        echo "FAIL: PAR_TEST_SEED=$seed PAR_TEST_COUNT=4000 build/test_par --only random_operations"
-        grep FAIL build/soak.log
-        failed=$((failed + 1))
-    fi
+    for t in "PAR_TEST_COUNT=4000 build/test_par --only random_operations" \
+        "PAR_TEST_COUNT=40 build/test_plan search"; do
+        if env PAR_TEST_SEED="$seed" $t >build/soak.log 2>&1; then
+            passed=$((passed + 1))
+            echo "seed $seed passed: $t"
+        else
+            echo "FAIL: PAR_TEST_SEED=$seed $t"
+            grep -e FAIL -e seed build/soak.log
+            failed=$((failed + 1))
+        fi
+    done
 done
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

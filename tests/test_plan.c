@@ -64,23 +64,34 @@ static void tables(void) {
 // ---- search against brute force --------------------------------------------------------------------------
 
 enum { KEPT = 6 };
-typedef struct brute {
-    const par_plan_problem *p;
+typedef struct fastest { // of the configurations that have the values of `fixed` in the members of `mask`
+    par_plan_config fixed;
+    unsigned mask;
     double seconds[KEPT], configurations;
     int count;
+} fastest;
+typedef struct brute {
+    const par_plan_problem *p;
+    fastest all, some;
 } brute;
 
+static void brute_keep(fastest *f, const par_plan_config *c, const par_plan_prediction *p) {
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
+        if (f->mask >> i & 1 && par_plan_axis_get(c, i) != par_plan_axis_get(&f->fixed, i)) return;
+    f->configurations++;
+    if (!p->fits) return;
+    int at = f->count;
+    while (at > 0 && f->seconds[at - 1] > p->seconds) at--;
+    if (at == KEPT) return;
+    if (f->count < KEPT) f->count++;
+    for (int i = f->count - 1; i > at; i--) f->seconds[i] = f->seconds[i - 1];
+    f->seconds[at] = p->seconds;
+}
 static void brute_one(brute *b, const par_plan_config *c) {
     par_plan_prediction p;
     par_plan_evaluate(b->p, c, &p);
-    b->configurations++;
-    if (!p.fits) return;
-    int at = b->count;
-    while (at > 0 && b->seconds[at - 1] > p.seconds) at--;
-    if (at == KEPT) return;
-    if (b->count < KEPT) b->count++;
-    for (int i = b->count - 1; i > at; i--) b->seconds[i] = b->seconds[i - 1];
-    b->seconds[at] = p.seconds;
+    brute_keep(&b->all, c, &p);
+    brute_keep(&b->some, c, &p);
 }
 static void brute_rest(brute *b, par_plan_config c) { // everything below a schedule; c is right with zero 0
     char why[320];
@@ -159,45 +170,93 @@ static par_plan_problem random_problem(unsigned *state) {
     p.machine.memory_bytes = random_times(state, 8 * parameters + 2e7);
     return p;
 }
+// One or two choices that a user might make, possible or not.
+static unsigned random_fixed(unsigned *state, par_plan_config *fixed) {
+    unsigned mask = 0;
+    memset(fixed, 0, sizeof *fixed);
+    for (int i = 0; i < 2; i++) {
+        const struct {
+            int axis, *member, value;
+        } choices[] = {{PAR_PLAN_AXIS_tp, &fixed->tp, 1 + (int)random_below(state, 3)},
+                       {PAR_PLAN_AXIS_pp, &fixed->pp, 1 + (int)random_below(state, 3)},
+                       {PAR_PLAN_AXIS_cp, &fixed->cp, 1 + (int)random_below(state, 2)},
+                       {PAR_PLAN_AXIS_dp, &fixed->dp, 1 + (int)random_below(state, 3)},
+                       {PAR_PLAN_AXIS_microbatch, &fixed->microbatch, 1 + (int)random_below(state, 3)},
+                       {PAR_PLAN_AXIS_schedule, &fixed->schedule, (int)random_below(state, 4)},
+                       {PAR_PLAN_AXIS_zero, &fixed->zero, (int)random_below(state, 4)},
+                       {PAR_PLAN_AXIS_sp, &fixed->sp, (int)random_below(state, 2)},
+                       {PAR_PLAN_AXIS_recompute, &fixed->recompute, (int)random_below(state, 3)},
+                       {PAR_PLAN_AXIS_offload, &fixed->offload, (int)random_below(state, 4)},
+                       {PAR_PLAN_AXIS_overlap, &fixed->overlap, (int)random_below(state, 4)}};
+        const unsigned k = random_below(state, sizeof choices / sizeof choices[0]);
+        *choices[k].member = choices[k].value;
+        mask |= 1u << choices[k].axis;
+    }
+    return mask;
+}
+// Does the search find what enumeration found? 1: some configuration fits.
+static int search_finds(const par_plan_problem *p, const fastest *f, unsigned seed) {
+    par_plan_choice choices[KEPT];
+    par_plan_report report;
+    const par_result r = par_plan_search(p, &f->fixed, f->mask, 0, choices, KEPT, &report);
+    CHECK(report.configurations == f->configurations, "seed %u, mask %x: %.0f configurations, not %.0f", seed,
+          f->mask, report.configurations, f->configurations);
+    CHECK(report.proved || !f->count, "seed %u, mask %x: not proved", seed, f->mask);
+    CHECK(r == (f->count                ? PAR_OK
+                : f->configurations > 0 ? PAR_ERR_MEMORY
+                                        : PAR_ERR_ARGUMENT),
+          "seed %u, mask %x: %s", seed, f->mask, par_result_name(r));
+    CHECK(report.count == f->count, "seed %u, mask %x: %d choices, not %d", seed, f->mask, report.count,
+          f->count);
+    for (int k = 0; k < f->count && k < report.count; k++) {
+        par_plan_prediction again;
+        CHECK(choices[k].prediction.seconds == f->seconds[k],
+              "seed %u, mask %x, choice %d: %.12g s, not %.12g", seed, f->mask, k,
+              choices[k].prediction.seconds, f->seconds[k]);
+        par_plan_evaluate(p, &choices[k].config, &again);
+        CHECK(again.seconds == choices[k].prediction.seconds && again.fits, "seed %u: not the same again",
+              seed);
+    }
+    return f->count > 0;
+}
+// The first layout of a kind is the fastest of it.
+static void search_layouts(const par_plan_problem *p, unsigned seed) {
+    par_plan_choice layouts[KEPT];
+    par_plan_report report;
+    const unsigned distinct = 1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp;
+    par_plan_search(p, NULL, 0, distinct, layouts, KEPT, &report);
+    for (int k = 0; k < report.count; k++) {
+        par_plan_choice best;
+        par_plan_report one;
+        par_plan_search(p, &layouts[k].config, distinct, 0, &best, 1, &one);
+        CHECK(one.count == 1 && best.prediction.seconds == layouts[k].prediction.seconds,
+              "seed %u: layout %d is not the fastest of its kind", seed, k);
+    }
+}
+static unsigned number_of(const char *name, unsigned otherwise) { // of the environment
+    const char *text = getenv(name);
+    return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
+}
+// Random problems. One of them again: PAR_TEST_SEED=seed PAR_TEST_COUNT=1 build/test_plan search.
 static void search(void) {
-    unsigned state = 7;
-    int found = 0;
-    for (int i = 0; i < 24; i++) {
+    const unsigned first = number_of("PAR_TEST_SEED", 7);
+    const unsigned count = number_of("PAR_TEST_COUNT", getenv("SOAK") ? 1000 : 24);
+    unsigned found[2] = {0, 0};
+    for (unsigned i = 0; i < count; i++) {
+        unsigned state = (first + i) * 2654435761u;
         const par_plan_problem p = random_problem(&state);
-        par_plan_choice choices[KEPT];
-        par_plan_report report;
         brute b;
         memset(&b, 0, sizeof b);
         b.p = &p;
+        b.some.mask = random_fixed(&state, &b.some.fixed);
         brute_force(&b, (int)(p.machine.nodes * p.machine.gpus_per_node));
-        const par_result r = par_plan_search(&p, NULL, 0, 0, choices, KEPT, &report);
-        CHECK(report.configurations == b.configurations, "problem %d: %.0f configurations, not %.0f", i,
-              report.configurations, b.configurations);
-        CHECK(report.proved, "problem %d: not proved", i);
-        CHECK(report.count == b.count && (r == PAR_OK) == (b.count > 0), "problem %d: %d choices, not %d", i,
-              report.count, b.count);
-        for (int k = 0; k < b.count && k < report.count; k++) {
-            par_plan_prediction again;
-            CHECK(choices[k].prediction.seconds == b.seconds[k], "problem %d, choice %d: %.12g s, not %.12g",
-                  i, k, choices[k].prediction.seconds, b.seconds[k]);
-            par_plan_evaluate(&p, &choices[k].config, &again);
-            CHECK(again.seconds == choices[k].prediction.seconds && again.fits,
-                  "problem %d: not the same again", i);
-        }
-        found += b.count > 0;
-        // one layout each: the first of a kind is the fastest of it
-        par_plan_choice layouts[KEPT];
-        const unsigned distinct = 1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp;
-        par_plan_search(&p, NULL, 0, distinct, layouts, KEPT, &report);
-        for (int k = 0; k < report.count; k++) {
-            par_plan_choice best;
-            par_plan_report one;
-            par_plan_search(&p, &layouts[k].config, distinct, 0, &best, 1, &one);
-            CHECK(one.count == 1 && best.prediction.seconds == layouts[k].prediction.seconds,
-                  "problem %d: layout %d is not the fastest of its kind", i, k);
-        }
+        found[0] += (unsigned)search_finds(&p, &b.all, first + i);
+        found[1] += (unsigned)search_finds(&p, &b.some, first + i);
+        search_layouts(&p, first + i);
     }
-    CHECK(found > 12, "only %d of the problems have a solution", found);
+    if (count < 24) return;
+    CHECK(found[0] > count / 2 && found[1] > count / 6, "of %u problems %u have a solution, %u with choices",
+          count, found[0], found[1]);
 }
 
 // ---- formulas of the other headers -----------------------------------------------------------------------
@@ -917,6 +976,7 @@ typedef struct explanation {
     const par_plan_problem *p;
     const par_plan_choice *best;
     int sentences;
+    char contradicted[256]; // rules, each with its choice
 } explanation;
 static void check_memory(const explanation *s, const char *sentence) {
     par_plan_problem p = *s->p;
@@ -934,6 +994,14 @@ static void check_sentence(void *user, const char *axis, const char *sentence) {
     int a = 0;
     while (a < PAR_PLAN_AXIS_COUNT && strcmp(par_plan_axis_name(a), axis)) a++;
     s->sentences += strpbrk(sentence, "0123456789") != NULL;
+    static const char before[] = ", which contradicts \"";
+    const char *rule = strstr(sentence, before);
+    const size_t n = strlen(s->contradicted);
+    if (rule) {
+        const char *name = rule + sizeof before - 1;
+        snprintf(s->contradicted + n, sizeof s->contradicted - n, "%.*s: %.*s; ", (int)(rule - sentence),
+                 sentence, (int)strcspn(name, "\""), name);
+    }
     if (!strcmp(axis, "memory")) check_memory(s, sentence);
     if (a == PAR_PLAN_AXIS_COUNT) return;
     const int named = a == PAR_PLAN_AXIS_sp || a == PAR_PLAN_AXIS_recompute || a == PAR_PLAN_AXIS_offload;
@@ -948,34 +1016,49 @@ static void check_sentence(void *user, const char *axis, const char *sentence) {
     }
     CHECK(found || strstr(sentence, "no other value"), "there is no other %s: %s", axis, sentence);
 }
-// The reasons name the fastest configurations with other values, which a search for each value finds. The
-// last two jobs have little more memory than one layout needs: alternatives that fit are found all the same,
-// so no bound of memory takes them for too large.
+// The reasons name the fastest configurations with other values, which a search for each value finds, and
+// the rules that choices contradict. Two jobs have little more memory than one layout needs: alternatives
+// that fit are found all the same, so no bound of memory takes them for too large.
 static void reasons(void) {
     static const struct {
         const char *model;
-        int nodes;
+        int nodes, per_node;
         double batch, sequence, memory;
         const char *tight; // memory is what this layout needs, and `memory` of it more
-    } jobs[] = {{"gpt2-xl", 2, 8, 2048, 0, NULL},
-                {"megatron-3.6b", 1, 4, 2048, 26e9, NULL},
-                {"megatron-3.6b", 1, 8, 2048, 40e9, NULL},
-                {"megatron-7.5b", 1, 4, 64, .02, "tp=4 recompute=full offload=states"},
-                {"megatron-7.5b", 1, 4, 64, .02, "pp=4 recompute=full offload=states"}};
+        const char *fixed, *contradicted;
+    } jobs[] = {
+        {"gpt2-xl", 2, 4, 8, 2048, 0, NULL, "", ""},
+        {"megatron-3.6b", 1, 4, 4, 2048, 26e9, NULL, "recompute=full",
+         "recompute=full: selective before full recomputation; "},
+        {"megatron-3.6b", 1, 4, 8, 2048, 40e9, NULL, "zero=2 pp=2", "zero=2: ZeRO-1 with pipelines; "},
+        {"megatron-7.5b", 1, 4, 4, 64, .02, "tp=4 recompute=full offload=states", "", ""},
+        {"megatron-7.5b", 1, 4, 4, 64, .02, "pp=4 recompute=full offload=states", "",
+         "sp=0: sequence with tensor parallelism; "},
+        {"megatron-3.6b", 4, 2, 2, 2048, 0, NULL, "", "tp=4: tensor parallelism inside a node; "},
+        {"megatron-3.6b", 8, 1, 8, 2048, 14e9, NULL, "",
+         "tp=2: tensor parallelism inside a node; pp=1: pipelines across nodes; "}};
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
         par_plan_problem p =
             problem_of(jobs[i].model, "a100-80", jobs[i].nodes, jobs[i].batch, jobs[i].sequence);
-        p.machine.gpus_per_node = 4;
+        par_plan_config fixed;
+        unsigned mask = 0;
+        char why[320];
+        p.machine.gpus_per_node = jobs[i].per_node;
+        if (jobs[i].per_node < 4) p.machine.net_bandwidth = p.machine.node_bandwidth;
+        memset(&fixed, 0, sizeof fixed);
+        CHECK(par_plan_parse(jobs[i].fixed, &fixed, &mask, why, sizeof why) == PAR_OK, "%s", why);
         par_plan_choice best;
         par_plan_report report;
         p.job.memory_bytes =
             jobs[i].tight ? (1 + jobs[i].memory) * predict(&p, jobs[i].tight).bytes + p.machine.reserved_bytes
                           : jobs[i].memory;
-        CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_OK, "%s: %s", jobs[i].model,
+        CHECK(par_plan_search(&p, &fixed, mask, 0, &best, 1, &report) == PAR_OK, "%s: %s", jobs[i].model,
               report.why);
-        explanation s = {&p, &best, 0};
+        explanation s = {&p, &best, 0, ""};
         par_plan_explain(&p, &best, check_sentence, &s);
         CHECK(s.sentences >= 8, "only %d reasons have numbers", s.sentences);
+        CHECK(!strcmp(s.contradicted, jobs[i].contradicted), "job %d contradicts \"%s\", not \"%s\"", (int)i,
+              s.contradicted, jobs[i].contradicted);
     }
 }
 static void errors(void) {
