@@ -99,7 +99,8 @@ MODEL
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
     in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
     Small calls: a broadcast, gather or scatter of at most 256 bytes a block is MPI's where each rank has a
-    processor, because MPI lets the root, or the others, go on at once. With PAR_TIMEOUT all are the kit's.
+    processor, because MPI lets the root, or the others, go on at once. So is Open MPI's MPI_Reduce where the
+    order does not change the bits: of integers, and sums of two ranks. With PAR_TIMEOUT all are the kit's.
     Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
     may be outstanding while the kit runs others.
     Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
@@ -751,6 +752,26 @@ typedef struct par__pmpi_layout { // of one side, in bytes
 } par__pmpi_layout;
 
 #define PAR__PMPI_INLINE static inline __attribute__((always_inline))
+// Field by field: what compilers make of memset takes 30 cycles before it begins.
+PAR__PMPI_INLINE void par__pmpi_clear_call(par_call *c, par_kind kind, int root) {
+    c->send = NULL;
+    c->recv = NULL;
+    c->count = 0;
+    c->send_counts = c->send_displs = c->recv_counts = c->recv_displs = NULL;
+    c->kind = kind;
+    c->dtype = PAR_U8;
+    c->op = PAR_SUM;
+    c->root = root;
+    c->tag = 0;
+    c->site = NULL;
+}
+PAR__PMPI_INLINE void par__pmpi_clear_layout(par__pmpi_layout *l) {
+    l->type = NULL;
+    l->blocks = l->direct = 0;
+    l->at = 0;
+    l->bytes = l->block = 0;
+    l->counts = l->displs = NULL;
+}
 PAR__PMPI_INLINE par__pmpi_side par__pmpi_some(MPI_Count count, MPI_Datatype type) {
     const par__pmpi_side side = {type, count, NULL, NULL, 0};
     return side;
@@ -872,9 +893,20 @@ static char *par__pmpi_temp(const par__pmpi_call *k, int which, size_t bytes) { 
 //
 // In a small broadcast or scatter MPI lets the root go on at once, in a gather the others; the kit compares
 // all ranks' calls first, which takes longer. All ranks know the bytes of a block, so that all leave the
-// same calls.
+// same calls. Open MPI does so in a reduction, too: it has those whose result does not depend on the order.
 
-enum { PAR__PMPI_SMALL_BYTES = 256 }; // a block of a broadcast, gather or scatter that may be MPI's
+enum { PAR__PMPI_SMALL_BYTES = 256 }; // a block that may be MPI's
+#if defined(OPEN_MPI)
+enum { PAR__PMPI_LEAVES_REDUCE = 1 };
+#else
+enum { PAR__PMPI_LEAVES_REDUCE = 0 }; // MPICH's takes longer
+#endif
+
+// Does a reduction have the same bits in any order? Sums and products of two floats have.
+static int par__pmpi_one_result(const par__pmpi_comm *s, MPI_Op op, const par__pmpi_type *type) {
+    if (type->family & (PAR__PMPI_INTEGERS | PAR__PMPI_LOGICAL | PAR__PMPI_BYTES)) return 1;
+    return type->family == PAR__PMPI_FLOAT && s->size == 2 && (op == MPI_SUM || op == MPI_PROD);
+}
 
 typedef struct par__pmpi_move {
     par__pmpi_layout out, in;
@@ -887,11 +919,14 @@ static int par__pmpi_has(par_side side, int root_here) {
     return side && (!(side & PAR_SIDE_ROOT) || root_here);
 }
 
-// The sides of this rank. 0: MPI runs it, because it is faster, or because an argument is wrong.
+// The sides of this rank. 0: MPI runs it, because an argument is wrong.
 static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, par__pmpi_move *m) {
     const par_kind_traits *t = par_kind_traits_of(k->kind);
     const int rooted = (t->takes & PAR_TAKES_ROOT) != 0, root_here = s->rank == k->root;
-    memset(m, 0, sizeof *m);
+    par__pmpi_clear_layout(&m->out);
+    par__pmpi_clear_layout(&m->in);
+    par__pmpi_clear_call(&m->call, k->kind, k->root);
+    m->unpacked = NULL;
     if (rooted && (k->root < 0 || k->root >= s->size)) return 0;
     m->sends = par__pmpi_has(t->send, root_here);
     m->recvs = par__pmpi_has(t->recv, root_here);
@@ -910,8 +945,22 @@ static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, p
         par__pmpi_lay_out(l, a, blocks, t->counts != PAR_COUNTS_SAME,
                           k->memory->counts + (side ? 2 : 0) * s->size);
     }
-    const size_t block = m->in.type ? m->in.block : m->out.block;
-    return !(s->leaves_small && rooted && !t->counts && block <= PAR__PMPI_SMALL_BYTES);
+    return 1;
+}
+
+// Is MPI faster? All ranks give the same answer.
+static int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
+    const int root_here = s->rank == k->root, reduces = k->kind == PAR_KIND_REDUCE;
+    par__pmpi_type memory;
+    const par__pmpi_side *side = &k->in;
+    if (!s->leaves_small) return 0;
+    if (k->kind != PAR_KIND_BROADCAST && k->kind != PAR_KIND_GATHER && k->kind != PAR_KIND_SCATTER &&
+        !(reduces && PAR__PMPI_LEAVES_REDUCE))
+        return 0;
+    if (k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE) side = &k->out;
+    const par__pmpi_type *type = par__pmpi_type_of(side->type, &memory);
+    if (!type || side->count < 0 || (size_t)side->count * type->bytes > PAR__PMPI_SMALL_BYTES) return 0;
+    return !reduces || par__pmpi_one_result(s, k->op, type);
 }
 
 // Give the call its recv. An MPI error.
@@ -968,10 +1017,6 @@ static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const p
 
 // Describe a call to the kit. Wrong: k->error, and the communicator's error handler has it.
 static void par__pmpi_describe_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
-    m->call.kind = k->kind;
-    m->call.dtype = PAR_U8;
-    m->call.op = PAR_SUM;
-    m->call.root = k->root;
     k->error = par__pmpi_place_recv(s, k, m);
     if (!k->error) k->error = par__pmpi_place_send(s, k, m);
     if (k->error) PMPI_Comm_call_errhandler(s->mpi, k->error);
@@ -1113,11 +1158,9 @@ static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const pa
         elements[i] = k->out.counts ? (size_t)par__pmpi_count(&k->out, (int)i)
                       : scatters    ? count
                                     : count / n + (i < count % n);
-    memset(c, 0, sizeof *c);
-    c->kind = k->kind;
+    par__pmpi_clear_call(c, k->kind, k->root);
     c->dtype = (par_dtype)m->type->dtype;
     c->op = m->op->op;
-    c->root = k->root;
     c->send = in_place ? k->recv : k->send;
     c->recv = k->recv;
     c->count = count;
@@ -1340,6 +1383,7 @@ static int par__pmpi_begin_on(par__pmpi_comm *s, par__pmpi_begun *b) { // 0: MPI
     par_call *c = &b->move.call;
     const int reduces = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0;
     par_result r = PAR_OK;
+    if (par__pmpi_leaves(s, k)) return s->rows[k->kind].left++, 0;
     if (!(reduces ? par__pmpi_prepare_reduction(s, k, &b->reduction) && b->reduction.native
                   : par__pmpi_prepare(s, k, &b->move)))
         return s->rows[k->kind].left++, 0;
@@ -1411,6 +1455,7 @@ static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; 
     par__pmpi_row *row = &s->rows[k->kind];
     par__pmpi_move move;
     par__pmpi_reduction reduction;
+    if (par__pmpi_leaves(s, k)) return row->left++, 0;
     if (!(reduces ? par__pmpi_prepare_reduction(s, k, &reduction) : par__pmpi_prepare(s, k, &move)))
         return row->left++, 0;
     const double begun = s->measured ? PMPI_Wtime() : 0;

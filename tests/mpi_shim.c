@@ -765,7 +765,7 @@ static void nonblocking(void) {
     free(sum);
     free(x);
 }
-// Blocks of 256 bytes, then of 260, as numbers or as one element of another type.
+// Blocks of 256 bytes, then of 260, as numbers or as one element of another type. Two ranks.
 static void small_moves(void) {
     int x[65], all[2 * 65];
     MPI_Barrier(MPI_COMM_WORLD);
@@ -782,8 +782,14 @@ static void small_moves(void) {
         for (int i = 0; root && i < 2 * n; i++) CHECK(all[i] == i % n + 100 * (i / n), "gather of %d", n);
         MPI_Scatter(all, n, MPI_INT, root ? MPI_IN_PLACE : (void *)x, 1, block, 0, MPI_COMM_WORLD);
         for (int i = 0; i < n; i++) CHECK(x[i] == i + 100 * world_rank, "scatter of %d", n);
+        for (int i = 0; i < n; i++) x[i] = i + world_rank;
+        MPI_Reduce(x, all, n, MPI_INT, MPI_SUM, 1, MPI_COMM_WORLD);
+        for (int i = 0; !root && i < n; i++) CHECK(all[i] == 2 * i + 1, "sum of %d", n);
         MPI_Type_free(&block);
     }
+    double least = world_rank, all_least = -1; // not all MPIs have the same one of a NaN
+    MPI_Reduce(&least, &all_least, 1, MPI_DOUBLE, MPI_MIN, 1, MPI_COMM_WORLD);
+    CHECK(all_least == (world_rank ? 0 : -1), "minimum %g", all_least);
 }
 static void fuzz(unsigned seed, int calls) {
     all_ranks.x = seed;
