@@ -1536,12 +1536,8 @@ static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_d
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
 #endif
-static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a, const void *b,
-                                 void *c, cudaStream_t stream) {
-    if (!p->m || !p->n) return PAR_OK;
-#if defined(PAR_CUDA_CUBLASLT)
-    if (p->k) return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream);
-#endif
+static par_result par__cuda_plain_gemm(const par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
+                                       const void *b, void *c, cudaStream_t stream) {
     const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
                  across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
     const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
@@ -1555,6 +1551,14 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
     if (p->type == PAR_BF16 && p->c_type == PAR_BF16) PAR__CUDA_GEMM(par__cuda_bf16, par__cuda_bf16);
 #undef PAR__CUDA_GEMM
     return PAR_ERR_ARGUMENT;
+}
+static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a, const void *b,
+                                 void *c, cudaStream_t stream) {
+    if (!p->m || !p->n) return PAR_OK;
+#if defined(PAR_CUDA_CUBLASLT)
+    if (p->k) return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream);
+#endif
+    return par__cuda_plain_gemm(cuda, p, a, b, c, stream);
 }
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
@@ -6585,6 +6589,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
         }
         par__cuda_add_weighted_rows<D, M, N, D>(out, s, tile + BYTES + par__cuda_left_address<D>());
     }
+    par__cuda_copies_end(); // those that no turn of the loop waited for
     par__cuda_flash_end<D, M>(f, p, warp_row + lane / 4, out, row_max, sum);
 }
 
@@ -6740,6 +6745,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
         par__cuda_add_weighted_rows<D, M, N, O>(dv, s, tile + BYTES + weighted);
         par__cuda_add_weighted_rows<D, M, N, O>(dk, g, tile + weighted);
     }
+    par__cuda_copies_end();
     par__cuda_flash_put_keys<O, M>(f, p, part, warp + lane / 4, dk, dv);
 }
 // Of a warp's queries: lse (base 2) and dot. row: the lane's first.
@@ -6806,6 +6812,7 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? PAR__CUDA_FLASH_B
                                          dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
         par__cuda_add_weighted_rows<D, M, N, D>(dq, g, tile + par__cuda_left_address<D>());
     }
+    par__cuda_copies_end();
     par__cuda_flash_rows to = {m.dq, (par__cuda_bf16 *)m.dx_q, m.dq_ld, m.q_ld, m.first != 0};
     if (to.sums) to.sums += row * m.dq_ld + col;
     if (to.dx) to.dx += row * m.q_ld + col;

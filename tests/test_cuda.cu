@@ -177,7 +177,12 @@ static void gemm(par_comm *w) {
               *dc = (float *)on_device(w, cuda, 4 * nc);
         upload(cuda, da, a, 4 * na), upload(cuda, db, b, 4 * nb), upload(cuda, dc, c, 4 * nc);
         CHECK_OK(w, cpu->gemm(cpu, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL));
-        CHECK_OK(w, d->gemm(d, ta, tb, m, n, k, alpha, da, lda, db, ldb, beta, dc, ldc, NULL));
+        par__cuda_gemm_desc plain = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
+        SEED(s);
+        if (s & 4)
+            CHECK_OK(w, d->gemm(d, ta, tb, m, n, k, alpha, da, lda, db, ldb, beta, dc, ldc, NULL));
+        else // without a library
+            CHECK_OK(w, par__cuda_plain_gemm(cuda, &plain, da, db, dc, par_cuda_stream(cuda)));
         download(cuda, got, dc, 4 * nc);
         for (size_t i = 0; i < nc; i++) worst = test_larger(worst, fabs((double)c[i] - (double)got[i]));
         free(a), free(b), free(c), free(got);
@@ -648,7 +653,7 @@ static void zero_update(par_comm *w) {
     par_cuda_close(cuda);
 }
 static void zero_packs(par_comm *w) {
-    enum { RANKS = 5, N = 32 * 11 };
+    enum { RANKS = 5, N = 32 * 420 }; // more than a pass of all blocks
     static const int codes[] = {PAR_ZERO_INT4, PAR_ZERO_INT8, PAR_ZERO_E4M3, PAR_ZERO_E5M2};
     static const par_dtype types[] = {PAR_F32, PAR_BF16, PAR_F16};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
@@ -997,9 +1002,11 @@ static void tp_rows(par_comm *w) {
             tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, row_counts[i % 4], col_counts[i % 6], i);
         }
         static const size_t more[3][2] = {
-            {3, 1032}, {2, 8204}, {150, 20}}; // a block for a row; more than it keeps
-        for (int i = 0; i < 3; i += bf16 ? 2 : 1)
-            tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, more[i][0], more[i][1], i + 5);
+            {3, 1032}, {2, 8204}, {150, 20}};       // a block for a row; more than it keeps
+        for (int i = 0; i < 3; i += bf16 ? 2 : 1) { // LayerNorm of f32, RMSNorm of bf16
+            SEED(i);
+            tp_rows_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, more[i][0], more[i][1], i + 1 + 4 * bf16);
+        }
         BOTH(par_tp_close(tp[at]));
     }
     par_cuda_close(cuda);
@@ -1402,37 +1409,37 @@ static void tp_attention_of(par_comm *w, par_cuda *cuda, const attention_case *c
     BOTH(par_tp_close(tp[at]));
 }
 // Attention to three thirds of the tokens, as blocks of a ring: rows of x have q of 2 heads, k, and v.
-enum { RING_HEADS = 2, RING_DIM = 24, RING_THIRD = 16, RING_ROWS = 3 * RING_THIRD };
+enum { RING_HEADS = 2, RING_DIM = 24 };
 enum { RING_H = RING_HEADS * RING_DIM, RING_COLS = RING_H + 2 * RING_DIM };
-// Queries of a third, keys of another one. count: of each.
+// Queries of a third, of so many tokens, and keys of another one; or `whole` sequences.
 static par_tp_attention_block ring_block(const pair *x, int at, size_t window, size_t query, size_t key,
-                                         size_t count) {
+                                         size_t third, int whole) {
     const size_t e = par_dtype_bytes(x->dtype);
     par_tp_attention_block m;
     memset(&m, 0, sizeof m);
     m.batch = m.kv_heads = 1, m.heads = m.total_heads = RING_HEADS, m.dim = RING_DIM;
     m.q = x->at[at], m.k = x->at[at] + RING_H * e, m.v = x->at[at] + (RING_H + RING_DIM) * e;
-    m.q_ld = m.kv_ld = RING_COLS, m.q_stride = m.kv_stride = m.sequence = RING_ROWS;
-    m.q_count = m.kv_count = count, m.q_row = m.q_position = query * RING_THIRD;
-    m.kv_row = m.kv_position = key * RING_THIRD, m.window = window, m.scale = 0.7f;
+    m.q_ld = m.kv_ld = RING_COLS, m.q_stride = m.kv_stride = m.sequence = 3 * third;
+    m.q_count = m.kv_count = whole ? 3 * third : third, m.q_row = m.q_position = query * third;
+    m.kv_row = m.kv_position = key * third, m.window = window, m.scale = 0.7f;
     return m;
 }
 // Queries of a third of the tokens against the keys of each third, as a ring brings them, from the first to
 // the last or back: the state before the first keys is not read, and the last ones, also where the window
 // hides all of them, give the output.
-static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back) {
+static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back, size_t third) {
+    const size_t rows = 3 * third;
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
     par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
                           open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
-    pair x = pair_open(w, cuda, d, RING_ROWS * RING_COLS, 1),
-         y = pair_open(w, cuda, d, RING_ROWS * RING_H, 2);
-    pair most = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 3),
-         sum = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 4);
-    pair acc = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_H, 5);
+    pair x = pair_open(w, cuda, d, rows * RING_COLS, 1), y = pair_open(w, cuda, d, rows * RING_H, 2);
+    pair most = pair_open(w, cuda, PAR_F32, rows * RING_HEADS, 3),
+         sum = pair_open(w, cuda, PAR_F32, rows * RING_HEADS, 4);
+    pair acc = pair_open(w, cuda, PAR_F32, rows * RING_H, 5);
     for (int i = 0; i < 3; i++) {
         par_tp_attention_block m[PLACES];
         for (int at = 0; at < PLACES; at++) {
-            m[at] = ring_block(&x, at, window, 2, (size_t)(back ? 2 - i : i), RING_THIRD);
+            m[at] = ring_block(&x, at, window, 2, (size_t)(back ? 2 - i : i), third, 0);
             m[at].row_max = floats(most, at), m[at].row_sum = floats(sum, at), m[at].acc = floats(acc, at);
             m[at].acc_ld = RING_H, m[at].first = i == 0, m[at].y = i == 2 ? y.at[at] : NULL;
         }
@@ -1445,24 +1452,24 @@ static void ring_blocks_of(par_comm *w, par_cuda *cuda, int bf16, size_t window,
 }
 // Backward of the last two thirds of the queries and of all keys: sums that the first block of a query, or of
 // a key, does not read, and that the last one writes to dx, also where the window hides all of a pair.
-static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back) {
+static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t window, int back, size_t third) {
+    const size_t rows = 3 * third;
     const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
     par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL),
                           open_tp(w, NULL, 0, 0, bf16, par_cuda_tp(cuda))};
-    pair x = pair_open(w, cuda, d, RING_ROWS * RING_COLS, 1),
-         dy = pair_open(w, cuda, d, RING_ROWS * RING_H, 2);
-    pair lse = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 3),
-         dot = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_HEADS, 4);
-    pair dq = pair_open(w, cuda, PAR_F32, RING_ROWS * RING_H, 5),
-         dkv = pair_open(w, cuda, PAR_F32, RING_ROWS * 2 * RING_DIM, 6);
-    pair dx = pair_open(w, cuda, d, RING_ROWS * RING_COLS, 7);
+    pair x = pair_open(w, cuda, d, rows * RING_COLS, 1), dy = pair_open(w, cuda, d, rows * RING_H, 2);
+    pair lse = pair_open(w, cuda, PAR_F32, rows * RING_HEADS, 3),
+         dot = pair_open(w, cuda, PAR_F32, rows * RING_HEADS, 4);
+    pair dq = pair_open(w, cuda, PAR_F32, rows * RING_H, 5),
+         dkv = pair_open(w, cuda, PAR_F32, rows * 2 * RING_DIM, 6);
+    pair dx = pair_open(w, cuda, d, rows * RING_COLS, 7);
     int met[2][3] = {{0, 0, 0}, {0, 0, 0}}; // of queries, of keys
-    par_tp_attention_block whole = ring_block(&x, HOST, window, 0, 0, RING_ROWS);
+    par_tp_attention_block whole = ring_block(&x, HOST, window, 0, 0, third, 1);
     whole.row_max = floats(lse, HOST), whole.row_sum = floats(dot, HOST), whole.acc = floats(dq, HOST);
     whole.acc_ld = RING_H, whole.first = 1, whole.y = dx.at[HOST];
     CHECK_OK(w, par_tp_cpu()->attention_block_forward(tp[HOST], &whole));
-    CHECK_OK(w, par_tp_cpu()->row_dots(tp[HOST], floats(dot, HOST), dy.at[HOST], whole.y,
-                                       RING_ROWS * RING_HEADS, RING_DIM));
+    CHECK_OK(w, par_tp_cpu()->row_dots(tp[HOST], floats(dot, HOST), dy.at[HOST], whole.y, rows * RING_HEADS,
+                                       RING_DIM));
     pair_upload(&lse), pair_upload(&dot), pair_upload(&dx);
     for (int i = 0; i < 6; i++) {
         const size_t q = back ? 2 - i / 3 : 1 + i / 3, k = back ? 2 - i % 3 : i % 3;
@@ -1470,7 +1477,7 @@ static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t wind
         const int first = met[0][q]++ == 0, first_queries = met[1][k]++ == 0;
         par_tp_attention_block m[PLACES];
         for (int at = 0; at < PLACES; at++) {
-            m[at] = ring_block(&x, at, window, q, k, RING_THIRD);
+            m[at] = ring_block(&x, at, window, q, k, third, 0);
             m[at].dy = dy.at[at], m[at].dy_ld = RING_H, m[at].lse = floats(lse, at);
             m[at].dot = floats(dot, at), m[at].dq = floats(dq, at), m[at].dq_ld = RING_H;
             m[at].dk = floats(dkv, at), m[at].dv = m[at].dk + RING_DIM, m[at].dkv_ld = 2 * RING_DIM;
@@ -1486,10 +1493,12 @@ static void ring_gradients_of(par_comm *w, par_cuda *cuda, int bf16, size_t wind
 }
 static void ring_blocks(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) { // the last two: blocks of threads see nothing, and write what there is
+        const size_t third = i < 8 ? 16 : 130;
+        const int bf16 = i % 2 || i == 8, back = i < 8 ? i / 4 : i % 2;
         SEED(i);
-        ring_blocks_of(w, cuda, i % 2, i / 2 % 2 ? 10 : 0, i / 4);
-        ring_gradients_of(w, cuda, i % 2, i / 2 % 2 ? 10 : 0, i / 4);
+        ring_blocks_of(w, cuda, bf16, i / 2 % 2 || i > 7 ? 10 : 0, back, third);
+        ring_gradients_of(w, cuda, bf16, i / 2 % 2 || i > 7 ? 10 : 0, back, third);
     }
     par_cuda_close(cuda);
 }
