@@ -936,7 +936,7 @@ planner() { # what it prints for programs; its errors against published measurem
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
     fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
 }
-planner_page() { # the table of docs/plan.md is what the planner says now
+planner_page() { # the table and the picture of docs/plan.md are what the planner says now
     sed -n '/^| model | GPUs/,/^$/p' docs/plan.md | grep '^| [a-z0-9.-]* | [0-9]' >"$work/page" || return 1
     while IFS='| ' read -r _ model gpus batch _; do
         build/plan --model "$model" --gpus "$gpus" --gpu h100 --batch "$batch" --seq 8192 --top 1 --no-why \
@@ -944,7 +944,9 @@ planner_page() { # the table of docs/plan.md is what the planner says now
             awk -F : -v row="| $model | $gpus | $batch" 'NR == 1 {layout = $0} {value[$1] = $2} END {
                 printf "%s | `%s` | %.3g s | %.2f |\n", row, layout, value["seconds"], value["mfu"]}'
     done <"$work/page" >"$work/now"
-    diff "$work/page" "$work/now"
+    build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --batch 2048 --seq 2048 --no-why \
+        --svg "$work/plan.svg" >"$work/out" &&
+        diff "$work/page" "$work/now" && diff docs/plan.svg "$work/plan.svg"
 }
 automatic() { # --auto measures, plans, says why and trains so; what is given stays; the losses are the same
     common="--max_iters 3 --gradient_accumulation_steps 4"
