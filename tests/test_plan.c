@@ -239,8 +239,8 @@ static unsigned number_of(const char *name, unsigned otherwise) { // of the envi
 }
 // Random problems. One of them again: PAR_TEST_SEED=seed PAR_TEST_COUNT=1 build/test_plan search.
 static void search(void) {
-    const unsigned first = number_of("PAR_TEST_SEED", 7);
-    const unsigned count = number_of("PAR_TEST_COUNT", getenv("SOAK") ? 1000 : 24);
+    const unsigned first = number_of("PAR_TEST_SEED", 1000);
+    const unsigned count = number_of("PAR_TEST_COUNT", getenv("SOAK") ? 1000 : 26);
     unsigned found[2] = {0, 0};
     for (unsigned i = 0; i < count; i++) {
         unsigned state = (first + i) * 2654435761u;
