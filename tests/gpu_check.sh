@@ -201,20 +201,13 @@ for t in collectives_nccl exact_nccl windows; do
 done
 stage graphs "a step is captured and replayed" 60 tests graph
 finish
-for tool in memcheck racecheck synccheck initcheck; do
-    for t in device casts reduces gemm zero_update tp_rows tp_attention; do
-        stage sanitizer "$tool, $t" 60 sanitized $tool $t
-    done
-done
-finish
-
 lonely roofline "copy, kernels, 768 and 4096 columns" 60 rows roofline $bench $large --only rows --json
 lonely gemm "matrix products" 30 rows gemm $bench $large --only product --json
 lonely attention "attention" 30 rows attention $bench $large --only attention --json
 lonely gpt2 "GPT-2 124M" 90 gpt2
 
 # A GPU holds the contexts of so many ranks.
-jobs_at_once=$((gpus > 1 ? 2 : 4))
+many=$jobs_at_once jobs_at_once=$((gpus > 1 ? 2 : 4))
 if [ "$gpus" = 1 ]; then
     stage ranks "NCCL refuses two ranks on a GPU" 60 refuses
 else
@@ -236,6 +229,16 @@ stage trainer "tp 2, sequence parallel" 60 trains --ranks 2 --tp 2 --sp
 stage trainer "2 stages" 60 trains --ranks 2 --pp 2 --schedule zb_h1
 [ "$gpus" -lt 4 ] || stage trainer "pp 2 x tp 2" 60 trains --ranks 4 --pp 2 --tp 2
 finish
+
+# These take minutes, so what tells more has come before.
+jobs_at_once=$many
+for tool in memcheck racecheck synccheck initcheck; do
+    for t in device casts reduces gemm zero_update tp_rows tp_attention; do
+        stage sanitizer "$tool, $t" 60 sanitized $tool $t
+    done
+done
+finish
+
 lonely collectives "on one GPU" 60 rows collectives $bench $large --only all_reduce --json
 lonely collectives "bench_coll" 60 rows collectives $coll --ranks $ranks $collectives --json
 lonely bubbles "bench_pipe" 60 rows bubbles $pipe --ranks $((ranks < 4 ? 2 : 4)) $bubbles --json
