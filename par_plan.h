@@ -94,7 +94,8 @@ MODEL
     Activations as par_tp.h and Korthikanti et al. 2022 count them, times the microbatches in flight.
     Memory      is what the rank with most of it needs; a configuration fits if that is at most the machine's
                 memory less reserved_bytes.
-    All functions are pure and thread-safe; only par_plan_simulate and par_plan_explain allocate.
+    All functions are pure and thread-safe. A search (also that of par_plan_explain) and par_plan_simulate
+    allocate, and free it before they return.
 
 DOES NOT
     No mixture of experts, no measurement: par_calibrate and a product of your own give the numbers of a
@@ -396,10 +397,10 @@ typedef struct par_plan_report {
     double configurations; // of the space
     double evaluated;      // predicted completely
     double bounded;        // left out, because a bound shows that they are slower or do not fit
-    double seconds;
-    int count;     // choices returned
-    int proved;    // 1: the choices are the fastest of the space
-    char why[320]; // error text
+    double seconds;        // of processor time
+    int count;             // choices returned
+    int proved;            // 1: the choices are the fastest of the space
+    char why[320];         // error text
 } par_plan_report;
 // Finds the `capacity` fastest configurations that fit, fastest first, among all with product of ranks equal
 // to the machine's GPUs. fixed, mask: members whose bits are in mask have the values of *fixed (mask 0: fixed
@@ -487,12 +488,11 @@ static const par_plan_model par__plan_models[] = {
 
 // nodes, gpus_per_node, sm_count, peak, product_rate, fp8_rate, fp8_peak, fp4_rate, recipes, attention_rate,
 // tile_half, memory_bytes, reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds,
-// node_latency, node_bandwidth,
-// net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate, disk_bytes, disk_rate (of one NVMe drive
-// for each GPU), overlap_cost, and what only machines without tiles have. Peaks, sizes and links are the
-// vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
-// Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the
-// newer ones in proportion to peaks: see docs/plan.md.
+// node_latency, node_bandwidth, net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate,
+// disk_bytes, disk_rate (of one NVMe drive for each GPU), overlap_cost, and what only machines without SMs
+// have. Peaks, sizes and links are the vendors'. What is reached of them is for A100 fitted to 17 step times
+// of Narayanan et al. 2021 and Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and
+// Meta published, for the newer ones in proportion to peaks: see docs/plan.md.
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
@@ -2400,8 +2400,7 @@ static const char *par__plan_kind_wrong(const par_plan_problem *p, const par_pla
     *d = PAR__PLAN_MAX_CHUNKS;
     if (!par__plan_schedule_allows(p, c))
         return "this schedule does not have %d chunks with pp %d here: interleaved ones and looped_bfs take "
-               "2 "
-               "to %d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers";
+               "2 to %d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers";
     *a = c->zero;
     *b = c->shard;
     if (!par__plan_zero_allows(p, c, c->dp * c->cp))
