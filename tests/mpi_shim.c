@@ -774,13 +774,14 @@ static void small_moves(void) {
         const int root = world_rank == 0;
         MPI_Type_contiguous(n, MPI_INT, &block);
         MPI_Type_commit(&block);
+        const MPI_Datatype there = root ? block : MPI_DATATYPE_NULL; // what the root alone knows
         for (int i = 0; i < n; i++) x[i] = root ? i : -1;
         MPI_Bcast(x, root ? n : 1, root ? MPI_INT : block, 0, MPI_COMM_WORLD);
         for (int i = 0; i < n; i++) CHECK(x[i] == i, "broadcast of %d: %d", n, x[i]);
         for (int i = 0; i < n; i++) all[i] = x[i] += 100 * world_rank;
-        MPI_Gather(root ? MPI_IN_PLACE : (void *)x, n, MPI_INT, all, 1, block, 0, MPI_COMM_WORLD);
+        MPI_Gather(root ? MPI_IN_PLACE : (void *)x, n, MPI_INT, all, root, there, 0, MPI_COMM_WORLD);
         for (int i = 0; root && i < 2 * n; i++) CHECK(all[i] == i % n + 100 * (i / n), "gather of %d", n);
-        MPI_Scatter(all, n, MPI_INT, root ? MPI_IN_PLACE : (void *)x, 1, block, 0, MPI_COMM_WORLD);
+        MPI_Scatter(all, root, there, root ? MPI_IN_PLACE : (void *)x, n, MPI_INT, 0, MPI_COMM_WORLD);
         for (int i = 0; i < n; i++) CHECK(x[i] == i + 100 * world_rank, "scatter of %d", n);
         for (int i = 0; i < n; i++) x[i] = i + world_rank;
         MPI_Reduce(x, all, n, MPI_INT, MPI_SUM, 1, MPI_COMM_WORLD);
