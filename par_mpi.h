@@ -955,7 +955,7 @@ static int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
     const par__pmpi_side *side = &k->in;
     if (!s->leaves_small) return 0;
     if (k->kind != PAR_KIND_BROADCAST && k->kind != PAR_KIND_GATHER && k->kind != PAR_KIND_SCATTER &&
-        !(reduces && PAR__PMPI_LEAVES_REDUCE))
+        !(reduces && PAR__PMPI_LEAVES_REDUCE == 1))
         return 0;
     if (k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE) side = &k->out;
     const par__pmpi_type *type = par__pmpi_type_of(side->type, &memory);
