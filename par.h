@@ -8917,8 +8917,8 @@ static int par__is_beyond_caches(const par__operation *op) {
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
 // each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
 // from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
-// the system cannot. (cma_bytes 1: always, for tests.)
-static int par__may_use_cma(const par__operation *op) {
+// the system cannot. least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
+static int par__may_use_cma(const par__operation *op, size_t least) {
     const par_comm *c = op->comm;
     const par_kind_traits *t = &par__kinds[op->call.kind];
     const int sum = (t->takes & PAR_TAKES_OP) && t->send == PAR_SIDE_BLOCK;
@@ -8927,7 +8927,7 @@ static int par__may_use_cma(const par__operation *op) {
     const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
     const int streams =
         par__is_all_reduce(op->call.kind) && op->call.send != op->call.recv && par__is_beyond_caches(op);
-    return c->world->cma && c->nodes.node_count == 1 && bytes >= c->world->cma_bytes &&
+    return c->world->cma && c->nodes.node_count == 1 && bytes >= least &&
            ((one_reader && !streams) || c->world->cma_bytes == 1);
 }
 
@@ -8941,7 +8941,9 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const size_t bytes = par__eager_bytes(op), n = (size_t)op->comm->size;
     const size_t work = par__is_all_reduce(op->call.kind) ? bytes * n / 2 : bytes; // all add everything
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
-    if (!requested && !shared && par__may_use_cma(op)) return 0;
+    // With the arrival staged data need no other step, so that the system's copy wins from twice the size on.
+    if (!requested && !shared && par__may_use_cma(op, PAR__MIN(op->comm->world->cma_bytes, SIZE_MAX / 2) * 2))
+        return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
@@ -9360,7 +9362,8 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     par_comm *c = op->comm;
     const par_call *k = &op->call;
     const size_t e = par__element_bytes(op);
-    const int alone = c->size == 1, cma = par__may_use_cma(op); // a rank can always address itself
+    const int alone = c->size == 1; // a rank can always address itself
+    const int cma = par__may_use_cma(op, c->world->cma_bytes);
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
     unsigned flags = 0;

@@ -2741,6 +2741,24 @@ static void alike_calls(par_comm *w) {
     CHECK(w, !strcmp(par_last_algorithm(w), "inline"));
 }
 
+// How two processes copy ordinary memory of 32 KiB: blocks of 16 KiB go with the arrivals, the whole array of
+// a broadcast by one copy of the system.
+static void ordinary_memory(par_comm *w) {
+    enum { COUNT = 8192 };
+    const char *const copied = w->world->cma ? "oneshot" : "eager";
+    const int two = par_size(w) == 2 && par_node_count(w) == 1 && !par__ranks_are_threads(w->world);
+    float *x = (float *)calloc((size_t)par_size(w) + 1, 4 * COUNT), *y = x + COUNT;
+    CHECK_OK(w, par_all_reduce(x, y, COUNT, PAR_F32, PAR_SUM, w));
+    CHECK(w, !two || !strcmp(par_last_algorithm(w), "eager"));
+    CHECK_OK(w, par_reduce_scatter(y, x, COUNT / 2, PAR_F32, PAR_SUM, w));
+    CHECK(w, !two || !strcmp(par_last_algorithm(w), "eager"));
+    CHECK_OK(w, par_all_gather(x, y, COUNT / 2, PAR_F32, w));
+    CHECK(w, !two || !strcmp(par_last_algorithm(w), "eager"));
+    CHECK_OK(w, par_broadcast(x, x, COUNT, PAR_F32, 0, w));
+    CHECK(w, !two || !strcmp(par_last_algorithm(w), copied));
+    free(x);
+}
+
 // ---- persistent calls, neighbors, one-sided access --------------------------------------------------------
 
 // Every par_..._init, and what it starts: on arrays of a block of 2 elements for each rank, rank r's are 10
@@ -3215,6 +3233,7 @@ const test tests[] = {
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
     {"alike_calls", alike_calls, TEST_ANY, 2, 60},
+    {"ordinary_memory", ordinary_memory, TEST_ANY, 2, 60},
     {"persistent_kinds", persistent_kinds, TEST_ANY, 1, 60},
     {"persistent_starts", persistent_starts, TEST_ANY, 1, 60},
     {"persistent_errors", persistent_errors, TEST_ANY, 2, 60},
