@@ -179,6 +179,8 @@ void par_mpi_print(FILE *file);
 extern "C" {
 #endif
 
+#define PAR__PMPI_INLINE static inline __attribute__((always_inline))
+
 // >>tables --------------------------------------------------------------------------------------------------
 //
 // MPI's predefined types by families, and the families that each operation takes (MPI 4.0, section 6.9.2). A
@@ -431,10 +433,10 @@ static int par__pmpi_fail(const par__pmpi_comm *s, par_result result, const char
     return code;
 }
 
-static size_t par__pmpi_type_slot(MPI_Datatype type) {
+PAR__PMPI_INLINE size_t par__pmpi_type_slot(MPI_Datatype type) {
     return (size_t)((uint64_t)(uintptr_t)type * 0x9e3779b97f4a7c15u >> 40) % PAR__PMPI_TYPE_SLOTS;
 }
-static const par__pmpi_type *par__pmpi_predefined(MPI_Datatype type) {
+PAR__PMPI_INLINE const par__pmpi_type *par__pmpi_predefined(MPI_Datatype type) {
     for (size_t i = par__pmpi_type_slot(type); par__pmpi.types[i].used; i = (i + 1) % PAR__PMPI_TYPE_SLOTS)
         if (par__pmpi.types[i].mpi == type) return &par__pmpi.types[i].type;
     return NULL;
@@ -497,7 +499,8 @@ static const par__pmpi_type *par__pmpi_derived(MPI_Datatype mpi, par__pmpi_type 
     PAR_FREE(kept);
     return type;
 }
-static const par__pmpi_type *par__pmpi_type_of(MPI_Datatype mpi, par__pmpi_type *memory) { // NULL: no type
+// NULL: no type
+PAR__PMPI_INLINE const par__pmpi_type *par__pmpi_type_of(MPI_Datatype mpi, par__pmpi_type *memory) {
     const par__pmpi_type *type = mpi == MPI_DATATYPE_NULL ? NULL : par__pmpi_predefined(mpi);
     return type || mpi == MPI_DATATYPE_NULL ? type : par__pmpi_derived(mpi, memory);
 }
@@ -693,11 +696,20 @@ static par__pmpi_comm *par__pmpi_find(MPI_Comm mpi, int open) {
     if (PMPI_Comm_get_attr(mpi, par__pmpi.comm_key, &value, &found) != MPI_SUCCESS) return NULL;
     return found ? (par__pmpi_comm *)value : open ? par__pmpi_open(mpi) : NULL;
 }
-static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi, int open) {
-    const size_t i = (size_t)((uint64_t)(uintptr_t)mpi * 0x9e3779b97f4a7c15u >> 32) % PAR__PMPI_FOUND;
+PAR__PMPI_INLINE size_t par__pmpi_found_slot(MPI_Comm mpi) {
+    return (size_t)((uint64_t)(uintptr_t)mpi * 0x9e3779b97f4a7c15u >> 32) % PAR__PMPI_FOUND;
+}
+PAR__PMPI_INLINE par__pmpi_comm *par__pmpi_known(MPI_Comm mpi) { // NULL: this thread must look for it
+    const size_t i = par__pmpi_found_slot(mpi);
     const unsigned closed = __atomic_load_n(&par__pmpi.closed, __ATOMIC_ACQUIRE);
-    par__pmpi_comm *s = par__pmpi_thread.found[i].comm;
-    if (s && par__pmpi_thread.found[i].mpi == mpi && par__pmpi_thread.found[i].closed == closed) return s;
+    if (par__pmpi_thread.found[i].mpi != mpi || par__pmpi_thread.found[i].closed != closed) return NULL;
+    return par__pmpi_thread.found[i].comm;
+}
+static par__pmpi_comm *par__pmpi_comm_of(MPI_Comm mpi, int open) {
+    const size_t i = par__pmpi_found_slot(mpi);
+    const unsigned closed = __atomic_load_n(&par__pmpi.closed, __ATOMIC_ACQUIRE);
+    par__pmpi_comm *s = par__pmpi_known(mpi);
+    if (s) return s;
     s = par__pmpi_find(mpi, open);
     par__pmpi_thread.found[i].mpi = mpi;
     par__pmpi_thread.found[i].comm = s;
@@ -751,7 +763,6 @@ typedef struct par__pmpi_layout { // of one side, in bytes
     size_t *displs; // where the kit finds them; NULL: one after the other
 } par__pmpi_layout;
 
-#define PAR__PMPI_INLINE static inline __attribute__((always_inline))
 // Field by field: what compilers make of memset takes 30 cycles before it begins.
 PAR__PMPI_INLINE void par__pmpi_clear_call(par_call *c, par_kind kind, int root) {
     c->send = NULL;
@@ -948,18 +959,19 @@ static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, p
     return 1;
 }
 
-// Is MPI faster? All ranks give the same answer.
-static int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
+PAR__PMPI_INLINE int par__pmpi_has_small(par_kind kind) {
+    return kind == PAR_KIND_BROADCAST || kind == PAR_KIND_GATHER || kind == PAR_KIND_SCATTER ||
+           (kind == PAR_KIND_REDUCE && PAR__PMPI_LEAVES_REDUCE == 1);
+}
+// Is MPI faster? All ranks give the same answer. Inline: where the kind is known, little of it is left.
+PAR__PMPI_INLINE int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
     const int root_here = s->rank == k->root, reduces = k->kind == PAR_KIND_REDUCE;
     par__pmpi_type memory;
-    const par__pmpi_side *side = &k->in;
-    if (!s->leaves_small) return 0;
-    if (k->kind != PAR_KIND_BROADCAST && k->kind != PAR_KIND_GATHER && k->kind != PAR_KIND_SCATTER &&
-        !(reduces && PAR__PMPI_LEAVES_REDUCE == 1))
-        return 0;
-    if (k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE) side = &k->out;
-    const par__pmpi_type *type = par__pmpi_type_of(side->type, &memory);
-    if (!type || side->count < 0 || (size_t)side->count * type->bytes > PAR__PMPI_SMALL_BYTES) return 0;
+    if (!s->leaves_small || !par__pmpi_has_small(k->kind)) return 0;
+    const int out = k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE;
+    const MPI_Count count = out ? k->out.count : k->in.count;
+    const par__pmpi_type *type = par__pmpi_type_of(out ? k->out.type : k->in.type, &memory);
+    if (!type || count < 0 || (size_t)count * type->bytes > PAR__PMPI_SMALL_BYTES) return 0;
     return !reduces || par__pmpi_one_result(s, k->op, type);
 }
 
@@ -1486,6 +1498,14 @@ static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is 
     return done;
 }
 
+// A small call that is MPI's, of a communicator that this thread knows, is not described.
+PAR__PMPI_INLINE int par__pmpi_left_at_once(par__pmpi_call k) {
+    par__pmpi_comm *s = par__pmpi_has_small(k.kind) ? par__pmpi_known(k.mpi) : NULL;
+    if (!s || !s->comm || s->locked || !par__pmpi_leaves(s, &k)) return 0;
+    par__pmpi_thread.caller = NULL;
+    s->rows[k.kind].left++;
+    return 1;
+}
 PAR__PMPI_INLINE par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *recv,
                                                    par__pmpi_side side, MPI_Op op, int root, MPI_Comm comm) {
     const par__pmpi_call k = {kind, send, recv, side, side, op, root, comm, NULL, NULL, NULL, MPI_SUCCESS};
@@ -1582,6 +1602,7 @@ PAR__PMPI_INLINE par__pmpi_call par__pmpi_moving(par_kind kind, const void *send
 #define PAR__PMPI_WITH_REQUEST(...) (__VA_ARGS__, request)
 #define X(name, original, nonblocking, nonblocking_original, parameters, arguments, description)             \
     PAR__PMPI_VISIBLE int name parameters {                                                                  \
+        if (par__pmpi_left_at_once(description)) return original arguments;                                  \
         par__pmpi_call k = description;                                                                      \
         return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : original arguments;                \
     }                                                                                                        \
