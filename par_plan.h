@@ -376,13 +376,14 @@ typedef struct par_plan_measured { // seconds of one rank's processor, while all
     // How many times longer these took by the clock: ranks, other programs and a hypervisor's other guests
     // take turns on a processor. 0: as oversubscription says.
     double slowdown;
-    // Forward and backward of a layer that the `node.ranks` ranks of a node share, tensor parallel; 0: not
-    // measured. And seconds of an all_reduce of so many bytes, and of one of a few: over ranks of a node, and
-    // over those of all nodes (0 ranks: not measured). These are by the clock.
-    double shared_layer_seconds;
+    // The following are by the clock. Forward and backward of a layer of shared_microbatch sequences that the
+    // `node.ranks` ranks of a node share, tensor parallel; 0: not measured.
+    double shared_microbatch, shared_layer_seconds;
     // The same of a layer whose sequences they share, context parallel: by all-to-all where their number
     // divides heads and key-value heads, else by a ring. 0: not measured.
     double context_layer_seconds;
+    // An all_reduce of so many bytes, and one of a few: over ranks of a node, and over those of all nodes (0
+    // ranks: not measured).
     par_plan_message node, net;
 } par_plan_measured;
 // Sets the rates of problem->machine so that the planner's formulas give what was measured: product_rate
@@ -1817,13 +1818,17 @@ static double par__plan_bandwidth(const par_plan_message *m) { // of the ring th
     return 2 * m->bytes * (m->ranks - 1) / m->ranks /
            par__plan_max(m->seconds - m->small_seconds, m->seconds / 10);
 }
-// A layer's time is linear in what *rate sets: how much of that takes so many seconds? Tries none and one.
-static double par__plan_fit_count(const par_plan_problem *problem, double *rate, double none,
-                                  const par_plan_measured *m, int tp, int cp, double seconds) {
-    *rate = none;
-    const double without = par__plan_probe_of(problem, m->microbatch, tp, cp).layer;
+// Sets *rate, at most `most`, so that a layer that ranks share takes so many seconds. The layer's time is
+// linear in the seconds of a byte: tries none and one.
+static void par__plan_fit_rate(const par_plan_problem *problem, double *rate, double most,
+                               const par_plan_measured *m, int tp, int cp, double seconds) {
+    if (!(seconds > 0) || tp * cp < 2) return;
+    *rate = 1e30;
+    const double without = par__plan_probe_of(problem, m->shared_microbatch, tp, cp).layer;
     *rate = 1;
-    return (seconds - without) / (par__plan_probe_of(problem, m->microbatch, tp, cp).layer - without);
+    const double byte =
+        (seconds - without) / (par__plan_probe_of(problem, m->shared_microbatch, tp, cp).layer - without);
+    *rate = byte * most > 1 ? 1 / byte : most;
 }
 static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measured *m) {
     par_plan_machine *x = &problem->machine;
@@ -1833,16 +1838,8 @@ static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measur
         x->call_seconds = m->node.small_seconds;
     }
     const int ranks = (int)m->node.ranks;
-    if (m->shared_layer_seconds > 0 && ranks > 1) { // ranks wait for each other once a call
-        const double seconds =
-            par__plan_fit_count(problem, &x->call_seconds, 0, m, ranks, 1, m->shared_layer_seconds);
-        x->call_seconds = par__plan_max(seconds, m->node.small_seconds);
-    }
-    if (m->context_layer_seconds > 0 && ranks > 1) { // copies from another rank's cache to a third place
-        const double seconds =                       // of a byte
-            par__plan_fit_count(problem, &x->copy_rate, 1e30, m, 1, ranks, m->context_layer_seconds);
-        x->copy_rate = seconds * x->memory_rate > 1 ? 1 / seconds : x->memory_rate;
-    }
+    par__plan_fit_rate(problem, &x->node_bandwidth, x->node_bandwidth, m, ranks, 1, m->shared_layer_seconds);
+    par__plan_fit_rate(problem, &x->copy_rate, x->memory_rate, m, 1, ranks, m->context_layer_seconds);
     x->net_latency = x->node_latency; // one node: nothing crosses a network
     x->net_bandwidth = x->node_bandwidth;
     if (m->net.ranks < 2) return;

@@ -356,12 +356,15 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     const par_plan_product *p = &m->products[0];
     auto_size_layers(b, p->rows * p->columns * p->inner / seconds, &layers, &batch);
     m->microbatch = batch;
+    m->shared_microbatch = MIN(batch * par_size(b->node), o->batch_size * o->accumulation_steps);
     GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, layers, (size_t)batch));
     if (auto_divides(&o->model, par_size(b->node)))
-        GPT_TRY(auto_open_layers(b, &b->shared, b->node, NULL, MIN(o->model.n_layer, 4), (size_t)batch));
+        GPT_TRY(auto_open_layers(b, &b->shared, b->node, NULL, MIN(o->model.n_layer, 4),
+                                 (size_t)m->shared_microbatch));
     if (b->t->device == par_cpu() && par_size(b->node) > 1 &&
         o->model.block_size % (2 * par_size(b->node)) == 0)
-        GPT_TRY(auto_open_layers(b, &b->context, b->self, b->node, MIN(o->model.n_layer, 4), (size_t)batch));
+        GPT_TRY(auto_open_layers(b, &b->context, b->self, b->node, MIN(o->model.n_layer, 4),
+                                 (size_t)m->shared_microbatch));
     for (int i = 0; i < AUTO_SHORTER; i++)
         if (b->t->device == par_cpu() && o->model.block_size % 8 == 0)
             m->shorter[i].sequence = (double)(o->model.block_size >> (i + 2));
