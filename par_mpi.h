@@ -117,7 +117,8 @@ MODEL
     MPI_MINLOC) it exchanges, and applies MPI_Reduce_local in rank order. MPI_MIN and MPI_MAX give NaN where
     any input is NaN.
     Threads: what MPI_Init_thread has promised. Threads may use different communicators at a time.
-    Errors go to the communicator's error handler, with the text of par_last_error as the error's string.
+    Errors go to the communicator's error handler, with the text of par_last_error as the error's string. In C
+    waits and tests for all or some of several requests return MPI_ERR_IN_STATUS; a status has the error.
     Call sites are return addresses, "prog+0x1234": addr2line -e prog 0x1234 names the line.
     Processors: the kit does not bind ranks; that is left to mpiexec.
 
@@ -1441,10 +1442,16 @@ static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *
     return 1;
 }
 
-// Let those of the requests that are the kit's go on, or wait for them. *left: how many have not ended.
-static int par__pmpi_settle(int n, const MPI_Request *requests, int wait, int *left) {
-    int first = MPI_SUCCESS;
-    *left = 0;
+// What became of those of a call's requests that are the kit's.
+typedef struct par__pmpi_settled {
+    int left;  // how many have not ended
+    int error; // the first
+    int *each; // of each request; NULL: none failed, or out of memory
+} par__pmpi_settled;
+
+// Let those of the requests that are the kit's go on, or wait for them.
+static par__pmpi_settled par__pmpi_settle(int n, const MPI_Request *requests, int wait) {
+    par__pmpi_settled settled = {0, MPI_SUCCESS, NULL};
     if (!wait) par__pmpi_catch_up();
     for (int i = 0; i < n && __atomic_load_n(&par__pmpi.begun, __ATOMIC_ACQUIRE); i++) {
         int error = MPI_SUCCESS;
@@ -1452,10 +1459,33 @@ static int par__pmpi_settle(int n, const MPI_Request *requests, int wait, int *l
         par__pmpi_begun *b = par__pmpi.begun;
         while (b && b->mpi != requests[i]) b = b->next;
         pthread_mutex_unlock(&par__pmpi_lock);
-        if (b && !par__pmpi_step_begun(b, wait, &error)) ++*left;
-        if (!first) first = error;
+        if (b && !par__pmpi_step_begun(b, wait, &error)) settled.left++;
+        if (error && !settled.error) {
+            settled.error = error;
+            settled.each = (int *)PAR_MALLOC((size_t)n * sizeof *settled.each);
+            if (settled.each) memset(settled.each, 0, (size_t)n * sizeof *settled.each); // MPI_SUCCESS is 0
+        }
+        if (error && settled.each) settled.each[i] = error;
     }
-    return first;
+    return settled;
+}
+// What a call for several requests returns, of which MPI's own returned `result`: the errors are in the
+// statuses. Status j is of request indices[j], or of request j; others: what the requests have that are not
+// the kit's.
+static int par__pmpi_in_statuses(par__pmpi_settled *settled, int result, int count, const int *indices,
+                                 MPI_Status *statuses, int others) {
+    const int *each = settled->each, error = settled->error;
+    if (!error) return result;
+    for (int j = 0; each && statuses != MPI_STATUSES_IGNORE && j < count; j++) {
+        const int own = each[indices ? indices[j] : j];
+        if (own || !result) statuses[j].MPI_ERROR = own ? own : others;
+    }
+    PAR_FREE(settled->each);
+    return each ? MPI_ERR_IN_STATUS : error;
+}
+static int par__pmpi_first_error(par__pmpi_settled *settled, int result) { // of a call for one request
+    PAR_FREE(settled->each);
+    return settled->error ? settled->error : result;
 }
 
 // >>interface -----------------------------------------------------------------------------------------------
@@ -1633,41 +1663,50 @@ PAR__PMPI_VISIBLE int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
 
 // MPI's waits and tests. Those for any of several requests wait by testing where some are the kit's.
 // clang-format off
+// X(name, parameters, arguments, requests, how many, wait for them, what it returns)
 #define PAR__PMPI_WAITS(X)                                                                                   \
-    X(Wait, (MPI_Request *q, MPI_Status *status), (q, status), 1, q, 1)                                      \
-    X(Waitall, (int n, MPI_Request *q, MPI_Status *statuses), (n, q, statuses), n, q, 1)                     \
-    X(Test, (MPI_Request *q, int *flag, MPI_Status *status), (q, flag, status), 1, q, 0)                     \
-    X(Testall, (int n, MPI_Request *q, int *flag, MPI_Status *statuses), (n, q, flag, statuses), n, q, 0)    \
+    X(Wait, (MPI_Request *q, MPI_Status *status), (q, status), q, 1, 1,                                      \
+      par__pmpi_first_error(&settled, result))                                                               \
+    X(Waitall, (int n, MPI_Request *q, MPI_Status *statuses), (n, q, statuses), q, n, 1,                     \
+      par__pmpi_in_statuses(&settled, result, n, NULL, statuses, MPI_SUCCESS))                               \
+    X(Test, (MPI_Request *q, int *flag, MPI_Status *status), (q, flag, status), q, 1, 0,                     \
+      par__pmpi_first_error(&settled, result))                                                               \
+    X(Testall, (int n, MPI_Request *q, int *flag, MPI_Status *statuses), (n, q, flag, statuses), q, n, 0,    \
+      par__pmpi_in_statuses(&settled, result, n, NULL, statuses, *flag ? MPI_SUCCESS : MPI_ERR_PENDING))     \
     X(Testany, (int n, MPI_Request *q, int *index, int *flag, MPI_Status *status),                           \
-      (n, q, index, flag, status), n, q, 0)                                                                  \
+      (n, q, index, flag, status), q, n, 0, par__pmpi_first_error(&settled, result))                         \
     X(Testsome, (int n, MPI_Request *q, int *count, int *indices, MPI_Status *statuses),                     \
-      (n, q, count, indices, statuses), n, q, 0)                                                             \
-    X(Request_get_status, (MPI_Request q, int *flag, MPI_Status *status), (q, flag, status), 1, &q, 0)
+      (n, q, count, indices, statuses), q, n, 0,                                                             \
+      par__pmpi_in_statuses(&settled, result, *count, indices, statuses, MPI_SUCCESS))                       \
+    X(Request_get_status, (MPI_Request q, int *flag, MPI_Status *status), (q, flag, status), &q, 1, 0,       \
+      par__pmpi_first_error(&settled, result))
 // clang-format on
-#define X(name, parameters, arguments, n, requests, wait)                                                    \
+#define X(name, parameters, arguments, requests, n, wait, returned)                                          \
     PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
-        int left;                                                                                            \
-        const int error = par__pmpi_settle(n, requests, wait, &left), result = PMPI_##name arguments;        \
-        return error ? error : result;                                                                       \
+        par__pmpi_settled settled = par__pmpi_settle(n, requests, wait);                                     \
+        const int result = PMPI_##name arguments;                                                            \
+        return returned;                                                                                     \
     }
 PAR__PMPI_WAITS(X)
 #undef X
 PAR__PMPI_VISIBLE int MPI_Waitany(int n, MPI_Request *q, int *index, MPI_Status *status) {
     unsigned looks = 0;
-    for (int left, flag = 0;; par__pmpi_pause(&looks)) {
-        const int error = par__pmpi_settle(n, q, 0, &left);
-        const int result =
-            left ? PMPI_Testany(n, q, index, &flag, status) : PMPI_Waitany(n, q, index, status);
-        if (!left || flag || result) return error ? error : result;
+    for (int flag = 0;; par__pmpi_pause(&looks)) {
+        par__pmpi_settled settled = par__pmpi_settle(n, q, 0);
+        const int left = settled.left, result = left ? PMPI_Testany(n, q, index, &flag, status)
+                                                     : PMPI_Waitany(n, q, index, status);
+        const int error = par__pmpi_first_error(&settled, result);
+        if (!left || flag || error) return error;
     }
 }
 PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indices, MPI_Status *statuses) {
     unsigned looks = 0;
-    for (int left;; par__pmpi_pause(&looks)) {
-        const int error = par__pmpi_settle(n, q, 0, &left);
-        const int result = left ? PMPI_Testsome(n, q, count, indices, statuses)
-                                : PMPI_Waitsome(n, q, count, indices, statuses);
-        if (!left || *count || result) return error ? error : result;
+    for (;; par__pmpi_pause(&looks)) {
+        par__pmpi_settled settled = par__pmpi_settle(n, q, 0);
+        const int left = settled.left, result = left ? PMPI_Testsome(n, q, count, indices, statuses)
+                                                     : PMPI_Waitsome(n, q, count, indices, statuses);
+        const int error = par__pmpi_in_statuses(&settled, result, *count, indices, statuses, MPI_SUCCESS);
+        if (!left || *count || error) return error;
     }
 }
 
@@ -1809,13 +1848,14 @@ void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error)
 
 #if defined(OPEN_MPI) || defined(MPICH_VERSION)
 static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wait, int *left) {
-    int first = MPI_SUCCESS, one;
+    int first = MPI_SUCCESS;
     *left = 0;
     if (!wait) par__pmpi_catch_up();
     for (MPI_Fint i = 0; i < n && __atomic_load_n(&par__pmpi.begun, __ATOMIC_ACQUIRE); i++) {
         const MPI_Request q = PMPI_Request_f2c(requests[i]);
-        const int error = par__pmpi_settle(1, &q, wait, &one);
-        *left += one;
+        par__pmpi_settled one = par__pmpi_settle(1, &q, wait);
+        *left += one.left;
+        const int error = par__pmpi_first_error(&one, MPI_SUCCESS);
         if (!first) first = error;
     }
     return first;

@@ -909,6 +909,47 @@ static void hang(int mismatch) { // an error that the program gets as a code, wi
     if (!world_rank) printf("error: %s\n", text);
 }
 
+// One of three requests fails: which one is in the statuses, each of MPI's calls for several.
+static void in_status(void) {
+    static const char *const calls[] = {"Waitall", "Testall", "Waitsome", "Testsome"};
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int x = 0, y, length, indices[3], count, code = MPI_SUCCESS;
+    for (int call = 0; call < 4; call += getenv("SOAK") ? 1 : 3) {
+        MPI_Comm c;
+        MPI_Request q[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        MPI_Status statuses[3];
+        MPI_Comm_dup(MPI_COMM_WORLD, &c);
+        MPI_Comm_set_errhandler(c, MPI_ERRORS_RETURN);
+        MPI_Barrier(c);
+        if (world_rank == 0) {
+            MPI_Isend(&x, 1, MPI_INT, 0, 5, MPI_COMM_SELF, &q[0]);
+            MPI_Iallreduce(&x, &y, 1, MPI_INT, MPI_SUM, c, &q[1]);
+            MPI_Irecv(&y, 1, MPI_INT, 0, 5, MPI_COMM_SELF, &q[2]);
+            for (int flag = code = count = 0; !flag && !code;) {
+                for (int j = 0; j < 3; j++) statuses[j].MPI_ERROR = -1;
+                if (call == 0) code = MPI_Waitall(3, q, statuses);
+                if (call == 1) code = MPI_Testall(3, q, &flag, statuses);
+                if (call == 2) code = MPI_Waitsome(3, q, &count, indices, statuses);
+                if (call == 3) code = MPI_Testsome(3, q, &count, indices, statuses);
+            }
+            CHECK(code == MPI_ERR_IN_STATUS, "%s returns %d", calls[call], code);
+            for (int j = 0; j < (call < 2 ? 3 : count); j++) {
+                const int failed = (call < 2 ? j : indices[j]) == 1, error = statuses[j].MPI_ERROR;
+                CHECK(failed ? error != MPI_SUCCESS && error != -1 : error == MPI_SUCCESS,
+                      "%s: status %d has %d", calls[call], j, error);
+                if (failed) MPI_Error_string(error, text, &length);
+            }
+            CHECK(*text, "%s: no status has the error", calls[call]);
+            if (call < 3) MPI_Send(&x, 1, MPI_INT, 1, 6, MPI_COMM_WORLD);
+        } else if (call < 3) {
+            MPI_Recv(&x, 1, MPI_INT, 0, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    }
+    if (world_rank == 0) MPI_Send(&x, 1, MPI_INT, 1, 6, MPI_COMM_WORLD);
+    if (world_rank == 1) MPI_Recv(&x, 1, MPI_INT, 0, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!world_rank) printf("error: %s\n", text);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "fuzz";
     const unsigned seed = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
@@ -931,6 +972,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "hang")) hang(0);
     if (!strcmp(what, "mismatch")) hang(1);
+    if (!strcmp(what, "in_status")) in_status();
     MPI_Finalize();
     if (!world_rank) printf("done\n");
     return 0;

@@ -117,6 +117,7 @@ for kind in mpich openmpi; do
         "PAR_ERR_TIMEOUT: rank 0 waited .* in par_all_reduce at mpi_shim_$kind+0x[0-9a-f]* .* for rank 1 "
     check "$kind: different calls" says $kind mismatch \
         "PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=2, i32, op=sum) at mpi_shim_$kind+0x"
+    check "$kind: one of several requests fails" says $kind in_status "PAR_ERR_TIMEOUT: rank 0 waited "
     check "$kind: small calls" small $kind
     check "$kind: threads" threads $kind
     check "$kind: nonblocking" nonblocking $kind
