@@ -89,9 +89,30 @@ program mpi_shim
     end do
     call MPI_Ibarrier(MPI_COMM_WORLD, q(1), error)
     call MPI_Waitall(6, q, statuses, error)
+    call asks()
     call MPI_Finalize(error)
     if (rank == 0) print '(a)', "fortran done"
 contains
+    subroutine asks() ! what is sent before a barrier is there after it
+#if HOW == 3
+        type(MPI_Message) :: message
+#else
+        integer :: message
+#endif
+        all(1) = rank
+        call MPI_Isend(all(1), 1, MPI_INTEGER, mod(rank + 1, ranks), 5, MPI_COMM_WORLD, q(1), error)
+        call MPI_Barrier(MPI_COMM_WORLD, error)
+        done = .false.
+        call MPI_Iprobe(mod(rank + ranks - 1, ranks), 5, MPI_COMM_WORLD, done, status, error)
+        if (.not. done) call wrong("iprobe")
+        call MPI_Iprobe(mod(rank + ranks - 1, ranks), 6, MPI_COMM_WORLD, done, status, error)
+        if (done) call wrong("iprobe of another tag")
+        call MPI_Improbe(mod(rank + ranks - 1, ranks), 5, MPI_COMM_WORLD, done, message, status, error)
+        if (.not. done) call wrong("improbe")
+        call MPI_Mrecv(all(2), 1, MPI_INTEGER, message, status, error)
+        if (all(2) /= mod(rank + ranks - 1, ranks)) call wrong("mrecv")
+        call MPI_Wait(q(1), status, error)
+    end subroutine
     subroutine wrong(what)
         character(*), intent(in) :: what
         print '(a, i3, 2a)', "rank", rank, ": CHECK ", what

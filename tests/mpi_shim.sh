@@ -66,7 +66,7 @@ fortran() { # MPI, interface
         PAR_MPI_PRINT=1 preloaded "$1" 3 timeout 100 "$work/fortran" >"$work/out" 2>&1 || return 1
     cat "$work/out"
     grep -q '^fortran done$' "$work/out" || return 1
-    for kind in all_reduce:4 broadcast:1 all_gatherv:1 all_to_all:1 gather:1 barrier:8; do
+    for kind in all_reduce:4 broadcast:1 all_gatherv:1 all_to_all:1 gather:1 barrier:9; do
         [ "$(by_kit "$work/out" ${kind%:*})" = ${kind#*:} ] || return 1
     done
 }
