@@ -99,8 +99,9 @@ MODEL
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
     in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
     Small calls: a broadcast, gather or scatter of at most 256 bytes a block is MPI's where each rank has a
-    processor, because MPI lets the root, or the others, go on at once. So is Open MPI's MPI_Reduce where the
-    order does not change the bits: of integers, and sums of two ranks. With PAR_TIMEOUT all are the kit's.
+    processor of those where the ranks may run, because MPI lets the root, or the others, go on at once. So is
+    Open MPI's MPI_Reduce where the order does not change the bits: of integers, and sums of two ranks. With
+    PAR_TIMEOUT all are the kit's.
     Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
     may be outstanding while the kit runs others.
     Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
@@ -172,6 +173,7 @@ void par_mpi_print(FILE *file);
 #include <elf.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -647,17 +649,24 @@ static int par__pmpi_is_before(const par__pmpi_comm *a, const par__pmpi_comm *b)
     const int i = a->opened_by[0] == b->opened_by[0];
     return a->opened_by[i] < b->opened_by[i];
 }
-// Has each rank of this machine a processor, and did nobody ask for errors instead of hangs? Then small
-// calls in which not all ranks wait for all are MPI's.
-static int par__pmpi_may_leave_small(void) {
+// Has each rank of this machine a processor of those where the ranks may run, and did nobody ask for errors
+// instead of hangs? Then small calls in which not all ranks wait for all are MPI's. A launcher that binds
+// ranks gives each processors of its own, which are enough for the ranks of this communicator.
+static int par__pmpi_may_leave_small(MPI_Comm mpi) {
     const char *timeout = getenv("PAR_TIMEOUT");
-    int size = par__launched_here();
-    if (!size) PMPI_Comm_size(MPI_COMM_WORLD, &size);
-    return size <= (int)sysconf(_SC_NPROCESSORS_ONLN) && (!timeout || !*timeout);
+    int here = par__launched_here(), own = 0, sum = 0;
+    cpu_set_t cpus; // of this rank, then of all
+    if (!here) PMPI_Comm_size(MPI_COMM_WORLD, &here);
+    CPU_ZERO(&cpus);
+    if (!sched_getaffinity(0, sizeof cpus, &cpus)) own = CPU_COUNT(&cpus);
+    PMPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, mpi);
+    PMPI_Allreduce(MPI_IN_PLACE, &cpus, (int)sizeof cpus, MPI_BYTE, MPI_BOR, mpi);
+    const int all = CPU_COUNT(&cpus);
+    return all && (all >= here || all == sum) && (!timeout || !*timeout);
 }
 // Open the comm of an intracommunicator of several ranks. s: NULL where memory is out.
 static void par__pmpi_open_kit(MPI_Comm mpi, par__pmpi_comm *s, int rank, int size) {
-    int agreed[5] = {s != NULL, par__pmpi.print, par__pmpi_may_leave_small(), INT_MAX, INT_MAX};
+    int agreed[5] = {s != NULL, par__pmpi.print, par__pmpi_may_leave_small(mpi), INT_MAX, INT_MAX};
     if (!rank) {
         PMPI_Comm_rank(MPI_COMM_WORLD, &agreed[3]);
         agreed[4] = __atomic_fetch_add(&par__pmpi.opened, 1, __ATOMIC_RELAXED);

@@ -17,11 +17,15 @@ by_kit() { # table of PAR_MPI_PRINT, kind: how many calls the kit ran
     awk -v kind="$2" '$1 == kind {print $2}' "$1"
 }
 small() { # MPI may have some where each rank has a processor, and there is no deadline
-    local kind kit deadline
-    for deadline in "" 300; do
-        PAR_TIMEOUT=$deadline PAR_MPI_PRINT=1 preloaded "$1" 2 build/mpi_shim_$1 small >"$work/out" 2>&1
+    local kind kit how one=$(taskset -pc $$ | sed 's/.*: //;s/[-,].*//')
+    for how in alone deadline shared; do
+        (
+            [ $how = deadline ] && export PAR_TIMEOUT=300 || export PAR_TIMEOUT=
+            [ $how = shared ] && set -- "$1" taskset -c $one
+            PAR_MPI_PRINT=1 preloaded "$1" 2 "${@:2}" build/mpi_shim_$1 small >"$work/out" 2>&1
+        )
         cat "$work/out"
-        [ "$deadline" ] || [ "$(getconf _NPROCESSORS_ONLN)" = 1 ] && kit=2 || kit=1
+        [ $how != alone ] || [ "$(nproc)" = 1 ] && kit=2 || kit=1
         for kind in broadcast gather scatter; do
             [ "$(by_kit "$work/out" $kind)" = $kit ] || return 1
         done
