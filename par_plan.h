@@ -1507,19 +1507,22 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
 }
 static void par__plan_memory(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
                              const par__plan_cut *cut, par_plan_prediction *p) {
-    par_plan_prediction other = *p;
-    const int one = k->p < 2, both = par__plan_traits[c->schedule].v_shape;
-    par__plan_memory_of(k, l, c, cut->first, 0, 1, one || both, p);
-    if (k->p > 2 && par__plan_memory_of(k, l, c, cut->middle, 1, 0, 0, &other) > p->bytes) {
-        other.memory.host = par__plan_max(other.memory.host, p->memory.host);
-        other.memory.disk = par__plan_max(other.memory.disk, p->memory.disk);
+    par_plan_prediction other;
+    const int ranks = (int)par__plan_min(k->p, 3), both = par__plan_traits[c->schedule].v_shape;
+    const double layers[3] = {cut->first, ranks < 3 ? cut->last : cut->middle, cut->last};
+    double host = 0, disk = 0;
+    p->bytes = 0;
+    for (int i = 0; i < ranks; i++) { // the first rank, one in the middle, the last
+        const int is_last = both || ranks < 2 ? i == 0 : i == ranks - 1;
+        par__plan_memory_of(k, l, c, layers[i], i < 2 ? i : k->p - 1, i == 0, is_last, &other);
+        host = par__plan_max(host, other.memory.host);
+        disk = par__plan_max(disk, other.memory.disk);
+        if (other.bytes <= p->bytes) continue;
         p->bytes = other.bytes;
         p->memory = other.memory;
     }
-    if (!one && par__plan_memory_of(k, l, c, cut->last, k->p - 1, 0, !both, &other) > p->bytes) {
-        p->bytes = other.bytes;
-        p->memory = other.memory;
-    }
+    p->memory.host = host;
+    p->memory.disk = disk;
     const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, 0, k->live);
     p->in_flight = live;
     const double all = (k->m->layers * l->weights + l->first_weights + l->last_weights) / k->p;

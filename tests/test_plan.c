@@ -695,6 +695,10 @@ static void disks_and_precision(void) {
           disk.times.offload);
     p.machine.disk_bytes = 1e9;
     CHECK(!predict(&p, text).fits, "states fit on a small disk");
+    // the first rank offloads more activations than the last, which has most memory because of the logits
+    const par_plan_prediction ends = predict(&p, "tp=4 pp=2 sp=1 recompute=full offload=activations");
+    CHECK(is_near(ends.memory.host, ends.layer_activation_bytes, 1e-9) && ends.in_flight > 1.5,
+          "%g bytes on the host, not %g", ends.memory.host, ends.layer_activation_bytes);
     p.machine.disk_bytes = 0;
     par_plan_config c = config_of(text);
     CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "disk"), "%s", why);
