@@ -174,7 +174,9 @@ typedef struct par_plan_model {
     X(score_seconds, "without SMs: of each score; both 0: as long as attention's products")                  \
     X(call_seconds, "of each collective, besides latency: its start, and waiting for the last rank")         \
     X(copy_rate, "bytes/s of copies that pack and unpack a context parallel rank's messages; 0: "            \
-                 "memory_rate")
+                 "memory_rate")                                                                              \
+    X(tp_bandwidth, "node_bandwidth of tensor parallel layers, whose ranks wait for each other; 0: the "     \
+                    "same")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -497,22 +499,22 @@ static const par_plan_model par__plan_models[] = {
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 // clang-format on
 enum {
@@ -1035,6 +1037,15 @@ static par__plan_case par__plan_case_of(const par_plan_problem *problem, const p
     return k;
 }
 
+// All-gather, or reduce-scatter, of so many bytes by tensor parallel ranks.
+static double par__plan_tp_gather(const par__plan_case *k, double bytes) {
+    const par_plan_machine *x = k->x;
+    const double seconds = par__plan_gather(x, k->tp, bytes);
+    return x->tp_bandwidth > 0 && k->t > 1
+               ? seconds + bytes * (k->t - 1) / k->t * (1 / x->tp_bandwidth - 1 / x->node_bandwidth)
+               : seconds;
+}
+
 typedef struct par__plan_layer {       // of one microbatch on one rank; seconds of kernels, and of messages
     double f, b, w;                    // a layer's kernels
     double recompute[3];               // by par_plan_recompute; b does not include it
@@ -1130,7 +1141,7 @@ static void par__plan_layer_bytes(const par__plan_case *k, par__plan_layer *l) {
     l->transient[2] = saved[0];
     const int whole = k->j->whole_messages > 0 && k->split <= 1;
     l->message = e * k->rows * k->m->features / (whole ? 1 : k->t); // else scattered, and gathered on arrival
-    l->regather = k->split > 1 || whole ? 0 : par__plan_gather(k->x, k->tp, e * k->rows * k->m->features);
+    l->regather = k->split > 1 || whole ? 0 : par__plan_tp_gather(k, e * k->rows * k->m->features);
 }
 static void par__plan_ends(const par__plan_case *k, double gather, double reduce,
                            par__plan_layer *l) { // first and last stage
@@ -1147,7 +1158,7 @@ static void par__plan_ends(const par__plan_case *k, double gather, double reduce
     l->first_f = par__plan_pass(k->x, 3 * k->e * tokens) + sums;
     l->first_b = par__plan_pass(k->x, 10 * tokens) + (k->split > 1 ? gather : 0);
     l->last_f = par__plan_pass(k->x, 2 * k->e * tokens) + t[0] + loss / 2 + (k->split > 1 ? gather : 0) +
-                3 * par__plan_gather(k->x, k->tp, 4 * k->t * k->rows);
+                3 * par__plan_tp_gather(k, 4 * k->t * k->rows);
     l->last_b = par__plan_pass(k->x, 5 * k->e * tokens) + t[1] + loss / 2 + sums;
     l->last_w = t[2];
     l->logits = k->rows * vocab * (4 + k->e);
@@ -1225,8 +1236,8 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     const par_plan_model *m = k->m;
     const double h = m->features, e = k->e, tokens = k->rows * h / k->split;
     const double up = m->gated ? 2 * k->hidden : k->hidden, mask = k->j->dropout > 0 ? 1 : 0;
-    const double gather = par__plan_gather(k->x, k->tp, e * k->rows * h),
-                 reduce = par__plan_all_reduce(k->x, k->tp, e * k->rows * h);
+    const double gather = par__plan_tp_gather(k, e * k->rows * h),
+                 reduce = k->t > 1 ? 2 * gather - k->x->call_seconds : 0;
     double t[3] = {0, 0, 0}, attention[2];
     par__plan_linear(k, k->rate, h, k->q + 2 * k->kv, t);
     par__plan_linear(k, k->rate, k->q, h, t);
@@ -1841,7 +1852,7 @@ static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measur
         x->call_seconds = m->node.small_seconds;
     }
     const int ranks = (int)m->node.ranks;
-    par__plan_fit_rate(problem, &x->node_bandwidth, x->node_bandwidth, m, ranks, 1, m->shared_layer_seconds);
+    par__plan_fit_rate(problem, &x->tp_bandwidth, x->node_bandwidth, m, ranks, 1, m->shared_layer_seconds);
     par__plan_fit_rate(problem, &x->copy_rate, x->memory_rate, m, 1, ranks, m->context_layer_seconds);
     x->net_latency = x->node_latency; // one node: nothing crosses a network
     x->net_bandwidth = x->node_bandwidth;

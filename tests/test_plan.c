@@ -572,11 +572,17 @@ static void fits_shared_layers(par_plan_problem *truth, par_plan_measured *m, pa
     truth->job.batch = m->shared_microbatch = 16;
     for (int i = 0; i < 2; i++) {
         const double rate = slower[i] > 1 ? slower[i] : 1;
-        truth->machine.node_bandwidth = bandwidth / slower[i];
+        par_plan_problem no_calls = *truth;
+        no_calls.machine.call_seconds = no_calls.machine.tp_bandwidth = 0;
+        const double plain = predict(&no_calls, "tp=4 microbatch=16").times.tp;
+        no_calls.machine.tp_bandwidth = truth->machine.tp_bandwidth = bandwidth / slower[i];
+        CHECK(is_near(predict(&no_calls, "tp=4 microbatch=16").times.tp, slower[i] * plain, 1e-9),
+              "messages %g times as slow", slower[i]);
         m->shared_layer_seconds = layer_seconds(truth, "tp=4 microbatch=16");
         par_plan_fit(p, m);
-        CHECK(is_near(p->machine.node_bandwidth, bandwidth / rate, .05), "messages at %g bytes/s",
-              p->machine.node_bandwidth);
+        CHECK(is_near(p->machine.tp_bandwidth, bandwidth / rate, .05) &&
+                  is_near(p->machine.node_bandwidth, bandwidth, 1e-9),
+              "messages at %g and %g bytes/s", p->machine.tp_bandwidth, p->machine.node_bandwidth);
         truth->machine.copy_rate = memory / slower[i];
         m->context_layer_seconds = layer_seconds(truth, "cp=4 microbatch=16 ulysses=1");
         par_plan_fit(p, m);
