@@ -545,18 +545,22 @@ static void ring_around(MPI_Comm c) { // messages, and a nonblocking collective 
     free(out);
     free(in);
 }
-static void twice_the_first(void *in, void *inout, int *count, MPI_Datatype *type) {
+static void product_of_successors(void *in, void *inout, int *count, MPI_Datatype *type) { // less one
+    const int *a = in;
+    int *b = inout;
     (void)type;
-    for (int i = 0; i < *count; i++) ((int *)inout)[i] += ((int *)in)[i];
+    for (int i = 0; i < *count; i++) b[i] = (1 + a[i]) * (1 + b[i]) - 1; // no operation of MPI's own is this
 }
 static void left_to_mpi(void) { // what the kit does not take
     MPI_Op op;
     MPI_Comm inter;
     int x = world_rank, sum = 0, expected = world_size * (world_size - 1) / 2;
-    MPI_Op_create(twice_the_first, 1, &op);
-    MPI_Allreduce(&x, &sum, 1, MPI_INT, op, MPI_COMM_WORLD);
+    int next = world_rank + 1, product = 1;
+    for (int i = 0; i < world_size; i++) product *= i + 2;
+    MPI_Op_create(product_of_successors, 1, &op);
+    MPI_Allreduce(&next, &sum, 1, MPI_INT, op, MPI_COMM_WORLD);
     MPI_Op_free(&op);
-    CHECK(sum == expected, "user's operation");
+    CHECK(sum == product - 1, "user's operation: %d", sum);
     MPI_Scan(&x, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     CHECK(sum == world_rank * (world_rank + 1) / 2, "scan");
     if (world_size < 2) return;
@@ -724,7 +728,7 @@ static void nonblocking(void) {
     int counts[64], displs[64], thread_count;
     long threads[64];
     MPI_Request q[FLIGHT + 1];
-    MPI_Datatype spread;
+    MPI_Datatype spread, gap, other;
     MPI_Comm c;
     MPI_Comm_dup(MPI_COMM_WORLD, &c);
     MPI_Barrier(c); // opens the kit's comm
@@ -749,16 +753,22 @@ static void nonblocking(void) {
     for (int i = 0; i < 2 * world_size; i++) CHECK(got[i] == (i % 2 ? 0 : i / 2), "gaps: %d: %d", i, got[i]);
     MPI_Type_vector(2, 1, 2, MPI_INT, &spread);
     MPI_Type_commit(&spread);
-    MPI_Iallgather(pairs, 1, spread, got, 2, MPI_INT, c, &q[0]);
+    MPI_Type_create_resized(MPI_INT, 0, 8, &gap);
+    MPI_Type_commit(&gap);
+    MPI_Iallgather(pairs, 1, spread, got, 2, gap, c, &q[0]);
     for (int i = 0; i < FLIGHT; i++) {
         parts[i] = world_rank * i;
         MPI_Iallreduce(&parts[i], &all[i], 1, MPI_INT, MPI_SUM, c, &q[i + 1]);
     }
     MPI_Type_free(&spread);
+    MPI_Type_free(&gap);
+    MPI_Type_contiguous(3, MPI_INT, &other); // where the freed one was
     MPI_Waitall(FLIGHT, q, MPI_STATUSES_IGNORE);
+    MPI_Type_free(&other);
     MPI_Comm_free(&c); // the last one ends here
     MPI_Wait(&q[FLIGHT], MPI_STATUS_IGNORE);
-    for (int i = 0; i < 2 * world_size; i++) CHECK(got[i] == i / 2 + i % 2, "%d: %d", i, got[i]);
+    for (int i = 0; i < 2 * world_size; i++)
+        CHECK(got[2 * i] == i / 2 + i % 2 && !got[2 * i + 1], "%d: %d", i, got[2 * i]);
     for (int i = 0; i < FLIGHT; i++)
         CHECK(all[i] == i * world_size * (world_size - 1) / 2, "in flight %d: %d", i, all[i]);
     free(got);
@@ -879,6 +889,41 @@ static void *thread_main(void *p) { // each thread has a communicator of its own
     MPI_Type_free(&gap);
     return NULL;
 }
+enum { SHARED = 8, ROUNDS = 50 };
+static MPI_Request shared[SHARED];
+static void *wait_for_half(void *p) {
+    const int half = *(const int *)p;
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_barrier_wait(&all_threads); // they are begun
+        for (int i = half; i < SHARED; i += 2) MPI_Wait(&shared[i], MPI_STATUS_IGNORE);
+        pthread_barrier_wait(&all_threads);
+    }
+    return NULL;
+}
+// Two threads wait for calls on one communicator, each for its own.
+static void threads_on_one(void) {
+    static int part[SHARED][500], sum[SHARED][500];
+    int halves[2] = {0, 1};
+    pthread_t thread[2];
+    MPI_Comm c;
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    MPI_Barrier(c);
+    pthread_barrier_init(&all_threads, NULL, 3);
+    for (int i = 0; i < 2; i++) pthread_create(&thread[i], NULL, wait_for_half, &halves[i]);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < SHARED; i++) {
+            for (int j = 0; j < 500; j++) part[i][j] = round + i + j;
+            MPI_Iallreduce(part[i], sum[i], 500, MPI_INT, MPI_SUM, c, &shared[i]);
+        }
+        pthread_barrier_wait(&all_threads);
+        pthread_barrier_wait(&all_threads);
+        for (int i = 0; i < SHARED * 500; i++)
+            CHECK(sum[i / 500][i % 500] == world_size * (round + i / 500 + i % 500), "one comm: %d", i);
+    }
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    pthread_barrier_destroy(&all_threads);
+    MPI_Comm_free(&c);
+}
 // They open their comms in any order, on each rank in another one; MPI_Finalize closes most of them.
 static void threads(int provided) {
     pthread_t thread[THREADS];
@@ -892,6 +937,8 @@ static void threads(int provided) {
     }
     for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
     for (int i = 0; i < 2; i++) MPI_Comm_free(&c[i]);
+    pthread_barrier_destroy(&all_threads);
+    threads_on_one();
 }
 
 static void hang(int mismatch) { // an error that the program gets as a code, with a text
