@@ -173,10 +173,9 @@ typedef struct par_plan_model {
     X(block_seconds, "without SMs: of attention's block of 128 queries and keys, besides its scores")        \
     X(score_seconds, "without SMs: of each score; both 0: as long as attention's products")                  \
     X(call_seconds, "of each collective, besides latency: its start, and waiting for the last rank")         \
-    X(copy_rate, "bytes/s of copies that pack and unpack a context parallel rank's messages; 0: "            \
-                 "memory_rate")                                                                              \
-    X(tp_bandwidth, "node_bandwidth of tensor parallel layers, whose ranks wait for each other; 0: the "     \
-                    "same")
+    X(tp_bandwidth,                                                                                          \
+      "node_bandwidth of tensor parallel layers, whose ranks wait for each other; 0: the same")              \
+    X(cp_bandwidth, "of context parallel layers, likewise")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -956,10 +955,6 @@ static double par__plan_product(const par_plan_machine *x, double rate, double r
 static double par__plan_pass(const par_plan_machine *x, double bytes) { // an elementwise kernel
     return bytes / x->memory_rate + x->kernel_seconds;
 }
-static double par__plan_copy(const par_plan_machine *x, double bytes) { // of messages, by a kernel
-    return bytes / (x->copy_rate > 0 ? x->copy_rate : x->memory_rate) + x->kernel_seconds;
-}
-
 // >>plan_layer ----------------------------------------------------------------------------------------------
 
 typedef struct par__plan_case { // a problem and a configuration, in numbers that formulas use
@@ -1037,13 +1032,17 @@ static par__plan_case par__plan_case_of(const par_plan_problem *problem, const p
     return k;
 }
 
-// All-gather, or reduce-scatter, of so many bytes by tensor parallel ranks.
+// par__plan_gather by ranks that share a layer, and reach this bandwidth within a node (0: node_bandwidth).
+static double par__plan_shared_gather(const par_plan_machine *x, par__plan_group g, double bandwidth,
+                                      double bytes) {
+    const double more = bandwidth > 0 && g.ranks > 1 ? 1 / bandwidth - 1 / x->node_bandwidth : 0;
+    return par__plan_gather(x, g, bytes) + bytes * (g.ranks - 1) / g.ranks * more;
+}
 static double par__plan_tp_gather(const par__plan_case *k, double bytes) {
-    const par_plan_machine *x = k->x;
-    const double seconds = par__plan_gather(x, k->tp, bytes);
-    return x->tp_bandwidth > 0 && k->t > 1
-               ? seconds + bytes * (k->t - 1) / k->t * (1 / x->tp_bandwidth - 1 / x->node_bandwidth)
-               : seconds;
+    return par__plan_shared_gather(k->x, k->tp, k->x->tp_bandwidth, bytes);
+}
+static double par__plan_cp_gather(const par__plan_case *k, double bytes) {
+    return par__plan_shared_gather(k->x, k->cp, k->x->cp_bandwidth, bytes);
 }
 
 typedef struct par__plan_layer {       // of one microbatch on one rank; seconds of kernels, and of messages
@@ -1179,7 +1178,7 @@ static void par__plan_messages(const par__plan_case *k, double gather, double re
 }
 // An all-to-all of Ulysses, with the copies that pack what is sent and unpack what is received.
 static double par__plan_all_to_all(const par__plan_case *k, double bytes) {
-    return par__plan_gather(k->x, k->cp, bytes) + 2 * par__plan_copy(k->x, 2 * bytes);
+    return par__plan_cp_gather(k, bytes) + 2 * par__plan_pass(k->x, 2 * bytes);
 }
 // The seconds that a GPU hides of a ring's hops in backward. key: of a hop of keys and values; gradient: of
 // one of their gradients; block: of the backward of a block of attention. It has two kernels: for the
@@ -1208,14 +1207,14 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
         const int whole = is_gpu && k->e < 4 && !(k->j->unfused > 0) && !(k->j->dropout > 0); // by cuDNN
         l->cp_f = in + out;
         l->cp_b = 2 * in + out; // with the outputs, or their dot products with their gradients
-        l->cp_b += whole ? out : par__plan_gather(k->x, k->cp, 4 * k->rows * k->q / k->m->head_dim);
+        l->cp_b += whole ? out : par__plan_cp_gather(k, 4 * k->rows * k->q / k->m->head_dim);
         return;
     }
     // c - 1 hops of keys and values, in backward again and as many of their gradients, in f32; each block
     // after the first is merged into the output, in f32, too
     const double hops = k->c - 1, merge = hops * par__plan_pass(k->x, 12 * k->rows * k->q);
-    l->cp_f = par__plan_gather(k->x, k->cp, keys * k->c);
-    const double gradients = par__plan_gather(k->x, k->cp, 4 / k->e * keys * k->c);
+    l->cp_f = par__plan_cp_gather(k, keys * k->c);
+    const double gradients = par__plan_cp_gather(k, 4 / k->e * keys * k->c);
     l->cp_b = l->cp_f + gradients;
     l->hide_cp_f = attention[0] * hops / k->c;
     l->hide_cp_b = is_gpu ? par__plan_ring_hides(hops, l->cp_f / hops, gradients / hops, attention[1] / k->c)
@@ -1223,7 +1222,7 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
     l->f += merge;
     l->recompute[2] += merge;
     if (!is_gpu) { // a processor packs keys and values, and each hop is a call
-        const double pack = par__plan_copy(k->x, 2 * keys), calls = (hops - 1) * k->x->call_seconds;
+        const double pack = par__plan_pass(k->x, 2 * keys), calls = (hops - 1) * k->x->call_seconds;
         l->cp_f += calls;
         l->cp_b += 2 * calls;
         l->f += pack;
@@ -1853,7 +1852,7 @@ static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measur
     }
     const int ranks = (int)m->node.ranks;
     par__plan_fit_rate(problem, &x->tp_bandwidth, x->node_bandwidth, m, ranks, 1, m->shared_layer_seconds);
-    par__plan_fit_rate(problem, &x->copy_rate, x->memory_rate, m, 1, ranks, m->context_layer_seconds);
+    par__plan_fit_rate(problem, &x->cp_bandwidth, x->node_bandwidth, m, 1, ranks, m->context_layer_seconds);
     x->net_latency = x->node_latency; // one node: nothing crosses a network
     x->net_bandwidth = x->node_bandwidth;
     if (m->net.ranks < 2) return;

@@ -564,16 +564,16 @@ static double layer_seconds(const par_plan_problem *p, const char *layout) {
     const par_plan_prediction x = predict(p, layout), y = predict(&less, layout);
     return x.times.compute + x.times.tp + x.times.cp - y.times.compute - y.times.tp - y.times.cp;
 }
-// Layers that ranks share tell what their messages take where that is more than a sum alone takes, and more
-// than other kernels; never that they take less. They are measured with more sequences than one rank's.
+// Layers that ranks share tell what their messages take where that is more than a sum alone takes; never that
+// they take less. They are measured with more sequences than one rank's.
 static void fits_shared_layers(par_plan_problem *truth, par_plan_measured *m, par_plan_problem *p) {
     static const double slower[] = {3, .5};
-    const double bandwidth = truth->machine.node_bandwidth, memory = truth->machine.memory_rate;
+    const double bandwidth = truth->machine.node_bandwidth;
     truth->job.batch = m->shared_microbatch = 16;
     for (int i = 0; i < 2; i++) {
         const double rate = slower[i] > 1 ? slower[i] : 1;
         par_plan_problem no_calls = *truth;
-        no_calls.machine.call_seconds = no_calls.machine.tp_bandwidth = 0;
+        no_calls.machine.call_seconds = no_calls.machine.tp_bandwidth = no_calls.machine.cp_bandwidth = 0;
         const double plain = predict(&no_calls, "tp=4 microbatch=16").times.tp;
         no_calls.machine.tp_bandwidth = truth->machine.tp_bandwidth = bandwidth / slower[i];
         CHECK(is_near(predict(&no_calls, "tp=4 microbatch=16").times.tp, slower[i] * plain, 1e-9),
@@ -583,11 +583,11 @@ static void fits_shared_layers(par_plan_problem *truth, par_plan_measured *m, pa
         CHECK(is_near(p->machine.tp_bandwidth, bandwidth / rate, .05) &&
                   is_near(p->machine.node_bandwidth, bandwidth, 1e-9),
               "messages at %g and %g bytes/s", p->machine.tp_bandwidth, p->machine.node_bandwidth);
-        truth->machine.copy_rate = memory / slower[i];
+        truth->machine.cp_bandwidth = bandwidth / slower[i];
         m->context_layer_seconds = layer_seconds(truth, "cp=4 microbatch=16 ulysses=1");
         par_plan_fit(p, m);
-        CHECK(is_near(p->machine.copy_rate, memory / rate, .05), "copies at %g bytes/s",
-              p->machine.copy_rate);
+        CHECK(is_near(p->machine.cp_bandwidth, bandwidth / rate, .05), "context at %g bytes/s",
+              p->machine.cp_bandwidth);
     }
 }
 // What the planner predicts for a machine, taken as its measurements, gives that machine's predictions again.

@@ -524,12 +524,12 @@ static void auto_print_measured(const par_plan_problem *p, const par_plan_measur
     if (json)
         json_print("auto:%b seconds:%.4g product_gflops:%.5g microbatch:%.0f layer_seconds:%.5g "
                    "embedding_head_seconds:%.5g update_ns:%.4g oversubscription:%.4g slowdown:%.4g "
-                   "shared_layer_seconds:%.5g context_layer_seconds:%.5g copy_rate:%.5g tp_bandwidth:%.5g "
+                   "shared_layer_seconds:%.5g context_layer_seconds:%.5g tp_bandwidth:%.5g cp_bandwidth:%.5g "
                    "bandwidth:%.5g "
                    "call_seconds:%.4g",
                    1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->embedding_head_seconds,
                    1e9 * m->update_seconds, m->oversubscription, m->slowdown, m->shared_layer_seconds,
-                   m->context_layer_seconds, x->copy_rate, x->tp_bandwidth, x->node_bandwidth,
+                   m->context_layer_seconds, x->tp_bandwidth, x->cp_bandwidth, x->node_bandwidth,
                    x->call_seconds);
     else
         printf("auto: measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
