@@ -3869,10 +3869,19 @@ static void par__zero_exact_add(par__zero_exact *x, const void *numbers, par_dty
         }
     }
 }
-static double par__zero_exact_value(const uint64_t *digits) { // adds the digits from the highest one on
-    double sum = 0;
-    for (int i = PAR__ZERO_DIGITS - 2; i >= 0; i--) sum += ldexp((double)digits[i], 32 * i - 298);
-    return digits[PAR__ZERO_DIGITS - 1] ? (double)INFINITY : sum;
+static double par__zero_exact_value(const uint64_t *digits) { // the nearest double
+    uint64_t top = 0; // the highest 57 bits or more; the last one also says whether any are below
+    int below = 0;
+    for (int bit = 32 * (PAR__ZERO_DIGITS - 1) - 8; bit >= 0; bit -= 8) {
+        const uint64_t byte = digits[bit / 32] >> bit % 32 & 255u;
+        if (top >> 56) {
+            top |= byte ? 1 : 0;
+            below += 8;
+        } else {
+            top = top << 8 | byte;
+        }
+    }
+    return digits[PAR__ZERO_DIGITS - 1] ? (double)INFINITY : ldexp((double)top, below - 298);
 }
 
 static int par__zero_is_exact(const par_zero *z) { return z->desc.canonical_shards && z->kernels->canonical; }

@@ -400,6 +400,7 @@ static void exact_norm(par_comm *w) { // no order and no split changes a sum of 
         float x;
         double square;
     } known[] = {{0x1p-149f, 0x1p-298}, {-0x1.8p-126f, 0x1.2p-251}, {3e38f, (double)3e38f * (double)3e38f}};
+    static const float above_tie[] = {1024, 1024, 0x1p-16f, 0x1p-50f}; // 2^21 + 2^-32 + 2^-100
     float *x = (float *)malloc(N * sizeof *x);
     par__zero_exact whole, parts[3];
     double in_order = 0;
@@ -408,6 +409,9 @@ static void exact_norm(par_comm *w) { // no order and no split changes a sum of 
         exact_squares(&whole, &known[i].x, 0, 1, 1);
         CHECK(w, par__zero_exact_value(whole.digits) == known[i].square);
     }
+    memset(&whole, 0, sizeof whole);
+    exact_squares(&whole, above_tie, 0, 1, 4);
+    CHECK(w, par__zero_exact_value(whole.digits) == 0x1p21 + 0x1p-31); // the nearest one
     memset(&whole, 0, sizeof whole);
     for (size_t i = 0; i < N; i++) x[i] = 0x1.fffffep0f;
     par__zero_exact_add(&whole, x, PAR_F32, N);

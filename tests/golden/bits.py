@@ -362,10 +362,7 @@ def rate_of(step):  # from 0
 
 def update(w, moments, grads, step):
     squares = sum(int(math.ldexp(float(x), 149)) ** 2 for g in grads.values() for x in g.ravel())
-    norm = 0.0
-    for shift in reversed(range(0, 600, 32)):
-        norm += math.ldexp(squares >> shift & 0xFFFFFFFF, shift - 298)
-    norm = math.sqrt(norm)
+    norm = math.sqrt(math.ldexp(float(squares), -298))
     scale = f32(CLIP / norm if norm > CLIP else 1)
     rate = f32(RATE) * rate_of(step)
     b1, b2 = f32(BETA1), f32(BETA2)
