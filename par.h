@@ -1517,8 +1517,10 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #else
 #define PAR__ISAS(X) X(base, )
 #endif
-#if defined(__clang__) || defined(__CUDACC__)
+#if defined(__CUDACC__)
 #define PAR__IVDEP
+#elif defined(__clang__) // not in NVCC's host code either
+#define PAR__IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define PAR__IVDEP _Pragma("GCC ivdep")
 #endif
