@@ -2979,8 +2979,9 @@ static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, f
 // and backward, with p = e^(s - lse):
 //     dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
 // Within a block a strip of 32 queries is computed at a time, whose scores stay in the first-level cache.
-// Every matrix is stored turned, so that queries are columns: scores are keys x queries, acc and dq are
-// features x queries. A strip's keys end with the last one that its queries see, rounded up to a tile's rows.
+// Scores are stored turned, keys x queries, so that vectors hold queries; acc and dq are queries x features
+// in f32, features x queries with products of bf16. A strip's keys end with the last one that its queries
+// see, rounded up to a tile's rows.
 //
 // The products are made of the matrix products' tiles, of par__gemm_tile in f32 or of par__tp_dot. Keys and
 // values of a head are copied to dense rows; a block's queries are packed in strips.
@@ -3000,10 +3001,11 @@ typedef struct par__tp_core {
     size_t bytes;       // of an operand's element
     size_t tile, unit;  // rows of a tile; what its k is a multiple of
     size_t depth, wide; // features of a head, rounded up to `unit`, and to whole strips
+    size_t key_ld;      // of k and v
     size_t keys;        // m->kv_count, rounded up to strips
     size_t ld, step;    // of s and g: from one key to the next, from one strip to the next
     size_t sequence, kv_head, head;
-    char *k, *v;   // keys x depth
+    char *k, *v;   // keys x features
     char *kt, *vt; // the same turned, wide x keys; of bf16 alone
     char *q, *dy;  // the block's queries, strip by strip: depth x 32
     char *q_rows,
@@ -3011,18 +3013,16 @@ typedef struct par__tp_core {
     float *s, *g, *mask, *random;
     par_bf16 *narrow[2]; // p and ds rounded, keys x queries
     uint32_t *pairs;     // p or ds of a strip, rounded, two keys together
-    float *out;          // strip by strip, features x queries: acc or dq
-    float *dkv;          // of bf16 alone: dk and dv until they are rounded, keys x wide each
-    float *dk, *dv;      // keys x features, dkv_ld numbers apart
-    size_t dkv_ld;
-    float *rows; // 32 x wide
+    float *out;          // strip by strip: acc or dq
+    float *dk, *dv;      // keys x wide: sums of the gradients so far
+    float *rows;         // 32 x wide
     float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], log_sum[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
     int started[PAR__TP_STRIPS];         // out has a value
     size_t q_at, q_count, k_at, k_count; // the block
 } par__tp_core;
 
-// C = alpha A B, or C += it: `rows` x `cols`, at most 32 columns. f32: alpha is 1, element (i, p) of A is
-// a[i a_row + p a_k], B has rows of ldb. bf16: A is as par__tp_dot.tile's, and B is packed.
+// C = alpha A B, or C += it: `rows` x `cols`. f32: alpha is 1, element (i, p) of A is a[i a_row + p a_k] and
+// B has rows of ldb. bf16: at most 32 columns, A is as par__tp_dot.tile's, and B is packed.
 typedef struct par__tp_strip_product {
     size_t rows, cols, k;
     const char *a;
@@ -3048,8 +3048,8 @@ static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product
         return;
     }
     const par__gemm_tile *tile = tp->tile;
-    for (size_t j = 0; j < m->cols; j += tile->cols)
-        for (size_t i = 0; i < m->rows; i += tile->rows)
+    for (size_t i = 0; i < m->rows; i += tile->rows)
+        for (size_t j = 0; j < m->cols; j += tile->cols)
             par__gemm_edge(tile, PAR__MIN(tile->rows, m->rows - i), PAR__MIN(tile->cols, m->cols - j), m->k,
                            (const float *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
                            (const float *)(const void *)m->b + j, m->ldb, m->c + i * m->ldc + j, m->ldc,
@@ -3067,8 +3067,8 @@ static size_t par__tp_core_layout(const par_tp *tp, par__tp_core *o, char *base)
     const size_t keys = o->keys + PAR__TP_DOT_ROWS, turned = tp->dot ? o->wide * o->keys * e : 0;
     const size_t strips = PAR__MAX(o->depth, o->wide) * PAR__TP_BLOCK * e;
     size_t at = 0;
-    o->k = (char *)par__tp_carve(base, &at, keys * o->depth * e);
-    o->v = (char *)par__tp_carve(base, &at, keys * o->depth * e);
+    o->k = (char *)par__tp_carve(base, &at, keys * o->key_ld * e);
+    o->v = (char *)par__tp_carve(base, &at, keys * o->key_ld * e);
     o->kt = (char *)par__tp_carve(base, &at, backward ? turned : 0);
     o->vt = (char *)par__tp_carve(base, &at, backward ? 0 : turned);
     o->q = (char *)par__tp_carve(base, &at, strips);
@@ -3085,8 +3085,8 @@ static size_t par__tp_core_layout(const par_tp *tp, par__tp_core *o, char *base)
     o->pairs =
         (uint32_t *)par__tp_carve(base, &at, tp->dot ? block / 2 * PAR__TP_STRIP * sizeof(uint32_t) : 0);
     o->out = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_BLOCK * sizeof(float));
-    o->dkv = (float *)par__tp_carve(base, &at,
-                                    backward && !par__tp_is_f32(tp) ? 2 * keys * o->wide * sizeof(float) : 0);
+    o->dk = (float *)par__tp_carve(base, &at, backward ? keys * o->wide * sizeof(float) : 0);
+    o->dv = (float *)par__tp_carve(base, &at, backward ? keys * o->wide * sizeof(float) : 0);
     o->rows = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_STRIP * sizeof(float));
     return at;
 }
@@ -3101,6 +3101,7 @@ static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *
     o->unit = tp->dot ? tp->dot->unit : 1;
     o->depth = par__tp_round_up(m->dim, o->unit);
     o->wide = par__tp_round_up(m->dim, PAR__TP_STRIP);
+    o->key_ld = tp->dot ? o->depth : o->wide;
     o->keys = par__tp_round_up(m->kv_count, PAR__TP_STRIP);
     o->ld = apart ? (size_t)PAR__TP_SCORES_LD : (size_t)PAR__TP_STRIP;
     o->step = apart ? PAR__TP_STRIP : 0;
@@ -3122,32 +3123,17 @@ static void par__tp_load_rows(const par_tp *tp, char *to, size_t to_ld, const vo
         if (dim < to_ld) memset(to + dim * e, 0, (to_ld - dim) * e);
     }
 }
-// Where the gradients of the keys and values are added up: in place if they are f32. They begin with those of
-// earlier queries.
-static void par__tp_begin_keys(const par_tp *tp, par__tp_core *o) {
+// The gradients of keys and values begin with those of earlier queries.
+static void par__tp_begin_keys(const par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
-    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim,
-                 bytes = m->dim * sizeof *o->dk;
-    if (!m->dx_kv) {
-        o->dkv_ld = m->dkv_ld;
-        o->dk = m->dk + row * m->dkv_ld + column;
-        o->dv = m->dv + row * m->dkv_ld + column;
-    } else if (par__tp_is_f32(tp)) {
-        o->dkv_ld = m->kv_ld;
-        o->dk = (float *)m->dx_kv + row * m->kv_ld + m->heads * m->dim + column;
-        o->dv = o->dk + m->kv_heads * m->dim;
-    } else {
-        o->dkv_ld = o->wide;
-        o->dk = o->dkv;
-        o->dv = o->dkv + o->keys * o->wide;
-    }
+    const size_t row = o->sequence * m->kv_stride + m->kv_row, bytes = m->dim * sizeof *o->dk;
     for (size_t k = 0; k < m->kv_count; k++) {
-        float *dk = o->dk + k * o->dkv_ld, *dv = o->dv + k * o->dkv_ld;
-        const size_t from = (row + k) * m->dkv_ld + column;
+        float *dk = o->dk + k * o->wide, *dv = o->dv + k * o->wide;
+        const size_t from = (row + k) * m->dkv_ld + o->kv_head * m->dim;
         if (m->first_queries) {
             memset(dk, 0, bytes);
             memset(dv, 0, bytes);
-        } else if (m->dx_kv) {
+        } else {
             memcpy(dk, m->dk + from, bytes);
             memcpy(dv, m->dv + from, bytes);
         }
@@ -3156,8 +3142,8 @@ static void par__tp_begin_keys(const par_tp *tp, par__tp_core *o) {
 static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
     const size_t first = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + o->kv_head * m->dim;
-    par__tp_load_rows(tp, o->k, o->depth, m->k, first, m->kv_ld, m->kv_count, m->dim);
-    par__tp_load_rows(tp, o->v, o->depth, m->v, first, m->kv_ld, m->kv_count, m->dim);
+    par__tp_load_rows(tp, o->k, o->key_ld, m->k, first, m->kv_ld, m->kv_count, m->dim);
+    par__tp_load_rows(tp, o->v, o->key_ld, m->v, first, m->kv_ld, m->kv_count, m->dim);
     par_bf16 *turned = (par_bf16 *)(void *)(m->dy ? o->kt : o->vt);
     const par_bf16 *rows = (const par_bf16 *)(const void *)(m->dy ? o->k : o->v);
     if (tp->dot && !tp->dot->strides)
@@ -3165,7 +3151,7 @@ static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
     if (tp->dot && tp->dot->strides)
         tp->loops->pack_panels(turned, PAR__TP_STRIP * o->keys, rows, o->depth, 1, m->kv_count, o->keys,
                                m->dim, tp->dot->group);
-    if (m->dy) par__tp_begin_keys(tp, o);
+    if (m->dy) par__tp_begin_keys(o);
 }
 // Packs the block's queries (or gradients of the output): as strips, and as rows for products over queries.
 static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const void *x, size_t ld,
@@ -3206,8 +3192,8 @@ static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t
     const par__tp_strip_product p = {keys,
                                      PAR__TP_STRIP,
                                      o->depth,
-                                     rows + o->k_at * o->depth * o->bytes,
-                                     o->depth,
+                                     rows + o->k_at * o->key_ld * o->bytes,
+                                     o->key_ld,
                                      tp->dot ? tp->dot->group : 1,
                                      strips + strip * PAR__TP_STRIP * o->depth * o->bytes,
                                      PAR__TP_STRIP,
@@ -3260,48 +3246,69 @@ static const float *par__tp_dropout_mask(par_tp *tp, const par__tp_core *o, size
     tp->loops->transpose(o->mask, PAR__TP_STRIP, o->random, PAR__TP_BLOCK_ROWS, PAR__TP_STRIP, keys);
     return o->mask;
 }
-// out += (rows turned) x, where x is a strip of weights or of gradients of scores, for 32 features at a time.
+// out += x turned times `rows`, the keys or values; x is a strip of weights or of gradients of scores. With
+// products of bf16 out += (rows turned) x, for 32 features at a time.
 static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, size_t keys, const char *rows,
                               const char *turned, const float *x) {
-    const int panels = tp->dot && tp->dot->strides;
-    par__tp_strip_product p = {0,
-                               PAR__TP_STRIP,
-                               par__tp_round_up(keys, o->unit),
-                               NULL,
-                               panels    ? tp->dot->group
-                               : tp->dot ? o->keys
-                                         : 1,
-                               panels    ? tp->dot->group * PAR__TP_STRIP
-                               : tp->dot ? tp->dot->group
-                                         : o->depth,
-                               tp->dot ? (const char *)o->pairs : (const char *)(x + strip * o->step),
-                               o->ld,
-                               1,
-                               NULL,
-                               PAR__TP_STRIP,
-                               o->started[strip]};
+    const int panels = tp->dot && tp->dot->strides, add = o->started[strip];
+    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    o->started[strip] = 1;
+    if (!tp->dot) {
+        const par__tp_strip_product p = {PAR__TP_STRIP,
+                                         o->m->dim,
+                                         keys,
+                                         (const char *)(x + strip * o->step),
+                                         1,
+                                         o->ld,
+                                         rows + o->k_at * o->key_ld * o->bytes,
+                                         o->key_ld,
+                                         1,
+                                         out,
+                                         o->wide,
+                                         add};
+        par__tp_multiply_strip(tp, &p);
+        return;
+    }
     for (size_t j = 0; j < o->m->dim; j += PAR__TP_STRIP) {
-        p.rows = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
-        p.a = tp->dot ? turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) * o->bytes
-                      : rows + (o->k_at * o->depth + j) * o->bytes;
-        p.c = o->out + (strip * o->wide + j) * PAR__TP_STRIP;
+        const par__tp_strip_product p = {PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j),
+                                         PAR__TP_STRIP,
+                                         par__tp_round_up(keys, o->unit),
+                                         turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) *
+                                                      o->bytes,
+                                         panels ? tp->dot->group : o->keys,
+                                         tp->dot->group * (panels ? PAR__TP_STRIP : 1),
+                                         (const char *)o->pairs,
+                                         o->ld,
+                                         1,
+                                         out + j * PAR__TP_STRIP,
+                                         PAR__TP_STRIP,
+                                         add};
         par__tp_multiply_strip(tp, &p);
     }
-    o->started[strip] = 1;
+}
+// Multiplies what each query of a strip has in out by a factor.
+static void par__tp_scale_queries(const par_tp *tp, const par__tp_core *o, size_t strip,
+                                  const float *factor) {
+    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    int same = 1;
+    for (size_t q = 0; q < PAR__TP_STRIP; q++) {
+        same &= factor[q] == 1;
+        if (!tp->dot && factor[q] != 1)
+            tp->loops->scale(out + q * o->wide, out + q * o->wide, factor[q], o->m->dim);
+    }
+    if (tp->dot && !same) tp->loops->scale_strip(out, out, factor, o->m->dim);
 }
 
 static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
-    float rescale[PAR__TP_STRIP], *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    float rescale[PAR__TP_STRIP];
     const size_t seen = par__tp_seen_keys(o, strip), keys = par__tp_round_up(seen, o->tile);
-    int same = 1;
     if (!seen) return;
     par__tp_strip_scores(tp, o, strip, keys, o->m->scale, o->k, o->q, o->s);
     par__tp_causal_mask(o, strip, keys);
     tp->loops->online_softmax(o->s, o->ld, keys, o->row_max + strip * PAR__TP_STRIP,
                               o->sum + strip * PAR__TP_STRIP, rescale,
                               par__tp_dropout_mask(tp, o, strip, keys), tp->dot ? o->pairs : NULL);
-    for (size_t j = 0; j < PAR__TP_STRIP; j++) same &= rescale[j] == 1;
-    if (o->started[strip] && !same) tp->loops->scale_strip(out, out, rescale, o->m->dim);
+    if (o->started[strip]) par__tp_scale_queries(tp, o, strip, rescale);
     par__tp_strip_add(tp, o, strip, seen, o->v, o->vt, o->s);
 }
 static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
@@ -3347,8 +3354,8 @@ static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const floa
                                              b,
                                              o->wide,
                                              1,
-                                             y + (o->k_at + i) * o->dkv_ld + j,
-                                             o->dkv_ld,
+                                             y + (o->k_at + i) * o->wide + j,
+                                             o->wide,
                                              1};
             par__tp_multiply_strip(tp, &p);
         }
@@ -3374,14 +3381,12 @@ static void par__tp_put_rows(const par_tp *tp, float *rows, size_t row_ld, const
         if (!p->is_f32) par_cast((par_bf16 *)p->to + r * p->ld, PAR_BF16, sum, PAR_F32, dim);
     }
 }
-// Turns a strip of `out` and puts it there.
+// Puts a strip of `out` there, with products of bf16 turned.
 static void par__tp_put_strip(const par_tp *tp, const par__tp_core *o, size_t strip, const par__tp_rows_to *p,
                               size_t count) {
-    const float *out = o->out + strip * PAR__TP_STRIP * o->wide;
-    const int direct = p->is_f32 && !p->sums;
-    tp->loops->transpose(direct ? (float *)p->to : o->rows, direct ? p->ld : o->wide, out, PAR__TP_STRIP,
-                         o->m->dim, count);
-    if (!direct) par__tp_put_rows(tp, o->rows, o->wide, p, count, o->m->dim);
+    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    if (tp->dot) tp->loops->transpose(o->rows, o->wide, out, PAR__TP_STRIP, o->m->dim, count);
+    par__tp_put_rows(tp, tp->dot ? o->rows : out, o->wide, p, count, o->m->dim);
 }
 // The factor of one query's output after these keys: 1 / sum with y; else the softmax's state is merged with
 // that of earlier keys, whose part of acc is scaled here.
@@ -3427,18 +3432,21 @@ static void par__tp_finish_queries(const par_tp *tp, par__tp_core *o) {
         if (!o->started[strip]) memset(out, 0, PAR__TP_STRIP * o->wide * sizeof *out); // they see no key here
         const par__tp_rows_to p = par__tp_rows_of_queries(tp, o, row);
         for (size_t j = 0; j < count && !m->dy; j++) factor[j] = par__tp_merge_state(tp, o, i + j, row + j);
-        if (!m->dy) tp->loops->scale_strip(out, out, factor, m->dim);
+        if (!m->dy) par__tp_scale_queries(tp, o, strip, factor);
         par__tp_put_strip(tp, o, strip, &p, count);
     }
 }
 static void par__tp_finish_keys(const par_tp *tp, const par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
-    const size_t at = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + (m->heads + o->kv_head) * m->dim;
-    if (!m->dx_kv || par__tp_is_f32(tp)) return; // they are where they belong
-    par__tp_rows_to p = {NULL, 0, (par_bf16 *)m->dx_kv + at, m->kv_ld, 0};
-    par__tp_put_rows(tp, o->dk, o->wide, &p, m->kv_count, m->dim);
-    p.to = (par_bf16 *)p.to + m->kv_heads * m->dim;
-    par__tp_put_rows(tp, o->dv, o->wide, &p, m->kv_count, m->dim);
+    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim;
+    const size_t at = row * m->kv_ld + m->heads * m->dim + column;
+    const int is_f32 = !m->dx_kv || par__tp_is_f32(tp);
+    for (size_t v = 0; v < 2; v++) {
+        const size_t bytes = (at + v * m->kv_heads * m->dim) * (is_f32 ? sizeof(float) : sizeof(par_bf16));
+        par__tp_rows_to p = {NULL, 0, NULL, m->dx_kv ? m->kv_ld : m->dkv_ld, is_f32};
+        p.to = m->dx_kv ? (char *)m->dx_kv + bytes : (char *)((v ? m->dv : m->dk) + row * m->dkv_ld + column);
+        par__tp_put_rows(tp, v ? o->dv : o->dk, o->wide, &p, m->kv_count, m->dim);
+    }
 }
 
 static void par__tp_begin_queries(const par_tp *tp, par__tp_core *o) {
