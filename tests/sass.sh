@@ -72,7 +72,26 @@ attention_(forward|backward) 0 0 4 0 0
 ^decide 0 52 0 0 0
 ^[a-z] 0 0 0 0 0'
 
-listing "$1" | budgets=$budgets awk '
+# Architectures on which ptxas (13.0) keeps less in registers than on sm_90a: local and generic accesses, at
+# most. These hold what is there; they are to be lowered.
+architectures='
+sm_80 ^flash_backward_kvILi64 23 0
+sm_80 ^flash_forwardILi256 24 0
+sm_80 ^flash_forwardILi128 8 0
+sm_80 ^flash_forwardILi64 2 0
+sm_80 ^loss_forward_backwardIf 30 0
+sm_80 ^norm_backwardI14.*Lb0ELb1E 6 0
+sm_80 ^norm_backwardIfLb0 30 0
+sm_100 ^attention_forward 0 1
+sm_100 ^loss_forward_backwardI14 8 0
+sm_100 ^loss_forward_backwardIf 85 0
+sm_100 ^loss_backwardIf 6 0
+sm_100 ^norm_backwardI14.*Lb0E 96 0
+sm_100 ^norm_backwardIfLb0E 48 0
+sm_100 ^normI14.*Lb1ELb1E 28 0
+sm_100 ^canonical_gemm 44 0'
+
+listing "$1" | budgets=$budgets architectures=$architectures awk '
     BEGIN { # what ptxas said: "... entry function NAME for ...", later "Used N registers"
         while (ARGV[1] != "" && (getline line <ARGV[1]) > 0) {
             if (line ~ /entry function/) {
@@ -83,6 +102,7 @@ listing "$1" | budgets=$budgets awk '
         }
         ARGV[1] = "-"
     }
+    $1 == ".target" {architecture = $2}
     /^\.text\./ { # a kernel begins; CUB has its own
         name = substr($0, 7, length($0) - 7)
         if (name ~ /par__cuda_k_/) names[++count] = name
@@ -112,6 +132,7 @@ listing "$1" | budgets=$budgets awk '
     }
     END {
         rows = split(ENVIRON["budgets"], row, "\n")
+        exceptions = split(ENVIRON["architectures"], exception, "\n")
         printf "%-58s %9s %12s %9s %9s %6s %7s %6s %8s\n", "kernel", "registers", "instructions", "loads",
             "stores", "local", "generic", "packed", "products"
         for (i = 1; i <= count; i++) {
@@ -124,6 +145,13 @@ listing "$1" | budgets=$budgets awk '
             for (k = 2; k <= rows; k++) {
                 split(row[k], b, " ")
                 if (short !~ b[1]) continue
+                for (e = 2; e <= exceptions; e++) {
+                    split(exception[e], own, " ")
+                    if (own[1] == architecture && short ~ own[2]) {
+                        b[2] = own[3]
+                        b[3] = own[4]
+                    }
+                }
                 over("accesses of local memory", locals[name], b[2], 1)
                 over("generic accesses", generic[name], b[3], 1)
                 over("loads of 128 bits", wide_loads[name], b[4], -1)
