@@ -8128,8 +8128,15 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
     }
 }
 
-// Addressable: readers copy from the root. A root that has no copy of its own to make writes the last 1/n of
-// each reader's array. Staged: the root fills one half while the others read the other.
+// The bytes of a reader's or a writer's block that the root copies: 1/n of it where all can address what is
+// needed and the root has no copy of its own to make; else none.
+static size_t par__root_share(const par__operation *op, int addressable, size_t bytes) {
+    if (!addressable || !(op->flags[op->call.root] & PAR__IN_PLACE)) return 0;
+    return bytes / (size_t)op->comm->size / 64 * 64;
+}
+
+// Addressable: readers copy from the root, which writes its share. Staged: the root fills one half while the
+// others read the other.
 static void par__emit_oneshot_broadcast(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, root = op->call.root;
@@ -8137,9 +8144,8 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_CMA)) != 0;
     const size_t e = par__element_bytes(op), at = op->offset, rest = op->call.count - at;
     const size_t count = direct ? rest : PAR__MIN(rest, par__stage_half_bytes(op->comm) / e);
-    const size_t help =
-        direct && op->recv_addressable && (flags & PAR__IN_PLACE) ? count / (size_t)n / 16 * 16 : 0;
-    const size_t read = (count - help) * e;
+    const size_t share = par__root_share(op, direct && op->recv_addressable, count * e);
+    const size_t read = count * e - share;
     if (c->rank != root) {
         if (!direct) {
             par__inputs_from_stages(op, at * e, 0);
@@ -8153,9 +8159,9 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
         par__emit_copy(op, par__output_at(op, at * e), par__input_at(op, at * e), count * e);
     } else {
         par__emit_copy(op, op->call.recv, op->call.send, read);
-        for (int i = 1; i < n && help; i++) {
+        for (int i = 1; i < n && share; i++) {
             const int r = (root + i) % n;
-            par__emit_put(op, r, op->output[r] + read, par__input_at(op, read), help * e);
+            par__emit_put(op, r, op->output[r] + read, par__input_at(op, read), share);
         }
     }
     op->offset += count;
@@ -8164,27 +8170,44 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     if (!op->more_pieces) par__emit_wait_all(op, 2);
 }
 
-// gather: every rank writes to the root. scatter and all_to_all: every rank reads. gatherv and scatterv: the
-// root, which alone knows where the blocks are, reads or writes.
-static void par__emit_oneshot_blocks(par__operation *op) {
-    par_comm *c = op->comm;
+// gather: every rank writes its block to the root; scatter: every rank reads its block from the root. The
+// root copies its share of each.
+static void par__emit_oneshot_rooted(par__operation *op) {
     const par_call *k = &op->call;
-    const par_kind_traits *t = &par__kinds[k->kind];
-    const int me = c->rank, gather = t->recv == PAR_SIDE_ROOT_ALL, scatter = t->send == PAR_SIDE_ROOT_ALL;
-    const size_t e = par__element_bytes(op), block = k->count * e;
-    for (int i = 0; i < c->size; i++) {
-        const int r = (me + i) % c->size;
-        char *recv = scatter ? (char *)k->recv : par__output_at(op, par__recv_displ(op, r) * e);
-        if ((gather || scatter) && k->root != (t->counts ? me : r)) continue;
-        if (gather && t->counts)
-            par__emit_pull(op, r, recv, op->input[r], par__block_count(op, r) * e);
-        else if (gather)
-            par__emit_put(op, r, op->output[r] + (size_t)me * block, k->send, block);
-        else if (scatter && t->counts)
-            par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(op, r) * e),
-                          par__block_count(op, r) * e);
+    const int n = op->comm->size, me = op->comm->rank, root = k->root, gather = k->kind == PAR_KIND_GATHER;
+    const size_t block = par__call_bytes(op), mine = (size_t)me * block;
+    const size_t share = par__root_share(op, gather ? op->send_addressable : op->recv_addressable, block);
+    const size_t rest = block - share;
+    if (me != root && gather) par__emit_put(op, root, op->output[root] + mine, k->send, rest);
+    if (me != root && !gather) par__emit_pull(op, root, k->recv, op->input[root] + mine, rest);
+    if (me == root && gather) par__emit_copy(op, par__output_at(op, mine), k->send, block);
+    if (me == root && !gather) par__emit_copy(op, k->recv, par__input_at(op, mine), block);
+    for (int i = 1; i < n && me == root && share; i++) {
+        const int r = (root + i) % n;
+        const size_t at = (size_t)r * block + rest;
+        if (gather)
+            par__emit_pull(op, r, par__output_at(op, at), op->input[r] + rest, share);
         else
-            par__emit_pull(op, r, recv, op->input[r] + (size_t)me * block, block);
+            par__emit_put(op, r, op->output[r] + rest, par__input_at(op, at), share);
+    }
+    par__emit_publish(op, 1);
+    par__emit_wait_all(op, 1);
+}
+
+// all_to_all: every rank reads. gatherv and scatterv: the root, which alone knows where the blocks are, reads
+// or writes.
+static void par__emit_oneshot_blocks(par__operation *op) {
+    const par_kind kind = op->call.kind;
+    const int n = op->comm->size, me = op->comm->rank, acts = !par__takes_root(kind) || me == op->call.root;
+    const size_t e = par__element_bytes(op), block = par__call_bytes(op);
+    for (int i = 0; i < n && acts; i++) {
+        const int r = (me + i) % n;
+        const size_t bytes = par__block_count(op, r) * e;
+        if (kind == PAR_KIND_SCATTERV)
+            par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(op, r) * e), bytes);
+        else
+            par__emit_pull(op, r, par__output_at(op, par__recv_displ(op, r) * e),
+                           op->input[r] + (kind == PAR_KIND_GATHERV ? 0 : (size_t)me * block), bytes);
     }
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
@@ -8851,13 +8874,13 @@ static const par__algorithm_row par__algorithms[] = {
     ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced"),
     ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals"),
     ROW(GATHER,          eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_rooted,        "one node, addressable"),
     ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise"),
     ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable"),
     ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise"),
     ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals"),
     ROW(SCATTER,         eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_blocks,        "one node, addressable"),
+    ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_rooted,        "one node, addressable"),
     ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise"),
     ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable"),
     ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise"),
