@@ -4316,8 +4316,9 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     int state;   // PAR__QUEUED ...
     int invalid; // an argument is wrong: the other ranks must learn that before the call ends
     par_result result;
-    uint64_t ticket;   // identifies this use of the structure; 0: none
-    uint32_t sequence; // in its queue, from 1; of collectives: the call's number on this comm
+    uint64_t ticket;               // identifies this use of the structure; 0: none
+    struct par__call_queue *queue; // in which it runs or waits
+    uint32_t sequence;             // in its queue, from 1; of collectives: the call's number on this comm
     uint64_t start_ticks;
     double wait_start; // when a wait for it was first checked; 0: not yet
     uint16_t site;
@@ -7001,14 +7002,16 @@ static par__cell *par__expected_cell(par__ring *ring, uint32_t *ticket) {
 static int par__is_ticket_old(const par__ring *ring, uint32_t ticket) { // the sender has not filled the cell
     return ticket == 0 || ticket == (uint32_t)ring->tail + 1 - PAR__RING_CELLS;
 }
-// Receive a message whose cell has it whole, and that is what the call expects. 1: done.
+// Receive a message whose cell has it whole, and that is what the call expects. 1: done; 0: no message is
+// here; -1: it needs a transfer.
 static int par__take_message(par_comm *c, const par_call *k, par__ring *ring) {
     const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
     uint32_t ticket;
     const par__cell *cell = par__expected_cell(ring, &ticket);
+    if (par__is_ticket_old(ring, ticket)) return 0;
     if (ticket != (uint32_t)ring->tail + 1 || cell->place != PAR__IN_RING || cell->count != k->count ||
         cell->dtype != (uint8_t)k->dtype || cell->bytes != bytes || bytes > par__piece_bytes(c, bytes))
-        return 0;
+        return -1;
     par__read_piece(c, ring, cell, (char *)k->recv, bytes);
     par__drain_cell(c, ring, bytes, k->root, 0);
     return 1;
@@ -7578,6 +7581,7 @@ static size_t par__volume(const par__operation *op) {
     const int n = op->comm->size, me = op->comm->rank, root = me == k->root;
     const size_t others = (size_t)n - 1;
     size_t first, slice, sum = 0;
+    if (par__is_message(k->kind)) return t->send ? k->count : 0;
     for (size_t i = 0; i < op->exchange.bundle_count && par__is_exchange(k->kind); i++)
         sum += op->exchange.bundles[i].sending && op->exchange.bundles[i].peer != me
                    ? op->exchange.bundles[i].bytes / par__element_bytes(op)
@@ -7630,6 +7634,13 @@ static const char *par__counts_error(const par_comm *c, const par_call *k) {
     return NULL;
 }
 
+// A message whose description is right, which most are; of any other call par__validate_call finds out.
+static inline int par__is_valid_message(const par_comm *c, const par_call *k) {
+    const void *memory = k->kind == PAR_KIND_SEND ? k->send : k->recv;
+    return (k->kind == PAR_KIND_SEND || k->kind == PAR_KIND_RECV) && (unsigned)k->dtype < PAR_DTYPE_COUNT &&
+           (unsigned)k->root < (unsigned)c->size && k->count >> 40 == 0 && (memory || !k->count) &&
+           !par__has_counts(k);
+}
 static int par__validate_call(const par_comm *c, const par_call *k) {
     const par_kind_traits *t = par_kind_traits_of(k->kind);
     const char *why = NULL;
@@ -7672,6 +7683,11 @@ static void par__complete_call(par_comm *c, par_call *k) {
     PAR_ASSERT(c && "a comm is NULL");
     if (!k->site) k->site = c->site ? c->site : "?";
     c->site = NULL;
+    if (t->takes == PAR_TAKES_PEER) {
+        k->op = PAR_SUM;
+        k->tag = 0;
+        return;
+    }
     if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
     if (!t->send && !t->recv) {
         k->dtype = PAR_U8;
@@ -7682,7 +7698,7 @@ static void par__complete_call(par_comm *c, par_call *k) {
         for (int r = 0; r < c->size && t->counts == PAR_COUNTS_SAME && k->recv_counts; r++)
             k->count = PAR__MAX(k->count, k->recv_counts[r]);
     }
-    if (t->takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)) {
+    if (t->takes & PAR_TAKES_ROOT) {
         k->tag = 0;
         return;
     }
@@ -9619,22 +9635,29 @@ static void par__count_layer_call(par_comm *c, uint16_t site, par_result result,
     c->layer_stats[i].sent_bytes += bytes;
     c->layer_stats[i].ticks += ticks;
 }
-// Count a call that has ended, of `volume` elements sent: ledger, model, trace.
-static void par__count_call(par_comm *c, const par_call *k, uint16_t site, par_result result, uint64_t volume,
-                            uint64_t start, uint64_t now) {
+// The same in what few programs ask for: the model, the ledger of layers, the trace.
+static void par__count_details(par_comm *c, const par_call *k, uint16_t site, par_result result,
+                               uint64_t volume, uint64_t start, uint64_t now) {
     par__world *w = c->world;
-    par_ledger *row = &c->ledger[k->kind];
     const size_t e = par__dtypes[k->dtype].bytes;
-    row->calls++;
-    if (result == PAR_OK) {
-        row->sent_count += volume;
-        row->sent_bytes += volume * e;
-        row->seconds += (double)(now - start); // in ticks; par_ledger_get converts them
-        if (c->model) row->predicted_seconds += par_predict(c, k->kind, par__array_bytes(c, k));
-    }
+    if (c->model && !result)
+        c->ledger[k->kind].predicted_seconds += par_predict(c, k->kind, par__array_bytes(c, k));
     if (site & PAR__SITE_IN_LAYER) par__count_layer_call(c, site, result, volume * e, now - start);
     if (w->trace_path)
         par__push_trace_event(w, par_kind_name(k->kind), start, now, k->count * e, c->id, 1, site);
+}
+// Count a call that has ended, of `volume` elements sent.
+static inline void par__count_call(par_comm *c, const par_call *k, uint16_t site, par_result result,
+                                   uint64_t volume, uint64_t start, uint64_t now) {
+    par_ledger *row = &c->ledger[k->kind];
+    row->calls++;
+    if (result == PAR_OK) {
+        row->sent_count += volume;
+        row->sent_bytes += volume * par__dtypes[k->dtype].bytes;
+        row->seconds += (double)(now - start); // in ticks; par_ledger_get converts them
+    }
+    if (c->model || (site & PAR__SITE_IN_LAYER) || c->world->trace_path)
+        par__count_details(c, k, site, result, volume, start, now);
 }
 
 static void par__complete(par__operation *op) {
@@ -9649,8 +9672,10 @@ static void par__complete(par__operation *op) {
     par__end_record(op, now);
     par__count_call(c, &op->call, op->site, op->result, op->volume, op->start_ticks, now);
     if (op->result == PAR_OK && op->algorithm) c->last_algorithm = op->algorithm->name;
-    row->net_messages += op->net_messages;
-    row->net_bytes += op->net_bytes;
+    if (op->net_messages) {
+        row->net_messages += op->net_messages;
+        row->net_bytes += op->net_bytes;
+    }
     par__set_op_state(op, op->group_pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
 }
 
@@ -9673,7 +9698,7 @@ static void par__activate_operation(par__operation *op) {
 }
 
 static void par__enqueue(par__operation *op) {
-    par__call_queue *lane = par__queue_of(op);
+    par__call_queue *lane = op->queue = par__queue_of(op);
     op->sequence = ++lane->issued;
     if (!lane->running) {
         lane->running = op;
@@ -9696,7 +9721,7 @@ static par__operation *par__queue_pop(par__call_queue *lane) { // NULL: the queu
 
 // An operation is complete, or has failed: the next one of its queue can run.
 static void par__dequeue(par__operation *op) {
-    par__call_queue *lane = par__queue_of(op);
+    par__call_queue *lane = op->queue;
     if (lane->running != op) return;
     lane->running = par__queue_pop(lane);
     if (lane->running) par__activate_operation(lane->running);
@@ -9711,7 +9736,7 @@ static void par__flush_queues(par_comm *c) {
 
 // A receive fails: its sender may still copy a part of the message. Wait for that, but not for long.
 static void par__await_help(const par__operation *op) {
-    const par__call_queue *queue = par__queue_of(op);
+    const par__call_queue *queue = op->queue;
     if (op->call.kind != PAR_KIND_RECV || op->state != PAR__RUNNING || !queue->ring) return;
     const par__transfer *x = op->tracks[0].transfers;
     const par__cell *cell = &queue->ring->cells[(uint32_t)queue->ring->tail % PAR__RING_CELLS];
@@ -10222,14 +10247,13 @@ static int par__add_message(par__operation *op) { // the transfer of a message; 
 }
 static int par__step_message(par__operation *op) {
     par_comm *c = op->comm;
-    par__ring *ring = op->call.kind == PAR_KIND_RECV && !c->broken ? par__queue_of(op)->ring : NULL;
+    par__ring *ring = op->call.kind == PAR_KIND_RECV && !c->broken ? op->queue->ring : NULL;
     int moved = 0, ended = 0;
-    uint32_t ticket;
     if (!op->start_ticks) par__record_begin(op);
     if (op->state == PAR__QUEUED && ring) { // most receives end here, without a transfer
-        par__expected_cell(ring, &ticket);
-        if (par__is_ticket_old(ring, ticket)) return 0;
-        ended = par__take_message(c, &op->call, ring);
+        const int taken = par__take_message(c, &op->call, ring);
+        if (!taken) return 0;
+        ended = taken > 0;
     }
     if (!ended && op->state == PAR__QUEUED) {
         ended = !par__add_message(op);
@@ -10697,7 +10721,7 @@ static int par__all_arrived(const par_persistent *p, unsigned looks) {
 static int par__start_small(par_persistent *p, unsigned looks) {
     par_comm *c = p->comm;
     par__operation *op = p->operation;
-    par__call_queue *queue = &c->queues[0];
+    par__call_queue *queue = op->queue = &c->queues[0];
     const uint32_t sequence = ++queue->issued;
     par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
     op->sequence = c->sequence = sequence;
@@ -10790,7 +10814,7 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
         par__recycle_operation(op);
         return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     }
-    op->invalid = !par__validate_call(c, call);
+    op->invalid = !par__is_valid_message(c, call) && !par__validate_call(c, call);
     if (op->invalid) {
         op->call.dtype = PAR_U8;
         op->call.op = PAR_SUM;
@@ -10822,7 +10846,7 @@ static par_result par__release_operation(par__operation *op) {
 static void par__start_message(par__operation *op) {
     const int receives_here = op->call.kind == PAR_KIND_RECV && op->comm->ring_index[op->call.root] >= 0;
     if (!par__is_message(op->call.kind)) return;
-    if (par__queue_of(op)->running == op && !receives_here)
+    if (op->queue->running == op && !receives_here)
         par__step_message(op);
     else if (!op->start_ticks)
         par__record_begin(op);
@@ -10830,9 +10854,9 @@ static void par__start_message(par__operation *op) {
 
 // Calls that end at once have no operation, and one reading of the clock. Each function returns 1 if the call
 // has ended, 0 if it needs an operation, which also reports what is wrong.
-static int par__ended_at_once(par_comm *c, const par_call *k, par__call_queue *queue, uint64_t volume) {
+static int par__ended_at_once(par_comm *c, const par_call *k, uint16_t site, par__call_queue *queue,
+                              uint64_t volume) {
     const uint64_t now = par__ticks();
-    const uint16_t site = par__site_index(c->world, k->site);
     par__write_record(c, k, ++queue->issued, site, now, now);
     par__count_call(c, k, site, PAR_OK, volume, now, now);
     return 1;
@@ -10841,44 +10865,43 @@ static int par__send_at_once(par_comm *c, const par_call *k) { // there is room 
     par__call_queue *queue = &c->queues[1 + k->root];
     const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
     par__ring *ring = queue->ring;
+    const uint16_t site = par__site_index(c->world, k->site);
     par__cell *cell;
     uint64_t address;
     if (!ring || queue->running || !par__is_local(c, k->root) || bytes > par__piece_bytes(c, bytes) ||
         par__message_place(c, k->send, bytes, k->root, &address) != PAR__IN_RING ||
         (cell = par__free_cell(c, ring, bytes)) == NULL)
         return 0;
-    cell->site = par__site_index(c->world, k->site);
+    cell->site = site;
     cell->dtype = (uint8_t)k->dtype;
     cell->place = PAR__IN_RING;
     cell->count = k->count;
     cell->bytes = bytes;
     par__write_piece(c, ring, cell, (const char *)k->send, bytes);
     par__publish_cell(c, ring, cell, k->root);
-    return par__ended_at_once(c, k, queue, k->count);
+    return par__ended_at_once(c, k, site, queue, k->count);
 }
 static int par__recv_at_once(par_comm *c, const par_call *k) { // the message is here
     par__call_queue *queue = &c->queues[1 + c->size + k->root];
-    return queue->ring && !queue->running && par__take_message(c, k, queue->ring) &&
-           par__ended_at_once(c, k, queue, 0);
+    return queue->ring && !queue->running && par__take_message(c, k, queue->ring) > 0 &&
+           par__ended_at_once(c, k, par__site_index(c->world, k->site), queue, 0);
 }
 // A collective of one rank: it copies nothing, or little, so that it may count as no time at all.
 static int par__copy_at_once(par_comm *c, const par_call *k) {
+    if ((unsigned)k->dtype >= PAR_DTYPE_COUNT || k->count > SIZE_MAX / 16) return 0;
     const size_t bytes = k->recv == k->send ? 0 : k->count * par__dtypes[k->dtype].bytes;
-    if (c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
+    if (par__has_counts(k) || c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
         k->op >= PAR_OP_COUNT || (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
         (k->count && (!k->send || !k->recv)) || bytes > PAR__EAGER_MESSAGE_BYTES)
         return 0;
     if (bytes) memmove(k->recv, k->send, bytes);
-    return par__ended_at_once(c, k, &c->queues[0], 0);
+    return par__ended_at_once(c, k, par__site_index(c->world, k->site), &c->queues[0], 0);
 }
 static int par__end_at_once(par_comm *c, const par_call *k) {
-    if (c->broken || PAR__LOAD(&c->world->arena->aborted) || (unsigned)k->kind >= PAR_KIND_COUNT ||
-        (unsigned)k->dtype >= PAR_DTYPE_COUNT || par__has_counts(k) || k->count > SIZE_MAX / 16)
-        return 0;
+    if (c->broken || PAR__LOAD(&c->world->arena->aborted) || (unsigned)k->kind >= PAR_KIND_COUNT) return 0;
     if (!par__is_message(k->kind)) return c->size == 1 && par__copy_at_once(c, k);
-    if (k->root < 0 || k->root >= c->size) return 0;
-    if (k->kind == PAR_KIND_SEND) return (k->send || !k->count) && par__send_at_once(c, k);
-    return (k->recv || !k->count) && par__recv_at_once(c, k);
+    if (!par__is_valid_message(c, k)) return 0;
+    return k->kind == PAR_KIND_SEND ? par__send_at_once(c, k) : par__recv_at_once(c, k);
 }
 
 // Peers that wait for this call have the cache lines of its arrival and of small data: ask for them early.
@@ -10914,7 +10937,7 @@ static par_result par__start_call(par_comm *c, par_call *k, int waits, par__oper
 }
 static par_result par__end_call(par__operation *op) {
     if (op->backend) return par__offload_end(op);
-    par__wait_for(op);
+    if (par__op_state(op) != PAR__DONE) par__wait_for(op);
     return par__release_operation(op);
 }
 
