@@ -126,8 +126,8 @@ MODEL
         Attention    is that of one rank: heads are not split.
         Over cp      backward gathers tokens for the gradients of parameters: one rank computes an element,
                      the others add nothing to it, and so the sum over cp is exact.
-    Products of bf16. On a CPU with avx512_bf16 or amx_bf16 these instructions multiply bf16 and add in f32,
-    also in attention, whose weights they take rounded to bf16. Other CPUs convert to f32 and multiply that.
+    Products of bf16. On a CPU with avx512_bf16, amx_bf16 or (Arm) bf16 these instructions multiply bf16 and
+    add in f32, also in attention, whose weights they take rounded to bf16. Others convert to f32.
     Threads. A context is not thread-safe: it belongs to one rank.
 
 DOES NOT
@@ -1513,6 +1513,11 @@ PAR__FORMULAS_END
 #if PAR__X86 && !defined(__CUDACC__)
 #include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__aarch64__) && !defined(__CUDACC__) &&                                                        \
+    (defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10)
+#define PAR__TP_BFMMLA 1
+#include <arm_neon.h>
+#include <sys/auxv.h>
 #endif
 
 // Within the implementation the macros of this header's functions are these functions, and calls of other
@@ -2277,6 +2282,7 @@ PAR__FORMULAS_END
 // and (a1, b1) belong to k and k + 1:
 //     avx512_bf16   s = fma(a1, b1, s), then s = fma(a0, b0, s), each rounded to nearest even
 //     amx_bf16      chains of fma for even and for odd k, from zero, 16 pairs each; then s = s + (even + odd)
+//     bfmmla        s = s + (a0 b0 + a1 b1), both sums rounded to odd: cut, then the last bit 1 if inexact
 // A denormal result in bf16 may become zero, too. Processors without such an instruction convert the operands
 // to f32 and multiply those.
 
@@ -2413,6 +2419,54 @@ static const par__tp_dot *par__tp_pick_dot(void) {
     if (par__tp_has_amx()) return &par__tp_dots[0];
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &par__tp_dots[1]
                                                                                       : NULL;
+}
+#elif defined(PAR__TP_BFMMLA)
+// BFMMLA adds 2 x 4 numbers of A times 4 x 2 of B to a square of four sums. Rows 2 i and 2 i + 1 of the tile
+// by columns 2 j and 2 j + 1 of the panel's next eight are s[i][j], row after row.
+#define PAR__TP_BF16         __attribute__((target("arch=armv8.2-a+bf16")))
+PAR__TP_BF16 static inline void par__tp_load_squares(bfloat16x8_t *y, const par_bf16 *panel) {
+    for (int j = 0; j < 4; j += 2, panel += 8) { // four columns: pairs of k and k + 1, of k + 2 and k + 3
+        const uint32x4_t low = vreinterpretq_u32_u16(vld1q_u16(panel));
+        const uint32x4_t high = vreinterpretq_u32_u16(vld1q_u16(panel + 2 * PAR__TP_DOT_COLS));
+        y[j] = vreinterpretq_bf16_u32(vzip1q_u32(low, high));
+        y[j + 1] = vreinterpretq_bf16_u32(vzip2q_u32(low, high));
+    }
+}
+#define PAR__TP_ZERO_ROWS(i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = vdupq_n_f32(0);
+#define PAR__TP_ADD_ROWS(i)                                                                                  \
+    x = vreinterpretq_bf16_u16(                                                                              \
+        vcombine_u16(vld1_u16(row + 2 * (i)*lda), vld1_u16(row + (2 * (i) + 1) * lda)));                     \
+    s[i][0] = vbfmmlaq_f32(s[i][0], x, y[0]);                                                                \
+    s[i][1] = vbfmmlaq_f32(s[i][1], x, y[1]);                                                                \
+    s[i][2] = vbfmmlaq_f32(s[i][2], x, y[2]);                                                                \
+    s[i][3] = vbfmmlaq_f32(s[i][3], x, y[3]);
+#define PAR__TP_STORE_ROWS(i)                                                                                \
+    vst1q_f32(c, vcombine_f32(vget_low_f32(s[i][0]), vget_low_f32(s[i][1])));                                \
+    vst1q_f32(c + 4, vcombine_f32(vget_low_f32(s[i][2]), vget_low_f32(s[i][3])));                            \
+    vst1q_f32(c + o->ldc, vcombine_f32(vget_high_f32(s[i][0]), vget_high_f32(s[i][1])));                     \
+    vst1q_f32(c + o->ldc + 4, vcombine_f32(vget_high_f32(s[i][2]), vget_high_f32(s[i][3])));                 \
+    c += 2 * o->ldc;
+#define PAR__TP_8_ROWS_BY_2(ROWS) ROWS(0) ROWS(1) ROWS(2) ROWS(3)
+PAR__TP_BF16 static void par__tp_tile_bfmmla(size_t k, const par_bf16 *a, size_t lda, size_t a_pair,
+                                             const par_bf16 *panel, const par__tp_output *o) {
+    (void)a_pair; // 2
+    for (size_t at = 0; at < PAR__TP_DOT_COLS; at += 8) {
+        float32x4_t s[4][4];
+        bfloat16x8_t x, y[4];
+        float *c = (float *)o->c + at;
+        PAR__TP_8_ROWS_BY_2(PAR__TP_ZERO_ROWS)
+        for (size_t p = 0; p < k; p += 4) {
+            const par_bf16 *row = a + p;
+            par__tp_load_squares(y, panel + p * PAR__TP_DOT_COLS + 2 * at);
+            PAR__TP_8_ROWS_BY_2(PAR__TP_ADD_ROWS)
+        }
+        PAR__TP_8_ROWS_BY_2(PAR__TP_STORE_ROWS)
+    }
+}
+static const par__tp_dot par__tp_dots[] = {{"bfmmla", 8, 2, 4, 0, 0, NULL, NULL, par__tp_tile_bfmmla}};
+static const par__tp_dot *par__tp_pick_dot(void) {
+    const unsigned long has_bf16 = 1u << 14; // HWCAP2_BF16
+    return getauxval(AT_HWCAP2) & has_bf16 ? &par__tp_dots[0] : NULL;
 }
 #else
 static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }

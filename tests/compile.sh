@@ -182,12 +182,20 @@ with_musl() { # run with SOAK=1
     musl-gcc -std=c11 -static $flags tests/compile/implementation.c tests/compile/user.c -o "$work/user" &&
         PAR_RANKS=3 "$work/user"
 }
-on_aarch64() { # under qemu-user; with SOAK=1 every test of par.h, on ranks that a launcher starts
+# Under qemu-user. With SOAK=1 every test of par.h, on ranks that a launcher starts, and products of bf16 by
+# BFMMLA, and without.
+on_aarch64() {
     local build="aarch64-linux-gnu-gcc -std=gnu11 -static -pthread -Wall -Wextra -I. -Itests"
     $build tests/compile/threads.c -o "$work/program" -lm && qemu-aarch64 "$work/program" || return 1
     [ -z "${SOAK-}" ] && return
     $build -O1 tests/test_par.c -o "$work/program" -lm &&
-        ranks 3 qemu-aarch64 "$work/program" --worker mpi 3 0 all
+        ranks 3 qemu-aarch64 "$work/program" --worker mpi 3 0 all &&
+        $build -O1 tests/test_tp.c tests/kit.c -o "$work/program" -lm || return 1
+    for cpu in max cortex-a57; do
+        for name in bf16_products attention_kernels; do
+            qemu-aarch64 -cpu $cpu "$work/program" --worker threads 1 0 $name || return 1
+        done
+    done
 }
 hooks_rejected() {
     ! gcc -Wfatal-errors -DPAR_MALLOC=malloc -I. $emits 2>"$work/err" &&

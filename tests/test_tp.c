@@ -2462,8 +2462,29 @@ static void bf16_product(par_comm *w, par_tp *tp, const bf16_case *t, int ta, in
     __atomic_add_fetch(&test_shared->checks, 1, __ATOMIC_RELAXED);
     free(a), free(b), free(bias), free(narrow), free(before), free(wide);
 }
-// avx512_bf16: two fma for each pair of k, the odd one first; denormal operands count as zero.
-static void bf16_rounding(par_comm *w, par_tp *tp) {
+// avx512_bf16: two fma for each pair of k, the odd one first.
+static float avx512_pair(float s, float x0, float y0, float x1, float y1) {
+    return fmaf(x0, y0, fmaf(x1, y1, s));
+}
+// x + y cut towards zero; its last bit is 1 if that was inexact.
+static float sum_to_odd(float x, float y) {
+    const double sum = (double)x + y, back = sum - x, error = (x - (sum - back)) + (y - back);
+    float cut = (float)sum;
+    uint32_t bits;
+    const double left = (sum - (double)cut) + error;
+    if (left == 0) return cut;
+    if ((left > 0) != (cut > 0)) cut = nextafterf(cut, 0);
+    memcpy(&bits, &cut, sizeof bits);
+    bits |= 1;
+    memcpy(&cut, &bits, sizeof cut);
+    return cut;
+}
+static float bfmmla_pair(float s, float x0, float y0, float x1, float y1) {
+    return sum_to_odd(s, sum_to_odd(x0 * y0, x1 * y1));
+}
+// Each instruction's own rounding; denormal operands count as zero.
+static void bf16_rounding(par_comm *w, par_tp *tp,
+                          float (*pair)(float s, float x0, float y0, float x1, float y1)) {
     enum { M = 9, N = 33, K = 51 };
     uint16_t *a = bf16_values(5, M * K), *b = bf16_values(6, N * K);
     float c[M * N];
@@ -2474,9 +2495,11 @@ static void bf16_rounding(par_comm *w, par_tp *tp) {
     for (size_t i = 0; i < M; i++)
         for (size_t j = 0; j < N; j++) {
             float s = 0;
-            for (size_t p = 0; p < K; p += 2)
-                for (size_t q = p + 2; q-- > p;)
-                    if (q < K) s = fmaf((float)bf16_at(a, i * K + q), (float)bf16_at(b, j * K + q), s);
+            for (size_t p = 0; p < K; p += 2) {
+                const float x1 = p + 1 < K ? (float)bf16_at(a, i * K + p + 1) : 0,
+                            y1 = p + 1 < K ? (float)bf16_at(b, j * K + p + 1) : 0;
+                s = pair(s, (float)bf16_at(a, i * K + p), (float)bf16_at(b, j * K + p), x1, y1);
+            }
             differ += s != c[i * N + j];
         }
     CHECK(w, !differ);
@@ -2497,7 +2520,8 @@ static void bf16_products(par_comm *w) {
             if (cases[i].m < 100) bf16_product(w, l.tp, &cases[i], form & 1, form >> 1);
             l.tp->dot = dot;
         }
-    if (dot && !strcmp(dot->name, "avx512_bf16")) bf16_rounding(w, l.tp);
+    if (dot && !strcmp(dot->name, "avx512_bf16")) bf16_rounding(w, l.tp, avx512_pair);
+    if (dot && !strcmp(dot->name, "bfmmla")) bf16_rounding(w, l.tp, bfmmla_pair);
     close_layout(&l);
 }
 
