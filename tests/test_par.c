@@ -1422,6 +1422,9 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
         CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
         CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
         CHECK(w, par_send(z, 3, PAR_I32, 5000, w) == PAR_ERR_ARGUMENT);
+        CHECK(w, par_send(z, 3, (par_dtype)77, 1, w) == PAR_ERR_ARGUMENT && says(w, "no such dtype"));
+        CHECK(w, par_recv(z, (size_t)1 << 62, PAR_I32, 1, w) == PAR_ERR_ARGUMENT && says(w, "too large"));
+        CHECK(w, par_recv(NULL, 3, PAR_I32, 1, w) == PAR_ERR_ARGUMENT && says(w, "recv is NULL"));
     } else if (me == 1) {
         int z[100];
         CHECK(w,
