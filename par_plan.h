@@ -1936,7 +1936,8 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) 
 // The space is a tree. Its nodes have tp, cp, pp, dp, microbatch, ulysses, sp and fp8: what decides a layer's
 // kernels. Below each are all combinations of recomputation, overlap, offloading, schedule with chunks, and
 // ZeRO stage with its group. Bounds, each below all of its configurations:
-//     node    m x (the layers without recomputation, with the fewest exposed messages) / p
+//     node    m x (the layers without recomputation, with the fewest exposed messages) / p; the mean of its
+//             parameters and gradients, by ZeRO stage
 //     group   all times but those of gradients, parameters and the update; the memory of its largest shards
 // Nodes are visited by their bounds, so that the search ends at the first that is slower than what it has.
 
@@ -1977,7 +1978,7 @@ typedef struct par__plan_walk {
     int node_fits[4]; // by ZeRO stage: 0: parameters and gradients alone are more than a GPU has
     int no_memory;
     double parameters;  // of the model
-    double least_bytes; // that a group was seen to need
+    double least_bytes; // that a group was seen to need, or a node at least
     double tolerance;   // bounds are multiplied with it: rounding does not make them wrong
 } par__plan_walk;
 
@@ -2336,13 +2337,17 @@ static int par__plan_compare_nodes(const void *a, const void *b) {
     return memcmp(&x->config, &y->config, sizeof x->config);
 }
 // Which ZeRO stages a node may have: the rank with most of parameters and gradients has at least the mean.
-static void par__plan_fit_node(par__plan_walk *w, const par__plan_case *k) {
+// Returns the fewest bytes of those that are allowed.
+static double par__plan_fit_node(par__plan_walk *w, const par__plan_case *k) {
     const double mean = w->parameters / (k->t * k->p), replicas = k->d * k->c;
+    double least = 1e300;
     for (int zero = 0; zero < 4; zero++) {
         const double bytes =
             mean * (k->e / (zero >= 3 ? replicas : 1) + k->gradient_bytes / (zero >= 2 ? replicas : 1));
         w->node_fits[zero] = bytes * w->tolerance <= k->capacity;
+        if (par__plan_allows(w, PAR_PLAN_AXIS_zero, zero)) least = par__plan_min(least, bytes);
     }
+    return least;
 }
 static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
     par_plan_config c = node->config;
@@ -2351,8 +2356,10 @@ static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
     const double below = par__plan_below(w, c, shards.count);
     const par__plan_case k = par__plan_case_of(w->problem, &c);
     w->report->configurations += below;
-    par__plan_fit_node(w, &k);
-    if (node->bound > par__plan_worst(w, &c, PAR__PLAN_OF_NODE)) {
+    const double bytes = par__plan_fit_node(w, &k);
+    const int fits = bytes * w->tolerance <= k.capacity;
+    if (!fits && shards.count) w->least_bytes = par__plan_min(w->least_bytes, bytes);
+    if (!fits || node->bound > par__plan_worst(w, &c, PAR__PLAN_OF_NODE)) {
         w->report->bounded += below;
         return;
     }
@@ -2497,8 +2504,8 @@ static par_result par__plan_nothing_found(const par__plan_walk *w) {
     if (r->configurations > 0)
         return par__plan_fail(
             PAR_ERR_MEMORY, r->why, sizeof r->why,
-            "none of %.0f configurations fits: a GPU has %.1f GB, %.1f GB of them reserved, "
-            "and the smallest needs %.1f; use more GPUs or a shorter sequence",
+            "none of %.0f configurations fits: a GPU has %.4g GB, %.4g GB of them reserved, "
+            "and the smallest needs at least %.4g; use more GPUs or a shorter sequence",
             r->configurations, capacity / 1e9, p->machine.reserved_bytes / 1e9, w->least_bytes / 1e9);
     return par__plan_fail(
         PAR_ERR_ARGUMENT, r->why, sizeof r->why,

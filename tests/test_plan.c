@@ -73,6 +73,9 @@ typedef struct fastest { // of the configurations that have the values of `fixed
 typedef struct brute {
     const par_plan_problem *p;
     fastest all, some;
+    par__plan_walk walk; // as a search has it
+    const char *wrong;   // the first bound that is above what it bounds
+    par_plan_config wrong_config;
 } brute;
 
 static void brute_keep(fastest *f, const par_plan_config *c, const par_plan_prediction *p) {
@@ -87,9 +90,33 @@ static void brute_keep(fastest *f, const par_plan_config *c, const par_plan_pred
     for (int i = f->count - 1; i > at; i--) f->seconds[i] = f->seconds[i - 1];
     f->seconds[at] = p->seconds;
 }
+// The bounds of the search leave this configuration out if they are above its time or its bytes: NULL, or the
+// first that is.
+static const char *bound_above(brute *b, const par_plan_config *c, const par_plan_prediction *p) {
+    const double seconds = p->seconds / b->walk.tolerance, bytes = p->bytes / b->walk.tolerance;
+    par__plan_case k = par__plan_case_of(b->p, c);
+    const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
+    par__plan_base base;
+    par__plan_shards shards;
+    int fits;
+    if (par__plan_node_bound(&k, &l, *c) > seconds) return "a node's time";
+    if (par__plan_group_bound(&k, c, par__plan_sums_of(&k, &l, c)) > seconds) return "a group's time";
+    par__plan_base_of(&k, &l, c, &base);
+    if (base.p.seconds > seconds) return "a group's time without gradients and update";
+    par__plan_shards_of(&b->walk, c->dp * c->cp, &shards);
+    if (par__plan_least_memory(k, &l, *c, &base.cut, &shards, &fits) > bytes) return "a group's memory";
+    if (p->fits && !fits) return "whether a group fits";
+    b->walk.mask = 1u << PAR_PLAN_AXIS_zero; // of this stage alone
+    b->walk.fixed.zero = c->zero;
+    const double least = par__plan_fit_node(&b->walk, &k);
+    b->walk.mask = 0;
+    if (least > bytes) return "a node's memory";
+    return p->fits && !b->walk.node_fits[c->zero] ? "whether a node fits" : NULL;
+}
 static void brute_one(brute *b, const par_plan_config *c) {
     par_plan_prediction p;
     par_plan_evaluate(b->p, c, &p);
+    if (!b->wrong && (b->wrong = bound_above(b, c, &p))) b->wrong_config = *c;
     brute_keep(&b->all, c, &p);
     brute_keep(&b->some, c, &p);
 }
@@ -150,6 +177,7 @@ static par_plan_problem random_problem(unsigned *state) {
     p.model.hidden = p.model.features * 4;
     p.model.gated = (int)random_below(state, 2);
     p.model.tied = (int)random_below(state, 2);
+    p.model.vocab = random_below(state, 2) ? 50257 : 16; // with a large head, or stages alike
     p.machine.nodes = 1 + random_below(state, 3);
     p.machine.gpus_per_node = 1 + random_below(state, 3);
     p.job.batch = (double)(p.machine.nodes * p.machine.gpus_per_node) * (1 + random_below(state, 3));
@@ -159,6 +187,7 @@ static par_plan_problem random_problem(unsigned *state) {
     p.job.dropout = random_below(state, 2);
     p.job.equal_layers = random_below(state, 4) == 0;
     p.job.whole_shards = random_below(state, 4) == 0;
+    if (random_below(state, 3) == 0) p.job.update_bytes = 1e-9; // nothing but what bounds count
     if (random_below(state, 3) == 0) p.machine.cores = p.machine.gpus_per_node / 2;
     if (random_below(state, 2)) p.machine.disk_bytes = 0;
     double *const rates[] = {&p.machine.memory_rate,   &p.machine.kernel_seconds, &p.machine.node_bandwidth,
@@ -247,14 +276,25 @@ static void search(void) {
         const par_plan_problem p = random_problem(&state);
         brute b;
         memset(&b, 0, sizeof b);
-        b.p = &p;
+        b.p = b.walk.problem = &p;
+        b.walk.tolerance = 1 - 1e-9;
+        b.walk.parameters = par_plan_parameters(&p.model);
         b.some.mask = random_fixed(&state, &b.some.fixed);
         brute_force(&b, (int)(p.machine.nodes * p.machine.gpus_per_node));
+        char layout[256];
+        par_plan_format(&b.wrong_config, 1, layout, sizeof layout);
+        CHECK(!b.wrong, "seed %u: the bound of %s is above that of %s", first + i, b.wrong, layout);
         found[0] += (unsigned)search_finds(&p, &b.all, first + i);
         found[1] += (unsigned)search_finds(&p, &b.some, first + i);
         search_layouts(&p, first + i);
     }
     if (count < 24) return;
+    const par_plan_problem p = problem_of("gpt3-175b", "a100-80", 64, 2048, 2048); // the bounds do leave out
+    par_plan_choice best;
+    par_plan_report report;
+    CHECK(!par_plan_search(&p, NULL, 0, 0, &best, 1, &report) &&
+              200 * report.evaluated < report.configurations,
+          "%.0f of %.0f configurations were evaluated", report.evaluated, report.configurations);
     CHECK(found[0] > count / 2 && found[1] > count / 6, "of %u problems %u have a solution, %u with choices",
           count, found[0], found[1]);
 }
