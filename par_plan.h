@@ -630,8 +630,7 @@ typedef struct par__plan_reader { // of a config.json
 } par__plan_reader;
 
 static par_result par__plan_read_size(par__plan_reader *r, par_zero_json *j, const par__plan_field *field) {
-    const char c = par_zero_json_peek(j);
-    if (c < '0' || c > '9') { // null: the default
+    if (par_zero_json_peek(j) == 'n') { // null: the default
         par_zero_json_skip(j);
         return PAR_OK;
     }
@@ -644,12 +643,15 @@ static par_result par__plan_read_size(par__plan_reader *r, par_zero_json *j, con
     memcpy((char *)r->model + field->offset, &value, sizeof value);
     return PAR_OK;
 }
-static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, const char *name) {
+static par_result par__plan_read_members(par__plan_reader *r, par_zero_json *j, int nested);
+static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, const char *name, int nested) {
     char text[48];
     const char c = par_zero_json_peek(j);
     for (int i = 0; i < PAR__PLAN_MODEL_NAMES; i++)
         if (!strcmp(name, par__plan_model_names[i].name))
             return par__plan_read_size(r, j, &par__plan_model_names[i]);
+    if (!strcmp(name, "text_config") && c == '{' && !nested) // of a model that also sees or hears
+        return par__plan_read_members(r, j, 1);
     if (!strcmp(name, "model_type") && c == '"') {
         par_zero_json_string(j, r->type, sizeof r->type, 1);
     } else if ((!strcmp(name, "hidden_act") || !strcmp(name, "activation_function")) && c == '"') {
@@ -664,6 +666,14 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
     } else {
         par_zero_json_skip(j);
         par__plan_ignore(r->ignored, r->ignored_capacity, name);
+    }
+    return PAR_OK;
+}
+static par_result par__plan_read_members(par__plan_reader *r, par_zero_json *j, int nested) {
+    char name[64];
+    for (size_t i = 0; par_zero_json_member(j, i, name, sizeof name, 1); i++) {
+        const par_result result = par__plan_read_member(r, j, name, nested);
+        if (result) return result;
     }
     return PAR_OK;
 }
@@ -692,7 +702,6 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
                                size_t ignored_capacity, char *why, size_t capacity) {
     par_zero_json j;
     par__plan_reader r;
-    char name[64];
     memset(model, 0, sizeof *model);
     memset(&r, 0, sizeof r);
     j.at = json;
@@ -705,11 +714,11 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
     r.capacity = capacity;
     r.tied = -1;
     if (ignored_capacity) ignored[0] = 0;
-    for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 1); i++) {
-        const par_result result = par__plan_read_member(&r, &j, name);
-        if (result) return result;
-    }
-    if (j.bad) return par__plan_fail(PAR_ERR_FILE, why, capacity, "the config.json is not valid JSON");
+    const par_result result = par__plan_read_members(&r, &j, 0);
+    if (result) return result;
+    par_zero_json_peek(&j); // skips blanks
+    if (j.bad || j.at < j.end)
+        return par__plan_fail(PAR_ERR_FILE, why, capacity, "the config.json is not valid JSON");
     const struct {
         const char *what;
         int value;

@@ -76,6 +76,7 @@ seed plan/2 '\1# mine\n gpu = h100 # a row\nnodes=2\ngpus_per_node = 4\nnet_band
 seed plan/3 '\2tp=8, pp=4 schedule=zb_h1 offload=states overlap=tp+dp'
 seed plan/4 '\3# x\nname,gpu,gpus,model,sequence,batch,tp,zero,recompute,tflops\n' \
     'A,h100,16,gpt2,1024,32,2,1,full,99\n'
+seed plan/5 '\0{"text_config":{"n_embd":64,"n_head":4,"n_layer":2,"vocab_size":9,"head_dim":null}}'
 # TCP: a receive, RTS, DATA
 seed tcp/1 '\0\0\0\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\1\3\0\0\0\240\206\1\0' \
     '\1\1\240\206\1\6\4\1\1\240\206\1\0\0\0\0\0\6\21\3\0\0\0\020\230\2'

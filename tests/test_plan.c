@@ -951,9 +951,25 @@ static void model_types(void) { // what a type says that the config.json does no
               m.has_bias);
     }
 }
+static void read_machines(void) {
+    par_plan_machine x;
+    char why[256];
+    const char *good = "# mine\n gpu = h100\n nodes=4 # four\nnet_bandwidth = 12e9\n";
+    CHECK(!par_plan_machine_read(good, strlen(good), &x, why, sizeof why), "machine: %s", why);
+    CHECK(x.nodes == 4 && x.net_bandwidth == 12e9 && x.gpus_per_node == 8, "machine: values");
+    static const char *const broken[] = {"gpu = h1000",
+                                         "gpu = h100\nnet_bandwith = 3",
+                                         "gpu = h100\nnodes = -1",
+                                         "gpu = h100\nnodes = x",
+                                         "nodes = 3",
+                                         "gpu h100"};
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
+        CHECK(par_plan_machine_read(broken[i], strlen(broken[i]), &x, why, sizeof why) == PAR_ERR_FILE &&
+                  why[0],
+              "%s was read", broken[i]);
+}
 static void readers(void) {
     par_plan_model m;
-    par_plan_machine x;
     char ignored[256], why[256];
     CHECK(!read_model("{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,"
                       "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"
@@ -969,6 +985,13 @@ static void readers(void) {
                       &m, ignored, why),
           "gpt2: %s", why);
     CHECK(is_near(par_plan_parameters(&m), 124.44e6, 1e-4), "gpt2: %.6g", par_plan_parameters(&m));
+    // sizes below "text_config"; null is the default
+    CHECK(!read_model("{\"model_type\":\"llava\",\"vision_config\":{\"hidden_size\":64},\"text_config\":{"
+                      "\"n_embd\":768,\"n_head\":12,\"n_layer\":2,\"vocab_size\":9,\"head_dim\":null}}\n",
+                      &m, ignored, why),
+          "text_config: %s", why);
+    CHECK(m.features == 768 && m.head_dim == 64 && !strcmp(ignored, "vision_config"), "text_config: %s",
+          ignored);
     static const char *const bad[] = {"",
                                       "{",
                                       "[1]",
@@ -976,22 +999,12 @@ static void readers(void) {
                                       "{\"hidden_size\":768,\"num_attention_heads\":12,\"vocab_size\":9}",
                                       "{\"hidden_size\":99999999999}",
                                       "{\"n_embd\":770,\"n_head\":12,\"n_layer\":2,\"vocab_size\":9}",
-                                      "{\"n_embd\":768,\"n_head\":12,\"n_layer\":0,\"vocab_size\":9}"};
+                                      "{\"n_embd\":768,\"n_head\":12,\"n_layer\":0,\"vocab_size\":9}",
+                                      "{\"n_embd\":768,\"n_head\":12,\"n_layer\":-1,\"vocab_size\":9}",
+                                      "{\"n_embd\":768,\"n_head\":12,\"n_layer\":\"2\",\"vocab_size\":9}",
+                                      "{\"n_embd\":768,\"n_head\":12,\"n_layer\":2,\"vocab_size\":9} 1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK(read_model(bad[i], &m, ignored, why) == PAR_ERR_FILE && why[0], "%s was read", bad[i]);
-    const char *good = "# mine\n gpu = h100\n nodes=4 # four\nnet_bandwidth = 12e9\n";
-    CHECK(!par_plan_machine_read(good, strlen(good), &x, why, sizeof why), "machine: %s", why);
-    CHECK(x.nodes == 4 && x.net_bandwidth == 12e9 && x.gpus_per_node == 8, "machine: values");
-    static const char *const broken[] = {"gpu = h1000",
-                                         "gpu = h100\nnet_bandwith = 3",
-                                         "gpu = h100\nnodes = -1",
-                                         "gpu = h100\nnodes = x",
-                                         "nodes = 3",
-                                         "gpu h100"};
-    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++)
-        CHECK(par_plan_machine_read(broken[i], strlen(broken[i]), &x, why, sizeof why) == PAR_ERR_FILE &&
-                  why[0],
-              "%s was read", broken[i]);
     const par_plan_config c =
         config_of("tp=8, pp=4 schedule=interleaved_1f1b chunks=2 offload=states overlap=tp+dp sp=1");
     char text[256];
@@ -1158,6 +1171,7 @@ int main(int argc, char **argv) {
                {"reasons", reasons},
                {"types", model_types},
                {"readers", readers},
+               {"machines", read_machines},
                {"errors", errors}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         int wanted = argc < 2;
