@@ -1742,10 +1742,12 @@ double par_plan_flops(const par_plan_problem *problem) {
     return 6 * tokens *
            (m->layers * (layer + 2 * q * problem->job.sequence) + (double)m->features * m->vocab);
 }
+static int par__plan_ranks(const par_plan_problem *p) {
+    return (int)(par__plan_max(p->machine.nodes, 1) * par__plan_max(p->machine.gpus_per_node, 1));
+}
 static void par__plan_rates(const par_plan_problem *problem, par_plan_prediction *p) {
-    const double nodes = par__plan_max(problem->machine.nodes, 1);
     p->tokens_per_second = problem->job.batch * problem->job.sequence / p->seconds;
-    p->flops_per_gpu = par_plan_flops(problem) / p->seconds / (nodes * problem->machine.gpus_per_node);
+    p->flops_per_gpu = par_plan_flops(problem) / p->seconds / par__plan_ranks(problem);
     p->mfu = problem->machine.peak > 0 ? p->flops_per_gpu / problem->machine.peak : 0;
 }
 void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
@@ -1993,9 +1995,6 @@ typedef struct par__plan_walk {
 
 static int par__plan_allows(const par__plan_walk *w, int axis, int value) {
     return !(w->mask >> axis & 1) || par_plan_axis_get(&w->fixed, axis) == value;
-}
-static int par__plan_ranks(const par_plan_problem *p) {
-    return (int)(par__plan_max(p->machine.nodes, 1) * par__plan_max(p->machine.gpus_per_node, 1));
 }
 // Rules of single members; NULL, or what is wrong. par_plan_check words them for people.
 static int par__plan_tp_divides(const par_plan_model *m, int tp) {
@@ -2458,10 +2457,6 @@ static const char *par__plan_config_wrong(const par_plan_problem *p, const par_p
         const int value = par_plan_axis_get(c, i);
         if (value < 0 || (i < 5 && value < 1)) return "a member is negative, or a number of ranks is 0";
     }
-    *a = (int)par__plan_min((double)c->tp * c->pp * c->cp * c->dp, 2e9);
-    *b = ranks;
-    *d = ranks;
-    if (*a != ranks) return "tp x pp x cp x dp = %d, but there are %d GPUs; make it %d";
     *a = c->tp;
     *b = m->heads;
     *d = par__plan_nearest_divisor(m->heads, c->tp);
@@ -2479,6 +2474,10 @@ static const char *par__plan_config_wrong(const par_plan_problem *p, const par_p
     *b = batch;
     *d = par__plan_nearest_divisor(batch, c->dp);
     if (batch % c->dp) return "dp %d does not divide a batch of %d; try dp=%d";
+    *a = (int)par__plan_min((double)c->tp * c->pp * c->cp * c->dp, 2e9);
+    *b = ranks;
+    *d = ranks;
+    if (*a != ranks) return "tp x pp x cp x dp = %d, but there are %d GPUs; make it %d";
     *a = c->microbatch;
     *b = batch / c->dp;
     *d = par__plan_nearest_divisor(*b, c->microbatch);
@@ -2510,6 +2509,11 @@ static par_result par__plan_nothing_found(const par__plan_walk *w) {
     const par_plan_problem *p = w->problem;
     const double capacity = p->job.memory_bytes > 0 ? p->job.memory_bytes : p->machine.memory_bytes;
     par_plan_report *r = w->report;
+    if (r->configurations > 0 && !(par__plan_capacity(p) > 0))
+        return par__plan_fail(
+            PAR_ERR_MEMORY, r->why, sizeof r->why,
+            "nothing fits: of the %.4g GB that a GPU may need %.4g are reserved; allow more", capacity / 1e9,
+            p->machine.reserved_bytes / 1e9);
     if (r->configurations > 0)
         return par__plan_fail(
             PAR_ERR_MEMORY, r->why, sizeof r->why,

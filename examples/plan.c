@@ -46,7 +46,7 @@ static int is_file(const char *path) {
     return !stat(path, &st) && S_ISREG(st.st_mode);
 }
 static int load_model(const char *name, par_plan_model *model) { // of the table, or a config.json; 1, or 0
-    char why[256], ignored[512], path[4200];
+    char why[256], ignored[4096], path[4200];
     size_t bytes;
     if (par_plan_model_get(name, model)) return 1;
     snprintf(path, sizeof path, "%.4000s/config.json", name);
@@ -140,29 +140,82 @@ static par_result search_once(plan *x, int top, int simulate) {
     snprintf(x->report.why, sizeof x->report.why, "out of memory for a simulation");
     return PAR_ERR_SYSTEM;
 }
-// Searches. Where no configuration exists or fits, it takes the nearest number of GPUs that works, and says
-// so: fewer where the layout is at fault, more where memory is.
+// The same for another number of GPUs.
+static par_result search_with(plan *x, int gpus, int top, int simulate) {
+    x->problem.machine = x->whole;
+    set_gpus(&x->problem.machine, gpus);
+    return search_once(x, top, simulate);
+}
+// GPUs by which their number changes: whole nodes, or, within a node, one.
+static int node_of(const plan *x, int gpus) {
+    return gpus > x->whole.gpus_per_node ? (int)x->whole.gpus_per_node : 1;
+}
+// More GPUs, where memory is at fault: twice as many until something fits, then the fewest that do, of up to
+// 64 numbers between.
+static par_result search_more(plan *x, int asked, int top) {
+    int few = asked, many = asked;
+    par_result r = PAR_ERR_MEMORY;
+    while (r == PAR_ERR_MEMORY && many <= 32768) {
+        few = many;
+        many = 2 * many / node_of(x, 2 * many) * node_of(x, 2 * many);
+        r = search_with(x, many, top, 0);
+    }
+    if (r) return r;
+    const int node = node_of(x, many), step = (many - few + 64 * node - 1) / (64 * node) * node;
+    for (int gpus = few / node * node + step; gpus < many; gpus += step) {
+        r = search_with(x, gpus, top, 0);
+        if (r != PAR_ERR_MEMORY && r != PAR_ERR_ARGUMENT) return r;
+    }
+    return search_with(x, many, top, 0);
+}
+// Another number of GPUs, where layouts are at fault.
+static par_result search_near(plan *x, int asked, int top) {
+    par_result r = PAR_ERR_ARGUMENT;
+    for (int i = 1; i < 64; i++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const int gpus = asked + sign * i * node_of(x, asked);
+            if (gpus < 1 || gpus > 65536) continue;
+            r = search_with(x, gpus, top, 0);
+            if (r != PAR_ERR_ARGUMENT && r != PAR_ERR_MEMORY) return r;
+        }
+    for (int gpus = asked / 2; r == PAR_ERR_ARGUMENT && gpus >= 1; gpus /= 2)
+        r = search_with(x, gpus, top, 0);
+    return r;
+}
+// Shorter sequences, where no number of GPUs has memory enough: a multiple of what ranks may divide it by,
+// then halves.
+static par_result search_shorter(plan *x, int top) {
+    const int multiple = 2 * gpus_of(&x->problem);
+    par_result r = PAR_ERR_MEMORY;
+    for (int s = (int)x->problem.job.sequence; r == PAR_ERR_MEMORY && s >= multiple; s /= 2) {
+        x->problem.job.sequence = s / multiple * multiple;
+        r = search_once(x, top, 0);
+    }
+    return r;
+}
+// Searches. Where no configuration exists or fits, it takes the nearest number of GPUs that works, or the
+// nearest shorter sequence, and says so.
 static par_result search_nearest(plan *x, int top, int simulate) {
-    const int asked = gpus_of(&x->problem);
-    par_plan_report first;
+    const par_plan_problem problem = x->problem;
+    const int asked = gpus_of(&problem);
     par_result r = search_once(x, top, simulate);
-    first = x->report;
-    const par_plan_machine machine = x->problem.machine;
-    const int step = r == PAR_ERR_MEMORY ? 2 : 1, limit = 96;
-    for (int i = 1, gpus = asked; r && r != PAR_ERR_SYSTEM && i < limit; i++) {
-        const int node = asked > (int)machine.gpus_per_node ? (int)machine.gpus_per_node : 1;
-        gpus = step == 2 ? gpus * 2 : i < 64 ? gpus - node : gpus / 2;
-        if (gpus < 1 || gpus > 65536) break;
-        x->problem.machine = machine;
-        set_gpus(&x->problem.machine, gpus);
-        r = search_once(x, top, simulate);
+    if (!r || r == PAR_ERR_SYSTEM) return r;
+    const par_plan_report first = x->report;
+    const int memory = r == PAR_ERR_MEMORY;
+    char nearest[64];
+    r = memory ? search_more(x, asked, top) : search_near(x, asked, top);
+    snprintf(nearest, sizeof nearest, "%d GPU%s", gpus_of(&x->problem), gpus_of(&x->problem) > 1 ? "s" : "");
+    if (memory && r && r != PAR_ERR_SYSTEM) {
+        x->problem = problem;
+        r = search_shorter(x, top);
+        snprintf(nearest, sizeof nearest, "sequences of %.0f tokens", x->problem.job.sequence);
     }
-    if (r) {
-        x->report = first;
-        x->problem.machine = machine;
-    } else if (gpus_of(&x->problem) != asked) {
-        fprintf(stderr, "plan: %s. The nearest that works: %d GPUs.\n", first.why, gpus_of(&x->problem));
+    if (!r) {
+        fprintf(stderr, "plan: %s. The nearest that works: %s.\n", first.why, nearest);
+        return simulate ? search_once(x, top, simulate) : r;
     }
+    x->problem = problem;
+    x->report = first;
     return r;
 }
 static void print_choice(const par_plan_choice *c, const char *mark) {
@@ -250,8 +303,8 @@ static void print_plan(const plan *x, const settings *o) {
     printf("%s (%.4g parameters) on %d %s, batch %d of %d tokens\n%.0f configurations, %.0f evaluated, %.0f "
            "left out by bounds, %.3f s%s\n\n",
            x->problem.model.name, par_plan_parameters(&x->problem.model), gpus_of(&x->problem),
-           x->problem.machine.name, o->batch, o->sequence, r->configurations, r->evaluated, r->bounded,
-           r->seconds, r->proved ? ": nothing faster was left out" : "");
+           x->problem.machine.name, o->batch, (int)x->problem.job.sequence, r->configurations, r->evaluated,
+           r->bounded, r->seconds, r->proved ? ": nothing faster was left out" : "");
     printf("   step time    MFU    tokens/s    memory  layout (what is not named is 1, none or off)\n");
     for (int i = 0; i < r->count; i++) print_choice(&x->choices[i], "");
     printf("\nthe best:\n");
@@ -261,6 +314,18 @@ static void print_plan(const plan *x, const settings *o) {
 
 // ---- comparing --------------------------------------------------------------------------------------------
 
+// The reason is what is wrong with the nearest layout if it has the value that was asked for.
+static void say_impossible(const par_plan_problem *p, const char *option, int axis, int value,
+                           const char *nearest, const par_plan_config *c) {
+    char word[64], why[320] = "";
+    unsigned bit;
+    par_plan_config wrong = *c;
+    snprintf(word, sizeof word, "%s=%d", par_plan_axis_name(axis), value);
+    if (par_plan_parse(word, &wrong, &bit, why, sizeof why) == PAR_OK)
+        par_plan_check(p, &wrong, why, sizeof why);
+    fprintf(stderr, "plan: %s: %s is impossible here; the nearest that works: %s (%s)\n", option, word,
+            nearest, why);
+}
 // A choice that is impossible with the others gets the nearest value that is not; or, if no number of GPUs
 // helps, none.
 static par_result nearest_value(const par_plan_problem *p, const char *option, par_plan_config *given,
@@ -276,8 +341,7 @@ static par_result nearest_value(const par_plan_problem *p, const char *option, p
             *given = asked; // axes with named values take no numbers
             if (value + sign * i < 1 || par_plan_parse(word, given, &bit, why, sizeof why)) continue;
             if (par_plan_search(p, given, *mask, 0, yours, 1, report)) continue;
-            fprintf(stderr, "plan: %s: %s=%d is impossible here; the nearest that works: %s\n", option, name,
-                    value, word);
+            say_impossible(p, option, axis, value, word, &yours->config);
             return PAR_OK;
         }
     *given = asked;
@@ -295,7 +359,7 @@ static par_result nearest_members(const par_plan_problem *p, const char *option,
         if (!(*mask >> axis & 1)) continue;
         snprintf(why, sizeof why, "%s", report->why);
         r = nearest_value(p, option, given, mask, axis, yours, report);
-        if (!r) fprintf(stderr, "plan: %s: %s: %s.\n", option, text, why);
+        if (!r && !(*mask >> axis & 1)) fprintf(stderr, "plan: %s: %s: %s.\n", option, text, why);
     }
     return r;
 }
@@ -657,6 +721,7 @@ static int prepare(const settings *o, plan *x) { // 0, or a status
     if (o->nodes > 0 && o->gpus > 0)
         return fprintf(stderr, "plan: --nodes %d and --gpus %d: give one of them\n", o->nodes, o->gpus), 2;
     x->problem.machine.nodes = MAX(x->problem.machine.nodes, 1);
+    x->problem.machine.gpus_per_node = MAX(x->problem.machine.gpus_per_node, 1);
     x->whole = x->problem.machine;
     if (o->nodes > 0) x->problem.machine.nodes = o->nodes;
     if (o->gpus > 0) take_gpus(&x->problem.machine, o->gpus);

@@ -921,10 +921,15 @@ planner() { # what it prints for programs; its errors against published measurem
     printf 'gpu = h100\ngpus_per_node = 12\n' >"$work/gpu"
     fails 0 "smallest needs.*The nearest that works: [0-9]* GPUs" build/plan --model gpt3-175b --gpus 2 \
         --gpu a100-80 --batch 2 --top 1 &&
+        fails 0 "The nearest that works: 16 GPUs" build/plan --model gpt3-175b --gpus 7 --gpu a100-80 \
+            --batch 7 --top 1 --no-why &&
+        fails 0 "The nearest that works: sequences of 500000 tokens" build/plan --model gpt2 --gpus 4 \
+            --batch 4 --seq 1000001 --top 1 --no-why &&
+        fails 1 "nothing fits: of the 0.001 GB" build/plan --model gpt2 --gpus 4 --batch 4 --memory_gb .001 &&
         fails 0 "no configuration of 808 GPUs.*The nearest that works: " build/plan --model gpt2 --gpus 808 \
             --batch 3 --top 1 &&
-        fails 0 "tp=7 is impossible here; the nearest that works: tp=6" build/plan --model gpt2 \
-            --gpus 12 --gpu "$work/gpu" --compare tp=7 --batch 12 --seq 512 --top 1 &&
+        fails 0 "tp=7 is impossible here; the nearest that works: tp=6 .tp 7 does not divide 12 heads" \
+            build/plan --model gpt2 --gpus 12 --gpu "$work/gpu" --compare tp=7 --batch 12 --seq 512 --top 1 &&
         fails 2 "did you mean gpt3-175b" build/plan --model gpt3_175b &&
         fails 0 "fix: tp=5 is impossible here; the nearest that works: tp=4" build/plan --model gpt2 \
             --gpus 8 --fix tp=5 --batch 8 --top 1 --no-why &&

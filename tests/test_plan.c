@@ -1143,7 +1143,9 @@ static void errors(void) {
     p = problem_of("megatron-22b", "a100-80", 2, 64, 2048);
     char why[320];
     par_plan_config c = config_of("tp=7 dp=1");
-    CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "16"), "%s", why);
+    CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "64 heads"), "%s", why);
+    c = config_of("tp=8 dp=1");
+    CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "8, but there are 16 GPUs"), "%s", why);
     c = config_of("tp=16 microbatch=3");
     CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "microbatch=2"), "%s", why);
 }
