@@ -841,38 +841,46 @@ static void par__pmpi_lay_out(par__pmpi_layout *l, const par__pmpi_side *side, i
     l->at = low;
 }
 
-// Copy block i between the program's array and consecutive bytes.
-static int par__pmpi_pack(const par__pmpi_layout *l, const par__pmpi_side *side, int i, const void *array,
-                          char *to) {
-    const char *from = (const char *)array + par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent;
-    const size_t e = l->type->bytes, most = ((size_t)1 << 30) / (e ? e : 1);
-    size_t left = (size_t)par__pmpi_count(side, i), some;
-    if (!left || !e) return MPI_SUCCESS;
-    if (l->type->consecutive) return memcpy(to, from, left * e), MPI_SUCCESS;
-    if (!most) return MPI_ERR_TYPE;
-    for (; left; left -= some, from += some * l->type->extent, to += some * e) {
-        int position = 0;
-        some = left < most ? left : most;
-        const int error =
-            PMPI_Pack(from, (int)some, side->type, to, (int)(some * e), &position, MPI_COMM_SELF);
-        if (error) return error;
+// Pack count elements of the program's array, or unpack them into it. They have so many bytes when packed.
+static int par__pmpi_convert(MPI_Datatype type, int packs, const void *from, void *to, size_t count,
+                             size_t bytes) {
+    MPI_Datatype moved = MPI_DATATYPE_NULL;
+    int position = 0, one = 1;
+    const void *array = packs ? from : to;
+    if (!array) { // MPI_BOTTOM, which MPICH's MPI_Pack refuses: the type then tells the way from `one`
+        MPI_Aint back;
+        PMPI_Get_address(&one, &back);
+        back = -back;
+        PMPI_Type_create_hindexed(1, &one, &back, type, &moved);
+        PMPI_Type_commit(&moved);
+        type = moved;
+        if (packs)
+            from = &one;
+        else
+            to = &one;
     }
-    return MPI_SUCCESS;
+    const int error = packs ? PMPI_Pack(from, (int)count, type, to, (int)bytes, &position, MPI_COMM_SELF)
+                            : PMPI_Unpack(from, (int)bytes, &position, to, (int)count, type, MPI_COMM_SELF);
+    if (moved != MPI_DATATYPE_NULL) PMPI_Type_free(&moved);
+    return error;
 }
-static int par__pmpi_unpack(const par__pmpi_layout *l, const par__pmpi_side *side, int i, const char *from,
-                            void *array) {
-    char *to = (char *)array + par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent;
+// The same for block i.
+static int par__pmpi_convert_block(const par__pmpi_layout *l, const par__pmpi_side *side, int i, int packs,
+                                   const void *array_or_bytes, void *bytes_or_array) {
+    const MPI_Aint at = par__pmpi_displ(side, i) * (MPI_Aint)l->type->extent;
     const size_t e = l->type->bytes, most = ((size_t)1 << 30) / (e ? e : 1);
+    const char *from = (const char *)array_or_bytes + (packs ? at : 0);
+    char *to = (char *)bytes_or_array + (packs ? 0 : at);
     size_t left = (size_t)par__pmpi_count(side, i), some;
     if (!left || !e) return MPI_SUCCESS;
     if (l->type->consecutive) return memcpy(to, from, left * e), MPI_SUCCESS;
     if (!most) return MPI_ERR_TYPE;
-    for (; left; left -= some, from += some * e, to += some * l->type->extent) {
-        int position = 0;
+    for (; left; left -= some) {
         some = left < most ? left : most;
-        const int error =
-            PMPI_Unpack(from, (int)(some * e), &position, to, (int)some, side->type, MPI_COMM_SELF);
+        const int error = par__pmpi_convert(side->type, packs, from, to, some, some * e);
         if (error) return error;
+        from += some * (packs ? l->type->extent : e);
+        to += some * (packs ? e : l->type->extent);
     }
     return MPI_SUCCESS;
 }
@@ -890,7 +898,7 @@ static int par__pmpi_pack_all(const par__pmpi_layout *l, const par__pmpi_side *s
                               char *to) {
     int error = MPI_SUCCESS;
     for (int i = 0; i < l->blocks && !error; i++) {
-        error = par__pmpi_pack(l, side, i, array, to);
+        error = par__pmpi_convert_block(l, side, i, 1, array, to);
         to += par__pmpi_block_bytes(l, i);
     }
     return error;
@@ -1013,7 +1021,8 @@ static int par__pmpi_place_send(par__pmpi_comm *s, const par__pmpi_call *k, par_
         const size_t at = par__pmpi_block_at(l, own);
         m->call.send = (char *)m->call.recv + at;
         m->call.count = par__pmpi_block_bytes(l, own);
-        return m->unpacked ? par__pmpi_pack(l, &k->in, own, k->recv, m->unpacked + at) : MPI_SUCCESS;
+        return m->unpacked ? par__pmpi_convert_block(l, &k->in, own, 1, k->recv, m->unpacked + at)
+                           : MPI_SUCCESS;
     }
     if (!l->counts) m->call.count = l->block;
     m->call.send_counts = l->counts;
@@ -1046,7 +1055,7 @@ static void par__pmpi_describe_move(par__pmpi_comm *s, par__pmpi_call *k, par__p
 static void par__pmpi_unpack_all(par__pmpi_call *k, const par__pmpi_move *m) {
     const char *from = m->unpacked;
     for (int i = 0; from && i < m->in.blocks && !k->error; i++) {
-        k->error = par__pmpi_unpack(&m->in, &k->in, i, from, k->recv);
+        k->error = par__pmpi_convert_block(&m->in, &k->in, i, 0, from, k->recv);
         from += par__pmpi_block_bytes(&m->in, i);
     }
 }

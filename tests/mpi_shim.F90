@@ -59,6 +59,7 @@ program mpi_shim
         call MPI_Gather(all, 1, MPI_INTEGER, all, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
     end if
     call MPI_Barrier(MPI_COMM_WORLD, error)
+    call others()
     mine = rank
     call MPI_Iallreduce(MPI_IN_PLACE, mine, 3, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, q(1), error)
     call MPI_Wait(q(1), status, error)
@@ -93,6 +94,107 @@ program mpi_shim
     call MPI_Finalize(error)
     if (rank == 0) print '(a)', "fortran done"
 contains
+    subroutine others() ! each call with arguments that all differ, then the same as a nonblocking one
+        integer :: i, n, how, to(64), from(64), part(2, 64), expected(2, 64), lengths(64)
+        integer(kind=MPI_ADDRESS_KIND) :: at(1)
+#if HOW == 3
+        type(MPI_Datatype) :: pair, absolute
+#else
+        integer :: pair, absolute
+#endif
+        n = ranks
+        call MPI_Type_contiguous(2, MPI_INTEGER, pair, error)
+        call MPI_Type_commit(pair, error)
+        do how = 0, 1
+            mine = rank + 1
+            all = -1
+            if (how == 0) then
+                call MPI_Reduce(mine, all, 2, MPI_INTEGER, MPI_PROD, 1, MPI_COMM_WORLD, error)
+            else
+                call MPI_Ireduce(mine, all, 2, MPI_INTEGER, MPI_PROD, 1, MPI_COMM_WORLD, q(1), error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (rank == 1 .and. any(all(1:3) /= [6, 6, -1])) call wrong("reduce")
+            part(1, 1:n) = [(100 * i + rank, i = 1, n)]
+            part(2, 1:n) = [(200 * i + rank, i = 1, n)]
+            if (how == 0) then
+                call MPI_Reduce_scatter_block(part, all, 2, MPI_INTEGER, MPI_MAX, MPI_COMM_WORLD, error)
+            else
+                call MPI_Ireduce_scatter_block(part, all, 2, MPI_INTEGER, MPI_MAX, MPI_COMM_WORLD, q(1), error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (any(all(1:2) /= [100, 200] * (rank + 1) + n - 1)) call wrong("reduce_scatter_block")
+            lengths(1:n) = [(modulo(i, 2) + 1, i = 1, n)]
+            part(:, 1) = 1
+            part(:, 2:n) = 7
+            if (how == 0) then
+                call MPI_Reduce_scatter(part, all, lengths, MPI_INTEGER, MPI_MIN, MPI_COMM_WORLD, error)
+            else
+                call MPI_Ireduce_scatter(part, all, lengths, MPI_INTEGER, MPI_MIN, MPI_COMM_WORLD, q(1), error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (any(all(1:lengths(rank + 1)) /= merge(1, 7, rank == 0))) call wrong("reduce_scatter")
+            expected(1, 1:n) = [(10 * (i - 1), i = 1, n)]
+            expected(2, 1:n) = expected(1, 1:n) + 1
+            mine(1:2) = expected(:, rank + 1)
+            part = -1
+            if (how == 0) then
+                call MPI_Allgather(mine, 2, MPI_INTEGER, part, 1, pair, MPI_COMM_WORLD, error)
+            else
+                call MPI_Iallgather(mine, 2, MPI_INTEGER, part, 1, pair, MPI_COMM_WORLD, q(1), error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (any(part(:, 1:n) /= expected(:, 1:n))) call wrong("allgather")
+            lengths(1:n) = 1
+            from(1:n) = [(n - i, i = 1, n)]
+            part = -1
+            if (how == 0) then
+                call MPI_Gatherv(mine, 2, MPI_INTEGER, part, lengths, from, pair, 2, MPI_COMM_WORLD, error)
+            else
+                call MPI_Igatherv(mine, 2, MPI_INTEGER, part, lengths, from, pair, 2, MPI_COMM_WORLD, q(1), error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (rank == 2 .and. any(part(:, 1:n) /= expected(:, n:1:-1))) call wrong("gatherv")
+            mine = -1
+            if (how == 0) then
+                call MPI_Scatterv(expected, lengths, from, pair, mine, 2, MPI_INTEGER, 1, MPI_COMM_WORLD, error)
+            else
+                call MPI_Iscatterv(expected, lengths, from, pair, mine, 2, MPI_INTEGER, 1, MPI_COMM_WORLD, q(1), &
+                    error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (any(mine /= [expected(:, n - rank), -1])) call wrong("scatterv")
+            mine = -1
+            if (how == 0) then
+                call MPI_Scatter(expected, 1, pair, mine, 2, MPI_INTEGER, 1, MPI_COMM_WORLD, error)
+            else
+                call MPI_Iscatter(expected, 1, pair, mine, 2, MPI_INTEGER, 1, MPI_COMM_WORLD, q(1), error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            if (any(mine /= [expected(:, rank + 1), -1])) call wrong("scatter")
+            to(1:n) = [(i - 1, i = 1, n)]
+            part = -1
+            expected = expected + 1000 * rank
+            if (how == 0) then
+                call MPI_Alltoallv(expected, lengths, to, pair, part, lengths, from, pair, MPI_COMM_WORLD, error)
+            else
+                call MPI_Ialltoallv(expected, lengths, to, pair, part, lengths, from, pair, MPI_COMM_WORLD, q(1), &
+                    error)
+                call MPI_Wait(q(1), status, error)
+            end if
+            do i = 1, n
+                if (any(part(:, n + 1 - i) /= 1000 * (i - 1) + 10 * rank + [0, 1])) call wrong("alltoallv")
+            end do
+        end do
+        call MPI_Get_address(mine(2), at(1), error) ! an array by its address in its type
+        call MPI_Type_create_hindexed(1, [1], at, MPI_INTEGER, absolute, error)
+        call MPI_Type_commit(absolute, error)
+        mine = rank
+        call MPI_Bcast(MPI_BOTTOM, 1, absolute, 1, MPI_COMM_WORLD, error)
+        if (any(mine /= [rank, 1, rank])) call wrong("bottom")
+        call MPI_Type_free(absolute, error)
+        call MPI_Type_free(pair, error)
+    end subroutine
     subroutine asks() ! what is sent before a barrier is there after it
 #if HOW == 3
         type(MPI_Message) :: message

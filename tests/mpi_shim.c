@@ -2,6 +2,7 @@
 // collective with MPI's own (PMPI_), on random arguments that all ranks draw from one seed. What MPI lets
 // each rank choose for itself (datatype with the same signature, displacements) it draws from a seed of its
 // own.
+#define _GNU_SOURCE // for sets of processors
 #include <dirent.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define CHECK(c, ...)                                                                                        \
@@ -554,6 +556,7 @@ static void product_of_successors(void *in, void *inout, int *count, MPI_Datatyp
 static void left_to_mpi(void) { // what the kit does not take
     MPI_Op op;
     MPI_Comm inter;
+    MPI_Request q;
     int x = world_rank, sum = 0, expected = world_size * (world_size - 1) / 2;
     int next = world_rank + 1, product = 1;
     for (int i = 0; i < world_size; i++) product *= i + 2;
@@ -569,8 +572,69 @@ static void left_to_mpi(void) { // what the kit does not take
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, world_rank == 0 ? 1 : 0, 3, &inter);
     MPI_Allreduce(&x, &sum, 1, MPI_INT, MPI_SUM, inter); // gives the sum of the other side
     CHECK(sum == (world_rank ? 0 : expected), "intercommunicator");
+    MPI_Iallreduce(&x, &sum, 1, MPI_INT, MPI_MAX, inter, &q);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+    CHECK(sum == (world_rank ? 0 : world_size - 1), "intercommunicator, nonblocking");
+    x = world_rank ? 0 : 5;
+    MPI_Bcast(&x, 1, MPI_INT, world_rank ? 0 : MPI_ROOT, inter);
+    CHECK(x == 5, "intercommunicator, broadcast: %d", x);
+    x = world_rank;
+    MPI_Gather(&x, 1, MPI_INT, &sum, 1, MPI_INT,
+               world_rank == 1 ? MPI_ROOT
+               : world_rank    ? MPI_PROC_NULL
+                               : 0,
+               inter);
+    CHECK(world_rank != 1 || sum == 0, "intercommunicator, gather: %d", sum);
+    MPI_Barrier(inter);
     MPI_Comm_free(&inter);
     MPI_Comm_free(&half);
+}
+// Unsigned numbers with their highest bit are the largest. Not compared with MPI: MPICH 4.0.2 takes them for
+// negative, Open MPI 4.1.4 those of 8 bytes.
+static void largest_unsigned(void) {
+    static const struct {
+        MPI_Datatype mpi;
+        size_t bytes;
+    } rows[] = {{MPI_UNSIGNED_CHAR, 1}, {MPI_UINT8_T, 1},       {MPI_UNSIGNED, 4},          {MPI_UINT32_T, 4},
+                {MPI_UINT64_T, 8},      {MPI_UNSIGNED_LONG, 8}, {MPI_UNSIGNED_LONG_LONG, 8}};
+    for (size_t i = 0; par_mpi_print && i < sizeof rows / sizeof *rows; i++) {
+        const uint64_t top = (uint64_t)1 << (8 * rows[i].bytes - 1), rank = (uint64_t)world_rank;
+        uint64_t most = world_rank ? top + rank : 1, least = most; // 1, and what signed numbers have below 0
+        MPI_Allreduce(MPI_IN_PLACE, &most, 1, rows[i].mpi, MPI_MAX, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, &least, 1, rows[i].mpi, MPI_MIN, MPI_COMM_WORLD);
+        CHECK(least == 1 && most == (world_size > 1 ? top + (uint64_t)world_size - 1 : 1),
+              "unsigned, row %zu: %llx to %llx", i, (unsigned long long)least, (unsigned long long)most);
+    }
+}
+static void types_of_fortran(void) { // by what they must hold
+    const long long sum = (long long)world_size * (world_size - 1) / 2;
+    MPI_Datatype integer, real, complex_type;
+    int32_t i = -world_rank, most = 0;
+    double x = world_rank, z[2] = {world_rank, -world_rank};
+    MPI_Type_create_f90_integer(9, &integer);
+    MPI_Type_create_f90_real(15, 300, &real);
+    MPI_Type_create_f90_complex(15, 300, &complex_type);
+    MPI_Allreduce(&i, &most, 1, integer, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &i, 1, integer, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &x, 1, real, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, z, 1, complex_type, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(i == -sum && most == 1 - world_size && x == (double)sum && z[0] == x && z[1] == -x,
+          "%d, %d, %g, %g, %g", i, most, x, z[0], z[1]);
+}
+static void from_bottom(void) { // an array by its address in its type
+    int x[3] = {world_rank, 7, world_rank + 1}, all[64 * 2];
+    const int one[2] = {1, 1};
+    MPI_Aint at[2];
+    MPI_Datatype absolute;
+    MPI_Get_address(&x[0], &at[0]);
+    MPI_Get_address(&x[2], &at[1]);
+    MPI_Type_create_hindexed(2, one, at, MPI_INT, &absolute);
+    MPI_Type_commit(&absolute);
+    MPI_Allgather(MPI_BOTTOM, 1, absolute, all, 2, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < world_size; i++) CHECK(all[2 * i] == i && all[2 * i + 1] == i + 1, "sent by %d", i);
+    MPI_Bcast(MPI_BOTTOM, 1, absolute, world_size - 1, MPI_COMM_WORLD);
+    CHECK(x[0] == world_size - 1 && x[1] == 7 && x[2] == world_size, "received: %d %d %d", x[0], x[1], x[2]);
+    MPI_Type_free(&absolute);
 }
 #if MPI_VERSION >= 4
 static void large_counts(void) { // MPI 4's forms, whose counts and displacements are not of int
@@ -775,6 +839,18 @@ static void nonblocking(void) {
     free(sum);
     free(x);
 }
+// A nonblocking call on a communicator that had no collective yet waits for nobody.
+static void nonblocking_first(void) {
+    int x = 0;
+    MPI_Request q;
+    MPI_Comm c;
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    if (world_rank == 1) MPI_Recv(&x, 1, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Ibarrier(c, &q);
+    if (world_rank == 0) MPI_Send(&x, 1, MPI_INT, 1, 8, MPI_COMM_WORLD);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&c);
+}
 // Blocks of 256 bytes, then of 260, as numbers or as one element of another type. Two ranks.
 static void small_moves(void) {
     int x[65], all[2 * 65];
@@ -801,6 +877,25 @@ static void small_moves(void) {
     double least = world_rank, all_least = -1; // not all MPIs have the same one of a NaN
     MPI_Reduce(&least, &all_least, 1, MPI_DOUBLE, MPI_MIN, 1, MPI_COMM_WORLD);
     CHECK(all_least == (world_rank ? 0 : -1), "minimum %g", all_least);
+}
+// Each rank has a processor of its own, whatever machine this is: a launcher has bound it there.
+static int bound = -1;
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *cpus) { // this one is found before the system's
+    if (bound < 0) return syscall(SYS_sched_getaffinity, pid, bytes, cpus) < 0 ? -1 : 0;
+    CPU_ZERO_S(bytes, cpus);
+    CPU_SET_S(bound, bytes, cpus);
+    return 0;
+}
+// Reductions that Open MPI may have, and those that it may not, because three ranks' order changes the bits.
+static void small_sums(void) {
+    int n = world_rank + 1, sum = 0, root = world_rank == 2;
+    double x = n, y[2] = {0, 0};
+    bound = world_rank;
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Reduce(&n, &sum, 1, MPI_INT, MPI_SUM, 2, MPI_COMM_WORLD);
+    MPI_Reduce(&x, &y[0], 1, MPI_DOUBLE, MPI_SUM, 2, MPI_COMM_WORLD);
+    MPI_Reduce(&x, &y[1], 1, MPI_DOUBLE, MPI_PROD, 2, MPI_COMM_WORLD);
+    CHECK(!root || (sum == 6 && y[0] == 6 && y[1] == 6), "sums %d, %g, product %g", sum, y[0], y[1]);
 }
 static void fuzz(unsigned seed, int calls) {
     all_ranks.x = seed;
@@ -835,6 +930,9 @@ static void fuzz(unsigned seed, int calls) {
         const int code = par_mpi_comm(i ? MPI_COMM_SELF : MPI_COMM_WORLD, &kit), none = i || world_size == 1;
         CHECK(none ? code && !kit : !code && kit, "par_mpi_comm gives %d and %p", code, kit);
     }
+    largest_unsigned();
+    types_of_fortran();
+    from_bottom();
     large_counts();
     left_to_mpi();
     errors_are_mpis();
@@ -843,23 +941,53 @@ static void fuzz(unsigned seed, int calls) {
         if (i && i != 4) MPI_Comm_free(&comms[i]);
 }
 
-// Sums of numbers whose rounding depends on the order: rank 0 prints their bits.
+static void hash_bytes(uint64_t *hash, const void *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) *hash = (*hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
+}
+// Sums whose rounding depends on the order are made in rank order, whatever the type and how many there are;
+// rank 0 prints their bits.
+static double rounds(random_state *r) { return 1.0 / (1 + draw(r, 100000)); }
 static void bits(void) {
     uint64_t hash = 14695981039346656037u;
     for (int n = 1; n < 300000; n = n * 7 + 1) {
         double *x = malloc(sizeof *x * (size_t)n);
-        float *y = malloc(sizeof *y * (size_t)n);
-        own.x = (uint64_t)n + 77u * (unsigned)world_rank;
+        float *y = malloc(sizeof *y * (size_t)n), *z = malloc(2 * sizeof *z * (size_t)n);
+        long double *l = malloc(sizeof *l * (size_t)n);
+        random_state rank[64];
+        for (int r = 0; r < world_size; r++) rank[r].x = (uint64_t)n + 77u * (unsigned)r;
+        random_state mine = rank[world_rank];
         for (int i = 0; i < n; i++) {
-            x[i] = 1.0 / (1 + draw(&own, 100000));
-            y[i] = (float)x[i];
+            x[i] = rounds(&mine);
+            y[i] = z[2 * i] = (float)x[i];
+            z[2 * i + 1] = -y[i];
+            l[i] = 1 / (long double)x[i] / 7;
         }
         MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         MPI_Allreduce(MPI_IN_PLACE, y, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-        for (size_t i = 0; i < (size_t)n * 8; i++) hash = (hash ^ ((unsigned char *)x)[i]) * 1099511628211u;
-        for (size_t i = 0; i < (size_t)n * 4; i++) hash = (hash ^ ((unsigned char *)y)[i]) * 1099511628211u;
+        MPI_Allreduce(MPI_IN_PLACE, z, n, MPI_C_FLOAT_COMPLEX, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, l, n, MPI_LONG_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        for (int i = 0; i < n; i++) {
+            double sum = rounds(&rank[0]);
+            float narrow = (float)sum;
+            long double wide = 1 / (long double)sum / 7;
+            for (int r = 1; r < world_size; r++) {
+                const double next = rounds(&rank[r]);
+                sum += next;
+                narrow += (float)next;
+                wide += 1 / (long double)next / 7;
+            }
+            CHECK(x[i] == sum && y[i] == narrow && z[2 * i] == narrow && z[2 * i + 1] == -narrow &&
+                      l[i] == wide,
+                  "element %d of %d is not added in rank order", i, n);
+            hash_bytes(&hash, &x[i], sizeof *x);
+            hash_bytes(&hash, &y[i], sizeof *y);
+            hash_bytes(&hash, &z[2 * i], 2 * sizeof *z);
+            hash_bytes(&hash, &l[i], 10);
+        }
         free(x);
         free(y);
+        free(z);
+        free(l);
     }
     if (!world_rank) printf("bits %016llx\n", (unsigned long long)hash);
 }
@@ -941,13 +1069,24 @@ static void threads(int provided) {
     threads_on_one();
 }
 
-static void hang(int mismatch) { // an error that the program gets as a code, with a text
+static int handled, handled_code;
+static void handle(MPI_Comm *c, int *code, ...) {
+    handled += *c == MPI_COMM_WORLD;
+    handled_code = *code;
+}
+static void
+hang(int mismatch) { // an error that the program's handler gets, and its call, as a code with a text
     char text[MPI_MAX_ERROR_STRING] = "";
     int x[2] = {0, 0}, y[2], length, code = MPI_SUCCESS;
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Errhandler handler;
+    MPI_Comm_create_errhandler(handle, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
     MPI_Barrier(MPI_COMM_WORLD);
     if (mismatch || world_rank == 0)
         code = MPI_Allreduce(x, y, mismatch ? 1 + world_rank : 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(handled == (code != MPI_SUCCESS) && (!code || handled_code == code),
+          "the handler was called %d times with %d, the call returned %d", handled, handled_code, code);
+    MPI_Errhandler_free(&handler);
     if (!mismatch && world_rank == 0)
         for (int i = 1; i < world_size; i++) MPI_Send(x, 1, MPI_INT, i, 0, MPI_COMM_WORLD);
     else if (!mismatch)
@@ -1010,12 +1149,14 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "fuzz")) fuzz(seed, argc > 3 ? atoi(argv[3]) : 300);
     if (!strcmp(what, "bits")) bits();
     if (!strcmp(what, "small")) small_moves();
+    if (!strcmp(what, "small_sums")) small_sums();
     if (!strncmp(what, "progress", 8)) {
         progress();
         progress_unasked();
         arrived();
     }
     if (!strcmp(what, "threads")) threads(provided);
+    if (!strcmp(what, "nonblocking")) nonblocking_first();
     if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "hang")) hang(0);
     if (!strcmp(what, "mismatch")) hang(1);

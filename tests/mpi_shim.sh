@@ -34,6 +34,25 @@ small() { # MPI may have some where each rank has a processor, and there is no d
         grep -q '^done$' "$work/out" || return 1
     done
 }
+small_sums() { # three ranks that are bound: MPI has the sum of integers alone
+    local kit=2
+    [ "$1" = openmpi ] || kit=3
+    PAR_TIMEOUT= PAR_MPI_PRINT=1 preloaded "$1" 3 build/mpi_shim_$1 small_sums >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" reduce)" = $kit ]
+}
+not_opened() { # one rank cannot open the comm: all leave everything to MPI, and a line says why
+    local program="-n 1 build/mpi_shim_$1 small"
+    case $1 in
+    mpich) PAR_MPI_PRINT=1 preloaded mpich 1 build/mpi_shim_mpich small : \
+        -env LD_PRELOAD "$PWD/build/libpar_mpi_mpich_test.so" -env PAR_STAGE many $program ;;
+    openmpi) PAR_MPI_PRINT=1 preloaded openmpi 1 build/mpi_shim_openmpi small : $openmpi_options \
+        -x LD_PRELOAD="$PWD/build/libpar_mpi_openmpi_test.so" -x PAR_STAGE=many $program ;;
+    esac >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && grep -q 'PAR_STAGE.*many' "$work/out" &&
+        [ "$(by_kit "$work/out" broadcast)" = 0 ] && [ "$(by_kit "$work/out" reduce)" = 0 ]
+}
 fuzz() { # MPI, ranks, of a node, seed, calls
     PAR_NODE_RANKS=$3 PAR_MPI_PRINT=1 preloaded "$1" "$2" build/mpi_shim_$1 fuzz "$4" "$5" >"$work/out" 2>&1
     cat "$work/out"
@@ -64,13 +83,22 @@ says() { # MPI, what, text: the error that the program gets
     cat "$work/out"
     grep -q "^error: $3" "$work/out" && grep -q '^done$' "$work/out"
 }
+site() { # MPI: the call site in an error is a line with this call
+    local at
+    says "$1" mismatch "PAR_ERR_MISMATCH: rank 1 called .*(count=2, i32, op=sum) at mpi_shim_$1+0x" &&
+        have addr2line || return
+    at=$(sed -n 's/^error: .* at mpi_shim_[a-z]*+\(0x[0-9a-f]*\), but .*/\1/p' "$work/out")
+    at=$(addr2line -e build/mpi_shim_$1 $at | sed 's/.*:\([0-9]*\).*/\1/')
+    sed -n "${at}p" tests/mpi_shim.c | grep 'MPI_Allreduce(x, y, mismatch'
+}
 fortran() { # MPI, interface
     mpifort.$1 -cpp -DHOW=$2 -O0 -fallow-argument-mismatch -w -J "$work" tests/mpi_shim.F90 \
         -o "$work/fortran" &&
-        PAR_MPI_PRINT=1 preloaded "$1" 3 timeout 100 "$work/fortran" >"$work/out" 2>&1 || return 1
+        PAR_MPI_PRINT=1 preloaded "$1" 3 timeout 100 "$work/fortran" >"$work/out" 2>&1
     cat "$work/out"
     grep -q '^fortran done$' "$work/out" || return 1
-    for kind in all_reduce:4 broadcast:1 all_gatherv:1 all_to_all:1 gather:1 barrier:9; do
+    for kind in all_reduce:4 broadcast:2 reduce:2 reduce_scatter:2 reduce_scatterv:2 all_gather:2 \
+        all_gatherv:1 gather:1 gatherv:2 scatter:2 scatterv:2 all_to_all:1 all_to_allv:2 barrier:9; do
         [ "$(by_kit "$work/out" ${kind%:*})" = ${kind#*:} ] || return 1
     done
 }
@@ -119,10 +147,11 @@ for kind in mpich openmpi; do
     done
     check "$kind: a rank does not come" says $kind hang \
         "PAR_ERR_TIMEOUT: rank 0 waited .* in par_all_reduce at mpi_shim_$kind+0x[0-9a-f]* .* for rank 1 "
-    check "$kind: different calls" says $kind mismatch \
-        "PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=2, i32, op=sum) at mpi_shim_$kind+0x"
+    check "$kind: different calls" site $kind
     check "$kind: one of several requests fails" says $kind in_status "PAR_ERR_TIMEOUT: rank 0 waited "
     check "$kind: small calls" small $kind
+    check "$kind: small sums of three ranks" small_sums $kind
+    check "$kind: one rank cannot open the comm" not_opened $kind
     check "$kind: threads" threads $kind
     check "$kind: nonblocking" nonblocking $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
