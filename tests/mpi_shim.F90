@@ -96,25 +96,28 @@ program mpi_shim
 contains
     subroutine others() ! each call with arguments that all differ, then the same as a nonblocking one
         integer :: i, n, how, to(64), from(64), part(2, 64), expected(2, 64), lengths(64)
-        integer(kind=MPI_ADDRESS_KIND) :: at(1)
+        integer(kind=MPI_ADDRESS_KIND) :: at(2)
 #if HOW == 3
-        type(MPI_Datatype) :: pair, absolute
+        type(MPI_Datatype) :: pair, gap, absolute
 #else
-        integer :: pair, absolute
+        integer :: pair, gap, absolute
 #endif
         n = ranks
         call MPI_Type_contiguous(2, MPI_INTEGER, pair, error)
         call MPI_Type_commit(pair, error)
+        at = [0, 8]
+        call MPI_Type_create_resized(MPI_INTEGER, at(1), at(2), gap, error)
+        call MPI_Type_commit(gap, error)
         do how = 0, 1
             mine = rank + 1
             all = -1
             if (how == 0) then
-                call MPI_Reduce(mine, all, 2, MPI_INTEGER, MPI_PROD, 1, MPI_COMM_WORLD, error)
+                call MPI_Reduce(mine, all, 2, MPI_INTEGER, MPI_PROD, 2, MPI_COMM_WORLD, error)
             else
-                call MPI_Ireduce(mine, all, 2, MPI_INTEGER, MPI_PROD, 1, MPI_COMM_WORLD, q(1), error)
+                call MPI_Ireduce(mine, all, 2, MPI_INTEGER, MPI_PROD, 2, MPI_COMM_WORLD, q(1), error)
                 call MPI_Wait(q(1), status, error)
             end if
-            if (rank == 1 .and. any(all(1:3) /= [6, 6, -1])) call wrong("reduce")
+            if (rank == 2 .and. any(all(1:3) /= [6, 6, -1])) call wrong("reduce")
             part(1, 1:n) = [(100 * i + rank, i = 1, n)]
             part(2, 1:n) = [(200 * i + rank, i = 1, n)]
             if (how == 0) then
@@ -166,12 +169,12 @@ contains
             if (any(mine /= [expected(:, n - rank), -1])) call wrong("scatterv")
             mine = -1
             if (how == 0) then
-                call MPI_Scatter(expected, 1, pair, mine, 2, MPI_INTEGER, 1, MPI_COMM_WORLD, error)
+                call MPI_Scatter(expected, 1, gap, mine, 1, MPI_INTEGER, 1, MPI_COMM_WORLD, error)
             else
-                call MPI_Iscatter(expected, 1, pair, mine, 2, MPI_INTEGER, 1, MPI_COMM_WORLD, q(1), error)
+                call MPI_Iscatter(expected, 1, gap, mine, 1, MPI_INTEGER, 1, MPI_COMM_WORLD, q(1), error)
                 call MPI_Wait(q(1), status, error)
             end if
-            if (any(mine /= [expected(:, rank + 1), -1])) call wrong("scatter")
+            if (any(mine /= [expected(1, rank + 1), -1, -1])) call wrong("scatter")
             to(1:n) = [(i - 1, i = 1, n)]
             part = -1
             expected = expected + 1000 * rank
@@ -187,13 +190,14 @@ contains
             end do
         end do
         call MPI_Get_address(mine(2), at(1), error) ! an array by its address in its type
-        call MPI_Type_create_hindexed(1, [1], at, MPI_INTEGER, absolute, error)
+        call MPI_Type_create_hindexed(1, [1], at(1:1), MPI_INTEGER, absolute, error)
         call MPI_Type_commit(absolute, error)
         mine = rank
         call MPI_Bcast(MPI_BOTTOM, 1, absolute, 1, MPI_COMM_WORLD, error)
         if (any(mine /= [rank, 1, rank])) call wrong("bottom")
         call MPI_Type_free(absolute, error)
         call MPI_Type_free(pair, error)
+        call MPI_Type_free(gap, error)
     end subroutine
     subroutine asks() ! what is sent before a barrier is there after it
 #if HOW == 3

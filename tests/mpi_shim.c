@@ -886,16 +886,23 @@ int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *cpus) { // this one is
     CPU_SET_S(bound, bytes, cpus);
     return 0;
 }
-// Reductions that Open MPI may have, and those that it may not, because three ranks' order changes the bits.
+// Reductions that Open MPI may have, and those that it may not, because three ranks' order changes the bits. Two
+// ranks that are bound have processors enough, though the machine has more ranks.
 static void small_sums(void) {
-    int n = world_rank + 1, sum = 0, root = world_rank == 2;
+    int n = world_rank + 1, sum = 0, root = world_rank == 2, part = 0;
     double x = n, y[2] = {0, 0};
+    MPI_Comm c;
     bound = world_rank;
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Reduce(&n, &sum, 1, MPI_INT, MPI_SUM, 2, MPI_COMM_WORLD);
     MPI_Reduce(&x, &y[0], 1, MPI_DOUBLE, MPI_SUM, 2, MPI_COMM_WORLD);
     MPI_Reduce(&x, &y[1], 1, MPI_DOUBLE, MPI_PROD, 2, MPI_COMM_WORLD);
     CHECK(!root || (sum == 6 && y[0] == 6 && y[1] == 6), "sums %d, %g, product %g", sum, y[0], y[1]);
+    MPI_Comm_split(MPI_COMM_WORLD, root, 0, &c);
+    MPI_Barrier(c);
+    MPI_Reduce(&n, &part, 1, MPI_INT, MPI_SUM, 0, c);
+    CHECK(world_rank == 1 || part == 3, "sum of a part: %d", part);
+    MPI_Comm_free(&c);
 }
 static void fuzz(unsigned seed, int calls) {
     all_ranks.x = seed;

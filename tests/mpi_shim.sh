@@ -34,9 +34,9 @@ small() { # MPI may have some where each rank has a processor, and there is no d
         grep -q '^done$' "$work/out" || return 1
     done
 }
-small_sums() { # three ranks that are bound: MPI has the sum of integers alone
+small_sums() { # three ranks that are bound: MPI has the sums of integers alone
     local kit=2
-    [ "$1" = openmpi ] || kit=3
+    [ "$1" = openmpi ] || kit=4
     PAR_TIMEOUT= PAR_MPI_PRINT=1 preloaded "$1" 3 build/mpi_shim_$1 small_sums >"$work/out" 2>&1
     cat "$work/out"
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" reduce)" = $kit ]
