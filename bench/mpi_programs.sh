@@ -1,7 +1,8 @@
 # Unmodified MPI programs, as they are and with par_mpi.h preloaded, in turn:
 #     bash bench/mpi_programs.sh [RANKS]   a table of bench_mpi.c, under each MPI that is here, or MPI=mpich
 #     bash bench/mpi_programs.sh 2 --json  the same as objects, a row each
-#     PROGRAMS="lmp -in in.lj" bash bench/mpi_programs.sh   seconds of a command, under MPI=openmpi
+#     PROGRAMS="lmp -in in.lj" bash bench/mpi_programs.sh   seconds of a command, under MPI=openmpi, and what
+#         PAR_MPI_PRINT=1 says of rank 0 in one more run: its calls, the seconds saved (--json, too)
 CDPATH= cd "$(dirname "$0")/.." || exit 1
 ranks=${1:-2}
 times=${TIMES:-5}
@@ -27,10 +28,20 @@ if [ "${PROGRAMS-}" ]; then
             echo $((${EPOCHREALTIME/[.,]/} - begun)) >>"$work/us.$kit"
         done
     done
-    for kit in 0 1; do
-        sort -n "$work/us.$kit" | sed -n "$((times / 2 + 1))p" | awk -v kit=$kit \
-            '{printf "%s %.3f s\n", kit ? "with the kit" : "as it is    ", $1 / 1e6}'
-    done
+    PAR_MPI_PRINT=1 run $kind 1 $PROGRAMS >"$work/table" 2>&1 || exit 1
+    for kit in 0 1; do sort -n "$work/us.$kit" | sed -n "$((times / 2 + 1))p"; done | paste -s -d ' ' |
+        awk -v kind=$kind -v ranks=$ranks -v program="$PROGRAMS" -v json="${2-}" '
+            FILENAME != "-" && NF >= 6 && $2 $3 $5 ~ /^[0-9]+$/ { calls += $2; left += $5; saved += $6 }
+            FILENAME == "-" { mpi = $1 / 1e6; kit = $2 / 1e6 }
+            END {
+                row = "as it is %.3f s, with the kit %.3f s: %.3f; %d calls by the kit save %.4f s, %d left\n"
+                if (json) {
+                    printf "{\"mpi\":\"%s\",\"program\":\"%s\",\"ranks\":%d,", kind, program, ranks
+                    row = "\"mpi_s\":%.3f,\"kit_s\":%.3f,\"ratio\":%.3f,\"calls\":%d,\"saved_s\":%.4f,"
+                    row = row "\"left\":%d}\n"
+                }
+                printf row, mpi, kit, mpi / kit, calls, saved, left
+            }' "$work/table" -
     exit
 fi
 for kind in ${MPI:-mpich openmpi}; do

@@ -886,8 +886,8 @@ int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *cpus) { // this one is
     CPU_SET_S(bound, bytes, cpus);
     return 0;
 }
-// Reductions that Open MPI may have, and those that it may not, because three ranks' order changes the bits. Two
-// ranks that are bound have processors enough, though the machine has more ranks.
+// Reductions that Open MPI may have, and those that it may not, because three ranks' order changes the bits.
+// Two ranks that are bound have processors enough, though the machine has more ranks.
 static void small_sums(void) {
     int n = world_rank + 1, sum = 0, root = world_rank == 2, part = 0;
     double x = n, y[2] = {0, 0};
