@@ -77,6 +77,13 @@ nonblocking() { # the kit runs them
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 9 ] &&
         [ "$(by_kit "$work/out" all_gather)" = 1 ] && [ "$(by_kit "$work/out" all_gatherv)" = 1 ]
 }
+between_nodes() { # MPI runs the nonblocking ones
+    export PAR_NODE_RANKS=1 PAR_MPI_PRINT=1
+    preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" barrier)" = 1 ] &&
+        [ "$(by_kit "$work/out" all_reduce)$(by_kit "$work/out" all_gather)" = "" ]
+}
 threads() { preloaded "$1" 2 timeout 100 build/mpi_shim_$1 threads | grep -q '^done$'; }
 says() { # MPI, what, text: the error that the program gets
     PAR_TIMEOUT=1 preloaded "$1" 2 build/mpi_shim_$1 "$2" >"$work/out" 2>&1
@@ -154,6 +161,7 @@ for kind in mpich openmpi; do
     check "$kind: one rank cannot open the comm" not_opened $kind
     check "$kind: threads" threads $kind
     check "$kind: nonblocking" nonblocking $kind
+    check "$kind: nonblocking, between nodes" between_nodes $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
     if have mpifort.$kind; then
         for how in 1 ${SOAK:+2} 3; do check "$kind: Fortran, interface $how" fortran $kind $how; done
