@@ -695,6 +695,25 @@ static __device__ __forceinline__ uint32_t par__cuda_convert_pair(par__cuda_f16,
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
+// Sums of pairs, rounded once. A sum in f32 that is rounded has the same bits, because f32 has more than
+// twice as many; NaNs alone get other ones.
+static __device__ __forceinline__ uint32_t par__cuda_add_pairs(par__cuda_bf16, uint32_t a, uint32_t b) {
+    uint32_t sum;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3F803F80), "r"(b)); // a x 1 + b
+    return sum;
+}
+static __device__ __forceinline__ uint32_t par__cuda_add_pairs(par__cuda_f16, uint32_t a, uint32_t b) {
+    uint32_t sum;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
+}
+// Whether there is no NaN in four pairs: their sum says it, which infinities of both signs make NaN, too.
+template <class T> static __device__ __forceinline__ bool par__cuda_are_numbers(const uint32_t *pairs) {
+    const uint32_t sum = par__cuda_add_pairs(T(), par__cuda_add_pairs(T(), pairs[0], pairs[1]),
+                                             par__cuda_add_pairs(T(), pairs[2], pairs[3]));
+    const float both = par__bits_to_f32(par__cuda_add_pairs(T(), sum, __byte_perm(sum, 0, 0x1032)));
+    return both == both; // the NaN of either type, 0x7FFF, is one of f32's upper halves, too
+}
 #endif
 template <class T> static __device__ __forceinline__ uint32_t par__cuda_round_pair(float low, float high) {
     T a, b;
@@ -766,10 +785,8 @@ static __device__ __forceinline__ par__cuda_eight<T> par__cuda_round_eight(T *, 
     par__cuda_eight<T> v;
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(T) == 2) {
-        bool exact = true;
         for (int i = 0; i < 8; i += 2) v.word[i / 2] = par__cuda_convert_pair(T(), x[i], x[i + 1]);
-        for (int i = 0; i < 8; i++) exact = exact & (x[i] == x[i]);
-        if (exact) return v;
+        if (par__cuda_are_numbers<T>(v.word)) return v;
     }
 #endif
     for (int i = 0; i < 2 * (int)sizeof(T); i++) v.word[i] = 0;
@@ -792,6 +809,17 @@ static __device__ __forceinline__ void par__cuda_put_words(T *p, const par__cuda
                 make_uint4(v.word[4 * k], v.word[4 * k + 1], v.word[4 * k + 2], v.word[4 * k + 3]);
     }
 }
+// To global memory: compilers cut other stores where words have two ways.
+template <class T>
+static __device__ __forceinline__ void par__cuda_put_global(T *p, const par__cuda_eight<T> &v) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (sizeof(T) == 2) {
+        __stwb((uint4 *)(void *)p, make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+        return;
+    }
+#endif
+    par__cuda_put_words(p, v);
+}
 template <class T>
 static __device__ __forceinline__ void par__cuda_put(T *p, const float *x, size_t at, size_t n, bool whole) {
     if (!whole) {
@@ -800,27 +828,35 @@ static __device__ __forceinline__ void par__cuda_put(T *p, const float *x, size_
             if (at + (size_t)i < n) par__cuda_round(p + at + (size_t)i, x[i]);
         return;
     }
-    const par__cuda_eight<T> v = par__cuda_round_eight(p, x);
+    par__cuda_put_global(p + at, par__cuda_round_eight(p, x));
+}
+template <class T>
+static __device__ __forceinline__ par__cuda_eight<T> par__cuda_add_eights(const par__cuda_eight<T> &a,
+                                                                          const par__cuda_eight<T> &b) {
+    float x[8], y[8];
 #if defined(__CUDA_ARCH__)
-    if constexpr (sizeof(T) ==
-                  2) { // p is global memory: compilers cut other stores where words have two ways
-        __stwb((uint4 *)(void *)(p + at), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
-        return;
+    if constexpr (sizeof(T) == 2) {
+        par__cuda_eight<T> sum;
+        for (int i = 0; i < 4; i++) sum.word[i] = par__cuda_add_pairs(T(), a.word[i], b.word[i]);
+        if (par__cuda_are_numbers<T>(sum.word)) return sum;
     }
 #endif
-    par__cuda_put_words(p + at, v);
+    par__cuda_widen_eight(x, a);
+    par__cuda_widen_eight(y, b);
+    for (int i = 0; i < 8; i++) x[i] += y[i];
+    return par__cuda_round_eight((T *)NULL, x);
 }
 // Writes the sum of two eights, and returns it as it is in memory.
 template <class T>
 static __device__ __forceinline__ par__cuda_eight<T> par__cuda_put_sum(T *p, const par__cuda_eight<T> &a,
                                                                        const par__cuda_eight<T> &b, size_t at,
                                                                        size_t n, bool whole) {
-    float x[8], y[8];
-    par__cuda_widen_eight(x, a);
-    par__cuda_widen_eight(y, b);
-    for (int i = 0; i < 8; i++) x[i] += y[i];
-    par__cuda_put(p, x, at, n, whole);
-    return par__cuda_round_eight(p, x);
+    const par__cuda_eight<T> sum = par__cuda_add_eights(a, b);
+    float x[8];
+    if (whole) return par__cuda_put_global(p + at, sum), sum;
+    par__cuda_widen_eight(x, sum);
+    par__cuda_put(p, x, at, n, false);
+    return sum;
 }
 // Get and widen, or put, where nobody knows whether the eight are whole.
 template <class T>
@@ -920,6 +956,70 @@ static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, 
     par__philox_at(seed, stream, i >> 2, block);
     const uint32_t low = i & 1u ? block[1] : block[0], high = i & 1u ? block[3] : block[2];
     return i & 2u ? high : low;
+}
+
+// The largest bits of two pairs' halves.
+static __device__ __forceinline__ uint32_t par__cuda_max_pairs(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    uint32_t max;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
+    return max;
+#else
+    return PAR__MAX(a & 0xFFFFu, b & 0xFFFFu) | PAR__MAX(a >> 16, b >> 16) << 16;
+#endif
+}
+// The bits, as f32, of the largest absolute value of eight numbers; NaN is above all others.
+template <class T>
+static __device__ __forceinline__ uint32_t par__cuda_amax_bits(const par__cuda_eight<T> &v) {
+    uint32_t size = 0;
+    if constexpr (sizeof(T) == 2) {
+        T largest;
+        for (int i = 0; i < 4; i++) size = par__cuda_max_pairs(size, v.word[i] & 0x7FFF7FFFu);
+        largest.bits = (uint16_t)PAR__MAX(size & 0xFFFFu, size >> 16);
+        return par__f32_to_bits(par__cuda_widen(largest));
+    } else {
+        for (int i = 0; i < 8; i++) {
+            const uint32_t one = v.word[i] & 0x7FFFFFFFu;
+            size = PAR__MAX(size, one);
+        }
+        return size;
+    }
+}
+// Four codes of 8 bits, of which the first is the lowest. From sm_89 on one instruction converts two; NaNs
+// alone keep no sign in it. numbers: none is NaN.
+static __device__ __forceinline__ uint32_t par__cuda_four_codes(bool e4m3, const float *x, bool numbers) {
+    uint32_t four = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if (numbers) {
+        uint16_t low, high;
+        if (e4m3) {
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+        } else {
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+        }
+        return low | (uint32_t)high << 16;
+    }
+#else
+    (void)numbers;
+#endif
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 4; i++)
+        four |= (uint32_t)(e4m3 ? par__f8_e4m3_narrow(x[i]) : par__f8_e5m2_narrow(x[i])) << 8 * i;
+    return four;
+}
+
+// e^x = 2^(x log2(e)); 2^(-inf) is 0.
+#define PAR__CUDA_LOG2E 1.44269504f
+static __device__ __forceinline__ float par__cuda_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
 }
 
 // Reductions over a warp and over a block, in a fixed order; all threads get the result. scratch: one value
@@ -1041,11 +1141,13 @@ template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_re
         if (at + N <= n) {
             par__cuda_vector<T, N> out;
             par__cuda_reduce_at<T, N>(s, at, &out);
+            PAR__CUDA_ROLLED
             for (int d = 0; d < s.destinations; d++) *(par__cuda_vector<T, N> *)((T *)s.to[d] + at) = out;
         } else {
             for (size_t k = at; k < n; k++) {
                 par__cuda_vector<T, 1> out;
                 par__cuda_reduce_at<T, 1>(s, k, &out);
+                PAR__CUDA_ROLLED
                 for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[k] = out.x[0];
             }
         }
@@ -1076,6 +1178,7 @@ template <class T> static __global__ void par__cuda_k_tree_sum(par__cuda_reducti
         }
         T out;
         par__cuda_round(&out, sum);
+        PAR__CUDA_ROLLED
         for (int d = 0; d < s.destinations; d++) ((T *)s.to[d])[at] = out;
     }
 }
@@ -4802,14 +4905,17 @@ static par_result par__cuda_z_decide(const par_zero_kernels *k, const par_zero_r
 // number. Threads of a block take eight numbers each, 2048 in all, and their 64 blocks go through shared
 // memory, because they begin at even addresses, and memory is read and written 16 bytes at a time.
 enum { PAR__CUDA_PACKED = 64 * 34 + 32, PAR__CUDA_PACK_NUMBERS = 8 * PAR__CUDA_THREADS };
+template <int CODE> static __device__ __forceinline__ unsigned par__cuda_packed_bytes() { // of a block
+    return 2 + 4 * (unsigned)par__zero_code_bits(CODE);
+}
 
 // Copies `bytes` bytes from or to an even address; `near` has room for 16 more, and byte i of the memory is
 // near[far % 16 + i].
 template <bool TO_FAR>
-static __device__ __forceinline__ void par__cuda_move_packed(uint8_t *near, uint8_t *far, size_t bytes) {
-    const size_t shift = (uintptr_t)far % 16, end = shift + bytes;
+static __device__ __forceinline__ void par__cuda_move_packed(uint8_t *near, uint8_t *far, unsigned bytes) {
+    const unsigned shift = (unsigned)((uintptr_t)far % 16), end = shift + bytes;
     uint8_t *begin = far - shift;
-    for (size_t at = threadIdx.x * 16; at < end; at += blockDim.x * 16) {
+    for (unsigned at = threadIdx.x * 16; at < end; at += blockDim.x * 16) {
         if (at >= shift && at + 16 <= end) {
             if (TO_FAR)
                 *(uint4 *)(void *)(begin + at) = *(const uint4 *)(const void *)(near + at);
@@ -4817,7 +4923,7 @@ static __device__ __forceinline__ void par__cuda_move_packed(uint8_t *near, uint
                 *(uint4 *)(void *)(near + at) = *(const uint4 *)(const void *)(begin + at);
             continue;
         }
-        for (size_t i = at; i < at + 16; i += 2) {
+        for (unsigned i = at; i < at + 16; i += 2) {
             if (i < shift || i >= end) continue;
             if (TO_FAR)
                 *(uint16_t *)(void *)(begin + i) = *(const uint16_t *)(const void *)(near + i);
@@ -4839,125 +4945,150 @@ static __device__ __forceinline__ uint32_t par__cuda_integer_codes(const float *
     return bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
 #endif
 }
-// The integer in byte i of a word, less `zero`: it goes into the last bits of 2^23.
-static __device__ __forceinline__ float par__cuda_integer_of(uint32_t word, uint32_t i, float zero) {
-#if defined(__CUDA_ARCH__)
-    return par__bits_to_f32(__byte_perm(word, 0x4B000000u, 0x7440 + i)) - (8388608.0f + zero);
-#else
-    return par__bits_to_f32(0x4B000000u | (word >> 8 * i & 0xFFu)) - (8388608.0f + zero);
-#endif
-}
-template <class T>
+template <class T, int CODE>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
-    par__cuda_k_pack(int code, size_t n, const T *x, uint8_t *packed, bool aligned) {
+    par__cuda_k_pack(size_t n, const T *x, uint8_t *packed, bool aligned) {
+    const unsigned bytes = par__cuda_packed_bytes<CODE>();
     PAR__CUDA_SHARED(uint8_t, near);
-    const size_t bytes = (size_t)(2 + 4 * par__zero_code_bits(code)), part = threadIdx.x % 4;
+    const unsigned part = threadIdx.x % 4, own = threadIdx.x * 8;
     for (size_t first = (size_t)blockIdx.x * PAR__CUDA_PACK_NUMBERS; first < n;
          first += (size_t)gridDim.x * PAR__CUDA_PACK_NUMBERS) {
-        const size_t at = first + threadIdx.x * 8;
+        const unsigned left = (unsigned)PAR__MIN(n - first, (size_t)PAR__CUDA_PACK_NUMBERS);
         uint8_t *far = packed + first / 32 * bytes;
         uint8_t *to = near + (uintptr_t)far % 16 + threadIdx.x / 4 * bytes;
+        const par__cuda_eight<T> raw =
+            par__cuda_get(x + first, PAR__MIN(own, left), left, aligned && own + 8 <= left);
         float v[8];
-        uint32_t size = 0, word[2] = {0, 0};
-        par__cuda_widen_eight(v, par__cuda_get(x, PAR__MIN(at, n), n, aligned && at + 8 <= n));
-        for (int j = 0; j < 8; j++) {
-            const uint32_t s = par__f32_to_bits(v[j]) & 0x7FFFFFFFu; // what is no number is above all others
-            size = s > size ? s : size;
-        }
+        uint32_t word[2] = {0, 0};
+        uint32_t size = par__cuda_amax_bits(raw);
         for (int d = 1; d < 4; d *= 2) {
             const uint32_t other = __shfl_xor_sync(0xffffffffu, size, d);
-            size = other > size ? other : size;
+            size = PAR__MAX(size, other);
         }
-        const float scale = par__zero_block_scale(size, par__zero_largest_code(code));
+        const float scale = par__zero_block_scale(size, par__zero_largest_code(CODE));
         const float up = par__zero_block_inverse(scale);
-        PAR__CUDA_UNROLL
+        par__cuda_widen_eight(v, raw);
         for (int j = 0; j < 8; j++) v[j] *= up;
-        if (par__zero_is_float_code(code)) {
-            PAR__CUDA_UNROLL
-            for (int j = 0; j < 8; j++)
-                word[j / 4] |= (uint32_t)par__zero_float_code(code, v[j]) << 8 * (j % 4);
+        if (par__zero_is_float_code(CODE)) {
+            word[0] = par__cuda_four_codes(CODE == PAR_ZERO_E4M3, v, size < 0x7F800000u);
+            word[1] = par__cuda_four_codes(CODE == PAR_ZERO_E4M3, v + 4, size < 0x7F800000u);
         } else if (up > 0) { // else all are 0, or some are not numbers, and the scale says so
             word[0] = par__cuda_integer_codes(v);
             word[1] = par__cuda_integer_codes(v + 4);
         }
         __syncthreads(); // the last numbers have been copied
         if (part == 0) *(uint16_t *)(void *)to = (uint16_t)(par__f32_to_bits(scale) >> 16);
-        PAR__CUDA_UNROLL
-        for (int i = 0; i < 2; i++) {
-            const uint32_t high = __shfl_xor_sync(0xffffffffu, word[i], 2); // of 16 numbers further on
-            if (code == PAR_ZERO_INT4) word[i] = (word[i] & 0x0F0F0F0Fu) | (high & 0x0F0F0F0Fu) << 4;
+        if (CODE == PAR_ZERO_INT4) {
+            for (int i = 0; i < 2; i++) {
+                const uint32_t high = __shfl_xor_sync(0xffffffffu, word[i], 2); // of 16 numbers further on
+                word[i] = (word[i] & 0x0F0F0F0Fu) | (high & 0x0F0F0F0Fu) << 4;
+            }
         }
-        if (code != PAR_ZERO_INT4 || part < 2) {
+        if (CODE != PAR_ZERO_INT4 || part < 2) {
             uint16_t *half = (uint16_t *)(void *)(to + 2 + part * 8);
-            PAR__CUDA_UNROLL
             for (int i = 0; i < 4; i++) half[i] = (uint16_t)(word[i / 2] >> 16 * (i % 2));
         }
         __syncthreads();
-        par__cuda_move_packed<true>(near, far, PAR__MIN((n - first) / 32, (size_t)64) * bytes);
+        par__cuda_move_packed<true>(near, far, left / 32 * bytes);
     }
+}
+// The integer of 4 bits in byte i of a word, less 8: it goes into the last bits of 2^23.
+static __device__ __forceinline__ float par__cuda_integer_of(uint32_t word, uint32_t i) {
+#if defined(__CUDA_ARCH__)
+    return par__bits_to_f32(__byte_perm(word, 0x4B000000u, 0x7440 + i)) - (8388608.0f + 8);
+#else
+    return par__bits_to_f32(0x4B000000u | (word >> 8 * i & 0xFFu)) - (8388608.0f + 8);
+#endif
 }
 // The thread's eight numbers of 64 blocks in shared memory.
-static __device__ __forceinline__ void par__cuda_decode(int code, const uint8_t *near, float *x) {
-    const size_t bytes = (size_t)(2 + 4 * par__zero_code_bits(code)), part = threadIdx.x % 4;
-    const uint8_t *from = near + threadIdx.x / 4 * bytes;
-    const uint16_t *half =
-        (const uint16_t *)(const void *)(from + 2 + (code == PAR_ZERO_INT4 ? part % 2 : part) * 8);
+template <int CODE> static __device__ __forceinline__ void par__cuda_decode(const uint8_t *near, float *x) {
+    constexpr bool four = CODE == PAR_ZERO_INT4;
+    const unsigned part = threadIdx.x % 4;
+    const uint8_t *from = near + threadIdx.x / 4 * par__cuda_packed_bytes<CODE>();
+    const uint16_t *half = (const uint16_t *)(const void *)(from + 2 + (four ? part % 2 : part) * 8);
     const float scale = par__bits_to_f32((uint32_t) * (const uint16_t *)(const void *)from << 16);
-    uint32_t word[2] = {half[0] | (uint32_t)half[1] << 16, half[2] | (uint32_t)half[3] << 16};
-    const bool four = code == PAR_ZERO_INT4;
-    if (par__zero_is_float_code(code)) {
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < 2; i++) {
+        uint32_t word = half[2 * i] | (uint32_t)half[2 * i + 1] << 16;
+        if (four) word = (word >> (part < 2 ? 0 : 4) & 0x0F0F0F0Fu) ^ 0x08080808u;
         PAR__CUDA_UNROLL
-        for (int j = 0; j < 8; j++) x[j] = scale * par__zero_decode(code, word[j / 4] >> 8 * (j % 4) & 0xFFu);
-        return;
+        for (uint32_t j = 0; j < 4; j++)
+            x[4 * i + j] = scale * (four ? par__cuda_integer_of(word, j)
+                                         : par__zero_decode(CODE, word >> 8 * j & 0xFFu));
     }
-    PAR__CUDA_UNROLL
-    for (int i = 0; i < 2; i++)
-        word[i] = four ? (word[i] >> (part < 2 ? 0 : 4) & 0x0F0F0F0Fu) ^ 0x08080808u : word[i] ^ 0x80808080u;
-    PAR__CUDA_UNROLL
-    for (uint32_t j = 0; j < 8; j++)
-        x[j] = scale * par__cuda_integer_of(word[j / 4], j % 4, four ? 8.0f : 128.0f);
 }
-// Dequantizes and sums the numbers of several ranks: in their order, or (PAIRS) by a binary tree, where bit l
-// of the number of ranks so far says whether level[l] holds a sum of 2^l of them.
-template <class T, bool PAIRS>
-static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
-    par__cuda_k_unpack(int code, int ranks, size_t n, const uint8_t *packed, T *x, bool aligned) {
-    enum { LEVELS = PAIRS ? 11 : 1 };
+// Dequantizes and sums the numbers of several ranks, in their order or by a binary tree; of one rank alone.
+enum par__cuda_packed_sum { PAR__CUDA_PACKED_ONE, PAR__CUDA_PACKED_ORDER, PAR__CUDA_PACKED_TREE };
+template <class T, int CODE, par__cuda_packed_sum SUM>
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS, SUM == PAR__CUDA_PACKED_ONE     ? 8
+                                                            : SUM == PAR__CUDA_PACKED_ORDER ? 4
+                                                                                            : 2)
+    par__cuda_k_unpack(int ranks, size_t n, const uint8_t *packed, T *x, bool aligned) {
+    enum { LEVELS = SUM == PAR__CUDA_PACKED_TREE ? 11 : 1 };
+    const unsigned bytes = par__cuda_packed_bytes<CODE>();
     PAR__CUDA_SHARED(uint8_t, near);
-    const size_t bytes = (size_t)(2 + 4 * par__zero_code_bits(code));
+    const unsigned at = threadIdx.x * 8;
     for (size_t first = (size_t)blockIdx.x * PAR__CUDA_PACK_NUMBERS; first < n;
          first += (size_t)gridDim.x * PAR__CUDA_PACK_NUMBERS) {
-        const size_t at = first + threadIdx.x * 8, blocks = PAR__MIN((n - first) / 32, (size_t)64);
-        float level[LEVELS][8], v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        for (int r = 0; r < ranks; r++) {
-            const uint8_t *far = packed + ((size_t)r * n + first) / 32 * bytes;
-            par__cuda_move_packed<false>(near, (uint8_t *)far, blocks * bytes);
+        const unsigned left = (unsigned)PAR__MIN(n - first, (size_t)PAR__CUDA_PACK_NUMBERS);
+        const uint8_t *far = packed + first / 32 * bytes;
+        float level[LEVELS][8], v[8];
+        const auto read = [&]() {
+            par__cuda_move_packed<false>(near, (uint8_t *)far, left / 32 * bytes);
             __syncthreads();
-            par__cuda_decode(code, near + (uintptr_t)far % 16, v);
+            par__cuda_decode<CODE>(near + (uintptr_t)far % 16, v);
             __syncthreads();
-            bool carries = r > 0;
+            far += n / 32 * bytes;
+        };
+        read();
+        for (int j = 0; j < 8; j++) level[0][j] = v[j];
+        for (int r = 1; SUM == PAR__CUDA_PACKED_ORDER && r < ranks; r++) {
+            read();
+            for (int j = 0; j < 8; j++) level[0][j] = v[j] = level[0][j] + v[j];
+        }
+        // bit l of the number of ranks so far says whether level[l] has a sum of 2^l of them
+        for (int r = 1; SUM == PAR__CUDA_PACKED_TREE && r < ranks; r++) {
+            bool carries = true;
+            read();
             PAR__CUDA_UNROLL
             for (int l = 0; l < LEVELS; l++) {
-                carries = carries && (!PAIRS || (r >> l & 1));
+                carries = carries && (r >> l & 1);
                 if (carries)
                     for (int j = 0; j < 8; j++) v[j] = level[l][j] + v[j];
-                if (!PAIRS || (!carries && (l == 0 || (r & ((1 << l) - 1)) == (1 << l) - 1)))
+                if (!carries && (l == 0 || (r & ((1 << l) - 1)) == (1 << l) - 1))
                     for (int j = 0; j < 8; j++) level[l][j] = v[j];
             }
         }
-        if (at < n) par__cuda_put(x, v, at, n, aligned && at + 8 <= n);
+        if (at < left) par__cuda_put(x + first, v, at, left, aligned && at + 8 <= left);
     }
+}
+template <class T, int CODE>
+static par_result par__cuda_pack_as(par_cuda *cuda, size_t n, const void *x, void *packed) {
+    return par__cuda_launch(
+        cuda, par__cuda_k_pack<T, CODE>, par__cuda_blocks(cuda, n, PAR__CUDA_PACK_NUMBERS), PAR__CUDA_THREADS,
+        PAR__CUDA_PACKED, cuda->stream, n, (const T *)x, (uint8_t *)packed, par__cuda_aligned(x));
+}
+template <class T, int CODE>
+static par_result par__cuda_unpack_as(par_cuda *cuda, int ranks, int pairs, size_t n, const void *packed,
+                                      void *sum) {
+    return par__cuda_launch(cuda,
+                            ranks == 1 ? par__cuda_k_unpack<T, CODE, PAR__CUDA_PACKED_ONE>
+                            : pairs    ? par__cuda_k_unpack<T, CODE, PAR__CUDA_PACKED_TREE>
+                                       : par__cuda_k_unpack<T, CODE, PAR__CUDA_PACKED_ORDER>,
+                            par__cuda_blocks(cuda, n, PAR__CUDA_PACK_NUMBERS), PAR__CUDA_THREADS,
+                            PAR__CUDA_PACKED, cuda->stream, ranks, n, (const uint8_t *)packed, (T *)sum,
+                            par__cuda_aligned(sum));
 }
 static par_result par__cuda_z_pack(const par_zero_kernels *k, int code, size_t n, const void *x,
                                    par_dtype type, void *packed) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(
-        type, T,
-        return par__cuda_launch(cuda, par__cuda_k_pack<T>, par__cuda_blocks(cuda, n, PAR__CUDA_PACK_NUMBERS),
-                                PAR__CUDA_THREADS, PAR__CUDA_PACKED, cuda->stream, code, n, (const T *)x,
-                                (uint8_t *)packed, par__cuda_aligned(x)))
-    return PAR_OK;
+#define X(constant, ...)                                                                                     \
+    if (code == constant)                                                                                    \
+    PAR__CUDA_DISPATCH_FLOAT(type, T, return par__cuda_pack_as<T, constant>(cuda, n, x, packed))
+    PAR_ZERO_CODES(X)
+#undef X
+    return PAR_ERR_ARGUMENT;
 }
 static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, int ranks, int pairs, size_t n,
                                          const void *packed, void *sum, par_dtype type) {
@@ -4965,13 +5096,13 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, in
     if (ranks > 2048)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantized sums", "more than 2048 ranks");
     if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(
-        type, T,
-        return par__cuda_launch(cuda, pairs ? par__cuda_k_unpack<T, true> : par__cuda_k_unpack<T, false>,
-                                par__cuda_blocks(cuda, n, PAR__CUDA_PACK_NUMBERS), PAR__CUDA_THREADS,
-                                PAR__CUDA_PACKED, cuda->stream, code, ranks, n, (const uint8_t *)packed,
-                                (T *)sum, par__cuda_aligned(sum)))
-    return PAR_OK;
+#define X(constant, ...)                                                                                     \
+    if (code == constant)                                                                                    \
+    PAR__CUDA_DISPATCH_FLOAT(type, T,                                                                        \
+                             return par__cuda_unpack_as<T, constant>(cuda, ranks, pairs, n, packed, sum))
+    PAR_ZERO_CODES(X)
+#undef X
+    return PAR_ERR_ARGUMENT;
 }
 static par_result par__cuda_z_unpack(const par_zero_kernels *k, int code, size_t n, const void *packed,
                                      void *x, par_dtype type) {
@@ -5202,16 +5333,24 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
 // registers, so that it is read once. In the backward pass a thread has the same columns of all its rows, and
 // sums their weight gradients in registers.
 
-// The eights of a row that a thread keeps, and those whose gradients it sums; threads of a block, where a
-// warp has a row and where a block has.
+// The eights of a row that a thread keeps; threads of a block, where a warp has a row and where a block has.
 template <class T> struct par__cuda_norm_eights {
-    enum { KEPT = sizeof(T) == 2 ? 4 : 2, SUMMED = sizeof(T) == 2 ? 3 : 2 };
+    enum { KEPT = sizeof(T) == 2 ? 4 : 2 };
 };
 enum { PAR__CUDA_WARP_NORM = 128, PAR__CUDA_BLOCK_NORM = 512 };
 // The number of threads of a block for rows of so many elements, of which each has `eights` eights.
 static unsigned par__cuda_norm_threads(size_t cols, size_t eights) {
     return cols <= 128 * 8 * eights ? 128 : cols <= 256 * 8 * eights ? 256 : PAR__CUDA_BLOCK_NORM;
 }
+// Who has a row: a warp, or a block. In the backward pass blocks of up to 256 threads have a kernel, and
+// larger ones, where rows may have columns beyond those that the threads keep. Rows that are not aligned have
+// kernels of their own. What a kernel has no need of takes no registers.
+enum par__cuda_norm_size {
+    PAR__CUDA_NORM_WARP,
+    PAR__CUDA_NORM_BLOCK,
+    PAR__CUDA_NORM_LARGE,
+    PAR__CUDA_NORM_UNALIGNED
+};
 // Where a thread stands in its block's rows: `rows` of them at a time.
 template <bool ONE> struct par__cuda_row_threads {
     unsigned rows, row, at, step; // at: its first element; step: from one of its eights to the next
@@ -5228,12 +5367,13 @@ static __device__ __forceinline__ void par__cuda_row_sums(float *x, float *scrat
     PAR__CUDA_UNROLL
     for (int i = 0; i < N; i++) x[i] = par__cuda_warp_reduce<par__cuda_add>(x[i]);
     if constexpr (!ONE) {
+        const unsigned lane = threadIdx.x % 32;
         __syncthreads(); // other threads may still read scratch
-        for (int i = 0; i < N && threadIdx.x % 32 == 0; i++) scratch[threadIdx.x / 32 * N + i] = x[i];
-        __syncthreads();
-        for (int i = 0; i < N; i++) x[i] = scratch[i];
-        for (unsigned w = 1; w < blockDim.x / 32; w++)
-            for (int i = 0; i < N; i++) x[i] += scratch[w * N + i];
+        for (int i = 0; i < N && lane == 0; i++) scratch[threadIdx.x / 32 * N + i] = x[i];
+        __syncthreads(); // a block has at most 16 warps: each lane has a sum
+        float sum = lane < blockDim.x / 32 * N ? scratch[lane] : 0.0f;
+        for (int d = 16; d >= N; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+        for (int i = 0; i < N; i++) x[i] = __shfl_sync(0xffffffffu, sum, i);
     }
 }
 // What a thread has of a row: f(at, x) for each of its eights, of which the first ones are kept.
@@ -5274,14 +5414,16 @@ template <class T, bool ONE> struct par__cuda_row_part {
                                     par__cuda_get(add, at, cols, whole), at, cols, whole);
     }
 };
-template <class T, bool ONE, bool ADD>
-static __global__ void __launch_bounds__(ONE ? PAR__CUDA_WARP_NORM : PAR__CUDA_BLOCK_NORM,
-                                         ONE && sizeof(T) == 2 ? 6 : 1)
+template <class T, par__cuda_norm_size SIZE, bool ADD>
+static __global__ void __launch_bounds__(SIZE == PAR__CUDA_NORM_WARP ? PAR__CUDA_WARP_NORM
+                                                                     : PAR__CUDA_BLOCK_NORM,
+                                         SIZE == PAR__CUDA_NORM_WARP && sizeof(T) == 2 ? 6 : 1)
     par__cuda_k_norm(T *y, float *stats, const T *x, const T *add, T *total, const T *weight, const T *bias,
-                     size_t rows, unsigned cols, int rms, float epsilon, bool aligned) {
+                     size_t rows, unsigned cols, int rms, float epsilon) {
+    constexpr bool ONE = SIZE == PAR__CUDA_NORM_WARP, whole = SIZE != PAR__CUDA_NORM_UNALIGNED;
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_row_threads<ONE> t;
-    const auto normalize = [&](size_t r, bool whole) {
+    const auto normalize = [&](size_t r) {
         const T *from = ADD ? total + r * cols : x + r * cols;
         par__cuda_row_part<T, ONE> row;
         float mean = 0, squares = 0;
@@ -5315,7 +5457,7 @@ static __global__ void __launch_bounds__(ONE ? PAR__CUDA_WARP_NORM : PAR__CUDA_B
         }
     };
     for (size_t r = (size_t)blockIdx.x * t.rows + t.row; r < rows; r += (size_t)gridDim.x * t.rows)
-        aligned ? normalize(r, true) : normalize(r, false);
+        normalize(r);
 }
 static par_result par__cuda_check_norm(const par_cuda *cuda, size_t cols) {
     return cols < (size_t)1 << 31
@@ -5328,17 +5470,20 @@ static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, co
     par_cuda *cuda = par__cuda_of_tp(tp);
     PAR__CUDA_TRY(par__cuda_check_norm(cuda, cols));
     if (!rows) return PAR_OK;
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, sum, x, add, weight, bias);
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T, constexpr unsigned kept = par__cuda_norm_eights<T>::KEPT;
-        const bool one = cols <= 32 * 8 * kept,
-        aligned = cols % 8 == 0 && par__cuda_aligned(y, sum, x, add, weight, bias);
-        const auto kernel = one   ? add ? par__cuda_k_norm<T, true, true> : par__cuda_k_norm<T, true, false>
-                              : add ? par__cuda_k_norm<T, false, true>
-                                  : par__cuda_k_norm<T, false, false>;
+        const bool one = aligned && cols <= 32 * 8 * kept;
+        const auto kernel = !aligned ? add ? par__cuda_k_norm<T, PAR__CUDA_NORM_UNALIGNED, true>
+                                           : par__cuda_k_norm<T, PAR__CUDA_NORM_UNALIGNED, false>
+                            : one ? add ? par__cuda_k_norm<T, PAR__CUDA_NORM_WARP, true>
+                                        : par__cuda_k_norm<T, PAR__CUDA_NORM_WARP, false>
+                            : add ? par__cuda_k_norm<T, PAR__CUDA_NORM_BLOCK, true>
+                                     : par__cuda_k_norm<T, PAR__CUDA_NORM_BLOCK, false>;
         return par__cuda_launch(cuda, kernel, par__cuda_row_blocks(cuda, one ? (rows + 3) / 4 : rows),
                                 par__cuda_norm_threads(cols, kept), 32 * sizeof(float), cuda->stream, (T *)y,
                                 stats, (const T *)x, (const T *)add, (T *)sum, (const T *)weight,
-                                (const T *)bias, rows, (unsigned)cols, rms, epsilon, aligned))
+                                (const T *)bias, rows, (unsigned)cols, rms, epsilon))
     return PAR_OK;
 }
 // Writes the sums of dw and db of eight columns to `to` and to + cols. Where a warp has a row, the block's
@@ -5365,34 +5510,89 @@ static __device__ __forceinline__ void par__cuda_put_partials(float *to, const f
         if (col < cols) to[c / 256 * (size_t)cols + col] = sum;
     }
 }
-// Both sums of a row: of g and of g xhat, where g = dy w. Each thread adds to its weights' gradients.
+// Both sums of a row: of g and of g xhat, where g = dy w and xhat = x rstd + shift. Each thread adds to its
+// weights' gradients.
 static __device__ __forceinline__ void par__cuda_norm_sums(float *sums, float *dw, float *db, const float *dy,
-                                                           const float *x, const float *w, float mean,
-                                                           float rstd) {
+                                                           const float *x, const float *w, float rstd,
+                                                           float shift) {
     for (int j = 0; j < 8; j++) {
-        const float h = par__tp_normalized(x[j], mean, rstd), g = dy[j] * w[j];
+        const float h = fmaf(x[j], rstd, shift), g = dy[j] * w[j];
         sums[0] += g;
         sums[1] += g * h;
         dw[j] += dy[j] * h;
         db[j] += dy[j];
     }
 }
+// The same for eight columns beyond those that a thread keeps, whose gradients are summed in memory. of: dy,
+// x and w; first: of the block's rows.
+template <class T>
+static __device__ __forceinline__ void
+par__cuda_norm_sums_beyond(float *sums, float *own, const par__cuda_eight<T> *of, unsigned at, unsigned cols,
+                           bool first, float rstd, float shift) {
+    float u[8], v[8], w[8], more[2][8];
+    par__cuda_widen_eight(u, of[0]);
+    par__cuda_widen_eight(v, of[1]);
+    par__cuda_widen_eight(w, of[2]);
+    for (unsigned j = 0; j < 8; j++) {
+        more[0][j] = first || at + j >= cols ? 0 : own[at + j];
+        more[1][j] = first || at + j >= cols ? 0 : own[cols + at + j];
+    }
+    par__cuda_norm_sums(sums, more[0], more[1], u, v, w, rstd, shift);
+    par__cuda_put_partials<false>(own, more[0], more[1], at, cols, NULL);
+}
+// rstd (g - mean(g) - xhat mean(g xhat)) = rstd g + slope x + constant
+template <class T>
+static __device__ __forceinline__ void
+par__cuda_norm_gradients_of(float *to, const par__cuda_eight<T> &dy, const par__cuda_eight<T> &x,
+                            const par__cuda_eight<T> &weight, float rstd, float slope, float constant) {
+    float u[8], w[8];
+    par__cuda_widen_eight(u, dy);
+    par__cuda_widen_eight(to, x);
+    par__cuda_widen_eight(w, weight);
+    for (int j = 0; j < 8; j++) to[j] = fmaf(u[j] * w[j], rstd, fmaf(to[j], slope, constant));
+}
+// Writes eight numbers, or (ADD) their sums with `add` after they are rounded.
+template <bool ADD, class T>
+static __device__ __forceinline__ void par__cuda_put_added(T *to, const float *x, const T *add, unsigned at,
+                                                           unsigned cols, bool whole) {
+    if constexpr (ADD)
+        par__cuda_put_sum(to, par__cuda_round_eight((T *)NULL, x), par__cuda_get(add, at, cols, whole), at,
+                          cols, whole);
+    else
+        par__cuda_put(to, x, at, cols, whole);
+}
+// A backward kernel by who has a row.
+template <class T, par__cuda_norm_size SIZE> struct par__cuda_norm_shape {
+    enum {
+        THREADS = SIZE == PAR__CUDA_NORM_WARP    ? PAR__CUDA_WARP_NORM
+                  : SIZE == PAR__CUDA_NORM_BLOCK ? 256
+                                                 : PAR__CUDA_BLOCK_NORM,
+        // of a multiprocessor, by the registers
+        BLOCKS = SIZE == PAR__CUDA_NORM_WARP    ? 4
+                 : SIZE == PAR__CUDA_NORM_BLOCK ? (sizeof(T) == 2 ? 3 : 2)
+                                                : 1,
+        // eights of a thread
+        SUMMED = SIZE == PAR__CUDA_NORM_UNALIGNED || (sizeof(T) == 4 && SIZE == PAR__CUDA_NORM_LARGE) ? 1
+                 : sizeof(T) == 4 || SIZE == PAR__CUDA_NORM_BLOCK                                     ? 2
+                                                                                                      : 3
+    };
+};
 // Columns beyond those that a thread keeps have their gradients summed in `partials`. The second pass over a
 // row finds it in the cache. ADD: the gradient is rounded, and `add` is added to it.
-template <class T, bool ONE, bool ADD>
-static __global__ void __launch_bounds__(ONE ? PAR__CUDA_WARP_NORM : PAR__CUDA_BLOCK_NORM)
+template <class T, par__cuda_norm_size SIZE, bool ADD>
+static __global__ void __launch_bounds__((par__cuda_norm_shape<T, SIZE>::THREADS),
+                                         (par__cuda_norm_shape<T, SIZE>::BLOCKS))
     par__cuda_k_norm_backward(T *dx, float *partials, const T *dy, const T *x, const T *add, const T *weight,
-                              const float *stats, size_t rows, unsigned cols, int rms, bool aligned) {
-    enum { K = par__cuda_norm_eights<T>::SUMMED };
+                              const float *stats, size_t rows, unsigned cols, int rms) {
+    enum { K = par__cuda_norm_shape<T, SIZE>::SUMMED };
+    constexpr bool ONE = SIZE == PAR__CUDA_NORM_WARP, MORE = SIZE >= PAR__CUDA_NORM_LARGE,
+                   whole = SIZE != PAR__CUDA_NORM_UNALIGNED;
     PAR__CUDA_SHARED(float, scratch);
     const par__cuda_row_threads<ONE> t;
     float *own = partials + 2 * blockIdx.x * (size_t)cols;
-    float dw[K][8], db[K][8];
-    PAR__CUDA_UNROLL
-    for (int k = 0; k < K; k++)
-        for (int j = 0; j < 8; j++) dw[k][j] = db[k][j] = 0;
-    const auto gradient = [&](size_t r, bool first, bool whole) {
-        const float mean = rms ? 0 : stats[2 * r], rstd = rms ? stats[r] : stats[2 * r + 1];
+    float dw[K][8] = {}, db[K][8] = {};
+    const auto gradient = [&](size_t r, bool first) {
+        const float rstd = rms ? stats[r] : stats[2 * r + 1], shift = rms ? 0 : -stats[2 * r] * rstd;
         const T *dy_row = dy + r * cols, *x_row = x + r * cols;
         float u[8], v[8], w[8], sums[2] = {0, 0};
         par__cuda_eight<T> p[K], q[K];
@@ -5408,74 +5608,72 @@ static __global__ void __launch_bounds__(ONE ? PAR__CUDA_WARP_NORM : PAR__CUDA_B
                 par__cuda_widen_eight(u, p[k]);
                 par__cuda_widen_eight(v, q[k]);
                 par__cuda_widen_eight(w, par__cuda_get(weight, t.at + k * t.step, cols, whole));
-                par__cuda_norm_sums(sums, dw[k], db[k], u, v, w, mean, rstd);
+                par__cuda_norm_sums(sums, dw[k], db[k], u, v, w, rstd, shift);
             }
-        for (unsigned at = t.at + K * t.step; !ONE && at < cols; at += t.step) {
-            float more[2][8];
-            par__cuda_widen_eight(u, par__cuda_get(dy_row, at, cols, whole));
-            par__cuda_widen_eight(v, par__cuda_get(x_row, at, cols, whole));
-            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
-            for (unsigned j = 0; j < 8; j++) {
-                more[0][j] = first || at + j >= cols ? 0 : own[at + j];
-                more[1][j] = first || at + j >= cols ? 0 : own[cols + at + j];
-            }
-            par__cuda_norm_sums(sums, more[0], more[1], u, v, w, mean, rstd);
-            par__cuda_put_partials<false>(own, more[0], more[1], at, cols, NULL);
+        for (unsigned at = t.at + K * t.step; MORE && at < cols; at += t.step) {
+            par__cuda_eight<T> here[3] = {par__cuda_get(dy_row, at, cols, whole),
+                                          par__cuda_get(x_row, at, cols, whole),
+                                          par__cuda_get(weight, at, cols, whole)};
+            par__cuda_norm_sums_beyond(sums, own, here, at, cols, first, rstd, shift);
         }
         par__cuda_row_sums<ONE, 2>(sums, scratch);
         const float sum = rms ? 0 : sums[0] / (float)cols, dot = sums[1] / (float)cols;
+        const float slope = -rstd * rstd * dot, constant = -rstd * (sum + shift * dot);
         const auto put = [&](unsigned at) {
             const par__cuda_eight<T> a = par__cuda_get(dy_row, at, cols, whole),
                                      b = par__cuda_get(x_row, at, cols, whole);
-            par__cuda_widen_eight(u, a);
-            par__cuda_widen_eight(v, b);
-            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
-            for (int j = 0; j < 8; j++)
-                v[j] =
-                    par__tp_norm_gradient(u[j], w[j], par__tp_normalized(v[j], mean, rstd), rstd, sum, dot);
-            if constexpr (ADD)
-                par__cuda_put_sum(dx + r * cols, par__cuda_round_eight((T *)NULL, v),
-                                  par__cuda_get(add + r * cols, at, cols, whole), at, cols, whole);
-            else
-                par__cuda_put(dx + r * cols, v, at, cols, whole);
+            par__cuda_norm_gradients_of(v, a, b, par__cuda_get(weight, at, cols, whole), rstd, slope,
+                                        constant);
+            par__cuda_put_added<ADD>(dx + r * cols, v, add + r * cols, at, cols, whole);
         };
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
             if (t.at + k * t.step < cols) put(t.at + k * t.step);
-        for (unsigned at = t.at + K * t.step; !ONE && at < cols; at += t.step) put(at);
+        for (unsigned at = t.at + K * t.step; MORE && at < cols; at += t.step) put(at);
     };
     const size_t begin = (size_t)blockIdx.x * t.rows + t.row;
-    for (size_t r = begin; r < rows; r += (size_t)gridDim.x * t.rows)
-        aligned ? gradient(r, r == begin, true) : gradient(r, r == begin, false);
+    for (size_t r = begin; r < rows; r += (size_t)gridDim.x * t.rows) gradient(r, r == begin);
     PAR__CUDA_UNROLL
     for (unsigned k = 0; k < K; k++)
         if (k * t.step < cols) // the same in all threads
             par__cuda_put_partials<ONE>(own, dw[k], db[k], t.at + k * t.step, cols, scratch);
+}
+// Blocks are as many on any device, so that all add in the same order: whole waves of an H100's 132
+// multiprocessors. threads: of a block; sums: with dweight and dbias of each.
+template <class T, par__cuda_norm_size SIZE>
+static par_result par__cuda_norm_gradients(par_cuda *cuda, void *dx, float *dweight, float *dbias,
+                                           const void *dy, const void *x, const void *add, const void *weight,
+                                           const float *stats, size_t rows, size_t cols, int rms) {
+    typedef par__cuda_norm_shape<T, SIZE> shape;
+    const size_t most = 132 * (SIZE == PAR__CUDA_NORM_BLOCK ? 6 : 4);
+    const unsigned blocks = (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 32, most));
+    const unsigned threads = PAR__MIN(par__cuda_norm_threads(cols, shape::SUMMED), (unsigned)shape::THREADS);
+    float *partials = (float *)par__cuda_scratch(cuda, 1, 2 * blocks * cols * sizeof(float));
+    if (!partials) return PAR_ERR_MEMORY;
+    PAR__CUDA_TRY(par__cuda_launch(
+        cuda, add ? par__cuda_k_norm_backward<T, SIZE, true> : par__cuda_k_norm_backward<T, SIZE, false>,
+        blocks, threads, 4 * 512 * sizeof(float), cuda->stream, (T *)dx, partials, (const T *)dy,
+        (const T *)x, (const T *)add, (const T *)weight, stats, rows, (unsigned)cols, rms));
+    return par__cuda_add_partials(cuda, dweight, dbias, partials, blocks, 2 * cols, cols);
 }
 static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
                                             const void *dy, const void *x, const void *add,
                                             const void *weight, const float *stats, size_t rows, size_t cols,
                                             int rms) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const unsigned blocks =
-        (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 32, (size_t)512)); // on any device alike
-    float *partials = (float *)par__cuda_scratch(cuda, 1, 2 * blocks * cols * sizeof(float));
+    const bool aligned = cols % 8 == 0 && par__cuda_aligned(dx, dy, x, add, weight);
     PAR__CUDA_TRY(par__cuda_check_norm(cuda, cols));
-    if (!partials) return PAR_ERR_MEMORY;
     if (!rows) return PAR_OK;
     PAR__CUDA_DISPATCH_STORAGE(
-        tp, T, constexpr unsigned summed = par__cuda_norm_eights<T>::SUMMED;
-        const bool one = cols <= 32 * 8 * summed,
-        aligned = cols % 8 == 0 && par__cuda_aligned(dx, dy, x, add, weight);
-        const auto kernel =
-            one   ? add ? par__cuda_k_norm_backward<T, true, true> : par__cuda_k_norm_backward<T, true, false>
-              : add ? par__cuda_k_norm_backward<T, false, true>
-                  : par__cuda_k_norm_backward<T, false, false>;
-        PAR__CUDA_TRY(par__cuda_launch(cuda, kernel, blocks, par__cuda_norm_threads(cols, summed),
-                                       4 * 512 * sizeof(float), cuda->stream, (T *)dx, partials,
-                                       (const T *)dy, (const T *)x, (const T *)add, (const T *)weight, stats,
-                                       rows, (unsigned)cols, rms, aligned)))
-    return par__cuda_add_partials(cuda, dweight, dbias, partials, blocks, 2 * cols, cols);
+        tp, T, typedef par__cuda_norm_shape<T, PAR__CUDA_NORM_WARP> warp;
+        typedef par__cuda_norm_shape<T, PAR__CUDA_NORM_BLOCK> block;
+        const auto run = !aligned ? par__cuda_norm_gradients<T, PAR__CUDA_NORM_UNALIGNED>
+                         : cols <= 32 * 8 * warp::SUMMED ? par__cuda_norm_gradients<T, PAR__CUDA_NORM_WARP>
+                         : cols <= block::THREADS * 8 * block::SUMMED
+                             ? par__cuda_norm_gradients<T, PAR__CUDA_NORM_BLOCK>
+                             : par__cuda_norm_gradients<T, PAR__CUDA_NORM_LARGE>;
+        return run(cuda, dx, dweight, dbias, dy, x, add, weight, stats, rows, cols, rms))
+    return PAR_OK;
 }
 
 // >>cuda_dropout --------------------------------------------------------------------------------------------
@@ -5555,7 +5753,7 @@ struct par__cuda_dropped {
     uint64_t base;
 };
 template <class T, bool LINEAR>
-static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
+static __global__ void __launch_bounds__(PAR__CUDA_THREADS, LINEAR ? 6 : 1)
     par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, PAR__CUDA_PARAMETER par__cuda_dropped d,
                         bool aligned) {
     const uint64_t stream = par__cuda_dropout_stream(d.drop);
@@ -5565,7 +5763,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         const par__cuda_eight<T> raw = par__cuda_get(x + row * cols, at, cols, whole);
         if (whole) { // a Philox block has the bits of four elements, and these begin at a multiple of four
             par__cuda_philox(d.keys, stream, first >> 2, bits);
-            par__cuda_philox(d.keys, stream, (first >> 2) + 1, bits + 4);
+            par__cuda_philox(d.keys, stream, first >> 2 | 1, bits + 4); // the upper half is the same
         } else
             for (int j = 0; j < 8; j++)
                 bits[j] = par__cuda_random_bits(d.drop.seed, stream, first + (uint64_t)j);
@@ -5574,10 +5772,11 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         par__cuda_put(y + row * cols, v, at, cols, whole);
     };
     if constexpr (LINEAR) {
-        const size_t step = (size_t)gridDim.x * blockDim.x * 8;
-        for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < cols; at += step)
-            aligned &&at + 8 <= cols ? drop_eight(0, at, d.base + at, true)
-                                     : drop_eight(0, at, d.base + at, false);
+        const size_t whole = aligned ? cols / 8 * 8 : 0;
+        const unsigned step = gridDim.x * blockDim.x * 8;
+        size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8;
+        for (; at < whole; at += step) drop_eight(0, at, d.base + at, true);
+        for (; at < cols; at += step) drop_eight(0, at, d.base + at, false);
     } else {
         const par_tp_row_map &m = d.map.map;
         for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
@@ -5915,44 +6114,57 @@ static unsigned par__cuda_loss_threads(size_t cols) {
     const size_t wanted = ((cols + 7) / 8 + 31) / 32 * 32;
     return (unsigned)PAR__MAX((size_t)32, PAR__MIN(wanted, (size_t)PAR__CUDA_LOSS_THREADS));
 }
-// An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max), four
-// eights at a time. Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. keep:
-// NULL, or shared memory to which each thread copies the eights that it reads.
-template <class T>
+// A thread's part of an online softmax: base is max log2(e), rounded; sum that of 2^(x log2(e) - base), so
+// that one instruction multiplies and subtracts. How base was rounded is made good once a row.
+struct par__cuda_softmax {
+    float max, base, sum, total;
+    __device__ __forceinline__ void add(const float *v) {
+        float new_max = max;
+        for (int j = 0; j < 8; j++) new_max = fmaxf(v[j], new_max);
+        const float new_base = new_max * PAR__CUDA_LOG2E;
+        const float subtracted = new_max > -INFINITY ? new_base : 0; // where all are -inf, 2^-inf is added
+        sum *= par__cuda_exp2(base - subtracted);
+        for (int j = 0; j < 8; j++) sum += par__cuda_exp2(fmaf(v[j], PAR__CUDA_LOG2E, -subtracted));
+        max = new_max;
+        base = new_base;
+    }
+};
+// An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max), 64
+// bytes at a time. Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. KEEP:
+// `keep` is shared memory, to which each thread copies the eights that it reads.
+template <bool KEEP, class T>
 static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *scratch, T *keep,
                                                              bool whole) {
-    const size_t step = blockDim.x * 8;
-    float row_max = -INFINITY, sum = 0, total = 0;
-    for (size_t from = threadIdx.x * 8; from < cols; from += 4 * step) {
-        par__cuda_eight<T> raw[4];
+    enum { N = 8 / sizeof(T) }; // eights at a time
+    const unsigned step = blockDim.x * 8;
+    par__cuda_softmax s = {-INFINITY, -INFINITY, 0, 0};
+    float v[8];
+    size_t from = threadIdx.x * 8;
+    for (; whole && from + (N - 1) * step + 8 <= cols; from += N * step) {
+        par__cuda_eight<T> raw[N];
         PAR__CUDA_UNROLL
-        for (size_t k = 0; k < 4; k++)
-            if (from + k * step < cols)
-                raw[k] = par__cuda_get(x, from + k * step, cols, whole && from + k * step + 8 <= cols);
+        for (unsigned k = 0; k < N; k++) raw[k] = par__cuda_get(x + from, k * step, cols, true);
         PAR__CUDA_UNROLL
-        for (size_t k = 0; k < 4; k++) {
-            const size_t at = from + k * step;
-            float v[8], new_max = row_max;
-            if (at >= cols) break;
+        for (unsigned k = 0; k < N; k++) {
+            if (KEEP) par__cuda_put_words(keep + from + k * step, raw[k]);
             par__cuda_widen_eight(v, raw[k]);
-            if (keep) par__cuda_put_words(keep + at, raw[k]);
-            if (at + 8 > cols)
-                for (size_t j = 0; j < 8; j++) v[j] = at + j < cols ? v[j] : -INFINITY;
-            for (int j = 0; j < 8; j++) new_max = fmaxf(v[j], new_max);
-            const float base = new_max > -INFINITY ? new_max : 0; // where all are -inf, e^-inf is added
-            sum *= par__tp_exp(row_max - base);
-            for (int j = 0; j < 8; j++) sum += par__tp_exp(v[j] - base);
-            if (at + 8 > cols)
-                for (size_t j = 0; j < 8; j++) v[j] = at + j < cols ? v[j] : 0;
-            for (int j = 0; j < 8; j++) total += v[j];
-            row_max = new_max;
+            s.add(v);
+            for (int j = 0; j < 8; j++) s.total += v[j];
         }
     }
-    const float all = par__cuda_block_reduce<par__cuda_max>(row_max, scratch);
-    sum = par__cuda_block_reduce<par__cuda_add>(row_max > -INFINITY ? sum * par__tp_exp(row_max - all) : 0.0f,
-                                                scratch);
-    total = par__cuda_block_reduce<par__cuda_add>(total, scratch);
-    return make_float3(all, sum, total);
+    for (; from < cols; from += step) {
+        const par__cuda_eight<T> raw = par__cuda_get(x, from, cols, whole && from + 8 <= cols);
+        if (KEEP) par__cuda_put_words(keep + from, raw);
+        par__cuda_widen_eight(v, raw);
+        for (size_t j = 0; j < 8; j++) v[j] = from + j < cols ? v[j] : -INFINITY;
+        s.add(v);
+        for (size_t j = 0; j < 8; j++) s.total += from + j < cols ? v[j] : 0;
+    }
+    const float all = par__cuda_block_reduce<par__cuda_max>(s.max, scratch);
+    const float scale = par__cuda_exp2(fmaf(-all, PAR__CUDA_LOG2E, s.base)); // <= 1, but for rounding
+    const float sum =
+        par__cuda_block_reduce<par__cuda_add>(s.max > -INFINITY ? s.sum * scale : 0.0f, scratch);
+    return make_float3(all, sum, par__cuda_block_reduce<par__cuda_add>(s.total, scratch));
 }
 template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS)
@@ -5961,7 +6173,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS)
     PAR__CUDA_SHARED(float, scratch);
     for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *x = logits + r * ld;
-        const float3 s = par__cuda_row_stats(x, cols, scratch, (T *)NULL, aligned);
+        const float3 s = par__cuda_row_stats<false>(x, cols, scratch, (T *)NULL, aligned);
         const size_t target = (size_t)targets[r] - first;
         if (threadIdx.x == 0) {
             stats[4 * r] = s.x;
@@ -6018,32 +6230,37 @@ template <class T>
 static __device__ __forceinline__ void
 par__cuda_row_gradient(T *y, const T *x, bool kept, int32_t id, size_t first, size_t cols, float lse,
                        const par_tp_loss &loss, float scale, bool whole) {
-    const float factor = par__tp_loss_factor(&loss, scale, lse), smooth = par__tp_loss_smooth(&loss, scale);
-    const size_t target = (size_t)id - first, step = blockDim.x * 8;
+    enum { N = 8 / sizeof(T) }; // eights at a time
+    const float base = lse * PAR__CUDA_LOG2E, smooth = par__tp_loss_smooth(&loss, scale);
+    const float factor =
+        par__tp_loss_factor(&loss, scale, lse) * par__cuda_exp2(fmaf(-lse, PAR__CUDA_LOG2E, base));
+    const size_t target = (size_t)id - first;
+    const unsigned step = blockDim.x * 8;
     const bool ignored = par__tp_ignored(&loss, id);
     const bool owns = target < cols && target / 8 % blockDim.x == threadIdx.x && !ignored;
     const float logit = owns ? (float)par__cuda_widen(x[target]) : 0.0f;
-    for (size_t from = threadIdx.x * 8; from < cols; from += 4 * step) {
-        par__cuda_eight<T> raw[4];
+    const auto gradient = [&](float v) {
+        return fmaf(factor, par__cuda_exp2(fmaf(v, PAR__CUDA_LOG2E, -base)), -smooth);
+    };
+    const auto put = [&](const par__cuda_eight<T> &raw, size_t at, bool all) {
+        float v[8];
+        par__cuda_widen_eight(v, raw);
+        for (int j = 0; j < 8; j++) v[j] = ignored ? 0.0f : gradient(v[j]);
+        par__cuda_put(y, v, at, cols, all);
+    };
+    size_t from = threadIdx.x * 8;
+    for (; whole && from + (N - 1) * step + 8 <= cols; from += N * step) {
+        par__cuda_eight<T> raw[N];
         PAR__CUDA_UNROLL
-        for (size_t k = 0; k < 4; k++) {
-            const size_t at = from + k * step;
-            if (at < cols) raw[k] = par__cuda_get(x, at, cols, kept || (whole && at + 8 <= cols));
-        }
+        for (unsigned k = 0; k < N; k++) raw[k] = par__cuda_get(x + from, k * step, cols, true);
         PAR__CUDA_UNROLL
-        for (size_t k = 0; k < 4; k++) {
-            const size_t at = from + k * step;
-            float v[8];
-            if (at >= cols) break;
-            par__cuda_widen_eight(v, raw[k]);
-            for (int j = 0; j < 8; j++)
-                v[j] = ignored ? 0.0f : par__tp_logit_gradient(v[j], lse, factor, smooth);
-            par__cuda_put(y, v, at, cols, whole && at + 8 <= cols);
-        }
+        for (unsigned k = 0; k < N; k++) put(raw[k], from + k * step, true);
     }
-    if (owns)
-        par__cuda_round(y + target, par__tp_target_gradient(
-                                        &loss, scale, par__tp_logit_gradient(logit, lse, factor, smooth)));
+    for (; from < cols; from += step) {
+        const bool all = whole && from + 8 <= cols;
+        put(par__cuda_get(x, from, cols, kept || all), from, all);
+    }
+    if (owns) par__cuda_round(y + target, par__tp_target_gradient(&loss, scale, gradient(logit)));
 }
 template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS)
@@ -6067,7 +6284,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_LOSS_THREADS, 2)
         const T *x = logits + r * ld;
         const size_t target = (size_t)targets[r];
         if (threadIdx.x == 0) stats[4 * r + 2] = target < cols ? (float)par__cuda_widen(x[target]) : 0.0f;
-        const float3 s = par__cuda_row_stats(x, cols, scratch, row, aligned);
+        const float3 s = par__cuda_row_stats<true>(x, cols, scratch, row, aligned);
         if (threadIdx.x == 0) {
             stats[4 * r] = s.x;
             stats[4 * r + 1] = s.y;
@@ -6144,7 +6361,6 @@ static inline float2 par__cuda_load_shared(uint32_t from) {
     memcpy(&x, emu_shared_pointer(from), sizeof x);
     return x;
 }
-static inline float par__cuda_exp2(float x) { return exp2f(x); }
 #else
 static __device__ __forceinline__ uint32_t par__cuda_shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -6191,11 +6407,6 @@ static __device__ __forceinline__ float2 par__cuda_load_shared(uint32_t from) {
     float2 x;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from));
     return x;
-}
-static __device__ __forceinline__ float par__cuda_exp2(float x) { // e2^(-inf) = 0
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
 }
 #endif
 // Two numbers, which are no NaNs, rounded to bf16.
@@ -6365,7 +6576,6 @@ struct par__cuda_flash_place {
 };
 // The largest width of heads, as wider ones need more registers than a thread has, and position of a token.
 enum { PAR__CUDA_FLASH_MAX_DIM = 256, PAR__CUDA_FLASH_MAX_TOKENS = 1 << 29 };
-#define PAR__CUDA_LOG2E 1.44269504f
 // Blocks of backward 2 on a multiprocessor: three by the registers that it needs on sm_90.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 #define PAR__CUDA_FLASH_BLOCKS 2
@@ -7759,30 +7969,52 @@ struct par__cuda_code_place { // of a thread's group: in the operand, and in the
 };
 static __device__ __forceinline__ par__cuda_code_place par__cuda_find_group(const par_tp_operand &q,
                                                                             unsigned j, int transposed) {
-    const size_t across = q.ld / PAR__CUDA_CODES_TILE;
+    const unsigned across = (unsigned)(q.ld / PAR__CUDA_CODES_TILE); // at most the number of blocks
     const unsigned i = threadIdx.x + blockDim.x * j;
     par__cuda_code_place p; // threads beside each other load what is beside each other
     p.tile_row = transposed ? i % PAR__CUDA_CODES_TILE : i / 8;
     p.group = transposed ? i / PAR__CUDA_CODES_TILE : i % 8;
-    p.row = blockIdx.x / across * PAR__CUDA_CODES_TILE + p.tile_row;
+    p.row = (size_t)(blockIdx.x / across) * PAR__CUDA_CODES_TILE + p.tile_row;
     p.col = blockIdx.x % across * PAR__CUDA_CODES_TILE + p.group * PAR__CUDA_CODES_GROUP;
     return p;
 }
+// Whether all of a group is there, in a row, at a multiple of 16 bytes.
 template <class T>
-static __device__ __forceinline__ float par__cuda_load_group(float *v, const par_tp_operand &q, const T *x,
-                                                             size_t x_ld, int transposed,
-                                                             const par__cuda_code_place &p) { // returns amax
-    const size_t cols = p.row < q.rows ? q.cols : 0;
-    float amax = 0;
-    if (transposed) {
+static __device__ __forceinline__ bool par__cuda_is_whole_group(const par_tp_operand &q, const T *x,
+                                                                size_t x_ld, int transposed,
+                                                                const par__cuda_code_place &p) {
+    return !transposed && p.row < q.rows && p.col + PAR__CUDA_CODES_GROUP <= q.cols &&
+           (((uintptr_t)x | x_ld * sizeof(T)) & 15u) == 0;
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_load_group(float *v, const par_tp_operand &q, const T *x,
+                                                            size_t x_ld, int transposed,
+                                                            const par__cuda_code_place &p) {
+    const size_t cols = p.row < q.rows ? q.cols : 0, down = transposed ? x_ld : 1;
+    const T *from = transposed ? x + p.col * x_ld + p.row : x + p.row * x_ld + p.col;
+    if (par__cuda_is_whole_group(q, x, x_ld, transposed, p)) {
+        const par__cuda_eight<T> low = par__cuda_get(from, 0, cols, true),
+                                 high = par__cuda_get(from, 8, cols, true);
+        par__cuda_widen_eight(v, low);
+        par__cuda_widen_eight(v + 8, high);
+    } else {
         PAR__CUDA_UNROLL
         for (size_t i = 0; i < PAR__CUDA_CODES_GROUP; i++)
-            v[i] = p.col + i < cols ? (float)par__cuda_widen(x[(p.col + i) * x_ld + p.row]) : 0.0f;
-    } else {
-        par__cuda_load(v, x + p.row * x_ld, p.col, cols);
-        par__cuda_load(v + 8, x + p.row * x_ld, p.col + 8, cols);
+            v[i] = p.col + i < cols ? (float)par__cuda_widen(from[i * down]) : 0.0f;
     }
     if (q.hadamard) par__tp_hadamard(v);
+}
+template <class T>
+static __device__ __forceinline__ float par__cuda_group_amax(const par_tp_operand &q, const T *x, size_t x_ld,
+                                                             int transposed, const par__cuda_code_place &p) {
+    float v[PAR__CUDA_CODES_GROUP], amax = 0;
+    if (!q.hadamard && par__cuda_is_whole_group(q, x, x_ld, transposed, p)) {
+        const par__cuda_eight<T> low = par__cuda_get(x + p.row * x_ld, p.col, q.cols, true),
+                                 high = par__cuda_get(x + p.row * x_ld, p.col + 8, q.cols, true);
+        const uint32_t a = par__cuda_amax_bits(low), b = par__cuda_amax_bits(high);
+        return par__bits_to_f32(PAR__MAX(a, b));
+    }
+    par__cuda_load_group(v, q, x, x_ld, transposed, p);
     PAR__CUDA_UNROLL
     for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) amax = par__tp_amax(amax, v[i]);
     return amax;
@@ -7794,11 +8026,11 @@ template <class T>
 static __global__ void par__cuda_k_codes_amax(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
                                               int transposed) {
     PAR__CUDA_SHARED(float, scratch);
-    float v[PAR__CUDA_CODES_GROUP], amax = 0;
+    float amax = 0;
     if (q.history && q.history[0] > 0) return; // that one is in use
     for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
         const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
-        const float group = par__cuda_load_group(v, q, x, x_ld, transposed, p);
+        const float group = par__cuda_group_amax(q, x, x_ld, transposed, p);
         amax = par__tp_amax(amax, group);
         if (q.block_rows == 1 && !q.block_cols && p.row < q.rows)
             par__cuda_atomic_amax(q.amax + p.row, group);
@@ -7817,31 +8049,10 @@ static __device__ __forceinline__ float par__cuda_amax_in_tile(const par_tp_oper
         for (unsigned c = col; c < col + cols; c++) amax = par__tp_amax(amax, groups[r * 8 + c]);
     return amax;
 }
-// Four codes of 8 bits. From sm_89 on one instruction converts two; NaNs alone keep no sign in it.
-static __device__ __forceinline__ uint32_t par__cuda_four_codes(par_tp_code code, const float *x) {
-    uint32_t four = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    if (x[0] == x[0] && x[1] == x[1] && x[2] == x[2] && x[3] == x[3]) {
-        uint16_t low, high;
-        if (code == PAR_TP_E4M3) {
-            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
-            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
-        } else {
-            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
-            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
-        }
-        return low | (uint32_t)high << 16;
-    }
-#endif
-    PAR__CUDA_UNROLL
-    for (int i = 0; i < 4; i++)
-        four |= (uint32_t)(code == PAR_TP_E4M3 ? par__f8_e4m3_narrow(x[i]) : par__f8_e5m2_narrow(x[i]))
-                << 8 * i;
-    return four;
-}
+// amax: of the group.
 static __device__ __forceinline__ void par__cuda_store_codes(const par_tp_operand &q, float *v, float encode,
-                                                             const par__cuda_code_place &p, uint64_t seed,
-                                                             uint64_t stream) {
+                                                             float amax, const par__cuda_code_place &p,
+                                                             uint64_t seed, uint64_t stream) {
     const size_t at = p.row * q.ld + p.col;
     uint32_t w[4] = {0, 0, 0, 0}, bits[4] = {0, 0, 0, 0};
     PAR__CUDA_UNROLL
@@ -7855,12 +8066,18 @@ static __device__ __forceinline__ void par__cuda_store_codes(const par_tp_operan
         two.y = w[1];
         *(uint2 *)(void *)((uint8_t *)q.codes + at / 2) = two;
     } else {
-        uint4 four;
-        four.x = par__cuda_four_codes(q.code, v);
-        four.y = par__cuda_four_codes(q.code, v + 4);
-        four.z = par__cuda_four_codes(q.code, v + 8);
-        four.w = par__cuda_four_codes(q.code, v + 12);
-        *(uint4 *)(void *)((uint8_t *)q.codes + at) = four;
+        const auto put = [&](bool e4m3, bool numbers) {
+            uint4 four;
+            four.x = par__cuda_four_codes(e4m3, v, numbers);
+            four.y = par__cuda_four_codes(e4m3, v + 4, numbers);
+            four.z = par__cuda_four_codes(e4m3, v + 8, numbers);
+            four.w = par__cuda_four_codes(e4m3, v + 12, numbers);
+            *(uint4 *)(void *)((uint8_t *)q.codes + at) = four;
+        };
+        if (amax != amax || encode != encode) // which is above 0
+            put(q.code == PAR_TP_E4M3, false);
+        else
+            q.code == PAR_TP_E4M3 ? put(true, true) : put(false, true);
     }
 }
 template <class T>
@@ -7872,26 +8089,32 @@ static __global__ void par__cuda_k_codes(PAR__CUDA_PARAMETER par_tp_operand q, c
     float v[PAR__CUDA_CODES_GROUP], tile = 0;
     for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
         const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
-        const float amax = par__cuda_load_group(v, q, x, x_ld, transposed, p);
+        const float amax = par__cuda_group_amax(q, x, x_ld, transposed, p);
         groups[p.tile_row * 8 + p.group] = amax;
         tile = par__tp_amax(tile, amax);
     }
     tile = par__cuda_block_reduce<par__cuda_amax_of>(tile, groups + PAR__CUDA_CODES_TILE * 8);
     if (q.history && threadIdx.x == 0) par__cuda_atomic_amax(q.history + 1, tile);
+    // a scale of all of the tile, or of the group's row or block
+    const bool common = q.block_cols ? q.block_rows == 128 : !q.block_rows;
+    par__tp_block_scale s = par__tp_scale_block(q.code, q.scale, q.block_cols ? tile : tensor, tensor);
     for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
         const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
         if (p.row >= q.rows) continue;
         par__cuda_load_group(v, q, x, x_ld, transposed, p);
-        const float amax = !q.block_cols         ? q.block_rows ? q.amax[p.row] : tensor
-                           : q.block_rows == 128 ? tile
-                                                 : par__cuda_amax_in_tile(q, groups, p);
-        const par__tp_block_scale s = par__tp_scale_block(q.code, q.scale, amax, tensor);
+        if (!common)
+            s = par__tp_scale_block(
+                q.code, q.scale, q.block_cols ? par__cuda_amax_in_tile(q, groups, p) : q.amax[p.row], tensor);
+        par__cuda_store_codes(q, v, s.encode, groups[p.tile_row * 8 + p.group], p, seed, stream);
+        // a block's sides divide those of a tile; 0: all of the operand's
+        const bool first_row = q.block_rows ? p.tile_row % (unsigned)q.block_rows == 0 : p.row == 0;
+        const bool first =
+            q.block_cols ? p.group * PAR__CUDA_CODES_GROUP % (unsigned)q.block_cols == 0 : p.col == 0;
+        if (!first || (q.scale < PAR_TP_SCALE_E8M0 && !first_row)) continue;
         const size_t at = par__tp_scale_at(&q, p.row, p.col);
-        const int first = p.col % (q.block_cols ? q.block_cols : q.ld) == 0;
-        par__cuda_store_codes(q, v, s.encode, p, seed, stream);
-        if (first && q.scale >= PAR_TP_SCALE_E8M0)
+        if (q.scale >= PAR_TP_SCALE_E8M0)
             ((uint8_t *)q.scales)[at] = (uint8_t)s.stored;
-        else if (first && p.row % (q.block_rows ? q.block_rows : q.rows) == 0)
+        else
             ((float *)q.scales)[at] = s.decode;
     }
 }
@@ -8073,7 +8296,8 @@ static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
 // >>cuda_tp_exact -------------------------------------------------------------------------------------------
 //
 // The kernels of par_tp.h with desc.canonical, which add as the CPU's do (docs/bits.md): each row, column or
-// query by one thread, in order. They are a reference, and slow. What adds nothing is left to the others.
+// query by one thread, in order. They are a reference, and slow. What adds nothing is left to the others
+// where these use the CPU's functions.
 
 template <int D, int LANES>
 static __device__ __forceinline__ void par__cuda_fold_lanes(float (&lanes)[LANES]) {
@@ -8279,6 +8503,31 @@ static par_result par__cuda_c_loss_combine(par_tp *tp, const float *stats, size_
     return par__cuda_launch(cuda, par__cuda_k_c_loss_combine, 1, 1, 0, cuda->stream, stats, ranks, rows,
                             targets, *loss, lse, losses, sum, target_count);
 }
+template <class T>
+static __global__ void par__cuda_k_c_loss_backward(T *dlogits, const T *logits, size_t ld,
+                                                   const int32_t *targets, const float *lse, size_t rows,
+                                                   size_t first, size_t cols, par_tp_loss loss, float scale) {
+    PAR__CUDA_FOR(r, rows) {
+        const float factor = par__tp_loss_factor(&loss, scale, lse[r]);
+        const float smooth = par__tp_loss_smooth(&loss, scale);
+        const bool ignored = par__tp_ignored(&loss, targets[r]);
+        const size_t target = (size_t)targets[r] - first;
+        for (size_t i = 0; i < cols; i++) {
+            float y = par__tp_logit_gradient(par__cuda_at(logits + r * ld, i), lse[r], factor, smooth);
+            if (i == target) y = par__tp_target_gradient(&loss, scale, y);
+            par__cuda_round(dlogits + r * ld + i, ignored ? 0.0f : y);
+        }
+    }
+}
+static par_result par__cuda_c_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
+                                            const int32_t *targets, const float *lse, size_t rows,
+                                            size_t first, size_t cols, const par_tp_loss *loss, float scale) {
+    PAR__CUDA_DISPATCH_STORAGE(tp, T,
+                               return par__cuda_each(tp, par__cuda_k_c_loss_backward<T>, rows, (T *)dlogits,
+                                                     (const T *)logits, ld, targets, lse, rows, first, cols,
+                                                     *loss, scale))
+    return PAR_OK;
+}
 static par_result par__cuda_c_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
                                                     const void *logits, size_t ld, const int32_t *targets,
                                                     size_t rows, size_t cols, const par_tp_loss *loss,
@@ -8287,7 +8536,7 @@ static par_result par__cuda_c_loss_forward_backward(par_tp *tp, void *dlogits, f
     PAR__CUDA_TRY(par__cuda_c_loss_stats(tp, stats, logits, ld, targets, rows, 0, cols));
     PAR__CUDA_TRY(
         par__cuda_c_loss_combine(tp, stats, 1, rows, targets, loss, lse, losses, sum, target_count));
-    return par__cuda_t_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
+    return par__cuda_c_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
 }
 
 // Attention: block by block, or (dx, and first and y of the block) of whole sequences. What a thread has: a
@@ -8522,6 +8771,7 @@ static void par__cuda_tp_open_canonical(par_tp_kernels *t) {
     t->positions_backward = par__cuda_c_positions_backward;
     t->loss_stats = par__cuda_c_loss_stats;
     t->loss_combine = par__cuda_c_loss_combine;
+    t->loss_backward = par__cuda_c_loss_backward;
     t->loss_forward_backward = par__cuda_c_loss_forward_backward;
     t->attention_block_forward = par__cuda_c_attention_block_forward;
     t->attention_block_backward = par__cuda_c_attention_block_backward;

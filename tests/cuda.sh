@@ -45,17 +45,17 @@ no_spills() { # what ptxas said: the kernels that touch every element are there,
             grep "k_$kernel" || return 1
     done
 }
-# No warnings. sm_90a is with the libraries' parts; where all libraries are here, it is made into
+# No warnings. All is with the libraries' parts; where all libraries are here, sm_90a is made into
 # $shared/test_cudnn.o. It is optimized where a disassembler counts its instructions. Who comes second takes
 # what the first has made.
 every_architecture() {
     exec 9>"$shared/nvcc.$1" && flock 9 && nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
     [ ! -e "$shared/ptxas.$1" ] || return 0
-    said=$work/ptxas.$1 level=$(quick "$nvcc") parts="" kept=$work/kept.$1
+    said=$work/ptxas.$1 level=$(quick "$nvcc") kept=$work/kept.$1
+    parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
     made=(-cubin tests/compile/cuda.cu -o "$kept/cubin")
     if [ "$1" = 90a ]; then
         ! bash tests/cuda_find.sh nvdisasm >/dev/null 2>&1 || level=""
-        parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
         case $parts in
         *PAR_CUDA_CUDNN*) made=($kit_is_linked -c tests/test_cudnn.cu -o "$shared/test_cudnn.o") ;;
         esac
@@ -108,14 +108,20 @@ counted() { # the kernels' instructions; the page's table, where it was made by 
     every_architecture 90a && "$disassembler" -c -ndf "$shared/cubin.90a" >"$work/listing" 2>/dev/null &&
         bash tests/sass.sh "$work/listing" "$shared/ptxas.90a" && planted_instructions "$work/listing" ||
         return 1
-    build/roofline --count "$shared/ptxas.90a" <"$work/listing" >"$work/table" || {
+    tables 90a "$work/listing" H100
+}
+# What an architecture's listing costs, in build/ to be copied to the page; the page's tables of its first GPU
+# are these, where it is of this nvcc.
+tables() {
+    build/roofline --count "$shared/ptxas.$1" <"$2" >"$work/table" || {
         cat "$work/table"
         return 1
     }
-    cp "$work/table" build/kernels.table # to be copied to the page
+    cp "$work/table" "build/kernels.$1"
     version=$("$nvcc" --version | sed -n 's/.*release [0-9.]*, V//p')
     grep -q "nvcc $version" docs/kernels.md || return 0
-    sed -n '/^| kernel/,/^$/p;/^| attention/,/^$/p' docs/kernels.md | diff -B - "$work/table"
+    sed -n "/^| kernel .* warps | $3/,/^$/p;/^| attention .* warps | $3/,/^$/p" docs/kernels.md |
+        diff -B - "$work/table"
 }
 # Another architecture's budgets, which are its own: they would be too many accesses on sm_90a.
 counted_elsewhere() {
@@ -128,7 +134,8 @@ counted_elsewhere() {
         bash tests/sass.sh "$listing" "$shared/ptxas.$1" || return 1
     sed "s/^\(.*\.target.*\)sm_$1/\1sm_90a/" "$listing" >"$listing.planted"
     ! bash tests/sass.sh "$listing.planted" "$shared/ptxas.$1" >"$work/said" &&
-        grep "loss_forward_backwardIf.* accesses of local" "$work/said"
+        grep "accesses of local memory, and its budget" "$work/said" || return 1
+    [ "$1" != 100 ] || tables 100 "$listing" B200
 }
 # Each kernel of the page has its share, and its step is what the table predicts; one that has less is found.
 roofline() {
@@ -136,8 +143,8 @@ roofline() {
         build/roofline --step docs/kernels.md >"$work/step" &&
         sed -n '/^```text$/,/^```$/p' docs/kernels.md | sed '1d;$d' | diff - "$work/step" || return 1
     sed 's/^\(| RoPE .*| [0-9]* | [0-9]* |\) [0-9]*%/\1 84%/' docs/kernels.md >"$work/slow.md"
-    ! build/roofline --check "$work/slow.md" >"$work/said" && grep "RoPE: 84%.*h100.*85%" "$work/said" &&
-        [ "$(grep -c . "$work/said")" = 1 ]
+    ! build/roofline --check "$work/slow.md" >"$work/said" && grep "RoPE: 84%.*H100.*85%" "$work/said" &&
+        grep "RoPE: 84%.*B200.*85%" "$work/said" && [ "$(grep -c . "$work/said")" = 2 ]
 }
 # architectures (none: all): linked; without a GPU a clear error; then cuDNN itself, for GPUs that are
 # described to it, on a driver that takes code and runs none

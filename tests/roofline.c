@@ -6,8 +6,9 @@
 //
 // PTXAS: what nvcc -Xptxas -v said. An element's cost is that of the loops that its row names, each on the
 // way through it with most accesses of 128 bits, and then with fewest instructions: 'o', the best outermost
-// loop, without loops within it; 'i', the sum over innermost loops; 'w', over outermost loops with accesses
-// of 128 bits; 'a', over all loops.
+// loop, without loops within it; 'i', the sum over innermost loops; 'm', over those of them with at least
+// half of the accesses of the one that has most, which leaves out what handles a rest; 'w', over outermost
+// loops with accesses of 128 bits; 'a', over all loops.
 #define PAR_IMPLEMENTATION
 #include "par_plan.h"
 
@@ -35,26 +36,28 @@ static const kernel_row kernels[] = {
     {"SwiGLU", WHAT "2", 'o', 8, 1, 8, 4, 2, 32},
     {"SwiGLU backward", WHAT "3", 'o', 8, 1, 8, 6, 4, 48},
     {"sum", WHAT "4", 'o', 8, 1, 8, 4, 2, 32},
-    {"norm, 768", "norm" BF16 "Lb1ELb0", 'o', 24, 0.8, 4, 2, 2, 48},
-    {"norm, 4096", "norm" BF16 "Lb0ELb0", 'o', 32, 1, 4, 2, 2, 64},
-    {"sum and norm, 768", "norm" BF16 "Lb1ELb1", 'o', 24, 0.8, 4, 4, 4, 96},
-    {"sum and norm, 4096", "norm" BF16 "Lb0ELb1", 'o', 32, 1, 4, 4, 4, 128},
-    {"norm backward, 768", "norm_backward" BF16 "Lb1ELb0", 'o', 24, 1, 4, 4, 2, 96},
-    {"norm backward, 4096", "norm_backward" BF16 "Lb0ELb0", 'o', 16, 0.7, 8, 4, 2, 64},
-    {"norm backward and sum, 768", "norm_backward" BF16 "Lb1ELb1", 'o', 24, 1, 4, 6, 2, 96},
-    {"norm backward and sum, 4096", "norm_backward" BF16 "Lb0ELb1", 'o', 16, 0.7, 8, 6, 2, 64},
+    {"norm, 768", "norm" BF16 "L19par__cuda_norm_size0ELb0", 'o', 24, 0.8, 4, 2, 2, 48},
+    {"norm, 4096", "norm" BF16 "L19par__cuda_norm_size1ELb0", 'o', 32, 1, 4, 2, 2, 64},
+    {"sum and norm, 768", "norm" BF16 "L19par__cuda_norm_size0ELb1", 'o', 24, 0.8, 4, 4, 4, 96},
+    {"sum and norm, 4096", "norm" BF16 "L19par__cuda_norm_size1ELb1", 'o', 32, 1, 4, 4, 4, 128},
+    {"norm backward, 768", "norm_backward" BF16 "L19par__cuda_norm_size0ELb0", 'o', 24, 1, 4, 4, 2, 96},
+    {"norm backward, 4096", "norm_backward" BF16 "L19par__cuda_norm_size1ELb0", 'o', 16, 1, 8, 4, 2, 64},
+    {"norm backward and sum, 768", "norm_backward" BF16 "L19par__cuda_norm_size0ELb1", 'o', 24, 1, 4, 6, 2,
+     96},
+    {"norm backward and sum, 4096", "norm_backward" BF16 "L19par__cuda_norm_size1ELb1", 'o', 16, 1, 8, 6, 2,
+     64},
     {"dropout", "dropout" BF16 "Lb1", 'o', 8, 1, 8, 2, 2, 16},
     {"RoPE", "rope" BF16, 'o', 16, 1, 8, 2, 2, 32},
     {"embedding", "embed" BF16, 'o', 8, 1, 8, 2, 2, 16},
     {"positions", "positions" BF16, 'o', 8, 1, 8, 2, 2, 16},
     {"positions backward", "positions_backward" BF16, 'i', 32, 1, 8, 2, 0, 64},
-    {"cross-entropy, both ways", "loss_forward_backward" BF16, 'i', 32, 1, 16, 2, 2, 64},
-    {"cross-entropy statistics", "loss_stats" BF16, 'i', 32, 1, 16, 2, 0, 64},
-    {"cross-entropy backward", "loss_backward" BF16, 'i', 32, 1, 16, 2, 2, 64},
+    {"cross-entropy, both ways", "loss_forward_backward" BF16, 'm', 32, 1, 16, 2, 2, 64},
+    {"cross-entropy statistics", "loss_stats" BF16, 'm', 32, 1, 16, 2, 0, 64},
+    {"cross-entropy backward", "loss_backward" BF16, 'm', 32, 1, 16, 2, 2, 64},
     {"AdamW", "updateILi0", 'o', 8, 1, 8, 14, 14, 112},
     {"sum of squares", "sum_squaresIf", 'o', 8, 1, 8, 4, 0, 32},
-    {"quantize to 8 bits", "pack" BF16, 'o', 8, 1, 8, 2, 1.0625, 16},
-    {"dequantize 8 bits", "unpack" BF16 "Lb0", 'a', 8, 1, 8, 1.0625, 2, 9},
+    {"quantize to 8 bits", "pack" BF16 "Li8E", 'o', 8, 1, 8, 2, 1.0625, 16},
+    {"dequantize 8 bits", "unpack" BF16 "Li8EL20par__cuda_packed_sum0", 'a', 8, 1, 8, 1.0625, 2, 9},
     {"reduction of two, f32", "reduceIfLi4", 'i', 4, 1, 8, 8, 4, 32},
     {"reduction of two, bf16", "reduce" BF16 "Li8", 'i', 8, 1, 8, 4, 2, 32},
     {"cast, f32 to bf16", "cast" BF16 "f", 'o', 8, 1, 8, 4, 2, 32},
@@ -66,11 +69,11 @@ enum { KERNELS = sizeof kernels / sizeof kernels[0], GPUS = 3 };
 // What the vendor says: multiprocessors, cycles a second, bytes a second. Seconds from a load to its data,
 // measured by others on idle chips. 64 warps and 65536 registers a multiprocessor, on all of them.
 static const struct {
-    const char *name;
+    const char *name, *target; // of whose code the kernels are
     double units, clock, memory_rate, latency;
-} gpus[GPUS] = {{"h100", 132, 1.83e9, 3.35e12, 6e-7},
-                {"h200", 132, 1.83e9, 4.8e12, 6e-7},
-                {"b200", 148, 1.86e9, 8e12, 8e-7}};
+} gpus[GPUS] = {{"H100", "sm_90a", 132, 1.83e9, 3.35e12, 6e-7},
+                {"H200", "sm_90a", 132, 1.83e9, 4.8e12, 6e-7},
+                {"B200", "sm_100", 148, 1.86e9, 8e12, 8e-7}};
 // A multiprocessor has four schedulers, and for a warp's instruction these take so many cycles of its own:
 // the issue slot, f32, integer products, the other integers and conversions, special functions, f64, and
 // loads, stores and shuffles, by their 32 x 4 bytes (CUDA C++ Programming Guide, Arithmetic Instructions,
@@ -188,6 +191,7 @@ static void read_instruction(function *f, const char *line, char (**targets)[32]
 static function *functions;
 static int function_count, function_capacity;
 
+static char target[16]; // the architecture
 static void read_code(FILE *in) {
     static char line[4096];
     char(*targets)[32] = NULL;
@@ -195,6 +199,7 @@ static void read_code(FILE *in) {
     function *f = NULL;
     while (fgets(line, sizeof line, in)) {
         const char *symbol = strstr(line, "par__cuda_k_");
+        sscanf(line, " .target %15s", target);
         if (begins(line, ".text.")) {
             if (f) resolve(f, targets);
             f = NULL;
@@ -306,23 +311,29 @@ static int path_of(const function *f, const loop *loops, int count, const loop *
 enum { MAX_LOOPS = 256 };
 // The cost of a warp's iteration, by pipes. Returns the number of wide accesses of it.
 static int cost_of(const function *f, char which, double *cost) {
+    static double costs[MAX_LOOPS][COSTS];
     loop loops[MAX_LOOPS];
-    const int count = find_loops(f, loops, MAX_LOOPS);
-    int wides = -1;
+    int wide[MAX_LOOPS], wides = -1, most = 0;
+    const int count = find_loops(f, loops, MAX_LOOPS), innermost = which == 'i' || which == 'm';
     for (int p = 0; p < COSTS; p++) cost[p] = 0;
     for (int i = 0; i < count; i++) {
-        double one[COSTS];
         int inner = 0, outer = 0;
         for (int k = 0; k < count; k++) {
             inner += is_within(&loops[k], &loops[i]);
             outer += is_within(&loops[i], &loops[k]);
         }
-        if (((which == 'o' || which == 'w') && outer) || (which == 'i' && inner)) continue;
-        const int wide = path_of(f, loops, count, &loops[i], one);
-        if (which == 'i' || which == 'w' ? wide <= 0 : wide < 0) continue;
-        if (which == 'o' && (wide < wides || (wide == wides && one[ISSUE] >= cost[ISSUE]))) continue;
+        wide[i] = -1;
+        if (((which == 'o' || which == 'w') && outer) || (innermost && inner)) continue;
+        for (int p = 0; p < COSTS; p++) costs[i][p] = 0;
+        wide[i] = path_of(f, loops, count, &loops[i], costs[i]);
+        most = wide[i] > most ? wide[i] : most;
+    }
+    for (int i = 0; i < count; i++) {
+        const double *one = costs[i];
+        if (wide[i] < (innermost || which == 'w') || (which == 'm' && 2 * wide[i] < most)) continue;
+        if (which == 'o' && (wide[i] < wides || (wide[i] == wides && one[ISSUE] >= cost[ISSUE]))) continue;
         for (int p = 0; p < COSTS; p++) cost[p] = (which == 'o' ? 0 : cost[p]) + one[p];
-        wides = which == 'o' || wides < 0 ? wide : wides + wide;
+        wides = which == 'o' || wides < 0 ? wide[i] : wides + wide[i];
     }
     return wides;
 }
@@ -410,16 +421,25 @@ static int count_attention(const attention_row *a) {
     printf("| %s | %.0f | %.2f | %s | %d | %.0f |", a->name, a->flops * a->dim, 4 * 32 * cost[ISSUE] / scores,
            cycles > cost[busiest] ? "latency" : pipe_names[busiest], f->registers, warps);
     for (int g = 0; g < GPUS; g++)
-        printf(" %.0f |", a->flops * a->dim * scores * gpus[g].units * gpus[g].clock / cycles / 1e12);
+        if (!strcmp(gpus[g].target, target))
+            printf(" %.0f |", a->flops * a->dim * scores * gpus[g].units * gpus[g].clock / cycles / 1e12);
     printf(" |\n");
     return 1;
+}
+static void print_head(const char *first) { // with a column for each GPU that runs this code
+    int columns = 0;
+    printf("| %s | instructions | most of | registers | warps |", first);
+    for (int g = 0; g < GPUS; g++)
+        if (!strcmp(gpus[g].target, target)) printf(" %s |", gpus[g].name), columns++;
+    printf(" measured |\n|---|--:|--:|---|--:|--:|");
+    for (int k = 0; k <= columns; k++) printf("--:|");
+    printf("\n");
 }
 static int count_kernels(const char *ptxas) {
     int bad = 0;
     read_code(stdin);
     read_registers(ptxas);
-    printf("| kernel | bytes | instructions | most of | registers | warps | H100 | H200 | B200 | measured |\n"
-           "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|\n");
+    print_head("kernel | bytes");
     for (int i = 0; i < KERNELS; i++) {
         counted c;
         if (!count_kernel(&kernels[i], &c)) {
@@ -428,49 +448,58 @@ static int count_kernels(const char *ptxas) {
         }
         printf("| %s | %.4g | %.1f | %s | %d | %d |", kernels[i].name, c.bytes, c.instructions, c.busiest,
                c.registers, c.warps);
-        for (int g = 0; g < GPUS; g++) printf(" %.0f%% |", 100 * c.share[g]);
+        for (int g = 0; g < GPUS; g++)
+            if (!strcmp(gpus[g].target, target)) printf(" %.0f%% |", 100 * c.share[g]);
         printf(" |\n");
     }
-    printf("\n| attention | FLOPs | instructions | most of | registers | warps | H100 | H200 | B200 | "
-           "measured |\n"
-           "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|\n");
+    printf("\n");
+    print_head("attention | FLOPs");
     for (size_t i = 0; i < sizeof attentions / sizeof attentions[0]; i++)
         bad |= !count_attention(&attentions[i]);
     return bad;
 }
-// The rows of the table in a page. Returns their number.
+// The rows of the tables in a page: that of H100's code, then the shares of that of B200's. A share that is
+// not there is -1. Returns their number.
 static int read_table(const char *path, counted *rows) {
     char line[512], name[64];
-    int count = 0;
+    int count = 0, first = 0, end = 0; // the GPUs of the table
     FILE *in = fopen(path, "r");
     if (!in) return perror(path), 0;
-    while (count < KERNELS && fgets(line, sizeof line, in)) {
+    while (fgets(line, sizeof line, in)) {
         counted c;
-        double percent[GPUS];
-        if (sscanf(line, "| %63[^|] | %lf | %lf | %15s | %d | %d | %lf%% | %lf%% | %lf%% |", name, &c.bytes,
-                   &c.instructions, c.busiest, &c.registers, &c.warps, &percent[0], &percent[1],
-                   &percent[2]) != 9)
-            continue;
+        double percent[2];
+        if (begins(line, "| kernel |")) {
+            const int later = !strstr(line, "| H100 |");
+            first = later ? 2 : 0;
+            end = later ? GPUS : 2;
+        }
+        const int got =
+            sscanf(line, "| %63[^|] | %lf | %lf | %15s | %d | %d | %lf%% | %lf%% |", name, &c.bytes,
+                   &c.instructions, c.busiest, &c.registers, &c.warps, &percent[0], &percent[1]);
+        if (got < 6 + end - first || end == first) continue;
         name[strcspn(name, "|")] = 0;
         for (size_t n = strlen(name); n && name[n - 1] == ' '; n--) name[n - 1] = 0;
         c.row = NULL;
         for (int i = 0; i < KERNELS; i++)
             if (!strcmp(kernels[i].name, name)) c.row = &kernels[i];
-        for (int g = 0; g < GPUS; g++) c.share[g] = percent[g] / 100;
-        if (c.row) rows[count++] = c;
+        int at = 0;
+        while (at < count && rows[at].row != c.row) at++;
+        if (!c.row || (at == count && first > 0)) continue;
+        for (int g = 0; g < GPUS && at == count; g++) c.share[g] = -1;
+        if (at == count) rows[count++] = c;
+        for (int g = first; g < end; g++) rows[at].share[g] = percent[g - first] / 100;
     }
     fclose(in);
     return count;
 }
-// On the chips for which the goals are: 85% of what memory allows, AdamW 90%. B200's has more of it for an
-// instruction: its share is in the table, and has no limit here.
+// The goals: 85% of what memory allows, AdamW 90%.
 static int check_table(const char *path) {
     counted rows[KERNELS];
     const int count = read_table(path, rows);
     int bad = count < KERNELS;
     if (bad) printf("%s has %d rows of %d kernels\n", path, count, KERNELS);
     for (int i = 0; i < count; i++)
-        for (int g = 0; g < 2; g++) {
+        for (int g = 0; g < GPUS; g++) {
             const double goal = strcmp(rows[i].row->name, "AdamW") ? 0.85 : 0.9;
             if (rows[i].share[g] >= goal) continue;
             printf("%s: %.0f%% of what %s's memory allows, and the goal is %.0f%%\n", rows[i].row->name,

@@ -59,6 +59,7 @@ attention_(forward|backward) 0 0 4 0 0
 ^positions_backwardI14 0 0 6 2 0
 ^positions_backwardIf 0 0 10 2 0
 ^loss_forward_backwardI14 0 0 4 1 4
+^norm(_backward)?I.*norm_size3 0 0 0 0 0
 ^(norm|elementwise|add_bias|embed|loss_(forward_)?backward)[_a-z]*I14 0 0 1 1 4
 ^(norm|elementwise|add_bias|embed|loss_(forward_)?backward)[_a-z]*If 0 0 2 2 0
 ^loss_stats 0 0 1 0 0
@@ -73,22 +74,15 @@ attention_(forward|backward) 0 0 4 0 0
 ^[a-z] 0 0 0 0 0'
 
 # Architectures on which ptxas (13.0) keeps less in registers than on sm_90a: local and generic accesses, at
-# most. These hold what is there; they are to be lowered.
+# most, and packed conversions, at least, where they are others. These hold what is there; they are to be
+# lowered. Codes of 8 bits have an instruction from sm_89 on.
 architectures='
 sm_80 ^flash_backward_kvILi64 23 0
 sm_80 ^flash_forwardILi256 24 0
 sm_80 ^flash_forwardILi128 8 0
 sm_80 ^flash_forwardILi64 2 0
-sm_80 ^loss_forward_backwardIf 30 0
-sm_80 ^norm_backwardI14.*Lb0ELb1E 6 0
-sm_80 ^norm_backwardIfLb0 30 0
+sm_80 ^codes 0 0 0
 sm_100 ^attention_forward 0 1
-sm_100 ^loss_forward_backwardI14 8 0
-sm_100 ^loss_forward_backwardIf 85 0
-sm_100 ^loss_backwardIf 6 0
-sm_100 ^norm_backwardI14.*Lb0E 96 0
-sm_100 ^norm_backwardIfLb0E 48 0
-sm_100 ^normI14.*Lb1ELb1E 28 0
 sm_100 ^canonical_gemm 44 0'
 
 listing "$1" | budgets=$budgets architectures=$architectures awk '
@@ -150,6 +144,7 @@ listing "$1" | budgets=$budgets architectures=$architectures awk '
                     if (own[1] == architecture && short ~ own[2]) {
                         b[2] = own[3]
                         b[3] = own[4]
+                        if (own[5] != "") b[6] = own[5]
                     }
                 }
                 over("accesses of local memory", locals[name], b[2], 1)
