@@ -235,7 +235,7 @@ typedef struct par_zero_desc {
     int average;            // 1: gradients are divided by the number of microbatches of all ranks; 0: summed
     int max_gathered_units; // stages 2 and 3: units that may be unsharded at a time; 0: 2. See MODEL
     par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
-    par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32
+    par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32, which canonical_shards needs
     par_dtype state_dtype;  // of moments: f32, bf16 or u8; 0: f32. See MODEL
     // Of the matrices that Muon's products take and give, with sums in f32: f32, or bf16 as Jordan (2024) has
     // them, which GPUs multiply faster; CPUs round them, and multiply in f32. 0: bf16 where param_dtype is,
@@ -2468,6 +2468,9 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
         (!par__zero_is_power_of_two(all) || !par__zero_is_power_of_two((size_t)z->ranks) ||
          all >> PAR__ZERO_MAX_TREE_LEVELS))
         return "canonical_shards and the number of ranks must be powers of two";
+    if (d->canonical_shards && d->grad_dtype != PAR_F32)
+        return "canonical_shards needs grad_dtype f32: sums of 16 bits are rounded on each rank, and would "
+               "depend on the number of ranks";
     const char *codes = par__zero_check_codes(z, why, capacity);
     if (codes) return codes;
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))

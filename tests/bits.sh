@@ -9,7 +9,7 @@ seq 1 4000 >build/bits.data # and build/bits.csv: rows are split at spaces, whic
 
 common="--data build/bits.data --batch_size 2 --gradient_accumulation_steps 4 --block_size 36 --canonical 8"
 common+=" --n_layer 2 --n_embd 32 --learning_rate 1e-2 --warmup_iters 3 --eval_iters 0 --sample 0 --json"
-models="gpt2 llama bf16 lamb lamb8 lion muon wide"
+models="gpt2 llama bf16 lamb lamb8 lion muon sgd wide"
 options_of() { # model
     case $1 in
     gpt2) echo "--n_head 4 --dropout 0.1" ;;
@@ -19,6 +19,7 @@ options_of() { # model
     lamb8) echo "--n_head 2 --optimizer lamb --state_dtype u8" ;;
     lion) echo "--n_head 2 --arch llama --optimizer lion --state_dtype bf16" ;;
     muon) echo "--n_head 2 --optimizer muon --dtype bf16" ;;
+    sgd) echo "--n_head 2 --optimizer sgd --dropout 0.1" ;;
     # sums of several blocks of 256: over features, tokens and the vocabulary
     wide) echo "--n_head 2 --n_layer 1 --n_embd 68 --block_size 260 --vocab_size 520" ;;
     esac
@@ -59,6 +60,7 @@ grids() {
         row bf16 build/gpt "PAR_ISA=avx2" "--ranks 1" &&
         row bf16 build/gpt "PAR_NODE_RANKS=2" "--ranks 4 --tp 2 --zero 2" &&
         row muon build/gpt "PAR_ISA=avx2" "--ranks 4 --tp 2 --sp --zero 3" &&
+        row sgd build/gpt "PAR_ISA=base" "--ranks 4 --tp 2 --zero 2" &&
         row gpt2 build/gpt "" "--ranks 8 --tp 2 --sp --cp 2 --zero 3" &&
         row wide build/gpt "PAR_ISA=avx2" "--ranks 2 --tp 2" || return 1
     fails 1 "multiple of 8 sequences.*ranks are 1 .* times 1, 2, 4 ... 8: not 8 sequences on 3 ranks" \
@@ -146,7 +148,8 @@ functions() {
         ${3-} "$work/functions" $all >"$work/sums" || return 1
     diff <(sort -u "$work/sums") <(grep "^${all:---sample} " $golden | cut -d " " -f 2- | sort)
 }
-# compiler, its options, what runs the program: every model, by a program that is built so
+# compiler, its options, what runs the program: every model, by a program that is built so; training in f16
+# with a loss scale, by each optimizer
 built() {
     local model
     functions "$1" "$2" "${3-}" || return
@@ -156,6 +159,10 @@ built() {
     for model in $models; do
         row $model "${3-} $work/gpt" "" "--ranks ${ranks:-2} --zero 1" || return 1
     done
+    local options="-std=gnu11 $2 -I. -Itests"
+    $1 $options -c tests/kit.c -o "$work/kit.o" &&
+        $1 $options -DPAR_H_IMPLEMENTED tests/test_zero.c "$work/kit.o" -o "$work/zero" -pthread -lm &&
+        ${3-} "$work/zero" --worker threads 4 0 scaled
 }
 
 made build/gpt
