@@ -3185,7 +3185,7 @@ static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
 static const par__gemm_tile par__tiles_base = {6, 8, par__tile_base};
 const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
-// out[p][i] = scale src[i][p], 4 x 4 numbers
+// out[p][i] = scale src[i][p], 4 x 4 numbers; and 4 x 2
 PAR__INLINE_LOOP void par__gemm_transpose(float *out, size_t width, const float *src, size_t stride,
                                           float scale) {
 #if PAR__X86 && !defined(__CUDACC__)
@@ -3203,39 +3203,62 @@ PAR__INLINE_LOOP void par__gemm_transpose(float *out, size_t width, const float 
         for (size_t i = 0; i < 4; i++) out[p * width + i] = scale * src[i * stride + p];
 #endif
 }
+PAR__INLINE_LOOP void par__gemm_transpose_2(float *out, size_t width, const float *src, size_t stride,
+                                            float scale) {
+#if PAR__X86 && !defined(__CUDACC__)
+    const __m128 s = _mm_set1_ps(scale), x0 = _mm_mul_ps(s, _mm_loadu_ps(src)),
+                 x1 = _mm_mul_ps(s, _mm_loadu_ps(src + stride)), low = _mm_unpacklo_ps(x0, x1),
+                 high = _mm_unpackhi_ps(x0, x1);
+    _mm_storel_pi((__m64 *)(void *)out, low);
+    _mm_storeh_pi((__m64 *)(void *)(out + width), low);
+    _mm_storel_pi((__m64 *)(void *)(out + 2 * width), high);
+    _mm_storeh_pi((__m64 *)(void *)(out + 3 * width), high);
+#else
+    for (size_t p = 0; p < 4; p++)
+        for (size_t i = 0; i < 2; i++) out[p * width + i] = scale * src[i * stride + p];
+#endif
+}
 // Pack panels of `width` columns: out[panel][k][width]; a short panel is padded with zeros. Element (k, j) of
-// the source is at k*k_stride + j*j_stride. Rows are read to their end, one after the other; where k lies
-// side by side, 4 x 16 numbers at a time: all of four cache lines.
+// the source is at k*k_stride + j*j_stride. Eight rows are read to their end beside each other, so that lines
+// of out are written whole; where k lies side by side, 16 x width numbers: all of their cache lines.
 PAR__INLINE_LOOP void par__gemm_pack_panels(float *out, const float *src, size_t k_count, size_t j_count,
                                             size_t k_stride, size_t j_stride, size_t width, float scale) {
-    const size_t turned = k_stride == 1 && width % 4 == 0 ? k_count / 16 * 16 : 0;
-    for (size_t j = 0; j + width <= j_count; j += width)
+    const size_t turned = k_stride == 1 ? k_count / 16 * 16 : 0, whole = j_count / width * width;
+    for (size_t j = 0; j < whole; j += width)
         for (size_t p = 0; p < turned; p += 16)
             for (size_t i = 0; i < width; i += 4)
-                for (size_t q = p; q < p + 16; q += 4)
-                    par__gemm_transpose(out + j * k_count + q * width + i, width,
-                                        src + (j + i) * j_stride + q, j_stride, scale);
-    for (size_t p = 0; p < k_count; p++)
-        for (size_t j = p < turned ? j_count / width * width : 0; j < j_count; j += width) {
-            float *to = out + j * k_count + p * width;
-            const float *from = src + p * k_stride + j * j_stride;
-            const size_t w = PAR__MIN(width, j_count - j);
-            if (w == width && j_stride == 1)
-                PAR__IVDEP for (size_t i = 0; i < width; i++) to[i] = scale * from[i];
-            else
-                for (size_t i = 0; i < width; i++) to[i] = i < w ? scale * from[i * j_stride] : 0;
-        }
+                for (size_t q = p; q < p + 16; q += 4) {
+                    float *to = out + j * k_count + q * width + i;
+                    const float *from = src + (j + i) * j_stride + q;
+                    if (i + 4 > width)
+                        par__gemm_transpose_2(to, width, from, j_stride, scale);
+                    else
+                        par__gemm_transpose(to, width, from, j_stride, scale);
+                }
+    for (size_t p = 0; p < k_count; p += 8)
+        for (size_t j = p < turned ? whole : 0; j < j_count; j += width)
+            for (size_t q = p; q < PAR__MIN(p + 8, k_count); q++) {
+                float *to = out + j * k_count + q * width;
+                const float *from = src + q * k_stride + j * j_stride;
+                const size_t w = PAR__MIN(width, j_count - j);
+                if (w == width && j_stride == 1)
+                    PAR__IVDEP for (size_t i = 0; i < width; i++) to[i] = scale * from[i];
+                else
+                    for (size_t i = 0; i < width; i++) to[i] = i < w ? scale * from[i * j_stride] : 0;
+            }
 }
 static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t j_count, size_t k_stride,
                            size_t j_stride, size_t width, float scale) {
-    if (width == 8) // loops of a known length
-        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 8, scale);
-    else if (width == 12)
-        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 12, scale);
-    else if (width == 32)
-        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, 32, scale);
-    else
-        par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, width, scale);
+#define PAR__GEMM_PACK(n)                                                                                    \
+    case n: par__gemm_pack_panels(out, src, k_count, j_count, k_stride, j_stride, n, scale); break;
+    switch (width) { // of the tiles: loops of a known length
+        PAR__GEMM_PACK(6)
+        PAR__GEMM_PACK(8)
+        PAR__GEMM_PACK(12)
+        PAR__GEMM_PACK(16)
+        PAR__GEMM_PACK(32)
+    }
+#undef PAR__GEMM_PACK
 }
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
                     size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add) {
