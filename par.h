@@ -9003,11 +9003,14 @@ static int par__sends_inline(const par__operation *op) {
 static int par__sends_staged(const par__operation *op, int shared) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
     const size_t bytes = par__eager_bytes(op), n = (size_t)op->comm->size;
-    const size_t work = par__is_all_reduce(op->call.kind) ? bytes * n / 2 : bytes; // all add everything
+    const int all_add = par__is_all_reduce(op->call.kind),
+              root_adds = par__takes_op(op->call.kind) && !shared && par__takes_root(op->call.kind);
+    const size_t work = all_add ? bytes * n / 2 : root_adds ? bytes / 4 : bytes;
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
     // With the arrival staged data need no other step, so that the system's copy wins from twice the size on.
-    if (!requested && !shared && par__may_use_cma(op, PAR__MIN(op->comm->world->cma_bytes, SIZE_MAX / 2) * 2))
-        return 0;
+    // A sum for the root takes eight times: two-shot moves as many bytes, and the ranks meet twice.
+    const size_t least = PAR__MIN(op->comm->world->cma_bytes, SIZE_MAX / 8) * (root_adds ? 8 : 2);
+    if (!requested && !shared && par__may_use_cma(op, least)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
