@@ -3257,6 +3257,7 @@ static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t 
         PAR__GEMM_PACK(12)
         PAR__GEMM_PACK(16)
         PAR__GEMM_PACK(32)
+    default: PAR_ASSERT(0 && "no tile has this width");
     }
 #undef PAR__GEMM_PACK
 }
