@@ -2791,9 +2791,14 @@ PAR__ISAS(PAR__KERNELS)
 #pragma GCC diagnostic pop
 #endif
 
+// Whether string moves (rep movsb), which C libraries and the system use from about 2 KiB on, are slow here:
+// to an address 1 to 31 bytes behind its source, counted within pages, they take 4 to 15 times as long on
+// AMD's Zen 3. A stage begins with a page, and a large block of malloc 16 bytes behind its begin.
+static int par__moves_slowly(uintptr_t dst, uintptr_t src) { return (dst - src) % 4096 - 1 < 31; }
+
 // Copy src to d and, unless it is NULL, to d2 at once: two streams of stores keep more cache lines in flight
 // than one after the other. nontemporal: write past the caches, without reading first what is overwritten;
-// this needs whole aligned cache lines.
+// this needs whole aligned cache lines. Without either it moves vectors where string moves are slow.
 #define PAR__COPY2(I, TARGET, V, load, store, stream_store)                                                  \
     TARGET static void par__copy2_##I(void *d, void *d2, const void *src, size_t bytes, int nontemporal) {   \
         char *a = (char *)d, *b = (char *)(d2 ? d2 : d);                                                     \
@@ -2807,11 +2812,11 @@ PAR__ISAS(PAR__KERNELS)
                 for (size_t k = 0; k < 64 / sizeof(V) && d2; k++) stream_store((V *)(b + i) + k, line[k]);   \
             }                                                                                                \
             _mm_sfence();                                                                                    \
-        } else if (d2) {                                                                                     \
+        } else if (d2 || par__moves_slowly((uintptr_t)d, (uintptr_t)src)) {                                  \
             for (; i + sizeof(V) <= bytes; i += sizeof(V)) {                                                 \
                 const V v = load((const V *)(x + i));                                                        \
                 store((V *)(a + i), v);                                                                      \
-                store((V *)(b + i), v);                                                                      \
+                if (d2) store((V *)(b + i), v);                                                              \
             }                                                                                                \
         }                                                                                                    \
         memcpy(a + i, x + i, bytes - i);                                                                     \
@@ -2911,6 +2916,14 @@ int par__isa(void) {
     return (int)level - 1;
 }
 static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kernels); }
+
+static void par__copy(const par__kernels *k, void *dst, const void *src, size_t bytes) {
+    const uintptr_t to = (uintptr_t)dst, from = (uintptr_t)src;
+    if (bytes < 2048 || !par__moves_slowly(to, from) || to - from < bytes) // the last: they overlap
+        memmove(dst, src, bytes);
+    else
+        k->copy2(dst, NULL, src, bytes, 0);
+}
 
 static par_dtype par__accumulator(par_dtype d) { return par__dtypes[d].accumulator; }
 
@@ -3081,7 +3094,7 @@ par_result par_cast(void *dst, par_dtype dt, const void *src, par_dtype st, size
     const par__kernels *k = par__pick_kernels();
     if (!par_dtype_bytes(dt) || !par_dtype_bytes(st) || (count && (!dst || !src))) return PAR_ERR_ARGUMENT;
     if (dt == st) {
-        if (dst != src && count) memmove(dst, src, count * par__dtypes[dt].bytes);
+        if (dst != src && count) par__copy(k, dst, src, count * par__dtypes[dt].bytes);
     } else if (k->of[st].widen && dt == par__accumulator(st)) {
         k->of[st].widen(dst, src, count);
     } else if (k->of[dt].narrow && st == par__accumulator(dt)) {
@@ -6985,8 +6998,8 @@ static void par__write_piece(const par_comm *c, par__ring *ring, par__cell *cell
         if (bytes) memcpy(cell->u.data, from, bytes);
         return;
     }
-    memcpy(payload + at, from, first);
-    if (bytes > first) memcpy(payload, from + first, bytes - first);
+    par__copy(c->world->kernels, payload + at, from, first);
+    if (bytes > first) par__copy(c->world->kernels, payload, from + first, bytes - first);
     ring->head_line += par__payload_lines(bytes);
 }
 static void par__read_piece(const par_comm *c, const par__ring *ring, const par__cell *cell, char *to,
@@ -6998,8 +7011,8 @@ static void par__read_piece(const par_comm *c, const par__ring *ring, const par_
         if (bytes) memcpy(to, cell->u.data, bytes);
         return;
     }
-    memcpy(to, payload + at, first);
-    if (bytes > first) memcpy(to + first, payload, bytes - first);
+    par__copy(c->world->kernels, to, payload + at, first);
+    if (bytes > first) par__copy(c->world->kernels, to + first, payload, bytes - first);
 }
 // Tell the receiver that the cell is full. A later cell is fetched meanwhile: the receiver has read it in the
 // last round, so that storing to it takes as long as fetching it.
@@ -7043,12 +7056,33 @@ static int par__take_message(par_comm *c, const par_call *k, par__ring *ring) {
 
 static par_result par__peer_lost(const par_comm *c, int rank, const char *waiting);
 
+// par__cma_copy, in two steps where the system's copy would be slow: through memory that begins in a cache
+// line where the peer's does. 0, or errno.
+static int par__copy_across(const par__kernels *k, int pid, struct iovec mine, uintptr_t theirs, int put) {
+    enum { PIECE = 8192 };
+    const uintptr_t own = (uintptr_t)mine.iov_base;
+    char memory[PIECE + 128];
+    if (mine.iov_len < 4096 || !(put ? par__moves_slowly(theirs, own) : par__moves_slowly(own, theirs)))
+        return par__cma_copy(pid, mine, theirs, put);
+    char *through = memory + (theirs - (uintptr_t)memory) % 64;
+    for (size_t at = 0, n; at < mine.iov_len; at += n) {
+        n = PAR__MIN(mine.iov_len - at, (size_t)PIECE);
+        if (put) par__copy(k, through, (char *)mine.iov_base + at, n);
+        const int e = par__cma_copy(pid, par__iovec(through, n), theirs + at, put);
+        if (e) return e;
+        if (!put) par__copy(k, (char *)mine.iov_base + at, through, n);
+    }
+    return 0;
+}
+
 // Copy between this rank's memory and that of `rank`, which this process cannot address.
 static void par__run_cma(par__operation *op, int rank, struct iovec mine, uintptr_t theirs, int put) {
     const par_comm *c = op->comm;
     const int pid = c->world->pids ? c->world->pids[c->arena_index[rank]] : 0;
     char waiting[128];
-    const int e = op->result || !mine.iov_len ? 0 : pid ? par__cma_copy(pid, mine, theirs, put) : EPERM;
+    const int e = op->result || !mine.iov_len ? 0
+                  : pid                       ? par__copy_across(c->world->kernels, pid, mine, theirs, put)
+                                              : EPERM;
     if (!e) return;
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), par__op_site(op));
     if (e == ESRCH)
@@ -7080,10 +7114,11 @@ static int par__copy_part(const par_comm *c, int peer, uint32_t place, char *min
     const int pid = c->world->pids ? c->world->pids[c->arena_index[peer]] : 0;
     if (place == PAR__IN_ARENA) {
         char *there = par__peer_pointer(c->world, theirs) + at;
-        memcpy(put ? there : mine + at, put ? mine + at : there, bytes);
+        par__copy(c->world->kernels, put ? there : mine + at, put ? mine + at : there, bytes);
         return 1;
     }
-    return pid && !par__cma_copy(pid, par__iovec(mine + at, bytes), (uintptr_t)theirs + at, put);
+    return pid && !par__copy_across(c->world->kernels, pid, par__iovec(mine + at, bytes),
+                                    (uintptr_t)theirs + at, put);
 }
 
 static uint64_t par__transfer_count(const par__operation *op, const par__transfer *x) { // elements
@@ -7275,7 +7310,7 @@ static int par__pull_message(par__operation *op, par__transfer *x, par__cell *ce
     if (m->place == PAR__IN_SENDER)
         par__run_cma(op, x->peer, par__iovec(x->memory, x->bytes), (uintptr_t)m->address, 0);
     else if (x->bytes)
-        memcpy(x->memory, par__peer_pointer(c->world, m->address), x->bytes);
+        par__copy(c->world->kernels, x->memory, par__peer_pointer(c->world, m->address), x->bytes);
     return 1;
 }
 
@@ -7848,7 +7883,7 @@ static char *par__stage_half(const par__operation *op, int rank) {
 }
 
 // Sources that this process cannot address are copied to its stage, and results are copied from there, one
-// block at a time.
+// block at a time, which begins in its slot where it begins in a cache line of the array (par__moves_slowly).
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), wide = par__dtypes[par__accumulator(op->call.dtype)].bytes;
@@ -7857,16 +7892,19 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
     for (int r = a->first; r <= a->last; r++) cma_sources += (op->cma[r] & PAR__SEND_CMA) != 0;
     const size_t slot = par__stage_half_bytes(op->comm) / (size_t)(cma_sources + 1) / 64 * 64;
-    const size_t capacity = any_cma ? slot / e : a->count;
+    const size_t skew = slot < 4096 ? 0 : 63;
+    const size_t capacity = any_cma ? (slot - skew) / e : a->count;
     for (size_t at = 0; at < a->count; at += capacity) {
         const size_t count = PAR__MIN(capacity, a->count - at), offset = a->offset + at * e;
         char *half = par__stage_half(op, c->rank), *next = half;
         int outs = 0;
         for (int r = a->first; r <= a->last; r++) {
-            op->sources[r - a->first] = op->input[r] + offset;
+            const char *x = op->input[r] + offset;
+            op->sources[r - a->first] = x;
             if (!(op->cma[r] & PAR__SEND_CMA)) continue;
-            op->sources[r - a->first] = next += slot;
-            par__run_cma(op, r, par__iovec(next, count * e), (uintptr_t)(op->input[r] + offset), 0);
+            char *to = (next += slot) + ((uintptr_t)x & skew);
+            op->sources[r - a->first] = to;
+            par__run_cma(op, r, par__iovec(to, count * e), (uintptr_t)x, 0);
         }
         for (int i = 0; i < c->size; i++) {
             const int r = (c->rank + i) % c->size, writes = a->push || r == a->rank;
@@ -7874,7 +7912,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
         }
         if (a->dst) out[outs++] = a->dst + at * (a->finalize ? e : wide);
         if (a->keep) out[outs++] = (char *)op->call.recv + offset;
-        if (!outs) out[outs++] = half;
+        if (!outs) out[outs++] = half + ((uintptr_t)(op->output[a->rank] + offset) & skew);
         if (op->result) return;
         par__reduce_sources(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL, op->sources,
                             a->last - a->first + 1, count, op->call.dtype, op->call.op,
@@ -7922,7 +7960,7 @@ static int par__run_actions(par__operation *op, int *moved) {
             if (a->stream)
                 par__stream_copy(c->world->kernels, a->dst, a->src, a->bytes);
             else
-                memmove(a->dst, a->src, a->bytes);
+                par__copy(c->world->kernels, a->dst, a->src, a->bytes);
             break;
         case PAR__PULL: par__run_cma(op, a->rank, par__iovec(a->dst, a->bytes), (uintptr_t)a->src, 0); break;
         case PAR__PUT: par__run_cma(op, a->rank, par__iovec(a->src, a->bytes), (uintptr_t)a->dst, 1); break;
@@ -8018,7 +8056,7 @@ static void par__send_eager(par__operation *op,
         op->track->half = c->half + 1;
         to = par__stage_half(op, c->rank);
     }
-    if (par__eager_own_bytes(op)) memcpy(to, k->send, par__eager_own_bytes(op));
+    if (par__eager_own_bytes(op)) par__copy(c->world->kernels, to, k->send, par__eager_own_bytes(op));
 }
 
 static const char *par__attached_data(const par__operation *op, int rank) {
@@ -8047,12 +8085,12 @@ static void par__receive_eager(par__operation *op) {
     if (t->takes & PAR_TAKES_OP) {
         par__reduce_apart(c->world->kernels, recv, op->sources, c->size, k->count, k->dtype, k->op);
     } else if (t->send & PAR_SIDE_ROOT) {
-        if (!root || recv != k->send) memcpy(recv, op->sources[k->root], bytes);
+        if (!root || recv != k->send) par__copy(c->world->kernels, recv, op->sources[k->root], bytes);
     } else {
         for (int r = 0; r < c->size; r++)
             if (par__block_count(op, r))
-                memcpy((char *)recv + par__recv_displ(op, r) * e, op->sources[r],
-                       par__block_count(op, r) * e);
+                par__copy(c->world->kernels, (char *)recv + par__recv_displ(op, r) * e, op->sources[r],
+                          par__block_count(op, r) * e);
     }
 }
 
@@ -9224,7 +9262,8 @@ static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n)
     all->count = 0;
     for (size_t i = 0; i < n; i++) {
         const par_call *k = &calls[i];
-        if (k->count && reads) memcpy(op->bucket + all->count * e, k->send, k->count * e);
+        if (k->count && reads)
+            par__copy(op->comm->world->kernels, op->bucket + all->count * e, k->send, k->count * e);
         all->count += k->count;
         hash = par__hash_sizes(&k->count, 1, hash);
         op->bucket_calls[i] = *k;
@@ -9241,7 +9280,8 @@ static void par__unpack_bucket(par__operation *op) {
     const char *from = op->bucket;
     for (size_t i = 0; i < op->bucket_call_count; i++) {
         const par_call *k = &op->bucket_calls[i];
-        if (op->result == PAR_OK && k->count) memcpy(k->recv, from, k->count * e);
+        if (op->result == PAR_OK && k->count)
+            par__copy(op->comm->world->kernels, k->recv, from, k->count * e);
         from += k->count * e;
     }
     op->bucket_call_count = 0;
@@ -9819,7 +9859,7 @@ static void par__pass_piece(par__operation *op, par__bundle *b, par__ring *ring,
         if (n == 8)
             memcpy(write ? piece : memory, write ? memory : piece, 8); // inline
         else if (n)
-            memcpy(write ? piece : memory, write ? memory : piece, n);
+            par__copy(op->comm->world->kernels, write ? piece : memory, write ? memory : piece, n);
         at += n;
         b->at += n;
         if (b->at < x->bytes) continue;
@@ -9897,6 +9937,7 @@ static par_result par__bundle_pull(par__operation *op, par__bundle *b, par__ring
     struct iovec *mine = op->exchange.copies, *theirs = mine + b->count;
     par__message_header m;
     size_t room;
+    int slow = b->count > 1024; // one system call for all; where it copies less, one for each, which can tell
     for (size_t i = 0; i < b->count; i++) {
         memcpy(&m.address,
                par__piece_at(c, ring, cell, (uint32_t)(ring->tail >> 32), header, PAR__BUNDLE_HASH + 8 * i,
@@ -9909,13 +9950,13 @@ static par_result par__bundle_pull(par__operation *op, par__bundle *b, par__ring
             return par__bundle_corrupt(op, "the address of a block as", m.address);
         mine[i] = par__iovec(blocks[i].memory, blocks[i].bytes);
         theirs[i] = par__iovec((char *)m.address, blocks[i].bytes);
+        slow |= blocks[i].bytes >= 4096 && par__moves_slowly((uintptr_t)blocks[i].memory, m.address);
         if (m.bytes && b->place == PAR__IN_ARENA)
-            memcpy(blocks[i].memory, par__peer_pointer(w, m.address), blocks[i].bytes);
+            par__copy(w->kernels, blocks[i].memory, par__peer_pointer(w, m.address), blocks[i].bytes);
     }
     if (b->place == PAR__IN_ARENA) return PAR_OK;
     const int pid = w->pids ? w->pids[c->arena_index[b->peer]] : 0;
-    if (pid &&
-        b->count <= 1024 && // one system call for all; where it copies less, one for each, which can tell
+    if (pid && !slow &&
         syscall(SYS_process_vm_readv, pid, mine, b->count, theirs, b->count, 0ul) == (long)b->bytes)
         return PAR_OK;
     for (size_t i = 0; i < b->count && !op->result; i++)
@@ -13579,7 +13620,7 @@ static par_result par__copy_remote(par_comm *c, const char *call, const void *se
     if (!r && count && !send && !recv)
         return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: %s is NULL", call,
                               call[4] == 'p' ? "send" : "recv");
-    if (!r && count) memmove(recv ? recv : where, recv ? where : send, count * e);
+    if (!r && count) par__copy(c->world->kernels, recv ? recv : where, recv ? where : send, count * e);
     return r;
 }
 par_result par_put(const void *send, void *remote, size_t count, par_dtype dtype, int rank, par_comm *comm) {

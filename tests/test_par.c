@@ -2763,6 +2763,86 @@ static void ordinary_memory(par_comm *w) {
     free(x);
 }
 
+// par__copy is memmove, wherever in a page its ends are.
+static void copies(par_comm *w) {
+    enum { ROOM = 3 * 4096, COUNT = 5 };
+    static const size_t sizes[COUNT] = {0, 33, 2047, 2048, 3001};
+    unsigned char *from = (unsigned char *)malloc(4 * ROOM), *to = from + 2 * ROOM, *want = to + ROOM;
+    int good = 1;
+    for (size_t i = 0; i < 2 * ROOM; i++) from[i] = (unsigned char)(i * 31 + i / 251);
+    for (size_t behind = 0; behind < 4096; behind += behind < 40 ? 1 : 509)
+        for (int i = 0; i < COUNT; i++) {
+            const unsigned char *x =
+                from + (4096 + (uintptr_t)(to + 64) - (uintptr_t)from % 4096 - behind) % 4096;
+            memset(to, 0, ROOM), memset(want, 0, ROOM);
+            memcpy(want + 64, x, sizes[i]);
+            par__copy(w->world->kernels, to + 64, x, sizes[i]);
+            good &= !memcmp(to, want, ROOM);
+            for (int down = 0; down < 2; down++) { // the two overlap
+                memcpy(to, from, ROOM), memcpy(want, from, ROOM);
+                memmove(want + (down ? 0 : behind), want + (down ? behind : 0), sizes[i]);
+                par__copy(w->world->kernels, to + (down ? 0 : behind), to + (down ? behind : 0), sizes[i]);
+                good &= !memcmp(to, want, ROOM);
+            }
+        }
+    CHECK(w, good);
+    free(from);
+}
+
+// Arrays that begin anywhere in a page, next to one another or not: send at `in`, recv at `out`.
+static void check_offsets(par_comm *w, unsigned char *in, unsigned char *out, size_t count) {
+    const int n = par_size(w), me = par_rank(w);
+    par_request requests[2];
+    int good = 1;
+    for (int step = 0; step < 6; step++) {
+        memset(in, 0, (size_t)n * count), memset(out, 0, (size_t)n * count + 1);
+        for (int r = 0; r < n; r++)
+            for (size_t i = 0; i < count; i++)
+                in[(size_t)r * count + i] = (unsigned char)(i % 7 + (size_t)(me + (step == 5 ? r : 0)));
+        if (step == 0) CHECK_OK(w, par_reduce(in, out, count, PAR_U8, PAR_SUM, n - 1, w));
+        if (step == 1) CHECK_OK(w, par_all_reduce(in, out, count, PAR_U8, PAR_SUM, w));
+        if (step == 2) CHECK_OK(w, par_broadcast(in, out, count, PAR_U8, n - 1, w));
+        if (step == 3) CHECK_OK(w, par_all_gather(in, out, count, PAR_U8, w));
+        if (step == 4) {
+            CHECK_OK(w, par_recv_begin(out, count, PAR_U8, (me + n - 1) % n, w, &requests[0]));
+            CHECK_OK(w, par_send_begin(in, count, PAR_U8, (me + 1) % n, w, &requests[1]));
+            CHECK_OK(w, par_wait_all(requests, 2));
+        }
+        if (step == 5) CHECK_OK(w, par_all_to_all(in, out, count, PAR_U8, w));
+        const int blocks = step == 3 || step == 5 ? n : step == 0 && me < n - 1 ? 0 : 1;
+        for (int r = 0; r < blocks; r++)
+            for (size_t i = 0; i < count; i++) {
+                const size_t base = i % 7, ranks = (size_t)n;
+                const size_t want = step < 2    ? ranks * base + ranks * (ranks - 1) / 2
+                                    : step == 2 ? base + ranks - 1
+                                    : step == 3 ? base + (size_t)r
+                                    : step == 4 ? base + (size_t)((me + n - 1) % n)
+                                                : base + (size_t)(me + r);
+                good &= out[(size_t)r * count + i] == (unsigned char)want;
+            }
+        good &= !out[(size_t)n * count];
+    }
+    CHECK(w, good);
+}
+static void page_offsets(par_comm *w) {
+    enum { MOST = 140007 }; // more than a slot of a stage
+    static const size_t sizes[] = {4096, 8192 + 5, 20011, MOST}, offsets[] = {0, 1, 16, 31, 32};
+    const size_t room = (size_t)par_size(w) * MOST + 8192;
+    const size_t cma_bytes = w->world->cma_bytes;
+    char *memory = (char *)calloc(2, room);
+    for (int size = 0; size < 4; size++)
+        for (int at = 0; at < (size < 3 ? 5 : 1); at++) {
+            char *in = memory + (4096 - (uintptr_t)memory % 4096), *out = memory + room;
+            out += 4096 - (uintptr_t)out % 4096;
+            const size_t behind = offsets[(at + par_rank(w)) % 5];
+            w->world->cma_bytes = size == 1 ? PAR__CMA_BYTES : 1;
+            in += 16 + 5 * (par_size(w) - par_rank(w)), out += 16 + 5 * (par_size(w) - par_rank(w));
+            check_offsets(w, (unsigned char *)in, (unsigned char *)out + behind, sizes[size]);
+        }
+    w->world->cma_bytes = cma_bytes;
+    free(memory);
+}
+
 // ---- persistent calls, neighbors, one-sided access --------------------------------------------------------
 
 // Every par_..._init, and what it starts: on arrays of a block of 2 elements for each rank, rank r's are 10
@@ -3238,6 +3318,8 @@ const test tests[] = {
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
     {"alike_calls", alike_calls, TEST_ANY, 2, 60},
     {"ordinary_memory", ordinary_memory, TEST_ANY, 2, 60},
+    {"copies", copies, TEST_ANY, 1, 60},
+    {"page_offsets", page_offsets, TEST_ANY, 1, 60},
     {"persistent_kinds", persistent_kinds, TEST_ANY, 1, 60},
     {"persistent_starts", persistent_starts, TEST_ANY, 1, 60},
     {"persistent_errors", persistent_errors, TEST_ANY, 2, 60},
