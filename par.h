@@ -2798,7 +2798,8 @@ static int par__moves_slowly(uintptr_t dst, uintptr_t src) { return (dst - src) 
 
 // Copy src to d and, unless it is NULL, to d2 at once: two streams of stores keep more cache lines in flight
 // than one after the other. nontemporal: write past the caches, without reading first what is overwritten;
-// this needs whole aligned cache lines. Without either it moves vectors where string moves are slow.
+// this needs whole aligned cache lines. Without either it moves vectors where string moves are slow, the last
+// ones first: a load would wait for the store before it, which is in the same place of a page.
 #define PAR__COPY2(I, TARGET, V, load, store, stream_store)                                                  \
     TARGET static void par__copy2_##I(void *d, void *d2, const void *src, size_t bytes, int nontemporal) {   \
         char *a = (char *)d, *b = (char *)(d2 ? d2 : d);                                                     \
@@ -2812,12 +2813,15 @@ static int par__moves_slowly(uintptr_t dst, uintptr_t src) { return (dst - src) 
                 for (size_t k = 0; k < 64 / sizeof(V) && d2; k++) stream_store((V *)(b + i) + k, line[k]);   \
             }                                                                                                \
             _mm_sfence();                                                                                    \
-        } else if (d2 || par__moves_slowly((uintptr_t)d, (uintptr_t)src)) {                                  \
+        } else if (d2) {                                                                                     \
             for (; i + sizeof(V) <= bytes; i += sizeof(V)) {                                                 \
                 const V v = load((const V *)(x + i));                                                        \
                 store((V *)(a + i), v);                                                                      \
-                if (d2) store((V *)(b + i), v);                                                              \
+                store((V *)(b + i), v);                                                                      \
             }                                                                                                \
+        } else if (par__moves_slowly((uintptr_t)d, (uintptr_t)src)) {                                        \
+            for (; bytes >= sizeof(V); bytes -= sizeof(V))                                                   \
+                store((V *)(a + bytes) - 1, load((const V *)(x + bytes) - 1));                               \
         }                                                                                                    \
         memcpy(a + i, x + i, bytes - i);                                                                     \
         if (d2) memcpy(b + i, x + i, bytes - i);                                                             \
@@ -2919,7 +2923,7 @@ static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kerne
 
 static void par__copy(const par__kernels *k, void *dst, const void *src, size_t bytes) {
     const uintptr_t to = (uintptr_t)dst, from = (uintptr_t)src;
-    if (bytes < 2048 || !par__moves_slowly(to, from) || to - from < bytes) // the last: they overlap
+    if (bytes < 2048 || !par__moves_slowly(to, from) || from - to < bytes) // the last: they overlap
         memmove(dst, src, bytes);
     else
         k->copy2(dst, NULL, src, bytes, 0);
