@@ -9024,7 +9024,8 @@ static int par__is_beyond_caches(const par__operation *op) {
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
 // each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
 // from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
-// the system cannot. least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
+// the system cannot. A sum for the root is staged up to 128 times the size: half of it passes the system twice.
+// least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
 static int par__may_use_cma(const par__operation *op, size_t least) {
     const par_comm *c = op->comm;
     const par_kind_traits *t = &par__kinds[op->call.kind];
@@ -9034,8 +9035,9 @@ static int par__may_use_cma(const par__operation *op, size_t least) {
     const size_t bytes = par__call_bytes(op) / (sum ? (size_t)c->size : 1);
     const int streams =
         par__is_all_reduce(op->call.kind) && op->call.send != op->call.recv && par__is_beyond_caches(op);
-    return c->world->cma && c->nodes.node_count == 1 && bytes >= least &&
-           ((one_reader && !streams) || c->world->cma_bytes == 1);
+    if (!c->world->cma || c->nodes.node_count > 1) return 0;
+    if (c->world->cma_bytes == 1) return bytes >= least;
+    return (sum && par__takes_root(op->call.kind) ? bytes / 128 : bytes) >= least && one_reader && !streams;
 }
 
 // Before the arrival: are the data sent with it? shared: peers can read the input in place.
@@ -9051,8 +9053,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const size_t work = all_add ? bytes * n / 2 : root_adds ? bytes / 4 : bytes;
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
     // With the arrival staged data need no other step, so that the system's copy wins from twice the size on.
-    // A sum for the root takes eight times: two-shot moves as many bytes, and the ranks meet twice.
-    const size_t least = PAR__MIN(op->comm->world->cma_bytes, SIZE_MAX / 8) * (root_adds ? 8 : 2);
+    const size_t least = PAR__MIN(op->comm->world->cma_bytes, SIZE_MAX / 2) * 2;
     if (!requested && !shared && par__may_use_cma(op, least)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
