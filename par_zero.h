@@ -245,8 +245,8 @@ typedef struct par_zero_desc {
     par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS]; // by par_zero_tensor.group
     float clip;                                // gradients are clipped to this global norm; 0: no clipping
     float loss_scale;      // initial loss scale; multiply the loss by par_zero_loss_scale. 0: no loss scaling
-    int loss_scale_window; // steps without overflow before the loss scale doubles; 0: 2000
-    int loss_scale_hysteresis; // steps with overflow before it is halved; 0: 1
+    int loss_scale_window; // steps without overflow before the loss scale doubles, up to 2^24; 0: 2000
+    int loss_scale_hysteresis; // steps with overflow before it is halved, down to 1; 0: 1
     int stochastic_rounding;   // of bf16 weights; random numbers are those of bf16 moments: see MODEL
     float ema;                 // decay of an exponential moving average of the weights; 0: none
     uint64_t seed;
@@ -994,11 +994,12 @@ PAR__HOST_DEVICE void par__zero_decide_step(const par_zero_rules *r, par_zero_co
     c->good_steps = c->skipped ? 0 : c->good_steps + 1;
     c->bad_steps = c->skipped ? c->bad_steps + 1 : 0;
     if (c->bad_steps >= r->hysteresis) {
-        c->loss_scale = c->loss_scale / 2 > 1 ? c->loss_scale / 2 : 1;
+        if (c->loss_scale > 1) c->loss_scale = c->loss_scale / 2 > 1 ? c->loss_scale / 2 : 1;
         c->bad_steps = 0;
     }
     if (c->good_steps >= r->window) {
-        c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f;
+        if (c->loss_scale < 16777216.0f)
+            c->loss_scale = c->loss_scale * 2 < 16777216.0f ? c->loss_scale * 2 : 16777216.0f;
         c->good_steps = 0;
     }
 }

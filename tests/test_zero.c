@@ -2134,6 +2134,33 @@ static void overflow(par_comm *w) { // one rank's gradient is not finite: skippe
         CHECK_OK(w, par_zero_close(r.z));
     }
 }
+// The scale doubles up to 2^24 and is halved down to 1, whichever side of these it begins on.
+static void loss_scales(par_comm *w) {
+    static const struct {
+        float first, doubled, halved;
+    } rows[] = {{64, 128, 32},
+                {0x1p23f, 0x1p24f, 0x1p22f},
+                {0x1.8p23f, 0x1p24f, 0x1.8p22f},
+                {0x1p24f, 0x1p24f, 0x1p23f},
+                {0x1p30f, 0x1p30f, 0x1p29f},
+                {1.5f, 3, 1},
+                {0.25f, 0.5f, 0.25f}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int overflows = 0; overflows < 2; overflows++) {
+            run r = plain_run(w, 1, PAR_ZERO_SGD);
+            r.desc.loss_scale = rows[i].first, r.desc.loss_scale_window = 1, r.desc.clip = 1;
+            open_run(w, &r);
+            CHECK(w, par_zero_loss_scale(r.z) == rows[i].first);
+            CHECK_OK(w, par_zero_backward_begin(r.z, 0));
+            if (overflows) ((float *)par_zero_grad(r.z, 0))[0] = INFINITY;
+            CHECK_OK(w, par_zero_backward_end(r.z, 0));
+            for (int u = 1; u < UNITS; u++) unit_backward(w, &r, u, 0);
+            CHECK_OK(w, par_zero_step(r.z, 1, &r.report));
+            CHECK(w, r.report.skipped == overflows);
+            CHECK(w, r.report.loss_scale == (overflows ? rows[i].halved : rows[i].doubled));
+            CHECK_OK(w, par_zero_close(r.z));
+        }
+}
 static void rounding(par_comm *w) { // at random to bf16: right on average, and the same on all replicas
     enum { N = 512, TIMES = 400 };
     double sum = 0;
@@ -2769,6 +2796,7 @@ const test tests[] = {
     {"narrow_bytes", narrow_bytes, TEST_SERIAL, 1, 60},
     {"narrow_checkpoints", narrow_checkpoints, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
     {"overflow", overflow, TEST_ANY | TEST_SMALL, 1, 60},
+    {"loss_scales", loss_scales, TEST_ANY | TEST_SMALL, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},
     {"orders", orders, TEST_SERIAL, 1, 60},
