@@ -9024,7 +9024,7 @@ static int par__is_beyond_caches(const par__operation *op) {
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
 // each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
 // from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
-// the system cannot. A sum for the root is staged up to 128 times the size: half of it passes the system twice.
+// the system cannot. So is a sum for the root up to 128 times the size: half of it passes the system twice.
 // least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
 static int par__may_use_cma(const par__operation *op, size_t least) {
     const par_comm *c = op->comm;
