@@ -15,6 +15,11 @@ RANKS ?= 2
 DATA ?= build/corpus.txt
 ARGS ?=
 
+ifdef CHECK_BUILDS # make check lists what its compilers take
+SHELL = tests/recipe.sh
+.SHELLFLAGS = $@ -c
+endif
+
 LIBS = -pthread -lm
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c

@@ -1,7 +1,8 @@
 # make check: install the packages that are missing (not with INSTALL=0), then run every test. The last line
 # is "N passed, N failed, N skipped". FAILED=1: run what failed last time first; if anything fails again,
 # stop. Each check, and each setting of a test program, appends a line to build/check.log, with tabs between:
-# seconds, ok or FAIL, part, name, the command that runs it again.
+# seconds, ok or FAIL, part, name, the command that runs it again, seconds of processors; each line of a
+# recipe of the Makefile to build/check.builds, with those of the user and of the system apart.
 CDPATH= cd "$(dirname "$0")/.." || exit 1
 . tests/environment.sh
 exec </dev/null
@@ -18,7 +19,7 @@ every=${CHECK_EVERY:-30} # seconds between progress lines in a log
 
 bash tests/packages.sh || exit
 mkdir -p build
-log=build/check.log
+log=build/check.log builds=build/check.builds
 
 progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
     local ended last
@@ -129,6 +130,21 @@ build_ahead() { # what the scripts below run, one by one, while the tests leave 
     done >/dev/null 2>&1
 }
 
+# What takes most of the processors: parts, what is built, checks and test programs' tests.
+costs() {
+    awk -F'\t' '
+        {
+            spent = $6 + $7
+            sub(/, [a-z]*, ranks .*/, "", $4)
+            sum += spent; part[$3] += spent; one[$3 ": " $4] += spent
+        }
+        END {
+            for (i in part) printf "1\t%8.1f s  %s\n", part[i], i
+            for (i in one) printf "2\t%8.1f s  %s\n", one[i], i
+            printf "1\t%8.1f s  all\n", sum
+        }' $log $builds | sort -k 1,1n -k 2,2rn | awk -F'\t' '$1 == 1 || rows++ < 20 {print $2}'
+}
+
 expected=""
 if [ "${FAILED:-0}" = 1 ]; then
     grep $'\tFAIL\t' $log >build/check.failed 2>/dev/null
@@ -147,9 +163,9 @@ if [ "${FAILED:-0}" = 1 ]; then
         echo "nothing failed last time; everything follows"
     fi
 fi
-export CHECK_LOG=$log
+export CHECK_LOG=$log CHECK_BUILDS=$PWD/$builds
 expected=$(cat build/check.count 2>/dev/null)
-: >$log
+: >$log && : >$builds
 part "programs" make_programs
 run_parts
 [ $failed = 0 ] || end
@@ -179,6 +195,8 @@ run_parts
 wc -l <$log >build/check.count
 echo "The slowest ten:"
 sort -rn $log | head -n 10 | awk -F'\t' '{printf "%8.1f s  %s: %s\n", $1, $3, $4}'
+echo "Seconds of processors:"
+costs
 [ $failed = 0 ] || {
     echo "What failed (make check FAILED=1 runs these first):"
     awk -F'\t' '$2 == "FAIL" {print "    " $5}' $log

@@ -35,7 +35,7 @@ wanted() { # name: is this check to run?
     for name in "${names[@]}"; do [ "$name" = "$1" ] && seen+=("$1") && return; done
     return 1
 }
-# ok or FAIL, microseconds, name, command, processor time: append a line to CHECK_LOG in one write
+# ok or FAIL, microseconds, name, command, seconds of processors: append a line to CHECK_LOG in one write
 log_check() {
     local part=${CHECK_PART:-$(basename "$0" .sh)}
     [ -z "${CHECK_LOG-}" ] ||
@@ -66,14 +66,16 @@ run_check() {
     work=$shared/$n
     mkdir -p "$work"
     export -f $(compgen -A function)
-    CHECK_LOG= timeout -k 5 "$DEADLINE" bash -c 'run_steps "$@"' check "$@" >"$work.log" 2>&1 7>&- &
+    CHECK_LOG= CHECK_BUILDS= timeout -k 5 "$DEADLINE" bash -c 'run_steps "$@"' check "$@" \
+        >"$work.log" 2>&1 7>&- &
     echo $! >"$work.pid"
     wait $!
     status=$?
     kill -KILL -- "-$!" 2>/dev/null # processes that it left behind
     rm "$work.pid"
     echo $status >"$work.status"
-    times >"$work.times" && { read -r spent && read -r spent; } <"$work.times"
+    times >"$work.times"
+    spent=$(tail -n 1 "$work.times" | tr ms '  ' | awk '{printf "%.2f", 60 * ($1 + $3) + $2 + $4}')
     begun=$((${EPOCHREALTIME/[.,]/} - begun))
     case $status in
     0) log_check ok $begun "$name" "bash $0 $(printf %q "$name")" "$spent" ;;

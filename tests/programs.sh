@@ -1392,9 +1392,10 @@ gemm_libraries() { # a library counts if it has what its name promises, and it w
 check_script() {
     there=$work/checkout
     mkdir -p "$there/tests" "$there/build" &&
-        cp tests/check.sh tests/lib.sh tests/environment.sh "$there/tests" &&
+        cp tests/check.sh tests/lib.sh tests/environment.sh tests/recipe.sh "$there/tests" &&
+        sed -n '/^ifdef CHECK_BUILDS/,/^endif/p' Makefile >"$there/Makefile" &&
         cd "$there" &&
-        printf 'build/%%:\n\ttouch $@\n' >Makefile || return 1
+        printf 'build/%%:\n\ttouch $@\nbuild/gpt:\n\tseq 100000 >$@\n' >>Makefile || return 1
     for t in compile cuda programs bits mpi mpi_shim bindings tcp hostile sanitize; do
         printf '. tests/lib.sh\ncheck x touch begun\nsummary\n' >tests/$t.sh
     done
@@ -1408,7 +1409,8 @@ check_script() {
 . tests/lib.sh
 broken() { echo because of this; [ ! -e bad ]; }
 missing() { echo apt; return 77; }
-slow() { await test -e begun && sleep 2; } # the next part does not wait for the last check of this one
+# the next part does not wait for the last check of this one
+slow() { await test -e begun && sleep 2 && seq 300000 >/dev/null; }
 check "it's" broken
 check s missing
 check slow slow
@@ -1416,13 +1418,16 @@ summary
 END
     touch bad
     mkdir -p "$work/other/tests"
-    unset FAILED CHECK_LOG CHECK_PART CHECK_MADE
+    unset FAILED CHECK_LOG CHECK_BUILDS CHECK_PART CHECK_MADE
     CDPATH=$work/other RANK=0 SLURM_PROCID=0 PAR_RANKS=x CHECK_EVERY=1 bash tests/check.sh >said
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&
         tail -n 1 said | grep -q "^18 passed, 1 failed, 1 skipped$" &&
         grep -A 10 "slowest ten" said | grep -qE " ([2-9]|[1-9][0-9]+)\.[0-9] s  lint: slow" &&
+        grep -A 1 "^Seconds of processors" said | grep -qE " [0-9]+\.[0-9] s  all$" &&
+        grep -qE $'\tlint\tslow\t.*\t0\.[0-9]*[1-9]' build/check.log &&
+        grep -qE $'\tbuild\tbuild/gpt\t.*\t0\.[0-9]*[1-9]' build/check.builds &&
         grep -A 1 "^What failed" said | grep -q "^    bash tests/lint.sh it" &&
         grep -q "(lint: [0-9]* checks, [0-9]* s; the last was " said || return 1
     FAILED=1 bash tests/check.sh >said

@@ -9,7 +9,8 @@
 // A setting has three axes: launch method, number of ranks, ranks of a pretended node. A test names those
 // that matter to it (none: all three). It runs in a small set of settings that covers every pair of values
 // of two axes (pairwise testing). Settings run in parallel. CHECK_LOG=FILE appends a line for each setting,
-// with tabs between: seconds, ok or FAIL, this program, the setting, and the command that runs it again.
+// with tabs between: seconds, ok or FAIL, this program, the setting, the command that runs it again, and the
+// seconds of processors.
 #ifndef TEST_H
 #define TEST_H
 
@@ -415,9 +416,9 @@ static void test_log(const test_options *o, const test_run *r) { // for tests/ch
     if (!path || !*path) return;
     const int f = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     test_command(o, r, command, sizeof command);
-    const int n = snprintf(line, sizeof line, "%.3f\t%s\t%s\t%s, %s, ranks %d, node %d\t%s\n", r->seconds,
-                           r->failed ? "FAIL" : "ok", slash ? slash + 1 : o->self, r->t->name,
-                           test_launch_methods[r->launch], r->ranks, r->node, command);
+    const int n = snprintf(line, sizeof line, "%.3f\t%s\t%s\t%s, %s, ranks %d, node %d\t%s\t%.2f\n",
+                           r->seconds, r->failed ? "FAIL" : "ok", slash ? slash + 1 : o->self, r->t->name,
+                           test_launch_methods[r->launch], r->ranks, r->node, command, r->processor_seconds);
     if (f < 0 || write(f, line, (size_t)n) != n) perror(path);
     if (f >= 0) close(f);
 }
