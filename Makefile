@@ -227,8 +227,8 @@ build/bench_tp: bench/bench_tp.c $(FAST_KIT) examples/gpt/model.h $(OPTIONS) exa
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h
-build/test_par: tests/test_par.c $(TEST_DEPS) | build
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+build/test_par: build/test_par.o
+	$(CC) $^ -o $@ $(LIBS)
 
 build/victim: tests/victim.c build/par.o | build
 	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $^ -o $@ $(LIBS)
@@ -237,11 +237,15 @@ build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
 build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 $(DEBUG) # run briefly
-build/test_par build/kit.o: TEST_CFLAGS = $(OG) $(DEBUG) # compile long, run nearly as fast
+build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: TEST_CFLAGS = $(OG) $(DEBUG) # compile long, run nearly as fast
 
-# Test programs of layers link par.h's implementation with what tests need of its insides: tests/kit.h.
-build/kit.o: tests/kit.c tests/kit.h par.h | build
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests -c $< -o $@
+# Test programs of layers link par.h's implementation with what tests need of its insides, tests/kit.c. It compiles
+# long, and is in test_par's object: that without its main and its list of tests.
+WITHOUT_TESTS = objcopy -w --localize-symbol=main --localize-symbol='*tests' --localize-symbol='*test_count'
+build/kit.o: build/test_par.o
+	$(WITHOUT_TESTS) $< $@
+build/kit_asan.o build/kit_mpich.o build/kit_openmpi.o: build/kit_%.o: build/test_par_%.o
+	$(WITHOUT_TESTS) $< $@
 
 build/test_golden: tests/test_golden.c $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $(ALL_ARE_LINKED) \
@@ -255,8 +259,9 @@ build/test_tcp: tests/test_tcp.c par.h | build
 build/test_zero.o: par_zero.h
 build/test_pipe.o: par_pipe.h
 build/test_tp.o: par_tp.h
-build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o: tests/%.c $(TEST_DEPS) | build
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(PAR_IS_LINKED) -c $< -o $@
+build/test_zero.o build/test_pipe.o build/test_tp.o: TEST_CFLAGS += $(PAR_IS_LINKED)
+build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o: tests/%.c $(TEST_DEPS) | build
+	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests -c $< -o $@
 
 build/test_zero build/test_pipe build/test_tp: build/%: build/%.o build/kit.o
 	$(CC) $^ -o $@ $(LIBS)
@@ -284,11 +289,19 @@ OG = -Og -Wno-uninitialized -Wno-maybe-uninitialized
 SANITIZE = -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -DTEST_FEWER=1
 ASAN = $(OG) $(SANITIZE) -fno-sanitize=alignment,pointer-overflow
 build/bench_coll_asan: ASAN += -O0 # runs briefly
-build/kit_asan.o: tests/kit.c $(TESTED) | build
+build/test_par_asan.o build/test_tp_asan.o: build/%_asan.o: %.c $(TESTED) | build
 	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
-build/layers_asan.o: tests/compile/layer.c $(TESTED) | build
-	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
-build/test_zero_asan build/test_pipe_asan build/test_tp_asan: build/%_asan: %.c build/kit_asan.o $(TESTED)
+build/test_tp_asan.o: ASAN += $(PAR_IS_LINKED)
+# par_tp.h is in its test's object, too; those of the other layers are compiled in other ways.
+build/layers_asan.o: tests/compile/layer.c build/test_tp_asan.o $(TESTED)
+	$(CC) $(ASAN) $(TEST_COMPILE) -DPAR_TP_IMPLEMENTED -c $< -o $@.part
+	$(WITHOUT_TESTS) build/test_tp_asan.o $@.tp
+	$(CC) -r -nostdlib $@.part $@.tp -o $@
+build/test_par_asan: build/test_par_asan.o
+	$(CC) $(SANITIZE) $^ -o $@ $(LIBS)
+build/test_tp_asan: build/test_tp_asan.o build/kit_asan.o
+	$(CC) $(SANITIZE) $^ -o $@ $(LIBS)
+build/test_zero_asan build/test_pipe_asan: build/%_asan: %.c build/kit_asan.o $(TESTED)
 	$(CC) $(ASAN) $(PAR_IS_LINKED) $(TEST_BUILD)
 build/gpt_asan build/test_golden_asan: build/%_asan: %.c build/kit_asan.o build/layers_asan.o $(TESTED)
 	$(CC) $(ASAN) $(ALL_ARE_LINKED) $(TEST_BUILD)
@@ -302,10 +315,12 @@ build/%_tsan: %.c $(TESTED) | build
 	$(CC) $(OG) -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
 
 # par.h's implementation with each MPI; layers and programs are the same with all of them.
-build/kit_mpich.o build/kit_openmpi.o: build/kit_%.o: tests/kit.c tests/kit.h par.h | build
+build/test_par_mpich.o build/test_par_openmpi.o: build/test_par_%.o: tests/test_par.c $(TEST_DEPS) | build
 	mpicc.$* -DPAR_MPI $(TEST_COMPILE) -c $< -o $@
 
 KIT_MPI = 01_hello 02_mpi_adopt
+build/test_par_mpich build/test_par_openmpi: build/test_par_%: build/test_par_%.o
+	mpicc.$* $^ -o $@ $(LIBS)
 $(KIT_MPI:%=build/%_mpich): build/%_mpich: %.c build/kit_mpich.o $(OPTIONS)
 	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
 $(KIT_MPI:%=build/%_openmpi): build/%_openmpi: %.c build/kit_openmpi.o $(OPTIONS)

@@ -23,6 +23,13 @@ int test_kind_of(const par__operation *operation) {
 }
 int test_is_active(const par_comm *comm) { return comm->world->active != NULL; }
 #if defined(TEST_ALLOCATES)
-__attribute__((weak)) void *test_malloc(size_t bytes) { return malloc(bytes); }
-__attribute__((weak)) void *test_realloc(void *old, size_t bytes) { return realloc(old, bytes); }
+static __thread long allocations; // of this thread, by par.h
+__attribute__((weak)) void *test_malloc(size_t bytes) {
+    allocations++;
+    return malloc(bytes);
+}
+__attribute__((weak)) void *test_realloc(void *old, size_t bytes) {
+    allocations++;
+    return realloc(old, bytes);
+}
 #endif

@@ -1,5 +1,6 @@
-// kit.h - par.h for test programs, with what they need of its insides. Most link tests/kit.c, which is
-// compiled once for each sanitizer and MPI; those that test the insides of par.h include it.
+// kit.h - par.h for test programs, with what they need of its insides. Those that test the insides of par.h
+// include tests/kit.c. Most link it: the Makefile takes it from the object of test_par.c, once for each
+// sanitizer and MPI.
 #ifndef TEST_KIT_H
 #define TEST_KIT_H
 #include <stddef.h>

@@ -1,10 +1,6 @@
 // test_par.c - par.h against naive references, on every backend.
 #define _DEFAULT_SOURCE
 #include <stdlib.h>
-static __thread long allocations; // of this thread, by par.h
-#define PAR_MALLOC(n)     (allocations++, malloc(n))
-#define PAR_REALLOC(p, n) (allocations++, realloc(p, n))
-#define PAR_FREE(p)       free(p)
 #include "kit.c"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
