@@ -567,9 +567,9 @@ products() { # of options, beyond 32 bits and beyond 64
         fails 2 "$many" build/bench_tp --n_embd 2147483640 --n_head 2 &&
         fails 2 "$many" build/bench_zero --width 2147483647 --units 2147483647 &&
         fails 2 "$many" build/bench_zero --rows 2147483647 --width 2147483647 --units 1 &&
-        fails 2 "$many" build/bench_coll -b 8 -e 18446744073709551615 &&
-        fails 2 "$many" build/bench_coll -e 4611686018427387904 &&
-        fails 2 "in one measurement" build/bench_coll -n 65536 -m 65536 &&
+        fails 2 "$many" build/bench_coll_test -b 8 -e 18446744073709551615 &&
+        fails 2 "$many" build/bench_coll_test -e 4611686018427387904 &&
+        fails 2 "in one measurement" build/bench_coll_test -n 65536 -m 65536 &&
         fails 2 "$many" build/bench_pipe --simulate --ranks 2 --b_bytes 18446744073709551615 &&
         fails 2 "microbatches are too many" build/bench_pipe --simulate --stages 60000 --microbatches 60000 &&
         ! ranks 1 $gpt --data $data $tiny --batch_size 65537 --gradient_accumulation_steps 65535 &&
@@ -775,13 +775,13 @@ full_device() { # what cannot be said is an error, of every program that says so
     tiny="$gpt --data $data --n_layer 1 --n_embd 32 --max_iters 2 --eval_iters 1 --ranks 2"
     for json in "" --json; do
         fails 1 "$lost" into_full $tiny --sample 4 $json &&
-            fails 1 "$lost" into_full build/bench_coll -b 8 -e 64 -n 2 $json &&
+            fails 1 "$lost" into_full build/bench_coll_test -b 8 -e 64 -n 2 $json &&
             fails 1 "$lost" into_full build/bench_pipe --simulate --ranks 2 $json || return 1
     done
     fails 1 "$lost" into_full build/bench_tp --n_embd 32 --n_head 2 --sequence 16 --batch 2 -n 1 &&
         fails 1 "$lost" into_full build/bench_zero --units 1 --width 32 --rows 16 --elements 4096 -n 1 \
             --dir "$work" --json &&
-        fails 1 "$lost" into_full build/bench_coll --algorithms &&
+        fails 1 "$lost" into_full build/bench_coll_test --algorithms &&
         fails 2 "$lost" into_full $gpt --help &&
         fails 1 "No space left" into_full env PAR_RANKS=2 build/01_hello &&
         fails 1 "cannot write the trace" $tiny --sample 0 --trace /dev/full &&
@@ -877,8 +877,8 @@ fifos() { # instead of data, a manifest, a model, a table: an error at once, not
         rm "$dir/model.safetensors" &&
         mkfifo "$dir/model.safetensors.index.json" &&
         fails 1 "is a FIFO" $gpt --data $data --load "$dir" $small &&
-        fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll -e 8 &&
-        fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll -e 8
+        fails 1 "is a FIFO" env PAR_TUNE="$f" build/bench_coll_test -e 8 &&
+        fails 1 "is a directory" env PAR_TUNE=/tmp build/bench_coll_test -e 8
 }
 what_if() { # each row is what a plan for as many GPUs says; the picture has them
     local p="build/plan --model gpt2 --gpu a100-80 --batch 48 --seq 512 --top 1 --no-simulate --no-why --json"
@@ -962,9 +962,9 @@ automatic() { # --auto measures, plans, says why and trains so; what is given st
         refuses "auto: no configuration of 2 GPUs" $small --auto --ranks 2 --tp 2 --cp 2
 }
 help_texts() { # every option, in columns, under titles; titles are no options
-    for p in gpt/gpt plan bench_coll bench_pipe bench_tp bench_zero; do
+    for p in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
         names=$(
-            grep -ohE '^ *([A-Z]+\(|\{)"--?[a-z0-9_]+"' "examples/$p.c" "bench/$p.c" 2>/dev/null |
+            grep -ohE '^ *([A-Z]+\(|\{)"--?[a-z0-9_]+"' "examples/$p.c" "bench/${p%_test}.c" 2>/dev/null |
                 tr -d ' {"(A-Z'
         ) &&
             build/"${p##*/}" --help >"$work/out" || return 1
@@ -978,7 +978,7 @@ help_texts() { # every option, in columns, under titles; titles are no options
         grep -q "^  --gradient_accumulation_steps  *4 " "$work/out" &&
         grep -q "^training$" "$work/out" &&
         awk 'length > 100 {bad = 1} END {exit bad}' "$work/out" || return 1
-    fails 2 "unknown option training" $gpt training && prints --memory build/bench_coll --help
+    fails 2 "unknown option training" $gpt training && prints --memory build/bench_coll_test --help
 }
 # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
 zero_loop() {
@@ -1051,7 +1051,7 @@ hello() { PAR_RANKS=4 prints "4 ranks; their numbers add up to 6" build/01_hello
 bench_rows() { # every operation, both memories, right results, and every field
     names="op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta"
     for memory in private symmetric; do
-        build/bench_coll --op all --memory $memory -b 8 -e 256K -f 32 -n 20 --json --ranks 3 \
+        build/bench_coll_test --op all --memory $memory -b 8 -e 256K -f 32 -n 20 --json --ranks 3 \
             >"$work/out" || return 1
         every_line "$work/out" '"ranks":3,.*"wrong":0,' && [ "$(wc -l <"$work/out")" -ge 28 ] || return 1
         [ "$(fields "$work/out" $names | wc -l)" = "$(wc -l <"$work/out")" ] || return 1
@@ -1063,17 +1063,17 @@ bench_rows() { # every operation, both memories, right results, and every field
     done
     for d in f64 f16 bf16 i8 u8 i32 u64; do
         for o in avg prod min max; do
-            build/bench_coll -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
+            build/bench_coll_test -d $d -o $o -b 1K -e 64K -f 64 -n 3 --ranks 3 >/dev/null || return 1
         done
     done
 }
-# wrong results: the benchmark, built so, spoils three bytes of each; 4 calls of 3 ranks, or of a root, and as
+# wrong results: the benchmark, told so, spoils three bytes of each; 4 calls of 3 ranks, or of a root, and as
 # many in place
 bench_sees() {
-    gcc -std=gnu11 -DBENCH_WRONG -I. bench/bench_coll.c -o "$work/wrong" -pthread -lm || return 1
     for memory in private symmetric; do
         fails 1 "bench_coll: [1-9][0-9]* wrong results" \
-            "$work/wrong" --op all --memory $memory -b 64 -e 64 -n 3 -w 1 --json --ranks 3 || return 1
+            env BENCH_WRONG=1 build/bench_coll_test --op all --memory $memory -b 64 -e 64 -n 3 -w 1 --json \
+            --ranks 3 || return 1
         fields "$work/out" op wrong | awk '
             BEGIN {
                 want["barrier"] = 0
@@ -1087,14 +1087,14 @@ bench_sees() {
     done
 }
 bench_bad() {
-    fails 2 "no such --op" build/bench_coll --op nothing &&
-        fails 2 "-d" build/bench_coll -d f7 &&
-        fails 2 "-f must" build/bench_coll -f 1 &&
-        fails 2 "must not be less" build/bench_coll -b 1M -e 1K &&
-        fails 2 "bench_coll_mpi" build/bench_coll --vs mpi &&
-        fails 2 "must be a rank" build/bench_coll -r 9
+    fails 2 "no such --op" build/bench_coll_test --op nothing &&
+        fails 2 "-d" build/bench_coll_test -d f7 &&
+        fails 2 "-f must" build/bench_coll_test -f 1 &&
+        fails 2 "must not be less" build/bench_coll_test -b 1M -e 1K &&
+        fails 2 "bench_coll_mpi" build/bench_coll_test --vs mpi &&
+        fails 2 "must be a rank" build/bench_coll_test -r 9
 }
-algorithms() { PAR_NODE_RANKS=2 prints two_level build/bench_coll --algorithms --ranks 4; }
+algorithms() { PAR_NODE_RANKS=2 prints two_level build/bench_coll_test --algorithms --ranks 4; }
 # of the environment: what cannot be read is an error that names the variable, its value and what it takes
 settings() {
     for bad in PAR_TIMEOUT={abc,5m,-1,0,nan,inf,1e400,1e10,0x10,' 5',5e,.} \
@@ -1473,7 +1473,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
         fails 2 'not "no"' make -s check INSTALL=no
 }
 
-made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll \
+made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
     build/plan build/test_plan build/test_model build/test_data build/01_hello build/04_zero \
     build/05_gpt_simple build/06_gpt_tensor \
     build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt \
@@ -1549,12 +1549,12 @@ alone "matrix product libraries" gemm_choices
 alone "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries
 tunes() { # the table is read back, and chosen by; a broken one is refused
-    build/bench_coll --tune -e 64K >"$work/tuned" &&
+    build/bench_coll_test --tune -e 64K >"$work/tuned" &&
         grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" &&
         grep -q "^set cma_bytes" "$work/tuned" || return 1
     export PAR_TUNE=$work/tuned
-    prints "tuned: all_reduce, 2 ranks" build/bench_coll --algorithms &&
-        build/bench_coll --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" &&
+    prints "tuned: all_reduce, 2 ranks" build/bench_coll_test --algorithms &&
+        build/bench_coll_test --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" &&
         every_line "$work/out" '"wrong":0' || return 1
     for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" \
         "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" \
@@ -1567,18 +1567,18 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
         fails 1 "tuned:1 is not a line of text" build/01_hello || return 1
     done
     unset PAR_TUNE
-    fails 2 'the nearest is "bf16"' build/bench_coll -d bf-61 &&
-        fails 2 'the nearest is "prod"' build/bench_coll -o product &&
-        fails 2 'the nearest is "all_gather"' build/bench_coll --op allgather &&
-        fails 2 'the nearest is "all_reduce"' build/bench_coll --op alreduce &&
+    fails 2 'the nearest is "bf16"' build/bench_coll_test -d bf-61 &&
+        fails 2 'the nearest is "prod"' build/bench_coll_test -o product &&
+        fails 2 'the nearest is "all_gather"' build/bench_coll_test --op allgather &&
+        fails 2 'the nearest is "all_reduce"' build/bench_coll_test --op alreduce &&
         fails 2 'the nearest is "bit_equality"' build/test_par --only bit-eqaulity
 }
 answers() { # the benchmark's other modes; of times only that they were taken
-    build/bench_coll --model --op all_reduce -e 256K --json >"$work/model"
+    build/bench_coll_test --model --op all_reduce -e 256K --json >"$work/model"
     [ $? -le 1 ] &&
         every_line "$work/model" '"predicted_us":[0-9.]*,"time_us":' &&
-        prints '"overlap":' build/bench_coll --overlap -b 64K -e 64K --json &&
-        build/bench_coll --diagnosis --start 2 --json >"$work/out" || return 1
+        prints '"overlap":' build/bench_coll_test --overlap -b 64K -e 64K --json &&
+        build/bench_coll_test --diagnosis --start 2 --json >"$work/out" || return 1
     fields "$work/out" recorder_ns compare_ns control_bytes stage_bytes idle_share | awk '
         {print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1}
         END {exit !ok}'
@@ -1602,7 +1602,7 @@ draws() { # names as they are, sizes in units of people
     done
 }
 without_cma() {
-    PAR_CMA=0 build/bench_coll --op all -b 256K -e 256K -n 5 --json >"$work/out" &&
+    PAR_CMA=0 build/bench_coll_test --op all -b 256K -e 256K -n 5 --json >"$work/out" &&
         every_line "$work/out" '"wrong":0'
 }
 progress() {

@@ -489,6 +489,7 @@ SH
         grep -q "rank 0 could not open" "$work/out.2"
 }
 # two namespaces and a link of 1 Gbit/s between them: S bytes each way and no more, no faster than it is
+export BENCH=build/bench_coll_test
 two_hosts() {
     OVER=tcp bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 -i 0 --json >"$work/hosts"
     status=$?
@@ -515,7 +516,7 @@ line_of_hosts() {
 }
 
 made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe \
-    build/test_tp build/gpt build/bench_coll build/corpus.txt
+    build/test_tp build/gpt build/bench_coll_test build/corpus.txt
 check "torchrun" by_torchrun
 check "srun" by_slurm
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
