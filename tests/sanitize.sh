@@ -12,17 +12,22 @@ trainer() { # a training that saves, a text from what it saved, a pipeline
         build/gpt_asan $small --n_layer 3 --sample 4 --pp 2 --schedule zb_v --recompute selective --plan
 }
 
-# target, seconds, directory of seeds, what it is linked with: a short run; longer:
+# target, seconds, directory of seeds, source, what it is linked with: a short run; longer:
 # build/fuzz_files -max_total_time=600 build/corpus
 fuzz() {
+    local program=$shared/$4
     echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
         clang -x c -fsanitize=fuzzer - -o "$work/probe" 2>/dev/null || {
         echo "clang with libFuzzer"
         return 77
     }
     [ -s "$3/2" ] || return 1 # the seeds are there
-    clang -std=gnu11 -g1 ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -I. -Itests -Iexamples/gpt "tests/$1.c" "${@:4}" -o "build/$1" -pthread -lm &&
+    exec 9>"$program.lock" && flock 9 || return 1 # who comes second takes what the first has made
+    [ -e "$program" ] ||
+        clang -std=gnu11 -g1 ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+            -I. -Itests -Iexamples/gpt "tests/$4.c" "${@:5}" -o "$program" -pthread -lm || return 1
+    flock -u 9
+    cp "$program" "build/$1" &&
         "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3"
 }
 seed() { # file, parts: what printf makes of each; a number is so many zero bytes
@@ -119,11 +124,14 @@ files=$kit plan=$kit                                       # and layers
     plan+=" -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED"
     plan+=" build/tp.o build/zero.o build/pipe.o"
 }
-check "libFuzzer: safetensors, manifests, tokens, models" fuzz fuzz_files $seconds "$shared/files" $files
-check "libFuzzer: settings, launchers, tables of algorithms" fuzz fuzz_settings $seconds "$shared/settings"
-check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables" $kit
-check "libFuzzer: models, machines and choices of plans" fuzz fuzz_plan $seconds "$shared/plan" $plan
-check "libFuzzer: what comes over TCP" fuzz fuzz_tcp $seconds "$shared/tcp"
+check "libFuzzer: safetensors, manifests, tokens, models" \
+    fuzz fuzz_files $seconds "$shared/files" fuzz_files $files
+check "libFuzzer: settings, launchers, tables of algorithms" \
+    fuzz fuzz_settings $seconds "$shared/settings" fuzz_par
+check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables" fuzz_pipe $kit
+check "libFuzzer: models, machines and choices of plans" \
+    fuzz fuzz_plan $seconds "$shared/plan" fuzz_plan $plan
+check "libFuzzer: what comes over TCP" fuzz fuzz_tcp $seconds "$shared/tcp" fuzz_par
 check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
 check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
