@@ -71,7 +71,7 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
 }
 # compiler, flags: implementations of all layers without par.h's, and of each without the others'
 layers_alone() {
-    [ "$1" = gcc ] || "$@" -c tests/compile/layer.c -o /dev/null || return 1 # gcc's is build/layers.o
+    [ "$1" = gcc ] || "$@" ${parses/implementation/layer} || return 1 # gcc's is build/layers.o
     for layer in pipe tp zero plan; do
         printf '#define PAR_%s_IMPLEMENTATION\n#include "par_%s.h"\n' ${layer^^} $layer >"$work/$layer.c"
         "$@" -fsyntax-only "$work/$layer.c" || return 1
