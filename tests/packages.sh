@@ -8,7 +8,7 @@ case ${INSTALL:-1} in
     ;;
 esac
 
-# a command, header: or library: | its Debian package | what needs it
+# a command, header:, library: or static: (a compiler that links so) | its Debian package | what needs it
 wanted="gcc|gcc|every program
 g++|g++|the headers as C++; par_cuda.cuh on emulated GPUs
 make|make|every program
@@ -19,6 +19,9 @@ mpiexec.mpich|mpich|the same, run
 mpicc.openmpi|libopenmpi-dev|programs built with PAR_MPI for Open MPI
 mpiexec.openmpi|openmpi-bin|the same, run
 musl-gcc|musl-tools|the headers with another C library
+aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu|par.h and the same bits on ARM
+static:aarch64-linux-gnu-gcc|libc6-dev-arm64-cross|the same
+qemu-aarch64|qemu-user|the same, run
 header:dnnl.h|libdnnl-dev|matrix products by oneDNN
 library:openblas|libopenblas-dev|matrix products by OpenBLAS
 gnuplot|gnuplot-nox|make plots
@@ -27,6 +30,7 @@ ip|iproute2|two hosts, as network namespaces"
 found() { # an entry of the first column
     case $1 in
     library:*) echo 'int main(void) { return 0; }' | gcc -x c - -o /dev/null "-l${1#library:}" 2>/dev/null ;;
+    static:*) echo 'int main(void) { return 0; }' | "${1#static:}" -static -x c - -o /dev/null 2>/dev/null ;;
     header:*) echo "#include <${1#header:}>" | gcc -E -x c - -o /dev/null 2>/dev/null ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac

@@ -1462,6 +1462,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
     env -u INSTALL PATH="$bin" bash tests/packages.sh >"$SAID" &&
         cat "$SAID" &&
         grep -q "gnuplot-nox .*make plots" "$SAID.before" &&
+        grep -q "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" "$SAID.apt" &&
         grep -q "apt-get install .*gnuplot-nox.*INSTALL=0" "$SAID.before" &&
         grep -q "install .*libopenblas-dev gnuplot-nox" "$SAID.apt" || return 1
     rm "$SAID.apt"
