@@ -1370,6 +1370,12 @@ gemm_race() {
     done
 }
 
+tile_registers() { # AVX2's tile keeps its sums in registers, with options by which gcc would rather not
+    objdump -d build/par_fast.o | sed -n '/<par__tile_avx2>:/,/^$/p' >"$work/tile"
+    [ -s "$work/tile" ] || return 0 # another processor
+    [ "$(grep -c 'vfmadd.*ymm' "$work/tile")" -ge 12 ] && ! grep '%ymm[0-9]*,.*(%rsp)' "$work/tile"
+}
+
 gemm_libraries() { # a library counts if it has what its name promises, and it works
     mkdir -p "$work/lib" && echo 'void cblas_sgemm(void) {} void other(void) {}' >"$work/bad.c" || return 1
     flags() { LIBRARY_PATH=$work/lib LD_LIBRARY_PATH=$work/lib sh tests/gemm_flags.sh gcc; }
@@ -1549,6 +1555,7 @@ check "make check, and FAILED=1" check_script
 alone "matrix product libraries" gemm_choices
 alone "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries
+check "sums of a tile in registers" tile_registers
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll_test --tune -e 64K >"$work/tuned" &&
         grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" &&
