@@ -1597,21 +1597,23 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define PAR__RETURN_float    return
 #define PAR__RETURN_double   return
 #define PAR__RETURN_uint64_t return
-#define PAR__CLONE_base(P, result, name, parameters, arguments)                                              \
-    static result P##name##_base parameters { PAR__RETURN_##result P##name arguments; }
+#define PAR__CLONE(I, TARGET, LANES, P, result, name, parameters, arguments)                                 \
+    TARGET static result P##name##_##I parameters {                                                          \
+        enum { PAR__ISA_LANES = LANES }; /* for the arguments: floats of a vector */                         \
+        PAR__RETURN_##result P##name arguments;                                                              \
+    }
 // Where the base has these instructions, by -march=native, say, it has the same code.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define PAR__CLONE_avx2(P, result, name, parameters, arguments)
+#define PAR__CLONE_base(...) PAR__CLONE(base, , 8, __VA_ARGS__)
+#define PAR__CLONE_avx2(...)
 #define PAR__CLONED_avx2(P, result, name, parameters, arguments) P##name##_base,
 #else
-#define PAR__CLONE_avx2(P, result, name, parameters, arguments)                                              \
-    PAR__TARGET_avx2 static result P##name##_avx2 parameters { PAR__RETURN_##result P##name arguments; }
+#define PAR__CLONE_base(...)                                     PAR__CLONE(base, , 4, __VA_ARGS__)
+#define PAR__CLONE_avx2(...)                                     PAR__CLONE(avx2, PAR__TARGET_avx2, 8, __VA_ARGS__)
 #define PAR__CLONED_avx2(P, result, name, parameters, arguments) P##name##_avx2,
 #endif
-#define PAR__CLONE_avx512(P, result, name, parameters, arguments)                                            \
-    PAR__TARGET_avx512 static result P##name##_avx512 parameters { PAR__RETURN_##result P##name arguments; }
-#define PAR__CLONE_exact(P, result, name, parameters, arguments)                                             \
-    PAR__EXACT static result P##name##_exact parameters { PAR__RETURN_##result P##name arguments; }
+#define PAR__CLONE_avx512(...)                                     PAR__CLONE(avx512, PAR__TARGET_avx512, 16, __VA_ARGS__)
+#define PAR__CLONE_exact(...)                                      PAR__CLONE(exact, PAR__EXACT, 4, __VA_ARGS__)
 #define PAR__CLONED_exact(P, result, name, parameters, arguments)  P##name##_exact,
 #define PAR__CLONED_base(P, result, name, parameters, arguments)   P##name##_base,
 #define PAR__CLONED_avx512(P, result, name, parameters, arguments) P##name##_avx512,

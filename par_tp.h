@@ -1653,57 +1653,112 @@ PAR__INLINE_LOOP void par__tp_unpair(float *x, size_t n) { // back to their orde
 typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float par__tp_f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float par__tp_f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t par__tp_line __attribute__((vector_size(64), aligned(2), may_alias)); // 32 of bf16
+typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(2), may_alias)); // pairs of bf16
+typedef uint32_t par__tp_u32x8 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
-PAR__INLINE_LOOP void par__tp_fma_line(par__tp_f32x16 *sum, const float *x, const void *w, int bf16) {
-    const par__tp_f32x16 *at = (const par__tp_f32x16 *)(const void *)x;
-    if (bf16) {
-        const par__tp_u32x16 two = *(const par__tp_line *)w;
-        *sum += at[0] * (par__tp_f32x16)(two << 16);
-        *sum += at[1] * (par__tp_f32x16)(two & 0xffff0000u);
-    } else {
-        *sum += at[0] * *(const par__tp_f32x16 *)w;
+// N of a line's 16 lanes at a time, as the processor's vectors have: gcc keeps wider ones in memory.
+// sums[k] = the products of x and row k, of eight rows w[k] + at, of which each has whole lines.
+#define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define PAR__TP_ROW_OPEN(k)                                                                                  \
+    const char *const w##k = w[k] + at + 4 * first;                                                          \
+    vector s##k = {0};
+#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i + ahead);
+#define PAR__TP_ROW_F32(k)   s##k += x0 * *(const vector *)(const void *)(w##k + i);
+#define PAR__TP_ROW_BF16(k)                                                                                  \
+    two = *(const pairs *)(const void *)(w##k + i);                                                          \
+    s##k += x0 * (vector)(two << 16);                                                                        \
+    s##k += x1 * (vector)(two & 0xffff0000u);
+#define PAR__TP_ROW_CLOSE(k) *(vector *)(sums + 16 * k + first) = s##k;
+#define PAR__TP_DOT_8_ROWS(N)                                                                                \
+    PAR__INLINE_LOOP void par__tp_dot_8_rows_##N(float *sums, const float *x, const char *const *w,          \
+                                                 size_t at, size_t bytes, int bf16, size_t ahead) {          \
+        typedef par__tp_f32x##N vector;                                                                      \
+        typedef par__tp_u32x##N pairs;                                                                       \
+        for (size_t first = 0; first < 16; first += N) {                                                     \
+            const float *from = x + first;                                                                   \
+            PAR__TP_8_ROWS(PAR__TP_ROW_OPEN)                                                                 \
+            for (size_t i = 0; i < bytes; i += 64, from += bf16 ? 32 : 16) {                                 \
+                const vector x0 = *(const vector *)from;                                                     \
+                if (ahead && !first) {                                                                       \
+                    PAR__TP_8_ROWS(PAR__TP_ROW_AHEAD)                                                        \
+                }                                                                                            \
+                if (bf16) {                                                                                  \
+                    const vector x1 = *(const vector *)(from + 16);                                          \
+                    pairs two;                                                                               \
+                    PAR__TP_8_ROWS(PAR__TP_ROW_BF16)                                                         \
+                } else {                                                                                     \
+                    PAR__TP_8_ROWS(PAR__TP_ROW_F32)                                                          \
+                }                                                                                            \
+            }                                                                                                \
+            PAR__TP_8_ROWS(PAR__TP_ROW_CLOSE)                                                                \
+        }                                                                                                    \
     }
-}
-PAR__INLINE_LOOP void par__tp_add_line(par__tp_f32x16 *sums, float f, const void *w, int bf16) {
-    if (bf16) {
-        const par__tp_u32x16 two = *(const par__tp_line *)w;
-        sums[0] += f * (par__tp_f32x16)(two << 16);
-        sums[1] += f * (par__tp_f32x16)(two & 0xffff0000u);
-    } else {
-        sums[0] += f * *(const par__tp_f32x16 *)w;
+// y += the sum of p[k] times row k, of `rows` rows, each of whole lines
+#define PAR__TP_ADD_ROWS(N)                                                                                  \
+    PAR__INLINE_LOOP void par__tp_add_rows_##N(float *y, const float *p, const char *x, size_t row_bytes,    \
+                                               size_t rows, size_t bytes, int bf16) {                        \
+        typedef par__tp_f32x##N vector;                                                                      \
+        typedef par__tp_u32x##N pairs;                                                                       \
+        for (size_t at = 0; at < bytes; at += 4 * N) {                                                       \
+            float *const to = y + at / 64 * (bf16 ? 32 : 16) + at % 64 / 4;                                  \
+            vector t0 = *(const vector *)to, t1 = t0;                                                        \
+            if (bf16) t1 = *(const vector *)(to + 16);                                                       \
+            for (size_t k = 0; k < rows; k++) {                                                              \
+                const void *from = x + k * row_bytes + at;                                                   \
+                if (bf16) {                                                                                  \
+                    const pairs two = *(const pairs *)from;                                                  \
+                    t0 += p[k] * (vector)(two << 16);                                                        \
+                    t1 += p[k] * (vector)(two & 0xffff0000u);                                                \
+                } else {                                                                                     \
+                    t0 += p[k] * *(const vector *)from;                                                      \
+                }                                                                                            \
+            }                                                                                                \
+            *(vector *)to = t0;                                                                              \
+            if (bf16) *(vector *)(to + 16) = t1;                                                             \
+        }                                                                                                    \
     }
-}
+PAR__TP_DOT_8_ROWS(4)
+PAR__TP_DOT_8_ROWS(8)
+PAR__TP_DOT_8_ROWS(16)
+PAR__TP_ADD_ROWS(4)
+PAR__TP_ADD_ROWS(8)
+PAR__TP_ADD_ROWS(16)
+#define PAR__TP_PICK_LANES(name, lanes, ...)                                                                 \
+    if ((lanes) == 16)                                                                                       \
+        par__tp_##name##_16(__VA_ARGS__);                                                                    \
+    else if ((lanes) == 8)                                                                                   \
+        par__tp_##name##_8(__VA_ARGS__);                                                                     \
+    else                                                                                                     \
+        par__tp_##name##_4(__VA_ARGS__)
 #else
-typedef struct par__tp_f32x16 {
-    float x[16];
-} par__tp_f32x16;
-static void par__tp_fma_line(par__tp_f32x16 *sum, const float *x, const void *w, int bf16) {
-    for (int i = 0; i < 16; i++)
-        if (bf16)
-            for (int k = 0; k < 2; k++)
-                sum->x[i] += x[i + 16 * k] * par_bf16_to_f32(((const par_bf16 *)w)[2 * i + k]);
-        else
-            sum->x[i] += x[i] * ((const float *)w)[i];
+static void par__tp_dot_8_rows(float *sums, const float *x, const char *const *w, size_t at, size_t bytes,
+                               int bf16) {
+    memset(sums, 0, 8 * 16 * sizeof *sums);
+    for (size_t k = 0; k < 8; k++)
+        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
+            const size_t in = i % 32, turned = i - in + in / 2 + in % 2 * 16; // as par__tp_pairs has it
+            sums[16 * k + (bf16 ? turned : i) % 16] += x[bf16 ? turned : i] * par__tp_get(w[k] + at, i, bf16);
+        }
 }
-static void par__tp_add_line(par__tp_f32x16 *sums, float f, const void *w, int bf16) {
-    for (size_t i = 0; i < 16; i++)
-        for (size_t k = 0; k < (bf16 ? 2 : 1); k++)
-            sums[k].x[i] += f * par__tp_get(w, bf16 ? 2 * i + k : i, bf16);
+static void par__tp_add_rows(float *y, const float *p, const char *x, size_t row_bytes, size_t rows,
+                             size_t bytes, int bf16) {
+    for (size_t k = 0; k < rows; k++)
+        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
+            const size_t in = i % 32, turned = i - in + in / 2 + in % 2 * 16;
+            y[bf16 ? turned : i] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
+        }
 }
 #endif
-// y = the sums of the lanes of a, b, c and d, added by halves
+// y = the sums of the 16 lanes of each of four rows, added by halves
 #ifdef PAR__TP_HAS_SHUFFLE
-PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(const par__tp_f32x16 *s) {
-    const par__tp_f32x8 half = __builtin_shufflevector(*s, *s, 0, 1, 2, 3, 4, 5, 6, 7) +
-                               __builtin_shufflevector(*s, *s, 8, 9, 10, 11, 12, 13, 14, 15);
-    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(const float *lanes) {
+    const par__tp_f32x4 *s = (const par__tp_f32x4 *)lanes;
+    return (s[0] + s[2]) + (s[1] + s[3]);
 }
-PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const par__tp_f32x16 *a, const par__tp_f32x16 *b,
-                                         const par__tp_f32x16 *c, const par__tp_f32x16 *d) {
-    const par__tp_f32x4 i = par__tp_quarter_sum(a), j = par__tp_quarter_sum(b);
-    const par__tp_f32x4 k = par__tp_quarter_sum(c), l = par__tp_quarter_sum(d);
+PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const float *lanes) {
+    const par__tp_f32x4 i = par__tp_quarter_sum(lanes), j = par__tp_quarter_sum(lanes + 16);
+    const par__tp_f32x4 k = par__tp_quarter_sum(lanes + 32), l = par__tp_quarter_sum(lanes + 48);
     const par__tp_f32x4 ij = // i0 + i2, j0 + j2, i1 + i3, j1 + j3
         __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
     const par__tp_f32x4 kl =
@@ -1712,64 +1767,42 @@ PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const par__tp_f32x16 *a, cons
         __builtin_shufflevector(ij, kl, 0, 1, 4, 5) + __builtin_shufflevector(ij, kl, 2, 3, 6, 7);
 }
 #else
-PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const par__tp_f32x16 *a, const par__tp_f32x16 *b,
-                                         const par__tp_f32x16 *c, const par__tp_f32x16 *d) {
-    float lanes[4][16];
-    memcpy(lanes[0], a, sizeof *a);
-    memcpy(lanes[1], b, sizeof *b);
-    memcpy(lanes[2], c, sizeof *c);
-    memcpy(lanes[3], d, sizeof *d);
-    for (size_t r = 0; r < 4; r++) y[r] = par__tp_sum_lanes(lanes[r], 16);
+PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, float *lanes) {
+    for (size_t r = 0; r < 4; r++) y[r] = par__tp_sum_lanes(lanes + 16 * r, 16);
 }
 #endif
 // Adds the products of the numbers behind the last whole line, up to 31.
-PAR__INLINE_LOOP void par__tp_fma_rest(par__tp_f32x16 *sum, const float *x, const void *w, size_t n,
-                                       int bf16) {
+PAR__INLINE_LOOP void par__tp_fma_rest(float *sums, const float *x, const void *w, size_t n, int bf16) {
     const size_t whole = n / (bf16 ? 32 : 16) * (bf16 ? 32 : 16);
-    float rest[2][32] = {{0}};
-    if (whole == n) return;
-    for (size_t i = whole; i < n; i++) {
-        rest[0][i - whole] = x[i];
-        rest[1][i - whole] = par__tp_get(w, i, bf16);
-    }
-    par__tp_fma_line(sum, rest[0], rest[1], 0);
-    par__tp_fma_line(sum, rest[0] + 16, rest[1] + 16, 0);
+    for (size_t i = whole; i < n; i++) sums[i % 16] += x[i] * par__tp_get(w, i, bf16);
 }
 // Weights are read once, so the memory's speed counts. The eight rows are from eight parts of the matrix, and
 // each part is read in order: processors fetch eight such streams faster than one. The numbers of each row
 // begin `at` bytes behind w[k]. ahead: bytes from a row to one that is prefetched, or 0.
-#define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 PAR__INLINE_LOOP void par__tp_gemv_8_rows(float *y, const float *x, const char *const *w, size_t at, size_t n,
-                                          int bf16, size_t ahead) {
-#define PAR__TP_ROW_OPEN(k)                                                                                  \
-    const char *const w##k = w[k] + at;                                                                      \
-    par__tp_f32x16 s##k = {0};
-#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i * e + ahead);
-#define PAR__TP_ROW_LINE(k)  par__tp_fma_line(&s##k, x + i, w##k + i * e, bf16);
-#define PAR__TP_ROW_REST(k)  par__tp_fma_rest(&s##k, x, w##k, n, bf16);
-    const size_t e = bf16 ? 2 : 4, line = 64 / e;
-    PAR__TP_8_ROWS(PAR__TP_ROW_OPEN)
-    for (size_t i = 0; i + line <= n; i += line) {
-        if (ahead) {
-            PAR__TP_8_ROWS(PAR__TP_ROW_AHEAD)
-        }
-        PAR__TP_8_ROWS(PAR__TP_ROW_LINE)
-    }
-    PAR__TP_8_ROWS(PAR__TP_ROW_REST)
-    par__tp_sum_4_rows(y, &s0, &s1, &s2, &s3);
-    par__tp_sum_4_rows(y + 4, &s4, &s5, &s6, &s7);
+                                          int bf16, size_t ahead, int lanes) {
+    float sums[8 * 16];
+    const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64;
+#if !defined(__CUDACC__)
+    PAR__TP_PICK_LANES(dot_8_rows, lanes, sums, x, w, at, bytes, bf16, ahead);
+#else
+    par__tp_dot_8_rows(sums, x, w, at, bytes, bf16);
+#endif
+    for (size_t k = 0; k < 8; k++) par__tp_fma_rest(sums + 16 * k, x, w[k] + at, n, bf16);
+    par__tp_sum_4_rows(y, sums);
+    par__tp_sum_4_rows(y + 4, sums + 64);
 }
 PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
-                                   size_t n) {
+                                   size_t n, int lanes) {
     const size_t row_bytes = ld * (bf16 ? 2 : 4), part = (rows + 7) / 8;
     for (size_t r = 0; r < part; r++) {
         const char *at[8]; // the last row again where there are fewer
         float out[8];
         for (size_t k = 0; k < 8; k++) at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * row_bytes;
         if (bf16)
-            par__tp_gemv_8_rows(out, x, at, 0, n, 1, 0);
+            par__tp_gemv_8_rows(out, x, at, 0, n, 1, 0, lanes);
         else
-            par__tp_gemv_8_rows(out, x, at, 0, n, 0, 0);
+            par__tp_gemv_8_rows(out, x, at, 0, n, 0, 0, lanes);
         for (size_t k = 0; k < 8 && r + k * part < rows; k++) y[r + k * part] = out[k];
     }
 }
@@ -1783,7 +1816,7 @@ typedef struct par__tp_cached_rows {
 } par__tp_cached_rows;
 enum { PAR__TP_CACHED_ROWS = 128 }; // at most at a time
 PAR__INLINE_LOOP void par__tp_query_scores_of(float *s, const float *q, const par__tp_cached_rows *m,
-                                              int bf16) {
+                                              int bf16, int lanes) {
     const size_t e = bf16 ? 2 : 4, row_bytes = m->ld * e, dim = m->dim, rows = m->rows;
     for (size_t r = 0; r < rows; r += 8) {
         const char *at[8]; // the last row again where there are fewer
@@ -1791,36 +1824,37 @@ PAR__INLINE_LOOP void par__tp_query_scores_of(float *s, const float *q, const pa
         for (size_t h = 0, i = 0; i < m->kv_heads; i++)
             for (const size_t end = h + m->group; h < end; h++) {
                 float out[8], *to = s + h * PAR__TP_CACHED_ROWS + r;
-                par__tp_gemv_8_rows(out, q + h * dim, at, i * dim * e, dim, bf16, 8 * row_bytes);
+                par__tp_gemv_8_rows(out, q + h * dim, at, i * dim * e, dim, bf16, 8 * row_bytes, lanes);
                 memcpy(to, out, PAR__MIN((size_t)8, rows - r) * sizeof *to);
             }
     }
 }
 // s[h][r] = the dot product of q[h] and row r's part for head h
-PAR__INLINE_LOOP void par__tp_query_scores(float *s, const float *q, const par__tp_cached_rows *m) {
+PAR__INLINE_LOOP void par__tp_query_scores(float *s, const float *q, const par__tp_cached_rows *m,
+                                           int lanes) {
     if (m->bf16)
-        par__tp_query_scores_of(s, q, m, 1);
+        par__tp_query_scores_of(s, q, m, 1, lanes);
     else
-        par__tp_query_scores_of(s, q, m, 0);
+        par__tp_query_scores_of(s, q, m, 0, lanes);
 }
 // y += the sum of p[k] x[k] over `rows` rows, at most eight, of dim numbers
 PAR__INLINE_LOOP void par__tp_add_8_rows(float *y, const float *p, const char *x, size_t row_bytes,
-                                         size_t rows, size_t dim, int bf16) {
-    const size_t e = bf16 ? 2 : 4, line = 64 / e, whole = dim / line * line;
-    for (size_t i = 0; i < whole; i += line) {
-        par__tp_f32x16 t[2];
-        memcpy(t, y + i, line * sizeof *y);
-        if (rows == 8)
-            for (size_t k = 0; k < 8; k++) par__tp_add_line(t, p[k], x + k * row_bytes + i * e, bf16);
-        else
-            for (size_t k = 0; k < rows; k++) par__tp_add_line(t, p[k], x + k * row_bytes + i * e, bf16);
-        memcpy(y + i, t, line * sizeof *y);
+                                         size_t rows, size_t dim, int bf16, int lanes) {
+    const size_t e = bf16 ? 2 : 4, bytes = dim * e / 64 * 64;
+#if !defined(__CUDACC__)
+    if (rows == 8) {
+        PAR__TP_PICK_LANES(add_rows, lanes, y, p, x, row_bytes, 8, bytes, bf16);
+    } else {
+        PAR__TP_PICK_LANES(add_rows, lanes, y, p, x, row_bytes, rows, bytes, bf16);
     }
-    for (size_t i = whole; i < dim; i++)
+#else
+    par__tp_add_rows(y, p, x, row_bytes, rows, bytes, bf16);
+#endif
+    for (size_t i = bytes / e; i < dim; i++)
         for (size_t k = 0; k < rows; k++) y[i] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
 }
 PAR__INLINE_LOOP void par__tp_query_values_of(float *y, const float *p, const par__tp_cached_rows *m,
-                                              int bf16) {
+                                              int bf16, int lanes) {
     const size_t row_bytes = m->ld * (bf16 ? 2 : 4), head = m->dim * (bf16 ? 2 : 4);
     for (size_t r = 0; r < m->rows; r += 8)
         for (size_t h = 0, i = 0; i < m->kv_heads; i++) {
@@ -1829,16 +1863,17 @@ PAR__INLINE_LOOP void par__tp_query_values_of(float *y, const float *p, const pa
                 for (size_t at = 0; at < head; at += 64) __builtin_prefetch(x + k * row_bytes + at);
             for (const size_t end = h + m->group; h < end; h++)
                 par__tp_add_8_rows(y + h * m->dim, p + h * PAR__TP_CACHED_ROWS + r, x, row_bytes,
-                                   PAR__MIN((size_t)8, m->rows - r), m->dim, bf16);
+                                   PAR__MIN((size_t)8, m->rows - r), m->dim, bf16, lanes);
         }
 }
 // y[h] += the sum over the rows r of p[h][r] times row r's part for head h, added in the rows' order; of
 // bf16 y is as par__tp_pairs leaves it
-PAR__INLINE_LOOP void par__tp_query_values(float *y, const float *p, const par__tp_cached_rows *m) {
+PAR__INLINE_LOOP void par__tp_query_values(float *y, const float *p, const par__tp_cached_rows *m,
+                                           int lanes) {
     if (m->bf16)
-        par__tp_query_values_of(y, p, m, 1);
+        par__tp_query_values_of(y, p, m, 1, lanes);
     else
-        par__tp_query_values_of(y, p, m, 0);
+        par__tp_query_values_of(y, p, m, 0, lanes);
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
@@ -2227,15 +2262,17 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
       (dot, a, b, rows, n))                                                                                  \
     X(P, void, gemv, (float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows, size_t n),  \
-      (y, x, w, bf16, ld, rows, n))                                                                          \
+      (y, x, w, bf16, ld, rows, n, PAR__ISA_LANES))                                                          \
     X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
     X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
       (y, x, lse, factor, smooth, n))                                                                        \
     X(P, float, softmax_row, (float *s, float scale, size_t n, float *sum), (s, scale, n, sum))              \
-    X(P, void, query_scores, (float *s, const float *q, const par__tp_cached_rows *m), (s, q, m))            \
-    X(P, void, query_values, (float *y, const float *p, const par__tp_cached_rows *m), (y, p, m))            \
+    X(P, void, query_scores, (float *s, const float *q, const par__tp_cached_rows *m),                       \
+      (s, q, m, PAR__ISA_LANES))                                                                             \
+    X(P, void, query_values, (float *y, const float *p, const par__tp_cached_rows *m),                       \
+      (y, p, m, PAR__ISA_LANES))                                                                             \
     X(P, void, scale_strip, (float *y, const float *x, const float *f, size_t rows), (y, x, f, rows))        \
     X(P, void, online_softmax,                                                                               \
       (float *s, size_t ld, size_t keys, float *row_max, float *sum, float *rescale, const float *mask,      \
