@@ -1132,6 +1132,8 @@ typedef struct par__gemm_tile { // an instruction set's innermost kernel
 } par__gemm_tile;
 const par__gemm_tile *par__gemm_tile_get(void);      // of this processor
 const par__gemm_tile *par__canonical_tile_get(void); // that adds as par_gemm_canonical does within a block
+// The tile for the first rows of those that are left: one of fewer rows where the other would end beyond them.
+const par__gemm_tile *par__gemm_tile_for(const par__gemm_tile *tile, size_t rows);
 // The first rows and columns of a tile. What it reads beyond them must be readable.
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
                     size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add);
@@ -3142,11 +3144,12 @@ static void par__tile_base(size_t k, const float *a, size_t a_row, size_t a_k, c
         }
 }
 #else
-// A tile has 6 or 8 rows of two vectors: c0 and d0 are the first row.
+// A tile has 4 to 12 rows of two vectors: c0 and d0 are the first row.
 typedef float par__f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float par__f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
-#define PAR__TILE_6(X)  X(0) X(1) X(2) X(3) X(4) X(5)
+#define PAR__TILE_4(X)  X(0) X(1) X(2) X(3)
+#define PAR__TILE_6(X)  PAR__TILE_4(X) X(4) X(5)
 #define PAR__TILE_8(X)  PAR__TILE_6(X) X(6) X(7)
 #define PAR__TILE_12(X) PAR__TILE_8(X) X(8) X(9) X(10) X(11)
 #define PAR__TILE_ZERO(i)                                                                                    \
@@ -3201,6 +3204,7 @@ PAR__TILE(base, , par__f32x4, PAR__TILE_6)
 #if PAR__X86
 #define PAR__TILE_FMA(s, x, sum) ((vector)_mm256_fmadd_ps(_mm256_set1_ps(s), (__m256)(x), (__m256)(sum)))
 PAR__TILE(avx2, PAR__TARGET_avx2, par__f32x8, PAR__TILE_6)
+PAR__TILE(few, PAR__TARGET_avx2, par__f32x8, PAR__TILE_4)
 #undef PAR__TILE_FMA
 #define PAR__TILE_FMA(s, x, sum) ((vector)_mm512_fmadd_ps(_mm512_set1_ps(s), (__m512)(x), (__m512)(sum)))
 PAR__TILE(avx512, PAR__TARGET_avx512, par__f32x16, PAR__TILE_8)
@@ -3213,11 +3217,20 @@ PAR__TARGET_avx512 static void par__tile_panels(size_t k, const float *a, size_t
     par__tile_any_panels(k, a, 1, 12, b, 32, c, ldc, add);
 }
 static const par__gemm_tile par__tiles_avx2 = {6, 16, par__tile_avx2};
+static const par__gemm_tile par__tile_of_few = {4, 16, par__tile_few};
 static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
 #endif
 static const par__gemm_tile par__tiles_base = {6, 8, par__tile_base};
 const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
+const par__gemm_tile *par__gemm_tile_for(const par__gemm_tile *tile, size_t rows) {
+#if PAR__X86 && !defined(__CUDACC__)
+    if (tile->run == par__tile_avx2 && (rows <= 4 || rows == 7 || rows == 8)) return &par__tile_of_few;
+#else
+    (void)rows;
+#endif
+    return tile;
+}
 // out[p][i] = scale src[i][p], 4 x 4 numbers; and 4 x 2
 PAR__INLINE_LOOP void par__gemm_transpose(float *out, size_t width, const float *src, size_t stride,
                                           float scale) {
@@ -3297,6 +3310,7 @@ static void par__gemm_pack(float *out, const float *src, size_t k_count, size_t 
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
                     size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add) {
     float acc[PAR__TILE_ROWS * PAR__TILE_COLS];
+    if (rows < tile->rows) tile = par__gemm_tile_for(tile, rows);
     if (rows == tile->rows && cols == tile->cols) {
         tile->run(k, a, a_row, a_k, b, ldb, c, ldc, add);
         return;

@@ -3138,13 +3138,15 @@ static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product
         }
         return;
     }
-    const par__gemm_tile *tile = tp->tile;
-    for (size_t i = 0; i < m->rows; i += tile->rows)
+    for (size_t i = 0, rows; i < m->rows; i += rows) {
+        const par__gemm_tile *tile = par__gemm_tile_for(tp->tile, m->rows - i);
+        rows = PAR__MIN(tile->rows, m->rows - i);
         for (size_t j = 0; j < m->cols; j += tile->cols)
-            par__gemm_edge(tile, PAR__MIN(tile->rows, m->rows - i), PAR__MIN(tile->cols, m->cols - j), m->k,
+            par__gemm_edge(tile, rows, PAR__MIN(tile->cols, m->cols - j), m->k,
                            (const float *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
                            (const float *)(const void *)m->b + j, m->ldb, m->c + i * m->ldc + j, m->ldc,
                            m->add);
+    }
 }
 
 static void *par__tp_carve(char *base, size_t *at, size_t bytes) { // base NULL: only counts
