@@ -98,8 +98,8 @@ MODEL
     allocate, and free it before they return.
 
 DOES NOT
-    No mixture of experts, no measurement: par_calibrate and a product of your own give the numbers of a
-    machine that the table does not have.
+    No mixture of experts and no state-space layers: such a config.json is refused. No measurement:
+    par_calibrate and a product of your own give the numbers of a machine that the table does not have.
 
 LIMITS
     Predictions of the rows in tests/plan_published.csv are off by what `build/plan --validate` prints. At
@@ -163,7 +163,7 @@ typedef struct par_plan_model {
     X(host_rate, "bytes/s of a GPU's share of the host's memory")                                            \
     X(disk_bytes, "a GPU's share of the node's disks; 0: there are none")                                    \
     X(disk_rate, "bytes/s of a GPU's share of the disks, read and written together")                         \
-    X(overlap_cost, "share of a GPU that a message in flight takes from computation")                        \
+    X(overlap_cost, "share of a GPU that a message in flight takes from computation, at most 1")             \
     X(rows_half, "without SMs: rows with which a product reaches half of the rate")                          \
     X(columns_half, "without SMs: columns likewise")                                                         \
     X(inner_half, "without SMs: inner size likewise")                                                        \
@@ -217,9 +217,11 @@ int par_plan_model_get(const char *name, par_plan_model *model);   // 1, or 0: n
 const char *par_plan_machine_name(int i);                          // of the table; NULL after the last
 const char *par_plan_machine_nearest(const char *name);            // the most similar name
 int par_plan_machine_get(const char *name, par_plan_machine *row); // 1, or 0: no such name; nodes is 1
-// Reads the model's sizes from a Hugging Face config.json (GPT-2, GPT-NeoX, Llama, Mistral, Qwen2 and those
-// with the same names). `ignored` receives the names of members that it does not know, separated by spaces,
-// as many as fit. Errors, with a text in why: FILE (not JSON; a size is missing or out of range).
+// Reads the model's sizes from a Hugging Face config.json of a dense decoder (GPT-2, GPT-NeoX, Llama,
+// Mistral, Qwen, Gemma, Phi, Falcon, and those with the same names). `ignored` receives the names of members
+// that it does not know, and the model's type if it does not know that (it is taken for Llama's), separated
+// by spaces, as many as fit. Errors, with a text in why: FILE (not JSON; a size is missing or out of range; a
+// mixture of experts, or what else is no dense decoder).
 par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
                                size_t ignored_capacity, char *why, size_t capacity);
 // Reads a machine from lines "member = number", # starting a comment; "gpu = h100" first takes a row of the
@@ -296,8 +298,7 @@ par_result par_plan_parse(const char *text, par_plan_config *config, unsigned *m
                           size_t capacity);
 // Is this a configuration of the problem? Errors, with a text in why: ARGUMENT (what does not divide what,
 // and the nearest value that does).
-par_result par_plan_check(const par_plan_problem *problem, const par_plan_config *config, char *why,
-                          size_t capacity);
+par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, char *why, size_t capacity);
 
 // ---- predictions ------------------------------------------------------------------------------------------
 
@@ -599,21 +600,50 @@ typedef struct par__plan_field { // a member of a struct, by name
 static const par__plan_field par__plan_model_names[] = {
     {"n_layer", offsetof(par_plan_model, layers), 1, 1e4},
     {"num_layers", offsetof(par_plan_model, layers), 1, 1e4},
+    {"n_layers", offsetof(par_plan_model, layers), 1, 1e4},
     {"num_hidden_layers", offsetof(par_plan_model, layers), 1, 1e4},
     {"n_embd", offsetof(par_plan_model, features), 1, 1e6},
+    {"n_embed", offsetof(par_plan_model, features), 1, 1e6},
+    {"d_model", offsetof(par_plan_model, features), 1, 1e6},
     {"hidden_size", offsetof(par_plan_model, features), 1, 1e6},
     {"n_head", offsetof(par_plan_model, heads), 1, 1e4},
+    {"n_heads", offsetof(par_plan_model, heads), 1, 1e4},
     {"num_attention_heads", offsetof(par_plan_model, heads), 1, 1e4},
+    {"n_head_kv", offsetof(par_plan_model, kv_heads), 1, 1e4},
+    {"num_kv_heads", offsetof(par_plan_model, kv_heads), 1, 1e4},
     {"num_key_value_heads", offsetof(par_plan_model, kv_heads), 1, 1e4},
     {"head_dim", offsetof(par_plan_model, head_dim), 1, 1e4},
     {"n_inner", offsetof(par_plan_model, hidden), 1, 1e7},
     {"intermediate_size", offsetof(par_plan_model, hidden), 1, 1e7},
     {"ffn_dim", offsetof(par_plan_model, hidden), 1, 1e7},
+    {"ffn_hidden_size", offsetof(par_plan_model, hidden), 1, 1e7},
     {"vocab_size", offsetof(par_plan_model, vocab), 1, 1e8},
     {"n_positions", offsetof(par_plan_model, positions), 1, 1e8},
     {"max_position_embeddings", offsetof(par_plan_model, positions), 1, 1e8},
 };
 enum { PAR__PLAN_MODEL_NAMES = sizeof par__plan_model_names / sizeof par__plan_model_names[0] };
+
+// Members that make a model another than a dense decoder, if their number is at least so large (true is 1;
+// a list is large).
+static const struct {
+    const char *name;
+    double least;
+    const char *what;
+} par__plan_refused[] = {
+    {"num_experts", 2, "a mixture of experts"},
+    {"num_local_experts", 2, "a mixture of experts"},
+    {"n_routed_experts", 2, "a mixture of experts"},
+    {"moe_num_experts", 2, "a mixture of experts"},
+    {"kv_lora_rank", 1, "attention with compressed keys and values"},
+    {"linear_num_value_heads", 1, "linear attention"},
+    {"mamba_d_state", 1, "state-space layers"},
+    {"ssm_state_size", 1, "state-space layers"},
+    {"state_size", 1, "state-space layers"},
+    {"lru_width", 1, "recurrent layers"},
+    {"block_configs", 1, "layers of different sizes"},
+    {"is_encoder_decoder", 1, "an encoder beside the decoder"},
+};
+enum { PAR__PLAN_REFUSED = sizeof par__plan_refused / sizeof par__plan_refused[0] };
 
 static void par__plan_ignore(char *ignored, size_t capacity, const char *name) {
     const size_t used = capacity ? strlen(ignored) : 0;
@@ -624,11 +654,31 @@ typedef struct par__plan_reader { // of a config.json
     par_plan_model *model;
     char *ignored, *why;
     size_t ignored_capacity, capacity;
-    int tied; // 1: tied; 0: not; -1: it does not say
-    int silu;
-    char type[48];
+    int tied;        // 1: tied; 0: not; -1: it does not say
+    int silu;        // the activation function is SiLU
+    int multi_query; // 1: all heads share a key-value head,
+    int grouped;     // but (1) not in this generation of Falcon
+    int says_experts;
+    const char *refused; // what of the model is not planned
+    char type[48];       // of text_config, if it has one
+    int nested_type;
 } par__plan_reader;
 
+static double par__plan_amount(par_zero_json *j) { // a number; 1: true; 0: false or null; 1e9: anything else
+    const char c = par_zero_json_peek(j);
+    if (c >= '0' && c <= '9') return (double)par_zero_json_number(j);
+    par_zero_json_skip(j);
+    return c == 't' ? 1 : c == 'f' || c == 'n' ? 0 : 1e9;
+}
+static int par__plan_read_refused(par__plan_reader *r, par_zero_json *j, const char *name) { // 1: it is one
+    for (int i = 0; i < PAR__PLAN_REFUSED; i++) {
+        if (strcmp(name, par__plan_refused[i].name)) continue;
+        if (par__plan_amount(j) >= par__plan_refused[i].least) r->refused = par__plan_refused[i].what;
+        if (par__plan_refused[i].least > 1) r->says_experts = 1;
+        return 1;
+    }
+    return 0;
+}
 static par_result par__plan_read_size(par__plan_reader *r, par_zero_json *j, const par__plan_field *field) {
     if (par_zero_json_peek(j) == 'n') { // null: the default
         par_zero_json_skip(j);
@@ -643,6 +693,12 @@ static par_result par__plan_read_size(par__plan_reader *r, par_zero_json *j, con
     memcpy((char *)r->model + field->offset, &value, sizeof value);
     return PAR_OK;
 }
+static int par__plan_is_one_of(const char *word, const char *words) { // words: with a space between two
+    const size_t length = strlen(word);
+    for (const char *at = words; length && (at = strstr(at, word)) != NULL; at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || !at[length])) return 1;
+    return 0;
+}
 static par_result par__plan_read_members(par__plan_reader *r, par_zero_json *j, int nested);
 static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, const char *name, int nested) {
     char text[48];
@@ -650,19 +706,24 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
     for (int i = 0; i < PAR__PLAN_MODEL_NAMES; i++)
         if (!strcmp(name, par__plan_model_names[i].name))
             return par__plan_read_size(r, j, &par__plan_model_names[i]);
-    if (!strcmp(name, "text_config") && c == '{' && !nested) // of a model that also sees or hears
-        return par__plan_read_members(r, j, 1);
+    if (par__plan_read_refused(r, j, name)) return PAR_OK;
+    if (par__plan_is_one_of(name, "text_config llm_config language_config") && c == '{' && !nested)
+        return par__plan_read_members(r, j, 1); // of a model that also sees or hears
     if (!strcmp(name, "model_type") && c == '"') {
-        par_zero_json_string(j, r->type, sizeof r->type, 1);
-    } else if ((!strcmp(name, "hidden_act") || !strcmp(name, "activation_function")) && c == '"') {
         par_zero_json_string(j, text, sizeof text, 1);
-        r->silu = !strcmp(text, "silu") || !strcmp(text, "swiglu") || !strcmp(text, "swish");
+        if (nested || !r->nested_type) snprintf(r->type, sizeof r->type, "%s", text);
+        r->nested_type |= nested;
+    } else if (par__plan_is_one_of(name, "hidden_act hidden_activation activation_function") && c == '"') {
+        par_zero_json_string(j, text, sizeof text, 1);
+        r->silu = par__plan_is_one_of(text, "silu swiglu swish");
     } else if (!strcmp(name, "tie_word_embeddings")) {
-        r->tied = c == 't';
-        par_zero_json_skip(j);
+        r->tied = par__plan_amount(j) > 0;
     } else if (!strcmp(name, "attention_bias") || !strcmp(name, "bias")) {
-        r->model->has_bias = c == 't';
-        par_zero_json_skip(j);
+        r->model->has_bias = par__plan_amount(j) > 0;
+    } else if (!strcmp(name, "multi_query")) {
+        r->multi_query = par__plan_amount(j) > 0;
+    } else if (!strcmp(name, "new_decoder_architecture")) {
+        r->grouped = par__plan_amount(j) > 0;
     } else {
         par_zero_json_skip(j);
         par__plan_ignore(r->ignored, r->ignored_capacity, name);
@@ -677,21 +738,33 @@ static par_result par__plan_read_members(par__plan_reader *r, par_zero_json *j, 
     }
     return PAR_OK;
 }
-// What the type of a model says, and its config.json often does not. Of other types: as of "llama".
+// What the type of a model says, and its config.json often does not. Of other types: as of Llama.
 static void par__plan_apply_type(par__plan_reader *r) {
     static const struct {
-        const char *type;
+        const char *names;
         int positions, has_bias, gated, tied; // learned positions; gated: -1: the activation function says it
-    } types[] = {{"gpt2", 1, 1, 0, 1},       {"opt", 1, 1, 0, 1},      {"gpt_bigcode", 1, 1, 0, 1},
-                 {"biogpt", 1, 1, 0, 1},     {"gpt_neox", 0, 1, 0, 0}, {"bloom", 0, 1, 0, 1},
-                 {"gemma", 0, 0, 1, 1},      {"gemma2", 0, 0, 1, 1},   {"gemma3_text", 0, 0, 1, 1},
-                 {"starcoder2", 0, 1, 0, 0}, {"", 0, 0, -1, 0}};
+    } types[] = {{"gpt2 opt gpt_bigcode biogpt", 1, 1, 0, 1},
+                 {"gpt_neox phi", 0, 1, 0, 0},
+                 {"bloom starcoder2", 0, 1, 0, 1},
+                 {"falcon RefinedWeb RefinedWebModel mpt", 0, 0, 0, 1},
+                 {"gemma gemma2 gemma3 gemma3_text", 0, 0, 1, 1},
+                 {"cohere cohere2", 0, 0, -1, 1},
+                 {"llama mistral mistral3 qwen2 qwen3 phi3 olmo olmo2 granite smollm3 stablelm internlm2 "
+                  "glm glm4 nemotron gptj codegen",
+                  0, 0, -1, 0},
+                 {NULL, 0, 0, -1, 0}};
+    char unknown[64];
     int i = 0;
-    while (types[i].type[0] && strcmp(types[i].type, r->type)) i++;
+    while (types[i].names && !par__plan_is_one_of(r->type, types[i].names)) i++;
     if (!types[i].positions) r->model->positions = 0;
     if (types[i].has_bias) r->model->has_bias = 1;
     r->model->tied = r->tied < 0 ? types[i].tied : r->tied;
     r->model->gated = types[i].gated < 0 ? r->silu : types[i].gated;
+    if (r->multi_query && !r->grouped) r->model->kv_heads = 1;
+    snprintf(unknown, sizeof unknown, "model_type=%s", r->type);
+    if (!types[i].names && r->type[0]) par__plan_ignore(r->ignored, r->ignored_capacity, unknown);
+    if (!r->says_experts && (strstr(r->type, "moe") || par__plan_is_one_of(r->type, "mixtral dbrx")))
+        r->refused = "a mixture of experts";
 }
 static void par__plan_model_defaults(par_plan_model *m) {
     if (!m->kv_heads) m->kv_heads = m->heads;
@@ -719,6 +792,10 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
     par_zero_json_peek(&j); // skips blanks
     if (j.bad || j.at < j.end)
         return par__plan_fail(PAR_ERR_FILE, why, capacity, "the config.json is not valid JSON");
+    par__plan_apply_type(&r);
+    if (r.refused)
+        return par__plan_fail(PAR_ERR_FILE, why, capacity,
+                              "the config.json has %s, which is not planned: dense decoders are", r.refused);
     const struct {
         const char *what;
         int value;
@@ -730,7 +807,6 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
         if (!need[i].value)
             return par__plan_fail(PAR_ERR_FILE, why, capacity,
                                   "the config.json has no \"%s\", nor another name of it", need[i].what);
-    par__plan_apply_type(&r);
     snprintf(model->name, sizeof model->name, "%.40s", r.type[0] ? r.type : "model");
     if (!model->head_dim && model->features % model->heads)
         return par__plan_fail(PAR_ERR_FILE, why, capacity, "hidden_size %d is not divisible by %d heads",
@@ -964,6 +1040,7 @@ static double par__plan_product(const par_plan_machine *x, double rate, double r
 static double par__plan_pass(const par_plan_machine *x, double bytes) { // an elementwise kernel
     return bytes / x->memory_rate + x->kernel_seconds;
 }
+
 // >>plan_layer ----------------------------------------------------------------------------------------------
 
 typedef struct par__plan_case { // a problem and a configuration, in numbers that formulas use
@@ -1239,6 +1316,11 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
         l->b += merge + pack;
     }
 }
+// Elements of a layer whose rank has q and kv features of queries and of keys, and `hidden` of the MLP.
+static double par__plan_layer_weights(const par_plan_model *m, double q, double kv, double hidden) {
+    const double h = m->features, up = m->gated ? 2 * hidden : hidden, norm = m->positions ? 2 * h : h;
+    return h * (2 * q + 2 * kv + up + hidden) + 2 * norm + (m->has_bias ? q + 2 * kv + up + 2 * h : 0);
+}
 static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) {
     par__plan_layer l;
     const par_plan_model *m = k->m;
@@ -1266,8 +1348,7 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     l.recompute[0] = 0;
     l.recompute[1] = k->j->unfused > 0 ? attention[0] : 2 * norm + act;
     l.recompute[2] = forward;
-    l.weights = h * (2 * k->q + 2 * k->kv + up + k->hidden) + 2 * h * (m->positions ? 2 : 1) +
-                (m->has_bias ? k->q + 2 * k->kv + up + 2 * h : 0);
+    l.weights = par__plan_layer_weights(m, k->q, k->kv, k->hidden);
     if (k->j->separate_gradients > 0 && k->microbatches > 1)
         l.w += par__plan_pass(k->x, (2 * k->gradient_bytes + e) * l.weights);
     par__plan_layer_bytes(k, &l);
@@ -1323,6 +1404,7 @@ typedef struct par__plan_cut { // layers of the first, a middle and the last ran
     double first, middle, last;
     double slowest_layers, ends; // of the slowest rank: layers; seconds of embedding or head
     double slowest, sum;         // seconds of a microbatch: on the slowest rank, of all ranks
+    double less_last;            // layers that the last of several chunks gives up
     int at;                      // 0: first, 1: middle, 2: last
 } par__plan_cut;
 
@@ -1331,26 +1413,31 @@ static double par__plan_layers_within(double seconds, double layer) { // layers 
     return n < 0 ? 0 : (double)(int64_t)n;
 }
 // Cuts layers for ranks with v chunks each. Ranks go through their chunks in step, so what the first or the
-// last chunk has more than others keeps all ranks waiting: it gives up layers, at most all that it has.
+// last chunk has more than others keeps all ranks waiting: the longer of them gives up layers, at most all
+// that it has.
 static void par__plan_cut_chunks(double layers, double p, double v, int both, int equal, double layer,
                                  double first, double last, par__plan_cut *cut) {
     const double fewest = par__plan_ceil(layers, p);
     cut->slowest = 1e300;
     cut->at = 1;
     for (double n = fewest; n < fewest + 3 && n * layer < cut->slowest; n++) {
-        const double chunk = equal ? 0 : par__plan_layers_within(n * layer / v, layer),
-                     spare = n * p - layers;
-        const double less_last = par__plan_min(par__plan_min(chunk, ceil(last / layer)), spare);
-        const double less_first = par__plan_min(par__plan_min(chunk, ceil(first / layer)), spare - less_last);
-        const double ends =
-            par__plan_max(par__plan_max(last - less_last * layer, first - less_first * layer), 0);
-        if (n * layer + ends >= cut->slowest) continue;
-        cut->slowest = n * layer + ends;
+        const double chunk = equal ? 0 : par__plan_layers_within(n * layer / v, layer);
+        double ends[2] = {first, last}, less[2] = {0, 0}; // seconds besides n layers; layers given up
+        for (double spare = n * p - layers; spare >= 1; spare--) {
+            const int longer = ends[1] >= ends[0];
+            if (ends[longer] <= 0 || less[longer] >= chunk) break;
+            ends[longer] -= layer;
+            less[longer]++;
+        }
+        const double more = par__plan_max(par__plan_max(ends[0], ends[1]), 0);
+        if (n * layer + more >= cut->slowest) continue;
+        cut->slowest = n * layer + more;
         cut->slowest_layers = n;
-        cut->ends = ends;
-        cut->first = n - less_first - (both ? less_last : 0);
+        cut->ends = more;
+        cut->less_last = less[1];
+        cut->first = n - less[0] - (both ? less[1] : 0);
         cut->middle = n;
-        cut->last = n - (both ? 0 : less_last);
+        cut->last = n - (both ? 0 : less[1]);
     }
 }
 // Cuts L layers of `layer` seconds, with `first` and `last` seconds for embedding and head, over p ranks so
@@ -1358,8 +1445,7 @@ static void par__plan_cut_chunks(double layers, double p, double v, int both, in
 static par__plan_cut par__plan_cut_of(double layers, double p, double v, int both, int equal, double layer,
                                       double first, double last) {
     par__plan_cut cut;
-    const double low = par__plan_min(first, last), high = par__plan_max(first, last);
-    double n = par__plan_ceil(layers, p), limit = 0;
+    cut.less_last = 0;
     cut.sum = layers * layer + first + last;
     if (p < 2) {
         cut.first = cut.middle = cut.last = cut.slowest_layers = layers;
@@ -1372,14 +1458,17 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int bot
         par__plan_cut_chunks(layers, p, v, both, equal, layer, first, last, &cut);
         return cut;
     }
-    cut.first = cut.middle = cut.last = n;
-    if (!equal) { // a stage takes at least as long as the head alone
-        n = par__plan_max(n, par__plan_layers_within(high, layer));
+    cut.first = cut.middle = cut.last = par__plan_ceil(layers, p);
+    if (!equal) { // the slowest rank has whole layers, and perhaps embedding or head
+        const double least = par__plan_max(first, last);
+        const double x = first - layer * par__plan_layers_within(first, layer),
+                     y = last - layer * par__plan_layers_within(last, layer);
+        const double rest[3] = {0, par__plan_min(x, y), par__plan_max(x, y)};
+        double n = par__plan_max(cut.middle, par__plan_layers_within(least, layer));
         for (int found = 0; !found; n++)
             for (int i = 0; i < 3 && !found; i++) {
-                limit = n * layer + (i == 0 ? 0 : i == 1 ? low : high);
-                if (i && limit >= (n + 1) * layer) break;
-                if (limit < high) continue;
+                const double limit = n * layer + rest[i];
+                if (limit < least) continue;
                 cut.middle = par__plan_layers_within(limit, layer);
                 cut.first = par__plan_layers_within(limit - first, layer);
                 cut.last = par__plan_layers_within(limit - last, layer);
@@ -1727,10 +1816,8 @@ static void par__plan_finish(const par__plan_case *k, const par_plan_config *c, 
 }
 double par_plan_parameters(const par_plan_model *model) {
     const double h = model->features, q = (double)model->heads * model->head_dim;
-    const double kv = (double)model->kv_heads * model->head_dim,
-                 up = (model->gated ? 2.0 : 1.0) * model->hidden;
-    const double layer = h * (2 * q + 2 * kv + up + model->hidden) + 2 * h * (model->positions ? 2 : 1) +
-                         (model->has_bias ? q + 2 * kv + up + 2 * h : 0);
+    const double layer =
+        par__plan_layer_weights(model, q, (double)model->kv_heads * model->head_dim, model->hidden);
     return layer * model->layers + h * ((model->tied ? 1.0 : 2.0) * model->vocab + model->positions) +
            h * (model->positions ? 2 : 1);
 }
@@ -1996,7 +2083,7 @@ typedef struct par__plan_walk {
 static int par__plan_allows(const par__plan_walk *w, int axis, int value) {
     return !(w->mask >> axis & 1) || par_plan_axis_get(&w->fixed, axis) == value;
 }
-// Rules of single members; NULL, or what is wrong. par_plan_check words them for people.
+// Rules of single members: 1, or 0: there is no such configuration. par_plan_check says why.
 static int par__plan_tp_divides(const par_plan_model *m, int tp) {
     return m->heads % tp == 0 && m->hidden % tp == 0 && (m->kv_heads % tp == 0 || tp % m->kv_heads == 0);
 }
@@ -2246,18 +2333,18 @@ static void par__plan_each_schedule(par__plan_walk *w, const par__plan_case *k, 
         }
     }
 }
+// Without recomputation and offloading, and with the messages hidden that can be: overlap_cost is at most 1,
+// so that hiding never takes longer. (It lets ZB_V's bubble grow by a quarter of the seconds that it hides of
+// a microbatch, but ZB_V needs 2p microbatches, each of which hides them.)
 static double par__plan_node_bound(const par__plan_case *k, const par__plan_layer *l, par_plan_config c) {
-    double best = 1e300;
+    double bubble = 1e300;
     c.recompute = PAR_PLAN_RECOMPUTE_NONE;
     c.offload = 0;
-    for (c.overlap = 0; c.overlap <= PAR_PLAN_OVERLAP_TP; c.overlap++) {
-        const par__plan_sums s = par__plan_sums_of(k, l, &c);
-        double bubble = 1e300;
-        for (int i = 0; i < PAR_PLAN_SCHEDULE_COUNT; i++)
-            bubble = par__plan_min(bubble, par__plan_bubble_bound(k, i, PAR__PLAN_MAX_CHUNKS, s));
-        best = par__plan_min(best, k->microbatches * s.all / k->p + bubble);
-    }
-    return best;
+    c.overlap = PAR_PLAN_OVERLAP_TP;
+    const par__plan_sums s = par__plan_sums_of(k, l, &c);
+    for (int i = 0; i < PAR_PLAN_SCHEDULE_COUNT; i++)
+        bubble = par__plan_min(bubble, par__plan_bubble_bound(k, i, PAR__PLAN_MAX_CHUNKS, s));
+    return k->microbatches * s.all / k->p + bubble;
 }
 static double par__plan_below(par__plan_walk *w, par_plan_config c, int zeros) { // configurations of a node
     int recompute = 0, overlap = 0, offload = 0, schedules = 0;
@@ -2399,6 +2486,7 @@ static const char *par__plan_problem_wrong(const par_plan_problem *p) {
         return "the machine needs product_rate and memory_rate";
     if (ranks > 1 && (!(p->machine.node_bandwidth > 0) || !(p->machine.net_bandwidth > 0)))
         return "the machine needs node_bandwidth and net_bandwidth";
+    if (!(p->machine.overlap_cost <= 1)) return "overlap_cost is a share of a GPU: at most 1";
     return NULL;
 }
 static int par__plan_nearest_divisor(int n, int to) {
@@ -2408,102 +2496,82 @@ static int par__plan_nearest_divisor(int n, int to) {
         if (abs(divisors[i] - to) < abs(best - to)) best = divisors[i];
     return best;
 }
-// What is wrong with members that are no sizes of groups, as text with numbers a, b and d.
-static const char *par__plan_kind_wrong(const par_plan_problem *p, const par_plan_config *c, int *a, int *b,
-                                        int *d) {
-    const par_plan_model *m = &p->model;
-    *a = c->sp;
-    *b = c->tp;
+// par_plan_check of the members that are no sizes of groups.
+static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan_config *c, char *why,
+                                       size_t capacity) {
+    const par_result bad = PAR_ERR_ARGUMENT;
     if (c->sp > 1 || (c->sp && !par__plan_sp_divides(p, c)))
-        return "sp %d with tp %d: sp is 0 or 1, and needs tp ranks that divide the tokens";
-    *a = c->ulysses;
-    *b = c->cp;
-    if (c->ulysses > 1 || (c->ulysses && !par__plan_ulysses_divides(m, c)))
-        return "ulysses %d with cp %d: it is 0 or 1, and needs cp ranks that divide the heads of a rank";
-    *a = c->chunks;
-    *b = c->pp;
-    *d = PAR__PLAN_MAX_CHUNKS;
+        return par__plan_fail(bad, why, capacity,
+                              "sp %d with tp %d: sp is 0 or 1, and needs tp ranks that divide the tokens",
+                              c->sp, c->tp);
+    if (c->ulysses > 1 || (c->ulysses && !par__plan_ulysses_divides(&p->model, c)))
+        return par__plan_fail(
+            bad, why, capacity,
+            "ulysses %d with cp %d: it is 0 or 1, and needs cp ranks that divide the heads of a rank",
+            c->ulysses, c->cp);
     if (!par__plan_schedule_allows(p, c))
-        return "this schedule does not have %d chunks with pp %d here: interleaved ones and looped_bfs take "
-               "2 to %d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers";
-    *a = c->zero;
-    *b = c->shard;
+        return par__plan_fail(
+            bad, why, capacity,
+            "this schedule does not have %d chunks with pp %d here: interleaved ones and looped_bfs take 2 "
+            "to "
+            "%d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers",
+            c->chunks, c->pp, PAR__PLAN_MAX_CHUNKS);
     if (!par__plan_zero_allows(p, c, c->dp * c->cp))
-        return "zero %d with shard %d: stage 0 has shard 1; stages 1 to 3 have a divisor of dp x cp from 2 "
-               "on";
-    *a = c->overlap;
-    if (c->overlap > 7 || !par__plan_overlap_allows(c)) return "overlap %d is of an axis that has one rank";
-    *a = c->fp8;
-    *b = c->tp;
+        return par__plan_fail(
+            bad, why, capacity,
+            "zero %d with shard %d: stage 0 has shard 1; stages 1 to 3 have a divisor of dp x cp from 2 on",
+            c->zero, c->shard);
+    if (c->overlap > 7 || !par__plan_overlap_allows(c))
+        return par__plan_fail(bad, why, capacity, "overlap %d is of an axis that has one rank", c->overlap);
     if (!par__plan_recipe_allows(p, c))
-        return "recipe %d with tp %d: job.fp8, the machine's recipes and its fp8_rate or fp4_rate must allow "
-               "it, and a rank's weights must be multiples of 16";
-    *a = c->recompute;
-    *b = c->offload;
-    if (c->recompute > 2) return "recompute %d is at most 2";
-    *a = c->offload;
-    return par__plan_offload_allows(&p->machine, c->offload)
-               ? NULL
-               : "offload %d: states go to the host (1) or to disks (4), activations to the host (2), where "
-                 "the "
-                 "machine has host_bandwidth and host_rate, disk_bytes and disk_rate";
+        return par__plan_fail(bad, why, capacity,
+                              "recipe %d with tp %d: job.fp8, the machine's recipes and its fp8_rate or "
+                              "fp4_rate must allow it, "
+                              "and a rank's weights must be multiples of 16",
+                              c->fp8, c->tp);
+    if (c->recompute > 2)
+        return par__plan_fail(bad, why, capacity, "recompute %d is at most 2", c->recompute);
+    if (!par__plan_offload_allows(&p->machine, c->offload))
+        return par__plan_fail(
+            bad, why, capacity,
+            "offload %d: states go to the host (1) or to disks (4), activations to the host (2), where the "
+            "machine has host_bandwidth and host_rate, disk_bytes and disk_rate",
+            c->offload);
+    return PAR_OK;
 }
-// What is wrong with single members, as text; the numbers of it are a, b and d.
-static const char *par__plan_config_wrong(const par_plan_problem *p, const par_plan_config *c, int *a, int *b,
-                                          int *d) {
+par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, char *why, size_t capacity) {
+    const par_result bad = PAR_ERR_ARGUMENT;
+    const char *wrong = par__plan_problem_wrong(p);
+    if (wrong) return par__plan_fail(bad, why, capacity, "%s", wrong);
     const par_plan_model *m = &p->model;
-    const int ranks = par__plan_ranks(p), batch = (int)p->job.batch;
-    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
-        const int value = par_plan_axis_get(c, i);
-        if (value < 0 || (i < 5 && value < 1)) return "a member is negative, or a number of ranks is 0";
-    }
-    *a = c->tp;
-    *b = m->heads;
-    *d = par__plan_nearest_divisor(m->heads, c->tp);
-    if (!par__plan_tp_divides(m, c->tp)) return "tp %d does not divide %d heads (and the MLP); try tp=%d";
-    *a = c->cp;
-    *b = (int)p->job.sequence;
-    *d = par__plan_nearest_divisor(*b / 2, c->cp);
+    const int ranks = par__plan_ranks(p), batch = (int)p->job.batch, sequence = (int)p->job.sequence;
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
+        if (par_plan_axis_get(c, i) < (i <= PAR_PLAN_AXIS_microbatch))
+            return par__plan_fail(bad, why, capacity, "a member is negative, or a number of ranks is 0");
+    if (!par__plan_tp_divides(m, c->tp))
+        return par__plan_fail(bad, why, capacity, "tp %d does not divide %d heads (and the MLP); try tp=%d",
+                              c->tp, m->heads, par__plan_nearest_divisor(m->heads, c->tp));
     if (!par__plan_cp_divides(p, c->cp))
-        return "2 x cp, with cp %d, does not divide a sequence of %d; try cp=%d";
-    *a = c->pp;
-    *b = m->layers;
-    *d = m->layers;
-    if (c->pp > m->layers) return "pp %d is more than %d layers; at most pp=%d";
-    *a = c->dp;
-    *b = batch;
-    *d = par__plan_nearest_divisor(batch, c->dp);
-    if (batch % c->dp) return "dp %d does not divide a batch of %d; try dp=%d";
-    *a = (int)par__plan_min((double)c->tp * c->pp * c->cp * c->dp, 2e9);
-    *b = ranks;
-    *d = ranks;
-    if (*a != ranks) return "tp x pp x cp x dp = %d, but there are %d GPUs; make it %d";
-    *a = c->microbatch;
-    *b = batch / c->dp;
-    *d = par__plan_nearest_divisor(*b, c->microbatch);
-    if (*b % c->microbatch) return "microbatch %d does not divide a replica's batch of %d; try microbatch=%d";
-    return par__plan_kind_wrong(p, c, a, b, d);
-}
-par_result par_plan_check(const par_plan_problem *problem, const par_plan_config *config, char *why,
-                          size_t capacity) {
-    int a = 0, b = 0, c = 0;
-    const char *wrong = par__plan_problem_wrong(problem);
-    if (!wrong) wrong = par__plan_config_wrong(problem, config, &a, &b, &c);
-    if (!wrong) return PAR_OK;
-    const char *parts = wrong;
-    char text[320];
-    size_t used = 0;
-    const int numbers[3] = {a, b, c};
-    for (int i = 0; *parts && used + 16 < sizeof text; parts++) { // %d: the next number
-        if (parts[0] == '%' && parts[1] == 'd' && i < 3) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%d", numbers[i++]);
-            parts++;
-        } else {
-            text[used++] = *parts;
-        }
-    }
-    text[used] = 0;
-    return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s", text);
+        return par__plan_fail(bad, why, capacity,
+                              "2 x cp, with cp %d, does not divide a sequence of %d; try cp=%d", c->cp,
+                              sequence, par__plan_nearest_divisor(sequence / 2, c->cp));
+    if (c->pp > m->layers)
+        return par__plan_fail(bad, why, capacity, "pp %d is more than %d layers; at most pp=%d", c->pp,
+                              m->layers, m->layers);
+    if (batch % c->dp)
+        return par__plan_fail(bad, why, capacity, "dp %d does not divide a batch of %d; try dp=%d", c->dp,
+                              batch, par__plan_nearest_divisor(batch, c->dp));
+    const double product = (double)c->tp * c->pp * c->cp * c->dp;
+    if (product < ranks || product > ranks)
+        return par__plan_fail(bad, why, capacity,
+                              "tp x pp x cp x dp = %.0f, but there are %d GPUs; make it %d", product, ranks,
+                              ranks);
+    const int replica = batch / c->dp;
+    if (replica % c->microbatch)
+        return par__plan_fail(bad, why, capacity,
+                              "microbatch %d does not divide a replica's batch of %d; try microbatch=%d",
+                              c->microbatch, replica, par__plan_nearest_divisor(replica, c->microbatch));
+    return par__plan_check_kind(p, c, why, capacity);
 }
 static par_result par__plan_nothing_found(const par__plan_walk *w) {
     const par_plan_problem *p = w->problem;
@@ -2566,31 +2634,33 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
 
 // >>plan_simulate -------------------------------------------------------------------------------------------
 
-// The layers of each stage of a configuration: rank r's are divided among its chunks.
+// The layers of each stage of a configuration: rank r's are divided among its chunks. Where the cut has room
+// for more layers than there are, ranks without embedding and head have fewer, then those with them.
 static void par__plan_stage_layers(const par__plan_case *k, const par_plan_config *c,
-                                   const par__plan_cut *cut, double layer, double last, int *layers) {
-    const int p = c->pp, v = c->chunks, both = par__plan_traits[c->schedule].v_shape;
-    const int bidirectional = par__plan_traits[c->schedule].bidirectional, givers = both ? p - 1 : p - 2;
+                                   const par__plan_cut *cut, int *layers) {
+    const int p = c->pp, v = c->chunks, both = par__plan_traits[c->schedule].v_shape, last = p * v - 1;
+    const int bidirectional = par__plan_traits[c->schedule].bidirectional;
     int spare = (int)(cut->first + (both ? cut->middle : cut->last) + (p - 2) * cut->middle) - k->m->layers;
     for (int i = 0; bidirectional && i < p; i++)
         layers[i] = k->m->layers * (i + 1) / p - k->m->layers * i / p;
-    for (int r = 0; !bidirectional && r < p; r++) {
-        const int gives = spare > 0 && r > 0 && (both || r < p - 1), end = r == 0 || (!both && r == p - 1);
-        const int less = gives ? (spare + givers - 1) / givers : 0, n = (int)cut->middle - less;
-        int more = end ? (int)(r == 0 ? cut->first : cut->last) - n : 0;
+    if (bidirectional) return;
+    for (int r = 0, givers = both ? p - 1 : p - 2; r < p; r++) {
+        const int gives = r > 0 && (both || r < p - 1);
+        const int less = gives ? PAR__MIN((spare + givers - 1) / givers, (int)cut->middle) : 0;
+        const int n = (int)cut->middle - less;
+        givers -= gives;
         spare -= less;
         for (int i = 0; i < v; i++) {
             const int stage = both && i ? 2 * p - 1 - r : i * p + r;
             layers[stage] = n * (i + 1) / v - n * i / v;
         }
-        if (both && r == 0) { // what the head is worth goes from the last stage, the rest from the first
-            const int worth = (int)par__plan_min(ceil(last / layer), layers[2 * p - 1]);
-            const int from_last = more < 0 ? -(-more < worth ? -more : worth) : 0;
-            layers[2 * p - 1] += from_last;
-            layers[0] += more - from_last;
-        } else if (end) {
-            layers[r == 0 ? 0 : p * v - 1] += more;
-        }
+    }
+    layers[0] += (int)(cut->first - cut->middle + (both ? cut->less_last : 0));
+    layers[last] += (int)(both ? -cut->less_last : cut->last - cut->middle);
+    for (int i = 0; spare > 0; i = last) {
+        const int less = PAR__MIN(spare, layers[i]);
+        layers[i] -= less;
+        spare -= less;
     }
 }
 // The stages of a configuration, for par_pipe.h.
@@ -2599,7 +2669,7 @@ static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer
     const par__plan_times t = par__plan_layer_times(k, l, c);
     const double layer = t.f + t.r + t.b + t.w, last = l->last_f + l->last_b + l->last_w;
     const par__plan_cut cut = par__plan_cut_for(k, c, layer, l->first_f + l->first_b, last);
-    par__plan_stage_layers(k, c, &cut, layer, last, layers);
+    par__plan_stage_layers(k, c, &cut, layers);
     for (int i = 0; i < count; i++) {
         par_pipe_stage *s = &stages[i];
         const int n = layers[i] < 0 ? 0 : layers[i];
@@ -2611,14 +2681,13 @@ static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer
         s->w_bytes = 1000; // "auto": in units of a microbatch
     }
 }
-// Ranks that share processors: of `ranks` pipeline ranks, `a` that compute at a time run at
-// min(share, ranks/a) times the speed that costs are measured at, when all compute. A rank that waits costs
-// nothing. Messages are in the costs of stages. Returns the seconds of the table; -1: out of memory.
+// A table on ranks that share processors.
 typedef struct par__plan_shared {
     const par_pipe_schedule *s;
-    size_t *next;       // of each rank
-    double *left;       // seconds of its action
-    char *state, *done; // state of a rank: 0: waits, 1: computes. done[kind][stage][microbatch]: F, B
+    size_t *next;   // of each rank
+    double *left;   // seconds of its action
+    char *computes; // a rank is in an action; if not, it waits
+    char *done;     // by par__plan_cell: forward, backward
 } par__plan_shared;
 
 static size_t par__plan_cell(const par_pipe_schedule *s, int back, int stage, int microbatch) {
@@ -2639,7 +2708,7 @@ static int par__plan_shared_begin(par__plan_shared *x, int rank) {
     x->left[rank] = a.kind == PAR_PIPE_F ? c->f : a.kind == PAR_PIPE_W ? c->w : c->b;
     if (a.kind == PAR_PIPE_BW) x->left[rank] += c->w;
     if (a.kind == PAR_PIPE_R) x->left[rank] = 0;
-    return x->state[rank] = 1;
+    return x->computes[rank] = 1;
 }
 static double par__plan_shared_run(par__plan_shared *x, double share) {
     const par_pipe_schedule *s = x->s;
@@ -2648,7 +2717,7 @@ static double par__plan_shared_run(par__plan_shared *x, double share) {
         double least = 1e300;
         int active = 0;
         for (int r = 0; r < s->ranks; r++) {
-            if (!x->state[r] && !par__plan_shared_begin(x, r)) continue;
+            if (!x->computes[r] && !par__plan_shared_begin(x, r)) continue;
             active++;
             least = par__plan_min(least, x->left[r]);
         }
@@ -2656,16 +2725,19 @@ static double par__plan_shared_run(par__plan_shared *x, double share) {
         const double speed = par__plan_min(share, (double)s->ranks / active);
         now += least / speed;
         for (int r = 0; r < s->ranks; r++) {
-            if (!x->state[r]) continue;
+            if (!x->computes[r]) continue;
             x->left[r] -= least;
             if (x->left[r] > 1e-12 * least) continue;
             const par_pipe_action a = s->actions[x->next[r]++];
             const int back = par__plan_is_backward(a.kind);
             if (back || a.kind == PAR_PIPE_F) x->done[par__plan_cell(s, back, a.stage, a.microbatch)] = 1;
-            x->state[r] = 0;
+            x->computes[r] = 0;
         }
     }
 }
+// The seconds of a table; -1: out of memory. Of `ranks` ranks that share processors, `a` that compute at a
+// time run at min(share, ranks/a) times the speed that costs are measured at, when all compute. A rank that
+// waits costs nothing. Messages are in the costs of stages.
 static double par__plan_shared_seconds(const par_pipe_schedule *s, double share) {
     const size_t ranks = (size_t)s->ranks, cells = 2 * (size_t)s->stages * (size_t)s->microbatches;
     const size_t bytes = ranks * (sizeof(size_t) + sizeof(double) + 1) + cells;
@@ -2676,8 +2748,8 @@ static double par__plan_shared_seconds(const par_pipe_schedule *s, double share)
     x.s = s;
     x.next = (size_t *)(void *)memory;
     x.left = (double *)(void *)(x.next + ranks);
-    x.state = (char *)(x.left + ranks);
-    x.done = x.state + ranks;
+    x.computes = (char *)(x.left + ranks);
+    x.done = x.computes + ranks;
     for (size_t r = 0; r < ranks; r++) x.next[r] = s->first[r];
     const double seconds = par__plan_shared_run(&x, share);
     PAR_FREE(memory);

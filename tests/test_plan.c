@@ -783,6 +783,94 @@ static void recipes(void) {
         CHECK(par_plan_check(&p, &four, why, sizeof why) == PAR_ERR_ARGUMENT, "4 bits where 8 are allowed");
     }
 }
+// The bound of a node where it is tight: equal stages, nothing but computation, and many chunks, which leave
+// the smallest of bubbles.
+static void tight_bound(void) {
+    par_plan_problem p = problem_of("gpt2", "h100", 1, 8, 256);
+    p.model.layers = 64;
+    p.model.vocab = 1;
+    p.machine.gpus_per_node = 4;
+    p.machine.kernel_seconds = p.machine.node_latency = p.machine.sync_seconds = 0;
+    p.machine.node_bandwidth = 1e30;
+    p.job.update_bytes = 1e-30;
+    const par_plan_config c = config_of("pp=4 schedule=interleaved_zb chunks=16 overlap=pp");
+    const par_plan_prediction x = predict(&p, "pp=4 schedule=interleaved_zb chunks=16 overlap=pp");
+    const par__plan_case k = par__plan_case_of(&p, &c);
+    const par__plan_layer l = par__plan_layer_of(&k, 0);
+    const double bound = par__plan_node_bound(&k, &l, c);
+    CHECK(bound <= x.seconds && bound > .99 * (x.seconds - x.times.bubble), "bound %.9g of %.9g s", bound,
+          x.seconds);
+}
+// The shortest time of the slowest of p ranks that share so many layers, one of which has `first` besides and
+// one `last`: all layers of the first rank, and of the last, are tried.
+static double best_cut(int layers, int p, double layer, double first, double last) {
+    double best = 1e300;
+    for (int a = 0; a <= layers; a++)
+        for (int b = 0; a + b <= layers; b++) {
+            const int rest = layers - a - b, middle = p > 2 ? (rest + p - 3) / (p - 2) : 0;
+            if (p == 2 && rest) continue;
+            best = fmin(best, fmax(fmax(a * layer + first, b * layer + last), middle * layer));
+        }
+    return best;
+}
+// The same with v chunks a rank, of which the first and the last give up layers, while others have n.
+static double best_chunks(int layers, int p, int v, double layer, double first, double last) {
+    double best = 1e300;
+    for (int n = (layers + p - 1) / p; n < layers + v; n++)
+        for (int a = 0; a <= n / v; a++)
+            for (int b = 0; b <= n / v && a + b <= n * p - layers; b++)
+                best = fmin(best, n * layer + fmax(fmax(first - a * layer, last - b * layer), 0));
+    return best;
+}
+// The stages of a cut have all layers, none a negative number of them, and no rank takes longer than the cut
+// says.
+static void check_stages(const par__plan_cut *cut, int layers, int p, int v, int schedule, double first,
+                         double last) {
+    par_plan_model m;
+    par__plan_case k;
+    par_plan_config c = config_of("");
+    int stages[64], sum = 0;
+    memset(&m, 0, sizeof m);
+    memset(&k, 0, sizeof k);
+    m.layers = layers;
+    k.m = &m;
+    c.pp = p;
+    c.chunks = v;
+    c.schedule = schedule;
+    par__plan_stage_layers(&k, &c, cut, stages);
+    for (int i = 0; i < p * v; i++) sum += stages[i] >= 0 ? stages[i] : 1000;
+    CHECK(sum == layers, "%d layers, %d ranks, %d chunks, %s: stages have %d", layers, p, v,
+          par_plan_schedule_names[schedule], sum);
+    for (int r = 0; r < p; r++) {
+        double seconds = (r == 0 ? first : 0) + (v == 1 && r == p - 1 ? last : 0);
+        for (int i = 0; i < v; i++)
+            seconds += stages[schedule == PAR_PLAN_ZB_V && i ? 2 * p - 1 - r : i * p + r];
+        CHECK(v > 1 || seconds <= cut->slowest + 1e-9, "rank %d takes %g s, not %g", r, seconds,
+              cut->slowest);
+    }
+}
+static void best_cuts(void) {
+    unsigned state = 7;
+    for (int i = 0; i < 4000; i++) {
+        const int layers = 1 + (int)random_below(&state, 24), p = 2 + (int)random_below(&state, 5);
+        const int v = 1 + (int)random_below(&state, 4), both = v == 2 && random_below(&state, 2);
+        const double first = random_below(&state, 400) / 100., last = random_below(&state, 400) / 100.;
+        if (p * v > layers) continue;
+        const par__plan_cut cut = par__plan_cut_of(layers, p, v, both, 0, 1, first, last);
+        const double best =
+            v > 1 ? best_chunks(layers, p, v, 1, first, last) : best_cut(layers, p, 1, first, last);
+        CHECK(is_near(cut.slowest, best, 1e-9),
+              "%d layers, %d ranks, %d chunks, ends %g and %g: %.9g s, not %.9g", layers, p, v, first, last,
+              cut.slowest, best);
+        CHECK(is_near(cut.slowest, cut.slowest_layers + cut.ends, 1e-9), "parts of the slowest");
+        CHECK(is_near(cut.sum, layers + first + last, 1e-12), "the sum");
+        check_stages(&cut, layers, p, v,
+                     both    ? PAR_PLAN_ZB_V
+                     : v > 1 ? PAR_PLAN_INTERLEAVED
+                             : PAR_PLAN_1F1B,
+                     first, last);
+    }
+}
 // A head as large as layers: the cut moves layers away from it, which is faster than equal stages.
 static void cuts(void) {
     par_plan_problem p = problem_of("llama3-8b", "h100", 1, 64, 4096), equal;
@@ -951,6 +1039,92 @@ static void model_types(void) { // what a type says that the config.json does no
               m.has_bias);
     }
 }
+// Sizes as the config.json of published models name them, and the parameters that these models have.
+static void published_models(void) {
+    static const struct {
+        const char *json;
+        double parameters;
+        const char *ignored; // all of it
+    } models[] = {
+        {"\"model_type\":\"mistral\",\"hidden_size\":4096,\"num_hidden_layers\":32,\"num_attention_heads\":"
+         "32,"
+         "\"num_key_value_heads\":8,\"intermediate_size\":14336,\"vocab_size\":32000,\"hidden_act\":\"silu\","
+         "\"sliding_window\":4096",
+         7.242e9, "sliding_window"},
+        {"\"model_type\":\"qwen3\",\"hidden_size\":4096,\"num_hidden_layers\":36,\"num_attention_heads\":32,"
+         "\"num_key_value_heads\":8,\"head_dim\":128,\"intermediate_size\":12288,\"vocab_size\":151936,"
+         "\"hidden_act\":\"silu\",\"attention_bias\":false,\"tie_word_embeddings\":false",
+         8.191e9, ""},
+        {"\"model_type\":\"gemma2\",\"hidden_size\":3584,\"num_hidden_layers\":42,\"num_attention_heads\":16,"
+         "\"num_key_value_heads\":8,\"head_dim\":256,\"intermediate_size\":14336,\"vocab_size\":256000,"
+         "\"hidden_activation\":\"gelu_pytorch_tanh\"",
+         9.242e9, ""},
+        {"\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":1152,\"num_hidden_layers\":26,"
+         "\"num_attention_heads\":4,\"num_key_value_heads\":1,\"head_dim\":256,\"intermediate_size\":6912,"
+         "\"vocab_size\":262144},\"model_type\":\"gemma3\"",
+         0.9999e9, ""},
+        {"\"model_type\":\"phi\",\"hidden_size\":2560,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+         "\"num_key_value_heads\":null,\"intermediate_size\":10240,\"vocab_size\":51200,\"hidden_act\":"
+         "\"gelu_new\"",
+         2.780e9, ""},
+        {"\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"num_hidden_layers\":44,\"num_attention_heads\":"
+         "64,"
+         "\"intermediate_size\":24576,\"vocab_size\":50432,\"hidden_act\":\"gelu_fast\",\"rotary_pct\":0.25",
+         20.555e9, "rotary_pct"},
+        {"\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,"
+         "\"multi_query\":true,\"num_kv_heads\":71,\"new_decoder_architecture\":false,\"bias\":false,"
+         "\"vocab_size\":65024",
+         6.922e9, ""},
+        {"\"model_type\":\"RefinedWeb\",\"hidden_size\":8192,\"n_layer\":60,\"n_head\":128,\"n_head_kv\":8,"
+         "\"multi_query\":true,\"new_decoder_architecture\":true,\"bias\":false,\"vocab_size\":65024",
+         41.30e9, ""},
+        {"\"model_type\":\"mpt\",\"d_model\":4096,\"n_layers\":32,\"n_heads\":32,\"vocab_size\":50432,"
+         "\"attn_config\":{\"alibi\":true}",
+         6.649e9, "attn_config"},
+        {"\"model_type\":\"starcoder2\",\"hidden_size\":4608,\"num_hidden_layers\":32,\"num_attention_"
+         "heads\":36,"
+         "\"num_key_value_heads\":4,\"intermediate_size\":18432,\"vocab_size\":49152,\"hidden_act\":"
+         "\"gelu_pytorch_tanh\"",
+         7.174e9, ""},
+        {"\"model_type\":\"new\",\"hidden_size\":896,\"num_hidden_layers\":24,\"num_attention_heads\":14,"
+         "\"num_key_value_heads\":2,\"intermediate_size\":4864,\"vocab_size\":151936,\"hidden_act\":\"silu\","
+         "\"tie_word_embeddings\":true,\"num_experts\":1",
+         0.494e9, "model_type=new"}};
+    par_plan_model m;
+    char json[1024], ignored[256], why[256];
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        snprintf(json, sizeof json, "{%s}", models[i].json);
+        CHECK(!read_model(json, &m, ignored, why), "%s: %s", json, why);
+        CHECK(is_near(par_plan_parameters(&m), models[i].parameters, 1e-3), "%s: %.5g parameters, not %.5g",
+              json, par_plan_parameters(&m), models[i].parameters);
+        CHECK(!strcmp(ignored, models[i].ignored), "%s: ignored: %s", json, ignored);
+    }
+}
+// What is no dense decoder is refused, and the reason says what it is.
+static void refused_models(void) {
+    static const struct {
+        const char *more, *why;
+    } models[] = {{"\"model_type\":\"mixtral\",\"num_local_experts\":8,\"num_experts_per_tok\":2", "experts"},
+                  {"\"model_type\":\"mixtral\"", "experts"},
+                  {"\"model_type\":\"qwen3_moe\"", "experts"},
+                  {"\"num_experts\":128", "experts"},
+                  {"\"moe_num_experts\":[64,64]", "experts"},
+                  {"\"llm_config\":{\"n_routed_experts\":256}", "experts"},
+                  {"\"kv_lora_rank\":512", "compressed"},
+                  {"\"mamba_d_state\":16", "state-space"},
+                  {"\"is_encoder_decoder\":true", "encoder"},
+                  {"\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0", NULL},
+                  {"\"kv_lora_rank\":null,\"is_encoder_decoder\":false,\"n_routed_experts\":null", NULL}};
+    par_plan_model m;
+    char json[512], ignored[256], why[256];
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        snprintf(json, sizeof json, "{\"n_embd\":768,\"n_head\":12,\"n_layer\":2,\"vocab_size\":9,%s}",
+                 models[i].more);
+        const par_result r = read_model(json, &m, ignored, why);
+        CHECK(models[i].why ? r == PAR_ERR_FILE && strstr(why, models[i].why) : r == PAR_OK, "%s: %s", json,
+              why);
+    }
+}
 static void read_machines(void) {
     par_plan_machine x;
     char why[256];
@@ -990,8 +1164,8 @@ static void readers(void) {
                       "\"n_embd\":768,\"n_head\":12,\"n_layer\":2,\"vocab_size\":9,\"head_dim\":null}}\n",
                       &m, ignored, why),
           "text_config: %s", why);
-    CHECK(m.features == 768 && m.head_dim == 64 && !strcmp(ignored, "vision_config"), "text_config: %s",
-          ignored);
+    CHECK(m.features == 768 && m.head_dim == 64 && !strcmp(ignored, "vision_config model_type=llava"),
+          "text_config: %s", ignored);
     static const char *const bad[] = {"",
                                       "{",
                                       "[1]",
@@ -1159,6 +1333,8 @@ int main(int argc, char **argv) {
                {"memory", memory},
                {"shards", shards},
                {"bubbles", bubbles},
+               {"bounds", tight_bound},
+               {"best_cuts", best_cuts},
                {"cuts", cuts},
                {"rules", rules},
                {"live", memory_left},
@@ -1172,6 +1348,8 @@ int main(int argc, char **argv) {
                {"order", published_order},
                {"reasons", reasons},
                {"types", model_types},
+               {"models", published_models},
+               {"refused", refused_models},
                {"readers", readers},
                {"machines", read_machines},
                {"errors", errors}};
