@@ -228,6 +228,8 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
 // table. Errors, with a text in why: FILE (it names the line).
 par_result par_plan_machine_read(const char *text, size_t bytes, par_plan_machine *machine, char *why,
                                  size_t capacity);
+// Writes such lines, of the members that are not 0, as much as fits: read again, they are the same machine.
+void par_plan_machine_format(const par_plan_machine *machine, char *text, size_t capacity);
 double par_plan_parameters(const par_plan_model *model); // of the whole model
 // Operations of a step as Megatron counts them for MFU: without recomputation, attention not halved.
 double par_plan_flops(const par_plan_problem *problem);
@@ -882,6 +884,18 @@ par_result par_plan_machine_read(const char *text, size_t bytes, par_plan_machin
             "the machine needs product_rate, memory_rate and memory_bytes, or gpu = a name");
     if (!machine->name[0]) snprintf(machine->name, sizeof machine->name, "machine");
     return PAR_OK;
+}
+
+void par_plan_machine_format(const par_plan_machine *machine, char *text, size_t capacity) {
+    size_t used = 0;
+    if (capacity) text[0] = 0;
+    for (int i = 0; i < PAR__PLAN_MACHINE_NAMES && used < capacity; i++) {
+        double value;
+        memcpy(&value, (const char *)machine + par__plan_machine_names[i].offset, sizeof value);
+        if (value > 0)
+            used += (size_t)snprintf(text + used, capacity - used, "%s = %.17g\n",
+                                     par__plan_machine_names[i].name, value);
+    }
 }
 
 typedef struct par__plan_axis {

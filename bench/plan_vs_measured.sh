@@ -8,7 +8,8 @@
 #     bash bench/plan_vs_measured.sh [--json] [PART ...]     small-2 small-4 large-2 large-4; without: all
 #
 # ROUNDS=n, STEPS=n: rounds (3), and steps of a training (small 20, large 8); OPTIONS: more options of the
-# trainer ("--dtype bf16").
+# trainer ("--dtype bf16"). ROWS=FILE: keeps the runs there, and counts those that it has: many rounds in
+# several calls.
 set -eu
 export LC_ALL=C CDPATH= # numbers have a point; cd goes nowhere else
 cd "$(dirname "$0")/.."
@@ -18,6 +19,7 @@ json=0
 make -s build/gpt build/corpus.txt
 rounds=${ROUNDS:-3}
 work=$(mktemp -d)
+rows=${ROWS:-$work/rows}
 trap 'rm -rf "$work"' EXIT
 quiet="--data build/corpus.txt --eval_iters 0 --sample 0 --warmup_iters 1 --json ${OPTIONS-}"
 say() { [ ! -t 2 ] || printf '\r%-70s' "$*" >&2; }
@@ -51,11 +53,12 @@ for part; do
                 "$(awk -v t=$tokens -v r="$rate" 'BEGIN {print t / r}')" \
                 "$(value layer_seconds <"$work/run" | head -n 1)" "$(value layout <"$work/place")"
         done <"$work/grids"
-    done >>"$work/rows"
+    done >>"$rows"
 done
 say
 awk -F '\t' -v json=$json '
-    function middle(of, n, i, j, x) { # of the numbers in a text
+    function middle(of) { return share(of, .5) }
+    function share(of, part, n, i, j, x) { # of the numbers in a text the one below which such a part is
         n = split(of, sorted, " ")
         for (i = 2; i <= n; i++)
             for (j = i; j > 1 && sorted[j - 1] > sorted[j]; j--) {
@@ -63,7 +66,8 @@ awk -F '\t' -v json=$json '
                 sorted[j] = sorted[j - 1]
                 sorted[j - 1] = x
             }
-        return sorted[int((n + 1) / 2)] + 0
+        i = int(part * n + .5)
+        return sorted[i < 1 ? 1 : i] + 0
     }
     {
         key = $1 FS $2
@@ -73,6 +77,7 @@ awk -F '\t' -v json=$json '
         ratio[key] = ratio[key] " " $3 / $4
         layers[key] = layers[key] " " $4 / $5
         part[key] = $1
+        runs[key]++
         layout[key] = $6
     }
     END {
@@ -86,9 +91,14 @@ awk -F '\t' -v json=$json '
             if (json) {
                 printf "{\"plan_vs_measured\":\"%s\",\"layout\":\"%s\",", p, layout[k]
                 printf "\"predicted_s\":%s,\"measured_s\":%s,", middle(predicted[k]), middle(measured[k])
-                printf "\"error\":%.4f}\n", e
-            } else printf "%-8s %9.4f s  predicted %9.4f s  %+6.1f%%  %s\n", p, middle(measured[k]),
-                middle(predicted[k]), 100 * e, layout[k]
+                printf "\"runs\":%d,\"error\":%.4f,", runs[k], e
+                printf "\"error_quarter\":%.4f,\"error_three_quarters\":%.4f}\n", share(ratio[k], .25) - 1,
+                    share(ratio[k], .75) - 1
+            } else {
+                printf "%-8s %9.4f s  predicted %9.4f s  ", p, middle(measured[k]), middle(predicted[k])
+                printf "%+6.1f%% (half of %d runs: %+.0f to %+.0f%%)  %s\n", 100 * e, runs[k],
+                    100 * share(ratio[k], .25) - 100, 100 * share(ratio[k], .75) - 100, layout[k]
+            }
             if (e < 0) e = -e
             sum += e
             if (e > most) most = e
@@ -105,4 +115,4 @@ awk -F '\t' -v json=$json '
             printf "%d layouts: average error %.1f%%, largest %.1f%%; ", rows, 100 * sum / rows, 100 * most
             printf "--auto at most %.1f%% slower than the fastest\n", 100 * worst
         }
-    }' "$work/rows"
+    }' "$rows"

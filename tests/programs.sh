@@ -958,7 +958,12 @@ automatic() { # --auto measures, plans, says why and trains so; what is given st
         [ "$(grep -c '"place":.*--zero 1' "$work/many")" = "$(grep -c '"place":' "$work/many")" ] &&
         grep -q '"place":2,.*"predicted_seconds":[0-9]' "$work/many" &&
         [ "$(grep -c '"auto":true,"axis":.*"reason":".*[0-9]' "$work/many")" -ge 5 ] || return 1
-    refuses "auto chooses microbatches" --auto --canonical 4 &&
+    train $common --ranks 2 --auto --auto_machine "$work/machine" >/dev/null && # and build/plan takes it
+        build/plan --gpu "$work/machine" --nodes 2 --model gpt2 --batch 8 --seq 256 --top 1 --no-why |
+        grep -q '^gpt2 .* on 4 ' || return 1
+    refuses "auto_machine is what --auto measures" --auto_machine "$work/machine" &&
+        refuses "cannot write" --ranks 2 --auto --auto_machine "$work/none/machine" &&
+        refuses "auto chooses microbatches" --auto --canonical 4 &&
         refuses "auto: no configuration of 2 GPUs" $small --auto --ranks 2 --tp 2 --cp 2
 }
 help_texts() { # every option, in columns, under titles; titles are no options

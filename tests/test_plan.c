@@ -839,6 +839,11 @@ static void check_stages(const par__plan_cut *cut, int layers, int p, int v, int
     c.schedule = schedule;
     par__plan_stage_layers(&k, &c, cut, stages);
     for (int i = 0; i < p * v; i++) sum += stages[i] >= 0 ? stages[i] : 1000;
+    const int n = (int)cut->middle;
+    CHECK(v == 1 || (stages[0] + first <= n / v + cut->ends + 1e-9 &&
+                     stages[p * v - 1] + last <= (n + v - 1) / v + cut->ends + 1e-9),
+          "%d layers, %d ranks, %d chunks, %s: the first has %d, the last %d", layers, p, v,
+          par_plan_schedule_names[schedule], stages[0], stages[p * v - 1]);
     CHECK(sum == layers, "%d layers, %d ranks, %d chunks, %s: stages have %d", layers, p, v,
           par_plan_schedule_names[schedule], sum);
     for (int r = 0; r < p; r++) {
@@ -1061,7 +1066,7 @@ static void published_models(void) {
          9.242e9, ""},
         {"\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":1152,\"num_hidden_layers\":26,"
          "\"num_attention_heads\":4,\"num_key_value_heads\":1,\"head_dim\":256,\"intermediate_size\":6912,"
-         "\"vocab_size\":262144},\"model_type\":\"gemma3\"",
+         "\"vocab_size\":262144},\"model_type\":\"sees\"",
          0.9999e9, ""},
         {"\"model_type\":\"phi\",\"hidden_size\":2560,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
          "\"num_key_value_heads\":null,\"intermediate_size\":10240,\"vocab_size\":51200,\"hidden_act\":"
@@ -1141,6 +1146,19 @@ static void read_machines(void) {
         CHECK(par_plan_machine_read(broken[i], strlen(broken[i]), &x, why, sizeof why) == PAR_ERR_FILE &&
                   why[0],
               "%s was read", broken[i]);
+    for (int i = 0; par_plan_machine_name(i); i++) { // each machine, written and read again
+        par_plan_machine row;
+        char text[4096], small[40];
+        par_plan_machine_get(par_plan_machine_name(i), &row);
+        row.net_latency = 1.0 / 3;
+        par_plan_machine_format(&row, text, sizeof text);
+        CHECK(!par_plan_machine_read(text, strlen(text), &x, why, sizeof why), "%s: %s", row.name, why);
+        snprintf(x.name, sizeof x.name, "%s", row.name); // the name is no member of it
+        CHECK(!memcmp(&x.nodes, &row.nodes, sizeof row - offsetof(par_plan_machine, nodes)), "%s is another",
+              row.name);
+        par_plan_machine_format(&row, small, sizeof small);
+        CHECK(!strncmp(small, text, sizeof small - 1) && strlen(small) == sizeof small - 1, "cut: %s", small);
+    }
 }
 static void readers(void) {
     par_plan_model m;
@@ -1315,6 +1333,11 @@ static void errors(void) {
     CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_ERR_ARGUMENT, "batch 0.5: %s",
           report.why);
     p = problem_of("megatron-22b", "a100-80", 2, 64, 2048);
+    p.machine.overlap_cost = 1.5; // the search relies on it that hiding a message takes no longer
+    CHECK(par_plan_search(&p, NULL, 0, 0, &best, 1, &report) == PAR_ERR_ARGUMENT &&
+              strstr(report.why, "overlap_cost"),
+          "overlap_cost 1.5: %s", report.why);
+    p.machine.overlap_cost = 1;
     char why[320];
     par_plan_config c = config_of("tp=7 dp=1");
     CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "64 heads"), "%s", why);

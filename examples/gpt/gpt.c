@@ -40,7 +40,7 @@ typedef struct settings {
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
         zero, parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph,
         auto_layout, document_token;
-    const char *generate, *prompt, *tokenizer, *tune;
+    const char *generate, *prompt, *tokenizer, *tune, *auto_machine;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
     int max_context; // the block_size that was asked for; INT_MAX: none was
@@ -190,6 +190,8 @@ static const setting setting_table[] = {
     FLAG("--auto", auto_layout, "0",
          "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
          "of these, of recompute and of offload stays"),
+    TEXT("--auto_machine", auto_machine, NULL, NULL,
+         "FILE for the machine as --auto has measured it: build/plan --gpu FILE plans for more of them"),
     TITLE("memory"),
     TEXT("--recompute", recompute, "none", "none, selective or full",
          "activations that backward computes again: none, selective (norms, activation functions) or full "
@@ -691,6 +693,8 @@ static const char *check_settings(settings *o) {
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->auto_layout && o->canonical)
         return "auto chooses microbatches, which canonical fixes: give the layout yourself";
+    if (o->auto_machine && !options_given(o->argc, o->argv, "--auto"))
+        return "auto_machine is what --auto measures: give both";
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
