@@ -36,6 +36,7 @@ typedef struct auto_bench {
     par_zero *zero;
     auto_message node_sum, world_sum;
     double busy, passed; // seconds of this rank's processor in what was timed; seconds that passed
+    int shares;          // 1: ranks outnumber processors
 } auto_bench;
 typedef struct auto_work {
     par_result (*run)(auto_bench *b, int i);
@@ -91,13 +92,15 @@ static par_result auto_warm(auto_bench *b, auto_work *w) {
 }
 // Times all works by turns, so that a machine that is slower for a while is slower for all of them: the first
 // by its middle part, the others by the middle ratio to the first. A part counts as on its slowest rank, for
-// which a step waits.
+// which a step waits; where ranks share processors as the mean of all ranks, because there a rank that is
+// done leaves its processor to the others, and a step takes as long as all of their work.
 static par_result auto_time(auto_bench *b, auto_work *works, int count) {
     double parts[AUTO_WORKS][AUTO_PARTS];
     for (int i = 0; i < count; i++) GPT_TRY(auto_warm(b, &works[i]));
     for (int part = 0; part < AUTO_PARTS; part++)
         for (int i = 0; i < count; i++) GPT_TRY(auto_part(b, &works[i], &parts[i][part]));
-    GPT_TRY(par_all_reduce(parts, parts, (size_t)count * AUTO_PARTS, PAR_F64, PAR_MAX, b->t->world));
+    GPT_TRY(par_all_reduce(parts, parts, (size_t)count * AUTO_PARTS, PAR_F64, b->shares ? PAR_AVG : PAR_MAX,
+                           b->t->world));
     for (int i = count - 1; i >= 0; i--) // the median sorts the parts of the first, which is the last here
         *works[i].seconds = i ? median_ratio(parts[i], parts[0], AUTO_PARTS) : median(parts[0], AUTO_PARTS);
     for (int i = 1; i < count; i++) *works[i].seconds *= *works[0].seconds;
@@ -349,6 +352,8 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
                       &b->node));
     GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, 0));
     GPT_TRY(auto_oversubscription(b, &m->oversubscription));
+    b->shares = m->oversubscription > 1; // of one node for all: nodes are alike
+    GPT_TRY(par_broadcast(&b->shares, &b->shares, sizeof b->shares, PAR_U8, 0, b->t->world));
     GPT_TRY(auto_open_products(b, m->products));
     GPT_TRY(auto_warm(b, &first));
     GPT_TRY(auto_part(b, &first, &seconds));
