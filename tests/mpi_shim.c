@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -670,9 +672,12 @@ static void errors_are_mpis(void) { // with MPI's own text, from each rank for i
     MPI_Comm c;
     MPI_Comm_dup(MPI_COMM_WORLD, &c);
     MPI_Comm_set_errhandler(c, MPI_ERRORS_RETURN);
-    code = MPI_Bcast(&x, 1, MPI_INT, world_size, c);
-    MPI_Error_class(code, &class);
-    CHECK(class == MPI_ERR_ROOT, "root: class %d", class);
+    for (int reduces = 0; reduces < 2; reduces++) {
+        code = reduces ? MPI_Reduce(&x, &y, 1, MPI_INT, MPI_SUM, world_size, c)
+                       : MPI_Bcast(&x, 1, MPI_INT, world_size, c);
+        MPI_Error_class(code, &class);
+        CHECK(class == MPI_ERR_ROOT, "root: class %d, reduces %d", class, reduces);
+    }
     code = MPI_Allreduce(&x, &y, -1, MPI_INT, MPI_SUM, c);
     MPI_Error_class(code, &class);
     CHECK(class == MPI_ERR_COUNT, "count: class %d", class);
@@ -853,7 +858,7 @@ static void nonblocking_first(void) {
 }
 // Blocks of 256 bytes, then of 260, as numbers or as one element of another type. Two ranks.
 static void small_moves(void) {
-    int x[65], all[2 * 65];
+    int x[65], all[2 * 65], one_each[2] = {1, 1}, places[2] = {0, 1};
     MPI_Barrier(MPI_COMM_WORLD);
     for (int n = 64; n <= 65; n++) {
         MPI_Datatype block;
@@ -869,6 +874,13 @@ static void small_moves(void) {
         for (int i = 0; root && i < 2 * n; i++) CHECK(all[i] == i % n + 100 * (i / n), "gather of %d", n);
         MPI_Scatter(all, root, there, root ? MPI_IN_PLACE : (void *)x, n, MPI_INT, 0, MPI_COMM_WORLD);
         for (int i = 0; i < n; i++) CHECK(x[i] == i + 100 * world_rank, "scatter of %d", n);
+        int *const ones = root ? one_each : NULL, *const at = root ? places : NULL;
+        for (int i = 0; i < n; i++) x[i] = -1;
+        MPI_Scatterv(root ? all : NULL, ones, at, there, x, n, MPI_INT, 0, MPI_COMM_WORLD);
+        for (int i = 0; i < n; i++) CHECK(x[i] == i + 100 * world_rank, "scatterv of %d", n);
+        memset(all, -1, sizeof all);
+        MPI_Gatherv(x, n, MPI_INT, root ? all : NULL, ones, at, there, 0, MPI_COMM_WORLD);
+        for (int i = 0; root && i < 2 * n; i++) CHECK(all[i] == i % n + 100 * (i / n), "gatherv of %d", n);
         for (int i = 0; i < n; i++) x[i] = i + world_rank;
         MPI_Reduce(x, all, n, MPI_INT, MPI_SUM, 1, MPI_COMM_WORLD);
         for (int i = 0; !root && i < n; i++) CHECK(all[i] == 2 * i + 1, "sum of %d", n);
@@ -1102,6 +1114,44 @@ hang(int mismatch) { // an error that the program's handler gets, and its call, 
     if (!world_rank) printf("error: %s\n", text);
 }
 
+// What must be packed does not fit into memory: the handler gets MPI's code, and the communicator goes on.
+static void out_of_memory(void) {
+    const int n = 64 << 20;
+    const size_t bytes = (size_t)n * 8;
+    int one = 1, sum = 0;
+    struct rlimit all, few;
+    MPI_Errhandler handler;
+    MPI_Datatype gap;
+    MPI_Request q = MPI_REQUEST_NULL;
+    void *x = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(x != MAP_FAILED, "no address space");
+    MPI_Comm_create_errhandler(handle, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    MPI_Type_create_resized(MPI_INT, 0, 8, &gap);
+    MPI_Type_commit(&gap);
+    MPI_Barrier(MPI_COMM_WORLD);
+    unsigned long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    CHECK(statm && fscanf(statm, "%lu", &pages) == 1, "no /proc/self/statm");
+    if (statm) fclose(statm);
+    getrlimit(RLIMIT_AS, &all);
+    few = all;
+    few.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + bytes / 4; // packed it has bytes / 2
+    setrlimit(RLIMIT_AS, &few);
+    for (int nonblocking = 0; nonblocking < 2; nonblocking++) {
+        const int code = nonblocking ? MPI_Ibcast(x, n, gap, 0, MPI_COMM_WORLD, &q)
+                                     : MPI_Bcast(x, n, gap, 0, MPI_COMM_WORLD);
+        CHECK(code == MPI_ERR_NO_MEM && handled == 1 + nonblocking && handled_code == code,
+              "out of memory: %d, the handler was called %d times with %d", code, handled, handled_code);
+    }
+    setrlimit(RLIMIT_AS, &all);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(sum == world_size && handled == 2, "after it: %d, %d errors", sum, handled);
+    MPI_Type_free(&gap);
+    MPI_Errhandler_free(&handler);
+    munmap(x, bytes);
+}
+
 // One of three requests fails: which one is in the statuses, each of MPI's calls for several.
 static void in_status(void) {
     static const char *const calls[] = {"Waitall", "Testall", "Waitsome", "Testsome"};
@@ -1168,6 +1218,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "hang")) hang(0);
     if (!strcmp(what, "mismatch")) hang(1);
     if (!strcmp(what, "in_status")) in_status();
+    if (!strcmp(what, "memory")) out_of_memory();
     MPI_Finalize();
     if (!world_rank) printf("done\n");
     return 0;

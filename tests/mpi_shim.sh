@@ -84,6 +84,11 @@ between_nodes() { # MPI runs the nonblocking ones
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" barrier)" = 1 ] &&
         [ "$(by_kit "$work/out" all_reduce)$(by_kit "$work/out" all_gather)" = "" ]
 }
+out_of_memory() { # of what is packed; the program would have got a signal, or MPI's result
+    preloaded "$1" 2 timeout 100 build/mpi_shim_$1 memory >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && ! grep -q CHECK "$work/out"
+}
 threads() { preloaded "$1" 2 timeout 100 build/mpi_shim_$1 threads | grep -q '^done$'; }
 says() { # MPI, what, text: the error that the program gets
     PAR_TIMEOUT=1 preloaded "$1" 2 build/mpi_shim_$1 "$2" >"$work/out" 2>&1
@@ -159,6 +164,7 @@ for kind in mpich openmpi; do
     check "$kind: small calls" small $kind
     check "$kind: small sums of three ranks" small_sums $kind
     check "$kind: one rank cannot open the comm" not_opened $kind
+    check "$kind: out of memory" out_of_memory $kind
     check "$kind: threads" threads $kind
     check "$kind: nonblocking" nonblocking $kind
     check "$kind: nonblocking, between nodes" between_nodes $kind
