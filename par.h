@@ -4480,6 +4480,10 @@ struct par_persistent {
     par__call_record record; // of a small call, and
     int eager;               // how its data are sent with the arrival,
     uint32_t eager_choice;   // decided when par__world.forced_count was this
+    uint64_t choice;         // of its algorithm, as in par__operation
+    size_t own_bytes;        // that this rank sends
+    const void **sources;    // of an inline reduction, in even and odd calls: size each
+    int reduces_inline;      // and this rank has the result
 };
 
 struct par_neighbors {
@@ -5394,6 +5398,7 @@ static void par__free_persistent(par_persistent *p) {
     while (*link && *link != p) link = &(*link)->next;
     if (*link) *link = p->next;
     par__free_operation(p->operation);
+    PAR_FREE((void *)p->sources);
     PAR_FREE(p);
 }
 
@@ -10772,8 +10777,10 @@ static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int
         op->site = par__site_index(c->world, k->site);
         op->persistent = 1;
     }
-    if (!p || (with_operation && (!op || !par__alloc_addresses(op)))) {
+    if (p && op) p->sources = (const void **)par__zalloc(2 * sizeof(void *) * (size_t)c->size);
+    if (!p || (with_operation && (!op || !p->sources || !par__alloc_addresses(op)))) {
         par__free_operation(op);
+        if (p) PAR_FREE((void *)p->sources);
         PAR_FREE(p);
         par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a persistent par_%s at %s",
                        par_kind_name(k->kind), k->site);
@@ -10786,6 +10793,23 @@ static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int
     p->next = c->persistents;
     c->persistents = p;
     return p;
+}
+// What stays the same in all starts of a small call besides its arrival.
+static void par__plan_small(par_persistent *p) {
+    par__operation *op = p->operation;
+    const par_comm *c = p->comm;
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    const size_t own = t->send & PAR_SIDE_ALL ? (size_t)c->rank * op->call.count * par__element_bytes(op) : 0;
+    op->eager = p->eager;
+    op->all_staged = p->eager == PAR__EAGER_SMALL;
+    op->algorithm = par__choose_algorithm(op);
+    p->choice = op->choice;
+    p->own_bytes = par__eager_own_bytes(op);
+    p->reduces_inline = p->eager == PAR__EAGER_INLINE && op->call.count && (t->takes & PAR_TAKES_OP) &&
+                        (!(t->recv & PAR_SIDE_ROOT) || c->rank == op->call.root);
+    for (int parity = 0; parity < 2; parity++)
+        for (int r = 0; r < c->size; r++)
+            p->sources[parity * c->size + r] = c->board->arrivals[r].arrival[parity].u.data + own;
 }
 // How the data of a call on one node are sent with its arrival, if its kind and size alone decide that.
 static int par__decide_small(par_persistent *p) {
@@ -10802,6 +10826,7 @@ static int par__decide_small(par_persistent *p) {
     par__record_call(c, &p->call, &p->record);
     p->record.site = op->site;
     p->record.flags = p->eager == PAR__EAGER_SMALL ? PAR__INPUT_STAGED : 0;
+    if (p->eager) par__plan_small(p);
     return p->eager;
 }
 
@@ -10830,15 +10855,20 @@ static int par__start_small(par_persistent *p, unsigned looks) {
     op->sequence = c->sequence = sequence;
     op->eager = p->eager;
     op->arrival_flags = p->record.flags;
-    par__begin_tracks(op);
     memcpy((char *)&mine->call + sizeof sequence, (const char *)&p->record + sizeof sequence,
            sizeof mine->call - sizeof sequence);
-    par__send_eager(op, mine);
+    if (p->eager == PAR__EAGER_INLINE) {
+        if (p->own_bytes) memcpy(mine->u.data, op->call.send, p->own_bytes);
+    } else {
+        par__begin_tracks(op);
+        par__send_eager(op, mine);
+    }
     PAR__STORE(&mine->call.sequence, sequence);
     par__record_begin(op);
     const int arrived = par__all_arrived(p, looks);
     par__ring_doorbells(c, -1);
     if (!arrived) { // or something differs, which it will report
+        if (p->eager == PAR__EAGER_INLINE) par__begin_tracks(op);
         par__set_op_state(op, PAR__ARRIVING);
         queue->running = op;
         par__activate_operation(op);
@@ -10846,8 +10876,12 @@ static int par__start_small(par_persistent *p, unsigned looks) {
     }
     par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
     op->all_staged = p->eager == PAR__EAGER_SMALL;
-    op->algorithm = par__choose_algorithm(op);
-    par__receive_eager(op);
+    if (op->choice != p->choice) op->algorithm = par__choose_algorithm(op); // it was in its queue between
+    if (p->reduces_inline)
+        par__reduce_apart(c->world->kernels, op->call.recv, p->sources + (sequence & 1u) * (unsigned)c->size,
+                          c->size, op->call.count, op->call.dtype, op->call.op);
+    else
+        par__receive_eager(op);
     par__complete(op);
     par__recycle_operation(op);
     return 1;

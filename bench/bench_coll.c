@@ -440,10 +440,10 @@ static int fitting_iterations(bench *b, double start, int wanted) {
     return b->o.seconds <= 0 || t * wanted <= b->o.seconds ? wanted : MAX(3, (int)(b->o.seconds / t));
 }
 
-// The kit's call and MPI's, or a fresh one, alternate, and start with the same data and caches. After the
-// second warm-up it is known whether the iterations take too long; then there are fewer, and no more
-// warm-ups. The root's broadcast is in place, because MPI has no other. In place, both arrays are b->send,
-// or one is this rank's block of it. Returns how many calls of the kit it made.
+// The kit's call and MPI's, or a fresh one, alternate, each as often the first of two, and start with the
+// same data and caches. After the second warm-up it is known whether the iterations take too long; then there
+// are fewer, and no more warm-ups. The root's broadcast is in place, because MPI has no other. In place, both
+// arrays are b->send, or one is this rank's block of it. Returns how many calls of the kit it made.
 static int measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
     const int vs = b->o.vs != NULL, broadcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
     const size_t block = count * b->element_bytes, bytes = block * blocks(b, k),
@@ -462,7 +462,8 @@ static int measure_calls(bench *b, const kind_info *k, size_t count, int iterati
     int calls = 0;
     for (int i = -b->o.warmup; i < iterations; i++, calls += b->o.inner) {
         const double start = par_seconds(b->world);
-        for (int mpi = 0; mpi <= vs; mpi++) {
+        for (int turn = 0; turn <= vs; turn++) {
+            const int mpi = vs && turn != (i & 1);
             memset(array, 0xFF, b->used_bytes);
             fill(b, send, send_count, b->rank, i + b->o.warmup);
             const double t = time_once(b, k, send, recv, count, mpi, in_place);
