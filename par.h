@@ -5572,7 +5572,7 @@ static par_result par__mpi_recv(par__world *w, int peer, int tag, void *memory, 
 static par_result par__mpi_test(par__world *w, par__net_request *q, int *done, size_t *received) {
     MPI_Status status;
     int kind = MPI_SUCCESS, got = 0;
-    const int code = MPI_Test(&q->mpi, done, &status);
+    const int code = PMPI_Test(&q->mpi, done, &status);
     if (code == MPI_SUCCESS && !*done) return PAR_OK;
     q->active = 0;
     *done = 1;
@@ -5593,10 +5593,10 @@ static par_result par__mpi_all_gather(par__world *w, const void *mine, size_t by
                           "MPI_Allgather");
 }
 // A rank that waits here may also be part of an MPI call of the program that others have not finished: many
-// MPIs make progress only when they are called.
+// MPIs make progress only when they are called, by PMPI's names: par_mpi.h's MPI_Iprobe would ask twice.
 static void par__mpi_poll(par__world *w) {
     int arrived;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, w->mpi, &arrived, MPI_STATUS_IGNORE);
 }
 static int par__mpi_rank_state(const par__world *w, int rank) {
     return (void)w, (void)rank, PAR__RANK_RUNNING;
