@@ -1132,7 +1132,7 @@ typedef struct par__gemm_tile { // an instruction set's innermost kernel
 } par__gemm_tile;
 const par__gemm_tile *par__gemm_tile_get(void);      // of this processor
 const par__gemm_tile *par__canonical_tile_get(void); // that adds as par_gemm_canonical does within a block
-// The tile for the first rows of those that are left: one of fewer rows where the other would end beyond them.
+// The tile for the first of the rows that are left: one of fewer rows where the other would end beyond them.
 const par__gemm_tile *par__gemm_tile_for(const par__gemm_tile *tile, size_t rows);
 // The first rows and columns of a tile. What it reads beyond them must be readable.
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
@@ -1604,18 +1604,19 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
         enum { PAR__ISA_LANES = LANES }; /* for the arguments: floats of a vector */                         \
         PAR__RETURN_##result P##name arguments;                                                              \
     }
+#define PAR__CLONE_avx512(...) PAR__CLONE(avx512, PAR__TARGET_avx512, 16, __VA_ARGS__)
+#define PAR__CLONE_exact(...)  PAR__CLONE(exact, PAR__EXACT, 4, __VA_ARGS__)
 // Where the base has these instructions, by -march=native, say, it has the same code.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define PAR__CLONE_base(...) PAR__CLONE(base, , 8, __VA_ARGS__)
 #define PAR__CLONE_avx2(...)
 #define PAR__CLONED_avx2(P, result, name, parameters, arguments) P##name##_base,
 #else
-#define PAR__CLONE_base(...)                                     PAR__CLONE(base, , 4, __VA_ARGS__)
-#define PAR__CLONE_avx2(...)                                     PAR__CLONE(avx2, PAR__TARGET_avx2, 8, __VA_ARGS__)
+#define PAR__CLONE_base(...) PAR__CLONE(base, , 4, __VA_ARGS__)
+#define PAR__CLONE_avx2(...) PAR__CLONE(avx2, PAR__TARGET_avx2, 8, __VA_ARGS__)
+
 #define PAR__CLONED_avx2(P, result, name, parameters, arguments) P##name##_avx2,
 #endif
-#define PAR__CLONE_avx512(...)                                     PAR__CLONE(avx512, PAR__TARGET_avx512, 16, __VA_ARGS__)
-#define PAR__CLONE_exact(...)                                      PAR__CLONE(exact, PAR__EXACT, 4, __VA_ARGS__)
 #define PAR__CLONED_exact(P, result, name, parameters, arguments)  P##name##_exact,
 #define PAR__CLONED_base(P, result, name, parameters, arguments)   P##name##_base,
 #define PAR__CLONED_avx512(P, result, name, parameters, arguments) P##name##_avx512,
@@ -3171,8 +3172,8 @@ typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias)
 #define PAR__TILE_STORE(i)                                                                                   \
     *(vector *)(c + (i)*ldc) = c##i;                                                                         \
     *(vector *)(c + (i)*ldc + width) = d##i;
-// The bytes from one k to the next, which gcc must not trace back to a_k: with -O3 it would make a second loop
-// for an a_k of 1, and both loops would store most of their sums at each step, 40 GFLOP/s instead of 96.
+// The bytes from one k to the next, which gcc must not trace back to a_k: with -O3 it would make a second
+// loop for an a_k of 1, and both would store most of their sums at each step, 40 GFLOP/s instead of 96.
 PAR__INLINE_LOOP size_t par__tile_step(size_t a_k) {
     size_t bytes = a_k * sizeof(float);
     __asm__("" : "+r"(bytes));

@@ -1732,8 +1732,10 @@ PAR__TP_ADD_ROWS(16)
     else                                                                                                     \
         par__tp_##name##_4(__VA_ARGS__)
 #else
+#define PAR__TP_PICK_LANES(name, lanes, ...) (void)(lanes), par__tp_##name(__VA_ARGS__)
 static void par__tp_dot_8_rows(float *sums, const float *x, const char *const *w, size_t at, size_t bytes,
-                               int bf16) {
+                               int bf16, size_t ahead) {
+    (void)ahead;
     memset(sums, 0, 8 * 16 * sizeof *sums);
     for (size_t k = 0; k < 8; k++)
         for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
@@ -1783,11 +1785,7 @@ PAR__INLINE_LOOP void par__tp_gemv_8_rows(float *y, const float *x, const char *
                                           int bf16, size_t ahead, int lanes) {
     float sums[8 * 16];
     const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64;
-#if !defined(__CUDACC__)
     PAR__TP_PICK_LANES(dot_8_rows, lanes, sums, x, w, at, bytes, bf16, ahead);
-#else
-    par__tp_dot_8_rows(sums, x, w, at, bytes, bf16);
-#endif
     for (size_t k = 0; k < 8; k++) par__tp_fma_rest(sums + 16 * k, x, w[k] + at, n, bf16);
     par__tp_sum_4_rows(y, sums);
     par__tp_sum_4_rows(y + 4, sums + 64);
@@ -1841,15 +1839,11 @@ PAR__INLINE_LOOP void par__tp_query_scores(float *s, const float *q, const par__
 PAR__INLINE_LOOP void par__tp_add_8_rows(float *y, const float *p, const char *x, size_t row_bytes,
                                          size_t rows, size_t dim, int bf16, int lanes) {
     const size_t e = bf16 ? 2 : 4, bytes = dim * e / 64 * 64;
-#if !defined(__CUDACC__)
     if (rows == 8) {
         PAR__TP_PICK_LANES(add_rows, lanes, y, p, x, row_bytes, 8, bytes, bf16);
     } else {
         PAR__TP_PICK_LANES(add_rows, lanes, y, p, x, row_bytes, rows, bytes, bf16);
     }
-#else
-    par__tp_add_rows(y, p, x, row_bytes, rows, bytes, bf16);
-#endif
     for (size_t i = bytes / e; i < dim; i++)
         for (size_t k = 0; k < rows; k++) y[i] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
 }
