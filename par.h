@@ -2934,7 +2934,8 @@ static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kerne
 
 static void par__copy(const par__kernels *k, void *dst, const void *src, size_t bytes) {
     const uintptr_t to = (uintptr_t)dst, from = (uintptr_t)src;
-    if (bytes < 2048 || !par__moves_slowly(to, from) || from - to < bytes) // the last: they overlap
+    const int overlap = to - from < bytes || from - to < bytes;
+    if (bytes < 2048 || !par__moves_slowly(to, from) || overlap)
         memmove(dst, src, bytes);
     else
         k->copy2(dst, NULL, src, bytes, 0);
