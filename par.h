@@ -7097,21 +7097,20 @@ static int par__take_message(par_comm *c, const par_call *k, par__ring *ring) {
 
 static par_result par__peer_lost(const par_comm *c, int rank, const char *waiting);
 
-// par__cma_copy, in two steps where the system's copy would be slow: through memory that begins in a cache
-// line where the peer's does. 0, or errno.
+// par__cma_copy, in two steps where reading would be slow for the system: through memory that begins in a
+// cache line where the peer's does. (Writing is left slow: the system reports an array that is shorter than
+// its call says, and a read of it here would end the process.) 0, or errno.
 static int par__copy_across(const par__kernels *k, int pid, struct iovec mine, uintptr_t theirs, int put) {
     enum { PIECE = 8192 };
-    const uintptr_t own = (uintptr_t)mine.iov_base;
-    char memory[PIECE + 128];
-    if (mine.iov_len < 4096 || !(put ? par__moves_slowly(theirs, own) : par__moves_slowly(own, theirs)))
+    char memory[PIECE + 64], *const to = (char *)mine.iov_base;
+    char *const through = memory + (theirs - (uintptr_t)memory) % 64;
+    if (put || mine.iov_len < 4096 || !par__moves_slowly((uintptr_t)to, theirs))
         return par__cma_copy(pid, mine, theirs, put);
-    char *through = memory + (theirs - (uintptr_t)memory) % 64;
     for (size_t at = 0, n; at < mine.iov_len; at += n) {
         n = PAR__MIN(mine.iov_len - at, (size_t)PIECE);
-        if (put) par__copy(k, through, (char *)mine.iov_base + at, n);
-        const int e = par__cma_copy(pid, par__iovec(through, n), theirs + at, put);
+        const int e = par__cma_copy(pid, par__iovec(through, n), theirs + at, 0);
         if (e) return e;
-        if (!put) par__copy(k, (char *)mine.iov_base + at, through, n);
+        par__copy(k, to + at, through, n);
     }
     return 0;
 }
