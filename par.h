@@ -2805,7 +2805,9 @@ PAR__ISAS(PAR__KERNELS)
 // Whether string moves (rep movsb), which C libraries and the system use from about 2 KiB on, are slow here:
 // to an address 1 to 31 bytes behind its source, counted within pages, they take 4 to 15 times as long on
 // AMD's Zen 3. A stage begins with a page, and a large block of malloc 16 bytes behind its begin.
-static int par__moves_slowly(uintptr_t dst, uintptr_t src) { return (dst - src) % 4096 - 1 < 31; }
+static int par__moves_slowly(uintptr_t dst, uintptr_t src, size_t bytes) {
+    return bytes >= 2048 && (dst - src) % 4096 - 1 < 31;
+}
 
 // Copy src to d and, unless it is NULL, to d2 at once: two streams of stores keep more cache lines in flight
 // than one after the other. nontemporal: write past the caches, without reading first what is overwritten;
@@ -2830,7 +2832,7 @@ static int par__moves_slowly(uintptr_t dst, uintptr_t src) { return (dst - src) 
                 store((V *)(a + i), v);                                                                      \
                 store((V *)(b + i), v);                                                                      \
             }                                                                                                \
-        } else if (par__moves_slowly((uintptr_t)d, (uintptr_t)src)) {                                        \
+        } else if (par__moves_slowly((uintptr_t)d, (uintptr_t)src, bytes)) {                                 \
             for (; bytes >= sizeof(V); bytes -= sizeof(V))                                                   \
                 store((V *)(a + bytes) - 1, load((const V *)(x + bytes) - 1));                               \
         }                                                                                                    \
@@ -2935,7 +2937,7 @@ static const par__kernels *par__pick_kernels(void) { return PAR__PICK(par__kerne
 static void par__copy(const par__kernels *k, void *dst, const void *src, size_t bytes) {
     const uintptr_t to = (uintptr_t)dst, from = (uintptr_t)src;
     const int overlap = to - from < bytes || from - to < bytes;
-    if (bytes < 2048 || !par__moves_slowly(to, from) || overlap)
+    if (overlap || !par__moves_slowly(to, from, bytes))
         memmove(dst, src, bytes);
     else
         k->copy2(dst, NULL, src, bytes, 0);
@@ -7104,7 +7106,7 @@ static int par__copy_across(const par__kernels *k, int pid, struct iovec mine, u
     enum { PIECE = 8192 };
     char memory[PIECE + 64], *const to = (char *)mine.iov_base;
     char *const through = memory + (theirs - (uintptr_t)memory) % 64;
-    if (put || mine.iov_len < 4096 || !par__moves_slowly((uintptr_t)to, theirs))
+    if (put || !par__moves_slowly((uintptr_t)to, theirs, mine.iov_len))
         return par__cma_copy(pid, mine, theirs, put);
     for (size_t at = 0, n; at < mine.iov_len; at += n) {
         n = PAR__MIN(mine.iov_len - at, (size_t)PIECE);
@@ -9991,7 +9993,7 @@ static par_result par__bundle_pull(par__operation *op, par__bundle *b, par__ring
             return par__bundle_corrupt(op, "the address of a block as", m.address);
         mine[i] = par__iovec(blocks[i].memory, blocks[i].bytes);
         theirs[i] = par__iovec((char *)m.address, blocks[i].bytes);
-        slow |= blocks[i].bytes >= 4096 && par__moves_slowly((uintptr_t)blocks[i].memory, m.address);
+        slow |= par__moves_slowly((uintptr_t)blocks[i].memory, m.address, blocks[i].bytes);
         if (m.bytes && b->place == PAR__IN_ARENA)
             par__copy(w->kernels, blocks[i].memory, par__peer_pointer(w, m.address), blocks[i].bytes);
     }
