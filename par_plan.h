@@ -2526,9 +2526,8 @@ static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan
     if (!par__plan_schedule_allows(p, c))
         return par__plan_fail(
             bad, why, capacity,
-            "this schedule does not have %d chunks with pp %d here: interleaved ones and looped_bfs take 2 "
-            "to "
-            "%d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers",
+            "this schedule does not have %d chunks with pp %d here: interleaved ones and looped_bfs take "
+            "2 to %d, V shapes and dualpipe 2, the others 1, with enough microbatches and layers",
             c->chunks, c->pp, PAR__PLAN_MAX_CHUNKS);
     if (!par__plan_zero_allows(p, c, c->dp * c->cp))
         return par__plan_fail(
@@ -2540,8 +2539,7 @@ static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan
     if (!par__plan_recipe_allows(p, c))
         return par__plan_fail(bad, why, capacity,
                               "recipe %d with tp %d: job.fp8, the machine's recipes and its fp8_rate or "
-                              "fp4_rate must allow it, "
-                              "and a rank's weights must be multiples of 16",
+                              "fp4_rate must allow it, and a rank's weights must be multiples of 16",
                               c->fp8, c->tp);
     if (c->recompute > 2)
         return par__plan_fail(bad, why, capacity, "recompute %d is at most 2", c->recompute);

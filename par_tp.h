@@ -1733,23 +1733,23 @@ PAR__TP_ADD_ROWS(16)
         par__tp_##name##_4(__VA_ARGS__)
 #else
 #define PAR__TP_PICK_LANES(name, lanes, ...) (void)(lanes), par__tp_##name(__VA_ARGS__)
+// Where number i of a row is in x: as par__tp_pairs leaves those of bf16.
+static size_t par__tp_paired(size_t i, int bf16) { return bf16 ? i - i % 32 + i % 32 / 2 + i % 2 * 16 : i; }
 static void par__tp_dot_8_rows(float *sums, const float *x, const char *const *w, size_t at, size_t bytes,
                                int bf16, size_t ahead) {
     (void)ahead;
     memset(sums, 0, 8 * 16 * sizeof *sums);
     for (size_t k = 0; k < 8; k++)
         for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
-            const size_t in = i % 32, turned = i - in + in / 2 + in % 2 * 16; // as par__tp_pairs has it
-            sums[16 * k + (bf16 ? turned : i) % 16] += x[bf16 ? turned : i] * par__tp_get(w[k] + at, i, bf16);
+            const size_t j = par__tp_paired(i, bf16);
+            sums[16 * k + j % 16] += x[j] * par__tp_get(w[k] + at, i, bf16);
         }
 }
 static void par__tp_add_rows(float *y, const float *p, const char *x, size_t row_bytes, size_t rows,
                              size_t bytes, int bf16) {
     for (size_t k = 0; k < rows; k++)
-        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
-            const size_t in = i % 32, turned = i - in + in / 2 + in % 2 * 16;
-            y[bf16 ? turned : i] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
-        }
+        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++)
+            y[par__tp_paired(i, bf16)] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
 }
 #endif
 // y = the sums of the 16 lanes of each of four rows, added by halves

@@ -27,6 +27,7 @@ typedef struct kernel_row {
     double elements, part, block_warps, read, written, in_flight;
 } kernel_row;
 #define BF16 "I14par__cuda_bf16"
+#define NORM BF16 "L19par__cuda_norm_size"
 #define WHAT "elementwise" BF16 "L18par_tp_elementwise"
 static const kernel_row kernels[] = {
     {"bias", "add_bias" BF16, 'o', 8, 1, 8, 2, 2, 16},
@@ -36,16 +37,14 @@ static const kernel_row kernels[] = {
     {"SwiGLU", WHAT "2", 'o', 8, 1, 8, 4, 2, 32},
     {"SwiGLU backward", WHAT "3", 'o', 8, 1, 8, 6, 4, 48},
     {"sum", WHAT "4", 'o', 8, 1, 8, 4, 2, 32},
-    {"norm, 768", "norm" BF16 "L19par__cuda_norm_size0ELb0", 'o', 24, 0.8, 4, 2, 2, 48},
-    {"norm, 4096", "norm" BF16 "L19par__cuda_norm_size1ELb0", 'o', 32, 1, 4, 2, 2, 64},
-    {"sum and norm, 768", "norm" BF16 "L19par__cuda_norm_size0ELb1", 'o', 24, 0.8, 4, 4, 4, 96},
-    {"sum and norm, 4096", "norm" BF16 "L19par__cuda_norm_size1ELb1", 'o', 32, 1, 4, 4, 4, 128},
-    {"norm backward, 768", "norm_backward" BF16 "L19par__cuda_norm_size0ELb0", 'o', 24, 1, 4, 4, 2, 96},
-    {"norm backward, 4096", "norm_backward" BF16 "L19par__cuda_norm_size1ELb0", 'o', 16, 1, 8, 4, 2, 64},
-    {"norm backward and sum, 768", "norm_backward" BF16 "L19par__cuda_norm_size0ELb1", 'o', 24, 1, 4, 6, 2,
-     96},
-    {"norm backward and sum, 4096", "norm_backward" BF16 "L19par__cuda_norm_size1ELb1", 'o', 16, 1, 8, 6, 2,
-     64},
+    {"norm, 768", "norm" NORM "0ELb0", 'o', 24, 0.8, 4, 2, 2, 48},
+    {"norm, 4096", "norm" NORM "1ELb0", 'o', 32, 1, 4, 2, 2, 64},
+    {"sum and norm, 768", "norm" NORM "0ELb1", 'o', 24, 0.8, 4, 4, 4, 96},
+    {"sum and norm, 4096", "norm" NORM "1ELb1", 'o', 32, 1, 4, 4, 4, 128},
+    {"norm backward, 768", "norm_backward" NORM "0ELb0", 'o', 24, 1, 4, 4, 2, 96},
+    {"norm backward, 4096", "norm_backward" NORM "1ELb0", 'o', 16, 1, 8, 4, 2, 64},
+    {"norm backward and sum, 768", "norm_backward" NORM "0ELb1", 'o', 24, 1, 4, 6, 2, 96},
+    {"norm backward and sum, 4096", "norm_backward" NORM "1ELb1", 'o', 16, 1, 8, 6, 2, 64},
     {"dropout", "dropout" BF16 "Lb1", 'o', 8, 1, 8, 2, 2, 16},
     {"RoPE", "rope" BF16, 'o', 16, 1, 8, 2, 2, 32},
     {"embedding", "embed" BF16, 'o', 8, 1, 8, 2, 2, 16},
