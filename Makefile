@@ -182,8 +182,8 @@ build/layers.o: $(LAYERS)
 build/libpar.so: build/par.o build/layers.o
 	$(CC) -shared $^ -o $@ $(LIBS)
 
-build/par_fast.o: par.h build/gemm.flags | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
+build/par_fast.o: par.h build/gemm.flags | build # its kernels are compiled for each instruction set anyhow
+	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
 build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h | build
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)

@@ -5227,9 +5227,10 @@ static void par__register_rank(par__world *w) { // from here on the rank counts 
 }
 
 // Wake the sleeping ranks of a comm (peer < 0), or one rank, after storing what they wait for. A rank is
-// drowsy while it yields its processor 64 times and looks for work; only then does it sleep. While nobody is,
-// there is no fence: it would wait until the store has reached the peers, and a store that is on its way when
-// a rank turns drowsy has arrived long before it sleeps. (If it had not, the sleep would end by itself.)
+// drowsy while it yields its processor and looks for work, several times; only then does it sleep. While
+// nobody is, there is no fence: it would wait until the store has reached the peers, and a store that is on
+// its way when a rank turns drowsy has arrived long before it sleeps. (If it had not, the sleep would end by
+// itself.)
 static void par__ring_doorbells(par_comm *c, int peer) {
     par__arena *a = c->world->arena;
     if (__atomic_load_n(&a->sleepers, __ATOMIC_RELAXED) == 0) return;
@@ -10638,11 +10639,13 @@ static void par__abandon_operation(par__operation *op, par_result r) {
     par__complete_with_error(op, r);
 }
 
+// How often a wait looks before it sleeps. Where ranks outnumber processors, yielding often costs more than
+// being woken; but ranks of other nodes cannot wake it.
+static unsigned par__looks_awake(const par__world *w) { return w->spin_limit + (w->net ? 64 : 16); }
 static par_result par__wait_for(par__operation *op) {
     par__world *w = op->comm->world;
     const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L); // many ranks: rarer
     const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
-    const unsigned yields = 64;
     unsigned idle = 0;
     while (par__op_state(op) != PAR__DONE) {
         if (par__progress(w)) {
@@ -10655,7 +10658,7 @@ static par_result par__wait_for(par__operation *op) {
             continue;
         }
         par__set_sleeping(w, PAR__DROWSY);
-        if (idle < w->spin_limit + yields) {
+        if (idle < par__looks_awake(w)) {
             sched_yield();
             if (w->net) par__poll_net(w, par__now()); // on a busy machine each yield is long
             continue;
@@ -13774,7 +13777,7 @@ static par_result par__wait_for_word(par_comm *c, par__word_wait *x) {
             continue;
         }
         par__set_sleeping(w, PAR__DROWSY);
-        if (idle < w->spin_limit + 64) {
+        if (idle < par__looks_awake(w)) {
             sched_yield();
             continue;
         }
