@@ -206,14 +206,17 @@ build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h | bu
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 # For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. The
-# tests' own are compiled in a quarter of the time.
+# tests' own are compiled in a quarter of the time, and look for locks.
 SHIMS = build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
 TEST_SHIMS = $(SHIMS:.so=_test.so)
+$(SHIMS): SHIM = par_mpi.h
+$(TEST_SHIMS): SHIM = tests/mpi_locks.h
 $(TEST_SHIMS): CFLAGS = -O0 -g1
+$(TEST_SHIMS): tests/mpi_locks.h
 $(SHIMS) $(TEST_SHIMS): build/libpar_mpi_%.so: par_mpi.h par.h | build
 	echo '{ global: MPI_*; mpi_*; ompi_*; par_mpi_*; local: *; };' >$@.map
 	mpicc.$(*:_test=) -std=gnu11 $(CFLAGS) $(WARN) -fPIC -shared -Wl,--version-script=$@.map -I. -DPAR_IMPLEMENTATION \
-	    -include par_mpi.h -x c /dev/null -o $@ $(LIBS) -ldl
+	    -include $(SHIM) -x c /dev/null -o $@ $(LIBS) -ldl
 	rm $@.map
 
 build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c | build

@@ -420,11 +420,10 @@ static const char *par__pmpi_site_of(const void *address) {
     return "(one of many places)";
 }
 
-// Give the kit's error to the communicator's error handler, which may not return.
-static int par__pmpi_fail(const par__pmpi_comm *s, par_result result, const char *text) {
+// MPI's code of an error of the kit.
+static int par__pmpi_code(par_result result, const char *text) {
     char line[MPI_MAX_ERROR_STRING];
     int code = MPI_ERR_OTHER;
-    if (!result) return MPI_SUCCESS;
     pthread_mutex_lock(&par__pmpi_lock);
     if (!par__pmpi.error_class) PMPI_Add_error_class(&par__pmpi.error_class);
     PMPI_Add_error_code(par__pmpi.error_class, &code);
@@ -432,8 +431,12 @@ static int par__pmpi_fail(const par__pmpi_comm *s, par_result result, const char
     snprintf(line, sizeof line, "%s: %s", par_result_name(result),
              text && *text ? text : par_result_text(result));
     PMPI_Add_error_string(code, line);
-    PMPI_Comm_call_errhandler(s->mpi, code);
     return code;
+}
+// Give it to the communicator's error handler, which may call MPI, or not return: no lock is held here.
+static int par__pmpi_raise(const par__pmpi_comm *s, int error) {
+    if (error) PMPI_Comm_call_errhandler(s->mpi, error);
+    return error;
 }
 
 PAR__PMPI_INLINE size_t par__pmpi_type_slot(MPI_Datatype type) {
@@ -1041,16 +1044,15 @@ static par_result par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call 
 }
 static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
     par__pmpi_count_quiet();
-    return result ? par__pmpi_fail(s, result, par_last_error(s->comm)) : MPI_SUCCESS;
+    return result ? par__pmpi_code(result, par_last_error(s->comm)) : MPI_SUCCESS;
 }
 
 static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call);
 
-// Describe a call to the kit. Wrong: k->error, and the communicator's error handler has it.
+// Describe a call to the kit. Wrong: k->error.
 static void par__pmpi_describe_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
     k->error = par__pmpi_place_recv(s, k, m);
     if (!k->error) k->error = par__pmpi_place_send(s, k, m);
-    if (k->error) PMPI_Comm_call_errhandler(s->mpi, k->error);
 }
 static void par__pmpi_unpack_all(par__pmpi_call *k, const par__pmpi_move *m) {
     const char *from = m->unpacked;
@@ -1344,20 +1346,21 @@ static int par__pmpi_free_begun(void *begun) {
 }
 
 // The program's arrays have the results; then MPI's request is complete.
-static int par__pmpi_end_begun(par__pmpi_begun *b, par_result result) {
+static int par__pmpi_end_begun(par__pmpi_begun *b, int error) {
+    const par__pmpi_comm *s = b->comm;
     par__pmpi_call *k = &b->call;
-    k->error = par__pmpi_end(b->comm, result);
-    if (!k->error && b->reduction.op) par__pmpi_end_reduction(b->comm, k, &b->reduction, &b->move.call);
+    k->error = error;
+    if (!k->error && b->reduction.op) par__pmpi_end_reduction(s, k, &b->reduction, &b->move.call);
     if (!k->error && !b->reduction.op) par__pmpi_unpack_all(k, &b->move);
     pthread_mutex_lock(&par__pmpi_lock);
     par__pmpi_begun **link = &par__pmpi.begun;
     while (*link != b) link = &(*link)->next;
     __atomic_store_n(link, b->next, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&par__pmpi_lock);
-    const int error = k->error;
+    error = k->error;
     if (b->unpacked != MPI_DATATYPE_NULL) PMPI_Type_free(&b->unpacked); // MPICH's waits call free with a lock
     PMPI_Grequest_complete(b->mpi);
-    return error;
+    return par__pmpi_raise(s, error);
 }
 // Between two looks at requests: MPI goes on, and so may other threads and ranks.
 static void par__pmpi_pause(unsigned *looks) {
@@ -1371,20 +1374,24 @@ static int par__pmpi_step_begun(par__pmpi_begun *b, int wait, int *error) { // 1
     par__pmpi_comm *s = b->comm;
     unsigned looks = 0;
     int done = 0;
-    if (wait && !s->locked) return *error = par__pmpi_end_begun(b, par_wait(&b->kit)), 1;
+    if (wait && !s->locked) return *error = par__pmpi_end_begun(b, par__pmpi_end(s, par_wait(&b->kit))), 1;
     for (;; par__pmpi_pause(&looks)) { // other threads may call meanwhile
         if (s->locked) pthread_mutex_lock(&s->lock);
         const par_result r = par_test(&b->kit, &done);
+        const int code = done ? par__pmpi_end(s, r) : MPI_SUCCESS;
         if (s->locked) pthread_mutex_unlock(&s->lock);
-        if (done) *error = par__pmpi_end_begun(b, r);
+        if (done) *error = par__pmpi_end_begun(b, code);
         if (done || !wait) return done;
     }
 }
 static void par__pmpi_end_all(const par__pmpi_comm *s) { // before its comm closes
-    int error;
-    for (par__pmpi_begun *b = par__pmpi.begun, *next; b; b = next) {
-        next = b->next;
-        if (b->comm == s) par__pmpi_step_begun(b, 1, &error);
+    for (int error;;) {
+        pthread_mutex_lock(&par__pmpi_lock); // other threads end calls of other communicators
+        par__pmpi_begun *b = par__pmpi.begun;
+        while (b && b->comm != s) b = b->next;
+        pthread_mutex_unlock(&par__pmpi_lock);
+        if (!b) return;
+        par__pmpi_step_begun(b, 1, &error);
     }
 }
 
@@ -1437,7 +1444,7 @@ static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *
     if (!s || !s->comm || par_node_count(s->comm) > 1) return 0;
     *request = MPI_REQUEST_NULL;
     par__pmpi_begun *b = (par__pmpi_begun *)PAR_MALLOC(sizeof *b);
-    if (!b) return PMPI_Comm_call_errhandler(s->mpi, k->error = MPI_ERR_NO_MEM), 1;
+    if (!b) return k->error = par__pmpi_raise(s, MPI_ERR_NO_MEM), 1;
     memset(b, 0, sizeof *b);
     b->call = *k;
     b->call.memory = &b->memory;
@@ -1445,12 +1452,12 @@ static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *
     b->comm = s;
     b->unpacked = MPI_DATATYPE_NULL;
     if (!par__pmpi_make_memory(&b->memory, s->size))
-        return PAR_FREE(b), PMPI_Comm_call_errhandler(s->mpi, k->error = MPI_ERR_NO_MEM), 1;
+        return PAR_FREE(b), k->error = par__pmpi_raise(s, MPI_ERR_NO_MEM), 1;
     if (s->locked) pthread_mutex_lock(&s->lock);
     const int begun = par__pmpi_begin_on(s, b);
     if (s->locked) pthread_mutex_unlock(&s->lock);
     k->error = b->call.error;
-    if (!begun || k->error) return par__pmpi_free_begun(b), begun;
+    if (!begun || k->error) return par__pmpi_free_begun(b), par__pmpi_raise(s, k->error), begun;
     PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_begun, par__pmpi_cancel, b, &b->mpi);
     *request = b->mpi;
     pthread_mutex_lock(&par__pmpi_lock);
@@ -1543,6 +1550,7 @@ static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is 
     if (s->locked) pthread_mutex_lock(&s->lock);
     const int done = par__pmpi_run_on(s, k);
     if (s->locked) pthread_mutex_unlock(&s->lock);
+    par__pmpi_raise(s, k->error);
     return done;
 }
 
