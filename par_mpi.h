@@ -36,7 +36,7 @@ USE
     A binary, without compiling it:   make build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
                                       LD_PRELOAD=$PWD/build/libpar_mpi_mpich.so mpiexec -n 4 ./prog
                                       (Open MPI: mpiexec -x LD_PRELOAD=$PWD/build/libpar_mpi_openmpi.so ...)
-    A program that you link:          one more source file, compiled by mpicc:
+    A program that you link:          one more source file, compiled by mpicc (linked with -pthread -lm -ldl):
                                       #define PAR_IMPLEMENTATION
                                       #include "par_mpi.h"
     All ranks of a job need it: the ranks of a collective must agree on who runs it.
@@ -1187,17 +1187,25 @@ static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const pa
     const int in_place = k->send == MPI_IN_PLACE && (k->kind != PAR_KIND_REDUCE || s->rank == k->root);
     const size_t n = (size_t)s->size, count = (size_t)k->out.count;
     size_t *elements = k->memory->counts + 2 * n;
-    for (size_t i = 0; i < n && (scatters || !m->native); i++)
+    int same = 1;
+    for (size_t i = 0; i < n && (scatters || !m->native); i++) {
         elements[i] = k->out.counts ? (size_t)par__pmpi_count(&k->out, (int)i)
                       : scatters    ? count
                                     : count / n + (i < count % n);
+        same &= elements[i] == elements[0];
+    }
     par__pmpi_clear_call(c, k->kind, k->root);
     c->dtype = (par_dtype)m->type->dtype;
     c->op = m->op->op;
     c->send = in_place ? k->recv : k->send;
     c->recv = k->recv;
     c->count = count;
-    if (k->out.counts) c->recv_counts = elements;
+    if (k->out.counts && same) { // all ranks know all counts; this form takes less for few bytes
+        c->kind = PAR_KIND_REDUCE_SCATTER;
+        c->count = elements[0];
+    } else if (k->out.counts) {
+        c->recv_counts = elements;
+    }
     if (!m->native || !scatters || !in_place) return PAR_OK;
     c->recv = par__pmpi_temp(k, 1, elements[s->rank] * m->type->extent); // MPI's: at the beginning of recv
     return c->recv ? PAR_OK : par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");

@@ -290,8 +290,9 @@ static void compare_reduction(int kind, const type_row *t, const op_row *op, MPI
     MPI_Comm_size(c, &size);
     MPI_Type_get_extent(t->mpi, &low, &extent);
     const int root = (int)draw(&all_ranks, (unsigned)size), in_place = (int)draw(&all_ranks, 2);
+    const int differ = kind == REDUCE_SCATTER && draw(&all_ranks, 4);
     for (int i = 0; i < size; i++) {
-        counts[i] = (int)(kind == REDUCE_SCATTER ? draw(&all_ranks, (unsigned)count + 1) : count);
+        counts[i] = (int)(differ ? draw(&all_ranks, (unsigned)count + 1) : count);
         sent += (size_t)counts[i];
     }
     if (!scatters) sent = count;

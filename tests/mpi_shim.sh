@@ -124,7 +124,7 @@ static_fortran() { # a program that has MPICH within itself
             -o "$work/fortran.o" &&
         gfortran "$work/fortran.o" "$work/kit.o" -o "$work/fortran" -Wl,-Bstatic -lmpichfort -lmpich \
             -Wl,-Bdynamic $(pkg-config --static --libs mpich | sed 's/-lmpich//') -pthread -lm -ldl &&
-        PAR_MPI_PRINT=1 timeout 100 mpiexec.mpich -n 2 "$work/fortran" >"$work/out" 2>&1 || return 1
+        PAR_MPI_PRINT=1 timeout 100 mpiexec.mpich -n 3 "$work/fortran" >"$work/out" 2>&1 || return 1
     cat "$work/out"
     grep -q '^fortran done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 4 ]
 }
