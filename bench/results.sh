@@ -41,7 +41,8 @@ for kind in mpich openmpi; do
         done
     done
 done
-rows "MPI programs that are not edited" bash bench/mpi_programs.sh 2 --json
+rows "collectives of MPI programs that are not edited" bash bench/mpi_programs.sh 2 --json
+rows "known MPI programs that are here" env KNOWN=all TIMES=3 bash bench/mpi_programs.sh 2 --json
 rows "the model" build/bench_coll --model --op all --json
 rows "the layers" build/bench_tp --json
 rows "the stages" build/bench_zero --json
