@@ -3148,12 +3148,13 @@ static void par__tile_base(size_t k, const float *a, size_t a_row, size_t a_k, c
         }
 }
 #else
-// A tile has 4 to 12 rows of two vectors: c0 and d0 are the first row.
+// A tile has 5 to 12 rows of two vectors: c0 and d0 are the first row.
 typedef float par__f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float par__f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
 #define PAR__TILE_4(X)  X(0) X(1) X(2) X(3)
-#define PAR__TILE_6(X)  PAR__TILE_4(X) X(4) X(5)
+#define PAR__TILE_5(X)  PAR__TILE_4(X) X(4)
+#define PAR__TILE_6(X)  PAR__TILE_5(X) X(5)
 #define PAR__TILE_8(X)  PAR__TILE_6(X) X(6) X(7)
 #define PAR__TILE_12(X) PAR__TILE_8(X) X(8) X(9) X(10) X(11)
 #define PAR__TILE_ZERO(i)                                                                                    \
@@ -3208,7 +3209,7 @@ PAR__TILE(base, , par__f32x4, PAR__TILE_6)
 #if PAR__X86
 #define PAR__TILE_FMA(s, x, sum) ((vector)_mm256_fmadd_ps(_mm256_set1_ps(s), (__m256)(x), (__m256)(sum)))
 PAR__TILE(avx2, PAR__TARGET_avx2, par__f32x8, PAR__TILE_6)
-PAR__TILE(few, PAR__TARGET_avx2, par__f32x8, PAR__TILE_4)
+PAR__TILE(few, PAR__TARGET_avx2, par__f32x8, PAR__TILE_5)
 #undef PAR__TILE_FMA
 #define PAR__TILE_FMA(s, x, sum) ((vector)_mm512_fmadd_ps(_mm512_set1_ps(s), (__m512)(x), (__m512)(sum)))
 PAR__TILE(avx512, PAR__TARGET_avx512, par__f32x16, PAR__TILE_8)
@@ -3221,7 +3222,7 @@ PAR__TARGET_avx512 static void par__tile_panels(size_t k, const float *a, size_t
     par__tile_any_panels(k, a, 1, 12, b, 32, c, ldc, add);
 }
 static const par__gemm_tile par__tiles_avx2 = {6, 16, par__tile_avx2};
-static const par__gemm_tile par__tile_of_few = {4, 16, par__tile_few};
+static const par__gemm_tile par__tile_of_few = {5, 16, par__tile_few};
 static const par__gemm_tile par__tiles_avx512 = {8, 32, par__tile_avx512};
 #endif
 #endif
@@ -3229,7 +3230,8 @@ static const par__gemm_tile par__tiles_base = {6, 8, par__tile_base};
 const par__gemm_tile *par__gemm_tile_get(void) { return PAR__PICK(par__tiles); }
 const par__gemm_tile *par__gemm_tile_for(const par__gemm_tile *tile, size_t rows) {
 #if PAR__X86 && !defined(__CUDACC__)
-    if (tile->run == par__tile_avx2 && (rows <= 4 || rows == 7 || rows == 8)) return &par__tile_of_few;
+    const size_t fives = (6 - rows % 6) % 6; // so many tiles of five rows leave a multiple of six
+    if (tile->run == par__tile_avx2 && fives && (rows < 6 || 5 * fives <= rows)) return &par__tile_of_few;
 #else
     (void)rows;
 #endif

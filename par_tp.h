@@ -3085,6 +3085,8 @@ typedef struct par__tp_core {
     float *lse;         // of y
     size_t bytes;       // of an operand's element
     size_t tile, unit;  // rows of a tile; what its k is a multiple of
+    size_t pad, width;  // what a strip's keys are rounded up to; queries whose scores end with the same key
+    size_t beyond;      // keys behind the seen ones whose weights are read, and are 0
     size_t depth, wide; // features of a head, rounded up to `unit`, and to whole strips
     size_t key_ld;      // of k and v
     size_t keys;        // m->kv_count, rounded up to strips
@@ -3107,9 +3109,10 @@ typedef struct par__tp_core {
 } par__tp_core;
 
 // C = alpha A B, or C += it: `rows` x `cols`. f32: alpha is 1, element (i, p) of A is a[i a_row + p a_k] and
-// B has rows of ldb. bf16: at most 32 columns, A is as par__tp_dot.tile's, and B is packed.
+// B has rows of ldb; those of A are zeros from p = seen + i + 1 on, where the sum does not wrap around. bf16:
+// at most 32 columns, A is as par__tp_dot.tile's, and B is packed.
 typedef struct par__tp_strip_product {
-    size_t rows, cols, k;
+    size_t rows, cols, k, seen;
     const char *a;
     size_t a_row, a_k;
     const char *b;
@@ -3136,7 +3139,7 @@ static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product
         const par__gemm_tile *tile = par__gemm_tile_for(tp->tile, m->rows - i);
         rows = PAR__MIN(tile->rows, m->rows - i);
         for (size_t j = 0; j < m->cols; j += tile->cols)
-            par__gemm_edge(tile, rows, PAR__MIN(tile->cols, m->cols - j), m->k,
+            par__gemm_edge(tile, rows, PAR__MIN(tile->cols, m->cols - j), PAR__MIN(m->k, m->seen + i + rows),
                            (const float *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
                            (const float *)(const void *)m->b + j, m->ldb, m->c + i * m->ldc + j, m->ldc,
                            m->add);
@@ -3186,6 +3189,9 @@ static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *
     o->bytes = tp->dot ? sizeof(par_bf16) : sizeof(float);
     o->tile = tp->dot ? tp->dot->rows : tp->tile->rows;
     o->unit = tp->dot ? tp->dot->unit : 1;
+    o->pad = tp->dot ? o->tile : 2;
+    o->width = tp->dot ? (size_t)PAR__TP_STRIP : tp->tile->cols;
+    o->beyond = apart ? o->tile - 1 : 0; // tiles of par__tp_keys_add
     o->depth = par__tp_round_up(m->dim, o->unit);
     o->wide = par__tp_round_up(m->dim, PAR__TP_STRIP);
     o->key_ld = tp->dot ? o->depth : o->wide;
@@ -3267,28 +3273,33 @@ static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const 
                                tp->dot->group);
 }
 
-// The keys of the block that at least one query of a strip sees.
-static size_t par__tp_seen_keys(const par__tp_core *o, size_t strip) {
-    const size_t last = PAR__MIN((strip + 1) * PAR__TP_STRIP, o->q_count) - 1;
-    const size_t query = o->m->q_position + o->q_at + last, key = o->m->kv_position + o->k_at;
-    return query < key ? 0 : PAR__MIN(o->k_count, query - key + 1);
+// The keys of the block that at least one of the queries before `end` sees.
+static size_t par__tp_seen_keys(const par__tp_core *o, size_t end) {
+    const size_t query = o->m->q_position + o->q_at + PAR__MIN(end, o->q_count);
+    const size_t key = o->m->kv_position + o->k_at;
+    return query <= key ? 0 : PAR__MIN(o->k_count, query - key);
 }
-// y = alpha rows x strip: scores, or the gradients of their weights.
-static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t strip, size_t keys,
-                                 float alpha, const char *rows, const char *strips, float *y) {
-    const par__tp_strip_product p = {keys,
-                                     PAR__TP_STRIP,
-                                     o->depth,
-                                     rows + o->k_at * o->key_ld * o->bytes,
-                                     o->key_ld,
-                                     tp->dot ? tp->dot->group : 1,
-                                     strips + strip * PAR__TP_STRIP * o->depth * o->bytes,
-                                     PAR__TP_STRIP,
-                                     alpha,
-                                     y + strip * o->step,
-                                     o->ld,
-                                     0};
-    par__tp_multiply_strip(tp, &p);
+// y = alpha rows x strip: scores, or the gradients of their weights. Those of keys that none of `width`
+// queries sees are left as they are.
+static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t strip, float alpha,
+                                 const char *rows, const char *strips, float *y) {
+    for (size_t j = 0; j < PAR__TP_STRIP; j += o->width) {
+        const size_t seen = par__tp_seen_keys(o, strip * PAR__TP_STRIP + j + o->width);
+        const par__tp_strip_product p = {par__tp_round_up(seen, o->pad),
+                                         o->width,
+                                         o->depth,
+                                         o->depth,
+                                         rows + o->k_at * o->key_ld * o->bytes,
+                                         o->key_ld,
+                                         tp->dot ? tp->dot->group : 1,
+                                         strips + (strip * PAR__TP_STRIP * o->depth + j) * o->bytes,
+                                         PAR__TP_STRIP,
+                                         alpha,
+                                         y + strip * o->step + j,
+                                         o->ld,
+                                         0};
+        par__tp_multiply_strip(tp, &p);
+    }
 }
 // The mask of a strip by window and documents: scores of keys before the first one that a query sees become
 // -inf.
@@ -3301,7 +3312,8 @@ static void par__tp_window_mask(const par__tp_core *o, size_t strip, size_t keys
              k < keys && key + k < first; k++)
             o->s[k * o->ld + strip * o->step + q] = -INFINITY;
 }
-// The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf.
+// The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf, and
+// the gradients of their weights 0.
 static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys) {
     const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
                  key = o->m->kv_position + o->k_at;
@@ -3311,7 +3323,7 @@ static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys
         const size_t hidden =
             k < o->k_count ? PAR__MIN(key + k - query, (size_t)PAR__TP_STRIP) : (size_t)PAR__TP_STRIP;
         for (size_t q = 0; q < hidden; q++) o->s[at + q] = -INFINITY;
-        for (size_t q = 0; o->m->dy && k >= o->k_count && q < PAR__TP_STRIP; q++) o->g[at + q] = 0;
+        for (size_t q = 0; o->m->dy && q < hidden; q++) o->g[at + q] = 0;
     }
     par__tp_window_mask(o, strip, keys);
 }
@@ -3344,6 +3356,8 @@ static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, s
         const par__tp_strip_product p = {PAR__TP_STRIP,
                                          o->m->dim,
                                          keys,
+                                         o->m->q_position + o->q_at + strip * PAR__TP_STRIP -
+                                             o->m->kv_position - o->k_at,
                                          (const char *)(x + strip * o->step),
                                          1,
                                          o->ld,
@@ -3360,6 +3374,7 @@ static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, s
         const par__tp_strip_product p = {PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j),
                                          PAR__TP_STRIP,
                                          par__tp_round_up(keys, o->unit),
+                                         keys,
                                          turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) *
                                                       o->bytes,
                                          panels ? tp->dot->group : o->keys,
@@ -3388,9 +3403,10 @@ static void par__tp_scale_queries(const par_tp *tp, const par__tp_core *o, size_
 
 static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
     float rescale[PAR__TP_STRIP];
-    const size_t seen = par__tp_seen_keys(o, strip), keys = par__tp_round_up(seen, o->tile);
+    const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
+    const size_t keys = par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
     if (!seen) return;
-    par__tp_strip_scores(tp, o, strip, keys, o->m->scale, o->k, o->q, o->s);
+    par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
     par__tp_causal_mask(o, strip, keys);
     tp->loops->online_softmax(o->s, o->ld, keys, o->row_max + strip * PAR__TP_STRIP,
                               o->sum + strip * PAR__TP_STRIP, rescale,
@@ -3399,11 +3415,12 @@ static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
     par__tp_strip_add(tp, o, strip, seen, o->v, o->vt, o->s);
 }
 static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
-    const size_t seen = par__tp_seen_keys(o, strip), keys = par__tp_round_up(seen, o->tile);
+    const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
+    const size_t keys = par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
     const size_t first = strip * PAR__TP_STRIP;
     if (!seen) return;
-    par__tp_strip_scores(tp, o, strip, keys, o->m->scale, o->k, o->q, o->s);
-    par__tp_strip_scores(tp, o, strip, keys, 1, o->v, o->dy, o->g);
+    par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
+    par__tp_strip_scores(tp, o, strip, 1, o->v, o->dy, o->g);
     par__tp_causal_mask(o, strip, keys);
     par__tp_softmax_gradient g = {o->s + strip * o->step,
                                   o->g + strip * o->step,
@@ -3424,7 +3441,9 @@ static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const floa
                              const char *rows, float *y) {
     const size_t query = o->m->q_position + o->q_at, key = o->m->kv_position + o->k_at;
     const size_t n = tp->dot ? par__tp_round_up(o->q_count, PAR__TP_STRIP) : o->q_count;
-    for (size_t i = 0; i < o->k_count; i += o->tile) {
+    for (size_t i = 0, count; i < o->k_count; i += count) {
+        const size_t left = o->k_count - i;
+        count = PAR__MIN(tp->dot ? o->tile : par__gemm_tile_for(tp->tile, left)->rows, left);
         const size_t first =
             key + i > query ? (key + i - query) / o->unit * o->unit : 0; // query that sees it
         const char *a = tp->dot ? (const char *)(narrow + i * PAR__TP_NARROW_LD + first)
@@ -3432,8 +3451,9 @@ static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const floa
         for (size_t j = 0; first < o->q_count && j < o->m->dim; j += PAR__TP_STRIP) {
             const char *b =
                 rows + (tp->dot ? j * PAR__TP_BLOCK + first * PAR__TP_STRIP : first * o->wide + j) * o->bytes;
-            const par__tp_strip_product p = {PAR__MIN(o->tile, o->k_count - i),
+            const par__tp_strip_product p = {count,
                                              PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j),
+                                             n - first,
                                              n - first,
                                              a,
                                              tp->dot ? (size_t)PAR__TP_NARROW_LD : o->ld,
