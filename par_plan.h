@@ -236,21 +236,29 @@ double par_plan_flops(const par_plan_problem *problem);
 
 // ---- configurations ---------------------------------------------------------------------------------------
 
-typedef enum par_plan_schedule { // those of par_pipe.h
-    PAR_PLAN_1F1B,
-    PAR_PLAN_GPIPE,
-    PAR_PLAN_INTERLEAVED,
-    PAR_PLAN_BFS,
-    PAR_PLAN_ZB_H1,
-    PAR_PLAN_ZB_H2,
-    PAR_PLAN_INTERLEAVED_ZB,
-    PAR_PLAN_ZB_V,
-    PAR_PLAN_V_HALF,
-    PAR_PLAN_V_MIN,
-    PAR_PLAN_DUALPIPEV,
-    PAR_PLAN_DUALPIPE,
-    PAR_PLAN_AUTO, // with the memory that is left
-    PAR_PLAN_SCHEDULE_COUNT
+// The schedules of par_pipe.h; "auto" fills the memory that is left.
+// X(constant, name, chunks of a rank (0: any from 2 on), microbatches: at least so many times pp, and (1) a
+// multiple of pp, (1) B and W are apart, (1) V-shaped: embedding and head are both on the first rank,
+// (1) bidirectional: every stage is on two ranks)
+#define PAR_PLAN_SCHEDULES(X)                                                                                \
+    X(1F1B, "1f1b", 1, 0, 0, 0, 0, 0)                                                                        \
+    X(GPIPE, "gpipe", 1, 0, 0, 0, 0, 0)                                                                      \
+    X(INTERLEAVED, "interleaved_1f1b", 0, 1, 1, 0, 0, 0)                                                     \
+    X(BFS, "looped_bfs", 0, 1, 0, 0, 0, 0)                                                                   \
+    X(ZB_H1, "zb_h1", 1, 0, 0, 1, 0, 0)                                                                      \
+    X(ZB_H2, "zb_h2", 1, 2, 0, 1, 0, 0)                                                                      \
+    X(INTERLEAVED_ZB, "interleaved_zb", 0, 2, 1, 1, 0, 0)                                                    \
+    X(ZB_V, "zb_v", 2, 2, 0, 1, 1, 0)                                                                        \
+    X(V_HALF, "v_half", 2, 2, 0, 1, 1, 0)                                                                    \
+    X(V_MIN, "v_min", 2, 2, 0, 1, 1, 0)                                                                      \
+    X(DUALPIPEV, "dualpipev", 2, 2, 0, 1, 1, 0)                                                              \
+    X(DUALPIPE, "dualpipe", 2, 2, 0, 1, 1, 1)                                                                \
+    X(AUTO, "auto", 1, 0, 0, 1, 0, 0)
+typedef enum par_plan_schedule {
+#define X(constant, ...) PAR_PLAN_##constant,
+    PAR_PLAN_SCHEDULES(X)
+#undef X
+        PAR_PLAN_SCHEDULE_COUNT
 } par_plan_schedule;
 typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention) norms and GELU or SwiGLU
     PAR_PLAN_RECOMPUTE_NONE,
@@ -524,17 +532,15 @@ enum {
     PAR__PLAN_MACHINES = sizeof par__plan_machines / sizeof par__plan_machines[0]
 };
 
-const char *const par_plan_schedule_names[] = {
-    "1f1b",   "gpipe", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb", "zb_v",
-    "v_half", "v_min", "dualpipev",        "dualpipe",   "auto",  NULL};
-static const struct {  // by par_plan_schedule
-    int chunks;        // of a rank; 0: any from 2 on
-    int splits;        // 1: B and W are apart, so messages of B have no W to hide behind
-    int v_shape;       // 1: embedding and head are both on the first rank
-    int bidirectional; // 1: every stage is on two ranks
-} par__plan_traits[] = {{1, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 1, 0, 0},
-                        {1, 1, 0, 0}, {0, 1, 0, 0}, {2, 1, 1, 0}, {2, 1, 1, 0}, {2, 1, 1, 0},
-                        {2, 1, 1, 0}, {2, 1, 1, 1}, {1, 1, 0, 0}};
+#define X(constant, name, ...) name,
+const char *const par_plan_schedule_names[] = {PAR_PLAN_SCHEDULES(X) NULL};
+#undef X
+typedef struct par__plan_trait {
+    int chunks, rounds, multiple, splits, v_shape, bidirectional;
+} par__plan_trait;
+#define X(constant, name, ...) {__VA_ARGS__},
+static const par__plan_trait par__plan_traits[] = {PAR_PLAN_SCHEDULES(X)};
+#undef X
 const char *const par_plan_recompute_names[] = {"none", "selective", "full", NULL};
 const char *const par_plan_offload_names[] = {
     "none", "states",      "activations",      "states+activations",
@@ -2112,22 +2118,12 @@ static int par__plan_schedule_allows(const par_plan_problem *p, const par_plan_c
     if (v < 1 || c->schedule < 0 || c->schedule >= PAR_PLAN_SCHEDULE_COUNT) return 0;
     if (p->job.equal_layers > 0 && p->model.layers % (c->pp * v)) return 0;
     if (c->pp == 1) return c->schedule == PAR_PLAN_1F1B && v == 1;
-    const int want = par__plan_traits[c->schedule].chunks;
-    if (want ? v != want : v < 2 || v > PAR__PLAN_MAX_CHUNKS) return 0;
+    const par__plan_trait *t = &par__plan_traits[c->schedule];
+    if (t->chunks ? v != t->chunks : v < 2 || v > PAR__PLAN_MAX_CHUNKS) return 0;
     // a chunk has a layer, but for those of embedding and head
     if (v > 1 && (v > (p->model.layers + c->pp - 1) / c->pp || v * c->pp > p->model.layers + 2)) return 0;
-    switch (c->schedule) {
-    case PAR_PLAN_BFS: return m >= c->pp;
-    case PAR_PLAN_INTERLEAVED: return m % c->pp == 0;
-    case PAR_PLAN_INTERLEAVED_ZB: return m % c->pp == 0 && m >= 2 * c->pp;
-    case PAR_PLAN_ZB_H2:
-    case PAR_PLAN_ZB_V:
-    case PAR_PLAN_V_HALF:
-    case PAR_PLAN_V_MIN:
-    case PAR_PLAN_DUALPIPEV: return m >= 2 * c->pp;
-    case PAR_PLAN_DUALPIPE: return m >= 2 * c->pp && m % 2 == 0 && c->pp % 2 == 0;
-    default: return 1;
-    }
+    if (t->bidirectional && (m % 2 || c->pp % 2)) return 0;
+    return m >= t->rounds * c->pp && !(t->multiple && m % c->pp);
 }
 static int par__plan_zero_allows(const par_plan_problem *p, const par_plan_config *c, int replicas) {
     if (c->zero == 0) return c->shard == 1;
@@ -2334,19 +2330,6 @@ static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const pa
     }
     w->report->evaluated += s->count;
 }
-static void par__plan_each_schedule(par__plan_walk *w, const par__plan_case *k, const par__plan_layer *l,
-                                    par_plan_config *c, const par__plan_shards *s) {
-    par__plan_case each = *k;
-    for (c->schedule = 0; c->schedule < PAR_PLAN_SCHEDULE_COUNT; c->schedule++) {
-        if (!par__plan_allows(w, PAR_PLAN_AXIS_schedule, c->schedule)) continue;
-        for (c->chunks = 1; c->chunks <= PAR__PLAN_MAX_CHUNKS; c->chunks++) {
-            if (!par__plan_allows(w, PAR_PLAN_AXIS_chunks, c->chunks)) continue;
-            if (!par__plan_schedule_allows(w->problem, c)) continue;
-            each.v = c->chunks;
-            par__plan_visit(w, &each, l, c, s);
-        }
-    }
-}
 // Without recomputation and offloading, and with the messages hidden that can be: overlap_cost is at most 1,
 // so that hiding never takes longer. (It lets ZB_V's bubble grow by a quarter of the seconds that it hides of
 // a microbatch, but ZB_V needs 2p microbatches, each of which hides them.)
@@ -2360,20 +2343,28 @@ static double par__plan_node_bound(const par__plan_case *k, const par__plan_laye
         bubble = par__plan_min(bubble, par__plan_bubble_bound(k, i, PAR__PLAN_MAX_CHUNKS, s));
     return k->microbatches * s.all / k->p + bubble;
 }
-static double par__plan_below(par__plan_walk *w, par_plan_config c, int zeros) { // configurations of a node
-    int recompute = 0, overlap = 0, offload = 0, schedules = 0;
-    for (int i = 0; i < 3; i++) recompute += par__plan_allows(w, PAR_PLAN_AXIS_recompute, i);
-    for (int i = 0; i < 8; i++)
-        offload += par__plan_allows(w, PAR_PLAN_AXIS_offload, i) &&
-                   par__plan_offload_allows(&w->problem->machine, i);
-    for (c.overlap = 0; c.overlap < 8; c.overlap++)
-        overlap += par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) && par__plan_overlap_allows(&c);
+// What may be below a node, in the order of visits: `kinds` of recomputation, overlap and offloading, each
+// with `schedules` and chunks.
+typedef struct par__plan_leaves {
+    par_plan_config kinds[3 * 8 * 8], schedules[PAR_PLAN_SCHEDULE_COUNT * PAR__PLAN_MAX_CHUNKS];
+    int kind_count, schedule_count;
+} par__plan_leaves;
+static void par__plan_leaves_of(const par__plan_walk *w, par_plan_config c, par__plan_leaves *l) {
+    l->kind_count = l->schedule_count = 0;
+    for (c.recompute = 0; c.recompute < 3; c.recompute++)
+        for (c.overlap = 7; c.overlap >= 0; c.overlap--)
+            for (c.offload = 0; c.offload < 8; c.offload++)
+                if (par__plan_allows(w, PAR_PLAN_AXIS_recompute, c.recompute) &&
+                    par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) && par__plan_overlap_allows(&c) &&
+                    par__plan_allows(w, PAR_PLAN_AXIS_offload, c.offload) &&
+                    par__plan_offload_allows(&w->problem->machine, c.offload))
+                    l->kinds[l->kind_count++] = c;
     for (c.schedule = 0; c.schedule < PAR_PLAN_SCHEDULE_COUNT; c.schedule++)
         for (c.chunks = 1; c.chunks <= PAR__PLAN_MAX_CHUNKS; c.chunks++)
-            schedules += par__plan_allows(w, PAR_PLAN_AXIS_schedule, c.schedule) &&
-                         par__plan_allows(w, PAR_PLAN_AXIS_chunks, c.chunks) &&
-                         par__plan_schedule_allows(w->problem, &c);
-    return (double)recompute * offload * overlap * schedules * zeros;
+            if (par__plan_allows(w, PAR_PLAN_AXIS_schedule, c.schedule) &&
+                par__plan_allows(w, PAR_PLAN_AXIS_chunks, c.chunks) &&
+                par__plan_schedule_allows(w->problem, &c))
+                l->schedules[l->schedule_count++] = c;
 }
 static void par__plan_push(par__plan_walk *w, const par_plan_config *c) {
     if (w->count == w->room) {
@@ -2461,9 +2452,11 @@ static double par__plan_fit_node(par__plan_walk *w, const par__plan_case *k) {
 static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
     par_plan_config c = node->config;
     par__plan_shards shards;
+    par__plan_leaves leaves;
     par__plan_shards_of(w, c.dp * c.cp, &shards);
-    const double below = par__plan_below(w, c, shards.count);
-    const par__plan_case k = par__plan_case_of(w->problem, &c);
+    par__plan_leaves_of(w, c, &leaves);
+    const double below = (double)leaves.kind_count * leaves.schedule_count * shards.count;
+    par__plan_case k = par__plan_case_of(w->problem, &c);
     w->report->configurations += below;
     const double bytes = par__plan_fit_node(w, &k);
     const int fits = bytes * w->tolerance <= k.capacity;
@@ -2473,17 +2466,14 @@ static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
         return;
     }
     const par__plan_layer l = par__plan_layer_of(&k, c.ulysses);
-    for (c.recompute = 0; c.recompute < 3; c.recompute++) {
-        if (!par__plan_allows(w, PAR_PLAN_AXIS_recompute, c.recompute)) continue;
-        for (c.overlap = 7; c.overlap >= 0; c.overlap--) {
-            if (!par__plan_allows(w, PAR_PLAN_AXIS_overlap, c.overlap) || !par__plan_overlap_allows(&c))
-                continue;
-            for (c.offload = 0; c.offload < 8; c.offload++)
-                if (par__plan_allows(w, PAR_PLAN_AXIS_offload, c.offload) &&
-                    par__plan_offload_allows(k.x, c.offload))
-                    par__plan_each_schedule(w, &k, &l, &c, &shards);
+    for (int i = 0; i < leaves.kind_count; i++)
+        for (int n = 0; n < leaves.schedule_count; n++) {
+            c = leaves.kinds[i];
+            c.schedule = leaves.schedules[n].schedule;
+            c.chunks = leaves.schedules[n].chunks;
+            k.v = c.chunks;
+            par__plan_visit(w, &k, &l, &c, &shards);
         }
-    }
 }
 static const char *par__plan_problem_wrong(const par_plan_problem *p) {
     const par_plan_model *m = &p->model;
