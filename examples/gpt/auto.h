@@ -91,19 +91,21 @@ static par_result auto_warm(auto_bench *b, auto_work *w) {
     return par_all_reduce(&w->calls, &w->calls, 1, PAR_F64, PAR_MIN, b->t->world);
 }
 // Times all works by turns, so that a machine that is slower for a while is slower for all of them: the first
-// by its middle part, the others by the middle ratio to the first. A part counts as on its slowest rank, for
-// which a step waits; where ranks share processors as the mean of all ranks, because there a rank that is
-// done leaves its processor to the others, and a step takes as long as all of their work.
+// by its middle part, the others by the middle ratio to the first. Then the slowest rank counts, for which a
+// step waits; not that of each part, because who is slower for a moment is not so for a whole step. Where
+// ranks share processors their mean counts: there a rank that is done leaves its processor to the others, and
+// a step takes as long as all of their work.
 static par_result auto_time(auto_bench *b, auto_work *works, int count) {
-    double parts[AUTO_WORKS][AUTO_PARTS];
+    double parts[AUTO_WORKS][AUTO_PARTS], seconds[AUTO_WORKS];
     for (int i = 0; i < count; i++) GPT_TRY(auto_warm(b, &works[i]));
     for (int part = 0; part < AUTO_PARTS; part++)
         for (int i = 0; i < count; i++) GPT_TRY(auto_part(b, &works[i], &parts[i][part]));
-    GPT_TRY(par_all_reduce(parts, parts, (size_t)count * AUTO_PARTS, PAR_F64, b->shares ? PAR_AVG : PAR_MAX,
-                           b->t->world));
     for (int i = count - 1; i >= 0; i--) // the median sorts the parts of the first, which is the last here
-        *works[i].seconds = i ? median_ratio(parts[i], parts[0], AUTO_PARTS) : median(parts[0], AUTO_PARTS);
-    for (int i = 1; i < count; i++) *works[i].seconds *= *works[0].seconds;
+        seconds[i] = i ? median_ratio(parts[i], parts[0], AUTO_PARTS) : median(parts[0], AUTO_PARTS);
+    for (int i = 1; i < count; i++) seconds[i] *= seconds[0];
+    GPT_TRY(
+        par_all_reduce(seconds, seconds, (size_t)count, PAR_F64, b->shares ? PAR_AVG : PAR_MAX, b->t->world));
+    for (int i = 0; i < count; i++) *works[i].seconds = seconds[i];
     return PAR_OK;
 }
 // Ranks of this node for each of its processors that they may use, at least 1.
