@@ -175,7 +175,9 @@ typedef struct par_plan_model {
     X(call_seconds, "of each collective, besides latency: its start, and waiting for the last rank")         \
     X(tp_bandwidth,                                                                                          \
       "node_bandwidth of tensor parallel layers, whose ranks wait for each other; 0: the same")              \
-    X(cp_bandwidth, "of context parallel layers, likewise")
+    X(cp_bandwidth, "of context parallel layers that exchange heads (Ulysses), likewise")                    \
+    X(ring_bandwidth, "of context parallel layers in a ring, likewise")                                      \
+    X(wake_seconds, "from the arrival of what a waiting stage needs until it computes")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -391,9 +393,12 @@ typedef struct par_plan_measured { // seconds of one rank's processor, while all
     // The following are by the clock. Forward and backward of a layer of shared_microbatch sequences that the
     // `node.ranks` ranks of a node share, tensor parallel; 0: not measured.
     double shared_microbatch, shared_layer_seconds;
-    // The same of a layer whose sequences they share, context parallel: by all-to-all where their number
-    // divides heads and key-value heads, else by a ring. 0: not measured.
-    double context_layer_seconds;
+    // The same of a layer whose sequences they share, context parallel: by all-to-all, and in a ring.
+    double ulysses_layer_seconds, ring_layer_seconds;
+    // Embedding and head of `microbatch` sequences, then a message of their tokens to the next rank of the
+    // node, which waits for it: from their begin on one rank to that on the next. As many at once as there
+    // are processors for, but fewer than ranks. 0: not measured.
+    double relay_seconds;
     // An all_reduce of so many bytes, and one of a few: over ranks of a node, and over those of all nodes (0
     // ranks: not measured).
     par_plan_message node, net;
@@ -509,22 +514,22 @@ static const par_plan_model par__plan_models[] = {
 static const par_plan_machine par__plan_machines[] = {
     {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 // clang-format on
 enum {
@@ -1150,6 +1155,9 @@ static double par__plan_tp_gather(const par__plan_case *k, double bytes) {
 static double par__plan_cp_gather(const par__plan_case *k, double bytes) {
     return par__plan_shared_gather(k->x, k->cp, k->x->cp_bandwidth, bytes);
 }
+static double par__plan_ring_gather(const par__plan_case *k, double bytes) {
+    return par__plan_shared_gather(k->x, k->cp, k->x->ring_bandwidth, bytes);
+}
 
 typedef struct par__plan_layer {       // of one microbatch on one rank; seconds of kernels, and of messages
     double f, b, w;                    // a layer's kernels
@@ -1319,8 +1327,8 @@ static void par__plan_context(const par__plan_case *k, int ulysses, const double
     // c - 1 hops of keys and values, in backward again and as many of their gradients, in f32; each block
     // after the first is merged into the output, in f32, too
     const double hops = k->c - 1, merge = hops * par__plan_pass(k->x, 12 * k->rows * k->q);
-    l->cp_f = par__plan_cp_gather(k, keys * k->c);
-    const double gradients = par__plan_cp_gather(k, 4 / k->e * keys * k->c);
+    l->cp_f = par__plan_ring_gather(k, keys * k->c);
+    const double gradients = par__plan_ring_gather(k, 4 / k->e * keys * k->c);
     l->cp_b = l->cp_f + gradients;
     l->hide_cp_f = attention[0] * hops / k->c;
     l->hide_cp_b = is_gpu ? par__plan_ring_hides(hops, l->cp_f / hops, gradients / hops, attention[1] / k->c)
@@ -1780,10 +1788,12 @@ static void par__plan_add_bubble(const par__plan_case *k, const par_plan_config 
     p->times.bubble = 0;
     if (k->p > 1)
         p->times.bubble = par__plan_bubble(c->schedule, k->p, m, k->v, base->others, base->own_f, k->live);
-    if (k->oversubscription > 1 &&
-        k->p > 1) // no less than all work, nor than the longest chain at a rank's full speed
-        par__plan_share_time(
-            p, busy, par__plan_max(m * base->cut.sum / k->p, (busy + p->times.bubble) / k->oversubscription));
+    if (k->oversubscription > 1 && k->p > 1) {
+        // no less than all work, nor than the longest chain at a rank's full speed, there and back
+        const double chain = (busy + p->times.bubble) / k->oversubscription,
+                     wakes = 2 * (k->p - 1) * k->x->wake_seconds;
+        par__plan_share_time(p, busy, par__plan_max(m * base->cut.sum / k->p, chain + wakes));
+    }
     p->seconds = par__plan_sum(p);
 }
 static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
@@ -1796,7 +1806,8 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     const double n = cut.slowest_layers;
     const par__plan_halves others = par__plan_others(k, l, &t, &cut);
     const int both = par__plan_traits[c->schedule].v_shape;
-    const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather;
+    const double wake = k->oversubscription > 1 ? 0 : k->x->wake_seconds; // else: par__plan_add_bubble
+    const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather + wake;
     memset(p, 0, sizeof *p);
     base->layer = t;
     base->cut = cut;
@@ -1910,8 +1921,8 @@ static int par__plan_ulysses_divides(const par_plan_model *m, const par_plan_con
 typedef struct par__plan_probe { // seconds on one rank: of a layer, and of what is before and after them
     double layer, ends;
 } par__plan_probe;
-static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, double microbatch, int tp,
-                                          int cp) {
+static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, double microbatch, int tp, int cp,
+                                          int ulysses) {
     par_plan_problem one = *problem;
     par_plan_config c;
     par__plan_probe t;
@@ -1924,7 +1935,7 @@ static par__plan_probe par__plan_probe_of(const par_plan_problem *problem, doubl
     one.machine.gpus_per_node = tp * cp;
     one.job.batch = microbatch;
     const par__plan_case k = par__plan_case_of(&one, &c);
-    const par__plan_layer l = par__plan_layer_of(&k, par__plan_ulysses_divides(&one.model, &c));
+    const par__plan_layer l = par__plan_layer_of(&k, ulysses);
     const par__plan_times s = par__plan_layer_times(&k, &l, &c);
     t.layer = s.f + s.b + s.w;
     t.ends = l.first_f + l.first_b + l.last_f + l.last_b + l.last_w;
@@ -1952,14 +1963,22 @@ static double par__plan_bandwidth(const par_plan_message *m) { // of the ring th
 // Sets *rate, at most `most`, so that a layer that ranks share takes so many seconds. The layer's time is
 // linear in the seconds of a byte: tries none and one.
 static void par__plan_fit_rate(const par_plan_problem *problem, double *rate, double most,
-                               const par_plan_measured *m, int tp, int cp, double seconds) {
+                               const par_plan_measured *m, int tp, int cp, int ulysses, double seconds) {
     if (!(seconds > 0) || tp * cp < 2) return;
     *rate = 1e30;
-    const double without = par__plan_probe_of(problem, m->shared_microbatch, tp, cp).layer;
+    const double without = par__plan_probe_of(problem, m->shared_microbatch, tp, cp, ulysses).layer;
     *rate = 1;
-    const double byte =
-        (seconds - without) / (par__plan_probe_of(problem, m->shared_microbatch, tp, cp).layer - without);
+    const double with = par__plan_probe_of(problem, m->shared_microbatch, tp, cp, ulysses).layer;
+    const double byte = (seconds - without) / (with - without);
     *rate = byte * most > 1 ? 1 / byte : most;
+}
+// What embedding and head, handed from rank to rank, take beside themselves, on a processor of their own, and
+// their message.
+static double par__plan_wake(const par_plan_problem *problem, const par_plan_measured *m) {
+    const double tokens = m->microbatch * problem->job.sequence, e = problem->job.element_bytes;
+    const double bytes = tokens * problem->model.features * (e > 0 ? e : 2);
+    const double work = m->embedding_head_seconds / par__plan_max(m->oversubscription, 1);
+    return par__plan_max(m->relay_seconds - work - par__plan_send(&problem->machine, 0, bytes), 0);
 }
 static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measured *m) {
     par_plan_machine *x = &problem->machine;
@@ -1969,8 +1988,11 @@ static void par__plan_fit_links(par_plan_problem *problem, const par_plan_measur
         x->call_seconds = m->node.small_seconds;
     }
     const int ranks = (int)m->node.ranks;
-    par__plan_fit_rate(problem, &x->tp_bandwidth, x->node_bandwidth, m, ranks, 1, m->shared_layer_seconds);
-    par__plan_fit_rate(problem, &x->cp_bandwidth, x->node_bandwidth, m, 1, ranks, m->context_layer_seconds);
+    const double most = x->node_bandwidth;
+    par__plan_fit_rate(problem, &x->tp_bandwidth, most, m, ranks, 1, 0, m->shared_layer_seconds);
+    par__plan_fit_rate(problem, &x->cp_bandwidth, most, m, 1, ranks, 1, m->ulysses_layer_seconds);
+    par__plan_fit_rate(problem, &x->ring_bandwidth, most, m, 1, ranks, 0, m->ring_layer_seconds);
+    if (m->relay_seconds > 0) x->wake_seconds = par__plan_wake(problem, m);
     x->net_latency = x->node_latency; // one node: nothing crosses a network
     x->net_bandwidth = x->node_bandwidth;
     if (m->net.ranks < 2) return;
@@ -1984,7 +2006,7 @@ static void par__plan_bisect(par_plan_problem *problem, double *rate, double mic
     for (int i = 0; i < 60; i++) {
         const double middle = (low + high) / 2;
         *rate = pow(10, middle);
-        if (par__plan_probe_of(problem, microbatch, 1, 1).layer > seconds)
+        if (par__plan_probe_of(problem, microbatch, 1, 1, 0).layer > seconds)
             low = middle;
         else
             high = middle;
@@ -2034,14 +2056,14 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) 
     const double layer = m->layer_seconds;
     par__plan_fit_products(x, m);
     par__plan_fit_blocks(problem, m);
-    const double products = par__plan_probe_of(problem, m->microbatch, 1, 1).layer;
+    const double products = par__plan_probe_of(problem, m->microbatch, 1, 1, 0).layer;
     if (products > .95 * layer) { // a layer's products are faster than the one that was measured
         x->product_rate *= products / (.95 * layer);
         x->kernel_seconds *= .95 * layer / products;
     }
     par__plan_bisect(problem, &x->memory_rate, m->microbatch, layer);
     x->loss_rate = 1e30;
-    const double rest = m->embedding_head_seconds - par__plan_probe_of(problem, m->microbatch, 1, 1).ends;
+    const double rest = m->embedding_head_seconds - par__plan_probe_of(problem, m->microbatch, 1, 1, 0).ends;
     if (rest > 1e-3 * m->embedding_head_seconds)
         x->loss_rate = m->microbatch * problem->job.sequence * problem->model.vocab / rest;
     const double bytes = problem->job.update_bytes > 0 ? problem->job.update_bytes : 58;
@@ -2683,13 +2705,14 @@ static void par__plan_pipe_stages(const par__plan_case *k, const par__plan_layer
         s->w_bytes = 1000; // "auto": in units of a microbatch
     }
 }
-// A table on ranks that share processors.
+// A table on ranks that share processors. A rank waits, then wakes, then is in its action.
 typedef struct par__plan_shared {
     const par_pipe_schedule *s;
-    size_t *next;   // of each rank
-    double *left;   // seconds of its action
-    char *computes; // a rank is in an action; if not, it waits
-    char *done;     // by par__plan_cell: forward, backward
+    size_t *next;         // of each rank
+    double *left, *wakes; // seconds of its action; until it begins that
+    char *begun, *waited; // it has an action; it had to wait for what that needs
+    char *done;           // by par__plan_cell: forward, backward
+    double share, wake;   // ranks for each processor; seconds from what a rank waited for to its action
 } par__plan_shared;
 
 static size_t par__plan_cell(const par_pipe_schedule *s, int back, int stage, int microbatch) {
@@ -2705,55 +2728,71 @@ static int par__plan_shared_begin(par__plan_shared *x, int rank) {
     const par_pipe_stage *c = &s->desc.stages[s->desc.stage_count == 1 ? 0 : a.stage];
     const int back = par__plan_is_backward(a.kind), from = back ? a.stage + 1 : a.stage - 1;
     if ((back || a.kind == PAR_PIPE_F) && from >= 0 && from < s->stages &&
-        !x->done[par__plan_cell(s, back, from, a.microbatch)])
+        !x->done[par__plan_cell(s, back, from, a.microbatch)]) {
+        x->waited[rank] = 1;
         return 0;
+    }
     x->left[rank] = a.kind == PAR_PIPE_F ? c->f : a.kind == PAR_PIPE_W ? c->w : c->b;
     if (a.kind == PAR_PIPE_BW) x->left[rank] += c->w;
     if (a.kind == PAR_PIPE_R) x->left[rank] = 0;
-    return x->computes[rank] = 1;
+    x->wakes[rank] = x->waited[rank] ? x->wake : 0;
+    x->waited[rank] = 0;
+    return x->begun[rank] = 1;
 }
-static double par__plan_shared_run(par__plan_shared *x, double share) {
+static void par__plan_shared_end(par__plan_shared *x, int rank) { // of its action
     const par_pipe_schedule *s = x->s;
-    double now = 0;
-    for (;;) {
+    const par_pipe_action a = s->actions[x->next[rank]++];
+    const int back = par__plan_is_backward(a.kind);
+    if (back || a.kind == PAR_PIPE_F) x->done[par__plan_cell(s, back, a.stage, a.microbatch)] = 1;
+    x->begun[rank] = 0;
+}
+static double par__plan_shared_run(par__plan_shared *x) {
+    const int ranks = x->s->ranks;
+    for (double now = 0;;) {
         double least = 1e300;
-        int active = 0;
-        for (int r = 0; r < s->ranks; r++) {
-            if (!x->computes[r] && !par__plan_shared_begin(x, r)) continue;
-            active++;
-            least = par__plan_min(least, x->left[r]);
+        int begun = 0, computing = 0;
+        for (int r = 0; r < ranks; r++) {
+            if (!x->begun[r] && !par__plan_shared_begin(x, r)) continue;
+            begun++;
+            computing += x->wakes[r] <= 0;
         }
-        if (!active) return now;
-        const double speed = par__plan_min(share, (double)s->ranks / active);
-        now += least / speed;
-        for (int r = 0; r < s->ranks; r++) {
-            if (!x->computes[r]) continue;
-            x->left[r] -= least;
-            if (x->left[r] > 1e-12 * least) continue;
-            const par_pipe_action a = s->actions[x->next[r]++];
-            const int back = par__plan_is_backward(a.kind);
-            if (back || a.kind == PAR_PIPE_F) x->done[par__plan_cell(s, back, a.stage, a.microbatch)] = 1;
-            x->computes[r] = 0;
+        if (!begun) return now;
+        const double speed = par__plan_min(x->share, (double)ranks / PAR__MAX(computing, 1));
+        for (int r = 0; r < ranks; r++)
+            if (x->begun[r]) least = par__plan_min(least, x->wakes[r] > 0 ? x->wakes[r] : x->left[r] / speed);
+        now += least;
+        for (int r = 0; r < ranks; r++) {
+            if (!x->begun[r]) continue;
+            double *left = x->wakes[r] > 0 ? &x->wakes[r] : &x->left[r];
+            const double passed = left == &x->left[r] ? least * speed : least;
+            *left -= passed;
+            if (*left > 1e-12 * passed) continue;
+            *left = 0;
+            if (left == &x->left[r]) par__plan_shared_end(x, r);
         }
     }
 }
 // The seconds of a table; -1: out of memory. Of `ranks` ranks that share processors, `a` that compute at a
 // time run at min(share, ranks/a) times the speed that costs are measured at, when all compute. A rank that
 // waits costs nothing. Messages are in the costs of stages.
-static double par__plan_shared_seconds(const par_pipe_schedule *s, double share) {
+static double par__plan_shared_seconds(const par_pipe_schedule *s, double share, double wake) {
     const size_t ranks = (size_t)s->ranks, cells = 2 * (size_t)s->stages * (size_t)s->microbatches;
-    const size_t bytes = ranks * (sizeof(size_t) + sizeof(double) + 1) + cells;
+    const size_t bytes = ranks * (sizeof(size_t) + 2 * sizeof(double) + 2) + cells;
     char *memory = (char *)PAR_MALLOC(bytes);
     par__plan_shared x;
     if (!memory) return -1;
     memset(memory, 0, bytes);
     x.s = s;
+    x.share = share;
+    x.wake = wake;
     x.next = (size_t *)(void *)memory;
     x.left = (double *)(void *)(x.next + ranks);
-    x.computes = (char *)(x.left + ranks);
-    x.done = x.computes + ranks;
+    x.wakes = x.left + ranks;
+    x.begun = (char *)(x.wakes + ranks);
+    x.waited = x.begun + ranks;
+    x.done = x.waited + ranks;
     for (size_t r = 0; r < ranks; r++) x.next[r] = s->first[r];
-    const double seconds = par__plan_shared_run(&x, share);
+    const double seconds = par__plan_shared_run(&x);
     PAR_FREE(memory);
     return seconds;
 }
@@ -2765,7 +2804,7 @@ static par_result par__plan_simulate_table(const par__plan_case *k, const par__p
     if (k->oversubscription > 1) {
         par__plan_case whole = *k;
         par__plan_base base;
-        const double all = par__plan_shared_seconds(s, k->oversubscription);
+        const double all = par__plan_shared_seconds(s, k->oversubscription, k->x->wake_seconds);
         if (all < 0) return PAR_ERR_MEMORY;
         whole.oversubscription = 1; // the slowest rank's seconds without what it gives to others
         par__plan_base_of(&whole, l, &choice->config, &base);

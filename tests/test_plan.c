@@ -507,6 +507,70 @@ static void shared_processors(void) {
     CHECK(is_near(choice.prediction.seconds, many.seconds - many.times.bubble, .02), "%g s, work %g",
           choice.prediction.seconds, many.seconds - many.times.bubble);
 }
+// A stage that waited wakes before it computes: three ranks on the way of one microbatch forward, and three
+// on its way back, by the formula and by simulation. Where ranks have processors of their own, each message
+// of 1F1B's formula waits for one.
+static void wakes(void) {
+    par_plan_problem p = problem_of("gpt2", "h100", 1, 1, 64);
+    par_plan_choice choice[2];
+    double formula[2];
+    p.machine.gpus_per_node = 4;
+    p.machine.sm_count = 0;
+    p.machine.cores = 2;
+    memset(choice, 0, sizeof choice);
+    for (int i = 0; i < 2; i++) {
+        p.machine.wake_seconds = i;
+        choice[i].config = config_of("pp=4 overlap=pp");
+        choice[i].prediction = predict(&p, "pp=4 overlap=pp");
+        formula[i] = choice[i].prediction.seconds;
+        CHECK(par_plan_simulate(&p, &choice[i], 1, 0) == PAR_OK, "no simulation");
+    }
+    CHECK(is_near(formula[1] - formula[0], 6, 1e-3), "wakes of 1 s take %g s", formula[1] - formula[0]);
+    CHECK(is_near(choice[1].prediction.seconds - choice[0].prediction.seconds, 6, 1e-6),
+          "simulated wakes of 1 s take %g s", choice[1].prediction.seconds - choice[0].prediction.seconds);
+    p.machine.cores = 0;
+    p.job.batch = 8;
+    const double with = predict(&p, "pp=4 overlap=pp").times.pp;
+    p.machine.wake_seconds = 0;
+    CHECK(is_near(with - predict(&p, "pp=4 overlap=pp").times.pp, 2 * (3 * (8 / 4 + 1) - 1), 1e-6),
+          "1F1B waits %g s for wakes", with - predict(&p, "pp=4 overlap=pp").times.pp);
+}
+// With how many microbatches the planner takes a schedule: the fewest and the next; par_pipe.h has each of
+// these tables.
+static void schedules(void) {
+    static const struct {
+        const char *name;
+        int chunks, fewest, next;
+    } rules[] = {
+        {"1f1b", 1, 1, 2},   {"gpipe", 1, 1, 2}, {"interleaved_1f1b", 3, 4, 8}, {"looped_bfs", 3, 4, 5},
+        {"zb_h1", 1, 1, 2},  {"zb_h2", 1, 8, 9}, {"interleaved_zb", 3, 8, 12},  {"zb_v", 2, 8, 9},
+        {"v_half", 2, 8, 9}, {"v_min", 2, 8, 9}, {"dualpipev", 2, 8, 9},        {"dualpipe", 2, 8, 10},
+        {"auto", 1, 1, 2}};
+    char why[320], text[96];
+    for (int i = 0; i < PAR_PLAN_SCHEDULE_COUNT; i++) {
+        int taken[2] = {0, 0}, count = 0;
+        CHECK(!strcmp(par_plan_schedule_names[i], rules[i].name), "schedule %d is %s", i, rules[i].name);
+        for (int m = 1; m < 16 && count < 2; m++) {
+            par_plan_problem p = problem_of("gpt2", "h100", 1, m, 64);
+            par_pipe_desc desc;
+            par_pipe_schedule s;
+            p.machine.gpus_per_node = 4;
+            snprintf(text, sizeof text, "pp=4 schedule=%s chunks=%d", rules[i].name, rules[i].chunks);
+            const par_plan_config c = config_of(text);
+            if (par_plan_check(&p, &c, why, sizeof why)) continue;
+            taken[count++] = m;
+            memset(&desc, 0, sizeof desc);
+            desc.schedule = rules[i].name;
+            desc.ranks = 4;
+            desc.chunks = rules[i].chunks;
+            desc.microbatches = m;
+            CHECK(par_pipe_schedule_open(&desc, &s) == PAR_OK, "%s of %d microbatches: %s", text, m, s.why);
+            par_pipe_schedule_close(&s);
+        }
+        CHECK(taken[0] == rules[i].fewest && taken[1] == rules[i].next, "%s takes %d and %d microbatches",
+              rules[i].name, taken[0], taken[1]);
+    }
+}
 // Seconds of a ring's backward of c blocks, kernel by kernel and message by message as par_tp.h issues them:
 // `block` for both kernels, `queries` of it for the second one; `key` and `gradient` for a hop.
 static double ring_backward(int c, double block, double queries, double key, double gradient) {
@@ -595,6 +659,7 @@ static void four_ranks(par_plan_machine *x) { // on two processors
     x->loss_rate = 1e8;
     x->memory_bytes = 8e9;
     x->call_seconds = 12e-6;
+    x->wake_seconds = 2e-4;
     x->node_bandwidth = x->net_bandwidth = 2e9;
     x->overlap_cost = 1;
 }
@@ -614,6 +679,7 @@ static void fits_shared_layers(par_plan_problem *truth, par_plan_measured *m, pa
         const double rate = slower[i] > 1 ? slower[i] : 1;
         par_plan_problem no_calls = *truth;
         no_calls.machine.call_seconds = no_calls.machine.tp_bandwidth = no_calls.machine.cp_bandwidth = 0;
+        no_calls.machine.ring_bandwidth = 0;
         const double plain = predict(&no_calls, "tp=4 microbatch=16").times.tp;
         no_calls.machine.tp_bandwidth = truth->machine.tp_bandwidth = bandwidth / slower[i];
         CHECK(is_near(predict(&no_calls, "tp=4 microbatch=16").times.tp, slower[i] * plain, 1e-9),
@@ -624,10 +690,14 @@ static void fits_shared_layers(par_plan_problem *truth, par_plan_measured *m, pa
                   is_near(p->machine.node_bandwidth, bandwidth, 1e-9),
               "messages at %g and %g bytes/s", p->machine.tp_bandwidth, p->machine.node_bandwidth);
         truth->machine.cp_bandwidth = bandwidth / slower[i];
-        m->context_layer_seconds = layer_seconds(truth, "cp=4 microbatch=16 ulysses=1");
+        m->ulysses_layer_seconds = layer_seconds(truth, "cp=4 microbatch=16 ulysses=1");
+        truth->machine.ring_bandwidth = bandwidth / slower[1 - i];
+        m->ring_layer_seconds = layer_seconds(truth, "cp=4 microbatch=16");
         par_plan_fit(p, m);
-        CHECK(is_near(p->machine.cp_bandwidth, bandwidth / rate, .05), "context at %g bytes/s",
-              p->machine.cp_bandwidth);
+        CHECK(
+            is_near(p->machine.cp_bandwidth, bandwidth / rate, .05) &&
+                is_near(p->machine.ring_bandwidth, bandwidth / (slower[1 - i] > 1 ? slower[1 - i] : 1), .05),
+            "context at %g bytes/s, in a ring at %g", p->machine.cp_bandwidth, p->machine.ring_bandwidth);
     }
 }
 // What the planner predicts for a machine, taken as its measurements, gives that machine's predictions again.
@@ -666,10 +736,11 @@ static void fits(void) {
     m.node.bytes = 1e6;
     m.node.small_seconds = 12e-6;
     m.node.seconds = m.node.small_seconds + 2 * 1e6 * 3 / 4 / 2e9;
+    m.relay_seconds = m.embedding_head_seconds + 4 * 256 * 768 * 4 / 2e9 + x->wake_seconds;
     p = truth;
     x = &p.machine;
     x->product_rate = x->rows_half = x->columns_half = x->inner_half = x->memory_rate = x->kernel_seconds = 0;
-    x->update_rate = x->loss_rate = x->cores = x->call_seconds = x->node_bandwidth = 0;
+    x->update_rate = x->loss_rate = x->cores = x->call_seconds = x->node_bandwidth = x->wake_seconds = 0;
     par_plan_fit(&p, &m);
     static const char *const layouts[] = {"dp=4 zero=1 shard=4", "tp=4 microbatch=8", "pp=4 overlap=pp",
                                           "cp=4 microbatch=2", "tp=2 dp=2 sp=1"};
@@ -677,6 +748,10 @@ static void fits(void) {
         const double want = predict(&truth, layouts[i]).seconds, got = predict(&p, layouts[i]).seconds;
         CHECK(is_near(got, want, .02), "%s: %.6g s, not %.6g", layouts[i], got, want);
     }
+    CHECK(is_near(x->wake_seconds, truth.machine.wake_seconds, 1e-6), "a wake takes %g s", x->wake_seconds);
+    m.relay_seconds = m.embedding_head_seconds / 2;
+    par_plan_fit(&p, &m);
+    CHECK(x->wake_seconds <= 0, "a wake takes %g s", x->wake_seconds);
     fits_shared_layers(&truth, &m, &p);
 }
 // Blocks of attention: layers with shorter sequences tell what a block costs, and what a score.
@@ -1362,6 +1437,8 @@ int main(int argc, char **argv) {
                {"rules", rules},
                {"live", memory_left},
                {"shared", shared_processors},
+               {"wakes", wakes},
+               {"schedules", schedules},
                {"context", context},
                {"calls", calls},
                {"fit", fits},

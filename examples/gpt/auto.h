@@ -13,7 +13,8 @@ enum { AUTO_TOP = 100, AUTO_ACTIONS = 20000, AUTO_PARTS = 9 };
 
 // ---- measuring --------------------------------------------------------------------------------------------
 
-enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = AUTO_PRODUCTS + AUTO_SHORTER + 9 };
+enum { AUTO_TP, AUTO_ULYSSES, AUTO_RING, AUTO_SHARED }; // ways to share a layer
+enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = AUTO_PRODUCTS + AUTO_SHORTER + AUTO_SHARED + 8 };
 typedef struct auto_layers { // some layers of the model, and embedding and head
     par_tp *tp;              // of this rank alone, or of those of its node, as tp or as cp
     gpt_model model;
@@ -32,7 +33,7 @@ typedef struct auto_bench {
     par_comm *self, *node;
     par_tp_linear linear[AUTO_PRODUCTS];
     par_tp_matrix x[AUTO_PRODUCTS], y[AUTO_PRODUCTS];
-    auto_layers alone, shared, context;
+    auto_layers alone, shared[AUTO_SHARED];
     par_zero *zero;
     auto_message node_sum, world_sum;
     double busy, passed; // seconds of this rank's processor in what was timed; seconds that passed
@@ -198,19 +199,30 @@ static par_result auto_run_ends(auto_bench *b, int i) { // embedding, last norm,
 }
 // Layers that the ranks of a node share, tensor or context parallel: what they take beyond their products is
 // messages, their copies, and the waiting for each other that comes with them.
-static par_result auto_run_shared(auto_bench *b, int is_context) {
-    auto_layers *l = is_context ? &b->context : &b->shared;
-    return auto_stage(b, l, l->count, 1);
+static par_result auto_run_shared(auto_bench *b, int how) {
+    return auto_stage(b, &b->shared[how], b->shared[how].count, 1);
+}
+// Embedding and head, which go from rank to rank, as so many at once: what they take besides, and besides
+// their message, is the time until a rank that waited goes on. They are short, so that it counts.
+static par_result auto_relay(auto_bench *b, int at_once) {
+    const int rank = par_rank(b->node), ranks = par_size(b->node);
+    const int begins = (rank + 1) * at_once / ranks > rank * at_once / ranks;
+    const size_t bytes = gpt_tokens_bytes(&b->alone.model, b->alone.batch * b->alone.sequence);
+    void *const x = b->alone.memory[4];
+    if (!begins) GPT_TRY(par_recv(x, bytes, PAR_U8, (rank + ranks - 1) % ranks, b->node));
+    GPT_TRY(auto_run_ends(b, 0));
+    GPT_TRY(par_send(b->alone.memory[5], bytes, PAR_U8, (rank + 1) % ranks, b->node));
+    return begins ? par_recv(x, bytes, PAR_U8, (rank + ranks - 1) % ranks, b->node) : PAR_OK;
 }
 static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm *tp, par_comm *cp,
-                                   int layers, size_t batch) {
+                                   int ulysses, int layers, size_t batch) {
     gpt_config g = b->t->o.model;
     const int ranks = cp ? par_size(cp) : 1;
     par_tp_desc d;
     memset(&d, 0, sizeof d);
     d.tp = tp;
     d.cp = cp;
-    d.ulysses = cp && (g.n_kv_head ? g.n_kv_head : g.n_head) % ranks == 0;
+    d.ulysses = ulysses;
     par_dtype_parse(b->t->o.dtype, &d.dtype);
     d.seed = 1;
     d.kernels = b->t->tp_kernels;
@@ -325,8 +337,14 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     for (int i = 0; i < AUTO_SHORTER && m->shorter[i].sequence > 0; i++)
         auto_add(works, &n, auto_run_layers, i + 1, 0, .15, &m->shorter[i].layer_seconds);
     auto_add(works, &n, auto_run_ends, 0, 0, .1, &m->embedding_head_seconds);
-    if (b->shared.count) auto_add(works, &n, auto_run_shared, 0, 1, .3, &m->shared_layer_seconds);
-    if (b->context.count) auto_add(works, &n, auto_run_shared, 1, 1, .3, &m->context_layer_seconds);
+    double *const shared[AUTO_SHARED] = {&m->shared_layer_seconds, &m->ulysses_layer_seconds,
+                                         &m->ring_layer_seconds};
+    for (int i = 0; i < AUTO_SHARED; i++)
+        if (b->shared[i].count) auto_add(works, &n, auto_run_shared, i, 1, .3, shared[i]);
+    const int ranks = par_size(b->node),
+              at_once = m->oversubscription > 1 ? MAX((int)(ranks / m->oversubscription), 1) : 1;
+    if (b->t->device == par_cpu() && ranks > 1)
+        auto_add(works, &n, auto_relay, at_once, 1, .3, &m->relay_seconds);
     auto_add(works, &n, auto_step, 0, 0, .05, &m->update_seconds);
     for (int i = 0; i < 4; i++) {
         par_plan_message *s = i < 2 ? &m->node : &m->net;
@@ -340,8 +358,8 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     m->slowdown = sums[1] / MAX(sums[0], 1e-9);
     m->layer_seconds /= b->alone.count;
     for (int i = 0; i < AUTO_SHORTER; i++) m->shorter[i].layer_seconds /= b->alone.count;
-    m->shared_layer_seconds /= MAX(b->shared.count, 1);
-    m->context_layer_seconds /= MAX(b->context.count, 1);
+    for (int i = 0; i < AUTO_SHARED; i++) *shared[i] /= MAX(b->shared[i].count, 1);
+    m->relay_seconds *= (double)at_once / ranks;
     return PAR_OK;
 }
 static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *parameters) {
@@ -352,7 +370,7 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     GPT_TRY(par_split(b->t->world, par_rank(b->t->world), 0, &b->self));
     GPT_TRY(par_split(b->t->world, par_node_of(b->t->world, par_rank(b->t->world)), par_rank(b->t->world),
                       &b->node));
-    GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, 0));
+    GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, 0, 0));
     GPT_TRY(auto_oversubscription(b, &m->oversubscription));
     b->shares = m->oversubscription > 1; // of one node for all: nodes are alike
     GPT_TRY(par_broadcast(&b->shares, &b->shares, sizeof b->shares, PAR_U8, 0, b->t->world));
@@ -364,14 +382,16 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     auto_size_layers(b, p->rows * p->columns * p->inner / seconds, &layers, &batch);
     m->microbatch = batch;
     m->shared_microbatch = MIN(batch * par_size(b->node), o->batch_size * o->accumulation_steps);
-    GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, layers, (size_t)batch));
-    if (auto_divides(&o->model, par_size(b->node)))
-        GPT_TRY(auto_open_layers(b, &b->shared, b->node, NULL, MIN(o->model.n_layer, 4),
-                                 (size_t)m->shared_microbatch));
-    if (b->t->device == par_cpu() && par_size(b->node) > 1 &&
-        o->model.block_size % (2 * par_size(b->node)) == 0)
-        GPT_TRY(auto_open_layers(b, &b->context, b->self, b->node, MIN(o->model.n_layer, 4),
-                                 (size_t)m->shared_microbatch));
+    GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, layers, (size_t)batch));
+    const gpt_config *g = &o->model;
+    const int ranks = par_size(b->node), heads = g->n_kv_head ? g->n_kv_head : g->n_head,
+              rings = b->t->device == par_cpu() && ranks > 1 && g->block_size % (2 * ranks) == 0;
+    const int shares[AUTO_SHARED] = {auto_divides(g, ranks), rings && heads % ranks == 0, rings};
+    for (int i = 0; i < AUTO_SHARED; i++)
+        if (shares[i])
+            GPT_TRY(auto_open_layers(b, &b->shared[i], i == AUTO_TP ? b->node : b->self,
+                                     i == AUTO_TP ? NULL : b->node, i == AUTO_ULYSSES, MAX(layers / 2, 1),
+                                     (size_t)m->shared_microbatch));
     for (int i = 0; i < AUTO_SHORTER; i++)
         if (b->t->device == par_cpu() && o->model.block_size % 8 == 0)
             m->shorter[i].sequence = (double)(o->model.block_size >> (i + 2));
@@ -392,8 +412,7 @@ static par_result auto_measure(trainer *t, par_plan_measured *m) {
     GPT_TRY(auto_close_sum(&b, &b.world_sum));
     GPT_TRY(auto_close_sum(&b, &b.node_sum));
     GPT_TRY(par_zero_close(b.zero));
-    GPT_TRY(auto_close_layers(&b, &b.context));
-    GPT_TRY(auto_close_layers(&b, &b.shared));
+    for (int i = 0; i < AUTO_SHARED; i++) GPT_TRY(auto_close_layers(&b, &b.shared[i]));
     GPT_TRY(auto_close_products(&b));
     GPT_TRY(auto_close_layers(&b, &b.alone));
     GPT_TRY(par_close(b.node));
@@ -531,13 +550,13 @@ static void auto_print_measured(const par_plan_problem *p, const par_plan_measur
     if (json)
         json_print("auto:%b seconds:%.4g product_gflops:%.5g microbatch:%.0f layer_seconds:%.5g "
                    "embedding_head_seconds:%.5g update_ns:%.4g oversubscription:%.4g slowdown:%.4g "
-                   "shared_layer_seconds:%.5g context_layer_seconds:%.5g tp_bandwidth:%.5g cp_bandwidth:%.5g "
-                   "bandwidth:%.5g "
-                   "call_seconds:%.4g",
+                   "shared_layer_seconds:%.5g ulysses_layer_seconds:%.5g ring_layer_seconds:%.5g "
+                   "relay_seconds:%.5g tp_bandwidth:%.5g cp_bandwidth:%.5g ring_bandwidth:%.5g "
+                   "bandwidth:%.5g call_seconds:%.4g wake_seconds:%.4g",
                    1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->embedding_head_seconds,
                    1e9 * m->update_seconds, m->oversubscription, m->slowdown, m->shared_layer_seconds,
-                   m->context_layer_seconds, x->tp_bandwidth, x->cp_bandwidth, x->node_bandwidth,
-                   x->call_seconds);
+                   m->ulysses_layer_seconds, m->ring_layer_seconds, m->relay_seconds, x->tp_bandwidth,
+                   x->cp_bandwidth, x->ring_bandwidth, x->node_bandwidth, x->call_seconds, x->wake_seconds);
     else
         printf("auto: measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
                "layer and %.3g ms in embedding, head and loss; an update %.3g ns a parameter; messages "
