@@ -1908,8 +1908,8 @@ double par_plan_activation_room(const par_plan_problem *problem, const par_plan_
 // Each rate follows from one measurement and from the rates before it, so none is guessed. What the measured
 // layer takes beyond its products is bytes over memory_rate.
 
-// What t, measured for a product of which one size is 1/q of n, says about the size f with which half of the
-// rate is reached: t over the large product's time is (n/q + f) / (n + f).
+// The size f with which half of the rate is reached, from two products that differ in one size, n and a part
+// of it: the ratio of their times is (part + f) / (n + f).
 static double par__plan_half(double n, double part, double ratio) {
     const double half = ratio < 1 ? (ratio * n - part) / (1 - ratio) : 0;
     return par__plan_min(par__plan_max(half, 0), 4 * n);
@@ -2039,7 +2039,7 @@ static void par__plan_fit_blocks(par_plan_problem *problem, const par_plan_measu
         x->score_seconds *= seconds[0] / 2 / all;
     }
 }
-// The same by the clock.
+// Measurements whose seconds of a processor have become seconds by the clock.
 static par_plan_measured par__plan_by_the_clock(const par_plan_measured *measured) {
     par_plan_measured m = *measured;
     const double slowdown = par__plan_max(m.slowdown, par__plan_max(m.oversubscription, 1));
@@ -2515,11 +2515,11 @@ static const char *par__plan_problem_wrong(const par_plan_problem *p) {
     if (!(p->machine.overlap_cost <= 1)) return "overlap_cost is a share of a GPU: at most 1";
     return NULL;
 }
-static int par__plan_nearest_divisor(int n, int to) {
+static int par__plan_nearest_divisor(int n, int ranks, int to) { // of both
     int divisors[PAR__PLAN_DIVISORS], best = 1;
     const int count = par__plan_divisors(n, divisors);
     for (int i = 0; i < count; i++)
-        if (abs(divisors[i] - to) < abs(best - to)) best = divisors[i];
+        if (ranks % divisors[i] == 0 && abs(divisors[i] - to) < abs(best - to)) best = divisors[i];
     return best;
 }
 // par_plan_check of the members that are no sizes of groups.
@@ -2574,17 +2574,17 @@ par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, c
             return par__plan_fail(bad, why, capacity, "a member is negative, or a number of ranks is 0");
     if (!par__plan_tp_divides(m, c->tp))
         return par__plan_fail(bad, why, capacity, "tp %d does not divide %d heads (and the MLP); try tp=%d",
-                              c->tp, m->heads, par__plan_nearest_divisor(m->heads, c->tp));
+                              c->tp, m->heads, par__plan_nearest_divisor(m->heads, ranks, c->tp));
     if (!par__plan_cp_divides(p, c->cp))
         return par__plan_fail(bad, why, capacity,
                               "2 x cp, with cp %d, does not divide a sequence of %d; try cp=%d", c->cp,
-                              sequence, par__plan_nearest_divisor(sequence / 2, c->cp));
+                              sequence, par__plan_nearest_divisor(sequence / 2, ranks, c->cp));
     if (c->pp > m->layers)
         return par__plan_fail(bad, why, capacity, "pp %d is more than %d layers; at most pp=%d", c->pp,
                               m->layers, m->layers);
     if (batch % c->dp)
         return par__plan_fail(bad, why, capacity, "dp %d does not divide a batch of %d; try dp=%d", c->dp,
-                              batch, par__plan_nearest_divisor(batch, c->dp));
+                              batch, par__plan_nearest_divisor(batch, ranks, c->dp));
     const double product = (double)c->tp * c->pp * c->cp * c->dp;
     if (product < ranks || product > ranks)
         return par__plan_fail(bad, why, capacity,
@@ -2592,9 +2592,9 @@ par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, c
                               ranks);
     const int replica = batch / c->dp;
     if (replica % c->microbatch)
-        return par__plan_fail(bad, why, capacity,
-                              "microbatch %d does not divide a replica's batch of %d; try microbatch=%d",
-                              c->microbatch, replica, par__plan_nearest_divisor(replica, c->microbatch));
+        return par__plan_fail(
+            bad, why, capacity, "microbatch %d does not divide a replica's batch of %d; try microbatch=%d",
+            c->microbatch, replica, par__plan_nearest_divisor(replica, replica, c->microbatch));
     return par__plan_check_kind(p, c, why, capacity);
 }
 static par_result par__plan_nothing_found(const par__plan_walk *w) {

@@ -1420,6 +1420,8 @@ static void errors(void) {
     CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "8, but there are 16 GPUs"), "%s", why);
     c = config_of("tp=16 microbatch=3");
     CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "microbatch=2"), "%s", why);
+    p.model.heads = p.model.kv_heads = 40; // 20 is nearer, but no divisor of 16 GPUs
+    CHECK(par_plan_check(&p, &c, why, sizeof why) && strstr(why, "try tp=8"), "%s", why);
 }
 
 int main(int argc, char **argv) {
