@@ -1,4 +1,4 @@
-// auto.h - --auto: measures this machine with the model's own sizes for a second or two, plans over the ranks
+// auto.h - --auto: measures this machine with the model's own sizes for some seconds, plans over the ranks
 // given, says why, and takes the fastest layout. gpt.c includes it.
 //
 // All ranks measure at once, so what they share (processors, memory, links) is in every figure.

@@ -188,7 +188,8 @@ static const setting setting_table[] = {
            "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, of "
            "tp up to it and 16, of cp and of pp, by any schedule; 0: in rank order"),
     FLAG("--auto", auto_layout, "0",
-         "measure this machine for a second, plan, say why, and train with the fastest layout; what is given "
+         "measure this machine for some seconds, plan, say why, and train with the fastest layout; what is "
+         "given "
          "of these, of recompute and of offload stays"),
     TEXT("--auto_machine", auto_machine, NULL, NULL,
          "FILE for the machine as --auto has measured it: build/plan --gpu FILE plans for more of them"),
