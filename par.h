@@ -2410,7 +2410,7 @@ static int par__is_all_reduce(par_kind k) { // or like it: all ranks get the red
 static int par__is_message(par_kind k) { return par__kinds[k].takes == PAR_TAKES_PEER; }
 static int par__is_exchange(par_kind k) { return par__kinds[k].takes == PAR_TAKES_NEIGHBORS; }
 static int par__takes_tag(par_kind k) { return !(par__kinds[k].takes & (PAR_TAKES_ROOT | PAR_TAKES_PEER)); }
-static int par__root_or_tag(const par_call *k) { return par__takes_tag(k->kind) ? k->tag : k->root; }
+static int par__root_or_tag(const par_call *k) { return k->root | k->tag; } // par__complete_call clears one
 const par_dtype_traits *par_dtype_traits_of(par_dtype d) {
     return &par__dtypes[(unsigned)d < PAR_DTYPE_COUNT ? d : PAR_DTYPE_COUNT];
 }
@@ -4516,6 +4516,7 @@ struct par_comm {
     int *ring_index;                     // per rank: its index among them; -1: reached by >>net
     size_t stage_bytes;
     uint32_t ring_lines; // of payload in a ring, a power of two
+    size_t piece_bytes;  // of a message, at most so many in a cell or the payload at a time
     par__rings *rings;
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
@@ -4744,11 +4745,7 @@ static uint16_t par__intern_site(par__world *w, const char *site, const char *na
     return number;
 }
 
-// The number of a call site, which is a literal of the program or a text that is interned already.
-static uint16_t par__site_index(par__world *w, const char *site) {
-    const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
-    if (!site) site = "?";
-    if (w->site_cache[hash].pointer == site && !w->site_cache[hash].line) return w->site_cache[hash].index;
+static uint16_t par__new_site_index(par__world *w, const char *site, size_t hash) {
     const uintptr_t at = (uintptr_t)site - (uintptr_t)w->sites;
     const int interned = at < sizeof *w->sites * PAR__SITE_MAX, named = interned && strstr(site, " in ");
     w->site_cache[hash].pointer = site;
@@ -4757,6 +4754,12 @@ static uint16_t par__site_index(par__world *w, const char *site) {
         interned ? (uint16_t)(at / sizeof *w->sites | (named ? (size_t)PAR__SITE_IN_LAYER : 0))
                  : par__intern_site(w, site, "");
     return w->site_cache[hash].index;
+}
+// The number of a call site, which is a literal of the program or a text that is interned already.
+static inline uint16_t par__site_index(par__world *w, const char *site) {
+    const size_t hash = ((uintptr_t)site >> 2 ^ (uintptr_t)site >> 8) & 63u;
+    if (w->site_cache[hash].pointer == site && !w->site_cache[hash].line) return w->site_cache[hash].index;
+    return par__new_site_index(w, site, hash);
 }
 par_comm *par_at(par_comm *comm, const char *file, int line) {
     par__world *w = comm ? comm->world : NULL;
@@ -4909,8 +4912,8 @@ static const char *par__last_seen(const par__world *w, int index, char *text, si
 
 // Write a call to the flight recorder: the words of a par__record, assembled in registers because every call
 // does this. ended 0: it is running.
-static void par__write_record(const par_comm *c, const par_call *k, uint32_t sequence, uint16_t site,
-                              uint64_t start, uint64_t ended) {
+static inline void par__write_record(const par_comm *c, const par_call *k, uint32_t sequence, uint16_t site,
+                                     uint64_t start, uint64_t ended) {
     par__rank_control *control = c->world->control;
     const uint64_t n = control->record_count;
     uint64_t *to = control->records[n % PAR__RECORD_MAX];
@@ -5233,9 +5236,8 @@ static void par__register_rank(par__world *w) { // from here on the rank counts 
 // nobody is, there is no fence: it would wait until the store has reached the peers, and a store that is on
 // its way when a rank turns drowsy has arrived long before it sleeps. (If it had not, the sleep would end by
 // itself.)
-static void par__ring_doorbells(par_comm *c, int peer) {
+static void par__wake_sleepers(const par_comm *c, int peer) {
     par__arena *a = c->world->arena;
-    if (__atomic_load_n(&a->sleepers, __ATOMIC_RELAXED) == 0) return;
     par__fence();
     for (int r = peer < 0 ? 0 : peer; r < (peer < 0 ? c->size : peer + 1); r++) {
         if (c->arena_index[r] < 0) continue;
@@ -5245,6 +5247,9 @@ static void par__ring_doorbells(par_comm *c, int peer) {
             par__futex_wake(&k->doorbell);
         }
     }
+}
+static inline void par__ring_doorbells(const par_comm *c, int peer) {
+    if (__atomic_load_n(&c->world->arena->sleepers, __ATOMIC_RELAXED)) par__wake_sleepers(c, peer);
 }
 static void par__set_sleeping(par__world *w, uint32_t level) {
     uint32_t *mine = &w->control->sleeping, *sleepers = &w->arena->sleepers;
@@ -5460,6 +5465,7 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
     c->lane_count = par__ring_lanes(c->nodes.node_count);
     c->ring_lines = par__ring_lines(c->ring_count);
+    c->piece_bytes = PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384);
     c->last_algorithm = "none";
     snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
     return c;
@@ -7019,11 +7025,11 @@ static uint32_t par__payload_lines(size_t bytes) { // that a piece takes
     return bytes <= PAR__CELL_BYTES ? 0 : (uint32_t)((bytes + 63) / 64);
 }
 static size_t par__piece_bytes(const par_comm *c, size_t left) { // of the next piece
-    return PAR__MIN(left, PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384));
+    return PAR__MIN(left, c->piece_bytes);
 }
 
 // The sender's next cell, where the ring has room for a piece of so many bytes. NULL: it has none.
-static par__cell *par__free_cell(const par_comm *c, par__ring *ring, size_t bytes) {
+static inline par__cell *par__free_cell(const par_comm *c, par__ring *ring, size_t bytes) {
     const uint32_t lines = par__payload_lines(bytes);
     for (int look = 0; look < 2; look++) {
         const uint32_t cells = ring->head - (uint32_t)ring->seen_tail,
@@ -7035,30 +7041,34 @@ static par__cell *par__free_cell(const par_comm *c, par__ring *ring, size_t byte
     return NULL;
 }
 // Copy a piece to its cell or the payload, which is a circle: a piece may have two parts there.
-static void par__write_piece(const par_comm *c, par__ring *ring, par__cell *cell, const char *from,
-                             size_t bytes) {
+static void par__write_payload(const par_comm *c, par__ring *ring, const char *from, size_t bytes) {
     char *payload = (char *)(ring + 1);
     const size_t at = (size_t)(ring->head_line & (c->ring_lines - 1)) * 64,
                  first = PAR__MIN(bytes, (size_t)c->ring_lines * 64 - at);
-    if (bytes <= PAR__CELL_BYTES) {
-        if (bytes) memcpy(cell->u.data, from, bytes);
-        return;
-    }
     par__copy(c->world->kernels, payload + at, from, first);
     if (bytes > first) par__copy(c->world->kernels, payload, from + first, bytes - first);
     ring->head_line += par__payload_lines(bytes);
 }
-static void par__read_piece(const par_comm *c, const par__ring *ring, const par__cell *cell, char *to,
-                            size_t bytes) {
+static void par__read_payload(const par_comm *c, const par__ring *ring, char *to, size_t bytes) {
     const char *payload = (const char *)(ring + 1);
     const size_t at = (size_t)((ring->tail >> 32) & (c->ring_lines - 1)) * 64,
                  first = PAR__MIN(bytes, (size_t)c->ring_lines * 64 - at);
-    if (bytes <= PAR__CELL_BYTES) {
-        if (bytes) memcpy(to, cell->u.data, bytes);
-        return;
-    }
     par__copy(c->world->kernels, to, payload + at, first);
     if (bytes > first) par__copy(c->world->kernels, to + first, payload, bytes - first);
+}
+static inline void par__write_piece(const par_comm *c, par__ring *ring, par__cell *cell, const char *from,
+                                    size_t bytes) {
+    if (bytes > PAR__CELL_BYTES)
+        par__write_payload(c, ring, from, bytes);
+    else if (bytes)
+        memcpy(cell->u.data, from, bytes);
+}
+static inline void par__read_piece(const par_comm *c, const par__ring *ring, const par__cell *cell, char *to,
+                                   size_t bytes) {
+    if (bytes > PAR__CELL_BYTES)
+        par__read_payload(c, ring, to, bytes);
+    else if (bytes)
+        memcpy(to, cell->u.data, bytes);
 }
 // Tell the receiver that the cell is full. A later cell is fetched meanwhile: the receiver has read it in the
 // last round, so that storing to it takes as long as fetching it.
@@ -7087,16 +7097,51 @@ static int par__is_ticket_old(const par__ring *ring, uint32_t ticket) { // the s
 }
 // Receive a message whose cell has it whole, and that is what the call expects. 1: done; 0: no message is
 // here; -1: it needs a transfer.
-static int par__take_message(par_comm *c, const par_call *k, par__ring *ring) {
+static inline int par__take_message(par_comm *c, const par_call *k, par__ring *ring) {
     const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
     uint32_t ticket;
     const par__cell *cell = par__expected_cell(ring, &ticket);
-    if (par__is_ticket_old(ring, ticket)) return 0;
-    if (ticket != (uint32_t)ring->tail + 1 || cell->place != PAR__IN_RING || cell->count != k->count ||
-        cell->dtype != (uint8_t)k->dtype || cell->bytes != bytes || bytes > par__piece_bytes(c, bytes))
+    if (ticket != (uint32_t)ring->tail + 1) return par__is_ticket_old(ring, ticket) ? 0 : -1;
+    if (cell->place != PAR__IN_RING || cell->count != k->count || cell->dtype != (uint8_t)k->dtype ||
+        bytes > c->piece_bytes)
         return -1;
     par__read_piece(c, ring, cell, (char *)k->recv, bytes);
     par__drain_cell(c, ring, bytes, k->root, 0);
+    return 1;
+}
+
+// The system copies messages of ordinary memory from this size on: two copies that overlap, in caches, are
+// faster for longer than where ranks meet for a collective.
+static size_t par__message_cma_bytes(const par__world *w) { return PAR__MIN(w->cma_bytes, SIZE_MAX / 4) * 4; }
+
+// Where the receiver finds the bytes of a message.
+static par__place par__message_place(const par_comm *c, const void *memory, size_t bytes, int peer,
+                                     uint64_t *address) {
+    *address = 0;
+    if (bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
+    if (par__shared_offset(c->world, memory, bytes, address)) return PAR__IN_ARENA;
+    if (!c->world->cma || bytes < par__message_cma_bytes(c->world) || !par__is_local(c, peer))
+        return PAR__IN_RING;
+    *address = (uint64_t)(uintptr_t)memory;
+    return PAR__IN_SENDER;
+}
+
+// Send a message that its cell, and a piece of the payload, can have whole. 1: done; 0: there is no room, or
+// the receiver copies it.
+static inline int par__put_message(par_comm *c, const par_call *k, par__ring *ring, uint16_t site) {
+    const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
+    uint64_t address;
+    if (bytes > c->piece_bytes || par__message_place(c, k->send, bytes, k->root, &address) != PAR__IN_RING)
+        return 0;
+    par__cell *cell = par__free_cell(c, ring, bytes);
+    if (!cell) return 0;
+    cell->site = site;
+    cell->dtype = (uint8_t)k->dtype;
+    cell->place = PAR__IN_RING;
+    cell->count = k->count;
+    cell->bytes = bytes;
+    par__write_piece(c, ring, cell, (const char *)k->send, bytes);
+    par__publish_cell(c, ring, cell, k->root);
     return 1;
 }
 
@@ -7200,22 +7245,6 @@ static par_result par__check_message(par__operation *op, par__transfer *x, const
         (unsigned long long)x->bytes, m->bytes == x->bytes ? ", in other blocks" : "", par__op_site(op),
         par_kind_name(op->call.kind), c->name);
 }
-// The system copies messages of ordinary memory from this size on: two copies that overlap, in caches, are
-// faster for longer than where ranks meet for a collective.
-static size_t par__message_cma_bytes(const par__world *w) { return PAR__MIN(w->cma_bytes, SIZE_MAX / 4) * 4; }
-
-// Where the receiver finds the bytes of a message.
-static par__place par__message_place(const par_comm *c, const void *memory, size_t bytes, int peer,
-                                     uint64_t *address) {
-    *address = 0;
-    if (bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
-    if (par__shared_offset(c->world, memory, bytes, address)) return PAR__IN_ARENA;
-    if (!c->world->cma || bytes < par__message_cma_bytes(c->world) || !par__is_local(c, peer))
-        return PAR__IN_RING;
-    *address = (uint64_t)(uintptr_t)memory;
-    return PAR__IN_SENDER;
-}
-
 // The committed ring of a message that this rank sends. NULL: there is no memory.
 static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
     par__ring **known = &c->queues[1 + peer].ring;
@@ -7784,7 +7813,6 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
 // Fill in what a call leaves to its comm or its counts, and clear what its kind does not use.
 static void par__complete_call(par_comm *c, par_call *k) {
     const par_kind_traits *t = par_kind_traits_of(k->kind);
-    PAR_ASSERT(c && "a comm is NULL");
     if (!k->site) k->site = c->site ? c->site : "?";
     c->site = NULL;
     if (t->takes == PAR_TAKES_PEER) {
@@ -9679,16 +9707,28 @@ static void par__reset_operation(par__world *w, par__operation *op) { // for its
     op->net_messages = op->net_bytes = 0;
     op->wait_start = 0;
     op->start_ticks = 0;
+    op->state = PAR__QUEUED;
     op->result = op->group_result = PAR_OK;
     if (!op->persistent) op->algorithm = NULL;
 }
-static par__operation *par__alloc_operation(par__world *w) { // the caller holds the world's lock
+// An operation for a call. The caller holds the world's lock. NULL: no memory, with an error text.
+static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16_t site) {
+    par__world *w = c->world;
     par__operation *op = w->idle_operations;
     if (op)
         w->idle_operations = op->next;
     else
         op = (par__operation *)par__zalloc(sizeof *op);
-    if (op) par__reset_operation(w, op);
+    if (!op) {
+        par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+        return op;
+    }
+    par__reset_operation(w, op);
+    op->comm = c;
+    op->call = *k;
+    op->site = site;
+    op->backend = NULL;
+    op->invalid = 0;
     return op;
 }
 
@@ -9767,40 +9807,38 @@ static inline void par__count_call(par_comm *c, const par_call *k, uint16_t site
     if (result == PAR_OK) {
         row->sent_count += volume;
         row->sent_bytes += volume * par__dtypes[k->dtype].bytes;
-        row->seconds += (double)(now - start); // in ticks; par_ledger_get converts them
+        row->seconds += (double)(int64_t)(now - start); // in ticks; par_ledger_get converts them
     }
     if (c->model || (site & PAR__SITE_IN_LAYER) || c->world->trace_path)
         par__count_details(c, k, site, result, volume, start, now);
 }
 
-static void par__complete(par__operation *op) {
-    par_comm *c = op->comm;
-    par_ledger *row = &c->ledger[op->call.kind];
+// Enter the end of a call into the recorder and the ledger, and let who waits for it know.
+static void par__end_operation(par__operation *op) {
     const uint64_t now = par__ticks();
-    if (op->bucket_call_count) par__unpack_bucket(op);
     if (op->group_head) {
         op->group_head->group_pending--;
         if (!op->group_head->group_result) op->group_head->group_result = op->result;
     }
     par__end_record(op, now);
-    par__count_call(c, &op->call, op->site, op->result, op->volume, op->start_ticks, now);
-    if (op->result == PAR_OK && op->algorithm) c->last_algorithm = op->algorithm->name;
-    if (op->net_messages) {
-        row->net_messages += op->net_messages;
-        row->net_bytes += op->net_bytes;
-    }
+    par__count_call(op->comm, &op->call, op->site, op->result, op->volume, op->start_ticks, now);
     par__set_op_state(op, op->group_pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
+}
+static void par__complete(par__operation *op) {
+    par_comm *c = op->comm;
+    par_ledger *row = &c->ledger[op->call.kind];
+    if (op->bucket_call_count) par__unpack_bucket(op);
+    if (op->result == PAR_OK && op->algorithm) c->last_algorithm = op->algorithm->name;
+    row->net_messages += op->net_messages;
+    row->net_bytes += op->net_bytes;
+    par__end_operation(op);
 }
 
 // A comm's calls execute in queues: its collectives, its sends to each rank, its receives from each rank.
 // Only the first call of a queue can run, so only it is in the world's list, and n calls cost n times as much
 // as one.
-static par__call_queue *par__queue_of(const par__operation *op) {
-    const size_t n = (size_t)op->comm->size, peer = (size_t)op->call.root;
-    // Exchanges have a queue of their own, which their comm does not need: [0] counts arrivals.
-    if (par__is_exchange(op->call.kind)) return &op->comm->queues[1 + op->comm->rank];
-    if (!par__is_message(op->call.kind)) return &op->comm->queues[0];
-    return &op->comm->queues[1 + peer + (op->call.kind == PAR_KIND_RECV ? n : 0)];
+static inline par__call_queue *par__message_queue(const par_comm *c, par_kind kind, int peer) {
+    return &c->queues[1 + (kind == PAR_KIND_RECV ? c->size : 0) + peer];
 }
 
 static void par__activate_operation(par__operation *op) {
@@ -9810,8 +9848,8 @@ static void par__activate_operation(par__operation *op) {
     w->active_end = &op->next;
 }
 
-static void par__enqueue(par__operation *op) {
-    par__call_queue *lane = op->queue = par__queue_of(op);
+static void par__enqueue(par__operation *op, par__call_queue *lane) {
+    op->queue = lane;
     op->sequence = ++lane->issued;
     if (!lane->running) {
         lane->running = op;
@@ -10367,9 +10405,13 @@ static int par__step_message(par__operation *op) {
     if (op->state == PAR__QUEUED && ring) { // most receives end here, without a transfer
         const int taken = par__take_message(c, &op->call, ring);
         if (!taken) return 0;
-        ended = taken > 0;
+        if (taken > 0) {
+            par__dequeue(op);
+            par__end_operation(op);
+            return 1;
+        }
     }
-    if (!ended && op->state == PAR__QUEUED) {
+    if (op->state == PAR__QUEUED) {
         ended = !par__add_message(op);
         moved = 1;
     }
@@ -10728,19 +10770,16 @@ static par_result par__offload_begin(par_comm *c, const par_call *call, par__ope
     if (unusable) return unusable;
     par__lock_world(w);
     const int valid = par__validate_call(c, call);
-    par__operation *op = valid ? par__alloc_operation(w) : NULL;
+    par__operation *op = valid ? par__new_operation(c, call, par__site_index(w, call->site)) : NULL;
     if (op) {
-        op->comm = c;
-        op->call = *call;
         op->sequence = ++c->offload_count;
         op->backend = c->backend;
         op->offload_state = NULL;
-        op->site = par__site_index(w, call->site);
         par__record_begin(op);
     }
     par__unlock_world(w);
     if (!valid) return PAR_ERR_ARGUMENT;
-    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    if (!op) return PAR_ERR_MEMORY;
     op->result = c->backend->begin(c->backend, &op->call, &op->offload_state);
     return *out = op, PAR_OK;
 }
@@ -10900,11 +10939,10 @@ static int par__start_persistent(par_persistent *p, unsigned looks) {
     par_comm *c = p->comm;
     par__operation *op = p->operation;
     par__reset_operation(c->world, op);
-    par__set_op_state(op, PAR__QUEUED);
     p->started = op;
     p->ticket = op->ticket;
     if (!c->queues[0].running && !c->world->active && par__decide_small(p)) return par__start_small(p, looks);
-    par__enqueue(op);
+    par__enqueue(op, &c->queues[0]);
     return 0;
 }
 static int par__is_like(const par_call *a, const par_call *b) {
@@ -10938,10 +10976,12 @@ static int par__start_fresh(par_comm *c, const par_call *k, par__operation **op)
 // >>issue ---------------------------------------------------------------------------------------------------
 //
 // A call from begin to end:
-//     par__run    complete the description --> offloaded?  the device backend
-//                                          --> in a group? keep it until the group ends
-//                                          --> can it end at once? nothing else is made (>>small)
-//                                          --> validate it, make an operation, append it to its queue
+//     par__run    a message on this node       --> can it end at once? nothing else is made
+//                 (par__run_message)           --> make an operation, append it to its queue
+//                 else complete it             --> offloaded?  the device backend
+//                 (par__run_call)              --> in a group? keep it until the group ends
+//                                              --> can it end at once? nothing else is made (>>small)
+//                                              --> validate it, make an operation, append it to its queue
 // The blocking form waits here; a request is waited for by par_wait or tested by par_test.
 
 // Issue a call, or n > 1 calls of a group that share a bucket. The caller holds the world's lock.
@@ -10949,17 +10989,13 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
     par__world *w = c->world;
     const par_result unusable = par__check_comm(c);
     if (unusable) return unusable;
-    par__operation *op = par__alloc_operation(w);
-    if (!op) return par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
-    par__set_op_state(op, PAR__QUEUED);
-    op->comm = c;
-    op->call = *call;
-    op->backend = NULL;
+    par__operation *op = par__new_operation(c, call, par__site_index(w, call->site));
+    if (!op) return PAR_ERR_MEMORY;
     if (n > 1 && !par__fill_bucket(op, call, n)) {
         par__recycle_operation(op);
         return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     }
-    op->invalid = !par__is_valid_message(c, call) && !par__validate_call(c, call);
+    op->invalid = !par__validate_call(c, call);
     if (op->invalid) {
         op->call.dtype = PAR_U8;
         op->call.op = PAR_SUM;
@@ -10971,8 +11007,8 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
         par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
     }
-    op->site = par__site_index(w, call->site);
-    par__enqueue(op);
+    par__enqueue(op, par__is_message(op->call.kind) ? par__message_queue(c, op->call.kind, op->call.root)
+                                                    : &c->queues[0]);
     *out = op;
     return PAR_OK;
 }
@@ -10997,56 +11033,28 @@ static void par__start_message(par__operation *op) {
         par__record_begin(op);
 }
 
-// Calls that end at once have no operation, and one reading of the clock. Each function returns 1 if the call
-// has ended, 0 if it needs an operation, which also reports what is wrong.
-static int par__ended_at_once(par_comm *c, const par_call *k, uint16_t site, par__call_queue *queue,
-                              uint64_t volume) {
+// A call that has ended at once has no operation, and one reading of the clock.
+static inline void par__ended_at_once(par_comm *c, const par_call *k, uint16_t site, par__call_queue *queue,
+                                      uint64_t volume) {
     const uint64_t now = par__ticks();
     par__write_record(c, k, ++queue->issued, site, now, now);
     par__count_call(c, k, site, PAR_OK, volume, now, now);
-    return 1;
 }
-static int par__send_at_once(par_comm *c, const par_call *k) { // there is room in the ring
-    par__call_queue *queue = &c->queues[1 + k->root];
-    const size_t bytes = k->count * par__dtypes[k->dtype].bytes;
-    par__ring *ring = queue->ring;
-    const uint16_t site = par__site_index(c->world, k->site);
-    par__cell *cell;
-    uint64_t address;
-    if (!ring || queue->running || !par__is_local(c, k->root) || bytes > par__piece_bytes(c, bytes) ||
-        par__message_place(c, k->send, bytes, k->root, &address) != PAR__IN_RING ||
-        (cell = par__free_cell(c, ring, bytes)) == NULL)
-        return 0;
-    cell->site = site;
-    cell->dtype = (uint8_t)k->dtype;
-    cell->place = PAR__IN_RING;
-    cell->count = k->count;
-    cell->bytes = bytes;
-    par__write_piece(c, ring, cell, (const char *)k->send, bytes);
-    par__publish_cell(c, ring, cell, k->root);
-    return par__ended_at_once(c, k, site, queue, k->count);
-}
-static int par__recv_at_once(par_comm *c, const par_call *k) { // the message is here
-    par__call_queue *queue = &c->queues[1 + c->size + k->root];
-    return queue->ring && !queue->running && par__take_message(c, k, queue->ring) > 0 &&
-           par__ended_at_once(c, k, par__site_index(c->world, k->site), queue, 0);
-}
-// A collective of one rank: it copies nothing, or little, so that it may count as no time at all.
+// A collective of one rank: it copies nothing, or little, so that it may count as no time at all. 1: it has
+// ended; 0: it needs an operation, which also reports what is wrong.
 static int par__copy_at_once(par_comm *c, const par_call *k) {
-    if ((unsigned)k->dtype >= PAR_DTYPE_COUNT || k->count > SIZE_MAX / 16) return 0;
+    if (c->size > 1 || c->broken || PAR__LOAD(&c->world->arena->aborted) ||
+        (unsigned)k->kind >= PAR_KIND_COUNT || par__is_message(k->kind) ||
+        (unsigned)k->dtype >= PAR_DTYPE_COUNT || k->count > SIZE_MAX / 16)
+        return 0;
     const size_t bytes = k->recv == k->send ? 0 : k->count * par__dtypes[k->dtype].bytes;
     if (par__has_counts(k) || c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
         k->op >= PAR_OP_COUNT || (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
         (k->count && (!k->send || !k->recv)) || bytes > PAR__EAGER_MESSAGE_BYTES)
         return 0;
     if (bytes) memmove(k->recv, k->send, bytes);
-    return par__ended_at_once(c, k, par__site_index(c->world, k->site), &c->queues[0], 0);
-}
-static int par__end_at_once(par_comm *c, const par_call *k) {
-    if (c->broken || PAR__LOAD(&c->world->arena->aborted) || (unsigned)k->kind >= PAR_KIND_COUNT) return 0;
-    if (!par__is_message(k->kind)) return c->size == 1 && par__copy_at_once(c, k);
-    if (!par__is_valid_message(c, k)) return 0;
-    return k->kind == PAR_KIND_SEND ? par__send_at_once(c, k) : par__recv_at_once(c, k);
+    par__ended_at_once(c, k, par__site_index(c->world, k->site), &c->queues[0], 0);
+    return 1;
 }
 
 // Peers that wait for this call have the cache lines of its arrival and of small data: ask for them early.
@@ -11076,7 +11084,7 @@ static par_result par__start_call(par_comm *c, par_call *k, int waits, par__oper
     if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
     par__prefetch_call(c, k);
-    if (!par__end_at_once(c, k) && !(waits && par__start_fresh(c, k, op))) r = par__issue(c, k, 1, op);
+    if (!par__copy_at_once(c, k) && !(waits && par__start_fresh(c, k, op))) r = par__issue(c, k, 1, op);
     par__unlock_world(c->world);
     return r;
 }
@@ -11098,7 +11106,45 @@ static par_result par__end_or_request(par__operation *op, par_request *request) 
 
 static par_result par__make_persistent(par_comm *c, par_call *k);
 
-static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
+// May a call take the short way of par__run_message? It is a message on this node whose description is right,
+// and neither a group's, nor a backend's, nor to be made persistent.
+static inline int par__is_short(const par_comm *c, const par_call *k) {
+    return par__is_valid_message(c, k) && par__is_local(c, k->root) && !c->keep_next && !c->in_group &&
+           !par__is_offloaded(c, k);
+}
+static par_result par__run_message(par_comm *c, par_call *k, par_request *request) {
+    par__world *w = c->world;
+    par__call_queue *queue = par__message_queue(c, k->kind, k->root);
+    par__operation *op = NULL;
+    const int sends = k->kind == PAR_KIND_SEND;
+    if (!k->site) k->site = c->site ? c->site : "?";
+    c->site = NULL;
+    k->op = PAR_SUM;
+    k->tag = 0;
+    par__lock_world(w);
+    const uint16_t site = par__site_index(w, k->site);
+    par_result r = par__check_comm(c);
+    if (!r && queue->ring && !queue->running &&
+        (sends ? par__put_message(c, k, queue->ring, site) : par__take_message(c, k, queue->ring) > 0))
+        par__ended_at_once(c, k, site, queue, sends ? k->count : 0);
+    else if (!r && (op = par__new_operation(c, k, site)) != NULL) {
+        par__enqueue(op, queue);
+        if (request) par__start_message(op);
+    } else if (!r)
+        r = PAR_ERR_MEMORY;
+    par__unlock_world(w);
+    if (!request && op) return par__end_call(op);
+    if (request) {
+        request->operation = op;
+        request->ticket = op ? op->ticket : 0;
+    }
+    // Take what is done off the list; what was begun before goes on.
+    if (op ? par__op_state(op) == PAR__DONE : !request && w->active) par__progress(w);
+    if (op && w->has_progress_thread) par__wake_progress(w);
+    return r;
+}
+
+static par_result par__run_call(par_comm *c, par_call *k, par_request *request) {
     par__operation *op;
     if (c->keep_next) return par__make_persistent(c, k);
     const par_result r = par__start_call(c, k, !request, &op);
@@ -11115,6 +11161,10 @@ static par_result par__run(par_comm *c, par_call *k, par_request *request) { // 
         par__progress(c->world); // publish the arrival now; take what is done off the list
     if (c->world->has_progress_thread) par__wake_progress(c->world);
     return PAR_OK;
+}
+static inline par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
+    PAR_ASSERT(c && "a comm is NULL");
+    return par__is_short(c, k) ? par__run_message(c, k, request) : par__run_call(c, k, request);
 }
 
 par_result par_wait(par_request *request) {
@@ -14142,20 +14192,11 @@ static par_result par__exchange_call(par_neighbors *n, par_call *k, par_request 
     if (!r) r = par__check_comm(c);
     if (r) return r;
     par__lock_world(w);
-    par__operation *op = par__alloc_operation(w);
-    if (op) {
-        par__set_op_state(op, PAR__QUEUED);
-        op->comm = c;
-        op->call = *k;
-        op->backend = NULL;
-        op->site = par__site_index(w, k->site);
-        r = par__plan_checked(op);
-        if (r)
-            par__recycle_operation(op);
-        else
-            par__enqueue(op);
-    } else
-        r = par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    par__operation *op = par__new_operation(c, k, par__site_index(w, k->site));
+    r = op ? par__plan_checked(op) : PAR_ERR_MEMORY;
+    if (op && r) par__recycle_operation(op);
+    // Its queue is one that its comm does not need otherwise: [0] counts arrivals.
+    if (!r) par__enqueue(op, &c->queues[1 + c->rank]);
     par__unlock_world(w);
     if (r) return r;
     return par__end_or_request(op, request);
