@@ -1569,6 +1569,17 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
     prints "tuned: all_reduce, 2 ranks" build/bench_coll_test --algorithms &&
         build/bench_coll_test --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" &&
         every_line "$work/out" '"wrong":0' || return 1
+    for case in "16384 oneshot" "1073741824 eager"; do # from where the system copies; blocks of 32 KiB
+        bytes=${case% *}
+        unset PAR_TUNE
+        BENCH_THRESHOLD=$bytes build/bench_coll_test --tune -e 64K >"$work/tuned" || return 1
+        sed -n "/^set cma_bytes $bytes$/p" "$work/tuned" >"$work/threshold"
+        PAR_TUNE=$work/tuned prints "copies ordinary memory from $bytes bytes" \
+            build/bench_coll_test --algorithms &&
+            PAR_TUNE=$work/threshold prints "\"algorithm\":\"${case#* }\"" \
+                build/bench_coll_test --op all_gather -b 64K -e 64K -n 1 --json || return 1
+    done
+    export PAR_TUNE=$work/tuned
     for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" \
         "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" \
         "set cma_bytes"; do
