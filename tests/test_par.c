@@ -1415,8 +1415,7 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
     if (me == 0) { // the receiver finds a message's mismatch
         int z[100] = {0};
         CHECK_OK(w, par_send(z, 100, PAR_I32, 1, w));
-        CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
-        CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
+        for (int i = 0; i < 3; i++) CHECK_OK(w, par_send(z, 3, PAR_I32, 1, w));
         CHECK(w, par_send(z, 3, PAR_I32, 5000, w) == PAR_ERR_ARGUMENT);
         CHECK(w, par_send(z, 3, (par_dtype)77, 1, w) == PAR_ERR_ARGUMENT && says(w, "no such dtype"));
         CHECK(w, par_recv(z, (size_t)1 << 62, PAR_I32, 1, w) == PAR_ERR_ARGUMENT && says(w, "too large"));
@@ -1426,6 +1425,7 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
         CHECK(w,
               par_recv(z, 99, PAR_I32, 0, w) == PAR_ERR_MISMATCH && says(w, "100 i32") && says(w, "99 i32"));
         CHECK(w, par_recv(z, 3, PAR_F32, 0, w) == PAR_ERR_MISMATCH && says(w, "f32"));
+        CHECK(w, par_recv(z, 2, PAR_I32, 0, w) == PAR_ERR_MISMATCH && says(w, "3 i32") && says(w, "2 i32"));
         CHECK_OK(w, par_recv(z, 3, PAR_I32, 0, w)); // the ranks agree again
     }
     CHECK_OK(w, par_barrier(w));
@@ -1989,6 +1989,9 @@ static void forgotten(par_comm *w) { // a receive without a matching send does n
 }
 
 static void aborted(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    int x = 0;
+    CHECK_OK(w, par_sendrecv(&me, 1, right, &x, 1, left, PAR_I32, w)); // makes the rings
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == 0) {
         test_wait_for(&test_shared->words, par_size(w) - 1);
@@ -1997,6 +2000,8 @@ static void aborted(par_comm *w) {
     }
     test_arrive(&test_shared->words);
     CHECK(w, big_sum(w) == PAR_ERR_ABORTED && says(w, "the data is wrong"));
+    CHECK(w, par_send(&me, 1, PAR_I32, right, w) == PAR_ERR_ABORTED);
+    CHECK(w, par_recv(&x, 1, PAR_I32, left, w) == PAR_ERR_ABORTED);
 }
 
 static void no_leaks(par_comm *w) { // a few thousand comms and blocks fit only if all are freed
