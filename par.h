@@ -9894,19 +9894,22 @@ static void par__await_help(const par__operation *op) {
     if (x->state != 1 || x->sharing != 2) return;
     for (int i = 0; i < 100 && x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes; i++) usleep(1000);
 }
+// An operation ends before its messages between nodes: nothing may write to its memory from here on.
+static void par__cancel_transfers(const par__operation *op) {
+    const int message = par__is_message(op->call.kind);
+    for (int t = 0; t < (message ? op->state == PAR__RUNNING : op->track_count); t++)
+        for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
+            par__transfer *x = &op->tracks[t].transfers[i];
+            if (op->comm->ring_index[x->peer] < 0) par__net_cancel(op->comm->world, x);
+        }
+}
 static int par__complete_with_error(par__operation *op, par_result result) {
     if (result == PAR_ERR_MEMORY && !op->comm->world->error[0])
         par__set_error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
     op->result = result;
     par__await_help(op);
     par__dequeue(op);
-    if (!par__is_message(op->call.kind)) {
-        for (int t = 0; t < op->track_count; t++)
-            for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
-                par__transfer *x = &op->tracks[t].transfers[i];
-                if (op->comm->ring_index[x->peer] < 0) par__net_cancel(op->comm->world, x);
-            }
-    }
+    par__cancel_transfers(op);
     par__complete(op);
     return 1;
 }
@@ -14300,6 +14303,7 @@ static par_result par__drop_operations(par_comm *c) {
             continue;
         }
         *link = op->next;
+        par__cancel_transfers(op);
         par__recycle_operation(op);
         forgotten++;
     }
