@@ -4577,7 +4577,8 @@ struct par__world {
     pthread_mutex_t lock;
     uint32_t next_id;
     unsigned spin_limit;
-    size_t cma_bytes, nontemporal_bytes; // thresholds: PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
+    size_t cma_bytes, nontemporal_bytes;   // thresholds: PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
+    size_t kind_cma_bytes[PAR_KIND_COUNT]; // of an operation; 0: cma_bytes
     par__tune_row *tune_rows;
     size_t tune_row_count;
     int cma;            // ranks of this machine can copy from each other's private memory
@@ -9095,6 +9096,10 @@ static int par__is_beyond_caches(const par__operation *op) {
 // from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
 // the system cannot. So is a sum for the root up to 128 times the size: half of it passes the system twice.
 // least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
+static size_t par__cma_bytes(const par__operation *op) {
+    const size_t own = op->comm->world->kind_cma_bytes[op->call.kind];
+    return own ? own : op->comm->world->cma_bytes;
+}
 static int par__may_use_cma(const par__operation *op, size_t least) {
     const par_comm *c = op->comm;
     const par_kind_traits *t = &par__kinds[op->call.kind];
@@ -9122,7 +9127,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const size_t work = all_add ? bytes * n / 2 : root_adds ? bytes / 4 : bytes;
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
     // With the arrival staged data need no other step, so that the system's copy wins from twice the size on.
-    const size_t least = PAR__MIN(op->comm->world->cma_bytes, SIZE_MAX / 2) * 2;
+    const size_t least = PAR__MIN(par__cma_bytes(op), SIZE_MAX / 2) * 2;
     if (!requested && !shared && par__may_use_cma(op, least)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
@@ -9197,11 +9202,29 @@ static int par__parse_bytes(const char *text, size_t *bytes) {
     *bytes = value < 9007199254740992.0 ? (size_t)value : SIZE_MAX;
     return 1;
 }
-// Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
-// `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n" and "set stream_bytes n" set a
-// threshold. A # begins a comment.
-static par_result par__parse_tune_row(par__world *w, const char *where, char *line) {
+// "set name n": a threshold. That of cma_bytes may be one operation's.
+static par_result par__set_threshold(par__world *w, const char *where, const char *name, size_t bytes,
+                                     const char *kind) {
     static const char *const set[] = {"cma_bytes", "stream_bytes"};
+    if (*kind) {
+        for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
+            if (!strcmp(kind, par__kinds[par__algorithms[i].kind].name))
+                return w->kind_cma_bytes[par__algorithms[i].kind] = PAR__MAX(bytes, (size_t)2), PAR_OK;
+        return par__unknown_algorithm(w, where, kind, ""), PAR_ERR_ARGUMENT;
+    }
+    if (!strcmp(name, set[0]))
+        w->cma_bytes = bytes;
+    else if (!strcmp(name, set[1]))
+        w->nontemporal_bytes = bytes;
+    else
+        return par__set_error(w, PAR_ERR_ARGUMENT, "%s: there is no \"%.64s\" to set; the nearest is \"%s\"",
+                              where, name, par_nearest_name(name, set, 2, sizeof *set));
+    return PAR_OK;
+}
+// Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
+// `bytes` bytes, by the count argument of par_<operation>. "set cma_bytes n", "set cma_bytes n operation" and
+// "set stream_bytes n" set a threshold. A # begins a comment.
+static par_result par__parse_tune_row(par__world *w, const char *where, char *line) {
     const char *word[6];
     double ranks = 0, nodes = 0;
     size_t bytes = 0;
@@ -9209,17 +9232,9 @@ static par_result par__parse_tune_row(par__world *w, const char *where, char *li
     line[strcspn(line, "#")] = 0;
     for (int i = 0; i < 6; i++) word[i] = par__next_word(&line);
     if (!*word[0]) return PAR_OK;
-    if (!strcmp(word[0], "set") && *word[2] && !*word[3] && par__parse_bytes(word[2], &bytes)) {
-        if (!strcmp(word[1], set[0]))
-            w->cma_bytes = bytes;
-        else if (!strcmp(word[1], set[1]))
-            w->nontemporal_bytes = bytes;
-        else
-            return par__set_error(w, PAR_ERR_ARGUMENT,
-                                  "%s: there is no \"%.64s\" to set; the nearest is \"%s\"", where, word[1],
-                                  par_nearest_name(word[1], set, 2, sizeof *set));
-        return PAR_OK;
-    }
+    if (!strcmp(word[0], "set") && *word[2] && par__parse_bytes(word[2], &bytes) &&
+        !*word[strcmp(word[1], "cma_bytes") ? 3 : 4])
+        return par__set_threshold(w, where, word[1], bytes, word[3]);
     if (!*word[4] || *word[5] || !par__parse_integer(word[1], INT_MAX, &ranks) || ranks < 1 ||
         !par__parse_integer(word[2], INT_MAX, &nodes) || nodes < 1 || !par__parse_bytes(word[3], &bytes))
         return par__set_error(
@@ -9264,7 +9279,8 @@ static par_result par__load_tune_file(par__world *w, const char *path) {
 
 static uint64_t par__tune_rows_hash(const par__world *w) {
     size_t h[4] = {w->cma_bytes, w->nontemporal_bytes, 0, 0};
-    uint64_t hash = par__hash_sizes(h, 2, 0xcbf29ce484222325u);
+    uint64_t hash =
+        par__hash_sizes(w->kind_cma_bytes, PAR_KIND_COUNT, par__hash_sizes(h, 2, 0xcbf29ce484222325u));
     for (size_t i = 0; i < w->tune_row_count; i++) {
         const par__tune_row *t = &w->tune_rows[i];
         h[0] = (size_t)t->algorithm;
@@ -9545,7 +9561,7 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     const par_call *k = &op->call;
     const size_t e = par__element_bytes(op);
     const int alone = c->size == 1; // a rank can always address itself
-    const int cma = par__may_use_cma(op, c->world->cma_bytes);
+    const int cma = par__may_use_cma(op, par__cma_bytes(op));
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
     unsigned flags = 0;
@@ -14828,6 +14844,10 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
                 par_kind_name(par__algorithms[t->algorithm].kind), t->ranks, t->nodes, t->bytes,
                 par__algorithms[t->algorithm].name);
     }
+    for (int k = 0; k < PAR_KIND_COUNT; k++)
+        if (comm->world->kind_cma_bytes[k])
+            fprintf(file, "  tuned: %s copies ordinary memory by process_vm_readv from %zu bytes\n",
+                    par_kind_name((par_kind)k), comm->world->kind_cma_bytes[k]);
     fprintf(
         file,
         "  process_vm_readv copies ordinary memory from %zu bytes (%s), messages from %zu; what all ranks "

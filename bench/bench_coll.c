@@ -652,66 +652,63 @@ static void tune_kind(bench *b, const kind_info *k) {
         printf("%s %d %d %zu %s\n", k->name, b->n, par_node_count(b->world), SIZE_MAX, best);
     fflush(stdout);
 }
-// The logarithm of how many times longer calls take with *threshold below their size than with it above,
-// added up over the kinds (only: one of them; NULL: all), which have `size` bytes for each peer. Both are
-// timed in turn, since the machine's speed changes meanwhile.
-static double threshold_loss(bench *b, const kind_info *only, size_t *threshold, size_t size) {
+// The logarithm of how many times longer calls, of `size` bytes for each peer, take with *threshold below
+// their size than with it above. Both are timed in turn, since the machine's speed changes meanwhile.
+static double threshold_loss(bench *b, const kind_info *k, size_t *threshold, size_t size) {
     enum { ROUNDS = 5 };
     const size_t saved = *threshold;
-    double loss = 0;
+    const size_t bytes = size * (reduces(k) || scatters(k) || gathers(k) ? (size_t)b->n : 1);
+    double seconds[2][ROUNDS];
 #if defined(BENCH_TEST) // so that tests know the answer: it pays from this size on, and seems to at 4096
     const char *from = getenv("BENCH_THRESHOLD");
     if (from) return size >= (size_t)atof(from) || size == 4096 ? -0.1 : 0.2;
 #endif
-    for (int i = 0; i < KINDS; i++) {
-        const kind_info *k = &kinds[i];
-        const size_t bytes = size * (reduces(k) || scatters(k) || gathers(k) ? (size_t)b->n : 1);
-        double seconds[2][ROUNDS];
-        if (only ? k != only : !has_algorithms(k) || k->kind == PAR_KIND_REDUCE)
-            continue; // a sum for a root is staged for longer
-        for (int turn = 0; turn < 2 * ROUNDS; turn++) {
-            const int with = (turn ^ turn >> 1) & 1;
-            *threshold = with ? 2 : SIZE_MAX; // cma_bytes 1 is for tests
-            seconds[with][turn / 2] = time_of(b, k, bytes, MAX(3, default_iterations(bytes) / ROUNDS)).median;
-        }
-        loss += log(median(seconds[1], ROUNDS) / median(seconds[0], ROUNDS));
+    for (int turn = 0; turn < 2 * ROUNDS; turn++) {
+        const int with = (turn ^ turn >> 1) & 1;
+        *threshold = with ? 2 : SIZE_MAX; // cma_bytes 1 is for tests
+        seconds[with][turn / 2] = time_of(b, k, bytes, MAX(3, default_iterations(bytes) / ROUNDS)).median;
     }
     *threshold = saved;
-    return loss;
+    return log(median(seconds[1], ROUNDS) / median(seconds[0], ROUNDS));
 }
 // The size from which on it costs the least to be above *threshold; 0: there is none. All ranks have measured
 // the same, so that they agree.
-static size_t threshold_size(bench *b, const kind_info *only, size_t *threshold, size_t from, size_t to) {
+static size_t threshold_size(bench *b, const kind_info *k, size_t *threshold, size_t from, size_t to) {
     double sum = 0, least = 0;
     size_t best = 0, size = from;
     while (size * 2 <= to) size *= 2;
     for (; size >= from && size <= to; size /= 2) {
-        sum += threshold_loss(b, only, threshold, size);
+        sum += threshold_loss(b, k, threshold, size);
         if (sum < least) least = sum, best = size;
     }
     return best;
 }
-// --tune: measure the sizes from which process_vm_readv is faster than staging, or non-temporal stores than
-// cached ones; then every algorithm at every size. Print them, and the fastest ones as a table, for PAR_TUNE.
+// --tune: measure from which sizes process_vm_readv is faster than staging for an operation, or non-temporal
+// stores than cached ones; then every algorithm at every size. Print that, and the fastest ones as a table,
+// for PAR_TUNE.
 static void tune(bench *b) {
     par__world *w = b->world->world;
     const int symmetric = !strcmp(b->o.memory, "symmetric"), one_node = par_node_count(b->world) == 1;
     const size_t n = (size_t)b->n;
     if (b->rank == 0)
         printf("# %d ranks on %d nodes; use with PAR_TUNE=this file\n", b->n, par_node_count(b->world));
-    if (w->cma && one_node && !symmetric) {
-        const size_t size = threshold_size(b, NULL, &w->cma_bytes, 4096, MIN((size_t)4 << 20, b->o.end / n));
-        w->cma_bytes = size ? size : (size_t)1 << 30;
-        if (b->rank == 0) printf("set cma_bytes %zu\n", w->cma_bytes);
-    }
     if (symmetric) {
         const size_t least = ((size_t)1 << 20) / n;
         const size_t size = threshold_size(b, &kinds[0], &w->nontemporal_bytes, least, b->o.end / n);
         w->nontemporal_bytes = size ? size * n * n : (size_t)1 << 40; // of all ranks' arrays
         if (b->rank == 0) printf("set stream_bytes %zu\n", w->nontemporal_bytes);
     }
-    for (int i = 0; i < KINDS; i++)
-        if (has_algorithms(&kinds[i])) tune_kind(b, &kinds[i]);
+    for (int i = 0; i < KINDS; i++) {
+        const kind_info *k = &kinds[i];
+        size_t *const cma_bytes = &w->kind_cma_bytes[k->kind];
+        if (!has_algorithms(k)) continue;
+        if (w->cma && one_node && !symmetric && k->kind != PAR_KIND_REDUCE) { // which is staged for longer
+            const size_t size = threshold_size(b, k, cma_bytes, 4096, MIN((size_t)4 << 20, b->o.end / n));
+            *cma_bytes = size ? size : (size_t)1 << 30;
+            if (b->rank == 0) printf("set cma_bytes %zu %s\n", *cma_bytes, k->name);
+        }
+        tune_kind(b, k);
+    }
 }
 
 // --model: compare predicted and measured times, also at sizes between those that the model was fitted at.

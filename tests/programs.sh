@@ -1564,7 +1564,7 @@ check "sums of a tile in registers" tile_registers
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll_test --tune -e 64K >"$work/tuned" &&
         grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" &&
-        grep -q "^set cma_bytes" "$work/tuned" || return 1
+        grep -q "^set cma_bytes [0-9]* all_to_all$" "$work/tuned" || return 1
     export PAR_TUNE=$work/tuned
     prints "tuned: all_reduce, 2 ranks" build/bench_coll_test --algorithms &&
         build/bench_coll_test --op all -b 64 -e 64K -f 32 -n 5 --json >"$work/out" &&
@@ -1573,19 +1573,21 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
         bytes=${case% *}
         unset PAR_TUNE
         BENCH_THRESHOLD=$bytes build/bench_coll_test --tune -e 64K >"$work/tuned" || return 1
-        sed -n "/^set cma_bytes $bytes$/p" "$work/tuned" >"$work/threshold"
-        PAR_TUNE=$work/tuned prints "copies ordinary memory from $bytes bytes" \
+        sed -n "/^set cma_bytes $bytes all_gather$/p" "$work/tuned" >"$work/threshold"
+        PAR_TUNE=$work/threshold prints "tuned: all_gather copies .* from $bytes bytes" \
             build/bench_coll_test --algorithms &&
             PAR_TUNE=$work/threshold prints "\"algorithm\":\"${case#* }\"" \
                 build/bench_coll_test --op all_gather -b 64K -e 64K -n 1 --json || return 1
     done
     export PAR_TUNE=$work/tuned
     for row in "all_reduce two 1" "all_reduce 2 1 64 ring more" "all_reduce 2 0 64 ring" \
-        "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" "set cma_bytes 1 2" \
-        "set cma_bytes"; do
+        "all_reduce -2 1 64 ring" "all_reduce 2 1 64k ring" "set cma_bytes -1" \
+        "set cma_bytes 1 all_gather 2" "set stream_bytes 1 all_gather" "set cma_bytes"; do
         printf '# by hand\n%s\n' "$row" >"$work/tuned"
         fails 1 "tuned:2 is not a row" build/01_hello || return 1
     done
+    echo "set cma_bytes 1 all_gathe" >"$work/tuned"
+    fails 1 'tuned:1: no operation "all_gathe" has .* nearest is "all_gather"' build/01_hello || return 1
     for text in 'all_reduce 2 1 64 ring%0300d' 'all_reduce 2 1 64 ring\0\n'; do
         printf "$text" 0 >"$work/tuned"
         fails 1 "tuned:1 is not a line of text" build/01_hello || return 1

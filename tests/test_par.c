@@ -1257,6 +1257,23 @@ static par_result offload_split(par_device_backend *backend, int color, int key,
 }
 static void offload_close(par_device_backend *backend) { (void)backend; }
 
+// Messages of a device's memory are its backend's; a neighbor exchange cannot be.
+static void offloaded_messages(par_comm *w, par_comm *c, float *mine) {
+    float got[2] = {0, 0};
+    const size_t one[1] = {1};
+    const int self[1] = {par_rank(w)};
+    mine[0] = 21;
+    CHECK_OK(w, par_send(mine, 1, PAR_F32, self[0], c));
+    CHECK_OK(w, par_recv(&mine[1], 1, PAR_F32, self[0], c));
+    CHECK(w, mine[1] == 21 && offload_messages[self[0]] == 2);
+    par_neighbors *neighbors;
+    CHECK_OK(w, par_neighbors_open(c, 1, self, NULL, &neighbors));
+    CHECK(w, par_neighbor_exchange(mine, one, NULL, &mine[1], one, NULL, PAR_F32, neighbors) ==
+                     PAR_ERR_UNSUPPORTED &&
+                 says(w, "memory of a device (test)"));
+    CHECK_OK(w, par_neighbor_exchange(&got[0], one, NULL, &got[1], one, NULL, PAR_F32, neighbors));
+    CHECK_OK(w, par_neighbors_close(neighbors));
+}
 // The rank and its progress thread both allocate and recycle operations. Rank 1 sends only after rank 0 has
 // made its offloaded calls. Nothing else orders the two threads of rank 0, because that could hide a missing
 // lock from a race detector.
@@ -1291,7 +1308,7 @@ static void offloaded(par_comm *w) {
         CHECK_OK(w, par_send(&got[0], 1, PAR_F32, 0, w));
         CHECK_OK(w, par_send(&got[1], 1, PAR_F32, 0, w));
     }
-    par_persistent *again; // a persistent call is offloaded each time; a neighbor exchange cannot be
+    par_persistent *again; // a persistent call is offloaded each time
     CHECK_OK(w, par_broadcast_init(mine, rest, 1, PAR_F32, 0, c, &again));
     for (int i = 0; i < 2; i++) {
         mine[0] = (float)(10 + i);
@@ -1301,19 +1318,7 @@ static void offloaded(par_comm *w) {
         CHECK(w, *rest == (float)(10 + i) && !strcmp(par_last_algorithm(c), "test"));
     }
     CHECK_OK(w, par_persistent_free(again));
-    const size_t one[1] = {1};
-    const int self[1] = {par_rank(w)};
-    mine[0] = 21;
-    CHECK_OK(w, par_send(mine, 1, PAR_F32, self[0], c));
-    CHECK_OK(w, par_recv(rest, 1, PAR_F32, self[0], c));
-    CHECK(w, *rest == 21 && offload_messages[self[0]] == 2);
-    par_neighbors *neighbors;
-    CHECK_OK(w, par_neighbors_open(c, 1, self, NULL, &neighbors));
-    CHECK(w, par_neighbor_exchange(mine, one, NULL, rest, one, NULL, PAR_F32, neighbors) ==
-                     PAR_ERR_UNSUPPORTED &&
-                 says(w, "memory of a device (test)"));
-    CHECK_OK(w, par_neighbor_exchange(&got[0], one, NULL, &got[1], one, NULL, PAR_F32, neighbors));
-    CHECK_OK(w, par_neighbors_close(neighbors));
+    offloaded_messages(w, c, mine);
     par_comm *part; // split within a layer, whose name stays set
     par__enter_layer(w, "here");
     par__set_layer_name(w, "layer");
