@@ -2368,7 +2368,7 @@ static double par__plan_node_bound(const par__plan_case *k, const par__plan_laye
 // What may be below a node, in the order of visits: `kinds` of recomputation, overlap and offloading, each
 // with `schedules` and chunks.
 typedef struct par__plan_leaves {
-    par_plan_config kinds[3 * 8 * 8], schedules[PAR_PLAN_SCHEDULE_COUNT * PAR__PLAN_MAX_CHUNKS];
+    par_plan_config kinds[3 * 8 * 8], schedules[(int)PAR_PLAN_SCHEDULE_COUNT * PAR__PLAN_MAX_CHUNKS];
     int kind_count, schedule_count;
 } par__plan_leaves;
 static void par__plan_leaves_of(const par__plan_walk *w, par_plan_config c, par__plan_leaves *l) {
