@@ -79,12 +79,12 @@ busiest() { # what the interface that sent most of all has sent
 cpu_of() { # host
     echo $((($1 - 1) % $(nproc)))
 }
-if [ $over = tcp ]; then # as srun or torchrun would start them
+if [ $over = tcp ]; then # as torchrun would start them; LOCAL_WORLD_SIZE: how many share the processors
     for r in $(seq 0 $((hosts * ranks - 1))); do
         host=$((r / ranks + 1))
-        RANK=$r WORLD_SIZE=$((hosts * ranks)) MASTER_ADDR=$net.1 MASTER_PORT=29400 PAR_TIMEOUT=60 \
-            timeout 300 taskset -c $(cpu_of $host) ip netns exec ${name}h$host "$bench" "$@" \
-            >"$work/out.$r" 2>&1 &
+        RANK=$r WORLD_SIZE=$((hosts * ranks)) LOCAL_WORLD_SIZE=$((hosts * ranks)) MASTER_ADDR=$net.1 \
+            MASTER_PORT=29400 PAR_TIMEOUT=60 timeout 300 taskset -c $(cpu_of $host) \
+            ip netns exec ${name}h$host "$bench" "$@" >"$work/out.$r" 2>&1 &
     done
     status=0
     for job in $(jobs -rp); do wait $job || status=$?; done
