@@ -9091,15 +9091,15 @@ static const par__algorithm_row *par__choose_algorithm(par__operation *op) {
 static int par__is_beyond_caches(const par__operation *op) {
     return par__call_bytes(op) * (size_t)op->comm->size >= op->comm->world->nontemporal_bytes;
 }
+static size_t par__cma_bytes(const par__operation *op) { // PAR_TUNE may set it for its kind
+    const size_t own = op->comm->world->kind_cma_bytes[op->call.kind];
+    return own ? own : op->comm->world->cma_bytes;
+}
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
 // each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
 // from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
 // the system cannot. So is a sum for the root up to 128 times the size: half of it passes the system twice.
 // least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
-static size_t par__cma_bytes(const par__operation *op) {
-    const size_t own = op->comm->world->kind_cma_bytes[op->call.kind];
-    return own ? own : op->comm->world->cma_bytes;
-}
 static int par__may_use_cma(const par__operation *op, size_t least) {
     const par_comm *c = op->comm;
     const par_kind_traits *t = &par__kinds[op->call.kind];
