@@ -7812,15 +7812,22 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
 }
 
 // Fill in what a call leaves to its comm or its counts, and clear what its kind does not use.
-static void par__complete_call(par_comm *c, par_call *k) {
-    const par_kind_traits *t = par_kind_traits_of(k->kind);
+static inline void par__take_site(par_comm *c, par_call *k) {
     if (!k->site) k->site = c->site ? c->site : "?";
     c->site = NULL;
+}
+static inline void par__complete_message(par_comm *c, par_call *k) {
+    par__take_site(c, k);
+    k->op = PAR_SUM;
+    k->tag = 0;
+}
+static void par__complete_call(par_comm *c, par_call *k) {
+    const par_kind_traits *t = par_kind_traits_of(k->kind);
     if (t->takes == PAR_TAKES_PEER) {
-        k->op = PAR_SUM;
-        k->tag = 0;
+        par__complete_message(c, k);
         return;
     }
+    par__take_site(c, k);
     if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
     if (!t->send && !t->recv) {
         k->dtype = PAR_U8;
@@ -9091,17 +9098,15 @@ static const par__algorithm_row *par__choose_algorithm(par__operation *op) {
 static int par__is_beyond_caches(const par__operation *op) {
     return par__call_bytes(op) * (size_t)op->comm->size >= op->comm->world->nontemporal_bytes;
 }
-static size_t par__cma_bytes(const par__operation *op) { // PAR_TUNE may set it for its kind
-    const size_t own = op->comm->world->kind_cma_bytes[op->call.kind];
-    return own ? own : op->comm->world->cma_bytes;
-}
 // Should ordinary memory be copied by the system (CMA)? It is worth a system call from some size on, where
 // each byte has one reader. What several ranks read is better staged: copied once, by its owner, and read
 // from the caches. So is a large sum out of place, because a rank can write its result past the caches, and
 // the system cannot. So is a sum for the root up to 128 times the size: half of it passes the system twice.
-// least: bytes to or from a peer. (cma_bytes 1: always, for tests.)
-static int par__may_use_cma(const par__operation *op, size_t least) {
+// From `times` the threshold on, in bytes to or from a peer. (cma_bytes 1: always, for tests.)
+static int par__may_use_cma(const par__operation *op, size_t times) {
     const par_comm *c = op->comm;
+    const size_t own = c->world->kind_cma_bytes[op->call.kind];
+    const size_t least = PAR__MIN(own ? own : c->world->cma_bytes, SIZE_MAX / times) * times;
     const par_kind_traits *t = &par__kinds[op->call.kind];
     const int sum = (t->takes & PAR_TAKES_OP) && t->send == PAR_SIDE_BLOCK;
     const int one_reader = c->size == 2 || t->send == PAR_SIDE_ROOT_ALL || t->recv == PAR_SIDE_ROOT_ALL ||
@@ -9127,8 +9132,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const size_t work = all_add ? bytes * n / 2 : root_adds ? bytes / 4 : bytes;
     if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
     // With the arrival staged data need no other step, so that the system's copy wins from twice the size on.
-    const size_t least = PAR__MIN(par__cma_bytes(op), SIZE_MAX / 2) * 2;
-    if (!requested && !shared && par__may_use_cma(op, least)) return 0;
+    if (!requested && !shared && par__may_use_cma(op, 2)) return 0;
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
@@ -9561,7 +9565,7 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     const par_call *k = &op->call;
     const size_t e = par__element_bytes(op);
     const int alone = c->size == 1; // a rank can always address itself
-    const int cma = par__may_use_cma(op, par__cma_bytes(op));
+    const int cma = par__may_use_cma(op, 1);
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
     unsigned flags = 0;
@@ -11113,11 +11117,14 @@ static par_result par__end_call(par__operation *op) {
     return par__release_operation(op);
 }
 
+static inline void par__set_request(par_request *request, par__operation *op) { // NULL: it has ended
+    request->operation = op;
+    request->ticket = op ? op->ticket : 0;
+}
 static par_result par__end_or_request(par__operation *op, par_request *request) { // NULL: wait for it here
     par__world *w = op->comm->world;
     if (!request) return par__end_call(op);
-    request->operation = op;
-    request->ticket = op->ticket;
+    par__set_request(request, op);
     par__progress(w);
     if (w->has_progress_thread) par__wake_progress(w);
     return PAR_OK;
@@ -11136,10 +11143,7 @@ static par_result par__run_message(par_comm *c, par_call *k, par_request *reques
     par__call_queue *queue = par__message_queue(c, k->kind, k->root);
     par__operation *op = NULL;
     const int sends = k->kind == PAR_KIND_SEND;
-    if (!k->site) k->site = c->site ? c->site : "?";
-    c->site = NULL;
-    k->op = PAR_SUM;
-    k->tag = 0;
+    par__complete_message(c, k);
     par__lock_world(w);
     const uint16_t site = par__site_index(w, k->site);
     par_result r = par__check_comm(c);
@@ -11153,10 +11157,7 @@ static par_result par__run_message(par_comm *c, par_call *k, par_request *reques
         r = PAR_ERR_MEMORY;
     par__unlock_world(w);
     if (!request && op) return par__end_call(op);
-    if (request) {
-        request->operation = op;
-        request->ticket = op ? op->ticket : 0;
-    }
+    if (request) par__set_request(request, op);
     // Take what is done off the list; what was begun before goes on.
     if (op ? par__op_state(op) == PAR__DONE : !request && w->active) par__progress(w);
     if (op && w->has_progress_thread) par__wake_progress(w);
@@ -11170,8 +11171,7 @@ static par_result par__run_call(par_comm *c, par_call *k, par_request *request) 
     if (!request && op) return par__end_call(op);
     if (!request && c->world->active) par__progress(c->world); // what was begun before goes on
     if (!request) return r;
-    request->operation = op;
-    request->ticket = op ? op->ticket : 0;
+    par__set_request(request, op);
     if (!op || op->backend) return r;
     par__lock_world(c->world);
     par__start_message(op);
@@ -11235,8 +11235,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     par__operation *head = NULL, *op;
     par_result result = PAR_OK;
     PAR_ASSERT(request);
-    request->operation = NULL;
-    request->ticket = 0;
+    par__set_request(request, NULL);
     if (!c->in_group)
         return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
     c->in_group = 0;
@@ -11253,8 +11252,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
         } else {
             head = op;
             head->group_pending = 1;
-            request->operation = op;
-            request->ticket = op->ticket;
+            par__set_request(request, op);
         } // waits
         par__start_message(op);
     }
@@ -14246,8 +14244,7 @@ par_result par_neighbor_exchange_begin(const void *send, const size_t *send_coun
                                        par_dtype dtype, par_neighbors *neighbors, par_request *request) {
     par_call k =
         par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
-    request->operation = NULL;
-    request->ticket = 0;
+    par__set_request(request, NULL);
     return par__exchange_call(neighbors, &k, request, NULL);
 }
 par_result par_neighbor_exchange_init(const void *send, const size_t *send_counts, const size_t *send_displs,

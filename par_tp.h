@@ -3401,10 +3401,14 @@ static void par__tp_scale_queries(const par_tp *tp, const par__tp_core *o, size_
     if (tp->dot && !same) tp->loops->scale_strip(out, out, factor, o->m->dim);
 }
 
+// The keys of which a strip makes weights: `seen`, and those whose weights, 0, are read with theirs.
+static size_t par__tp_weighted_keys(const par__tp_core *o, size_t seen) {
+    return par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
+}
 static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
     float rescale[PAR__TP_STRIP];
     const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
-    const size_t keys = par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
+    const size_t keys = par__tp_weighted_keys(o, seen);
     if (!seen) return;
     par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
     par__tp_causal_mask(o, strip, keys);
@@ -3416,7 +3420,7 @@ static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
 }
 static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
     const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
-    const size_t keys = par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
+    const size_t keys = par__tp_weighted_keys(o, seen);
     const size_t first = strip * PAR__TP_STRIP;
     if (!seen) return;
     par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
