@@ -21,6 +21,7 @@ SHELL = tests/recipe.sh
 endif
 
 LIBS = -pthread -lm
+, = ,
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
@@ -241,7 +242,7 @@ build/victim: tests/victim.c build/par.o | build
 build/stranger: tests/stranger.c | build
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
-build/test_errors build/test_meet build/test_tcp: TEST_CFLAGS = -O0 $(DEBUG) # run briefly
+build/test_meet build/test_tcp: TEST_CFLAGS = -O0 $(DEBUG) # run briefly
 build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: TEST_CFLAGS = $(OG) $(DEBUG) # compile long, run nearly as fast
 
 # Test programs of layers link par.h's implementation with what tests need of its insides, tests/kit.c. It compiles
@@ -277,8 +278,9 @@ build/test_gemm_par: tests/test_par.c $(TEST_DEPS) build/gemm.flags | build
 build/test_gemm.o: tests/test_gemm.c par.h | build
 	$(CC) -std=gnu11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
 
-build/test_errors: tests/test_errors.c $(TEST_DEPS) par_zero.h par_pipe.h par_tp.h | build
-	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $< -o $@ $(LIBS)
+build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o | build
+	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(ALL_ARE_LINKED) $< $(filter %.o,$^) -o $@ $(LIBS) \
+	    $(addprefix -Wl$(,)--wrap=,malloc calloc realloc posix_memalign free writev)
 
 # Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
 TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])

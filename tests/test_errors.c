@@ -1,41 +1,57 @@
 // test_errors.c - no error is without a text: each allocation of a set-up and a step fails once, by itself.
 // The call must then succeed all the same, or fail with a sentence; nothing crashes, and nothing is lost.
+// The linker gives it the kit's allocations and what the kit writes to stderr (--wrap).
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 static __thread long before_failure; // allocations of this thread until one fails; 0: none does
 static __thread int failed;
 static __thread int logged;
 static long live; // blocks
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *old, size_t n);
+int __real_posix_memalign(void **p, size_t align, size_t n);
+void __real_free(void *p);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *old, size_t n);
+int __wrap_posix_memalign(void **p, size_t align, size_t n);
+void __wrap_free(void *p);
+ssize_t __real_writev(int fd, const struct iovec *parts, int count);
+ssize_t __wrap_writev(int fd, const struct iovec *parts, int count);
 static int refuse(void) {
     if (!before_failure || --before_failure) return 0;
     return failed = 1;
 }
-static void *hook_malloc(size_t n) {
-    void *p = refuse() ? NULL : malloc(n);
+static void *count(void *p) {
     if (p) __atomic_add_fetch(&live, 1, __ATOMIC_RELAXED);
     return p;
 }
-static void *hook_realloc(void *old, size_t n) {
-    void *p = refuse() ? NULL : realloc(old, n);
-    if (p && !old) __atomic_add_fetch(&live, 1, __ATOMIC_RELAXED);
-    return p;
+void *__wrap_malloc(size_t n) { return refuse() ? NULL : count(__real_malloc(n)); }
+// What gcc makes of malloc and memset.
+void *__wrap_calloc(size_t n, size_t bytes) { return refuse() ? NULL : count(__real_calloc(n, bytes)); }
+void *__wrap_realloc(void *old, size_t n) {
+    void *p = refuse() ? NULL : __real_realloc(old, n);
+    return old ? p : count(p);
 }
-static void hook_free(void *p) {
+int __wrap_posix_memalign(void **p, size_t align, size_t n) {
+    const int status = refuse() ? 12 : __real_posix_memalign(p, align, n);
+    if (!status) count(*p);
+    return status;
+}
+void __wrap_free(void *p) {
     if (p) __atomic_sub_fetch(&live, 1, __ATOMIC_RELAXED);
-    free(p);
+    __real_free(p);
 }
-static int hook_aligned(void **p, size_t align, size_t n) {
-    return refuse() ? 12 : posix_memalign(p, align, n);
+ssize_t __wrap_writev(int fd, const struct iovec *parts, int n) {
+    logged |= fd == 2;
+    return fd == 2 ? 1 : __real_writev(fd, parts, n);
 }
-#define posix_memalign(p, align, n) hook_aligned(p, align, n)
-#define PAR_MALLOC(n)               hook_malloc(n)
-#define PAR_REALLOC(p, n)           hook_realloc(p, n)
-#define PAR_FREE(p)                 hook_free(p)
-#define PAR_LOG(text)               (logged = (text)[0] != 0)
 #define PAR_IMPLEMENTATION
-#include "kit.c"
+#include "kit.h"
 #include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"
@@ -137,12 +153,11 @@ static int block(par_comm *w, par_tp *tp, float *memory) { // every layer of par
 static void layers_of(par_comm *w, int bf16) {
     par_tp_desc d;
     par_tp *tp = NULL;
-    float *memory = (float *)calloc(10000, sizeof *memory);
-    memset(&d, 0, sizeof d);
+    static float memory[10000];
+    memset(&d, 0, sizeof d), memset(memory, 0, sizeof memory);
     d.tp = w, d.dtype = bf16 ? PAR_BF16 : PAR_F32;
     if (SAID(par_tp_open(&d, &tp))) block(w, tp, memory);
     SAID(par_tp_close(tp));
-    free(memory);
 }
 static void layers(par_comm *w) { layers_of(w, 0); }
 static void layers_bf16(par_comm *w) { layers_of(w, 1); }
