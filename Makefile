@@ -8,7 +8,8 @@ DEBUG ?= -g
 CFLAGS ?= -O2 $(DEBUG)
 TEST_CFLAGS ?= -O1 $(DEBUG)
 WARN = -Wall -Wextra -Wconversion -Werror
-FAST = -O3 -march=native -fno-math-errno -fno-trapping-math
+FAST_LEVEL ?= -O3
+FAST = $(FAST_LEVEL) -march=native -fno-math-errno -fno-trapping-math
 MPICC ?= $(shell command -v mpicc.mpich || echo mpicc)
 PREFIX ?= /usr/local
 RANKS ?= 2
@@ -148,12 +149,15 @@ build/gemm.flags: FORCE | build
 build/corpus.txt: $(SOURCES) | build
 	cat $(SOURCES) > $@
 
-FAST_KIT = build/par_fast.o build/layers.o
+# For these programs par.h is compiled once more, with the libraries for matrix products; make check does without,
+# but for programs that test them, below.
+FAST_PAR ?= build/par_fast.o
+FAST_KIT = $(FAST_PAR) build/layers.o build/gemm.flags
 build/gpt.o: $(GPT_DEPS) | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $(GPT) -o $@
 
 build/gpt: build/gpt.o $(FAST_KIT)
-	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
+	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
 	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
@@ -229,8 +233,10 @@ build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) | bui
 build/bench_zero: bench/bench_zero.c $(FAST_KIT) $(OPTIONS) examples/median.h | build
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/bench_tp: bench/bench_tp.c $(FAST_KIT) examples/gpt/model.h $(OPTIONS) examples/median.h | build
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/bench_tp.o: bench/bench_tp.c par_tp.h par.h examples/gpt/model.h $(OPTIONS) examples/median.h | build
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $< -o $@
+build/bench_tp: build/bench_tp.o $(FAST_KIT)
+	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h
 build/test_par: build/test_par.o
@@ -272,9 +278,16 @@ build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o:
 build/test_zero build/test_pipe build/test_tp: build/%: build/%.o build/kit.o
 	$(CC) $^ -o $@ $(LIBS)
 
-# Programs with a library for matrix products; programs.sh links the object with false ones.
-build/test_gemm_par: tests/test_par.c $(TEST_DEPS) build/gemm.flags | build
-	$(CC) -std=gnu11 -O0 $(DEBUG) -Wall -Wextra -I. -Itests $< -o $@ $$(cat build/gemm.flags) $(LIBS)
+# Programs with the libraries for matrix products; programs.sh links the last object with false ones.
+build/test_gemm_par.o: tests/test_par.c $(TEST_DEPS) build/gemm.flags | build
+	$(CC) -std=gnu11 -O0 $(DEBUG) -Wall -Wextra -I. -Itests -c $< -o $@ $$(cat build/gemm.flags)
+build/kit_gemm.o: build/test_gemm_par.o
+	$(WITHOUT_TESTS) $< $@
+build/test_gemm_par: build/test_gemm_par.o
+build/gpt_gemm: build/gpt.o build/kit_gemm.o build/layers.o
+build/bench_tp_gemm: build/bench_tp.o build/kit_gemm.o build/layers.o
+build/test_gemm_par build/gpt_gemm build/bench_tp_gemm:
+	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
 build/test_gemm.o: tests/test_gemm.c par.h | build
 	$(CC) -std=gnu11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
 

@@ -1257,7 +1257,7 @@ make_run() {
 }
 # each candidate in turn gives the same training and right products; the race takes one of the fastest
 gemm_choices() {
-    race="build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json"
+    gpt=build/gpt_gemm race="build/bench_tp_gemm --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 1 --json"
     $race >"$work/out" || return 1
     names=$(fields "$work/out" gemm race_gflops | cut -d ' ' -f 1)
     echo "$(cat build/gemm.flags): "$names
@@ -1376,7 +1376,7 @@ gemm_race() {
 }
 
 tile_registers() { # AVX2's tile keeps its sums in registers, with options by which gcc would rather not
-    objdump -d build/par_fast.o | sed -n '/<par__tile_avx2>:/,/^$/p' >"$work/tile"
+    objdump -d build/par.o | sed -n '/<par__tile_avx2>:/,/^$/p' >"$work/tile"
     [ -s "$work/tile" ] || return 0 # another processor
     [ "$(grep -c 'vfmadd.*ymm' "$work/tile")" -ge 12 ] && ! grep '%ymm[0-9]*,.*(%rsp)' "$work/tile"
 }
@@ -1489,7 +1489,7 @@ made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe b
     build/plan build/test_plan build/test_model build/test_data build/01_hello build/04_zero \
     build/05_gpt_simple build/06_gpt_tensor \
     build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt \
-    build/test_gemm_par build/test_gemm.o
+    build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
 check "the same with a dropout, and with 8 ranks" dropout_ranks
