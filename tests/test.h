@@ -268,7 +268,9 @@ static int test_valid(const test *t, const test_options *o, int b, int ranks, in
     if ((k && ranks < 2) || (k == 3 && ranks < 4)) return 0;
     if (k && test_kind(t) != TEST_ANY && b < 2) return 0;
     if (k && b == 1 && ranks > 5) return 0; // fewer ranks suffice
-    // 7 ranks only on uneven nodes of 3, 8 ranks only on even nodes of 2
+    // 8 ranks only on even nodes of 2. 7 ranks only on uneven nodes of 3, and if they are asked for: 5 are no
+    // power of two either, and three uneven nodes of 2.
+    if (ranks == 7 && !o->full && !o->ranks) return 0;
     if (k && ranks > 5 && k != (ranks == 8 ? 2 : 3) && !o->full && o->node < 0) return 0;
     if (TEST_FEWER && (k == 1 || k == 3)) return 0;
     if (o->launch && strcmp(o->launch, test_launch_methods[b])) return 0;
