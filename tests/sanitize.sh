@@ -132,7 +132,7 @@ check "libFuzzer: pipeline tables" fuzz fuzz_pipe $seconds "$shared/tables" fuzz
 check "libFuzzer: models, machines and choices of plans" \
     fuzz fuzz_plan $seconds "$shared/plan" fuzz_plan $plan
 check "libFuzzer: what comes over TCP" fuzz fuzz_tcp $seconds "$shared/tcp" fuzz_par
-check "ASan, UBSan: false ranks over TCP" build/test_tcp_asan
+check "ASan, UBSan: false ranks over TCP, no descriptors, who died first" build/test_tcp_asan
 check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3

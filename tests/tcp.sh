@@ -515,8 +515,8 @@ line_of_hosts() {
             "$work/busiest"
 }
 
-made build/01_hello build/test_par build/test_tcp build/test_meet build/test_zero build/test_pipe \
-    build/test_tp build/gpt build/bench_coll_test build/corpus.txt
+made build/01_hello build/test_par build/test_meet build/test_zero build/test_pipe build/test_tp build/gpt \
+    build/bench_coll_test build/corpus.txt
 check "torchrun" by_torchrun
 check "srun" by_slurm
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
@@ -538,7 +538,6 @@ check "nowhere to meet" nowhere_to_meet
 check "settings that differ" differ
 check "settings that one rank cannot read" unreadable
 check "a rank dies while opening" dies_opening
-check "false ranks, no descriptors, who died first" build/test_tcp
 check "the layers" layers
 check "clocks that differ" clocks
 check "the trainer" trainer
