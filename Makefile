@@ -289,7 +289,7 @@ build/bench_tp_gemm: build/bench_tp.o build/kit_gemm.o build/layers.o
 build/test_gemm_par build/gpt_gemm build/bench_tp_gemm:
 	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
 build/test_gemm.o: tests/test_gemm.c par.h | build
-	$(CC) -std=gnu11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
+	$(CC) -std=c11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
 
 build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o | build
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(ALL_ARE_LINKED) $< $(filter %.o,$^) -o $@ $(LIBS) \

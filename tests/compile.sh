@@ -117,10 +117,9 @@ for cc in gcc clang; do
     [ $cc = gcc ] && levels="" || levels=-O0
     [ -z "${SOAK-}" ] || levels="-O0 -O2"
     for level in $levels; do check "$cc two units $level" two_units $cc "-std=c11 $level"; done
-    check "$cc gnu17" $cc -std=gnu17 $flags ${parses/implementation/late}
+    check "$cc gnu17, NDEBUG, with a CBLAS" $cc -std=gnu17 $flags -DNDEBUG -DPAR_CBLAS \
+        ${parses/implementation/late}
     check "$cc a layer alone" layers_alone $cc -std=c11 $flags
-    check "$cc, NDEBUG" $cc -std=c11 $flags -DNDEBUG $parses
-    check "$cc, C, with a CBLAS" $cc -std=c11 $flags -DPAR_CBLAS $parses
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
     for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h; do

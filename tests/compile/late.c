@@ -4,5 +4,7 @@
 #include <unistd.h>
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include "par_pipe.h"
+#include "par_plan.h"
 #include "par_tp.h"
 #include "par_zero.h"
