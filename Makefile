@@ -386,8 +386,8 @@ build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) | build
 build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
 	$(EMULATE) -c $< -o $@
 
-build/test_cuda_emu: tests/test_cuda.cu tests/cuda_emu/emu.cpp build/kit_asan.o build/layers_asan.o $(TESTED)
-	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(ALL_ARE_LINKED) $(filter %.cu %.cpp,$^) \
+build/test_cuda_emu: tests/test_cuda.cu build/emu.o build/kit_asan.o build/layers_asan.o $(TESTED)
+	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(ALL_ARE_LINKED) $< \
 	    -x none $(filter %.o,$^) -o $@ $(LIBS)
 
 build/test_data: test_data.c build/par.o $(TESTED)

@@ -985,6 +985,15 @@ static nccl_pair open_nccl_pair(ncclConfig_t config = NCCL_CONFIG_INITIALIZER) {
     cudaMalloc((void **)&p.x, 1024);
     return p;
 }
+// What a library reads and writes lies within arrays, and as their types want it.
+static void sums_from(size_t first) {
+    const nccl_pair p = open_nccl_pair();
+    const float *x = (const float *)(const void *)((const char *)p.x + first);
+    for (int r = 0; r < 2; r++) ncclAllReduce(x, p.x, 16, ncclFloat, ncclSum, p.comm[r], p.stream[r]);
+    cudaStreamSynchronize(p.stream[0]);
+}
+static void sums_beyond(void) { sums_from(1024 - 60); }
+static void sums_unaligned(void) { sums_from(2); }
 // A group of sends and receives of rank r: "sr" sends, then receives.
 static void nccl_group(const nccl_pair *p, int r, const char *messages) {
     ncclGroupStart();
@@ -1075,6 +1084,8 @@ static void nccl_rules(par_comm *w) {
     CHECK(w, fault_ends(many_queues, "it ends"));
     CHECK(w, fault_ends(split_share, "deadlock of NCCL kernels"));
     CHECK(w, fault_ends(nccl_pool, "cudaMemPoolSetAccess"));
+    CHECK(w, fault_ends(sums_beyond, "out of bounds"));
+    CHECK(w, fault_ends(sums_unaligned, "not aligned"));
     CHECK(w, fault_ends(grouped_1f1b, "deadlock of NCCL kernels"));
     CHECK(w, strstr(said, "rank 0 of communicator") && strstr(said, "receive from 1 (waits), send to 1"));
     CHECK(w, fault_ends(streams_of_one_communicator, "deadlock of NCCL kernels"));

@@ -16,22 +16,32 @@
 #include <set>
 #include <string>
 #include <vector>
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define EMU_POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
-#define EMU_UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
-extern "C" void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
-extern "C" void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size);
-#else
-#define EMU_POISON(p, n)   (void)(p), (void)(n)
-#define EMU_UNPOISON(p, n) (void)(p), (void)(n)
-static inline void __sanitizer_start_switch_fiber(void **, const void *, size_t) {}
-static inline void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) {}
-#endif
+
+// Of ASan, if the program has it: this file is compiled once, without, for all. It accesses device memory by
+// memcpy and its like, which ASan replaces, or says so by emu_access.
+extern "C" {
+__attribute__((weak)) void __asan_poison_memory_region(const volatile void *p, size_t n);
+__attribute__((weak)) void __asan_unpoison_memory_region(const volatile void *p, size_t n);
+__attribute__((weak)) void *__asan_region_is_poisoned(void *p, size_t n);
+__attribute__((weak)) void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
+__attribute__((weak)) void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size);
+}
 
 static void emu_die(const char *what) {
     fprintf(stderr, "cuda_emu: %s\n", what);
     abort();
+}
+static void emu_poison(const void *p, size_t n) {
+    if (__asan_poison_memory_region) __asan_poison_memory_region(p, n);
+}
+static void emu_unpoison(const void *p, size_t n) {
+    if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(p, n);
+}
+template <class T> static T *emu_access(T *p, size_t n = 1) {
+    if ((uintptr_t)p % alignof(T)) emu_die("a library accesses memory that is not aligned");
+    if (__asan_region_is_poisoned && __asan_region_is_poisoned((void *)(uintptr_t)p, n * sizeof *p))
+        emu_die("a library accesses memory out of bounds");
+    return p;
 }
 
 // ---- random choices
@@ -160,7 +170,7 @@ static char *emu_grow(size_t bytes_taken) {
         emu_used += bytes_taken;
         if (emu_open) emu_set_access(1); // somebody works, and waits just now
     }
-    EMU_POISON(p, bytes_taken);
+    emu_poison(p, bytes_taken);
     return p;
 }
 static emu_mapped *emu_mapped_at(const void *base, int add) { // NULL: never opened
@@ -200,7 +210,7 @@ static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
     } else
         p = emu_grow(bytes_taken);
     if (!p) return cudaErrorMemoryAllocation;
-    EMU_UNPOISON(p, bytes);
+    emu_unpoison(p, bytes);
     emu_blocks[p] = {bytes, device, pool};
     emu_block_count[device][pool]++;
     if (!pool) emu_wait_implicitly(device, "an allocation waits");
@@ -217,7 +227,7 @@ static cudaError_t emu_release(void *p) { // the caller holds the mutex
     const emu_mapped *m = emu_mapped_at(p, 0);
     if (m && m->opens > 0) emu_die("memory is freed that another process has open");
     const size_t bytes = found->second.bytes, bytes_taken = (bytes + 255) / 256 * 256 + EMU_GAP;
-    EMU_POISON(p, bytes);
+    emu_poison(p, bytes);
     emu_block_count[found->second.device][found->second.pool]--;
     emu_free_blocks.insert({bytes_taken, (char *)p});
     emu_blocks.erase(found);
@@ -247,9 +257,9 @@ static void emu_hide(int device, int hidden) {
     for (auto &b : emu_blocks)
         if (!emu_can_access(device, &b.second)) {
             if (hidden)
-                EMU_POISON(b.first, b.second.bytes);
+                emu_poison(b.first, b.second.bytes);
             else
-                EMU_UNPOISON(b.first, b.second.bytes);
+                emu_unpoison(b.first, b.second.bytes);
         }
 }
 
@@ -303,13 +313,16 @@ static const char emu_different_places[] = "threads wait for each other at diffe
 EMU_FAST static void emu_to_main(int over) {
     emu_block *b = emu_current_block;
     emu_fiber *f = b->fibers.data() + b->current;
-    __sanitizer_start_switch_fiber(over ? NULL : &f->fake, b->main_bottom, b->main_size);
+    if (__sanitizer_start_switch_fiber)
+        __sanitizer_start_switch_fiber(over ? NULL : &f->fake, b->main_bottom, b->main_size);
     emu_switch(&f->sp, b->main_sp);
-    __sanitizer_finish_switch_fiber(f->fake, &b->main_bottom, &b->main_size);
+    if (__sanitizer_finish_switch_fiber)
+        __sanitizer_finish_switch_fiber(f->fake, &b->main_bottom, &b->main_size);
 }
 static void emu_enter(void) {
     emu_block *b = emu_current_block;
-    __sanitizer_finish_switch_fiber(NULL, &b->main_bottom, &b->main_size);
+    if (__sanitizer_finish_switch_fiber)
+        __sanitizer_finish_switch_fiber(NULL, &b->main_bottom, &b->main_size);
     (*b->body)();
     if (!b->fibers[(size_t)b->current].copies.empty())
         emu_die("cp.async: a thread ends and has not waited for its copies");
@@ -334,9 +347,9 @@ EMU_FAST static void emu_to_fiber(emu_block *b, int i) {
         f->sp = top;
     }
     f->state = EMU_RUNNING;
-    __sanitizer_start_switch_fiber(&b->main_fake, f->stack, EMU_STACK);
+    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&b->main_fake, f->stack, EMU_STACK);
     emu_switch(&b->main_sp, f->sp);
-    __sanitizer_finish_switch_fiber(b->main_fake, NULL, NULL);
+    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(b->main_fake, NULL, NULL);
 }
 __attribute__((noinline)) EMU_FAST void emu_barrier(void) {
     emu_fiber *f = emu_current_block->fibers.data() + emu_current_block->current;
@@ -840,6 +853,7 @@ void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *valu
                     cudaStream_t stream) { // the library's, stable
     emu_enqueue_host(stream, [=] {
         std::vector<uint32_t> at(n);
+        emu_access(keys, n), emu_access(values, n), emu_access(sorted, n), emu_access(order, n);
         for (size_t i = 0; i < n; i++) at[i] = (uint32_t)i;
         std::stable_sort(at.begin(), at.end(), [=](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
         for (size_t i = 0; i < n; i++) sorted[i] = keys[at[i]], order[i] = values[at[i]];
@@ -1048,7 +1062,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
 }
 static void emu_check_range(const void *p, size_t n) {
     if (emu_is_device(p) && n) // ASan looks at the first and the last byte, and all between
-        for (size_t i = 0; i<n; i += n> 1 ? n - 1 : 1) (void)*(volatile const char *)((const char *)p + i);
+        for (size_t i = 0; i<n; i += n> 1 ? n - 1 : 1) (void)*emu_access((volatile const char *)p + i);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t stream) {
     return emu_enqueue_host(stream, [=] {
@@ -1240,7 +1254,7 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
     char *slice =
         emu_base + (size_t)((char *)*p - emu_base) / EMU_SLICE * EMU_SLICE; // of its owner, from now on
     mprotect(slice, EMU_SLICE, PROT_READ | PROT_WRITE);
-    EMU_UNPOISON(*p, bytes);
+    emu_unpoison(*p, bytes);
     emu_lock hold;
     emu_opened[*p] = {emu_opened[*p].first + 1, bytes};
     emu_mapped_at(*p, 1)->opens++;
@@ -1252,7 +1266,7 @@ cudaError_t cudaIpcCloseMemHandle(void *p) { // from now on it cannot be accesse
     if (found == emu_opened.end()) return cudaErrorInvalidValue;
     emu_mapped_at(p, 0)->opens--;
     if (--found->second.first) return cudaSuccess;
-    EMU_POISON(p, found->second.second);
+    emu_poison(p, found->second.second);
     emu_opened.erase(found);
     return cudaSuccess;
 }

@@ -43,10 +43,11 @@ static double emu_float_of(unsigned code, int exponent_bits, int mantissa_bits) 
 }
 static double emu_code(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
     const uint64_t at = row + col * (uint64_t)m.ld;
-    const uint8_t *codes = (const uint8_t *)p;
-    if (m.type == CUDA_R_8F_E4M3) return (codes[at] & 0x7f) == 0x7f ? NAN : emu_float_of(codes[at], 4, 3);
-    if (m.type == CUDA_R_8F_E5M2) return (codes[at] & 0x7f) > 0x7c ? NAN : emu_float_of(codes[at], 5, 2);
-    return emu_float_of(codes[at / 2] >> at % 2 * 4 & 15u, 2, 1);
+    const int four = m.type != CUDA_R_8F_E4M3 && m.type != CUDA_R_8F_E5M2;
+    const unsigned code = *emu_access((const uint8_t *)p + (four ? at / 2 : at));
+    if (m.type == CUDA_R_8F_E4M3) return (code & 0x7f) == 0x7f ? NAN : emu_float_of(code, 4, 3);
+    if (m.type == CUDA_R_8F_E5M2) return (code & 0x7f) > 0x7c ? NAN : emu_float_of(code, 5, 2);
+    return emu_float_of(code >> at % 2 * 4 & 15u, 2, 1);
 }
 // The scale of an element by the layouts of cuBLAS's manual, "Scaling Factors Layouts"; its k-th along K.
 static double emu_scale(int mode, const void *scales, const emu_matrix &m, uint64_t outer, uint64_t k) {
@@ -56,17 +57,16 @@ static double emu_scale(int mode, const void *scales, const emu_matrix &m, uint6
                                      : 128,
                    columns = (m.rows + per - 1) / per, c = k / per;
     const uint64_t tile = outer / 128 * ((columns + 3) / 4) + c / 4;
-    const unsigned byte =
-        mode == 1 || mode == 2
-            ? ((const uint8_t *)scales)[tile * 512 + outer % 32 * 16 + outer % 128 / 32 * 4 + c % 4]
-            : 0;
+    const unsigned byte = mode == 1 || mode == 2 ? *emu_access((const uint8_t *)scales + tile * 512 +
+                                                               outer % 32 * 16 + outer % 128 / 32 * 4 + c % 4)
+                                                 : 0;
     switch (mode) {
-    case 0: return f[0];
+    case 0: return *emu_access(f);
     case 1: return emu_float_of(byte, 4, 3);
     case 2: return ldexp(1, (int)byte - 127);
-    case 3: return f[outer];
-    case 4: return f[c * m.cols + outer];
-    default: return f[outer / 128 * ((columns + 3) / 4 * 4) + c];
+    case 3: return *emu_access(f + outer);
+    case 4: return *emu_access(f + c * m.cols + outer);
+    default: return *emu_access(f + outer / 128 * ((columns + 3) / 4 * 4) + c);
     }
 }
 static double emu_element(const void *p, const emu_matrix &m, uint64_t row, uint64_t col) {
@@ -272,12 +272,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     static std::atomic<uint64_t> products{0};
     const uint64_t number = ++products;
     uint64_t *mine = workspace_bytes >= sizeof number ? (uint64_t *)workspace : NULL;
-    if (mine) emu_enqueue_host(stream, [=] { *mine = number; });
+    if (mine) emu_enqueue_host(stream, [=] { *emu_access(mine) = number; });
     const auto multiply = [=] {
-        if (mine && *mine != number) emu_die("two products use one workspace at a time");
+        if (mine && *emu_access(mine) != number) emu_die("two products use one workspace at a time");
         const int device = how.device_factors;
         if (emu_streams.count(stream)) stream->pretended += algorithm.seconds;
-        emu_multiply(how, algorithm.differs, device ? *x : host_x, a, ma, b, mb, device ? *y : host_y, d, mc);
+        emu_multiply(how, algorithm.differs, device ? *emu_access(x) : host_x, a, ma, b, mb,
+                     device ? *emu_access(y) : host_y, d, mc);
     };
     emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product", desc);
     return CUBLAS_STATUS_SUCCESS;

@@ -340,9 +340,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     // Until a plan's execution has ended its workspace is its own.
     static std::atomic<uint64_t> executions{0};
     const uint64_t number = ++executions;
-    emu_enqueue_host(handle->stream, [=] { *(uint64_t *)workspace = number; });
+    emu_enqueue_host(handle->stream, [=] { *emu_access((uint64_t *)workspace) = number; });
     const auto run = [=] {
-        if (*(uint64_t *)workspace != number) emu_die("two plans use one workspace at a time");
+        if (*emu_access((uint64_t *)workspace) != number) emu_die("two plans use one workspace at a time");
         emu_run_graph(operations, tensors, engine, workspace);
     };
     emu_enqueue_host(handle->stream, run, "attention", plan.get());

@@ -331,36 +331,37 @@ static double emu_get_element(const void *p, ncclDataType_t t, size_t i) {
     uint32_t bits;
     float f;
     switch (t) {
-    case ncclInt8: return ((const int8_t *)p)[i];
-    case ncclUint8: return ((const uint8_t *)p)[i];
-    case ncclInt32: return ((const int32_t *)p)[i];
-    case ncclUint32: return ((const uint32_t *)p)[i];
-    case ncclInt64: return (double)((const int64_t *)p)[i];
-    case ncclUint64: return (double)((const uint64_t *)p)[i];
-    case ncclFloat16: return (double)((const _Float16 *)p)[i];
-    case ncclFloat32: return (double)((const float *)p)[i];
+    case ncclInt8: return *emu_access((const int8_t *)p + i);
+    case ncclUint8: return *emu_access((const uint8_t *)p + i);
+    case ncclInt32: return *emu_access((const int32_t *)p + i);
+    case ncclUint32: return *emu_access((const uint32_t *)p + i);
+    case ncclInt64: return (double)*emu_access((const int64_t *)p + i);
+    case ncclUint64: return (double)*emu_access((const uint64_t *)p + i);
+    case ncclFloat16: return (double)*emu_access((const _Float16 *)p + i);
+    case ncclFloat32: return (double)*emu_access((const float *)p + i);
     case ncclBfloat16:
-        bits = (uint32_t)((const uint16_t *)p)[i] << 16, memcpy(&f, &bits, 4);
+        bits = (uint32_t)*emu_access((const uint16_t *)p + i) << 16, memcpy(&f, &bits, 4);
         return (double)f;
-    default: return ((const double *)p)[i];
+    default: return *emu_access((const double *)p + i);
     }
 }
 static void emu_set_element(void *p, ncclDataType_t t, size_t i, double x) {
     uint32_t bits;
     const float f = (float)x;
     switch (t) {
-    case ncclInt8: ((int8_t *)p)[i] = (int8_t)(int64_t)x; break;
-    case ncclUint8: ((uint8_t *)p)[i] = (uint8_t)(int64_t)x; break;
-    case ncclInt32: ((int32_t *)p)[i] = (int32_t)(int64_t)x; break;
-    case ncclUint32: ((uint32_t *)p)[i] = (uint32_t)(int64_t)x; break;
-    case ncclInt64: ((int64_t *)p)[i] = (int64_t)x; break;
-    case ncclUint64: ((uint64_t *)p)[i] = (uint64_t)x; break;
-    case ncclFloat16: ((_Float16 *)p)[i] = (_Float16)x; break;
-    case ncclFloat32: ((float *)p)[i] = f; break;
+    case ncclInt8: *emu_access((int8_t *)p + i) = (int8_t)(int64_t)x; break;
+    case ncclUint8: *emu_access((uint8_t *)p + i) = (uint8_t)(int64_t)x; break;
+    case ncclInt32: *emu_access((int32_t *)p + i) = (int32_t)(int64_t)x; break;
+    case ncclUint32: *emu_access((uint32_t *)p + i) = (uint32_t)(int64_t)x; break;
+    case ncclInt64: *emu_access((int64_t *)p + i) = (int64_t)x; break;
+    case ncclUint64: *emu_access((uint64_t *)p + i) = (uint64_t)x; break;
+    case ncclFloat16: *emu_access((_Float16 *)p + i) = (_Float16)x; break;
+    case ncclFloat32: *emu_access((float *)p + i) = f; break;
     case ncclBfloat16:
-        memcpy(&bits, &f, 4), ((uint16_t *)p)[i] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+        memcpy(&bits, &f, 4),
+            *emu_access((uint16_t *)p + i) = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
         break;
-    default: ((double *)p)[i] = x; break;
+    default: *emu_access((double *)p + i) = x; break;
     }
 }
 enum {
