@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
         int version, processors, shared;
     } devices[] = {{800, 108, 166912}, {900, 132, 232448}, {1000, 148, 232448}};
     static const par__dnn_shape shapes[] = {
+        // the first two, which are like the others, with SOAK=1
         {4, 12, 12, 1024, 64, 0}, {4, 12, 12, 1024, 64, 1}, {1, 32, 8, 2048, 128, 0},
         {1, 32, 8, 2048, 128, 1}, {3, 4, 4, 33, 24, 0},     {3, 4, 4, 33, 24, 1}, // sizes that divide nothing
     };
@@ -42,7 +43,7 @@ int main(int argc, char **argv) {
         int wanted = argc < 2;
         for (int k = 1; k < argc; k++) wanted |= atoi(argv[k]) == devices[i].version / 10;
         if (!wanted) continue;
-        for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
+        for (size_t j = getenv("SOAK") ? 0 : 2; j < sizeof shapes / sizeof *shapes; j++) {
             char text[1500], why[400] = "";
             const par__dnn_shape *s = &shapes[j];
             par__dnn_plan p;
