@@ -390,7 +390,5 @@ build/test_cuda_emu: tests/test_cuda.cu build/emu.o build/kit_asan.o build/layer
 	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(ALL_ARE_LINKED) $< \
 	    -x none $(filter %.o,$^) -o $@ $(LIBS)
 
-build/test_data: test_data.c build/par.o $(TESTED)
-	$(CC) -O1 $(PAR_IS_LINKED) $(TEST_BUILD)
 build/test_model: test_model.c build/par.o build/layers.o $(TESTED)
 	$(CC) -O1 $(ALL_ARE_LINKED) $(TEST_BUILD)
