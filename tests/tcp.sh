@@ -430,7 +430,8 @@ dies_opening() { # the others hear of it, and end
 }
 layers() { # shards and their costs, checkpoints, quantized messages, pipelines, tensor parallelism
     for t in costs checkpoints quantized; do
-        build/test_zero --worker tcp 2 1 $t && build/test_zero --worker tcp 4 2 $t || return 1
+        [ $t = checkpoints ] || build/test_zero --worker tcp 2 1 $t || return 1 # of MPICH's two ranks
+        build/test_zero --worker tcp 4 2 $t || return 1
     done
     for n in 2 4; do
         build/test_pipe --launch tcp --ranks $n && build/test_tp --launch tcp --ranks $n --node 1 || return 1
