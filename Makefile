@@ -73,8 +73,11 @@ cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda 
 gpu-check:
 	@bash tests/gpu_check.sh
 
-build/cuda.flags: FORCE | build
-	@echo $(CUDA_CODE) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
+# What was compiled with other flags is compiled again, as after make check.
+build/cuda.flags: FLAGS = $(CUDA_CODE)
+build/fast.flags: FLAGS = $(FAST)
+build/cuda.flags build/fast.flags: FORCE | build
+	@echo $(FLAGS) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
 
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
 	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
@@ -179,6 +182,7 @@ $(LAYERS): build/%.o: par_%.h par.h | build
 	$(CC) -std=gnu11 $(FAST) $(DEBUG) $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
 	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
 build/plan.o: par_tp.h par_zero.h par_pipe.h
+$(LAYERS) build/gpt.o build/bench_tp.o build/bench_zero: build/fast.flags
 
 build/layers.o: $(LAYERS)
 	$(CC) -r -nostdlib $^ -o $@
