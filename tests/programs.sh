@@ -469,8 +469,9 @@ linear() {
     deep+=" --gradient_accumulation_steps 1 --eval_iters 0 --sample 0"
     (
         cd "$work" &&
-            gcc --coverage -std=gnu11 -O0 -I"$here" -c "$here/${1:-examples/gpt/gpt.c}" -o deep.o &&
-            gcc --coverage deep.o -o deep -pthread -lm
+            gcc --coverage -std=gnu11 -O0 -DPAR_PLAN_IMPLEMENTED -I"$here" -c \
+                "$here/${1:-examples/gpt/gpt.c}" -o deep.o && # the planner has no part in it
+            gcc --coverage deep.o "$here/build/plan.o" -o deep -pthread -lm
     ) || return 1
     for n in 100 200; do
         rm -rf "$work/deep.gcda" "$work/deep_ck" "$work/deep_hub"
