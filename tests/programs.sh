@@ -188,8 +188,8 @@ generates() {
     for i in $(seq 200); do echo "the quick brown fox jumps over the lazy dog; "; done >"$work/fox"
     head -c 121 "$work/fox" >"$work/want"
     echo >>"$work/want"
-    model="--n_layer 2 --n_head 4 --n_embd 64 --block_size 56 --batch_size 16"
-    model+=" --gradient_accumulation_steps 1 --learning_rate 3e-3 --max_iters 200 --eval_iters 0"
+    model="--n_layer 2 --n_head 4 --n_embd 64 --block_size 56 --batch_size 8"
+    model+=" --gradient_accumulation_steps 1 --learning_rate 3e-3 --max_iters 150 --eval_iters 0"
     knows() { $gpt --load "$work/know" --generate "$@"; }
     few=("--ranks 1" "--kv_cache 0" "--dtype bf16" "--ranks 4 --tp 4" "--ranks 2 --pp 2" "--ranks 2 --cp 2"
         "--block_size 32")
