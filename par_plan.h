@@ -177,7 +177,8 @@ typedef struct par_plan_model {
       "node_bandwidth of tensor parallel layers, whose ranks wait for each other; 0: the same")              \
     X(cp_bandwidth, "of context parallel layers that exchange heads (Ulysses), likewise")                    \
     X(ring_bandwidth, "of context parallel layers in a ring, likewise")                                      \
-    X(wake_seconds, "from the arrival of what a waiting stage needs until it computes")
+    X(wake_seconds, "from the arrival of what a waiting stage needs until it computes")                      \
+    X(split_cost, "share by which a layer takes longer where a schedule has B and W apart")
 typedef struct par_plan_machine {
     char name[64];
 #define X(member, what) double member;
@@ -384,6 +385,7 @@ typedef struct par_plan_measured { // seconds of one rank's processor, while all
     double layer_seconds; // forward and backward of one layer on one rank, nothing recomputed
     // The same with as many tokens in shorter sequences: only attention has less to do. 0: not measured.
     par_plan_shorter shorter[2];
+    double split_layer_seconds;    // the same as layer_seconds, with B and then W; 0: not measured
     double embedding_head_seconds; // of embedding, last norm, head and loss, forward and backward
     double update_seconds;         // of the optimizer, for each parameter
     double oversubscription;       // ranks of a node for each processor: at least 1; 0: 1
@@ -475,6 +477,14 @@ enum {
     PAR__PLAN_SM_90 = 1 << PAR_TP_DELAYED | 1 << PAR_TP_CURRENT | 1 << PAR_TP_ROWWISE | 1 << PAR_TP_BLOCKS,
     PAR__PLAN_SM_100 = 1 << PAR_TP_DELAYED | 1 << PAR_TP_CURRENT | 1 << PAR_TP_MXFP8 | 1 << PAR_TP_NVFP4
 };
+enum { // members that GPUs have: those before rows_half
+    PAR__PLAN_GPU_FIRST = offsetof(par_plan_machine, nodes),
+    PAR__PLAN_GPU_BYTES = offsetof(par_plan_machine, rows_half) - PAR__PLAN_GPU_FIRST
+};
+typedef struct par__plan_gpu {
+    const char *name;
+    double members[PAR__PLAN_GPU_BYTES / sizeof(double)];
+} par__plan_gpu;
 // clang-format off
 // name, layers, features, heads, kv_heads, head_dim, hidden, vocab, positions, gated, tied, has_bias
 static const par_plan_model par__plan_models[] = {
@@ -507,29 +517,29 @@ static const par_plan_model par__plan_models[] = {
 // nodes, gpus_per_node, sm_count, peak, product_rate, fp8_rate, fp8_peak, fp4_rate, recipes, attention_rate,
 // tile_half, memory_bytes, reserved_bytes, memory_rate, random_rate, kernel_seconds, sync_seconds,
 // node_latency, node_bandwidth, net_latency, net_bandwidth, host_bandwidth, host_bytes, host_rate,
-// disk_bytes, disk_rate (of one NVMe drive for each GPU), overlap_cost, and what only machines without SMs
-// have. Peaks, sizes and links are the vendors'. What is reached of them is for A100 fitted to 17 step times
-// of Narayanan et al. 2021 and Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and
-// Meta published, for the newer ones in proportion to peaks: see docs/plan.md.
-static const par_plan_machine par__plan_machines[] = {
-    {"a100-40", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
+// disk_bytes, disk_rate (of one NVMe drive for each GPU), overlap_cost. Peaks, sizes and links are the
+// vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
+// Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the
+// newer ones in proportion to peaks: see docs/plan.md.
+static const par__plan_gpu par__plan_machines[] = {
+    {"a100-40", {1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"a100-80", 1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2}},
+    {"a100-80", {1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"h100", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
+     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2}},
+    {"h100", {1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"h200", 1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
+    {"h200", {1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"b200", 1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
+     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
+    {"b200", {1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"gb200-nvl72", 1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
+     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
+    {"gb200-nvl72", {1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2}},
 };
 // clang-format on
 enum {
@@ -587,7 +597,9 @@ int par_plan_model_get(const char *name, par_plan_model *model) {
 int par_plan_machine_get(const char *name, par_plan_machine *machine) {
     for (int i = 0; i < PAR__PLAN_MACHINES; i++)
         if (!strcmp(par__plan_machines[i].name, name)) {
-            *machine = par__plan_machines[i];
+            memset(machine, 0, sizeof *machine);
+            snprintf(machine->name, sizeof machine->name, "%s", name);
+            memcpy((char *)machine + PAR__PLAN_GPU_FIRST, par__plan_machines[i].members, PAR__PLAN_GPU_BYTES);
             return 1;
         }
     return 0;
@@ -1413,7 +1425,7 @@ static par__plan_times par__plan_layer_times(const par__plan_case *k, const par_
     t.f = l->f + tp_f + cp_f + cost * ring_f;
     t.r = l->recompute[config->recompute] + (full ? tp_f + cp_f + cost * ring_f : 0);
     t.b = l->b + tp_b + cp_b + cost * (hidden + ring_b);
-    t.w = l->w;
+    t.w = l->w + (par__plan_traits[config->schedule].splits ? k->x->split_cost * (l->f + l->b + l->w) : 0);
     t.offload = 0;
     if (config->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) { // out in forward, back in backward
         const double bytes = l->saved[config->recompute], copy = bytes / k->x->memory_rate;
@@ -2046,6 +2058,7 @@ static par_plan_measured par__plan_by_the_clock(const par_plan_measured *measure
     for (int i = 0; i < 5; i++) m.products[i].seconds *= slowdown;
     for (int i = 0; i < 2; i++) m.shorter[i].layer_seconds *= slowdown;
     m.layer_seconds *= slowdown;
+    m.split_layer_seconds *= slowdown;
     m.embedding_head_seconds *= slowdown;
     m.update_seconds *= slowdown;
     return m;
@@ -2062,6 +2075,7 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) 
         x->kernel_seconds *= .95 * layer / products;
     }
     par__plan_bisect(problem, &x->memory_rate, m->microbatch, layer);
+    x->split_cost = par__plan_max(m->split_layer_seconds / layer - 1, 0);
     x->loss_rate = 1e30;
     const double rest = m->embedding_head_seconds - par__plan_probe_of(problem, m->microbatch, 1, 1, 0).ends;
     if (rest > 1e-3 * m->embedding_head_seconds)

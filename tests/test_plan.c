@@ -190,6 +190,7 @@ static par_plan_problem random_problem(unsigned *state) {
     if (random_below(state, 3) == 0) p.job.update_bytes = 1e-9; // nothing but what bounds count
     if (random_below(state, 3) == 0) p.machine.cores = p.machine.gpus_per_node / 2;
     if (random_below(state, 2)) p.machine.disk_bytes = 0;
+    if (random_below(state, 2)) p.machine.split_cost = .1;
     double *const rates[] = {&p.machine.memory_rate,   &p.machine.kernel_seconds, &p.machine.node_bandwidth,
                              &p.machine.net_bandwidth, &p.machine.net_latency,    &p.machine.host_bandwidth,
                              &p.machine.overlap_cost,  &p.machine.host_rate,      &p.machine.disk_rate};
@@ -535,6 +536,21 @@ static void wakes(void) {
     CHECK(is_near(with - predict(&p, "pp=4 overlap=pp").times.pp, 2 * (3 * (8 / 4 + 1) - 1), 1e-6),
           "1F1B waits %g s for wakes", with - predict(&p, "pp=4 overlap=pp").times.pp);
 }
+// Where B and W apart cost a tenth of a layer, schedules that have them so compute a tenth longer.
+static void splits(void) {
+    par_plan_problem p = problem_of("gpt2", "h100", 1, 32, 256);
+    double compute[2][2];
+    p.machine.gpus_per_node = 4;
+    p.model.vocab = 1; // of embedding and head there is next to nothing
+    for (int i = 0; i < 2; i++) {
+        p.machine.split_cost = i * .1;
+        compute[i][0] = predict(&p, "pp=4 schedule=1f1b").times.compute;
+        compute[i][1] = predict(&p, "pp=4 schedule=zb_h1").times.compute;
+    }
+    CHECK(is_near(compute[1][0], compute[0][0], 1e-9), "1F1B computes %g s", compute[1][0]);
+    CHECK(is_near(compute[1][1], 1.1 * compute[0][1], 1e-2), "ZB-H1 computes %g s instead of %g",
+          compute[1][1], compute[0][1]);
+}
 // With how many microbatches the planner takes a schedule: the fewest and the next; par_pipe.h has each of
 // these tables.
 static void schedules(void) {
@@ -660,6 +676,7 @@ static void four_ranks(par_plan_machine *x) { // on two processors
     x->memory_bytes = 8e9;
     x->call_seconds = 12e-6;
     x->wake_seconds = 2e-4;
+    x->split_cost = .05;
     x->node_bandwidth = x->net_bandwidth = 2e9;
     x->overlap_cost = 1;
 }
@@ -729,6 +746,7 @@ static void fits(void) {
     m.layer_seconds = (predict(&truth, "microbatch=4").times.compute - one.times.compute) / 2;
     m.embedding_head_seconds = one.times.compute / 2 - 12 * m.layer_seconds;
     truth.model.layers--;
+    m.split_layer_seconds = m.layer_seconds * (1 + x->split_cost);
     m.update_seconds = 58 / 9e9 / 2;
     x->gpus_per_node = m.node.ranks = 4;
     x->cores = 2;
@@ -741,16 +759,21 @@ static void fits(void) {
     x = &p.machine;
     x->product_rate = x->rows_half = x->columns_half = x->inner_half = x->memory_rate = x->kernel_seconds = 0;
     x->update_rate = x->loss_rate = x->cores = x->call_seconds = x->node_bandwidth = x->wake_seconds = 0;
+    x->split_cost = 0;
     par_plan_fit(&p, &m);
-    static const char *const layouts[] = {"dp=4 zero=1 shard=4", "tp=4 microbatch=8", "pp=4 overlap=pp",
-                                          "cp=4 microbatch=2", "tp=2 dp=2 sp=1"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const layouts[] = {"dp=4 zero=1 shard=4", "tp=4 microbatch=8",
+                                          "pp=4 overlap=pp",     "cp=4 microbatch=2",
+                                          "tp=2 dp=2 sp=1",      "pp=4 overlap=pp schedule=zb_h1"};
+    for (int i = 0; i < 6; i++) {
         const double want = predict(&truth, layouts[i]).seconds, got = predict(&p, layouts[i]).seconds;
         CHECK(is_near(got, want, .02), "%s: %.6g s, not %.6g", layouts[i], got, want);
     }
     CHECK(is_near(x->wake_seconds, truth.machine.wake_seconds, 1e-6), "a wake takes %g s", x->wake_seconds);
+    CHECK(is_near(x->split_cost, truth.machine.split_cost, 1e-6), "B and W apart cost %g", x->split_cost);
     m.relay_seconds = m.embedding_head_seconds / 2;
+    m.split_layer_seconds = 0;
     par_plan_fit(&p, &m);
+    CHECK(x->split_cost <= 0, "B and W apart cost %g", x->split_cost);
     CHECK(x->wake_seconds <= 0, "a wake takes %g s", x->wake_seconds);
     fits_shared_layers(&truth, &m, &p);
 }
@@ -1440,6 +1463,7 @@ int main(int argc, char **argv) {
                {"live", memory_left},
                {"shared", shared_processors},
                {"wakes", wakes},
+               {"splits", splits},
                {"schedules", schedules},
                {"context", context},
                {"calls", calls},

@@ -14,7 +14,7 @@ enum { AUTO_TOP = 100, AUTO_ACTIONS = 20000, AUTO_PARTS = 9 };
 // ---- measuring --------------------------------------------------------------------------------------------
 
 enum { AUTO_TP, AUTO_ULYSSES, AUTO_RING, AUTO_SHARED }; // ways to share a layer
-enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = AUTO_PRODUCTS + AUTO_SHORTER + AUTO_SHARED + 8 };
+enum { AUTO_PRODUCTS = 5, AUTO_SHORTER = 2, AUTO_WORKS = AUTO_PRODUCTS + AUTO_SHORTER + AUTO_SHARED + 9 };
 typedef struct auto_layers { // some layers of the model, and embedding and head
     par_tp *tp;              // of this rank alone, or of those of its node, as tp or as cp
     gpt_model model;
@@ -33,7 +33,7 @@ typedef struct auto_bench {
     par_comm *self, *node;
     par_tp_linear linear[AUTO_PRODUCTS];
     par_tp_matrix x[AUTO_PRODUCTS], y[AUTO_PRODUCTS];
-    auto_layers alone, shared[AUTO_SHARED];
+    auto_layers alone, split, shared[AUTO_SHARED]; // split: as alone, with B and W apart
     par_zero *zero;
     auto_message node_sum, world_sum;
     double busy, passed; // seconds of this rank's processor in what was timed; seconds that passed
@@ -187,12 +187,17 @@ static par_result auto_stage(const auto_bench *b, auto_layers *l, int layers, si
     if (ends)
         GPT_TRY(par_tp_loss_forward_backward(l->tp, &l->model.loss, &u->logits, y, u->lse, NULL, sum,
                                              (size_t *)(void *)(sum + 1), 1e-3f, &u->logits));
-    return gpt_stage_backward(&l->model, &stage, u, &tokens, x, &drop);
+    GPT_TRY(gpt_stage_backward(&l->model, &stage, u, &tokens, x, &drop));
+    return l->model.split_backward ? gpt_stage_wgrad(&l->model, &stage, u) : PAR_OK;
 }
 // Layers, also with as many tokens in sequences of a quarter and an eighth: what attention takes by its
 // blocks.
 static par_result auto_run_layers(auto_bench *b, int shorter) {
     return auto_stage(b, &b->alone, b->alone.count, shorter ? (size_t)2 << shorter : 1);
+}
+// Layers with W after the last B: it reads again what has left the caches.
+static par_result auto_run_split(auto_bench *b, int i) {
+    return auto_stage(b, &b->split, b->split.count, (size_t)i);
 }
 static par_result auto_run_ends(auto_bench *b, int i) { // embedding, last norm, head and loss
     return auto_stage(b, &b->alone, i, 1);
@@ -232,6 +237,7 @@ static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm
     l->batch = batch;
     l->sequence = (size_t)g.block_size;
     GPT_TRY(gpt_open(&l->model, &g, l->tp, 0));
+    l->model.split_backward = l == &b->split;
     const size_t rows = batch * l->sequence / (size_t)ranks, message = gpt_tokens_bytes(&l->model, rows);
     const size_t bytes[6] = {l->model.count * par_tp_element_bytes(l->tp),
                              l->model.count * sizeof(float),
@@ -336,6 +342,7 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
         auto_add(works, &n, auto_multiply, i, 0, .05, &m->products[i].seconds);
     for (int i = 0; i < AUTO_SHORTER && m->shorter[i].sequence > 0; i++)
         auto_add(works, &n, auto_run_layers, i + 1, 0, .15, &m->shorter[i].layer_seconds);
+    if (b->split.count) auto_add(works, &n, auto_run_split, 1, 0, .15, &m->split_layer_seconds);
     auto_add(works, &n, auto_run_ends, 0, 0, .1, &m->embedding_head_seconds);
     double *const shared[AUTO_SHARED] = {&m->shared_layer_seconds, &m->ulysses_layer_seconds,
                                          &m->ring_layer_seconds};
@@ -357,6 +364,7 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     GPT_TRY(par_all_reduce(sums, sums, 2, PAR_F64, PAR_SUM, b->t->world));
     m->slowdown = sums[1] / MAX(sums[0], 1e-9);
     m->layer_seconds /= b->alone.count;
+    m->split_layer_seconds /= b->alone.count;
     for (int i = 0; i < AUTO_SHORTER; i++) m->shorter[i].layer_seconds /= b->alone.count;
     for (int i = 0; i < AUTO_SHARED; i++) *shared[i] /= MAX(b->shared[i].count, 1);
     m->relay_seconds *= (double)at_once / ranks;
@@ -383,6 +391,8 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     m->microbatch = batch;
     m->shared_microbatch = MIN(batch * par_size(b->node), o->batch_size * o->accumulation_steps);
     GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, layers, (size_t)batch));
+    if (par_size(b->t->world) > 1)
+        GPT_TRY(auto_open_layers(b, &b->split, b->self, NULL, 0, layers, (size_t)batch));
     const gpt_config *g = &o->model;
     const int ranks = par_size(b->node), heads = g->n_kv_head ? g->n_kv_head : g->n_head,
               rings = b->t->device == par_cpu() && ranks > 1 && g->block_size % (2 * ranks) == 0;
@@ -414,6 +424,7 @@ static par_result auto_measure(trainer *t, par_plan_measured *m) {
     GPT_TRY(par_zero_close(b.zero));
     for (int i = 0; i < AUTO_SHARED; i++) GPT_TRY(auto_close_layers(&b, &b.shared[i]));
     GPT_TRY(auto_close_products(&b));
+    GPT_TRY(auto_close_layers(&b, &b.split));
     GPT_TRY(auto_close_layers(&b, &b.alone));
     GPT_TRY(par_close(b.node));
     return par_close(b.self);
@@ -548,15 +559,16 @@ static void auto_print_measured(const par_plan_problem *p, const par_plan_measur
     const par_plan_product *base = &m->products[0];
     const double flops = 2 * base->rows * base->columns * base->inner / base->seconds;
     if (json)
-        json_print("auto:%b seconds:%.4g product_gflops:%.5g microbatch:%.0f layer_seconds:%.5g "
-                   "embedding_head_seconds:%.5g update_ns:%.4g oversubscription:%.4g slowdown:%.4g "
-                   "shared_layer_seconds:%.5g ulysses_layer_seconds:%.5g ring_layer_seconds:%.5g "
-                   "relay_seconds:%.5g tp_bandwidth:%.5g cp_bandwidth:%.5g ring_bandwidth:%.5g "
-                   "bandwidth:%.5g call_seconds:%.4g wake_seconds:%.4g",
-                   1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->embedding_head_seconds,
-                   1e9 * m->update_seconds, m->oversubscription, m->slowdown, m->shared_layer_seconds,
-                   m->ulysses_layer_seconds, m->ring_layer_seconds, m->relay_seconds, x->tp_bandwidth,
-                   x->cp_bandwidth, x->ring_bandwidth, x->node_bandwidth, x->call_seconds, x->wake_seconds);
+        json_print(
+            "auto:%b seconds:%.4g product_gflops:%.5g microbatch:%.0f layer_seconds:%.5g "
+            "embedding_head_seconds:%.5g update_ns:%.4g oversubscription:%.4g slowdown:%.4g "
+            "shared_layer_seconds:%.5g ulysses_layer_seconds:%.5g ring_layer_seconds:%.5g "
+            "relay_seconds:%.5g split_cost:%.4g tp_bandwidth:%.5g cp_bandwidth:%.5g ring_bandwidth:%.5g "
+            "bandwidth:%.5g call_seconds:%.4g wake_seconds:%.4g",
+            1, seconds, flops / 1e9, m->microbatch, m->layer_seconds, m->embedding_head_seconds,
+            1e9 * m->update_seconds, m->oversubscription, m->slowdown, m->shared_layer_seconds,
+            m->ulysses_layer_seconds, m->ring_layer_seconds, m->relay_seconds, x->split_cost, x->tp_bandwidth,
+            x->cp_bandwidth, x->ring_bandwidth, x->node_bandwidth, x->call_seconds, x->wake_seconds);
     else
         printf("auto: measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
                "layer and %.3g ms in embedding, head and loss; an update %.3g ns a parameter; messages "
