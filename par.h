@@ -4376,6 +4376,12 @@ typedef struct par__action { // one step of an algorithm: see >>program
 
 typedef struct par__algorithm_row par__algorithm_row;
 
+typedef struct par__two_ways { // of collectives of one kind and size, on the comm's rank 0: see >>select
+    uint32_t calls;
+    float seconds[2]; // of a call with ordinary memory copied by the system, and staged; 0: not known yet
+} par__two_ways;
+enum { PAR__SIZE_CLASSES = 16 }; // powers of two from PAR__CMA_BYTES on
+
 typedef struct par__track { // a piece in flight
     int index, running;
     uint32_t phase; // the last one published before this piece
@@ -4418,7 +4424,10 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     char *bucket;
     void *offload_state; // the backend's
     // a collective while it runs
-    int eager; // how the data were sent with the arrival: PAR__EAGER_NONE, ...
+    int eager;           // how the data were sent with the arrival: PAR__EAGER_NONE, ...
+    par__two_ways *ways; // that this call's seconds are counted in; NULL: none
+    int way;             // 1: staged
+    uint64_t data_ticks; // when all ranks had arrived
     int send_addressable, recv_addressable, all_staged; // true of all ranks, so the same on all
     unsigned arrival_flags;                             // the flags of this rank's arrival
     int nontemporal, stream_recv; // write past the caches: all ranks' arrays; this rank's ordinary one
@@ -4538,6 +4547,7 @@ struct par_comm {
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
     par_ledger ledger[PAR_KIND_COUNT];
+    par__two_ways *ways; // of rank 0: for each kind and class of sizes; NULL: not used yet, or out of memory
     par__layer_stats *layer_stats; // the ledger per call site with a layer's name
     size_t layer_stats_count;
     par__symmetric_block *blocks;
@@ -5424,6 +5434,7 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
     PAR_FREE(c->layer_stats);
+    PAR_FREE(c->ways);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
     while (c->blocks) {
@@ -9119,6 +9130,37 @@ static int par__may_use_cma(const par__operation *op, size_t times) {
     return (sum && par__takes_root(op->call.kind) ? bytes / 128 : bytes) >= least && one_reader && !streams;
 }
 
+// Whether the system's copy is faster depends on the machine: staged data pass a cache that cores share at
+// twice its speed, and distant ones' at half, and in a virtual machine that changes by the minute. So rank 0
+// of a comm times its calls, of each kind and size, from when all have arrived: the first eight are staged
+// and copied by turns, later ones go the faster way, and every 64th the other. It has data staged by
+// withholding the addresses of its arrays: then all ranks stage. A threshold of PAR_TUNE decides instead.
+static int par__next_way(par__two_ways *x) { // 1: staged
+    const uint32_t call = x->calls++;
+    const int faster = x->seconds[1] < x->seconds[0];
+    return call < 8 ? (int)(call & 1) : call % 64 ? faster : !faster;
+}
+// The least seconds count, and rise slowly, so that an interrupted call decides nothing.
+static void par__count_way(par__two_ways *x, int way, double seconds) {
+    const double before = x->seconds[way];
+    x->seconds[way] =
+        (float)(before <= 0 || seconds < before ? seconds
+                                                : PAR__MIN(seconds, before * 2) / 8 + before * 7 / 8);
+}
+static int par__prefers_stages(par__operation *op) {
+    par_comm *c = op->comm;
+    const par__world *w = c->world;
+    const size_t bytes = par__call_bytes(op) / PAR__CMA_BYTES;
+    size_t at = 0;
+    if (c->rank || w->kind_cma_bytes[op->call.kind] || w->cma_bytes != PAR__CMA_BYTES) return 0;
+    if (!c->ways)
+        c->ways = (par__two_ways *)par__zalloc(PAR_KIND_COUNT * PAR__SIZE_CLASSES * sizeof *c->ways);
+    if (!c->ways) return 0;
+    while (at < PAR__SIZE_CLASSES - 1 && bytes >> at > 1) at++;
+    op->ways = &c->ways[(size_t)op->call.kind * PAR__SIZE_CLASSES + at];
+    return op->way = par__next_way(op->ways);
+}
+
 // Before the arrival: are the data sent with it? shared: peers can read the input in place.
 static int par__sends_inline(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
@@ -9565,24 +9607,24 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     const par_call *k = &op->call;
     const size_t e = par__element_bytes(op);
     const int alone = c->size == 1; // a rank can always address itself
-    const int cma = par__may_use_cma(op, 1);
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
-    unsigned flags = 0;
     if (!par__commit_stage(c)) return PAR__NO_MEMORY;
     if (par__kinds[k->kind].counts == PAR_COUNTS_OWN) return 0;
     par_call_spans(c, k, &send, &recv);
-    if (par__shared_offset(c->world, out, send * e, &s->u.address.send) || alone)
-        flags |= PAR__SEND_SHARED;
-    else if (cma) {
-        flags |= PAR__SEND_CMA;
-        s->u.address.send = (uint64_t)(uintptr_t)out;
-    }
-    if (par__shared_offset(c->world, in, recv * e, &s->u.address.recv) || alone)
-        flags |= PAR__RECV_SHARED;
-    else if (cma) {
-        flags |= PAR__RECV_CMA;
-        s->u.address.recv = (uint64_t)(uintptr_t)in;
+    unsigned flags =
+        (par__shared_offset(c->world, out, send * e, &s->u.address.send) || alone ? PAR__SEND_SHARED : 0) |
+        (par__shared_offset(c->world, in, recv * e, &s->u.address.recv) || alone ? PAR__RECV_SHARED : 0);
+    const unsigned ordinary = ~flags & (PAR__SEND_SHARED | PAR__RECV_SHARED);
+    if (ordinary && par__may_use_cma(op, 1) && !par__prefers_stages(op)) {
+        if (ordinary & PAR__SEND_SHARED) {
+            flags |= PAR__SEND_CMA;
+            s->u.address.send = (uint64_t)(uintptr_t)out;
+        }
+        if (ordinary & PAR__RECV_SHARED) {
+            flags |= PAR__RECV_CMA;
+            s->u.address.recv = (uint64_t)(uintptr_t)in;
+        }
     }
     if (send && recv && in < out + send * e && out < in + recv * e) flags |= PAR__IN_PLACE;
     if (!par__sends_staged(op, (flags & PAR__SEND_SHARED) && par__has_input(op))) return flags;
@@ -9596,6 +9638,7 @@ static void par__publish_arrival(par__operation *op) {
     const par_call *k = &op->call;
     par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
     unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
+    op->ways = NULL;
     par__record_call(c, k, &s->call);
     s->call.site = op->site;
     s->call.op_hash ^= op->bucket_hash;
@@ -10398,12 +10441,15 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (!par__is_decided(op) && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
         op->algorithm = par__choose_algorithm(op);
+        if (op->ways) op->data_ticks = par__ticks();
         if (!op->algorithm->emit) par__receive_eager(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
     for (int i = 0; i < op->track_count; i++) c->phase[i] = op->tracks[i].phase;
     par__dequeue(op);
+    if (op->ways)
+        par__count_way(op->ways, op->way, par__ticks_to_seconds(c->world, par__ticks() - op->data_ticks));
     par__complete(op);
     return 1;
 }
@@ -14849,7 +14895,8 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
         file,
         "  process_vm_readv copies ordinary memory from %zu bytes (%s), messages from %zu; what all ranks "
         "write is written past the caches from %zu\n",
-        comm->world->cma_bytes, comm->world->cma ? "where one rank reads them" : "not allowed here",
+        comm->world->cma_bytes,
+        comm->world->cma ? "where one rank reads them and it is the faster way" : "not allowed here",
         par__message_cma_bytes(comm->world), comm->world->nontemporal_bytes);
     fprintf(file, "  rank %d is %s\n", comm->rank, comm->world->binding);
     fprintf(file, "  all_reduce, f32, ordinary memory:");

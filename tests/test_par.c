@@ -2779,6 +2779,57 @@ static void ordinary_memory(par_comm *w) {
     free(x);
 }
 
+// Calls on a machine where `slower` takes twice as long: how many of `count` went that way. Each eleventh is
+// interrupted.
+static int slow_calls(par__two_ways *x, int slower, int count) {
+    int slow = 0;
+    for (int i = 0; i < count; i++) {
+        const int way = par__next_way(x);
+        slow += way == slower;
+        par__count_way(x, way, 1e-5 * (way == slower ? 2 : 1) * (i % 11 ? 1 : 500));
+    }
+    return slow;
+}
+// Whether ordinary memory is staged or copied by the system follows what rank 0 measures: when all calls went
+// one way, ranks staged their data, or nobody did. Both give the same bits.
+static void faster_way(par_comm *w) {
+    enum { COUNT = 100000, CALLS = 20 };
+    par__two_ways machine;
+    memset(&machine, 0, sizeof machine);
+    for (int slower = 0; slower < 2; slower++) {
+        CHECK(w, slow_calls(&machine, slower, 128) < 128); // learns, again after the machine has changed
+        CHECK(w, slow_calls(&machine, slower, 6400) == 100);
+    }
+    const int two =
+        par_size(w) == 2 && w->world->cma && par_node_count(w) == 1 && !par__ranks_are_threads(w->world);
+    float *x = (float *)calloc(COUNT, 4), *y = (float *)calloc(COUNT, 4);
+    par_comm *c = NULL;
+    w->world->cma_bytes = PAR__CMA_BYTES; // whatever another test of this world has set
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
+    for (int i = 0; i < COUNT; i++) x[i] = (float)(i + par_rank(w));
+    for (int i = 0; i < CALLS; i++) {
+        const int way = i >= CALLS / 2;
+        for (int k = 0; k < PAR_KIND_COUNT * PAR__SIZE_CLASSES && c->ways; k++) {
+            c->ways[k].calls = 9;
+            c->ways[k].seconds[way] = 1e-9f;
+            c->ways[k].seconds[!way] = 1;
+        }
+        CHECK_OK(w, par_all_reduce(x, y, COUNT, PAR_F32, PAR_SUM, c));
+        CHECK(w, (c->ways != NULL) == (two && par_rank(w) == 0));
+        for (int k = 0; k < COUNT; k += 997)
+            CHECK(w, fabsf(y[k] - (float)(par_size(w) * (2 * k + par_size(w) - 1)) / 2) < 1);
+        CHECK_OK(w, par_barrier(c)); // all have read the stages
+        float *stage = (float *)(void *)par__stage_of(c, par_rank(c));
+        int staged = 0;
+        for (int k = 0; k < 1024; k++) staged |= stage[k] != 0;
+        CHECK(w, !two || staged == way);
+        memset(stage, 0, 4096);
+        CHECK_OK(w, par_barrier(c));
+    }
+    CHECK_OK(w, par_close(c));
+    free(x), free(y);
+}
+
 // par__copy is memmove, wherever in a page its ends are.
 static void copies(par_comm *w) {
     enum { ROOM = 3 * 4096, COUNT = 5 };
@@ -3334,6 +3385,7 @@ const test tests[] = {
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
     {"alike_calls", alike_calls, TEST_ANY, 2, 60},
     {"ordinary_memory", ordinary_memory, TEST_ANY, 2, 60},
+    {"faster_way", faster_way, TEST_ANY, 2, 60},
     {"copies", copies, TEST_ANY, 1, 60},
     {"page_offsets", page_offsets, TEST_ANY, 1, 60},
     {"persistent_kinds", persistent_kinds, TEST_ANY, 1, 60},
