@@ -10755,12 +10755,12 @@ static void par__abandon_operation(par__operation *op, par_result r) {
 // How often a wait looks before it sleeps. Where ranks outnumber processors, yielding often costs more than
 // being woken; but ranks of other nodes cannot wake it.
 static unsigned par__looks_awake(const par__world *w) { return w->spin_limit + (w->net ? 64 : 16); }
-static par_result par__wait_for(par__operation *op) {
-    par__world *w = op->comm->world;
-    const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L); // many ranks: rarer
-    const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
-    unsigned idle = 0;
-    while (par__op_state(op) != PAR__DONE) {
+// Progress until `is_ready` of x: look for a while, then yield, then sleep until a peer rings the doorbell,
+// or for sleep_ns. Every 5 ms `check` of x says whether the wait makes sense still: its error ends it.
+static inline par_result par__wait_until(par__world *w, int (*is_ready)(void *), par_result (*check)(void *),
+                                         void *x, long sleep_ns) {
+    par_result r = PAR_OK;
+    for (unsigned idle = 0; !is_ready(x);) {
         if (par__progress(w)) {
             idle = 0;
             par__set_sleeping(w, PAR__AWAKE);
@@ -10779,25 +10779,38 @@ static par_result par__wait_for(par__operation *op) {
         const double now = par__now();
         if (now - w->last_check > 0.005) {
             w->last_check = now;
-            const par_result r = par__check_wait(op);
-            par__lock_world(w);
-            const int over = r && op->state != PAR__DONE;
-            if (over) par__abandon_operation(op, r);
-            par__unlock_world(w);
-            if (over) break;
+            if ((r = check(x)) != PAR_OK) break;
         }
         par__poll_net(w, now);
-        // Sleep until a peer rings the doorbell. Ranks of other nodes cannot ring it: then check again soon.
         const uint32_t bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
         par__set_sleeping(w, PAR__ASLEEP);
         par__fence();
-        if (!par__progress(w))
+        if (!is_ready(x) && !par__progress(w))
             par__futex_wait(&w->control->doorbell, bell, sleep_ns);
         else
             idle = 0;
         par__set_sleeping(w, PAR__DROWSY);
     }
     par__set_sleeping(w, PAR__AWAKE);
+    return r;
+}
+
+static int par__is_done(void *op) { return par__op_state((par__operation *)op) == PAR__DONE; }
+static par_result par__check_operation(void *x) {
+    par__operation *op = (par__operation *)x;
+    const par_result r = par__check_wait(op);
+    par__lock_world(op->comm->world);
+    const int over = r && op->state != PAR__DONE;
+    if (over) par__abandon_operation(op, r);
+    par__unlock_world(op->comm->world);
+    return over ? r : PAR_OK;
+}
+static par_result par__wait_for(par__operation *op) {
+    par__world *w = op->comm->world;
+    // many ranks look rarer; ranks of other nodes cannot ring the doorbell
+    const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L);
+    const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
+    par__wait_until(w, par__is_done, par__check_operation, op, sleep_ns);
     return op->result;
 }
 
@@ -13841,18 +13854,24 @@ par_result par_signal(uint64_t *word, uint64_t value, int rank, par_comm *comm) 
 }
 
 typedef struct par__word_wait { // until a word is at least `value`; lock: until it was 0, and is `value` now
+    par_comm *comm;
     uint64_t *word, value;
-    int lock;
+    int lock, locked;
     const char *call, *site;
     double start; // when it was first checked; 0: not yet
 } par__word_wait;
-static int par__word_ready(const par__word_wait *x) {
+static int par__word_ready(void *wait) {
+    par__word_wait *x = (par__word_wait *)wait;
     uint64_t free_lock = 0;
     if (!x->lock) return PAR__LOAD(x->word) >= x->value;
-    return PAR__LOAD(x->word) == 0 &&
-           __atomic_compare_exchange_n(x->word, &free_lock, x->value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (!x->locked && PAR__LOAD(x->word) == 0)
+        x->locked =
+            __atomic_compare_exchange_n(x->word, &free_lock, x->value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return x->locked;
 }
-static par_result par__check_word_wait(par_comm *c, par__word_wait *x) { // as par__check_wait
+static par_result par__check_word(void *wait) { // as par__check_wait
+    par__word_wait *x = (par__word_wait *)wait;
+    par_comm *c = x->comm;
     par__world *w = c->world;
     char waiting[128];
     int had_error;
@@ -13863,7 +13882,7 @@ static par_result par__check_word_wait(par_comm *c, par__word_wait *x) { // as p
         for (int r = 0; r < c->size; r++) {
             const int how = r == c->rank ? 0 : par__rank_gone(c, r, 0, &had_error);
             if (how < pass) continue;
-            if (par__word_ready(x)) return PAR_OK; // it may have done its part before; a lock is found taken
+            if (par__word_ready(x)) return PAR_OK; // it may have done its part before
             const par_result gone = par__rank_gone_error(c, r, how, had_error, waiting);
             if (gone) return gone;
         }
@@ -13878,38 +13897,11 @@ static par_result par__check_word_wait(par_comm *c, par__word_wait *x) { // as p
         (unsigned long long)(x->lock ? PAR__LOAD(x->word) : x->value));
 }
 static par_result par__wait_for_word(par_comm *c, par__word_wait *x) {
-    par__world *w = c->world;
     par_result r = par__check_comm(c);
+    x->comm = c;
     x->site = c->site ? c->site : "?";
     c->site = NULL;
-    for (unsigned idle = 0; !r && !par__word_ready(x);) {
-        if (par__progress(w)) {
-            idle = 0;
-            continue;
-        }
-        if (++idle < w->spin_limit) {
-            par__cpu_relax();
-            continue;
-        }
-        par__set_sleeping(w, PAR__DROWSY);
-        if (idle < par__looks_awake(w)) {
-            sched_yield();
-            continue;
-        }
-        const double now = par__now();
-        if (now - w->last_check > 0.005) {
-            w->last_check = now;
-            r = par__check_word_wait(c, x);
-            if (r) break;
-        }
-        par__poll_net(w, now);
-        const uint32_t bell = __atomic_load_n(&w->control->doorbell, __ATOMIC_SEQ_CST);
-        par__set_sleeping(w, PAR__ASLEEP);
-        par__fence();
-        if (!par__word_ready(x)) par__futex_wait(&w->control->doorbell, bell, 1000000);
-        par__set_sleeping(w, PAR__DROWSY);
-    }
-    par__set_sleeping(w, PAR__AWAKE);
+    if (!r) r = par__wait_until(c->world, par__word_ready, par__check_word, x, 1000000);
     return r ? par__break_comm(c, r) : PAR_OK;
 }
 par_result par_wait_signal(const uint64_t *word, uint64_t value, par_comm *comm) {

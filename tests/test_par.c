@@ -3264,6 +3264,11 @@ static void one_sided(par_comm *w) {
     const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
     uint64_t *words = (uint64_t *)par_alloc(w, WORDS * sizeof *words), before = 0, sum = 0, x = 0;
     double *halo_block = (double *)par_alloc(w, 2 * sizeof *halo_block), got[2] = {0, 0};
+    par__word_wait lock; // a wait looks again after it has found the lock free
+    memset(&lock, 0, sizeof lock);
+    lock.word = &x;
+    lock.value = lock.lock = 1;
+    CHECK(w, par__word_ready(&lock) && par__word_ready(&lock));
     CHECK(w, words && halo_block);
     if (par_node_count(w) > 1) {
         CHECK(w, par_node_of(w, right) == par_node_of(w, me) ||
