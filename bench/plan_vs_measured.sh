@@ -57,17 +57,23 @@ for part; do
 done
 say
 awk -F '\t' -v json=$json '
-    function middle(of) { return share(of, .5) }
-    function share(of, part, n, i, j, x) { # of the numbers in a text the one below which such a part is
+    function middle(of, n) { # of an even count the mean of the two in the middle
+        n = sort(of)
+        return (sorted[int((n + 1) / 2)] + sorted[int(n / 2) + 1]) / 2
+    }
+    function share(of, part, i) { # of the numbers in a text the one below which such a part is
+        i = int(part * sort(of) + .5)
+        return sorted[i < 1 ? 1 : i] + 0
+    }
+    function sort(of, n, i, j, x) { # into sorted; returns how many
         n = split(of, sorted, " ")
         for (i = 2; i <= n; i++)
-            for (j = i; j > 1 && sorted[j - 1] > sorted[j]; j--) {
+            for (j = i; j > 1 && sorted[j - 1] + 0 > sorted[j] + 0; j--) {
                 x = sorted[j]
                 sorted[j] = sorted[j - 1]
                 sorted[j - 1] = x
             }
-        i = int(part * n + .5)
-        return sorted[i < 1 ? 1 : i] + 0
+        return n
     }
     {
         key = $1 FS $2
