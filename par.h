@@ -9154,7 +9154,7 @@ static int par__prefers_stages(par__operation *op) {
     size_t at = 0;
     if (c->rank || w->kind_cma_bytes[op->call.kind] || w->cma_bytes != PAR__CMA_BYTES) return 0;
     if (!c->ways)
-        c->ways = (par__two_ways *)par__zalloc(PAR_KIND_COUNT * PAR__SIZE_CLASSES * sizeof *c->ways);
+        c->ways = (par__two_ways *)par__zalloc((size_t)PAR_KIND_COUNT * PAR__SIZE_CLASSES * sizeof *c->ways);
     if (!c->ways) return 0;
     while (at < PAR__SIZE_CLASSES - 1 && bytes >> at > 1) at++;
     op->ways = &c->ways[(size_t)op->call.kind * PAR__SIZE_CLASSES + at];

@@ -2809,7 +2809,7 @@ static void faster_way(par_comm *w) {
     for (int i = 0; i < COUNT; i++) x[i] = (float)(i + par_rank(w));
     for (int i = 0; i < CALLS; i++) {
         const int way = i >= CALLS / 2;
-        for (int k = 0; k < PAR_KIND_COUNT * PAR__SIZE_CLASSES && c->ways; k++) {
+        for (int k = 0; k < (int)PAR_KIND_COUNT * (int)PAR__SIZE_CLASSES && c->ways; k++) {
             c->ways[k].calls = 9;
             c->ways[k].seconds[way] = 1e-9f;
             c->ways[k].seconds[!way] = 1;
