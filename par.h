@@ -1530,7 +1530,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 // product with a sum, where the processor can, gives other bits than for another processor. Loops of layers,
 // which are compiled once per instruction set, may be fused; a canonical table of them (PAR__LOOP_EXACT) is
 // not. clang decides where it reads a formula, for all tables: where the base instruction set can fuse, it
-// fuses none of what stands between PAR__FORMULAS_BEGIN and PAR__FORMULAS_END.
+// fuses none of what stands between PAR__FORMULAS_BEGIN and PAR__FORMULAS_END. There gcc, which would leave
+// loops with a comparison scalar so as not to raise exceptions, need not care for these.
 #if defined(__CUDACC__) || (PAR__X86 && !defined(__FMA__) && !defined(__FMA4__))
 #define PAR__BASE_FUSES 0 // can the base instruction set?
 #else
@@ -1552,6 +1553,9 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #if defined(__clang__) && PAR__BASE_FUSES
 #define PAR__FORMULAS_BEGIN PAR__EXACT_BEGIN
 #define PAR__FORMULAS_END   PAR__EXACT_END
+#elif !defined(__clang__) && !defined(__CUDACC__)
+#define PAR__FORMULAS_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-trapping-math\")")
+#define PAR__FORMULAS_END   _Pragma("GCC pop_options")
 #else
 #define PAR__FORMULAS_BEGIN
 #define PAR__FORMULAS_END

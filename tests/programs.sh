@@ -1381,6 +1381,15 @@ tile_registers() { # AVX2's tile keeps its sums in registers, with options by wh
     [ "$(grep -c 'vfmadd.*ymm' "$work/tile")" -ge 12 ] && ! grep '%ymm[0-9]*,.*(%rsp)' "$work/tile"
 }
 
+loops_are_vectors() { # with comparisons, too, by a stranger's -O2
+    [ "$(uname -m)" = x86_64 ] && [ "$(gcc -dumpversion | cut -d. -f1)" -ge 12 ] || return 0 # older: -O3
+    gcc -O2 -I. -DPAR_H_IMPLEMENTED -DPAR_TP_IMPLEMENTATION -x c -c par_tp.h -o "$work/tp.o" || return 1
+    for loop in online_softmax softmax_backward; do
+        objdump -d --disassemble=par__tp_${loop}_avx2 "$work/tp.o" >"$work/loop"
+        grep -q 'vfmadd.*ymm' "$work/loop" && ! grep 'vfmadd.*ss ' "$work/loop" || return 1
+    done
+}
+
 gemm_libraries() { # a library counts if it has what its name promises, and it works
     mkdir -p "$work/lib" && echo 'void cblas_sgemm(void) {} void other(void) {}' >"$work/bad.c" || return 1
     flags() { LIBRARY_PATH=$work/lib LD_LIBRARY_PATH=$work/lib sh tests/gemm_flags.sh gcc; }
@@ -1561,6 +1570,7 @@ alone "matrix product libraries" gemm_choices
 alone "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries
 check "sums of a tile in registers" tile_registers
+check "vectors without further options" loops_are_vectors
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll_test --tune -e 64K >"$work/tuned" &&
         grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" &&
