@@ -2444,6 +2444,40 @@ static void canonical_gemm(par_comm *w) {
         free(a), free(b), free(c), free(x), free(y);
     }
 }
+// C of a tile, whose rows are two further than it has columns, from A with these strides.
+static void run_tile(const par__gemm_tile *tile, size_t k, size_t a_row, size_t a_k, int add, float *c) {
+    const size_t ldb = tile->cols + 3, ldc = tile->cols + 2;
+    float a[700], b[40 * (PAR__TILE_COLS + 3)];
+    for (int i = 0; i < 700; i++) a[i] = NAN;
+    for (size_t i = 0; i < tile->rows; i++)
+        for (size_t p = 0; p < k; p++) a[i * a_row + p * a_k] = par_uniform(1, p, i) - 0.5f;
+    for (size_t i = 0; i < k * ldb; i++) b[i] = par_uniform(2, 1, i) - 0.5f;
+    for (size_t i = 0; i < tile->rows * ldc; i++) c[i] = par_uniform(3, 1, i);
+    tile->run(k, a, a_row, a_k, b, ldb, c, ldc, add);
+    for (size_t i = 0; i < tile->rows; i++)
+        for (size_t j = 0; j < ldc; j++) {
+            double sum = j >= tile->cols || add ? (double)par_uniform(3, 1, i * ldc + j) : 0;
+            for (size_t p = 0; p < k && j < tile->cols; p++)
+                sum += (double)(par_uniform(1, p, i) - 0.5f) * (double)b[p * ldb + j];
+            if (!(fabs(sum - (double)c[i * ldc + j]) < 1e-5)) c[i * ldc + j] = NAN;
+        }
+}
+// The strides of A do not change a tile's bits, whatever they are and however many k there are.
+static void gemm_tiles(par_comm *w) {
+    const par__gemm_tile *tiles[] = {par__gemm_tile_get(), par__gemm_tile_for(par__gemm_tile_get(), 5),
+                                     &par__tiles_base};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t k = 0; k <= 33; k++)
+            for (int add = 0; add < 2; add++) {
+                const size_t n = tiles[t]->rows * (tiles[t]->cols + 2);
+                float rows[PAR__TILE_ROWS * (PAR__TILE_COLS + 2)], panel[sizeof rows / 4],
+                    far[sizeof rows / 4];
+                run_tile(tiles[t], k, k + 3, 1, add, rows);
+                run_tile(tiles[t], k, 1, tiles[t]->rows + 1, add, panel);
+                run_tile(tiles[t], k, 2, 2 * tiles[t]->rows, add, far);
+                for (size_t i = 0; i < n; i++) CHECK(w, rows[i] == panel[i] && rows[i] == far[i]); // no NaN
+            }
+}
 static void gemm(par_comm *w) {
     static const size_t sizes[] = {1, 2, 5, 6, 7, 31, 32, 33, 97, 260};
     par_device *d = par_cpu();
@@ -3346,6 +3380,7 @@ const test tests[] = {
     {"kernels_write", kernels_write, TEST_SERIAL, 1, 60},
     {"device", device, TEST_SERIAL, 1, 60},
     {"gemm", gemm, TEST_SERIAL, 1, 60},
+    {"gemm_tiles", gemm_tiles, TEST_SERIAL, 1, 60},
     {"canonical_gemm", canonical_gemm, TEST_SERIAL, 1, 60},
     {"nearest", nearest, TEST_SERIAL, 1, 60},
     {"handed_out", handed_out, TEST_SERIAL, 1, 60},
