@@ -2839,6 +2839,7 @@ static void faster_way(par_comm *w) {
     float *x = (float *)calloc(COUNT, 4), *y = (float *)calloc(COUNT, 4);
     par_comm *c = NULL;
     w->world->cma_bytes = PAR__CMA_BYTES; // whatever another test of this world has set
+    w->world->nontemporal_bytes = PAR__NONTEMPORAL_BYTES;
     CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
     for (int i = 0; i < COUNT; i++) x[i] = (float)(i + par_rank(w));
     for (int i = 0; i < CALLS; i++) {
