@@ -9198,13 +9198,13 @@ static int par__may_use_cma(const par__operation *op, size_t times) {
 
 // Whether the system's copy is faster depends on the machine: staged data pass a cache that cores share at
 // twice its speed, and distant ones' at half, and in a virtual machine that changes by the minute. So rank 0
-// of a comm times its calls, of each kind and size, from when all have arrived: the first eight are staged
+// of a comm times its calls, of each kind and size, from when all have arrived: the first six are staged
 // and copied by turns, later ones go the faster way, and every 64th the other. It has data staged by
 // withholding the addresses of its arrays: then all ranks stage. A threshold of PAR_TUNE decides instead.
 static int par__next_way(par__two_ways *x) { // 1: staged
     const uint32_t call = x->calls++;
     const int faster = x->seconds[1] < x->seconds[0];
-    return call < 8 ? (int)(call & 1) : call % 64 ? faster : !faster;
+    return call < 6 ? (int)(call & 1) : call % 64 ? faster : !faster;
 }
 // The least seconds count, and rise slowly, so that an interrupted call decides nothing.
 static void par__count_way(par__two_ways *x, int way, double seconds) {
