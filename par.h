@@ -9538,17 +9538,23 @@ static par_result par__resolve_addresses(par__operation *op) {
     const unsigned send_flags = PAR__SEND_SHARED | PAR__SEND_CMA,
                    recv_flags = PAR__RECV_SHARED | PAR__RECV_CMA;
     const size_t e = par__element_bytes(op);
-    int disjoint = 1; // all arrays are addressable, and none is both read and written
+    int disjoint = 1;    // all arrays are addressable, and none is both read and written
+    unsigned hidden = 0; // the system copies for all ranks, or for none: par__prefers_stages
     op->send_addressable = op->recv_addressable = op->all_staged = 1;
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
-        const int local = par__is_local(c, r);
         const unsigned flags = r == c->rank ? op->arrival_flags : PAR__LOAD(&s->call.flags);
+        op->flags[r] = (unsigned char)flags;
+        if (!(flags & send_flags) || !(flags & recv_flags)) hidden = PAR__SEND_CMA | PAR__RECV_CMA;
+    }
+    for (int r = 0; r < c->size; r++) {
+        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
+        const int local = par__is_local(c, r);
+        const unsigned flags = op->flags[r] &= (unsigned char)~hidden;
         const uint64_t send_at = s->u.address.send, recv_at = s->u.address.recv;
         size_t send, recv;
         char *from;
         par__spans_shared(op, r, &send, &recv);
-        op->flags[r] = (unsigned char)flags;
         op->all_staged &= (flags & PAR__INPUT_STAGED) != 0;
         op->send_addressable &= local && (flags & send_flags);
         op->recv_addressable &= local && (flags & recv_flags);
