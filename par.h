@@ -3180,6 +3180,12 @@ typedef float par__f32x16 __attribute__((vector_size(64), aligned(4), may_alias)
 #define PAR__TILE_STORE(i)                                                                                   \
     *(vector *)(c + (i)*ldc) = c##i;                                                                         \
     *(vector *)(c + (i)*ldc + width) = d##i;
+#define PAR__TILE_REST(ROWS) /* k columns more; then the sums go to C */                                     \
+    for (size_t p = 0; p < k; p++) PAR__TILE_COLUMN(ROWS)                                                    \
+    if (add) {                                                                                               \
+        ROWS(PAR__TILE_ADD)                                                                                  \
+    }                                                                                                        \
+    ROWS(PAR__TILE_STORE)
 // The bytes from one k to the next, which gcc must not trace back to a_k: with -O3 it would make a second
 // loop for an a_k of 1, and both would store most of their sums at each step, 40 GFLOP/s instead of 96.
 PAR__INLINE_LOOP size_t par__tile_step(size_t a_k) {
@@ -3195,11 +3201,7 @@ PAR__INLINE_LOOP size_t par__tile_step(size_t a_k) {
         enum { width = sizeof(vector) / sizeof(float) };                                                     \
         const size_t a_step = par__tile_step(a_k);                                                           \
         ROWS(PAR__TILE_ZERO)                                                                                 \
-        for (size_t p = 0; p < k; p++) PAR__TILE_COLUMN(ROWS)                                                \
-        if (add) {                                                                                           \
-            ROWS(PAR__TILE_ADD)                                                                              \
-        }                                                                                                    \
-        ROWS(PAR__TILE_STORE)                                                                                \
+        PAR__TILE_REST(ROWS)                                                                                 \
     }
 #define PAR__TILE(I, TARGET, VECTOR, ROWS)                                                                   \
     PAR__TILE_ANY(I, TARGET, VECTOR, ROWS)                                                                   \
@@ -3268,11 +3270,7 @@ PAR__TILE(base, , par__f32x4, PAR__TILE_6)
         else                                                                                                 \
             PAR__TILE_FOURS(ROWS, PAR__TILE_ROWS,                                                            \
                             "add $16, %[a]\n\tadd $16, %[a3]\n\t", [a] "+r"(a), [a3] "+r"(a3));              \
-        for (size_t p = 0; p < k; p++) PAR__TILE_COLUMN(ROWS)                                                \
-        if (add) {                                                                                           \
-            ROWS(PAR__TILE_ADD)                                                                              \
-        }                                                                                                    \
-        ROWS(PAR__TILE_STORE)                                                                                \
+        PAR__TILE_REST(ROWS)                                                                                 \
     }
 PAR__TILE_AVX2(avx2, PAR__TILE_6)
 PAR__TILE_AVX2(few, PAR__TILE_5)

@@ -196,8 +196,8 @@ static par_result auto_run_layers(auto_bench *b, int shorter) {
     return auto_stage(b, &b->alone, b->alone.count, shorter ? (size_t)2 << shorter : 1);
 }
 // Layers with W after the last B: it reads again what has left the caches.
-static par_result auto_run_split(auto_bench *b, int i) {
-    return auto_stage(b, &b->split, b->split.count, (size_t)i);
+static par_result auto_run_split(auto_bench *b, int parts) {
+    return auto_stage(b, &b->split, b->split.count, (size_t)parts);
 }
 static par_result auto_run_ends(auto_bench *b, int i) { // embedding, last norm, head and loss
     return auto_stage(b, &b->alone, i, 1);
