@@ -1531,7 +1531,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 // which are compiled once per instruction set, may be fused; a canonical table of them (PAR__LOOP_EXACT) is
 // not. clang decides where it reads a formula, for all tables: where the base instruction set can fuse, it
 // fuses none of what stands between PAR__FORMULAS_BEGIN and PAR__FORMULAS_END. There gcc, which would leave
-// loops with a comparison scalar so as not to raise exceptions, need not care for these.
+// loops with a comparison scalar so as not to raise exceptions, need not care for these; nor does it compute
+// in vectors, beside a formula, what that makes of the ends of a clamped range (no-thread-jumps).
 #if defined(__CUDACC__) || (PAR__X86 && !defined(__FMA__) && !defined(__FMA4__))
 #define PAR__BASE_FUSES 0 // can the base instruction set?
 #else
@@ -1554,8 +1555,9 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define PAR__FORMULAS_BEGIN PAR__EXACT_BEGIN
 #define PAR__FORMULAS_END   PAR__EXACT_END
 #elif !defined(__clang__) && !defined(__CUDACC__)
-#define PAR__FORMULAS_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-trapping-math\")")
-#define PAR__FORMULAS_END   _Pragma("GCC pop_options")
+#define PAR__FORMULAS_BEGIN                                                                                  \
+    _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-trapping-math\", \"no-thread-jumps\")")
+#define PAR__FORMULAS_END _Pragma("GCC pop_options")
 #else
 #define PAR__FORMULAS_BEGIN
 #define PAR__FORMULAS_END

@@ -1388,6 +1388,10 @@ loops_are_vectors() { # with comparisons, too, by a stranger's -O2
         objdump -d --disassemble=par__tp_${loop}_avx2 "$work/tp.o" >"$work/loop"
         grep -q 'vfmadd.*ymm' "$work/loop" && ! grep 'vfmadd.*ss ' "$work/loop" || return 1
     done
+    for loop in gelu swiglu; do # a quotient each, and no other for values beyond the range of e^x
+        objdump -d --disassemble=par__tp_${loop}_avx2 "$work/tp.o" | grep -c 'vdivps.*ymm' >"$work/$loop"
+    done
+    cmp "$work/gelu" "$work/swiglu"
 }
 
 gemm_libraries() { # a library counts if it has what its name promises, and it works
