@@ -1818,6 +1818,7 @@ PAR__HOST_DEVICE double par__sin(double x) {
 }
 PAR__EXACT_END
 
+PAR__FORMULAS_BEGIN
 PAR__HOST_DEVICE float par__bf16_widen(par_bf16 h) { return par__bits_to_f32((uint32_t)h << 16); }
 PAR__HOST_DEVICE par_bf16 par__bf16_narrow(float f) {
     uint32_t b = par__f32_to_bits(f);
@@ -1876,6 +1877,7 @@ PAR__HOST_DEVICE float par__f8_e4m3_widen(par_f8_e4m3 x) { return par__f8_widen(
 PAR__HOST_DEVICE par_f8_e4m3 par__f8_e4m3_narrow(float f) { return par__f8_narrow(f, 3, 7, 0x7f, 0x7f); }
 PAR__HOST_DEVICE float par__f8_e5m2_widen(par_f8_e5m2 x) { return par__f8_widen(x, 2, 15, 0x7c); }
 PAR__HOST_DEVICE par_f8_e5m2 par__f8_e5m2_narrow(float f) { return par__f8_narrow(f, 2, 15, 0x7c, 0x7e); }
+PAR__FORMULAS_END
 
 // A double must not be rounded twice on its way to a narrow float: round to f32 toward odd first, then to the
 // narrow type.
@@ -2771,12 +2773,12 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
 #define PAR__AVERAGE(I, TARGET, name, type, divisor)                                                         \
     TARGET static void par__average_##name##_##I(void *acc, size_t n, int ranks) {                           \
         type *x = (type *)acc;                                                                               \
-        for (size_t i = 0; i < n; i++) x[i] = (type)(x[i] / (divisor)ranks);                                 \
+        PAR__VECTOR(i, n, x[i] = (type)(x[i] / (divisor)ranks));                                             \
     }
 #define PAR__SCALE(I, TARGET, name, type)                                                                    \
     TARGET static void par__scale_##name##_##I(void *acc, size_t n, double factor) {                         \
         type *x = (type *)acc;                                                                               \
-        for (size_t i = 0; i < n; i++) x[i] *= (type)factor;                                                 \
+        PAR__VECTOR(i, n, x[i] *= (type)factor);                                                             \
     }
 // The loops of a dtype, by its family.
 #define PAR__LOOPS_FLOAT(I, TARGET, name, type, sums)                                                        \
@@ -2803,7 +2805,9 @@ void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtautological-compare"
 #endif
+PAR__FORMULAS_BEGIN
 PAR__ISAS(PAR__KERNELS)
+PAR__FORMULAS_END
 #if defined(__CUDACC__)
 #pragma GCC diagnostic pop
 #endif

@@ -1383,6 +1383,20 @@ tile_registers() { # AVX2's tile keeps its sums in registers, with options by wh
 
 loops_are_vectors() { # with comparisons, too, by a stranger's -O2
     [ "$(uname -m)" = x86_64 ] && [ "$(gcc -dumpversion | cut -d. -f1)" -ge 12 ] || return 0 # older: -O3
+    while read -r loop instruction; do # par.o is made by -O2
+        objdump -d --disassemble=par__${loop}_avx2 build/par.o | grep -q "$instruction.*ymm" || {
+            echo "par__${loop}_avx2 is not of $instruction"
+            return 1
+        }
+    done <<-END
+	f16_widen vmulps
+	f16_narrow vaddps
+	f8_e4m3_widen vaddps
+	f8_e4m3_narrow vaddps
+	min_f32 vcmp
+	average_f32 vdivps
+	scale_f64 vmulpd
+	END
     gcc -O2 -I. -DPAR_H_IMPLEMENTED -DPAR_TP_IMPLEMENTATION -x c -c par_tp.h -o "$work/tp.o" || return 1
     for loop in online_softmax softmax_backward; do
         objdump -d --disassemble=par__tp_${loop}_avx2 "$work/tp.o" >"$work/loop"
