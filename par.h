@@ -1530,21 +1530,27 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 // product with a sum, where the processor can, gives other bits than for another processor. Loops of layers,
 // which are compiled once per instruction set, may be fused; a canonical table of them (PAR__LOOP_EXACT) is
 // not. clang decides where it reads a formula, for all tables: where the base instruction set can fuse, it
-// fuses none of what stands between PAR__FORMULAS_BEGIN and PAR__FORMULAS_END. There gcc, which would leave
-// loops with a comparison scalar so as not to raise exceptions, need not care for these; nor does it compute
-// in vectors, beside a formula, what that makes of the ends of a clamped range (no-thread-jumps).
+// fuses none of what stands between PAR__FORMULAS_BEGIN and PAR__FORMULAS_END. In both regions gcc vectorizes
+// loops by -O2 alone: before gcc 12 it is told to; it need not care for exceptions that the program does not
+// raise, for which it would leave loops with a comparison scalar; nor does it compute in vectors, beside a
+// formula, what that makes of the ends of a clamped range (no-thread-jumps).
 #if defined(__CUDACC__) || (PAR__X86 && !defined(__FMA__) && !defined(__FMA4__))
 #define PAR__BASE_FUSES 0 // can the base instruction set?
 #else
 #define PAR__BASE_FUSES 1
 #endif
+#define PAR__LOOP_OPTIONS     "no-trapping-math", "no-thread-jumps", "tree-loop-vectorize"
+#define PAR__PRAGMA(...)      _Pragma(#__VA_ARGS__)
+#define PAR__OPTIMIZE_BY(...) _Pragma("GCC push_options") PAR__PRAGMA(GCC optimize(__VA_ARGS__))
+// All in one pragma: of two gcc may forget the second.
+#define PAR__OPTIMIZE(...) PAR__OPTIMIZE_BY(__VA_ARGS__)
 #if defined(__clang__) && !defined(__CUDACC__)
 #define PAR__EXACT
 #define PAR__EXACT_BEGIN _Pragma("STDC FP_CONTRACT OFF")
 #define PAR__EXACT_END   _Pragma("STDC FP_CONTRACT DEFAULT")
 #elif !defined(__CUDACC__)
 #define PAR__EXACT       __attribute__((optimize("fp-contract=off")))
-#define PAR__EXACT_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define PAR__EXACT_BEGIN PAR__OPTIMIZE(PAR__LOOP_OPTIONS, "fp-contract=off")
 #define PAR__EXACT_END   _Pragma("GCC pop_options")
 #else
 #define PAR__EXACT
@@ -1555,9 +1561,8 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define PAR__FORMULAS_BEGIN PAR__EXACT_BEGIN
 #define PAR__FORMULAS_END   PAR__EXACT_END
 #elif !defined(__clang__) && !defined(__CUDACC__)
-#define PAR__FORMULAS_BEGIN                                                                                  \
-    _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-trapping-math\", \"no-thread-jumps\")")
-#define PAR__FORMULAS_END _Pragma("GCC pop_options")
+#define PAR__FORMULAS_BEGIN PAR__OPTIMIZE(PAR__LOOP_OPTIONS)
+#define PAR__FORMULAS_END   _Pragma("GCC pop_options")
 #else
 #define PAR__FORMULAS_BEGIN
 #define PAR__FORMULAS_END
