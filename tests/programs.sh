@@ -1381,31 +1381,36 @@ tile_registers() { # AVX2's tile keeps its sums in registers, with options by wh
     [ "$(grep -c 'vfmadd.*ymm' "$work/tile")" -ge 12 ] && ! grep '%ymm[0-9]*,.*(%rsp)' "$work/tile"
 }
 
-loops_are_vectors() { # with comparisons, too, by a stranger's -O2
+loops_are_vectors() { # by a stranger's -O2, which before gcc 12 vectorizes only what is told to
     [ "$(uname -m)" = x86_64 ] || return 0
-    while read -r loop instruction; do # par.o is made by -O2
-        objdump -d --disassemble=par__${loop}_avx2 build/par.o | grep -q "$instruction.*ymm" || {
-            echo "par__${loop}_avx2 is not of $instruction"
+    old="gcc -O2 -fno-tree-vectorize -I. -DPAR_H_IMPLEMENTED -x c -c"
+    $old -DPAR_TP_IMPLEMENTATION par_tp.h -o "$work/tp.o" &&
+        $old -DPAR_ZERO_IMPLEMENTATION par_zero.h -o "$work/zero.o" || return 1
+    cp build/par.o "$work" # made by -O2
+    loop() { objdump -d --no-show-raw-insn --disassemble="par__${2}_avx2" "$work/$1.o"; }
+    while read -r object name instruction; do
+        loop $object $name | grep -q "$instruction.*ymm" || {
+            echo "par__${name}_avx2 is without $instruction"
             return 1
         }
     done <<-END
-	f16_widen vmulps
-	f16_narrow vaddps
-	f8_e4m3_widen vaddps
-	f8_e4m3_narrow vaddps
-	min_f32 vcmp
-	average_f32 vdivps
-	scale_f64 vmulpd
+	par f16_widen vmulps
+	par f16_narrow vaddps
+	par f8_e4m3_widen vaddps
+	par f8_e4m3_narrow vaddps
+	par min_f32 vcmp
+	par average_f32 vdivps
+	par scale_f64 vmulpd
+	tp tp_online_softmax vfmadd
+	tp tp_softmax_backward vfmadd
+	zero zero_step vdivps
+	zero zero_lamb_steps vdivps
 	END
-    # before gcc 12 -O2 was without this
-    gcc -O2 -fno-tree-vectorize -I. -DPAR_H_IMPLEMENTED -DPAR_TP_IMPLEMENTATION -x c -c par_tp.h \
-        -o "$work/tp.o" || return 1
-    for loop in online_softmax softmax_backward; do
-        objdump -d --disassemble=par__tp_${loop}_avx2 "$work/tp.o" >"$work/loop"
-        grep -q 'vfmadd.*ymm' "$work/loop" && ! grep 'vfmadd.*ss ' "$work/loop" || return 1
+    for name in online_softmax softmax_backward; do
+        ! loop tp tp_$name | grep 'vfmadd.*ss ' || return 1
     done
-    for loop in gelu swiglu; do # a quotient each, and no other for values beyond the range of e^x
-        objdump -d --disassemble=par__tp_${loop}_avx2 "$work/tp.o" | grep -c 'vdivps.*ymm' >"$work/$loop"
+    for name in gelu swiglu; do # a quotient each, and no other for values beyond the range of e^x
+        loop tp tp_$name | grep -c 'vdivps.*ymm' >"$work/$name"
     done
     [ "$(gcc -dumpversion | cut -d. -f1)" -lt 12 ] || cmp "$work/gelu" "$work/swiglu"
 }
