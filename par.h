@@ -1521,10 +1521,13 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #endif
 #if defined(__CUDACC__)
 #define PAR__IVDEP
+#define PAR__ROLLED
 #elif defined(__clang__) // not in NVCC's host code either
 #define PAR__IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#define PAR__ROLLED
 #else
-#define PAR__IVDEP _Pragma("GCC ivdep")
+#define PAR__ROLLED _Pragma("GCC unroll 1") // before a loop that -O3 would unroll instead of vectorizing it
+#define PAR__IVDEP  _Pragma("GCC ivdep")
 #endif
 // From PAR__EXACT_BEGIN to PAR__EXACT_END each operation is rounded by itself. A compiler that fuses a
 // product with a sum, where the processor can, gives other bits than for another processor. Loops of layers,
@@ -2032,8 +2035,48 @@ static inline par__philox_keys par__philox_keys_of(uint64_t seed) {
     }
     return keys;
 }
-// The same in vector registers for twice eight numbers, each in 64 bits of number[]. A product takes the
-// lower halves of its operands, so each round rotates its two products, whose halves change places:
+// The same in vector registers, numbers in 64 bits each. A product takes the lower halves of its operands,
+// which are the words that count; upper halves may be anything.
+typedef struct par__philox_x4 { // words 0 to 3 of four numbers
+    __m256i w0, w1, w2, w3;
+} par__philox_x4;
+PAR__TARGET_avx2 PAR__INLINE_LOOP par__philox_x4 par__philox_x4_of(uint64_t stream, __m256i number) {
+    const par__philox_x4 x = {number, _mm256_srli_epi64(number, 32), _mm256_set1_epi64x((long long)stream),
+                              _mm256_set1_epi64x((long long)(stream >> 32))};
+    return x;
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP par__philox_x4 par__philox_x4_round(par__philox_x4 x, __m256i k0,
+                                                                      __m256i k1) {
+    const __m256i p0 = _mm256_mul_epu32(x.w0, _mm256_set1_epi64x((long long)0xD2511F53u));
+    const __m256i p1 = _mm256_mul_epu32(x.w2, _mm256_set1_epi64x((long long)0xCD9E8D57u));
+    x.w0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(x.w1, k0));
+    x.w2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(x.w3, k1));
+    x.w1 = p1;
+    x.w3 = p0;
+    return x;
+}
+// Words 0 and 1, 2 and 3 of each number as one of 64 bits.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__philox_x4_pairs(__m256i pairs[2], par__philox_x4 x) {
+    pairs[0] = _mm256_blend_epi32(x.w0, _mm256_slli_epi64(x.w1, 32), 0xAA);
+    pairs[1] = _mm256_blend_epi32(x.w2, _mm256_slli_epi64(x.w3, 32), 0xAA);
+}
+// Of eight numbers from `number` on, four in each vector.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__philox_avx2(__m256i pairs[2][2], const par__philox_keys *keys,
+                                                        uint64_t stream, uint64_t number) {
+    const __m256i first = _mm256_set1_epi64x((long long)number), four = _mm256_setr_epi64x(0, 1, 2, 3);
+    par__philox_x4 x = par__philox_x4_of(stream, _mm256_add_epi64(first, four));
+    par__philox_x4 y =
+        par__philox_x4_of(stream, _mm256_add_epi64(first, _mm256_add_epi64(four, _mm256_set1_epi64x(4))));
+    for (int round = 0; round < 10; round++) {
+        const __m256i k0 = _mm256_set1_epi32((int)keys->k[round][0]);
+        const __m256i k1 = _mm256_set1_epi32((int)keys->k[round][1]);
+        x = par__philox_x4_round(x, k0, k1);
+        y = par__philox_x4_round(y, k0, k1);
+    }
+    par__philox_x4_pairs(pairs[0], x);
+    par__philox_x4_pairs(pairs[1], y);
+}
+// By AVX-512 each round rotates its two products, whose halves change places:
 //     64 bits of   w[0]: words 0, 1    w[1]: word 1, any    w[2]: words 2, 3    w[3]: word 3, any
 PAR__TARGET_avx512 PAR__INLINE_LOOP void par__philox_avx512(__m512i out[2][2], const par__philox_keys *keys,
                                                             uint64_t stream, const __m512i number[2]) {
@@ -4014,7 +4057,25 @@ typedef struct par__random_loops {
 } par__random_loops;
 PAR__LOOP_TABLE(base, par__random_, PAR__RANDOM_LOOPS)
 #if PAR__X86 && !defined(__CUDACC__)
-PAR__LOOP_TABLE(avx2, par__random_, PAR__RANDOM_LOOPS)
+PAR__TARGET_avx2 static void par__random_words_avx2(uint32_t *words, uint64_t seed, uint64_t stream,
+                                                    uint64_t index) {
+    const par__philox_keys keys = par__philox_keys_of(seed);
+    for (size_t at = 0; at < PAR__NORMALS; at += 8) {
+        __m256i p[2][2];
+        par__philox_avx2(p, &keys, stream, index + at);
+        const __m256 a = _mm256_castsi256_ps(p[0][0]), b = _mm256_castsi256_ps(p[1][0]);
+        const __m256i first =
+            _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)); // of numbers 0 1 4 5 2 3 6 7
+        const __m256i second = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+        _mm256_storeu_si256((__m256i *)(void *)(words + at), _mm256_permute4x64_epi64(first, 0xD8));
+        _mm256_storeu_si256((__m256i *)(void *)(words + PAR__NORMALS + at),
+                            _mm256_permute4x64_epi64(second, 0xD8));
+    }
+}
+PAR__TARGET_avx2 static void par__random_normals_avx2(float *x, const uint32_t *words) {
+    par__random_normals(x, words);
+}
+static const par__random_loops par__random_loops_avx2 = {par__random_words_avx2, par__random_normals_avx2};
 PAR__TARGET_avx512 static void par__random_words_avx512(uint32_t *words, uint64_t seed, uint64_t stream,
                                                         uint64_t index) {
     const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), one = _mm512_set1_epi64(1);

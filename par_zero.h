@@ -826,13 +826,19 @@ PAR__HOST_DEVICE void par__zero_update_moments(const par_zero_update *a, par__ze
     e->m = b1 * e->m + (1 - b1) * x;
     e->v = b2 * e->v + (1 - b2) * x * x;
 }
+// root: of the corrected second moment
+PAR__HOST_DEVICE float par__zero_direction_by(const par_zero_update *a, float m, float root) {
+    return m * a->bias_correction1 / (root + a->hyper.epsilon);
+}
 PAR__HOST_DEVICE float par__zero_direction(const par_zero_update *a, const par__zero_element *e) {
-    return e->m * a->bias_correction1 / (par__zero_sqrt(e->v * a->bias_correction2) + a->hyper.epsilon);
+    return par__zero_direction_by(a, e->m, par__zero_sqrt(e->v * a->bias_correction2));
+}
+PAR__HOST_DEVICE float par__zero_decayed_step(const par_zero_update *a, float w, float direction) {
+    return w * (1 - a->hyper.lr * a->hyper.weight_decay) - a->hyper.lr * direction;
 }
 PAR__HOST_DEVICE void par__zero_adamw(const par_zero_update *a, par__zero_element *e, float g) {
-    const float lr = a->hyper.lr;
     par__zero_update_moments(a, e, g);
-    e->w = e->w * (1 - lr * a->hyper.weight_decay) - lr * par__zero_direction(a, e);
+    e->w = par__zero_decayed_step(a, e->w, par__zero_direction(a, e));
 }
 PAR__HOST_DEVICE void par__zero_sgd(const par_zero_update *a, par__zero_element *e, float g) {
     const float mu = a->hyper.momentum, x = g * a->scale + a->hyper.weight_decay * e->w;
@@ -855,8 +861,7 @@ PAR__HOST_DEVICE void par__zero_lamb(const par_zero_update *a, par__zero_element
     e->w -= a->hyper.lr * a->trust_ratio * par__zero_lamb_direction(a, e);
 }
 PAR__HOST_DEVICE void par__zero_muon(const par_zero_update *a, par__zero_element *e, float g) {
-    const float lr = a->hyper.lr; // g: the orthogonalized direction
-    e->w = e->w * (1 - lr * a->hyper.weight_decay) - lr * (a->scale * g);
+    e->w = par__zero_decayed_step(a, e->w, a->scale * g); // g: the orthogonalized direction
 }
 PAR__HOST_DEVICE float par__zero_muon_momentum(const par_zero_update *a, float *m, float g) {
     const float mu = a->hyper.momentum, x = g * a->scale, p = mu * *m + x;
@@ -1082,8 +1087,29 @@ PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int read
                 par__zero_step_element(optimizer, &a, &e, g[i]); w[i] = e.w; if (writes > 0) m[i] = e.m;
                 if (writes > 1) v[i] = e.v);
 }
+// The same in three loops for AdamW: in one, each operation waits for the one before it, and a processor
+// looks only a few elements ahead.
+PAR__INLINE_LOOP void par__zero_adamw_loop(const par_zero_update *update, float *w, const float *g, float *m,
+                                           float *v, size_t n) {
+    enum { PART = 256 };
+    const par_zero_update a = *update;
+    float roots[PART];
+    for (; n; w += PART, g += PART, m += PART, v += PART) {
+        const size_t k = PAR__MIN((size_t)PART, n);
+        PAR__VECTOR(i, k, par__zero_element e; e.m = m[i]; e.v = v[i]; par__zero_update_moments(&a, &e, g[i]);
+                    m[i] = e.m; v[i] = e.v);
+        PAR__VECTOR(i, k, roots[i] = par__zero_sqrt(v[i] * a.bias_correction2));
+        PAR__VECTOR(i, k, const float u = par__zero_direction_by(&a, m[i], roots[i]);
+                    w[i] = par__zero_decayed_step(&a, w[i], u));
+        n -= k;
+    }
+}
 PAR__INLINE_LOOP void par__zero_step(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                      size_t n) {
+    if (a->optimizer == PAR_ZERO_ADAMW) {
+        par__zero_adamw_loop(a, w, g, m, v, n);
+        return;
+    }
     switch (a->optimizer) {
 #define X(constant, name, states, reads, writes)                                                             \
     case constant: par__zero_step_loop(constant, reads, writes, a, w, g, m, v, n); break;
@@ -1117,47 +1143,47 @@ PAR__INLINE_LOOP void par__zero_lamb_steps(const par_zero_update *update, const 
                 par__zero_update_moments(&a, &e, g[i]); steps[i] = par__zero_lamb_direction(&a, &e));
 }
 
-// The scale of 32 floats.
-PAR__INLINE_LOOP float par__zero_scale_of(const float *x, float largest_code) {
-    uint32_t sizes[16]; // floats without signs compare like integers, and NaN is above all numbers
-    memset(sizes, 0, sizeof sizes);
-    for (int half = 0; half < 32; half += 16)
-        for (int i = 0; i < 16; i++) {
-            const uint32_t size = par__f32_to_bits(x[half + i]) & 0x7FFFFFFFu;
-            sizes[i] = size > sizes[i] ? size : sizes[i];
-        }
-    for (int d = 8; d; d /= 2)
-        for (int i = 0; i < d; i++) sizes[i] = sizes[i + d] > sizes[i] ? sizes[i + d] : sizes[i];
-    return par__zero_block_scale(sizes[0], largest_code);
+// The bits of the largest size of 32 floats: without signs they compare like integers, and NaN is above all
+// numbers.
+PAR__INLINE_LOOP uint32_t par__zero_largest_bits(const float *x) {
+    uint32_t largest = 0;
+    PAR__LANES(i, 0, 32, const uint32_t size = par__f32_to_bits(x[i]) & 0x7FFFFFFFu;
+               largest = size > largest ? size : largest)
+    return largest;
 }
 // Adding 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits of the float.
 PAR__INLINE_LOOP uint32_t par__zero_integer_code(float x) { return par__f32_to_bits(x + 12582912.0f); }
+// The scales of all blocks first: in one loop with the codes, each block would wait for its scale.
 PAR__INLINE_LOOP void par__zero_quantize_blocks(int code, const float *x, uint8_t *out, size_t blocks) {
-    for (size_t b = 0; b < blocks; b++, x += 32, out += 2 + 4 * par__zero_code_bits(code)) {
-        const float scale = par__zero_scale_of(x, par__zero_largest_code(code));
-        const float up = par__zero_block_inverse(scale);
-        uint32_t codes[32];
-        memcpy(out, (const char *)&scale + 2, 2);
-        for (int i = 0; i < 32; i++)
-            codes[i] = par__zero_is_float_code(code) ? par__zero_float_code(code, x[i] * up)
-                                                     : par__zero_integer_code(x[i] * up);
-        if (par__zero_code_bits(code) == 8)
-            for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)(codes[i] & 0xFFu);
-        else
-            for (int i = 0; i < 16; i++)
-                out[2 + i] = (uint8_t)((codes[i] & 15u) | (codes[16 + i] & 15u) << 4);
+    enum { MOST = 16 }; // blocks at a time
+    uint32_t largest[MOST] = {0}, codes[32];
+    float scales[MOST], up[MOST];
+    for (size_t n; blocks; blocks -= n) {
+        n = PAR__MIN((size_t)MOST, blocks);
+        for (size_t b = 0; b < n; b++) largest[b] = par__zero_largest_bits(x + 32 * b);
+        PAR__LANES(b, 0, MOST, scales[b] = par__zero_block_scale(largest[b], par__zero_largest_code(code));
+                   up[b] = par__zero_block_inverse(scales[b]))
+        for (size_t b = 0; b < n; b++, x += 32, out += 2 + 4 * par__zero_code_bits(code)) {
+            memcpy(out, (const char *)&scales[b] + 2, 2);
+            PAR__LANES(i, 0, 32, const float y = x[i] * up[b]; codes[i] = par__zero_is_float_code(code)
+                                                                              ? par__zero_float_code(code, y)
+                                                                              : par__zero_integer_code(y))
+            if (par__zero_code_bits(code) == 8)
+                PAR__LANES(i, 0, 32, out[2 + i] = (uint8_t)(codes[i] & 0xFFu))
+            else
+                PAR__ROLLED PAR__LANES(i, 0, 16,
+                                       out[2 + i] = (uint8_t)((codes[i] & 15u) | (codes[16 + i] & 15u) << 4))
+        }
     }
 }
 PAR__INLINE_LOOP void par__zero_dequantize_blocks(int code, float *x, const uint8_t *in, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 32, in += 2 + 4 * par__zero_code_bits(code)) {
         const float scale = par__zero_read_scale(in);
         if (par__zero_code_bits(code) == 8)
-            for (int i = 0; i < 32; i++) x[i] = scale * par__zero_decode(code, in[2 + i]);
+            PAR__LANES(i, 0, 32, x[i] = scale * par__zero_decode(code, in[2 + i]))
         else
-            for (int i = 0; i < 16; i++) {
-                x[i] = scale * par__zero_decode(code, in[2 + i] & 15u);
-                x[16 + i] = scale * par__zero_decode(code, (unsigned)in[2 + i] >> 4);
-            }
+            PAR__ROLLED PAR__LANES(i, 0, 16, x[i] = scale * par__zero_decode(code, in[2 + i] & 15u);
+                                   x[16 + i] = scale * par__zero_decode(code, (unsigned)in[2 + i] >> 4))
     }
 }
 PAR__INLINE_LOOP void par__zero_quantize(int code, const float *x, uint8_t *out, size_t blocks) {
@@ -1263,8 +1289,178 @@ typedef struct par__zero_state_loops {
 PAR__LOOP_TABLE(base, par__zero_state_, PAR__ZERO_STATE_LOOPS)
 
 #if PAR__X86 && !defined(__CUDACC__)
-// The same bits by AVX-512: no compiler turns these formulas into lookups. A code k is read as k + 1/2: the
-// exponent of that tells the decade, in which the number is linear, and one rounding of the line is exact.
+// The same bits by AVX2: no compiler turns these formulas into lookups. A code k is read as k + 1/2, whose
+// exponent tells the decade, and whose fraction m from 1 to 2 the place in it: 9 m - 8 is exact. Of a code
+// with a sign, 0 has an exponent of its own; 0 without one would be in the largest code's decade.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decode_avx2(int sign, float *x, const uint8_t *in,
+                                                             size_t blocks) {
+    const __m256 powers = _mm256_setr_ps(1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f, sign ? 0 : 1e8f, 1e1f);
+    const __m256i integer = _mm256_set1_epi32(0x4B000000), size = _mm256_set1_epi32(0x7F);
+    const __m256i largest = _mm256_set1_epi32(sign ? 0x4B00007F : 0x4B0000FF); // 2^23 + the largest code
+    const __m256i fraction = _mm256_set1_epi32(0x7FFFFF), one = _mm256_set1_epi32(0x3F800000);
+    const __m256i minus_zero = _mm256_set1_epi32((int)0x80000000u);
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
+        float scale;
+        memcpy(&scale, in, sizeof scale);
+        const __m256 scales = _mm256_set1_ps(scale), unit = _mm256_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 8) {
+            const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(in + 4 + i));
+            const __m256i code = sign ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+            const __m256i k = _mm256_or_si256(sign ? _mm256_and_si256(code, size) : code, integer);
+            const __m256i middle =
+                _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(k), _mm256_set1_ps(8388607.5f)));
+            const __m256i m = _mm256_or_si256(_mm256_and_si256(middle, fraction), one);
+            const __m256 power = _mm256_permutevar8x32_ps(powers, _mm256_srli_epi32(middle, 23));
+            const __m256 part = _mm256_mul_ps(
+                _mm256_fmsub_ps(_mm256_castsi256_ps(m), _mm256_set1_ps(9), _mm256_set1_ps(8)), power);
+            const __m256 some =
+                sign ? part : _mm256_castsi256_ps(_mm256_sign_epi32(_mm256_castps_si256(part), code));
+            const __m256 y = _mm256_blendv_ps(_mm256_mul_ps(some, unit), scales,
+                                              _mm256_castsi256_ps(_mm256_cmpeq_epi32(k, largest)));
+            const __m256 sign_bits = _mm256_castsi256_ps(_mm256_and_si256(code, minus_zero));
+            _mm256_storeu_ps(x + i, sign ? _mm256_or_ps(y, sign_bits) : y);
+        }
+    }
+}
+PAR__TARGET_avx2 static void par__zero_state_decode_avx2(int sign, float *x, const uint8_t *in,
+                                                         size_t blocks) {
+    if (sign)
+        par__zero_decode_avx2(1, x, in, blocks);
+    else
+        par__zero_decode_avx2(0, x, in, blocks);
+}
+// Eight numbers of a moment, without their signs if it has any.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_sizes_avx2(int sign, const float *x) {
+    const __m256 positive = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)), y = _mm256_loadu_ps(x);
+    return sign ? _mm256_and_ps(y, positive) : y;
+}
+// The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
+PAR__TARGET_avx2 PAR__INLINE_LOOP uint32_t par__zero_largest_avx2(int sign, const float *x) {
+    __m256i even = _mm256_setzero_si256(), odd = even;
+    uint32_t sizes[8], largest = 0;
+    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
+        even = _mm256_max_epu32(even, _mm256_castps_si256(par__zero_sizes_avx2(sign, x + i)));
+        odd = _mm256_max_epu32(odd, _mm256_castps_si256(par__zero_sizes_avx2(sign, x + i + 8)));
+    }
+    _mm256_storeu_si256((__m256i *)(void *)sizes, _mm256_max_epu32(even, odd));
+    for (int i = 0; i < 8; i++) largest = PAR__MAX(largest, sizes[i]);
+    return largest;
+}
+// Numbers of decades. Near a power of ten the lines of two decades give the same code, so that a decade may
+// begin where a float's bits say, which are about its logarithm: at even steps of those of (1.216 y)^3, whose
+// exponent rises by ten in a decade, so that bits are off alike about all powers of ten. Rounded by the
+// addition of 1.5 x 2^23, the number is in the lowest bits. root: 1.216 / scale.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decades_avx2(int sign, int32_t *to, const float *x,
+                                                              float root) {
+    const __m256 step = _mm256_set1_ps(1 / 83589857.0f), integer = _mm256_set1_ps(12582912);
+    const __m256i lowest = _mm256_set1_epi32(445393285);
+    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 8) {
+        const __m256 r = _mm256_mul_ps(par__zero_sizes_avx2(sign, x + i), _mm256_set1_ps(root));
+        const __m256 cube = _mm256_max_ps(_mm256_mul_ps(_mm256_mul_ps(r, r), r), _mm256_set1_ps(1e-23f));
+        const __m256 above = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(cube), lowest));
+        _mm256_storeu_ps((float *)(void *)(to + i), _mm256_fmadd_ps(above, step, integer));
+    }
+}
+// Codes of eight numbers as integers. The first line is another one here, which is never below 1. Codes of
+// 256, and of 128 with a sign, become the largest ones when they are packed.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_codes_avx2(int sign, const float *x,
+                                                               const int32_t *decades, float up) {
+    const __m256 shift = _mm256_setr_ps(2e-7f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f);
+    const __m256 slope =
+        _mm256_mul_ps(_mm256_set1_ps(sign ? 0.5f : 1.0f),
+                      _mm256_setr_ps(6666666.5f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
+                                     3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f));
+    const __m256i decade = _mm256_loadu_si256((const __m256i *)(const void *)decades);
+    const __m256 y = _mm256_mul_ps(par__zero_sizes_avx2(sign, x), _mm256_set1_ps(up));
+    const __m256 line = _mm256_mul_ps(_mm256_add_ps(y, _mm256_permutevar8x32_ps(shift, decade)),
+                                      _mm256_permutevar8x32_ps(slope, decade));
+    const __m256i k = _mm256_cvttps_epi32(line);
+    return sign ? k : _mm256_sign_epi32(k, _mm256_castps_si256(y)); // 0 stays 0
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_load_avx2(const void *x) {
+    return _mm256_loadu_si256((const __m256i *)x);
+}
+// 32 integers of 32 bits as bytes, those out of range as the nearest, in an order that
+// par__zero_encode_avx2 undoes. sign: the bytes are signed.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_pack_avx2(int sign, __m256i a, __m256i b, __m256i c,
+                                                              __m256i d) {
+    const __m256i ab = _mm256_packs_epi32(a, b), cd = _mm256_packs_epi32(c, d);
+    return sign ? _mm256_packs_epi16(ab, cd) : _mm256_packus_epi16(ab, cd);
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_encode_avx2(int sign, const float *x, uint8_t *out,
+                                                             size_t blocks) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), signs = _mm256_set1_epi8((char)-128);
+    int32_t decades[PAR__ZERO_STATE_BLOCK];
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const uint32_t largest = par__zero_largest_avx2(sign, x);
+        const float scale = par__bits_to_f32(largest), up = par__zero_state_inverse(scale);
+        if (largest >= 0x7F800000u) { // not finite
+            par__zero_state_encode_base(sign, x, out, 1);
+            continue;
+        }
+        memcpy(out, &scale, sizeof scale);
+        par__zero_decades_avx2(sign, decades, x, up * 1.216f);
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32) {
+            const float *y = x + i;
+            const int32_t *d = decades + i;
+            __m256i bytes = par__zero_pack_avx2(sign, par__zero_codes_avx2(sign, y, d, up),
+                                                par__zero_codes_avx2(sign, y + 8, d + 8, up),
+                                                par__zero_codes_avx2(sign, y + 16, d + 16, up),
+                                                par__zero_codes_avx2(sign, y + 24, d + 24, up));
+            if (sign)
+                bytes = _mm256_or_si256(
+                    bytes, _mm256_and_si256(signs, par__zero_pack_avx2(1, par__zero_load_avx2(y),
+                                                                       par__zero_load_avx2(y + 8),
+                                                                       par__zero_load_avx2(y + 16),
+                                                                       par__zero_load_avx2(y + 24))));
+            _mm256_storeu_si256((__m256i *)(void *)(out + 4 + i), _mm256_permutevar8x32_epi32(bytes, order));
+        }
+    }
+}
+PAR__TARGET_avx2 static void par__zero_state_encode_avx2(int sign, const float *x, uint8_t *out,
+                                                         size_t blocks) {
+    if (sign)
+        par__zero_encode_avx2(1, x, out, blocks);
+    else
+        par__zero_encode_avx2(0, x, out, blocks);
+}
+// Rounds 16 floats by 16 bits each: in each half of `random` four for the first eight floats, then four for
+// the others.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_round_avx2(uint16_t *to, const float *x, __m256i random) {
+    const __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i of_a = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_unpacklo_epi16(random, zero));
+    const __m256i of_b = _mm256_add_epi32(_mm256_castps_si256(b), _mm256_unpackhi_epi16(random, zero));
+    const __m256i upper = _mm256_packus_epi32(_mm256_srli_epi32(of_a, 16), _mm256_srli_epi32(of_b, 16));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(upper, 0xD8));
+    return _mm256_cmp_ps(a, b, _CMP_UNORD_Q);
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_round_32_avx2(uint16_t *to, const float *x,
+                                                                 const __m256i pairs[2]) { // of four blocks
+    const __m256 lower = par__zero_round_avx2(to, x, _mm256_permute2x128_si256(pairs[0], pairs[1], 0x20));
+    const __m256 upper =
+        par__zero_round_avx2(to + 16, x + 16, _mm256_permute2x128_si256(pairs[0], pairs[1], 0x31));
+    return _mm256_or_ps(lower, upper);
+}
+// Random bits cannot carry out of an infinite number's fraction, which is 0; NaN is left to the base loop.
+PAR__TARGET_avx2 static void par__zero_state_round_avx2(uint16_t *to, const float *x, size_t n, uint64_t seed,
+                                                        uint64_t stream, uint64_t first) {
+    const par__philox_keys keys = par__philox_keys_of(seed);
+    size_t at = 0;
+    for (; at + 64 <= n; at += 64) {
+        __m256i p[2][2];
+        par__philox_avx2(p, &keys, stream, (first + at) / 8);
+        const __m256 lower = par__zero_round_32_avx2(to + at, x + at, p[0]);
+        const __m256 upper = par__zero_round_32_avx2(to + at + 32, x + at + 32, p[1]);
+        if (_mm256_movemask_ps(_mm256_or_ps(lower, upper)))
+            par__zero_state_round_base(to + at, x + at, 64, seed, stream, first + at);
+    }
+    for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
+}
+static const par__zero_state_loops par__zero_state_loops_avx2 = {
+    par__zero_state_decode_avx2, par__zero_state_encode_avx2, par__zero_state_round_avx2};
+
+// By AVX-512, too: there the number of a code is one line of k + 1/2, and one rounding of the line is exact.
 PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, float *x, const uint8_t *in,
                                                                   size_t blocks) {
     const __m512 slopes = _mm512_setr_ps(450, 2250, 11250, 56250, 281250, 1406250, 7031250, 0, 0, 0, 0, 0, 0,
@@ -1422,7 +1618,6 @@ PAR__TARGET_avx512 static void par__zero_state_round_avx512(uint16_t *to, const 
     }
     for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
 }
-PAR__LOOP_TABLE(avx2, par__zero_state_, PAR__ZERO_STATE_LOOPS)
 static const par__zero_state_loops par__zero_state_loops_avx512 = {
     PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
 #endif

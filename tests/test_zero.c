@@ -1914,12 +1914,60 @@ static void canonical_parts(par_comm *w) {
 
 // ---- narrow states ----------------------------------------------------------------------------------------
 
+// The loops of every instruction set that this processor has; NULL: there are no more.
+static const par__zero_state_loops *state_loops(int isa) {
+#if PAR__X86
+    static const par__zero_state_loops *const all[] = {
+        &par__zero_state_loops_base, &par__zero_state_loops_avx2, &par__zero_state_loops_avx512};
+    return isa <= PAR__MIN(par__isa(), 2) ? all[isa] : NULL;
+#else
+    return isa ? NULL : &par__zero_state_loops_base;
+#endif
+}
+static const par__zero_loops *update_loops(int isa) { // likewise
+#if PAR__X86
+    static const par__zero_loops *const all[] = {&par__zero_loops_base, &par__zero_loops_avx2,
+                                                 &par__zero_loops_avx512};
+    return isa <= PAR__MIN(par__isa(), 2) ? all[isa] : NULL;
+#else
+    return isa ? NULL : &par__zero_loops_base;
+#endif
+}
+// Every instruction set updates each element as its formula says, whatever their number.
+PAR__EXACT_BEGIN
+static void updates(par_comm *w) {
+    enum { N = 700, VALUES = 3 };
+    float x[VALUES][N + 1], g[N];
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.scale = 0.3f, a.trust_ratio = 0.7f, a.bias_correction1 = 1.7f, a.bias_correction2 = 2.3f;
+    a.hyper.lr = 0.01f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.99f, a.hyper.epsilon = 1e-8f;
+    a.hyper.weight_decay = 0.1f, a.hyper.momentum = 0.8f;
+    for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
+        for (size_t n = 1; n <= N; n = n * 5 / 3 + 1)
+            for (int isa = 0; update_loops(isa); isa++) {
+                a.optimizer = (par_zero_optimizer)o;
+                for (size_t i = 0; i < (N + 1) * VALUES; i++) x[i % VALUES][i / VALUES] = par_normal(3, 9, i);
+                for (size_t i = 0; i < N; i++) g[i] = i % 50 ? par_normal(3, 10, i) : 0;
+                for (size_t i = 0; i <= N; i++) x[2][i] = i % 60 ? x[2][i] * x[2][i] : 0;
+                update_loops(isa)->step(&a, x[0], g, x[1], x[2], n);
+                for (size_t i = 0, wrong = 0; i <= n; i++) {
+                    par__zero_element e = {par_normal(3, 9, i * VALUES), par_normal(3, 9, i * VALUES + 1),
+                                           par_normal(3, 9, i * VALUES + 2)};
+                    e.v = i % 60 ? e.v * e.v : 0;
+                    if (i < n) par__zero_step_element(a.optimizer, &a, &e, g[i]);
+                    wrong += x[0][i] != e.w || x[1][i] != e.m || x[2][i] != e.v;
+                    if (i == n) CHECK(w, !wrong);
+                }
+            }
+}
+PAR__EXACT_END
 // Every code comes back, every number gets a code whose interval has it, and all instruction sets agree.
 static void state_codes(par_comm *w) {
     enum { N = 4 * 256 };
     float x[N], y[N], z[N];
     uint8_t packed[4 * 260], again[4 * 260];
-    uint16_t fast[N], plain[N];
+    const par__zero_state_loops *l;
     for (int sign = 0; sign < 2; sign++) {
         for (uint32_t k = 0; k < 256; k++) { // numbers rise with the code
             const uint32_t positive = sign ? 127 : 255;
@@ -1936,17 +1984,19 @@ static void state_codes(par_comm *w) {
             CHECK(w, fabs((double)par__zero_decode_state(k, sign, 1) - want[k]) <= 1e-6 * want[k]);
         CHECK(w, par__zero_decode_state(sign ? 127 : 255, sign, 0.7f) == 0.7f);
         for (int i = 0; i < N; i++) { // of all magnitudes; one block of zeros
-            x[i] = i / 256 == 2 ? 0 : par_normal(3, 1, (uint64_t)i) * ldexpf(1, -(i % 32));
+            x[i] = i / 256 == 2 ? 0 : par_normal(3, 1, (uint64_t)i) * ldexpf(1, -((i + i / 256 * 20) % 32));
             if (!sign) x[i] *= x[i];
         }
-        PAR__PICK(par__zero_state_loops)->encode(sign, x, packed, 4);
-        par__zero_state_encode_base(sign, x, again, 4);
-        CHECK(w, !memcmp(packed, again, sizeof packed));
-        PAR__PICK(par__zero_state_loops)->decode(sign, y, packed, 4);
-        par__zero_state_decode_base(sign, z, packed, 4);
-        CHECK(w, !memcmp(y, z, sizeof y));
-        PAR__PICK(par__zero_state_loops)->encode(sign, y, again, 4); // the same bytes again
-        CHECK(w, !memcmp(packed, again, sizeof packed));
+        par__zero_state_encode_base(sign, x, packed, 4);
+        par__zero_state_decode_base(sign, y, packed, 4);
+        for (int isa = 0; (l = state_loops(isa)) != NULL; isa++) {
+            l->encode(sign, x, again, 4);
+            CHECK(w, !memcmp(packed, again, sizeof packed));
+            l->decode(sign, z, packed, 4);
+            CHECK(w, !memcmp(y, z, sizeof y));
+            l->encode(sign, y, again, 4); // the same bytes again
+            CHECK(w, !memcmp(packed, again, sizeof packed));
+        }
         for (int i = 0; i < N; i++) {
             float scale;
             memcpy(&scale, packed + i / 256 * 260, sizeof scale);
@@ -1957,16 +2007,51 @@ static void state_codes(par_comm *w) {
             if (size > scale * 1e-5f) CHECK(w, error <= 2.3f * size);
         }
     }
+}
+// Every code with scales that are tiny, 0, large and none; what is no number stays none.
+static void state_extremes(par_comm *w) {
+    enum { N = 4 * 256 };
+    float x[N], y[N], z[N];
+    uint8_t packed[4 * 260], again[4 * 260];
+    const par__zero_state_loops *l;
+    for (uint32_t k = 0; k < N; k++) again[k / 256 * 260 + 4 + k % 256] = (uint8_t)k;
+    for (int sign = 0; sign < 2; sign++)
+        for (int isa = 0; (l = state_loops(isa)) != NULL; isa++) {
+            const float scales[4] = {1e-41f, 0, 3e38f, NAN};
+            for (int b = 0; b < 4; b++) memcpy(again + 260 * b, &scales[b], 4);
+            l->decode(sign, z, again, 4);
+            par__zero_state_decode_base(sign, y, again, 4);
+            CHECK(w, !memcmp(y, z, 3 * 256 * sizeof *y) && isnan(y[N - 1]) && isnan(z[N - 1]));
+        }
     for (int i = 0; i < N; i++) x[i] = par_normal(3, 2, (uint64_t)i);
     x[5] = INFINITY, x[7] = NAN, x[260] = -INFINITY;
-    PAR__PICK(par__zero_state_loops)->round(fast, x, N, 11, 12, 24);
-    for (size_t i = 0; i < N; i += 8) par__zero_round_eight(plain + i, x + i, 8, 11, 12, 24 + i);
-    CHECK(w, !memcmp(fast, plain, sizeof fast) && par_bf16_to_f32(fast[5]) == INFINITY);
-    for (int sign = 0; sign < 2; sign++) { // what is no number stays none
-        PAR__PICK(par__zero_state_loops)->encode(sign, x, packed, 4);
-        PAR__PICK(par__zero_state_loops)->decode(sign, y, packed, 4);
-        CHECK(w, !isfinite(y[5]) && !isfinite(y[7]) && !isfinite(y[260]) && isfinite(y[600]));
-    }
+    for (int sign = 0; sign < 2; sign++)
+        for (int isa = 0; (l = state_loops(isa)) != NULL; isa++) {
+            l->encode(sign, x, packed, 4);
+            l->decode(sign, y, packed, 4);
+            CHECK(w, !isfinite(y[5]) && !isfinite(y[7]) && !isfinite(y[260]) && isfinite(y[600]));
+        }
+}
+// Rounding at random: every instruction set has the bits of one Philox block after the other, at any length,
+// with NaN in any place, where numbers of blocks pass 2^32, and touches nothing behind the end.
+static void state_rounding(par_comm *w) {
+    enum { N = 300 };
+    float x[N];
+    uint16_t got[N + 1], want[N + 1];
+    const par__zero_state_loops *l;
+    for (size_t n = 0; n <= N; n++)
+        for (int isa = 0; (l = state_loops(isa)) != NULL; isa++) {
+            const uint64_t seed = 11 + n * 0x1234567890ABu, stream = 12 + n * 0xFEDCBA98765u;
+            const uint64_t first = n % 3 ? 24 + 8 * n : 8 * (0xFFFFFFFFu - n % 29);
+            for (size_t i = 0; i < N; i++) x[i] = par_normal(3, n, i);
+            if (n) x[n / 2] = INFINITY, x[n * 7 / 9] = -INFINITY;
+            if (n) x[n * n / 3 % n] = par__bits_to_f32(n % 2 ? 0x7FFFFFFF : 0xFF800001); // NaN
+            memset(want, 0xEE, sizeof want), memset(got, 0xEE, sizeof got);
+            for (size_t i = 0; i < n; i += 8)
+                par__zero_round_eight(want + i, x + i, n - i, seed, stream, first + i);
+            l->round(got, x, n, seed, stream, first);
+            CHECK(w, !memcmp(want, got, sizeof want));
+        }
 }
 // Every instruction set has the base one's codes: about the least number of each code, and of all sizes.
 static void state_thresholds(par_comm *w) {
@@ -1988,9 +2073,11 @@ static void state_thresholds(par_comm *w) {
                 const uint32_t bits = k < 256 ? low + i - N / 2 : ((k - 256) * N + i) * STRIDE;
                 x[i] = par__bits_to_f32(bits <= ONE ? bits : 0) * (sign && bits % 2 ? -1.0f : 1.0f);
             }
-            PAR__PICK(par__zero_state_loops)->encode(sign, x, packed, 1);
-            par__zero_state_encode_base(sign, x, again, 1);
-            CHECK(w, !memcmp(packed, again, sizeof packed));
+            par__zero_state_encode_base(sign, x, packed, 1);
+            for (int isa = 1; state_loops(isa); isa++) {
+                state_loops(isa)->encode(sign, x, again, 1);
+                CHECK(w, !memcmp(packed, again, sizeof packed));
+            }
         }
 }
 static run narrow_run(par_comm *w, int stage, int o, par_dtype type) {
@@ -2790,8 +2877,11 @@ const test tests[] = {
     {"kills", kills, TEST_SERIAL, 1, 120},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
+    {"updates", updates, TEST_SERIAL, 1, 60},
     {"state_codes", state_codes, TEST_SERIAL, 1, 60},
     {"state_thresholds", state_thresholds, TEST_SERIAL, 1, 60},
+    {"state_extremes", state_extremes, TEST_SERIAL, 1, 60},
+    {"state_rounding", state_rounding, TEST_SERIAL, 1, 60},
     {"narrow_states", narrow_states, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
     {"narrow_bytes", narrow_bytes, TEST_SERIAL, 1, 60},
     {"narrow_checkpoints", narrow_checkpoints, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
