@@ -305,8 +305,8 @@ TEST_COMPILE = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Ie
 TEST_BUILD = $(TEST_COMPILE) $< $(filter %.o,$^) -o $@ $(LIBS)
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
 
-# Compiles in two thirds of the time of -O1, and runs nearly as fast; gcc then takes its own intrinsics for uninitialized.
-OG = -Og -Wno-uninitialized -Wno-maybe-uninitialized
+# Compiles in two thirds of the time of -O1, and runs nearly as fast.
+OG = -Og
 
 # ASan sees null pointers and accesses out of bounds itself. UBSan's other checks of each access cost much: the readers of
 # others' bytes have them (the fuzzers, too), and the kernels have the one of alignment, which hardware wants.

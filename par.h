@@ -1124,6 +1124,10 @@ void par__want_progress(par_comm *comm);
 
 // The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others.
 int par__isa(void);
+enum { PAR__PHILOX_BLOCKS = 64 }; // at most at a time
+// The words of `count` Philox blocks of a stream, from block `index` on, in order. Up to a multiple of 16 are
+// written.
+void par__philox_blocks(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index, size_t count);
 typedef struct par__gemm_tile { // an instruction set's innermost kernel
     size_t rows, cols;
     // c[i ldc + j] = the sum over the k numbers p of a[i a_row + p a_k] b[p ldb + j], or with add += it
@@ -1669,7 +1673,13 @@ int par__create_thread(pthread_t *thread, const pthread_attr_t *how, void *(*run
 #include <math.h>
 #include <string.h>
 #if PAR__X86 && !defined(__CUDACC__)
+#pragma GCC diagnostic push
+#if !defined(__clang__) // g++ 12 takes some of its own for uninitialized
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #endif
 #if defined(__CUDACC__)
 #define PAR__HOST_DEVICE static __host__ __device__ __forceinline__
@@ -2011,100 +2021,6 @@ PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t inde
     par__philox_at(seed, stream, index, r);
     return par__normal_of(r[0], r[1]);
 }
-// Philox for 16 numbers of a stream, from number `index` on: c[i] has word i of each.
-PAR__INLINE_LOOP void par__philox_lanes(uint32_t c[4][16], uint64_t seed, uint64_t stream, uint64_t index) {
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    PAR__LANES(i, 0, 16, c[0][i] = (uint32_t)(index + i); c[1][i] = (uint32_t)((index + i) >> 32);
-               c[2][i] = (uint32_t)stream; c[3][i] = (uint32_t)(stream >> 32))
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        PAR__LANES(i, 0, 16, const uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i];
-                   const uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2][i];
-                   c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0; c[1][i] = (uint32_t)p1;
-                   c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
-}
-#if PAR__X86 && !defined(__CUDACC__)
-// The keys of all rounds.
-typedef struct par__philox_keys {
-    uint32_t k[10][2];
-} par__philox_keys;
-static inline par__philox_keys par__philox_keys_of(uint64_t seed) {
-    par__philox_keys keys;
-    for (uint32_t i = 0; i < 10; i++) {
-        keys.k[i][0] = (uint32_t)seed + 0x9E3779B9u * i;
-        keys.k[i][1] = (uint32_t)(seed >> 32) + 0xBB67AE85u * i;
-    }
-    return keys;
-}
-// The same in vector registers, numbers in 64 bits each. A product takes the lower halves of its operands,
-// which are the words that count; upper halves may be anything.
-typedef struct par__philox_x4 { // words 0 to 3 of four numbers
-    __m256i w0, w1, w2, w3;
-} par__philox_x4;
-PAR__TARGET_avx2 PAR__INLINE_LOOP par__philox_x4 par__philox_x4_of(uint64_t stream, __m256i number) {
-    const par__philox_x4 x = {number, _mm256_srli_epi64(number, 32), _mm256_set1_epi64x((long long)stream),
-                              _mm256_set1_epi64x((long long)(stream >> 32))};
-    return x;
-}
-PAR__TARGET_avx2 PAR__INLINE_LOOP par__philox_x4 par__philox_x4_round(par__philox_x4 x, __m256i k0,
-                                                                      __m256i k1) {
-    const __m256i p0 = _mm256_mul_epu32(x.w0, _mm256_set1_epi64x((long long)0xD2511F53u));
-    const __m256i p1 = _mm256_mul_epu32(x.w2, _mm256_set1_epi64x((long long)0xCD9E8D57u));
-    x.w0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(x.w1, k0));
-    x.w2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(x.w3, k1));
-    x.w1 = p1;
-    x.w3 = p0;
-    return x;
-}
-// Words 0 and 1, 2 and 3 of each number as one of 64 bits.
-PAR__TARGET_avx2 PAR__INLINE_LOOP void par__philox_x4_pairs(__m256i pairs[2], par__philox_x4 x) {
-    pairs[0] = _mm256_blend_epi32(x.w0, _mm256_slli_epi64(x.w1, 32), 0xAA);
-    pairs[1] = _mm256_blend_epi32(x.w2, _mm256_slli_epi64(x.w3, 32), 0xAA);
-}
-// Of eight numbers from `number` on, four in each vector.
-PAR__TARGET_avx2 PAR__INLINE_LOOP void par__philox_avx2(__m256i pairs[2][2], const par__philox_keys *keys,
-                                                        uint64_t stream, uint64_t number) {
-    const __m256i first = _mm256_set1_epi64x((long long)number), four = _mm256_setr_epi64x(0, 1, 2, 3);
-    par__philox_x4 x = par__philox_x4_of(stream, _mm256_add_epi64(first, four));
-    par__philox_x4 y =
-        par__philox_x4_of(stream, _mm256_add_epi64(first, _mm256_add_epi64(four, _mm256_set1_epi64x(4))));
-    for (int round = 0; round < 10; round++) {
-        const __m256i k0 = _mm256_set1_epi32((int)keys->k[round][0]);
-        const __m256i k1 = _mm256_set1_epi32((int)keys->k[round][1]);
-        x = par__philox_x4_round(x, k0, k1);
-        y = par__philox_x4_round(y, k0, k1);
-    }
-    par__philox_x4_pairs(pairs[0], x);
-    par__philox_x4_pairs(pairs[1], y);
-}
-// By AVX-512 each round rotates its two products, whose halves change places:
-//     64 bits of   w[0]: words 0, 1    w[1]: word 1, any    w[2]: words 2, 3    w[3]: word 3, any
-PAR__TARGET_avx512 PAR__INLINE_LOOP void par__philox_avx512(__m512i out[2][2], const par__philox_keys *keys,
-                                                            uint64_t stream, const __m512i number[2]) {
-    const __mmask16 lower = 0x5555;
-    __m512i w[2][4];
-    for (int h = 0; h < 2; h++) {
-        w[h][0] = number[h];
-        w[h][1] = _mm512_srli_epi64(number[h], 32);
-        w[h][2] = _mm512_set1_epi64((long long)stream);
-        w[h][3] = _mm512_set1_epi64((long long)(stream >> 32));
-    }
-    for (int round = 0; round < 10; round++)
-        for (int h = 0; h < 2; h++) {
-            const __m512i k0 = _mm512_set1_epi32((int)keys->k[round][0]);
-            const __m512i k1 = _mm512_set1_epi32((int)keys->k[round][1]);
-            const __m512i p0 = _mm512_mul_epu32(w[h][0], _mm512_set1_epi64((long long)0xD2511F53u));
-            const __m512i p1 = _mm512_mul_epu32(w[h][2], _mm512_set1_epi64((long long)0xCD9E8D57u));
-            w[h][0] = _mm512_mask_ternarylogic_epi32(_mm512_rol_epi64(p1, 32), lower, w[h][1], k0, 0x96);
-            w[h][2] = _mm512_mask_ternarylogic_epi32(_mm512_rol_epi64(p0, 32), lower, w[h][3], k1, 0x96);
-            w[h][1] = p1; // 0x96: exclusive or
-            w[h][3] = p0;
-        }
-    for (int h = 0; h < 2; h++) {
-        out[h][0] = w[h][0];
-        out[h][1] = w[h][2];
-    }
-}
-#endif
 #endif
 
 #if defined(PAR_H_IMPLEMENTATION) && !defined(PAR_H_IMPLEMENTED)
@@ -4034,61 +3950,156 @@ float par_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
 }
 float par_normal(uint64_t seed, uint64_t stream, uint64_t index) { return par__normal(seed, stream, index); }
 
-enum { PAR__NORMALS = 64 }; // in a block
-
-// The first two words of each of PAR__NORMALS Philox blocks from `index` on.
-PAR__INLINE_LOOP void par__random_words(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index) {
-    for (size_t at = 0; at < PAR__NORMALS; at += 16) {
+// Philox for 16 blocks of a stream, from block `index` on: c[i] has word i of each.
+PAR__INLINE_LOOP void par__philox_lanes(uint32_t c[4][16], uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    PAR__LANES(i, 0, 16, c[0][i] = (uint32_t)(index + i); c[1][i] = (uint32_t)((index + i) >> 32);
+               c[2][i] = (uint32_t)stream; c[3][i] = (uint32_t)(stream >> 32))
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        PAR__LANES(i, 0, 16, const uint64_t p0 = (uint64_t)0xD2511F53u * c[0][i];
+                   const uint64_t p1 = (uint64_t)0xCD9E8D57u * c[2][i];
+                   c[0][i] = (uint32_t)(p1 >> 32) ^ c[1][i] ^ k0; c[1][i] = (uint32_t)p1;
+                   c[2][i] = (uint32_t)(p0 >> 32) ^ c[3][i] ^ k1; c[3][i] = (uint32_t)p0)
+}
+PAR__INLINE_LOOP void par__random_blocks(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index,
+                                         size_t count) {
+    for (size_t at = 0; at < count; at += 16) {
         uint32_t c[4][16];
         par__philox_lanes(c, seed, stream, index + at);
-        PAR__LANES(i, 0, 16, words[at + i] = c[0][i]; words[PAR__NORMALS + at + i] = c[1][i])
+        for (size_t i = 0; i < 16; i++)
+            for (size_t word = 0; word < 4; word++) words[4 * (at + i) + word] = c[word][i];
     }
 }
-PAR__INLINE_LOOP void par__random_normals(float *x, const uint32_t *words) { // the block's, from these words
-    PAR__LANES(i, 0, PAR__NORMALS, x[i] = par__normal_of(words[i], words[PAR__NORMALS + i]))
+// Of the first two words of each of PAR__PHILOX_BLOCKS blocks.
+PAR__INLINE_LOOP void par__random_normals(float *x, const uint32_t *words) {
+    uint64_t both[PAR__PHILOX_BLOCKS];
+    for (size_t i = 0; i < PAR__PHILOX_BLOCKS; i++) both[i] = (uint64_t)words[4 * i + 1] << 32 | words[4 * i];
+    PAR__LANES(i, 0, PAR__PHILOX_BLOCKS, x[i] = par__normal_of((uint32_t)both[i], (uint32_t)(both[i] >> 32)))
 }
 
 #define PAR__RANDOM_LOOPS(X, P)                                                                              \
-    X(P, void, words, (uint32_t * words, uint64_t seed, uint64_t stream, uint64_t index),                    \
-      (words, seed, stream, index))                                                                          \
+    X(P, void, blocks, (uint32_t * words, uint64_t seed, uint64_t stream, uint64_t index, size_t count),     \
+      (words, seed, stream, index, count))                                                                   \
     X(P, void, normals, (float *x, const uint32_t *words), (x, words))
 typedef struct par__random_loops {
     PAR__RANDOM_LOOPS(PAR__MEMBER, par__random_)
 } par__random_loops;
 PAR__LOOP_TABLE(base, par__random_, PAR__RANDOM_LOOPS)
 #if PAR__X86 && !defined(__CUDACC__)
-PAR__TARGET_avx2 static void par__random_words_avx2(uint32_t *words, uint64_t seed, uint64_t stream,
-                                                    uint64_t index) {
+// The keys of all rounds.
+typedef struct par__philox_keys {
+    uint32_t k[10][2];
+} par__philox_keys;
+static inline par__philox_keys par__philox_keys_of(uint64_t seed) {
+    par__philox_keys keys;
+    for (uint32_t i = 0; i < 10; i++) {
+        keys.k[i][0] = (uint32_t)seed + 0x9E3779B9u * i;
+        keys.k[i][1] = (uint32_t)(seed >> 32) + 0xBB67AE85u * i;
+    }
+    return keys;
+}
+// The same in vector registers, blocks in 64 bits each. A product takes the lower halves of its operands,
+// which are the words that count; upper halves may be anything.
+typedef struct par__philox_x4 { // words 0 to 3 of four numbers
+    __m256i w0, w1, w2, w3;
+} par__philox_x4;
+PAR__TARGET_avx2 PAR__INLINE_LOOP par__philox_x4 par__philox_x4_of(uint64_t stream, __m256i number) {
+    const par__philox_x4 x = {number, _mm256_srli_epi64(number, 32), _mm256_set1_epi64x((long long)stream),
+                              _mm256_set1_epi64x((long long)(stream >> 32))};
+    return x;
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP par__philox_x4 par__philox_x4_round(par__philox_x4 x, __m256i k0,
+                                                                      __m256i k1) {
+    const __m256i p0 = _mm256_mul_epu32(x.w0, _mm256_set1_epi64x((long long)0xD2511F53u));
+    const __m256i p1 = _mm256_mul_epu32(x.w2, _mm256_set1_epi64x((long long)0xCD9E8D57u));
+    x.w0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(x.w1, k0));
+    x.w2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(x.w3, k1));
+    x.w1 = p1;
+    x.w3 = p0;
+    return x;
+}
+// Words 0 and 1, 2 and 3 of each number as one of 64 bits.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__philox_x4_pairs(__m256i pairs[2], par__philox_x4 x) {
+    pairs[0] = _mm256_blend_epi32(x.w0, _mm256_slli_epi64(x.w1, 32), 0xAA);
+    pairs[1] = _mm256_blend_epi32(x.w2, _mm256_slli_epi64(x.w3, 32), 0xAA);
+}
+// Of eight numbers from `number` on, four in each vector.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__philox_avx2(__m256i pairs[2][2], const par__philox_keys *keys,
+                                                        uint64_t stream, uint64_t number) {
+    const __m256i first = _mm256_set1_epi64x((long long)number), four = _mm256_setr_epi64x(0, 1, 2, 3);
+    par__philox_x4 x = par__philox_x4_of(stream, _mm256_add_epi64(first, four));
+    par__philox_x4 y =
+        par__philox_x4_of(stream, _mm256_add_epi64(first, _mm256_add_epi64(four, _mm256_set1_epi64x(4))));
+    for (int round = 0; round < 10; round++) {
+        const __m256i k0 = _mm256_set1_epi32((int)keys->k[round][0]);
+        const __m256i k1 = _mm256_set1_epi32((int)keys->k[round][1]);
+        x = par__philox_x4_round(x, k0, k1);
+        y = par__philox_x4_round(y, k0, k1);
+    }
+    par__philox_x4_pairs(pairs[0], x);
+    par__philox_x4_pairs(pairs[1], y);
+}
+PAR__TARGET_avx2 static void par__random_blocks_avx2(uint32_t *words, uint64_t seed, uint64_t stream,
+                                                     uint64_t index, size_t count) {
     const par__philox_keys keys = par__philox_keys_of(seed);
-    for (size_t at = 0; at < PAR__NORMALS; at += 8) {
-        __m256i p[2][2];
-        par__philox_avx2(p, &keys, stream, index + at);
-        const __m256 a = _mm256_castsi256_ps(p[0][0]), b = _mm256_castsi256_ps(p[1][0]);
-        const __m256i first =
-            _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)); // of numbers 0 1 4 5 2 3 6 7
-        const __m256i second = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
-        _mm256_storeu_si256((__m256i *)(void *)(words + at), _mm256_permute4x64_epi64(first, 0xD8));
-        _mm256_storeu_si256((__m256i *)(void *)(words + PAR__NORMALS + at),
-                            _mm256_permute4x64_epi64(second, 0xD8));
+    for (size_t at = 0; at < count; at += 8) {
+        __m256i pairs[2][2];
+        par__philox_avx2(pairs, &keys, stream, index + at);
+        for (size_t h = 0; h < 2; h++) {
+            __m256i *to = (__m256i *)(void *)(words + 4 * at + 16 * h);
+            const __m256i even = _mm256_unpacklo_epi64(pairs[h][0], pairs[h][1]); // blocks 0 and 2
+            const __m256i odd = _mm256_unpackhi_epi64(pairs[h][0], pairs[h][1]);
+            _mm256_storeu_si256(to, _mm256_permute2x128_si256(even, odd, 0x20));
+            _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+        }
     }
 }
 PAR__TARGET_avx2 static void par__random_normals_avx2(float *x, const uint32_t *words) {
     par__random_normals(x, words);
 }
-static const par__random_loops par__random_loops_avx2 = {par__random_words_avx2, par__random_normals_avx2};
-PAR__TARGET_avx512 static void par__random_words_avx512(uint32_t *words, uint64_t seed, uint64_t stream,
-                                                        uint64_t index) {
-    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), one = _mm512_set1_epi64(1);
+static const par__random_loops par__random_loops_avx2 = {par__random_blocks_avx2, par__random_normals_avx2};
+// By AVX-512 each round rotates its two products, whose halves change places:
+//     64 bits of   w[0]: words 0, 1    w[1]: word 1, any    w[2]: words 2, 3    w[3]: word 3, any
+PAR__TARGET_avx512 PAR__INLINE_LOOP void par__philox_avx512(__m512i out[2][2], const par__philox_keys *keys,
+                                                            uint64_t stream, const __m512i number[2]) {
+    const __mmask16 lower = 0x5555;
+    __m512i w[2][4];
+    for (int h = 0; h < 2; h++) {
+        w[h][0] = number[h];
+        w[h][1] = _mm512_srli_epi64(number[h], 32);
+        w[h][2] = _mm512_set1_epi64((long long)stream);
+        w[h][3] = _mm512_set1_epi64((long long)(stream >> 32));
+    }
+    for (int round = 0; round < 10; round++)
+        for (int h = 0; h < 2; h++) {
+            const __m512i k0 = _mm512_set1_epi32((int)keys->k[round][0]);
+            const __m512i k1 = _mm512_set1_epi32((int)keys->k[round][1]);
+            const __m512i p0 = _mm512_mul_epu32(w[h][0], _mm512_set1_epi64((long long)0xD2511F53u));
+            const __m512i p1 = _mm512_mul_epu32(w[h][2], _mm512_set1_epi64((long long)0xCD9E8D57u));
+            w[h][0] = _mm512_mask_ternarylogic_epi32(_mm512_rol_epi64(p1, 32), lower, w[h][1], k0, 0x96);
+            w[h][2] = _mm512_mask_ternarylogic_epi32(_mm512_rol_epi64(p0, 32), lower, w[h][3], k1, 0x96);
+            w[h][1] = p1; // 0x96: exclusive or
+            w[h][3] = p0;
+        }
+    for (int h = 0; h < 2; h++) {
+        out[h][0] = w[h][0];
+        out[h][1] = w[h][2];
+    }
+}
+PAR__TARGET_avx512 static void par__random_blocks_avx512(uint32_t *words, uint64_t seed, uint64_t stream,
+                                                         uint64_t index, size_t count) {
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const par__philox_keys keys = par__philox_keys_of(seed);
-    for (size_t at = 0; at < PAR__NORMALS; at += 16) {
-        __m512i number[2], c[2][2]; // of even and of odd numbers
-        number[0] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + at)), even);
-        number[1] = _mm512_add_epi64(number[0], one);
-        par__philox_avx512(c, &keys, stream, number);
-        const __m512i first = _mm512_mask_mov_epi32(c[0][0], 0xAAAA, _mm512_slli_epi64(c[1][0], 32));
-        const __m512i second = _mm512_mask_mov_epi32(c[1][0], 0x5555, _mm512_srli_epi64(c[0][0], 32));
-        _mm512_storeu_si512((void *)(words + at), first);
-        _mm512_storeu_si512((void *)(words + PAR__NORMALS + at), second);
+    for (size_t at = 0; at < count; at += 16) {
+        __m512i number[2], pairs[2][2];
+        for (size_t h = 0; h < 2; h++)
+            number[h] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + at + 8 * h)), order);
+        par__philox_avx512(pairs, &keys, stream, number);
+        for (size_t h = 0; h < 2; h++) {
+            uint32_t *to = words + 4 * at + 32 * h;
+            _mm512_storeu_si512((void *)to, _mm512_unpacklo_epi64(pairs[h][0], pairs[h][1]));
+            _mm512_storeu_si512((void *)(to + 16), _mm512_unpackhi_epi64(pairs[h][0], pairs[h][1]));
+        }
     }
 }
 PAR__TARGET_avx512 static void par__random_normals_avx512(float *x, const uint32_t *words) {
@@ -4098,13 +4109,16 @@ static const par__random_loops par__random_loops_avx512 = {
     PAR__RANDOM_LOOPS(PAR__CLONED_avx512, par__random_)};
 #endif
 
+void par__philox_blocks(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index, size_t count) {
+    PAR__PICK(par__random_loops)->blocks(words, seed, stream, index, count);
+}
 void par_normals(uint64_t seed, uint64_t stream, uint64_t first, size_t count, float *values) {
     const par__random_loops *loops = PAR__PICK(par__random_loops);
-    uint32_t words[2 * PAR__NORMALS];
-    float x[PAR__NORMALS];
-    for (size_t at = 0; at < count; at += PAR__NORMALS) {
-        const size_t n = PAR__MIN((size_t)PAR__NORMALS, count - at);
-        loops->words(words, seed, stream, first + at);
+    uint32_t words[4 * PAR__PHILOX_BLOCKS];
+    float x[PAR__PHILOX_BLOCKS];
+    for (size_t at = 0; at < count; at += PAR__PHILOX_BLOCKS) {
+        const size_t n = PAR__MIN((size_t)PAR__PHILOX_BLOCKS, count - at);
+        loops->blocks(words, seed, stream, first + at, PAR__PHILOX_BLOCKS);
         loops->normals(x, words);
         memcpy(values + at, x, n * sizeof *x);
     }

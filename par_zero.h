@@ -1261,27 +1261,14 @@ PAR__INLINE_LOOP void par__zero_state_encode(int sign, const float *x, uint8_t *
     else
         par__zero_encode_blocks(0, x, out, blocks);
 }
-// Rounds n floats to bf16 at random as par__zero_round_eight does, 16 Philox blocks at a time.
-PAR__INLINE_LOOP void par__zero_state_round(uint16_t *to, const float *x, size_t n, uint64_t seed,
-                                            uint64_t stream, uint64_t first) {
-    size_t at = 0;
-    for (; at + 128 <= n; at += 128) {
-        uint32_t c[4][16], random[64];
-        par__philox_lanes(c, seed, stream, (first + at) / 8);
-        for (size_t i = 0; i < 16; i++)
-            for (size_t word = 0; word < 4; word++) random[4 * i + word] = c[word][i];
-        PAR__LANES(i, 0, 128,
-                   to[at + i] = par__zero_round_randomly(x[at + i], random[i / 2] >> 16 * (i % 2) & 0xFFFFu))
-    }
-    for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
+// Rounds n floats to bf16, each by 16 random bits.
+PAR__INLINE_LOOP void par__zero_state_round(uint16_t *to, const float *x, size_t n, const uint32_t *random) {
+    PAR__VECTOR(i, n, to[i] = par__zero_round_randomly(x[i], random[i / 2] >> 16 * (i % 2) & 0xFFFFu));
 }
-
 #define PAR__ZERO_STATE_LOOPS(X, P)                                                                          \
     X(P, void, decode, (int sign, float *x, const uint8_t *in, size_t blocks), (sign, x, in, blocks))        \
     X(P, void, encode, (int sign, const float *x, uint8_t *out, size_t blocks), (sign, x, out, blocks))      \
-    X(P, void, round,                                                                                        \
-      (uint16_t * to, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first),             \
-      (to, x, n, seed, stream, first))
+    X(P, void, round, (uint16_t * to, const float *x, size_t n, const uint32_t *random), (to, x, n, random))
 
 typedef struct par__zero_state_loops {
     PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
@@ -1424,38 +1411,29 @@ PAR__TARGET_avx2 static void par__zero_state_encode_avx2(int sign, const float *
     else
         par__zero_encode_avx2(0, x, out, blocks);
 }
-// Rounds 16 floats by 16 bits each: in each half of `random` four for the first eight floats, then four for
-// the others.
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_round_avx2(uint16_t *to, const float *x, __m256i random) {
+// Rounds 16 floats, each by 16 bits. Returns which of the first or last eight are NaN.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_round_avx2(uint16_t *to, const float *x,
+                                                              const __m128i *random) {
     const __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
-    const __m256i zero = _mm256_setzero_si256();
-    const __m256i of_a = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_unpacklo_epi16(random, zero));
-    const __m256i of_b = _mm256_add_epi32(_mm256_castps_si256(b), _mm256_unpackhi_epi16(random, zero));
+    const __m256i of_a =
+        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_cvtepu16_epi32(_mm_loadu_si128(random)));
+    const __m256i of_b =
+        _mm256_add_epi32(_mm256_castps_si256(b), _mm256_cvtepu16_epi32(_mm_loadu_si128(random + 1)));
     const __m256i upper = _mm256_packus_epi32(_mm256_srli_epi32(of_a, 16), _mm256_srli_epi32(of_b, 16));
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(upper, 0xD8));
     return _mm256_cmp_ps(a, b, _CMP_UNORD_Q);
 }
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_round_32_avx2(uint16_t *to, const float *x,
-                                                                 const __m256i pairs[2]) { // of four blocks
-    const __m256 lower = par__zero_round_avx2(to, x, _mm256_permute2x128_si256(pairs[0], pairs[1], 0x20));
-    const __m256 upper =
-        par__zero_round_avx2(to + 16, x + 16, _mm256_permute2x128_si256(pairs[0], pairs[1], 0x31));
-    return _mm256_or_ps(lower, upper);
-}
 // Random bits cannot carry out of an infinite number's fraction, which is 0; NaN is left to the base loop.
-PAR__TARGET_avx2 static void par__zero_state_round_avx2(uint16_t *to, const float *x, size_t n, uint64_t seed,
-                                                        uint64_t stream, uint64_t first) {
-    const par__philox_keys keys = par__philox_keys_of(seed);
-    size_t at = 0;
-    for (; at + 64 <= n; at += 64) {
-        __m256i p[2][2];
-        par__philox_avx2(p, &keys, stream, (first + at) / 8);
-        const __m256 lower = par__zero_round_32_avx2(to + at, x + at, p[0]);
-        const __m256 upper = par__zero_round_32_avx2(to + at + 32, x + at + 32, p[1]);
-        if (_mm256_movemask_ps(_mm256_or_ps(lower, upper)))
-            par__zero_state_round_base(to + at, x + at, 64, seed, stream, first + at);
+PAR__TARGET_avx2 static void par__zero_state_round_avx2(uint16_t *to, const float *x, size_t n,
+                                                        const uint32_t *random) {
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m128i *bits = (const __m128i *)(const void *)(random + i / 2);
+        const __m256 nan = _mm256_or_ps(par__zero_round_avx2(to + i, x + i, bits),
+                                        par__zero_round_avx2(to + i + 16, x + i + 16, bits + 2));
+        if (_mm256_movemask_ps(nan)) par__zero_state_round_base(to + i, x + i, 32, random + i / 2);
     }
-    for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
+    par__zero_state_round_base(to + i, x + i, n - i, random + i / 2);
 }
 static const par__zero_state_loops par__zero_state_loops_avx2 = {
     par__zero_state_decode_avx2, par__zero_state_encode_avx2, par__zero_state_round_avx2};
@@ -1575,48 +1553,25 @@ PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const flo
     else
         par__zero_encode_vectors(0, x, out, blocks);
 }
-// 16 bits each for elements of 16 Philox blocks. Vector i of the result has blocks 4i to 4i + 3, of 128 bits
-// each: the 64-bit lanes of pairs take the numbers that come to lie so when two vectors are interleaved.
-PAR__TARGET_avx512 PAR__INLINE_LOOP void
-par__zero_random_avx512(uint16_t random[128], const par__philox_keys *keys, uint64_t stream, uint64_t index) {
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    __m512i number[2], pairs[2][2];
-    for (uint64_t h = 0; h < 2; h++)
-        number[h] = _mm512_add_epi64(_mm512_set1_epi64((long long)(index + 8 * h)), order);
-    par__philox_avx512(pairs, keys, stream, number);
-    for (int h = 0; h < 2; h++) {
-        _mm512_storeu_si512((void *)(random + 64 * h), _mm512_unpacklo_epi64(pairs[h][0], pairs[h][1]));
-        _mm512_storeu_si512((void *)(random + 64 * h + 32), _mm512_unpackhi_epi64(pairs[h][0], pairs[h][1]));
-    }
-}
-// Random bits cannot carry out of an infinite number's fraction, which is 0; NaN is left to the base loop.
 PAR__TARGET_avx512 static void par__zero_state_round_avx512(uint16_t *to, const float *x, size_t n,
-                                                            uint64_t seed, uint64_t stream, uint64_t first) {
+                                                            const uint32_t *random) {
     const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    const par__philox_keys keys = par__philox_keys_of(seed);
-    uint16_t random[128];
-    size_t at = 0;
-    for (; at + 128 <= n; at += 128) {
-        __mmask16 nan = 0;
-        par__zero_random_avx512(random, &keys, stream, (first + at) / 8);
-        for (size_t i = 0; i < 128; i += 32) {
-            __m512 numbers[2];
-            __m512i upper[2];
-            for (size_t j = 0; j < 2; j++) {
-                const uint16_t *bits = random + i + 16 * j;
-                numbers[j] = _mm512_loadu_ps(x + at + i + 16 * j);
-                upper[j] = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(numbers[j]),
-                                                              _mm512_cvtepu16_epi32(_mm256_loadu_si256(
-                                                                  (const __m256i *)(const void *)bits))),
-                                             16);
-            }
-            nan |= _mm512_cmp_ps_mask(numbers[0], numbers[1], _CMP_UNORD_Q);
-            _mm512_storeu_si512((void *)(to + at + i),
-                                _mm512_permutexvar_epi64(order, _mm512_packus_epi32(upper[0], upper[1])));
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m512 numbers[2];
+        __m512i upper[2];
+        for (size_t j = 0; j < 2; j++) {
+            const __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(random + i / 2 + 8 * j));
+            numbers[j] = _mm512_loadu_ps(x + i + 16 * j);
+            upper[j] = _mm512_srli_epi32(
+                _mm512_add_epi32(_mm512_castps_si512(numbers[j]), _mm512_cvtepu16_epi32(bits)), 16);
         }
-        if (nan) par__zero_state_round_base(to + at, x + at, 128, seed, stream, first + at);
+        _mm512_storeu_si512((void *)(to + i),
+                            _mm512_permutexvar_epi64(order, _mm512_packus_epi32(upper[0], upper[1])));
+        if (_mm512_cmp_ps_mask(numbers[0], numbers[1], _CMP_UNORD_Q))
+            par__zero_state_round_base(to + i, x + i, 32, random + i / 2);
     }
-    for (; at < n; at += 8) par__zero_round_eight(to + at, x + at, n - at, seed, stream, first + at);
+    par__zero_state_round_base(to + i, x + i, n - i, random + i / 2);
 }
 static const par__zero_state_loops par__zero_state_loops_avx512 = {
     PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
@@ -1686,12 +1641,23 @@ static void par__zero_encode_part(uint8_t *to, const float *wide, const par_zero
             codes[i] = (uint8_t)par__zero_encode_state(x[i], sign, up);
     }
 }
+// Rounds n floats to bf16 at random as par__zero_round_eight does.
+static void par__zero_round_by(const par__zero_state_loops *l, uint16_t *to, const float *x, size_t n,
+                               uint64_t seed, uint64_t stream, uint64_t first) {
+    enum { MOST = 8 * PAR__PHILOX_BLOCKS };
+    uint32_t random[MOST / 2];
+    for (size_t at = 0; at < n; at += MOST) {
+        const size_t k = PAR__MIN(n - at, (size_t)MOST);
+        par__philox_blocks(random, seed, stream, (first + at) / 8, (k + 7) / 8);
+        l->round(to + at, x + at, k, random);
+    }
+}
 // Rounds n numbers to bf16 at random. first: the number of the first one in the tensor, or in its part.
 static void par__zero_round(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x, size_t n,
                             size_t first) {
     const par__zero_state_loops *l = PAR__PICK(par__zero_state_loops);
     par__zero_span s = {0, 0, 0};
-    if (!a->shard) l->round(to, x, n, seed, a->stream, first);
+    if (!a->shard) par__zero_round_by(l, to, x, n, seed, a->stream, first);
     while (a->shard && par__zero_span_after(a, first, n, &s)) {
         const size_t odd = s.number % 8, head = PAR__MIN(odd ? 8 - odd : 0, s.count);
         float eight[8] = {0};
@@ -1700,7 +1666,8 @@ static void par__zero_round(const par_zero_update *a, uint64_t seed, uint16_t *t
         par__zero_round_eight(rounded, eight, 8, seed, a->stream, s.number - odd);
         memcpy(to + s.at, rounded + odd, head * sizeof *to);
         if (s.count > head)
-            l->round(to + s.at + head, x + s.at + head, s.count - head, seed, a->stream, s.number + head);
+            par__zero_round_by(l, to + s.at + head, x + s.at + head, s.count - head, seed, a->stream,
+                               s.number + head);
     }
 }
 // Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.

@@ -1408,8 +1408,8 @@ loops_are_vectors() { # by a stranger's -O2, which before gcc 12 vectorizes only
 	zero zero_quantize vdivps
 	zero zero_dequantize vmulps
 	END
-    [ "$(loop zero zero_state_round | grep -c 'vpmuludq.*ymm')" = 4 ] && # Philox stays in registers
-        ! loop zero zero_state_round | grep -A 12 vpmuludq | grep 'vmov[a-z]* *%ymm[0-9]*,.*(' || return 1
+    [ "$(loop par random_blocks | grep -c 'vpmuludq.*ymm')" = 4 ] && # Philox stays in registers
+        ! loop par random_blocks | grep -A 12 vpmuludq | grep 'vmov[a-z]* *%ymm[0-9]*,.*(' || return 1
     for name in online_softmax softmax_backward; do
         ! loop tp tp_$name | grep 'vfmadd.*ss ' || return 1
     done

@@ -2078,20 +2078,21 @@ static void normals(par_comm *w) {
     CHECK(w, !wrong);
     for (int set = 0; set < usable_sets(); set++)
         for (uint64_t block = 0; block < 200; block++) {
-            uint32_t words[2 * PAR__NORMALS];
-            float y[PAR__NORMALS], base[PAR__NORMALS];
-            random_sets[set]->words(words, 3, block, block << 30);
-            for (size_t i = 0; i < PAR__NORMALS; i++) {
-                const uint64_t both = par_random(3, block, (block << 30) + i);
-                wrong += both != ((uint64_t)words[PAR__NORMALS + i] << 32 | words[i]);
-                if (block < 4) words[i] = edges[i % 12]; // extreme numbers, in every pair
-                if (block < 4) words[PAR__NORMALS + i] = edges[(i / 12 + 6 * (block % 2)) % 12];
+            enum { N = PAR__PHILOX_BLOCKS };
+            uint32_t words[4 * N], want[4];
+            float y[N], base[N];
+            random_sets[set]->blocks(words, 3ull << block % 60, block, block << 30, N);
+            for (size_t i = 0; i < N; i++) {
+                par__philox_at(3ull << block % 60, block, (block << 30) + i, want);
+                wrong += memcmp(words + 4 * i, want, sizeof want) != 0;
+                if (block < 4) words[4 * i] = edges[i % 12]; // extreme numbers, in every pair
+                if (block < 4) words[4 * i + 1] = edges[(i / 12 + 6 * (block % 2)) % 12];
             }
             random_sets[set]->normals(y, words);
             random_sets[0]->normals(base, words);
             wrong += memcmp(y, base, sizeof y) != 0;
-            for (size_t i = 0; i < PAR__NORMALS; i++) {
-                const double u = ((double)words[i] + 0.5) * 0x1p-32, v = words[PAR__NORMALS + i] * 0x1p-32;
+            for (size_t i = 0; i < N; i++) {
+                const double u = ((double)words[4 * i] + 0.5) * 0x1p-32, v = words[4 * i + 1] * 0x1p-32;
                 const double want = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
                 wrong += !(fabs((double)y[i] - want) <= fabs(want) * 0x1.001p-24 + 0x1p-149);
             }
