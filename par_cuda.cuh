@@ -6744,7 +6744,7 @@ static __device__ __forceinline__ void par__cuda_begin_keys(uint32_t tiles, cons
                                                             const par__cuda_flash_place &p, int k0) {
     const par_tp_attention_block &m = f.m;
     const uint32_t to = tiles + (uint32_t)(k0 / N % 2) * 2 * (N * D * 2);
-    const size_t at = par__cuda_flash_kv_row(m, p, k0) * m.kv_ld + (size_t)p.kh * m.dim;
+    const size_t at = par__cuda_flash_kv_row(m, p, k0) * m.kv_ld + (size_t)p.kh * m.kv_head_stride;
     par__cuda_begin_tile<N, D, THREADS>(to, (const par__cuda_bf16 *)m.k + at, m.kv_ld, p.k_count - k0, p.dim,
                                         f.wide);
     par__cuda_begin_tile<N, D, THREADS>(to + N * D * 2, (const par__cuda_bf16 *)m.v + at, m.kv_ld,
@@ -6916,7 +6916,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     const uint32_t right = par__cuda_right_address<D>(),
                    weighted = par__cuda_left_address<D>() ^ (uint32_t)(part * 2);
     const uint32_t both = 2 * (v_tile + ROWS * D * 2) + STAGE; // the next tile is at both - tile
-    const size_t kv = par__cuda_flash_kv_row(m, p, p.first), col = (size_t)p.kh * m.dim;
+    const size_t keys = par__cuda_flash_kv_row(m, p, p.first) * m.kv_ld + (size_t)p.kh * m.kv_head_stride;
     const auto advance = [&](int *h, int *q0) {
         *q0 += N;
         if (*q0 >= q_end) {
@@ -6930,9 +6930,9 @@ static __global__ void __launch_bounds__(32 * WARPS)
     int *limits = (int *)(void *)(memory + 2 * (ROWS * D * 2 + STAGE));
     if (h == end && !m.first_queries && !m.dx_kv) return; // nothing to add
     par__cuda_flash_limits<ROWS, THREADS>(limits, f, p, true);
-    par__cuda_begin_tile<ROWS, D, THREADS>(k_tile, (const par__cuda_bf16 *)m.k + kv * m.kv_ld + col, m.kv_ld,
+    par__cuda_begin_tile<ROWS, D, THREADS>(k_tile, (const par__cuda_bf16 *)m.k + keys, m.kv_ld,
                                            p.k_count - p.first, p.dim, f.wide);
-    par__cuda_begin_tile<ROWS, D, THREADS>(v_tile, (const par__cuda_bf16 *)m.v + kv * m.kv_ld + col, m.kv_ld,
+    par__cuda_begin_tile<ROWS, D, THREADS>(v_tile, (const par__cuda_bf16 *)m.v + keys, m.kv_ld,
                                            p.k_count - p.first, p.dim, f.wide);
     if (h < end) par__cuda_begin_queries<N, D, THREADS>(tile, f, p, h, q0);
     for (; h < end; advance(&h, &q0), tile = both - tile) {
@@ -7033,7 +7033,7 @@ static bool par__cuda_flash_is_wide(const par__cuda_flash *f) {
     const par_tp_attention_block *m = &f->m;
     const uintptr_t addresses = (uintptr_t)m->q | (uintptr_t)m->k | (uintptr_t)m->v | (uintptr_t)m->dy |
                                 (uintptr_t)m->y | (uintptr_t)m->dx_q | (uintptr_t)m->dx_kv;
-    return addresses % 16 == 0 && (m->dim | m->q_ld | m->kv_ld | m->dy_ld) % 8 == 0;
+    return addresses % 16 == 0 && (m->dim | m->q_ld | m->kv_ld | m->kv_head_stride | m->dy_ld) % 8 == 0;
 }
 // Launches a kernel for each tile of so many of `count` rows, of so many heads, times `parts`.
 static par_result par__cuda_flash_launch(const par_cuda *cuda, void (*kernel)(par__cuda_flash), int rows,
@@ -7201,7 +7201,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1) // as s
         sum[r] = there ? m.row_sum[at] : 0.0f;
     }
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
-        const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
+        const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.kv_head_stride;
         s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
         __syncthreads();
         par__cuda_load_tile(t, k, (const float *)m.k + kv, m.kv_ld, s.nk, m.dim);
@@ -7334,8 +7334,9 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1)
     s.kh = head % heads;
     s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
     const size_t kv = par__cuda_kv_row(m, s), group = (unsigned)m.heads / heads;
-    par__cuda_load_tile(t, x.k, (const float *)m.k + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
-    par__cuda_load_tile(t, x.v, (const float *)m.v + kv * m.kv_ld + s.kh * m.dim, m.kv_ld, s.nk, m.dim);
+    const size_t keys = kv * m.kv_ld + s.kh * m.kv_head_stride;
+    par__cuda_load_tile(t, x.k, (const float *)m.k + keys, m.kv_ld, s.nk, m.dim);
+    par__cuda_load_tile(t, x.v, (const float *)m.v + keys, m.kv_ld, s.nk, m.dim);
     par__cuda_clear_tile(t, x.first);
     par__cuda_clear_tile(t, x.second);
     for (s.h = s.kh * group; s.h < (s.kh + 1) * group; s.h++)
@@ -7377,7 +7378,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1)
     par__cuda_load_tile(t, x.dy, (const float *)m.dy + row * m.dy_ld + s.h * m.dim, m.dy_ld, s.nq, m.dim);
     par__cuda_clear_tile(t, x.first);
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
-        const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.dim;
+        const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.kv_head_stride;
         s.nk = PAR__MIN((size_t)t.tile, m.kv_count - s.k0);
         __syncthreads();
         par__cuda_load_tile(t, x.k, (const float *)m.k + kv, m.kv_ld, s.nk, m.dim);
@@ -8553,7 +8554,7 @@ template <class T> struct par__cuda_query {
         row = sequence * m.q_stride + m.q_row + at / m.heads % m.q_count;
         position = m.q_position + at / m.heads % m.q_count;
         first = par__tp_first_key(&m, sequence, position);
-        const size_t keys = (sequence * m.kv_stride + m.kv_row) * m.kv_ld + kv_head * m.dim;
+        const size_t keys = (sequence * m.kv_stride + m.kv_row) * m.kv_ld + kv_head * m.kv_head_stride;
         q = (const T *)m.q + row * m.q_ld + head * m.dim;
         k = (const T *)m.k + keys;
         v = (const T *)m.v + keys;

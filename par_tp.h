@@ -575,7 +575,7 @@ void par_tp_attention_segments(const par_tp_attention *attention, par_tp_segment
 // The key-value cache of one attention layer, for generating text token by token. Each rank has the keys and
 // values of its own kv_heads/t heads (at least one). Zero-initialize it; set data, batch and capacity.
 typedef struct par_tp_kv_cache {
-    void *data;      // batch x capacity x [k; v] elements: par_tp_kv_cache_bytes of the device's memory
+    void *data;      // batch x [k; v] x heads x capacity x dim: par_tp_kv_cache_bytes of the device's memory
     size_t batch;    // B: sequences, all of one length
     size_t capacity; // the most tokens of a sequence
     size_t count;    // tokens of each sequence that are in the cache
@@ -729,9 +729,10 @@ enum { PAR_TP_QUERIES = 1, PAR_TP_KEYS = 2 }; // gradients of a block of attenti
 // values of some others.
 typedef struct par_tp_attention_block {
     size_t batch, heads, kv_heads, dim;
-    const void *q, *k, *v,
-        *dy; // storage type; head h of row r of sequence b: + ((b x stride + r) ld + h dim)
-    size_t q_ld, q_stride, kv_ld, kv_stride, dy_ld;
+    // Storage type; head h of row r of sequence b: + ((b x stride + r) ld + h dim), but of k and v, of which
+    // heads may lie apart, + ((b x stride + r) ld + h kv_head_stride)
+    const void *q, *k, *v, *dy;
+    size_t q_ld, q_stride, kv_ld, kv_stride, kv_head_stride, dy_ld;
     size_t q_row, q_count, q_position, kv_row, kv_count, kv_position;
     // Forward: the softmax's state so far, per query row and head (ld = heads), and the output so far, not
     // yet divided by the sum. first: there is none, and it is not read. y: NULL; of the last keys the output
@@ -1624,9 +1625,9 @@ PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *
         dot[r] = par__tp_sum_lanes(lanes, 16);
     }
 }
-// A matrix-vector product: y[r] = dot product of x and w[r] for the rows of w, which are f32 or bf16. It
-// takes eight rows at a time, a cache line of each, in 16 lanes. Lines of bf16 are read as 16 pairs, so x is
-// as par__tp_pairs leaves it: of each 32 numbers first those of even index, then the others.
+// Products of a row x and rows w[k] of a matrix, f32 or bf16, in 16 lanes each, a cache line after the other.
+// Lines of bf16 are read as 16 pairs, so x is as par__tp_pairs leaves it: of each 32 numbers first those of
+// even index, then the others.
 PAR__INLINE_LOOP void par__tp_pairs(float *to, const par_bf16 *x, size_t n) {
     size_t i = 0;
     for (; i + 32 <= n; i += 32)
@@ -1657,55 +1658,68 @@ typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(2), may_
 typedef uint32_t par__tp_u32x8 __attribute__((vector_size(32), aligned(2), may_alias));
 typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
-// N of a line's 16 lanes at a time, as the processor's vectors have: gcc keeps wider ones in memory.
-// sums[k] = the products of x and row k, of eight rows w[k] + at, of which each has whole lines.
-#define PAR__TP_8_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+// sums[k] = the products of x and row k, of which each has whole lines. A line is multiplied in vectors of N
+// lanes, as the processor has them, because gcc keeps wider ones in memory: V of them at a time, of so many
+// rows that their sums stay in registers.
+#define PAR__TP_4_ROWS(X) X(0) X(1) X(2) X(3)
+#define PAR__TP_8_ROWS(X) PAR__TP_4_ROWS(X) X(4) X(5) X(6) X(7)
 #define PAR__TP_ROW_OPEN(k)                                                                                  \
-    const char *const w##k = w[k] + at + 4 * first;                                                          \
-    vector s##k = {0};
-#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i + ahead);
-#define PAR__TP_ROW_F32(k)   s##k += x0 * *(const vector *)(const void *)(w##k + i);
+    const char *const w##k = w[k] + 4 * first;                                                               \
+    vector s##k = {0}, t##k = {0};
+#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i + PAR__TP_AHEAD);
+#define PAR__TP_ROW_F32(k)                                                                                   \
+    s##k += x0 * *(const vector *)(const void *)(w##k + i);                                                  \
+    if (two) t##k += x1 * *(const vector *)(const void *)(w##k + i + 4 * lanes);
 #define PAR__TP_ROW_BF16(k)                                                                                  \
-    two = *(const pairs *)(const void *)(w##k + i);                                                          \
-    s##k += x0 * (vector)(two << 16);                                                                        \
-    s##k += x1 * (vector)(two & 0xffff0000u);
-#define PAR__TP_ROW_CLOSE(k) *(vector *)(sums + 16 * k + first) = s##k;
-#define PAR__TP_DOT_8_ROWS(N)                                                                                \
-    PAR__INLINE_LOOP void par__tp_dot_8_rows_##N(float *sums, const float *x, const char *const *w,          \
-                                                 size_t at, size_t bytes, int bf16, size_t ahead) {          \
+    p = *(const pairs *)(const void *)(w##k + i);                                                            \
+    s##k += x0 * (vector)(p << 16);                                                                          \
+    s##k += y0 * (vector)(p & 0xffff0000u);                                                                  \
+    if (two) {                                                                                               \
+        p = *(const pairs *)(const void *)(w##k + i + 4 * lanes);                                            \
+        t##k += x1 * (vector)(p << 16);                                                                      \
+        t##k += y1 * (vector)(p & 0xffff0000u);                                                              \
+    }
+#define PAR__TP_ROW_CLOSE(k)                                                                                 \
+    *(vector *)(sums + 16 * k + first) = s##k;                                                               \
+    if (two) *(vector *)(sums + 16 * k + first + lanes) = t##k;
+#define PAR__TP_DOT_ROWS(N, V, ROWS)                                                                         \
+    PAR__INLINE_LOOP void par__tp_dot_rows_##N(float *sums, const float *x, const char *const *w,            \
+                                               size_t bytes, int bf16) {                                     \
         typedef par__tp_f32x##N vector;                                                                      \
         typedef par__tp_u32x##N pairs;                                                                       \
-        for (size_t first = 0; first < 16; first += N) {                                                     \
+        enum { lanes = N, two = V == 2 };                                                                    \
+        for (size_t first = 0; first < 16; first += N * V) {                                                 \
             const float *from = x + first;                                                                   \
-            PAR__TP_8_ROWS(PAR__TP_ROW_OPEN)                                                                 \
+            ROWS(PAR__TP_ROW_OPEN)                                                                           \
             for (size_t i = 0; i < bytes; i += 64, from += bf16 ? 32 : 16) {                                 \
-                const vector x0 = *(const vector *)from;                                                     \
-                if (ahead && !first) {                                                                       \
-                    PAR__TP_8_ROWS(PAR__TP_ROW_AHEAD)                                                        \
-                }                                                                                            \
+                const vector x0 = *(const vector *)from, x1 = *(const vector *)(from + (two ? N : 0));       \
                 if (bf16) {                                                                                  \
-                    const vector x1 = *(const vector *)(from + 16);                                          \
-                    pairs two;                                                                               \
-                    PAR__TP_8_ROWS(PAR__TP_ROW_BF16)                                                         \
+                    const vector y0 = *(const vector *)(from + 16);                                          \
+                    const vector y1 = *(const vector *)(from + 16 + (two ? N : 0));                          \
+                    pairs p;                                                                                 \
+                    if (!first) {                                                                            \
+                        ROWS(PAR__TP_ROW_AHEAD)                                                              \
+                    }                                                                                        \
+                    ROWS(PAR__TP_ROW_BF16)                                                                   \
                 } else {                                                                                     \
-                    PAR__TP_8_ROWS(PAR__TP_ROW_F32)                                                          \
+                    ROWS(PAR__TP_ROW_F32)                                                                    \
                 }                                                                                            \
             }                                                                                                \
-            PAR__TP_8_ROWS(PAR__TP_ROW_CLOSE)                                                                \
+            ROWS(PAR__TP_ROW_CLOSE)                                                                          \
         }                                                                                                    \
     }
-// y += the sum of p[k] times row k, of `rows` rows, each of whole lines
-#define PAR__TP_ADD_ROWS(N)                                                                                  \
-    PAR__INLINE_LOOP void par__tp_add_rows_##N(float *y, const float *p, const char *x, size_t row_bytes,    \
-                                               size_t rows, size_t bytes, int bf16) {                        \
+// y += the sum of p[k] times row k, of eight rows w[k], each of whole lines
+#define PAR__TP_ADD_8_ROWS(N)                                                                                \
+    PAR__INLINE_LOOP void par__tp_add_8_rows_##N(float *y, const float *p, const char *const *w,             \
+                                                 size_t bytes, int bf16) {                                   \
         typedef par__tp_f32x##N vector;                                                                      \
         typedef par__tp_u32x##N pairs;                                                                       \
         for (size_t at = 0; at < bytes; at += 4 * N) {                                                       \
             float *const to = y + at / 64 * (bf16 ? 32 : 16) + at % 64 / 4;                                  \
             vector t0 = *(const vector *)to, t1 = t0;                                                        \
             if (bf16) t1 = *(const vector *)(to + 16);                                                       \
-            for (size_t k = 0; k < rows; k++) {                                                              \
-                const void *from = x + k * row_bytes + at;                                                   \
+            for (size_t k = 0; k < 8; k++) {                                                                 \
+                const void *from = w[k] + at;                                                                \
                 if (bf16) {                                                                                  \
                     const pairs two = *(const pairs *)from;                                                  \
                     t0 += p[k] * (vector)(two << 16);                                                        \
@@ -1718,12 +1732,13 @@ typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_
             if (bf16) *(vector *)(to + 16) = t1;                                                             \
         }                                                                                                    \
     }
-PAR__TP_DOT_8_ROWS(4)
-PAR__TP_DOT_8_ROWS(8)
-PAR__TP_DOT_8_ROWS(16)
-PAR__TP_ADD_ROWS(4)
-PAR__TP_ADD_ROWS(8)
-PAR__TP_ADD_ROWS(16)
+enum { PAR__TP_AHEAD = 256 }; // bytes of a row from what is multiplied to what is prefetched, of bf16
+PAR__TP_DOT_ROWS(4, 2, PAR__TP_4_ROWS)
+PAR__TP_DOT_ROWS(8, 2, PAR__TP_4_ROWS)
+PAR__TP_DOT_ROWS(16, 1, PAR__TP_8_ROWS)
+PAR__TP_ADD_8_ROWS(4)
+PAR__TP_ADD_8_ROWS(8)
+PAR__TP_ADD_8_ROWS(16)
 #define PAR__TP_PICK_LANES(name, lanes, ...)                                                                 \
     if ((lanes) == 16)                                                                                       \
         par__tp_##name##_16(__VA_ARGS__);                                                                    \
@@ -1735,28 +1750,25 @@ PAR__TP_ADD_ROWS(16)
 #define PAR__TP_PICK_LANES(name, lanes, ...) (void)(lanes), par__tp_##name(__VA_ARGS__)
 // Where number i of a row is in x: as par__tp_pairs leaves those of bf16.
 static size_t par__tp_paired(size_t i, int bf16) { return bf16 ? i - i % 32 + i % 32 / 2 + i % 2 * 16 : i; }
-static void par__tp_dot_8_rows(float *sums, const float *x, const char *const *w, size_t at, size_t bytes,
-                               int bf16, size_t ahead) {
-    (void)ahead;
-    memset(sums, 0, 8 * 16 * sizeof *sums);
-    for (size_t k = 0; k < 8; k++)
+static void par__tp_dot_rows(float *sums, const float *x, const char *const *w, size_t bytes, int bf16) {
+    memset(sums, 0, 4 * 16 * sizeof *sums);
+    for (size_t k = 0; k < 4; k++)
         for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
             const size_t j = par__tp_paired(i, bf16);
-            sums[16 * k + j % 16] += x[j] * par__tp_get(w[k] + at, i, bf16);
+            sums[16 * k + j % 16] += x[j] * par__tp_get(w[k], i, bf16);
         }
 }
-static void par__tp_add_rows(float *y, const float *p, const char *x, size_t row_bytes, size_t rows,
-                             size_t bytes, int bf16) {
-    for (size_t k = 0; k < rows; k++)
+static void par__tp_add_8_rows(float *y, const float *p, const char *const *w, size_t bytes, int bf16) {
+    for (size_t k = 0; k < 8; k++)
         for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++)
-            y[par__tp_paired(i, bf16)] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
+            y[par__tp_paired(i, bf16)] += p[k] * par__tp_get(w[k], i, bf16);
 }
 #endif
 // y = the sums of the 16 lanes of each of four rows, added by halves
 #ifdef PAR__TP_HAS_SHUFFLE
 PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(const float *lanes) {
-    const par__tp_f32x4 *s = (const par__tp_f32x4 *)lanes;
-    return (s[0] + s[2]) + (s[1] + s[3]);
+    const par__tp_f32x8 *s = (const par__tp_f32x8 *)lanes, half = s[0] + s[1];
+    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
 }
 PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const float *lanes) {
     const par__tp_f32x4 i = par__tp_quarter_sum(lanes), j = par__tp_quarter_sum(lanes + 16);
@@ -1778,96 +1790,62 @@ PAR__INLINE_LOOP void par__tp_fma_rest(float *sums, const float *x, const void *
     const size_t whole = n / (bf16 ? 32 : 16) * (bf16 ? 32 : 16);
     for (size_t i = whole; i < n; i++) sums[i % 16] += x[i] * par__tp_get(w, i, bf16);
 }
-// Weights are read once, so the memory's speed counts. The eight rows are from eight parts of the matrix, and
-// each part is read in order: processors fetch eight such streams faster than one. The numbers of each row
-// begin `at` bytes behind w[k]. ahead: bytes from a row to one that is prefetched, or 0.
-PAR__INLINE_LOOP void par__tp_gemv_8_rows(float *y, const float *x, const char *const *w, size_t at, size_t n,
-                                          int bf16, size_t ahead, int lanes) {
-    float sums[8 * 16];
+PAR__INLINE_LOOP void par__tp_gemv_of(float *y, size_t y_ld, const float *x, size_t count, const void *w,
+                                      int bf16, size_t ld, size_t rows, size_t n, int lanes) {
     const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64;
-    PAR__TP_PICK_LANES(dot_8_rows, lanes, sums, x, w, at, bytes, bf16, ahead);
-    for (size_t k = 0; k < 8; k++) par__tp_fma_rest(sums + 16 * k, x, w[k] + at, n, bf16);
-    par__tp_sum_4_rows(y, sums);
-    par__tp_sum_4_rows(y + 4, sums + 64);
-}
-PAR__INLINE_LOOP void par__tp_gemv(float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows,
-                                   size_t n, int lanes) {
-    const size_t row_bytes = ld * (bf16 ? 2 : 4), part = (rows + 7) / 8;
+    const size_t parts = lanes == 16 ? 8 : 4, part = (rows + parts - 1) / parts;
     for (size_t r = 0; r < part; r++) {
         const char *at[8]; // the last row again where there are fewer
-        float out[8];
-        for (size_t k = 0; k < 8; k++) at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * row_bytes;
-        if (bf16)
-            par__tp_gemv_8_rows(out, x, at, 0, n, 1, 0, lanes);
-        else
-            par__tp_gemv_8_rows(out, x, at, 0, n, 0, 0, lanes);
-        for (size_t k = 0; k < 8 && r + k * part < rows; k++) y[r + k * part] = out[k];
-    }
-}
-// Keys or values of one sequence in a cache: rows of kv_heads heads of `dim` numbers, f32 or bf16, each for
-// `group` heads of queries. Eight rows of all heads are read at a time, because processors fetch whole rows
-// faster than parts of them, while the next eight are prefetched.
-typedef struct par__tp_cached_rows {
-    const void *x;
-    int bf16;
-    size_t ld, rows, kv_heads, group, dim;
-} par__tp_cached_rows;
-enum { PAR__TP_CACHED_ROWS = 128 }; // at most at a time
-PAR__INLINE_LOOP void par__tp_query_scores_of(float *s, const float *q, const par__tp_cached_rows *m,
-                                              int bf16, int lanes) {
-    const size_t e = bf16 ? 2 : 4, row_bytes = m->ld * e, dim = m->dim, rows = m->rows;
-    for (size_t r = 0; r < rows; r += 8) {
-        const char *at[8]; // the last row again where there are fewer
-        for (size_t k = 0; k < 8; k++) at[k] = (const char *)m->x + PAR__MIN(r + k, rows - 1) * row_bytes;
-        for (size_t h = 0, i = 0; i < m->kv_heads; i++)
-            for (const size_t end = h + m->group; h < end; h++) {
-                float out[8], *to = s + h * PAR__TP_CACHED_ROWS + r;
-                par__tp_gemv_8_rows(out, q + h * dim, at, i * dim * e, dim, bf16, 8 * row_bytes, lanes);
-                memcpy(to, out, PAR__MIN((size_t)8, rows - r) * sizeof *to);
-            }
-    }
-}
-// s[h][r] = the dot product of q[h] and row r's part for head h
-PAR__INLINE_LOOP void par__tp_query_scores(float *s, const float *q, const par__tp_cached_rows *m,
-                                           int lanes) {
-    if (m->bf16)
-        par__tp_query_scores_of(s, q, m, 1, lanes);
-    else
-        par__tp_query_scores_of(s, q, m, 0, lanes);
-}
-// y += the sum of p[k] x[k] over `rows` rows, at most eight, of dim numbers
-PAR__INLINE_LOOP void par__tp_add_8_rows(float *y, const float *p, const char *x, size_t row_bytes,
-                                         size_t rows, size_t dim, int bf16, int lanes) {
-    const size_t e = bf16 ? 2 : 4, bytes = dim * e / 64 * 64;
-    if (rows == 8) {
-        PAR__TP_PICK_LANES(add_rows, lanes, y, p, x, row_bytes, 8, bytes, bf16);
-    } else {
-        PAR__TP_PICK_LANES(add_rows, lanes, y, p, x, row_bytes, rows, bytes, bf16);
-    }
-    for (size_t i = bytes / e; i < dim; i++)
-        for (size_t k = 0; k < rows; k++) y[i] += p[k] * par__tp_get(x + k * row_bytes, i, bf16);
-}
-PAR__INLINE_LOOP void par__tp_query_values_of(float *y, const float *p, const par__tp_cached_rows *m,
-                                              int bf16, int lanes) {
-    const size_t row_bytes = m->ld * (bf16 ? 2 : 4), head = m->dim * (bf16 ? 2 : 4);
-    for (size_t r = 0; r < m->rows; r += 8)
-        for (size_t h = 0, i = 0; i < m->kv_heads; i++) {
-            const char *x = (const char *)m->x + r * row_bytes + i * head;
-            for (size_t k = 8; k < 16; k++)
-                for (size_t at = 0; at < head; at += 64) __builtin_prefetch(x + k * row_bytes + at);
-            for (const size_t end = h + m->group; h < end; h++)
-                par__tp_add_8_rows(y + h * m->dim, p + h * PAR__TP_CACHED_ROWS + r, x, row_bytes,
-                                   PAR__MIN((size_t)8, m->rows - r), m->dim, bf16, lanes);
+        for (size_t k = 0; k < parts; k++)
+            at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * ld * e;
+        for (size_t i = 0; i < count; i++) {
+            float sums[8 * 16], out[8];
+            PAR__TP_PICK_LANES(dot_rows, lanes, sums, x + i * n, at, bytes, bf16);
+            for (size_t k = 0; k < parts && bytes < n * e; k++)
+                par__tp_fma_rest(sums + 16 * k, x + i * n, at[k], n, bf16);
+            for (size_t k = 0; k < parts; k += 4) par__tp_sum_4_rows(out + k, sums + 16 * k);
+            for (size_t k = 0; k < parts && r + k * part < rows; k++) y[i * y_ld + r + k * part] = out[k];
         }
+    }
 }
-// y[h] += the sum over the rows r of p[h][r] times row r's part for head h, added in the rows' order; of
-// bf16 y is as par__tp_pairs leaves it
-PAR__INLINE_LOOP void par__tp_query_values(float *y, const float *p, const par__tp_cached_rows *m,
-                                           int lanes) {
-    if (m->bf16)
-        par__tp_query_values_of(y, p, m, 1, lanes);
+// y[i][r] = the dot product of x[i] and row r of w, for `count` rows x[i] of n numbers. W is read once, so
+// the memory's speed counts: of four or eight parts, each in order, processors fetch more at once than of
+// one.
+PAR__INLINE_LOOP void par__tp_gemv(float *y, size_t y_ld, const float *x, size_t count, const void *w,
+                                   int bf16, size_t ld, size_t rows, size_t n, int lanes) {
+    if (bf16)
+        par__tp_gemv_of(y, y_ld, x, count, w, 1, ld, rows, n, lanes);
     else
-        par__tp_query_values_of(y, p, m, 0, lanes);
+        par__tp_gemv_of(y, y_ld, x, count, w, 0, ld, rows, n, lanes);
+}
+PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p_ld, size_t count,
+                                              const void *w, int bf16, size_t ld, size_t rows, size_t n,
+                                              int lanes) {
+    const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64, part = (rows + 7) / 8 * 2;
+    for (size_t r = 0; r < part; r += 2) {
+        size_t row[8]; // the last one again where there are fewer
+        const char *at[8];
+        for (size_t k = 0; k < 8; k++) {
+            row[k] = PAR__MIN(k / 2 * part + r + k % 2, rows - 1);
+            at[k] = (const char *)w + row[k] * ld * e;
+        }
+        for (size_t i = 0; i < count; i++) {
+            float f[8], *to = y + i * n;
+            for (size_t k = 0; k < 8; k++) f[k] = k / 2 * part + r + k % 2 < rows ? p[i * p_ld + row[k]] : 0;
+            PAR__TP_PICK_LANES(add_8_rows, lanes, to, f, at, bytes, bf16);
+            for (size_t j = bytes / e; j < n; j++)
+                for (size_t k = 0; k < 8; k++) to[j] += f[k] * par__tp_get(at[k], j, bf16);
+        }
+    }
+}
+// y[i] += the sum over the rows r of w of p[i][r] times row r, eight after eight: two of each quarter, for
+// the same reason. Of bf16 y is as par__tp_pairs leaves it.
+PAR__INLINE_LOOP void par__tp_add_weighted(float *y, const float *p, size_t p_ld, size_t count, const void *w,
+                                           int bf16, size_t ld, size_t rows, size_t n, int lanes) {
+    if (bf16)
+        par__tp_add_weighted_of(y, p, p_ld, count, w, 1, ld, rows, n, lanes);
+    else
+        par__tp_add_weighted_of(y, p, p_ld, count, w, 0, ld, rows, n, lanes);
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
@@ -2255,18 +2233,20 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
     X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
       (dot, a, b, rows, n))                                                                                  \
-    X(P, void, gemv, (float *y, const float *x, const void *w, int bf16, size_t ld, size_t rows, size_t n),  \
-      (y, x, w, bf16, ld, rows, n, PAR__ISA_LANES))                                                          \
+    X(P, void, gemv,                                                                                         \
+      (float *y, size_t y_ld, const float *x, size_t count, const void *w, int bf16, size_t ld, size_t rows, \
+       size_t n),                                                                                            \
+      (y, y_ld, x, count, w, bf16, ld, rows, n, PAR__ISA_LANES))                                             \
     X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
     X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
     X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
       (y, x, lse, factor, smooth, n))                                                                        \
     X(P, float, softmax_row, (float *s, float scale, size_t n, float *sum), (s, scale, n, sum))              \
-    X(P, void, query_scores, (float *s, const float *q, const par__tp_cached_rows *m),                       \
-      (s, q, m, PAR__ISA_LANES))                                                                             \
-    X(P, void, query_values, (float *y, const float *p, const par__tp_cached_rows *m),                       \
-      (y, p, m, PAR__ISA_LANES))                                                                             \
+    X(P, void, add_weighted,                                                                                 \
+      (float *y, const float *p, size_t p_ld, size_t count, const void *w, int bf16, size_t ld, size_t rows, \
+       size_t n),                                                                                            \
+      (y, p, p_ld, count, w, bf16, ld, rows, n, PAR__ISA_LANES))                                             \
     X(P, void, scale_strip, (float *y, const float *x, const float *f, size_t rows), (y, x, f, rows))        \
     X(P, void, online_softmax,                                                                               \
       (float *s, size_t ld, size_t keys, float *row_max, float *sum, float *rescale, const float *mask,      \
@@ -2756,7 +2736,7 @@ static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a
                                    float *c) {
     float *scratch = par__tp_row_scratch(tp, 1, k);
     if (!scratch) return PAR_ERR_MEMORY;
-    tp->loops->gemv(c, par__tp_gemv_operand(tp, a, 0, k, scratch), b, !par__tp_is_f32(tp), ldb, n, k);
+    tp->loops->gemv(c, n, par__tp_gemv_operand(tp, a, 0, k, scratch), 1, b, !par__tp_is_f32(tp), ldb, n, k);
     return PAR_OK;
 }
 // A product of bf16 by the processor's instructions for them. PAR_ERR_MEMORY is the only error.
@@ -3234,7 +3214,7 @@ static void par__tp_begin_keys(const par__tp_core *o) {
 }
 static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
     const par_tp_attention_block *m = o->m;
-    const size_t first = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + o->kv_head * m->dim;
+    const size_t first = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + o->kv_head * m->kv_head_stride;
     par__tp_load_rows(tp, o->k, o->key_ld, m->k, first, m->kv_ld, m->kv_count, m->dim);
     par__tp_load_rows(tp, o->v, o->key_ld, m->v, first, m->kv_ld, m->kv_count, m->dim);
     par_bf16 *turned = (par_bf16 *)(void *)(m->dy ? o->kt : o->vt);
@@ -3615,53 +3595,48 @@ static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_bloc
     if (tp->dot && tp->dot->end) tp->dot->end();
     return PAR_OK;
 }
-// One query of each sequence, as for a token that is generated: reads keys and values once, where they are. A
-// block of keys, then its values: they lie beside each other, and what processors fetch beyond the keys is
-// still in the caches.
-static void par__tp_one_query_block(par_tp *tp, const par_tp_attention_block *m, size_t row, size_t at,
-                                    size_t n, const float *q, float *s) {
-    const size_t heads = m->heads, d = m->dim;
-    float *sum_of = s + heads * PAR__TP_CACHED_ROWS, *now = sum_of + heads * d,
-          *acc = m->acc + row * m->acc_ld;
-    par__tp_cached_rows keys = {par__tp_const_element(tp, m->k, at),
-                                !par__tp_is_f32(tp),
-                                m->kv_ld,
-                                n,
-                                m->kv_heads,
-                                heads / m->kv_heads,
-                                d};
-    tp->loops->query_scores(s, q, &keys);
-    for (size_t h = 0; h < heads; h++) {
-        float sum, *row_max = &m->row_max[row * heads + h], *row_sum = &m->row_sum[row * heads + h];
-        const float max = tp->loops->softmax_row(s + h * PAR__TP_CACHED_ROWS, m->scale, n, &sum);
+// One query of each sequence, as for a token that is generated: reads keys and values once, where they are, a
+// head after the other.
+enum { PAR__TP_KEYS_AT_ONCE = 2048 };
+static void par__tp_one_query_block(par_tp *tp, const par_tp_attention_block *m, size_t row, size_t kv_head,
+                                    size_t at, size_t n, const float *q, float *s) {
+    const size_t ld = PAR__TP_KEYS_AT_ONCE, group = m->heads / m->kv_heads, d = m->dim;
+    const size_t first = kv_head * group, state = row * m->heads + first;
+    const int bf16 = !par__tp_is_f32(tp);
+    float *sum_of = s + group * ld, *now = sum_of + group * d, *acc = m->acc + row * m->acc_ld + first * d;
+    tp->loops->gemv(s, ld, q + first * d, group, par__tp_const_element(tp, m->k, at), bf16, m->kv_ld, n, d);
+    for (size_t h = 0; h < group; h++) {
+        float sum, *row_max = &m->row_max[state + h], *row_sum = &m->row_sum[state + h];
+        const float max = tp->loops->softmax_row(s + h * ld, m->scale, n, &sum);
         const float both = PAR__MAX(*row_max, max), before = par__tp_softmax_weight(*row_max, both);
         now[h] = par__tp_softmax_weight(max, both);
         tp->loops->scale(acc + h * d, acc + h * d, before, d);
         *row_max = both;
         *row_sum = *row_sum * before + sum * now[h];
     }
-    memset(sum_of, 0, heads * d * sizeof *sum_of);
-    keys.x = par__tp_const_element(tp, m->v, at);
-    tp->loops->query_values(sum_of, s, &keys);
-    for (size_t h = 0; h < heads; h++) {
-        if (keys.bf16) par__tp_unpair(sum_of + h * d, d);
+    memset(sum_of, 0, group * d * sizeof *sum_of);
+    tp->loops->add_weighted(sum_of, s, ld, group, par__tp_const_element(tp, m->v, at), bf16, m->kv_ld, n, d);
+    for (size_t h = 0; h < group; h++) {
+        if (bf16) par__tp_unpair(sum_of + h * d, d);
         tp->loops->axpy(acc + h * d, sum_of + h * d, now[h], d, 0);
     }
 }
 static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
-    const size_t heads = m->heads, d = m->dim, step = PAR__TP_CACHED_ROWS;
+    const size_t heads = m->heads, d = m->dim, step = PAR__TP_KEYS_AT_ONCE, group = heads / m->kv_heads;
     const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
     const size_t first = PAR__MAX(par__tp_first_key(m, 0, m->q_position), m->kv_position) - m->kv_position;
-    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, heads * (step + 2 * d + 1) * sizeof *s);
+    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, (group * (step + d + 1) + heads * d) * sizeof *s);
     if (!s) return PAR_ERR_MEMORY;
-    float *scratch = s + heads * (step + d + 1);
+    float *scratch = s + group * (step + d + 1);
     for (size_t b = 0; b < m->batch; b++) {
         const size_t row = b * m->q_stride + m->q_row, at = b * m->kv_stride + m->kv_row;
         const float *q = par__tp_gemv_operand(tp, m->q, row * m->q_ld, d, scratch); // all heads' afterwards
         for (size_t h = 1; h < heads; h++)
             par__tp_gemv_operand(tp, m->q, row * m->q_ld + h * d, d, scratch + h * d);
-        for (size_t r = first; r < end; r += step)
-            par__tp_one_query_block(tp, m, row, (at + r) * m->kv_ld, PAR__MIN(step, end - r), q, s);
+        for (size_t h = 0; h < m->kv_heads; h++)
+            for (size_t r = first; r < end; r += step)
+                par__tp_one_query_block(tp, m, row, h, (at + r) * m->kv_ld + h * m->kv_head_stride,
+                                        PAR__MIN(step, end - r), q, s);
     }
     return PAR_OK;
 }
@@ -5740,7 +5715,7 @@ static void par__tp_attention_block_init(const par__tp_attention_dims *s, const 
     m->batch = tokens->batch;
     m->heads = s->heads;
     m->kv_heads = s->kv_heads;
-    m->dim = s->dim;
+    m->dim = m->kv_head_stride = s->dim;
     m->scale = s->scale;
     m->dropout = a->dropout;
     m->stream = stream;
@@ -6125,8 +6100,9 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
 //
 // A cache after four tokens of a prompt, at the fifth token: its key and value are appended, then its query
 // attends to all five. The cost is proportional to the number of tokens so far, instead of a whole forward of
-// them.
-//     rows of [k; v]   0  1  2  3 | 4 |    ...    capacity - 1
+// them. Memory is read in order only where a head's keys lie behind each other, and so its values: each head
+// has `capacity` rows.
+//     rows of a head   0  1  2  3 | 4 |    ...    capacity - 1
 
 static size_t par__tp_kv_cols(const par_tp *tp, const par_tp_attention *a) { // of keys, on this rank
     const size_t t = (size_t)tp->t, kv = a->kv_heads ? a->kv_heads : a->heads;
@@ -6155,34 +6131,46 @@ static par_result par__tp_kv_cache_check(const par_tp *tp, const char *call, con
                             tokens->sequence, tokens->position, c->capacity);
     return PAR_OK;
 }
+// Appends the keys and values in x, with as few copies as possible: of a token's heads, or a head's tokens.
+static par_result par__tp_kv_cache_append(par_tp *tp, const par__tp_attention_dims *s,
+                                          const par_tp_tokens *tokens, par_tp_kv_cache *c,
+                                          const par_tp_matrix *x) {
+    const size_t e = par_tp_element_bytes(tp), n = tokens->sequence, parts = 2 * s->kv_heads;
+    const size_t row = s->dim * e, head = c->capacity * row, ld = s->cols * e;
+    for (size_t b = 0; b < tokens->batch; b++) {
+        char *to = (char *)c->data + b * parts * head + tokens->position * row;
+        const char *from = (const char *)x->data + b * n * ld + s->q_cols * e;
+        for (size_t i = 0; i < n && n < parts; i++)
+            PAR__TP_TRY(tp->kernels->copy(tp, to + i * row, head, from + i * ld, row, parts, row));
+        for (size_t i = 0; i < parts && n >= parts; i++)
+            PAR__TP_TRY(tp->kernels->copy(tp, to + i * head, row, from + i * row, ld, n, row));
+    }
+    c->count = tokens->position + n;
+    return PAR_OK;
+}
 par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                    par_tp_kv_cache *cache, const par_tp_matrix *x, par_tp_matrix *y) {
     par__tp_set_layer_name(tp, a->name);
     static const char *const call = "par_tp_attention_cached";
-    const size_t e = par_tp_element_bytes(tp);
     par__tp_attention_dims s;
     par_tp_attention_block m;
     PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 1, &s));
     PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, s.rows));
     PAR__TP_TRY(par__tp_kv_cache_check(tp, call, a, tokens, cache));
-    const size_t n = tokens->sequence, before = tokens->position, ld = 2 * s.kv_cols;
-    for (size_t b = 0; b < tokens->batch; b++)
-        PAR__TP_TRY(tp->kernels->copy(
-            tp, par__tp_element(tp, cache->data, (b * cache->capacity + before) * ld), ld * e,
-            par__tp_const_element(tp, x->data, b * n * s.cols + s.q_cols), s.cols * e, n, ld * e));
-    cache->count = before + n;
+    PAR__TP_TRY(par__tp_kv_cache_append(tp, &s, tokens, cache, x));
     float *lse = (float *)par_tp_scratch(tp, PAR__TP_DQ, s.rows * s.heads * sizeof(float));
     if (!lse) return PAR_ERR_MEMORY;
     par__tp_attention_block_init(&s, a, tokens, 0, &m);
     par__tp_set_shape(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
-    if (!before) return par__tp_attention_dispatch(tp, &s, &m, x, lse, y); // all keys there are are in x
+    if (!tokens->position) return par__tp_attention_dispatch(tp, &s, &m, x, lse, y); // all keys are in x
     PAR__TP_TRY(par__tp_softmax_init(tp, &s, &m, x, lse, y));
-    m.q_stride = m.q_count = n;
-    m.q_position = before;
+    m.q_stride = m.q_count = tokens->sequence;
+    m.q_position = tokens->position;
     m.k = cache->data;
-    m.v = par__tp_const_element(tp, cache->data, s.kv_cols);
-    m.kv_ld = ld;
-    m.kv_stride = cache->capacity;
+    m.v = par__tp_const_element(tp, cache->data, s.kv_cols * cache->capacity);
+    m.kv_ld = s.dim;
+    m.kv_stride = 2 * s.kv_heads * cache->capacity; // rows of all heads
+    m.kv_head_stride = cache->capacity * s.dim;
     m.kv_count = cache->count;
     m.first = 1;
     m.y = y->data;

@@ -1345,13 +1345,14 @@ static void cached_steps(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_attent
     const par_dtype d = x->dtype;
     const double eps = d == PAR_BF16 ? 0.03 : 2e-5;
     const size_t counts[] = {t.sequence - 3, 1, 2}, cols = (a.heads + 2 * a.kv_heads) * a.dim;
-    pair memory = pair_open(w, cuda, d, t.batch * t.sequence * 2 * a.kv_heads * a.dim, 0);
+    const size_t capacity = t.sequence + 3;
+    pair memory = pair_open(w, cuda, d, t.batch * capacity * 2 * a.kv_heads * a.dim, 0);
     par_tp_kv_cache cache[PLACES];
     par_tp_rotary rotary;
     memset(&rotary, 0, sizeof rotary);
-    for (int at = 0; at < PLACES; at++) cache[at] = {memory.at[at], t.batch, t.sequence, 0};
+    for (int at = 0; at < PLACES; at++) cache[at] = {memory.at[at], t.batch, capacity, 0};
     a.dropout = 0;
-    CHECK(w, par_tp_kv_cache_bytes(tp[DEVICE], &a, t.batch, t.sequence) == memory.bytes);
+    CHECK(w, par_tp_kv_cache_bytes(tp[DEVICE], &a, t.batch, capacity) == memory.bytes);
     t.position = 0;
     for (int i = 0; i < 3; i++) {
         t.sequence = counts[i];
@@ -1454,6 +1455,7 @@ static par_tp_attention_block ring_block(const pair *x, int at, size_t window, s
     m.batch = m.kv_heads = 1, m.heads = m.total_heads = RING_HEADS, m.dim = RING_DIM;
     m.q = x->at[at], m.k = x->at[at] + RING_H * e, m.v = x->at[at] + (RING_H + RING_DIM) * e;
     m.q_ld = m.kv_ld = RING_COLS, m.q_stride = m.kv_stride = m.sequence = 3 * third;
+    m.kv_head_stride = RING_DIM;
     m.q_count = m.kv_count = whole ? 3 * third : third, m.q_row = m.q_position = query * third;
     m.kv_row = m.kv_position = key * third, m.window = window, m.scale = 0.7f;
     return m;
