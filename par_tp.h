@@ -1608,6 +1608,13 @@ PAR__INLINE_LOOP void par__tp_add(void *o0, void *o1, const void *a, const void 
                    par__tp_put(o0, i, par__tp_get(a, i, bf16) + par__tp_get(b, i, bf16), bf16));
 }
 
+// Drops each element with probability p, by 32 random bits.
+PAR__INLINE_LOOP void par__tp_drop(float *y, const float *x, const uint32_t *words, size_t n, float p) {
+    const uint32_t limit = par__tp_dropout_limit(p);
+    const float scale = par__tp_dropout_scale(p);
+    PAR__VECTOR(i, n, const float kept = x[i] * scale;
+                y[i] = par__tp_is_dropped(words[i], limit) ? 0.0f : kept);
+}
 PAR__INLINE_LOOP void par__tp_axpy(float *y, const void *x, float f, size_t n, int is_bf16) { // y += f x
     PAR__TP_VECTOR(i, n, is_bf16, y[i] += f * par__tp_get(x, i, bf16));
 }
@@ -2230,6 +2237,8 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
     X(P, void, swiglu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                          \
     X(P, void, add, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                      \
     X(P, void, axpy, (float *y, const void *x, float f, size_t n, int is_bf16), (y, x, f, n, is_bf16))       \
+    X(P, void, drop, (float *y, const float *x, const uint32_t *words, size_t n, float p),                   \
+      (y, x, words, n, p))                                                                                   \
     X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
     X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
       (dot, a, b, rows, n))                                                                                  \
@@ -2859,14 +2868,14 @@ static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight
 
 static void par__tp_dropout_row(const par_tp *tp, float *y, const float *x, size_t n, uint64_t stream,
                                 uint64_t first, float p) {
-    const uint64_t seed = tp->desc.seed, drop = stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
-    const uint32_t limit = par__tp_dropout_limit(p);
-    const float scale = par__tp_dropout_scale(p);
-    uint32_t block[4] = {0, 0, 0, 0};
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t e = first + i;
-        if (i == 0 || (e & 3u) == 0) par__philox_at(seed, drop, e >> 2, block);
-        y[i] = par__tp_is_dropped(block[e & 3u], limit) ? 0.0f : x[i] * scale;
+    enum { MOST = 4 * PAR__PHILOX_BLOCKS };
+    const uint64_t drop = stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
+    uint32_t words[MOST];
+    for (size_t i = 0, count; i < n; i += count) {
+        const size_t skip = (first + i) % 4;
+        count = PAR__MIN(n - i, MOST - skip);
+        par__philox_blocks(words, tp->desc.seed, drop, (first + i) / 4, (skip + count + 3) / 4);
+        tp->loops->drop(y + i, x + i, words + skip, count, p);
     }
 }
 static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
