@@ -1078,38 +1078,37 @@ PAR__EXACT_BEGIN
 // The loops process whole vectors only: tensors and shards begin at multiples of 32 elements. So the result
 // for an element does not depend on where shards end.
 
-// One optimizer's update of all elements. The copy of its arguments cannot overlap with the arrays.
-PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int reads, int writes,
-                                          const par_zero_update *update, float *w, const float *g, float *m,
-                                          float *v, size_t n) {
-    const par_zero_update a = *update;
-    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = reads > 0 ? m[i] : 0; e.v = reads > 1 ? v[i] : 0;
-                par__zero_step_element(optimizer, &a, &e, g[i]); w[i] = e.w; if (writes > 0) m[i] = e.m;
-                if (writes > 1) v[i] = e.v);
-}
-// The same in three loops for AdamW: in one, each operation waits for the one before it, and a processor
-// looks only a few elements ahead.
+// AdamW's update in three loops: in one, each operation waits for the one before it, and a processor looks
+// only a few elements ahead.
 PAR__INLINE_LOOP void par__zero_adamw_loop(const par_zero_update *update, float *w, const float *g, float *m,
                                            float *v, size_t n) {
     enum { PART = 256 };
     const par_zero_update a = *update;
     float roots[PART];
-    for (; n; w += PART, g += PART, m += PART, v += PART) {
-        const size_t k = PAR__MIN((size_t)PART, n);
+    for (size_t k; n; n -= k, w += k, g += k, m += k, v += k) {
+        k = PAR__MIN((size_t)PART, n);
         PAR__VECTOR(i, k, par__zero_element e; e.m = m[i]; e.v = v[i]; par__zero_update_moments(&a, &e, g[i]);
                     m[i] = e.m; v[i] = e.v);
         PAR__VECTOR(i, k, roots[i] = par__zero_sqrt(v[i] * a.bias_correction2));
         PAR__VECTOR(i, k, const float u = par__zero_direction_by(&a, m[i], roots[i]);
                     w[i] = par__zero_decayed_step(&a, w[i], u));
-        n -= k;
     }
+}
+// One optimizer's update of all elements. The copy of its arguments cannot overlap with the arrays.
+PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int reads, int writes,
+                                          const par_zero_update *update, float *w, const float *g, float *m,
+                                          float *v, size_t n) {
+    const par_zero_update a = *update;
+    if (optimizer == PAR_ZERO_ADAMW) {
+        par__zero_adamw_loop(update, w, g, m, v, n);
+        return;
+    }
+    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = reads > 0 ? m[i] : 0; e.v = reads > 1 ? v[i] : 0;
+                par__zero_step_element(optimizer, &a, &e, g[i]); w[i] = e.w; if (writes > 0) m[i] = e.m;
+                if (writes > 1) v[i] = e.v);
 }
 PAR__INLINE_LOOP void par__zero_step(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                      size_t n) {
-    if (a->optimizer == PAR_ZERO_ADAMW) {
-        par__zero_adamw_loop(a, w, g, m, v, n);
-        return;
-    }
     switch (a->optimizer) {
 #define X(constant, name, states, reads, writes)                                                             \
     case constant: par__zero_step_loop(constant, reads, writes, a, w, g, m, v, n); break;
