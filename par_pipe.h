@@ -87,6 +87,7 @@ TABLE OF CONTENTS
     >>pipe_csv              reading and writing tables
     >>pipe_simulate         times, bubbles, and why ranks wait
     >>pipe_draw             text, SVG, Perfetto
+    >>pipe_agree            whether all ranks have the same table
     >>pipe_execute          running a table on a comm
     >>pipe_measure          the timeline of a run
 
@@ -260,8 +261,8 @@ typedef struct par_pipe_stage {                // costs of the largest microbatc
     double f, b, w;                            // seconds of F, B, W; BW takes b + w. All 0: 1 each
     double r;                                  // seconds of R; 0: f
     double fbw;                                // seconds of an F and a BW (or B) that overlap; 0: their sum
-    size_t input_bytes;                        // of x, the message from the previous stage
-    size_t b_bytes, w_bytes, g_bytes, c_bytes; // see MODEL
+    size_t input_bytes;                        // of x, the message from the previous stage; 0: no x
+    size_t b_bytes, w_bytes, g_bytes, c_bytes; // see MODEL. 0: none, and NULL in par_pipe_work
     double latency, seconds_per_byte; // of messages from and to the previous stage; 0: those of the desc
 } par_pipe_stage;
 
@@ -490,8 +491,10 @@ typedef struct par_pipe_report {
     size_t live_bytes, activation_bytes, message_bytes; // measured peaks, as in par_pipe_memory
 } par_pipe_report;
 
-// Verifies the schedule, which must stay open, and allocates all memory of a step. Collective over comm.
-// Errors: ARGUMENT, MEMORY, those of a collective.
+// Verifies the schedule, which must stay open, and allocates all memory of a step. Collective over comm. All
+// ranks must have the same table, microbatches, rows and input_bytes; costs and the other sizes may differ.
+// input_bytes of a stage whose input comes from another rank must not be 0. Errors, on all ranks: ARGUMENT
+// (the text names what differs, with both values), MEMORY, those of a collective.
 par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pipe **pipe);
 par_result par_pipe_close(par_pipe *pipe); // collective; NULL is PAR_OK
 // Runs all actions of this rank: a training step. report may be NULL, on all ranks alike: then the host does
@@ -1688,16 +1691,18 @@ static double par__pipe_zbv_bubble(const par__pipe_uniform_case *x, int window) 
         return par__pipe_nan();
     return window ? (x->c > 0 ? (6 * x->p - 8) * x->c : 0) : (x->p - 1) * x->F / 2;
 }
+// The published formulas of the next two also cover other p. There list scheduling finds orders that
+// are longer or shorter by a chunk or two for some m (V-Half: even p; V-Min: p = 3 k + 2).
 static double par__pipe_vhalf_bubble(const par__pipe_uniform_case *x, int window) {
-    const double odd = fmod(x->p, 2);
-    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->p < 3 || x->m < 2 * x->p)
+    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->p < 3 || fmod(x->p, 2) < 1 || x->m < 2 * x->p)
         return par__pipe_nan();
-    return (odd > 0 ? 3 * x->p - 4 : 3 * x->p - 7) * x->F / 2;
+    return (3 * x->p - 4) * x->F / 2;
 }
 static double par__pipe_vmin_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->p < 2 || x->m < 2 * x->p)
+    const double rest = fmod(x->p, 3);
+    if (window || !par__pipe_equal_costs(x) || x->c > 0 || rest > 1 || x->p < 3 || x->m < 2 * x->p)
         return par__pipe_nan();
-    return (fmod(x->p, 3) > 0 ? 4 * x->p - 5 : 4 * x->p - 7) * x->F / 2;
+    return (rest > 0 ? 4 * x->p - 5 : 4 * x->p - 7) * x->F / 2;
 }
 static double par__pipe_dual_of(const par__pipe_uniform_case *x, double p) {
     const double chunk = x->fbw > 0 ? x->fbw : x->T / 2;
@@ -2013,9 +2018,9 @@ static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has adv
     }
     const par_pipe_action b = s->actions[i + 1];
     const double fbw = par__pipe_stage_of(s, a.stage)->fbw, e = par__pipe_seconds(s, b);
-    const int needs = a.kind != PAR_PIPE_R && b.stage == a.stage &&
-                      b.microbatch == a.microbatch; // b needs only the result of a
-    if (!needs && par__pipe_wait_reason_of(w, b, &t) != PAR__PIPE_READY) return 0;
+    const int follows = a.kind == PAR_PIPE_F && b.stage == a.stage && b.microbatch == a.microbatch &&
+                        a.stage == s->stages - 1; // b needs only the result of a
+    if (!follows && par__pipe_wait_reason_of(w, b, &t) != PAR__PIPE_READY) return 0;
     const int together = a.kind != PAR_PIPE_R && fbw > 0;
     const double end = together ? t + fbw : t + d + e;
     const double middle = together ? end : t + d;
@@ -2023,7 +2028,7 @@ static int par__pipe_sim_advance(par__pipe_sim *w, int r) { // 1: rank r has adv
     par__pipe_sim_record(w, i + 1, together ? t : middle, end);
     w->now[r] = end;
     w->next[r] += 2;
-    par__pipe_sim_computed(w, r, a, middle);
+    par__pipe_sim_computed(w, r, a, end); // what a pair makes leaves when both have ended, as in >>pipe_lower
     par__pipe_sim_computed(w, r, b, end);
     return 1;
 }
@@ -2041,11 +2046,19 @@ static int par__pipe_sim_run(par__pipe_sim *w) { // 1: all actions ran; 0: deadl
     return 1;
 }
 
-// After a deadlock: *what is the action that rank r waits for; returns the rank that has it in its list.
+// After a deadlock: the action at which rank r waits. Of a pair it may be the second.
+static par_pipe_action par__pipe_blocked(const par__pipe_sim *w, int r) {
+    const size_t i = w->next[r];
+    const par_pipe_action a = w->s->actions[i];
+    double t = 0;
+    const int second = a.pair && i + 1 < w->s->first[r + 1] && par__pipe_computes(a.kind) &&
+                       par__pipe_wait_reason_of(w, a, &t) == PAR__PIPE_READY;
+    return w->s->actions[i + (size_t)second];
+}
+// *what is the action that rank r waits for; returns the rank that has it in its list.
 static int par__pipe_blocker(const par__pipe_sim *w, int r, par_pipe_action *what) {
     const par_pipe_schedule *s = w->s;
-    const size_t i = w->next[r];
-    par_pipe_action a = s->actions[i];
+    const par_pipe_action a = par__pipe_blocked(w, r);
     double t = 0;
     int q = r;
     if (par__pipe_receives(a.kind) ||
@@ -2053,11 +2066,7 @@ static int par__pipe_blocker(const par__pipe_sim *w, int r, par_pipe_action *wha
         *what = par__pipe_peer_action(a, s, &q);
         return q;
     }
-    par__pipe_wait_reason want = par__pipe_wait_reason_of(w, a, &t);
-    if (want == PAR__PIPE_READY && a.pair && i + 1 < s->first[r + 1]) {
-        a = s->actions[i + 1];
-        want = par__pipe_wait_reason_of(w, a, &t);
-    }
+    const par__pipe_wait_reason want = par__pipe_wait_reason_of(w, a, &t);
     const int back = par__pipe_is_backward(a.kind);
     const int own_f = back && !(w->done[par__pipe_index(s, a.stage, a.microbatch)] & PAR__PIPE_DONE_F);
     *what = a;
@@ -2111,7 +2120,7 @@ static par_result par__pipe_deadlock(const par__pipe_sim *w, par_pipe_schedule *
     for (int n = 0; best >= 0 && n < length && at < sizeof s->why; n++) {
         const int q = par__pipe_waits_for(w, r, &a);
         at += (size_t)snprintf(s->why + at, sizeof s->why - at, "%s rank %d at %s waits for %s of rank %d",
-                               n ? ";" : "", r, par__pipe_text(s->actions[w->next[r]], own),
+                               n ? ";" : "", r, par__pipe_text(par__pipe_blocked(w, r), own),
                                par__pipe_text(a, what), q);
         r = q;
     }
@@ -2415,6 +2424,7 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par
         const par__pipe_lifetimes c = par__pipe_lifetimes_of(s, a);
         for (int j = 0; j < c.acquired; j++) {
             const size_t bytes = par__pipe_buffer_bytes(s, c.acquire[j]);
+            if (!bytes) continue; // there is no such buffer
             if (c.acquire[j].kind <= PAR__PIPE_DY)
                 messages += bytes;
             else
@@ -2432,6 +2442,7 @@ static int par__pipe_plan(const par_pipe_schedule *s, int r, int rendezvous, par
         started -= par__pipe_is_backward(a.kind) || (s->forward_only && a.kind == PAR_PIPE_F);
         for (int j = 0; j < c.released; j++) {
             const size_t bytes = par__pipe_buffer_bytes(s, c.release[j]);
+            if (!bytes) continue;
             if (c.release[j].kind <= PAR__PIPE_DY)
                 messages -= bytes;
             else
@@ -3595,6 +3606,163 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
     return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
 }
 
+// >>pipe_agree ----------------------------------------------------------------------------------------------
+// Ranks whose tables differ would wait for each other. So each rank compares a record with rank 0's: members
+// that must be alike, and a hash of each list. Of the first rank that differs all ranks get the record or, if
+// it is a list, the list itself, piece by piece: all of them name the same element, with both values.
+
+#define PAR__PIPE_MEMBERS(X) /* X(name, value) */                                                            \
+    X("chunks", s->desc.chunks)                                                                              \
+    X("stages", s->stages)                                                                                   \
+    X("microbatches", s->desc.microbatches)                                                                  \
+    X("batches", s->desc.batches)                                                                            \
+    X("rows", s->desc.rows)                                                                                  \
+    X("broadcast_loss", exec->broadcast_loss != 0)                                                           \
+    X("the number of actions", s->first[s->ranks])
+#define PAR__PIPE_LISTS(X) /* X(name of an element, number of elements, element i as a word) */              \
+    X("input_bytes of stage", s->stages, par__pipe_input_bytes(s, (int)i))                                   \
+    X("rows of microbatch", s->desc.microbatches, par__pipe_rows(s, (int)i))                                 \
+    X("action", s->first[s->ranks], par__pipe_action_word(s->actions[i]))
+
+static const char *const par__pipe_members[] = {
+#define X(name, value) name,
+    PAR__PIPE_MEMBERS(X)
+#undef X
+};
+static const char *const par__pipe_lists[] = {
+#define X(name, count, word) name,
+    PAR__PIPE_LISTS(X)
+#undef X
+};
+enum {
+    PAR__PIPE_MEMBER_COUNT = sizeof par__pipe_members / sizeof *par__pipe_members,
+    PAR__PIPE_LIST_COUNT = sizeof par__pipe_lists / sizeof *par__pipe_lists
+};
+typedef struct par__pipe_record {
+    char schedule[32];
+    uint64_t members[PAR__PIPE_MEMBER_COUNT], counts[PAR__PIPE_LIST_COUNT], hashes[PAR__PIPE_LIST_COUNT];
+} par__pipe_record;
+
+static uint64_t par__pipe_action_word(par_pipe_action a) { // all of an action
+    return (uint64_t)a.kind << 56 | (uint64_t)a.pair << 55 | (uint64_t)a.stage << 32 | (uint32_t)a.microbatch;
+}
+static uint64_t par__pipe_list_at(const par_pipe_schedule *s, int list, size_t i) {
+    int k = 0;
+#define X(name, count, word)                                                                                 \
+    if (list == k++) return (uint64_t)(word);
+    PAR__PIPE_LISTS(X)
+#undef X
+    return 0;
+}
+static par__pipe_record par__pipe_record_of(const par_pipe_schedule *s, const par_pipe_exec *exec) {
+    par__pipe_record x;
+    int n = 0, lists = 0;
+    memset(&x, 0, sizeof x);
+    snprintf(x.schedule, sizeof x.schedule, "%s", s->desc.schedule);
+#define X(name, value) x.members[n++] = (uint64_t)(value);
+    PAR__PIPE_MEMBERS(X)
+#undef X
+#define X(name, count, word) x.counts[lists++] = (uint64_t)(count);
+    PAR__PIPE_LISTS(X)
+#undef X
+    for (int k = 0; k < lists; k++)
+        for (size_t i = 0; i < x.counts[k]; i++) {
+            const uint64_t h = (x.hashes[k] ^ par__pipe_list_at(s, k, i)) * 0x9e3779b97f4a7c15u;
+            x.hashes[k] = h ^ h >> 29;
+        }
+    return x;
+}
+static void par__pipe_word_text(int list, uint64_t word, char text[48]) {
+    if (list == PAR__PIPE_LIST_COUNT - 1)
+        par__pipe_text(
+            par__pipe_action((int)(word >> 56), (int)(word >> 32 & 0x7fffff), (int)(word & 0xffffffff)),
+            text);
+    else
+        snprintf(text, 48, "%llu", (unsigned long long)word);
+}
+static par_result par__pipe_differs(par_comm *comm, const char *what, const char *number, const char *there,
+                                    int rank, const char *here) {
+    return par_fail(
+        comm, PAR_ERR_ARGUMENT,
+        "par_pipe_open: %s%s is %s on rank %d, but %s on rank 0: all ranks of a pipeline need the "
+        "same schedule",
+        what, number, there, rank, here);
+}
+// Finds the element of a list of `count` in which rank differs from rank 0.
+static par_result par__pipe_compare_list(const par_pipe_schedule *s, int list, size_t count, int rank,
+                                         par_comm *comm) {
+    uint64_t words[2][256];
+    char number[24], text[2][48];
+    for (size_t i = 0; i < count; i += 256) {
+        const size_t n = PAR__MIN(count - i, 256);
+        for (int k = 0; k < 2; k++) {
+            const int root = k ? rank : 0;
+            for (size_t j = 0; j < n && par_rank(comm) == root; j++)
+                words[k][j] = par__pipe_list_at(s, list, i + j);
+            const par_result r = par_broadcast(words[k], words[k], n, PAR_U64, root, comm);
+            if (r) return r;
+        }
+        for (size_t j = 0; j < n; j++) {
+            if (words[0][j] == words[1][j]) continue;
+            snprintf(number, sizeof number, " %zu", i + j);
+            for (int k = 0; k < 2; k++) par__pipe_word_text(list, words[k][j], text[k]);
+            return par__pipe_differs(comm, par__pipe_lists[list], number, text[1], rank, text[0]);
+        }
+    }
+    return PAR_OK;
+}
+// Collective. ARGUMENT on all ranks if any two have not the same.
+static par_result par__pipe_compare(const par_pipe_schedule *s, const par_pipe_exec *exec) {
+    par_comm *comm = exec->comm;
+    par__pipe_record mine = par__pipe_record_of(s, exec), x[2];
+    char text[2][48];
+    x[0] = x[1] = mine;
+    par_result r = par_broadcast(&x[0], &x[0], sizeof mine, PAR_U8, 0, comm);
+    int other = r || !memcmp(&mine, &x[0], sizeof mine) ? par_size(comm) : par_rank(comm);
+    if (!r) r = par_all_reduce(&other, &other, 1, PAR_I32, PAR_MIN, comm);
+    if (r || other == par_size(comm)) return r;
+    if ((r = par_broadcast(&x[1], &x[1], sizeof mine, PAR_U8, other, comm)) != PAR_OK) return r;
+    if (strcmp(x[0].schedule, x[1].schedule))
+        return par__pipe_differs(comm, "schedule", "", x[1].schedule, other, x[0].schedule);
+    for (int i = 0; i < PAR__PIPE_MEMBER_COUNT; i++) {
+        if (x[0].members[i] == x[1].members[i]) continue;
+        for (int k = 0; k < 2; k++) par__pipe_word_text(0, x[k].members[i], text[k]);
+        return par__pipe_differs(comm, par__pipe_members[i], "", text[1], other, text[0]);
+    }
+    for (int i = 0; i < PAR__PIPE_LIST_COUNT; i++)
+        if (x[0].hashes[i] != x[1].hashes[i])
+            return par__pipe_compare_list(s, i, (size_t)x[0].counts[i], other, comm);
+    return PAR_OK;
+}
+// What a rank can find out by itself.
+static par_result par__pipe_check(par_pipe_schedule *s, const par_pipe_exec *exec) {
+    par_comm *comm = exec->comm;
+    if (!s->actions) return par_fail(comm, PAR_ERR_ARGUMENT, "par_pipe_open: the schedule is not open");
+    if (par_size(comm) != s->ranks)
+        return par_fail(comm, PAR_ERR_ARGUMENT,
+                        "par_pipe_open: the schedule is for %d ranks, the comm has %d", s->ranks,
+                        par_size(comm));
+    if (!exec->fn) return par_fail(comm, PAR_ERR_ARGUMENT, "par_pipe_open: exec.fn is NULL");
+    if (!exec->skip_verification && par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL))
+        return par_fail(comm, PAR_ERR_ARGUMENT, "par_pipe_open: %s", s->why);
+    for (int i = 1; i < s->stages; i++)
+        if (!par__pipe_input_bytes(s, i) && (s->directions == 2 || s->rank_of[i] != s->rank_of[i - 1]))
+            return par_fail(
+                comm, PAR_ERR_ARGUMENT,
+                "par_pipe_open: input_bytes of stage %d is 0, and its input comes from another rank: "
+                "set it to the bytes of that message in desc.stages",
+                i);
+    return PAR_OK;
+}
+// Collective: PAR_OK if all ranks succeeded. A rank that did not has its own text.
+static par_result par__pipe_all_succeed(par_comm *comm, par_result mine) {
+    int worst = (int)mine;
+    const par_result r = par_all_reduce(&worst, &worst, 1, PAR_I32, PAR_MAX, comm);
+    if (r || mine || !worst) return r ? r : mine;
+    return par_fail(comm, (par_result)worst, "par_pipe_open: it failed on another rank (%s)",
+                    par_result_text((par_result)worst));
+}
+
 // >>pipe_execute --------------------------------------------------------------------------------------------
 
 typedef struct par__pipe_send_ring { // send buffers of one stage in one direction, used cyclically
@@ -3630,7 +3798,7 @@ static par_result par__pipe_open_out_of_memory(const par_pipe *p) {
                     p->s->first[p->s->ranks], p->s->stages, p->s->microbatches);
 }
 static par_result par__pipe_alloc(par_pipe *p, size_t bytes, void **memory) {
-    const par_result r = p->device->alloc(p->device, bytes ? bytes : 64, memory);
+    const par_result r = p->device->alloc(p->device, bytes, memory);
     if (r)
         return par_fail(p->exec.comm, PAR_ERR_MEMORY, "par_pipe_open: out of memory for %zu bytes of buffers",
                         bytes);
@@ -3787,17 +3955,11 @@ par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pi
         PAR_LOG("par_pipe_open: exec.comm is NULL: give it the ranks of the pipeline");
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "par_pipe_open: exec.comm is NULL");
     }
-    if (par_size(exec->comm) != s->ranks)
-        return par_fail(exec->comm, PAR_ERR_ARGUMENT,
-                        "par_pipe_open: the schedule is for %d ranks, the comm has %d", s->ranks,
-                        par_size(exec->comm));
-    if (!exec->fn) return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: exec.fn is NULL");
-    if (!s->actions || (!exec->skip_verification && par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL)))
-        return par_fail(exec->comm, PAR_ERR_ARGUMENT, "par_pipe_open: %s",
-                        s->actions ? s->why : "the schedule is not open");
+    par_result r = par__pipe_all_succeed(exec->comm, par__pipe_check(s, exec));
+    if (!r) r = par__pipe_compare(s, exec);
+    if (r) return r;
     par_pipe *p = (par_pipe *)par__pipe_alloc_zeroed(1, sizeof *p);
     par_result mine = PAR_ERR_MEMORY;
-    int worst = 0;
     if (p) {
         p->s = s;
         p->exec = *exec;
@@ -3807,15 +3969,13 @@ par_result par_pipe_open(par_pipe_schedule *s, const par_pipe_exec *exec, par_pi
         mine = par__pipe_open_parts(p);
     } else
         par_fail(exec->comm, mine, "par_pipe_open: out of memory");
-    int code = (int)mine;
-    par_result r = par_all_reduce(&code, &worst, 1, PAR_I32, PAR_MAX, exec->comm);
-    if (!r && !worst && par_backend_of(exec->comm)) r = par__pipe_connect(p);
-    if (r == PAR_OK && !worst) return *pipe = p, PAR_OK;
-    if (!r && !mine)
-        par_fail(exec->comm, (par_result)worst, "par_pipe_open: it failed on another rank (%s)",
-                 par_result_text((par_result)worst));
-    if (p) par_pipe_close(p);
-    return r ? r : mine ? mine : (par_result)worst;
+    r = par__pipe_all_succeed(exec->comm, mine);
+    if (!r && par_backend_of(exec->comm)) r = par__pipe_connect(p);
+    if (r)
+        par_pipe_close(p);
+    else
+        *pipe = p;
+    return r;
 }
 par_result par_pipe_close(par_pipe *p) {
     par_result result = PAR_OK;
@@ -3851,6 +4011,7 @@ par_result par_pipe_close(par_pipe *p) {
 }
 
 static void *par__pipe_pool_get(par_pipe *p, int kind, size_t bytes) { // from the pool of that size
+    if (!bytes) return NULL;
     par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
     PAR_ASSERT(x && x->live < x->max_live); // the plan counts them
     p->live[kind > PAR__PIPE_DY] += bytes;
@@ -3859,6 +4020,7 @@ static void *par__pipe_pool_get(par_pipe *p, int kind, size_t bytes) { // from t
     return x->free_blocks[x->max_live - ++x->live];
 }
 static void par__pipe_pool_put(par_pipe *p, int kind, size_t bytes, void *memory) {
+    if (!bytes) return;
     par__pipe_pool *x = par__pipe_pool_of(&p->pools, bytes);
     p->live[kind > PAR__PIPE_DY] -= bytes;
     x->free_blocks[x->max_live - x->live--] = memory;
