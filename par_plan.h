@@ -272,7 +272,7 @@ typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention
 enum { PAR_PLAN_OFFLOAD_STATES = 1, PAR_PLAN_OFFLOAD_ACTIVATIONS = 2, PAR_PLAN_OFFLOAD_DISK = 4 };
 enum { PAR_PLAN_OVERLAP_TP = 1, PAR_PLAN_OVERLAP_DP = 2, PAR_PLAN_OVERLAP_PP = 4 }; // bits of overlap
 
-// X(member, names of its values (NULL: a number), what it is)
+// X(member, names of its values (NULL: a number), what it is). Numbers of ranks, sequences, chunks: 0 is 1.
 #define PAR_PLAN_AXES(X)                                                                                     \
     X(tp, NULL, "tensor parallel ranks")                                                                     \
     X(pp, NULL, "pipeline stages' ranks")                                                                    \
@@ -459,6 +459,7 @@ extern const char *const par_plan_schedule_names[],
 
 #if defined(PAR_PLAN_IMPLEMENTATION) && !defined(PAR_PLAN_IMPLEMENTED)
 #define PAR_PLAN_IMPLEMENTED
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -615,6 +616,18 @@ static par_result par__plan_fail(par_result result, char *why, size_t capacity, 
     return result;
 }
 
+// The sizes with what a 0 stands for.
+static void par__plan_model_defaults(par_plan_model *m) {
+    if (!m->kv_heads) m->kv_heads = m->heads;
+    if (!m->head_dim && m->heads) m->head_dim = m->features / m->heads;
+    if (!m->hidden) m->hidden = 4 * m->features;
+}
+static par_plan_problem par__plan_with_defaults(const par_plan_problem *problem) {
+    par_plan_problem p = *problem;
+    par__plan_model_defaults(&p.model);
+    return p;
+}
+
 typedef struct par__plan_field { // a member of a struct, by name
     const char *name;
     size_t offset;
@@ -668,6 +681,12 @@ static const struct {
     {"block_configs", 1, "layers of different sizes"},
     {"is_encoder_decoder", 1, "an encoder beside the decoder"},
 };
+static const char par__plan_encoder[] = "an encoder instead of a decoder";
+// Types that are encoders, besides those whose names contain "bert".
+static const char par__plan_encoders[] =
+    "electra mpnet nomic_bert longformer big_bird roformer funnel ernie ernie_m nezha splinter fnet "
+    "xlm xlnet yoso ibert data2vec-text esm eurobert vit clip_text_model";
+
 enum { PAR__PLAN_REFUSED = sizeof par__plan_refused / sizeof par__plan_refused[0] };
 
 static void par__plan_ignore(char *ignored, size_t capacity, const char *name) {
@@ -680,10 +699,11 @@ typedef struct par__plan_reader { // of a config.json
     char *ignored, *why;
     size_t ignored_capacity, capacity;
     int tied;        // 1: tied; 0: not; -1: it does not say
-    int silu;        // the activation function is SiLU
+    int silu;        // 1: the activation function is SiLU, as also where none is named
     int multi_query; // 1: all heads share a key-value head,
     int grouped;     // but (1) not in this generation of Falcon
     int says_experts;
+    int hints_experts; // another member is named after experts: with a number of at least 2, or with members
     const char *refused; // what of the model is not planned
     char type[48];       // of text_config, if it has one
     int nested_type;
@@ -749,7 +769,17 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
         r->multi_query = par__plan_amount(j) > 0;
     } else if (!strcmp(name, "new_decoder_architecture")) {
         r->grouped = par__plan_amount(j) > 0;
+    } else if (!strcmp(name, "architectures") && c == '[') {
+        const char *from = j->at;
+        par_zero_json_skip(j);
+        for (; from + 9 <= j->at; from++)
+            if (!memcmp(from, "ForMasked", 9)) r->refused = par__plan_encoder;
+        par__plan_ignore(r->ignored, r->ignored_capacity, name);
     } else {
+        if ((strstr(name, "moe") || strstr(name, "expert")) &&
+            (c == '{' || c == '[' || (c >= '2' && c <= '9') ||
+             (c == '1' && j->end - j->at > 1 && isdigit((unsigned char)j->at[1]))))
+            r->hints_experts = 1;
         par_zero_json_skip(j);
         par__plan_ignore(r->ignored, r->ignored_capacity, name);
     }
@@ -773,10 +803,11 @@ static void par__plan_apply_type(par__plan_reader *r) {
                  {"bloom starcoder2", 0, 1, 0, 1},
                  {"falcon RefinedWeb RefinedWebModel mpt", 0, 0, 0, 1},
                  {"gemma gemma2 gemma3 gemma3_text", 0, 0, 1, 1},
-                 {"cohere cohere2", 0, 0, -1, 1},
+                 {"cohere cohere2", 0, 0, 1, 1},
+                 {"nemotron gptj codegen", 0, 0, 0, 0},
                  {"llama mistral mistral3 qwen2 qwen3 phi3 olmo olmo2 granite smollm3 stablelm internlm2 "
-                  "glm glm4 nemotron gptj codegen",
-                  0, 0, -1, 0},
+                  "glm glm4",
+                  0, 0, 1, 0},
                  {NULL, 0, 0, -1, 0}};
     char unknown[64];
     int i = 0;
@@ -788,13 +819,11 @@ static void par__plan_apply_type(par__plan_reader *r) {
     if (r->multi_query && !r->grouped) r->model->kv_heads = 1;
     snprintf(unknown, sizeof unknown, "model_type=%s", r->type);
     if (!types[i].names && r->type[0]) par__plan_ignore(r->ignored, r->ignored_capacity, unknown);
-    if (!r->says_experts && (strstr(r->type, "moe") || par__plan_is_one_of(r->type, "mixtral dbrx")))
+    if (!r->says_experts &&
+        (r->hints_experts || strstr(r->type, "moe") || par__plan_is_one_of(r->type, "mixtral dbrx")))
         r->refused = "a mixture of experts";
-}
-static void par__plan_model_defaults(par_plan_model *m) {
-    if (!m->kv_heads) m->kv_heads = m->heads;
-    if (!m->head_dim && m->heads) m->head_dim = m->features / m->heads;
-    if (!m->hidden) m->hidden = 4 * m->features;
+    if (strstr(r->type, "bert") || par__plan_is_one_of(r->type, par__plan_encoders))
+        r->refused = par__plan_encoder;
 }
 par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
                                size_t ignored_capacity, char *why, size_t capacity) {
@@ -811,6 +840,7 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
     r.why = why;
     r.capacity = capacity;
     r.tied = -1;
+    r.silu = 1;
     if (ignored_capacity) ignored[0] = 0;
     const par_result result = par__plan_read_members(&r, &j, 0);
     if (result) return result;
@@ -847,6 +877,10 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
 static const par__plan_field par__plan_machine_names[] = {PAR_PLAN_MACHINE_FIELDS(X)};
 #undef X
 enum { PAR__PLAN_MACHINE_NAMES = sizeof par__plan_machine_names / sizeof par__plan_machine_names[0] };
+#define X(member, what) {#member, offsetof(par_plan_job, member), 0, 1e30},
+static const par__plan_field par__plan_job_names[] = {PAR_PLAN_JOB_FIELDS(X)};
+#undef X
+enum { PAR__PLAN_JOB_NAMES = sizeof par__plan_job_names / sizeof par__plan_job_names[0] };
 static const char *par__plan_machine_field(int i) {
     return i < PAR__PLAN_MACHINE_NAMES ? par__plan_machine_names[i].name : NULL;
 }
@@ -940,6 +974,12 @@ int par_plan_axis_get(const par_plan_config *config, int axis) {
 static void par__plan_axis_set(par_plan_config *config, int axis, int value) {
     memcpy((char *)config + par__plan_axes[axis].offset, &value, sizeof value);
 }
+static int par__plan_value_count(int axis) {
+    int count = 0;
+    if (!par__plan_axes[axis].values) return 1000001;
+    while (par__plan_axes[axis].values[count]) count++;
+    return count;
+}
 static void par__plan_value(int axis, int value, char *text, size_t capacity) { // as text
     if (par__plan_axes[axis].values)
         snprintf(text, capacity, "%s", par__plan_axes[axis].values[value]);
@@ -949,6 +989,12 @@ static void par__plan_value(int axis, int value, char *text, size_t capacity) { 
 static const unsigned par__plan_counts =
     1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp | 1u << PAR_PLAN_AXIS_dp |
     1u << PAR_PLAN_AXIS_microbatch | 1u << PAR_PLAN_AXIS_chunks | 1u << PAR_PLAN_AXIS_shard;
+static par_plan_config par__plan_config_of(const par_plan_config *config) { // with what a 0 stands for
+    par_plan_config c = *config;
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
+        if (par__plan_counts >> i & 1 && !par_plan_axis_get(&c, i)) par__plan_axis_set(&c, i, 1);
+    return c;
+}
 void par_plan_format(const par_plan_config *config, int brief, char *text, size_t capacity) {
     size_t used = 0;
     if (capacity) text[0] = 0;
@@ -968,11 +1014,12 @@ static par_result par__plan_parse_word(const char *name, const char *value, par_
     for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
         const par__plan_axis *axis = &par__plan_axes[i];
         if (strcmp(axis->name, name)) continue;
-        long number = strtol(value, &end, 10), count = 0;
+        const int count = par__plan_value_count(i);
+        long number = strtol(value, &end, 10);
         if (end == value || *end) number = -1;
-        for (; axis->values && axis->values[count]; count++)
-            if (!strcmp(axis->values[count], value)) number = count;
-        if (number < 0 || number >= (axis->values ? count : 1000001))
+        for (int k = 0; axis->values && k < count; k++)
+            if (!strcmp(axis->values[k], value)) number = k;
+        if (number < 0 || number >= count)
             return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s cannot be \"%s\"%s%s", name, value,
                                   axis->values ? "; one of its values is " : "",
                                   axis->values ? axis->values[0] : "");
@@ -1858,14 +1905,15 @@ static void par__plan_finish(const par__plan_case *k, const par_plan_config *c, 
     p->seconds = par__plan_sum(p);
 }
 double par_plan_parameters(const par_plan_model *model) {
-    const double h = model->features, q = (double)model->heads * model->head_dim;
-    const double layer =
-        par__plan_layer_weights(model, q, (double)model->kv_heads * model->head_dim, model->hidden);
-    return layer * model->layers + h * ((model->tied ? 1.0 : 2.0) * model->vocab + model->positions) +
-           h * (model->positions ? 2 : 1);
+    par_plan_model m = *model;
+    par__plan_model_defaults(&m);
+    const double h = m.features, q = (double)m.heads * m.head_dim;
+    const double layer = par__plan_layer_weights(&m, q, (double)m.kv_heads * m.head_dim, m.hidden);
+    return layer * m.layers + h * ((m.tied ? 1.0 : 2.0) * m.vocab + m.positions) + h * (m.positions ? 2 : 1);
 }
 double par_plan_flops(const par_plan_problem *problem) {
-    const par_plan_model *m = &problem->model;
+    const par_plan_problem with = par__plan_with_defaults(problem);
+    const par_plan_model *m = &with.model;
     const double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
     const double tokens = problem->job.batch * problem->job.sequence;
     const double layer = (double)m->features * (2 * q + 2 * kv + (m->gated ? 3.0 : 2.0) * m->hidden);
@@ -1882,18 +1930,20 @@ static void par__plan_rates(const par_plan_problem *problem, par_plan_prediction
 }
 void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *config,
                        par_plan_prediction *prediction) {
-    par__plan_case k = par__plan_case_of(problem, config);
-    const par__plan_layer l = par__plan_layer_of(&k, config->ulysses);
+    const par_plan_problem p = par__plan_with_defaults(problem);
+    const par_plan_config c = par__plan_config_of(config);
+    par__plan_case k = par__plan_case_of(&p, &c);
+    const par__plan_layer l = par__plan_layer_of(&k, c.ulysses);
     par__plan_base base;
-    par__plan_base_of(&k, &l, config, &base);
-    if (config->schedule == PAR_PLAN_AUTO) {
-        k.live = par__plan_auto_live(&k, &l, config, &base.cut);
-        par__plan_add_bubble(&k, config, &base);
+    par__plan_base_of(&k, &l, &c, &base);
+    if (c.schedule == PAR_PLAN_AUTO) {
+        k.live = par__plan_auto_live(&k, &l, &c, &base.cut);
+        par__plan_add_bubble(&k, &c, &base);
     }
-    par__plan_finish(&k, config, &base);
-    par__plan_memory(&k, &l, config, &base.cut, &base.p);
+    par__plan_finish(&k, &c, &base);
+    par__plan_memory(&k, &l, &c, &base.cut, &base.p);
     *prediction = base.p;
-    par__plan_rates(problem, prediction);
+    par__plan_rates(&p, prediction);
 }
 typedef struct par__plan_time {
     const char *name;
@@ -2064,7 +2114,9 @@ static par_plan_measured par__plan_by_the_clock(const par_plan_measured *measure
     return m;
 }
 void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) {
+    const par_plan_model given = problem->model;
     par_plan_machine *x = &problem->machine;
+    par__plan_model_defaults(&problem->model);
     const par_plan_measured scaled = par__plan_by_the_clock(measured), *m = &scaled;
     const double layer = m->layer_seconds;
     par__plan_fit_products(x, m);
@@ -2084,6 +2136,7 @@ void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured) 
     x->update_rate = bytes / par__plan_max(m->update_seconds, 1e-15);
     x->cores = m->oversubscription > 1 ? x->gpus_per_node / m->oversubscription : 0;
     par__plan_fit_links(problem, m);
+    problem->model = given;
 }
 
 // >>plan_search ---------------------------------------------------------------------------------------------
@@ -2511,23 +2564,62 @@ static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
             par__plan_visit(w, &k, &l, &c, &shards);
         }
 }
-static const char *par__plan_problem_wrong(const par_plan_problem *p) {
-    const par_plan_model *m = &p->model;
-    const double ranks = par__plan_max(p->machine.nodes, 1) * par__plan_max(p->machine.gpus_per_node, 1);
-    if (m->layers < 1 || m->features < 1 || m->heads < 1 || m->kv_heads < 1 || m->head_dim < 1 ||
-        m->hidden < 1 || m->vocab < 1)
-        return "the model has no layers, features, heads, head_dim, hidden or vocab";
-    if (!(p->job.batch >= 1) || p->job.batch > 1e8 || floor(p->job.batch) < p->job.batch)
-        return "job.batch must be a whole number of sequences, from 1 to 1e8";
-    if (!(p->job.sequence >= 1) || p->job.sequence > 1e8 || floor(p->job.sequence) < p->job.sequence)
-        return "job.sequence must be a whole number of tokens, from 1 to 1e8";
-    if (!(ranks >= 1) || ranks > 65536 || floor(ranks) < ranks) return "a machine has 1 to 65536 GPUs";
-    if (!(p->machine.product_rate > 0) || !(p->machine.memory_rate > 0))
-        return "the machine needs product_rate and memory_rate";
-    if (ranks > 1 && (!(p->machine.node_bandwidth > 0) || !(p->machine.net_bandwidth > 0)))
-        return "the machine needs node_bandwidth and net_bandwidth";
-    if (!(p->machine.overlap_cost <= 1)) return "overlap_cost is a share of a GPU: at most 1";
+// Members of a struct of doubles that are not negative, and not more than their limit: the first other one.
+static const char *par__plan_bad_number(const void *numbers, const par__plan_field *fields, int count) {
+    for (int i = 0; i < count; i++) {
+        double x;
+        memcpy(&x, (const char *)numbers + fields[i].offset, sizeof x);
+        if (!(x >= fields[i].min && x <= fields[i].max)) return fields[i].name;
+    }
     return NULL;
+}
+static par_result par__plan_check_model(const par_plan_model *m, char *why, size_t capacity) {
+    const struct {
+        const char *name;
+        int value, least;
+    } sizes[] = {{"layers", m->layers, 1},     {"features", m->features, 1},  {"heads", m->heads, 1},
+                 {"kv_heads", m->kv_heads, 0}, {"head_dim", m->head_dim, 0},  {"hidden", m->hidden, 0},
+                 {"vocab", m->vocab, 1},       {"positions", m->positions, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < sizes[i].least)
+            return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "model.%s is %d: it must be at least %d",
+                                  sizes[i].name, sizes[i].value, sizes[i].least);
+    if (m->kv_heads && m->heads % m->kv_heads)
+        return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity,
+                              "model.kv_heads is %d, which does not divide heads = %d", m->kv_heads,
+                              m->heads);
+    if (!m->head_dim && m->features % m->heads)
+        return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity,
+                              "model.heads is %d, which does not divide features = %d: set head_dim",
+                              m->heads, m->features);
+    return PAR_OK;
+}
+static par_result par__plan_check_problem(const par_plan_problem *p, char *why, size_t capacity) {
+    const par_plan_machine *x = &p->machine;
+    const double ranks = par__plan_max(x->nodes, 1) * par__plan_max(x->gpus_per_node, 1);
+    const char *bad = par__plan_bad_number(x, par__plan_machine_names, PAR__PLAN_MACHINE_NAMES);
+    const char *job = par__plan_bad_number(&p->job, par__plan_job_names, PAR__PLAN_JOB_NAMES);
+    const par_result r = par__plan_check_model(&p->model, why, capacity);
+    if (r) return r;
+    if (bad || job)
+        return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s.%s must be a number that is not negative",
+                              bad ? "machine" : "job", bad ? bad : job);
+    const struct {
+        int right;
+        const char *wrong;
+    } rules[] = {
+        {p->job.batch >= 1 && p->job.batch <= 1e8 && floor(p->job.batch) >= p->job.batch,
+         "job.batch must be a whole number of sequences, from 1 to 1e8"},
+        {p->job.sequence >= 1 && p->job.sequence <= 1e8 && floor(p->job.sequence) >= p->job.sequence,
+         "job.sequence must be a whole number of tokens, from 1 to 1e8"},
+        {ranks <= 65536 && floor(ranks) >= ranks, "machine.nodes x gpus_per_node must be 1 to 65536"},
+        {x->product_rate > 0 && x->memory_rate > 0, "the machine needs product_rate and memory_rate"},
+        {ranks <= 1 || (x->node_bandwidth > 0 && x->net_bandwidth > 0),
+         "the machine needs node_bandwidth and net_bandwidth"},
+        {x->overlap_cost <= 1, "machine.overlap_cost is a share of a GPU: at most 1"}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (!rules[i].right) return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "%s", rules[i].wrong);
+    return PAR_OK;
 }
 static int par__plan_nearest_divisor(int n, int ranks, int to) { // of both
     int divisors[PAR__PLAN_DIVISORS], best = 1;
@@ -2577,15 +2669,18 @@ static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan
             c->offload);
     return PAR_OK;
 }
-par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, char *why, size_t capacity) {
+// par_plan_check of a problem that is right, with defaults in place of zeros.
+static par_result par__plan_check_config(const par_plan_problem *p, const par_plan_config *c, char *why,
+                                         size_t capacity) {
     const par_result bad = PAR_ERR_ARGUMENT;
-    const char *wrong = par__plan_problem_wrong(p);
-    if (wrong) return par__plan_fail(bad, why, capacity, "%s", wrong);
     const par_plan_model *m = &p->model;
     const int ranks = par__plan_ranks(p), batch = (int)p->job.batch, sequence = (int)p->job.sequence;
-    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
-        if (par_plan_axis_get(c, i) < (i <= PAR_PLAN_AXIS_microbatch))
-            return par__plan_fail(bad, why, capacity, "a member is negative, or a number of ranks is 0");
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++) {
+        const int value = par_plan_axis_get(c, i), values = par__plan_value_count(i);
+        if (value < 0 || value >= values)
+            return par__plan_fail(bad, why, capacity, "%s is %d: it must be at least 0%s",
+                                  par__plan_axes[i].name, value, value < 0 ? "" : ", and one of its values");
+    }
     if (!par__plan_tp_divides(m, c->tp))
         return par__plan_fail(bad, why, capacity, "tp %d does not divide %d heads (and the MLP); try tp=%d",
                               c->tp, m->heads, par__plan_nearest_divisor(m->heads, ranks, c->tp));
@@ -2610,6 +2705,12 @@ par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, c
             bad, why, capacity, "microbatch %d does not divide a replica's batch of %d; try microbatch=%d",
             c->microbatch, replica, par__plan_nearest_divisor(replica, replica, c->microbatch));
     return par__plan_check_kind(p, c, why, capacity);
+}
+par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, char *why, size_t capacity) {
+    const par_result r = par__plan_check_problem(p, why, capacity);
+    const par_plan_problem with = par__plan_with_defaults(p);
+    const par_plan_config config = par__plan_config_of(c);
+    return r ? r : par__plan_check_config(&with, &config, why, capacity);
 }
 static par_result par__plan_nothing_found(const par__plan_walk *w) {
     const par_plan_problem *p = w->problem;
@@ -2646,24 +2747,27 @@ static int par__plan_walk_all(par__plan_walk *w) { // 0: out of memory
 par_result par_plan_search(const par_plan_problem *problem, const par_plan_config *fixed, unsigned mask,
                            unsigned distinct, par_plan_choice *choices, int capacity,
                            par_plan_report *report) {
+    const par_plan_problem with = par__plan_with_defaults(problem);
     par__plan_walk w;
     struct timespec begin, end;
     memset(&w, 0, sizeof w);
     memset(report, 0, sizeof *report);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    w.problem = problem;
+    w.problem = &with;
     w.mask = fixed ? mask : 0;
-    if (fixed) w.fixed = *fixed;
+    if (fixed) w.fixed = par__plan_config_of(fixed);
     w.distinct = distinct;
     w.choices = choices;
     w.capacity = capacity;
     w.report = report;
-    const char *wrong = capacity < 1 ? "choices has no room" : par__plan_problem_wrong(problem);
-    if (wrong) return par__plan_fail(PAR_ERR_ARGUMENT, report->why, sizeof report->why, "%s", wrong);
+    const par_result wrong = capacity < 1 ? par__plan_fail(PAR_ERR_ARGUMENT, report->why, sizeof report->why,
+                                                           "choices has no room")
+                                          : par__plan_check_problem(problem, report->why, sizeof report->why);
+    if (wrong) return wrong;
     if (!par__plan_walk_all(&w))
         return par__plan_fail(PAR_ERR_MEMORY, report->why, sizeof report->why,
                               "out of memory for the search");
-    for (int i = 0; i < report->count; i++) par__plan_rates(problem, &choices[i].prediction);
+    for (int i = 0; i < report->count; i++) par__plan_rates(&with, &choices[i].prediction);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     report->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     report->proved = report->evaluated + report->bounded == report->configurations;
@@ -2868,10 +2972,11 @@ static par_result par__plan_simulate_one(const par_plan_problem *problem, par_pl
 }
 par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *choices, int count,
                              size_t max_actions) {
+    const par_plan_problem with = par__plan_with_defaults(problem);
     for (int i = 0; i < count; i++) {
-        const par_result r = par__plan_simulate_one(problem, &choices[i], max_actions ? max_actions : 100000);
+        const par_result r = par__plan_simulate_one(&with, &choices[i], max_actions ? max_actions : 100000);
         if (r) return r;
-        par__plan_rates(problem, &choices[i].prediction);
+        par__plan_rates(&with, &choices[i].prediction);
         const par_plan_choice choice = choices[i];
         int at = i;
         for (; at > 0 && choices[at - 1].prediction.seconds > choice.prediction.seconds; at--)
@@ -2921,7 +3026,7 @@ static int par__plan_find_alternatives(par__plan_explanation *s) {
     w.best = &s->best->config;
     w.alternatives = s->alternatives;
     w.alternative_count = s->alternative_count;
-    return par__plan_problem_wrong(s->problem) || par__plan_walk_all(&w);
+    return par__plan_walk_all(&w);
 }
 // The time by which a prediction is worst beside another one, as text: "bubble takes 1.2 s instead of 0.3".
 static void par__plan_difference(const par_plan_prediction *a, const par_plan_prediction *b, char *text,
@@ -3081,11 +3186,17 @@ static void par__plan_say_bound(const par__plan_explanation *s) {
 void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_reason_fn fn,
                       void *user) {
     const par_plan_config *c = &best->config;
+    const par_plan_problem with = par__plan_with_defaults(problem);
+    char why[160];
     par__plan_explanation s;
-    s.problem = problem;
+    s.problem = &with;
     s.best = best;
     s.fn = fn;
     s.user = user;
+    if (par__plan_check_problem(problem, why, sizeof why)) {
+        fn(user, "problem", why);
+        return;
+    }
     if (!par__plan_find_alternatives(&s)) {
         fn(user, "memory", "out of memory for the reasons");
         return;

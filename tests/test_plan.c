@@ -1128,7 +1128,13 @@ static void model_types(void) { // what a type says that the config.json does no
                  {"qwen2", "\"hidden_act\":\"silu\",\"tie_word_embeddings\":true", 1, 1, 0, 0},
                  {"gpt_neox", "\"hidden_act\":\"gelu\",\"use_parallel_residual\":true", 0, 0, 0, 1},
                  {"gemma", "\"hidden_act\":\"gelu_pytorch_tanh\",\"head_dim\":256", 1, 1, 0, 0},
-                 {"opt", "\"activation_function\":\"relu\"", 0, 1, 2048, 1}};
+                 {"opt", "\"activation_function\":\"relu\"", 0, 1, 2048, 1},
+                 {"llama", "\"rms_norm_eps\":1e-5", 1, 0, 0, 0}, // without hidden_act
+                 {"llama", "\"hidden_act\":\"gelu\"", 1, 0, 0, 0},
+                 {"qwen3", "\"tie_word_embeddings\":true", 1, 1, 0, 0},
+                 {"nemotron", "\"hidden_act\":\"relu2\"", 0, 0, 0, 0},
+                 {"new_model", "\"head_dim\":64", 1, 0, 0, 0},
+                 {"new_model", "\"hidden_act\":\"gelu\"", 0, 0, 0, 0}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char json[512];
         snprintf(json, sizeof json,
@@ -1216,6 +1222,18 @@ static void refused_models(void) {
                   {"\"kv_lora_rank\":512", "compressed"},
                   {"\"mamba_d_state\":16", "state-space"},
                   {"\"is_encoder_decoder\":true", "encoder"},
+                  {"\"model_type\":\"bert\"", "encoder"},
+                  {"\"model_type\":\"xlm-roberta\"", "encoder"},
+                  {"\"model_type\":\"modernbert\"", "encoder"},
+                  {"\"model_type\":\"electra\"", "encoder"},
+                  {"\"architectures\":[\"NewForMaskedLM\"]", "encoder"},
+                  {"\"architectures\":[\"NewForCausalLM\"]", NULL},
+                  {"\"moe_config\":{\"num_experts\":4}", "experts"},
+                  {"\"ffn_config\":{\"moe_num_experts\":16},\"model_type\":\"dbrx\"", "experts"},
+                  {"\"n_shared_experts\":2", "experts"},
+                  {"\"num_experts_per_tok\":8", "experts"},
+                  {"\"num_experts_per_tok\":8,\"num_experts\":1", NULL},
+                  {"\"moe_config\":null,\"moe_loss_weight\":0.25,\"experts_implementation\":\"eager\"", NULL},
                   {"\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0", NULL},
                   {"\"kv_lora_rank\":null,\"is_encoder_decoder\":false,\"n_routed_experts\":null", NULL}};
     par_plan_model m;
@@ -1320,6 +1338,7 @@ static double fastest_beside(const par_plan_problem *p, const par_plan_config *b
         par_plan_config c = *best;
         unsigned mask;
         if (side < 0 ? value >= mine : side > 0 ? value <= mine : value == mine) continue;
+        if (!value && par__plan_counts >> axis & 1) continue; // stands for 1
         snprintf(text, sizeof text, "%s=%d", name, value);
         if (par_plan_parse(text, &c, &mask, report.why, sizeof report.why)) continue;
         if (axis == PAR_PLAN_AXIS_sp) mask |= 1u << PAR_PLAN_AXIS_tp;
@@ -1417,6 +1436,106 @@ static void reasons(void) {
               s.contradicted, jobs[i].contradicted);
     }
 }
+// Every 0 that the header gives a meaning is used, and predicted, as what it stands for, by every function.
+static void count_sentences(void *user, const char *axis, const char *sentence) {
+    (void)axis, (void)sentence, ++*(int *)user;
+}
+static void defaults(void) {
+    par_plan_problem with = problem_of("gpt2", "h100", 1, 64, 1024), none;
+    with.model.kv_heads = with.model.heads, with.model.head_dim = with.model.features / with.model.heads;
+    with.model.hidden = 4 * with.model.features, with.job.memory_bytes = with.machine.memory_bytes;
+    with.job.element_bytes = 2, with.job.gradient_bytes = 4;
+    with.job.state_bytes = 12, with.job.update_bytes = 58;
+    none = with;
+    none.model.kv_heads = none.model.head_dim = none.model.hidden = 0;
+    none.machine.nodes = 0;
+    none.job.element_bytes = none.job.gradient_bytes = none.job.state_bytes = none.job.update_bytes = 0;
+    none.job.memory_bytes = 0;
+    CHECK(par_plan_parameters(&with.model) == par_plan_parameters(&none.model), "parameters");
+    CHECK(par_plan_flops(&with) == par_plan_flops(&none), "flops");
+    const par_plan_config one = config_of("tp=1 pp=1 cp=1 dp=8 microbatch=1 chunks=1 shard=1");
+    par_plan_config zeros;
+    char why[256] = "";
+    memset(&zeros, 0, sizeof zeros), zeros.dp = 8;
+    CHECK(!par_plan_check(&none, &zeros, why, sizeof why), "zeros: %s", why);
+    par_plan_prediction a, b;
+    par_plan_evaluate(&with, &one, &a), par_plan_evaluate(&none, &zeros, &b);
+    CHECK(!memcmp(&a, &b, sizeof a) && a.seconds > 0, "%g and %g s", a.seconds, b.seconds);
+    par_plan_choice best[2];
+    par_plan_report report;
+    int sentences[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        const par_plan_problem *p = i ? &none : &with;
+        CHECK(!par_plan_search(p, i ? &zeros : &one, 1u << PAR_PLAN_AXIS_tp, 0, &best[i], 1, &report), "%s",
+              report.why);
+        CHECK(!par_plan_simulate(p, &best[i], 1, 0), "simulation");
+        par_plan_explain(p, &best[i], count_sentences, &sentences[i]);
+    }
+    CHECK(!memcmp(&best[0].config, &best[1].config, sizeof best[0].config) && best[0].config.tp == 1,
+          "another choice");
+    CHECK(best[0].prediction.seconds == best[1].prediction.seconds, "another prediction");
+    CHECK(sentences[0] > 5 && sentences[0] == sentences[1], "%d, %d reasons", sentences[0], sentences[1]);
+    CHECK(par_plan_activation_room(&with, &a) == par_plan_activation_room(&none, &a), "room");
+    par_plan_measured m;
+    memset(&m, 0, sizeof m);
+    for (int i = 0; i < 5; i++)
+        m.products[i].rows = m.products[i].columns = m.products[i].inner = 1024, m.products[i].seconds = 1e-4;
+    m.microbatch = 1, m.layer_seconds = 1e-2, m.embedding_head_seconds = 1e-2, m.update_seconds = 1e-9;
+    par_plan_fit(&with, &m), par_plan_fit(&none, &m);
+    CHECK(with.machine.memory_rate == none.machine.memory_rate && none.model.hidden == 0, "fit");
+}
+// An error names the member.
+static void named_members(void) {
+    const par_plan_problem good = problem_of("gpt2", "h100", 1, 64, 1024);
+    const par_plan_config config = config_of("dp=8");
+    char why[256];
+    for (int i = 0; i < PAR_PLAN_AXIS_COUNT; i++)
+        for (int k = 0; k < 2; k++) { // negative; not one of its values
+            par_plan_config c = config;
+            char text[64];
+            par__plan_axis_set(&c, i, k ? par__plan_value_count(i) : -1);
+            snprintf(text, sizeof text, "%s is %d", par_plan_axis_name(i), par_plan_axis_get(&c, i));
+            CHECK(par_plan_check(&good, &c, why, sizeof why) == PAR_ERR_ARGUMENT && strstr(why, text),
+                  "%s: %s", text, why);
+        }
+#define X(member, what)                                                                                      \
+    {                                                                                                        \
+        par_plan_problem p = good;                                                                           \
+        p.PART.member = -1;                                                                                  \
+        par_plan_choice best;                                                                                \
+        par_plan_report report;                                                                              \
+        const par_result r = par_plan_search(&p, NULL, 0, 0, &best, 1, &report);                             \
+        CHECK(r == PAR_ERR_ARGUMENT && strstr(report.why, "." #member), #member ": %s", report.why);         \
+    }
+#define PART machine
+    PAR_PLAN_MACHINE_FIELDS(X)
+#undef PART
+#define PART job
+    PAR_PLAN_JOB_FIELDS(X)
+#undef PART
+#undef X
+    static const struct {
+        const char *name;
+        size_t at;
+    } sizes[] = {
+        {"layers", offsetof(par_plan_model, layers)},     {"features", offsetof(par_plan_model, features)},
+        {"heads", offsetof(par_plan_model, heads)},       {"kv_heads", offsetof(par_plan_model, kv_heads)},
+        {"head_dim", offsetof(par_plan_model, head_dim)}, {"hidden", offsetof(par_plan_model, hidden)},
+        {"vocab", offsetof(par_plan_model, vocab)},       {"positions", offsetof(par_plan_model, positions)}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        par_plan_problem p = good;
+        char text[64];
+        const int minus = -1;
+        memcpy((char *)&p.model + sizes[i].at, &minus, sizeof minus);
+        snprintf(text, sizeof text, "model.%s is -1", sizes[i].name);
+        CHECK(par_plan_check(&p, &config, why, sizeof why) && strstr(why, text), "%s: %s", text, why);
+    }
+    par_plan_problem p = good;
+    p.model.kv_heads = 5;
+    CHECK(par_plan_check(&p, &config, why, sizeof why) && strstr(why, "model.kv_heads is 5"), "%s", why);
+    p = good, p.model.head_dim = 0, p.model.heads = 7, p.model.kv_heads = 0;
+    CHECK(par_plan_check(&p, &config, why, sizeof why) && strstr(why, "set head_dim"), "%s", why);
+}
 static void errors(void) {
     par_plan_problem p = problem_of("gpt3-175b", "a100-80", 1, 64, 2048);
     par_plan_choice best;
@@ -1478,6 +1597,8 @@ int main(int argc, char **argv) {
                {"refused", refused_models},
                {"readers", readers},
                {"machines", read_machines},
+               {"defaults", defaults},
+               {"members", named_members},
                {"errors", errors}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         int wanted = argc < 2;
