@@ -8095,7 +8095,7 @@ static __global__ void par__cuda_k_codes(PAR__CUDA_PARAMETER par_tp_operand q, c
         tile = par__tp_amax(tile, amax);
     }
     tile = par__cuda_block_reduce<par__cuda_amax_of>(tile, groups + PAR__CUDA_CODES_TILE * 8);
-    if (q.history && threadIdx.x == 0) par__cuda_atomic_amax(q.history + 1, tile);
+    if (q.observed && threadIdx.x == 0) par__cuda_atomic_amax(q.history + 1, tile);
     // a scale of all of the tile, or of the group's row or block
     const bool common = q.block_cols ? q.block_rows == 128 : !q.block_rows;
     par__tp_block_scale s = par__tp_scale_block(q.code, q.scale, q.block_cols ? tile : tensor, tensor);

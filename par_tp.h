@@ -376,7 +376,9 @@ int par_tp_recipe_parse(const char *name, par_tp_recipe *recipe); // 1 and *reci
 // Call it once a step, after the last backward, where a layer has the recipe delayed or nvfp4: the scales of
 // the next step follow from the largest amax of the last ones (each rank's of its own operands), and rounding
 // takes other random numbers. Within a step neither changes, so that the order of microbatches and halves of
-// backward does not matter. A checkpoint does not have the history: a resumed run begins one. Local.
+// backward does not matter. Backward takes the amax, so evaluation changes nothing; what backward does not
+// multiply (x where the weight is frozen) has its own scale. A checkpoint does not have the history: a
+// resumed run begins one. Local.
 par_result par_tp_update_scales(par_tp *tp);
 typedef struct par__tp_scaled_layer par__tp_scaled_layer;
 
@@ -780,6 +782,7 @@ typedef struct par_tp_operand {
     void *codes, *scales;
     float *amax;    // of the tensor, or of each row that has a scale: memory for rows + 1 floats, at least 64
     float *history; // NULL, or an amax history: the amax in use, the step's so far, those of the last steps
+    int observed;   // 1: the history takes the operand's amax; 0: it only gives the one in use
 } par_tp_operand;
 
 typedef enum par_tp_elementwise {
@@ -875,7 +878,7 @@ struct par_tp_kernels {
     par_result (*set)(par_tp *tp, float *x, size_t n, float value);
     // Optional (all three may be NULL, then there are no recipes). quantize sets amax, scales and codes of an
     // operand from x, rows x cols of the storage type, or if transposed cols x rows. With a history it takes
-    // the amax into the step's, and the scale from the one in use, if that is not 0.
+    // the scale from the amax in use, if that is not 0, and if observed the operand's into the step's.
     par_result (*quantize)(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld, int transposed);
     // C = A B^T + beta C; C of c_type, the bias of the storage type or NULL.
     par_result (*gemm_codes)(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b, float beta,
@@ -3818,7 +3821,7 @@ static par_result par__tp_cpu_quantize(par_tp *tp, const par_tp_operand *q, cons
     if (!v) return PAR_ERR_MEMORY;
     memset(q->scales, 0, par__tp_scale_bytes(q));
     q->amax[0] = par__tp_block_amax(q, v, 0, q->rows, 0, q->ld);
-    if (q->history) q->history[1] = par__tp_amax(q->history[1], q->amax[0]);
+    if (q->observed) q->history[1] = par__tp_amax(q->history[1], q->amax[0]);
     if (q->history && q->history[0] > 0) q->amax[0] = q->history[0];
     const int whole = rows == q->rows && cols == q->ld;
     for (size_t r = 0; r < q->rows; r += rows)
@@ -4784,6 +4787,8 @@ static par_result par__tp_open_operand(par_tp *tp, const par_tp_linear *l, int p
     q->cols = cols;
     q->ld = (cols + 127) / 128 * 128;
     q->history = layer->history ? layer->history + (size_t)role * PAR__TP_HISTORY : NULL;
+    // Backward multiplies the same x and weights again. A forward without one (evaluation) changes nothing.
+    q->observed = q->history && product != PAR__TP_FORWARD;
     const size_t amax = ((rows + 1) * sizeof(float) + 255) / 256 * 256,
                  scales = (par__tp_scale_bytes(q) + 255) / 256 * 256;
     char *memory = (char *)par_tp_scratch(tp, slot, amax + scales + rows * q->ld);

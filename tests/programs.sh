@@ -134,7 +134,9 @@ evaluation() { # of the held-out part, without dropout, in a mean; in between it
     common="--max_iters 6 --dropout 0.1 --ranks 2 --pp 2 --schedule zb_h1"
     train $common >"$work/one" && trains_as one 0 $common --eval_interval 2 || return 1
     grep '^{"step":[0-9]*,"val_loss":[0-9]' "$work/many" >"$work/between"
-    [ "$(fields "$work/between" step | tr '\n' ' ')" = "2 4 " ]
+    [ "$(fields "$work/between" step | tr '\n' ' ')" = "2 4 " ] || return 1
+    common="--max_iters 5 --warmup_iters 1 --n_layer 1 --n_head 2 --n_embd 64 --fp8 delayed"
+    train $common --eval_iters 0 >"$work/one" && trains_as one 0 $common --eval_interval 1
 }
 interrupted() { # a training that is killed goes on from its last checkpoint, as if nothing had been
     common="--n_layer 1 --lr_decay_iters 100"

@@ -1724,7 +1724,10 @@ static void low_layer(layout *l, const low_case *k, par_tp_recipe recipe, int ro
     par_tp_matrix again = alloc_output(l, LOW);
     for (int step = 0; step < 3; step++) { // the first has no history
         memset(f.weight.grad, 0, f.weight.local_rows * f.weight.local_cols * sizeof(float));
+        float history[3 * PAR__TP_HISTORY] = {0}, *now = f.scaled ? f.scaled->history : NULL;
+        if (now) memcpy(history, now, sizeof history);
         CHECK_OK(l->world, par_tp_linear_forward(l->tp, &f, &x, NULL, &y));
+        CHECK(l->world, !now || !memcmp(history, now, sizeof history)); // as evaluation leaves it
         expect(l, "low y", &y, k->y, LOW, out, row ? NULL : &part);
         CHECK_OK(l->world, par_tp_linear_backward(l->tp, &f, &dy, &x, &dx));
         expect(l, "low dx", &dx, k->dx, LOW, in, row ? &part : NULL);
@@ -1734,6 +1737,7 @@ static void low_layer(layout *l, const low_case *k, par_tp_recipe recipe, int ro
         CHECK_OK(l->world, par_tp_linear_backward_weight(l->tp, &f, &dy, &x));
         CHECK_OK(l->world, par_tp_linear_backward_input(l->tp, &f, &dy, &again));
         CHECK(l->world, !memcmp(grad, f.weight.grad, f.weight.local_rows * f.weight.local_cols * 4));
+        for (int role = 0; now && role < 3; role++) CHECK(l->world, now[role * PAR__TP_HISTORY + 1] > 0);
         CHECK(l->world, !memcmp(dx.data, again.data, dx.rows * dx.cols * par_tp_element_bytes(l->tp)));
         CHECK_OK(l->world, par_tp_update_scales(l->tp));
     }
@@ -1767,7 +1771,7 @@ static void amax_history(par_comm *w) {
     float x[16], history[PAR__TP_HISTORY] = {0};
     layout l = open_layout(w, 1, 0, 0, 0);
     par_tp_operand q = low_operand(l.tp, PAR_TP_DELAYED, 1, 16);
-    q.history = history;
+    q.history = history, q.observed = 1;
     for (int step = 0; step < 40; step++) {
         const float old = history[0];
         for (int i = 0; i < 16; i++) x[i] = (float)(step == 7 ? 100 : 1 + step % 3);
