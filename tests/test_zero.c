@@ -2248,6 +2248,47 @@ static void loss_scales(par_comm *w) {
             CHECK_OK(w, par_zero_close(r.z));
         }
 }
+// Steps with and without overflow in any order: the scale after each, by the rule as it is written down, also
+// if a checkpoint is loaded in between. `runs` counts steps of the same kind since the last change.
+static void scaled_step(par_comm *w, run *r, int overflows) {
+    CHECK_OK(w, par_zero_backward_begin(r->z, 0));
+    if (overflows) ((float *)par_zero_grad(r->z, 0))[0] = INFINITY;
+    CHECK_OK(w, par_zero_backward_end(r->z, 0));
+    for (int u = 1; u < UNITS; u++) unit_backward(w, r, u, 0);
+    CHECK_OK(w, par_zero_step(r->z, 1, &r->report));
+    CHECK(w, r->report.skipped == overflows);
+}
+static void scales_in_turn(par_comm *w) {
+    enum { STEPS = 24 };
+    char dir[256];
+    scratch_memory(w, dir, sizeof dir);
+    for (int window = 1; window <= 3; window++)
+        for (int hysteresis = 1; hysteresis <= 3; hysteresis++) {
+            const uint64_t number = (uint64_t)(10 * window + hysteresis);
+            par_zero_checkpoint f = files_of(w, dir);
+            run r = plain_run(w, 1, PAR_ZERO_SGD);
+            float scale = 1024;
+            int before = -1, runs = 0;
+            r.desc.loss_scale = scale, r.desc.loss_scale_window = window;
+            r.desc.loss_scale_hysteresis = hysteresis;
+            open_run(w, &r);
+            for (int step = 0; step < STEPS; step++) {
+                const int overflows = par_uniform(9, number, (uint64_t)step / 2 * 2) < .5f; // often twice
+                scaled_step(w, &r, overflows);
+                runs = overflows == before ? runs + 1 : 1;
+                before = overflows;
+                if (runs == (overflows ? hysteresis : window)) scale *= overflows ? .5f : 2, runs = 0;
+                CHECK(w, r.report.loss_scale == scale && par_zero_loss_scale(r.z) == scale);
+                if (step % 5 != 4) continue;
+                CHECK_OK(w, par_zero_save(r.z, &f));
+                CHECK_OK(w, par_zero_close(r.z));
+                open_run(w, &r);
+                CHECK_OK(w, par_zero_load(r.z, &f));
+            }
+            CHECK_OK(w, par_zero_close(r.z));
+        }
+    remove_dir(w, dir);
+}
 static void rounding(par_comm *w) { // at random to bf16: right on average, and the same on all replicas
     enum { N = 512, TIMES = 400 };
     double sum = 0;
@@ -2887,6 +2928,7 @@ const test tests[] = {
     {"narrow_checkpoints", narrow_checkpoints, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
     {"overflow", overflow, TEST_ANY | TEST_SMALL, 1, 60},
     {"loss_scales", loss_scales, TEST_ANY | TEST_SMALL, 1, 60},
+    {"scales_in_turn", scales_in_turn, TEST_SERIAL, 1, 60},
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},
     {"orders", orders, TEST_SERIAL, 1, 60},
