@@ -364,13 +364,24 @@ static void no_data(void) {
     refused(two, "auto", 0, "is a FIFO");
     refused(",,", "auto", 0, "No such file");
 }
+// A document begins with its token, and where a sequence does.
+static void documents(void) {
+    const int x[] = {1, 5, 7, 5, 5, 2};
+    const size_t want[] = {10, 11, 13, 14};
+    size_t offsets[6] = {0};
+    expect(data_documents(x, 6, 5, 10, offsets) == 4 && !memcmp(offsets, want, sizeof want), "documents",
+           "begin elsewhere");
+    expect(data_documents(x + 1, 5, 5, 0, offsets) == 3 && offsets[1] == 2, "documents", "begin twice");
+    expect(data_documents(x, 6, 9, 0, offsets) == 1 && !offsets[0], "documents",
+           "without a token are not one");
+}
 
 int main(void) {
     char clean[100];
     const char *base = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%.40s/par_data.XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(dir)) return 1;
-    formats(), several(), damaged(), no_tokens(), tokens_beyond(), no_data();
+    formats(), several(), damaged(), no_tokens(), tokens_beyond(), no_data(), documents();
     snprintf(clean, sizeof clean, "rm -rf '%s'", dir);
     if (system(clean)) bad++;
     printf("test_data: %d wrong\n", bad);

@@ -39,6 +39,7 @@ static int compare(par_comm *world, int llama, int bias, float p, int documents)
                           .vocab_size = VOCABULARY,
                           .bias = bias,
                           .llama = llama,
+                          .epsilon = 0.01f,
                           .n_kv_head = llama ? 1 : 0};
     static test t;
     par_tp_desc d;
@@ -48,6 +49,9 @@ static int compare(par_comm *world, int llama, int bias, float p, int documents)
     memset(&d, 0, sizeof d);
     d.tp = world, d.seed = 5;
     if (par_tp_open(&d, &tp) || gpt_open(&t.m, &g, tp, 0) || !gpt_buffers_open(&t.m, &t.b, ROWS)) return 1;
+    bad += t.m.final_norm.epsilon != g.epsilon;
+    for (int l = 0; l < g.n_layer; l++)
+        bad += t.m.layers[l].norm1.epsilon != g.epsilon || t.m.layers[l].norm2.epsilon != g.epsilon;
     const size_t n = t.m.count;
     float *flat = (float *)calloc(n, 4), *grad = (float *)calloc(n, 4);
     if (n != gpt_parameter_count(&g))

@@ -805,6 +805,40 @@ static void mesh(par_comm *w) {
     CHECK_OK(w, par_mesh_close(m));
 }
 
+// Four axes, of which one in turn has what the others leave: every set of them gives the ranks that have the
+// same place on the axes left out, in the order of the world.
+static void mesh_axes(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    for (int kind = 0; kind < 8; kind++) {
+        const int large = kind % 4, part = kind < 4 && n % 8 == 0 ? 2 : 1, two = kind > 3 && n % 2 == 0;
+        int sizes[4], place[4], rest = me;
+        char text[64];
+        par_mesh *m;
+        for (int i = 0; i < 4; i++) sizes[i] = i == large ? n / (part * part * part * (1 + two)) : part;
+        sizes[(large + 1) % 4] <<= two;
+        snprintf(text, sizeof text, "a=%d b=%d c=%d d=%d", sizes[0], sizes[1], sizes[2], sizes[3]);
+        CHECK_OK(w, par_mesh_open(w, text, &m));
+        for (int i = 3; i >= 0; i--) place[i] = rest % sizes[i], rest /= sizes[i];
+        for (int set = 1; set < 16; set++) {
+            int size = 1, rank = 0, most = me;
+            char axes[16] = "";
+            par_comm *c;
+            for (int i = 0; i < 4; i++)
+                if (set >> i & 1)
+                    size *= sizes[i],
+                        rank = rank * sizes[i] + place[i],
+                        snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%c ", 'a' + i);
+            CHECK_OK(w, par_mesh_comm(m, axes, &c));
+            CHECK(w, par_size(c) == size && par_rank(c) == rank);
+            CHECK_OK(w, par_all_reduce(&most, &most, 1, PAR_I32, PAR_MAX, c));
+            int last = 0; // the rank that has the last place on these axes, and this rank's on the others
+            for (int i = 0; i < 4; i++) last = last * sizes[i] + (set >> i & 1 ? sizes[i] - 1 : place[i]);
+            CHECK(w, most == last);
+        }
+        CHECK_OK(w, par_mesh_close(m));
+    }
+}
+
 static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
 static void out_of_range(par_comm *w) { // ranks and kinds that do not exist
@@ -1383,6 +1417,16 @@ static void tuned(par_comm *w) {
     CHECK_OK(w, par_all_reduce(x, y, 300, PAR_F32, PAR_SUM, w));
     const int alone = par_size(w) == 1; // then a call ends at once, by no algorithm
     CHECK(w, (alone || !strcmp(par_last_algorithm(w), "ring")) && y[299] == (float)par_size(w));
+    for (int other = 0; other < 2; other++) { // rows of other ranks, of other nodes
+        FILE *f = fopen(path, "w");
+        snprintf(line, sizeof line, "all_reduce %d %d 100000 ring\n", par_size(w) + !other,
+                 par_node_count(w) + other);
+        world->tune_row_count = 0;
+        CHECK(w, f && fputs(line, f) >= 0 && fclose(f) == 0);
+        CHECK_OK(w, par__load_tune_file(world, path));
+        CHECK_OK(w, par_all_reduce(x, y, 300, PAR_F32, PAR_SUM, w));
+        CHECK(w, alone || strcmp(par_last_algorithm(w), "ring") != 0);
+    }
     CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, w)); // it still fits the arrival
     CHECK(w, (alone || !strcmp(par_last_algorithm(w), "inline")) && y[1] == (float)par_size(w));
     world->tune_row_count = 0;
@@ -3435,6 +3479,7 @@ const test tests[] = {
     {"random_operations", random_operations, TEST_ANY, 2, 120},
     {"groups", groups, TEST_ANY, 1, 60},
     {"mesh", mesh, TEST_ANY, 1, 60},
+    {"mesh_axes", mesh_axes, TEST_ANY, 1, 60},
     {"memory", memory, TEST_ANY | TEST_SMALL, 1, 60},
     {"out_of_range", out_of_range, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ANY, 1, 60},

@@ -634,6 +634,26 @@ static void context(void) {
               ulysses, (4 + 7 + dots) * part);
     }
 }
+// What dropout adds, by bytes, where a byte takes a second: masks of a byte for both residuals (drawn in
+// forward, read in backward, with the gradient) and for the embedding; for scores if attention is not fused.
+static void masks(void) {
+    for (int unfused = 0; unfused < 2; unfused++) {
+        par_plan_prediction t[2];
+        par_plan_problem p = problem_of("gpt2", "h100", 1, 1, 64);
+        const double layers = 12, tokens = 64 * 768, scores = unfused ? 12 * 64 * 64 : 0, e = 2;
+        p.machine.gpus_per_node = 1;
+        p.machine.memory_rate = 1, p.machine.kernel_seconds = p.machine.sync_seconds = 0;
+        p.job.unfused = unfused;
+        for (int dropout = 0; dropout < 2; dropout++)
+            p.job.dropout = dropout, t[dropout] = predict(&p, "dp=1");
+        const double seconds = layers * (2 * tokens + 2 * (2 * e + 1) * tokens + 2 * scores * (2 * e + 1));
+        const double bytes = layers * (2 * tokens + scores * (e + 1)) + tokens;
+        CHECK(is_near(t[1].times.compute - t[0].times.compute, seconds, 1e-6), "%g s of masks, not %g",
+              t[1].times.compute - t[0].times.compute, seconds);
+        CHECK(is_near(t[1].memory.activations - t[0].memory.activations, bytes, 1e-9), "%g bytes, not %g",
+              t[1].memory.activations - t[0].memory.activations, bytes);
+    }
+}
 // Collectives of each layer, by what they cost where nothing else costs anything.
 static void calls(void) {
     static const struct {
@@ -1585,6 +1605,7 @@ int main(int argc, char **argv) {
                {"splits", splits},
                {"schedules", schedules},
                {"context", context},
+               {"masks", masks},
                {"calls", calls},
                {"fit", fits},
                {"blocks", blocks},

@@ -469,8 +469,13 @@ static void linear_row(par_comm *w) { each_layout(w, row, 2, 1); }
 
 // ---- layers that need no other rank -----------------------------------------------------------------------
 
-static void ref_norm(problem *p) { // x, w, b; user: columns, negative for a root mean square norm
-    const long n = *(const long *)p->user;
+typedef struct norm_sizes {
+    long columns; // negative for a root mean square norm
+    double epsilon;
+} norm_sizes;
+static void ref_norm(problem *p) { // x, w, b
+    const norm_sizes *sizes = (const norm_sizes *)p->user;
+    const long n = sizes->columns;
     const size_t h = (size_t)labs(n);
     for (size_t r = 0; r < p->n[0] / h; r++) {
         const double *x = p->in[0] + r * h;
@@ -479,7 +484,7 @@ static void ref_norm(problem *p) { // x, w, b; user: columns, negative for a roo
         for (size_t i = 0; i < h; i++) square += (x[i] - mean) * (x[i] - mean) / (double)h;
         for (size_t i = 0; i < h; i++)
             p->out[r * h + i] =
-                (x[i] - mean) / sqrt(square + 1e-5) * p->in[1][i] + (p->n[2] ? p->in[2][i] : 0);
+                (x[i] - mean) / sqrt(square + sizes->epsilon) * p->in[1][i] + (p->n[2] ? p->in[2][i] : 0);
     }
 }
 enum { FEATURES = 38 }; // of norms: vectors of 16, and a rest
@@ -503,12 +508,13 @@ static void add_norm(layout *l, par_tp_norm *f, const par_tp_matrix *x, const pa
 static void norm(layout *l, int sequence) {
     l->tokens.batch = 1, l->tokens.sequence = 48;
     for (int kind = 0; kind < 3; kind++) { // with a bias, without, root mean square
-        const long h = kind == 2 ? -FEATURES : FEATURES;
+        const float epsilons[] = {0, 0.25f, 0.5f};
+        const norm_sizes h = {kind == 2 ? -FEATURES : FEATURES, kind ? (double)epsilons[kind] : 1e-5};
         problem p;
         par_tp_norm f;
         memset(&p, 0, sizeof p);
         memset(&f, 0, sizeof f);
-        f.features = FEATURES, f.rms = kind == 2, f.has_bias = kind == 0;
+        f.features = FEATURES, f.rms = kind == 2, f.has_bias = kind == 0, f.epsilon = epsilons[kind];
         add_input(&p, 0, 48 * FEATURES), add_input(&p, 1, FEATURES);
         if (f.has_bias) add_input(&p, 2, FEATURES);
         solve(l->world, l->solved, &p, 48 * FEATURES, ref_norm, &h);

@@ -529,5 +529,13 @@ static const char *data_sequence(dataset *d, int held_out, uint64_t seed, uint64
     }
     return NULL;
 }
+// Where the documents of t tokens begin: at the first token, and at each `token`. Writes these places,
+// counted from `first` on, and returns how many there are.
+static size_t data_documents(const int *x, int t, int token, size_t first, size_t *offsets) {
+    size_t count = 0;
+    for (int i = 0; i < t; i++)
+        if (!i || x[i] == token) offsets[count++] = first + (size_t)i;
+    return count;
+}
 
 #endif

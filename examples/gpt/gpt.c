@@ -446,9 +446,8 @@ static par_result load_batch(trainer *t, int32_t *memory) {
         }
         if (t->o.document_token < 0) continue;
         if (!i) documents = 0;
-        for (int j = 0; j < T; j++)
-            if (!j || t->sequence[j] == t->o.document_token)
-                t->offsets[documents++] = (size_t)i * (size_t)T + (size_t)j;
+        documents += data_documents(t->sequence, T, t->o.document_token, (size_t)i * (size_t)T,
+                                    t->offsets + documents);
         t->offsets[documents] = (size_t)(i + 1) * (size_t)T;
         if (i + 1 < t->microbatch) continue;
         const par_tp_tokens tokens = tokens_of(t, m);
