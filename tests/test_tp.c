@@ -1950,13 +1950,14 @@ static double *ref_block_activate(int llama, const double *up) {
     }
     return y;
 }
+#define BLOCK_EPSILON 0.03125f
 static void ref_block(problem *p) { // x, then the block's parameters
     const block_form *f = (const block_form *)p->user;
     const size_t C = BLOCK_FEATURES, n = BLOCK_ROWS * C, qkv_cols = (4 + 2 * f->heads.kv) * 2,
                  up_cols = (f->llama ? 2 : 1) * BLOCK_HIDDEN;
     const shape qkv = {BLOCK_ROWS, C, qkv_cols}, proj = {BLOCK_ROWS, C, C}, up = {BLOCK_ROWS, C, up_cols},
                 down = {BLOCK_ROWS, BLOCK_HIDDEN, C};
-    const long norm = f->llama ? -(long)C : (long)C;
+    const norm_sizes norm = {f->llama ? -(long)C : (long)C, BLOCK_EPSILON};
     double **in = p->in, *a[8];
     a[0] = outputs_of(ref_norm, &norm, in[0], n, in[1], in[2], n);
     a[1] = outputs_of(ref_linear, &qkv, a[0], n, in[3], in[4], BLOCK_ROWS * qkv_cols);
@@ -1990,7 +1991,7 @@ static void open_block(layout *l, const block_form *f, problem *p, block_run *b)
     b->block.features = BLOCK_FEATURES, b->block.hidden = BLOCK_HIDDEN;
     b->block.attention.heads = f->heads.heads, b->block.attention.kv_heads = f->heads.kv;
     b->block.rms = b->block.gated = b->block.rope = f->llama, b->block.has_bias = !f->llama;
-    b->block.dropout = b->block.attention.dropout = f->heads.dropout;
+    b->block.dropout = b->block.attention.dropout = f->heads.dropout, b->block.epsilon = BLOCK_EPSILON;
     strcpy(b->block.name, "layers.3");
     CHECK_OK(l->world, par_tp_block_open(l->tp, &b->block));
     memset(p, 0, sizeof *p);
