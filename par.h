@@ -1026,6 +1026,14 @@ void par_shard_replicate(par_shard *shard, int copies, int copy);
 // The number in the whole tensor of element `local` of the part, and how many elements from it on are
 // consecutive in both. *replica_id: as the run's. All may be NULL. Returns 0 if there is no such element.
 size_t par_shard_find(const par_shard *shard, size_t local, size_t *global, int *replica_id);
+// Consecutive elements of a rank's part whose gradient is a partial sum on each rank of `comm`: it is
+// complete when it is summed over them, by op.
+typedef struct par_partial_sum {
+    par_comm *comm; // NULL: there is none
+    par_op op;
+    size_t first, count;
+} par_partial_sum;
+enum { PAR_MAX_SUMS = 4 };
 // A parameter as a layer describes it to who keeps, updates and saves it: par_tp_describe fills it in,
 // par_zero_tensor_of takes it.
 typedef struct par_parameter {
@@ -1035,6 +1043,9 @@ typedef struct par_parameter {
     float **grad;
     float deviation, value; // initially: normal numbers of this deviation; 0: each element is `value`
     uint64_t stream;        // of these random numbers
+    int frozen;             // 1: not trained, no gradient
+    par_partial_sum sums[PAR_MAX_SUMS]; // which its gradient needs before that over data-parallel ranks
+    int *owned; // who completes these sums itself, as par_zero_commit, sets it to 1; NULL: nobody asks
 } par_parameter;
 
 // ---- files ------------------------------------------------------------------------------------------------

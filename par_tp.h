@@ -35,7 +35,7 @@ STEP BY STEP (you have forward and backward of a transformer in one process)
     4. Where your blocks are GPT-2's or Llama's, par_tp_block is all of their layers in one: open it, add its
        parameters to par_zero.h (par_tp_describe), and call its _forward and _backward: see
        examples/05_gpt_simple.c.
-    5. Once a step call par_tp_finalize_gradients before the optimizer.
+    5. Without par_zero.h call par_tp_finalize_gradients once a step, before the optimizer.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -106,14 +106,15 @@ MODEL
     backward it keeps what ..._save_bytes counts. A context owns scratch memory, which grows during the first
     step and then stays.
     Gradients. Where tokens are split, a rank computes gradients of replicated parameters (norms, biases) from
-    its own tokens only; par_tp_finalize_gradients sums them, once a step. The caller sums all gradients over
-    cp and dp, as it does for data-parallel ranks.
-    Errors. Every function that can fail returns a par_result. par_last_error(desc.tp) has the text: what is
-    wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
-    Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
-    compiler, matrix product library or instruction set rounds differently, and another t adds in another
-    order. desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L, on every
-    processor and with every compiler. Its definition (docs/bits.md has that of arithmetic and functions):
+    its own tokens only, and so they do of key-value heads that they share. par_zero.h sums these by itself,
+    as par_tp_describe tells it to; without it par_tp_finalize_gradients does, once a step. The caller sums
+    all gradients over cp and dp, as it does for data-parallel ranks. Errors. Every function that can fail
+    returns a par_result. par_last_error(desc.tp) has the text: what is wrong, where the program made the
+    call, and the layer's name. A name is not copied: keep it valid. Reproducibility. Results are the same
+    to the bit for one binary on one kind of processor. Another compiler, matrix product library or
+    instruction set rounds differently, and another t adds in another order. desc.canonical_leaves = L makes
+    results the same to the bit for t = 1, 2, 4 ... L, on every processor and with every compiler. Its
+    definition (docs/bits.md has that of arithmetic and functions):
         Leaves       of a sum of n terms: leaf i has the terms from ceil(i n/L) to ceil((i+1) n/L) - 1. Leaves
                      are added as by PAR_TREE_SUM: pairs of neighbors, then pairs of pairs.
         Products     are par_gemm_canonical's, in f32; of bf16 rounded once, a row-parallel bias added after.
@@ -266,11 +267,13 @@ typedef enum par_tp_split {
 // grad, which the caller sets.
 typedef struct par_tp_parameter {
     void *data;        // local_rows x local_cols of the context's type
-    float *grad;       // the same shape; backward adds to it. NULL: frozen
+    float *grad;       // the same shape, in f32; backward adds to it
     size_t rows, cols; // of the whole parameter
     size_t local_rows, local_cols;
     par_tp_split split;
-    int partial; // 1: grad covers this rank's tokens only; par_tp_finalize_gradients sums it over tp
+    int frozen;  // 1: not trained: grad may be NULL. The caller's; _open leaves it, data and grad as they are
+    int owned;   // 1: a par_zero completes its gradient and updates it
+    int partial; // 1: grad covers this rank's tokens only, and is to be summed over tp
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for SPLIT_ROWS; none: one segment
     char name[64];                            // of the layer, and ".weight", ".bias" or ".position"
@@ -286,9 +289,9 @@ int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t 
 // The same as a par_shard, with the ranges as its runs: par_zero_tensor.shard takes it, and so par_zero.h
 // initializes, saves, loads and exports the parameter as one tensor, whatever t is.
 par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p);
-// Describes parameters of opened layers as par_zero.h needs it: their names, shards and initial values, and
-// where data and grad are. NULLs in the list are left out. Number i of the list has the random stream
-// `stream` + i. Returns how many are in `out`.
+// Describes parameters of opened layers as par_zero.h needs it: their names, shards, initial values and sums,
+// whether they are frozen, and where data and grad are. NULLs in the list are left out. Number i of the list
+// has the random stream `stream` + i. Returns how many are in `out`.
 int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, uint64_t stream,
                     par_parameter *out);
 
@@ -298,13 +301,15 @@ int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, 
 par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation);
 par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
 
-// Completes gradients. Call it once a step, after the last backward. It sums over tp the gradients that cover
-// a rank's own tokens only, and it sums the gradients of a key-value head over the ranks that share it, in
-// one group of calls. Collective over tp.
+// Completes gradients of parameters that no par_zero has. Call it once a step, after the last backward. It
+// sums over tp the gradients that cover a rank's own tokens only, and the gradients of a key-value head
+// over the ranks that share it, in one group of calls for each comm. Collective over tp. Errors: ARGUMENT
+// (a par_zero has a parameter, and so sums its gradient itself; grad is NULL and the parameter not frozen),
+// and those of the collectives.
 par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
 // *norm = the L2 norm of all gradients as one vector; an element that several ranks have counts once. Call it
 // after par_tp_finalize_gradients and the sum over cp and dp. Collective over tp; all ranks get the same
-// bits.
+// bits. Errors: as par_tp_finalize_gradients (par_zero_step reports the norm of what a par_zero has).
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm);
 
 // ---- low precision ----------------------------------------------------------------------------------------
@@ -4586,6 +4591,32 @@ par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p) {
     return s;
 }
 
+static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {
+    for (int i = 0; i < 4; i++)
+        if (tp->replicas[i].count == replicas) return tp->replicas[i].comm;
+    return replicas == tp->t ? tp->desc.tp : NULL;
+}
+// The sums that a parameter's gradient needs: over tp, or of each segment over the ranks that share it.
+// Others have no comm.
+static void par__tp_sums_of(const par_tp *tp, const par_tp_parameter *p, par_partial_sum sums[PAR_MAX_SUMS]) {
+    size_t first, global, n;
+    int replicas;
+    memset(sums, 0, PAR_MAX_SUMS * sizeof *sums);
+    if (p->partial) {
+        sums->comm = tp->desc.tp;
+        sums->op = par__tp_op(tp);
+        sums->count = p->local_rows * p->local_cols;
+    }
+    for (int i = 0; i < p->segment_count && !p->partial; i++) {
+        par_tp_shard(tp, p, i, &first, &global, &n, &replicas);
+        if (replicas == 1) continue;
+        sums[i].comm = par__tp_replica_comm(tp, replicas);
+        sums[i].op = PAR_SUM;
+        sums[i].first = first * p->local_cols;
+        sums[i].count = n * p->local_cols;
+    }
+}
+
 int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, uint64_t stream,
                     par_parameter *out) {
     int n = 0;
@@ -4601,18 +4632,16 @@ int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, 
         d->deviation = p->deviation;
         d->value = p->value;
         d->stream = stream + (uint64_t)i;
+        d->frozen = p->frozen;
+        par__tp_sums_of(tp, p, d->sums);
+        d->owned = &p->owned;
     }
     return n;
 }
 
-static par_comm *par__tp_replica_comm(const par_tp *tp, int replicas) {
-    for (int i = 0; i < 4; i++)
-        if (tp->replicas[i].count == replicas) return tp->replicas[i].comm;
-    return NULL;
-}
 static par_result par__tp_open_replica_comm(par_tp *tp, int replicas) { // collective
     int i = 0;
-    if (replicas == 1 || replicas == tp->t || par__tp_replica_comm(tp, replicas)) return PAR_OK;
+    if (replicas == 1 || par__tp_replica_comm(tp, replicas)) return PAR_OK;
     while (i < 4 && tp->replicas[i].count) i++;
     if (i == 4) return PAR__TP_FAIL("par_tp: more than 4 different numbers of ranks share heads");
     PAR__TP_TRY(par_split(tp->desc.tp, tp->tp_rank / replicas, tp->tp_rank, &tp->replicas[i].comm));
@@ -4626,9 +4655,11 @@ static par_result par__tp_open_parameter(par_tp *tp, const char *call, par_tp_pa
     const size_t t = (size_t)tp->t;
     void *data = p->data;
     float *grad = p->grad;
+    const int frozen = p->frozen;
     memset(p, 0, sizeof *p);
     p->data = data;
     p->grad = grad;
+    p->frozen = frozen;
     p->rows = rows;
     p->cols = cols;
     p->split = split;
@@ -4692,40 +4723,54 @@ par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value) {
     return par__tp_fill_shard(tp, p, 0, 0, value);
 }
 
-// Sums gradients over one comm, because a group of calls belongs to one comm: tp (which = -1), or one of the
-// comms of replicas.
+static par_result par__tp_check_gradient(const par_tp *tp, const char *call, const par_tp_parameter *p) {
+    if (p->grad || p->frozen) return PAR_OK;
+    return PAR__TP_FAIL(
+        "%s: %s: grad is NULL: give it memory, or set frozen if it is not trained; par_zero.h "
+        "does the first between par_zero_backward_begin and _end",
+        call, p->name);
+}
+// Gradients that this context completes itself.
+static par_result par__tp_check_gradients(const par_tp *tp, const char *call,
+                                          par_tp_parameter *const *parameters, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (parameters[i]->owned)
+            return PAR__TP_FAIL(
+                "%s: %s belongs to a par_zero, which sums its gradient and computes the norm by "
+                "itself: do not call this for it",
+                call, parameters[i]->name);
+        PAR__TP_TRY(par__tp_check_gradient(tp, call, parameters[i]));
+    }
+    return PAR_OK;
+}
+// Sums gradients over one comm, because a group of calls belongs to one comm.
 static par_result par__tp_finalize_over(par_tp *tp, par_tp_parameter *const *parameters, size_t count,
-                                        int which) {
-    par_comm *comm = which < 0 ? tp->desc.tp : tp->replicas[which].comm;
-    const int sharing = which < 0 ? tp->t : tp->replicas[which].count;
+                                        par_comm *comm) {
+    par_partial_sum sums[PAR_MAX_SUMS];
     par_result r = par_group_begin(comm);
     for (size_t i = 0; i < count && !r; i++) {
-        par_tp_parameter *p = parameters[i];
-        const size_t all = p->local_rows * p->local_cols;
-        size_t first, global, n;
-        int replicas;
-        if (!p->grad) continue;
-        if (which < 0 && p->partial) r = par_all_reduce(p->grad, p->grad, all, PAR_F32, par__tp_op(tp), comm);
-        for (int j = 0; !r && p->segment_count && par_tp_shard(tp, p, j, &first, &global, &n, &replicas);
-             j++) {
-            float *g = p->grad + first * p->local_cols;
-            if (replicas == sharing && replicas > 1 && !p->partial)
-                r = par_all_reduce(g, g, n * p->local_cols, PAR_F32, PAR_SUM, comm);
+        const par_tp_parameter *p = parameters[i];
+        par__tp_sums_of(tp, p, sums);
+        for (int j = 0; j < PAR_MAX_SUMS && p->grad && !r; j++) {
+            float *g = p->grad + sums[j].first;
+            if (sums[j].comm == comm) r = par_all_reduce(g, g, sums[j].count, PAR_F32, sums[j].op, comm);
         }
     }
     const par_result ended = par_group_end(comm);
     return r ? r : ended;
 }
 par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count) {
+    PAR__TP_TRY(par__tp_check_gradients(tp, "par_tp_finalize_gradients", parameters, count));
     if (tp->t == 1) return PAR_OK;
-    PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, -1));
+    PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, tp->desc.tp));
     for (int i = 0; i < 4 && tp->replicas[i].count; i++)
-        PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, i));
+        PAR__TP_TRY(par__tp_finalize_over(tp, parameters, count, tp->replicas[i].comm));
     return PAR_OK;
 }
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
     double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARE_SUM, sizeof *squares), sum = 0;
     if (!squares) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(par__tp_check_gradients(tp, "par_tp_global_norm", parameters, count));
     PAR__TP_TRY(tp->device->copy(tp->device, squares, &sum, sizeof sum, NULL));
     for (size_t i = 0; i < count; i++) {
         const par_tp_parameter *p = parameters[i];
@@ -5142,6 +5187,8 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, out, l->gather_output ? l->out : n));
     PAR__TP_TRY(par__tp_local_cols(tp, l, dy, &grad));
     if (grads & PAR__TP_WGRAD) { // beside the product for dx
+        PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->weight));
+        if (l->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->bias));
         PAR__TP_TRY(par__tp_check_matrix(
             tp, call, "x", x,
             PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->in));
@@ -5177,6 +5224,8 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         tp, call, "dy", dy,
         PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->out));
     if (grads & PAR__TP_WGRAD) {
+        PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->weight));
+        if (l->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->bias));
         PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
         PAR__TP_TRY(par__tp_check_rows(tp, call, x->rows, rows));
     }
@@ -5350,6 +5399,8 @@ static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_nor
     PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &norm->weight));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
     PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
+    PAR__TP_TRY(par__tp_check_gradient(tp, call, &norm->weight));
+    if (norm->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &norm->bias));
     par__tp_set_shape(dx, x->rows, x->cols, x->layout);
     const par__tp_norm_rows rows = {dy->data, x->data,  residual ? residual->data : NULL,
                                     stats,    dx->data, x->rows};
@@ -5534,6 +5585,8 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
         par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), e->features));
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, dy->rows, dy->layout, &map));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, dy->rows));
+    PAR__TP_TRY(par__tp_check_gradient(tp, call, &e->weight));
+    if (e->max_positions) PAR__TP_TRY(par__tp_check_gradient(tp, call, &e->position_weight));
     PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
     const size_t rows = par_tp_rows(tp, tokens);

@@ -290,9 +290,13 @@ typedef struct par_zero_tensor {
     float **bound_grad;
     float deviation, value; // initial values, for par_zero_init_all: see par_zero_init
     uint64_t stream;
+    // Elements whose gradient is a partial sum on the ranks of a comm of the layer: it is completed before
+    // it is summed over comm. The ranks of that comm have the same such tensors, and end their units in the
+    // same order.
+    par_partial_sum sums[PAR_MAX_SUMS];
+    int *owned; // not NULL: par_zero_commit sets it to 1, so that the layer knows who completes these sums
 } par_zero_tensor;
-// A tensor for a layer's parameter: with its name, shard, bound_data, bound_grad and initial values.
-// *parameter must stay valid until the tensor is added.
+// A tensor for a layer's parameter: with all that it says. *parameter must stay valid until it is added.
 par_zero_tensor par_zero_tensor_of(const par_parameter *parameter);
 
 // par_zero_add_unit begins a unit, and par_zero_add_tensor adds a tensor to the last unit. par_zero_add_layer
@@ -306,9 +310,10 @@ int par_zero_add_layer(par_zero *z, const char *name, const par_parameter *param
 // Adds a unit that is a second use of the weight of `unit`, which has one tensor: a head uses the weight of
 // its embedding at another time, perhaps in another stage on this rank. It has that unit's parameters, and
 // gradients of its own, which par_zero_step adds to that unit's, both summed over ranks and microbatches: the
-// same bits as of copies with a tied_comm on two ranks. bound_data and bound_grad: as of par_zero_tensor, or
-// NULL. Returns the unit's number, or -1.
-int par_zero_add_use(par_zero *z, const char *name, int unit, void **bound_data, float **bound_grad);
+// same bits as of copies with a tied_comm on two ranks. use: the parameter as the layer of this use describes
+// it, of which data, grad and owned count; its gradients need the same sums as the weight's. NULL: there is
+// none. Returns the unit's number, or -1.
+int par_zero_add_use(par_zero *z, const char *name, int unit, const par_parameter *use);
 // The order of a unit's backward passes, where it is not that of the microbatches: pass i is of microbatch
 // order[i], from 0 to m - 1, of this rank. With canonical_shards the same pairs are added in any order, and
 // there are as many partial sums as the order needs; else it does not matter. order is copied. Before
@@ -358,8 +363,9 @@ par_result par_zero_forward_end(par_zero *z, int unit);
 // Call these around the backward pass of a unit, which adds to the gradients of par_zero_grad. begin also
 // gathers the parameters, and starts the gather of the unit before. The outermost end completes the unit's
 // gradients of this microbatch, and starts their reduction: in stages 2 and 3 at each microbatch, else at the
-// last one. Collective over comm. Errors: ARGUMENT (also: the step's microbatches are done), and those of the
-// collectives.
+// last one. Before that it completes partial sums of the unit's tensors (par_zero_tensor.sums; with
+// canonical_shards at each microbatch, too). Collective over comm and the comms of these sums. Errors:
+// ARGUMENT (also: the step's microbatches are done), and those of the collectives.
 par_result par_zero_backward_begin(par_zero *z, int unit);
 par_result par_zero_backward_end(par_zero *z, int unit);
 
@@ -1915,6 +1921,7 @@ enum {
     PAR__ZERO_ALIGN = 32,
     PAR__ZERO_MAX_GATHERED_UNITS = 8,
     PAR__ZERO_MAX_DEDICATED = 8,
+    PAR__ZERO_MAX_SUM_COMMS = 8,
     PAR__ZERO_PAGE_ELEMENTS = 1024
 };
 enum { PAR__ZERO_TRAINABLE, PAR__ZERO_FROZEN }; // parts of a unit
@@ -1943,6 +1950,7 @@ typedef struct par__zero_unit {
     int use_of; // number, from 1 on, of the unit whose parameters it uses; 0: it has its own
     void **use_data;
     float **use_grad;
+    int *use_owned;
     par_request reduction, param_gather, replica_reduction;
 } par__zero_unit;
 
@@ -2029,10 +2037,12 @@ struct par_zero {
     par__zero_unit *units;
     par__zero_tensor *tensors;
     int unit_count, tensor_count, committed;
-    int gradients_reduced; // the sums of the step are complete
-    int *names;            // hash table of names: number of the tensor + 1
-    size_t name_capacity;  // a power of two, or 0
-    char add_error[600];   // the first error of par_zero_add_unit and _tensor
+    int gradients_reduced;                        // the sums of the step are complete
+    par_comm *sum_comms[PAR__ZERO_MAX_SUM_COMMS]; // those of the tensors' sums
+    int sum_comm_count;
+    int *names;           // hash table of names: number of the tensor + 1
+    size_t name_capacity; // a power of two, or 0
+    char add_error[600];  // the first error of par_zero_add_unit and _tensor
     par_result add_result;
     char *parameters, *gradients; // replicated or sharded
     char **tree_sums;             // partial sums, laid out like gradients
@@ -2734,18 +2744,33 @@ int par_zero_add_unit(par_zero *z, const char *name) {
     par__zero_place_unit(z, u);
     return z->unit_count++;
 }
-int par_zero_add_use(par_zero *z, const char *name, int unit, void **bound_data, float **bound_grad) {
+static int par__zero_same_sums(const par_partial_sum *a, const par_partial_sum *b) {
+    int same = 1;
+    for (int i = 0; i < PAR_MAX_SUMS; i++)
+        same &= a[i].comm == b[i].comm && a[i].op == b[i].op && a[i].first == b[i].first &&
+                a[i].count == b[i].count;
+    return same;
+}
+int par_zero_add_use(par_zero *z, const char *name, int unit, const par_parameter *use) {
     if (unit < 0 || unit >= z->unit_count || z->units[unit].last - z->units[unit].first != 1)
         return par__zero_reject(z, "par_zero_add_use", PAR_ERR_ARGUMENT,
                                 "there is no unit %d, or it has not one tensor", unit);
+    if (use && !par__zero_same_sums(use->sums, z->tensors[z->units[unit].first].desc.sums))
+        return par__zero_reject(
+            z, "par_zero_add_use", PAR_ERR_ARGUMENT,
+            "unit %s: the gradient of this use needs other sums over ranks than that of %s", name ? name : "",
+            z->tensors[z->units[unit].first].name);
     const int n = par_zero_add_unit(z, name);
     if (n < 0) return n;
     par__zero_unit *u = &z->units[n];
     u->use_of = unit + 1;
     u->used[0] = z->units[unit].used[0];
     u->count[0] = z->units[unit].count[0];
-    u->use_data = bound_data;
-    u->use_grad = bound_grad;
+    if (use) {
+        u->use_data = use->data;
+        u->use_grad = use->grad;
+        u->use_owned = use->owned;
+    }
     return n;
 }
 static uint64_t par__zero_name_hash(const char *name) { // FNV-1a
@@ -2809,9 +2834,25 @@ static int par__zero_copy_name(char *to, size_t capacity, const char *from) {
     }
     return to[at] = 0, 1;
 }
+// Notes the comms of a tensor's sums. NULL, or what is wrong with them.
+static const char *par__zero_check_sums(par_zero *z, const par__zero_tensor *t) {
+    for (int i = 0, k = 0; i < PAR_MAX_SUMS; i++, k = 0) {
+        const par_partial_sum *s = &t->desc.sums[i];
+        if (!s->comm && s->count) return "one of its sums has no comm";
+        if (!s->comm || t->part) continue;
+        if (s->count > t->count || s->first > t->count - s->count) return "one of its sums exceeds it";
+        if (!z->on_cpu && !par_backend_of(s->comm))
+            return "the comm of its sums must carry the device's memory";
+        while (k < z->sum_comm_count && z->sum_comms[k] != s->comm) k++;
+        if (k == PAR__ZERO_MAX_SUM_COMMS) return "tensors have sums over more than 8 comms";
+        z->sum_comms[k] = s->comm;
+        z->sum_comm_count = PAR__MAX(z->sum_comm_count, k + 1);
+    }
+    return NULL;
+}
 // NULL, or what is wrong with a tensor.
-static const char *par__zero_check_tensor(const par_zero *z, const par__zero_tensor *t, const char *name,
-                                          char *why, size_t capacity) {
+static const char *par__zero_check_tensor(par_zero *z, const par__zero_tensor *t, const char *name, char *why,
+                                          size_t capacity) {
     const par_zero_tensor *d = &t->desc;
     if (!t->name[0])
         return snprintf(why, capacity, "its name has %zu bytes, more than %zu", strlen(name),
@@ -2832,8 +2873,9 @@ static const char *par__zero_check_tensor(const par_zero *z, const par__zero_ten
         return snprintf(why, capacity, "unit %s has a tensor of this name already: names must be unique",
                         z->units[z->tensors[other].unit].name),
                why;
-    const char *runs = par__zero_check_runs(t);
-    return runs ? runs : par__zero_check_part(z, t);
+    const char *wrong = par__zero_check_runs(t);
+    if (!wrong) wrong = par__zero_check_part(z, t);
+    return wrong ? wrong : par__zero_check_sums(z, t);
 }
 par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
     par_zero_tensor t;
@@ -2845,6 +2887,9 @@ par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
     t.deviation = p->deviation;
     t.value = p->value;
     t.stream = p->stream;
+    t.frozen = p->frozen;
+    memcpy(t.sums, p->sums, sizeof t.sums);
+    t.owned = p->owned;
     return t;
 }
 int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
@@ -3032,7 +3077,7 @@ static const par__zero_setting par__zero_hypers[] = {
 enum {
     PAR__ZERO_SETTINGS = (int)(sizeof par__zero_settings / sizeof par__zero_settings[0]),
     PAR__ZERO_HYPERS = (int)(sizeof par__zero_hypers / sizeof par__zero_hypers[0]),
-    PAR__ZERO_FIELDS = 10 // of a tensor
+    PAR__ZERO_FIELDS = 10 + 4 * PAR_MAX_SUMS // of a tensor
 };
 typedef struct par__zero_row {
     char name[160]; // of a tensor; empty: this rank has no such row
@@ -3063,12 +3108,21 @@ static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) 
     number -= par__zero_row_count(z) - z->tensor_count;
     if (number >= z->tensor_count) return;
     const par__zero_tensor *t = &z->tensors[number];
-    const uint64_t values[PAR__ZERO_FIELDS] = {
+    const uint64_t values[PAR__ZERO_FIELDS - 4 * PAR_MAX_SUMS] = {
         (uint64_t)t->unit,         (uint64_t)t->desc.dims, t->desc.shape[0],
         t->desc.shape[1],          t->desc.shape[2],       t->desc.shape[3],
         (uint64_t)t->desc.group,   (uint64_t)t->part,      (uint64_t) !!t->desc.use_adamw,
         (uint64_t) !!t->desc.shard};
     memcpy(row->values, values, sizeof values);
+    for (int i = 0; i < PAR_MAX_SUMS; i++) {
+        const par_partial_sum *s = &t->desc.sums[i];
+        uint64_t *to = row->values + sizeof values / sizeof values[0] + 4 * i;
+        if (!s->comm) continue;
+        to[0] = (uint64_t)par_size(s->comm);
+        to[1] = (uint64_t)s->op;
+        to[2] = s->first;
+        to[3] = s->count;
+    }
     for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // unused dimensions
     memcpy(row->name, t->name, sizeof row->name);
 }
@@ -3089,9 +3143,11 @@ static void par__zero_print_value(const par__zero_setting *s, uint64_t value, ch
 static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
                                        const par__zero_row *theirs, const par_comm *comm, char *why,
                                        size_t capacity) {
-    static const char *const fields[PAR__ZERO_FIELDS] = {"unit",      "dims",     "shape[0]", "shape[1]",
-                                                         "shape[2]",  "shape[3]", "group",    "frozen",
-                                                         "use_adamw", "shard"};
+    static const char *const fields[] = {"unit",     "dims",  "shape[0]", "shape[1]",  "shape[2]",
+                                         "shape[3]", "group", "frozen",   "use_adamw", "shard"};
+    static const char *const of_sum[4] = {"comm's ranks", "op", "first", "count"};
+    const int plain = (int)(sizeof fields / sizeof fields[0]);
+    char field[40];
     char values[2][32], of[32] = "desc";
     const int rank = par_world_rank(comm, par_rank(comm)), first = par_world_rank(comm, 0);
     int group, k = 0;
@@ -3117,9 +3173,10 @@ static void par__zero_print_difference(const par_zero *z, int number, const par_
                  number, mine->name, rank, theirs->name, first);
     } else {
         while (k + 1 < PAR__ZERO_FIELDS && mine->values[k] == theirs->values[k]) k++;
+        snprintf(field, sizeof field, "sums[%d]: its %s", (k - plain) / 4, of_sum[(k - plain) & 3]);
         snprintf(why, capacity,
                  "tensor %s: %s is %llu on rank %d and %llu on rank %d: all ranks must give the same",
-                 mine->name, fields[k], (unsigned long long)mine->values[k], rank,
+                 mine->name, k < plain ? fields[k] : field, (unsigned long long)mine->values[k], rank,
                  (unsigned long long)theirs->values[k], first);
     }
 }
@@ -3205,10 +3262,34 @@ static par_result par__zero_check_parts(par_zero *z) {
     }
     return PAR_OK;
 }
+// Do the ranks of each comm over which gradients are summed have the same sums in the same order?
+static par_result par__zero_check_partial_sums(par_zero *z) {
+    for (int k = 0; k < z->sum_comm_count; k++) {
+        uint64_t hash = 0xcbf29ce484222325u, pair[2];
+        for (int i = 0; i < z->tensor_count; i++)
+            for (int j = 0; j < PAR_MAX_SUMS && !z->tensors[i].part; j++) {
+                const par_partial_sum *s = &z->tensors[i].desc.sums[j];
+                if (s->comm != z->sum_comms[k]) continue;
+                hash = (hash ^ par__zero_name_hash(z->tensors[i].name)) * 0x100000001b3u;
+                hash = ((hash ^ s->count) * 0x100000001b3u ^ (uint64_t)s->op) * 0x100000001b3u;
+            }
+        pair[0] = hash;
+        pair[1] = ~hash;
+        PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->sum_comms[k]));
+        if (pair[0] != ~pair[1])
+            return PAR__ZERO_FAIL(
+                PAR_ERR_MISMATCH,
+                "par_zero_commit: the ranks of a comm over which partial sums of gradients are "
+                "added (par_zero_tensor.sums) must have the same ones in the same order, "
+                "with the same counts and operations");
+    }
+    return PAR_OK;
+}
 static par_result par__zero_check_same_all(par_zero *z) { // over comm and replica_comm
     par_comm *const comm = z->desc.comm, *const replica_comm = z->desc.replica_comm;
     par_result r = par__zero_check_added(z, comm);
     if (!r) r = par__zero_share_error(z, comm, par__zero_check_parts(z), par_last_error(comm));
+    if (!r) r = par__zero_share_error(z, comm, par__zero_check_partial_sums(z), par_last_error(comm));
     if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
     if (r) return r;
     r = par__zero_check_same(z, comm);
@@ -3367,6 +3448,10 @@ par_result par_zero_commit(par_zero *z) {
         PAR__ZERO_TRY(par_gemm_select(NULL, 0, z->desc.comm));
     PAR__ZERO_TRY(par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, z->desc.comm));
     if (r && r != PAR_ERR_MEMORY) return r; // the text is set already
+    for (int i = 0; i < z->tensor_count && !failed; i++)
+        if (z->tensors[i].desc.owned) *z->tensors[i].desc.owned = 1;
+    for (int i = 0; i < z->unit_count && !failed; i++)
+        if (z->units[i].use_owned) *z->units[i].use_owned = 1;
     return failed ? PAR__ZERO_FAIL(PAR_ERR_MEMORY,
                                    "par_zero_commit: out of memory for the model's states on some rank; see "
                                    "par_zero_plan_print")
@@ -3687,13 +3772,38 @@ static par_result par__zero_reduce_begin(par_zero *z, int unit) {
     return (par_reduce_scatter_begin)(x, x + shard * (size_t)z->rank * e, shard, type, op, comm,
                                       &u->reduction);
 }
+// Completes those of a unit's gradients x that are partial sums on the ranks of a layer's comm, in one
+// group of calls for each comm. A use has the sums of its weight. Shards begin elsewhere on each of these
+// ranks, where units differ: so it is done before gradients are sharded.
+static par_result par__zero_complete_sums(par_zero *z, int unit, char *x) {
+    const par__zero_unit *has = &z->units[par__zero_owner(z, unit)];
+    par_result r = PAR_OK;
+    for (int k = 0, calls = 0; k < z->sum_comm_count && !r; k++, calls = 0) {
+        par_comm *comm = z->sum_comms[k];
+        for (int i = has->first; i < has->last; i++)
+            for (int j = 0; j < PAR_MAX_SUMS; j++) {
+                const par__zero_tensor *t = &z->tensors[i];
+                const par_partial_sum *s = &t->desc.sums[j];
+                char *sum = x + (t->offset + s->first) * par__zero_grad_bytes(z);
+                if (s->comm != comm || t->part) continue;
+                if (!calls++)
+                    r = par_group_begin(par__in_named_layer(comm, z->units[unit].site[PAR__ZERO_BACKWARD]));
+                if (!r) r = par_all_reduce(sum, sum, s->count, z->desc.grad_dtype, s->op, comm);
+            }
+        const par_result ended = calls ? par_group_end(comm) : PAR_OK;
+        if (!r) r = ended;
+    }
+    return r;
+}
 // The gradients of one microbatch of a unit are complete: accumulates or reduces them.
 static par_result par__zero_microbatch_end(par_zero *z, int unit, par__zero_slot *s) {
     par__zero_unit *u = &z->units[unit];
     const size_t e = par__zero_grad_bytes(z), shard = par__zero_shard_count(z, u, 0);
     u->microbatches_done++;
+    char *x = s ? s->memory : z->gradients + u->grad_offset * e;
+    if (s || z->desc.canonical_shards || u->microbatches_done == z->microbatches)
+        PAR__ZERO_TRY(par__zero_complete_sums(z, unit, x));
     if (!s) {
-        char *x = z->gradients + u->grad_offset * e;
         PAR__ZERO_TRY(par__zero_accumulate(z, u, x, u->grad_offset, u->count[0]));
         return u->microbatches_done == z->microbatches ? par__zero_reduce_begin(z, unit) : PAR_OK;
     }

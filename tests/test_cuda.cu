@@ -868,6 +868,53 @@ static void zero_stages(par_comm *w) {
     }
     par_cuda_close(cuda);
 }
+// Gradients that are partial sums on the ranks of a layer are completed in the device's memory; a comm that
+// does not carry it is refused.
+static void partial_sums(par_comm *w) {
+    enum { N = 40, FIRST = 8, COUNT = 20 };
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_comm *alone, *host;
+    const int n = par_size(w), me = par_rank(w);
+    CHECK_OK(w, par_split(w, me, 0, &alone));
+    CHECK_OK(w, par_split_host(w, 0, me, &host));
+    for (int stage = 0; stage < 5; stage++) {
+        par_zero_desc d;
+        par_zero_tensor t;
+        par_zero *z = NULL;
+        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d.comm = alone, d.model_parallel_comm = w, d.stage = stage % 4, d.microbatches = 2;
+        d.canonical_shards = stage == 4 ? 2 : 0, d.kernels = par_cuda_zero(cuda);
+        t.name = "w", t.dims = 1, t.shape[0] = N;
+        t.sums[1].comm = host, t.sums[1].first = FIRST, t.sums[1].count = COUNT, t.sums[1].op = PAR_SUM;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == -1);
+        CHECK(w, strstr(par_last_error(w), "the comm of its sums must carry the device's memory") != NULL);
+        CHECK_OK(w, par_zero_close(z));
+        t.sums[1].comm = w;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
+        CHECK_OK(w, par_zero_commit(z));
+        float x[N];
+        for (int k = 0; k < 2; k++) {
+            SEED(stage + k);
+            CHECK_OK(w, par_zero_backward_begin(z, 0));
+            download(cuda, x, par_zero_grad(z, 0), sizeof x);
+            for (int i = 0; i < N; i++) x[i] += (float)(i + 3 * me + k);
+            upload(cuda, par_zero_grad(z, 0), x, sizeof x);
+            CHECK_OK(w, par_zero_backward_end(z, 0));
+        }
+        CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, x));
+        for (int i = 0; i < N; i++) {
+            const int summed = i >= FIRST && i < FIRST + COUNT;
+            CHECK(w, x[i] == (float)(summed ? n * (2 * i + 1) + 3 * n * (n - 1) : 2 * i + 1 + 6 * me));
+        }
+        CHECK_OK(w, par_zero_step(z, 1, NULL));
+        CHECK_OK(w, par_zero_close(z));
+    }
+    CHECK_OK(w, par_close(alone));
+    CHECK_OK(w, par_close(host));
+    par_cuda_close(cuda);
+}
 #if defined(CUDA_EMU) || defined(PAR_CUDA_CANONICAL)
 // The CPU's bits: narrow moments of tensors of which ranks have parts that end within a block, before and
 // after a skipped step.
@@ -1882,6 +1929,7 @@ const test tests[] = {
     {"zero_update", zero_update, TEST_SERIAL, 1, 120},
     {"zero_packs", zero_packs, TEST_SERIAL, 1, 60},
     {"zero_stages", zero_stages, TEST_RANKS, 1, 120},
+    {"partial_sums", partial_sums, TEST_ANY, 1, 60},
     {"graph", graph, TEST_SERIAL, 1, 60},
     {"zero_mistakes", zero_mistakes, TEST_ANY, 1, 60},
     {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},

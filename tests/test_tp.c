@@ -1472,6 +1472,8 @@ typedef struct operands {
     X(norm_backward, par_tp_norm_backward(o->tp, &o->norm, o->x, o->x, o->stats, o->y))                      \
     X(add_norm_forward, par_tp_add_norm_forward(o->tp, &o->norm, o->x, o->x, o->stats, o->dy, o->y))         \
     X(norm_backward_add, par_tp_norm_backward_add(o->tp, &o->norm, o->x, o->x, o->stats, o->x, o->y))        \
+    X(finalize_gradients, par_tp_finalize_gradients(o->tp, &o->parameter, 1))                                \
+    X(global_norm, par_tp_global_norm(o->tp, &o->parameter, 1, o->sum))                                      \
     X(gelu_forward, par_tp_gelu_forward(o->tp, o->h, o->y))                                                  \
     X(swiglu_forward, par_tp_swiglu_forward(o->tp, o->h, o->y))                                              \
     X(swiglu_backward, par_tp_swiglu_backward(o->tp, o->half, o->h, o->y))                                   \
@@ -1520,6 +1522,9 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     o->norm.features = 8, o->norm.has_bias = 1;
     o->embedding.vocabulary = 8 * n, o->embedding.features = 8, o->embedding.max_positions = 8;
     o->attention.heads = n, o->attention.dim = 2, o->loss.vocabulary = 8 * n, o->rotary.base = 100;
+    o->fc.weight.frozen = o->fc.bias.frozen = o->proj.weight.frozen = 1; // there are no gradients
+    o->norm.weight.frozen = o->norm.bias.frozen = 1;
+    o->embedding.weight.frozen = o->embedding.position_weight.frozen = 1;
     CHECK_OK(w, par_tp_linear_open(tp, &o->fc));
     CHECK_OK(w, par_tp_linear_open(tp, &o->proj));
     CHECK_OK(w, par_tp_norm_open(tp, &o->norm));
@@ -1535,8 +1540,20 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     o->offsets[1] = 3, o->offsets[2] = 5, o->offsets[3] = 8;
     o->stats = floats[0], o->lse = floats[1], o->ids = ids, o->sum = &sum, o->target_count = &target_count;
 }
-// X(call, mistake, a part of the error's text). A gradient that is NULL is frozen, which is no mistake.
+// X(call, mistake, a part of the error's text)
 #define MISTAKES(X)                                                                                          \
+    X(linear_backward, o.fc.weight.frozen = 0, "fc.weight: grad is NULL")                                    \
+    X(linear_backward, o.fc.bias.frozen = 0, "fc.bias: grad is NULL")                                        \
+    X(linear_backward_weight, o.fc.weight.frozen = 0, "fc.weight: grad is NULL")                             \
+    X(row_parallel_backward, o.proj.weight.frozen = 0, "weight: grad is NULL")                               \
+    X(norm_backward, o.norm.weight.frozen = 0, "weight: grad is NULL")                                       \
+    X(norm_backward_add, o.norm.bias.frozen = 0, "bias: grad is NULL")                                       \
+    X(embedding_backward, o.embedding.weight.frozen = 0, "weight: grad is NULL")                             \
+    X(embedding_backward, o.embedding.position_weight.frozen = 0, "position: grad is NULL")                  \
+    X(finalize_gradients, o.fc.weight.frozen = 0, "fc.weight: grad is NULL")                                 \
+    X(finalize_gradients, o.fc.weight.owned = 1, "fc.weight belongs to a par_zero")                          \
+    X(global_norm, o.fc.weight.frozen = 0, "fc.weight: grad is NULL")                                        \
+    X(global_norm, o.fc.weight.owned = 1, "fc.weight belongs to a par_zero")                                 \
     X(documents_map, o.tokens = NULL, "tokens is NULL")                                                      \
     X(documents_map, o.offsets = NULL, "offsets is NULL")                                                    \
     X(documents_map, o.map = NULL, "map is NULL")                                                            \
@@ -2314,6 +2331,49 @@ static void block_parameters(par_comm *w) {
     close_layout(&l);
 }
 
+// What a layer says of its gradients: which elements are to be summed over which ranks. It agrees with what
+// par_tp_finalize_gradients does.
+static void expect_sum(par_comm *w, const par_parameter *p, int i, int ranks, size_t first, size_t count) {
+    const par_partial_sum *s = &p->sums[i];
+    CHECK(w, ranks ? s->comm && par_size(s->comm) == ranks && s->first == first && s->count == count &&
+                         s->op == PAR_SUM
+                   : !s->comm && !s->count);
+}
+static void partial_sums(par_comm *w) {
+    const int n = par_size(w);
+    for (int sequence = 0; sequence < 2; sequence++) {
+        par_tp_desc d;
+        par_tp *tp;
+        par_tp_norm norm;
+        par_tp_linear qkv;
+        par_parameter p[2];
+        memset(&d, 0, sizeof d), memset(&norm, 0, sizeof norm), memset(&qkv, 0, sizeof qkv);
+        d.tp = w, d.sequence_parallel = sequence, norm.features = 6;
+        qkv.in = 3, qkv.out = 4 * 2 + 2 * 2 + 2, qkv.segment_count = 3; // 4 heads of 2, 2 of k, 1 of v
+        for (int i = 0; i < 3; i++) qkv.segments[i].count = (size_t)(8 >> i), qkv.segments[i].unit = 2;
+        qkv.weight.frozen = 1, norm.weight.owned = 1;
+        CHECK_OK(w, par_tp_open(&d, &tp));
+        CHECK_OK(w, par_tp_norm_open(tp, &norm));
+        CHECK_OK(w, par_tp_linear_open(tp, &qkv));
+        par_tp_parameter *list[2] = {&norm.weight, &qkv.weight};
+        CHECK(w, par_tp_describe(tp, list, 2, 0, p) == 2);
+        CHECK(w, !p[0].frozen && p[1].frozen && p[0].owned == &norm.weight.owned && !norm.weight.owned);
+        expect_sum(w, &p[0], 0, sequence ? n : 0, 0, 6);
+        const size_t q = (size_t)(8 / n), k = n > 2 ? 2 : 4 / (size_t)n, v = 2; // rows of each
+        expect_sum(w, &p[1], 0, 0, 0, 0);
+        expect_sum(w, &p[1], 1, n > 2 ? n / 2 : 0, q * 3, k * 3);
+        expect_sum(w, &p[1], 2, n, (q + k) * 3, v * 3);
+        float grad[6 + 42], *g = grad + 6;
+        for (int i = 0; i < 48; i++) grad[i] = 1;
+        norm.weight.grad = grad, qkv.weight.grad = g;
+        CHECK_OK(w, par_tp_finalize_gradients(tp, list, 2));
+        for (size_t i = 0; i < (q + k + v) * 3; i++)
+            CHECK(w, g[i] == (float)(i < q * 3 ? 1 : i >= (q + k) * 3 ? n : n > 2 ? n / 2 : 1));
+        CHECK(w, grad[5] == (float)(sequence ? n : 1));
+        CHECK_OK(w, par_tp_close(tp));
+    }
+}
+
 // ---- kernels that fail ------------------------------------------------------------------------------------
 
 static int failing_in; // calls of a kernel until one fails
@@ -2680,6 +2740,7 @@ const test tests[] = {
     {"blocks", blocks, TEST_ALONE, 1, 120},
     {"canonical", canonical, TEST_ALONE | TEST_POWERS, 2, 60},
     {"block_parameters", block_parameters, TEST_SERIAL, 1, 60},
+    {"partial_sums", partial_sums, TEST_ALONE | TEST_POWERS | TEST_SMALL, 2, 60},
     {"ledger", ledger, TEST_ALONE, 1, 60},
     {"overlap", overlap, TEST_ALONE, 2, 60},
     {"own_bytes", own_bytes, TEST_ALONE, 1, 60},

@@ -2385,10 +2385,12 @@ static par_zero_report tied_step(par_comm *w, const tied_grid *g, int stage, int
     par_zero_report report;
     void *data;
     float *grad;
+    par_parameter use;
     memset(&d, 0, sizeof d);
     d.comm = g->comm, d.replica_comm = g->replicas ? g->replica_comm : NULL;
     d.model_parallel_comm = g->copies ? g->pp : NULL, d.stage = stage, d.seed = 3;
     d.microbatches = 2, d.accumulate_unsharded = stage == 2;
+    memset(&use, 0, sizeof use), use.data = &data, use.grad = &grad;
     d.canonical_shards = canonical ? 2 * par_size(g->comm) * g->replica_count : 0;
     CHECK_OK(w, par_zero_open(&d, &z));
     for (int i = 0; i < 2; i++) {
@@ -2401,7 +2403,7 @@ static par_zero_report tied_step(par_comm *w, const tied_grid *g, int stage, int
         t.shard = &part;
         CHECK(w, par_zero_add_unit(z, i ? "second" : "first") == i && par_zero_add_tensor(z, &t) == i);
     }
-    if (g->uses) CHECK(w, par_zero_add_use(z, "use", 1, &data, &grad) == 2);
+    if (g->uses) CHECK(w, par_zero_add_use(z, "use", 1, &use) == 2);
     CHECK_OK(w, par_zero_commit(z));
     CHECK_OK(w, par_zero_init(z, 1, 5, 0.5f, 0));
     for (int k = 0; k < 2; k++) tied_backward(w, g, z, &grad, k);
@@ -2497,6 +2499,124 @@ static void layers_of_stage(par_comm *w, int stage) {
 static void layers(par_comm *w) { // ranks that keep all parameters draw a shard each
     layers_of_stage(w, 0);
     layers_of_stage(w, 3);
+}
+// Gradients of which some elements are partial sums on the ranks of `tp`: a layer of two tensors, of which
+// the second is a matrix, and in a unit of its own a weight with a second use. Each rank adds in each
+// microbatch small integers that tell rank, microbatch and element; the sum of the step says which were
+// added, and how often.
+enum { PARTIAL = 40 };
+typedef struct partial_grid {
+    par_comm *dp, *tp, *some; // some: as tp, another comm
+    int stage, accumulate, canonical, m;
+} partial_grid;
+static float partial_of(int tp, int dp, int k, int tensor, int i) {
+    return (float)(1 + tp * 3 + dp * 17 + k * 5 + tensor + i % 7);
+}
+// Is element i of a tensor to be summed over tp?
+static int is_partial(int tensor, int i) { return tensor == 2 || (tensor == 1 && (i < 9 || i / 5 == 4)); }
+static void partial_backward(par_comm *w, const partial_grid *g, par_zero *z, float *const *grad, int k) {
+    for (int u = 0; u < 3; u++) { // the last one is the use
+        CHECK_OK(w, par_zero_backward_begin(z, u));
+        for (int t = 0; t < 4; t++)
+            for (int i = 0; (t < 2 ? 0 : t - 1) == u && i < PARTIAL; i++)
+                grad[t][i] += partial_of(par_rank(g->tp), par_rank(g->dp), k, t, i);
+        CHECK_OK(w, par_zero_backward_end(z, u));
+    }
+}
+static void partial_step(par_comm *w, const partial_grid *g) {
+    static const char *const names[4] = {"plain", "mixed", "tied", "use"};
+    const int n = par_size(g->dp), t_ranks = par_size(g->tp), me = par_rank(g->tp);
+    const size_t shape[2] = {8, 5};
+    par_parameter p[4];
+    void *data[4];
+    float *grad[4], sum[PARTIAL];
+    int owned[4] = {0, 0, 0, 0};
+    par_zero_desc d;
+    par_zero *z;
+    memset(&d, 0, sizeof d), memset(p, 0, sizeof p);
+    d.comm = g->dp, d.model_parallel_comm = g->tp, d.stage = g->stage, d.microbatches = g->m;
+    d.accumulate_unsharded = g->accumulate, d.canonical_shards = g->canonical ? g->m * n : 0;
+    for (int i = 0; i < 4; i++) {
+        const par_op op = g->canonical ? PAR_TREE_SUM : PAR_SUM;
+        const par_partial_sum rows[2] = {{g->tp, op, 0, 9}, {g->some, op, 20, 5}},
+                              all = {g->tp, op, 0, PARTIAL};
+        p[i].name = names[i], p[i].shard = par_shard_whole(shape, 2), p[i].owned = &owned[i];
+        p[i].data = &data[i], p[i].grad = &grad[i];
+        if (i == 1) p[i].sums[1] = rows[0], p[i].sums[3] = rows[1];
+        if (i >= 2) p[i].sums[0] = all;
+    }
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_add_layer(z, "layer", p, 2) == 0 && par_zero_add_layer(z, "tied", p + 2, 1) == 1);
+    CHECK(w, par_zero_add_use(z, "use", 1, &p[3]) == 2 && !owned[0] && !owned[3]);
+    CHECK_OK(w, par_zero_commit(z));
+    CHECK(w, owned[0] && owned[1] && owned[2] && owned[3]);
+    for (int step = 0; step < 2; step++) {
+        for (int k = 0; k < g->m; k++) partial_backward(w, g, z, grad, k);
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(w, par_zero_read(z, i, PAR_ZERO_GRADIENT, sum));
+            for (int e = 0; e < PARTIAL; e++) {
+                float want = 0;
+                for (int t = 0; t < t_ranks; t++)
+                    for (int r = 0; r < n * g->m && (t == me || is_partial(i, e)); r++)
+                        for (int use = 0; use < 1 + (i == 2); use++)
+                            want += partial_of(t, r % n, r / n, i + use, e);
+                CHECK(w, sum[e] == want);
+            }
+        }
+        CHECK_OK(w, par_zero_step(z, 1, NULL));
+    }
+    CHECK_OK(w, par_zero_close(z));
+}
+// Ranks that do not have the same sums are an error at commit, on all ranks; sums that cannot be, when added.
+static void bad_sums(par_comm *w, const partial_grid *g) {
+    static const struct {
+        int of_tp, kind; // who differs: the last rank of tp, or of dp; in what
+        const char *text;
+    } rows[] = {{0, 0, "tensor w: sums[2]: its count is 3 on rank %d and 4 on rank "},
+                {0, 1, "tensor w: sums[2]: its op is "},
+                {0, 2, "tensor w: sums[2]: its comm's ranks is "},
+                {1, 0, "must have the same ones in the same order"},
+                {1, 1, "must have the same ones in the same order"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char want[100];
+        par_zero_tensor t;
+        par_zero *z;
+        par_zero_desc d;
+        par_comm *who = rows[i].of_tp ? g->tp : g->dp;
+        const int last = par_rank(who) == par_size(who) - 1;
+        if (par_size(who) == 1) continue;
+        memset(&t, 0, sizeof t), memset(&d, 0, sizeof d);
+        d.comm = g->dp, t.name = "w", t.dims = 1, t.shape[0] = 10;
+        const par_partial_sum plain = {g->tp, PAR_SUM, 1, 4}, none = {NULL, PAR_SUM, 0, 0};
+        t.sums[2] = plain;
+        if (last && rows[i].kind == 0) t.sums[2].count = 3;
+        if (last && rows[i].kind == 1) t.sums[2].op = PAR_TREE_SUM;
+        if (last && rows[i].kind == 2) t.sums[2] = none;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
+        snprintf(want, sizeof want, rows[i].text, par_world_rank(g->dp, par_size(g->dp) - 1));
+        CHECK(w, par_zero_commit(z) == PAR_ERR_MISMATCH && says(w, want));
+        CHECK_OK(w, par_zero_close(z));
+    }
+}
+static void partial_sums(par_comm *w) {
+    const int n = par_size(w), r = par_rank(w), powers = (n & (n - 1)) == 0;
+    for (int t = 1; t <= n; t++) {
+        partial_grid g;
+        if (n % t) continue;
+        memset(&g, 0, sizeof g);
+        CHECK_OK(w, par_split(w, r / t, r, &g.tp));
+        CHECK_OK(w, par_split(w, r / t, r, &g.some));
+        CHECK_OK(w, par_split(w, r % t, r, &g.dp));
+        for (g.stage = 0; g.stage < 4; g.stage++)
+            for (g.accumulate = 0; g.accumulate <= (g.stage > 1); g.accumulate++)
+                for (g.canonical = 0; g.canonical <= powers; g.canonical++)
+                    for (g.m = 1; g.m < 5; g.m *= 2) partial_step(w, &g);
+        bad_sums(w, &g);
+        CHECK_OK(w, par_close(g.tp));
+        CHECK_OK(w, par_close(g.some));
+        CHECK_OK(w, par_close(g.dp));
+    }
 }
 static void norms(par_comm *w) { // a tensor that all ranks of model_parallel_comm have counts once
     par_zero *z;
@@ -2961,6 +3081,7 @@ const test tests[] = {
     {"rounding", rounding, TEST_ALONE, 1, 60},
     {"tied", tied, TEST_ANY | TEST_SMALL, 1, 60},
     {"orders", orders, TEST_SERIAL, 1, 60},
+    {"partial_sums", partial_sums, TEST_ANY | TEST_SMALL, 1, 60},
     {"norms", norms, TEST_ANY, 1, 60},
     {"layers", layers, TEST_ANY, 1, 60},
     {"contents", contents, TEST_ANY, 1, 60},

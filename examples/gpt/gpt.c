@@ -88,7 +88,6 @@ typedef struct trainer {
     // For each unit of the model its numbers in zero; -1: none, or on another rank. Where the head adds to
     // gradients of its own of the embedding's weight, this weight is alone in a unit, and so is its use.
     int (*unit)[2];
-    int *passes; // of each unit's backward so far
     gpt_buffers buffers;
     char *scratch;
     size_t scratch_bytes, planned_bytes; // planned_bytes: of activations, with --plan
@@ -361,23 +360,10 @@ static int head_is_apart(const trainer *t) {
 }
 // With stages 2 and 3 and a split backward, is a rank's sum of a step reduced? Else each microbatch's is.
 static int accumulates_locally(const trainer *t) { return t->o.zero >= 2 && splits_backward(t); }
-// Completes the gradients of a unit's replicated parameters over tp.
-static par_result finalize_gradients(trainer *t, int unit) {
-    par_tp_parameter *parameters[16];
-    size_t count = 0;
-    int i;
-    for (const int end = gpt_unit_tensors(&t->model, unit, &i); i < end; i++)
-        if (t->index[i] >= 0) parameters[count++] = t->model.tensors[i].p;
-    return par_tp_finalize_gradients(t->tp, parameters, count);
-}
 // The model calls this before and after it uses a unit: it gathers parameters and reduces gradients. With a
 // split backward the second half ends the microbatch.
 static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     trainer *t = (trainer *)user;
-    const int each = (t->o.zero >= 2 && !accumulates_locally(t)) || t->o.canonical,
-              per_step = t->microbatches / t->schedule.directions,
-              ends = what == GPT_BACKWARD_END || what == GPT_WEIGHT_END;
-    if (ends && (++t->passes[unit] % per_step == 0 || each)) GPT_TRY(finalize_gradients(t, unit));
     for (int i = 0; i < 2; i++) {
         const int z = t->unit[unit][i];
         if (z < 0) continue;
@@ -1099,8 +1085,7 @@ static par_result add_unit(trainer *t, int u, int *count) {
         if (x->tied && t->unit[0][0] >= 0) { // the weight is here
             par_parameter p;
             par_tp_describe(t->tp, &x->p, 1, x->stream, &p);
-            if (head_is_apart(t))
-                t->unit[u][1] = par_zero_add_use(t->zero, "tied head", t->unit[0][0], p.data, p.grad);
+            if (head_is_apart(t)) t->unit[u][1] = par_zero_add_use(t->zero, "tied head", t->unit[0][0], &p);
             continue;
         }
         if (!n || x->tied || (x->kind == GPT_WPE && head_is_apart(t))) {
@@ -1414,10 +1399,9 @@ static par_result alloc_token_buffers(trainer *t) {
     void *x = NULL, *loss = NULL, *target_count = NULL;
     t->index = (int *)calloc((size_t)t->model.use_count, sizeof(int));
     t->unit = (int(*)[2])calloc((size_t)g->n_layer + 2, sizeof *t->unit);
-    t->passes = (int *)calloc((size_t)g->n_layer + 2, sizeof(int));
     t->sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
     t->offsets = (size_t *)calloc((size_t)t->microbatch * (size_t)g->block_size + 1, sizeof(size_t));
-    int bad = !t->index || !t->unit || !t->passes || !t->sequence || !t->offsets || d->alloc(d, bytes, &x) ||
+    int bad = !t->index || !t->unit || !t->sequence || !t->offsets || d->alloc(d, bytes, &x) ||
               d->alloc(d, 64, &loss) || d->alloc(d, 64, &target_count);
     for (int i = 0; i < FLIGHTS; i++) {
         flight *f = &t->flights[i];
@@ -1490,7 +1474,6 @@ static void tear_down(trainer *t) { // what set_up made, likewise
     free(t->offsets);
     free(t->index);
     free(t->unit);
-    free(t->passes);
     free(t->stages);
 }
 
