@@ -4633,6 +4633,7 @@ int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, 
         d->value = p->value;
         d->stream = stream + (uint64_t)i;
         d->frozen = p->frozen;
+        d->dtype = par_tp_dtype(tp);
         par__tp_sums_of(tp, p, d->sums);
         d->owned = &p->owned;
     }

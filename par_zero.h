@@ -295,6 +295,9 @@ typedef struct par_zero_tensor {
     // same order.
     par_partial_sum sums[PAR_MAX_SUMS];
     int *owned; // not NULL: par_zero_commit sets it to 1, so that the layer knows who completes these sums
+    // Of a layer, which reads parameters of this type, and adds to gradients in f32: param_dtype must be
+    // this, and grad_dtype f32. 0: it takes those of the desc.
+    par_dtype dtype;
 } par_zero_tensor;
 // A tensor for a layer's parameter: with all that it says. *parameter must stay valid until it is added.
 par_zero_tensor par_zero_tensor_of(const par_parameter *parameter);
@@ -320,10 +323,11 @@ int par_zero_add_use(par_zero *z, const char *name, int unit, const par_paramete
 // par_zero_commit. Local. Errors: ARGUMENT (a microbatch twice or out of range; gradients are sharded, so
 // all ranks would have to add the same microbatch at a time), MEMORY.
 par_result par_zero_set_order(par_zero *z, int unit, const int *order);
-// Compares what all ranks have added, and allocates all memory. Collective
-// over comm and replica_comm. Errors, the same on all ranks: ARGUMENT (an error of par_zero_add_unit or
-// par_zero_add_tensor on any rank), MISMATCH (settings or tensors differ; the text names rank, tensor and
-// field), MEMORY, SYSTEM (offloading).
+// Compares what all ranks have given and added (over model_parallel_comm: the desc), and allocates all
+// memory. Collective over comm, replica_comm, model_parallel_comm and the comms of tensors' sums. Errors,
+// the same on all ranks: ARGUMENT (an error of par_zero_add_unit or par_zero_add_tensor on any rank),
+// MISMATCH (settings or tensors differ; the text names rank, tensor and field), MEMORY, SYSTEM
+// (offloading).
 par_result par_zero_commit(par_zero *z);
 
 // ---- the plan ---------------------------------------------------------------------------------------------
@@ -394,7 +398,8 @@ typedef struct par_zero_report {
 // comms of the desc. report may be NULL: then the host does not wait for a device. lr_factor below 0: use the
 // factor of par_zero_set_lr_factor, so that a captured CUDA graph can be replayed with another one (call
 // par_zero_flush before the capture, at its end, and before each replay). Errors:
-// ARGUMENT (a unit lacks backward passes of the step: nothing is changed, and the text says which), those of
+// ARGUMENT (a unit lacks backward passes of the step: nothing is changed, and the text says which),
+// MISMATCH (on CPUs: ranks give other factors, or one that is not finite: nothing is changed), those of
 // collectives.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
 par_result par_zero_set_lr_factor(par_zero *z, float lr_factor); // of all steps with lr_factor below 0
@@ -422,6 +427,12 @@ typedef enum par_zero_field {
 // ARGUMENT, SYSTEM (offloading).
 typedef void (*par_zero_fill_fn)(void *user, size_t first, size_t count, float *values);
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user);
+// Sets the values of a tensor as par_zero_fill does, but all of them to what fn gives on the first rank of
+// comm and replica_comm, which alone is asked: so ranks that bring initial values of their own begin alike,
+// as DDP's do. Ranks of tied_comm take those of its first rank. Takes memory for the tensor meanwhile.
+// Collective over comm and replica_comm (and tied_comm). Errors: MEMORY, those of par_zero_fill and of
+// collectives.
+par_result par_zero_broadcast(par_zero *z, int tensor, par_zero_fill_fn fn, void *user);
 // Sets initial values. deviation above 0: normal numbers with mean 0; number i of the whole tensor depends on
 // desc.seed, stream and i alone, as with par_tp_init. Else all elements are `value`. They are rounded to
 // param_dtype, master weights, too. Local. Errors: those of par_zero_fill.
@@ -738,6 +749,10 @@ static inline par_result par__zero_fill_at(const char *site, par_zero *z, int te
                                            par_zero_fill_fn fn, void *user) {
     return par_zero_fill(par__zero_called(z, site), tensor, what, fn, user);
 }
+static inline par_result par__zero_broadcast_at(const char *site, par_zero *z, int tensor,
+                                                par_zero_fill_fn fn, void *user) {
+    return par_zero_broadcast(par__zero_called(z, site), tensor, fn, user);
+}
 static inline par_result par__zero_read_at(const char *site, par_zero *z, int tensor, par_zero_field what,
                                            float *values) {
     return par_zero_read(par__zero_called(z, site), tensor, what, values);
@@ -785,6 +800,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_set_lr_factor(...)    PAR__ZERO_WITH_SITE(set_lr_factor, __VA_ARGS__)
 #define par_zero_flush(...)            PAR__ZERO_WITH_SITE(flush, __VA_ARGS__)
 #define par_zero_fill(...)             PAR__ZERO_WITH_SITE(fill, __VA_ARGS__)
+#define par_zero_broadcast(...)        PAR__ZERO_WITH_SITE(broadcast, __VA_ARGS__)
 #define par_zero_read(...)             PAR__ZERO_WITH_SITE(read, __VA_ARGS__)
 #define par_zero_init(...)             PAR__ZERO_WITH_SITE(init, __VA_ARGS__)
 #define par_zero_init_all(...)         PAR__ZERO_WITH_SITE(init_all, __VA_ARGS__)
@@ -2744,6 +2760,16 @@ int par_zero_add_unit(par_zero *z, const char *name) {
     par__zero_place_unit(z, u);
     return z->unit_count++;
 }
+// NULL, or why a layer of this dtype cannot compute on these parameters.
+static const char *par__zero_check_dtype(const par_zero *z, par_dtype dtype, int frozen) {
+    if (!dtype) return NULL; // PAR_F64: none was given
+    if (dtype != z->desc.param_dtype)
+        return z->desc.param_dtype == PAR_F32 ? "its layer does not have f32, and desc.param_dtype is f32"
+                                              : "its layer does not have desc.param_dtype";
+    return frozen || z->desc.grad_dtype == PAR_F32
+               ? NULL
+               : "its layer writes gradients in f32, and desc.grad_dtype has 16 bits: leave it 0";
+}
 static int par__zero_same_sums(const par_partial_sum *a, const par_partial_sum *b) {
     int same = 1;
     for (int i = 0; i < PAR_MAX_SUMS; i++)
@@ -2755,6 +2781,8 @@ int par_zero_add_use(par_zero *z, const char *name, int unit, const par_paramete
     if (unit < 0 || unit >= z->unit_count || z->units[unit].last - z->units[unit].first != 1)
         return par__zero_reject(z, "par_zero_add_use", PAR_ERR_ARGUMENT,
                                 "there is no unit %d, or it has not one tensor", unit);
+    const char *why = use ? par__zero_check_dtype(z, use->dtype, 0) : NULL;
+    if (why) return par__zero_reject(z, "par_zero_add_use", PAR_ERR_ARGUMENT, "unit %s: %s", name, why);
     if (use && !par__zero_same_sums(use->sums, z->tensors[z->units[unit].first].desc.sums))
         return par__zero_reject(
             z, "par_zero_add_use", PAR_ERR_ARGUMENT,
@@ -2873,7 +2901,8 @@ static const char *par__zero_check_tensor(par_zero *z, const par__zero_tensor *t
         return snprintf(why, capacity, "unit %s has a tensor of this name already: names must be unique",
                         z->units[z->tensors[other].unit].name),
                why;
-    const char *wrong = par__zero_check_runs(t);
+    const char *wrong = par__zero_check_dtype(z, d->dtype, t->part);
+    if (!wrong) wrong = par__zero_check_runs(t);
     if (!wrong) wrong = par__zero_check_part(z, t);
     return wrong ? wrong : par__zero_check_sums(z, t);
 }
@@ -2889,6 +2918,7 @@ par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
     t.stream = p->stream;
     t.frozen = p->frozen;
     memcpy(t.sums, p->sums, sizeof t.sums);
+    t.dtype = p->dtype;
     t.owned = p->owned;
     return t;
 }
@@ -3030,137 +3060,194 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
     if (o == PAR_ZERO_MUON && h.momentum <= 0) h.momentum = 0.95f;
     return h;
 }
-// What must be the same on all ranks, as rows: one for each setting, then one for each tensor.
+// What must be the same on all ranks, in these lists alone: X(member of par_zero_desc, how it is printed),
+// the same of par_zero_hyper, and X(what, its value) of a tensor t. Settings must be the same over
+// model_parallel_comm, too, whose ranks may have other tensors. comm itself is what is compared over.
+#define PAR__ZERO_SETTINGS(X)                                                                                \
+    X(replica_comm, RANKS)                                                                                   \
+    X(model_parallel_comm, RANKS)                                                                            \
+    X(tensor_parallel_comm, RANKS)                                                                           \
+    X(stage, INT)                                                                                            \
+    X(parameter_server, INT)                                                                                 \
+    X(accumulate_unsharded, INT)                                                                             \
+    X(microbatches, INT)                                                                                     \
+    X(canonical_shards, INT)                                                                                 \
+    X(average, INT)                                                                                          \
+    X(max_gathered_units, INT)                                                                               \
+    X(param_dtype, DTYPE)                                                                                    \
+    X(grad_dtype, DTYPE)                                                                                     \
+    X(state_dtype, DTYPE)                                                                                    \
+    X(muon_dtype, DTYPE)                                                                                     \
+    X(optimizer, OPTIMIZER)                                                                                  \
+    X(clip, FLOAT)                                                                                           \
+    X(loss_scale, FLOAT)                                                                                     \
+    X(loss_scale_window, INT)                                                                                \
+    X(loss_scale_hysteresis, INT)                                                                            \
+    X(stochastic_rounding, INT)                                                                              \
+    X(ema, FLOAT)                                                                                            \
+    X(seed, NUMBER)                                                                                          \
+    X(quantize_parameters, INT)                                                                              \
+    X(quantize_gradients, INT)                                                                               \
+    X(offload_states, STORE)                                                                                 \
+    X(offload_parameters, STORE)                                                                             \
+    X(kernels, KERNELS)
+#define PAR__ZERO_HYPERS(X)                                                                                  \
+    X(lr, FLOAT)                                                                                             \
+    X(beta1, FLOAT)                                                                                          \
+    X(beta2, FLOAT)                                                                                          \
+    X(epsilon, FLOAT)                                                                                        \
+    X(weight_decay, FLOAT)                                                                                   \
+    X(momentum, FLOAT)                                                                                       \
+    X(nesterov, INT)
+#define PAR__ZERO_SUM_FIELDS(X, i)                                                                           \
+    X(sums[i].ranks, t->desc.sums[i].comm ? (uint64_t)par_size(t->desc.sums[i].comm) : 0)                    \
+    X(sums[i].op, (uint64_t)t->desc.sums[i].op)                                                              \
+    X(sums[i].first, t->desc.sums[i].first)                                                                  \
+    X(sums[i].count, t->desc.sums[i].count)
+#define PAR__ZERO_FIELDS(X)                                                                                  \
+    X(unit, (uint64_t)t->unit)                                                                               \
+    X(dims, (uint64_t)t->desc.dims)                                                                          \
+    X(shape[0], t->desc.shape[0])                                                                            \
+    X(shape[1], t->desc.dims > 1 ? t->desc.shape[1] : 0)                                                     \
+    X(shape[2], t->desc.dims > 2 ? t->desc.shape[2] : 0)                                                     \
+    X(shape[3], t->desc.dims > 3 ? t->desc.shape[3] : 0)                                                     \
+    X(group, (uint64_t)t->desc.group)                                                                        \
+    X(frozen, (uint64_t)t->part)                                                                             \
+    X(use_adamw, (uint64_t) !!t->desc.use_adamw)                                                             \
+    X(shard, (uint64_t) !!t->desc.shard)                                                                     \
+    X(shard->runs, par__zero_shard_hash(&t->shard))                                                          \
+    X(tied_comm, t->desc.tied_comm ? (uint64_t)par_size(t->desc.tied_comm) : 0)                              \
+    X(deviation, par__f32_to_bits(t->desc.deviation))                                                        \
+    X(value, par__f32_to_bits(t->desc.value))                                                                \
+    X(stream, t->desc.stream)                                                                                \
+    PAR__ZERO_SUM_FIELDS(X, 0)                                                                               \
+    PAR__ZERO_SUM_FIELDS(X, 1)                                                                               \
+    PAR__ZERO_SUM_FIELDS(X, 2)                                                                               \
+    PAR__ZERO_SUM_FIELDS(X, 3)
 typedef enum par__zero_value_kind {
     PAR__ZERO_INT,
     PAR__ZERO_FLOAT,
+    PAR__ZERO_NUMBER, // of 64 bits
     PAR__ZERO_DTYPE,
-    PAR__ZERO_OPTIMIZER
+    PAR__ZERO_OPTIMIZER,
+    PAR__ZERO_RANKS,  // a comm: how many ranks it has
+    PAR__ZERO_STORE,  // where something is offloaded to
+    PAR__ZERO_KERNELS // their name
 } par__zero_value_kind;
 typedef struct par__zero_setting {
     const char *name;
     size_t at;
     par__zero_value_kind as;
 } par__zero_setting;
-#define PAR__ZERO_SETTING(field, as)                                                                         \
-    { #field, offsetof(par_zero_desc, field), as }
-static const par__zero_setting par__zero_settings[] = {
-    PAR__ZERO_SETTING(stage, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(parameter_server, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(accumulate_unsharded, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(microbatches, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(canonical_shards, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(average, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(max_gathered_units, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(param_dtype, PAR__ZERO_DTYPE),
-    PAR__ZERO_SETTING(grad_dtype, PAR__ZERO_DTYPE),
-    PAR__ZERO_SETTING(state_dtype, PAR__ZERO_DTYPE),
-    PAR__ZERO_SETTING(muon_dtype, PAR__ZERO_DTYPE),
-    PAR__ZERO_SETTING(optimizer, PAR__ZERO_OPTIMIZER),
-    PAR__ZERO_SETTING(clip, PAR__ZERO_FLOAT),
-    PAR__ZERO_SETTING(loss_scale, PAR__ZERO_FLOAT),
-    PAR__ZERO_SETTING(loss_scale_window, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(loss_scale_hysteresis, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(stochastic_rounding, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(ema, PAR__ZERO_FLOAT),
-    PAR__ZERO_SETTING(quantize_parameters, PAR__ZERO_INT),
-    PAR__ZERO_SETTING(quantize_gradients, PAR__ZERO_INT)};
-#undef PAR__ZERO_SETTING
-#define PAR__ZERO_SETTING(field, as)                                                                         \
-    { #field, offsetof(par_zero_hyper, field), as }
-static const par__zero_setting par__zero_hypers[] = {
-    PAR__ZERO_SETTING(lr, PAR__ZERO_FLOAT),           PAR__ZERO_SETTING(beta1, PAR__ZERO_FLOAT),
-    PAR__ZERO_SETTING(beta2, PAR__ZERO_FLOAT),        PAR__ZERO_SETTING(epsilon, PAR__ZERO_FLOAT),
-    PAR__ZERO_SETTING(weight_decay, PAR__ZERO_FLOAT), PAR__ZERO_SETTING(momentum, PAR__ZERO_FLOAT),
-    PAR__ZERO_SETTING(nesterov, PAR__ZERO_INT)};
-#undef PAR__ZERO_SETTING
+#define X(field, as) {#field, offsetof(par_zero_desc, field), PAR__ZERO_##as},
+static const par__zero_setting par__zero_settings[] = {PAR__ZERO_SETTINGS(X)};
+#undef X
+#define X(field, as) {#field, offsetof(par_zero_hyper, field), PAR__ZERO_##as},
+static const par__zero_setting par__zero_hypers[] = {PAR__ZERO_HYPERS(X)};
+#undef X
+#define X(field, value) #field,
+static const char *const par__zero_fields[] = {PAR__ZERO_FIELDS(X)};
+#undef X
 enum {
-    PAR__ZERO_SETTINGS = (int)(sizeof par__zero_settings / sizeof par__zero_settings[0]),
-    PAR__ZERO_HYPERS = (int)(sizeof par__zero_hypers / sizeof par__zero_hypers[0]),
-    PAR__ZERO_FIELDS = 10 + 4 * PAR_MAX_SUMS // of a tensor
+    PAR__ZERO_SETTING_COUNT = (int)(sizeof par__zero_settings / sizeof par__zero_settings[0]),
+    PAR__ZERO_HYPER_COUNT = (int)(sizeof par__zero_hypers / sizeof par__zero_hypers[0]),
+    PAR__ZERO_FIELD_COUNT = (int)(sizeof par__zero_fields / sizeof par__zero_fields[0]),
+    // Rows: one for each setting and hyperparameter, one for each tensor; then one for all units.
+    PAR__ZERO_FIRST_TENSOR = PAR__ZERO_SETTING_COUNT + (int)PAR_ZERO_MAX_GROUPS * PAR__ZERO_HYPER_COUNT,
+    PAR__ZERO_UNITS_ROW = -1
 };
 typedef struct par__zero_row {
-    char name[160]; // of a tensor; empty: this rank has no such row
-    uint64_t values[PAR__ZERO_FIELDS];
+    char name[160]; // of a tensor; empty: this rank has no such row. Of another row its text
+    uint64_t values[PAR__ZERO_FIELD_COUNT];
 } par__zero_row;
-static int par__zero_row_count(const par_zero *z) {
-    return PAR__ZERO_SETTINGS + (int)PAR_ZERO_MAX_GROUPS * PAR__ZERO_HYPERS + z->tensor_count;
+static uint64_t par__zero_mix(uint64_t hash, uint64_t x) { return (hash ^ x) * 0x100000001b3u; }
+static uint64_t par__zero_shard_hash(const par_shard *s) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < s->dims; i++) hash = par__zero_mix(hash, s->global_shape[i]);
+    for (int i = 0; i < s->run_count; i++) {
+        const par_run *r = &s->runs[i];
+        hash = par__zero_mix(par__zero_mix(hash, r->count), r->offset);
+        hash = par__zero_mix(par__zero_mix(hash, r->width), r->stride);
+        hash = par__zero_mix(par__zero_mix(hash, (uint64_t)r->replicas), (uint64_t)r->replica_id);
+    }
+    return hash & 0xffffffu; // is printed
 }
-// The setting of a row; NULL: the row of a tensor. group: parameter group of the setting, or -1.
+static void par__zero_print_setting(const par__zero_setting *s, const void *of, char *text, size_t capacity) {
+    const void *at = (const char *)of + s->at;
+    switch (s->as) {
+    case PAR__ZERO_INT: snprintf(text, capacity, "%d", *(const int *)at); break;
+    case PAR__ZERO_FLOAT: snprintf(text, capacity, "%.9g", (double)*(const float *)at); break;
+    case PAR__ZERO_NUMBER: snprintf(text, capacity, "%llu", (unsigned long long)*(const uint64_t *)at); break;
+    case PAR__ZERO_DTYPE: snprintf(text, capacity, "%s", par_dtype_name(*(const par_dtype *)at)); break;
+    case PAR__ZERO_OPTIMIZER:
+        snprintf(text, capacity, "%s", par_zero_optimizer_name(*(const par_zero_optimizer *)at));
+        break;
+    case PAR__ZERO_RANKS: {
+        const par_comm *comm = *(par_comm *const *)at;
+        snprintf(text, capacity, comm ? "of %d ranks" : "NULL", comm ? par_size(comm) : 0);
+        break;
+    }
+    case PAR__ZERO_STORE: {
+        const char *where = *(const char *const *)at;
+        snprintf(text, capacity, "%.4s", where ? where : "none"); // each rank may have a directory of its own
+        break;
+    }
+    default: {
+        const par_zero_kernels *k = *(const par_zero_kernels *const *)at;
+        snprintf(text, capacity, "%s", k ? k->name : par_zero_cpu()->name);
+    }
+    }
+}
+// The setting of a row; NULL: the row of a tensor or of units. group: parameter group of the setting, or -1.
 static const par__zero_setting *par__zero_setting_of(int row, int *group) {
-    *group = row < PAR__ZERO_SETTINGS ? -1 : (row - PAR__ZERO_SETTINGS) / PAR__ZERO_HYPERS;
-    if (row < PAR__ZERO_SETTINGS) return &par__zero_settings[row];
-    return *group < PAR_ZERO_MAX_GROUPS ? &par__zero_hypers[(row - PAR__ZERO_SETTINGS) % PAR__ZERO_HYPERS]
-                                        : NULL;
+    const int hyper = row - PAR__ZERO_SETTING_COUNT;
+    *group = hyper < 0 ? -1 : hyper / PAR__ZERO_HYPER_COUNT;
+    if (row < 0 || row >= PAR__ZERO_FIRST_TENSOR) return NULL;
+    return hyper < 0 ? &par__zero_settings[row] : &par__zero_hypers[hyper % PAR__ZERO_HYPER_COUNT];
+}
+static void par__zero_print_units(const par_zero *z, char *text, size_t capacity) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    int uses = 0;
+    for (int i = 0; i < z->unit_count; i++) {
+        hash = par__zero_mix(hash, (uint64_t)z->units[i].use_of);
+        uses += z->units[i].use_of > 0;
+    }
+    snprintf(text, capacity, "%d with %d uses (%04x)", z->unit_count, uses, (unsigned)(hash & 0xffffu));
 }
 static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) {
-    uint32_t bits;
     int group;
     const par__zero_setting *s = par__zero_setting_of(number, &group);
     memset(row, 0, sizeof *row);
     if (s) {
         const par_zero_hyper h = par__zero_hyper_of(z, PAR__MAX(group, 0));
-        memcpy(&bits, (group < 0 ? (const char *)&z->desc : (const char *)&h) + s->at, sizeof bits);
-        row->values[0] = bits;
-        row->name[0] = '.';
+        const void *of = group < 0 ? (const void *)&z->desc : (const void *)&h;
+        par__zero_print_setting(s, of, row->name, sizeof row->name);
         return;
     }
-    number -= par__zero_row_count(z) - z->tensor_count;
-    if (number >= z->tensor_count) return;
+    if (number == PAR__ZERO_UNITS_ROW) par__zero_print_units(z, row->name, sizeof row->name);
+    number -= PAR__ZERO_FIRST_TENSOR;
+    if (number < 0 || number >= z->tensor_count) return;
     const par__zero_tensor *t = &z->tensors[number];
-    const uint64_t values[PAR__ZERO_FIELDS - 4 * PAR_MAX_SUMS] = {
-        (uint64_t)t->unit,         (uint64_t)t->desc.dims, t->desc.shape[0],
-        t->desc.shape[1],          t->desc.shape[2],       t->desc.shape[3],
-        (uint64_t)t->desc.group,   (uint64_t)t->part,      (uint64_t) !!t->desc.use_adamw,
-        (uint64_t) !!t->desc.shard};
+#define X(field, value) value,
+    const uint64_t values[PAR__ZERO_FIELD_COUNT] = {PAR__ZERO_FIELDS(X)};
+#undef X
     memcpy(row->values, values, sizeof values);
-    for (int i = 0; i < PAR_MAX_SUMS; i++) {
-        const par_partial_sum *s = &t->desc.sums[i];
-        uint64_t *to = row->values + sizeof values / sizeof values[0] + 4 * i;
-        if (!s->comm) continue;
-        to[0] = (uint64_t)par_size(s->comm);
-        to[1] = (uint64_t)s->op;
-        to[2] = s->first;
-        to[3] = s->count;
-    }
-    for (int i = t->desc.dims; i < 4; i++) row->values[2 + i] = 0; // unused dimensions
     memcpy(row->name, t->name, sizeof row->name);
 }
-static void par__zero_print_value(const par__zero_setting *s, uint64_t value, char *text, size_t capacity) {
-    const uint32_t bits = (uint32_t)value;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    if (s->as == PAR__ZERO_FLOAT)
-        snprintf(text, capacity, "%.9g", (double)f);
-    else if (s->as == PAR__ZERO_INT)
-        snprintf(text, capacity, "%d", (int)bits);
-    else
-        snprintf(text, capacity, "%s",
-                 s->as == PAR__ZERO_DTYPE ? par_dtype_name((par_dtype)bits)
-                                          : par_zero_optimizer_name((par_zero_optimizer)bits));
-}
 // Describes how this rank's row differs from rank 0's of the comm. The text has world ranks.
-static void par__zero_print_difference(const par_zero *z, int number, const par__zero_row *mine,
-                                       const par__zero_row *theirs, const par_comm *comm, char *why,
-                                       size_t capacity) {
-    static const char *const fields[] = {"unit",     "dims",  "shape[0]", "shape[1]",  "shape[2]",
-                                         "shape[3]", "group", "frozen",   "use_adamw", "shard"};
-    static const char *const of_sum[4] = {"comm's ranks", "op", "first", "count"};
-    const int plain = (int)(sizeof fields / sizeof fields[0]);
-    char field[40];
-    char values[2][32], of[32] = "desc";
+static void par__zero_print_difference(int number, const par__zero_row *mine, const par__zero_row *theirs,
+                                       const par_comm *comm, char *why, size_t capacity) {
+    char of[32] = "desc.";
     const int rank = par_world_rank(comm, par_rank(comm)), first = par_world_rank(comm, 0);
     int group, k = 0;
     const par__zero_setting *s = par__zero_setting_of(number, &group);
-    if (s) {
-        if (group >= 0) snprintf(of, sizeof of, "desc.hyper[%d]", group);
-        par__zero_print_value(s, mine->values[0], values[0], sizeof values[0]);
-        par__zero_print_value(s, theirs->values[0], values[1], sizeof values[1]);
-        snprintf(why, capacity, "%s.%s is %s on rank %d and %s on rank %d: all ranks must give the same", of,
-                 s->name, values[0], rank, values[1], first);
+    if (s || number == PAR__ZERO_UNITS_ROW) {
+        if (group >= 0) snprintf(of, sizeof of, "desc.hyper[%d].", group);
+        snprintf(why, capacity, "%s%s is %s on rank %d and %s on rank %d: all ranks must give the same",
+                 s ? of : "", s ? s->name : "the number of units", mine->name, rank, theirs->name, first);
         return;
     }
-    number -= par__zero_row_count(z) - z->tensor_count;
+    number -= PAR__ZERO_FIRST_TENSOR;
     if (!mine->name[0] || !theirs->name[0]) {
         snprintf(why, capacity,
                  "tensor %s is on rank %d, and not on rank %d: all ranks must add the same tensors",
@@ -3172,45 +3259,45 @@ static void par__zero_print_difference(const par_zero *z, int number, const par_
                  "tensors in the same order",
                  number, mine->name, rank, theirs->name, first);
     } else {
-        while (k + 1 < PAR__ZERO_FIELDS && mine->values[k] == theirs->values[k]) k++;
-        snprintf(field, sizeof field, "sums[%d]: its %s", (k - plain) / 4, of_sum[(k - plain) & 3]);
+        while (k + 1 < PAR__ZERO_FIELD_COUNT && mine->values[k] == theirs->values[k]) k++;
         snprintf(why, capacity,
                  "tensor %s: %s is %llu on rank %d and %llu on rank %d: all ranks must give the same",
-                 mine->name, k < plain ? fields[k] : field, (unsigned long long)mine->values[k], rank,
+                 mine->name, par__zero_fields[k], (unsigned long long)mine->values[k], rank,
                  (unsigned long long)theirs->values[k], first);
     }
 }
-// Checks that all ranks of a comm have the same settings and tensors: compares a checksum of all rows and, if
-// it differs, each row with rank 0's.
-static par_result par__zero_check_same(par_zero *z, par_comm *comm) {
+// Checks that all ranks of a comm have the same settings and, with `tensors`, tensors: compares a checksum of
+// all rows and, if it differs, each row with rank 0's.
+static par_result par__zero_check_same(par_zero *z, par_comm *comm, int tensors) {
     uint64_t hash = 0xcbf29ce484222325u, pair[2];
     par__zero_row mine, theirs;
     char difference[500] = "", why[600];
-    int row_count = par__zero_row_count(z);
-    for (int i = 0; i < row_count; i++) {
+    int row_count = (int)PAR__ZERO_FIRST_TENSOR + (tensors ? z->tensor_count : 0);
+    for (int i = tensors ? (int)PAR__ZERO_UNITS_ROW : 0; i < row_count; i++) {
         par__zero_row_of(z, i, &mine);
-        for (int k = 0; k < PAR__ZERO_FIELDS; k++) hash = (hash ^ mine.values[k]) * 0x100000001b3u;
-        for (const char *c = mine.name; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 0x100000001b3u;
+        for (int k = 0; k < PAR__ZERO_FIELD_COUNT; k++) hash = par__zero_mix(hash, mine.values[k]);
+        for (const char *c = mine.name; *c; c++) hash = par__zero_mix(hash, (uint64_t)(unsigned char)*c);
     }
     pair[0] = hash;
     pair[1] = ~hash;
     PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
     if (pair[0] == ~pair[1]) return PAR_OK;
     PAR__ZERO_TRY(par_all_reduce(&row_count, &row_count, 1, PAR_I32, PAR_MAX, comm));
-    for (int i = 0; i < row_count; i++) {
+    for (int k = 0; k < row_count + tensors; k++) {
+        const int i = k < row_count ? k : (int)PAR__ZERO_UNITS_ROW;
         par__zero_row_of(z, i, &mine);
         theirs = mine;
         PAR__ZERO_TRY(par_broadcast(&theirs, &theirs, sizeof theirs, PAR_U8, 0, comm));
         if (!difference[0] && memcmp(&mine, &theirs, sizeof mine))
-            par__zero_print_difference(z, i, &mine, &theirs, comm, difference, sizeof difference);
+            par__zero_print_difference(i, &mine, &theirs, comm, difference, sizeof difference);
     }
     snprintf(why, sizeof why, "par_zero_commit: %s", difference);
     return par__zero_share_error(z, comm, difference[0] ? PAR_ERR_MISMATCH : PAR_OK, why);
 }
 // Shares errors of par_zero_add_unit and par_zero_add_tensor. Also checks that no tensor has the name of a
 // state.
-static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
-    char why[700], name[PAR_ZERO_NAME_BYTES];
+static par_result par__zero_check_added(par_zero *z) {
+    char name[PAR_ZERO_NAME_BYTES];
     for (int i = 0; i < z->tensor_count && !z->add_result; i++)
         for (int k = 1; k < PAR__ZERO_STATE_KINDS; k++) {
             snprintf(name, sizeof name, "%s%s", z->tensors[i].name, par__zero_state_suffix[k]);
@@ -3219,12 +3306,11 @@ static par_result par__zero_check_added(par_zero *z, par_comm *comm) {
                                  "tensor %s has the name under which a state of tensor %s is saved", name,
                                  z->tensors[i].name);
         }
-    if (par_size(comm) > 1)
-        snprintf(why, sizeof why, "par_zero_commit: on rank %d, %s", par_world_rank(comm, par_rank(comm)),
-                 z->add_error);
-    else
-        snprintf(why, sizeof why, "par_zero_commit: %s", z->add_error);
-    return par__zero_share_error(z, comm, z->add_result, why);
+    if (!z->add_result) return PAR_OK;
+    if (z->ranks * z->replica_count == 1 && !z->desc.model_parallel_comm)
+        return PAR__ZERO_FAIL(z->add_result, "par_zero_commit: %s", z->add_error);
+    return PAR__ZERO_FAIL(z->add_result, "par_zero_commit: on rank %d, %s",
+                          par_world_rank(z->desc.comm, z->rank), z->add_error);
 }
 static uint64_t par__zero_triangle(uint64_t n) { // 0 + 1 + ... n - 1
     return n % 2 ? (n - 1) / 2 * n : n / 2 * (n - 1);
@@ -3270,8 +3356,8 @@ static par_result par__zero_check_partial_sums(par_zero *z) {
             for (int j = 0; j < PAR_MAX_SUMS && !z->tensors[i].part; j++) {
                 const par_partial_sum *s = &z->tensors[i].desc.sums[j];
                 if (s->comm != z->sum_comms[k]) continue;
-                hash = (hash ^ par__zero_name_hash(z->tensors[i].name)) * 0x100000001b3u;
-                hash = ((hash ^ s->count) * 0x100000001b3u ^ (uint64_t)s->op) * 0x100000001b3u;
+                hash = par__zero_mix(hash, par__zero_name_hash(z->tensors[i].name));
+                hash = par__zero_mix(par__zero_mix(hash, s->count), (uint64_t)s->op);
             }
         pair[0] = hash;
         pair[1] = ~hash;
@@ -3285,16 +3371,20 @@ static par_result par__zero_check_partial_sums(par_zero *z) {
     }
     return PAR_OK;
 }
-static par_result par__zero_check_same_all(par_zero *z) { // over comm and replica_comm
-    par_comm *const comm = z->desc.comm, *const replica_comm = z->desc.replica_comm;
-    par_result r = par__zero_check_added(z, comm);
-    if (!r) r = par__zero_share_error(z, comm, par__zero_check_parts(z), par_last_error(comm));
-    if (!r) r = par__zero_share_error(z, comm, par__zero_check_partial_sums(z), par_last_error(comm));
-    if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
-    if (r) return r;
-    r = par__zero_check_same(z, comm);
-    if (replica_comm) r = par__zero_share_error(z, replica_comm, r, par_last_error(comm));
-    return r || !replica_comm ? r : par__zero_check_same(z, replica_comm);
+// An error of any rank becomes the error of all.
+static par_result par__zero_agree(par_zero *z, par_result r) {
+    par_comm *const comms[3] = {z->desc.comm, z->desc.replica_comm, z->desc.model_parallel_comm};
+    for (int i = 0; i < 3; i++)
+        if (comms[i]) r = par__zero_share_error(z, comms[i], r, par_last_error(z->desc.comm));
+    return r;
+}
+static par_result par__zero_check_same_all(par_zero *z) {
+    par_comm *const comms[3] = {z->desc.comm, z->desc.replica_comm, z->desc.model_parallel_comm};
+    PAR__ZERO_TRY(par__zero_agree(z, par__zero_check_added(z)));
+    for (int i = 0; i < 3; i++)
+        PAR__ZERO_TRY(par__zero_agree(z, comms[i] ? par__zero_check_same(z, comms[i], i < 2) : PAR_OK));
+    PAR__ZERO_TRY(par__zero_agree(z, par__zero_check_parts(z)));
+    return par__zero_agree(z, par__zero_check_partial_sums(z));
 }
 // Allocates, and adds the bytes to the tally. symmetric: memory that collectives use, of the same size on all
 // ranks.
@@ -4648,9 +4738,26 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     }
     return r;
 }
+// With factors that differ replicas would differ for ever: compares the least and the largest of all ranks. A
+// device's are not compared, because its host waits for nothing.
+static par_result par__zero_check_lr_factor(par_zero *z, float factor) {
+    par_comm *const comms[3] = {z->desc.comm, z->desc.replica_comm, z->desc.model_parallel_comm};
+    if (!(factor >= 0)) factor = factor < 0 ? z->initial_control.lr_factor : INFINITY; // NaN is none
+    float range[2] = {factor, factor < INFINITY ? -factor : INFINITY};
+    for (int i = 0; i < 3 && z->on_cpu; i++)
+        if (comms[i]) PAR__ZERO_TRY(par_all_reduce(range, range, 2, PAR_F32, PAR_MAX, comms[i]));
+    if (range[0] == -range[1]) return PAR_OK;
+    return PAR__ZERO_FAIL(
+        PAR_ERR_MISMATCH,
+        "par_zero_step: lr_factor is %g here, and from %g to %g on all ranks: they must give the same finite "
+        "number; nothing was changed",
+        (double)factor, -(double)range[1], (double)range[0]);
+}
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
     if (!z->committed)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: par_zero_commit was not called");
+    PAR__ZERO_TRY(par__zero_check_passes(z, "par_zero_step"));
+    PAR__ZERO_TRY(par__zero_check_lr_factor(z, lr_factor));
     const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
     PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
     PAR__ZERO_TRY(par__zero_square_norm(z));
@@ -4828,17 +4935,11 @@ static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
     *begin = PAR__MAX(p->now.first, p->from);
     return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
 }
-static par_result par__zero_fill_tensor(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn,
-                                        void *user, int shards) {
-    if (!z->committed || tensor < 0 || tensor >= z->tensor_count || what == PAR_ZERO_GRADIENT)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
-                              "par_zero_fill: there is no tensor %d, or par_zero_commit was not called",
-                              tensor);
-    const par__zero_tensor *t = &z->tensors[tensor];
+static par_result par__zero_fill_by(par_zero *z, const par__zero_tensor *t, par_zero_field what,
+                                    const par__zero_fill *fill) {
     const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
-    const par__zero_fill fill = {&t->shard, fn, user, shards};
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
-    if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, &fill));
+    if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, fill));
     par__zero_iter p = par__zero_iter_tensor(t, 1);
     for (int found = 1; found;) {
         size_t begin;
@@ -4846,13 +4947,44 @@ static par_result par__zero_fill_tensor(par_zero *z, int tensor, par_zero_field 
         const size_t n = par__zero_overlap(&p, &begin);
         for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
             if (p.states[kinds[i]])
-                PAR__ZERO_TRY(par__zero_fill_state(z, t, &fill, &p, kinds[i], begin - t->offset, n,
+                PAR__ZERO_TRY(par__zero_fill_state(z, t, fill, &p, kinds[i], begin - t->offset, n,
                                                    begin - p.now.first));
     }
     return PAR_OK;
 }
+static par_result par__zero_check_fill(par_zero *z, const char *call, int tensor, par_zero_field what) {
+    if (z->committed && tensor >= 0 && tensor < z->tensor_count && what != PAR_ZERO_GRADIENT) return PAR_OK;
+    return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: there is no tensor %d, or par_zero_commit was not called",
+                          call, tensor);
+}
+static par_result par__zero_fill_tensor(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn,
+                                        void *user, int shards) {
+    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_fill", tensor, what));
+    const par__zero_fill fill = {&z->tensors[tensor].shard, fn, user, shards};
+    return par__zero_fill_by(z, &z->tensors[tensor], what, &fill);
+}
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
     return par__zero_fill_tensor(z, tensor, what, fn, user, 0);
+}
+static void par__zero_copy_values(void *user, size_t first, size_t count, float *values) {
+    memcpy(values, (const float *)user + first, count * sizeof *values);
+}
+par_result par_zero_broadcast(par_zero *z, int tensor, par_zero_fill_fn fn, void *user) {
+    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_broadcast", tensor, PAR_ZERO_VALUE));
+    const par__zero_tensor *t = &z->tensors[tensor];
+    // each passes on what it got from the one before
+    par_comm *const comms[3] = {t->desc.tied_comm, z->desc.replica_comm, z->desc.comm};
+    const int counts[3] = {z->rank == 0 && z->replica == 0, z->rank == 0, 1};
+    float *values = (float *)PAR_MALLOC((t->count + 1) * sizeof *values);
+    const par_shard here = par_shard_whole(t->desc.shape, t->desc.dims);
+    const par__zero_fill theirs = {&t->shard, fn, user, 0}, mine = {&here, par__zero_copy_values, values, 0};
+    par_result r = values ? PAR_OK : PAR_ERR_MEMORY;
+    r = par__zero_share_error(z, z->desc.comm, r, "par_zero_broadcast: out of memory for a tensor's values");
+    if (!r && z->rank == 0 && z->replica == 0) par__zero_fill_spans(&theirs, 0, t->count, values);
+    for (int i = 0; i < 3 && !r; i++)
+        if (comms[i] && counts[i]) r = par_broadcast(values, values, t->count, PAR_F32, 0, comms[i]);
+    if (!r) r = par__zero_fill_by(z, t, PAR_ZERO_VALUE, &mine);
+    return PAR_FREE(values), r;
 }
 typedef struct par__zero_init_values {
     uint64_t seed, stream;

@@ -1280,7 +1280,7 @@ static void code_layers(par_comm *w, par_cuda *cuda, par_tp **tp, par_tp_recipe 
         const par_tp_matrix tokens = {mx.at[at], R, F, PAR_TP_REPLICATED};
         x[at] = y[at] = dx[at] = dy[at] = tokens, dy[at].data = mdy.at[at], dy[at].layout = PAR_TP_HIDDEN;
         y[at].data = my.at[at], dx[at].data = mdx.at[at];
-        f[at].in = f[at].out = F, f[at].recipe = recipe, f[at].has_bias = 1;
+        f[at].in = f[at].out = F, f[at].recipe = recipe, f[at].has_bias = f[at].bias.frozen = 1;
         CHECK_OK(w, par_tp_linear_open(tp[at], &f[at]));
         f[at].weight.data = mw.at[at], f[at].weight.grad = floats(mdw, at), f[at].bias.data = mb.at[at];
     }

@@ -606,11 +606,17 @@ static void costs(par_comm *w) {
                 const size_t sums = sent(w, PAR_KIND_REDUCE_SCATTER) + sent(w, PAR_KIND_REDUCE);
                 const size_t gathers = sent(w, PAR_KIND_ALL_GATHER) + sent(w, PAR_KIND_BROADCAST);
                 CHECK(w, gathers == plan.gather_count);
-                if (kind) CHECK(w, sums == plan.reduce_count);
-                if (kind == 0) CHECK(w, sent(w, PAR_KIND_ALL_REDUCE) == plan.reduce_count);
                 const uint64_t gathered = par_ledger_get(w, PAR_KIND_ALL_GATHER).sent_bytes +
                                           par_ledger_get(w, PAR_KIND_BROADCAST).sent_bytes;
                 CHECK(w, gathered == plan.gather_bytes);
+                if (kind) CHECK(w, sums == plan.reduce_count);
+                const size_t reduced = sent(w, PAR_KIND_ALL_REDUCE);
+                if (kind == 0) { // and a step compares the factors of the learning rate
+                    float range[2] = {0, 0};
+                    par_ledger_reset(w);
+                    CHECK_OK(w, par_all_reduce(range, range, 2, PAR_F32, PAR_MAX, w));
+                    CHECK(w, reduced == plan.reduce_count + sent(w, PAR_KIND_ALL_REDUCE));
+                }
                 const size_t unit = trained * (n - 1) / n, muon = o == PAR_ZERO_MUON && kind && kind != 4;
                 if (kind == 0) CHECK(w, plan.reduce_count == 2 * unit && plan.gather_count == 0);
                 if (kind == 1 && !muon) CHECK(w, plan.reduce_count == unit && plan.gather_count == unit);
@@ -2572,9 +2578,9 @@ static void bad_sums(par_comm *w, const partial_grid *g) {
     static const struct {
         int of_tp, kind; // who differs: the last rank of tp, or of dp; in what
         const char *text;
-    } rows[] = {{0, 0, "tensor w: sums[2]: its count is 3 on rank %d and 4 on rank "},
-                {0, 1, "tensor w: sums[2]: its op is "},
-                {0, 2, "tensor w: sums[2]: its comm's ranks is "},
+    } rows[] = {{0, 0, "tensor w: sums[2].count is 3 on rank %d and 4 on rank "},
+                {0, 1, "tensor w: sums[2].op is "},
+                {0, 2, "tensor w: sums[2].ranks is "},
                 {1, 0, "must have the same ones in the same order"},
                 {1, 1, "must have the same ones in the same order"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -2966,6 +2972,7 @@ typedef struct setup {
     par_zero_desc desc;
     par_zero_tensor second; // the first tensor is the same on all ranks
     int own_unit, missing;  // the second tensor is in a unit of its own; it is not there
+    int more_units;         // there is another unit, without a tensor; 2: and it is a use
 } setup;
 #define DIFFERENCES(X)                                                                                       \
     X(s.desc.stage = 1, "desc.stage is 1 on rank %d and 2 on rank 0")                                        \
@@ -2979,6 +2986,8 @@ typedef struct setup {
     X(s.second.shape[0] = 24;                                                                                \
       s.second.shape[1] = 6, "tensor second: shape[0] is 24 on rank %d and 12 on rank 0")                    \
     X(s.own_unit = 1, "tensor second: unit is 1 on rank %d and 0 on rank 0")                                 \
+    X(s.more_units = 1, "the number of units is 2 with 0 uses")                                              \
+    X(s.more_units = 2, "tensor second is on rank 0, and not on rank %d")                                    \
     X(s.missing = 1, "tensor second is on rank 0, and not on rank %d")
 static void expect_mismatch(par_comm *w, const setup *s, const char *text) {
     char want[300];
@@ -2990,7 +2999,9 @@ static void expect_mismatch(par_comm *w, const setup *s, const char *text) {
     CHECK(w, par_zero_add_unit(z, "layer") == 0);
     CHECK(w, par_zero_add_tensor(z, &first) == 0);
     if (s->own_unit) CHECK(w, par_zero_add_unit(z, "more") == 1);
-    if (!s->missing) CHECK(w, par_zero_add_tensor(z, &s->second) == 1);
+    if (!s->missing && s->more_units < 2) CHECK(w, par_zero_add_tensor(z, &s->second) == 1);
+    if (s->more_units == 1) CHECK(w, par_zero_add_unit(z, "more") == 1);
+    if (s->more_units == 2) CHECK(w, par_zero_add_use(z, "more", 0, NULL) == 1);
     snprintf(want, sizeof want, text, par_size(w) - 1);
     CHECK(w, par_zero_commit(z) == PAR_ERR_MISMATCH && says(w, want));
     CHECK_OK(w, par_zero_close(z));
@@ -3021,9 +3032,7 @@ static void disagreement(par_comm *w) { // names rank, tensor and field
         t.name = "w", t.dims = 1, t.shape[0] = 3;
         CHECK_OK(w, par_zero_open(&r.desc, &r.z));
         CHECK(w, par_zero_add_unit(r.z, "layer") == 0 && par_zero_add_tensor(r.z, &t) == 0);
-        const int column = par_rank(inner);
-        snprintf(want, sizeof want, "desc.clip is 5 on rank %d and 1 on rank %d", row ? column + 2 : 3,
-                 row ? column : 2);
+        snprintf(want, sizeof want, "desc.clip is 5 on rank %d and 1 on rank %d", row ? 2 : 3, row ? 0 : 2);
         CHECK(w, par_zero_commit(r.z) == PAR_ERR_MISMATCH && says(w, want));
         const char *where = strstr(par_last_error(w), "(called at ");
         CHECK(w, where && !strstr(where + 1, "(called at "));
@@ -3031,6 +3040,223 @@ static void disagreement(par_comm *w) { // names rank, tensor and field
     }
     CHECK_OK(w, par_close(inner));
     CHECK_OK(w, par_close(outer));
+}
+
+// Each member of the lists of what must be the same, changed on the last rank: all ranks name it.
+static void change_setting(const par__zero_setting *s, void *of, par_comm *other) {
+    static par_zero_kernels kernels;
+    void *at = (char *)of + s->at;
+    kernels.name = "others";
+    switch (s->as) {
+    case PAR__ZERO_FLOAT: *(float *)at += 1; break;
+    case PAR__ZERO_NUMBER: ++*(uint64_t *)at; break;
+    case PAR__ZERO_RANKS: *(par_comm **)at = other; break;
+    case PAR__ZERO_STORE: *(const char **)at = "host"; break;
+    case PAR__ZERO_KERNELS: *(const par_zero_kernels **)at = &kernels; break;
+    case PAR__ZERO_DTYPE: *(par_dtype *)at = *(par_dtype *)at == PAR_BF16 ? PAR_F32 : PAR_BF16; break;
+    default: *(int *)at ^= 1;
+    }
+}
+#define FIELD_CHANGES(X)                                                                                     \
+    X("unit", t->unit++)                                                                                     \
+    X("dims", t->desc.dims--)                                                                                \
+    X("shape[0]", t->desc.shape[0]++)                                                                        \
+    X("shape[1]", t->desc.shape[1]++)                                                                        \
+    X("shape[2]", t->desc.shape[2]++)                                                                        \
+    X("shape[3]", t->desc.shape[3]++)                                                                        \
+    X("group", t->desc.group++)                                                                              \
+    X("frozen", t->part++)                                                                                   \
+    X("use_adamw", t->desc.use_adamw++)                                                                      \
+    X("shard", t->desc.shard = &t->shard)                                                                    \
+    X("shard->runs", t->shard.runs[0].replicas += 2)                                                         \
+    X("tied_comm", t->desc.tied_comm = self)                                                                 \
+    X("deviation", t->desc.deviation += 1)                                                                   \
+    X("value", t->desc.value += 1)                                                                           \
+    X("stream", t->desc.stream++)                                                                            \
+    X("ranks", s->comm = self)                                                                               \
+    X("op", s->op = PAR_TREE_SUM)                                                                            \
+    X("first", s->first++)                                                                                   \
+    X("count", s->count++)
+static void change_field(par_comm *w, par__zero_tensor *t, const char *field, par_comm *self) {
+    int number = 0, changes = 0;
+    sscanf(field, "sums[%d]", &number);
+    par_partial_sum *s = &t->desc.sums[number];
+    const char *name = strstr(field, "].") ? strstr(field, "].") + 2 : field;
+#define X(what, change)                                                                                      \
+    if (!strcmp(name, what)) {                                                                               \
+        change;                                                                                              \
+        changes++;                                                                                           \
+    }
+    FIELD_CHANGES(X)
+#undef X
+    if (changes != 1) fprintf(stderr, "%s: this test has no change of it\n", field);
+    CHECK(w, changes == 1);
+}
+// over: 0: comm, 1: replica_comm, 2: model_parallel_comm. Which setting or (group of hyperparameters 2) or
+// field.
+static void expect_named(par_comm *w, par_comm *self, int over, int setting, int hyper, int field) {
+    const int last = par_rank(w) == par_size(w) - 1;
+    char want[100];
+    par_zero_tensor t;
+    par_zero *z;
+    par_zero_desc d = plain_run(over ? self : w, 2, PAR_ZERO_ADAMW).desc;
+    memset(&t, 0, sizeof t);
+    if (over == 1) d.replica_comm = w;
+    if (over == 2) d.model_parallel_comm = w;
+    d.hyper[2] = d.hyper[0];
+    t.name = "w", t.dims = 4, t.shape[0] = t.shape[1] = t.shape[2] = t.shape[3] = 2;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
+    if (setting >= 0) snprintf(want, sizeof want, "desc.%s is ", par__zero_settings[setting].name);
+    if (hyper >= 0) snprintf(want, sizeof want, "desc.hyper[2].%s is ", par__zero_hypers[hyper].name);
+    if (field >= 0) snprintf(want, sizeof want, "tensor w: %s is ", par__zero_fields[field]);
+    if (last && setting >= 0) change_setting(&par__zero_settings[setting], &z->desc, self);
+    if (last && hyper >= 0) change_setting(&par__zero_hypers[hyper], &z->desc.hyper[2], self);
+    if (last && field >= 0) change_field(w, &z->tensors[0], par__zero_fields[field], self);
+    const par_result r = par_zero_commit(z);
+    if (r != PAR_ERR_MISMATCH || !says(w, want)) fprintf(stderr, "not \"%s\"\n", want);
+    CHECK(w, r == PAR_ERR_MISMATCH && says(w, want));
+    z->desc = d; // which close needs
+    CHECK_OK(w, par_zero_close(z));
+}
+static void compared(par_comm *w) {
+    par_comm *self;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    for (int over = 0; over < 3; over++) {
+        for (int i = 0; i < PAR__ZERO_SETTING_COUNT; i++) // another comm would be waited for
+            if (!over || par__zero_settings[i].as != PAR__ZERO_RANKS) expect_named(w, self, over, i, -1, -1);
+        for (int i = 0; i < PAR__ZERO_HYPER_COUNT; i++) expect_named(w, self, over, -1, i, -1);
+        for (int i = 0; i < PAR__ZERO_FIELD_COUNT && over < 2; i++) expect_named(w, self, over, -1, -1, i);
+    }
+    CHECK_OK(w, par_close(self));
+}
+// No member of the desc is left out of the lists, but for what cannot differ, or may.
+#define NOT_COMPARED(X) X(comm) X(plan_ranks) X(hyper)
+static void compared_members(par_comm *w) {
+    static const size_t bytes[] = {sizeof(int), sizeof(float),  sizeof(uint64_t), sizeof(int),
+                                   sizeof(int), sizeof(void *), sizeof(void *),   sizeof(void *)};
+    char desc[sizeof(par_zero_desc)] = {0}, hyper[sizeof(par_zero_hyper)] = {0};
+    size_t left = 0;
+#define X(member) memset(desc + offsetof(par_zero_desc, member), 1, sizeof((par_zero_desc *)0)->member);
+    NOT_COMPARED(X)
+#undef X
+    for (int i = 0; i < PAR__ZERO_SETTING_COUNT; i++)
+        memset(desc + par__zero_settings[i].at, 1, bytes[par__zero_settings[i].as]);
+    for (int i = 0; i < PAR__ZERO_HYPER_COUNT; i++)
+        memset(hyper + par__zero_hypers[i].at, 1, bytes[par__zero_hypers[i].as]);
+    for (size_t i = 0; i < sizeof desc; i++) left += !desc[i];
+    CHECK(w, left < sizeof(void *) && !memchr(hyper, 0, sizeof hyper)); // padding
+}
+// A learning rate's factor that differs between ranks, or is no number, changes nothing.
+static void factors(par_comm *w) {
+    static const float wrong[] = {0.5f, 2, 0, NAN, INFINITY};
+    const int n = par_size(w), last = par_rank(w) == n - 1;
+    par_comm *self;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    for (int over = 0; over < 3; over++) // comm, replica_comm, model_parallel_comm
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            run r = plain_run(over ? self : w, (int)i % 4, PAR_ZERO_SGD);
+            if (over == 1) r.desc.replica_comm = w;
+            if (over == 2) r.desc.model_parallel_comm = w;
+            open_run(w, &r);
+            static __thread float before[CAPACITY], after[CAPACITY];
+            CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, before));
+            for (int u = UNITS; u-- > 0;) unit_backward(w, &r, u, 0);
+            const int differ = n > 1 || !(wrong[i] < INFINITY);
+            const par_result got = par_zero_step(r.z, last ? wrong[i] : 1, NULL);
+            CHECK(w, differ ? got == PAR_ERR_MISMATCH && says(w, "par_zero_step: lr_factor is ") : !got);
+            if (differ) {
+                CHECK_OK(w, par_zero_read(r.z, 2, PAR_ZERO_VALUE, after));
+                CHECK(w, par_zero_steps(r.z) == 0 && !memcmp(before, after, count_of(2) * sizeof *after));
+                CHECK_OK(w, par_zero_set_lr_factor(r.z, last && n > 1 ? 0.5f : 1));
+                const par_result kept = par_zero_step(r.z, -1, NULL); // that of par_zero_set_lr_factor
+                CHECK(w, kept == (n > 1 ? PAR_ERR_MISMATCH : PAR_OK));
+                if (kept) CHECK_OK(w, par_zero_step(r.z, 1, NULL));
+            }
+            CHECK(w, par_zero_steps(r.z) == 1);
+            CHECK_OK(w, par_zero_close(r.z));
+        }
+    CHECK_OK(w, par_close(self));
+}
+// Values that each rank brings: all take the first one's.
+typedef struct own_values {
+    int rank;
+    size_t asked;
+} own_values;
+static void give_own(void *user, size_t first, size_t count, float *values) {
+    own_values *v = (own_values *)user;
+    for (size_t i = 0; i < count; i++) values[i] = (float)(1000 * v->rank) + (float)(first + i);
+    v->asked += count;
+}
+static void first_ranks_values(par_comm *w) {
+    const int n = par_size(w), r = par_rank(w), rows = n % 2 ? 1 : 2;
+    par_comm *inner, *outer;
+    CHECK_OK(w, par_split(w, r % rows, r, &inner));
+    CHECK_OK(w, par_split(w, r / rows, r, &outer));
+    for (int stage = 0; stage < 4; stage++)
+        for (int p = 0; p < 2; p++) {
+            enum { N = 1234 };
+            float now[N];
+            own_values mine = {r, 0};
+            par_zero *z;
+            par_zero_tensor t;
+            par_zero_desc d = plain_run(inner, stage, PAR_ZERO_ADAMW).desc;
+            memset(&t, 0, sizeof t);
+            d.replica_comm = rows > 1 ? outer : NULL, d.param_dtype = p ? PAR_BF16 : PAR_F32, d.ema = 0.5f;
+            t.name = "w", t.dims = 1, t.shape[0] = N;
+            CHECK_OK(w, par_zero_open(&d, &z));
+            CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
+            CHECK(w, par_zero_broadcast(z, 0, give_own, &mine) == PAR_ERR_ARGUMENT);
+            CHECK_OK(w, par_zero_commit(z));
+            CHECK(w, par_zero_broadcast(z, 1, give_own, &mine) == PAR_ERR_ARGUMENT &&
+                         says(w, "par_zero_broadcast: there is no tensor 1"));
+            CHECK_OK(w, par_zero_broadcast(z, 0, give_own, &mine));
+            CHECK(w, mine.asked == (r ? 0 : N));
+            for (int ema = 0; ema < 2; ema++) {
+                CHECK_OK(w, par_zero_read(z, 0, ema ? PAR_ZERO_EMA : PAR_ZERO_VALUE, now));
+                for (int i = 0; i < N; i++) CHECK(w, now[i] == (float)i);
+            }
+            CHECK_OK(w, par_zero_forward_begin(z, 0));
+            float widened[N];
+            par_cast(widened, PAR_F32, par_zero_data(z, 0), p ? PAR_BF16 : PAR_F32, N);
+            for (int i = 0; i < N; i++)
+                CHECK(w, widened[i] == (p ? par_bf16_to_f32(par_f32_to_bf16((float)i)) : (float)i));
+            CHECK_OK(w, par_zero_forward_end(z, 0));
+            CHECK_OK(w, par_zero_close(z));
+        }
+    CHECK_OK(w, par_close(inner));
+    CHECK_OK(w, par_close(outer));
+}
+// A layer's type must be that of the parameters; its gradients are f32.
+static void layer_dtypes(par_comm *w) {
+    static const struct {
+        par_dtype layer, param, grad;
+        int frozen;
+        const char *text;
+    } rows[] = {{PAR_BF16, PAR_F32, PAR_F32, 0, "its layer does not have f32, and desc.param_dtype is f32"},
+                {PAR_F32, PAR_BF16, PAR_F32, 1, "its layer does not have desc.param_dtype"},
+                {PAR_BF16, PAR_BF16, PAR_BF16, 0, "its layer writes gradients in f32"},
+                {PAR_F32, PAR_F32, PAR_F16, 0, "its layer writes gradients in f32"},
+                {PAR_BF16, PAR_BF16, PAR_BF16, 1, NULL},
+                {PAR_BF16, PAR_BF16, PAR_F32, 0, NULL},
+                {PAR_F64, PAR_BF16, PAR_BF16, 0, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const size_t shape[1] = {8};
+        void *data;
+        float *grad;
+        par_parameter p;
+        par_zero *z;
+        par_zero_desc d = plain_run(w, 2, PAR_ZERO_ADAMW).desc;
+        memset(&p, 0, sizeof p);
+        d.param_dtype = rows[i].param, d.grad_dtype = rows[i].grad;
+        p.name = "p", p.dtype = rows[i].layer, p.frozen = rows[i].frozen, p.data = &data, p.grad = &grad;
+        p.shard = par_shard_whole(shape, 1);
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_layer(z, "u", &p, 1) == (rows[i].text ? -1 : 0));
+        CHECK(w, !rows[i].text || says(w, rows[i].text));
+        if (!rows[i].text) CHECK_OK(w, par_zero_commit(z));
+        CHECK_OK(w, par_zero_close(z));
+    }
 }
 
 const test tests[] = {
@@ -3093,5 +3319,10 @@ const test tests[] = {
     {"bad_tensors", bad_tensors, TEST_ANY, 1, 60},
     {"without_comm", without_comm, TEST_SERIAL, 1, 60},
     {"disagreement", disagreement, TEST_ANY, 2, 60},
+    {"compared", compared, TEST_ALONE | TEST_SMALL, 2, 60},
+    {"compared_members", compared_members, TEST_SERIAL, 1, 60},
+    {"factors", factors, TEST_ALONE | TEST_SMALL, 1, 60},
+    {"first_ranks_values", first_ranks_values, TEST_ANY | TEST_SMALL, 1, 60},
+    {"layer_dtypes", layer_dtypes, TEST_SERIAL, 1, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
