@@ -1044,6 +1044,9 @@ typedef struct par_parameter {
     float deviation, value; // initially: normal numbers of this deviation; 0: each element is `value`
     uint64_t stream;        // of these random numbers
     int frozen;             // 1: not trained, no gradient
+    int group;              // of hyperparameters
+    int no_decay;           // 1: no weight decay, as of norms and biases
+    int use_adamw;          // 1: no matrix for Muon, as of embeddings and heads
     par_dtype dtype;        // of data, f32 or bf16; 0: not told. A gradient is f32
     par_partial_sum sums[PAR_MAX_SUMS]; // which its gradient needs before that over data-parallel ranks
     int *owned; // who completes these sums itself, as par_zero_commit, sets it to 1; NULL: nobody asks

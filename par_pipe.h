@@ -185,7 +185,6 @@ EXAMPLE WITH par_zero.h
         if (par_open(NULL, &world) || par_mesh_open(world, "pp=2 dp=-1", &mesh)) return 1;
         if (par_mesh_comm(mesh, "pp", &pp) || par_mesh_comm(mesh, "dp", &dp)) return 1;
         zero.comm = dp, zero.model_parallel_comm = pp, zero.stage = 3, zero.microbatches = 4;
-        zero.average = 1;
         zero.optimizer = PAR_ZERO_SGD, zero.hyper[0].lr = 0.1f;
         w.name = par_rank(pp) ? "w1" : "w0", w.dims = 1, w.shape[0] = 1;
         if (par_zero_open(&zero, &m.zero)) return 1;

@@ -271,9 +271,10 @@ typedef struct par_tp_parameter {
     size_t rows, cols; // of the whole parameter
     size_t local_rows, local_cols;
     par_tp_split split;
-    int frozen;  // 1: not trained: grad may be NULL. The caller's; _open leaves it, data and grad as they are
-    int owned;   // 1: a par_zero completes its gradient and updates it
-    int partial; // 1: grad covers this rank's tokens only, and is to be summed over tp
+    int frozen; // 1: not trained: grad may be NULL. The caller's; _open leaves it, data and grad as they are
+    int owned;  // 1: a par_zero completes its gradient and updates it
+    int use_adamw; // 1: of an embedding or a head, which Muon leaves to AdamW (Jordan 2024)
+    int partial;   // 1: grad covers this rank's tokens only, and is to be summed over tp
     int segment_count;
     par_tp_segment segments[PAR_TP_SEGMENTS]; // of the rows, for SPLIT_ROWS; none: one segment
     char name[64];                            // of the layer, and ".weight", ".bias" or ".position"
@@ -290,8 +291,9 @@ int par_tp_shard(const par_tp *tp, const par_tp_parameter *p, int index, size_t 
 // initializes, saves, loads and exports the parameter as one tensor, whatever t is.
 par_shard par_tp_parameter_shard(const par_tp *tp, const par_tp_parameter *p);
 // Describes parameters of opened layers as par_zero.h needs it: their names, shards, initial values and sums,
-// whether they are frozen, and where data and grad are. NULLs in the list are left out. Number i of the list
-// has the random stream `stream` + i. Returns how many are in `out`.
+// whether they are frozen, and where data and grad are. Norms and biases have no weight decay; embeddings and
+// heads are for AdamW where the others are Muon's. Change in `out` what shall be otherwise. NULLs in the list
+// are left out. Number i of the list has the random stream `stream` + i. Returns how many are in `out`.
 int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, uint64_t stream,
                     par_parameter *out);
 
@@ -4634,6 +4636,8 @@ int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, 
         d->stream = stream + (uint64_t)i;
         d->frozen = p->frozen;
         d->dtype = par_tp_dtype(tp);
+        d->no_decay = d->shard.dims == 1;
+        d->use_adamw = p->use_adamw;
         par__tp_sums_of(tp, p, d->sums);
         d->owned = &p->owned;
     }
@@ -4943,6 +4947,7 @@ par_result par_tp_linear_open(par_tp *tp, par_tp_linear *l) {
     PAR__TP_TRY(
         par__tp_open_parameter(tp, call, &l->weight, l->out, l->in, split, l->segments, l->segment_count, 0));
     par__tp_set_initial(&l->weight, l->name, "weight", par__tp_deviation(l->deviation), 0);
+    l->weight.use_adamw = l->vocab_parallel;
     PAR__TP_TRY(par__tp_open_recipe(tp, l, call));
     if (!l->has_bias) return memset(&l->bias, 0, sizeof l->bias), PAR_OK;
     if (l->row_parallel)
@@ -5524,10 +5529,12 @@ par_result par_tp_embedding_open(par_tp *tp, par_tp_embedding *e) {
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->weight, e->vocabulary, e->features,
                                        PAR_TP_SPLIT_VOCABULARY, NULL, 0, 0));
     par__tp_set_initial(&e->weight, e->name, "weight", par__tp_deviation(e->deviation), 0);
+    e->weight.use_adamw = 1;
     if (!e->max_positions) return memset(&e->position_weight, 0, sizeof e->position_weight), PAR_OK;
     PAR__TP_TRY(par__tp_open_parameter(tp, call, &e->position_weight, e->max_positions, e->features,
                                        PAR_TP_SPLIT_NONE, NULL, 0, par__tp_sums_own_rows(tp)));
     par__tp_set_initial(&e->position_weight, e->name, "position", par__tp_deviation(e->deviation), 0);
+    e->position_weight.use_adamw = 1;
     return PAR_OK;
 }
 static par_result par__tp_check_ids(const par_tp *tp, const char *call, const par_tp_embedding *e,

@@ -53,7 +53,7 @@ EXAMPLE
         par_zero_tensor t = {0};
         par_zero_report report;
         if (par_open(NULL, &world)) return 1;
-        desc.comm = world, desc.stage = 3, desc.average = 1;
+        desc.comm = world, desc.stage = 3; // gradients become their mean over the ranks
         desc.optimizer = PAR_ZERO_SGD, desc.hyper[0].lr = 1;
         t.name = "w", t.dims = 1, t.shape[0] = 1000;
         if (par_zero_open(&desc, &z)) return 1;
@@ -209,13 +209,17 @@ typedef enum par_zero_code {
 } par_zero_code;
 
 typedef struct par_zero_hyper { // hyperparameters of one parameter group
-    float lr;                   // learning rate; par_zero_step multiplies it by lr_factor. 0: 0.001
+    float lr;                   // learning rate; par_zero_step multiplies it by lr_factor. Below 0: 0
     float beta1, beta2;         // 0: 0.9 and 0.999 (Lion 0.99); below 0: 0
     float epsilon;              // 0: 1e-8 (LAMB 1e-6)
     float weight_decay;         // decoupled; for SGD, L2
     float momentum;             // SGD (0: none) and Muon (0: 0.95)
     int nesterov;               // SGD; Muon always has it
 } par_zero_hyper;
+
+// What becomes of the gradients of the m microbatches of all ranks of comm and replica_comm: their mean, over
+// m x ranks (DDP and FSDP divide by the ranks, and leave it to the loss to divide by m), or their sum.
+typedef enum par_zero_reduction { PAR_ZERO_MEAN, PAR_ZERO_SUM } par_zero_reduction;
 
 enum { PAR_ZERO_MAX_GROUPS = 8 };
 typedef struct par_zero_desc {
@@ -232,18 +236,20 @@ typedef struct par_zero_desc {
     int accumulate_unsharded; // 1: stages 2 and 3 accumulate unsharded gradients, and reduce them once a step
     int microbatches;         // m: backward passes of a step on this rank; 0: 1
     int canonical_shards;     // C = m x ranks: the same bits on any number of ranks; 0: sums in rank order
-    int average;            // 1: gradients are divided by the number of microbatches of all ranks; 0: summed
-    int max_gathered_units; // stages 2 and 3: units that may be unsharded at a time; 0: 2. See MODEL
-    par_dtype param_dtype;  // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
-    par_dtype grad_dtype;   // f32, bf16 or f16; 0: f32, which canonical_shards needs
-    par_dtype state_dtype;  // of moments: f32, bf16 or u8; 0: f32. See MODEL
+    par_zero_reduction reduction; // of gradients; 0: their mean
+    int max_gathered_units;       // stages 2 and 3: units that may be unsharded at a time; 0: 2. See MODEL
+    par_dtype param_dtype;        // f32, bf16 or f16; 0: f32. With 16 bits, states include f32 master weights
+    par_dtype grad_dtype;         // f32, bf16 or f16; 0: f32, which canonical_shards needs
+    par_dtype state_dtype;        // of moments: f32, bf16 or u8; 0: f32. See MODEL
     // Of the matrices that Muon's products take and give, with sums in f32: f32, or bf16 as Jordan (2024) has
     // them, which GPUs multiply faster; CPUs round them, and multiply in f32. 0: bf16 where param_dtype is,
     // else f32.
     par_dtype muon_dtype;
     par_zero_optimizer optimizer;
-    par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS]; // by par_zero_tensor.group
-    float clip;                                // gradients are clipped to this global norm; 0: no clipping
+    // By par_zero_tensor.group. With a comm group 0 needs lr, and so does each other one, unless it is all
+    // zeros: then it is as group 0.
+    par_zero_hyper hyper[PAR_ZERO_MAX_GROUPS];
+    float clip;            // gradients are clipped to this global norm; 0: no clipping
     float loss_scale;      // initial loss scale; multiply the loss by par_zero_loss_scale. 0: no loss scaling
     int loss_scale_window; // steps without overflow before the loss scale doubles, up to 2^24; 0: 2000
     int loss_scale_hysteresis; // steps with overflow before it is halved, down to 1; 0: 1
@@ -273,6 +279,7 @@ typedef struct par_zero_tensor {
     size_t shape[4];  // of the tensor
     int dims;         // 1 to 4; a dimension may be 0
     int group;        // parameter group: index into desc.hyper
+    int no_decay;     // 1: without its group's weight decay (norms, biases)
     int frozen;       // 1: not trained, no gradient and no states
     int use_adamw;    // 1: with Muon, this matrix is updated by AdamW (embeddings)
     // Not NULL: ranks of model_parallel_comm have other parts of this tensor, or copies. shape and dims are
@@ -387,7 +394,7 @@ uint64_t par_zero_global_microbatch(const par_zero *z, int i);
 
 typedef struct par_zero_report {
     // The global norm of the gradients before clipping, over all units, comm, replica_comm and
-    // model_parallel_comm: without the loss scale and, with desc.average, divided by the microbatches.
+    // model_parallel_comm: without the loss scale, and of the mean or the sum, as desc.reduction says.
     double grad_norm;
     int skipped;      // 1: a gradient was not finite (overflow): nothing was changed, on all ranks alike
     float loss_scale; // of the next step
@@ -442,8 +449,9 @@ par_result par_zero_init_all(par_zero *z);
 // Reads this rank's part of the tensor (all of it without a shard) as f32 to `values`, on every rank.
 // Collective over comm.
 // PAR_ZERO_GRADIENT: the sum over all microbatches of comm and replica_comm, before the division by the loss
-// scale and by the microbatches, and before clipping, which the update applies. Call it after the last
-// backward pass of the step and before par_zero_step (else ARGUMENT). Collective over replica_comm, too.
+// scale and by the microbatches (PAR_ZERO_MEAN), and before clipping, which the update applies. Call it
+// after the last backward pass of the step and before par_zero_step (else ARGUMENT). Collective over
+// replica_comm, too.
 par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *values);
 // Gives all whole tensors to fn on rank 0 of a comm that has every rank of the job, whatever part of the
 // model each rank has: to export the model without ever having all of it in memory. fn gets one tensor after
@@ -2618,6 +2626,20 @@ static const char *par__zero_check_codes(const par_zero *z, char *why, size_t ca
                why;
     return NULL;
 }
+static int par__zero_is_empty_group(const par_zero_desc *d, int group) {
+    const par_zero_hyper *h = &d->hyper[group];
+    return h->lr == 0 && h->beta1 == 0 && h->beta2 == 0 && h->epsilon == 0 && h->weight_decay == 0 &&
+           h->momentum == 0 && !h->nesterov;
+}
+static const char *par__zero_check_groups(const par_zero_desc *d, char *why, size_t capacity) {
+    for (int i = 0; i < PAR_ZERO_MAX_GROUPS && d->comm; i++)
+        if (!(d->hyper[i].lr > 0 || d->hyper[i].lr < 0) && (!i || !par__zero_is_empty_group(d, i)))
+            return snprintf(why, capacity, "hyper[%d].lr is %g: give it a learning rate (below 0: 0)%s", i,
+                            (double)d->hyper[i].lr,
+                            i ? "; a group that is all zeros is as group 0, and this one is not" : ""),
+                   why;
+    return NULL;
+}
 static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity) {
     const par_zero_desc *d = &z->desc;
     const size_t all = (size_t)z->ranks * (size_t)z->replica_count * (size_t)z->microbatches;
@@ -2661,9 +2683,14 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
                "depend on the number of ranks";
     const char *codes = par__zero_check_codes(z, why, capacity);
     if (codes) return codes;
+    if (d->reduction != PAR_ZERO_MEAN && d->reduction != PAR_ZERO_SUM)
+        return snprintf(why, capacity, "reduction must be PAR_ZERO_MEAN or PAR_ZERO_SUM, and is %d",
+                        (int)d->reduction),
+               why;
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, and ema must be less than 1";
-    return par__zero_check_stores(z, why, capacity);
+    const char *stores = par__zero_check_stores(z, why, capacity);
+    return stores ? stores : par__zero_check_groups(d, why, capacity);
 }
 par_zero *par__zero_called(par_zero *z, const char *site) {
     if (z && site) par__enter_layer(z->desc.comm, site);
@@ -2917,6 +2944,9 @@ par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
     t.value = p->value;
     t.stream = p->stream;
     t.frozen = p->frozen;
+    t.group = p->group;
+    t.no_decay = p->no_decay;
+    t.use_adamw = p->use_adamw;
     memcpy(t.sums, p->sums, sizeof t.sums);
     t.dtype = p->dtype;
     t.owned = p->owned;
@@ -3050,10 +3080,10 @@ static par_result par__zero_share_error(par_zero *z, par_comm *comm, par_result 
     PAR__ZERO_TRY(par_broadcast(&say, &say, sizeof say, PAR_U8, par_size(comm) - who, comm));
     return PAR__ZERO_FAIL((par_result)say.result, "%s", say.why);
 }
-static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
-    par_zero_hyper h = z->desc.hyper[group];
+static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) { // with defaults
+    par_zero_hyper h = z->desc.hyper[par__zero_is_empty_group(&z->desc, group) ? 0 : group];
     const par_zero_optimizer o = z->desc.optimizer;
-    if (h.lr <= 0) h.lr = h.lr < 0 ? 0 : 1e-3f;
+    if (h.lr < 0) h.lr = 0;
     if (h.beta1 <= 0) h.beta1 = h.beta1 < 0 ? 0 : 0.9f;
     if (h.beta2 <= 0) h.beta2 = h.beta2 < 0 ? 0 : o == PAR_ZERO_LION ? 0.99f : 0.999f;
     if (h.epsilon <= 0) h.epsilon = o == PAR_ZERO_LAMB ? 1e-6f : 1e-8f;
@@ -3072,7 +3102,7 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
     X(accumulate_unsharded, INT)                                                                             \
     X(microbatches, INT)                                                                                     \
     X(canonical_shards, INT)                                                                                 \
-    X(average, INT)                                                                                          \
+    X(reduction, INT)                                                                                        \
     X(max_gathered_units, INT)                                                                               \
     X(param_dtype, DTYPE)                                                                                    \
     X(grad_dtype, DTYPE)                                                                                     \
@@ -3113,6 +3143,7 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) {
     X(shape[3], t->desc.dims > 3 ? t->desc.shape[3] : 0)                                                     \
     X(group, (uint64_t)t->desc.group)                                                                        \
     X(frozen, (uint64_t)t->part)                                                                             \
+    X(no_decay, (uint64_t) !!t->desc.no_decay)                                                               \
     X(use_adamw, (uint64_t) !!t->desc.use_adamw)                                                             \
     X(shard, (uint64_t) !!t->desc.shard)                                                                     \
     X(shard->runs, par__zero_shard_hash(&t->shard))                                                          \
@@ -4378,6 +4409,7 @@ static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_te
     par_zero_update a = par__zero_rounding_of(z, t, 0);
     a.optimizer = z->desc.optimizer;
     a.hyper = par__zero_hyper_of(z, t->desc.group);
+    if (t->desc.no_decay) a.hyper.weight_decay = 0;
     a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1;
     a.ema = z->desc.ema;
     a.control = z->control;
@@ -4725,7 +4757,8 @@ static par_result par__zero_reset_step(par_zero *z, int unused) {
 static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     par_zero_rules r;
     memset(&r, 0, sizeof r);
-    r.microbatches = z->desc.average ? (double)z->ranks * z->replica_count * z->microbatches : 1;
+    r.microbatches =
+        z->desc.reduction == PAR_ZERO_MEAN ? (double)z->ranks * z->replica_count * z->microbatches : 1;
     r.lr_factor = lr_factor;
     r.clip = z->desc.clip;
     r.loss_scale = z->desc.loss_scale;

@@ -67,7 +67,7 @@ static usage set_up(bench *b, int scalar) {
     par_zero_desc d;
     par_zero *z;
     memset(&d, 0, sizeof d);
-    d.comm = b->world;
+    d.comm = b->world, d.hyper[0].lr = 1e-3f;
     need(b, par_barrier(b->world));
     const usage before = usage_now(b);
     need(b, par_zero_open(&d, &z));
@@ -272,7 +272,7 @@ static void measure_offload(bench *b, par_comm *self) {
     par_zero *z;
     memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
     snprintf(where, sizeof where, "file:%s", b->o.dir);
-    d.comm = self, d.offload_states = where;
+    d.comm = self, d.offload_states = where, d.hyper[0].lr = 1e-3f;
     t.name = "w", t.dims = 1, t.shape[0] = (size_t)b->o.elements;
     need(b, par_zero_open(&d, &z));
     par_zero_add_unit(z, "states"), par_zero_add_tensor(z, &t); // what these refuse, commit refuses
@@ -328,7 +328,7 @@ static void open_model(model *m, bench *b, int stage) {
     const size_t n = (size_t)b->o.width, rows = (size_t)b->o.rows;
     par_zero_desc d;
     memset(&d, 0, sizeof d), memset(m, 0, sizeof *m);
-    d.comm = b->world, d.stage = stage, d.average = 1, d.hyper[0].lr = 1e-5f;
+    d.comm = b->world, d.stage = stage, d.hyper[0].lr = 1e-5f;
     m->b = b, m->x = (float *)allocate(rows * n * 4), m->y = (float *)allocate(rows * n * 4);
     for (size_t i = 0; i < rows * n; i++) m->x[i] = par_uniform(2, 1, i) - 0.5f;
     need(b, par_zero_open(&d, &m->z));

@@ -61,7 +61,6 @@ static par_result train(par_comm *world, const char *dir, uint64_t steps, int st
     d.comm = world;
     d.stage = stage;
     d.clip = 1;
-    d.average = 1;
     d.hyper[0].lr = 0.01f;
     d.canonical_shards = MICROBATCHES;
     d.microbatches = MICROBATCHES / par_size(world);

@@ -92,7 +92,6 @@ static par_result open_model(gpt *g) {
     g->sharding.model_parallel_comm = g->tp_comm; // the norm of the gradients is over these ranks, too
     g->sharding.seed = SEED;
     g->sharding.clip = 1;
-    g->sharding.average = 1;
     g->sharding.hyper[0].lr = 3e-3f;
     g->sharding.microbatches = MICROBATCHES / par_size(g->dp);
     g->sharding.canonical_shards = MICROBATCHES; // the same bits on any number of ranks

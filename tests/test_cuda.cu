@@ -704,13 +704,13 @@ static par_zero *open_zero(par_comm *w, const zero_case *l, const par_zero_kerne
     par_zero_desc d;
     par_zero *z = NULL;
     memset(&d, 0, sizeof d);
-    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.average = 1;
+    d.comm = w, d.stage = l->stage, d.optimizer = (par_zero_optimizer)l->optimizer, d.hyper[0].lr = 0.01f;
     d.microbatches = l->microbatches, d.canonical_shards = l->canonical ? l->microbatches * par_size(w) : 0;
     d.param_dtype = l->param, d.grad_dtype = l->grad, d.clip = l->clip, d.ema = l->ema ? 0.9f : 0;
     d.loss_scale = l->loss_scale, d.loss_scale_window = 2, d.accumulate_unsharded = l->accumulate_unsharded;
     d.state_dtype = l->state, d.stochastic_rounding = l->random, d.seed = 3, d.offload_states = l->offload,
     d.kernels = kernels, d.model_parallel_comm = d.tensor_parallel_comm = l->parts;
-    d.hyper[0].lr = 0.01f, d.hyper[0].momentum = 0.9f;
+    d.hyper[0].momentum = 0.9f;
     if (l->quantize) d.quantize_gradients = l->quantize, d.quantize_parameters = l->stage == 3 ? 8 : 0;
     CHECK_OK(w, par_zero_open(&d, &z));
     if (!z) exit(3);
@@ -882,7 +882,7 @@ static void partial_sums(par_comm *w) {
         par_zero_tensor t;
         par_zero *z = NULL;
         memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
-        d.comm = alone, d.model_parallel_comm = w, d.stage = stage % 4, d.microbatches = 2;
+        d.comm = alone, d.model_parallel_comm = w, d.stage = stage % 4, d.microbatches = 2, d.hyper[0].lr = 1;
         d.canonical_shards = stage == 4 ? 2 : 0, d.kernels = par_cuda_zero(cuda);
         t.name = "w", t.dims = 1, t.shape[0] = N;
         t.sums[1].comm = host, t.sums[1].first = FIRST, t.sums[1].count = COUNT, t.sums[1].op = PAR_SUM;

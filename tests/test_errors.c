@@ -171,7 +171,7 @@ static void zero_of(par_comm *w, int stage, par_zero_optimizer optimizer, const 
     snprintf(dir, sizeof dir, "%s/par_errors_%d", test_dir, (int)getpid());
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     memset(&d, 0, sizeof d), memset(&t, 0, sizeof t), memset(&f, 0, sizeof f);
-    d.comm = w, d.stage = stage, d.optimizer = optimizer, d.param_dtype = PAR_BF16;
+    d.comm = w, d.hyper[0].lr = 1e-3f, d.stage = stage, d.optimizer = optimizer, d.param_dtype = PAR_BF16;
     d.offload_states = offload;
     f.dir = dir;
     t.dims = 2, t.shape[0] = 8, t.shape[1] = 8;

@@ -185,7 +185,7 @@ static void check_checkpoint(const char *dir) {
     uint64_t steps;
     memset(&d, 0, sizeof d), memset(&files, 0, sizeof files);
     if (par_open(NULL, &w)) return (void)(failed = 1);
-    d.comm = w;
+    d.comm = w, d.hyper[0].lr = 1;
     CHECK(!par_zero_open(&d, &z));
     par_zero_add_unit(z, names[2]);
     for (int i = 0; i < NAMES; i++) {

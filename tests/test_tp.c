@@ -2326,6 +2326,19 @@ static void block_parameters(par_comm *w) {
     memset(&e, 0, sizeof e);
     e.vocabulary = 5, e.features = e.max_positions = 3, e.name = "e";
     CHECK_OK(w, par_tp_embedding_open(l.tp, &e));
+    par_tp_linear head;
+    memset(&head, 0, sizeof head);
+    head.in = 3, head.out = 5, head.vocab_parallel = 1;
+    CHECK_OK(w, par_tp_linear_open(l.tp, &head));
+    list[0] = &e.weight, list[1] = &e.position_weight,
+    list[2] = &head.weight; // the others are matrices for Muon
+    CHECK(w, par_tp_describe(l.tp, list, PAR_TP_BLOCK_PARAMETERS, 0, described) == 11);
+    for (int i = 0; i < 11; i++) {
+        CHECK(w, described[i].use_adamw == (i < 3) && !described[i].group && described[i].dtype == PAR_F32);
+        CHECK(w, described[i].no_decay == (described[i].shard.dims == 1));
+    }
+    CHECK(w,
+          !described[1].no_decay && described[4].no_decay && described[5].no_decay && !described[9].no_decay);
     CHECK(w, !strcmp(e.weight.name, "e.weight") && !strcmp(e.position_weight.name, "e.position") &&
                  e.weight.deviation == 0.02f);
     close_layout(&l);

@@ -77,6 +77,12 @@ static void give_start(void *user, size_t first, size_t count, float *values) {
 
 static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
+// Of tests whose gradients are sums, and whose learning rate does not matter.
+static par_zero_desc sum_desc(void) {
+    par_zero_desc d;
+    memset(&d, 0, sizeof d);
+    return d.reduction = PAR_ZERO_SUM, d.hyper[0].lr = 1e-3f, d;
+}
 typedef struct run {
     par_zero_desc desc;
     par_zero *z;
@@ -224,7 +230,7 @@ static void reference_gradients(reference *f, const run *r, int batches) {
             double sum = 0;
             for (int b = 0; b < batches && shapes[t].unit != 2; b++)
                 sum += (double)slope(t, (uint64_t)b, (uint64_t)f->step, i) + 0.05 * f->w[t][i];
-            f->g[t][i] = sum / (r->desc.average ? batches : 1);
+            f->g[t][i] = sum / (r->desc.reduction == PAR_ZERO_MEAN ? batches : 1);
             f->norm += f->g[t][i] * f->g[t][i];
         }
     f->norm = sqrt(f->norm);
@@ -307,7 +313,7 @@ static void expect_weights(par_comm *w, run *r, const reference *f, double toler
 static run plain_run(par_comm *w, int stage, par_zero_optimizer o) {
     run r;
     memset(&r, 0, sizeof r);
-    r.desc.comm = w, r.desc.stage = stage, r.desc.optimizer = o, r.desc.average = 1, r.desc.clip = 1;
+    r.desc.comm = w, r.desc.stage = stage, r.desc.optimizer = o, r.desc.clip = 1;
     r.desc.hyper[0].weight_decay = 0.1f, r.desc.hyper[0].lr = r.desc.hyper[1].lr = 0.01f;
     r.desc.hyper[0].momentum = r.desc.hyper[1].momentum = o == PAR_ZERO_SGD ? 0.9f : 0;
     r.desc.hyper[0].nesterov = 1;
@@ -636,7 +642,7 @@ static void pool_case(par_comm *w, const int *sizes, int units, int max_gathered
     par_zero_desc d;
     par_zero *z;
     char text[4000] = "";
-    memset(&d, 0, sizeof d);
+    d = sum_desc();
     d.comm = w, d.stage = 3, d.max_gathered_units = max_gathered_units, d.microbatches = units;
     CHECK_OK(w, par_zero_open(&d, &z));
     for (int i = 0; i < units; i++) {
@@ -747,7 +753,7 @@ static void paper(par_comm *w) {
             par_zero *z;
             par_zero_plan p;
             par_zero_tensor t;
-            memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+            d = sum_desc(), memset(&t, 0, sizeof t);
             d.stage = stage, d.plan_ranks = ranks[i], d.param_dtype = d.grad_dtype = PAR_BF16;
             t.name = "t", t.dims = 1, t.shape[0] = 7500000000u;
             CHECK_OK(w, par_zero_open(&d, &z));
@@ -860,7 +866,7 @@ static void resident(par_comm *w) { // little memory is in use, where states exc
     par_zero_desc d;
     par_zero_tensor t;
     par_zero *z;
-    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d = sum_desc(), memset(&t, 0, sizeof t);
     d.comm = w, d.stage = 1, d.offload_states = where, d.param_dtype = PAR_BF16, d.grad_dtype = PAR_BF16;
     t.name = "t", t.dims = 1, t.shape[0] = N;
     const size_t before = anonymous_bytes();
@@ -1087,7 +1093,7 @@ static par_shard part_of(int tensor, size_t n, size_t k, size_t rows, size_t col
 }
 static void open_tp(par_comm *w, tp_model *m, par_comm *self, int n, int rank, int fill) {
     par_zero_desc d;
-    memset(&d, 0, sizeof d);
+    d = sum_desc();
     m->self = d.comm = self, m->n = n, m->rank = rank;
     CHECK_OK(w, par_zero_open(&d, &m->z));
     CHECK(w, par_zero_add_unit(m->z, "all") == 0);
@@ -1124,7 +1130,7 @@ static void gather_memory(par_comm *w) { // a rank needs memory for one piece, h
     par_zero_tensor t;
     par_zero *z;
     size_t count = 0;
-    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d = sum_desc(), memset(&t, 0, sizeof t);
     d.comm = w, d.stage = 3, t.name = "w", t.dims = 2, t.shape[0] = 1 << 12, t.shape[1] = 1 << 7;
     CHECK_OK(w, par_zero_open(&d, &z));
     CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
@@ -1266,7 +1272,7 @@ static void parts_of_files(par_comm *w) {
         par_zero *z;
         par_zero_part parts[2] = {{par_zero_safetensors_find(&in, "part0"), 0, 1},
                                   {par_zero_safetensors_find(&in, "part1"), PARTS, 1}};
-        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = w, d.stage = stage, t.name = "w", t.dims = 2, t.shape[0] = 2 * PARTS_N;
         t.shape[1] = PARTS_M;
         CHECK_OK(w, par_zero_open(&d, &z));
@@ -1314,7 +1320,7 @@ static void floats_of_8_bits(par_comm *w) {
         CHECK(w, !par_zero_safetensors_open(path, &in));
         par_zero_part part = {par_zero_safetensors_find(&in, list[i].name), 0, 0};
         CHECK(w, part.file && part.file->dtype == list[i].dtype);
-        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = w, d.stage = 3, t.name = "w", t.dims = 1, t.shape[0] = 4;
         CHECK_OK(w, par_zero_open(&d, &z));
         CHECK(w, par_zero_add_unit(z, "unit") == 0 && par_zero_add_tensor(z, &t) == 0);
@@ -1331,7 +1337,7 @@ static void open_stage(par_comm *w, par_zero **z, par_comm *self, int stage, siz
     par_zero_desc d;
     par_zero_tensor t;
     char name[32];
-    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d = sum_desc(), memset(&t, 0, sizeof t);
     d.comm = self;
     CHECK_OK(w, par_zero_open(&d, z));
     CHECK(w, par_zero_add_unit(*z, "all") == 0);
@@ -1522,7 +1528,7 @@ static void strict(par_comm *w) { // a tensor too many, too few, or of another s
     for (int kind = -1; kind < 3; kind++) {
         par_zero_desc d;
         par_zero *z;
-        memset(&d, 0, sizeof d);
+        d = sum_desc();
         d.comm = w, d.stage = 3;
         CHECK_OK(w, par_zero_open(&d, &z));
         CHECK(w, par_zero_add_unit(z, "all") == 0);
@@ -1897,7 +1903,7 @@ static void canonical_parts(par_comm *w) {
         for (int t = 2; t <= par_size(w); t *= 2) {
             char what[80];
             par_zero_desc d;
-            memset(&d, 0, sizeof d);
+            d = sum_desc();
             d.optimizer = cases[c].optimizer, d.state_dtype = cases[c].state, d.param_dtype = cases[c].param;
             d.stage = cases[c].stage, d.parameter_server = c == 5, d.stochastic_rounding = 1;
             d.hyper[0].lr = 0.01f, d.hyper[0].weight_decay = 0.1f, d.hyper[0].momentum = 0.9f;
@@ -1911,7 +1917,7 @@ static void canonical_parts(par_comm *w) {
         par_zero_tensor t;
         par_zero_desc d;
         par_zero *z;
-        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = alone, d.canonical_shards = 1, d.optimizer = PAR_ZERO_LAMB;
         d.tensor_parallel_comm = i ? w : NULL, t.name = "half", t.shard = &half;
         CHECK_OK(w, par_zero_open(&d, &z));
@@ -2151,7 +2157,7 @@ static void narrow_bytes(par_comm *w) {
         par_zero_plan plan;
         par_zero_desc d;
         par_zero_tensor t;
-        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d = sum_desc(), memset(&t, 0, sizeof t);
         d.plan_ranks = 4, d.stage = 1, d.state_dtype = types[i];
         t.name = "w", t.dims = 2, t.shape[0] = t.shape[1] = 4096;
         CHECK_OK(w, par_zero_open(&d, &z));
@@ -2392,7 +2398,7 @@ static par_zero_report tied_step(par_comm *w, const tied_grid *g, int stage, int
     void *data;
     float *grad;
     par_parameter use;
-    memset(&d, 0, sizeof d);
+    d = sum_desc();
     d.comm = g->comm, d.replica_comm = g->replicas ? g->replica_comm : NULL;
     d.model_parallel_comm = g->copies ? g->pp : NULL, d.stage = stage, d.seed = 3;
     d.microbatches = 2, d.accumulate_unsharded = stage == 2;
@@ -2457,7 +2463,7 @@ static void orders(par_comm *w) {
         par_zero_plan plan;
         par_zero_tensor t;
         par_zero *z;
-        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = w, d.microbatches = d.canonical_shards = 8, d.stage = rows[i].stage;
         t.name = "x", t.dims = 1, t.shape[0] = 5;
         CHECK_OK(w, par_zero_open(&d, &z));
@@ -2478,7 +2484,7 @@ static void layers_of_stage(par_comm *w, int stage) {
     float *grad[2], values[2][35];
     par_zero_desc d;
     par_zero *z;
-    memset(&d, 0, sizeof d), memset(p, 0, sizeof p);
+    d = sum_desc(), memset(p, 0, sizeof p);
     d.comm = w, d.seed = 3, d.stage = stage;
     for (int i = 0; i < 2; i++) {
         p[i].name = names[i], p[i].shard = par_shard_whole(shape, 2);
@@ -2539,7 +2545,7 @@ static void partial_step(par_comm *w, const partial_grid *g) {
     int owned[4] = {0, 0, 0, 0};
     par_zero_desc d;
     par_zero *z;
-    memset(&d, 0, sizeof d), memset(p, 0, sizeof p);
+    d = sum_desc(), memset(p, 0, sizeof p);
     d.comm = g->dp, d.model_parallel_comm = g->tp, d.stage = g->stage, d.microbatches = g->m;
     d.accumulate_unsharded = g->accumulate, d.canonical_shards = g->canonical ? g->m * n : 0;
     for (int i = 0; i < 4; i++) {
@@ -2591,7 +2597,7 @@ static void bad_sums(par_comm *w, const partial_grid *g) {
         par_comm *who = rows[i].of_tp ? g->tp : g->dp;
         const int last = par_rank(who) == par_size(who) - 1;
         if (par_size(who) == 1) continue;
-        memset(&t, 0, sizeof t), memset(&d, 0, sizeof d);
+        memset(&t, 0, sizeof t), d = sum_desc();
         d.comm = g->dp, t.name = "w", t.dims = 1, t.shape[0] = 10;
         const par_partial_sum plain = {g->tp, PAR_SUM, 1, 4}, none = {NULL, PAR_SUM, 0, 0};
         t.sums[2] = plain;
@@ -2632,7 +2638,7 @@ static void norms(par_comm *w) { // a tensor that all ranks of model_parallel_co
     const int n = par_size(w);
     par_comm *alone;
     CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
-    memset(&d, 0, sizeof d), memset(&own, 0, sizeof own), memset(&common, 0, sizeof common);
+    d = sum_desc(), memset(&own, 0, sizeof own), memset(&common, 0, sizeof common);
     d.comm = alone, d.model_parallel_comm = w, d.optimizer = PAR_ZERO_SGD;
     own.name = "own", own.dims = common.dims = 1, own.shape[0] = 3, common.name = "common",
     common.shape[0] = 5;
@@ -2655,19 +2661,19 @@ static void norms(par_comm *w) { // a tensor that all ranks of model_parallel_co
     CHECK_OK(w, par_zero_close(z));
     CHECK_OK(w, par_close(alone));
 }
-// What GRADIENT and report.norm hold: `average` and clipping apply to the update alone.
+// What GRADIENT and report.norm hold: the mean and clipping apply to the update alone.
 static void contents(par_comm *w) {
     const int n = par_size(w), m = 2;
     for (int stage = 0; stage < 4; stage++)
-        for (int average = 0; average < 2; average++) {
+        for (int mean = 0; mean < 2; mean++) {
             par_zero_desc d;
             par_zero_tensor t;
             par_zero *z;
             par_zero_report report;
             float g[3], x[3];
-            memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
-            d.comm = w, d.stage = stage, d.microbatches = m, d.average = average, d.loss_scale = 4,
-            d.clip = 0.5f;
+            d = sum_desc(), memset(&t, 0, sizeof t);
+            d.comm = w, d.stage = stage, d.microbatches = m,
+            d.reduction = mean ? PAR_ZERO_MEAN : PAR_ZERO_SUM, d.loss_scale = 4, d.clip = 0.5f;
             d.optimizer = PAR_ZERO_SGD, d.hyper[0].lr = 1;
             t.name = "w", t.dims = 1, t.shape[0] = 3;
             CHECK_OK(w, par_zero_open(&d, &z));
@@ -2679,7 +2685,7 @@ static void contents(par_comm *w) {
                     par_zero_grad(z, 0)[i] += 4 * (float)(i + 1); // with the loss scale
                 CHECK_OK(w, par_zero_backward_end(z, 0));
             }
-            const double norm = sqrt(14.0) * (average ? 1 : m * n);
+            const double norm = sqrt(14.0) * (mean ? 1 : m * n);
             CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_GRADIENT, g));
             for (int i = 0; i < 3; i++) CHECK(w, g[i] == 4 * (float)((i + 1) * m * n));
             CHECK_OK(w, par_zero_step(z, 1, &report));
@@ -2717,7 +2723,7 @@ static void wrong_order(par_comm *w) { // units of one size: an error on all ran
         par_zero_desc d;
         par_zero_tensor t;
         const int odd = par_rank(w) == par_size(w) - 1;
-        memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+        d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = w, d.stage = stage, t.dims = 1, t.shape[0] = 100;
         CHECK_OK(w, par_zero_open(&d, &z));
         for (int i = 0; i < 4; i++) {
@@ -2743,6 +2749,11 @@ static void wrong_order(par_comm *w) { // units of one size: an error on all ran
 }
 // X(mistake in a desc d of stage 3, a part of the error's text)
 #define BAD_DESCS(X)                                                                                         \
+    X(d.hyper[0].lr = 0, "hyper[0].lr is 0: give it a learning rate (below 0: 0)")                           \
+    X(d.hyper[0].lr = NAN, "hyper[0].lr is nan")                                                             \
+    X(d.hyper[3].weight_decay = 0.1f, "hyper[3].lr is 0: give it a learning rate (below 0: 0); a group")     \
+    X(d.hyper[7].nesterov = 1, "hyper[7].lr is 0")                                                           \
+    X(d.reduction = (par_zero_reduction)2, "reduction must be PAR_ZERO_MEAN or PAR_ZERO_SUM, and is 2")      \
     X(d.canonical_shards = 3 * par_size(w), "canonical_shards")                                              \
     X(d.stage = 7, "stage must be")                                                                          \
     X(d.state_dtype = PAR_F16, "state_dtype must be f32, bf16 or u8")                                        \
@@ -2840,7 +2851,7 @@ static void few_passes(par_comm *w) { // than `microbatches`, of a unit with gra
     par_zero *z; // a unit whose tensors are all frozen needs none
     par_zero_desc d;
     par_zero_tensor t;
-    memset(&d, 0, sizeof d), memset(&t, 0, sizeof t);
+    d = sum_desc(), memset(&t, 0, sizeof t);
     d.comm = w, d.stage = 2, t.dims = 1, t.shape[0] = 5;
     CHECK_OK(w, par_zero_open(&d, &z));
     for (int i = 0; i < 2; i++) {
@@ -2858,7 +2869,7 @@ static void few_passes(par_comm *w) { // than `microbatches`, of a unit with gra
 static par_zero *fresh(par_comm *w, int units, par_zero_tensor *t) {
     par_zero_desc d;
     par_zero *z = NULL;
-    memset(&d, 0, sizeof d), memset(t, 0, sizeof *t);
+    d = sum_desc(), memset(t, 0, sizeof *t);
     d.comm = w, t->name = "w", t->dims = 1, t->shape[0] = 10;
     CHECK_OK(w, par_zero_open(&d, &z));
     if (units) CHECK(w, par_zero_add_unit(z, "layer") == 0);
@@ -2919,7 +2930,7 @@ static void bad_tensor_of_one_rank(par_comm *w) { // is an error of all; in a hy
     expect_error(w, par_zero_commit(z), "one rank's dims", "tensor w of unit layer: dims is 0");
     CHECK_OK(w, par_zero_close(z));
     if (par_size(w) < 4 || par_size(w) % 2) return;
-    memset(&d, 0, sizeof d);
+    d = sum_desc();
     CHECK_OK(w, par_split(w, par_rank(w) / 2, 0, &inner));
     CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &outer));
     d.comm = inner, d.replica_comm = outer;
@@ -2951,7 +2962,7 @@ static void said_so(const char *text, char *said, size_t capacity) { // what goe
     par_zero_desc d;
     par_zero *z;
     int ends[2];
-    memset(&d, 0, sizeof d), memset(said, 0, capacity);
+    d = sum_desc(), memset(said, 0, capacity);
     const int saved = dup(2);
     if (pipe(ends) || saved < 0) return;
     dup2(ends[1], 2);
@@ -3066,6 +3077,7 @@ static void change_setting(const par__zero_setting *s, void *of, par_comm *other
     X("shape[3]", t->desc.shape[3]++)                                                                        \
     X("group", t->desc.group++)                                                                              \
     X("frozen", t->part++)                                                                                   \
+    X("no_decay", t->desc.no_decay++)                                                                        \
     X("use_adamw", t->desc.use_adamw++)                                                                      \
     X("shard", t->desc.shard = &t->shard)                                                                    \
     X("shard->runs", t->shard.runs[0].replicas += 2)                                                         \
@@ -3177,6 +3189,51 @@ static void factors(par_comm *w) {
             CHECK_OK(w, par_zero_close(r.z));
         }
     CHECK_OK(w, par_close(self));
+}
+// Groups of hyperparameters: one that is all zeros is as group 0, others need a learning rate; a tensor may
+// be without its group's weight decay. The mean is over all microbatches, and is what a desc of zeros asks
+// for.
+static void groups(par_comm *w) {
+    static const struct {
+        int group, no_decay;
+        float mean, factor; // the value after a step, of 2 before; of the sum: mean - factor (m n - 1)
+    } rows[] = {{0, 0, 1.25f, 0.5f}, {1, 0, 1.25f, 0.5f},  {0, 1, 1.5f, 0.5f},
+                {1, 1, 1.5f, 0.5f},  {2, 0, 1.75f, 0.25f}, {3, 0, 2, 0}};
+    enum { ROWS_OF_GROUPS = sizeof rows / sizeof *rows };
+    for (int i = 0; i < 8; i++) {
+        const int sum = i / 4, times = 2 * par_size(w) - 1;
+        par_zero *z;
+        par_zero_desc d;
+        memset(&d, 0, sizeof d);
+        d.comm = w, d.stage = i % 4, d.microbatches = 2, d.optimizer = PAR_ZERO_SGD;
+        if (sum) d.reduction = PAR_ZERO_SUM;
+        d.hyper[0].lr = 0.5f, d.hyper[0].weight_decay = 0.25f, d.hyper[2].lr = 0.25f, d.hyper[3].lr = -1;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "u") == 0);
+        for (int t = 0; t < ROWS_OF_GROUPS; t++) {
+            char name[8];
+            par_zero_tensor x;
+            memset(&x, 0, sizeof x), snprintf(name, sizeof name, "t%d", t);
+            x.name = name, x.dims = 1, x.shape[0] = 3, x.value = 2;
+            x.group = rows[t].group, x.no_decay = rows[t].no_decay;
+            CHECK(w, par_zero_add_tensor(z, &x) == t);
+        }
+        CHECK_OK(w, par_zero_commit(z));
+        CHECK_OK(w, par_zero_init_all(z));
+        for (int m = 0; m < 2; m++) {
+            CHECK_OK(w, par_zero_backward_begin(z, 0));
+            for (int t = 0; t < ROWS_OF_GROUPS; t++)
+                for (int k = 0; k < 3; k++) par_zero_grad(z, t)[k] += 1;
+            CHECK_OK(w, par_zero_backward_end(z, 0));
+        }
+        CHECK_OK(w, par_zero_step(z, 1, NULL));
+        for (int t = 0; t < ROWS_OF_GROUPS; t++) {
+            float now[3];
+            CHECK_OK(w, par_zero_read(z, t, PAR_ZERO_VALUE, now));
+            CHECK(w, now[2] == rows[t].mean - rows[t].factor * (float)(sum ? times : 0));
+        }
+        CHECK_OK(w, par_zero_close(z));
+    }
 }
 // Values that each rank brings: all take the first one's.
 typedef struct own_values {
@@ -3321,6 +3378,7 @@ const test tests[] = {
     {"disagreement", disagreement, TEST_ANY, 2, 60},
     {"compared", compared, TEST_ALONE | TEST_SMALL, 2, 60},
     {"compared_members", compared_members, TEST_SERIAL, 1, 60},
+    {"groups", groups, TEST_ANY, 1, 60},
     {"factors", factors, TEST_ALONE | TEST_SMALL, 1, 60},
     {"first_ranks_values", first_ranks_values, TEST_ANY | TEST_SMALL, 1, 60},
     {"layer_dtypes", layer_dtypes, TEST_SERIAL, 1, 60},

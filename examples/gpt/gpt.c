@@ -1049,8 +1049,6 @@ static par_result add_tensor(trainer *t, const gpt_tensor *x) {
     par_zero_tensor z = par_zero_tensor_of(&p);
     z.name = x->name; // of a tied head: the embedding's
     z.frozen = t->o.generate != NULL;
-    z.group = !x->decay;
-    z.use_adamw = x->kind == GPT_WTE || x->kind == GPT_WPE || x->kind == GPT_HEAD;
     if ((x == t->model.tensors || x->tied) && t->tied_comm) {
         z.tied_comm = t->tied_comm;
         par_shard_replicate(&p.shard, par_size(t->tied_comm), par_rank(t->tied_comm));
@@ -1112,19 +1110,18 @@ static par_result use_copy_engines(trainer *t) {
 static void describe_optimizer(const trainer *t, par_zero_desc *d) {
     const settings *o = &t->o;
     d->kernels = t->zero_kernels;
+    d->reduction = PAR_ZERO_SUM; // run_action divides the loss by the tokens of all
     d->clip = (float)o->grad_clip;
     d->seed = (uint64_t)o->seed;
     par_dtype_parse(o->dtype, &d->param_dtype);
     par_dtype_parse(o->state_dtype, &d->state_dtype);
     par_zero_optimizer_parse(o->optimizer, &d->optimizer);
-    for (int i = 0; i < 2; i++) { // group 1: without weight decay
-        par_zero_hyper *h = &d->hyper[i];
-        h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
-        h->weight_decay = i ? 0 : (float)o->weight_decay;
-        h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1;
-        h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
-        h->momentum = d->optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
-    }
+    par_zero_hyper *h = &d->hyper[0];
+    h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
+    h->weight_decay = (float)o->weight_decay;
+    h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1;
+    h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
+    h->momentum = d->optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
 }
 // Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
 static par_result open_zero(trainer *t) {

@@ -28,7 +28,7 @@ int main(void) {
     if (par_tp_open(&desc, &tp) != PAR_OK || par_tp_element_bytes(tp) != 4) return 3;
     if (par_tp_close(tp) != PAR_OK) return 4;
     memset(&how, 0, sizeof how);
-    how.comm = world;
+    how.comm = world, how.hyper[0].lr = 1;
     if (par_zero_open(&how, &zero) != PAR_OK || par_zero_commit(zero) != PAR_OK) return 5;
     if (par_zero_step(zero, 1, NULL) != PAR_OK || par_zero_close(zero) != PAR_OK) return 6;
     memset(&pipe, 0, sizeof pipe);
