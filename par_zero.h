@@ -573,7 +573,13 @@ typedef struct par_zero_checkpoint {
     const char *note; // any text, saved in the manifest; NULL: none
     size_t max_file_bytes; // save: largest file, unless one tensor is larger; 0: 5e9
     int weights_only;      // save: no optimizer states; load: neither states nor the number of steps
-    int background;        // 1: par_zero_save_begin copies this rank's elements, and a thread writes them
+    // Load, 1: what the checkpoint has and the model lacks is ignored (states of what is frozen now, a head).
+    int allow_extra;
+    // Load, 1: what the checkpoint lacks begins: moments are zeros, and a moving average is the weight.
+    // Weights keep the values that they have: set them before (adapters on a base). The number of steps is
+    // the checkpoint's, for bias corrections, too: so the first updates of such weights are larger.
+    int allow_missing;
+    int background; // 1: par_zero_save_begin copies this rank's elements, and a thread writes them
 } par_zero_checkpoint;
 
 // par_zero_save_begin starts a save, and par_zero_save_end returns when the checkpoint is on the disk. With
@@ -584,8 +590,9 @@ par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *files);
 par_result par_zero_save_end(par_zero *z);
 par_result par_zero_save(par_zero *z, const par_zero_checkpoint *files); // begin and end
 // Loads a checkpoint, whatever number of ranks, stage, precision, offloading and tensor-parallel degree it
-// was saved with. Collective. FILE: a tensor is missing, is not one of the model's, or has another shape or a
-// wrong checksum; the text names it. The contents of the model are undefined after an error.
+// was saved with. The loss scale is the checkpoint's, if both runs scale the loss. Collective. FILE: a
+// tensor is missing (unless allow_missing), is not one of the model's (unless allow_extra), or has another
+// shape or a wrong checksum; the text names it. The contents of the model are undefined after an error.
 par_result par_zero_load(par_zero *z, const par_zero_checkpoint *files);
 // Reads the note (truncated to note_bytes, with its terminating 0) and the number of steps of a checkpoint.
 // steps may be NULL. Local. FILE, with a text in why.
@@ -5855,8 +5862,8 @@ typedef struct par__zero_save {
     size_t job_count, job_capacity;
     int threaded;
     pthread_t thread;
-    uint64_t step; // when the save began
-    float loss_scale;
+    uint64_t step;    // when the save began
+    float loss_scale; // 0: it is not scaled
     int good_steps, bad_steps;
 } par__zero_save;
 
@@ -6215,7 +6222,7 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *ho
         par__zero_print(&s->note, "%s", how->note ? how->note : "");
         const par_zero_control now = par__zero_control_get(z);
         s->step = now.step;
-        s->loss_scale = now.loss_scale;
+        s->loss_scale = z->desc.loss_scale > 0 ? now.loss_scale : 0;
         s->good_steps = now.good_steps;
         s->bad_steps = now.bad_steps;
     }
@@ -6396,15 +6403,17 @@ static par_result par__zero_load_names(par__zero_load *l, char *why,
     }
     return PAR_OK;
 }
-// Checks that the model and the checkpoint have the same tensors.
-static par_result par__zero_load_check(const par__zero_load *l, const par__zero_table *t, char *why,
-                                       size_t capacity) {
+// Checks that the model and the checkpoint have the same tensors, as far as they must.
+static par_result par__zero_load_check(const par__zero_load *l, const par__zero_table *t,
+                                       const par_zero_checkpoint *how, char *why, size_t capacity) {
     for (size_t i = 0; i < t->item_count; i++) {
         const par_zero_file_tensor *a = &t->items[i], *b;
         const size_t at = par__zero_find(l, a->name);
+        if (at == l->count && how->allow_missing) continue;
         if (at == l->count)
-            return par__zero_file_error(why, capacity, "tensor %s is missing%s", a->name,
-                                        i < t->weight_count ? "" : " (weights alone load with weights_only)");
+            return par__zero_file_error(why, capacity, "tensor %s is missing (%sallow_missing begins it)",
+                                        a->name,
+                                        i < t->weight_count ? "" : "weights alone load with weights_only; ");
         b = l->names[at];
         if (a->dims != b->dims || memcmp(a->shape, b->shape, sizeof a->shape))
             return par__zero_file_error(
@@ -6414,9 +6423,10 @@ static par_result par__zero_load_check(const par__zero_load *l, const par__zero_
             return par__zero_file_error(why, capacity, "tensor %s has no floating-point dtype", a->name);
         l->sums[at] = 1; // seen
     }
-    for (size_t i = 0; i < l->count; i++)
+    for (size_t i = 0; i < l->count && !how->allow_extra; i++)
         if (!l->sums[i])
-            return par__zero_file_error(why, capacity, "tensor %s is not one of the model's",
+            return par__zero_file_error(why, capacity,
+                                        "tensor %s is not one of the model's (allow_extra ignores it)",
                                         l->names[i]->name);
     return PAR_OK;
 }
@@ -6436,6 +6446,11 @@ static void par__zero_fill_from_file(void *user, size_t first, size_t count, flo
     const par_zero_file_tensor *const *array = (const par_zero_file_tensor *const *)user;
     par_zero_safetensors_read(*array, first, count, values);
 }
+static void par__zero_fill_zeros(void *user, size_t first, size_t count, float *values) {
+    (void)user;
+    (void)first;
+    memset(values, 0, count * sizeof *values);
+}
 static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const par__zero_table *t) {
     static const par_zero_field what[PAR__ZERO_ITEM_KINDS] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1,
                                                               PAR_ZERO_MOMENT2, PAR_ZERO_EMA};
@@ -6443,8 +6458,12 @@ static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const
         for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS; kind++) {
             const int item = par__zero_item_of(t, i, kind);
             if (item < 0) continue;
-            const par_zero_file_tensor *array = l->names[par__zero_find(l, t->items[item].name)];
-            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind], par__zero_fill_from_file, &array));
+            const size_t at = par__zero_find(l, t->items[item].name);
+            const int moment = kind == PAR__ZERO_M || kind == PAR__ZERO_V;
+            if (at == l->count && !moment) continue; // a moving average has been set with the weight
+            const par_zero_file_tensor *array = at < l->count ? l->names[at] : NULL;
+            PAR__ZERO_TRY(par_zero_fill(z, i, what[kind],
+                                        array ? par__zero_fill_from_file : par__zero_fill_zeros, &array));
         }
     return PAR_OK;
 }
@@ -6452,9 +6471,11 @@ static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
     const uint32_t bits = (uint32_t)m->loss_scale;
     par_zero_control now = par__zero_control_get(z);
     now.step = m->step;
-    now.good_steps = (int)m->good_steps;
-    now.bad_steps = (int)m->bad_steps;
-    if (z->desc.loss_scale > 0) memcpy(&now.loss_scale, &bits, sizeof bits);
+    if (z->desc.loss_scale > 0 && bits) { // else the run keeps its own
+        memcpy(&now.loss_scale, &bits, sizeof bits);
+        now.good_steps = (int)m->good_steps;
+        now.bad_steps = (int)m->bad_steps;
+    }
     par__zero_control_set(z, &now);
 }
 // The local part of opening a checkpoint.
@@ -6469,7 +6490,7 @@ static par_result par__zero_load_open(const par_zero *z, const par_zero_checkpoi
                                  l->manifest.optimizer, optimizer);
     if (!r) r = par__zero_load_files(l, how->dir, how->weights_only, why, capacity);
     if (!r) r = par__zero_load_names(l, why, capacity);
-    return r ? r : par__zero_load_check(l, t, why, capacity);
+    return r ? r : par__zero_load_check(l, t, how, why, capacity);
 }
 par_result par_zero_load(par_zero *z, const par_zero_checkpoint *how) {
     par__zero_table t;

@@ -1554,6 +1554,121 @@ static void strict(par_comm *w) { // a tensor too many, too few, or of another s
     CHECK_OK(w, par_zero_close(r.z));
     remove_dir(w, dir);
 }
+// Models that lack tensors or states of a checkpoint, or have more: refused, or loaded as asked.
+enum { LENIENT = 60 };
+typedef struct lenient_model {
+    int tensors;      // a, b, c: so many
+    unsigned frozen;  // bits
+    float ema, scale; // scale: of the loss
+} lenient_model;
+static par_zero *lenient_open(par_comm *w, const lenient_model *m, int stage, int steps) {
+    static const char *const names[3] = {"a", "b", "c"};
+    par_zero *z;
+    par_zero_desc d = sum_desc();
+    d.comm = w, d.stage = stage, d.ema = m->ema, d.loss_scale = m->scale, d.loss_scale_window = 2, d.seed = 5;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_add_unit(z, "all") == 0);
+    for (int i = 0; i < m->tensors; i++) {
+        par_zero_tensor t;
+        memset(&t, 0, sizeof t);
+        t.name = names[i], t.dims = 1, t.shape[0] = LENIENT, t.deviation = 1, t.frozen = m->frozen >> i & 1;
+        t.stream = (uint64_t)(i + 10 * m->tensors);
+        CHECK(w, par_zero_add_tensor(z, &t) == i);
+    }
+    CHECK_OK(w, par_zero_commit(z));
+    CHECK_OK(w, par_zero_init_all(z));
+    for (int s = 0; s < steps; s++) {
+        CHECK_OK(w, par_zero_backward_begin(z, 0));
+        for (int i = 0; i < m->tensors; i++)
+            for (int k = 0; k < LENIENT && par_zero_grad(z, i); k++)
+                par_zero_grad(z, i)[k] += par_zero_loss_scale(z) * (float)(k - 30 + s);
+        CHECK_OK(w, par_zero_backward_end(z, 0));
+        CHECK_OK(w, par_zero_step(z, 1, NULL));
+    }
+    return z;
+}
+static void same_field(par_comm *w, par_zero *z, par_zero *saved, int tensor, par_zero_field what,
+                       int zeros) {
+    float x[LENIENT], y[LENIENT] = {0};
+    CHECK_OK(w, par_zero_read(z, tensor, what, x));
+    if (!zeros) CHECK_OK(w, par_zero_read(saved, tensor, what == PAR_ZERO_EMA ? PAR_ZERO_VALUE : what, y));
+    CHECK(w, !memcmp(x, y, sizeof x));
+}
+static void lenient(par_comm *w) {
+    static const struct {
+        lenient_model saved, loaded;
+        int extra, missing; // what must be allowed
+        const char *strict; // the error else
+    } rows[] = {
+        {{2, 0, 0, 0},
+         {2, 1, 0, 0},
+         1,
+         0,
+         "tensor a.exp_avg is not one of the model's (allow_extra"}, // freezes a
+        {{2, 1, 0, 0},
+         {2, 0, 0, 0},
+         0,
+         1,
+         "tensor a.exp_avg is missing (weights alone load with weights_only; "},
+        {{2, 0, 0, 0}, {2, 0, .5f, 0}, 0, 1, "tensor a.ema is missing"},
+        {{2, 0, .5f, 0}, {2, 0, 0, 0}, 1, 0, "tensor a.ema is not one of the model's"},
+        {{2, 0, 0, 0}, {3, 3, 0, 0}, 1, 1, "tensor c is missing (allow_missing"}, // adapters on a frozen base
+        {{3, 0, 0, 0}, {2, 0, 0, 0}, 1, 0, "tensor c is not one of the model's"}};
+    char dir[256];
+    scratch_dir(w, dir, sizeof dir);
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        par_zero_checkpoint f = files_of(w, dir);
+        const int row = (int)i / 2, stage = i % 2 ? 3 : 1, loaded = rows[row].loaded.tensors;
+        par_zero *saved = lenient_open(w, &rows[row].saved, stage, 3);
+        float before[LENIENT], after[LENIENT];
+        CHECK_OK(w, par_zero_save(saved, &f));
+        par_zero *z = lenient_open(w, &rows[row].loaded, 3 - stage, 1); // with moments of its own
+        CHECK_OK(w, par_zero_read(z, loaded - 1, PAR_ZERO_VALUE, before));
+        CHECK(w, par_zero_load(z, &f) == PAR_ERR_FILE && says(w, rows[row].strict));
+        f.allow_extra = !rows[row].extra, f.allow_missing = !rows[row].missing; // the other one does not help
+        if (!(rows[row].extra && rows[row].missing)) CHECK(w, par_zero_load(z, &f) == PAR_ERR_FILE);
+        f.allow_extra = rows[row].extra, f.allow_missing = rows[row].missing;
+        CHECK_OK(w, par_zero_load(z, &f));
+        CHECK(w, par_zero_steps(z) == 3);
+        for (int t = 0; t < 2; t++) {
+            same_field(w, z, saved, t, PAR_ZERO_VALUE, 0);
+            if (rows[row].loaded.ema > 0) same_field(w, z, saved, t, PAR_ZERO_EMA, 0);
+            for (int k = 0; k < 2 && !(rows[row].loaded.frozen >> t & 1); k++)
+                same_field(w, z, saved, t, k ? PAR_ZERO_MOMENT2 : PAR_ZERO_MOMENT1,
+                           (int)(rows[row].saved.frozen >> t & 1));
+        }
+        if (loaded == 3) {
+            CHECK_OK(w, par_zero_read(z, 2, PAR_ZERO_VALUE, after));
+            CHECK(w, !memcmp(before, after, sizeof after));
+            same_field(w, z, saved, 2, PAR_ZERO_MOMENT1, 1);
+            same_field(w, z, saved, 2, PAR_ZERO_MOMENT2, 1);
+        }
+        CHECK_OK(w, par_zero_close(z));
+        CHECK_OK(w, par_zero_close(saved));
+    }
+    remove_dir(w, dir);
+}
+// The scale of the loss, and the steps since it changed, are a checkpoint's if both runs have one.
+static void loaded_scales(par_comm *w) {
+    static const float scales[2] = {0, 65536};
+    char dir[256];
+    scratch_dir(w, dir, sizeof dir);
+    for (int i = 0; i < 4; i++) {
+        const par_zero_checkpoint f = files_of(w, dir);
+        const lenient_model from = {1, 0, 0, scales[i / 2]}, to = {1, 0, 0, scales[i % 2]};
+        par_zero *saved = lenient_open(w, &from, 1, 3), *z;
+        CHECK(w, par_zero_loss_scale(saved) == (i / 2 ? 131072 : 1)); // it doubles after two steps
+        CHECK_OK(w, par_zero_save(saved, &f));
+        z = lenient_open(w, &to, 2, 0);
+        CHECK_OK(w, par_zero_load(z, &f));
+        CHECK(w, par_zero_loss_scale(z) == (i % 2 == 0 ? 1 : i / 2 ? 131072 : 65536));
+        const par_zero_control now = par__zero_control_get(z);
+        CHECK(w, now.good_steps == (i == 3) && now.bad_steps == 0 && now.step == 3);
+        CHECK_OK(w, par_zero_close(z));
+        CHECK_OK(w, par_zero_close(saved));
+    }
+    remove_dir(w, dir);
+}
 // A file that grows too large is an error of the thread that writes it, and a signal where it does not block
 // it: the program's handler must run in no thread of the kit.
 static pthread_t called_by;
@@ -3346,6 +3461,8 @@ const test tests[] = {
     {"fifos", fifos, TEST_SERIAL, 1, 60},
     {"damage", damage, TEST_ALONE | TEST_SMALL, 1, 60},
     {"strict", strict, TEST_ANY, 1, 60},
+    {"lenient", lenient, TEST_ANY | TEST_SMALL, 1, 60},
+    {"loaded_scales", loaded_scales, TEST_ANY | TEST_SMALL, 1, 60},
     {"full", full, TEST_ALONE, 1, 60},
     {"kills", kills, TEST_SERIAL, 1, 120},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
