@@ -194,6 +194,8 @@ LIMITS
     them. Where fork is not safe (the program has threads already), the program is started again for each
     rank, and every rank runs main from its beginning (par_desc.run_again overrides the choice). The thread
     that called par_open must live as long as the world.
+    A world numbers its comms, also closed ones: up to 429 million, over MPI a fifth of MPI_TAG_UB (6553 of
+    the smallest that the standard allows). Then par_split fails on all ranks.
     Over MPI a rank notices a death or a par_abort on another node only through mpiexec or its deadline. Over
     TCP rank 0 passes both on while it waits in a call; when rank 0 dies, the waits of all ranks end.
     Over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of its
@@ -455,7 +457,8 @@ par_result par_clock_offset(par_comm *comm, double *offset, double *error);
 // ---- groups -----------------------------------------------------------------------------------------------
 
 // Ranks with the same color form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
-// this rank gets none, and *out is NULL. Collective over comm. Errors: MEMORY, those of a collective.
+// this rank gets none, and *out is NULL. Collective over comm. Errors: MEMORY (also where the comms of LIMITS
+// are used up), those of a collective.
 par_result par_split(par_comm *comm, int color, int key, par_comm **out);
 
 // A grid of ranks with named axes, outermost first: par_mesh_open(world, "pp=2 dp=-1 tp=2", &mesh). The last
@@ -4750,7 +4753,7 @@ struct par__world {
     uint32_t progress_work;                   // a futex that the idle thread waits on
     pthread_t progress_thread;
     pthread_mutex_t lock;
-    uint32_t next_id;
+    uint32_t next_id, tag_count; // of comms; of the transport: a comm has 1 + PAR__TRACKS tags
     unsigned spin_limit;
     size_t cma_bytes, nontemporal_bytes;   // thresholds: PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
     size_t kind_cma_bytes[PAR_KIND_COUNT]; // of an operation; 0: cma_bytes
@@ -5719,7 +5722,7 @@ enum { // notices to the ranks of other nodes
 };
 
 #define PAR__NET_CHUNK_BYTES ((size_t)1 << 30) // the longest message; MPI counts bytes as int
-#define PAR__NET_TAG_COUNT   0x8000
+#define PAR__NET_TAG_COUNT   0x80000000u       // tags of a transport, at most
 
 struct par__net {
     par_result (*send)(par__world *w, int peer, int tag, void *memory, size_t bytes, par__net_request *q);
@@ -7596,9 +7599,10 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
 // The same between nodes: a user message starts with its header and its first bytes; then the rest follows in
 // chunks.
 
-static int par__net_tag(const par_comm *c, int lane) {
-    return (int)(c->id * (1 + PAR__TRACKS) + (uint32_t)lane) & (PAR__NET_TAG_COUNT - 1);
+static uint32_t par__comm_ids(const par__world *w) { // a comm's id is less, so that no two share a tag
+    return w->tag_count / (1 + PAR__TRACKS);
 }
+static int par__net_tag(const par_comm *c, int lane) { return (int)c->id * (1 + PAR__TRACKS) + lane; }
 
 static par_result par__net_issue(par__operation *op, par__transfer *x, void *memory, size_t bytes,
                                  par__net_request *q) {
@@ -11659,6 +11663,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->kernels = par__pick_kernels();
     w->fd = -1;
     w->next_id = 1;
+    w->tag_count = PAR__NET_TAG_COUNT;
     // Round down to a multiple of 2^-20 s, so that differences from it and between ranks are exact.
     w->opened = par__read_clocks();
     w->opened_at = floor(w->opened.seconds * 1048576) / 1048576;
@@ -12973,7 +12978,8 @@ static par_result par__wrong_launcher(const par__launch *l) {
         who->name, l->size, who->rank, l->rank, who->size, l->size, version);
 }
 static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_comm **comm) {
-    int rank, size, provided;
+    int rank, size, provided, known = 0;
+    void *most = NULL;
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
     par__world *w = par__new_world(&s->desc, "mpi", rank, size);
@@ -12983,6 +12989,8 @@ static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_co
     if (bad) return PAR_ERR_MEMORY;
     MPI_Comm_dup(mpi, &w->mpi);
     MPI_Comm_set_errhandler(w->mpi, MPI_ERRORS_RETURN);
+    if (PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &known) == MPI_SUCCESS && known)
+        w->tag_count = (uint32_t) * (const int *)most + 1; // the same on all ranks, at least 32768
     w->net = &par__net_mpi;
     par__read_algorithm_settings(w, s);
     const par_result r = par__open_net(w, s, comm);
@@ -14159,9 +14167,33 @@ static void par__alloc_split(par__world *w, const par_comm *c, uint64_t at[3]) {
         at[2] |= !at[1];
     }
 }
+// The members of this rank's color, sorted, and the id of the new comms, the same for all colors.
+static par_result par__gather_members(par_comm *comm, int color, int key, par__member *all, int *n,
+                                      uint32_t *id) {
+    par__world *w = comm->world;
+    par__member mine;
+    mine.color = color;
+    mine.key = key;
+    mine.next_id = w->next_id;
+    mine.rank = comm->rank;
+    par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
+    for (int i = 0; i < comm->size && !r; i++) {
+        *id = PAR__MAX(*id, all[i].next_id);
+        if (all[i].rank != i) r = par__memory_corrupt(w, "the rank", (uint64_t)all[i].rank);
+        if (color >= 0 && all[i].color == color) all[(*n)++] = all[i];
+    }
+    if (!r && *id >= par__comm_ids(w))
+        r = par__set_error(w, PAR_ERR_MEMORY,
+                           "par_split at %s: the %u numbers that comms of this world can have are used up: "
+                           "split once, and keep the comms",
+                           comm->site ? comm->site : "?", par__comm_ids(w));
+    if (!r) w->next_id = *id + 1;
+    if (*n) qsort(all, (size_t)*n, sizeof *all, par__compare_members);
+    return r;
+}
 par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     par__world *w = comm->world;
-    par__member mine, *all = (par__member *)PAR_MALLOC(sizeof mine * (size_t)comm->size);
+    par__member *all = (par__member *)PAR_MALLOC(sizeof *all * (size_t)comm->size);
     uint64_t at[3] = {0, 0, 0}; // board, rings, failed
     uint64_t *shared = (uint64_t *)PAR_MALLOC(sizeof at * (size_t)comm->size);
     uint32_t id = 0;
@@ -14172,18 +14204,7 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
         PAR_FREE(shared);
         return par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
     }
-    mine.color = color;
-    mine.key = key;
-    mine.next_id = w->next_id;
-    mine.rank = comm->rank;
-    par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
-    for (int i = 0; i < comm->size && !r; i++) {
-        id = PAR__MAX(id, all[i].next_id);
-        if (all[i].rank != i) r = par__memory_corrupt(w, "the rank", (uint64_t)all[i].rank);
-        if (color >= 0 && all[i].color == color) all[n++] = all[i];
-    }
-    w->next_id = id + 1;
-    if (n) qsort(all, (size_t)n, sizeof *all, par__compare_members);
+    par_result r = par__gather_members(comm, color, key, all, &n, &id);
     par_comm *c = r || color < 0 ? NULL : par__make_split_comm(comm, id, all, n);
     if (c) par__alloc_split(w, c, at);
     if (!c && color >= 0) at[2] = 1;

@@ -3434,6 +3434,38 @@ static void no_signal(par_comm *w, int dies) {
 static void signal_late(par_comm *w) { no_signal(w, 0); }
 static void signal_killed(par_comm *w) { no_signal(w, 1); }
 
+// Comms have tags of their own, whatever their numbers; beyond the last number all ranks hear of it.
+static void comm_numbers(par_comm *w) {
+    enum { N = 100 };
+    const uint32_t next = w->world->next_id, last = par__comm_ids(w->world) - 1, numbers[] = {1 << 15, last};
+    for (int i = 0; i < 2; i++) {
+        par_comm *c;
+        par_request q[2];
+        float x[2][N], y[2][N];
+        w->world->next_id = numbers[i];
+        CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
+        CHECK(w, c->id == numbers[i]);
+        par_comm *const both[2] = {w, c};
+        for (int k = 0; k < 2; k++)
+            for (int j = 0; j < N; j++) x[k][j] = k ? 100 : 1, y[k][j] = -1;
+        for (int j = 0; j < 2; j++) { // odd ranks begin with the other comm
+            const int k = (par_rank(w) + j) % 2;
+            CHECK_OK(w, par_all_reduce_begin(x[k], y[k], N, PAR_F32, PAR_SUM, both[k], &q[k]));
+        }
+        CHECK_OK(w, par_wait_all(q, 2));
+        for (int k = 0; k < 2; k++)
+            CHECK(w, y[k][0] == (float)par_size(w) * x[k][0] && y[k][N - 1] == y[k][0]);
+        CHECK_OK(w, par_close(c));
+    }
+    for (int color = 0; color > -2; color--) {
+        par_comm *c = w;
+        CHECK(w, par_split(w, par_rank(w) ? color : 0, 0, &c) == PAR_ERR_MEMORY && !c);
+        CHECK(w, says(w, "numbers that comms of this world can have are used up"));
+    }
+    w->world->next_id = next + 2;
+    CHECK_OK(w, par_barrier(w));
+}
+
 // ---- the list ---------------------------------------------------------------------------------------------
 
 const test tests[] = {
@@ -3480,6 +3512,7 @@ const test tests[] = {
     {"groups", groups, TEST_ANY, 1, 60},
     {"mesh", mesh, TEST_ANY, 1, 60},
     {"mesh_axes", mesh_axes, TEST_ANY, 1, 60},
+    {"comm_numbers", comm_numbers, TEST_ANY, 1, 60},
     {"memory", memory, TEST_ANY | TEST_SMALL, 1, 60},
     {"out_of_range", out_of_range, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ANY, 1, 60},

@@ -127,7 +127,7 @@ static void false_frames(par_comm *c, int number) {
     switch (number) {
     case FRAME_SESSION: f.session ^= 1; break;
     case FRAME_KIND: f.kind = 77; break;
-    case FRAME_TAG: f.tag = 1 << 20; break;
+    case FRAME_TAG: f.tag = PAR__NET_TAG_COUNT; break;
     case FRAME_SHORT: f.bytes = PAR__TCP_EAGER_BYTES + 1; break;
     case FRAME_RTS: f.kind = PAR__TCP_RTS, f.bytes = (uint64_t)2 << 30; break;
     case FRAME_CTS: f.kind = PAR__TCP_CTS, f.bytes = 0; break;
