@@ -355,8 +355,8 @@ typedef uint64_t par_op; // one of the above, or par_scaled_sum(factor)
 
 // The sum multiplied by factor, once, after the last addition and before rounding. Float types only. The
 // factor keeps 45 significant bits; powers of two are exact.
-par_op par_scaled_sum(double factor);
-double par_op_factor(par_op op); // the factor of a scaled sum
+par_op par_scaled_sum(double factor); // PAR_SCALED_SUM itself, which has no factor, is no operator
+double par_op_factor(par_op op);      // the factor of a scaled sum
 
 size_t par_dtype_bytes(par_dtype dtype);             // 8, 4, 2, ...; 0 if invalid
 const char *par_dtype_name(par_dtype dtype);         // "f64", ...
@@ -491,7 +491,8 @@ void *par_peer(par_comm *comm, const void *mine, int rank);
 // ---- requests ---------------------------------------------------------------------------------------------
 
 // Every call below has a _begin form with one more argument, which returns at once; par_wait ends the call.
-// All ranks issue calls in the same order. A zeroed request is complete.
+// All ranks issue calls in the same order. A zeroed request is complete. Errors besides the call's: ARGUMENT
+// (a copy of the request was waited for before; the call is a group's that has not ended).
 typedef struct par_request {
     struct par__operation *operation;
     uint64_t ticket;
@@ -506,9 +507,9 @@ par_result par_wait_all(par_request *requests, int count); // waits for all, ret
 // Between the two, calls on comm return at once and run together: consecutive small all_reduces (or
 // broadcasts) of one dtype and op (or root) are coalesced into one, bit for bit as they would be alone;
 // receives match their sends in any order. Arrays stay unchanged until par_group_end returns, or its request
-// has been waited for; a _begin form within a group gives a complete request. Every rank makes the same calls
-// in the same order. Errors: ARGUMENT (a group within a group, or an end without a begin), and the first
-// error of the calls. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso 2018.)
+// has been waited for. The request of a _begin form within a group is complete when the group is, and need
+// not be waited for. Every rank makes the same calls in the same order. Errors: ARGUMENT (a group within a
+// group, an end without a begin, NULL), MEMORY, and the first error of the calls. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso 2018.)
 par_result par_group_begin(par_comm *comm);
 par_result par_group_end(par_comm *comm);
 par_result par_group_end_begin(par_comm *comm, par_request *request);
@@ -876,9 +877,10 @@ void par_recorder_print(const par_comm *comm, FILE *file);
 // records. file stays as long as the world (a literal). Returns comm.
 par_comm *par_at(par_comm *comm, const char *file, int line);
 
-// Add the program's own spans to the trace; they may nest. They cost nothing without a trace.
-void par_trace_begin(par_comm *comm, const char *name); // name must live until the world closes
-void par_trace_end(par_comm *comm);
+// Add the program's own spans to the trace; they may nest, up to 32 of them. They cost nothing without a
+// trace. Errors: ARGUMENT (an end without a begin; a span within 32 others, which is left out).
+par_result par_trace_begin(par_comm *comm, const char *name); // name must live until the world closes
+par_result par_trace_end(par_comm *comm);
 
 // ---- devices ----------------------------------------------------------------------------------------------
 
@@ -1160,6 +1162,7 @@ const par__gemm_tile *par__gemm_tile_for(const par__gemm_tile *tile, size_t rows
 void par__gemm_edge(const par__gemm_tile *tile, size_t rows, size_t cols, size_t k, const float *a,
                     size_t a_row, size_t a_k, const float *b, size_t ldb, float *c, size_t ldc, int add);
 
+const char *par__op_error(par_op op, par_dtype dtype); // why it cannot reduce this type; NULL: it can
 // What a rank tells the others of its call, for them to compare.
 typedef struct par__call_record {
     uint32_t sequence;
@@ -2409,11 +2412,19 @@ const char *par_dtype_name(par_dtype d) { return par_dtype_traits_of(d)->name; }
 
 // An operator's number is in its low 8 bits; a scaled sum has the upper 56 bits of its factor above them.
 static unsigned par__op_code(par_op op) { return (unsigned)(op & 255u); }
+const char *par__op_error(par_op op, par_dtype dtype) {
+    const unsigned code = par__op_code(op);
+    if ((unsigned)dtype >= PAR_DTYPE_COUNT) return "no such dtype";
+    if (op == PAR_SCALED_SUM) return "PAR_SCALED_SUM has no factor: pass par_scaled_sum(factor)";
+    if (code >= PAR_OP_COUNT || (code != PAR_SCALED_SUM && op >= PAR_OP_COUNT)) return "no such op";
+    return code == PAR_SCALED_SUM && !par__is_float(dtype) ? "a scaled sum needs a float type" : NULL;
+}
 const char *par_op_name(par_op op) {
     return par__op_code(op) < PAR_OP_COUNT ? par__op_names[par__op_code(op)] : "(no par_op)";
 }
 par_op par_scaled_sum(double factor) {
     uint64_t bits;
+    if (factor == 0) factor = -0.0; // PAR_SCALED_SUM itself has the bits of 0
     memcpy(&bits, &factor, sizeof bits);
     return (bits & ~(uint64_t)255) | PAR_SCALED_SUM;
 }
@@ -2421,7 +2432,7 @@ double par_op_factor(par_op op) {
     uint64_t bits = op & ~(uint64_t)255;
     double factor;
     memcpy(&factor, &bits, sizeof factor);
-    return factor;
+    return factor == 0 ? 0 : factor;
 }
 
 int par_dtype_parse(const char *name, par_dtype *d) {
@@ -2949,14 +2960,19 @@ static const unsigned char par__op_row[] = {0, 0, 1, 2, 3, 0, 0}; // operator ->
 // At the end the remaining levels are added, the smallest first.
 static void par__reduce_tree(const par__kernels *k, void *const *out, int out_count,
                              const void *const *sources, int source_count, size_t count, par_dtype dtype) {
-    enum { LEVELS = 12, N = 512 };
+    enum { LEVELS = 31, BYTES = 12 * 512 * 8 }; // of an int's sources; of all levels
     const par_dtype acc_type = par__accumulator(dtype);
     const size_t bytes = par__dtypes[dtype].bytes;
     const par__unary_loop widen = k->of[dtype].widen, narrow = k->of[dtype].narrow;
     const par__binary_loop add = k->of[acc_type].op[0];
-    double level[LEVELS][N]; // N elements of any type
-    for (size_t at = 0; at < count; at += N) {
-        const size_t n = PAR__MIN(count - at, (size_t)N);
+    double memory[BYTES / 8];
+    char *level[LEVELS];
+    int levels = 1;
+    while (source_count >> levels) levels++;
+    const size_t most = PAR__MIN((size_t)BYTES / 8 / (size_t)levels, (size_t)512); // elements of any type
+    for (int i = 0; i < levels; i++) level[i] = (char *)(memory + (size_t)i * most);
+    for (size_t at = 0; at < count; at += most) {
+        const size_t n = PAR__MIN(count - at, most);
         int used = 0;
         for (int s = 0; s < source_count; s++) {
             const void *x = (const char *)sources[s] + at * bytes;
@@ -4253,8 +4269,7 @@ static par_result par__cpu_reduce(par_device *device, void *dst, const void *con
                                   size_t count, par_dtype dtype, par_op op, void *stream) {
     (void)device;
     (void)stream;
-    if (source_count < 1 || !par_dtype_bytes(dtype) || par__op_code(op) >= PAR_OP_COUNT)
-        return PAR_ERR_ARGUMENT;
+    if (source_count < 1 || par__op_error(op, dtype)) return PAR_ERR_ARGUMENT;
     par__reduce_sources(par__pick_kernels(), &dst, 1, NULL, sources, source_count, count, dtype, op,
                         source_count, 0);
     return PAR_OK;
@@ -4328,6 +4343,7 @@ enum {
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
     PAR__EXCHANGE_RADIX = 8,         // so many nodes exchange their arrivals in one step
+    PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__RANK_STARTING, PAR__RANK_RUNNING, PAR__RANK_CLOSED, PAR__RANK_DEAD }; // par__rank_control.state
@@ -4563,6 +4579,7 @@ typedef struct par__track { // a piece in flight
 typedef struct par__operation {  // first what every call needs, so that a message touches few cache lines
     struct par__operation *next; // in the world's list of active operations, or in its queue
     par_comm *comm;
+    struct par__world *world; // which outlives the comm
     par_call call;
     int state;   // PAR__QUEUED ...
     int invalid; // an argument is wrong: the other ranks must learn that before the call ends
@@ -4585,8 +4602,10 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     int group_pending;                 // a head: operations of its group not yet completed
     int detached;                      // nobody waits for it: it is recycled when it completes
     par_result group_result;
-    uint16_t bucket_hash;     // of the counts of the calls that share the bucket; 0: a single call
-    size_t bucket_call_count; // the calls that share the bucket
+    uint64_t group;                    // a head: its group's number; else 0
+    struct par__operation *next_group; // in par_comm.groups
+    uint16_t bucket_hash;              // of the counts of the calls that share the bucket; 0: a single call
+    size_t bucket_call_count;          // the calls that share the bucket
     par_call *bucket_calls;
     size_t bucket_call_capacity;
     char *bucket;
@@ -4618,6 +4637,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
+enum { PAR__GROUPED = PAR__DONE + 1 }; // it only stands for the calls of groups, in their requests
 
 typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
     int node_count, my_node, segment_count;
@@ -4706,6 +4726,9 @@ struct par_comm {
     par_persistent **keep_next;     // the next call is made persistent, see >>persistent
     par_persistent *persistents;    // of this comm
     par_persistent *small;          // one of them, for small fresh calls; NULL: there was none
+    par__operation *grouping;       // in the requests of calls in groups, with the group's number
+    uint64_t group;                 // the number of the last group
+    par__operation *groups;         // heads of those that have ended, and were not waited for
     int in_group;                   // between par_group_begin and par_group_end; the calls so far:
     par_call *grouped;
     size_t grouped_count, grouped_capacity;
@@ -4781,8 +4804,8 @@ struct par__world {
     const char *trace_path;
     par__event *events;
     size_t event_count, event_capacity;
-    const char *open_spans[32];
-    uint64_t open_span_start[32];
+    const char *open_spans[PAR__OPEN_SPANS];
+    uint64_t open_span_start[PAR__OPEN_SPANS];
     int open_span_count;
     int *children; // pids, in the rank 0 that started them
     int child_count;
@@ -5563,6 +5586,14 @@ static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     return at;
 }
 
+// What the progress thread uses, too, is used by who has locked the world.
+static void par__lock_world(par__world *w) {
+    if (w->has_progress_thread) pthread_mutex_lock(&w->lock);
+}
+static void par__unlock_world(par__world *w) {
+    if (w->has_progress_thread) pthread_mutex_unlock(&w->lock);
+}
+
 static void par__free_operation(par__operation *op) {
     for (int i = 0; i < PAR__TRACKS && op; i++) {
         PAR_FREE(op->tracks[i].actions);
@@ -5584,17 +5615,29 @@ static void par__free_operation(par__operation *op) {
     PAR_FREE(op->exchange.packed);
     PAR_FREE(op);
 }
+// Operations stay until the world closes: a copy of a request may name one that is not its call's any more.
+static void par__keep_operation(par__world *w, par__operation *op) {
+    op->persistent = 0;
+    op->ticket = 0;
+    op->next = w->idle_operations;
+    w->idle_operations = op;
+}
 static void par__free_persistent(par_persistent *p) {
     par_persistent **link = &p->comm->persistents;
     while (*link && *link != p) link = &(*link)->next;
     if (*link) *link = p->next;
-    par__free_operation(p->operation);
+    par__lock_world(p->comm->world);
+    if (p->operation) par__keep_operation(p->comm->world, p->operation);
+    par__unlock_world(p->comm->world);
     PAR_FREE((void *)p->sources);
     PAR_FREE(p);
 }
 
 static void par__free_comm(par_comm *c) {
     while (c->persistents) par__free_persistent(c->persistents);
+    par__lock_world(c->world);
+    if (c->grouping) par__keep_operation(c->world, c->grouping);
+    par__unlock_world(c->world);
     PAR_FREE(c->world_rank);
     PAR_FREE(c->arena_index);
     PAR_FREE(c->ring_index);
@@ -7963,18 +8006,12 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
         why = "no such kind";
     else if (par__is_exchange(k->kind))
         why = "call par_neighbor_exchange for it";
-    else if ((unsigned)k->dtype >= PAR_DTYPE_COUNT)
-        why = "no such dtype";
-    else if (par__op_code(k->op) >= PAR_OP_COUNT ||
-             (par__op_code(k->op) != PAR_SCALED_SUM && k->op >= PAR_OP_COUNT))
-        why = "no such op";
-    else if (par__op_code(k->op) == PAR_SCALED_SUM && !par__is_float(k->dtype))
-        why = "a scaled sum needs a float type";
-    else if (!par__takes_tag(k->kind) && (k->root < 0 || k->root >= c->size))
+    else
+        why = par__op_error(k->op, k->dtype);
+    if (!why && !par__takes_tag(k->kind) && (k->root < 0 || k->root >= c->size))
         why =
             par__is_message(k->kind) ? "peer is not a rank of this comm" : "root is not a rank of this comm";
-    else
-        why = par__counts_error(c, k);
+    if (!why) why = par__counts_error(c, k);
     if (!why && k->count > SIZE_MAX / 8 / (size_t)c->size) why = "count is too large to be true";
     if (!why && (!k->send || !k->recv) &&
         !(par__is_message(k->kind) && (t->send ? k->send != NULL : k->recv != NULL))) {
@@ -9928,17 +9965,11 @@ static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
 //             receives from 2      running --> waiting
 //     world   active operations    the running ones of all queues
 
-static void par__lock_world(par__world *w) {
-    if (w->has_progress_thread) pthread_mutex_lock(&w->lock);
-}
-static void par__unlock_world(par__world *w) {
-    if (w->has_progress_thread) pthread_mutex_unlock(&w->lock);
-}
-
 static void par__reset_operation(par__world *w, par__operation *op) { // for its next use
     op->next = NULL;
     op->group_head = NULL;
     op->group_pending = op->detached = 0;
+    op->group = 0;
     op->bucket_call_count = 0;
     op->bucket_hash = 0;
     op->ticket = ++w->tickets;
@@ -9963,6 +9994,7 @@ static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16
     }
     par__reset_operation(w, op);
     op->comm = c;
+    op->world = w;
     op->call = *k;
     op->site = site;
     op->backend = NULL;
@@ -11077,6 +11109,7 @@ static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int
     par__operation *op = with_operation ? (par__operation *)par__zalloc(sizeof *op) : NULL;
     if (op) {
         op->comm = c;
+        op->world = c->world;
         op->call = *k;
         op->site = par__site_index(c->world, k->site);
         op->persistent = 1;
@@ -11274,6 +11307,11 @@ static par_result par__release_operation(par__operation *op) {
     par__world *w = op->comm->world;
     const par_result r = op->group_result ? op->group_result : op->result;
     par__lock_world(w);
+    for (par__operation **link = &op->comm->groups; op->group && *link; link = &(*link)->next_group)
+        if (*link == op) {
+            *link = op->next_group;
+            break;
+        }
     par__recycle_operation(op);
     par__unlock_world(w);
     return r;
@@ -11355,6 +11393,26 @@ static inline void par__set_request(par_request *request, par__operation *op) { 
     request->operation = op;
     request->ticket = op ? op->ticket : 0;
 }
+// The operation of a request is not its call's own: the call is a group's, which *op tells of if it is on its
+// way; or has been waited for.
+static par_result par__foreign_request(par_request *request, const char *what, par__operation **op) {
+    const par__operation *of = request->operation;
+    const par_comm *c = of->comm;
+    *op = NULL;
+    if (of->state == PAR__GROUPED && c->in_group && request->ticket == c->group)
+        return par__set_error(of->world, PAR_ERR_ARGUMENT,
+                              "%s: the call has not been issued, because its group has not ended: call "
+                              "par_group_end first",
+                              what);
+    if (of->state == PAR__GROUPED)
+        for (*op = c->groups; *op && (*op)->group != request->ticket;) *op = (*op)->next_group;
+    if (!*op) request->operation = NULL;
+    if (of->state == PAR__GROUPED) return PAR_OK;
+    return par__set_error(of->world, PAR_ERR_ARGUMENT,
+                          "%s: this call has been waited for before, by a copy of its request: wait once for "
+                          "each call",
+                          what);
+}
 static par_result par__end_or_request(par__operation *op, par_request *request) { // NULL: wait for it here
     par__world *w = op->comm->world;
     if (!request) return par__end_call(op);
@@ -11406,6 +11464,10 @@ static par_result par__run_call(par_comm *c, par_call *k, par_request *request) 
     if (!request && c->world->active) par__progress(c->world); // what was begun before goes on
     if (!request) return r;
     par__set_request(request, op);
+    if (!op && c->in_group && !r) {
+        request->operation = c->grouping;
+        request->ticket = c->group;
+    }
     if (!op || op->backend) return r;
     par__lock_world(c->world);
     par__start_message(op);
@@ -11415,36 +11477,44 @@ static par_result par__run_call(par_comm *c, par_call *k, par_request *request) 
     if (c->world->has_progress_thread) par__wake_progress(c->world);
     return PAR_OK;
 }
+static par_result par__no_comm(par_kind kind) {
+    return par__log_error(PAR_ERR_ARGUMENT, "par_%s: comm is NULL", par_kind_name(kind));
+}
 static inline par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
-    PAR_ASSERT(c && "a comm is NULL");
+    if (!c) return par__no_comm(k->kind);
     return par__is_short(c, k) ? par__run_message(c, k, request) : par__run_call(c, k, request);
 }
 
 par_result par_wait(par_request *request) {
     par__operation *op = request->operation;
-    request->operation = NULL;
     if (!op) return PAR_OK;
-    PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
-    return par__end_call(op);
+    if (op->ticket == request->ticket) return request->operation = NULL, par__end_call(op);
+    const par_result r = par__foreign_request(request, "par_wait", &op);
+    if (r || !op) return r;
+    request->operation = NULL;
+    if (par__op_state(op) != PAR__DONE) par__wait_for(op); // the group's own request still stands
+    return op->group_result ? op->group_result : op->result;
 }
 
 par_result par_test(par_request *request, int *done) {
     par__operation *op = request->operation;
     *done = 1;
     if (!op) return PAR_OK;
-    PAR_ASSERT(op->ticket == request->ticket && "a request was waited for twice");
-    par__progress(op->comm->world);
+    if (op->ticket != request->ticket) {
+        const par_result r = par__foreign_request(request, "par_test", &op);
+        if (r || !op) return r;
+    }
+    par__world *w = op->world;
+    par__progress(w);
     if (op->backend) {
         *done = op->result || op->comm->backend->done(op->comm->backend, op->offload_state);
         return *done ? par_wait(request) : PAR_OK;
     }
-    if (par__op_state(op) != PAR__DONE) {
-        const par_result r = par__now() - op->comm->world->last_check > 0.005 ? par__check_wait(op) : PAR_OK;
-        if (r) return par_wait(request);
-        return *done = 0, PAR_OK;
-    }
-    request->operation = NULL;
-    return par__release_operation(op);
+    if (par__op_state(op) == PAR__DONE) return par_wait(request);
+    if (par__now() - w->last_check < 0.005) return *done = 0, PAR_OK;
+    w->last_check = par__now();
+    if (par__check_wait(op)) return par_wait(request);
+    return *done = 0, PAR_OK;
 }
 
 par_result par_wait_all(par_request *requests, int count) {
@@ -11459,6 +11529,12 @@ par_result par_wait_all(par_request *requests, int count) {
 par_result par_group_begin(par_comm *comm) {
     if (comm->in_group)
         return par__set_error(comm->world, PAR_ERR_ARGUMENT, "par_group_begin within a group");
+    if (!comm->grouping && (comm->grouping = (par__operation *)par__zalloc(sizeof *comm->grouping)) == NULL)
+        return par__set_error(comm->world, PAR_ERR_MEMORY, "par_group_begin: out of memory");
+    comm->grouping->comm = comm;
+    comm->grouping->world = comm->world;
+    comm->grouping->state = PAR__GROUPED;
+    comm->group++;
     comm->in_group = 1;
     comm->grouped_count = 0;
     return PAR_OK;
@@ -11468,7 +11544,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     par_comm *c = comm;
     par__operation *head = NULL, *op;
     par_result result = PAR_OK;
-    PAR_ASSERT(request);
+    if (!request) return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_group_end_begin: request is NULL");
     par__set_request(request, NULL);
     if (!c->in_group)
         return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_group_end without par_group_begin");
@@ -11486,6 +11562,9 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
         } else {
             head = op;
             head->group_pending = 1;
+            head->group = c->group;
+            head->next_group = c->groups;
+            c->groups = head;
             par__set_request(request, op);
         } // waits
         par__start_message(op);
@@ -11509,14 +11588,16 @@ par_result par_group_end(par_comm *comm) {
 // with all tables that it needs.
 
 void par__keep_next(par_comm *comm, par_persistent **persistent) {
-    PAR_ASSERT(comm && persistent);
-    *persistent = NULL;
-    comm->keep_next = persistent;
+    if (persistent) *persistent = NULL;
+    if (comm) comm->keep_next = persistent ? persistent : &comm->persistents; // no caller's: it has none
 }
 static par_result par__make_persistent(par_comm *c, par_call *k) {
     par_persistent **out = c->keep_next;
     c->keep_next = NULL;
     par__complete_call(c, k);
+    if (out == &c->persistents)
+        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_%s_init at %s: persistent is NULL",
+                              par_kind_name(k->kind), k->site);
     if (!par__validate_call(c, k)) return PAR_ERR_ARGUMENT;
     *out = par__alloc_persistent(c, k, !par__is_message(k->kind) && c->size > 1);
     return *out ? PAR_OK : PAR_ERR_MEMORY;
@@ -11623,7 +11704,7 @@ static void par__check_desc(const par_desc *in, par__open_request *s) {
 }
 par_result par_defaults(const par_desc *desc, par_desc *out) {
     par__open_request s;
-    PAR_ASSERT(out);
+    if (!out) return par__log_error(PAR_ERR_ARGUMENT, "par_defaults: out is NULL");
     par__check_desc(desc, &s);
     return *out = s.desc, par__open_rejected(&s);
 }
@@ -12085,26 +12166,58 @@ static par_result par__enter_child(par__world *w, int rank, int parent, par_comm
     return par__create_world_comm(w, out);
 }
 
-// Run this program again as another rank. Returns the child's pid, or -1.
-static int par__spawn_again(const par__world *w, int rank) {
-    enum { BYTES = 1 << 20, ARGUMENTS = 1 << 14 };
-    char boot[128], *text = (char *)PAR_MALLOC(BYTES), **argv = (char **)PAR_MALLOC(ARGUMENTS * sizeof *argv);
-    int argc = 0, pid = -1;
-    FILE *f = fopen("/proc/self/cmdline", "r");
-    const size_t n = f && text ? fread(text, 1, BYTES - 1, f) : 0;
+// All bytes of a file whose length the system does not tell, and a zero; the caller frees them. NULL: it
+// cannot be read, or memory is out.
+static char *par__read_whole(const char *path, size_t *bytes) {
+    FILE *f = fopen(path, "re");
+    char *text = NULL, *more = NULL;
+    size_t capacity = 4096;
+    *bytes = 0;
+    while (f && (more = (char *)PAR_REALLOC(text, capacity *= 2)) != NULL) {
+        text = more;
+        *bytes += fread(text + *bytes, 1, capacity - 1 - *bytes, f);
+        text[*bytes] = 0;
+        if (*bytes + 1 < capacity) break;
+    }
+    const int whole = more && !ferror(f);
     if (f) fclose(f);
-    if (n) text[n] = 0;
-    for (size_t i = 0; i < n && argv && argc < ARGUMENTS - 1; i += strlen(text + i) + 1)
-        argv[argc++] = text + i;
-    if (argv) argv[argc] = NULL;
-    snprintf(boot, sizeof boot, "%d %d %d %d %d %llx", w->fd, rank, w->size, w->node_ranks, (int)getpid(),
-             (unsigned long long)w->arena->key);
-    setenv("PAR__BOOT", boot, 1);
-    if (argc && posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ)) pid = -1;
-    unsetenv("PAR__BOOT");
+    if (!whole) PAR_FREE(text);
+    return whole ? text : NULL;
+}
+// An array of the texts, of which each ends with a zero, and NULL. NULL: memory is out.
+static char **par__split_texts(char *text, size_t bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < bytes; i += strlen(text + i) + 1) n++;
+    char **texts = (char **)par__zalloc((n + 1) * sizeof *texts);
+    n = 0;
+    for (size_t i = 0; texts && i < bytes; i += strlen(text + i) + 1) texts[n++] = text + i;
+    return texts;
+}
+
+// Run this program again as another rank: with all of its arguments, and an environment of its own, as
+// threads of the program may read this one. Returns the child's pid, or -1 and errno.
+static int par__spawn_again(const par__world *w, int rank) {
+    char boot[128];
+    size_t bytes = 0, variables = 0;
+    int pid = -1, e = ENOMEM;
+    snprintf(boot, sizeof boot, "PAR__BOOT=%d %d %d %d %d %llx", w->fd, rank, w->size, w->node_ranks,
+             (int)getpid(), (unsigned long long)w->arena->key);
+    while (environ && environ[variables]) variables++;
+    char *text = par__read_whole("/proc/self/cmdline", &bytes);
+    char **argv = text ? par__split_texts(text, bytes) : NULL;
+    char **set = (char **)PAR_MALLOC((variables + 2) * sizeof *set);
+    if (set) {
+        set[0] = boot; // the first of a name counts
+        if (variables) memcpy(set + 1, environ, variables * sizeof *set);
+        set[variables + 1] = NULL;
+    }
+    if (!text) e = errno;
+    if (argv && set) e = posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, set);
     PAR_FREE(text);
     PAR_FREE(argv);
-    return pid;
+    PAR_FREE(set);
+    errno = e;
+    return e ? -1 : pid;
 }
 
 // Wait until all children have opened their worlds. Rank 0 has.
@@ -12208,7 +12321,8 @@ static par_result par__open_child(par__open_request *start, const char *boot, pa
         return par__log_error(
             r, "rank %d cannot map the shared memory of rank 0 that PAR__BOOT=\"%.128s\" names", rank, boot);
     }
-    unsetenv("PAR__BOOT");
+    char *text = getenv("PAR__BOOT");
+    if (text) *text = 0; // for programs that this one starts; threads may read the environment
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     par__machine *machine = par__plan_binding(w, rank, size, 1);
     par__bind_rank(w, machine, rank, size);
@@ -12288,7 +12402,7 @@ par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
     par_desc in;
     memset(&in, 0, sizeof in);
     in.rank_count = rank_count;
-    PAR_ASSERT(fn);
+    if (!fn) return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: fn is NULL");
     if (rank_count < 1)
         return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
                               rank_count);
@@ -13586,7 +13700,7 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     par__open_request start;
     par__launch launch;
     const char *boot = par__setting_text("PAR__BOOT");
-    PAR_ASSERT(comm);
+    if (!comm) return par__log_error(PAR_ERR_ARGUMENT, "par_open: comm is NULL");
     *comm = NULL;
     par__check_desc(desc, &start);
     par__find_launch(&launch);
@@ -13768,7 +13882,7 @@ par_result par_all_to_allv_begin(const void *send, const size_t *send_counts, co
 par_result par_init(par_comm *comm, const par_call *call, par_persistent **persistent) {
     par_call k = *call;
     par__keep_next(comm, persistent);
-    return par__make_persistent(comm, &k);
+    return comm ? par__make_persistent(comm, &k) : par__no_comm(k.kind);
 }
 #define X(name, arguments, ...)                                                                              \
     par_result(par_##name##_init)(__VA_ARGS__, par_persistent * *persistent) {                               \
@@ -14483,7 +14597,9 @@ par_result par_neighbor_exchange_init(const void *send, const size_t *send_count
                                       par_persistent **persistent) {
     par_call k =
         par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
-    PAR_ASSERT(persistent);
+    if (!persistent)
+        return par__set_error(neighbors->comm->world, PAR_ERR_ARGUMENT,
+                              "par_neighbor_exchange_init: persistent is NULL");
     return par__exchange_call(neighbors, &k, NULL, persistent);
 }
 par_result par_neighbors_close(par_neighbors *neighbors) {
@@ -14612,10 +14728,13 @@ par_result par_close(par_comm *c) {
 par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
     par__gemm_choice choice;
     par_gemm_shape linear[3];
-    PAR_ASSERT(comm && (shapes || !count));
+    if (!comm) return par__log_error(PAR_ERR_ARGUMENT, "par_gemm_select: comm is NULL");
     const char *site = comm->site;
     int chosen = -1, forced;
     memset(&choice, 0, sizeof choice);
+    if (count && !shapes)
+        return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: shapes is NULL, but shape_count is %zu",
+                        count);
     if (count > PAR_GEMM_SHAPES)
         return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: %zu shapes, but it compares at most %d",
                         count, (int)PAR_GEMM_SHAPES);
@@ -14691,17 +14810,17 @@ static int par__find_axis(const par_mesh *m, const char *name, size_t length) {
 par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
     par_mesh *m = (par_mesh *)par__zalloc(sizeof *m);
     const char *text = axes && *axes ? axes : "dp=-1";
-    int product = 1, open = -1, used = 0;
+    int open = -1, used = 0;
+    long long product = 1, ranks = 0;
     *out = NULL;
     if (!m) return par__set_error(world->world, PAR_ERR_MEMORY, "par_mesh_open: out of memory");
     m->world = world;
     for (; *text; text += used) {
         const int i = m->axis_count;
         used = 0;
-        if (i == PAR__AXES || sscanf(text, " %15[a-zA-Z0-9_]=%d%n", m->name[i], &m->size[i], &used) < 2 ||
-            (m->size[i] < 1 && m->size[i] != -1) || (m->size[i] == -1 && open >= 0) ||
-            par__find_axis(m, m->name[i], strlen(m->name[i])) >= 0 ||
-            (m->size[i] > 0 && product > world->size)) {
+        if (i == PAR__AXES || sscanf(text, " %15[a-zA-Z0-9_]=%lld%n", m->name[i], &ranks, &used) < 2 ||
+            (ranks < 1 && ranks != -1) || ranks > INT_MAX || (ranks == -1 && open >= 0) ||
+            par__find_axis(m, m->name[i], strlen(m->name[i])) >= 0 || product > world->size) {
             PAR_FREE(m);
             return par__set_error(
                 world->world, PAR_ERR_ARGUMENT,
@@ -14709,21 +14828,22 @@ par_result par_mesh_open(par_comm *world, const char *axes, par_mesh **out) {
                 "once, at most one -1",
                 axes);
         }
-        if (m->size[i] == -1)
+        m->size[i] = (int)ranks;
+        if (ranks == -1)
             open = i;
         else
-            product *= m->size[i];
+            product *= ranks; // at most the number of ranks before, so that it does not wrap
         m->axis_count++;
         used += (int)strspn(text + used, " ,");
     }
     if (open >= 0) {
-        m->size[open] = product <= world->size ? world->size / product : 0;
+        m->size[open] = product <= world->size ? world->size / (int)product : 0;
         product *= m->size[open];
     }
     if (product != world->size) {
         PAR_FREE(m);
         return par__set_error(world->world, PAR_ERR_ARGUMENT,
-                              "par_mesh_open: \"%s\" needs %d ranks, but there are %d", axes, product,
+                              "par_mesh_open: \"%s\" needs %lld ranks, but there are %d", axes, product,
                               world->size);
     }
     for (int i = m->axis_count - 1, rest = world->rank; i >= 0; i--) {
@@ -15098,22 +15218,28 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
     fprintf(file, "\n");
 }
 
-void par_trace_begin(par_comm *comm, const char *name) {
+par_result par_trace_begin(par_comm *comm, const char *name) {
     par__world *w = comm->world;
-    if (!w->trace_path) return;
+    if (!w->trace_path) return PAR_OK;
     const int i = w->open_span_count++;
-    if (i < 32) {
-        w->open_spans[i] = name;
-        w->open_span_start[i] = par__ticks();
-    }
+    if (i >= PAR__OPEN_SPANS)
+        return par__set_error(w, PAR_ERR_ARGUMENT, "par_trace_begin: \"%s\" is within %d other spans", name,
+                              PAR__OPEN_SPANS);
+    w->open_spans[i] = name;
+    w->open_span_start[i] = par__ticks();
+    return PAR_OK;
 }
-void par_trace_end(par_comm *comm) {
+par_result par_trace_end(par_comm *comm) {
     par__world *w = comm->world;
-    if (!w->trace_path) return;
-    PAR_ASSERT(w->open_span_count > 0 && "par_trace_end without par_trace_begin");
+    if (!w->trace_path) return PAR_OK;
+    if (w->open_span_count == 0)
+        return par__set_error(w, PAR_ERR_ARGUMENT, "par_trace_end without par_trace_begin");
     const int i = --w->open_span_count;
-    if (i >= 32) return;
+    if (i >= PAR__OPEN_SPANS) return PAR_OK;
+    par__lock_world(w); // the progress thread pushes the events of calls
     par__push_trace_event(w, w->open_spans[i], w->open_span_start[i], par__ticks(), 0, 0, 0, 0);
+    par__unlock_world(w);
+    return PAR_OK;
 }
 
 // This rank's events as JSON, with their times `shift` seconds later than its clock said.

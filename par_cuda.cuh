@@ -1880,7 +1880,7 @@ static par_result par__cuda_d_reduce(par_device *device, void *dst, const void *
                                      size_t n, par_dtype dtype, par_op op, void *stream) {
     par_cuda *cuda = par__cuda_of(device);
     par__cuda_reduction s;
-    if (count < 1 || (op & 255u) >= PAR_OP_COUNT) return PAR_ERR_ARGUMENT;
+    if (count < 1 || par__op_error(op, dtype)) return PAR_ERR_ARGUMENT;
     if (count > PAR__CUDA_MAX_PEERS)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "reduce", "more than 64 arrays at once");
     par__cuda_reduction_open(&s, op, count);
@@ -3849,7 +3849,10 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
     return par_cuda_open(desc, cuda);
 }
 par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
-    PAR_ASSERT(desc && out);
+    if (!desc || !out) {
+        PAR_LOG("par_cuda_open: desc or cuda is NULL");
+        return PAR_ERR_ARGUMENT;
+    }
     *out = NULL;
     par_cuda *cuda = (par_cuda *)PAR_MALLOC(sizeof *cuda);
     if (!cuda) {

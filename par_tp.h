@@ -4059,7 +4059,10 @@ static par_result par__tp_connect_ring(par_tp *tp) {
     return r;
 }
 par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
-    PAR_ASSERT(desc && out);
+    if (!desc || !out) {
+        PAR_LOG("par_tp_open: desc or tp is NULL");
+        return PAR_ERR_ARGUMENT;
+    }
     *out = NULL;
     if (!desc->tp) { // no comm to keep the text
         PAR_LOG("par_tp_open: desc.tp is NULL: give it the ranks that share a layer (perhaps one)");

@@ -2708,7 +2708,10 @@ par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_ze
     return par_zero_open(desc, z);
 }
 par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
-    PAR_ASSERT(desc && out);
+    if (!desc || !out) {
+        PAR_LOG("par_zero_open: desc or zero is NULL");
+        return PAR_ERR_ARGUMENT;
+    }
     *out = NULL;
     par_zero *z = (par_zero *)PAR_MALLOC(sizeof *z);
     if (!z) return par__zero_fail(desc->comm, PAR_ERR_MEMORY, "par_zero_open: out of memory");

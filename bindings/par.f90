@@ -1218,15 +1218,17 @@ module par
             integer(c_int), value :: line
             type(c_ptr) :: r
         end function
-        subroutine c_trace_begin(comm, name) bind(c, name='par_trace_begin')
+        function c_trace_begin(comm, name) bind(c, name='par_trace_begin') result(r)
             import
             type(c_ptr), value :: comm
             character(kind=c_char), intent(in) :: name(*)
-        end subroutine
-        subroutine c_trace_end(comm) bind(c, name='par_trace_end')
+            integer(c_int) :: r
+        end function
+        function c_trace_end(comm) bind(c, name='par_trace_end') result(r)
             import
             type(c_ptr), value :: comm
-        end subroutine
+            integer(c_int) :: r
+        end function
         function c_uniform(seed, stream, index) bind(c, name='par_uniform') result(r)
             import
             integer(c_int64_t), value :: seed
@@ -3801,15 +3803,21 @@ contains
         r%handle = c_at(comm%handle, trim(file)//c_null_char, line)
     end function
 
-    subroutine par_trace_begin(comm, name)
+    subroutine par_trace_begin(comm, name, result)
         type(par_comm), intent(in) :: comm
         character(*), intent(in) :: name
-        call c_trace_begin(comm%handle, trim(name)//c_null_char)
+        integer(c_int), intent(out), optional :: result
+        integer(c_int) :: r
+        r = c_trace_begin(comm%handle, trim(name)//c_null_char)
+        call finish(r, comm%handle, result)
     end subroutine
 
-    subroutine par_trace_end(comm)
+    subroutine par_trace_end(comm, result)
         type(par_comm), intent(in) :: comm
-        call c_trace_end(comm%handle)
+        integer(c_int), intent(out), optional :: result
+        integer(c_int) :: r
+        r = c_trace_end(comm%handle)
+        call finish(r, comm%handle, result)
     end subroutine
 
     function par_uniform(seed, stream, index) result(r)

@@ -787,6 +787,13 @@ static void mesh(par_comm *w) {
     CHECK(w, par_mesh_open(w, "dp=-1 tp=-1", &m) == PAR_ERR_ARGUMENT);
     CHECK(w, par_mesh_open(w, "dp=-1 dp=1", &m) == PAR_ERR_ARGUMENT);
     CHECK(w, par_mesh_open(w, "dp=x", &m) == PAR_ERR_ARGUMENT);
+    // products and numbers that would be the number of ranks if they wrapped around
+    for (int i = 0; i < 3; i++) {
+        static const char *const forms[] = {"a=%d b=1073741825", "a=1 b=%d c=1073741824 d=4", "a=%lld"};
+        const long long wraps = ((long long)1 << 32) + n;
+        i == 2 ? snprintf(text, sizeof text, forms[i], wraps) : snprintf(text, sizeof text, forms[i], n);
+        CHECK(w, par_mesh_open(w, text, &m) == PAR_ERR_ARGUMENT && !m);
+    }
     snprintf(text, sizeof text, "pp=1, dp=-1 tp=%d", n % 2 ? 1 : 2);
     CHECK_OK(w, par_mesh_open(w, text, &m));
     const int t = par_mesh_size(m, "tp"), d = par_mesh_size(m, "dp");
@@ -1009,10 +1016,15 @@ static void traced(par_comm *w) {
     world->trace_path = path, world->event_count = 0;
     for (int i = 0; i < TURNS; i++) {
         if (i % n == me) usleep(500);
-        par_trace_begin(w, "turn");
+        CHECK_OK(w, par_trace_begin(w, "turn"));
         CHECK_OK(w, par_barrier(w));
-        par_trace_end(w);
+        CHECK_OK(w, par_trace_end(w));
     }
+    CHECK(w, par_trace_end(w) == PAR_ERR_ARGUMENT && says(w, "without par_trace_begin"));
+    for (int i = 0; i < 34; i++) CHECK(w, par_trace_begin(w, "deep") == (i < 32 ? PAR_OK : PAR_ERR_ARGUMENT));
+    const size_t before = world->event_count;
+    for (int i = 0; i < 34; i++) CHECK_OK(w, par_trace_end(w));
+    CHECK(w, world->event_count == before + 32 && par_trace_end(w) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, par_clock_offset(w, &offset, &error));
     CHECK_OK(w, par_all_reduce(&error, &error, 1, PAR_F64, PAR_MAX, w));
     CHECK_OK(w, par__write_trace(w));
@@ -2440,7 +2452,20 @@ static void device(par_comm *w) {
     const void *sources[3] = {a, b, c};
     CHECK_OK(w, d->reduce(d, p, sources, 3, 3, PAR_F32, PAR_AVG, NULL));
     CHECK(w, ((float *)p)[2] == 111);
+    CHECK(w, d->reduce(d, p, sources, 3, 3, PAR_F32, PAR_SCALED_SUM, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, d->reduce(d, p, sources, 3, 3, PAR_I32, par_scaled_sum(2), NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, d->reduce(d, p, sources, 3, 3, PAR_F32, PAR_OP_COUNT, NULL) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, d->free(d, p));
+    // Many sources: every one of them counts, in every part of the array.
+    enum { SOURCES = 8192 + 4095, COUNT = 700 };
+    static float one[COUNT], sum[COUNT];
+    static const void *many[SOURCES];
+    for (int i = 0; i < COUNT; i++) one[i] = (float)(i % 3);
+    for (int i = 0; i < SOURCES; i++) many[i] = one;
+    for (int n = SOURCES; n > 0; n = n / 2 - 1) {
+        CHECK_OK(w, d->reduce(d, sum, many, n, COUNT, PAR_F32, PAR_TREE_SUM, NULL));
+        for (int i = 0; i < COUNT; i++) CHECK(w, sum[i] == (float)(n * (i % 3)));
+    }
 }
 
 // The definition of a canonical product's element: sums of blocks of 256 by fused multiply-adds, in a tree.
@@ -3434,6 +3459,104 @@ static void no_signal(par_comm *w, int dies) {
 static void signal_late(par_comm *w) { no_signal(w, 0); }
 static void signal_killed(par_comm *w) { no_signal(w, 1); }
 
+// What a program may do wrong with requests is an error, also where nobody asserts.
+static void requests_twice(par_comm *w) {
+    enum { N = 50000 };
+    float *x = (float *)malloc(4 * N * sizeof *x), *y = x + N, *z = y + N, *u = z + N;
+    const float n = (float)par_size(w);
+    par_request q, copy, q1, q2;
+    par_persistent *p;
+    par_comm *c;
+    int done = 0;
+    for (int i = 0; i < N; i++) x[i] = 1, y[i] = 10, z[i] = u[i] = -1;
+    for (int test = 0; test < 2; test++) { // two later calls do not share an operation
+        CHECK_OK(w, par_all_reduce_begin(x, z, N, PAR_F32, PAR_SUM, w, &q));
+        copy = q;
+        CHECK_OK(w, par_wait(&q));
+        const par_result r = test ? par_test(&copy, &done) : par_wait(&copy);
+        CHECK(w,
+              copy.operation == NULL && (par_size(w) == 1 || (r == PAR_ERR_ARGUMENT && says(w, "a copy"))));
+        CHECK_OK(w, par_all_reduce_begin(x, z, N, PAR_F32, PAR_SUM, w, &q1));
+        CHECK_OK(w, par_all_reduce_begin(y, u, N, PAR_F32, PAR_SUM, w, &q2));
+        CHECK_OK(w, par_wait(&q1));
+        CHECK_OK(w, par_wait(&q2));
+        CHECK(w, z[N - 1] == n && u[N - 1] == 10 * n);
+    }
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &c)); // the comm, and what was made for the call, are gone
+    CHECK_OK(w, par_all_reduce_init(x, z, N, PAR_F32, PAR_SUM, c, &p));
+    CHECK_OK(w, par_start(p, &q));
+    copy = q;
+    CHECK_OK(w, par_wait(&q));
+    CHECK_OK(w, par_persistent_free(p));
+    CHECK_OK(w, par_all_reduce_begin(x, z, N, PAR_F32, PAR_SUM, c, &q));
+    q1 = q;
+    CHECK_OK(w, par_wait(&q));
+    CHECK_OK(w, par_close(c));
+    if (par_size(w) > 1) CHECK(w, par_wait(&q1) == PAR_ERR_ARGUMENT && par_wait(&copy) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_all_reduce(x, z, N, PAR_F32, PAR_SUM, w));
+    free(x);
+}
+static void requests_grouped(par_comm *w) { // they are complete when their groups are
+    const int me = par_rank(w), n = par_size(w);
+    int x[2] = {me, 1}, y[2] = {-1, -1}, done = 0;
+    par_request q[3], group[2];
+    for (int begun = 0; begun < 2; begun++) {
+        y[0] = -1;
+        CHECK_OK(w, par_group_begin(w));
+        CHECK_OK(w, par_all_reduce_begin(&x[1], &y[0], 1, PAR_I32, PAR_SUM, w, &q[0]));
+        q[2] = q[0];
+        for (int i = 0; i < 2; i++) {
+            CHECK(w, par_wait(&q[0]) == PAR_ERR_ARGUMENT && says(w, "call par_group_end first"));
+            CHECK(w, par_test(&q[0], &done) == PAR_ERR_ARGUMENT && done && y[0] == -1);
+        }
+        CHECK_OK(w, begun ? par_group_end_begin(w, &group[0]) : par_group_end(w));
+        if (begun) { // another one before the first has been waited for
+            CHECK_OK(w, par_group_begin(w));
+            CHECK_OK(w, par_all_reduce_begin(&x[1], &y[1], 1, PAR_I32, PAR_SUM, w, &q[1]));
+            CHECK_OK(w, par_group_end_begin(w, &group[1]));
+            CHECK_OK(w, par_wait(&q[1]));
+            CHECK(w, y[1] == n);
+        }
+        for (done = 0; !done;) CHECK_OK(w, par_test(&q[2], &done));
+        CHECK(w, y[0] == n);
+        CHECK_OK(w, par_wait(&q[0]));
+        CHECK(w, !q[0].operation && !q[2].operation);
+        if (begun) CHECK_OK(w, par_wait_all(group, 2));
+    }
+    CHECK(w, !w->groups);
+}
+static void misused(par_comm *w) { // a result, where it was an assertion
+    int x = 1;
+    par_persistent *p;
+    par_neighbors *h;
+    CHECK(w, par_all_reduce(&x, &x, 1, PAR_I32, PAR_SUM, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_all_reduce_init(&x, &x, 1, PAR_I32, PAR_SUM, NULL, &p) == PAR_ERR_ARGUMENT && !p);
+    CHECK(w, par_all_reduce_init(&x, &x, 1, PAR_I32, PAR_SUM, w, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, says(w, "par_all_reduce_init at tests/test_par.c:") && says(w, "persistent is NULL"));
+    CHECK_OK(w, par_all_reduce(&x, &x, 1, PAR_I32, PAR_SUM, w)); // the next call is an ordinary one
+    CHECK(w, x == par_size(w));
+    CHECK_OK(w, par_neighbors_open(w, 0, NULL, NULL, &h));
+    CHECK(w, par_neighbor_exchange_init(NULL, NULL, NULL, NULL, NULL, NULL, PAR_I32, h, NULL) ==
+                 PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_neighbors_close(h));
+    CHECK(w, par_group_end_begin(w, NULL) == PAR_ERR_ARGUMENT && says(w, "request is NULL"));
+    CHECK(w, par_defaults(NULL, NULL) == PAR_ERR_ARGUMENT && par_open(NULL, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_run_threads(1, NULL, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_gemm_select(NULL, 1, w) == PAR_ERR_ARGUMENT && says(w, "shapes is NULL"));
+    CHECK(w, par_gemm_select(NULL, 0, NULL) == PAR_ERR_ARGUMENT);
+    CHECK_OK(w, par_barrier(w));
+}
+static void no_factor(par_comm *w) {
+    const float x[2] = {1, -3};
+    float y[2] = {-1, -1};
+    CHECK(w, par_all_reduce(x, y, 2, PAR_F32, PAR_SCALED_SUM, w) == PAR_ERR_ARGUMENT && y[0] == -1);
+    CHECK(w, says(w, "pass par_scaled_sum(factor)"));
+    CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, par_scaled_sum(0), w));
+    CHECK(w, y[0] == 0 && y[1] == 0 && par_op_factor(par_scaled_sum(0)) == 0);
+    CHECK_OK(w, par_all_reduce(x, y, 2, PAR_F32, par_scaled_sum(-2), w));
+    CHECK(w, y[1] == 6 * (float)par_size(w) && par_op_factor(par_scaled_sum(-2)) == -2);
+}
+
 // Comms have tags of their own, whatever their numbers; beyond the last number all ranks hear of it.
 static void comm_numbers(par_comm *w) {
     enum { N = 100 };
@@ -3513,6 +3636,10 @@ const test tests[] = {
     {"mesh", mesh, TEST_ANY, 1, 60},
     {"mesh_axes", mesh_axes, TEST_ANY, 1, 60},
     {"comm_numbers", comm_numbers, TEST_ANY, 1, 60},
+    {"requests_twice", requests_twice, TEST_ANY, 1, 60},
+    {"requests_grouped", requests_grouped, TEST_ANY, 1, 60},
+    {"misused", misused, TEST_ANY | TEST_RANKS, 1, 60},
+    {"no_factor", no_factor, TEST_ANY | TEST_RANKS, 1, 60},
     {"memory", memory, TEST_ANY | TEST_SMALL, 1, 60},
     {"out_of_range", out_of_range, TEST_ALONE, 1, 60},
     {"ledger", ledger, TEST_ANY, 1, 60},
