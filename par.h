@@ -509,7 +509,8 @@ par_result par_wait_all(par_request *requests, int count); // waits for all, ret
 // receives match their sends in any order. Arrays stay unchanged until par_group_end returns, or its request
 // has been waited for. The request of a _begin form within a group is complete when the group is, and need
 // not be waited for. Every rank makes the same calls in the same order. Errors: ARGUMENT (a group within a
-// group, an end without a begin, NULL), MEMORY, and the first error of the calls. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso 2018.)
+// group, an end without a begin, NULL), MEMORY, and the first error of the calls. (Coalescing: NCCL's groups;
+// Horovod's tensor fusion, Sergeev and Del Balso 2018.)
 par_result par_group_begin(par_comm *comm);
 par_result par_group_end(par_comm *comm);
 par_result par_group_end_begin(par_comm *comm, par_request *request);
@@ -4430,7 +4431,7 @@ typedef struct par__arrivals {
 
 typedef struct par__board { // of a comm, on one node
     uint32_t released;      // ranks that do not access it any more
-    uint32_t mismatch;      // the call in which a rank found a mismatch after the arrivals
+    uint64_t mismatch;      // par__mismatch_of the call in which a rank found one after the arrivals
     char mismatch_text[PAR__ERROR_BYTES];
     par__arrivals arrivals[1]
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
@@ -4442,7 +4443,7 @@ typedef enum par__place { // of the bytes of a message
     PAR__IN_SENDER        // in the sender's private memory
 } par__place;
 typedef struct par__cell { // a message, or the next piece of one; exactly one cache line
-    uint32_t ticket;       // written last: the cell's number, from 1
+    uint32_t ticket;       // written last: the cell's number, from 1; it wraps around
     uint16_t site;         // of the send, in its rank's table
     uint8_t dtype, place;
     uint64_t count, bytes; // of the whole message
@@ -7316,7 +7317,7 @@ static par__cell *par__expected_cell(par__ring *ring, uint32_t *ticket) {
     return cell;
 }
 static int par__is_ticket_old(const par__ring *ring, uint32_t ticket) { // the sender has not filled the cell
-    return ticket == 0 || ticket == (uint32_t)ring->tail + 1 - PAR__RING_CELLS;
+    return ticket == (uint32_t)ring->tail + 1 - PAR__RING_CELLS;
 }
 // Receive a message whose cell has it whole, and that is what the call expects. 1: done; 0: no message is
 // here; -1: it needs a transfer.
@@ -7478,6 +7479,8 @@ static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
         if (!par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base),
                                par__ring_stride(c->ring_count)))
             return NULL;
+        for (uint32_t i = 0; i < PAR__RING_CELLS; i++) // as in a ring that has passed 2^32 cells
+            ring->cells[i].ticket = i + 1 - PAR__RING_CELLS;
         PAR__STORE(committed, (uint8_t)1);
     }
     if (!lane) *known = ring;
@@ -9787,6 +9790,9 @@ static par_result par__compare_arrivals(par__operation *op) {
     return PAR_OK;
 }
 
+static uint64_t par__mismatch_of(const par__operation *op) { // never 0; its sequence may be
+    return (uint64_t)1 << 32 | op->sequence;
+}
 // gatherv, scatterv: only the root can compare its counts with the others' arrivals; it tells its node
 // through the board.
 static par_result par__compare_counts(par__operation *op) {
@@ -9805,7 +9811,7 @@ static par_result par__compare_counts(par__operation *op) {
             par__site_text(c, r, s->call.site).at, c->rank, r, (unsigned long long)counts[r],
             par__op_site(op));
         snprintf(c->board->mismatch_text, sizeof c->board->mismatch_text, "%s", c->world->error);
-        PAR__STORE(&c->board->mismatch, op->sequence);
+        PAR__STORE(&c->board->mismatch, par__mismatch_of(op));
         par__ring_doorbells(c, -1);
         return PAR_ERR_MISMATCH;
     }
@@ -10604,6 +10610,12 @@ static int par__step_pieces(par__operation *op,
     }
 }
 
+// Keep the last phase of a track for the next call. Phases are compared by their difference, and not all
+// algorithms publish them: so that a published one is never 2^31 behind, each rank publishes now and then.
+static void par__keep_phase(par_comm *c, int track, uint32_t phase) {
+    if ((c->phase[track] ^ phase) >> 29) PAR__STORE(&c->board->arrivals[c->rank].phase[track], phase);
+    c->phase[track] = phase;
+}
 static int par__step_collective(par__operation *op) { // 1: something moved
     par_comm *c = op->comm;
     int moved = 0, arrived = 0;
@@ -10653,7 +10665,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
-    for (int i = 0; i < op->track_count; i++) c->phase[i] = op->tracks[i].phase;
+    for (int i = 0; i < op->track_count; i++) par__keep_phase(c, i, op->tracks[i].phase);
     par__dequeue(op);
     if (op->ways)
         par__count_way(op->ways, op->way, par__ticks_to_seconds(c->world, par__ticks() - op->data_ticks));
@@ -10913,7 +10925,7 @@ static par_result par__check_wait(par__operation *op) {
         return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
     if (!message && !par__is_exchange(op->call.kind) && par__op_state(op) != PAR__QUEUED &&
-        PAR__LOAD(&c->board->mismatch) == op->sequence)
+        PAR__LOAD(&c->board->mismatch) == par__mismatch_of(op))
         return par__set_error(w, PAR_ERR_MISMATCH, "%s",
                               par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);

@@ -3557,6 +3557,94 @@ static void no_factor(par_comm *w) {
     CHECK(w, y[1] == 6 * (float)par_size(w) && par_op_factor(par_scaled_sum(-2)) == -2);
 }
 
+// ---- counters that wrap around: each begins just below
+
+// The state of the rings from this rank that 2^32 - 16 cells have passed.
+static void wrap_rings(par_comm *c) {
+    const uint32_t head = 0u - 16u;
+    for (int to = 0; to < c->size; to++) {
+        uint8_t *committed;
+        par__ring *r = c->ring_index[to] < 0 ? NULL : par__ring_of(c, c->rank, to, 0, &committed);
+        if (!r || !*committed) continue;
+        for (uint32_t t = head - 31; t != head + 1; t++) r->cells[(t - 1) % 32].ticket = t;
+        r->head = head, r->head_line = 0u - 64u;
+        r->tail = r->seen_tail = (uint64_t)r->head_line << 32 | head;
+    }
+}
+static void wrapped_messages(par_comm *w) {
+    const int n = par_size(w), left = (par_rank(w) + n - 1) % n, right = (par_rank(w) + 1) % n;
+    const int peers[2] = {left, right};
+    const size_t ones[2] = {1, 1};
+    static const size_t counts[] = {1, 1000, 9000}; // in a cell, behind it, in pieces
+    par_neighbors *h;
+    CHECK_OK(w, par_neighbors_open(w, 2, peers, NULL, &h));
+    for (int k = -1; k < 3; k++) {
+        for (int i = 0; i < 60; i++) {
+            static __thread int x[9000], y[9000];
+            const size_t count = counts[k < 0 ? 0 : k];
+            if (i == 20) {
+                CHECK_OK(w, par_barrier(w));
+                wrap_rings(k < 0 ? h->own : w);
+                w->queues[1 + right].issued = w->queues[1 + n + left].issued = 0u - 9u;
+                CHECK_OK(w, par_barrier(w));
+            }
+            x[0] = x[count - 1] = 100 * par_rank(w) + i, x[1] += count < 2;
+            if (k < 0)
+                CHECK_OK(w, par_neighbor_exchange(x, ones, NULL, y, ones, NULL, PAR_I32, h));
+            else
+                CHECK_OK(w, par_sendrecv(x, count, right, y, count, left, PAR_I32, w));
+            if (k >= 0) CHECK(w, y[0] == 100 * left + i && y[count - 1] == y[0]);
+        }
+    }
+    CHECK_OK(w, par_neighbors_close(h));
+}
+static void set_phases(par_comm *w, uint32_t phase) {
+    CHECK_OK(w, par_barrier(w));
+    for (int i = 0; i < PAR__TRACKS; i++) w->phase[i] = w->board->arrivals[w->rank].phase[i] = phase;
+    CHECK_OK(w, par_barrier(w));
+}
+// A rank's calls, halves of stages ... of collectives.
+static void wrap_collectives(par_comm *w) {
+    CHECK_OK(w, par_barrier(w));
+    w->queues[0].issued = 0u - 12u + (w->queues[0].issued & 1u); // even calls follow odd ones
+    w->half = 0u - 4u + (w->half & 1u);
+    w->offload_count = w->world->poll_round = w->world->control->doorbell = 0u - 3u;
+    if (!w->world->arena_rank) w->world->arena->scan_next = 0u - 3u;
+    CHECK_OK(w, par_barrier(w));
+}
+static void wrapped_collectives(par_comm *w) {
+    static __thread float x[50000], y[50000];
+    const float n = (float)par_size(w);
+    const int cma = w->world->cma;
+    w->world->cma = 0; // all are staged
+    for (int k = 0; k < 3; k++) {
+        wrap_collectives(w);
+        set_phases(w, 0u - 9u);
+        for (int i = 0; i < 40; i++) {
+            par_request q;
+            const size_t count = k == 0 ? 4 : k == 1 ? 3000 : 50000;
+            x[0] = x[count - 1] = (float)i;
+            CHECK_OK(w, par_all_reduce_begin(x, y, count, PAR_F32, PAR_SUM, w, &q));
+            if (q.operation) CHECK_OK(w, par__check_wait(q.operation)); // also at call 0
+            CHECK_OK(w, par_wait(&q));
+            CHECK(w, y[0] == n * (float)i && y[count - 1] == y[0]);
+        }
+    }
+    // No rank's published phase is left behind, whatever the algorithm.
+    for (int a = 0; par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
+        char name[64];
+        snprintf(name, sizeof name, "all_reduce:%s", par_algorithm(w, PAR_KIND_ALL_REDUCE, a));
+        CHECK_OK(w, par_force_algorithm(w, name));
+        set_phases(w, (1u << 31) - 2);
+        CHECK_OK(w, par_all_reduce(x, y, 9000, PAR_F32, PAR_SUM, w));
+        for (int i = 0; i < PAR__TRACKS; i++)
+            CHECK(w, w->board->arrivals[w->rank].phase[i] >> 29 == w->phase[i] >> 29);
+    }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    CHECK_OK(w, par_barrier(w));
+    w->world->cma = cma;
+}
+
 // Comms have tags of their own, whatever their numbers; beyond the last number all ranks hear of it.
 static void comm_numbers(par_comm *w) {
     enum { N = 100 };
@@ -3636,6 +3724,8 @@ const test tests[] = {
     {"mesh", mesh, TEST_ANY, 1, 60},
     {"mesh_axes", mesh_axes, TEST_ANY, 1, 60},
     {"comm_numbers", comm_numbers, TEST_ANY, 1, 60},
+    {"wrapped_messages", wrapped_messages, TEST_ANY, 1, 60},
+    {"wrapped_collectives", wrapped_collectives, TEST_ANY, 1, 60},
     {"requests_twice", requests_twice, TEST_ANY, 1, 60},
     {"requests_grouped", requests_grouped, TEST_ANY, 1, 60},
     {"misused", misused, TEST_ANY | TEST_RANKS, 1, 60},
