@@ -15041,13 +15041,17 @@ par_ledger par_ledger_get(const par_comm *comm, par_kind kind) {
     par_ledger row;
     memset(&row, 0, sizeof row);
     if ((unsigned)kind >= PAR_KIND_COUNT) return row;
+    par__lock_world(comm->world);
     row = comm->ledger[kind];
+    par__unlock_world(comm->world);
     row.seconds = par__ticks_to_seconds(comm->world, (uint64_t)row.seconds);
     return row;
 }
 void par_ledger_reset(par_comm *comm) {
+    par__lock_world(comm->world);
     memset(comm->ledger, 0, sizeof comm->ledger);
     if (comm->layer_stats) memset(comm->layer_stats, 0, comm->layer_stats_count * sizeof *comm->layer_stats);
+    par__unlock_world(comm->world);
 }
 
 // The call sites of layers, by decreasing time, then number: returns the one after `last`, or -1. `last` = -1
@@ -15081,6 +15085,7 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
                                (unsigned long long)row.sent_bytes, (unsigned long long)row.net_messages,
                                (unsigned long long)row.net_bytes, row.seconds, row.predicted_seconds);
     }
+    par__lock_world(comm->world);
     const long first = par__next_layer_stats(comm, -1);
     int rows = 0;
     for (long i = first; i >= 0; i = par__next_layer_stats(comm, i), rows++) {
@@ -15091,6 +15096,7 @@ void par_ledger_print(const par_comm *comm, FILE *file) {
                                (unsigned long long)x->calls, (unsigned long long)x->sent_bytes, "", "",
                                par__ticks_to_seconds(comm->world, x->ticks), comm->world->sites[i]);
     }
+    par__unlock_world(comm->world);
     if (rows > LAYERS)
         snprintf(text + at, sizeof text - at, "  ... and from %d more call sites\n", rows - LAYERS);
     par__sanitize(text, "\n");
@@ -15171,12 +15177,19 @@ par_result par_calibrate(par_comm *comm) {
     PAR_FREE(x);
     PAR_FREE(y);
     if (r) return PAR_FREE(model), r;
+    par__lock_world(comm->world);
     PAR_FREE(comm->model);
     comm->model = model;
+    par__unlock_world(comm->world);
     return PAR_OK;
 }
 
-const char *par_last_algorithm(const par_comm *comm) { return comm->last_algorithm; }
+const char *par_last_algorithm(const par_comm *comm) {
+    par__lock_world(comm->world);
+    const char *name = comm->last_algorithm;
+    par__unlock_world(comm->world);
+    return name;
+}
 
 const char *par_algorithm(const par_comm *comm, par_kind kind, int index) {
     (void)comm;
@@ -15186,8 +15199,11 @@ const char *par_algorithm(const par_comm *comm, par_kind kind, int index) {
 }
 
 par_result par_force_algorithm(par_comm *comm, const char *op_and_name) {
+    par__lock_world(comm->world);
     memset(comm->world->forced, 0, sizeof comm->world->forced);
-    return par__apply_force(comm->world, "par_force_algorithm", op_and_name);
+    const par_result r = par__apply_force(comm->world, "par_force_algorithm", op_and_name);
+    par__unlock_world(comm->world);
+    return r;
 }
 
 void par_print_algorithms(par_comm *comm, FILE *file) {
@@ -15291,7 +15307,9 @@ static par_result par__write_trace(par_comm *c) {
     double offset, first;
     size_t bytes = 0, *counts = (size_t *)par__zalloc(sizeof(size_t) * (size_t)c->size), total = 0;
     char *all = NULL;
+    par__lock_world(c->world);
     c->world->trace_path = NULL; // the calls that follow are not traced
+    par__unlock_world(c->world);
     par_result r = par_clock_offset(c, &offset, NULL);
     if (!r) r = par_all_reduce(&offset, &first, 1, PAR_F64, PAR_MIN, c); // the first to open its world
     void *points = par__set_c_locale();

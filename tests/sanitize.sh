@@ -137,8 +137,13 @@ check "ASan, UBSan: files of tokens" build/test_data_asan
 check "ASan, UBSan: the trainer" trainer
 check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f 64 -n 3 --ranks 3
 
-for test in progress_thread grouped outstanding messages offloaded; do
-    check "TSan: $test with a progress thread" env PAR_PROGRESS=1 build/test_par_tsan --launch threads \
-        --only $test
+everything_on() { # test: what changes how a program runs, all of it
+    PAR_PROGRESS=1 PAR_LEDGER=1 PAR_TRACE=$work/trace build/test_par_tsan --launch threads --only $1 2>&1 |
+        grep -v "^par:\|^  " # the ledgers
+    [ "${PIPESTATUS[0]}" = 0 ]
+}
+for test in progress_thread grouped outstanding messages offloaded traced_beside requests_twice \
+    requests_grouped; do
+    check "TSan: $test with a progress thread, a trace and a ledger" everything_on $test
 done
 summary

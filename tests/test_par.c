@@ -1041,6 +1041,38 @@ static void traced(par_comm *w) {
     unlink(path);
 }
 
+// What a program asks and counts while the progress thread runs its calls.
+static void traced_beside(par_comm *w) {
+    enum { BEGUN = 8 };
+    float x[16] = {1}, y[BEGUN][16];
+    char path[600];
+    int pid = (int)getpid();
+    CHECK_OK(w, par_broadcast(&pid, &pid, 1, PAR_I32, 0, w));
+    snprintf(path, sizeof path, "%s/par_trace_%d.json", test_dir, pid);
+    par__lock_world(w->world);
+    w->world->trace_path = path, w->world->event_count = 0;
+    par__unlock_world(w->world);
+    for (int i = 0; i < 150; i++) {
+        par_request q[BEGUN];
+        for (int k = 0; k < BEGUN; k++)
+            CHECK_OK(w, par_all_reduce_begin(x, y[k], 16, PAR_F32, PAR_SUM, w, &q[k]));
+        for (int k = 0; k < 40; k++) {
+            CHECK_OK(w, par_trace_begin(w, "span"));
+            CHECK_OK(w, par_trace_end(w));
+            if (k % 8 == 0)
+                CHECK(w, par_ledger_get(w, PAR_KIND_ALL_REDUCE).calls <= (size_t)BEGUN * (size_t)(i + 1));
+            if (k == 9) CHECK(w, par_last_algorithm(w)[0]);
+        }
+        CHECK_OK(w, par_force_algorithm(w, ""));
+        CHECK_OK(w, par_wait_all(q, BEGUN));
+        CHECK(w, y[BEGUN - 1][0] == (float)par_size(w));
+        if (i == 75) par_ledger_reset(w);
+    }
+    CHECK(w, w->world->event_count >= 150 * (BEGUN + 40));
+    CHECK_OK(w, par__write_trace(w));
+    if (par_rank(w) == 0) unlink(path);
+}
+
 static void timing(par_comm *w) {
     const double t = par_seconds(w);
     CHECK(w, t >= 0 && par_seconds(w) >= t && par_launch_method(w)[0]);
@@ -3704,6 +3736,7 @@ const test tests[] = {
     {"bound", bound, TEST_ANY | TEST_BIND | TEST_LAUNCHES | TEST_RANKS, 1, 60},
     {"offsets", offsets, TEST_ANY, 1, 60},
     {"traced", traced, TEST_ANY, 2, 60},
+    {"traced_beside", traced_beside, TEST_ANY | TEST_PROGRESS | TEST_LAUNCHES, 1, 60},
     {"timing", timing, TEST_ANY, 1, 60},
     {"collectives_private", collectives_private, TEST_ANY, 1, 120},
     {"collectives_far", collectives_far, TEST_ALONE, 2, 120},
