@@ -1,7 +1,20 @@
 // test_par.c - par.h against naive references, on every backend.
 #define _DEFAULT_SOURCE
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
+static __thread long lock_questions; // that this thread has asked the kernel: whether a rank is alive
+static int counting_fcntl(int fd, int command, ...) {
+    va_list args;
+    va_start(args, command);
+    void *argument = va_arg(args, void *);
+    va_end(args);
+    lock_questions += command == F_GETLK;
+    return fcntl(fd, command, argument);
+}
+#define fcntl(...) counting_fcntl(__VA_ARGS__)
 #include "kit.c"
+#undef fcntl
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #define TEST_TCP 1
@@ -3528,6 +3541,22 @@ static void requests_twice(par_comm *w) {
     CHECK_OK(w, par_all_reduce(x, z, N, PAR_F32, PAR_SUM, w));
     free(x);
 }
+static void polled(par_comm *w) { // a poll asks the kernel nothing, but now and then
+    enum { POLLS = 2000 };
+    const int n = par_size(w), right = (par_rank(w) + 1) % n, left = (par_rank(w) + n - 1) % n;
+    int x = 7, y = 0, done = 0;
+    par_request q;
+    CHECK_OK(w, par_recv_begin(&y, 1, PAR_I32, left, w, &q));
+    const double start = par__now();
+    const long before = lock_questions;
+    for (int i = 0; i < POLLS; i++) CHECK(w, par_test(&q, &done) == PAR_OK && !done);
+    // PAR__SCAN_RANKS and the sender, every 5 ms
+    CHECK(w, (double)(lock_questions - before) <= (n + 1) * (2 + (par__now() - start) / 0.005));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_send(&x, 1, PAR_I32, right, w));
+    while (!done) CHECK_OK(w, par_test(&q, &done));
+    CHECK(w, y == 7);
+}
 static void requests_grouped(par_comm *w) { // they are complete when their groups are
     const int me = par_rank(w), n = par_size(w);
     int x[2] = {me, 1}, y[2] = {-1, -1}, done = 0;
@@ -3761,6 +3790,7 @@ const test tests[] = {
     {"wrapped_collectives", wrapped_collectives, TEST_ANY, 1, 60},
     {"requests_twice", requests_twice, TEST_ANY, 1, 60},
     {"requests_grouped", requests_grouped, TEST_ANY, 1, 60},
+    {"polled", polled, TEST_ANY | TEST_LAUNCHES, 2, 60},
     {"misused", misused, TEST_ANY | TEST_RANKS, 1, 60},
     {"no_factor", no_factor, TEST_ANY | TEST_RANKS, 1, 60},
     {"memory", memory, TEST_ANY | TEST_SMALL, 1, 60},
