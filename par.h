@@ -178,7 +178,8 @@ MODEL
     Errors: every function that can fail returns a par_result, and par_last_error(comm) describes the error.
     Errors, flight recorder, ledger and trace give the call site in the program, and where a layer made the
     call, the layer's name: "train.c:73 in layers.3.attn.qkv".
-    After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it.
+    After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it. A
+    rank that is late may then still write to the recv arrays of a collective that failed on the others.
 
 DOES NOT
     No derived datatypes, user-defined operators, message tags, one-sided access between nodes or dynamic
@@ -10161,14 +10162,27 @@ static void par__flush_queues(par_comm *c) {
         while ((op = par__queue_pop(&c->queues[i])) != NULL) par__activate_operation(op);
 }
 
-// A receive fails: its sender may still copy a part of the message. Wait for that, but not for long.
+// A receive ends early: its sender may have claimed a part of the message, which it still writes to the
+// memory of the receive. So wait until it has, or has died; where it has been stopped, until a deadline.
 static void par__await_help(const par__operation *op) {
     const par__call_queue *queue = op->queue;
     if (op->call.kind != PAR_KIND_RECV || op->state != PAR__RUNNING || !queue->ring) return;
+    par__world *w = op->world;
     const par__transfer *x = op->tracks[0].transfers;
     const par__cell *cell = &queue->ring->cells[(uint32_t)queue->ring->tail % PAR__RING_CELLS];
     if (x->state != 1 || x->sharing != 2) return;
-    for (int i = 0; i < 100 && x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes; i++) usleep(1000);
+    const double until = par__now() + w->timeout_s;
+    while (x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes) {
+        if (par__peer_dead(w, op->comm->arena_index[x->peer])) return;
+        if (par__now() > until) {
+            const size_t length = strlen(w->error);
+            snprintf(w->error + length, sizeof w->error - length,
+                     "; rank %d may still write to recv, %zu bytes at %p: do not use it again", x->peer,
+                     x->bytes, (void *)x->memory);
+            return;
+        }
+        usleep(200);
+    }
 }
 // An operation ends before its messages between nodes: nothing may write to its memory from here on.
 static void par__cancel_transfers(const par__operation *op) {
@@ -14674,6 +14688,7 @@ static par_result par__drop_operations(par_comm *c) {
             continue;
         }
         *link = op->next;
+        par__await_help(op);
         par__cancel_transfers(op);
         par__recycle_operation(op);
         forgotten++;

@@ -128,6 +128,8 @@ static void buffer_close(par_comm *w, buffer *b) {
         free(b->base);
 }
 
+static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
+
 // ---- every collective x algorithm x dtype x op x in place x count x memory --------------------------------
 
 typedef struct trial {
@@ -635,6 +637,45 @@ static void shared_copies(par_comm *w) {
     }
 }
 
+// A receive ends while its sender copies a part of the message: when it returns, that is done. A sender that
+// stops there for longer than the deadline is named.
+static void fails_helped(par_comm *w) {
+    enum { PART = 65536 };
+    const size_t c = 300001;
+    const int me = par_rank(w);
+    unsigned char *x = (unsigned char *)par_alloc(w, c);
+    test_words *words = &test_shared->words;
+    CHECK(w, x != NULL);
+    for (int stops = 1; stops >= 0; stops--) {
+        par_comm *pair;
+        CHECK_OK(w, par_split(w, me > 1, me, &pair));
+        if (me > 1 || par_node_count(pair) > 1) continue;
+        par_request q;
+        uint8_t *committed;
+        if (me == 0) CHECK_OK(w, par_send_begin(x, c, PAR_U8, 1, pair, &q));
+        par__cell *cell = &par__ring_of(pair, 0, 1, 0, &committed)->cells[0];
+        if (me == 0) __atomic_add_fetch(&cell->u.copy.claimed, PART, __ATOMIC_SEQ_CST); // as a slow helper
+        CHECK_OK(w, par_barrier(pair));
+        if (me == 1) {
+            if (stops) par_set_timeout(w, 0.06);
+            CHECK(w, par_recv(x, c, PAR_U8, 0, pair) == (stops ? PAR_ERR_TIMEOUT : PAR_ERR_ABORTED));
+            CHECK(w, stops ? says(w, "; rank 0 may still write to recv, 300001 bytes at ")
+                           : (int)__atomic_load_n(&words->issued, __ATOMIC_SEQ_CST));
+            par_set_timeout(w, 1000);
+            test_arrive(words);
+        } else {
+            while (PAR__LOAD(&cell->u.copy.claimed) < c) usleep(200); // rank 1 receives
+            if (!stops) {
+                par_abort(w, "stop");
+                usleep(150000); // the receive ends, which nothing tells
+                __atomic_store_n(&words->issued, 1, __ATOMIC_SEQ_CST);
+            }
+            if (!stops) __atomic_add_fetch(&cell->u.copy.helped, PART, __ATOMIC_SEQ_CST);
+            test_wait_for(words, 2 - stops);
+        }
+    }
+}
+
 // ---- begin and wait ---------------------------------------------------------------------------------------
 
 static void outstanding(par_comm *w) {
@@ -858,8 +899,6 @@ static void mesh_axes(par_comm *w) {
         CHECK_OK(w, par_mesh_close(m));
     }
 }
-
-static int says(par_comm *w, const char *text) { return strstr(par_last_error(w), text) != NULL; }
 
 static void out_of_range(par_comm *w) { // ranks and kinds that do not exist
     const int n = par_size(w), bad[4] = {-1, n, n + 1000000, -2147483647 - 1};
@@ -3780,6 +3819,7 @@ const test tests[] = {
     {"nan_and_extremes", nan_and_extremes, TEST_ANY, 2, 60},
     {"messages", messages, TEST_ANY, 1, 60},
     {"shared_copies", shared_copies, TEST_ANY, 2, 60},
+    {"fails_helped", fails_helped, TEST_FAULT | TEST_LAUNCHES, 2, 60},
     {"outstanding", outstanding, TEST_ANY, 1, 60},
     {"random_operations", random_operations, TEST_ANY, 2, 120},
     {"groups", groups, TEST_ANY, 1, 60},
