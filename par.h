@@ -510,8 +510,10 @@ par_result par_wait_all(par_request *requests, int count); // waits for all, ret
 // receives match their sends in any order. Arrays stay unchanged until par_group_end returns, or its request
 // has been waited for. The request of a _begin form within a group is complete when the group is, and need
 // not be waited for. Every rank makes the same calls in the same order. Errors: ARGUMENT (a group within a
-// group, an end without a begin, NULL), MEMORY, and the first error of the calls. (Coalescing: NCCL's groups;
-// Horovod's tensor fusion, Sergeev and Del Balso 2018.)
+// group, an end without a begin, NULL), MEMORY, and the first error of the calls. Where a rank's calls differ,
+// or one has a wrong argument, all ranks get an error and none makes the collectives that are left in its
+// group; then the comm goes on. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso
+// 2018.)
 par_result par_group_begin(par_comm *comm);
 par_result par_group_end(par_comm *comm);
 par_result par_group_end_begin(par_comm *comm, par_request *request);
@@ -4734,8 +4736,10 @@ struct par_comm {
     int in_group;                   // between par_group_begin and par_group_end; the calls so far:
     par_call *grouped;
     size_t grouped_count, grouped_capacity;
-    par_result broken; // the error that ended this comm
-    int tag;           // of the next call
+    int group_invalid;     // the group has a collective with a wrong argument:
+    par_call invalid_call; // the first one
+    par_result broken;     // the error that ended this comm
+    int tag;               // of the next call
     const char *site;
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
@@ -9558,10 +9562,15 @@ static uint64_t par__tune_rows_hash(const par__world *w) {
 #define PAR__COALESCE_BYTES ((size_t)65536)   // calls of up to so many bytes are coalesced
 #define PAR__BUCKET_BYTES   ((size_t)1 << 20) // up to so many bytes
 
-// Keep a call that is made within a group until the group ends.
+// Keep a call that is made within a group until the group ends. Where an argument is wrong, the others learn
+// it from the first collective of their groups, whatever calls they have coalesced.
 static par_result par__add_to_group(par_comm *c, const par_call *call) {
-    if (!par__validate_call(c, call))
-        return PAR_ERR_ARGUMENT; // the others get MISMATCH when their groups end
+    if (!par__validate_call(c, call)) {
+        if ((unsigned)call->kind < PAR_KIND_COUNT && par__is_message(call->kind)) return PAR_ERR_ARGUMENT;
+        if (!c->group_invalid) c->invalid_call = *call;
+        c->group_invalid = 1;
+        return PAR_ERR_ARGUMENT;
+    }
     if (c->grouped_count == c->grouped_capacity) {
         const size_t capacity = 2 * c->grouped_capacity + 16;
         par_call *calls = (par_call *)PAR_REALLOC(c->grouped, capacity * sizeof *calls);
@@ -10203,6 +10212,27 @@ static int par__complete_with_error(par__operation *op, par_result result) {
     par__complete(op);
     return 1;
 }
+// A collective fails on all ranks, and its comm goes on. What its group still has ends with it, because a
+// mistake may have left the ranks with different numbers of calls: the next call has the next number on all.
+static int par__fail_collective(par__operation *op, par_result result) {
+    par__call_queue *queue = op->queue;
+    const par__operation *head = op->group_head ? op->group_head : op;
+    uint32_t dropped = 0;
+    while (queue->waiting && queue->waiting->next->group_head == head) {
+        par__operation *rest = par__queue_pop(queue);
+        rest->result = result;
+        par__complete(rest);
+        par__recycle_operation(rest);
+        dropped++;
+    }
+    queue->issued -= dropped;
+    par__operation *last = queue->waiting, *x = last;
+    while (dropped && last) {
+        x->sequence -= dropped;
+        if ((x = x->next) == last) break;
+    }
+    return par__complete_with_error(op, result);
+}
 
 // >>exchange ------------------------------------------------------------------------------------------------
 //
@@ -10664,8 +10694,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     }
     if (op->state < PAR__RUNNING) {
         if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
-        if (op->invalid) return par__complete_with_error(op, PAR_ERR_ARGUMENT); // the others get MISMATCH
-        if ((r = par__compare_arrivals(op)) != PAR_OK) return par__complete_with_error(op, r);
+        if (op->invalid) return par__fail_collective(op, PAR_ERR_ARGUMENT); // the others get MISMATCH
+        if ((r = par__compare_arrivals(op)) != PAR_OK) return par__fail_collective(op, r);
         if ((r = par__compare_counts(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
         par__set_op_state(op, PAR__RUNNING);
@@ -11563,12 +11593,32 @@ par_result par_group_begin(par_comm *comm) {
     comm->group++;
     comm->in_group = 1;
     comm->grouped_count = 0;
+    comm->group_invalid = 0;
+    return PAR_OK;
+}
+// Issue a call of a group, or n > 1 that share a bucket. The request is the first one's, which waits for the
+// others.
+static par_result par__issue_grouped(par_comm *c, const par_call *call, size_t n, par_request *request) {
+    par__operation *head = request->operation, *op;
+    const par_result result = par__issue(c, call, n, &op);
+    if (result) return result;
+    if (head) {
+        op->group_head = head;
+        op->detached = 1;
+        head->group_pending++;
+    } else {
+        op->group_pending = 1;
+        op->group = c->group;
+        op->next_group = c->groups;
+        c->groups = op;
+        par__set_request(request, op);
+    } // waits
+    par__start_message(op);
     return PAR_OK;
 }
 
 par_result par_group_end_begin(par_comm *comm, par_request *request) {
     par_comm *c = comm;
-    par__operation *head = NULL, *op;
     par_result result = PAR_OK;
     if (!request) return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_group_end_begin: request is NULL");
     par__set_request(request, NULL);
@@ -11577,25 +11627,13 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     c->in_group = 0;
     result = par__offload_group_end(c);
     par__lock_world(c->world);
+    if (c->group_invalid && !result) result = par__issue_grouped(c, &c->invalid_call, 1, request);
     for (size_t i = 0, n; i < c->grouped_count && !result; i += n) {
         n = par__count_coalescible(c, i);
-        result = par__issue(c, &c->grouped[i], n, &op);
-        if (result) break;
-        if (head) {
-            op->group_head = head;
-            op->detached = 1;
-            head->group_pending++;
-        } else {
-            head = op;
-            head->group_pending = 1;
-            head->group = c->group;
-            head->next_group = c->groups;
-            c->groups = head;
-            par__set_request(request, op);
-        } // waits
-        par__start_message(op);
+        if (!c->group_invalid || par__is_message(c->grouped[i].kind))
+            result = par__issue_grouped(c, &c->grouped[i], n, request);
     }
-    if (head) head->group_pending--;
+    if (request->operation) request->operation->group_pending--;
     par__unlock_world(c->world);
     par__progress(c->world);
     if (c->world->has_progress_thread) par__wake_progress(c->world);

@@ -1194,7 +1194,6 @@ static void grouped(par_comm *w) {
     CHECK_OK(w, par_group_begin(w));
     CHECK_OK(w, par_all_reduce(x[2], y[2], odd ? 20 : 10, PAR_F32, PAR_SUM, w));
     CHECK_OK(w, par_all_reduce(x[3], y[3], odd ? 10 : 20, PAR_F32, PAR_SUM, w));
-    CHECK(w, par_all_reduce(x[3], NULL, 3, PAR_F32, PAR_SUM, w) == PAR_ERR_ARGUMENT);
     CHECK(w, par_group_end(w) == (n > 1 ? PAR_ERR_MISMATCH : PAR_OK));
     CHECK(w, n == 1 || says(w, "group of calls"));
     for (int i = 0; i < CALLS; i++) free(x[i]), free(y[i]), free(z[i]);
@@ -1630,6 +1629,35 @@ static void gatherv_mismatch(par_comm *w) { // only the root can find it, and it
     CHECK(w,
           me == 0 ? r == PAR_ERR_MISMATCH && says(w, "counts[1]=21") : r == PAR_OK || r == PAR_ERR_MISMATCH);
     CHECK(w, after != PAR_OK);
+}
+
+// A mistake within a group: all ranks hear when their groups end, and their next calls have the same numbers.
+static void group_differs(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w), odd = me == n - 1, next = (me + 1) % n,
+              last = (me + n - 1) % n;
+    float x[8] = {0}, y[8], one = 1, sum = 0, got = -1;
+    for (int i = 0; i < 12; i++) {
+        const int wrong = odd && i % 4 < 3, by = i % 4; // 0: the first, 1: a later argument; 2: other calls
+        const par_result bad = odd && by < 2 ? PAR_ERR_ARGUMENT : PAR_ERR_MISMATCH;
+        par_request group, after;
+        CHECK_OK(w, par_group_begin(w));
+        for (int j = 0; j < 3; j++) { // the others coalesce all three
+            const int invalid = wrong && by == j && by < 2;
+            const par_op op = wrong && by == 2 && j == 1 ? PAR_AVG : PAR_SUM;
+            CHECK(w, par_all_reduce(x + j, y + j, 1, invalid ? (par_dtype)77 : PAR_F32, op, w) ==
+                         (invalid ? PAR_ERR_ARGUMENT : PAR_OK));
+        }
+        CHECK_OK(w, par_send(&one, 1, PAR_F32, next, w));
+        CHECK_OK(w, par_recv(&got, 1, PAR_F32, last, w));
+        CHECK_OK(w, par_all_gather(x, n > 8 ? NULL : y, n > 8 ? 0 : 1, PAR_F32, w));
+        CHECK_OK(w, par_group_end_begin(w, &group));
+        CHECK_OK(w, par_all_reduce_begin(&one, &sum, 1, PAR_F32, PAR_SUM, w, &after)); // it is in the queue
+        CHECK(w, par_wait(&group) == (by == 3 ? PAR_OK : bad));
+        CHECK(w, by > 1 || says(w, odd ? "no such dtype" : "invalid argument"));
+        CHECK_OK(w, par_wait(&after));
+        CHECK(w, sum == (float)n && got == 1);
+        CHECK_OK(w, par_barrier(w));
+    }
 }
 
 static void never_arrives(par_comm *w) {
@@ -3861,6 +3889,7 @@ const test tests[] = {
     {"signal_killed", signal_killed, TEST_KILL, 2, 60},
     {"tuned", tuned, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
+    {"group_differs", group_differs, TEST_ANY, 2, 60},
     {"attached", attached, TEST_ANY, 1, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"gatherv_mismatch", gatherv_mismatch, TEST_FAULT, 2, 60},
