@@ -163,7 +163,9 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
 MODEL
     A rank is a process or a thread. Only one thread at a time may use the comms of a rank. All ranks of a
     comm make the same collective calls in the same order; each call compares the arrival records of all
-    ranks before any data moves. Calls on one comm execute in the order in which they were issued; calls on
+    ranks, and the counts at both ends of each block, before any data moves. Where they differ, or a rank's
+    argument is wrong, all ranks get an error, and the comm goes on. Of a message the receiver compares, and
+    gets the error. Calls on one comm execute in the order in which they were issued; calls on
     different comms are independent. Waiting spins briefly, then yields, then sleeps, so that ranks may
     outnumber processors.
     Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
@@ -650,7 +652,8 @@ par_result par_scatterv(const void *send, const size_t *send_counts, const size_
 
 // Block r of this rank's send goes to block `rank` of rank r's recv; n*count elements each. Not in place.
 par_result par_all_to_all(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm);
-// This rank's send_counts[r] equals rank r's recv_counts[rank]. NULL displs: packed. Not in place.
+// This rank's send_counts[r] equals rank r's recv_counts[rank]; where not, all ranks get MISMATCH, as for
+// gatherv and scatterv, and nothing is sent. NULL displs: packed. Not in place.
 par_result par_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
                            const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
                            par_comm *comm);
@@ -4422,6 +4425,7 @@ typedef struct par__arrival { // exactly one cache line
     union {
         struct {
             uint64_t send, recv; // addresses in the arena (ranks as threads: pointers)
+            uint64_t counts;     // see par__hash_own_counts
         } address;
         unsigned char data[PAR__INLINE_BYTES];
     } u;
@@ -4434,8 +4438,6 @@ typedef struct par__arrivals {
 
 typedef struct par__board { // of a comm, on one node
     uint32_t released;      // ranks that do not access it any more
-    uint64_t mismatch;      // par__mismatch_of the call in which a rank found one after the arrivals
-    char mismatch_text[PAR__ERROR_BYTES];
     par__arrivals arrivals[1]
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
 } par__board;
@@ -4546,7 +4548,8 @@ typedef enum par__verb {
     PAR__REDUCE,
     PAR__SEND,
     PAR__RECV,
-    PAR__JOIN
+    PAR__JOIN,
+    PAR__COMPARE
 } par__verb;
 
 typedef struct par__action { // one step of an algorithm: see >>program
@@ -7547,7 +7550,7 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
         cell->site = op->site;
         cell->dtype = (uint8_t)op->call.dtype;
         cell->place = (uint8_t)place;
-        cell->count = op->call.count;
+        cell->count = par__transfer_count(op, x);
         cell->bytes = x->bytes;
         if (place == PAR__IN_RING)
             par__write_piece(c, ring, cell, x->memory + x->done, n);
@@ -7978,6 +7981,8 @@ static uint64_t par__hash_sizes(const size_t *x, int n, uint64_t h) {
     return h;
 }
 
+// The largest count, or displacement, that can be true: the sum over all ranks, in bytes, is a size_t.
+static size_t par__count_max(const par_comm *c) { return SIZE_MAX / 16 / (size_t)c->size; }
 static int par__has_counts(const par_call *k) {
     return k->send_counts || k->send_displs || k->recv_counts || k->recv_displs;
 }
@@ -7996,6 +8001,10 @@ static const char *par__counts_error(const par_comm *c, const par_call *k) {
     if (recv && !k->recv_counts) return root ? "the root needs recv_counts" : "counts is NULL";
     if (t->counts == PAR_COUNTS_OWN && k->send_counts[c->rank] != k->recv_counts[c->rank])
         return "send_counts and recv_counts differ for the own block";
+    const size_t *const sizes[] = {k->send_counts, k->send_displs, k->recv_counts, k->recv_displs};
+    for (int i = 0; i < 4; i++) // a negative int is huge as a size_t
+        for (int r = 0; sizes[i] && r < c->size; r++)
+            if (sizes[i][r] > par__count_max(c)) return "one of its counts or displs is too large to be true";
     return NULL;
 }
 
@@ -8020,7 +8029,7 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
         why =
             par__is_message(k->kind) ? "peer is not a rank of this comm" : "root is not a rank of this comm";
     if (!why) why = par__counts_error(c, k);
-    if (!why && k->count > SIZE_MAX / 8 / (size_t)c->size) why = "count is too large to be true";
+    if (!why && k->count > par__count_max(c)) why = "count is too large to be true";
     if (!why && (!k->send || !k->recv) &&
         !(par__is_message(k->kind) && (t->send ? k->send != NULL : k->recv != NULL))) {
         par_call_spans(c, k, &send, &recv);
@@ -8085,6 +8094,7 @@ static void par__complete_call(par_comm *c, par_call *k) {
 //     COPY, PULL, PUT   bytes from src to dst: within this rank, from another rank, to another rank
 //     REDUCE            (partial sum at src) op input[first] op ... -> dst, one rank's output, or all outputs
 //     SEND, RECV, JOIN  issue a message; JOIN waits for all that were issued
+//     COMPARE           the counts of this rank's blocks with those of their senders (>>arrival)
 // A piece may use the phases track->phase + 1 ... + PAR__PHASES, and the half of each rank's stage that
 // par__stage_half returns. A half may be overwritten because its last readers have published their next piece
 // (or arrived at the next call) since then, and every piece that stages waits until all ranks on the node
@@ -8151,8 +8161,7 @@ static void par__emit_put(par__operation *op, int rank, void *dst, const void *s
 }
 static par__action *par__emit_message(par__operation *op, par__verb verb, int peer, const void *memory,
                                       size_t bytes) {
-    if (!bytes && par__kinds[op->call.kind].counts != PAR_COUNTS_OWN)
-        return &op->discard; // both ends know that
+    if (!bytes) return &op->discard; // both ends know that
     par__action *a = par__emit(op, verb);
     a->rank = peer;
     a->src = (const char *)memory; // of a receive: to be written
@@ -8229,6 +8238,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     }
 }
 
+static void par__compare_counts(par__operation *op);
 static void par__stream_copy(const par__kernels *k, char *to, const char *from, size_t bytes) {
     const size_t first = PAR__MIN(bytes, (64 - (uintptr_t)to % 64) % 64); // up to a cache line's begin
     memcpy(to, from, first);
@@ -8281,6 +8291,7 @@ static int par__run_actions(par__operation *op, int *moved) {
             blocked = !par__step_transfers(op, t, moved);
             if (!blocked) t->transfer_count = 0;
             break;
+        case PAR__COMPARE: par__compare_counts(op); break;
         }
         if (op->result) return 1;
         if (!blocked) {
@@ -9800,32 +9811,124 @@ static par_result par__compare_arrivals(par__operation *op) {
     return PAR_OK;
 }
 
-static uint64_t par__mismatch_of(const par__operation *op) { // never 0; its sequence may be
-    return (uint64_t)1 << 32 | op->sequence;
+// Where ranks have counts of their own (gatherv, scatterv, all_to_allv), each block has a count at both ends.
+// A rank adds a hash of each count that it sends, and subtracts the same of each that it receives: over all
+// ranks the sum is 0 where all ends agree, so that all ranks know before data move:
+//     rank 0    h(0,1,5) - h(1,0,7)                       send 5 to rank 1, receive 7 from it
+//     rank 1    h(1,0,7) - h(0,1,5)                       send 7 to rank 0, receive 5 from it
+// Where it is not 0 no data move. Each rank tells its count to each receiver, and the receiver what it found
+// to all ranks (PAR__COMPARE is between the two), so that all report the same difference.
+enum { PAR__NO_BLOCK = -1 }; // as a count: the call has no block from this rank to that one
+static int par__has_own_counts(const par__operation *op) { // what others pass there is not read
+    return par__kinds[op->call.kind].counts == PAR_COUNTS_OWN || op->comm->rank == op->call.root;
 }
-// gatherv, scatterv: only the root can compare its counts with the others' arrivals; it tells its node
-// through the board.
-static par_result par__compare_counts(par__operation *op) {
-    par_comm *c = op->comm;
+static size_t par__sent_count(const par__operation *op, int to) {
     const par_call *k = &op->call;
-    const par_kind_traits *t = &par__kinds[k->kind];
-    const size_t *counts = t->recv == PAR_SIDE_ROOT_ALL ? k->recv_counts : k->send_counts;
-    if (t->counts != PAR_COUNTS_ROOT || c->rank != k->root) return PAR_OK;
-    for (int r = 0; r < c->size; r++) {
-        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
-        if (s->call.count == counts[r]) continue;
-        par__set_error(
-            c->world, PAR_ERR_MISMATCH,
-            "rank %d called par_%s with count=%llu at %s, but the root, rank %d, has counts[%d]=%llu at %s",
-            r, par_kind_name(k->kind), (unsigned long long)s->call.count,
-            par__site_text(c, r, s->call.site).at, c->rank, r, (unsigned long long)counts[r],
-            par__op_site(op));
-        snprintf(c->board->mismatch_text, sizeof c->board->mismatch_text, "%s", c->world->error);
-        PAR__STORE(&c->board->mismatch, par__mismatch_of(op));
-        par__ring_doorbells(c, -1);
-        return PAR_ERR_MISMATCH;
+    if (par__kinds[k->kind].recv == PAR_SIDE_ROOT_ALL)
+        return to == k->root ? k->count : (size_t)PAR__NO_BLOCK;
+    return par__has_own_counts(op) ? k->send_counts[to] : (size_t)PAR__NO_BLOCK;
+}
+static size_t par__received_count(const par__operation *op, int from) {
+    const par_call *k = &op->call;
+    if (par__kinds[k->kind].send == PAR_SIDE_ROOT_ALL)
+        return from == k->root ? k->count : (size_t)PAR__NO_BLOCK;
+    return par__has_own_counts(op) ? k->recv_counts[from] : (size_t)PAR__NO_BLOCK;
+}
+static uint64_t par__block_hash(int from, int to, size_t count) {
+    uint64_t h = ((uint64_t)(uint32_t)from << 32 | (uint32_t)to) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 29 ^ count) * 0xbf58476d1ce4e5b9u;
+    return count == (size_t)PAR__NO_BLOCK ? 0 : h ^ h >> 32;
+}
+static uint64_t par__hash_own_counts(const par__operation *op) {
+    const int me = op->comm->rank;
+    uint64_t sum = 0;
+    for (int r = 0; r < op->comm->size; r++)
+        sum += par__block_hash(me, r, par__sent_count(op, r)) -
+               par__block_hash(r, me, par__received_count(op, r));
+    return sum;
+}
+static int par__counts_agree(const par__operation *op) {
+    const par_comm *c = op->comm;
+    uint64_t sum = 0;
+    for (int r = 0; r < c->size; r++)
+        sum += c->board->arrivals[r].arrival[op->sequence & 1u].u.address.counts;
+    return par__kinds[op->call.kind].counts < PAR_COUNTS_ROOT || sum == 0;
+}
+
+typedef struct par__difference {   // the first one that a receiver has found; from 0: none
+    uint64_t from, sent, received; // from: the sender + 1
+} par__difference;
+// The counts that this rank sends, those that the others send to it, and what all receivers have found.
+static uint64_t *par__difference_buffer(par__operation *op) { // NULL: no memory
+    const size_t n = (size_t)op->comm->size;
+    return (uint64_t *)par__get_scratch(op, n * (2 * sizeof(uint64_t) + sizeof(par__difference)));
+}
+static par__difference *par__differences(par__operation *op) {
+    return (par__difference *)(par__difference_buffer(op) + 2 * op->comm->size);
+}
+static void par__compare_counts(par__operation *op) {
+    const par_comm *c = op->comm;
+    const uint64_t *theirs = par__difference_buffer(op) + c->size;
+    par__difference *mine = &par__differences(op)[c->rank];
+    memset(mine, 0, sizeof *mine);
+    for (int r = 0; r < c->size && !mine->from; r++) {
+        const size_t sent = r == c->rank ? par__sent_count(op, r) : (size_t)theirs[r];
+        mine->sent = sent;
+        mine->received = par__received_count(op, r);
+        mine->from = mine->sent == mine->received ? 0 : (uint64_t)r + 1;
     }
-    return PAR_OK;
+}
+static void par__emit_differences(par__operation *op) {
+    const par_comm *c = op->comm;
+    const int n = c->size, me = c->rank;
+    uint64_t *sent = par__difference_buffer(op);
+    if (!sent) return;
+    par__difference *found = par__differences(op);
+    for (int i = 1; i < n; i++) {
+        const int to = (me + i) % n, from = (me - i + n) % n;
+        sent[to] = par__sent_count(op, to);
+        par__emit_message(op, PAR__RECV, from, sent + n + from, sizeof *sent);
+        par__emit_message(op, PAR__SEND, to, sent + to, sizeof *sent);
+    }
+    par__emit_join(op);
+    par__emit(op, PAR__COMPARE);
+    for (int i = 1; i < n; i++) {
+        const int to = (me + i) % n, from = (me - i + n) % n;
+        par__emit_message(op, PAR__RECV, from, found + from, sizeof *found);
+        par__emit_message(op, PAR__SEND, to, found + me, sizeof *found);
+    }
+    par__emit_join(op);
+}
+static const par__algorithm_row par__finding_differences = {PAR_KIND_ALL_TO_ALLV, "differences",
+                                                            par__fits_always, par__emit_differences, ""};
+static const char *par__describe_count(const par__operation *op, uint64_t count, char *text, size_t bytes) {
+    if (count == (uint64_t)PAR__NO_BLOCK)
+        snprintf(text, bytes, "nothing");
+    else
+        snprintf(text, bytes, "%llu %s (%llu bytes)", (unsigned long long)count,
+                 par_dtype_name(op->call.dtype), (unsigned long long)count * par__element_bytes(op));
+    return text;
+}
+static par_result par__report_difference(par__operation *op) {
+    const par_comm *c = op->comm;
+    const par__difference *found = par__differences(op);
+    const int parity = (int)(op->sequence & 1u);
+    char sent[64], received[64];
+    int to = 0;
+    while (to < c->size - 1 && !found[to].from) to++;
+    const int from = (int)PAR__MIN(found[to].from, (uint64_t)c->size) - 1;
+    if (from < 0)
+        return par__set_error(c->world, PAR_ERR_MISMATCH, "the counts of par_%s at %s differ between ranks",
+                              par_kind_name(op->call.kind), par__op_site(op));
+    return par__set_error(
+        c->world, PAR_ERR_MISMATCH,
+        "rank %d sends %s to rank %d at %s, but rank %d receives %s from it at %s, in par_%s (call %u on "
+        "comm %s): make the counts of the two ends agree; no data have moved",
+        from, par__describe_count(op, found[to].sent, sent, sizeof sent), to,
+        par__site_text(c, from, c->board->arrivals[from].arrival[parity].call.site).at, to,
+        par__describe_count(op, found[to].received, received, sizeof received),
+        par__site_text(c, to, c->board->arrivals[to].arrival[parity].call.site).at,
+        par_kind_name(op->call.kind), op->sequence, c->name);
 }
 
 // Put how peers can access this rank's arrays into its arrival, as flags and addresses; small data go to the
@@ -9838,6 +9941,7 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     const char *out = (const char *)k->send, *in = (const char *)k->recv;
     size_t send, recv;
     if (!par__commit_stage(c)) return PAR__NO_MEMORY;
+    if (par__kinds[k->kind].counts >= PAR_COUNTS_ROOT) s->u.address.counts = par__hash_own_counts(op);
     if (par__kinds[k->kind].counts == PAR_COUNTS_OWN) return 0;
     par_call_spans(c, k, &send, &recv);
     unsigned flags =
@@ -10696,20 +10800,22 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
         if (op->invalid) return par__fail_collective(op, PAR_ERR_ARGUMENT); // the others get MISMATCH
         if ((r = par__compare_arrivals(op)) != PAR_OK) return par__fail_collective(op, r);
-        if ((r = par__compare_counts(op)) != PAR_OK)
-            return par__complete_with_error(op, par__break_comm(c, r));
         par__set_op_state(op, PAR__RUNNING);
         op->block = 0;
         op->all_staged = par__is_decided(op) && op->eager != PAR__EAGER_INLINE;
-        if (!par__is_decided(op) && (r = par__resolve_addresses(op)) != PAR_OK)
+        const int agree = par__counts_agree(op);
+        if (agree && !par__is_decided(op) && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
-        op->algorithm = par__choose_algorithm(op);
+        op->algorithm = agree ? par__choose_algorithm(op) : &par__finding_differences;
+        if (!agree) op->choice = 0; // a persistent call does not keep this one
         if (op->ways) op->data_ticks = par__ticks();
         if (!op->algorithm->emit) par__receive_eager(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
     for (int i = 0; i < op->track_count; i++) par__keep_phase(c, i, op->tracks[i].phase);
+    if (op->algorithm == &par__finding_differences)
+        return par__fail_collective(op, par__report_difference(op));
     par__dequeue(op);
     if (op->ways)
         par__count_way(op->ways, op->way, par__ticks_to_seconds(c->world, par__ticks() - op->data_ticks));
@@ -10849,8 +10955,8 @@ static void par__stop_progress(par__world *w) {
 //
 // A wait steps all operations until its own is done:
 //     spin --> yield --> check (every 5 ms) --> sleep until a peer rings the doorbell --> spin ...
-// The check ends the wait with an error: par_abort, a mismatch that the root found, a rank that has gone
-// (first those that died on their own), the deadline. After the last three the comm is broken.
+// The check ends the wait with an error, after which the comm is broken: par_abort, a rank that has gone
+// (first those that died on their own), the deadline.
 
 // Describe the ranks that have not arrived, for the error text of a deadline.
 static void par__describe_missing(const par__operation *op, char *text, size_t bytes) {
@@ -10968,10 +11074,6 @@ static par_result par__check_wait(par__operation *op) {
     if (PAR__LOAD(&w->arena->aborted) == 1)
         return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
-    if (!message && !par__is_exchange(op->call.kind) && par__op_state(op) != PAR__QUEUED &&
-        PAR__LOAD(&c->board->mismatch) == par__mismatch_of(op))
-        return par__set_error(w, PAR_ERR_MISMATCH, "%s",
-                              par__copy_shared_text(c->board->mismatch_text, PAR__ERROR_BYTES).at);
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);
     par__scan_ranks(w);
     const int all_there = !message && !w->net && !PAR__LOAD(&w->arena->gone);
