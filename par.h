@@ -139,6 +139,9 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
                         host over TCP. So do ranks of srun (set MASTER_ADDR where names of nodes do not
                         resolve) and of mpiexec (with MASTER_ADDR; port 29500). The innermost launcher counts.
     PAR_PORT=n          rendezvous at this port instead of MASTER_PORT (torchrun's agent listens on that one)
+    PAR_JOB=name        over TCP only ranks with the same name join; unset: the launcher's name of the run.
+                        Runs with names may meet at one port, one after the other. Where there is neither,
+                        rank 0 keeps the port while its world is open, and refuses ranks of another run
     PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more (an empty secret
                         is an error)
     PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
@@ -397,7 +400,8 @@ typedef struct par_desc {
 // Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI) those are mpiexec's processes; par_open
 // calls MPI_Init if nobody has. Under torchrun, srun, or another launcher that gives each process a rank (see
 // ENVIRONMENT) those are the launcher's processes, joined over TCP: rank 0 listens and the others connect,
-// and all retry until the deadline, because the port may be taken or another run may use it. Otherwise, and
+// and all retry until the deadline, because the port may be taken, or a run of another name (PAR_JOB) may use
+// it. A second process with a rank is refused, with where both run. Otherwise, and
 // where a launcher started a single process, par_open starts the other ranks on this machine; each returns
 // from its own par_open. desc may be NULL.
 // Errors: ARGUMENT (a variable cannot be parsed; a member of desc is out of range: rank_count is 0 to 1024;
@@ -2578,6 +2582,7 @@ static const par__setting par__settings[] = {
     {"PAR_TRACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_LEDGER", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
+    {"PAR_JOB", PAR__SETTING_TEXT, 0, 255, 0, "the name of this run, the same for its ranks"},
     {"PAR_SECRET", PAR__SETTING_TEXT, 0, INT_MAX, 0, "a secret"},
     {"PAR_SECRET_FILE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR__BOOT", PAR__SETTING_TEXT, 0, 255, 0, "what rank 0 passes to the ranks that it starts"},
@@ -6051,30 +6056,36 @@ enum {
     PAR__HANDSHAKE_DONE,
     PAR__HANDSHAKE_FAILED
 }; // par__handshake.state
+enum { PAR__PLACE_BYTES = 104 };
 typedef struct par__hello {
     uint64_t magic, job;
     int32_t rank, to, size, secret; // to: the rank that accepts; secret: 1: PAR_SECRET is set
     uint64_t nonce[2];
+    uint64_t program;             // a hash of the program's name and arguments
+    char place[PAR__PLACE_BYTES]; // where it runs, for errors
 } par__hello;
 typedef struct par__verdict {
     int32_t result;
-    char text[236];
+    char text[444];
     unsigned char proof[PAR__MAC_BYTES];
 } par__verdict;
-typedef struct par__identity { // what a rank sends and proves
-    uint64_t job;              // the same for all ranks of this run
-    int32_t rank, size, secret;
+typedef struct par__identity {         // what a rank sends and proves
+    uint64_t job;                      // the same for all ranks of this run
+    int32_t rank, size, secret, named; // named: no other run has this job
+    uint64_t program;
+    char place[PAR__PLACE_BYTES];
     unsigned char key[PAR__MAC_BYTES];
 } par__identity;
 typedef struct par__handshake { // a connection whose other end is not yet authenticated
     int fd, state;
     int initiator;                // 1: this end has connected
     int permanent;                // PAR__HANDSHAKE_FAILED: a retry will fail, too
+    int late;                     // rank 0: it came to the port of the rendezvous after all ranks had met
     double deadline;              // its deadline
     par__hello hello[2];          // of the connecting end, of the accepting end
     size_t received, reply_bytes; // of the next part; bytes to be sent
     unsigned char in[sizeof(par__verdict)], reply[sizeof(par__hello)];
-    char why[256]; // of PAR__HANDSHAKE_FAILED
+    char why[448]; // of PAR__HANDSHAKE_FAILED
 } par__handshake;
 
 static void par__handshake_proof(const par__identity *self, const par__handshake *p, char who,
@@ -6112,8 +6123,17 @@ static int par__handshake_begin(const par__identity *self, par__handshake *p, in
     h->to = to;
     h->size = self->size;
     h->secret = self->secret;
+    h->program = self->program;
+    memcpy(h->place, self->place, sizeof h->place);
     if (p->initiator) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
     return 0;
+}
+#define PAR__SAME_RANK                                                                                       \
+    "two processes were given the same rank, %d: one at %s, one at %s. Are these two runs? Give each a "     \
+    "PAR_JOB, or a MASTER_PORT"
+static void par__place_text(const par__hello *h, char *text) { // safe to print
+    snprintf(text, PAR__PLACE_BYTES, "%.*s", (int)sizeof h->place - 1, h->place);
+    par__sanitize(text, "");
 }
 static size_t par__handshake_wanted(const par__handshake *p) { // bytes of the next part
     if (p->state == PAR__AWAIT_HELLO) return sizeof(par__hello);
@@ -6121,17 +6141,22 @@ static size_t par__handshake_wanted(const par__handshake *p) { // bytes of the n
 }
 static void par__handshake_on_hello(const par__identity *self, par__handshake *p) {
     const par__hello *mine = &p->hello[!p->initiator], *h = &p->hello[p->initiator];
+    char place[PAR__PLACE_BYTES];
     memcpy(&p->hello[p->initiator], p->in, sizeof *h);
+    par__place_text(h, place);
     p->state = p->initiator ? PAR__AWAIT_VERDICT : PAR__AWAIT_PROOF;
     if (!p->initiator) { // the connecting end gets it in any case, and finds the same error
         p->hello[1].to = h->rank;
         memcpy(p->reply, mine, p->reply_bytes = sizeof *mine);
     }
     if (h->job != self->job)
-        par__handshake_fail(p, 0, "rank %d there is of another job", (int)mine->to);
-    else if (h->size != self->size)
-        par__handshake_fail(p, 0, "rank %d there was given another number of ranks, %d", (int)mine->to,
-                            (int)h->size);
+        par__handshake_fail(p, 0, "rank %d there is of another job (PAR_JOB, or a launcher's name of it)",
+                            (int)mine->to);
+    else if (h->size != self->size) // a world that comes later at this port would be another run's
+        par__handshake_fail(p, 1, "rank %d there was given another number of ranks, %d (it is at %s)",
+                            (int)mine->to, (int)h->size, place);
+    else if (h->rank == self->rank && h->to == self->rank)
+        par__handshake_fail(p, 1, PAR__SAME_RANK, (int)self->rank, self->place, place);
     else if (h->rank < 0 || h->rank >= self->size || h->rank == self->rank || h->to != self->rank ||
              h->rank != mine->to)
         par__handshake_fail(p, 0, "another rank than %d answers there", (int)mine->to);
@@ -6315,22 +6340,27 @@ typedef struct par__connection { // between this rank and another
     double retry_at, retry_until; // when to retry; when to give up
     size_t control_done;          // bytes of a block that were transferred
     unsigned char control_key[PAR__MAC_BYTES];
-    uint64_t control_blocks; // blocks sent with this key
-    int complained;          // a false claim to this rank was logged
-    int announced;           // rank 0: it has sent where it listens
+    uint64_t control_blocks;      // blocks sent with this key
+    int complained;               // a false claim to this rank was logged
+    int announced;                // rank 0: it has sent where it listens
+    char place[PAR__PLACE_BYTES]; // rank 0: where it runs
 } par__connection;
 struct par__tcp {
     par__connection
         *connections; // of every rank; .control: rank 0's to rank r; another rank's to rank 0 in [0]
-    par__identity self;
-    uint64_t session; // a random number of this run, in all frames and notices
+    par__identity self, at_door; // at_door: during the rendezvous, and for ranks that come later
+    uint64_t session;            // a random number of this run, in all frames and notices
     int listeners[PAR__TCP_LISTENER_MAX], listener_count;
+    int doors[PAR__TCP_LISTENER_MAX], door_count;    // rank 0: at the port of the rendezvous, see PAR_JOB
+    void (*on_late)(par__tcp *t, par__handshake *p); // as on_handshake, of who comes there
+    int programs_differ;                             // logged
+    int two_runs; // rank 0, before all have met: nobody can tell whose ranks are whose; `why` says it
     par__handshake *pending; // pending accepts: of all ranks, and PAR__TCP_EXTRA_PENDING more
     int pending_count;
     void (*on_handshake)(par__tcp *t, par__handshake *p); // called when a handshake is done or failed
     int fds_exhausted;   // no descriptor is left for accept: retry now and then
     int accept_error;    // errno of a failed accept
-    char why[256];       // why a connection could not be made
+    char why[448];       // why a connection could not be made
     uint32_t poll_round; // par__world.poll_round of the last accept
     struct pollfd *polls;
     char *sink; // PAR__TCP_EAGER_BYTES bytes, for data to be discarded
@@ -6443,6 +6473,9 @@ static socklen_t par__address_bytes(const struct sockaddr_storage *a) {
 static int par__is_loopback(const struct sockaddr_storage *a) {
     if (a->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+static void par__tcp_leave_port(par__tcp *t) { // of the rendezvous
+    while (t->door_count) close(t->doors[--t->door_count]);
 }
 static void par__tcp_stop_listening(par__tcp *t) {
     while (t->listener_count) close(t->listeners[--t->listener_count]);
@@ -6823,7 +6856,7 @@ static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
     }
 }
 // Take what has connected. Where there is no room the connection that has been there longest has to go.
-static void par__tcp_accept_pending(par__world *w, int listener) {
+static void par__tcp_accept_pending(par__world *w, int listener, int late) {
     par__tcp *t = w->tcp;
     const int capacity = w->size + PAR__TCP_EXTRA_PENDING;
     for (int i = 0; i < capacity; i++) {
@@ -6847,9 +6880,10 @@ static void par__tcp_accept_pending(par__world *w, int listener) {
         if (e) continue;
         par__tcp_configure(fd);
         p = &t->pending[t->pending_count];
-        if (par__handshake_begin(&t->self, p, fd, -1))
+        if (par__handshake_begin(late ? &t->at_door : &t->self, p, fd, -1))
             close(fd);
         else {
+            p->late = late;
             p->deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS;
             t->pending_count++;
         }
@@ -6859,9 +6893,12 @@ static void par__tcp_accept_pending(par__world *w, int listener) {
 static void par__tcp_poll_listeners(par__world *w, double until) {
     par__tcp *t = w->tcp;
     const double left = until - par__now();
-    const int listeners = t->listener_count, n = listeners + t->pending_count, full = t->fds_exhausted;
+    const int own = t->listener_count, listeners = own + t->door_count, n = listeners + t->pending_count,
+              full = t->fds_exhausted;
     for (int i = 0; i < n; i++) {
-        t->polls[i].fd = i >= listeners ? t->pending[i - listeners].fd : full ? -1 : t->listeners[i];
+        t->polls[i].fd = i >= listeners ? t->pending[i - listeners].fd
+                         : full         ? -1
+                                        : *(i < own ? &t->listeners[i] : &t->doors[i - own]);
         t->polls[i].events = POLLIN;
         t->polls[i].revents = 0;
     }
@@ -6871,9 +6908,11 @@ static void par__tcp_poll_listeners(par__world *w, double until) {
     for (int i = t->pending_count - 1; i >= 0; i--) {
         par__handshake *p = &t->pending[i];
         const int state = p->state;
-        if (t->polls[listeners + i].revents) par__handshake_progress(&t->self, p);
+        if (t->polls[listeners + i].revents) par__handshake_progress(p->late ? &t->at_door : &t->self, p);
         if (p->state != state) p->deadline = now + PAR__TCP_HANDSHAKE_SECONDS;
-        if (p->state >= PAR__HANDSHAKE_DONE)
+        if (p->state >= PAR__HANDSHAKE_DONE && p->late)
+            t->on_late(t, p);
+        else if (p->state >= PAR__HANDSHAKE_DONE)
             t->on_handshake(t, p);
         else if (now < p->deadline)
             continue;
@@ -6881,8 +6920,10 @@ static void par__tcp_poll_listeners(par__world *w, double until) {
         *p = t->pending[--t->pending_count];
     }
     t->fds_exhausted = 0;
-    for (int i = 0; i < listeners; i++)
-        if (full || t->polls[i].revents) par__tcp_accept_pending(w, t->listeners[i]);
+    for (int i = 0; i < own; i++)
+        if (full || t->polls[i].revents) par__tcp_accept_pending(w, t->listeners[i], 0);
+    for (int i = own; i < listeners; i++)
+        if (full || t->polls[i].revents) par__tcp_accept_pending(w, t->doors[i - own], 1);
 }
 
 static void par__tcp_progress(par__world *w, par__connection *v) {
@@ -7202,8 +7243,10 @@ static void par__tcp_free(par__world *w) {
     par__tcp *t = w->tcp;
     if (!t) return;
     for (int r = 0; t->connections && r < w->size; r++) par__tcp_free_connection(&t->connections[r]);
+    par__tcp_leave_port(t);
     par__tcp_stop_listening(t);
     explicit_bzero(&t->self, sizeof t->self);
+    explicit_bzero(&t->at_door, sizeof t->at_door);
     PAR_FREE(t->pending);
     PAR_FREE(t->polls);
     PAR_FREE(t->connections);
@@ -12631,6 +12674,7 @@ typedef struct par__launch {  // what launchers' variables say about this proces
     int launcher, rank, size; // the innermost launcher's row and numbers; -1, 0, 0: none
     char problem[512];        // an error in the variables, or ""
     uint64_t job;             // a hash, the same on all ranks of a run
+    int named;                // only this run has it
     char host[256], port[16];
 } par__launch;
 
@@ -12762,13 +12806,17 @@ static par_result par__find_rendezvous(par__launch *l) {
     static const char *const ports[] = {"MASTER_PORT", "PAR_PORT"};
     const char *host = par__setting_text("MASTER_ADDR"), *nodes = par__setting_text("SLURM_STEP_NODELIST"),
                *node = par__setting_text("SLURMD_NODENAME"),
-               *agent = par__setting_text("TORCHELASTIC_USE_AGENT_STORE");
+               *agent = par__setting_text("TORCHELASTIC_USE_AGENT_STORE"),
+               *name = par__setting_text("PAR_JOB");
     const char *const words[] = {par__setting_text("SLURM_JOB_ID"),
                                  par__setting_text(par__launchers[l->launcher].run_id)};
     char why[512];
     double value;
     l->job = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < 2; i++) l->job = par__hash_text(words[i], l->job);
+    for (size_t i = 0; i < 2 && !name; i++) l->job = par__hash_text(words[i], l->job);
+    if (name) l->job = par__hash_text(name, ~l->job);
+    // Slurm's job may have several mpiexecs; "none" is torchrun's default.
+    l->named = name || (words[1] && l->launcher != PAR__PMI && strcmp(words[1], "none"));
     int port = l->launcher == PAR__SRUN ? 20000 + (int)(l->job % 12000) : 29500;
     for (int i = 0; i < 2; i++) {
         if (!par__setting_text(ports[i])) continue;
@@ -13432,22 +13480,31 @@ static int par__tcp_announced(par__tcp *t, par__connection *v) {
         v->announced = recv(v->control, t->sink, PAR__TCP_EAGER_BYTES, MSG_PEEK) >= (ssize_t)block;
     return v->announced && v->control >= 0;
 }
+// Rank 0: warn of the first rank that runs another program, or has other arguments.
+static void par__tcp_compare_programs(par__tcp *t, const par__hello *h, const char *place) {
+    if (h->program != t->self.program && !t->self.named && !t->programs_differ++)
+        par__log_error(PAR_OK,
+                       "rank %d runs at %s, but rank 0 at %s: is that one run? PAR_JOB tells runs apart",
+                       (int)h->rank, place, t->self.place);
+}
 // Rank 0: accept a connection whose handshake has ended as the rank's control connection, or refuse it. If
 // another process already has that rank, the new one replaces it unless it has sent its first block, which
 // real ranks do at once.
 static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
-    par__connection *v = &t->connections[p->hello[0].rank];
-    char host[64] = "", port[16] = "", text[sizeof p->why];
+    const par__identity *self = p->late ? &t->at_door : &t->self;
+    const int rank = p->hello[0].rank, proved = p->state == PAR__HANDSHAKE_DONE;
+    par__connection *v = &t->connections[rank < 0 || rank >= self->size ? 0 : rank];
+    char host[64] = "", port[16] = "", text[sizeof p->why], place[PAR__PLACE_BYTES];
     struct sockaddr_storage at;
     socklen_t bytes = sizeof at;
     par__verdict head;
-    if (p->state == PAR__HANDSHAKE_FAILED && !p->permanent) return;
-    int refused = p->state == PAR__HANDSHAKE_FAILED,
-        other = v->control >= 0 && !par__tcp_peer_closed(v->control);
+    if (!proved && !p->permanent) return;
+    int refused = !proved, other = p->late || (v->control >= 0 && !par__tcp_peer_closed(v->control));
     snprintf(text, sizeof text, "%s", p->why);
+    par__place_text(&p->hello[0], place);
     if (!refused && other) {
-        refused = par__tcp_announced(t, v);
-        snprintf(text, sizeof text, "two processes were given the same rank, %d", (int)p->hello[0].rank);
+        refused = p->late || par__tcp_announced(t, v);
+        snprintf(text, sizeof text, PAR__SAME_RANK, rank, v->place, place);
     }
     if ((refused || other) && !v->complained++) {
         if (!getpeername(p->fd, (struct sockaddr *)&at, &bytes))
@@ -13456,9 +13513,15 @@ static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
         par__log_error(PAR_OK, "rank 0: a process at %s port %s: %s", host, port, text);
     }
     if (refused) {
-        par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, text);
+        par__handshake_end(self, p, PAR_ERR_ARGUMENT, text);
+        if (p->late || self->named || (!proved && (rank || self->secret || p->hello[0].size != self->size)))
+            return;
+        t->two_runs = 1;
+        snprintf(t->why, sizeof t->why, "%s", text);
         return;
     }
+    par__tcp_compare_programs(t, &p->hello[0], place);
+    memcpy(v->place, place, sizeof place);
     par__tcp_block_header(v, PAR_ERR_ARGUMENT, text, NULL, &head);
     if (other && send(v->control, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
     if (v->control >= 0) {
@@ -13490,6 +13553,17 @@ static int par__tcp_report_due(double *said) { // is it time for another log lin
     *said = now;
     return 1;
 }
+// Rank 0: two runs without names meet here, and this world may have ranks of both.
+static par_result par__tcp_refuse_all(par__world *w) {
+    par__tcp *t = w->tcp;
+    for (int r = 1; r < w->size; r++) {
+        par__connection *v = &t->connections[r];
+        par__verdict head;
+        par__tcp_block_header(v, PAR_ERR_ARGUMENT, t->why, NULL, &head);
+        if (v->control >= 0) send(v->control, &head, sizeof head, MSG_NOSIGNAL);
+    }
+    return par__log_error(PAR_ERR_ARGUMENT, "rank 0 opens no world: %s", t->why);
+}
 // Rank 0: wait until every rank has connected and sent its first block.
 static par_result par__tcp_accept_ranks(par__world *w, double start) {
     par__tcp *t = w->tcp;
@@ -13498,7 +13572,7 @@ static par_result par__tcp_accept_ranks(par__world *w, double start) {
     char text[128];
     t->on_handshake = par__tcp_register_rank;
     // A rank that has connected sends its first block soon: then poll at short intervals.
-    for (int here = 0; par__tcp_missing_ranks(w, text, sizeof text);
+    for (int here = 0; t->two_runs || par__tcp_missing_ranks(w, text, sizeof text);
          par__tcp_poll_listeners(w, PAR__MIN(until, par__now() + (here ? 0.005 : 1)))) {
         here = 0;
         for (int r = 1; r < w->size; r++)
@@ -13507,6 +13581,7 @@ static par_result par__tcp_accept_ranks(par__world *w, double start) {
             return par__log_error(PAR_ERR_SYSTEM,
                                   "rank 0 cannot accept the connections of ranks %s of %d: %s", text, w->size,
                                   par__strerror(t->accept_error).text);
+        if (t->two_runs) return par__tcp_refuse_all(w);
         if (par__now() > until)
             return par__log_error(PAR_ERR_TIMEOUT,
                                   "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and can they "
@@ -13517,40 +13592,17 @@ static par_result par__tcp_accept_ranks(par__world *w, double start) {
                            text, w->size, said - start);
     }
     t->on_handshake = par__tcp_accept_sender;
+    if (!t->self.named) { // keep the port: ranks of another run would meet there with some of this one's
+        t->at_door = t->self;
+        t->on_late = par__tcp_register_rank;
+        memcpy(t->doors, t->listeners, sizeof t->doors);
+        t->door_count = t->listener_count;
+        t->listener_count = 0;
+    }
     par__tcp_stop_listening(t);
     return PAR_OK;
 }
-// Rank 0: listen at the port of the rendezvous, and wait while another run uses it.
-static par_result par__tcp_listen_root(par__world *w, double start) {
-    par__tcp *t = w->tcp;
-    const double until = start + w->timeout_s;
-    const int backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
-    double said = start;
-    const char *why;
-    in_port_t port;
-    int e;
-    while ((e = par__tcp_listen_host(t, t->port, backlog, until, &port, &why)) == EADDRINUSE &&
-           par__now() <= until) {
-        if (par__tcp_report_due(&said))
-            par__log_error(PAR_OK,
-                           "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
-                           t->port, strerror(e), said - start);
-        usleep(20000);
-    }
-    if (!e && why)
-        par__log_error(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s",
-                       t->port, t->host, why);
-    if (e == ETIMEDOUT)
-        return par__log_error(PAR_ERR_TIMEOUT, "rank 0 waited %g s for the address of MASTER_ADDR, %s: %s",
-                              w->timeout_s, t->host, why);
-    const int taken = e == EADDRINUSE || e == EACCES;
-    if (e)
-        return par__log_error(
-            PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s%s", t->port, par__strerror(e).text,
-            taken ? "; set MASTER_PORT or PAR_PORT to a free one, the same for all ranks" : "");
-    return PAR_OK;
-}
-// Another rank: try once to connect to rank 0 and to prove that it is rank 0. Returns the connection, or -1
+// Try once to connect to rank 0 and to prove that it is rank 0. Returns the connection, or -1
 // with the reason in t->why; *final: trying again will not help.
 static int par__tcp_try_join(par__world *w, double until, int *final) {
     par__tcp *t = w->tcp;
@@ -13582,6 +13634,43 @@ static int par__tcp_try_join(par__world *w, double until, int *final) {
                      : "a program there accepts connections but does not answer");
     close(fd);
     return -1;
+}
+// Rank 0: listen at the port of the rendezvous, and wait while another job uses it. Who listens there is
+// asked now and then: a rank 0 of this job, or of none where this one has no name, is there by mistake.
+static par_result par__tcp_listen_root(par__world *w, double start) {
+    par__tcp *t = w->tcp;
+    const double until = start + w->timeout_s;
+    const int backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
+    double said = start, ask = start;
+    const char *why;
+    in_port_t port;
+    int e, final = 0;
+    while (!final && (e = par__tcp_listen_host(t, t->port, backlog, until, &port, &why)) == EADDRINUSE &&
+           par__now() <= until) {
+        if (par__now() >= ask) {
+            const int fd = par__tcp_try_join(w, PAR__MIN(until, par__now() + 1), &final);
+            if (fd >= 0) close(fd);
+            ask = par__now() + 0.5;
+        }
+        if (par__tcp_report_due(&said))
+            par__log_error(PAR_OK,
+                           "rank 0 cannot listen on port %s yet: %s (%.0f s); PAR_PORT chooses another",
+                           t->port, strerror(e), said - start);
+        usleep(20000);
+    }
+    if (final) return par__log_error(PAR_ERR_ARGUMENT, "rank 0 cannot use port %s: %s", t->port, t->why);
+    if (!e && why)
+        par__log_error(PAR_OK, "rank 0 listens on port %s of every address: MASTER_ADDR is %s, and %s",
+                       t->port, t->host, why);
+    if (e == ETIMEDOUT)
+        return par__log_error(PAR_ERR_TIMEOUT, "rank 0 waited %g s for the address of MASTER_ADDR, %s: %s",
+                              w->timeout_s, t->host, why);
+    const int taken = e == EADDRINUSE || e == EACCES;
+    if (e)
+        return par__log_error(
+            PAR_ERR_SYSTEM, "rank 0 cannot listen on port %s: %s%s", t->port, par__strerror(e).text,
+            taken ? "; set MASTER_PORT or PAR_PORT to a free one, the same for all ranks" : "");
+    return PAR_OK;
 }
 // Another rank: connect to rank 0, and try again until the deadline.
 static par_result par__tcp_join_root(par__world *w, double start) {
@@ -13794,6 +13883,24 @@ static const par__net par__net_tcp = {par__tcp_send,       par__tcp_recv,       
                                       par__tcp_cancel,     par__tcp_all_gather, par__tcp_poll,
                                       par__tcp_rank_state, par__tcp_notify,     par__tcp_close};
 
+// What runs here: "host, pid 77: prog --steps 9". It is said before the other end has proved anything.
+static void par__describe_place(par__identity *self) {
+    char host[24] = "", all[4096] = "";
+    FILE *f = fopen("/proc/self/cmdline", "r");
+    const size_t n = f ? fread(all, 1, sizeof all - 1, f) : 0;
+    if (f) fclose(f);
+    const char *slash = strrchr(all, '/'), *name = slash ? slash + 1 : all; // of the first argument
+    self->program = 0xcbf29ce484222325u;
+    for (const char *x = name; x < all + n; x += strlen(x) + 1)
+        self->program = par__hash_text(x, self->program);
+    for (size_t i = 0; i + 1 < n; i++) all[i] = all[i] ? all[i] : ' ';
+    gethostname(host, sizeof host - 1);
+    if (self->secret) name = "PAR_SECRET hides what";
+    const int fits = snprintf(self->place, sizeof self->place, "%s, pid %d: %s", host, (int)getpid(), name) <
+                     (int)sizeof self->place;
+    if (!fits) memcpy(self->place + sizeof self->place - 4, "...", 4);
+    par__sanitize(self->place, "");
+}
 static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
     if (!t) return par__log_error(PAR_ERR_MEMORY, "out of memory");
@@ -13803,7 +13910,7 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     t->sink = (char *)par__zalloc(PAR__TCP_EAGER_BYTES);
     const size_t max = (size_t)w->size + PAR__TCP_EXTRA_PENDING;
     t->pending = (par__handshake *)PAR_MALLOC(max * sizeof *t->pending);
-    t->polls = (struct pollfd *)PAR_MALLOC((max + PAR__TCP_LISTENER_MAX) * sizeof *t->polls);
+    t->polls = (struct pollfd *)PAR_MALLOC((max + 2 * PAR__TCP_LISTENER_MAX) * sizeof *t->polls);
     if (!t->connections || !t->sink || !t->pending || !t->polls)
         return par__log_error(PAR_ERR_MEMORY, "out of memory");
     for (int r = 0; r < w->size; r++) {
@@ -13813,10 +13920,12 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
     t->self.job = l->job;
+    t->self.named = l->named;
     t->self.rank = w->rank;
     t->self.size = w->size;
     par_result r = par__load_secret(t->self.key, &t->self.secret);
     if (r) return r;
+    par__describe_place(&t->self);
     const double start = par__now();
     if (w->rank) return par__tcp_join_root(w, start);
     r = par__tcp_listen_root(w, start);
@@ -14858,6 +14967,7 @@ par_result par_close(par_comm *c) {
     if (r) return r;
     c->in_group = 0;
     par__detach_backend(c);
+    if (world && w->tcp) par__tcp_leave_port(w->tcp); // before the others can end: they may run again
     if (!c->broken) par__print_final_ledger(c);
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {

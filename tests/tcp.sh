@@ -196,7 +196,7 @@ par_ranks() { # beside a launcher; srun: see in_job
 }
 same_rank() { # one of two is refused; another may have the place when the one that has it has ended
     local refusal="two processes were given the same rank, 1" refused taken
-    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600 PAR_JOB=name
     # one whose far end is closed
     ends() { grep -qi ":$(printf %04X $MASTER_PORT) [0-9A-F]*:[0-9A-F]* 08 " /proc/net/tcp; }
     RANK=0 $hello >"$work/out.0" 2>&1 &
@@ -215,6 +215,65 @@ same_rank() { # one of two is refused; another may have the place when the one t
     one=$!
     while ends; do sleep 0.02; done
     RANK=2 $hello && wait $one && wait $zero && grep -q "3 ranks" "$work/out.0"
+}
+# Two runs at one port: with names they meet one after the other, without the second one is refused, while
+# the first meets and until its world closes; both hear of both.
+two_jobs() {
+    cat >"$work/t.c" <<'END'
+#include "par.h"
+int main(int n, char **v) { // rank 1 waits until its input ends; all have the same argument, or say so
+    par_comm *w;
+    if (par_open(NULL, &w)) return 1;
+    if (n > 2) fclose(fopen(v[2], "w"));
+    int mine = n > 1 ? v[1][0] : 0, all[2], c = par_rank(w) ? getchar() : EOF;
+    if (c != EOF || par_all_gather(&mine, all, 1, PAR_I32, w)) return 1;
+    printf("rank %d with %c: %s\n", par_rank(w), mine, all[0] == all[1] ? "alone" : "MIXED");
+    return par_close(w) != PAR_OK;
+}
+END
+    gcc -I. -DPAR_H_IMPLEMENTED "$work/t.c" build/par.o -o "$work/t" -pthread -lm || return 1
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=2 PAR_TIMEOUT=600
+    local same="two processes were given the same rank" r pids=""
+    PAR_JOB=a RANK=0 "$work/t" a >"$work/a.0" 2>&1 & # with names
+    pids=$!
+    await listens $MASTER_PORT || return 1
+    for r in 0 1; do
+        PAR_JOB=b RANK=$r "$work/t" b >"$work/b.$r" 2>&1 </dev/null &
+        pids+=" $!"
+    done
+    await grep -q "cannot listen on port $MASTER_PORT yet" "$work/b.0" &&
+        PAR_JOB=a RANK=1 "$work/t" a </dev/null >"$work/a.1" 2>&1 || return 1
+    for r in $pids; do wait $r || return 1; done
+    [ "$(cat "$work"/[ab].? | grep -c alone)" = 4 ] || return 1
+    for r in 0 1; do # without: the same rank, 0 or 1, before all have met; nobody knows whose ranks these are
+        WORLD_SIZE=3 RANK=0 "$work/t" a >"$work/a.0" 2>&1 &
+        pids=$!
+        await listens $MASTER_PORT || return 1
+        [ $r = 1 ] || fails 1 "$same, 0: one at .*, pid .*: t b, one at .*, pid $pids: t a" env WORLD_SIZE=3 \
+            RANK=0 "$work/t" b || return 1
+        while [ $r = 1 ] && kill -0 $pids 2>/dev/null; do # one that has not yet said all is replaced
+            WORLD_SIZE=3 RANK=1 "$work/t" a </dev/null >>"$work/a.1" 2>&1 &
+            sleep 0.05
+        done
+        ! wait $pids && grep "rank 0 opens no world: $same, $r: one at .*: t" "$work/a.0" || return 1
+    done
+    await grep "rank 1.*: $same, 1: one at .*: t" "$work/a.1" || return 1
+    rm -f "$work/leash" && mkfifo "$work/leash" # after they have met, while the world is open
+    RANK=0 "$work/t" a >"$work/a.0" 2>&1 &
+    pids=$!
+    RANK=1 "$work/t" a "$work/open" <"$work/leash" >"$work/a.1" 2>&1 &
+    exec {leash}>"$work/leash"
+    until [ -e "$work/open" ]; do sleep 0.02; done
+    for r in 0 1; do
+        fails 1 "$same, $r: one at .*: t [ab].*, one at .*: t [ab]" env RANK=$r "$work/t" b </dev/null ||
+            return 1
+    done
+    exec {leash}>&-
+    wait $pids && grep -h "alone" "$work"/a.0 || return 1
+    RANK=0 "$work/t" a >"$work/a.0" 2>&1 & # the port is free again; other arguments are said
+    pids=$!
+    RANK=1 "$work/t" b </dev/null >"$work/b.1" && wait $pids && grep -q MIXED "$work/b.1" &&
+        grep "rank 1 runs at .*: t b, but rank 0 at .*: t a: is that one run" "$work/a.0"
 }
 false_rank() { # comes first. Without a secret it is taken until the real one comes; with one never
     for secret in "" 0123456789abcdef; do
@@ -355,10 +414,10 @@ nobody_comes() {
 }
 port_taken() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
-    WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
+    PAR_JOB=a WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=600 $hello >"$work/out.0" 2>&1 &
     await listens $MASTER_PORT || return 1
     fails 1 "cannot listen on port $MASTER_PORT: Address already in use; set MASTER_PORT or PAR_PORT" env \
-        WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=0.5 $hello || return 1
+        PAR_JOB=b WORLD_SIZE=2 RANK=0 PAR_TIMEOUT=0.5 $hello || return 1
     kill $! && wait
     PAR_PORT=$(port) ranks 2 $hello # this one counts, and is free
 }
@@ -527,6 +586,7 @@ check "PAR_RANKS beside a launcher" par_ranks
 check "strangers and other jobs" same_job
 check "a strange server has the port" strange_server
 check "one rank for two processes" same_rank
+check "two runs at one port" two_jobs
 check "a false rank comes first" false_rank
 check "secrets" secrets
 check "where ranks listen" where

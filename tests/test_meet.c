@@ -112,10 +112,19 @@ static void both_prove(void) {
     CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent &&
           e.p[1].state == PAR__HANDSHAKE_FAILED && !e.p[1].permanent);
     close_ends(&e);
-    make_ends(&e), e.self[0].size = 4, run_ends(&e);
-    CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent &&
-          e.p[1].state == PAR__HANDSHAKE_FAILED && !e.p[1].permanent);
-    close_ends(&e);
+    // Another number of ranks, and the same rank: each end names the other's place.
+    for (int i = 0; i < 2; i++) {
+        make_ends(&e);
+        snprintf(e.self[0].place, sizeof e.self[0].place, "here\033");
+        memset(e.self[1].place, 'x', sizeof e.self[1].place); // it does not end
+        e.self[0].size += !i, e.self[0].rank *= !i;
+        run_ends(&e);
+        for (int k = 0; k < 2; k++)
+            CHECK(e.p[k].state == PAR__HANDSHAKE_FAILED && e.p[k].permanent &&
+                  strstr(e.p[k].why, i ? "the same rank, 0" : "another number of ranks, ") &&
+                  strstr(e.p[k].why, k ? "here?" : "xxxx"));
+        close_ends(&e);
+    }
 }
 // What was said once proves nothing later; nor does what the other end itself says.
 static void repeated(void) {
