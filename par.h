@@ -4746,7 +4746,8 @@ struct par_comm {
     size_t grouped_count, grouped_capacity;
     int group_invalid;     // the group has a collective with a wrong argument:
     par_call invalid_call; // the first one
-    par_result broken;     // the error that ended this comm
+    par_result broken;     // the error that ended this comm, and
+    char *broken_text;     // its text; NULL: out of memory
     int tag;               // of the next call
     const char *site;
     const char *last_algorithm;
@@ -5660,6 +5661,7 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->grouped);
     PAR_FREE(c->layer_stats);
     PAR_FREE(c->ways);
+    PAR_FREE(c->broken_text);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
     while (c->blocks) {
@@ -5867,12 +5869,19 @@ static const par__net par__net_mpi = {par__mpi_send,       par__mpi_recv,       
                                       par__mpi_rank_state, par__mpi_notify,     par__mpi_close};
 #endif
 
+// What ended a comm is the error of all its later calls.
+static par_result par__repeat_error(par_comm *c) {
+    if (c->broken_text) memcpy(c->world->error, c->broken_text, sizeof c->world->error);
+    return c->broken;
+}
 // An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
 // which this happens prints everybody's last calls.
 static par_result par__break_comm(par_comm *c, par_result result) {
     par__world *w = c->world;
     if (c->broken) return result;
     c->broken = result;
+    c->broken_text = (char *)PAR_MALLOC(sizeof w->error);
+    if (c->broken_text) memcpy(c->broken_text, w->error, sizeof w->error);
     PAR__STORE(&w->control->had_error, 1u);
     PAR_LOG(w->error);
     if (par__set_first_error(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
@@ -10694,7 +10703,7 @@ static int par__step_exchange(par__operation *op) { // 1: something moved
     unsigned looks = c->world->active->next ? 1 : par__first_looks(c->world);
     int moved = 0;
     if (!op->start_ticks) par__record_begin(op);
-    if (c->broken) return par__complete_with_error(op, c->broken);
+    if (c->broken) return par__complete_with_error(op, par__repeat_error(c));
     if (op->state == PAR__QUEUED) {
         par__begin_exchange(op);
         moved = 1;
@@ -10813,7 +10822,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     par_result r;
     if (op->state == PAR__QUEUED) {
         if (c->broken && !op->start_ticks) par__record_begin(op);
-        if (c->broken) return par__complete_with_error(op, c->broken);
+        if (c->broken) return par__complete_with_error(op, par__repeat_error(c));
         c->sequence = op->sequence;
         if (!par__alloc_addresses(op))
             return par__complete_with_error(op, par__break_comm(c, PAR_ERR_MEMORY));
@@ -10872,7 +10881,7 @@ static int par__add_message(par__operation *op) { // the transfer of a message; 
     op->track = &op->tracks[0];
     op->track->transfer_count = 0;
     if (op->comm->broken)
-        op->result = op->comm->broken;
+        op->result = par__repeat_error(op->comm);
     else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
         op->result = PAR_ERR_MEMORY;
     par__set_op_state(op, PAR__RUNNING);
@@ -11101,7 +11110,7 @@ par_result par_alive(par_comm *c) {
 }
 
 static par_result par__check_comm(par_comm *c) { // may it make a call?
-    if (c->broken || PAR__LOAD(&c->world->arena->aborted) != 1) return c->broken;
+    if (c->broken || PAR__LOAD(&c->world->arena->aborted) != 1) return par__repeat_error(c);
     const par__shared_text text = par__copy_shared_text(c->world->arena->abort_text, PAR__ERROR_BYTES);
     return par__break_comm(c, par__set_error(c->world, PAR_ERR_ABORTED, "%s", text.at));
 }
@@ -13644,7 +13653,7 @@ static par_result par__tcp_listen_root(par__world *w, double start) {
     double said = start, ask = start;
     const char *why;
     in_port_t port;
-    int e, final = 0;
+    int e = 0, final = 0;
     while (!final && (e = par__tcp_listen_host(t, t->port, backlog, until, &port, &why)) == EADDRINUSE &&
            par__now() <= until) {
         if (par__now() >= ask) {
@@ -14972,6 +14981,7 @@ par_result par_close(par_comm *c) {
     if (world && w->trace_path && !c->broken) r = par__write_trace(c);
     if (!c->broken) {
         const par_result b = par_barrier(c);
+        if (b && !c->broken) PAR_LOG(w->error); // nobody can ask for it
         if (!r) r = b;
         if (!b && !world) par__free_shared(c);
         if (!b && world) { // stay until every rank of the node knows that all have reached the barrier

@@ -1712,6 +1712,34 @@ static void group_differs(par_comm *w) {
     }
 }
 
+// A comm that has ended repeats its own error, whatever went wrong on others since.
+static void own_texts(par_comm *w) {
+    const int me = par_rank(w);
+    const double seconds = par_timeout(w);
+    float x[64] = {0}, y[64];
+    par_comm *c;
+    char call[64];
+    CHECK_OK(w, par_split(w, 0, 0, &c));
+    snprintf(call, sizeof call, "(call 1 on comm %s)", c->name);
+    if (me == 0) { // the others do not come
+        par_set_timeout(w, 0.06);
+        CHECK(w, par_all_reduce(x, y, 64, PAR_F32, PAR_SUM, c) == PAR_ERR_TIMEOUT && says(w, call));
+        par_set_timeout(w, seconds);
+    }
+    CHECK(w, par_all_reduce(x, y, me == 0 ? 2 : 1, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
+    CHECK(w, says(w, "count=2"));
+    if (me == 0) {
+        CHECK(w, par_all_reduce(x, y, 1, PAR_F32, PAR_SUM, c) == PAR_ERR_TIMEOUT && says(c, call));
+        CHECK(w, par_fail(w, PAR_ERR_FILE, "another") == PAR_ERR_FILE);
+        CHECK(w, par_all_reduce(x, y, 64, PAR_F32, PAR_SUM, c) == PAR_ERR_TIMEOUT && says(c, call));
+        CHECK(w, par_fail(w, PAR_ERR_FILE, "another") == PAR_ERR_FILE);
+        CHECK(w, par_send(x, 1, PAR_F32, 1, c) == PAR_ERR_TIMEOUT && says(c, call));
+        CHECK(w, par_fail(w, PAR_ERR_FILE, "another") == PAR_ERR_FILE);
+        CHECK(w, par_recv(x, 64, PAR_F32, 1, c) == PAR_ERR_TIMEOUT && says(c, call));
+    }
+    CHECK_OK(w, par_barrier(w));
+}
+
 static void never_arrives(par_comm *w) {
     test_words *words = &test_shared->words;
     const int last = par_size(w) - 1, far = par_node_count(w) > 1;
@@ -3945,6 +3973,7 @@ const test tests[] = {
     {"group_differs", group_differs, TEST_ANY, 2, 60},
     {"attached", attached, TEST_ANY, 1, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
+    {"own_texts", own_texts, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},
     {"bad_buffer", bad_buffer, TEST_ALONE, 2, 60},
