@@ -9902,9 +9902,10 @@ static uint64_t par__hash_own_counts(const par__operation *op) {
 static int par__counts_agree(const par__operation *op) {
     const par_comm *c = op->comm;
     uint64_t sum = 0;
+    if (par__kinds[op->call.kind].counts < PAR_COUNTS_ROOT) return 1;
     for (int r = 0; r < c->size; r++)
         sum += c->board->arrivals[r].arrival[op->sequence & 1u].u.address.counts;
-    return par__kinds[op->call.kind].counts < PAR_COUNTS_ROOT || sum == 0;
+    return sum == 0;
 }
 
 typedef struct par__difference {   // the first one that a receiver has found; from 0: none
