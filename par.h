@@ -516,9 +516,9 @@ par_result par_wait_all(par_request *requests, int count); // waits for all, ret
 // receives match their sends in any order. Arrays stay unchanged until par_group_end returns, or its request
 // has been waited for. The request of a _begin form within a group is complete when the group is, and need
 // not be waited for. Every rank makes the same calls in the same order. Errors: ARGUMENT (a group within a
-// group, an end without a begin, NULL), MEMORY, and the first error of the calls. Where a rank's calls differ,
-// or one has a wrong argument, all ranks get an error and none makes the collectives that are left in its
-// group; then the comm goes on. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso
+// group, an end without a begin, NULL), MEMORY, and the first error of the calls. Where a rank's calls
+// differ, or one has a wrong argument, all ranks get an error, none makes the collectives that are left in
+// its group, and the comm goes on. (Coalescing: NCCL's groups; Horovod's tensor fusion, Sergeev and Del Balso
 // 2018.)
 par_result par_group_begin(par_comm *comm);
 par_result par_group_end(par_comm *comm);
