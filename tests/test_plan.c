@@ -459,6 +459,15 @@ static void bubbles(void) {
         CHECK(is_near(choice.prediction.seconds - simulated, seconds - formula, 1e-9),
               "%s: the rest has changed", config);
     }
+    par_plan_choice choice; // a head that is as much work as half of the layers
+    memset(&choice, 0, sizeof choice);
+    p.model.vocab = 50257 * 16, p.job.equal_layers = 0;
+    choice.config = config_of("pp=8");
+    choice.prediction = predict(&p, "pp=8");
+    const double formula = choice.prediction.seconds;
+    CHECK(par_plan_simulate(&p, &choice, 1, 0) == PAR_OK, "no simulation");
+    CHECK(is_near(choice.prediction.seconds, formula, .02), "a large head: %g s, simulated %g", formula,
+          choice.prediction.seconds);
 }
 // Memory that "auto" has left becomes microbatches in flight, and these a smaller bubble; what does not fit
 // with 1F1B's microbatches in flight may fit with fewer.
