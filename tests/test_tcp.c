@@ -69,7 +69,7 @@ static void until_end(int fd) { // of the other end
 #define FRAMES(X)                                                                                            \
     X(SESSION, "rank 1 sent rank 0 a frame of another session")                                              \
     X(KIND, "rank 1 sent rank 0 a frame of kind 77 with tag 0, which is none")                               \
-    X(TAG, "rank 1 sent rank 0 a frame of kind 0 with tag 2147483648, which is none")                           \
+    X(TAG, "rank 1 sent rank 0 a frame of kind 0 with tag 2147483648, which is none")                        \
     X(SHORT, "rank 1 sent rank 0 a frame of kind EAGER with 65537 bytes, where at most 65536 are allowed")   \
     X(RTS,                                                                                                   \
       "rank 1 sent rank 0 a frame of kind RTS with 2147483648 bytes, where at most 1073741824 are allowed")  \
