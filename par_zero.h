@@ -5865,9 +5865,9 @@ typedef struct par__zero_save {
     size_t job_count, job_capacity;
     int threaded;
     pthread_t thread;
-    uint64_t step;    // when the save began
-    float loss_scale; // 0: it is not scaled
-    int good_steps, bad_steps;
+    uint64_t step; // when the save began
+    float loss_scale;
+    int scaled, good_steps, bad_steps;
 } par__zero_save;
 
 static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
@@ -6043,6 +6043,7 @@ static char *par__zero_read_file(const char *path, size_t *bytes, char *why, siz
 typedef struct par__zero_manifest {
     char *text;                                               // of the file
     uint64_t number, step, loss_scale, good_steps, bad_steps; // loss_scale: its bits
+    uint64_t scaled;                                          // the loss is; else it is not told
     char optimizer[16];
     const char *note, *files, *tensors; // pointers into the text
 } par__zero_manifest;
@@ -6060,11 +6061,9 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
     const struct {
         const char *key;
         uint64_t *to;
-    } numbers[] = {{"number", &m->number},
-                   {"step", &m->step},
-                   {"loss_scale_bits", &m->loss_scale},
-                   {"good_steps", &m->good_steps},
-                   {"bad_steps", &m->bad_steps}};
+    } numbers[] = {
+        {"number", &m->number},         {"step", &m->step},           {"loss_scale_bits", &m->loss_scale},
+        {"good_steps", &m->good_steps}, {"bad_steps", &m->bad_steps}, {"scaled", &m->scaled}};
     par_zero_json j = {m->text, m->text + bytes, 0};
     for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 0); n++) {
         par_zero_json_peek(&j);
@@ -6076,7 +6075,7 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
         if (!strcmp(key, "tensors")) m->tensors = at;
         par_zero_json value = {at, j.end, 0};
         if (!strcmp(key, "optimizer")) par_zero_json_string(&value, m->optimizer, sizeof m->optimizer, 0);
-        for (size_t i = 0; i < 5; i++)
+        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
             if (!strcmp(key, numbers[i].key)) *numbers[i].to = par_zero_json_number(&value);
         j.bad |= value.bad;
     }
@@ -6165,9 +6164,9 @@ static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s,
     memcpy(&bits, &s->loss_scale, sizeof bits);
     par__zero_print(m, "{\"format\":\"par_zero checkpoint\",\"version\":1,\"number\":%d,\"step\":%llu,",
                     s->number, (unsigned long long)s->step);
-    par__zero_print(
-        m, "\"loss_scale_bits\":%u,\"good_steps\":%d,\"bad_steps\":%d,\"optimizer\":\"%s\",\n\"note\":", bits,
-        s->good_steps, s->bad_steps, par_zero_optimizer_name(z->desc.optimizer));
+    par__zero_print(m, "\"loss_scale_bits\":%u,\"good_steps\":%d,\"bad_steps\":%d,%s", bits, s->good_steps,
+                    s->bad_steps, s->scaled ? "\"scaled\":1," : "");
+    par__zero_print(m, "\"optimizer\":\"%s\",\n\"note\":", par_zero_optimizer_name(z->desc.optimizer));
     par__zero_quote(m, s->note.text);
     par__zero_print(m, ",\n\"files\":[");
     for (int i = 0; i < t->file_count; i++)
@@ -6225,7 +6224,8 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *ho
         par__zero_print(&s->note, "%s", how->note ? how->note : "");
         const par_zero_control now = par__zero_control_get(z);
         s->step = now.step;
-        s->loss_scale = z->desc.loss_scale > 0 ? now.loss_scale : 0;
+        s->loss_scale = now.loss_scale;
+        s->scaled = z->desc.loss_scale > 0;
         s->good_steps = now.good_steps;
         s->bad_steps = now.bad_steps;
     }
@@ -6474,7 +6474,9 @@ static void par__zero_load_numbers(par_zero *z, const par__zero_manifest *m) {
     const uint32_t bits = (uint32_t)m->loss_scale;
     par_zero_control now = par__zero_control_get(z);
     now.step = m->step;
-    if (z->desc.loss_scale > 0 && bits) { // else the run keeps its own
+    // Checkpoints of a version before did not tell: a scale of 1 that nothing has changed is none.
+    const int scaled = m->scaled || bits != par__f32_to_bits(1) || m->good_steps || m->bad_steps;
+    if (z->desc.loss_scale > 0 && scaled) { // else the run keeps its own
         memcpy(&now.loss_scale, &bits, sizeof bits);
         now.good_steps = (int)m->good_steps;
         now.bad_steps = (int)m->bad_steps;

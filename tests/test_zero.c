@@ -1653,6 +1653,14 @@ static void loaded_scales(par_comm *w) {
     static const float scales[2] = {0, 65536};
     char dir[256];
     scratch_dir(w, dir, sizeof dir);
+    const lenient_model least = {1, 0, 0, 1}, other = {1, 0, 0, 65536}; // a scale of 1 is one, too
+    par_zero *first = lenient_open(w, &least, 1, 0), *next = lenient_open(w, &other, 1, 0);
+    const par_zero_checkpoint of_first = files_of(w, dir);
+    CHECK_OK(w, par_zero_save(first, &of_first));
+    CHECK_OK(w, par_zero_load(next, &of_first));
+    CHECK(w, par_zero_loss_scale(next) == 1);
+    CHECK_OK(w, par_zero_close(first));
+    CHECK_OK(w, par_zero_close(next));
     for (int i = 0; i < 4; i++) {
         const par_zero_checkpoint f = files_of(w, dir);
         const lenient_model from = {1, 0, 0, scales[i / 2]}, to = {1, 0, 0, scales[i % 2]};
