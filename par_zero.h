@@ -157,9 +157,9 @@ DOES NOT
 
 LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
-    a step; where a unit was not used, call begin and end all the same. LAMB and Muon take a part of a tensor
-    that tensor parallelism splits for a tensor, unless canonical_shards; Muon gathers the momentum of one
-    unit at a time.
+    a step; where a unit was not used, call begin and end all the same. LAMB and Muon need
+    tensor_parallel_comm where tensor parallelism splits tensors; Muon gathers the momentum of one unit at a
+    time, and a matrix that is split on one rank.
 */
 
 #if defined(PAR_API)
@@ -228,8 +228,9 @@ typedef struct par_zero_desc {
     par_comm *model_parallel_comm; // tensor- and pipeline-parallel ranks, with other parts of the model: the
                                    // gradient norm is over them, too; NULL: none
     // Those of model_parallel_comm whose parts of this rank's tensors are, together, each element once. They
-    // have the same tensors in the same order. canonical_shards needs it for parts of tensors with LAMB, Muon
-    // and moments of 8 bits; NULL: none.
+    // have the same tensors in the same order; some may have copies of elements. Parts of tensors need it
+    // with LAMB and Muon, whose updates so do not depend on how tensors are split, and with
+    // canonical_shards also with moments of 8 bits; NULL: none.
     par_comm *tensor_parallel_comm;
     int stage;                // 0 to 3
     int parameter_server;     // 1: rank 0 alone has the optimizer; only with stage 0
@@ -1964,7 +1965,8 @@ typedef struct par__zero_tensor {
     char name[160];
     int unit, part;
     size_t count, offset; // elements; offset of the first in its part of the unit
-    size_t whole;         // canonical, and this rank has a part of it, which it trains: elements of all of it
+    size_t split;         // this rank has a part of it, which it trains: elements of all of it; else 0
+    size_t whole;         // with canonical_shards the same; else 0
     size_t blocks_at;     // of these and of 8-bit moments: the number of its first block of 256
 } par__zero_tensor;
 
@@ -2086,7 +2088,8 @@ struct par_zero {
     int writing[PAR__ZERO_WINDOWS]; // transfers
     float *gathered_momentum;       // Muon's
     char *muon_scratch[4];          // of muon_dtype
-    float *muon_whole;              // a matrix of which this rank has a part
+    float *muon_whole[2];           // matrices of which this rank has a part: on its way, and this rank's own
+    int parts_alike;                // tensor_parallel_comm's ranks have as large parts, at the same places
     // 8-bit moments of parts of tensors: scales of these tensors' blocks of 256, of m, then of v; twice:
     // those of now begin at block_scales[(2 now + moment) block_count]
     float *block_scales;
@@ -2215,7 +2218,7 @@ static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__ze
 // 1: Muon updates it as a matrix.
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) {
     return z->desc.optimizer == PAR_ZERO_MUON && t->part == 0 && t->desc.dims == 2 && !t->desc.use_adamw &&
-           (t->count || t->whole);
+           (t->count || t->split);
 }
 static int par__zero_has_matrix(const par_zero *z, const par__zero_unit *u) {
     for (int t = u->first; t < u->last; t++)
@@ -2227,7 +2230,7 @@ typedef struct par__zero_sizes { // elements
     size_t window; // of a window of states
     size_t matrix, side,
         matrix_unit; // the largest matrix, its shorter side squared, the largest unit with one
-    size_t whole;    // the largest matrix of which this rank has a part
+    size_t split;    // the largest matrix of which this rank has a part
 } par__zero_sizes;
 static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     par__zero_sizes s;
@@ -2245,11 +2248,11 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
     s.window = s.updated ? PAR__MIN(s.window, z->window) : 0;
     for (int t = 0; t < z->tensor_count; t++) {
         const par__zero_tensor *x = &z->tensors[t];
-        const size_t *n = x->whole ? x->shard.global_shape : x->desc.shape;
+        const size_t *n = x->split ? x->shard.global_shape : x->desc.shape;
         s.elements += x->count;
         if (!par__zero_is_matrix(z, x)) continue;
         s.matrix = PAR__MAX(s.matrix, n[0] * n[1]);
-        s.whole = PAR__MAX(s.whole, x->whole);
+        s.split = PAR__MAX(s.split, x->split);
         s.side = PAR__MAX(s.side, PAR__MIN(n[0], n[1]) * PAR__MIN(n[0], n[1]));
     }
     return s;
@@ -2359,7 +2362,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     if (z->sharded_parameters)
         p->gathered_parameter_bytes = par__zero_pool_bytes(&pool, e, 1, z->desc.quantize_parameters);
     if (s.matrix)
-        p->muon_bytes = (s.matrix_unit + s.whole) * sizeof(float) +
+        p->muon_bytes = (s.matrix_unit + 2 * s.split) * sizeof(float) +
                         2 * (s.matrix + s.side) * par_dtype_bytes(z->desc.muon_dtype);
     par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
@@ -2874,15 +2877,31 @@ static const char *par__zero_check_runs(const par__zero_tensor *t) {
     }
     return sum != t->count ? "the counts of its runs do not add up to its elements" : NULL;
 }
-// With canonical_shards: NULL, or what the update of a part of a tensor lacks.
+// How many ranks of tensor_parallel_comm have this run; copies by a tied_comm are elsewhere. Is this rank the
+// first one of them?
+static int par__zero_sharers(const par__zero_tensor *t, const par_run *r) {
+    return PAR__MAX(r->replicas / (t->desc.tied_comm ? par_size(t->desc.tied_comm) : 1), 1);
+}
+static int par__zero_is_first(const par__zero_tensor *t, const par_run *r) {
+    return r->replica_id % par__zero_sharers(t, r) == 0;
+}
+// Does the update of a tensor depend on all of its elements, and this rank has a part of them?
+static int par__zero_updates_whole(const par_zero *z, const par__zero_tensor *t) {
+    return t->split && (z->desc.optimizer == PAR_ZERO_LAMB || par__zero_is_matrix(z, t) ||
+                        (t->whole && z->desc.state_dtype == PAR_U8));
+}
+// NULL, or what the update of a part of a tensor lacks.
 static const char *par__zero_check_part(const par_zero *z, const par__zero_tensor *t) {
-    if (!t->whole) return NULL;
-    if (t->whole == SIZE_MAX) return "its global shape is too large";
-    if (!z->desc.tensor_parallel_comm && z->desc.comm &&
-        (z->desc.optimizer == PAR_ZERO_LAMB || par__zero_is_matrix(z, t) || z->desc.state_dtype == PAR_U8))
-        return "this rank has a part of it, and canonical_shards needs whole tensors for LAMB, Muon and "
-               "moments "
-               "of 8 bits: set tensor_parallel_comm to the ranks that have the other parts";
+    int copies = 0;
+    if (t->split == SIZE_MAX) return "its global shape is too large";
+    if (!par__zero_updates_whole(z, t) || !z->desc.comm) return NULL;
+    if (!z->desc.tensor_parallel_comm)
+        return "this rank has a part of it, and LAMB, Muon and (with canonical_shards) moments of 8 bits "
+               "need all of it: set tensor_parallel_comm to the ranks that have the other parts";
+    for (int i = 0; i < t->shard.run_count; i++) copies |= par__zero_sharers(t, &t->shard.runs[i]) > 1;
+    if (copies && z->desc.optimizer == PAR_ZERO_LAMB && z->desc.state_dtype == PAR_U8)
+        return "several ranks have some of its elements, and LAMB with moments of 8 bits needs each once: "
+               "take another state_dtype, or fewer tensor-parallel ranks";
     return NULL;
 }
 // Copies a name with U+FFFD for each byte that is not UTF-8. 0: it does not fit.
@@ -2993,7 +3012,8 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
         t->desc.dims > 0 && t->desc.dims <= 4 ? par__zero_shape_product(t->desc.shape, t->desc.dims) : 0;
     if (!par__zero_copy_name(t->name, sizeof t->name, name)) t->name[0] = 0;
     const size_t whole = par__zero_shape_product(t->shard.global_shape, PAR__MIN(t->desc.dims, 4));
-    if (z->desc.canonical_shards && !t->part && t->count != whole) t->whole = whole;
+    if (!t->part && t->count != whole) t->split = whole;
+    if (z->desc.canonical_shards) t->whole = t->split;
     const char *why = par__zero_check_tensor(z, t, name, text, sizeof text);
     if (why)
         return par__zero_reject(z, call, PAR_ERR_ARGUMENT, "tensor %.160s of unit %s: %s", name, last->name,
@@ -3356,36 +3376,48 @@ static par_result par__zero_check_added(par_zero *z) {
 static uint64_t par__zero_triangle(uint64_t n) { // 0 + 1 + ... n - 1
     return n % 2 ? (n - 1) / 2 * n : n / 2 * (n - 1);
 }
-// Do the ranks of tensor_parallel_comm have the same tensors, and, of those of which they have parts, each
-// element once?
+// Do the ranks of tensor_parallel_comm have the same tensors, and, of those that are updated as a whole and
+// of which they have parts, each element once? Without canonical_shards several may have one, as of
+// key-value heads that they share.
 static par_result par__zero_check_parts(par_zero *z) {
     par_comm *const comm = z->desc.tensor_parallel_comm;
-    uint64_t hash = (uint64_t)z->tensor_count, pair[2];
-    if (!comm || !z->desc.canonical_shards) return PAR_OK;
-    for (int i = 0; i < z->tensor_count; i++)
-        hash = (hash ^ par__zero_name_hash(z->tensors[i].name)) * 0x100000001b3u ^ z->tensors[i].whole;
-    pair[0] = hash;
-    pair[1] = ~hash;
-    PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
-    if (pair[0] != ~pair[1])
+    uint64_t hash = (uint64_t)z->tensor_count, alike = 0, pairs[4];
+    if (!comm) return PAR_OK;
+    for (int i = 0; i < z->tensor_count; i++) {
+        const par__zero_tensor *t = &z->tensors[i];
+        hash = par__zero_mix(hash, par__zero_name_hash(t->name)) ^ t->split;
+        alike = par__zero_mix(par__zero_mix(alike, t->offset), t->count) ^ z->units[t->unit].count[0];
+    }
+    pairs[0] = hash;
+    pairs[1] = ~hash;
+    pairs[2] = alike;
+    pairs[3] = ~alike;
+    PAR__ZERO_TRY(par_all_reduce(pairs, pairs, 4, PAR_U64, PAR_MAX, comm));
+    z->parts_alike = pairs[2] == ~pairs[3];
+    if (pairs[0] != ~pairs[1])
         return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
                               "par_zero_commit: the ranks of tensor_parallel_comm must have "
                               "the same tensors in the same order, each in parts on all ranks or "
                               "on none");
     for (int i = 0; i < z->tensor_count; i++) {
         const par__zero_tensor *t = &z->tensors[i];
-        uint64_t sums[2] = {t->count, 0}; // of elements, and of their numbers in the whole tensor
-        if (!t->whole) continue;
-        for (size_t at = 0, n, number; at < t->count; at += n) {
-            n = par_shard_find(&t->shard, at, &number, NULL);
-            sums[1] += n * number + par__zero_triangle(n);
+        uint64_t sums[2] = {0, 0}; // of elements, and of their numbers in the whole tensor
+        if (!t->whole && !par__zero_updates_whole(z, t)) continue;
+        size_t at = 0, until = 0, n, number;
+        for (int k = 0; k < t->shard.run_count; k++) {
+            const int counts = t->whole || par__zero_is_first(t, &t->shard.runs[k]);
+            for (until += t->shard.runs[k].count; at < until; at += n) {
+                n = par_shard_find(&t->shard, at, &number, NULL);
+                sums[0] += counts ? n : 0;
+                sums[1] += counts ? n * number + par__zero_triangle(n) : 0;
+            }
         }
         PAR__ZERO_TRY(par_all_reduce(sums, sums, 2, PAR_U64, PAR_SUM, comm));
-        if (sums[0] != t->whole || sums[1] != par__zero_triangle(t->whole))
+        if (sums[0] != t->split || sums[1] != par__zero_triangle(t->split))
             return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
                                   "par_zero_commit: tensor %s: the ranks of tensor_parallel_comm must have "
                                   "each of its %zu elements once",
-                                  t->name, t->whole);
+                                  t->name, t->split);
     }
     return PAR_OK;
 }
@@ -3504,9 +3536,9 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
         ok &= par__zero_allocate_pool(z, 1, &z->unsharded_gradients, ge, 2, z->desc.quantize_gradients,
                                       &a->unsharded_gradient_bytes);
     if (s.matrix) {
-        if (s.whole)
-            ok &=
-                (z->muon_whole = (float *)(void *)par__zero_alloc(z, s.whole * 4, 0, &a->muon_bytes)) != NULL;
+        for (int i = 0; i < 2 && s.split; i++)
+            ok &= (z->muon_whole[i] = (float *)(void *)par__zero_alloc(z, s.split * 4, 0, &a->muon_bytes)) !=
+                  NULL;
         ok &= (z->gathered_momentum =
                    (float *)(void *)par__zero_alloc(z, s.matrix_unit * 4, 1, &a->muon_bytes)) != NULL;
         for (int i = 0; i < 4; i++)
@@ -3617,7 +3649,7 @@ par_result par_zero_close(par_zero *z) {
     PAR_FREE(z->tree_sums);
     PAR_FREE(z->tree_nodes);
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
-    par__zero_free(z, z->muon_whole, 0);
+    for (int i = 0; i < 2; i++) par__zero_free(z, z->muon_whole[i], 0);
     par__zero_free(z, z->block_scales, 0);
     PAR_FREE(z->host_scales);
     PAR_FREE(z->lamb_digits);
@@ -4557,7 +4589,31 @@ static par_result par__zero_exact_trust_ratios(par_zero *z) {
     }
     return z->kernels->lamb_trust_ratios(z->kernels, (size_t)z->tensor_count, 1, z->sums, z->trust_ratios);
 }
-// LAMB: the trust ratio |w| / |u| of each tensor, from the sums of squares of its pieces on all ranks.
+// Adds the squares of a run to a pair of sums: of a part of a tensor those of elements of which this rank
+// is the first one.
+static par_result par__zero_lamb_sums(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
+                                      double *sums) {
+    const par__zero_tensor *t = &z->tensors[r->tensor];
+    const par_zero_update a = par__zero_update_of(z, t, 0);
+    size_t at = r->at, from = t->offset;
+    const size_t end = r->at + r->count;
+    for (int i = 0; i < t->shard.run_count && at < end; i++) {
+        from += t->shard.runs[i].count;
+        const size_t until = t->split ? PAR__MIN(from, end) : end, k = at - p->now.first;
+        if (at >= until) continue;
+        if (!t->split || par__zero_is_first(t, &t->shard.runs[i]))
+            PAR__ZERO_TRY(
+                z->kernels->lamb_norms(z->kernels, &a, until - at, par__zero_weights(z, p) + k,
+                                       par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z),
+                                       z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, k),
+                                       par__zero_state_at(z, p, PAR__ZERO_V, k), sums, NULL));
+        at = until;
+    }
+    return PAR_OK;
+}
+// LAMB: the trust ratio |w| / |u| of each tensor, from the sums of squares of its pieces on all ranks, of
+// which those of tensor_parallel_comm have parts. What is whole on each of these counts as often in |w| as
+// in |u|.
 static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
@@ -4570,16 +4626,13 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     for (;;) {
         PAR__ZERO_TRY(par__zero_walk_next(z, &walk, &found));
         if (!found) break;
-        const par_zero_update a = par__zero_update_of(z, &z->tensors[r->tensor], 0);
-        const size_t at = r->at - p->now.first;
-        PAR__ZERO_TRY(k->lamb_norms(k, &a, r->count, par__zero_weights(z, p) + at,
-                                    par__zero_gradients_of(z, &p->now) + at * par__zero_grad_bytes(z),
-                                    z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, at),
-                                    par__zero_state_at(z, p, PAR__ZERO_V, at),
-                                    z->sums + 2 * ((size_t)r->tensor * z->pieces + p->now.piece), NULL));
+        PAR__ZERO_TRY(
+            par__zero_lamb_sums(z, p, r, z->sums + 2 * ((size_t)r->tensor * z->pieces + p->now.piece)));
     }
     if (par__zero_update_is_sharded(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
+    if (z->desc.tensor_parallel_comm)
+        PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.tensor_parallel_comm));
     return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);
 }
 // C = alpha op(A) op(B) + beta C of Muon's matrices, which are dense; on CPUs with canonical_shards as
@@ -4626,26 +4679,63 @@ static par_result par__zero_orthogonalize(par_zero *z, float *x, size_t rows, si
     PAR__ZERO_TRY(d->cast(d, x, PAR_F32, y, type, n, NULL));
     return k->scale(k, n, x, x, sqrtf(PAR__MAX(1.0f, (float)rows / (float)cols)), NULL);
 }
-// Copies this rank's part of a matrix to muon_whole, or (back = 1) from there.
-static par_result par__zero_muon_part(par_zero *z, const par__zero_tensor *t, int back) {
+// Copies this rank's part of a matrix to `whole`, or (back = 1) from there.
+static par_result par__zero_muon_part(par_zero *z, const par__zero_tensor *t, float *whole, int back) {
     for (size_t at = 0, n, number; at < t->count; at += n) {
         float *mine = z->gathered_momentum + t->offset + at;
         n = par_shard_find(&t->shard, at, &number, NULL);
-        float *there = z->muon_whole + number;
+        float *there = whole + number;
         PAR__ZERO_TRY(
             z->device->copy(z->device, back ? mine : there, back ? there : mine, n * sizeof *mine, NULL));
     }
     return PAR_OK;
 }
-// Muon: a matrix that tensor parallelism splits. All of its ranks compute the whole of it.
-static par_result par__zero_orthogonalize_whole(par_zero *z, const par__zero_tensor *t) {
-    PAR__ZERO_TRY(z->device->fill(z->device, z->muon_whole, 0, t->whole * sizeof *z->muon_whole, NULL));
-    PAR__ZERO_TRY(par__zero_muon_part(z, t, 0));
-    PAR__ZERO_TRY((par_all_reduce)(z->muon_whole, z->muon_whole, t->whole, PAR_U32, PAR_MAX,
-                                   z->desc.tensor_parallel_comm)); // the other ranks have zeros
-    PAR__ZERO_TRY(
-        par__zero_orthogonalize(z, z->muon_whole, t->shard.global_shape[0], t->shard.global_shape[1]));
-    return par__zero_muon_part(z, t, 1);
+// Muon: up to as many matrices as tensor_parallel_comm, which splits them, has ranks. Each rank gets one of
+// them whole, makes it orthogonal while the others do so with theirs, and all take their parts of the
+// result.
+static par_result par__zero_orthogonalize_split(par_zero *z, par__zero_tensor *const *matrices, int count) {
+    par_comm *const comm = z->desc.tensor_parallel_comm;
+    const int me = par_rank(comm);
+    float *const passing = z->muon_whole[0], *const own = z->muon_whole[1];
+    for (int i = 0; i < count; i++) { // the other ranks have zeros where this one has its part
+        const par__zero_tensor *t = matrices[i];
+        PAR__ZERO_TRY(z->device->fill(z->device, passing, 0, t->split * sizeof *passing, NULL));
+        PAR__ZERO_TRY(par__zero_muon_part(z, t, passing, 0));
+        PAR__ZERO_TRY((par_reduce)(passing, i == me ? own : NULL, t->split, PAR_U32, PAR_MAX, i, comm));
+    }
+    if (me < count)
+        PAR__ZERO_TRY(par__zero_orthogonalize(z, own, matrices[me]->shard.global_shape[0],
+                                              matrices[me]->shard.global_shape[1]));
+    for (int i = 0; i < count; i++) {
+        float *from = i == me ? own : passing;
+        PAR__ZERO_TRY((par_broadcast)(from, from, matrices[i]->split, PAR_F32, i, comm));
+        PAR__ZERO_TRY(par__zero_muon_part(z, matrices[i], from, 1));
+    }
+    return PAR_OK;
+}
+// Muon: makes those matrices of a unit orthogonal of which elements [first, first + count) have some. Where
+// tensor parallelism splits them, its ranks must choose the same: if they cannot know, all.
+static par_result par__zero_orthogonalize_unit(par_zero *z, int unit, size_t first, size_t count) {
+    enum { MOST = 64 };
+    par__zero_tensor *split[MOST];
+    const par__zero_unit *u = &z->units[unit];
+    const int most =
+        z->desc.tensor_parallel_comm ? PAR__MIN(par_size(z->desc.tensor_parallel_comm), (int)MOST) : 1;
+    int n = 0;
+    for (int i = u->first; i < u->last; i++) {
+        par__zero_tensor *t = &z->tensors[i];
+        const int here = t->offset < first + count && t->offset + t->count > first;
+        if (!par__zero_is_matrix(z, t) || (z->desc.parameter_server && z->rank)) continue;
+        if (t->split && (here || !z->parts_alike)) split[n++] = t;
+        if (n == most) {
+            PAR__ZERO_TRY(par__zero_orthogonalize_split(z, split, n));
+            n = 0;
+        }
+        if (!t->split && here)
+            PAR__ZERO_TRY(par__zero_orthogonalize(z, z->gathered_momentum + t->offset, t->desc.shape[0],
+                                                  t->desc.shape[1]));
+    }
+    return n ? par__zero_orthogonalize_split(z, split, n) : PAR_OK;
 }
 // Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {
@@ -4665,16 +4755,7 @@ static par_result par__zero_muon_directions(par_zero *z, int unit) {
     if (z->sharded_states && u->count[0])
         PAR__ZERO_TRY((par_all_gather)(z->gathered_momentum + first, z->gathered_momentum, count, PAR_F32,
                                        par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE)));
-    for (int t = u->first; t < u->last; t++) {
-        const par__zero_tensor *x = &z->tensors[t];
-        if (!par__zero_is_matrix(z, x) || (z->desc.parameter_server && z->rank)) continue;
-        if (x->whole)
-            PAR__ZERO_TRY(par__zero_orthogonalize_whole(z, x));
-        else if (x->offset < first + count && x->offset + x->count > first)
-            PAR__ZERO_TRY(par__zero_orthogonalize(z, z->gathered_momentum + x->offset, x->desc.shape[0],
-                                                  x->desc.shape[1]));
-    }
-    return PAR_OK;
+    return par__zero_orthogonalize_unit(z, unit, first, count);
 }
 static par_result par__zero_update_unit(par_zero *z, par__zero_iter *p, int unit) {
     for (;;) {

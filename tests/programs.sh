@@ -300,7 +300,8 @@ sharded() { # every stage, with every grid, trains what one rank trains; every o
         trains_as half 2e-3 $common --arch llama --dtype bf16 --ranks 4 --zero 3 --tp 2 || return 1
     for o in sgd lion lamb muon; do
         train $common --optimizer $o >"$work/$o" &&
-            trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 3 || return 1
+            trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 3 &&
+            trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 1 --tp 2 --sp || return 1
     done
 }
 same_state() { # directories of checkpoints

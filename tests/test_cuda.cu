@@ -868,6 +868,22 @@ static void zero_stages(par_comm *w) {
     }
     par_cuda_close(cuda);
 }
+// LAMB and Muon of tensors of which ranks have parts.
+static void split_updates(par_comm *w) {
+    static const zero_case cases[] = {
+        {0, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {2, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+    };
+    par_comm *alone;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (zero_case l : cases) {
+        l.parts = w;
+        zero_trains(alone, &l, cuda);
+    }
+    CHECK_OK(w, par_close(alone));
+    par_cuda_close(cuda);
+}
 // Gradients that are partial sums on the ranks of a layer are completed in the device's memory; a comm that
 // does not carry it is refused.
 static void partial_sums(par_comm *w) {
@@ -1929,6 +1945,7 @@ const test tests[] = {
     {"zero_update", zero_update, TEST_SERIAL, 1, 120},
     {"zero_packs", zero_packs, TEST_SERIAL, 1, 60},
     {"zero_stages", zero_stages, TEST_RANKS, 1, 120},
+    {"split_updates", split_updates, TEST_RANKS | TEST_SMALL, 2, 60},
     {"partial_sums", partial_sums, TEST_ANY, 1, 60},
     {"graph", graph, TEST_SERIAL, 1, 60},
     {"zero_mistakes", zero_mistakes, TEST_ANY, 1, 60},

@@ -2052,6 +2052,145 @@ static void canonical_parts(par_comm *w) {
     CHECK_OK(w, par_close(alone));
 }
 
+// LAMB and Muon without canonical_shards: the updates of whole tensors but for rounding, however tensor
+// parallelism splits them. Tensors of one unit: matrices split by rows and by columns, more of them than
+// ranks, one of which all ranks have the last two rows, and one that is whole on each.
+enum { SPLIT_TENSORS = 6, SPLIT_COLS = 24, SPLIT_MOST = 64 * SPLIT_COLS };
+static par_shard split_shard(int tensor, size_t t, size_t r, size_t uneven, size_t *shape) {
+    shape[0] = tensor == 4   ? 4 * t + 2
+               : tensor == 5 ? 6
+                             : 8 * t + (tensor ? 0 : uneven),
+    shape[1] = SPLIT_COLS * (tensor == 3 ? t : 1);
+    par_shard s = par_shard_whole(shape, 2);
+    if (tensor == 3 || tensor == 5) s.runs[0].replicas = (int)t, s.runs[0].replica_id = (int)r;
+    if (tensor == 3) { // by columns
+        s.shape[1] = SPLIT_COLS, s.runs[0].replicas = 1, s.runs[0].replica_id = 0;
+        s.runs[0].count = shape[0] * SPLIT_COLS, s.runs[0].offset = r * SPLIT_COLS;
+        s.runs[0].width = SPLIT_COLS, s.runs[0].stride = shape[1];
+    } else if (tensor != 5) {
+        const size_t own = tensor == 4 ? 4 : 8;
+        s.shape[0] = own + (tensor == 4 ? 2 : 0), s.runs[0].count = own * SPLIT_COLS;
+        s.runs[0].offset = own * SPLIT_COLS * r;
+        if (tensor == 0 && uneven) { // the first rank has more rows
+            s.shape[0] += r ? 0 : uneven, s.runs[0].count += r ? 0 : uneven * SPLIT_COLS;
+            s.runs[0].offset += r ? uneven * SPLIT_COLS : 0;
+        }
+        if (tensor == 4) {
+            s.run_count = 2, s.runs[1].count = 2 * SPLIT_COLS, s.runs[1].offset = 4 * t * SPLIT_COLS;
+            s.runs[1].replicas = (int)t, s.runs[1].replica_id = (int)r;
+        }
+    }
+    return s;
+}
+static void split_start(void *user, size_t first, size_t count, float *values) {
+    for (size_t i = 0; i < count; i++) values[i] = par_normal(2, *(const uint64_t *)user, first + i);
+}
+typedef struct split_run {
+    par_zero *z;
+    par_shard shard[SPLIT_TENSORS];
+} split_run;
+static split_run split_open(par_comm *w, const par_zero_desc *desc, par_comm *comm, par_comm *tp, size_t t) {
+    split_run r;
+    par_zero_desc d = *desc;
+    d.comm = comm, d.model_parallel_comm = d.tensor_parallel_comm = tp;
+    CHECK_OK(w, par_zero_open(&d, &r.z));
+    CHECK(w, par_zero_add_unit(r.z, "u") == 0);
+    for (int i = 0; i < SPLIT_TENSORS; i++) {
+        char name[8];
+        size_t shape[2];
+        par_zero_tensor x;
+        const par_shard part = split_shard(i, t, tp ? (size_t)par_rank(tp) : 0, d.seed, shape);
+        memset(&x, 0, sizeof x), snprintf(name, sizeof name, "t%d", i);
+        r.shard[i] = tp ? part : par_shard_whole(shape, 2);
+        x.name = name, x.shard = &r.shard[i], x.no_decay = i == 1;
+        CHECK(w, par_zero_add_tensor(r.z, &x) == i);
+    }
+    CHECK_OK(w, par_zero_commit(r.z));
+    for (int i = 0; i < SPLIT_TENSORS; i++) {
+        uint64_t stream = (uint64_t)i;
+        CHECK_OK(w, par_zero_fill(r.z, i, PAR_ZERO_VALUE, split_start, &stream));
+    }
+    return r;
+}
+static double split_step(par_comm *w, split_run *r) { // the gradient's norm
+    par_zero_report report;
+    CHECK_OK(w, par_zero_backward_begin(r->z, 0));
+    for (int i = 0; i < SPLIT_TENSORS; i++)
+        for (size_t k = 0, at; k < r->shard[i].shape[0] * r->shard[i].shape[1]; k++) {
+            par_shard_find(&r->shard[i], k, &at, NULL);
+            par_zero_grad(r->z, i)[k] += par_normal(3, par_zero_steps(r->z) * 10 + (uint64_t)i, at);
+        }
+    CHECK_OK(w, par_zero_backward_end(r->z, 0));
+    CHECK_OK(w, par_zero_step(r->z, 1, &report));
+    return report.grad_norm;
+}
+static void split_grid(par_comm *w, const par_zero_desc *d, int t, par_comm *alone) {
+    static __thread float want[SPLIT_MOST * 8], got[SPLIT_MOST * 8];
+    par_comm *comm, *tp;
+    par_zero_plan plan;
+    CHECK_OK(w, par_split(w, par_rank(w) % t, 0, &comm));
+    CHECK_OK(w, par_split(w, par_rank(w) / t, 0, &tp));
+    split_run one = split_open(w, d, alone, NULL, (size_t)t), r = split_open(w, d, comm, tp, (size_t)t);
+    CHECK_OK(w, par_zero_plan_of(r.z, &plan));
+    CHECK(w, plan.buffer_bytes == par_zero_allocated(r.z).buffer_bytes);
+    for (int step = 0; step < 3; step++) {
+        const double norm = split_step(w, &one);
+        CHECK(w, fabs(split_step(w, &r) - norm) < 1e-6 * norm);
+    }
+    for (int i = 0; i < SPLIT_TENSORS; i++) {
+        const size_t n = r.shard[i].shape[0] * r.shard[i].shape[1];
+        double worst = 0;
+        CHECK_OK(w, par_zero_read(one.z, i, PAR_ZERO_VALUE, want));
+        CHECK_OK(w, par_zero_read(r.z, i, PAR_ZERO_VALUE, got));
+        for (size_t k = 0, at; k < n; k++) {
+            par_shard_find(&r.shard[i], k, &at, NULL);
+            worst = test_larger(worst, fabs((double)got[k] - (double)want[at]));
+        }
+        if (worst > 1e-5)
+            fprintf(stderr, "%s, tp %d, stage %d, tensor %d: off by %g\n",
+                    par_zero_optimizer_name(d->optimizer), t, d->stage, i, worst);
+        CHECK(w, worst <= 1e-5);
+    }
+    CHECK_OK(w, par_zero_close(one.z));
+    CHECK_OK(w, par_zero_close(r.z));
+    CHECK_OK(w, par_close(comm));
+    CHECK_OK(w, par_close(tp));
+}
+static void split_updates(par_comm *w) {
+    par_comm *alone;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (int t = 2; t <= par_size(w); t++)
+        for (int i = 0; i < 10; i++) {
+            par_zero_desc d;
+            memset(&d, 0, sizeof d);
+            d.optimizer = i % 2 ? PAR_ZERO_MUON : PAR_ZERO_LAMB, d.stage = i / 2 % 4;
+            d.parameter_server = i / 2 == 4, d.seed = d.stage % 2 * 40; // so many rows more on the first rank
+            d.hyper[0].lr = 0.1f, d.hyper[0].weight_decay = 0.1f, d.clip = 1;
+            if (par_size(w) % t == 0) split_grid(w, &d, t, alone);
+        }
+    for (int i = 0; i < 4; i++) { // what cannot be
+        size_t shape[2];
+        const par_shard part = split_shard(i == 3 ? 4 : 0, 2, 0, 0, shape);
+        par_zero_tensor t;
+        par_zero *z;
+        par_zero_desc d = sum_desc();
+        memset(&t, 0, sizeof t);
+        d.comm = alone, d.optimizer = i % 2 ? PAR_ZERO_LAMB : PAR_ZERO_MUON,
+        d.state_dtype = i == 3 ? PAR_U8 : PAR_F32;
+        d.tensor_parallel_comm = i < 2 ? NULL : alone, t.name = "part", t.shard = &part;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "u") == 0);
+        CHECK(w, (par_zero_add_tensor(z, &t) == 0) == (i == 2));
+        CHECK(w, par_zero_commit(z) == (i == 2 ? PAR_ERR_MISMATCH : PAR_ERR_ARGUMENT));
+        CHECK(w, says(alone, i < 2 ? "set tensor_parallel_comm to the ranks that have the other parts"
+                             : i == 2
+                                 ? "tensor part: the ranks of tensor_parallel_comm must have each of its 384"
+                                 : "LAMB with moments of 8 bits needs each once"));
+        CHECK_OK(w, par_zero_close(z));
+    }
+    CHECK_OK(w, par_close(alone));
+}
+
 // ---- narrow states ----------------------------------------------------------------------------------------
 
 // The loops of every instruction set that this processor has; NULL: there are no more.
@@ -3446,6 +3585,7 @@ const test tests[] = {
     {"exact_norm", exact_norm, TEST_SERIAL, 1, 60},
     {"canonical", canonical, TEST_ALONE | TEST_SMALL, 1, 200},
     {"canonical_parts", canonical_parts, TEST_ALONE | TEST_POWERS | TEST_SMALL, 2, 60},
+    {"split_updates", split_updates, TEST_ALONE | TEST_SMALL, 2, 60},
     {"scaled", scaled, TEST_ANY | TEST_POWERS, 1, 60},
     {"hybrid", hybrid, TEST_ALONE | TEST_SMALL, 2, 60},
     {"costs", costs, TEST_ALONE | TEST_SMALL, 1, 60},
