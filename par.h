@@ -200,6 +200,8 @@ LIMITS
     them. Where fork is not safe (the program has threads already), the program is started again for each
     rank, and every rank runs main from its beginning (par_desc.run_again overrides the choice). The thread
     that called par_open must live as long as the world.
+    A node's shared memory has 65536 blocks: one for each comm of its ranks and each par_alloc. Beyond them
+    par_split and par_alloc fail on all ranks.
     A world numbers its comms, also closed ones: up to 429 million, over MPI a fifth of MPI_TAG_UB (6553 of
     the smallest that the standard allows). Then par_split fails on all ranks.
     Over MPI a rank notices a death or a par_abort on another node only through mpiexec or its deadline. Over
@@ -4346,7 +4348,7 @@ enum {
     PAR__SITE_IN_LAYER = 0x8000,     // in a call site's number: it has a layer's name
     PAR__RECORD_MAX = 64,            // calls in the flight recorder
     PAR__INLINE_BYTES = 40,          // bytes of user data within the arrival record
-    PAR__EXTENT_MAX = 4096,          // blocks in the arena's allocator
+    PAR__EXTENT_MAX = 65536,         // blocks in the arena's allocator; see LIMITS
     PAR__PREFETCH_BYTES = 512,       // of a peer's small data, asked for before it has arrived
     PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
     PAR__RING_CELLS = 32,            // cells of a message ring
@@ -4774,6 +4776,7 @@ struct par__world {
     char *base; // of the arena
     size_t arena_bytes;
     uint64_t committed_bytes; // of it, by this rank
+    int no_block;             // the last par__arena_alloc failed because all blocks were in use
     int fd;
     par__arena *arena;
     int local_count; // ranks that share the arena
@@ -5298,10 +5301,12 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) {
     par__arena *a = w->arena;
     uint64_t at = 0, found = 0;
     size_t i;
+    w->no_block = 0;
     bytes = par__round_up(bytes ? bytes : 1, 4096); // whole pages, so that freeing can punch them out
     align = PAR__MAX(align, (size_t)4096);
     if (!par__arena_lock(w)) return 0;
     const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : PAR__EXTENT_MAX + 1;
+    w->no_block = n == PAR__EXTENT_MAX;
     at = par__round_up(par__arena_header(w->local_count), align);
     for (i = 0; i < n && n <= PAR__EXTENT_MAX; i++) {
         if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
@@ -5315,6 +5320,17 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) {
     }
     par__arena_unlock(w);
     return found;
+}
+
+// Why the last par__arena_alloc of a rank failed, for the others to say.
+enum { PAR__NO_MEMORY_LEFT = 1, PAR__NO_BLOCK_LEFT };
+static int par__why_no_block(const par__world *w) {
+    return w->no_block ? PAR__NO_BLOCK_LEFT : PAR__NO_MEMORY_LEFT;
+}
+static const char *par__no_block_text(int why) {
+    return why == PAR__NO_BLOCK_LEFT
+               ? "all 65536 blocks of the node's shared memory are in use: close comms, or free memory"
+               : "out of memory";
 }
 
 static void par__arena_free(par__world *w, uint64_t at) {
@@ -5599,6 +5615,18 @@ static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
         return 0;
     }
     return at;
+}
+// Both in one block.
+static uint64_t par__alloc_board_and_rings(par__world *w, const par_comm *c, uint64_t *rings) {
+    const int locals = par__node_size(&c->nodes, c->nodes.my_node);
+    const size_t board = par__board_bytes(c->size, c->stage_bytes, locals);
+    const uint64_t at = par__arena_alloc(w, board + par__rings_bytes(c->ring_count, c->lane_count), 4096);
+    *rings = at ? at + board : 0;
+    if (at && par__arena_commit(w, at, par__board_bytes(c->size, 0, 0)) &&
+        par__arena_commit(w, *rings, par__ring_table_bytes(c->ring_count, c->lane_count)))
+        return at;
+    par__arena_free(w, at);
+    return *rings = 0;
 }
 
 // What the progress thread uses, too, is used by who has locked the world.
@@ -14259,10 +14287,11 @@ static par_result par__all_gather_bytes(par_comm *c, const void *mine, size_t by
     return r;
 }
 
-static void par__no_shared_memory(par_comm *c, size_t bytes) {
+static void par__no_shared_memory(par_comm *c, size_t bytes, int why) {
     par__set_error(c->world, PAR_ERR_MEMORY,
-                   "par_alloc at %s: cannot allocate %zu bytes of shared memory for each of %d ranks",
-                   c->site ? c->site : "?", bytes, par__node_size(&c->nodes, c->nodes.my_node));
+                   "par_alloc at %s: cannot allocate %zu bytes of shared memory for each of %d ranks: %s",
+                   c->site ? c->site : "?", bytes, par__node_size(&c->nodes, c->nodes.my_node),
+                   par__no_block_text(why));
 }
 // Commit and map this rank's part of a block: the memory comes from the NUMA node of whoever commits it.
 // 0: a rank cannot. Collective.
@@ -14271,7 +14300,7 @@ static int par__commit_together(par_comm *c, uint64_t at, size_t stride, size_t 
     int short_of = !par__arena_touch(c->world, at, stride);
     const par_result r = par_all_reduce(&short_of, &short_of, 1, PAR_I32, PAR_MAX, c);
     c->site = site;
-    if (!r && short_of) par__no_shared_memory(c, bytes);
+    if (!r && short_of) par__no_shared_memory(c, bytes, PAR__NO_MEMORY_LEFT);
     return !r && !short_of;
 }
 void *par_alloc(par_comm *c, size_t bytes) {
@@ -14280,13 +14309,15 @@ void *par_alloc(par_comm *c, size_t bytes) {
     const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
     const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]];
     par__symmetric_block *b = (par__symmetric_block *)par__zalloc(sizeof *b);
-    // A node leader's offset of its node's memory (0: none), and the bytes asked for (UINT64_MAX: failed).
+    // A node leader's offset of its node's memory, or why it has none; the bytes asked for (UINT64_MAX: failed)
     uint64_t mine[2] = {0, b ? bytes : UINT64_MAX};
     uint64_t *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
     const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
-    int failed = 0;
+    int failed = 0, why = 0;
+    c->world->no_block = 0;
     if (par__is_node_leader(c) && fits && all && b)
         mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096);
+    if (!mine[0]) mine[0] = (uint64_t)par__why_no_block(c->world);
     if (!all)
         par__set_error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
     if (!all || par__all_gather_bytes(c, mine, sizeof mine, all)) {
@@ -14296,7 +14327,8 @@ void *par_alloc(par_comm *c, size_t bytes) {
         return (void *)NULL;
     }
     for (int r = 0; r < c->size; r++) {
-        failed |= (c->nodes.local_index[r] == 0 && !all[2 * r]) || all[2 * r + 1] == UINT64_MAX;
+        if (c->nodes.local_index[r] == 0 && all[2 * r] < 4096 && !failed) why = (int)all[2 * r];
+        failed |= why || all[2 * r + 1] == UINT64_MAX;
         if (all[2 * r + 1] == bytes || failed) continue;
         par__set_error(
             c->world, PAR_ERR_MISMATCH,
@@ -14306,7 +14338,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
         failed = 2;
         break;
     }
-    if (failed == 1) par__no_shared_memory(c, bytes);
+    if (failed == 1) par__no_shared_memory(c, bytes, why);
     const uint64_t at = all[2 * leader], own = (uint64_t)c->nodes.local_index[c->rank] * stride;
     PAR_FREE(all);
     if (!failed && !par__arena_contains(c->world, at, (uint64_t)locals * stride)) {
@@ -14546,25 +14578,22 @@ static par_comm *par__make_split_comm(par_comm *parent, uint32_t id, const par__
     return c;
 }
 
-// The first of the ranks of c that share this rank's rings. It allocates and frees them.
+// The first of the ranks of c that share this rank's rings, which are in the block of its board.
 static int par__rings_owner(const par_comm *c) {
     int r = 0;
     while (c->ring_index[r] < 0) r++;
     return r;
 }
 
-// Allocates what this rank allocates for all of a new comm. at: its board, its rings, and whether there is no
-// memory.
+// Allocates what this rank allocates for all of a new comm. at: its board, its rings, or why it cannot.
 static void par__alloc_split(par__world *w, const par_comm *c, uint64_t at[3]) {
-    if (par__is_node_leader(c)) {
+    if (!par__is_node_leader(c)) return;
+    if (par__rings_owner(c) == c->rank)
+        at[0] = par__alloc_board_and_rings(w, c, &at[1]);
+    else
         at[0] =
             par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
-        at[2] |= !at[0];
-    }
-    if (par__rings_owner(c) == c->rank) {
-        at[1] = par__alloc_rings(w, c->ring_count, c->nodes.node_count);
-        at[2] |= !at[1];
-    }
+    if (!at[0]) at[2] = (uint64_t)par__why_no_block(w);
 }
 // The members of this rank's color, sorted, and the id of the new comms, the same for all colors.
 static par_result par__gather_members(par_comm *comm, int color, int key, par__member *all, int *n,
@@ -14606,15 +14635,14 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     par_result r = par__gather_members(comm, color, key, all, &n, &id);
     par_comm *c = r || color < 0 ? NULL : par__make_split_comm(comm, id, all, n);
     if (c) par__alloc_split(w, c, at);
-    if (!c && color >= 0) at[2] = 1;
+    if (!c && color >= 0) at[2] = PAR__NO_MEMORY_LEFT;
     if (!r) r = par__all_gather_bytes(comm, at, sizeof at, shared);
-    for (int i = 0; i < comm->size && !r; i++) failed |= shared[3 * i + 2] != 0;
+    for (int i = 0; i < comm->size && !r && !failed; i++) failed = (int)shared[3 * i + 2];
     if (failed)
-        r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: out of memory for the new comms",
-                           comm->site ? comm->site : "?");
+        r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms: %s",
+                           comm->site ? comm->site : "?", par__no_block_text(failed));
     if (r && c) {
         par__arena_free(w, at[0]);
-        par__arena_free(w, at[1]);
         par__free_comm(c);
     }
     if (!r && c) {
@@ -14900,10 +14928,9 @@ static void par__free_shared(par_comm *c) {
     const uint32_t readers = (uint32_t)par__node_size(&c->nodes, c->nodes.my_node);
     par__count_rank(&c->board->released, readers);
     par__count_rank(&rings->released, (uint32_t)c->ring_count);
-    if (par__is_node_leader(c) && par__wait_for_count(c, &c->board->released, readers))
+    if (!par__is_node_leader(c) || !par__wait_for_count(c, &c->board->released, readers)) return;
+    if (par__rings_owner(c) != c->rank || par__wait_for_count(c, &rings->released, (uint32_t)c->ring_count))
         par__arena_free(c->world, c->board_offset);
-    if (par__rings_owner(c) == c->rank && par__wait_for_count(c, &rings->released, (uint32_t)c->ring_count))
-        par__arena_free(c->world, c->rings_offset);
 }
 
 static par_result par__close_world(par__world *w, int broken) {

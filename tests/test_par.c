@@ -3853,6 +3853,47 @@ static void wrapped_collectives(par_comm *w) {
     w->world->cma = cma;
 }
 
+// A node has so many blocks: a comm and a par_alloc take one each; beyond them all ranks get an error that
+// says so, and go on.
+static void use_up_blocks(par_comm *w, int room) { // leave so many; < 0: free them again
+    par__arena *a = w->world->arena;
+    const uint64_t first = w->world->arena_bytes - (uint64_t)PAR__EXTENT_MAX * 4096;
+    CHECK_OK(w, par_barrier(w));
+    if (w->world->arena_rank == 0) {
+        uint64_t n = a->extent_count;
+        while (n && a->extents[n - 1].at >= first) n--;
+        CHECK(w, n == 0 || a->extents[n - 1].at + a->extents[n - 1].bytes <= first);
+        for (; room >= 0 && n < PAR__EXTENT_MAX - (uint64_t)room; n++) {
+            a->extents[n].at = first + 4096 * n;
+            a->extents[n].bytes = 4096;
+        }
+        a->extent_count = n;
+    }
+    CHECK_OK(w, par_barrier(w));
+}
+static void blocks_used_up(par_comm *w) {
+    int here = 0, sum = 1;
+    par_comm *c;
+    for (int r = 0; r < w->size; r++) here += w->arena_index[r] >= 0 && w->nodes.local_index[r] == 0;
+    const uint64_t before = w->world->arena->extent_count;
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, w->world->arena->extent_count == before + (uint64_t)here); // of each node here, one
+    CHECK_OK(w, par_close(c));
+    use_up_blocks(w, here);
+    void *p = par_alloc(w, 64);
+    CHECK(w, p && !par_alloc(w, 64) && says(w, "all 65536 blocks of the node's shared memory are in use"));
+    CHECK(w, par_split(w, 0, par_rank(w), &c) == PAR_ERR_MEMORY && !c);
+    CHECK(w, says(w, "all 65536 blocks of the node's shared memory are in use: close comms, or free memory"));
+    CHECK_OK(w, par_all_reduce(&sum, &sum, 1, PAR_I32, PAR_SUM, w));
+    CHECK(w, sum == par_size(w));
+    CHECK_OK(w, par_free(w, p));
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
+    CHECK_OK(w, par_close(c));
+    use_up_blocks(w, -1);
+    CHECK(w, !par_alloc(w, SIZE_MAX / 8) && says(w, "out of memory") && !says(w, "65536"));
+}
+
 // Comms have tags of their own, whatever their numbers; beyond the last number all ranks hear of it.
 static void comm_numbers(par_comm *w) {
     enum { N = 100 };
@@ -3934,6 +3975,7 @@ const test tests[] = {
     {"mesh", mesh, TEST_ANY, 1, 60},
     {"mesh_axes", mesh_axes, TEST_ANY, 1, 60},
     {"comm_numbers", comm_numbers, TEST_ANY, 1, 60},
+    {"blocks_used_up", blocks_used_up, TEST_ANY, 1, 60},
     {"wrapped_messages", wrapped_messages, TEST_ANY, 1, 60},
     {"wrapped_collectives", wrapped_collectives, TEST_ANY, 1, 60},
     {"requests_twice", requests_twice, TEST_ANY, 1, 60},
