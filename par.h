@@ -14309,7 +14309,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
     const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
     const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]];
     par__symmetric_block *b = (par__symmetric_block *)par__zalloc(sizeof *b);
-    // A node leader's offset of its node's memory, or why it has none; the bytes asked for (UINT64_MAX: failed)
+    // A node leader's offset of its node's memory, or why it has none; the bytes asked for, or UINT64_MAX
     uint64_t mine[2] = {0, b ? bytes : UINT64_MAX};
     uint64_t *all = (uint64_t *)PAR_MALLOC(sizeof mine * (size_t)c->size);
     const int fits = bytes < SIZE_MAX / 4 && stride <= SIZE_MAX / 4 / (size_t)locals;
