@@ -225,11 +225,16 @@ LIMITS
 #include <mpi.h>
 #endif
 
-#if defined(PAR_API)
-#define PAR__PRAGMA(text)     _Pragma(#text)
+#define PAR__PRAGMA(...) _Pragma(#__VA_ARGS__)
+#if defined(PAR_API) // between the two, which stand behind a header's includes, lies all of it
 #define PAR__VISIBILITY(kind) PAR__PRAGMA(GCC visibility push(kind))
-PAR__VISIBILITY(PAR_API)
+#define PAR__API_BEGIN        PAR__VISIBILITY(PAR_API)
+#define PAR__API_END          _Pragma("GCC visibility pop")
+#else
+#define PAR__API_BEGIN
+#define PAR__API_END
 #endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -260,9 +265,9 @@ extern "C" {
     X(PAR_ERR_FILE, "a file is missing or damaged, does not fit, or cannot be written")
 
 typedef enum par_result {
-#define X(name, text) name,
-    PAR_RESULTS(X)
-#undef X
+#define PAR__X(name, text) name,
+    PAR_RESULTS(PAR__X)
+#undef PAR__X
         PAR_RESULT_COUNT
 } par_result;
 
@@ -320,16 +325,16 @@ par_fail(par_comm *comm, par_result result, const char *format, ...);
 // clang-format on
 
 typedef enum par_dtype {
-#define X(constant, ...) constant,
-    PAR_DTYPES(X)
-#undef X
+#define PAR__X(constant, ...) constant,
+    PAR_DTYPES(PAR__X)
+#undef PAR__X
         PAR_DTYPE_COUNT
 } par_dtype;
 
 // The C types by the names of what they hold: par_f64, par_f32, par_f16, par_bf16, par_f8_e4m3, ...
-#define X(constant, name, type, ...) typedef type par_##name;
-PAR_DTYPES(X)
-#undef X
+#define PAR__X(constant, name, type, ...) typedef type par_##name;
+PAR_DTYPES(PAR__X)
+#undef PAR__X
 
 typedef struct par_dtype_traits {
     const char *name; // "f64", ...
@@ -354,9 +359,9 @@ const par_dtype_traits *par_dtype_traits_of(par_dtype dtype); // of what is no d
     X(PAR_TREE_SUM, "tree_sum")
 
 enum {
-#define X(name, text) name,
-    PAR_OPS(X)
-#undef X
+#define PAR__X(name, text) name,
+    PAR_OPS(PAR__X)
+#undef PAR__X
         PAR_OP_COUNT
 };
 typedef uint64_t par_op; // one of the above, or par_scaled_sum(factor)
@@ -568,9 +573,9 @@ typedef enum par_runs { PAR_RUNS_OWN, PAR_RUNS_EAGER, PAR_RUNS_DEVICE, PAR_RUNS_
 // clang-format on
 
 typedef enum par_kind {
-#define X(kind, name, send, recv, counts, takes, runs) kind,
-    PAR_KINDS(X)
-#undef X
+#define PAR__X(kind, name, send, recv, counts, takes, runs) kind,
+    PAR_KINDS(PAR__X)
+#undef PAR__X
         PAR_KIND_COUNT
 } par_kind;
 typedef struct par_kind_traits { // a row of PAR_KINDS
@@ -774,9 +779,9 @@ par_result par_persistent_free(par_persistent *persistent);
       const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm)                 \
     X(barrier, (comm, NULL), par_comm *comm)
 // clang-format on
-#define X(name, arguments, ...) par_result par_##name##_init(__VA_ARGS__, par_persistent **persistent);
-PAR_INITS(X)
-#undef X
+#define PAR__X(name, arguments, ...) par_result par_##name##_init(__VA_ARGS__, par_persistent **persistent);
+PAR_INITS(PAR__X)
+#undef PAR__X
 
 // ---- neighbors --------------------------------------------------------------------------------------------
 // The exchange of a halo: all sends to a rank's neighbors and all receives from them are one call. What
@@ -1423,14 +1428,14 @@ static inline par_result par__init_at(const char *site, par_comm *comm, const pa
     return par_init(par__at_site(comm, site), call, persistent);
 }
 void par__keep_next(par_comm *comm, par_persistent **persistent); // the next call becomes persistent
-#define X(name, arguments, ...)                                                                              \
+#define PAR__X(name, arguments, ...)                                                                         \
     static inline par_result par__##name##_init_at(const char *site, __VA_ARGS__,                            \
                                                    par_persistent **persistent) {                            \
         par__keep_next(par__at_site(comm, site), persistent);                                                \
         return par_##name##_begin arguments;                                                                 \
     }
-PAR_INITS(X)
-#undef X
+PAR_INITS(PAR__X)
+#undef PAR__X
 static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
                                               double *error) {
     return par_clock_offset(par__at_site(comm, site), offset, error);
@@ -1504,9 +1509,7 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -1581,7 +1584,6 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define PAR__BASE_FUSES 1
 #endif
 #define PAR__LOOP_OPTIONS     "no-trapping-math", "no-thread-jumps", "tree-loop-vectorize"
-#define PAR__PRAGMA(...)      _Pragma(#__VA_ARGS__)
 #define PAR__OPTIMIZE_BY(...) _Pragma("GCC push_options") PAR__PRAGMA(GCC optimize(__VA_ARGS__))
 // All in one pragma: of two gcc may forget the second.
 #define PAR__OPTIMIZE(...) PAR__OPTIMIZE_BY(__VA_ARGS__)
@@ -1695,6 +1697,7 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 
 // A thread of the kit's own, as by pthread_create. The program's signals go to the program's threads.
 #include <pthread.h>
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -1702,6 +1705,7 @@ int par__create_thread(pthread_t *thread, const pthread_attr_t *how, void *(*run
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 
 // Formulas that the CPU's loops and a device's kernels share.
 #include <math.h>
@@ -1966,46 +1970,46 @@ PAR__HOST_DEVICE float par__f32_round_to_odd(double x) {
     (x) >= (double)(max) ? (type)(max) : (x) > 0 ? (type)(x) : (type)0
 
 PAR__HOST_DEVICE int par__is_float(par_dtype d) {
-#define X(constant, name, type, sums, family, ...) | (unsigned)PAR__IS_FLOAT_##family << constant
-    return (unsigned)d < PAR_DTYPE_COUNT && (0u PAR_DTYPES(X)) >> d & 1u;
-#undef X
+#define PAR__X(constant, name, type, sums, family, ...) | (unsigned)PAR__IS_FLOAT_##family << constant
+    return (unsigned)d < PAR_DTYPE_COUNT && (0u PAR_DTYPES(PAR__X)) >> d & 1u;
+#undef PAR__X
 }
 // Loads and stores of one element as the widest type of its family.
 PAR__HOST_DEVICE double par__get_f64(const void *p, par_dtype d, size_t i) {
-#define X(constant, name, type, sums, family, ...)                                                           \
+#define PAR__X(constant, name, type, sums, family, ...)                                                      \
     case constant: return (double)PAR__WIDEN_##family(name, ((const type *)p)[i]);
     switch (d) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: return 0;
     }
-#undef X
+#undef PAR__X
 }
 PAR__HOST_DEVICE void par__put_f64(void *p, par_dtype d, size_t i, double x) {
-#define X(constant, name, type, sums, family, accumulator, max, ...)                                         \
+#define PAR__X(constant, name, type, sums, family, accumulator, max, ...)                                    \
     case constant: ((type *)p)[i] = PAR__ROUND_##family(name, type, max, x); break;
     switch (d) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: break;
     }
-#undef X
+#undef PAR__X
 }
 PAR__HOST_DEVICE uint64_t par__get_u64(const void *p, par_dtype d, size_t i) { // integers, sign-extended
-#define X(constant, name, type, ...)                                                                         \
+#define PAR__X(constant, name, type, ...)                                                                    \
     case constant: return (uint64_t)(int64_t)((const type *)p)[i];
     switch (d) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: return 0;
     }
-#undef X
+#undef PAR__X
 }
 PAR__HOST_DEVICE void par__put_u64(void *p, par_dtype d, size_t i, uint64_t x) { // integers, wrapping
-#define X(constant, name, type, ...)                                                                         \
+#define PAR__X(constant, name, type, ...)                                                                    \
     case constant: ((type *)p)[i] = (type)x; break;
     switch (d) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: break;
     }
-#undef X
+#undef PAR__X
 }
 PAR__HOST_DEVICE void par__cast_one(void *dst, par_dtype dt, const void *src, par_dtype st, size_t i) {
     if (par__is_float(dt) || par__is_float(st))
@@ -2096,14 +2100,12 @@ PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t inde
 #if defined(__GLIBC__) && !defined(__USE_MISC)
 #error "with -std=c11, include par.h before the system's headers, or compile with -D_DEFAULT_SOURCE"
 #endif
-#if !defined(PR_SET_PTRACER)
-#define PR_SET_PTRACER     0x59616d61
-#define PR_SET_PTRACER_ANY ((unsigned long)-1)
-#endif
+#define PAR__SET_PTRACER 0x59616d61 // PR_SET_PTRACER, which musl lacks
 #if defined(PAR_DNNL)
 #include <dnnl.h>
 #endif
 
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -2377,26 +2379,26 @@ static void *par__zalloc(size_t bytes) {
 
 // >>types ---------------------------------------------------------------------------------------------------
 
-#define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, safetensors)                \
+#define PAR__X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, safetensors)           \
     {#name,         sizeof(type), PAR__IS_FLOAT_##family, PAR__IS_SIGNED_##family, accumulator,              \
      (double)(max), safetensors},
 static const par_dtype_traits par__dtypes[] = {
-    PAR_DTYPES(X) // and of what is none:
+    PAR_DTYPES(PAR__X) // and of what is none:
     {"(no par_dtype)", 0, 0, 0, PAR_DTYPE_COUNT, 0, "(no par_dtype)"}};
-#undef X
-#define X(name, text) text,
-static const char *const par__op_names[] = {PAR_OPS(X)};
-static const char *const par__result_texts[] = {PAR_RESULTS(X)};
-#undef X
-#define X(name, text) #name,
-static const char *const par__result_names[] = {PAR_RESULTS(X)};
-#undef X
-#define X(kind, name, send, recv, counts, takes, runs)                                                       \
+#undef PAR__X
+#define PAR__X(name, text) text,
+static const char *const par__op_names[] = {PAR_OPS(PAR__X)};
+static const char *const par__result_texts[] = {PAR_RESULTS(PAR__X)};
+#undef PAR__X
+#define PAR__X(name, text) #name,
+static const char *const par__result_names[] = {PAR_RESULTS(PAR__X)};
+#undef PAR__X
+#define PAR__X(kind, name, send, recv, counts, takes, runs)                                                  \
     {name, PAR_SIDE_##send, PAR_SIDE_##recv, PAR_COUNTS_##counts, PAR_TAKES_##takes, PAR_RUNS_##runs},
 static const par_kind_traits par__kinds[] = {
-    PAR_KINDS(X) // and of an invalid kind:
+    PAR_KINDS(PAR__X) // and of an invalid kind:
     {"(no par_kind)", PAR_SIDE_NONE, PAR_SIDE_NONE, PAR_COUNTS_NONE, PAR_TAKES_NONE, PAR_RUNS_EAGER}};
-#undef X
+#undef PAR__X
 
 const char *par_result_name(par_result r) {
     return (unsigned)r < PAR_RESULT_COUNT ? par__result_names[r] : "(no par_result)";
@@ -2701,7 +2703,9 @@ static par_result par__settings_check(char *why, size_t capacity) { // all PAR_ 
     return PAR_OK;
 }
 
-extern char **environ;
+PAR__API_END // what others define is visible
+    extern char **environ;
+PAR__API_BEGIN
 void par__settings_warn_misspelled(const par__setting *settings, size_t count) {
     char plain[PAR__NAME_MAX], other[PAR__NAME_MAX], text[256];
     for (char **e = environ; e && *e; e++) {
@@ -3082,36 +3086,36 @@ enum { PAR__CAST_BLOCK = 512 };
     default: break;                                                                                          \
     }
 static void par__cast_get_f64(double *wide, const void *p, par_dtype d, size_t n) {
-#define X(constant, name, type, sums, family, ...)                                                           \
+#define PAR__X(constant, name, type, sums, family, ...)                                                      \
     case constant:                                                                                           \
         for (size_t i = 0; i < n; i++) wide[i] = (double)PAR__WIDEN_##family(name, ((const type *)p)[i]);    \
         break;
-    PAR__CAST_LOOPS(X)
-#undef X
+    PAR__CAST_LOOPS(PAR__X)
+#undef PAR__X
 }
 static void par__cast_put_f64(void *p, par_dtype d, const double *wide, size_t n) {
-#define X(constant, name, type, sums, family, accumulator, max, ...)                                         \
+#define PAR__X(constant, name, type, sums, family, accumulator, max, ...)                                    \
     case constant:                                                                                           \
         for (size_t i = 0; i < n; i++) ((type *)p)[i] = PAR__ROUND_##family(name, type, max, wide[i]);       \
         break;
-    PAR__CAST_LOOPS(X)
-#undef X
+    PAR__CAST_LOOPS(PAR__X)
+#undef PAR__X
 }
 static void par__cast_get_u64(uint64_t *wide, const void *p, par_dtype d, size_t n) {
-#define X(constant, name, type, ...)                                                                         \
+#define PAR__X(constant, name, type, ...)                                                                    \
     case constant:                                                                                           \
         for (size_t i = 0; i < n; i++) wide[i] = (uint64_t)(int64_t)((const type *)p)[i];                    \
         break;
-    PAR__CAST_LOOPS(X)
-#undef X
+    PAR__CAST_LOOPS(PAR__X)
+#undef PAR__X
 }
 static void par__cast_put_u64(void *p, par_dtype d, const uint64_t *wide, size_t n) {
-#define X(constant, name, type, ...)                                                                         \
+#define PAR__X(constant, name, type, ...)                                                                    \
     case constant:                                                                                           \
         for (size_t i = 0; i < n; i++) ((type *)p)[i] = (type)wide[i];                                       \
         break;
-    PAR__CAST_LOOPS(X)
-#undef X
+    PAR__CAST_LOOPS(PAR__X)
+#undef PAR__X
 }
 static void par__cast_blocks(void *dst, par_dtype dt, const void *src, par_dtype st, size_t count) {
     double wide[PAR__CAST_BLOCK];
@@ -3628,6 +3632,7 @@ par_result par_gemm_canonical(int ta, int tb, size_t m, size_t n, size_t k, floa
 // Libraries. Each gets one thread: the ranks are the parallelism here, and ranks that share a machine must
 // not compete. Functions that only some libraries have are weak symbols. All are declared under names of this
 // file, so that a program may include the libraries' headers, too.
+PAR__API_END
 #if defined(PAR_DNNL) || defined(PAR_CBLAS)
 int par__omp_threads(void) __asm__("omp_get_max_threads") __attribute__((weak));
 void par__omp_set_threads(int) __asm__("omp_set_num_threads") __attribute__((weak));
@@ -3640,7 +3645,10 @@ void par__openblas_set_threads(int) __asm__("openblas_set_num_threads") __attrib
 int par__openblas_stop_threads(void) __asm__("blas_thread_shutdown_") __attribute__((weak));
 int par__mkl_set_threads(int) __asm__("MKL_Set_Num_Threads_Local") __attribute__((weak));
 void par__blis_set_threads(long) __asm__("bli_thread_set_num_threads") __attribute__((weak));
+#endif
+PAR__API_BEGIN
 
+#if defined(PAR_CBLAS)
 static const char *par__cblas_name(void) {
     if (par__mkl_set_threads) return "MKL";
     if (par__blis_set_threads) return "BLIS";
@@ -6318,9 +6326,9 @@ enum {
 #define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending accept has for its next part
 #define PAR__TCP_FRAMES(X)         X(EAGER) X(RTS) X(CTS) X(DATA) X(CREDIT)
 enum {
-#define X(name) PAR__TCP_##name,
-    PAR__TCP_FRAMES(X)
-#undef X
+#define PAR__X(name) PAR__TCP_##name,
+    PAR__TCP_FRAMES(PAR__X)
+#undef PAR__X
         PAR__TCP_FRAME_COUNT
 };
 typedef struct par__frame { // precedes what is sent
@@ -6684,9 +6692,9 @@ static par__tcp_message *par__tcp_take_answered(par__tcp_message **list, uint32_
 // A frame has been read: where its bytes go.
 static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is not what was agreed
     static const char *const names[] = {
-#define X(name) #name,
-        PAR__TCP_FRAMES(X)
-#undef X
+#define PAR__X(name) #name,
+        PAR__TCP_FRAMES(PAR__X)
+#undef PAR__X
     };
     const par__frame *f = &v->frame;
     const unsigned long long bytes = f->bytes;
@@ -9300,72 +9308,72 @@ static int par__fits_halving(const par__operation *op, int forced) {
 }
 
 // clang-format off
-#define ROW(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when}
+#define PAR__R(kind, name, fits, emit, when) {PAR_KIND_##kind, #name, par__fits_##fits, emit, when}
 static const par__algorithm_row par__algorithms[] = {
-    ROW(BARRIER,         inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(ALL_REDUCE,      inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(ALL_REDUCE,      eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce,    "when forced, one node"),
-    ROW(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,               "one node"),
-    ROW(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB"),
-    ROW(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node"),
-    ROW(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,         "several nodes"),
-    ROW(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,              "when forced"),
-    ROW(REDUCE_SCATTER,  inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(REDUCE_SCATTER,  eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
-    ROW(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node"),
-    ROW(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,         "several nodes"),
-    ROW(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,              "when forced"),
-    ROW(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,               "when forced, n = 2^k"),
-    ROW(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
-    ROW(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,          "rank = node"),
-    ROW(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,         "several nodes"),
-    ROW(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,              "when forced"),
-    ROW(ALL_GATHER,      inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(ALL_GATHER,      eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather,    "one node"),
-    ROW(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,              "rank = node, <= 16 KiB"),
-    ROW(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node"),
-    ROW(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather,  "several nodes"),
-    ROW(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,       "when forced"),
-    ROW(ALL_GATHERV,     inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(ALL_GATHERV,     eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather,    "one node"),
-    ROW(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,              "rank = node"),
-    ROW(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather,  "several nodes"),
-    ROW(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,       "when forced"),
-    ROW(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,              "when forced"),
-    ROW(BROADCAST,       inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(BROADCAST,       eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,     "one node"),
-    ROW(BROADCAST,       two_level, always,       par__emit_two_level_broadcast,   "several nodes"),
-    ROW(BROADCAST,       tree,      forced,       par__emit_tree,                  "when forced"),
-    ROW(REDUCE,          inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(REDUCE,          eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(REDUCE,          twoshot,   node,         par__emit_twoshot,               "one node"),
-    ROW(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,          "tree_sum, several nodes"),
-    ROW(REDUCE,          two_level, chain,        par__emit_two_level_sum,         "several nodes"),
-    ROW(REDUCE,          ring,      forced_chain, par__emit_ring_sum,              "when forced"),
-    ROW(GATHER,          inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(GATHER,          eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(GATHER,          oneshot,   gather,       par__emit_oneshot_rooted,        "one node, addressable"),
-    ROW(GATHER,          pairwise,  always,       par__emit_pairwise,              "otherwise"),
-    ROW(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable"),
-    ROW(GATHERV,         pairwise,  always,       par__emit_pairwise,              "otherwise"),
-    ROW(SCATTER,         inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(SCATTER,         eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(SCATTER,         oneshot,   scatter,      par__emit_oneshot_rooted,        "one node, addressable"),
-    ROW(SCATTER,         pairwise,  always,       par__emit_pairwise,              "otherwise"),
-    ROW(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,        "one node, addressable"),
-    ROW(SCATTERV,        pairwise,  always,       par__emit_pairwise,              "otherwise"),
-    ROW(ALL_TO_ALL,      inline,    inline,       NULL,                            "fits the arrivals"),
-    ROW(ALL_TO_ALL,      eager,     eager,        NULL,                            "small; one node or few"),
-    ROW(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,        "one node, addressable"),
-    ROW(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,              "otherwise"),
-    ROW(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,              "always"),
+    PAR__R(BARRIER,         inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(ALL_REDUCE,      inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(ALL_REDUCE,      eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce, "when forced, one node"),
+    PAR__R(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,            "one node"),
+    PAR__R(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,           "rank = node, <= 16 KiB"),
+    PAR__R(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
+    PAR__R(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,      "several nodes"),
+    PAR__R(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,           "when forced"),
+    PAR__R(REDUCE_SCATTER,  inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(REDUCE_SCATTER,  eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
+    PAR__R(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
+    PAR__R(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,      "several nodes"),
+    PAR__R(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,           "when forced"),
+    PAR__R(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,            "when forced, n = 2^k"),
+    PAR__R(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
+    PAR__R(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
+    PAR__R(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,      "several nodes"),
+    PAR__R(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,           "when forced"),
+    PAR__R(ALL_GATHER,      inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(ALL_GATHER,      eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather, "one node"),
+    PAR__R(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,           "rank = node, <= 16 KiB"),
+    PAR__R(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,           "rank = node"),
+    PAR__R(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather, "several nodes"),
+    PAR__R(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,    "when forced"),
+    PAR__R(ALL_GATHERV,     inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(ALL_GATHERV,     eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather, "one node"),
+    PAR__R(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,           "rank = node"),
+    PAR__R(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather, "several nodes"),
+    PAR__R(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,    "when forced"),
+    PAR__R(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,           "when forced"),
+    PAR__R(BROADCAST,       inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(BROADCAST,       eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,  "one node"),
+    PAR__R(BROADCAST,       two_level, always,       par__emit_two_level_broadcast, "several nodes"),
+    PAR__R(BROADCAST,       tree,      forced,       par__emit_tree,               "when forced"),
+    PAR__R(REDUCE,          inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(REDUCE,          eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(REDUCE,          twoshot,   node,         par__emit_twoshot,            "one node"),
+    PAR__R(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,       "tree_sum, several nodes"),
+    PAR__R(REDUCE,          two_level, chain,        par__emit_two_level_sum,      "several nodes"),
+    PAR__R(REDUCE,          ring,      forced_chain, par__emit_ring_sum,           "when forced"),
+    PAR__R(GATHER,          inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(GATHER,          eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(GATHER,          oneshot,   gather,       par__emit_oneshot_rooted,     "one node, addressable"),
+    PAR__R(GATHER,          pairwise,  always,       par__emit_pairwise,           "otherwise"),
+    PAR__R(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
+    PAR__R(GATHERV,         pairwise,  always,       par__emit_pairwise,           "otherwise"),
+    PAR__R(SCATTER,         inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(SCATTER,         eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(SCATTER,         oneshot,   scatter,      par__emit_oneshot_rooted,     "one node, addressable"),
+    PAR__R(SCATTER,         pairwise,  always,       par__emit_pairwise,           "otherwise"),
+    PAR__R(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,     "one node, addressable"),
+    PAR__R(SCATTERV,        pairwise,  always,       par__emit_pairwise,           "otherwise"),
+    PAR__R(ALL_TO_ALL,      inline,    inline,       NULL,                         "fits the arrivals"),
+    PAR__R(ALL_TO_ALL,      eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
+    PAR__R(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,           "otherwise"),
+    PAR__R(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,           "always"),
 };
-#undef ROW
+#undef PAR__R
 // clang-format on
 enum { PAR__ALGORITHM_COUNT = (int)(sizeof par__algorithms / sizeof par__algorithms[0]) };
 
@@ -12098,7 +12106,7 @@ static void par__probe_cma(par_comm *c) {
     const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
     uint64_t word = 0;
     if (n == 1 || par__ranks_are_threads(w)) return;
-    if (w->cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // else Yama may forbid it
+    if (w->cma) prctl(PAR__SET_PTRACER, (unsigned long)-1, 0, 0, 0); // else Yama may forbid it
     par__count_rank(&a->cma_arrivals, n);
     if (!par__wait_for_count(c, &a->cma_arrivals, n)) {
         w->cma = 0;
@@ -12909,9 +12917,9 @@ static par_result par__find_rendezvous(par__launch *l) {
     X(PAR__COMMON_GEMM, "PAR_GEMM")                                                                          \
     X(PAR__COMMON_TRACE, "PAR_TRACE (or trace)")
 enum {
-#define X(name, text) name,
-    PAR__COMMON_SETTINGS(X)
-#undef X
+#define PAR__X(name, text) name,
+    PAR__COMMON_SETTINGS(PAR__X)
+#undef PAR__X
         PAR__COMMON_COUNT
 };
 typedef struct par__common_settings { // gathered from all ranks before anything else
@@ -12956,9 +12964,9 @@ static par__common_settings par__own_common_settings(const par__world *w, const 
 static par_result par__compare_common_settings(const par__world *w, const par__open_request *s,
                                                par__common_settings *all) {
     static const char *const names[] = {
-#define X(name, text) text,
-        PAR__COMMON_SETTINGS(X)
-#undef X
+#define PAR__X(name, text) text,
+        PAR__COMMON_SETTINGS(PAR__X)
+#undef PAR__X
     };
     if (s->result) return par__open_rejected(s);
     for (int r = 0; r < w->size; r++) {
@@ -14197,13 +14205,13 @@ par_result par_init(par_comm *comm, const par_call *call, par_persistent **persi
     par__keep_next(comm, persistent);
     return comm ? par__make_persistent(comm, &k) : par__no_comm(k.kind);
 }
-#define X(name, arguments, ...)                                                                              \
+#define PAR__X(name, arguments, ...)                                                                         \
     par_result(par_##name##_init)(__VA_ARGS__, par_persistent * *persistent) {                               \
         par__keep_next(comm, persistent);                                                                    \
         return (par_##name##_begin)arguments;                                                                \
     }
-PAR_INITS(X)
-#undef X
+PAR_INITS(PAR__X)
+#undef PAR__X
 
 par_result par_barrier(par_comm *comm) {
     return par__call(comm, NULL, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
@@ -15644,6 +15652,7 @@ static par_result par__write_trace(par_comm *c) {
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 #pragma pop_macro("PAR__WITH_SITE")
 #endif // PAR_H_IMPLEMENTATION
 

@@ -148,9 +148,7 @@ LIMITS
     advises for graphs. examples/gpt --graph shows it. make check emulates a GPU; make gpu-check needs one.
 */
 
-#if defined(PAR_API)
-PAR__VISIBILITY(PAR_API)
-#endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -167,9 +165,9 @@ typedef struct par_cuda par_cuda;
     X(PAR_CUDA_PEER, "peer")                                                                                 \
     X(PAR_CUDA_STAGING, "staging")
 typedef enum par_cuda_backend {
-#define X(name, text) name,
-    PAR_CUDA_BACKENDS(X)
-#undef X
+#define PAR__X(name, text) name,
+    PAR_CUDA_BACKENDS(PAR__X)
+#undef PAR__X
         PAR_CUDA_BACKEND_COUNT
 } par_cuda_backend;
 
@@ -285,9 +283,7 @@ par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cu
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_CUDA_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -382,9 +378,9 @@ enum { PAR__CUDA_MAX_PLANS = 64, PAR__CUDA_CANDIDATES = 8 }; // candidates: of c
     X(int, align_bias)                                                                                       \
     X(int, align_aux)
 struct par__cuda_gemm_key {
-#define X(type, name) type name;
-    PAR__CUDA_GEMM_KEY(X)
-#undef X
+#define PAR__X(type, name) type name;
+    PAR__CUDA_GEMM_KEY(PAR__X)
+#undef PAR__X
 };
 struct par__cuda_tuned { // which of cuBLASLt's plans is taken for a product
     par__cuda_gemm_key key;
@@ -660,9 +656,9 @@ template <class T> struct par__cuda_accumulator { typedef T type; };
         to->bits = par__##name##_narrow(x);                                                                  \
     }                                                                                                        \
     template <> struct par__cuda_accumulator<par__cuda_##name> { typedef float type; };
-#define X(constant, name, type, sums, family, ...) PAR__CUDA_TYPE_##family(name, type)
-PAR_DTYPES(X)
-#undef X
+#define PAR__X(constant, name, type, sums, family, ...) PAR__CUDA_TYPE_##family(name, type)
+PAR_DTYPES(PAR__X)
+#undef PAR__X
 
 // Runs code with T defined as float, bf16 or f16, by dtype.
 #define PAR__CUDA_DISPATCH_FLOAT(dtype, T, ...)                                                              \
@@ -1201,13 +1197,13 @@ static par_result par__cuda_reduce_typed(const par_cuda *cuda, const par__cuda_r
 static par_result par__cuda_reduce(const par_cuda *cuda, const par__cuda_reduction &s, size_t n,
                                    par_dtype dtype, cudaStream_t stream) {
     if (!n) return PAR_OK;
-#define X(constant, name, ...)                                                                               \
+#define PAR__X(constant, name, ...)                                                                          \
     case constant: return par__cuda_reduce_typed<par__cuda_##name>(cuda, s, n, stream);
     switch (dtype) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: return PAR_ERR_ARGUMENT;
     }
-#undef X
+#undef PAR__X
 }
 // Loads the kernels of par__cuda_reduce. One that is loaded when it is first launched waits for the device
 // (CUDA_MODULE_LOADING=LAZY), and so for ever behind an event of a process that has died.
@@ -1220,9 +1216,9 @@ template <class T> static par_result par__cuda_load_reduce_typed(const par_cuda 
     return PAR_OK;
 }
 static par_result par__cuda_load_reduce(const par_cuda *cuda) {
-#define X(constant, name, ...) PAR__CUDA_TRY(par__cuda_load_reduce_typed<par__cuda_##name>(cuda));
-    PAR_DTYPES(X)
-#undef X
+#define PAR__X(constant, name, ...) PAR__CUDA_TRY(par__cuda_load_reduce_typed<par__cuda_##name>(cuda));
+    PAR_DTYPES(PAR__X)
+#undef PAR__X
     return PAR_OK;
 }
 static void par__cuda_reduction_open(par__cuda_reduction *s, par_op op, int ranks) {
@@ -1248,25 +1244,25 @@ template <class D, class S> static par__cuda_cast_kernel par__cuda_cast_kernel_o
 }
 template <class D, class S> static par__cuda_cast_kernel par__cuda_cast_kernel_of(...) { return NULL; }
 template <class D> static par__cuda_cast_kernel par__cuda_cast_kernel_to(par_dtype st) {
-#define X(constant, name, ...)                                                                               \
+#define PAR__X(constant, name, ...)                                                                          \
     case constant:                                                                                           \
         return par__cuda_cast_kernel_of<D, par__cuda_##name>(                                                \
             (typename par__cuda_accumulator<D>::type *)NULL,                                                 \
             (typename par__cuda_accumulator<par__cuda_##name>::type *)NULL);
     switch (st) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: return NULL;
     }
-#undef X
+#undef PAR__X
 }
 static par__cuda_cast_kernel par__cuda_find_cast_kernel(par_dtype dt, par_dtype st) { // NULL: there is none
-#define X(constant, name, ...)                                                                               \
+#define PAR__X(constant, name, ...)                                                                          \
     case constant: return par__cuda_cast_kernel_to<par__cuda_##name>(st);
     switch (dt) {
-        PAR_DTYPES(X)
+        PAR_DTYPES(PAR__X)
     default: return NULL;
     }
-#undef X
+#undef PAR__X
 }
 // Casts between any types, as par_cast does: floats to integers truncate and saturate, and NaN gives 0.
 static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *from, par_dtype st,
@@ -1403,9 +1399,9 @@ static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const
 }
 #if defined(PAR_CUDA_CUBLASLT)
 static cudaDataType_t par__cuda_data_type(int d) {
-#define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, ...) cuda,
-    static const cudaDataType_t types[] = {PAR_DTYPES(X)};
-#undef X
+#define PAR__X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, ...) cuda,
+    static const cudaDataType_t types[] = {PAR_DTYPES(PAR__X)};
+#undef PAR__X
     return types[d];
 }
 static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
@@ -2861,9 +2857,9 @@ static void par__cuda_nccl_abort(par__cuda_comm *l) {
 }
 #define PAR__CUDA_NCCL_CALL(call) PAR__CUDA_TRY(par__cuda_nccl_check(l, call, #call))
 static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
-#define X(constant, name, type, sums, family, accumulator, max, mpi, nccl, ...) nccl,
-    static const ncclDataType_t types[] = {PAR_DTYPES(X)};
-#undef X
+#define PAR__X(constant, name, type, sums, family, accumulator, max, mpi, nccl, ...) nccl,
+    static const ncclDataType_t types[] = {PAR_DTYPES(PAR__X)};
+#undef PAR__X
     return types[d];
 }
 // NCCL could add 8-bit floats from version 2.24 and sm_90 on ("FP8 reduction support begins with sm90 capable
@@ -3445,15 +3441,15 @@ static int par__cuda_abort(par_cuda *cuda) {
 // >>cuda_open -----------------------------------------------------------------------------------------------
 
 static const char *const par__cuda_backend_names[] = {
-#define X(name, text) text,
-    PAR_CUDA_BACKENDS(X)
-#undef X
+#define PAR__X(name, text) text,
+    PAR_CUDA_BACKENDS(PAR__X)
+#undef PAR__X
 };
-#define X(name, text) text "|"
+#define PAR__X(name, text) text "|"
 static const par__setting par__cuda_settings[] = {
-    {"PAR_CUDA_BACKEND", PAR__SETTING_CHOICE, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_BACKENDS(X)},
+    {"PAR_CUDA_BACKEND", PAR__SETTING_CHOICE, 0, 0, PAR_CUDA_AUTO, PAR_CUDA_BACKENDS(PAR__X)},
     {"PAR_CUDA_CHECK", PAR__SETTING_SWITCH, 0, 1, 0, ""}};
-#undef X
+#undef PAR__X
 #if PAR__CUDA_DNN
 static void par__dnn_close(par_cuda *cuda);
 #endif
@@ -4246,11 +4242,11 @@ static int par__cuda_tuned_row(const char **text, par__cuda_tuned *row) { // 0: 
     uint64_t x = 0;
     int ok = 1;
     memset(row, 0, sizeof *row);
-#define X(type, name)                                                                                        \
+#define PAR__X(type, name)                                                                                   \
     ok = ok && par__cuda_tuned_number(text, sizeof(type) == 8 ? (uint64_t)1 << 53 : 0x7FFFFFFF, &x);         \
     row->key.name = (type)x;
-    PAR__CUDA_GEMM_KEY(X)
-#undef X
+    PAR__CUDA_GEMM_KEY(PAR__X)
+#undef PAR__X
     ok = ok && par__cuda_tuned_number(text, PAR__CUDA_CANDIDATES - 1, &x);
     row->plan = (int)x;
     return ok && row->key.m && (*text)[-1] == '\n';
@@ -4306,15 +4302,15 @@ static par_result par__cuda_tuned_read(const par_cuda *cuda, const char *path, p
 }
 static int par__cuda_tuned_print(const par_cuda *cuda, const char *identity, FILE *f) { // 0: see errno
     fprintf(f, "%s%s\n#", par__cuda_tuned_begin, identity);
-#define X(type, name) fprintf(f, " " #name);
-    PAR__CUDA_GEMM_KEY(X)
-#undef X
+#define PAR__X(type, name) fprintf(f, " " #name);
+    PAR__CUDA_GEMM_KEY(PAR__X)
+#undef PAR__X
     fprintf(f, " plan\n");
     for (size_t i = 0; i < cuda->tuned_count; i++) {
         const par__cuda_tuned *row = &cuda->tuned[i];
-#define X(type, name) fprintf(f, "%llu ", (unsigned long long)row->key.name);
-        PAR__CUDA_GEMM_KEY(X)
-#undef X
+#define PAR__X(type, name) fprintf(f, "%llu ", (unsigned long long)row->key.name);
+        PAR__CUDA_GEMM_KEY(PAR__X)
+#undef PAR__X
         fprintf(f, "%d\n", row->plan);
     }
     return fprintf(f, "end %zu\n", cuda->tuned_count) > 0 && !fflush(f) && !ferror(f) && !fsync(fileno(f));
@@ -4750,7 +4746,7 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
         par__cuda_aligned(w, stored, g, par__cuda_whole_state(a, m), par__cuda_whole_state(a, v), ema);
     const bool part = par__cuda_rounds_part(a);
     switch (a->optimizer) {
-#define X(constant, name, states, reads, writes)                                                             \
+#define PAR__X(constant, name, states, reads, writes)                                                        \
     case constant:                                                                                           \
         if (part)                                                                                            \
             return par__cuda_launch(cuda, par__cuda_k_update_part, blocks, PAR__CUDA_THREADS, 0,             \
@@ -4759,8 +4755,8 @@ static par_result par__cuda_z_update(const par_zero_kernels *k, const par_zero_u
         return par__cuda_launch(cuda, par__cuda_k_update<constant, reads, writes>, blocks,                   \
                                 PAR__CUDA_THREADS, 0, cuda->stream, *a, n, w, stored, stored_type, g,        \
                                 g_type, m, v, ema, aligned);
-        PAR_ZERO_OPTIMIZERS(X)
-#undef X
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
     default: return PAR_ERR_ARGUMENT;
     }
 }
@@ -5086,11 +5082,11 @@ static par_result par__cuda_z_pack(const par_zero_kernels *k, int code, size_t n
                                    par_dtype type, void *packed) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
-#define X(constant, ...)                                                                                     \
+#define PAR__X(constant, ...)                                                                                \
     if (code == constant)                                                                                    \
     PAR__CUDA_DISPATCH_FLOAT(type, T, return par__cuda_pack_as<T, constant>(cuda, n, x, packed))
-    PAR_ZERO_CODES(X)
-#undef X
+    PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
     return PAR_ERR_ARGUMENT;
 }
 static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, int ranks, int pairs, size_t n,
@@ -5099,12 +5095,12 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, in
     if (ranks > 2048)
         return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "quantized sums", "more than 2048 ranks");
     if (!n) return PAR_OK;
-#define X(constant, ...)                                                                                     \
+#define PAR__X(constant, ...)                                                                                \
     if (code == constant)                                                                                    \
     PAR__CUDA_DISPATCH_FLOAT(type, T,                                                                        \
                              return par__cuda_unpack_as<T, constant>(cuda, ranks, pairs, n, packed, sum))
-    PAR_ZERO_CODES(X)
-#undef X
+    PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
     return PAR_ERR_ARGUMENT;
 }
 static par_result par__cuda_z_unpack(const par_zero_kernels *k, int code, size_t n, const void *packed,
@@ -7550,18 +7546,18 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
     X(DK_HEADS, 'q', 'v', BFLOAT16)
 enum {
     PAR__DNN_NONE,
-#define X(name, sizes, place, type) PAR__DNN_##name,
-    PAR__DNN_TENSORS(X)
-#undef X
+#define PAR__X(name, sizes, place, type) PAR__DNN_##name,
+    PAR__DNN_TENSORS(PAR__X)
+#undef PAR__X
         PAR__DNN_TENSOR_COUNT
 };
 static const struct {
     char sizes, place;
     cudnnDataType_t type;
 } par__dnn_tensors[] = {{0, 0, CUDNN_DATA_FLOAT},
-#define X(name, sizes, place, type) {sizes, place, CUDNN_DATA_##type},
-                        PAR__DNN_TENSORS(X)
-#undef X
+#define PAR__X(name, sizes, place, type) {sizes, place, CUDNN_DATA_##type},
+                        PAR__DNN_TENSORS(PAR__X)
+#undef PAR__X
 };
 // X(kind, mode, y, x, b, t). kind: m (y = x b), p (y = a function of x, b and t), i (y = x's indices along an
 // axis), r (y = the sum or maximum of x along the axis that y lacks), g (so, over the heads that share one of
@@ -7611,10 +7607,10 @@ struct par__dnn_operation_row {
     int mode; // of p and r: cuDNN's; of i: the axis
     int y, x, b, t;
 };
-#define X(kind, mode, y, x, b, t) {kind, mode, PAR__DNN_##y, PAR__DNN_##x, PAR__DNN_##b, PAR__DNN_##t},
-static const par__dnn_operation_row par__dnn_forward[] = {PAR__DNN_FORWARD(X)};
-static const par__dnn_operation_row par__dnn_backward[] = {PAR__DNN_BACKWARD(X)};
-#undef X
+#define PAR__X(kind, mode, y, x, b, t) {kind, mode, PAR__DNN_##y, PAR__DNN_##x, PAR__DNN_##b, PAR__DNN_##t},
+static const par__dnn_operation_row par__dnn_forward[] = {PAR__DNN_FORWARD(PAR__X)};
+static const par__dnn_operation_row par__dnn_backward[] = {PAR__DNN_BACKWARD(PAR__X)};
+#undef PAR__X
 
 // Functions that build a plan. Descriptors live as long as the plan; after an error the functions do nothing.
 static cudnnBackendDescriptor_t par__dnn_new(par__dnn_plan *p, cudnnBackendDescriptorType_t type) {

@@ -139,9 +139,7 @@ LIMITS
     Open MPI waits of Fortran programs need its shared libraries.
 */
 
-#if defined(PAR_API)
-PAR__VISIBILITY(PAR_API)
-#endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -159,9 +157,7 @@ void par_mpi_print(FILE *file);
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_MPI_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -178,6 +174,7 @@ void par_mpi_print(FILE *file);
 #include <string.h>
 #include <unistd.h>
 
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -275,9 +272,9 @@ typedef struct par__pmpi_op {
 } par__pmpi_op;
 static const par__pmpi_op *par__pmpi_op_of(MPI_Op op) { // NULL: not in the table
     static const par__pmpi_op rows[] = {
-#define X(mpi, op, families) {mpi, (par_op)op, families},
-        PAR__PMPI_OPS(X)
-#undef X
+#define PAR__X(mpi, op, families) {mpi, (par_op)op, families},
+        PAR__PMPI_OPS(PAR__X)
+#undef PAR__X
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].mpi == op) return &rows[i];
@@ -611,9 +608,9 @@ static int par__pmpi_start(void) {
         PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_nothing, par__pmpi_cancel, NULL,
                             &par__pmpi.never);
         PMPI_Comm_set_attr(MPI_COMM_SELF, par__pmpi.self_key, NULL);
-#define X(mpi, family) par__pmpi_add_type(mpi, PAR__PMPI_##family);
-        PAR__PMPI_TYPES(X)
-#undef X
+#define PAR__X(mpi, family) par__pmpi_add_type(mpi, PAR__PMPI_##family);
+        PAR__PMPI_TYPES(PAR__X)
+#undef PAR__X
         __atomic_store_n(&par__pmpi.ready, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&par__pmpi_lock);
@@ -1664,7 +1661,7 @@ PAR__PMPI_INLINE par__pmpi_call par__pmpi_moving(par_kind kind, const void *send
 #define PAR__PMPI_VISIBLE           __attribute__((visibility("default"))) // also with -fvisibility=hidden
 #define PAR__PMPI_REQUEST_TOO(...)  (__VA_ARGS__, MPI_Request * request)
 #define PAR__PMPI_WITH_REQUEST(...) (__VA_ARGS__, request)
-#define X(name, original, nonblocking, nonblocking_original, parameters, arguments, description)             \
+#define PAR__X(name, original, nonblocking, nonblocking_original, parameters, arguments, description)        \
     PAR__PMPI_VISIBLE int name parameters {                                                                  \
         if (par__pmpi_left_at_once(description)) return original arguments;                                  \
         par__pmpi_call k = description;                                                                      \
@@ -1676,11 +1673,11 @@ PAR__PMPI_INLINE par__pmpi_call par__pmpi_moving(par_kind kind, const void *send
                    ? k.error                                                                                 \
                    : nonblocking_original PAR__PMPI_WITH_REQUEST arguments;                                  \
     }
-PAR__PMPI_CALLS(X, , int, int, 0)
+PAR__PMPI_CALLS(PAR__X, , int, int, 0)
 #if MPI_VERSION >= 4
-PAR__PMPI_CALLS(X, _c, MPI_Count, MPI_Aint, 1)
+PAR__PMPI_CALLS(PAR__X, _c, MPI_Count, MPI_Aint, 1)
 #endif
-#undef X
+#undef PAR__X
 
 PAR__PMPI_INLINE par__pmpi_call par__pmpi_barrier(MPI_Comm comm) {
     const par__pmpi_side none = par__pmpi_some(0, MPI_BYTE);
@@ -1715,14 +1712,14 @@ PAR__PMPI_VISIBLE int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
     X(Request_get_status, (MPI_Request q, int *flag, MPI_Status *status), (q, flag, status), &q, 1, 0,       \
       par__pmpi_first_error(&settled, result))
 // clang-format on
-#define X(name, parameters, arguments, requests, n, wait, returned)                                          \
+#define PAR__X(name, parameters, arguments, requests, n, wait, returned)                                     \
     PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
         par__pmpi_settled settled = par__pmpi_settle(n, requests, wait);                                     \
         const int result = PMPI_##name arguments;                                                            \
         return returned;                                                                                     \
     }
-PAR__PMPI_WAITS(X)
-#undef X
+PAR__PMPI_WAITS(PAR__X)
+#undef PAR__X
 PAR__PMPI_VISIBLE int MPI_Waitany(int n, MPI_Request *q, int *index, MPI_Status *status) {
     unsigned looks = 0;
     for (int flag = 0;; par__pmpi_pause(&looks)) {
@@ -1751,13 +1748,13 @@ PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indic
     X(Improbe, (int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status),    \
       (source, tag, comm, flag, message, status))                                                            \
     X(Win_test, (MPI_Win window, int *flag), (window, flag))
-#define X(name, parameters, arguments)                                                                       \
+#define PAR__X(name, parameters, arguments)                                                                  \
     PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
         par__pmpi_catch_up();                                                                                \
         return PMPI_##name arguments;                                                                        \
     }
-PAR__PMPI_QUESTIONS(X)
-#undef X
+PAR__PMPI_QUESTIONS(PAR__X)
+#undef PAR__X
 
 // >>fortran -------------------------------------------------------------------------------------------------
 //
@@ -1767,8 +1764,10 @@ PAR__PMPI_QUESTIONS(X)
 // variables there.
 
 #if defined(OPEN_MPI)
+PAR__API_END
 extern int mpi_fortran_in_place_ __attribute__((weak));
 extern int mpi_fortran_bottom_ __attribute__((weak));
+PAR__API_BEGIN
 
 static void *par__pmpi_buffer(void *fortran) {
     if (fortran == (void *)&mpi_fortran_in_place_) return MPI_IN_PLACE;
@@ -1841,7 +1840,7 @@ static void *par__pmpi_buffer(void *fortran) {
 #define PAR__PMPI_ERROR_TOO(...)   (__VA_ARGS__, MPI_Fint * error)
 #define PAR__PMPI_BOTH_TOO(...)    (__VA_ARGS__, MPI_Fint * fortran, MPI_Fint * error)
 #define PAR__PMPI_WITH_HANDLE(...) (__VA_ARGS__, &request)
-#define X(c_name, nonblocking, name, NAME, parameters, arguments)                                            \
+#define PAR__X(c_name, nonblocking, name, NAME, parameters, arguments)                                       \
     PAR__PMPI_VISIBLE void ompi_##name##_f PAR__PMPI_ERROR_TOO parameters;                                   \
     void ompi_##name##_f PAR__PMPI_ERROR_TOO parameters {                                                    \
         par__pmpi_thread.caller = __builtin_return_address(0);                                               \
@@ -1858,8 +1857,8 @@ static void *par__pmpi_buffer(void *fortran) {
         if (error) *error = result;                                                                          \
     }                                                                                                        \
     PAR__PMPI_ENTRIES(i##name, I##NAME, PAR__PMPI_BOTH_TOO parameters)
-PAR__PMPI_FORTRAN(X)
-#undef X
+PAR__PMPI_FORTRAN(PAR__X)
+#undef PAR__X
 #define PAR__PMPI_FORTRAN_NAME(name) ompi_##name##_f
 #elif defined(MPICH_VERSION)
 PAR__PMPI_VISIBLE void mpi_barrier_f08_(const MPI_Fint *comm, MPI_Fint *error);
@@ -1929,9 +1928,9 @@ static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wa
         PAR__PMPI_LIBRARYS(symbol, name) arguments;                                                          \
         if (failed && error) *error = failed;                                                                \
     }
-#define X(name, NAME, arguments, n, wait) PAR__PMPI_SETTLED(mpi_##name##_f08_, name, arguments, n, wait)
-PAR__PMPI_FORTRAN_WAITS(X)
-#undef X
+#define PAR__X(name, NAME, arguments, n, wait) PAR__PMPI_SETTLED(mpi_##name##_f08_, name, arguments, n, wait)
+PAR__PMPI_FORTRAN_WAITS(PAR__X)
+#undef PAR__X
 // Questions of Fortran's; what follows the first is passed on.
 #define PAR__PMPI_iprobe                                                                                     \
     (MPI_Fint * source, MPI_Fint * tag, MPI_Fint * comm, MPI_Fint * flag, MPI_Fint * status, MPI_Fint * error)
@@ -1949,20 +1948,20 @@ PAR__PMPI_FORTRAN_WAITS(X)
         par__pmpi_catch_up();                                                                                \
         PAR__PMPI_LIBRARYS(symbol, name) arguments;                                                          \
     }
-#define X(name, NAME, arguments) PAR__PMPI_ASKED(mpi_##name##_f08_, name, arguments)
-PAR__PMPI_FORTRAN_QUESTIONS(X)
-#undef X
+#define PAR__X(name, NAME, arguments) PAR__PMPI_ASKED(mpi_##name##_f08_, name, arguments)
+PAR__PMPI_FORTRAN_QUESTIONS(PAR__X)
+#undef PAR__X
 #if defined(OPEN_MPI)
-#define X(name, NAME, arguments)                                                                             \
+#define PAR__X(name, NAME, arguments)                                                                        \
     PAR__PMPI_ASKED(ompi_##name##_f, name, arguments)                                                        \
     PAR__PMPI_ENTRIES(name, NAME, PAR__PMPI_##name)
-PAR__PMPI_FORTRAN_QUESTIONS(X)
-#undef X
-#define X(name, NAME, arguments, n, wait)                                                                    \
+PAR__PMPI_FORTRAN_QUESTIONS(PAR__X)
+#undef PAR__X
+#define PAR__X(name, NAME, arguments, n, wait)                                                               \
     PAR__PMPI_SETTLED(ompi_##name##_f, name, arguments, n, wait)                                             \
     PAR__PMPI_ENTRIES(name, NAME, PAR__PMPI_##name)
-PAR__PMPI_FORTRAN_WAITS(X)
-#undef X
+PAR__PMPI_FORTRAN_WAITS(PAR__X)
+#undef PAR__X
 #endif
 PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(waitany) PAR__PMPI_waitany;
 void PAR__PMPI_FORTRAN_NAME(waitany) PAR__PMPI_waitany {
@@ -1996,6 +1995,7 @@ PAR__PMPI_ENTRIES(waitsome, WAITSOME, PAR__PMPI_waitsome)
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 #endif // PAR_MPI_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

@@ -211,9 +211,7 @@ LIMITS
     At most 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
 */
 
-#if defined(PAR_API)
-PAR__VISIBILITY(PAR_API)
-#endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -239,9 +237,9 @@ extern "C" {
     X(PAR_PIPE_UPDATE, "UPDATE")      /* optimizer step (asynchronous schedules); microbatch: batch number */
 
 typedef enum par_pipe_kind {
-#define X(name, text) name,
-    PAR_PIPE_KINDS(X)
-#undef X
+#define PAR__X(name, text) name,
+    PAR_PIPE_KINDS(PAR__X)
+#undef PAR__X
         PAR_PIPE_KIND_COUNT
 } par_pipe_kind;
 const char *par_pipe_kind_name(par_pipe_kind kind); // "F", "B", "I", ...
@@ -541,9 +539,7 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_PIPE_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -568,6 +564,7 @@ static inline par_result par__pipe_timeline_get_at(const char *site, par_pipe *p
 #define PAR_SITE      NULL
 #define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -611,9 +608,9 @@ static par_result par__pipe_no_memory(par_pipe_schedule *s) {
 }
 
 static const char *const par__pipe_kind_names[] = {
-#define X(name, text) text,
-    PAR_PIPE_KINDS(X)
-#undef X
+#define PAR__X(name, text) text,
+    PAR_PIPE_KINDS(PAR__X)
+#undef PAR__X
 };
 const char *par_pipe_kind_name(par_pipe_kind kind) {
     return (unsigned)kind < PAR_PIPE_KIND_COUNT ? par__pipe_kind_names[kind] : "?";
@@ -1755,7 +1752,7 @@ typedef struct par__pipe_schedule_row {
 } par__pipe_schedule_row;
 
 static const par__pipe_schedule_row par__pipe_schedule_rows[] = {
-#define X(name, lists, finish, chunks, placement, splits_backward, bubble, peak, source)                     \
+#define PAR__X(name, lists, finish, chunks, placement, splits_backward, bubble, peak, source)                \
     {name,                                                                                                   \
      par__pipe_##lists,                                                                                      \
      par__pipe_##finish,                                                                                     \
@@ -1765,8 +1762,8 @@ static const par__pipe_schedule_row par__pipe_schedule_rows[] = {
      par__pipe_##bubble,                                                                                     \
      par__pipe_##peak,                                                                                       \
      source},
-    PAR_PIPE_SCHEDULES(X)
-#undef X
+    PAR_PIPE_SCHEDULES(PAR__X)
+#undef PAR__X
 };
 enum { PAR__PIPE_ROWS = sizeof par__pipe_schedule_rows / sizeof par__pipe_schedule_rows[0] };
 
@@ -4259,6 +4256,7 @@ par_result par_pipe_timeline_get(par_pipe *pipe, par_pipe_timeline *t) {
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 #pragma pop_macro("PAR_SITE")
 #pragma pop_macro("PAR__PIPE_WITH_SITE")
 #undef par_fail

@@ -106,9 +106,7 @@ LIMITS
     most 65536 ranks; microbatches are all divisors of a replica's batch.
 */
 
-#if defined(PAR_API)
-PAR__VISIBILITY(PAR_API)
-#endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -130,9 +128,9 @@ extern "C" {
     X(has_bias, "1: products have biases")
 typedef struct par_plan_model {
     char name[64];
-#define X(member, what) int member;
-    PAR_PLAN_MODEL_FIELDS(X)
-#undef X
+#define PAR__X(member, what) int member;
+    PAR_PLAN_MODEL_FIELDS(PAR__X)
+#undef PAR__X
 } par_plan_model;
 
 // X(member, what it is). All are double, in operations, bytes and seconds.
@@ -181,9 +179,9 @@ typedef struct par_plan_model {
     X(split_cost, "share by which a layer takes longer where a schedule has B and W apart")
 typedef struct par_plan_machine {
     char name[64];
-#define X(member, what) double member;
-    PAR_PLAN_MACHINE_FIELDS(X)
-#undef X
+#define PAR__X(member, what) double member;
+    PAR_PLAN_MACHINE_FIELDS(PAR__X)
+#undef PAR__X
 } par_plan_machine;
 
 // X(member, what it is). All are double.
@@ -203,9 +201,9 @@ typedef struct par_plan_machine {
     X(whole_shards, "1: ZeRO shards over all of dp x cp: no smaller groups")                                 \
     X(whole_messages, "1: each tp rank sends a stage's whole output; as before 2021")
 typedef struct par_plan_job {
-#define X(member, what) double member;
-    PAR_PLAN_JOB_FIELDS(X)
-#undef X
+#define PAR__X(member, what) double member;
+    PAR_PLAN_JOB_FIELDS(PAR__X)
+#undef PAR__X
 } par_plan_job;
 
 typedef struct par_plan_problem {
@@ -258,9 +256,9 @@ double par_plan_flops(const par_plan_problem *problem);
     X(DUALPIPE, "dualpipe", 2, 2, 0, 1, 1, 1)                                                                \
     X(AUTO, "auto", 1, 0, 0, 1, 0, 0)
 typedef enum par_plan_schedule {
-#define X(constant, ...) PAR_PLAN_##constant,
-    PAR_PLAN_SCHEDULES(X)
-#undef X
+#define PAR__X(constant, ...) PAR_PLAN_##constant,
+    PAR_PLAN_SCHEDULES(PAR__X)
+#undef PAR__X
         PAR_PLAN_SCHEDULE_COUNT
 } par_plan_schedule;
 typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention) norms and GELU or SwiGLU
@@ -290,14 +288,14 @@ enum { PAR_PLAN_OVERLAP_TP = 1, PAR_PLAN_OVERLAP_DP = 2, PAR_PLAN_OVERLAP_PP = 4
     X(overlap, par_plan_overlap_names, "messages that computation hides")                                    \
     X(fp8, par_plan_recipe_names, "recipe of the layers' products")
 typedef struct par_plan_config {
-#define X(member, names, what) int member;
-    PAR_PLAN_AXES(X)
-#undef X
+#define PAR__X(member, names, what) int member;
+    PAR_PLAN_AXES(PAR__X)
+#undef PAR__X
 } par_plan_config;
 enum { // bits of the members, for par_plan_search
-#define X(member, names, what) PAR_PLAN_AXIS_##member,
-    PAR_PLAN_AXES(X)
-#undef X
+#define PAR__X(member, names, what) PAR_PLAN_AXIS_##member,
+    PAR_PLAN_AXES(PAR__X)
+#undef PAR__X
         PAR_PLAN_AXIS_COUNT
 };
 const char *par_plan_axis_name(int axis); // "tp", ...; NULL after the last
@@ -337,15 +335,15 @@ par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, c
 typedef struct par_plan_prediction {
     double seconds; // of a step: the sum of times
     struct {        // that no computation hides, on the slowest stage
-#define X(member, what) double member;
-        PAR_PLAN_TIMES(X)
-#undef X
+#define PAR__X(member, what) double member;
+        PAR_PLAN_TIMES(PAR__X)
+#undef PAR__X
     } times;
     double bytes; // the sum of the first five of memory
     struct {
-#define X(member, what) double member;
-        PAR_PLAN_BYTES(X)
-#undef X
+#define PAR__X(member, what) double member;
+        PAR_PLAN_BYTES(PAR__X)
+#undef PAR__X
     } memory;
     double mean_state_bytes;       // parameters, gradients and states, averaged over ranks
     double layer_activation_bytes; // activations of the first stage's layers alone, as papers count them
@@ -450,9 +448,7 @@ extern const char *const par_plan_schedule_names[],
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_PLAN_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -467,6 +463,7 @@ extern const char *const par_plan_schedule_names[],
 #include <string.h>
 #include <time.h>
 
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -548,23 +545,23 @@ enum {
     PAR__PLAN_MACHINES = sizeof par__plan_machines / sizeof par__plan_machines[0]
 };
 
-#define X(constant, name, ...) name,
-const char *const par_plan_schedule_names[] = {PAR_PLAN_SCHEDULES(X) NULL};
-#undef X
+#define PAR__X(constant, name, ...) name,
+const char *const par_plan_schedule_names[] = {PAR_PLAN_SCHEDULES(PAR__X) NULL};
+#undef PAR__X
 typedef struct par__plan_trait {
     int chunks, rounds, multiple, splits, v_shape, bidirectional;
 } par__plan_trait;
-#define X(constant, name, ...) {__VA_ARGS__},
-static const par__plan_trait par__plan_traits[] = {PAR_PLAN_SCHEDULES(X)};
-#undef X
+#define PAR__X(constant, name, ...) {__VA_ARGS__},
+static const par__plan_trait par__plan_traits[] = {PAR_PLAN_SCHEDULES(PAR__X)};
+#undef PAR__X
 const char *const par_plan_recompute_names[] = {"none", "selective", "full", NULL};
 const char *const par_plan_offload_names[] = {
     "none", "states",      "activations",      "states+activations",
     "disk", "states+disk", "disk+activations", "states+disk+activations",
     NULL};
-#define X(constant, name, ...) name,
-const char *const par_plan_recipe_names[] = {PAR_TP_RECIPES(X) NULL};
-#undef X
+#define PAR__X(constant, name, ...) name,
+const char *const par_plan_recipe_names[] = {PAR_TP_RECIPES(PAR__X) NULL};
+#undef PAR__X
 const char *const par_plan_overlap_names[] = {"none",  "tp",    "dp",       "tp+dp", "pp",
                                               "tp+pp", "dp+pp", "tp+dp+pp", NULL};
 
@@ -873,9 +870,9 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
     return PAR_OK;
 }
 
-#define X(member, what) {#member, offsetof(par_plan_machine, member), 0, 1e30},
-static const par__plan_field par__plan_machine_names[] = {PAR_PLAN_MACHINE_FIELDS(X)};
-#undef X
+#define PAR__X(member, what) {#member, offsetof(par_plan_machine, member), 0, 1e30},
+static const par__plan_field par__plan_machine_names[] = {PAR_PLAN_MACHINE_FIELDS(PAR__X)};
+#undef PAR__X
 enum { PAR__PLAN_MACHINE_NAMES = sizeof par__plan_machine_names / sizeof par__plan_machine_names[0] };
 #define X(member, what) {#member, offsetof(par_plan_job, member), 0, 1e30},
 static const par__plan_field par__plan_job_names[] = {PAR_PLAN_JOB_FIELDS(X)};
@@ -960,9 +957,9 @@ typedef struct par__plan_axis {
     const char *const *values;
     size_t offset;
 } par__plan_axis;
-#define X(member, names, what) {#member, names, offsetof(par_plan_config, member)},
-static const par__plan_axis par__plan_axes[] = {PAR_PLAN_AXES(X)};
-#undef X
+#define PAR__X(member, names, what) {#member, names, offsetof(par_plan_config, member)},
+static const par__plan_axis par__plan_axes[] = {PAR_PLAN_AXES(PAR__X)};
+#undef PAR__X
 const char *par_plan_axis_name(int axis) {
     return axis >= 0 && axis < PAR_PLAN_AXIS_COUNT ? par__plan_axes[axis].name : NULL;
 }
@@ -1152,11 +1149,11 @@ static const struct {
     double code;
     int reads, four_bits;
 } par__plan_recipes[] = {
-#define X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                            \
+#define PAR__X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                       \
     {(code == PAR_TP_E2M1 ? .5 : 1) + (rows && cols ? (scale == PAR_TP_SCALE_POWER ? 4. : 1.) / cols : 0),   \
      ((flags)&PAR_TP_HAS_HISTORY) || (cols && code != PAR_TP_E2M1) ? 1 : 2, code == PAR_TP_E2M1},
-    PAR_TP_RECIPES(X)
-#undef X
+    PAR_TP_RECIPES(PAR__X)
+#undef PAR__X
 };
 static void par__plan_recipe_of(const par_plan_machine *x, int recipe, par__plan_case *k) {
     k->rate = x->product_rate;
@@ -1819,9 +1816,9 @@ typedef struct par__plan_base { // what does not depend on the ZeRO stage and it
 
 static double par__plan_sum(const par_plan_prediction *p) {
     double sum = 0;
-#define X(member, what) sum += p->times.member;
-    PAR_PLAN_TIMES(X)
-#undef X
+#define PAR__X(member, what) sum += p->times.member;
+    PAR_PLAN_TIMES(PAR__X)
+#undef PAR__X
     return sum;
 }
 // What all ranks but the slowest compute of a microbatch.
@@ -1951,13 +1948,13 @@ typedef struct par__plan_time {
 } par__plan_time;
 static par__plan_time par__plan_largest(const par_plan_prediction *p) { // of times
     par__plan_time t = {"compute", 0};
-#define X(member, what)                                                                                      \
+#define PAR__X(member, what)                                                                                 \
     if (p->times.member > t.seconds) {                                                                       \
         t.name = #member;                                                                                    \
         t.seconds = p->times.member;                                                                         \
     }
-    PAR_PLAN_TIMES(X)
-#undef X
+    PAR_PLAN_TIMES(PAR__X)
+#undef PAR__X
     return t;
 }
 const char *par_plan_bound_by(const par_plan_prediction *p) { return par__plan_largest(p).name; }
@@ -3033,15 +3030,15 @@ static void par__plan_difference(const par_plan_prediction *a, const par_plan_pr
                                  size_t capacity) {
     const char *name = "compute";
     double most = 0, from = 0, to = 0;
-#define X(member, what)                                                                                      \
+#define PAR__X(member, what)                                                                                 \
     if (b->times.member - a->times.member > most) {                                                          \
         most = b->times.member - a->times.member;                                                            \
         name = #member;                                                                                      \
         from = a->times.member;                                                                              \
         to = b->times.member;                                                                                \
     }
-    PAR_PLAN_TIMES(X)
-#undef X
+    PAR_PLAN_TIMES(PAR__X)
+#undef PAR__X
     if (most > 0)
         snprintf(text, capacity, "%s takes %.4g s instead of %.4g", name, to, from);
     else
@@ -3221,6 +3218,7 @@ void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *be
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 #endif // PAR_PLAN_IMPLEMENTATION
 
 // Public domain where that is possible: anyone may use, change and give this away for any purpose, without

@@ -139,9 +139,7 @@ LIMITS
     by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal. A key-value cache has no documents.
 */
 
-#if defined(PAR_API)
-PAR__VISIBILITY(PAR_API)
-#endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -218,9 +216,9 @@ par_result par_tp_documents_map(par_tp *tp, const par_tp_tokens *tokens, const s
     X(PAR_TP_VOCABULARY, "split by vocabulary")                                                              \
     X(PAR_TP_PARTIAL, "a partial sum")
 typedef enum par_tp_layout {
-#define X(name, text) name,
-    PAR_TP_LAYOUTS(X)
-#undef X
+#define PAR__X(name, text) name,
+    PAR_TP_LAYOUTS(PAR__X)
+#undef PAR__X
         PAR_TP_LAYOUT_COUNT
 } par_tp_layout;
 
@@ -329,9 +327,9 @@ par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, s
     X(PAR_TP_E5M2, 8, 57344.0f)                                                                              \
     X(PAR_TP_E2M1, 4, 6.0f)
 typedef enum par_tp_code {
-#define X(name, bits, max) name,
-    PAR_TP_CODES(X)
-#undef X
+#define PAR__X(name, bits, max) name,
+    PAR_TP_CODES(PAR__X)
+#undef PAR__X
         PAR_TP_CODE_COUNT
 } par_tp_code;
 
@@ -373,9 +371,9 @@ enum { PAR_TP_HAS_HISTORY = 1, PAR_TP_HADAMARD = 2, PAR_TP_ROUNDS_AT_RANDOM = 4 
       PAR_TP_HADAMARD | PAR_TP_ROUNDS_AT_RANDOM)
 // clang-format on
 typedef enum par_tp_recipe {
-#define X(constant, ...) constant,
-    PAR_TP_RECIPES(X)
-#undef X
+#define PAR__X(constant, ...) constant,
+    PAR_TP_RECIPES(PAR__X)
+#undef PAR__X
         PAR_TP_RECIPE_COUNT
 } par_tp_recipe;
 const char *par_tp_recipe_name(par_tp_recipe recipe);             // "delayed", ...
@@ -1205,9 +1203,7 @@ static inline par_result par__tp_block_backward_weight_at(const char *site, par_
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_TP_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -1390,9 +1386,9 @@ PAR__HOST_DEVICE float par__tp_target_gradient(const par_tp_loss *loss, float sc
 // Operands in codes: a code's number, and the code of a number that was scaled. An E2M1 code is that of a
 // float of 8 bits with 2 of exponent and 1 of mantissa, without the zeros after its sign; it has no NaN.
 PAR__HOST_DEVICE float par__tp_code_max(par_tp_code code) {
-#define X(name, bits, max) code == name ? max:
-    return PAR_TP_CODES(X) 0;
-#undef X
+#define PAR__X(name, bits, max) code == name ? max:
+    return PAR_TP_CODES(PAR__X) 0;
+#undef PAR__X
 }
 PAR__HOST_DEVICE float par__tp_e2m1_widen(uint32_t code) {
     return par__f8_widen((uint8_t)((code & 7u) | (code & 8u) << 4), 1, 1, 8);
@@ -1541,6 +1537,7 @@ PAR__FORMULAS_END
 #define PAR_SITE      NULL
 #define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -3748,10 +3745,10 @@ static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, d
 // the same to the bit. The CPU converts codes back and multiplies f32.
 
 const par__tp_recipe *par__tp_recipe_of(par_tp_recipe r) {
-#define X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                            \
+#define PAR__X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                       \
     {name, code, gradients, scale, rows, cols, weight_rows, flags},
-    static const par__tp_recipe recipes[] = {PAR_TP_RECIPES(X)};
-#undef X
+    static const par__tp_recipe recipes[] = {PAR_TP_RECIPES(PAR__X)};
+#undef PAR__X
     return &recipes[r];
 }
 const char *par_tp_recipe_name(par_tp_recipe r) {
@@ -4115,9 +4112,9 @@ par_result par_tp_close(par_tp *tp) {
 
 static const char *par__tp_layout_name(par_tp_layout layout) {
     static const char *const texts[] = {
-#define X(name, text) text,
-        PAR_TP_LAYOUTS(X)
-#undef X
+#define PAR__X(name, text) text,
+        PAR_TP_LAYOUTS(PAR__X)
+#undef PAR__X
     };
     return (unsigned)layout < PAR_TP_LAYOUT_COUNT ? texts[layout] : "of no layout";
 }
@@ -6600,6 +6597,7 @@ PAR__EXACT_END
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 #pragma pop_macro("PAR_SITE")
 #pragma pop_macro("PAR__TP_WITH_SITE")
 #undef par_fail

@@ -162,9 +162,7 @@ LIMITS
     time, and a matrix that is split on one rank.
 */
 
-#if defined(PAR_API)
-PAR__VISIBILITY(PAR_API)
-#endif
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -182,9 +180,9 @@ typedef struct par_zero_kernels par_zero_kernels; // the operations of one kind 
     X(PAR_ZERO_LAMB, lamb, 2, 2, 2)   /* You et al. 2020; by the trust ratios that lamb_norms leads to */    \
     X(PAR_ZERO_MUON, muon, 2, 0, 0)   /* Jordan 2024; AdamW for other shapes and for use_adamw */
 typedef enum par_zero_optimizer {
-#define X(constant, name, states, reads, writes) constant,
-    PAR_ZERO_OPTIMIZERS(X)
-#undef X
+#define PAR__X(constant, name, states, reads, writes) constant,
+    PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
         PAR_ZERO_OPTIMIZER_COUNT
 } par_zero_optimizer;
 const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
@@ -202,9 +200,9 @@ const char *par_zero_optimizer_nearest(const char *name);                      /
     X(PAR_ZERO_E4M3, 43, 8, 448.0f)                                                                          \
     X(PAR_ZERO_E5M2, 52, 8, 57344.0f)
 typedef enum par_zero_code {
-#define X(constant, value, bits, largest) constant = value,
-    PAR_ZERO_CODES(X)
-#undef X
+#define PAR__X(constant, value, bits, largest) constant = value,
+    PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
         PAR_ZERO_NO_CODE = 0
 } par_zero_code;
 
@@ -829,9 +827,7 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #ifdef __cplusplus
 }
 #endif
-#if defined(PAR_API)
-#pragma GCC visibility pop
-#endif
+PAR__API_END
 #endif // PAR_ZERO_H
 
 // Stop here if you only use it. -----------------------------------------------------------------------------
@@ -908,10 +904,10 @@ PAR__HOST_DEVICE float par__zero_muon_momentum(const par_zero_update *a, float *
 PAR__HOST_DEVICE void par__zero_step_element(par_zero_optimizer optimizer, const par_zero_update *a,
                                              par__zero_element *e, float g) {
     switch (optimizer) {
-#define X(constant, name, states, reads, writes)                                                             \
+#define PAR__X(constant, name, states, reads, writes)                                                        \
     case constant: par__zero_##name(a, e, g); break;
-        PAR_ZERO_OPTIMIZERS(X)
-#undef X
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
     default: break;
     }
 }
@@ -989,19 +985,19 @@ PAR__HOST_DEVICE float par__zero_read_scale(const uint8_t *from) {
 }
 PAR__HOST_DEVICE int par__zero_code_bits(int code) { // 0: not a par_zero_code
     switch (code) {
-#define X(constant, value, bits, largest)                                                                    \
+#define PAR__X(constant, value, bits, largest)                                                               \
     case constant: return bits;
-        PAR_ZERO_CODES(X)
-#undef X
+        PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
     default: return 0;
     }
 }
 PAR__HOST_DEVICE float par__zero_largest_code(int code) {
     switch (code) {
-#define X(constant, value, bits, largest)                                                                    \
+#define PAR__X(constant, value, bits, largest)                                                               \
     case constant: return largest;
-        PAR_ZERO_CODES(X)
-#undef X
+        PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
     default: return 0;
     }
 }
@@ -1106,6 +1102,7 @@ PAR__EXACT_END
 #define PAR_SITE      NULL
 #define par_fail(...) par__fail_in_layer(__VA_ARGS__)
 
+PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -1148,10 +1145,10 @@ PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int read
 PAR__INLINE_LOOP void par__zero_step(const par_zero_update *a, float *w, const float *g, float *m, float *v,
                                      size_t n) {
     switch (a->optimizer) {
-#define X(constant, name, states, reads, writes)                                                             \
+#define PAR__X(constant, name, states, reads, writes)                                                        \
     case constant: par__zero_step_loop(constant, reads, writes, a, w, g, m, v, n); break;
-        PAR_ZERO_OPTIMIZERS(X)
-#undef X
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
     default: break;
     }
 }
@@ -1225,19 +1222,19 @@ PAR__INLINE_LOOP void par__zero_dequantize_blocks(int code, float *x, const uint
 }
 PAR__INLINE_LOOP void par__zero_quantize(int code, const float *x, uint8_t *out, size_t blocks) {
     switch (code) {
-#define X(constant, value, bits, largest)                                                                    \
+#define PAR__X(constant, value, bits, largest)                                                               \
     case constant: par__zero_quantize_blocks(constant, x, out, blocks); break;
-        PAR_ZERO_CODES(X)
-#undef X
+        PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
     default: break;
     }
 }
 PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in, size_t blocks) {
     switch (code) {
-#define X(constant, value, bits, largest)                                                                    \
+#define PAR__X(constant, value, bits, largest)                                                               \
     case constant: par__zero_dequantize_blocks(constant, x, in, blocks); break;
-        PAR_ZERO_CODES(X)
-#undef X
+        PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
     default: break;
     }
 }
@@ -1741,9 +1738,9 @@ static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_u
 }
 static int par__zero_reads(par_zero_optimizer optimizer, int write) { // moments that an update uses
     static const int counts[][2] = {
-#define X(constant, name, states, reads, writes) {reads, writes},
-        PAR_ZERO_OPTIMIZERS(X)
-#undef X
+#define PAR__X(constant, name, states, reads, writes) {reads, writes},
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
     };
     return counts[optimizer][write];
 }
@@ -2135,16 +2132,16 @@ static size_t par__zero_states_bytes(const par_zero *z, size_t n) {
 }
 static int par__zero_moment_count(const par_zero *z) {
     static const int moments[] = {
-#define X(constant, name, states, reads, writes) states,
-        PAR_ZERO_OPTIMIZERS(X)
-#undef X
+#define PAR__X(constant, name, states, reads, writes) states,
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
     };
     return moments[z->desc.optimizer];
 }
 static const char *const par__zero_optimizer_names[] = {
-#define X(constant, name, states, reads, writes) #name,
-    PAR_ZERO_OPTIMIZERS(X)
-#undef X
+#define PAR__X(constant, name, states, reads, writes) #name,
+    PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
 };
 const char *par_zero_optimizer_name(par_zero_optimizer o) {
     return (unsigned)o < PAR_ZERO_OPTIMIZER_COUNT ? par__zero_optimizer_names[o] : "(no par_zero_optimizer)";
@@ -6725,6 +6722,7 @@ PAR__EXACT_END
 #ifdef __cplusplus
 }
 #endif
+PAR__API_END
 #pragma pop_macro("PAR_SITE")
 #pragma pop_macro("PAR__ZERO_WITH_SITE")
 #undef par_fail

@@ -113,7 +113,7 @@ function add_inits(    text, i, n, parts, name) {
 }
 
 function statement(text,    name, body, n, i, parts) {
-    gsub(/PAR_[A-Z]+\(X\)/, "", text)
+    gsub(/PAR_[A-Z]+\(PAR__X\)/, "", text)
     gsub(/[ \t]+/, " ", text)
     sub(/^ /, "", text)
     if (text ~ /^typedef struct par_[a-z_]+ par_[a-z_]+$/) {

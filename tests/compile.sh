@@ -65,7 +65,7 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
     comm -13 "$dir/system.macros" "$dir/api.macros" >"$dir/own"
     grep -q PAR_VERSION "$dir/own" &&
         ! grep -vE '^(PAR|par)_[A-Za-z]|^PAR__([A-Z]*_)?WITH_SITE$' "$dir/own" |
-        grep -vxE 'PAR__STRINGIFY(_VALUE)?' &&
+        grep -vxE 'PAR__(STRINGIFY(_VALUE)?|PRAGMA|API_(BEGIN|END))' &&
         ! grep -xE 'PAR_(MALLOC|REALLOC|FREE|ASSERT|LOG)' "$dir/own" &&
         ! comm -13 "$dir/system.files" "$dir/api.files" | grep -vE '^(./)?par(_[a-z]+)?\.(h|cuh)$'
 }
@@ -150,6 +150,20 @@ visibility() { # of functions of each header, within a shared library
     gcc -DPAR_API=hidden -I. -S "$work/use.c" -o "$work/use.s" && cat "$work/use.s" &&
         [ "$(grep -c '\.hidden.*par_' "$work/use.s")" = 5 ]
 }
+hidden_all() { # compiler ...: no function of a program that has it all is visible, but C++'s own
+    "$@" $flags -g0 -DPAR_API=hidden -DPAR_IMPLEMENTATION -I. -c par_plan.h -o "$work/all.o" || return 1
+    readelf -Ws "$work/all.o" | awk '$7 != "UND" && $5 ~ /GLOBAL|WEAK/ {print $6, $8}' >"$work/symbols"
+    grep -q "^HIDDEN par_open$" "$work/symbols" && ! grep "^DEFAULT" "$work/symbols" | grep -v " _ZSt"
+}
+own_macros() { # the headers leave the program's macros alone: they define and undefine their own
+    ! grep -nE '^[[:space:]]*#[[:space:]]*(define|undef)' *.h *.cuh |
+        grep -vE '(define|undef) +(par_|PAR_|_DEFAULT_SOURCE|_GNU_SOURCE)' &&
+        printf '#define %s 5\n' X ROW I N MIN MAX >"$work/own.c" &&
+        printf '#include "%s.h"\n' par par_zero par_pipe par_tp par_plan >>"$work/own.c" &&
+        echo 'int own[X == 5 ? 1 : -1];' >>"$work/own.c" &&
+        gcc -std=c11 $flags -I. -fsyntax-only "$work/own.c" &&
+        g++ -std=c++17 $flags -I. -fsyntax-only -x c++ "$work/own.c"
+}
 visible() { # mpicc: MPI's functions are, for the program and its Fortran library; the kit's are not
     "$1" -DPAR_API=hidden -fvisibility=hidden -DPAR_MPI_IMPLEMENTATION -I. -S -x c par_mpi.h \
         -o "$work/mpi.s" &&
@@ -206,6 +220,10 @@ hooks_rejected() {
 }
 check "memory hooks: all or none" hooks_rejected
 check "visibility" visibility
+check "visibility of all, gcc" hidden_all gcc -std=c11 -x c
+check "visibility of all, g++" hidden_all g++ -std=c++17 -x c++
+if have clang; then check "visibility of all, clang" hidden_all clang -std=c11 -x c; fi
+check "the program's macros" own_macros
 check "other machines" refused
 check "a static program" is_static
 [ -z "${SOAK-}" ] || check "optimized by the linker" optimized_by_linker
