@@ -4786,6 +4786,8 @@ struct par__world {
     uint64_t committed_bytes; // of it, by this rank
     int no_block;             // the last par__arena_alloc failed because all blocks were in use
     int fd;
+    uint64_t fd_device,
+        fd_inode; // of the arena: the program may have closed fd, and opened a file of its own
     par__arena *arena;
     int local_count; // ranks that share the arena
     int *pids;       // of these ranks; NULL: out of memory
@@ -5185,9 +5187,36 @@ static size_t par__arena_header(int ranks) {
     return par__arena_sites(ranks) + (size_t)ranks * PAR__SITE_MAX * PAR__SITE_BYTES;
 }
 
+static void par__set_arena_fd(par__world *w, int fd) {
+    struct stat st;
+    memset(&st, 0, sizeof st);
+    fstat(fd, &st);
+    w->fd = fd;
+    w->fd_device = (uint64_t)st.st_dev;
+    w->fd_inode = (uint64_t)st.st_ino;
+}
+enum { PAR__MADV_POPULATE_WRITE = 23 }; // of Linux 5.14
+// Is the arena's descriptor still the arena's? Daemons close all descriptors from 3 on. 0: what has this
+// number now is the program's; that is logged once.
+static int par__owns_arena_fd(par__world *w) {
+    struct stat st;
+    if (w->fd < 0) return 0;
+    if (!fstat(w->fd, &st) && (uint64_t)st.st_dev == w->fd_device && (uint64_t)st.st_ino == w->fd_inode)
+        return 1;
+    par__log_error(PAR_OK,
+                   "rank %d's program has closed descriptor %d, which par.h keeps for shared memory: close "
+                   "those that you have opened, not all from 3 on",
+                   w->rank, w->fd);
+    w->fd = -1;
+    return 0;
+}
 static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes) {
     const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
     int r;
+    if (!par__owns_arena_fd(w)) { // errno says why not
+        errno = EBADF;
+        return w->base && !madvise(w->base + first, (size_t)(last - first), PAR__MADV_POPULATE_WRITE);
+    }
     do r = par__fallocate(w->fd, 0, first, last - first);
     while (r && errno == EINTR);
     if (!r) w->committed_bytes += last - first;
@@ -5197,10 +5226,9 @@ static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes) {
 // The same, and map it in this process, which zeroes each page once and in huge pages where the system has
 // them for shared memory. Where it cannot, the block is only committed.
 static int par__arena_touch(par__world *w, uint64_t at, uint64_t bytes) {
-    const int populate_write = 23; // MADV_POPULATE_WRITE of Linux 5.14
     const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
     int r;
-    do r = madvise(w->base + first, last - first, populate_write);
+    do r = madvise(w->base + first, last - first, PAR__MADV_POPULATE_WRITE);
     while (r && (errno == EINTR || errno == EAGAIN));
     if (!r) w->committed_bytes += last - first;
     const int unknown = errno == EINVAL || errno == ENOSYS || errno == EPERM; // the last in a container
@@ -5215,13 +5243,13 @@ static int par__arena_contains(const par__world *w, uint64_t at, uint64_t bytes)
 
 // The kernel tells whether a rank is alive: its process holds a lock on one byte of the memfd, at its arena
 // index, and loses the lock when it ends. Nothing that is written to the memory can change that. 1: done.
-static int par__liveness_lock(const par__world *w, int command, int type, int index, struct flock *l) {
+static int par__liveness_lock(par__world *w, int command, int type, int index, struct flock *l) {
     memset(l, 0, sizeof *l);
     l->l_type = (short)type;
     l->l_whence = SEEK_SET;
     l->l_start = index;
     l->l_len = 1;
-    return fcntl(w->fd, command, l) == 0;
+    return par__owns_arena_fd(w) && fcntl(w->fd, command, l) == 0;
 }
 static void par__set_gone(const par__world *w, par__rank_control *c, uint32_t state) {
     PAR__STORE(&c->state, state);
@@ -5347,7 +5375,11 @@ static void par__arena_free(par__world *w, uint64_t at) {
     const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : 0;
     for (size_t i = 0; i < n; i++)
         if (a->extents[i].at == at) {
-            par__fallocate(w->fd, PAR__FALLOC_PUNCH_HOLE | PAR__FALLOC_KEEP_SIZE, at, a->extents[i].bytes);
+            if (par__owns_arena_fd(w))
+                par__fallocate(w->fd, PAR__FALLOC_PUNCH_HOLE | PAR__FALLOC_KEEP_SIZE, at,
+                               a->extents[i].bytes);
+            else if (madvise(w->base + at, (size_t)a->extents[i].bytes, MADV_REMOVE))
+                break; // it would not be zeroed for its next use
             memmove(&a->extents[i], &a->extents[i + 1], (n - i - 1) * sizeof(par__extent));
             a->extent_count = n - 1;
             break;
@@ -5363,7 +5395,7 @@ static par_result par__arena_map(par__world *w, int fd, size_t bytes) {
                               "par_desc.arena_bytes asks for less",
                               bytes, strerror(errno));
     madvise(p, bytes, MADV_HUGEPAGE); // where the system allows it for shared memory
-    w->fd = fd;
+    par__set_arena_fd(w, fd);
     w->base = (char *)p;
     w->arena_bytes = bytes;
     w->arena = (par__arena *)p;
@@ -5411,7 +5443,7 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
                               "par_desc.arena_bytes asks for less",
                               bytes, strerror(e));
     }
-    w->fd = fd;
+    par__set_arena_fd(w, fd);
     int committed = par__arena_commit(w, 0, sites);
     for (int i = 0; i < ranks; i++) // the first page of each rank; par__site_table_grow commits more
         committed = committed && par__arena_commit(w, sites + (size_t)i * (site_bytes / (size_t)ranks), 4096);
@@ -6378,7 +6410,9 @@ typedef struct par__connection { // between this rank and another
     size_t buffer_start, buffer_end; // of the buffer
     char *buffer;
     struct sockaddr_storage address; // where it listens
-    par__notice notice;              // the part of its next notice that has arrived
+    uint64_t out_inode,
+        control_inode;  // of these sockets: the program may close them, and open files of its own
+    par__notice notice; // the part of its next notice that has arrived
     size_t notice_bytes;
     int control, closing;
     par__handshake *handshake;    // of `out`, until the other end is authenticated
@@ -6563,6 +6597,10 @@ static int par__tcp_connect_to(const char *host, const char *port, double until,
     return fd;
 }
 
+static uint64_t par__socket_inode(int fd) { // 0: it is no socket
+    struct stat st;
+    return fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) ? (uint64_t)st.st_ino : 0;
+}
 static void par__tcp_disconnect(par__connection *v, int *fd, int error) {
     if (*fd >= 0) close(*fd);
     if (v->error_at == 0) {
@@ -6845,6 +6883,7 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
         PAR_FREE(v->handshake);
         v->handshake = NULL;
         v->connecting = 0;
+        v->out_inode = par__socket_inode(v->out);
     } else if (v->handshake->state == PAR__HANDSHAKE_FAILED) { // that end had too many callers, say
         if (v->handshake->permanent || now > v->retry_until) {
             snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %.100s", w->rank,
@@ -6860,6 +6899,13 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
 }
 static void par__tcp_write(par__world *w, par__connection *v) {
     if (v->send_queue && (v->out == -1 || (v->out >= 0 && v->connecting))) par__tcp_progress_connect(w, v);
+    if (v->send_queue && v->out >= 0 && !v->connecting && par__socket_inode(v->out) != v->out_inode) {
+        snprintf(v->fault, sizeof v->fault,
+                 "rank %d's program has closed its connection to rank %d, descriptor %d", w->rank,
+                 (int)(v - w->tcp->connections), v->out);
+        v->out = -1; // it is the program's
+        par__tcp_disconnect(v, &v->out, EBADF);
+    }
     while (v->send_queue && v->out >= 0 && !v->connecting) {
         par__tcp_message *p = v->send_queue;
         struct iovec io[2];
@@ -7002,7 +7048,7 @@ static void par__tcp_progress(par__world *w, par__connection *v) {
 static void par__tcp_send_notice(par__connection *v, int kind, int rank, par_result result,
                                  const char *text) {
     par__notice n;
-    if (v->control < 0) return;
+    if (v->control < 0 || (v->control_inode && par__socket_inode(v->control) != v->control_inode)) return;
     memset(&n, 0, sizeof n);
     n.session = v->session;
     n.kind = kind;
@@ -11094,12 +11140,26 @@ static int par__rank_gone(const par_comm *c, int r, int ask, int *had_error) {
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return 2;
 }
+// Does a process still run whose lock is gone? It may just have died: then it runs for a moment.
+static int par__process_runs(int pid) {
+    char path[32], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    for (int i = 0; i < 50; i++) {
+        FILE *f = fopen(path, "r");
+        const int known = f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1;
+        if (f) fclose(f);
+        if (!known || state == 'Z' || state == 'X') return 0;
+        usleep(2000);
+    }
+    return 1;
+}
 // The error that a waiter reports when rank r has gone.
 static par_result par__rank_gone_error(const par_comm *c, int r, int how, int had_error,
                                        const char *waiting) {
     par__world *w = c->world;
     const int i = c->arena_index[r];
     const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = c->world_rank[r];
+    const char *ended = how == 2 ? "died" : "closed its comm or ended";
     char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
     if (had_error) {
         const uint32_t cause = PAR__LOAD(&w->arena->first_error);
@@ -11112,12 +11172,13 @@ static par_result par__rank_gone_error(const par_comm *c, int r, int how, int ha
         snprintf(where, sizeof where, "pid %d", w->arena->ranks[i].pid);
         par__last_seen(w, i, seen, sizeof seen);
     }
+    if (i >= 0 && how == 2 && !par__ranks_are_threads(w) && par__process_runs(w->arena->ranks[i].pid))
+        ended = "has closed descriptors that par.h keeps, or runs another program,";
     if (c->id) snprintf(of, sizeof of, ", rank %d of the world", named);
     if (how == 2 && first >= 0 && first != named)
         snprintf(before, sizeof before, "rank %d%s died first; ", first, c->id ? " of the world" : "");
     return par__set_error(w, PAR_ERR_PEER_DIED, "%srank %d (%s%s) %s while rank %d waits %s%s%s", before, r,
-                          where, of, how == 2 ? "died" : "closed its comm or ended", c->rank, waiting,
-                          i >= 0 ? "; " : "", seen);
+                          where, of, ended, c->rank, waiting, i >= 0 ? "; " : "", seen);
 }
 // The same for a rank of this node whose process has ended; the kernel releases its lock a moment after its
 // memory.
@@ -11176,6 +11237,12 @@ static par_result par__check_wait(par__operation *op) {
             const par_result gone = par__rank_gone_error(c, r, how, had_error, waiting);
             if (gone) return gone;
         }
+    if (w->fd < 0 && w->local_count > 1) // nobody would see that a rank of this node dies
+        return par__set_error(
+            w, PAR_ERR_SYSTEM,
+            "rank %d's program has closed a descriptor that par.h keeps (a loop over all from "
+            "3 on?), found %s",
+            c->rank, waiting);
     const double now = par__now();
     if (op->wait_start == 0) op->wait_start = now;
     const double waited = now - op->wait_start;
@@ -12033,7 +12100,7 @@ static void par__free_world(par__world *w, int unmap) {
     if (w->bound && par__get_cpus(0, &now) && !memcmp(&now, &w->cpus, sizeof now))
         par__set_cpus(&w->cpus_before);
     if (unmap && w->base) munmap(w->base, w->arena_bytes);
-    if (unmap && w->fd >= 0) close(w->fd);
+    if (unmap && w->fd >= 0 && par__owns_arena_fd(w)) close(w->fd);
     PAR_FREE(w->events);
     PAR_FREE(w->tune_rows);
     PAR_FREE(w->site_hash);
@@ -12616,7 +12683,7 @@ static par_result par__make_thread(par__open_request *s, par__world *first, int 
     par_result r = par__open_rejected(s);
     w->arena_rank = rank;
     w->local_count = first->size;
-    w->fd = first->fd;
+    par__set_arena_fd(w, first->fd);
     w->base = first->base;
     w->arena = first->arena;
     w->arena_bytes = first->arena_bytes;
@@ -13915,6 +13982,7 @@ static par_result par__tcp_exchange_addresses(par__world *w) {
                                "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i,
                                w->rank, family);
         v->session = t->session;
+        v->control_inode = par__socket_inode(v->control);
         v->address = all[i].address;
         if (w->rank && (!i || par__is_loopback(&v->address))) {
             v->address = zero;

@@ -222,6 +222,62 @@ closed() { # which of 0, 1 and 2, command ...
         exec "$@"
     ) >"$work/out" 2>"$work/err"
 }
+reused_descriptors() { # a program closes all from 3 on, and opens files of its own: they stay as they are
+    cat >"$work/r.c" <<'END'
+#include "par.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { FILES = 24, BYTES = 2 << 20 };
+static char b[BYTES];
+int main(int n, char **v) { // v[1]: a folder
+    par_comm *w, *c;
+    int fd[FILES], bad = 0;
+    char name[4096], *x = (char *)calloc(1, 1 << 20);
+    if (par_open(NULL, &w) || n < 2) return 1;
+    const int closes = par_rank(w) == 0;
+    if (par_all_reduce(x, x, 100000, PAR_F32, PAR_SUM, w)) return 1; // connections are open
+    for (int i = 3; i < 64 && closes; i++) close(i);
+    memset(b, 'x', BYTES);
+    for (int i = 0; i < FILES && closes; i++) {
+        snprintf(name, sizeof name, "%s/%d", v[1], i);
+        fd[i] = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        bad |= write(fd[i], b, BYTES) != BYTES;
+    }
+    void *p = par_alloc(w, 1 << 20); // where it is the only rank all goes on
+    const int all = p && !par_free(w, p) && !par_split(w, 0, 0, &c);
+    if (par_size(w) == 1 && !all) printf("one rank: %s\n", par_last_error(w));
+    par_all_reduce(x, x, 100000, PAR_F32, PAR_SUM, w);
+    for (int i = 0; i < FILES && closes; i++) {
+        struct stat s;
+        snprintf(name, sizeof name, "%s/%d", v[1], i);
+        const int f = open(name, O_RDONLY);
+        bad |= fstat(f, &s) || s.st_size != BYTES || pread(f, b, BYTES, 0) != BYTES;
+        close(f);
+        for (int k = 0; k < BYTES; k++) bad |= b[k] != 'x';
+    }
+    if (closes) puts(bad ? "the files were changed" : "the files are whole");
+    fflush(stdout);
+    fprintf(stderr, "rank %d heard: %s\n", par_rank(w), par_last_error(w));
+    while (closes && wait(NULL) > 0) continue; // the other rank hears while this one runs
+    _exit(0);
+}
+END
+    gcc -O1 -I. -DPAR_H_IMPLEMENTED "$work/r.c" build/par.o -o "$work/r" -pthread -lm || return 1
+    export PAR_TIMEOUT=20
+    for n in 1 2; do
+        PAR_RANKS=$n "$work/r" "$work" >"$work/said" 2>"$work/err"
+        grep "files are whole" "$work/said" && ! grep "one rank" "$work/said" &&
+            grep -q "rank 0's program has closed descriptor 3" "$work/err" || return 1
+    done
+    grep -q "rank 0 heard: rank 0's program has closed a descriptor" "$work/err" &&
+        grep -q "rank 1 heard: rank 0.* has closed .*descriptor" "$work/err" || return 1
+    PAR_NODE_RANKS=1 MASTER_PORT=$(port) ranks 2 "$work/r" "$work" >"$work/said" 2>&1
+    grep "files are whole" "$work/said"
+}
 closed_descriptors() { # what is written is what is written else; without stdout the programs fail
     train="$gpt $small --ranks 2 --max_iters 2"
     here=build/closed # $work: commands are split at spaces, which TMPDIR may have
@@ -495,6 +551,7 @@ check "training among strangers" trains_among
 check "a name server that is silent" silent_name_server
 check "strangers at the socket of shared memory" arena_socket
 check "closed descriptors" closed_descriptors
+check "descriptors that are used again" reused_descriptors
 check "few descriptors" few_descriptors
 check "few descriptors over TCP" few_descriptors_apart
 check "strangers have every descriptor" starved_by_strangers
