@@ -6425,6 +6425,7 @@ typedef struct par__connection { // between this rank and another
     char place[PAR__PLACE_BYTES]; // rank 0: where it runs
 } par__connection;
 struct par__tcp {
+    struct par__tcp *next; // of this process: see par__tcp_after_fork
     par__connection
         *connections; // of every rank; .control: rank 0's to rank r; another rank's to rank 0 in [0]
     par__identity self, at_door; // at_door: during the rendezvous, and for ranks that come later
@@ -7330,9 +7331,51 @@ static void par__tcp_free_connection(par__connection *v) {
     if (v->control >= 0) close(v->control);
     PAR_FREE(v->handshake);
 }
+// A process that a rank forks (a loader of data) inherits its sockets. While it runs they would stay open, so
+// that nobody saw the rank end, and its port were taken: so the child closes them at once. Fork is of the
+// whole process, and so is the list of its worlds.
+static par__tcp *par__tcp_worlds;
+static pthread_mutex_t par__tcp_worlds_lock = PTHREAD_MUTEX_INITIALIZER;
+static void par__tcp_before_fork(void) { pthread_mutex_lock(&par__tcp_worlds_lock); }
+static void par__tcp_forked(void) { pthread_mutex_unlock(&par__tcp_worlds_lock); }
+static void par__tcp_forget(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+static void par__tcp_after_fork(void) { // in the child
+    for (par__tcp *t = par__tcp_worlds; t; t = t->next) {
+        for (int r = 0; t->connections && r < t->self.size; r++) {
+            par__tcp_forget(&t->connections[r].control);
+            par__tcp_forget(&t->connections[r].out);
+            par__tcp_forget(&t->connections[r].in);
+        }
+        par__tcp_leave_port(t);
+        par__tcp_stop_listening(t);
+    }
+    par__tcp_worlds = NULL;
+    par__tcp_forked();
+}
+static void par__tcp_list(par__tcp *t) {
+    static int registered; // under the lock
+    pthread_mutex_lock(&par__tcp_worlds_lock);
+    if (!registered) registered = !pthread_atfork(par__tcp_before_fork, par__tcp_forked, par__tcp_after_fork);
+    t->next = par__tcp_worlds;
+    par__tcp_worlds = t;
+    pthread_mutex_unlock(&par__tcp_worlds_lock);
+}
+static void par__tcp_unlist(par__tcp *t) {
+    pthread_mutex_lock(&par__tcp_worlds_lock);
+    for (par__tcp **link = &par__tcp_worlds; *link; link = &(*link)->next)
+        if (*link == t) {
+            *link = t->next;
+            break;
+        }
+    pthread_mutex_unlock(&par__tcp_worlds_lock);
+}
 static void par__tcp_free(par__world *w) {
     par__tcp *t = w->tcp;
     if (!t) return;
+    par__tcp_unlist(t);
     for (int r = 0; t->connections && r < w->size; r++) par__tcp_free_connection(&t->connections[r]);
     par__tcp_leave_port(t);
     par__tcp_stop_listening(t);
@@ -13229,17 +13272,20 @@ static par_result par__receive_arena(par__world *w, int *s, const par__rank_info
     int fd = -1, e = 0;
     for (useconds_t pause = 1000; *s >= 0 && (fd = par__request_fd(*s, leader, until)) < 0;
          pause = PAR__MIN(2 * pause, 50000u)) {
-        e = errno; // refused, queue full, or disconnected: try again
-        if (e == EPERM || e == EMFILE || par__now() > until) break;
+        e = errno; // queue full, or disconnected: try again. Refused: the leader has gone, which listened
+        if (e == EPERM || e == EMFILE || e == ECONNREFUSED || par__now() > until) break;
         usleep(pause);
         close(*s);
         *s = par__local_socket();
         if (*s < 0) e = errno;
     }
     if (fd < 0)
-        return par__log_error(
-            PAR_ERR_SYSTEM, "rank %d cannot get the shared memory of this machine from rank %d: %s", w->rank,
-            rank, e == EPERM ? "another user has its socket" : par__strerror(e).text);
+        return par__log_error(PAR_ERR_SYSTEM,
+                              "rank %d cannot get the shared memory of this machine from rank %d: %s",
+                              w->rank, rank,
+                              e == EPERM          ? "another user has its socket"
+                              : e == ECONNREFUSED ? "it has died, or could not hand it out"
+                                                  : par__strerror(e).text);
     const par_result r = par__arena_adopt(w, fd, (size_t)leader->bytes, locals, leader->key);
     if (r && w->fd != fd) close(fd);
     return r;
@@ -14037,6 +14083,7 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     t->self.named = l->named;
     t->self.rank = w->rank;
     t->self.size = w->size;
+    par__tcp_list(t);
     par_result r = par__load_secret(t->self.key, &t->self.secret);
     if (r) return r;
     par__describe_place(&t->self);

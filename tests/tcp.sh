@@ -548,6 +548,71 @@ SH
         grep -q "cannot write the trace" "$work/out.0" &&
         grep -q "rank 0 could not open" "$work/out.2"
 }
+helpers() { # a rank dies while a process that it has forked stays: the others hear of its death all the same
+    cat >"$work/h.c" <<'END'
+#include "par.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int n, char **v) { // v[1]: the rank that dies; its helper stays until its input ends
+    par_comm *w;
+    float x = 1, y;
+    if (par_open(NULL, &w) || par_all_reduce(&x, &y, 1, PAR_F32, PAR_SUM, w) || n < 2) return 2;
+    if (par_rank(w) == atoi(v[1])) {
+        if (!fork()) _exit(getchar() == EOF);
+        kill(getpid(), SIGKILL);
+    }
+    return par_barrier(w) != PAR_ERR_PEER_DIED;
+}
+END
+    gcc -I. -DPAR_H_IMPLEMENTED "$work/h.c" build/par.o -o "$work/h" -pthread -lm || return 1
+    export MASTER_ADDR=127.0.0.1 WORLD_SIZE=2 PAR_NODE_RANKS=1 PAR_TIMEOUT=20
+    rm -f "$work/leash" && mkfifo "$work/leash" && exec {leash}<>"$work/leash" || return 1
+    for r in 0 1; do
+        export MASTER_PORT=$(port)
+        RANK=$r "$work/h" $r <"$work/leash" >"$work/out.$r" 2>&1 &
+        RANK=$((1 - r)) "$work/h" $r 2>"$work/err" || return 1
+        grep -q "rank $r .*died" "$work/err" || return 1
+    done
+}
+# What a leader of a node does while it hands out the shared memory: it dies, or has no descriptor left. The
+# others of its node end at once.
+leader_leaves() {
+    cat >"$work/l.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int accept(int fd, struct sockaddr *a, socklen_t *n) {
+    struct sockaddr_storage s;
+    socklen_t k = sizeof s;
+    if (!getsockname(fd, (struct sockaddr *)&s, &k) && s.ss_family == AF_UNIX) {
+        if (!getenv("LEADER_STAYS")) kill(getpid(), SIGKILL);
+        return errno = EMFILE, -1;
+    }
+    return ((int (*)(int, struct sockaddr *, socklen_t *))dlsym(RTLD_NEXT, "accept"))(fd, a, n);
+}
+END
+    gcc -shared -fPIC "$work/l.c" -o "$work/l.so" -ldl || return 1
+    export MASTER_ADDR=127.0.0.1 WORLD_SIZE=3 PAR_TIMEOUT=20
+    for stays in "" 1; do
+        export MASTER_PORT=$(port) LEADER_STAYS=$stays
+        [ "$stays" ] || unset LEADER_STAYS
+        RANK=0 LD_PRELOAD="$work/l.so" $hello >"$work/out.0" 2>&1 &
+        RANK=1 $hello >"$work/out.1" 2>&1 &
+        RANK=2 $hello >"$work/out.2" 2>&1
+        [ $? = 1 ] || return 1
+        wait
+        for r in 1 2; do
+            grep "cannot get the shared memory .* from rank 0: it has died, or could not" "$work/out.$r" &&
+                ! grep "20 s" "$work/out.$r" || return 1
+        done
+        [ ! "$stays" ] || grep "rank 0 cannot pass shared memory" "$work/out.0" || return 1
+    done
+}
 # two namespaces and a link of 1 Gbit/s between them: S bytes each way and no more, no faster than it is
 export BENCH=build/bench_coll_test
 two_hosts() {
@@ -599,6 +664,8 @@ check "nowhere to meet" nowhere_to_meet
 check "settings that differ" differ
 check "settings that one rank cannot read" unreadable
 check "a rank dies while opening" dies_opening
+check "a rank dies, and a process that it forked stays" helpers
+check "a leader leaves while it hands out shared memory" leader_leaves
 check "the layers" layers
 check "clocks that differ" clocks
 check "the trainer" trainer
