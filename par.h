@@ -11136,7 +11136,32 @@ static void par__stop_progress(par__world *w) {
 // The check ends the wait with an error, after which the comm is broken: par_abort, a rank that has gone
 // (first those that died on their own), the deadline.
 
-// Describe the ranks that have not arrived, for the error text of a deadline.
+// Does a collective whose ranks have arrived wait for this rank: for its phase, or for a message from or to
+// it?
+static int par__actions_wait(const par__operation *op, int rank) {
+    const par_comm *c = op->comm;
+    for (int i = 0; i < op->track_count; i++) {
+        const par__track *t = &op->tracks[i];
+        if (t->at >= t->action_count || !(t->running || op->state == PAR__EXCHANGING)) continue;
+        const par__action *a = &t->actions[t->at];
+        const uint32_t phase = PAR__LOAD(&c->board->arrivals[rank].phase[t->index]);
+        const int named =
+            a->verb == PAR__WAIT_ALL ? par__is_local(c, rank) : a->verb == PAR__WAIT && a->rank == rank;
+        if (named && (int32_t)(phase - a->phase) < 0) return 1;
+        for (size_t k = 0; k < t->transfer_count; k++)
+            if (t->transfers[k].peer == rank && t->transfers[k].state != 3) return 1;
+    }
+    return 0;
+}
+static int par__waits_for(const par__operation *op, int rank) {
+    const par_comm *c = op->comm;
+    if (par__is_exchange(op->call.kind)) return par__exchange_waits(op, rank);
+    if (par__is_message(op->call.kind)) return rank == op->call.root;
+    if (op->state == PAR__RUNNING || op->state == PAR__EXCHANGING) return par__actions_wait(op, rank);
+    return rank != c->rank &&
+           PAR__LOAD(&c->board->arrivals[rank].arrival[op->sequence & 1u].call.sequence) != op->sequence;
+}
+// Describe the ranks that an operation waits for, for the error text of a deadline.
 static void par__describe_missing(const par__operation *op, char *text, size_t bytes) {
     const par_comm *c = op->comm;
     const par__world *w = c->world;
@@ -11144,12 +11169,7 @@ static void par__describe_missing(const par__operation *op, char *text, size_t b
     size_t at = 0;
     text[0] = 0;
     for (int r = 0; r < c->size && at + 300 < bytes; r++) {
-        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
-        const int message = par__is_message(op->call.kind);
-        if (par__is_exchange(op->call.kind) ? !par__exchange_waits(op, r)
-            : message                       ? r != op->call.root
-                                            : r == c->rank || PAR__LOAD(&s->call.sequence) == op->sequence)
-            continue;
+        if (!par__waits_for(op, r)) continue;
         if (c->arena_index[r] >= 0)
             par__last_seen(w, c->arena_index[r], seen, sizeof seen);
         else

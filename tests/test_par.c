@@ -1768,6 +1768,28 @@ static void never_arrives(par_comm *w) {
     test_arrive(words);
 }
 
+// A rank arrives, and then stalls: the others name the ranks that they wait for.
+static void stalls_within(par_comm *w) {
+    test_words *words = &test_shared->words;
+    static float all[16][100000]; // of threads that end before others read them
+    float *x = all[par_rank(w)];
+    const int n = par_size(w), last = n - 1, stalls = par_rank(w) == last;
+    par_request q;
+    char who[32];
+    CHECK_OK(w, par_barrier(w));
+    if (!stalls) test_wait_for(words, 1); // the last rank arrives first, and can do nothing yet
+    CHECK_OK(w, par_all_reduce_begin(x, x, 100000, PAR_F32, PAR_SUM, w, &q));
+    test_arrive(words);
+    test_wait_for(words, stalls ? n + last : n);
+    par_set_timeout(w, stalls ? 1000 : 0.06);
+    snprintf(who, sizeof who, "rank %d (", last);
+    const par_result r = par_wait(&q);
+    if (stalls) return; // the others may have done their parts
+    CHECK(w, r == PAR_ERR_TIMEOUT && says(w, ") for rank "));
+    CHECK(w, par_node_count(w) > 1 || says(w, who)); // another node's leader may be between
+    test_arrive(words);
+}
+
 static void receive_never_sent(par_comm *w) {
     int x;
     CHECK_OK(w, par_barrier(w));
@@ -4017,6 +4039,7 @@ const test tests[] = {
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"own_texts", own_texts, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
+    {"stalls_within", stalls_within, TEST_FAULT, 2, 60},
     {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},
     {"bad_buffer", bad_buffer, TEST_ALONE, 2, 60},
     {"forgotten", forgotten, TEST_FAULT, 2, 60},
