@@ -1934,14 +1934,6 @@ static void handed_out(par_comm *w) { // while others connect and send nothing, 
     snprintf(p.socket, sizeof p.socket, "par.test.%d", (int)getpid());
     p.key = key, p.bytes = world->arena_bytes;
     CHECK(w, handed(&p, key) == ECONNREFUSED);
-    const pid_t early = test_fork(); // refused at first, then last in a full queue
-    if (!early) {
-        par__world other = other_world(w);
-        int s = par__local_socket();
-        CHECK(w, par__receive_arena(&other, &s, &p, 0, 1) == PAR_OK);
-        CHECK(w, other.arena && other.arena->key == key && other.fd > 2 && s > 2);
-        _exit(0);
-    }
     const int s = par__local_socket();
     const socklen_t bytes = par__local_address(&p, &a);
     CHECK(w, !bind(s, (struct sockaddr *)&a, bytes) && !listen(s, PAR__PENDING_FD_MAX));
@@ -1951,9 +1943,17 @@ static void handed_out(par_comm *w) { // while others connect and send nothing, 
         CHECK(w, !e || e == EAGAIN);
         if (i == 0) CHECK(w, send(silent[i], &other_key, sizeof other_key, 0) == (ssize_t)sizeof other_key);
     }
+    const pid_t last = test_fork(); // in a full queue
+    if (!last) {
+        par__world other = other_world(w);
+        int mine = par__local_socket();
+        CHECK(w, par__receive_arena(&other, &mine, &p, 0, 1) == PAR_OK);
+        CHECK(w, other.arena && other.arena->key == key && other.fd > 2 && mine > 2);
+        _exit(0);
+    }
     CHECK_OK(w, par__send_arena_fd(world, s, key, 1));
     CHECK(w, par__recv_fd(silent[0]) < 0);
-    waitpid(early, NULL, 0);
+    waitpid(last, NULL, 0);
     close(s);
     for (int i = 0; i < PAR__PENDING_FD_MAX + 8; i++) close(silent[i]);
 }
