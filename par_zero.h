@@ -3383,6 +3383,9 @@ static par_result par__zero_check_parts(par_zero *z) {
     for (int i = 0; i < z->tensor_count; i++) {
         const par__zero_tensor *t = &z->tensors[i];
         hash = par__zero_mix(hash, par__zero_name_hash(t->name)) ^ t->split;
+        for (int k = 0; k < PAR_MAX_SUMS && !t->part;
+             k++) // a rank without them would not be there to compare
+            hash = par__zero_mix(hash, t->desc.sums[k].count);
         alike = par__zero_mix(par__zero_mix(alike, t->offset), t->count) ^ z->units[t->unit].count[0];
     }
     pairs[0] = hash;
@@ -3395,7 +3398,7 @@ static par_result par__zero_check_parts(par_zero *z) {
         return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
                               "par_zero_commit: the ranks of tensor_parallel_comm must have "
                               "the same tensors in the same order, each in parts on all ranks or "
-                              "on none");
+                              "on none, with the same sums");
     for (int i = 0; i < z->tensor_count; i++) {
         const par__zero_tensor *t = &z->tensors[i];
         uint64_t sums[2] = {0, 0}; // of elements, and of their numbers in the whole tensor
@@ -4863,7 +4866,8 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
 // device's are not compared, because its host waits for nothing.
 static par_result par__zero_check_lr_factor(par_zero *z, float factor) {
     par_comm *const comms[3] = {z->desc.comm, z->desc.replica_comm, z->desc.model_parallel_comm};
-    if (!(factor >= 0)) factor = factor < 0 ? z->initial_control.lr_factor : INFINITY; // NaN is none
+    if (factor < 0) factor = z->on_cpu ? z->control->lr_factor : 0;
+    if (!(factor >= 0)) factor = INFINITY; // NaN is none
     float range[2] = {factor, factor < INFINITY ? -factor : INFINITY};
     for (int i = 0; i < 3 && z->on_cpu; i++)
         if (comms[i]) PAR__ZERO_TRY(par_all_reduce(range, range, 2, PAR_F32, PAR_MAX, comms[i]));

@@ -2096,7 +2096,7 @@ static split_run split_open(par_comm *w, const par_zero_desc *desc, par_comm *co
     CHECK_OK(w, par_zero_open(&d, &r.z));
     CHECK(w, par_zero_add_unit(r.z, "u") == 0);
     for (int i = 0; i < SPLIT_TENSORS; i++) {
-        char name[8];
+        char name[16];
         size_t shape[2];
         par_zero_tensor x;
         const par_shard part = split_shard(i, t, tp ? (size_t)par_rank(tp) : 0, d.seed, shape);
@@ -2872,6 +2872,28 @@ static void bad_sums(par_comm *w, const partial_grid *g) {
         CHECK(w, par_zero_commit(z) == PAR_ERR_MISMATCH && says(w, want));
         CHECK_OK(w, par_zero_close(z));
     }
+    for (int i = 0; i < 3; i++) { // a rank that has none would not be waited for; a use that has others
+        par_parameter use;
+        par_zero_tensor t;
+        par_zero *z;
+        par_zero_desc d = sum_desc();
+        memset(&t, 0, sizeof t), memset(&use, 0, sizeof use);
+        d.comm = g->dp, d.model_parallel_comm = d.tensor_parallel_comm = g->tp;
+        t.name = "w", t.dims = 1, t.shape[0] = 10;
+        const par_partial_sum plain = {g->tp, PAR_SUM, 1, 4};
+        if (i || par_rank(g->tp) < par_size(g->tp) - 1 || par_size(g->tp) == 1) t.sums[2] = plain;
+        if (i == 2) use.sums[2] = plain, use.dtype = PAR_BF16;
+        CHECK_OK(w, par_zero_open(&d, &z));
+        CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
+        if (i) CHECK(w, par_zero_add_use(z, "use", 0, &use) == -1);
+        const par_result r = par_zero_commit(z);
+        CHECK(w, r == (i ? PAR_ERR_ARGUMENT : par_size(g->tp) == 1 ? PAR_OK : PAR_ERR_MISMATCH));
+        CHECK(w,
+              !r || says(w, i == 0   ? "or on none, with the same sums"
+                            : i == 1 ? "unit use: the gradient of this use needs other sums over ranks than"
+                                     : "unit use: its layer does not have f32, and desc.param_dtype is f32"));
+        CHECK_OK(w, par_zero_close(z));
+    }
 }
 static void partial_sums(par_comm *w) {
     const int n = par_size(w), r = par_rank(w), powers = (n & (n - 1)) == 0;
@@ -3473,7 +3495,7 @@ static void groups(par_comm *w) {
         CHECK_OK(w, par_zero_open(&d, &z));
         CHECK(w, par_zero_add_unit(z, "u") == 0);
         for (int t = 0; t < ROWS_OF_GROUPS; t++) {
-            char name[8];
+            char name[16];
             par_zero_tensor x;
             memset(&x, 0, sizeof x), snprintf(name, sizeof name, "t%d", t);
             x.name = name, x.dims = 1, x.shape[0] = 3, x.value = 2;
