@@ -270,7 +270,7 @@ typedef struct par_tp_parameter {
     size_t local_rows, local_cols;
     par_tp_split split;
     int frozen; // 1: not trained: grad may be NULL. The caller's; _open leaves it, data and grad as they are
-    int owned;  // 1: a par_zero completes its gradient and updates it
+    int owned;  // 1: a par_zero completes its gradient and updates it; 0 again when the layer is opened again
     int use_adamw; // 1: of an embedding or a head, which Muon leaves to AdamW (Jordan 2024)
     int partial;   // 1: grad covers this rank's tokens only, and is to be summed over tp
     int segment_count;
