@@ -672,6 +672,9 @@ static void fails_helped(par_comm *w) {
             }
             if (!stops) __atomic_add_fetch(&cell->u.copy.helped, PART, __ATOMIC_SEQ_CST);
             test_wait_for(words, 2 - stops);
+            par_set_timeout(w, 0.03);
+            CHECK(w, par_wait(&q) != PAR_OK);
+            par_set_timeout(w, 1000);
         }
     }
 }
