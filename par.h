@@ -150,6 +150,8 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
     PAR_ALGO=op:name    force an algorithm; separate several by commas; see par_print_algorithms
     PAR_TUNE=file       choose algorithms by a table that bench_coll --tune printed
     PAR_STAGE=bytes     staging memory per rank and comm for collectives on ordinary memory (262144)
+    PAR_ARENA=bytes     address space for shared memory per node (4 times the machine's memory, or half of
+                        what ulimit -v and -f allow)
     PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
     PAR_PROGRESS=1      a progress thread in each rank (takes part of a processor)
     PAR_BIND=0|core|numa    the processors of a machine's ranks: any; each rank a share of the cores; the NUMA
@@ -397,7 +399,8 @@ typedef struct par_desc {
     int run_again;    // 1: start the program again for each rank; -1: always fork; 0: fork unless the program
                       // already has threads (qemu-user runs one that is safe to fork: -1)
     double timeout_s; // deadline of every wait; 0: PAR_TIMEOUT, else 600
-    size_t arena_bytes; // address space for shared memory per node; 0: 4 times the machine's memory
+    size_t arena_bytes; // address space for shared memory per node; 0: PAR_ARENA, else 4 times the machine's
+                        // memory, or half of what ulimit -v and -f allow
     size_t stage_bytes; // staging per rank and comm for ordinary memory; 0: PAR_STAGE, else 256 KiB
     const char *trace;  // as PAR_TRACE
     int progress;       // 1: start a progress thread in each rank; 0: PAR_PROGRESS
@@ -413,7 +416,8 @@ typedef struct par_desc {
 // from its own par_open. desc may be NULL.
 // Errors: ARGUMENT (a variable cannot be parsed; a member of desc is out of range: rank_count is 0 to 1024;
 // the launcher started another number of ranks; launchers disagree; two processes have one rank; ranks have
-// different settings or secrets), TIMEOUT (a rank did not join), SYSTEM, MEMORY, MPI (also where the launcher
+// different settings or secrets; this process is a rank that an earlier par_open has started, and rank 0 has
+// not closed that world), TIMEOUT (a rank did not join), SYSTEM, MEMORY, MPI (also where the launcher
 // belongs to another MPI), UNSUPPORTED (the launcher gives no address to rendezvous at). On an error *comm is
 // NULL and its text goes to PAR_LOG.
 par_result par_open(const par_desc *desc, par_comm **comm);
@@ -2578,6 +2582,7 @@ static const par__setting par__settings[] = {
     {"PAR_ALGO", PAR__SETTING_TEXT, 0, 4096, 0, "operation:algorithm, several separated by commas"},
     {"PAR_TUNE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_STAGE", PAR__SETTING_INTEGER, 8192, INT_MAX, 262144, "bytes, without a unit"},
+    {"PAR_ARENA", PAR__SETTING_INTEGER, 1 << 20, 9007199254740992.0, 0, "bytes, without a unit"},
     {"PAR_CMA", PAR__SETTING_SWITCH, 0, 1, 1, ""},
     {"PAR_PROGRESS", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_BIND", PAR__SETTING_CHOICE, 0, 0, -1, "0|core|numa"},
@@ -5392,7 +5397,7 @@ static par_result par__arena_map(par__world *w, int fd, size_t bytes) {
     if (p == MAP_FAILED)
         return par__log_error(PAR_ERR_MEMORY,
                               "cannot map %zu bytes of address space (%s); is there a ulimit -v? "
-                              "par_desc.arena_bytes asks for less",
+                              "PAR_ARENA (or par_desc.arena_bytes) asks for less",
                               bytes, strerror(errno));
     madvise(p, bytes, MADV_HUGEPAGE); // where the system allows it for shared memory
     par__set_arena_fd(w, fd);
@@ -5422,10 +5427,34 @@ static par_result par__arena_adopt(par__world *w, int fd, size_t bytes, int rank
                : PAR_OK;
 }
 
+// The address space that an arena takes where nobody asks for a size. Where the process may not have so much
+// it takes half of what there is, and the program has the rest.
+static size_t par__arena_default_bytes(const par__world *w) {
+    const size_t wanted = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
+                 least = (size_t)1 << 20;
+    size_t bytes = wanted;
+    struct rlimit l;
+    if (!getrlimit(RLIMIT_FSIZE, &l) && bytes > l.rlim_cur / 2) bytes = (size_t)l.rlim_cur / 2;
+    for (size_t fits = bytes; fits > least; fits /= 2) {
+        void *p = mmap(NULL, fits, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) continue;
+        munmap(p, fits);
+        bytes = fits == bytes ? bytes : fits / 2;
+        break;
+    }
+    if (bytes == wanted) return bytes;
+    bytes = PAR__MAX(bytes, least);
+    par__log_error(
+        PAR_OK,
+        "rank %d takes %zu bytes of address space for shared memory instead of %zu, as ulimit -v or "
+        "-f allows; PAR_ARENA takes another number",
+        w->rank, bytes, wanted);
+    return bytes;
+}
 static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     uint64_t key = 0;
     const int fd = par__memfd_create("par"), unknown = par__getrandom_u64(&key);
-    if (!bytes) bytes = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (!bytes) bytes = par__arena_default_bytes(w);
     const size_t sites = par__arena_sites(ranks), site_bytes = par__arena_header(ranks) - sites;
     bytes = par__round_up(PAR__MAX(bytes, sites + (1u << 20)), 4096) + site_bytes;
     if (fd < 0 || unknown) {
@@ -5440,7 +5469,7 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
         close(fd);
         return par__log_error(PAR_ERR_SYSTEM,
                               "cannot make shared memory of %zu bytes: %s; is there a ulimit -f? "
-                              "par_desc.arena_bytes asks for less",
+                              "PAR_ARENA (or par_desc.arena_bytes) asks for less",
                               bytes, strerror(e));
     }
     par__set_arena_fd(w, fd);
@@ -12072,6 +12101,7 @@ static void par__check_desc(const par_desc *in, par__open_request *s) {
     if (!d->trace) d->trace = par__setting_text("PAR_TRACE");
     if (d->trace && !*d->trace) d->trace = NULL;
     if (!d->stage_bytes) d->stage_bytes = (size_t)par__setting_number("PAR_STAGE");
+    if (!d->arena_bytes) d->arena_bytes = (size_t)par__setting_number("PAR_ARENA");
     d->stage_bytes = par__round_up(PAR__MAX(d->stage_bytes, (size_t)8192), 4096);
     if (d->rank_count < 0 || d->rank_count > 1024) {
         par__reject_open(s, PAR_ERR_ARGUMENT, "rank_count is %d; it takes a number from 1 to 1024",
@@ -12183,7 +12213,9 @@ static par_result par__create_world_memory(par__world *w) {
         uint64_t *board = &w->arena->ranks[r].boot_board;
         *board = r == first ? par__alloc_board(w, w->size, locals, nodes) : w->arena->ranks[first].boot_board;
         if (!*board || !w->arena->boot_rings)
-            return par__log_error(PAR_ERR_MEMORY, "no shared memory for %d ranks", w->size);
+            return par__log_error(PAR_ERR_MEMORY,
+                                  "no shared memory for %d ranks in %zu bytes; PAR_ARENA asks for more",
+                                  w->size, w->arena_bytes);
     }
     return PAR_OK;
 }
@@ -12543,9 +12575,28 @@ static void par__kill_children(par__world *w) {
     w->child_count = 0;
 }
 
+// Who this process is among ranks that par_open has started on this machine. Such a rank opens no more of
+// them, or each would start all others again. Processes are global, and so is this.
+static struct {
+    int pid, rank, size; // pid: of the process that it tells of; 0, or another one: this is no such rank
+} par__local_rank;
+static void par__set_local_rank(int rank, int size) {
+    par__local_rank.pid = size > 1 ? (int)getpid() : 0;
+    par__local_rank.rank = rank;
+    par__local_rank.size = size;
+}
+static par_result par__check_second_open(void) {
+    if (par__local_rank.pid != (int)getpid()) return PAR_OK;
+    return par__log_error(
+        PAR_ERR_ARGUMENT,
+        "par_open: this process is rank %d of %d already, which an earlier par_open has started; "
+        "split that world (par_split)%s",
+        par__local_rank.rank, par__local_rank.size, par__local_rank.rank ? "" : ", or close it first");
+}
 // Turn this child process into a rank. It ends when its parent does.
 static par_result par__enter_child(par__world *w, int rank, int parent, par_comm **out) {
     w->rank = w->arena_rank = rank;
+    par__set_local_rank(rank, w->size);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); // the parent died before the prctl
     return par__create_world_comm(w, out);
@@ -12667,6 +12718,7 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     PAR_FREE(machine);
     if (!r) r = par__create_world_comm(w, out);
     if (!r) r = par__wait_for_children(w);
+    if (!r && size > 1) par__set_local_rank(0, size);
     if (r) {
         par__kill_children(w);
         par__free_world(w, 1);
@@ -13008,6 +13060,13 @@ static par_result par__find_rendezvous(par__launch *l) {
     snprintf(l->port, sizeof l->port, "%d", port);
     if (par__setting_read(par__setting_find("MASTER_ADDR"), &value, why, sizeof why))
         return par__log_error(PAR_ERR_ARGUMENT, "%s", why);
+    const char *colon = host ? strchr(host, ':') : NULL; // an address of IPv6 has several
+    if (host && (strpbrk(host, "/[] ") || (colon && !strchr(colon + 1, ':'))))
+        return par__log_error(
+            PAR_ERR_ARGUMENT,
+            "MASTER_ADDR=%.128s: it takes the name of a host, or an address such as 10.0.0.7 or "
+            "fe80::7, alone; MASTER_PORT (or PAR_PORT) is for the port",
+            host);
     if (host)
         snprintf(l->host, sizeof l->host, "%s", host);
     else if (l->launcher == PAR__SRUN && nodes && !par__first_host(nodes, l->host, sizeof l->host))
@@ -13788,7 +13847,9 @@ static int par__tcp_try_join(par__world *w, double until, int *final) {
     par__handshake p;
     const char *why = t->why;
     const int fd = par__tcp_connect_to(t->host, t->port, until, &why);
-    if (why != t->why) snprintf(t->why, sizeof t->why, "%s", why);
+    // What the deadline has cut off says less than the try before it.
+    const int cut = fd < 0 && errno == ETIMEDOUT && par__now() >= until && t->why[0];
+    if (why != t->why && !cut) snprintf(t->why, sizeof t->why, "%s", why);
     *final = fd < 0 && (errno == EMFILE || errno == ENFILE);
     if (*final) snprintf(t->why, sizeof t->why, "%s", par__strerror(errno).text);
     if (fd < 0) return -1;
@@ -14180,6 +14241,7 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
         return r ? r : par__open_tcp(&start, &launch, comm);
     }
     r = par__open_rejected(&start);
+    if (!r && !boot) r = par__check_second_open();
     if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_local(&start, comm);
     if (!r) {
         par__probe_cma(*comm);
@@ -15079,6 +15141,7 @@ static void par__free_shared(par_comm *c) {
 static par_result par__close_world(par__world *w, int broken) {
     const double until = par__now() + w->timeout_s;
     par_result result = PAR_OK;
+    if (w->child_count) par__set_local_rank(0, 0); // rank 0 may open another world
     par__set_gone(w, w->control, PAR__RANK_CLOSED);
     for (int i = 0; i < w->child_count; i++) {
         int status = 0, ended = 0;

@@ -336,12 +336,18 @@ starved_by_strangers() { # they have every descriptor of rank 0: those that came
     ended && grep -q "^3 ranks; their numbers add up to 3" "$work/out.0"
 }
 small_limits() {
-    for v in 20000 100000 1000000; do
-        fails 1 "ulimit -v" limited -v $v env PAR_RANKS=2 $hello || return 1
+    for v in 40000 100000 1000000; do # less address space does: that is said, and may be chosen
+        prints "^2 ranks" limited -v $v env PAR_RANKS=2 $hello 2>"$work/err" &&
+            grep -q "rank 0 takes [0-9]* bytes of address space .* as ulimit -v or -f allows" "$work/err" &&
+            fails 1 "cannot map .* ulimit -v? PAR_ARENA" limited -v $v env PAR_ARENA=8000000000 PAR_RANKS=2 \
+                $hello || return 1
     done
-    for v in 100 10000; do
-        fails 1 "File too large.*ulimit -f" limited -f $v env PAR_RANKS=2 $hello || return 1
-    done
+    prints "^2 ranks" limited -v 100000 env PAR_ARENA=9000000 PAR_RANKS=2 $hello 2>"$work/err" &&
+        ! [ -s "$work/err" ] &&
+        prints "^2 ranks" limited -f 10000 env PAR_RANKS=2 $hello &&
+        fails 1 "File too large.*ulimit -f? PAR_ARENA" limited -f 100 env PAR_RANKS=2 $hello || return 1
+    fails 1 "no shared memory for 2 ranks .*PAR_ARENA asks for more" env PAR_ARENA=1048576 PAR_RANKS=2 \
+        $hello || return 1
     fails 1 "stack is limited to 64 KiB.*ulimit -s" limited -s 64 env PAR_RANKS=2 $hello &&
         fails 1 "stack is limited to 16 KiB" env -i bash -c 'ulimit -s 16 && PAR_RANKS=2 exec $0' $hello &&
         prints "^2 ranks" limited -s 128 env PAR_RANKS=2 $hello &&

@@ -410,7 +410,17 @@ nobody_comes() {
             RANK=1 $hello &&
         unknown="\(Name or service not known\|Temporary failure in name resolution\|no name server.*\)" &&
         fails 1 "to reach rank 0 at no-such-host.invalid:.* ($unknown)" env \
-            MASTER_ADDR=no-such-host.invalid RANK=1 $hello
+            MASTER_ADDR=no-such-host.invalid RANK=1 $hello || return 1
+    for r in 0 1; do # at once
+        for bad in '[::1]' localhost:29500 http://localhost '[::1]:29500' 'a b'; do
+            fails 1 "MASTER_ADDR=.*: it takes the name of a host, or an address" env PAR_TIMEOUT=600 RANK=$r \
+                MASTER_ADDR="$bad" $hello || return 1
+        done
+    done
+    getent hosts localhost >/dev/null || return 0
+    # What a name means is known again at each try: the deadline cuts one off, which says nothing.
+    fails 1 "to reach rank 0 at localhost:$MASTER_PORT (Connection refused)" env RANK=1 \
+        MASTER_ADDR=localhost $hello
 }
 port_taken() {
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)

@@ -1743,6 +1743,16 @@ static void own_texts(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
 }
 
+// A rank that par_open has started on this machine opens no other ranks, before that world closes.
+static void opened_twice(par_comm *w) {
+    par_desc two;
+    par_comm *other = w;
+    memset(&two, 0, sizeof two);
+    two.rank_count = 2;
+    CHECK(w, par_open(&two, &other) == PAR_ERR_ARGUMENT && !other);
+    CHECK_OK(w, par_barrier(w));
+}
+
 static void never_arrives(par_comm *w) {
     test_words *words = &test_shared->words;
     const int last = par_size(w) - 1, far = par_node_count(w) > 1;
@@ -4040,6 +4050,7 @@ const test tests[] = {
     {"group_differs", group_differs, TEST_ANY, 2, 60},
     {"attached", attached, TEST_ANY, 1, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
+    {"opened_twice", opened_twice, TEST_ALONE, 2, 60},
     {"own_texts", own_texts, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"stalls_within", stalls_within, TEST_FAULT, 2, 60},
