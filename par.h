@@ -140,8 +140,7 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
                         resolve) and of mpiexec (with MASTER_ADDR; port 29500). The innermost launcher counts.
     PAR_PORT=n          rendezvous at this port instead of MASTER_PORT (torchrun's agent listens on that one)
     PAR_JOB=name        over TCP only ranks with the same name join; unset: the launcher's name of the run.
-                        Runs with names may meet at one port, one after the other. Where there is neither,
-                        rank 0 keeps the port while its world is open, and refuses ranks of another run
+                        Without either rank 0 keeps its port, and refuses other runs, while its world is open
     PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more (an empty secret
                         is an error)
     PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
@@ -170,9 +169,8 @@ MODEL
     comm make the same collective calls in the same order; each call compares the arrival records of all
     ranks, and the counts at both ends of each block, before any data moves. Where they differ, or a rank's
     argument is wrong, all ranks get an error, and the comm goes on. Of a message the receiver compares, and
-    gets the error. Calls on one comm execute in the order in which they were issued; calls on
-    different comms are independent. Waiting spins briefly, then yields, then sleeps, so that ranks may
-    outnumber processors.
+    gets the error. Calls on one comm execute in the order in which they were issued; calls on different comms
+    are independent. Waiting spins briefly, then yields, then sleeps, so that ranks may outnumber processors.
     Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
     par_alloc gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy.
     When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
