@@ -4757,11 +4757,11 @@ struct par_comm {
     int in_group;                   // between par_group_begin and par_group_end; the calls so far:
     par_call *grouped;
     size_t grouped_count, grouped_capacity;
-    int group_invalid;     // the group has a collective with a wrong argument:
-    par_call invalid_call; // the first one
-    par_result broken;     // the error that ended this comm, and
-    char *broken_text;     // its text; NULL: out of memory
-    int tag;               // of the next call
+    int group_invalid;                  // the group has a collective with a wrong argument:
+    par_call invalid_call;              // the first one
+    par_result broken;                  // the error that ended this comm, and
+    char broken_text[PAR__ERROR_BYTES]; // its text
+    int tag;                            // of the next call
     const char *site;
     const char *last_algorithm;
     par__model *model; // NULL before par_calibrate
@@ -5084,6 +5084,10 @@ static par_result par__memory_corrupt(par__world *w, const char *what, uint64_t 
 }
 static const char *par__op_site(const par__operation *op) {
     return op->comm->world->sites[op->site & (PAR__SITE_MAX - 1)];
+}
+static par_result par__no_memory(par__operation *op) { // the operation fails
+    return op->result = par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for par_%s at %s",
+                                       par_kind_name(op->call.kind), par__op_site(op));
 }
 static const char *par__site_at(const par_comm *c, int rank, uint16_t site) {
     const int i = c->arena_index[rank];
@@ -5756,7 +5760,6 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->grouped);
     PAR_FREE(c->layer_stats);
     PAR_FREE(c->ways);
-    PAR_FREE(c->broken_text);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
     while (c->blocks) {
@@ -5964,9 +5967,13 @@ static const par__net par__net_mpi = {par__mpi_send,       par__mpi_recv,       
                                       par__mpi_rank_state, par__mpi_notify,     par__mpi_close};
 #endif
 
+static void par__set_broken(par_comm *c, par_result result) {
+    c->broken = result;
+    memcpy(c->broken_text, c->world->error, sizeof c->broken_text);
+}
 // What ended a comm is the error of all its later calls.
 static par_result par__repeat_error(par_comm *c) {
-    if (c->broken_text) memcpy(c->world->error, c->broken_text, sizeof c->world->error);
+    if (c->broken) memcpy(c->world->error, c->broken_text, sizeof c->world->error);
     return c->broken;
 }
 // An error after which nobody knows how far the others came: the comm ends here. The first rank of a node to
@@ -5974,9 +5981,7 @@ static par_result par__repeat_error(par_comm *c) {
 static par_result par__break_comm(par_comm *c, par_result result) {
     par__world *w = c->world;
     if (c->broken) return result;
-    c->broken = result;
-    c->broken_text = (char *)PAR_MALLOC(sizeof w->error);
-    if (c->broken_text) memcpy(c->broken_text, w->error, sizeof w->error);
+    par__set_broken(c, result);
     PAR__STORE(&w->control->had_error, 1u);
     PAR_LOG(w->error);
     if (par__set_first_error(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
@@ -8309,7 +8314,7 @@ static par__action *par__emit(par__operation *op, par__verb verb) {
     if (t->action_count == t->action_capacity) {
         const size_t capacity = 2 * t->action_capacity + 16;
         par__action *p = (par__action *)PAR_REALLOC(t->actions, capacity * sizeof *p);
-        if (!p) return op->result = PAR_ERR_MEMORY, &op->discard;
+        if (!p) return par__no_memory(op), &op->discard;
         t->actions = p;
         t->action_capacity = capacity;
     }
@@ -8488,7 +8493,7 @@ static int par__run_actions(par__operation *op, int *moved) {
         case PAR__SEND:
         case PAR__RECV:
             x = par__add_transfer(op, t, a->verb == PAR__SEND, a->rank, a->src, a->bytes, a->lane);
-            if (!x) op->result = PAR_ERR_MEMORY;
+            if (!x) par__no_memory(op);
             if (x) x->least = a->least;
             break;
         case PAR__JOIN:
@@ -8513,7 +8518,7 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
         PAR_FREE(op->scratch);
         op->scratch = (char *)PAR_MALLOC(bytes);
         op->scratch_bytes = op->scratch ? bytes : 0;
-        if (!op->scratch) op->result = PAR_ERR_MEMORY;
+        if (!op->scratch) par__no_memory(op);
     }
     return op->scratch;
 }
@@ -10512,8 +10517,6 @@ static void par__cancel_transfers(const par__operation *op) {
         }
 }
 static int par__complete_with_error(par__operation *op, par_result result) {
-    if (result == PAR_ERR_MEMORY && !op->comm->world->error[0])
-        par__set_error(op->comm->world, result, "no memory for par_%s", par_kind_name(op->call.kind));
     op->result = result;
     par__await_help(op);
     par__dequeue(op);
@@ -10831,7 +10834,7 @@ static void par__begin_exchange(par__operation *op) {
         if (b->sending) par__pack_bundle(op, b, 1);
         b->transfer = op->track->transfer_count;
         par__transfer *t = par__add_transfer(op, op->track, b->sending, b->peer, b->packed, b->bytes, 0);
-        if (!t) op->result = PAR_ERR_MEMORY;
+        if (!t) par__no_memory(op);
         if (t) t->hash = b->hash;
     }
     par__set_op_state(op, PAR__RUNNING);
@@ -10978,7 +10981,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (c->broken) return par__complete_with_error(op, par__repeat_error(c));
         c->sequence = op->sequence;
         if (!par__alloc_addresses(op))
-            return par__complete_with_error(op, par__break_comm(c, PAR_ERR_MEMORY));
+            return par__complete_with_error(op, par__break_comm(c, par__no_memory(op)));
         par__begin_tracks(op);
         par__publish_arrival(op);
         if (!op->start_ticks) par__record_begin(op);
@@ -11036,7 +11039,7 @@ static int par__add_message(par__operation *op) { // the transfer of a message; 
     if (op->comm->broken)
         op->result = par__repeat_error(op->comm);
     else if (!par__add_transfer(op, op->track, sending, op->call.root, memory, par__call_bytes(op), 0))
-        op->result = PAR_ERR_MEMORY;
+        par__no_memory(op);
     par__set_op_state(op, PAR__RUNNING);
     return op->result == PAR_OK;
 }
@@ -11481,7 +11484,7 @@ static par_result par__offload_end(par__operation *op) {
     if (!op->result) op->result = c->backend->end(c->backend, op->offload_state);
     const par_result r = op->result;
     par__lock_world(c->world);
-    if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) c->broken = r;
+    if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) par__set_broken(c, r);
     par__complete(op);
     c->last_algorithm = c->backend->name;
     par__recycle_operation(op);
@@ -12826,7 +12829,7 @@ static par_result par__join_threads(par__thread *t, int count, par_result result
     }
     for (int i = started; i < count; i++)
         if (t[i].comm) {
-            t[i].comm->broken = PAR_ERR_ABORTED;
+            par__set_broken(t[i].comm, PAR_ERR_ABORTED);
             par_close(t[i].comm);
         }
     PAR_FREE(machine);
