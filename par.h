@@ -6932,7 +6932,8 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
 }
 static void par__tcp_write(par__world *w, par__connection *v) {
     if (v->send_queue && (v->out == -1 || (v->out >= 0 && v->connecting))) par__tcp_progress_connect(w, v);
-    if (v->send_queue && v->out >= 0 && !v->connecting && par__socket_inode(v->out) != v->out_inode) {
+    if (v->send_queue && v->out >= 0 && !v->connecting && v->out_inode &&
+        par__socket_inode(v->out) != v->out_inode) {
         snprintf(v->fault, sizeof v->fault,
                  "rank %d's program has closed its connection to rank %d, descriptor %d", w->rank,
                  (int)(v - w->tcp->connections), v->out);
