@@ -4604,7 +4604,6 @@ typedef struct par__track { // a piece in flight
 typedef struct par__operation {  // first what every call needs, so that a message touches few cache lines
     struct par__operation *next; // in the world's list of active operations, or in its queue
     par_comm *comm;
-    struct par__world *world; // which outlives the comm
     par_call call;
     int state;   // PAR__QUEUED ...
     int invalid; // an argument is wrong: the other ranks must learn that before the call ends
@@ -4627,10 +4626,8 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     int group_pending;                 // a head: operations of its group not yet completed
     int detached;                      // nobody waits for it: it is recycled when it completes
     par_result group_result;
-    uint64_t group;                    // a head: its group's number; else 0
-    struct par__operation *next_group; // in par_comm.groups
-    uint16_t bucket_hash;              // of the counts of the calls that share the bucket; 0: a single call
-    size_t bucket_call_count;          // the calls that share the bucket
+    uint16_t bucket_hash;     // of the counts of the calls that share the bucket; 0: a single call
+    size_t bucket_call_count; // the calls that share the bucket
     par_call *bucket_calls;
     size_t bucket_call_capacity;
     char *bucket;
@@ -4659,6 +4656,10 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     char *scratch;
     size_t scratch_bytes;
     par__exchange exchange; // a neighbor exchange
+    // not used by most calls
+    struct par__world *world;          // which outlives the comm
+    uint64_t group;                    // a head: its group's number; else 0
+    struct par__operation *next_group; // in par_comm.groups
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
