@@ -28,7 +28,7 @@ fuzz() {
             -I. -Itests -Iexamples/gpt "tests/$4.c" "${@:5}" -o "$program" -pthread -lm || return 1
     flock -u 9
     cp "$program" "build/$1" &&
-        "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3"
+        "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3" || return 1 # it ends with 77, too
 }
 seed() { # file, parts: what printf makes of each; a number is so many zero bytes
     local file=$shared/$1 part
