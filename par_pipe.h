@@ -3607,28 +3607,28 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
 // that must be alike, and a hash of each list. Of the first rank that differs all ranks get the record or, if
 // it is a list, the list itself, piece by piece: all of them name the same element, with both values.
 
-#define PAR__PIPE_MEMBERS(X) /* X(name, value) */                                                            \
-    X("chunks", s->desc.chunks)                                                                              \
-    X("stages", s->stages)                                                                                   \
-    X("microbatches", s->desc.microbatches)                                                                  \
-    X("batches", s->desc.batches)                                                                            \
-    X("rows", s->desc.rows)                                                                                  \
-    X("broadcast_loss", exec->broadcast_loss != 0)                                                           \
-    X("the number of actions", s->first[s->ranks])
-#define PAR__PIPE_LISTS(X) /* X(name of an element, number of elements, element i as a word) */              \
-    X("input_bytes of stage", s->stages, par__pipe_input_bytes(s, (int)i))                                   \
-    X("rows of microbatch", s->desc.microbatches, par__pipe_rows(s, (int)i))                                 \
-    X("action", s->first[s->ranks], par__pipe_action_word(s->actions[i]))
+#define PAR__PIPE_MEMBERS(PAR__X) /* PAR__X(name, value) */                                                  \
+    PAR__X("chunks", s->desc.chunks)                                                                         \
+    PAR__X("stages", s->stages)                                                                              \
+    PAR__X("microbatches", s->desc.microbatches)                                                             \
+    PAR__X("batches", s->desc.batches)                                                                       \
+    PAR__X("rows", s->desc.rows)                                                                             \
+    PAR__X("broadcast_loss", exec->broadcast_loss != 0)                                                      \
+    PAR__X("the number of actions", s->first[s->ranks])
+#define PAR__PIPE_LISTS(PAR__X) /* PAR__X(name of an element, number of elements, element i as a word) */    \
+    PAR__X("input_bytes of stage", s->stages, par__pipe_input_bytes(s, (int)i))                              \
+    PAR__X("rows of microbatch", s->desc.microbatches, par__pipe_rows(s, (int)i))                            \
+    PAR__X("action", s->first[s->ranks], par__pipe_action_word(s->actions[i]))
 
 static const char *const par__pipe_members[] = {
-#define X(name, value) name,
-    PAR__PIPE_MEMBERS(X)
-#undef X
+#define PAR__X(name, value) name,
+    PAR__PIPE_MEMBERS(PAR__X)
+#undef PAR__X
 };
 static const char *const par__pipe_lists[] = {
-#define X(name, count, word) name,
-    PAR__PIPE_LISTS(X)
-#undef X
+#define PAR__X(name, count, word) name,
+    PAR__PIPE_LISTS(PAR__X)
+#undef PAR__X
 };
 enum {
     PAR__PIPE_MEMBER_COUNT = sizeof par__pipe_members / sizeof *par__pipe_members,
@@ -3644,10 +3644,10 @@ static uint64_t par__pipe_action_word(par_pipe_action a) { // all of an action
 }
 static uint64_t par__pipe_list_at(const par_pipe_schedule *s, int list, size_t i) {
     int k = 0;
-#define X(name, count, word)                                                                                 \
+#define PAR__X(name, count, word)                                                                            \
     if (list == k++) return (uint64_t)(word);
-    PAR__PIPE_LISTS(X)
-#undef X
+    PAR__PIPE_LISTS(PAR__X)
+#undef PAR__X
     return 0;
 }
 static par__pipe_record par__pipe_record_of(const par_pipe_schedule *s, const par_pipe_exec *exec) {
@@ -3655,12 +3655,12 @@ static par__pipe_record par__pipe_record_of(const par_pipe_schedule *s, const pa
     int n = 0, lists = 0;
     memset(&x, 0, sizeof x);
     snprintf(x.schedule, sizeof x.schedule, "%s", s->desc.schedule);
-#define X(name, value) x.members[n++] = (uint64_t)(value);
-    PAR__PIPE_MEMBERS(X)
-#undef X
-#define X(name, count, word) x.counts[lists++] = (uint64_t)(count);
-    PAR__PIPE_LISTS(X)
-#undef X
+#define PAR__X(name, value) x.members[n++] = (uint64_t)(value);
+    PAR__PIPE_MEMBERS(PAR__X)
+#undef PAR__X
+#define PAR__X(name, count, word) x.counts[lists++] = (uint64_t)(count);
+    PAR__PIPE_LISTS(PAR__X)
+#undef PAR__X
     for (int k = 0; k < lists; k++)
         for (size_t i = 0; i < x.counts[k]; i++) {
             const uint64_t h = (x.hashes[k] ^ par__pipe_list_at(s, k, i)) * 0x9e3779b97f4a7c15u;

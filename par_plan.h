@@ -874,9 +874,9 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
 static const par__plan_field par__plan_machine_names[] = {PAR_PLAN_MACHINE_FIELDS(PAR__X)};
 #undef PAR__X
 enum { PAR__PLAN_MACHINE_NAMES = sizeof par__plan_machine_names / sizeof par__plan_machine_names[0] };
-#define X(member, what) {#member, offsetof(par_plan_job, member), 0, 1e30},
-static const par__plan_field par__plan_job_names[] = {PAR_PLAN_JOB_FIELDS(X)};
-#undef X
+#define PAR__X(member, what) {#member, offsetof(par_plan_job, member), 0, 1e30},
+static const par__plan_field par__plan_job_names[] = {PAR_PLAN_JOB_FIELDS(PAR__X)};
+#undef PAR__X
 enum { PAR__PLAN_JOB_NAMES = sizeof par__plan_job_names / sizeof par__plan_job_names[0] };
 static const char *par__plan_machine_field(int i) {
     return i < PAR__PLAN_MACHINE_NAMES ? par__plan_machine_names[i].name : NULL;
