@@ -3197,15 +3197,15 @@ typedef struct par__zero_setting {
     size_t at;
     par__zero_value_kind as;
 } par__zero_setting;
-#define X(field, as) {#field, offsetof(par_zero_desc, field), PAR__ZERO_##as},
-static const par__zero_setting par__zero_settings[] = {PAR__ZERO_SETTINGS(X)};
-#undef X
-#define X(field, as) {#field, offsetof(par_zero_hyper, field), PAR__ZERO_##as},
-static const par__zero_setting par__zero_hypers[] = {PAR__ZERO_HYPERS(X)};
-#undef X
-#define X(field, value) #field,
-static const char *const par__zero_fields[] = {PAR__ZERO_FIELDS(X)};
-#undef X
+#define PAR__X(field, as) {#field, offsetof(par_zero_desc, field), PAR__ZERO_##as},
+static const par__zero_setting par__zero_settings[] = {PAR__ZERO_SETTINGS(PAR__X)};
+#undef PAR__X
+#define PAR__X(field, as) {#field, offsetof(par_zero_hyper, field), PAR__ZERO_##as},
+static const par__zero_setting par__zero_hypers[] = {PAR__ZERO_HYPERS(PAR__X)};
+#undef PAR__X
+#define PAR__X(field, value) #field,
+static const char *const par__zero_fields[] = {PAR__ZERO_FIELDS(PAR__X)};
+#undef PAR__X
 enum {
     PAR__ZERO_SETTING_COUNT = (int)(sizeof par__zero_settings / sizeof par__zero_settings[0]),
     PAR__ZERO_HYPER_COUNT = (int)(sizeof par__zero_hypers / sizeof par__zero_hypers[0]),
@@ -3286,9 +3286,9 @@ static void par__zero_row_of(const par_zero *z, int number, par__zero_row *row) 
     number -= PAR__ZERO_FIRST_TENSOR;
     if (number < 0 || number >= z->tensor_count) return;
     const par__zero_tensor *t = &z->tensors[number];
-#define X(field, value) value,
-    const uint64_t values[PAR__ZERO_FIELD_COUNT] = {PAR__ZERO_FIELDS(X)};
-#undef X
+#define PAR__X(field, value) value,
+    const uint64_t values[PAR__ZERO_FIELD_COUNT] = {PAR__ZERO_FIELDS(PAR__X)};
+#undef PAR__X
     memcpy(row->values, values, sizeof values);
     memcpy(row->name, t->name, sizeof row->name);
 }
