@@ -508,7 +508,7 @@ void *par_peer(par_comm *comm, const void *mine, int rank);
 
 // Every call below has a _begin form with one more argument, which returns at once; par_wait ends the call.
 // All ranks issue calls in the same order. A zeroed request is complete. Errors besides the call's: ARGUMENT
-// (a copy of the request was waited for before; the call is a group's that has not ended).
+// (a copy of the request was waited for before, or comm was closed; the call's group has not ended).
 typedef struct par_request {
     struct par__operation *operation;
     uint64_t ticket;
@@ -5732,6 +5732,7 @@ static void par__free_operation(par__operation *op) {
 }
 // Operations stay until the world closes: a copy of a request may name one that is not its call's any more.
 static void par__keep_operation(par__world *w, par__operation *op) {
+    op->state = PAR__DONE;
     op->persistent = 0;
     op->ticket = 0;
     op->next = w->idle_operations;
@@ -11818,8 +11819,8 @@ static par_result par__foreign_request(par_request *request, const char *what, p
     if (!*op) request->operation = NULL;
     if (of->state == PAR__GROUPED) return PAR_OK;
     return par__set_error(of->world, PAR_ERR_ARGUMENT,
-                          "%s: this call has been waited for before, by a copy of its request: wait once for "
-                          "each call",
+                          "%s: this call has been waited for before, by a copy of its request, or its comm "
+                          "has been closed: wait once for each call",
                           what);
 }
 static par_result par__end_or_request(par__operation *op, par_request *request) { // NULL: wait for it here

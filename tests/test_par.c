@@ -3718,7 +3718,11 @@ static void requests_twice(par_comm *w) {
     CHECK_OK(w, par_all_reduce_begin(x, z, N, PAR_F32, PAR_SUM, c, &q));
     q1 = q;
     CHECK_OK(w, par_wait(&q));
+    CHECK_OK(w, par_group_begin(c));
+    CHECK_OK(w, par_all_reduce_begin(x, z, N, PAR_F32, PAR_SUM, c, &q2));
+    CHECK_OK(w, par_group_end(c));
     CHECK_OK(w, par_close(c));
+    CHECK(w, par_wait(&q2) == PAR_ERR_ARGUMENT && says(w, "its comm has been closed"));
     if (par_size(w) > 1) CHECK(w, par_wait(&q1) == PAR_ERR_ARGUMENT && par_wait(&copy) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, par_all_reduce(x, z, N, PAR_F32, PAR_SUM, w));
     free(x);
