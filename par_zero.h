@@ -3421,8 +3421,10 @@ static par_result par__zero_check_parts(par_zero *z) {
     }
     return PAR_OK;
 }
-// Do the ranks of each comm over which gradients are summed have the same sums in the same order?
+// Do the ranks of each comm over which gradients are summed have the same sums in the same order? After a
+// difference the other comms go on, because some of their ranks do not know of it.
 static par_result par__zero_check_partial_sums(par_zero *z) {
+    par_result r = PAR_OK;
     for (int k = 0; k < z->sum_comm_count; k++) {
         uint64_t hash = 0xcbf29ce484222325u, pair[2];
         for (int i = 0; i < z->tensor_count; i++)
@@ -3436,13 +3438,13 @@ static par_result par__zero_check_partial_sums(par_zero *z) {
         pair[1] = ~hash;
         PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->sum_comms[k]));
         if (pair[0] != ~pair[1])
-            return PAR__ZERO_FAIL(
+            r = PAR__ZERO_FAIL(
                 PAR_ERR_MISMATCH,
                 "par_zero_commit: the ranks of a comm over which partial sums of gradients are "
                 "added (par_zero_tensor.sums) must have the same ones in the same order, "
                 "with the same counts and operations");
     }
-    return PAR_OK;
+    return r;
 }
 // An error of any rank becomes the error of all.
 static par_result par__zero_agree(par_zero *z, par_result r) {
@@ -5104,7 +5106,9 @@ par_result par_zero_broadcast(par_zero *z, int tensor, par_zero_fill_fn fn, void
     const par_shard here = par_shard_whole(t->desc.shape, t->desc.dims);
     const par__zero_fill theirs = {&t->shard, fn, user, 0}, mine = {&here, par__zero_copy_values, values, 0};
     par_result r = values ? PAR_OK : PAR_ERR_MEMORY;
-    r = par__zero_share_error(z, z->desc.comm, r, "par_zero_broadcast: out of memory for a tensor's values");
+    if (r) PAR__ZERO_FAIL(r, "par_zero_broadcast: out of memory for a tensor's values");
+    for (int i = 2; i >= 0; i--)
+        if (comms[i]) r = par__zero_share_error(z, comms[i], r, par_last_error(z->desc.comm));
     if (!r && z->rank == 0 && z->replica == 0) par__zero_fill_spans(&theirs, 0, t->count, values);
     for (int i = 0; i < 3 && !r; i++)
         if (comms[i] && counts[i]) r = par_broadcast(values, values, t->count, PAR_F32, 0, comms[i]);
