@@ -409,9 +409,9 @@ typedef struct par_desc {
 // calls MPI_Init if nobody has. Under torchrun, srun, or another launcher that gives each process a rank (see
 // ENVIRONMENT) those are the launcher's processes, joined over TCP: rank 0 listens and the others connect,
 // and all retry until the deadline, because the port may be taken, or a run of another name (PAR_JOB) may use
-// it. A second process with a rank is refused, with where both run. Otherwise, and
-// where a launcher started a single process, par_open starts the other ranks on this machine; each returns
-// from its own par_open. desc may be NULL.
+// it. A second process with the same rank is refused; the text says where both run. Otherwise, and where a
+// launcher started a single process, par_open starts the other ranks on this machine; each returns from its
+// own par_open. desc may be NULL.
 // Errors: ARGUMENT (a variable cannot be parsed; a member of desc is out of range: rank_count is 0 to 1024;
 // the launcher started another number of ranks; launchers disagree; two processes have one rank; ranks have
 // different settings or secrets; this process is a rank that an earlier par_open has started, and rank 0 has
@@ -11966,7 +11966,7 @@ static par_result par__issue_grouped(par_comm *c, const par_call *call, size_t n
         op->next_group = c->groups;
         c->groups = op;
         par__set_request(request, op);
-    } // waits
+    }
     par__start_message(op);
     return PAR_OK;
 }

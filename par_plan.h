@@ -2561,7 +2561,7 @@ static void par__plan_visit_node(par__plan_walk *w, par__plan_node *node) {
             par__plan_visit(w, &k, &l, &c, &shards);
         }
 }
-// Members of a struct of doubles that are not negative, and not more than their limit: the first other one.
+// The first member of a struct of doubles that is out of its range, or NaN; NULL: there is none.
 static const char *par__plan_bad_number(const void *numbers, const par__plan_field *fields, int count) {
     for (int i = 0; i < count; i++) {
         double x;

@@ -106,15 +106,15 @@ MODEL
     backward it keeps what ..._save_bytes counts. A context owns scratch memory, which grows during the first
     step and then stays.
     Gradients. Where tokens are split, a rank computes gradients of replicated parameters (norms, biases) from
-    its own tokens only, and so they do of key-value heads that they share. par_zero.h sums these by itself,
-    as par_tp_describe tells it to; without it par_tp_finalize_gradients does, once a step. The caller sums
-    all gradients over cp and dp, as it does for data-parallel ranks. Errors. Every function that can fail
-    returns a par_result. par_last_error(desc.tp) has the text: what is wrong, where the program made the
-    call, and the layer's name. A name is not copied: keep it valid. Reproducibility. Results are the same
-    to the bit for one binary on one kind of processor. Another compiler, matrix product library or
-    instruction set rounds differently, and another t adds in another order. desc.canonical_leaves = L makes
-    results the same to the bit for t = 1, 2, 4 ... L, on every processor and with every compiler. Its
-    definition (docs/bits.md has that of arithmetic and functions):
+    its own tokens only; and where ranks share a key-value head, from its own query heads only. par_zero.h
+    sums these by itself, as par_tp_describe tells it to; without it par_tp_finalize_gradients does, once a
+    step. The caller sums all gradients over cp and dp, as it does for data-parallel ranks.
+    Errors. Every function that can fail returns a par_result. par_last_error(desc.tp) has the text: what is
+    wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
+    Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
+    compiler, matrix product library or instruction set rounds differently, and another t adds in another
+    order. desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L, on every
+    processor and with every compiler. Its definition (docs/bits.md has that of arithmetic and functions):
         Leaves       of a sum of n terms: leaf i has the terms from ceil(i n/L) to ceil((i+1) n/L) - 1. Leaves
                      are added as by PAR_TREE_SUM: pairs of neighbors, then pairs of pairs.
         Products     are par_gemm_canonical's, in f32; of bf16 rounded once, a row-parallel bias added after.

@@ -118,7 +118,9 @@ MODEL
     elements, so that no tensor is ever copied into or out of a bucket.
 
     A step has m microbatches, each with one backward pass of every unit. Gradients are summed over
-    microbatches and ranks in a fixed order, so two runs give the same bits. With canonical_shards = C = m x
+    microbatches and ranks in a fixed order, so two runs give the same bits; the update takes their mean, or
+    the sum (desc.reduction). Before that a gradient that is a partial sum over a layer's ranks is completed
+    over these (par_zero_tensor.sums): do not sum it yourself. With canonical_shards = C = m x
     ranks (all powers of two), the C microbatches of the step are summed pairwise in a fixed tree, and every
     number of ranks and every stage gives the same bits. par_zero_global_microbatch tells which of the C
     microbatches a rank has to process. On a CPU the gradient norm is then the root of an exact sum of
@@ -158,8 +160,8 @@ DOES NOT
 LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
     a step; where a unit was not used, call begin and end all the same. LAMB and Muon need
-    tensor_parallel_comm where tensor parallelism splits tensors; Muon gathers the momentum of one unit at a
-    time, and a matrix that is split on one rank.
+    tensor_parallel_comm where tensor parallelism splits tensors. Muon gathers the momentum of one unit at a
+    time, and then each of its split matrices on one rank. Tensors have partial sums over at most 8 comms.
 */
 
 PAR__API_BEGIN
@@ -330,10 +332,10 @@ int par_zero_add_use(par_zero *z, const char *name, int unit, const par_paramete
 // all ranks would have to add the same microbatch at a time), MEMORY.
 par_result par_zero_set_order(par_zero *z, int unit, const int *order);
 // Compares what all ranks have given and added (over model_parallel_comm: the desc), and allocates all
-// memory. Collective over comm, replica_comm, model_parallel_comm and the comms of tensors' sums. Errors,
-// the same on all ranks: ARGUMENT (an error of par_zero_add_unit or par_zero_add_tensor on any rank),
-// MISMATCH (settings or tensors differ; the text names rank, tensor and field), MEMORY, SYSTEM
-// (offloading).
+// memory. Collective over comm, replica_comm, model_parallel_comm, tensor_parallel_comm and the comms of
+// tensors' sums. Errors, the same on all ranks: ARGUMENT (an error of par_zero_add_unit or
+// par_zero_add_tensor on any rank), MISMATCH (settings or tensors differ; the text names rank, tensor and
+// field), MEMORY, SYSTEM (offloading).
 par_result par_zero_commit(par_zero *z);
 
 // ---- the plan ---------------------------------------------------------------------------------------------
@@ -3383,9 +3385,8 @@ static par_result par__zero_check_parts(par_zero *z) {
     for (int i = 0; i < z->tensor_count; i++) {
         const par__zero_tensor *t = &z->tensors[i];
         hash = par__zero_mix(hash, par__zero_name_hash(t->name)) ^ t->split;
-        for (int k = 0; k < PAR_MAX_SUMS && !t->part;
-             k++) // a rank without them would not be there to compare
-            hash = par__zero_mix(hash, t->desc.sums[k].count);
+        // Their comms cannot find that a rank has none: it would not take part.
+        for (int k = 0; k < PAR_MAX_SUMS && !t->part; k++) hash = par__zero_mix(hash, t->desc.sums[k].count);
         alike = par__zero_mix(par__zero_mix(alike, t->offset), t->count) ^ z->units[t->unit].count[0];
     }
     pairs[0] = hash;
