@@ -261,15 +261,15 @@ typedef enum par_tp_split {
     PAR_TP_SPLIT_VOCABULARY
 } par_tp_split;
 
-// A parameter and this rank's shard of it. The ..._open function of its layer sets all members but data and
-// grad, which the caller sets.
+// A parameter and this rank's shard of it. The ..._open function of its layer sets all members but data, grad
+// and frozen, which the caller sets.
 typedef struct par_tp_parameter {
     void *data;        // local_rows x local_cols of the context's type
     float *grad;       // the same shape, in f32; backward adds to it
     size_t rows, cols; // of the whole parameter
     size_t local_rows, local_cols;
     par_tp_split split;
-    int frozen; // 1: not trained: grad may be NULL. The caller's; _open leaves it, data and grad as they are
+    int frozen; // 1: not trained, and grad may be NULL; else backward needs grad (ARGUMENT)
     int owned;  // 1: a par_zero completes its gradient and updates it; 0 again when the layer is opened again
     int use_adamw; // 1: of an embedding or a head, which Muon leaves to AdamW (Jordan 2024)
     int partial;   // 1: grad covers this rank's tokens only, and is to be summed over tp
@@ -309,7 +309,8 @@ par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
 par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
 // *norm = the L2 norm of all gradients as one vector; an element that several ranks have counts once. Call it
 // after par_tp_finalize_gradients and the sum over cp and dp. Collective over tp; all ranks get the same
-// bits. Errors: as par_tp_finalize_gradients (par_zero_step reports the norm of what a par_zero has).
+// bits. Errors: MEMORY, those of par_tp_finalize_gradients (par_zero_step reports the norm of what a par_zero
+// has).
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm);
 
 // ---- low precision ----------------------------------------------------------------------------------------
