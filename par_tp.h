@@ -304,8 +304,8 @@ par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
 // Completes gradients of parameters that no par_zero has. Call it once a step, after the last backward. It
 // sums over tp the gradients that cover a rank's own tokens only, and the gradients of a key-value head
 // over the ranks that share it, in one group of calls for each comm. Collective over tp. Errors: ARGUMENT
-// (a par_zero has a parameter, and so sums its gradient itself; grad is NULL and the parameter not frozen),
-// and those of the collectives.
+// (on any rank, of a GPU on this one: a par_zero has a parameter, and so sums its gradient itself; grad is
+// NULL and the parameter not frozen), and those of the collectives.
 par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parameters, size_t count);
 // *norm = the L2 norm of all gradients as one vector; an element that several ranks have counts once. Call it
 // after par_tp_finalize_gradients and the sum over cp and dp. Collective over tp; all ranks get the same
@@ -4732,13 +4732,13 @@ par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value) {
 static par_result par__tp_check_gradient(const par_tp *tp, const char *call, const par_tp_parameter *p) {
     if (p->grad || p->frozen) return PAR_OK;
     return PAR__TP_FAIL(
-        "%s: %s: grad is NULL: give it memory, or set frozen if it is not trained; par_zero.h "
-        "does the first between par_zero_backward_begin and _end",
+        "%s: %s: grad is NULL: give it memory (par_zero.h does so from par_zero_backward_begin to "
+        "_end), or set frozen if it is not trained",
         call, p->name);
 }
-// Gradients that this context completes itself.
-static par_result par__tp_check_gradients(const par_tp *tp, const char *call,
-                                          par_tp_parameter *const *parameters, size_t count) {
+// Gradients that this context completes itself: what this rank can find out.
+static par_result par__tp_check_own_gradients(const par_tp *tp, const char *call,
+                                              par_tp_parameter *const *parameters, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (parameters[i]->owned)
             return PAR__TP_FAIL(
@@ -4748,6 +4748,17 @@ static par_result par__tp_check_gradients(const par_tp *tp, const char *call,
         PAR__TP_TRY(par__tp_check_gradient(tp, call, parameters[i]));
     }
     return PAR_OK;
+}
+// Collective over tp, so that all ranks hear of a mistake. A device's host, which waits for nobody, hears of
+// its own ones.
+static par_result par__tp_check_gradients(const par_tp *tp, const char *call,
+                                          par_tp_parameter *const *parameters, size_t count) {
+    const par_result mine = par__tp_check_own_gradients(tp, call, parameters, count);
+    int worst = (int)mine;
+    if (tp->device == par_cpu())
+        PAR__TP_TRY(par_all_reduce(&worst, &worst, 1, PAR_I32, PAR_MAX, tp->desc.tp));
+    return mine || !worst ? mine
+                          : PAR__TP_FAIL("%s: it failed on another rank of tp; its text says why", call);
 }
 // Sums gradients over one comm, because a group of calls belongs to one comm.
 static par_result par__tp_finalize_over(par_tp *tp, par_tp_parameter *const *parameters, size_t count,

@@ -2383,6 +2383,14 @@ static void partial_sums(par_comm *w) {
         for (size_t i = 0; i < (q + k + v) * 3; i++)
             CHECK(w, g[i] == (float)(i < q * 3 ? 1 : i >= (q + k) * 3 ? n : n > 2 ? n / 2 : 1));
         CHECK(w, grad[5] == (float)(sequence ? n : 1));
+        const int last = par_rank(w) == n - 1;
+        double l2;
+        if (last) norm.weight.grad = NULL; // all ranks hear of it, and go on
+        CHECK(w, par_tp_finalize_gradients(tp, list, 2) == PAR_ERR_ARGUMENT);
+        CHECK(w, strstr(par_last_error(w), last ? "grad is NULL" : "failed on another rank"));
+        CHECK(w, par_tp_global_norm(tp, list, 2, &l2) == PAR_ERR_ARGUMENT);
+        norm.weight.grad = grad;
+        CHECK_OK(w, par_tp_global_norm(tp, list, 2, &l2));
         CHECK_OK(w, par_tp_close(tp));
     }
 }
