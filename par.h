@@ -13756,6 +13756,7 @@ static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
     }
     if (refused) {
         par__handshake_end(self, p, PAR_ERR_ARGUMENT, text);
+        // Without names, and before all have met, ranks that have joined may be those of the other run.
         if (p->late || self->named || (!proved && (rank || self->secret || p->hello[0].size != self->size)))
             return;
         t->two_runs = 1;
@@ -14128,7 +14129,8 @@ static const par__net par__net_tcp = {par__tcp_send,       par__tcp_recv,       
                                       par__tcp_cancel,     par__tcp_all_gather, par__tcp_poll,
                                       par__tcp_rank_state, par__tcp_notify,     par__tcp_close};
 
-// What runs here: "host, pid 77: prog --steps 9". It is said before the other end has proved anything.
+// What runs here: "host, pid 77: prog --steps 9". The other end gets it before it has proved anything: where
+// there is a secret, it is not told the program.
 static void par__describe_place(par__identity *self) {
     char host[24] = "", all[4096] = "";
     FILE *f = fopen("/proc/self/cmdline", "r");

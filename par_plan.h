@@ -221,8 +221,9 @@ int par_plan_machine_get(const char *name, par_plan_machine *row); // 1, or 0: n
 // Reads the model's sizes from a Hugging Face config.json of a dense decoder (GPT-2, GPT-NeoX, Llama,
 // Mistral, Qwen, Gemma, Phi, Falcon, and those with the same names). `ignored` receives the names of members
 // that it does not know, and the model's type if it does not know that (it is taken for Llama's), separated
-// by spaces, as many as fit. Errors, with a text in why: FILE (not JSON; a size is missing or out of range; a
-// mixture of experts, or what else is no dense decoder).
+// by spaces, as many as fit. Without hidden_act the MLP is gated if the model's type has a gate by default.
+// Errors, with a text in why: FILE (not JSON; a size is missing or out of range; a mixture of experts, or
+// what else is no dense decoder).
 par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
                                size_t ignored_capacity, char *why, size_t capacity);
 // Reads a machine from lines "member = number", # starting a comment; "gpu = h100" first takes a row of the
@@ -307,8 +308,8 @@ void par_plan_format(const par_plan_config *config, int brief, char *text, size_
 // with a text in why: ARGUMENT.
 par_result par_plan_parse(const char *text, par_plan_config *config, unsigned *mask, char *why,
                           size_t capacity);
-// Is this a configuration of the problem? Errors, with a text in why: ARGUMENT (what does not divide what,
-// and the nearest value that does).
+// Is this a configuration of the problem? Errors, with a text in why: ARGUMENT (which member of the problem
+// or the configuration is wrong; what does not divide what, and the nearest value that does).
 par_result par_plan_check(const par_plan_problem *p, const par_plan_config *c, char *why, size_t capacity);
 
 // ---- predictions ------------------------------------------------------------------------------------------
@@ -435,7 +436,7 @@ par_result par_plan_simulate(const par_plan_problem *problem, par_plan_choice *c
                              size_t max_actions);
 // Calls fn with one sentence for each choice of `best`, which a search found: the reason, with numbers, what
 // the fastest configuration with another value costs, and the rule of the field that the choice contradicts.
-// Where memory for that is missing, one sentence tells.
+// Where memory for that is missing, or a member of the problem is wrong, one sentence tells.
 typedef void (*par_plan_reason_fn)(void *user, const char *axis, const char *sentence);
 void par_plan_explain(const par_plan_problem *problem, const par_plan_choice *best, par_plan_reason_fn fn,
                       void *user);
