@@ -27,8 +27,8 @@ fuzz() {
         clang -std=gnu11 -g1 ${SOAK:+-O1} -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
             -I. -Itests -Iexamples/gpt "tests/$4.c" "${@:5}" -o "$program" -pthread -lm || return 1
     flock -u 9
-    cp "$program" "build/$1" &&
-        "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3" || return 1 # it ends with 77, too
+    cp "$program" "build/$1" && # which ends with 77 when it finds a fault
+        "build/$1" -seed=1 -max_total_time="$2" -artifact_prefix="$work/" "$3" || return 1
 }
 seed() { # file, parts: what printf makes of each; a number is so many zero bytes
     local file=$shared/$1 part
