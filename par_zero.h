@@ -3320,10 +3320,12 @@ static void par__zero_print_difference(int number, const par__zero_row *mine, co
                  number, mine->name, rank, theirs->name, first);
     } else {
         while (k + 1 < PAR__ZERO_FIELD_COUNT && mine->values[k] == theirs->values[k]) k++;
+        const int runs = !strcmp(par__zero_fields[k], "shard->runs"); // their hash
         snprintf(why, capacity,
-                 "tensor %s: %s is %llu on rank %d and %llu on rank %d: all ranks must give the same",
+                 "tensor %s: %s is %llu on rank %d and %llu on rank %d: all ranks must give the same%s",
                  mine->name, par__zero_fields[k], (unsigned long long)mine->values[k], rank,
-                 (unsigned long long)theirs->values[k], first);
+                 (unsigned long long)theirs->values[k], first,
+                 runs ? "; ranks with other parts of a tensor are model_parallel_comm's" : "");
     }
 }
 // Checks that all ranks of a comm have the same settings and, with `tensors`, tensors: compares a checksum of
