@@ -3607,18 +3607,18 @@ par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline
 // that must be alike, and a hash of each list. Of the first rank that differs all ranks get the record or, if
 // it is a list, the list itself, piece by piece: all of them name the same element, with both values.
 
-#define PAR__PIPE_MEMBERS(PAR__X) /* PAR__X(name, value) */                                                  \
-    PAR__X("chunks", s->desc.chunks)                                                                         \
-    PAR__X("stages", s->stages)                                                                              \
-    PAR__X("microbatches", s->desc.microbatches)                                                             \
-    PAR__X("batches", s->desc.batches)                                                                       \
-    PAR__X("rows", s->desc.rows)                                                                             \
-    PAR__X("broadcast_loss", exec->broadcast_loss != 0)                                                      \
-    PAR__X("the number of actions", s->first[s->ranks])
-#define PAR__PIPE_LISTS(PAR__X) /* PAR__X(name of an element, number of elements, element i as a word) */    \
-    PAR__X("input_bytes of stage", s->stages, par__pipe_input_bytes(s, (int)i))                              \
-    PAR__X("rows of microbatch", s->desc.microbatches, par__pipe_rows(s, (int)i))                            \
-    PAR__X("action", s->first[s->ranks], par__pipe_action_word(s->actions[i]))
+#define PAR__PIPE_MEMBERS(X) /* X(name, value) */                                                            \
+    X("chunks", s->desc.chunks)                                                                              \
+    X("stages", s->stages)                                                                                   \
+    X("microbatches", s->desc.microbatches)                                                                  \
+    X("batches", s->desc.batches)                                                                            \
+    X("rows", s->desc.rows)                                                                                  \
+    X("broadcast_loss", exec->broadcast_loss != 0)                                                           \
+    X("the number of actions", s->first[s->ranks])
+#define PAR__PIPE_LISTS(X) /* X(name of an element, number of elements, element i as a word) */              \
+    X("input_bytes of stage", s->stages, par__pipe_input_bytes(s, (int)i))                                   \
+    X("rows of microbatch", s->desc.microbatches, par__pipe_rows(s, (int)i))                                 \
+    X("action", s->first[s->ranks], par__pipe_action_word(s->actions[i]))
 
 static const char *const par__pipe_members[] = {
 #define PAR__X(name, value) name,
