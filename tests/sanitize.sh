@@ -139,7 +139,7 @@ check "ASan, UBSan: the benchmark" build/bench_coll_asan --op all -b 8 -e 64K -f
 
 everything_on() { # test: what changes how a program runs, all of it
     PAR_PROGRESS=1 PAR_LEDGER=1 PAR_TRACE=$work/trace build/test_par_tsan --launch threads --only $1 2>&1 |
-        grep -v "^par:\|^  " # the ledgers
+        grep -v "^par:\|^  [^ ]" # the ledgers
     [ "${PIPESTATUS[0]}" = 0 ]
 }
 for test in progress_thread grouped outstanding messages offloaded traced_beside requests_twice \
