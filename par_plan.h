@@ -2650,15 +2650,13 @@ static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan
             bad, why, capacity,
             "zero %d with shard %d: stage 0 has shard 1; stages 1 to 3 have a divisor of dp x cp from 2 on",
             c->zero, c->shard);
-    if (c->overlap > 7 || !par__plan_overlap_allows(c))
+    if (!par__plan_overlap_allows(c))
         return par__plan_fail(bad, why, capacity, "overlap %d is of an axis that has one rank", c->overlap);
     if (!par__plan_recipe_allows(p, c))
         return par__plan_fail(bad, why, capacity,
                               "recipe %d with tp %d: job.fp8, the machine's recipes and its fp8_rate or "
                               "fp4_rate must allow it, and a rank's weights must be multiples of 16",
                               c->fp8, c->tp);
-    if (c->recompute > 2)
-        return par__plan_fail(bad, why, capacity, "recompute %d is at most 2", c->recompute);
     if (!par__plan_offload_allows(&p->machine, c->offload))
         return par__plan_fail(
             bad, why, capacity,
