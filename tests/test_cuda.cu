@@ -868,12 +868,8 @@ static void zero_stages(par_comm *w) {
     }
     par_cuda_close(cuda);
 }
-// LAMB and Muon of tensors of which ranks have parts.
-static void split_updates(par_comm *w) {
-    static const zero_case cases[] = {
-        {0, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
-        {2, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
-    };
+// Tensors of which the ranks of w have parts, each rank with a comm of its own.
+template <size_t N> static void trains_parts(par_comm *w, const zero_case (&cases)[N]) {
     par_comm *alone;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
@@ -883,6 +879,14 @@ static void split_updates(par_comm *w) {
     }
     CHECK_OK(w, par_close(alone));
     par_cuda_close(cuda);
+}
+// LAMB and Muon of them.
+static void split_updates(par_comm *w) {
+    static const zero_case cases[] = {
+        {0, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {2, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+    };
+    trains_parts(w, cases);
 }
 // Gradients that are partial sums on the ranks of a layer are completed in the device's memory; a comm that
 // does not carry it is refused.
@@ -940,16 +944,8 @@ static void canonical_moments(par_comm *w) {
         {2, PAR_ZERO_LAMB, 2, 1, 0, 0, 0, 0, PAR_BF16, PAR_F32, NULL, 0, 8, PAR_U8},
         {2, PAR_ZERO_LION, 2, 1, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 8, PAR_BF16},
     };
-    par_comm *alone;
     same_bits = 1;
-    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
-    for (zero_case l : cases) {
-        l.parts = w;
-        zero_trains(alone, &l, cuda);
-    }
-    CHECK_OK(w, par_close(alone));
-    par_cuda_close(cuda);
+    trains_parts(w, cases);
     same_bits = 0;
 }
 #endif
