@@ -376,10 +376,16 @@ const char *par_dtype_name(par_dtype dtype);         // "f64", ...
 const char *par_op_name(par_op op);                  // "sum", ...
 int par_dtype_parse(const char *name, par_dtype *d); // 1 and *d, or 0
 int par_op_parse(const char *name, par_op *op);      // 1 and *op, or 0; "scaled_sum" has factor 0.5
-// For error messages that suggest a name: of `count` names (a char * every `stride` bytes, the first at
-// `names`) the one with the smallest edit distance to `name`; NULL if there are none. Case, dashes and
-// underscores do not count; "=..." ends a name. (Damerau 1964; Levenshtein 1966.)
-const char *par_nearest_name(const char *name, const void *names, size_t count, size_t stride);
+
+// The end of an error message about an unknown name: "; did you mean NAME?", or "" where no name is near.
+typedef struct par_suggestion {
+    char text[96];
+} par_suggestion;
+// Of `count` names (a char * every `stride` bytes, the first at `names`) the one with the smallest edit
+// distance to `name`. It is near if at most a quarter of the letters differ, or one of three. Letters that
+// are missing at its end do not count, nor do case, dashes and underscores; "=..." ends a name. The first
+// letters of a name's words stand for it: lr for learning_rate. (Damerau 1964; Levenshtein 1966.)
+par_suggestion par_suggest(const char *name, const void *names, size_t count, size_t stride);
 
 // Convert count elements from src to dst, rounding to nearest even. Floats to integers truncate and saturate;
 // NaN gives 0. In place where dst == src and the types have the same size.
@@ -2466,7 +2472,7 @@ int par_op_parse(const char *name, par_op *op) {
     return 0;
 }
 
-enum { PAR__NAME_MAX = 64 }; // letters of a name that par_nearest_name compares
+enum { PAR__NAME_MAX = 64 }; // letters of a name that par_suggest compares
 
 static int par__normalize_name(const char *name, char plain[PAR__NAME_MAX]) { // returns its length
     int n = 0;
@@ -2477,6 +2483,7 @@ static int par__normalize_name(const char *name, char plain[PAR__NAME_MAX]) { //
 
 // The edit distance of two names: 4 for each letter that is missing, added, replaced, or swapped with its
 // neighbor; 1 for each letter that is missing at the end, so that the first letters of a long name match it.
+// INT_MAX: too many letters of a differ.
 static int par__edit_distance(const char *a, int m, const char *b, int n) {
     int d[PAR__NAME_MAX + 1][PAR__NAME_MAX + 1], best = INT_MAX;
     for (int i = 0; i <= m; i++)
@@ -2488,25 +2495,39 @@ static int par__edit_distance(const char *a, int m, const char *b, int n) {
                 min = PAR__MIN(min, d[i - 2][j - 2] + 4);
             d[i][j] = min;
         }
-    for (int i = 0; i <= m; i++) best = PAR__MIN(best, d[i][n] + m - i);
-    for (int j = 0; j <= n; j++) best = PAR__MIN(best, d[m][j] + n - j);
+    const int shorter = PAR__MIN(m, n), most = PAR__MAX(shorter, 4);
+    for (int i = 0; i < m; i++)
+        if (d[i][n] + m - i <= shorter) best = PAR__MIN(best, d[i][n] + m - i);
+    for (int j = 0; j <= n; j++)
+        if (m > 2 ? d[m][j] <= most : d[m][j] + n - j <= m) best = PAR__MIN(best, d[m][j] + n - j);
     return best;
 }
+static int par__are_initials(const char *initials, const char *name) { // of the words in name, two or more
+    int words = 0, between = 1;
+    for (; *name && *name != '='; between = strchr("-_ ", *name++) != NULL)
+        if (between && !strchr("-_ ", *name) && initials[words++] != *name) return 0;
+    return words > 1 && !initials[words];
+}
 
-const char *par_nearest_name(const char *name, const void *names, size_t count, size_t stride) {
-    char plain[PAR__NAME_MAX], other[PAR__NAME_MAX];
+par_suggestion par_suggest(const char *name, const void *names, size_t count, size_t stride) {
+    char plain[PAR__NAME_MAX + 1], other[PAR__NAME_MAX];
     const int letters = par__normalize_name(name, plain);
     const char *nearest = NULL;
+    par_suggestion s;
     int min = INT_MAX;
+    plain[letters] = 0;
     for (size_t i = 0; i < count; i++) {
         const char *const candidate = *(const char *const *)((const char *)names + i * stride);
-        const int distance = par__edit_distance(plain, letters, other, par__normalize_name(candidate, other));
+        const int n = par__normalize_name(candidate, other);
+        const int distance =
+            par__are_initials(plain, candidate) ? 1 : par__edit_distance(plain, letters, other, n);
         if (distance < min) {
             min = distance;
             nearest = candidate;
         }
     }
-    return nearest;
+    snprintf(s.text, sizeof s.text, nearest ? "; did you mean %.70s?" : "%s", nearest ? nearest : "");
+    return s;
 }
 
 float par_f16_to_f32(par_f16 h) { return par__f16_widen(h); }
@@ -9641,13 +9662,13 @@ static void par__unknown_algorithm(par__world *w, const char *where, const char 
         if (!strcmp(kind, kinds[i])) names[count++] = par__algorithms[i].name;
     }
     if (count)
-        par__set_error(
-            w, PAR_ERR_ARGUMENT,
-            "%s: %s has no algorithm \"%s\"; the nearest is \"%s\". par_print_algorithms lists them", where,
-            kind, name, par_nearest_name(name, names, count, sizeof *names));
+        par__set_error(w, PAR_ERR_ARGUMENT,
+                       "%s: %s has no algorithm \"%s\"%s (par_print_algorithms lists them)", where, kind,
+                       name, par_suggest(name, names, count, sizeof *names).text);
     else
-        par__set_error(w, PAR_ERR_ARGUMENT, "%s: no operation \"%s\" has algorithms; the nearest is \"%s\"",
-                       where, kind, par_nearest_name(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds));
+        par__set_error(w, PAR_ERR_ARGUMENT,
+                       "%s: no operation \"%s\" has algorithms%s (par_print_algorithms lists them)", where,
+                       kind, par_suggest(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds).text);
 }
 
 static par_result par__apply_force(par__world *w, const char *where, const char *text) {
@@ -9700,8 +9721,8 @@ static par_result par__set_threshold(par__world *w, const char *where, const cha
     else if (!strcmp(name, set[1]))
         w->nontemporal_bytes = bytes;
     else
-        return par__set_error(w, PAR_ERR_ARGUMENT, "%s: there is no \"%.64s\" to set; the nearest is \"%s\"",
-                              where, name, par_nearest_name(name, set, 2, sizeof *set));
+        return par__set_error(w, PAR_ERR_ARGUMENT, "%s: there is no \"%.64s\" to set, but %s and %s", where,
+                              name, set[0], set[1]);
     return PAR_OK;
 }
 // Parse one line of the tuning table. A row "operation ranks nodes bytes algorithm" is for calls of at most
@@ -15721,6 +15742,18 @@ par_result par_force_algorithm(par_comm *comm, const char *op_and_name) {
     return r;
 }
 
+// The algorithm that an all_reduce of so many bytes of f32 would take, with ordinary memory.
+static const char *par__all_reduce_algorithm(par_comm *comm, size_t bytes) {
+    par__operation op;
+    memset(&op, 0, sizeof op);
+    op.comm = comm;
+    op.call.kind = PAR_KIND_ALL_REDUCE;
+    op.call.count = bytes / 4;
+    op.call.dtype = PAR_F32;
+    op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
+    op.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
+    return par__choose_algorithm(&op)->name;
+}
 void par_print_algorithms(par_comm *comm, FILE *file) {
     fprintf(file, "par: %d ranks on %d nodes; each call uses the first algorithm that fits\n", comm->size,
             comm->nodes.node_count);
@@ -15747,17 +15780,8 @@ void par_print_algorithms(par_comm *comm, FILE *file) {
         par__message_cma_bytes(comm->world), comm->world->nontemporal_bytes);
     fprintf(file, "  rank %d is %s\n", comm->rank, comm->world->binding);
     fprintf(file, "  all_reduce, f32, ordinary memory:");
-    for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16) {
-        par__operation op;
-        memset(&op, 0, sizeof op);
-        op.comm = comm;
-        op.call.kind = PAR_KIND_ALL_REDUCE;
-        op.call.count = bytes / 4;
-        op.call.dtype = PAR_F32;
-        op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
-        op.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
-        fprintf(file, " %zu:%s", bytes, par__choose_algorithm(&op)->name);
-    }
+    for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16)
+        fprintf(file, " %zu:%s", bytes, par__all_reduce_algorithm(comm, bytes));
     fprintf(file, "\n");
 }
 

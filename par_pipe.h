@@ -341,9 +341,9 @@ typedef struct par_pipe_schedule {
 } par_pipe_schedule;
 
 int par_pipe_schedule_count(void);
-const char *par_pipe_schedule_name(int i);               // "naive", ...; NULL after the last
-const char *par_pipe_schedule_source(int i);             // paper or program
-const char *par_pipe_schedule_nearest(const char *name); // the most similar name
+const char *par_pipe_schedule_name(int i);                  // "naive", ...; NULL after the last
+const char *par_pipe_schedule_source(int i);                // paper or program
+par_suggestion par_pipe_schedule_suggest(const char *name); // as par_suggest
 // The desc with defaults in place of zeros. If stages is NULL, stage_count is the number of stages that the
 // schedule has, that is, how many costs to give; 0: the schedule is unknown or too large.
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc);
@@ -1776,9 +1776,9 @@ int par_pipe_schedule_count(void) { return PAR__PIPE_ROWS; }
 const char *par_pipe_schedule_name(int i) {
     return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_schedule_rows[i].name : NULL;
 }
-const char *par_pipe_schedule_nearest(const char *name) {
-    return par_nearest_name(name, &par__pipe_schedule_rows[0].name, PAR__PIPE_ROWS,
-                            sizeof par__pipe_schedule_rows[0]);
+par_suggestion par_pipe_schedule_suggest(const char *name) {
+    return par_suggest(name, &par__pipe_schedule_rows[0].name, PAR__PIPE_ROWS,
+                       sizeof par__pipe_schedule_rows[0]);
 }
 const char *par_pipe_schedule_source(int i) {
     return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_schedule_rows[i].source : NULL;
@@ -2771,8 +2771,8 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     par_pipe_desc d = par_pipe_defaults(desc);
     const par__pipe_schedule_row *row = par__pipe_find_schedule(d.schedule);
     if (!row)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "no schedule is called \"%.100s\"; the nearest is \"%s\"",
-                              d.schedule, par_pipe_schedule_nearest(d.schedule));
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "no schedule is called \"%.100s\"%s", d.schedule,
+                              par_pipe_schedule_suggest(d.schedule).text);
     s->desc = d;
     s->desc.schedule = row->name;
     s->ranks = d.ranks;
@@ -2908,9 +2908,9 @@ static par_result par__pipe_read_action(par__pipe_reader *c, par_pipe_action *a)
         return par__pipe_parse_error(c, "expected an action (F, B, I, W, SEND_F ...)");
     while (kind < PAR_PIPE_KIND_COUNT && strcmp(word, par__pipe_kind_names[kind])) kind++;
     if (kind == PAR_PIPE_KIND_COUNT) {
-        char what[80];
-        snprintf(what, sizeof what, "unknown action (the nearest is %s)",
-                 par_nearest_name(word, par__pipe_kind_names, PAR_PIPE_KIND_COUNT, sizeof(char *)));
+        char what[160];
+        snprintf(what, sizeof what, "unknown action%s",
+                 par_suggest(word, par__pipe_kind_names, PAR_PIPE_KIND_COUNT, sizeof(char *)).text);
         return c->at = begin, par__pipe_parse_error(c, what);
     }
     const int numbered = par__pipe_number(c, &microbatch);

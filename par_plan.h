@@ -213,10 +213,10 @@ typedef struct par_plan_problem {
 } par_plan_problem;
 
 const char *par_plan_model_name(int i);                            // of the table; NULL after the last
-const char *par_plan_model_nearest(const char *name);              // the most similar name
+par_suggestion par_plan_model_suggest(const char *name);           // as par_suggest
 int par_plan_model_get(const char *name, par_plan_model *model);   // 1, or 0: no such name
 const char *par_plan_machine_name(int i);                          // of the table; NULL after the last
-const char *par_plan_machine_nearest(const char *name);            // the most similar name
+par_suggestion par_plan_machine_suggest(const char *name);         // as par_suggest
 int par_plan_machine_get(const char *name, par_plan_machine *row); // 1, or 0: no such name; nodes is 1
 // Reads the model's sizes from a Hugging Face config.json of a dense decoder (GPT-2, GPT-NeoX, Llama,
 // Mistral, Qwen, Gemma, Phi, Falcon, and those with the same names). `ignored` receives the names of members
@@ -572,18 +572,20 @@ const char *par_plan_model_name(int i) {
 const char *par_plan_machine_name(int i) {
     return i >= 0 && i < PAR__PLAN_MACHINES ? par__plan_machines[i].name : NULL;
 }
-static const char *par__plan_nearest(const char *name, const char *(*get)(int)) {
+static par_suggestion par__plan_suggest(const char *name, const char *(*get)(int)) {
     const char *names[64];
     size_t count = 0;
     while (count < 64 && get((int)count)) {
         names[count] = get((int)count);
         count++;
     }
-    return par_nearest_name(name, names, count, sizeof names[0]);
+    return par_suggest(name, names, count, sizeof names[0]);
 }
-const char *par_plan_model_nearest(const char *name) { return par__plan_nearest(name, par_plan_model_name); }
-const char *par_plan_machine_nearest(const char *name) {
-    return par__plan_nearest(name, par_plan_machine_name);
+par_suggestion par_plan_model_suggest(const char *name) {
+    return par__plan_suggest(name, par_plan_model_name);
+}
+par_suggestion par_plan_machine_suggest(const char *name) {
+    return par__plan_suggest(name, par_plan_machine_name);
 }
 int par_plan_model_get(const char *name, par_plan_model *model) {
     for (int i = 0; i < PAR__PLAN_MODELS; i++)
@@ -898,8 +900,8 @@ static par_result par__plan_read_line(char *line, int number, par_plan_machine *
     if (!strcmp(name, "gpu")) {
         const double nodes = machine->nodes;
         if (!par_plan_machine_get(value, machine))
-            return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown gpu %.60s; did you mean %s?",
-                                  number, value, par_plan_machine_nearest(value));
+            return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown gpu %.60s%s", number, value,
+                                  par_plan_machine_suggest(value).text);
         if (nodes > 0) machine->nodes = nodes;
         return PAR_OK;
     }
@@ -912,8 +914,8 @@ static par_result par__plan_read_line(char *line, int number, par_plan_machine *
         memcpy((char *)machine + par__plan_machine_names[i].offset, &x, sizeof x);
         return PAR_OK;
     }
-    return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown member %.60s; did you mean %s?",
-                          number, name, par__plan_nearest(name, par__plan_machine_field));
+    return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown member %.60s%s", number, name,
+                          par__plan_suggest(name, par__plan_machine_field).text);
 }
 par_result par_plan_machine_read(const char *text, size_t bytes, par_plan_machine *machine, char *why,
                                  size_t capacity) {
@@ -1025,8 +1027,8 @@ static par_result par__plan_parse_word(const char *name, const char *value, par_
         *mask |= 1u << i;
         return PAR_OK;
     }
-    return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "unknown choice \"%s\"; did you mean %s?", name,
-                          par__plan_nearest(name, par_plan_axis_name));
+    return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity, "unknown choice \"%s\"%s", name,
+                          par__plan_suggest(name, par_plan_axis_name).text);
 }
 par_result par_plan_parse(const char *text, par_plan_config *config, unsigned *mask, char *why,
                           size_t capacity) {

@@ -189,7 +189,7 @@ typedef enum par_zero_optimizer {
 } par_zero_optimizer;
 const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
 int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0: unknown name
-const char *par_zero_optimizer_nearest(const char *name);                      // the most similar name
+par_suggestion par_zero_optimizer_suggest(const char *name);                   // as par_suggest
 
 // Codes of quantized messages, in blocks of 32 numbers that share a bf16 scale: integers (ZeRO++, Wang et
 // al. 2023) or 8-bit floats (OCP; in blocks: Rouhani et al. 2023). The scale maps the largest number of a
@@ -2148,9 +2148,9 @@ static const char *const par__zero_optimizer_names[] = {
 const char *par_zero_optimizer_name(par_zero_optimizer o) {
     return (unsigned)o < PAR_ZERO_OPTIMIZER_COUNT ? par__zero_optimizer_names[o] : "(no par_zero_optimizer)";
 }
-const char *par_zero_optimizer_nearest(const char *name) {
-    return par_nearest_name(name, par__zero_optimizer_names, PAR_ZERO_OPTIMIZER_COUNT,
-                            sizeof par__zero_optimizer_names[0]);
+par_suggestion par_zero_optimizer_suggest(const char *name) {
+    return par_suggest(name, par__zero_optimizer_names, PAR_ZERO_OPTIMIZER_COUNT,
+                       sizeof par__zero_optimizer_names[0]);
 }
 int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
     for (int i = 0; i < PAR_ZERO_OPTIMIZER_COUNT; i++)

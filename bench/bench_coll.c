@@ -1,4 +1,4 @@
-// bench_coll.c - time of the collectives by size, with nccl-tests' columns and flags.
+// bench_coll.c - time of the collectives by size, with nccl-tests' columns and options, and OSU's -m MIN:MAX.
 //
 //     build/bench_coll --ranks 2 --op all_reduce -b 8 -e 64M           processes of this machine
 //     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              MPI on the same buffers, in turn
@@ -20,10 +20,10 @@
 #include <ctype.h>
 
 typedef struct settings {
-    size_t begin, end;
+    size_t begin, end, step;
     int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
         overlap, diagnosis, start, seconds;
-    const char *op, *dtype, *redop, *memory, *vs, *device;
+    const char *op, *dtype, *redop, *memory, *vs, *device, *m;
 } settings;
 
 typedef struct kind_info {
@@ -561,7 +561,7 @@ static void print_row(const bench *b, const kind_info *k, size_t bytes, size_t c
                      r->vs_in_place.median / r->in_place.median);
         json_end(&j);
     } else {
-        printf("%12zu %10zu %6s %6s %5d %10.2f %10.2f %8.3f %8.3f %6zu %5.2f", bytes, count,
+        printf("%12zu %10zu %8s %10s %5d %10.2f %10.2f %8.3f %8.3f %6zu %5.2f", bytes, count,
                par_dtype_name(b->dtype), redop, rooted ? b->o.root : -1, r->ours.median * 1e6,
                r->ours.p99 * 1e6, alg, bus, r->wrong, eta);
         if (r->in_place.median > 0)
@@ -580,23 +580,38 @@ static void print_head(const bench *b, const kind_info *k) {
     if (b->o.json) return;
     printf("# %s, %d ranks on %d nodes (%s), %s memory; roofline of a += b: %.2f GB/s\n", k->name, b->n,
            par_node_count(b->world), par_launch_method(b->world), b->o.memory, b->roofline[0] * 1e-9);
-    printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
+    printf("#%11s %10s %8s %10s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "size", "count", "type", "redop",
            "root", "time", "p99", "algbw", "busbw", "#wrong", "eta", "in-place", "algbw",
            b->vs_calls ? "      calls  ratio   in-place  ratio"
            : b->o.vs   ? "        MPI  ratio   in-place  ratio"
                        : "");
-    printf("#%11s %10s %6s %6s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "(B)", "(elem)", "", "", "",
+    printf("#%11s %10s %8s %10s %5s %10s %10s %8s %8s %6s %5s %10s %8s%s\n", "(B)", "(elem)", "", "", "",
            "(us)", "(us)", "(GB/s)", "(GB/s)", "", "", "(us)", "(GB/s)",
            b->o.vs ? "       (us)              (us)" : "");
 }
 
-static size_t run_kind(bench *b, const kind_info *k) { // returns the number of wrong elements
+static size_t next_size(const bench *b, size_t bytes) { // SIZE_MAX: there is none
+    const size_t step = b->o.step, factor = (size_t)b->o.factor;
+    if (step) return bytes > SIZE_MAX - step ? SIZE_MAX : bytes + step;
+    return !bytes ? 1 : bytes > SIZE_MAX / factor ? SIZE_MAX : bytes * factor;
+}
+// What the benchmark cannot do with b->dtype and b->redop, or NULL.
+static const char *type_problem(const bench *b) {
+    const int scaled = (b->redop & 255) == PAR_SCALED_SUM;
+    if (scaled && !par_dtype_traits_of(b->dtype)->is_float) return "a scaled sum needs a float type";
+#if defined(PAR_MPI)
+    if (!b->o.vs || b->vs_calls) return NULL;
+    if (mpi_type(b->dtype) == MPI_DATATYPE_NULL) return "MPI has no such type to compare with";
+    if ((b->redop & 255) == PAR_AVG || scaled) return "MPI has no such operation to compare with";
+#endif
+    return NULL;
+}
+static size_t run_sizes(bench *b, const kind_info *k) {
     const size_t unit = b->element_bytes * blocks(b, k);
     size_t wrong = 0;
-    if (b->rank == 0) print_head(b, k);
     const size_t begin = k->neighbors ? MAX(b->o.begin, unit) : b->o.begin; // an element in each message
     for (size_t bytes = k->kind == PAR_KIND_BARRIER ? b->o.end : begin; bytes <= b->o.end;
-         bytes = bytes ? bytes * (size_t)b->o.factor : 1) {
+         bytes = next_size(b, bytes)) {
         const size_t count = k->kind == PAR_KIND_BARRIER ? 0 : bytes / unit;
         const double gigabytes = (double)bytes * b->n * 1e-9; // large sizes take fewer iterations
         const int iterations =
@@ -604,8 +619,26 @@ static size_t run_kind(bench *b, const kind_info *k) { // returns the number of 
         const row r = measure(b, k, count, iterations);
         if (b->rank == 0) print_row(b, k, k->kind == PAR_KIND_BARRIER ? 0 : count * unit, count, &r);
         wrong += r.wrong;
-        if (k->kind == PAR_KIND_BARRIER || bytes > SIZE_MAX / (size_t)b->o.factor) break;
+        if (k->kind == PAR_KIND_BARRIER) break;
     }
+    return wrong;
+}
+// With -d all and -o all for every type and reduction that the benchmark can time.
+static size_t run_kind(bench *b, const kind_info *k) { // returns the number of wrong elements
+    const par_dtype dtype = b->dtype;
+    const par_op redop = b->redop;
+    const int types = !strcmp(b->o.dtype, "all") && k->kind != PAR_KIND_BARRIER ? PAR_DTYPE_COUNT : 1,
+              operations = !strcmp(b->o.redop, "all") && reduces(k) ? PAR_OP_COUNT : 1;
+    size_t wrong = 0;
+    if (b->rank == 0) print_head(b, k);
+    for (int type = 0; type < types; type++)
+        for (int i = 0; i < operations; i++) {
+            if (types > 1) b->dtype = (par_dtype)type;
+            if (operations > 1) must(b, par_op_parse(par_op_name(i), &b->redop) ? PAR_OK : PAR_ERR_ARGUMENT);
+            b->element_bytes = par_dtype_bytes(b->dtype);
+            if (!type_problem(b)) wrong += run_sizes(b, k);
+        }
+    b->dtype = dtype, b->redop = redop, b->element_bytes = par_dtype_bytes(dtype);
     return wrong;
 }
 
@@ -763,7 +796,7 @@ static void overlap(bench *b) {
                "%8s\n",
                b->n, par_node_count(b->world), b->o.memory, "bytes", "call us", "compute us", "both us",
                "overlap");
-    for (size_t bytes = b->o.begin; bytes <= b->o.end; bytes *= (size_t)b->o.factor) {
+    for (size_t bytes = b->o.begin; bytes <= b->o.end; bytes = next_size(b, bytes)) {
         const int iterations = default_iterations(bytes);
         double *t[3] = {b->times, b->vs_times, (double *)calloc((size_t)iterations, sizeof(double))}, m[3];
         const double alone = time_of(b, &kinds[0], bytes, iterations).median;
@@ -1041,41 +1074,99 @@ static int starts(bench *b) {
     return 0;
 }
 
-// Report an unknown value. `names`: the valid ones, as text; `from`: the same, as par_nearest_name takes
-// them.
+static void print_algorithms(bench *b) {
+    par__world *w = b->world->world;
+    if (!b->o.json) {
+        par_print_algorithms(b->world, stdout);
+        return;
+    }
+    for (int i = 0; i < PAR__ALGORITHM_COUNT; i++) {
+        const par__algorithm_row *a = &par__algorithms[i];
+        json_print("mode:%s op:%s algorithm:%s when:%s forced:%d", "algorithms", par_kind_name(a->kind),
+                   a->name, a->when, w->forced[a->kind] == i + 1);
+    }
+    for (size_t i = 0; i < w->tune_row_count; i++) {
+        const par__algorithm_row *a = &par__algorithms[w->tune_rows[i].algorithm];
+        json_print("mode:%s op:%s algorithm:%s ranks:%d nodes:%d up_to_bytes:%zu", "tuned",
+                   par_kind_name(a->kind), a->name, w->tune_rows[i].ranks, w->tune_rows[i].nodes,
+                   w->tune_rows[i].bytes);
+    }
+    for (int k = 0; k < PAR_KIND_COUNT; k++)
+        if (w->kind_cma_bytes[k])
+            json_print("mode:%s op:%s cma_bytes:%zu", "tuned", par_kind_name((par_kind)k),
+                       w->kind_cma_bytes[k]);
+    json_print("mode:%s cma:%d cma_bytes:%zu stream_bytes:%zu", "thresholds", w->cma, w->cma_bytes,
+               w->nontemporal_bytes);
+    for (size_t bytes = 8; bytes <= (size_t)64 << 20; bytes *= 16)
+        json_print("mode:%s op:%s bytes:%zu algorithm:%s", "chosen", "all_reduce", bytes,
+                   par__all_reduce_algorithm(b->world, bytes));
+}
+
+// Report an unknown value. `names`: the valid ones, as text; `from`: the same, as par_suggest takes them.
 static const char *unknown(bench *b, const char *option, const char *value, const char *names,
                            const void *from, size_t count, size_t stride) {
-    snprintf(b->why, sizeof b->why, "no such %s: \"%s\"; the nearest is \"%s\". There are: %s", option, value,
-             par_nearest_name(value, from, count, stride), names);
+    snprintf(b->why, sizeof b->why, "no such %s: \"%.60s\"%s (there are: %s)", option, value,
+             par_suggest(value, from, count, stride).text, names);
     return b->why;
+}
+// nccl-tests' name of a type or reduction as this kit's.
+static const char *own_name(const char *name) {
+    static const char *const names[][2] = {
+        {"int8", "i8"},          {"uint8", "u8"},      {"int32", "i32"},      {"uint32", "u32"},
+        {"int64", "i64"},        {"uint64", "u64"},    {"half", "f16"},       {"float", "f32"},
+        {"double", "f64"},       {"bfloat16", "bf16"}, {"f8e4m3", "f8_e4m3"}, {"f8e5m2", "f8_e5m2"},
+        {"mulsum", "scaled_sum"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(name, names[i][0])) return names[i][1];
+    return name;
+}
+// -m 4: operations in one iteration (nccl-tests); -m 4:1024: the sizes (OSU).
+static const char *read_m(settings *o) {
+    char first[32];
+    const option inner = {"-m", OPTION_INT, &o->inner, ""}, begin = {"-m", OPTION_SIZE, &o->begin, ""},
+                 end = {"-m", OPTION_SIZE, &o->end, ""};
+    const char *colon = strchr(o->m, ':');
+    snprintf(first, sizeof first, "%.*s", colon ? (int)(colon - o->m) : 31, o->m);
+    if (!colon)
+        return option_set(&inner, o->m) && o->inner > 0 ? NULL : "-m: a number from 1, or sizes MIN:MAX";
+    return option_set(&begin, first) && option_set(&end, colon + 1) ? NULL
+                                                                    : "-m MIN:MAX: sizes, as 4:1024 or 1K:1M";
 }
 
 #define X2(constant, text)      text,
 #define X4(constant, name, ...) #name,
 #define L2(constant, text)      text " "
 #define L4(constant, name, ...) #name " "
-static const char *check_settings(bench *b) {
+static const char *check_types(bench *b) { // -d and -o
     static const char *const types[] = {PAR_DTYPES(X4)}, *const operations[] = {PAR_OPS(X2)};
     settings *o = &b->o;
+    const int all_types = !strcmp(o->dtype, "all"), all_operations = !strcmp(o->redop, "all");
+    if ((all_types || all_operations) && (o->tune || o->model || o->overlap || o->diagnosis))
+        return "--tune, --model, --overlap and --diagnosis take one type (-d) and one reduction (-o)";
+    if (!par_dtype_parse(all_types ? "f32" : own_name(o->dtype), &b->dtype))
+        return unknown(b, "type for -d", o->dtype, PAR_DTYPES(L4) "all", types, PAR_DTYPE_COUNT,
+                       sizeof *types);
+    if (!par_op_parse(all_operations ? "sum" : own_name(o->redop), &b->redop))
+        return unknown(b, "operation for -o", o->redop, PAR_OPS(L2) "all", operations, PAR_OP_COUNT,
+                       sizeof *operations);
+    b->element_bytes = par_dtype_bytes(b->dtype);
+    return type_problem(b);
+}
+static const char *check_settings(bench *b) {
+    settings *o = &b->o;
     int known = 0;
+    par_op redop;
+    const char *why = read_m(o);
+    if (why) return why;
     for (int i = 0; i < KINDS; i++) known |= is_chosen(b, &kinds[i]);
+    if (!known && par_op_parse(own_name(o->op), &redop))
+        return "--op is the collective, such as all_reduce; give the reduction by -o";
     if (!known)
         return unknown(b, "--op", o->op,
                        "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all "
                        "sendrecv one_way "
                        "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 started_all_reduce barrier all",
                        kinds, KINDS, sizeof kinds[0]);
-    if (!strcmp(o->dtype, "float")) o->dtype = "f32";
-    if (!strcmp(o->dtype, "double")) o->dtype = "f64";
-    if (!strcmp(o->dtype, "half")) o->dtype = "f16";
-    if (!strcmp(o->dtype, "bfloat16")) o->dtype = "bf16";
-    if (!par_dtype_parse(o->dtype, &b->dtype))
-        return unknown(b, "type for -d", o->dtype, PAR_DTYPES(L4), types, PAR_DTYPE_COUNT, sizeof *types);
-    if (!par_op_parse(o->redop, &b->redop))
-        return unknown(b, "operation for -o", o->redop, PAR_OPS(L2), operations, PAR_OP_COUNT,
-                       sizeof *operations);
-    if ((b->redop & 255) == PAR_SCALED_SUM && !par_dtype_traits_of(b->dtype)->is_float)
-        return "a scaled sum needs a float type";
     if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
         return "--memory is symmetric or private";
     const int cuda = !strcmp(o->device, "cuda");
@@ -1085,6 +1176,9 @@ static const char *check_settings(bench *b) {
 #if !defined(BENCH_CUDA)
     if (cuda) return "--device cuda needs build/bench_coll_cuda (make cuda)";
 #endif
+    if (o->tune && o->json) return "--tune prints the table that PAR_TUNE reads, and no JSON";
+    if (o->step && o->factor) return "give -f or -i, not both: sizes are multiplied or stepped";
+    if (!o->factor) o->factor = 8;
     if (o->factor < 2) return "-f must be 2 or more";
     if (o->end < o->begin) return "-e must not be less than -b";
     if (o->warmup < 0 || o->inner < 1 || o->iterations < 0 || o->seconds < 0)
@@ -1094,12 +1188,8 @@ static const char *check_settings(bench *b) {
     if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
     if (o->vs && strcmp(o->vs, "mpi") && strcmp(o->vs, "calls")) return "--vs must be mpi or calls";
     b->vs_calls = o->vs && !strcmp(o->vs, "calls");
-    b->element_bytes = par_dtype_bytes(b->dtype);
-    if (b->vs_calls) return NULL;
+    if ((why = check_types(b)) != NULL || b->vs_calls) return why;
 #if defined(PAR_MPI)
-    if (o->vs && mpi_type(b->dtype) == MPI_DATATYPE_NULL) return "MPI has no such type to compare with";
-    if (o->vs && ((b->redop & 255) == PAR_AVG || (b->redop & 255) == PAR_SCALED_SUM))
-        return "MPI has no such operation to compare with";
     if (o->vs && o->end > (size_t)INT_MAX) return "MPI counts at most 2147483647 elements: use a smaller -e";
 #else
     if (o->vs) return "--vs mpi needs bench_coll_mpi";
@@ -1122,7 +1212,7 @@ static int run(bench *b) {
     b->buffer_bytes = b->o.end + 64 * (size_t)b->n + CANARY;
     b->times = (double *)calloc((size_t)iterations, sizeof(double));
     b->vs_times = (double *)calloc((size_t)iterations, sizeof(double));
-    const size_t pattern = b->o.end / b->element_bytes + 64;
+    const size_t pattern = b->o.end / (strcmp(b->o.dtype, "all") ? b->element_bytes : 1) + 64;
     b->pattern = (float *)malloc(pattern * sizeof(float));
     if (!strcmp(b->o.memory, "symmetric")) {
         b->send = (unsigned char *)par_alloc(b->world, b->buffer_bytes);
@@ -1170,7 +1260,7 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 
 // As options_parse.
 static int parse_settings(int argc, char **argv, settings *o) {
-    o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8;
+    o->begin = 8, o->end = (size_t)64 << 20, o->m = "1";
     o->warmup = 5, o->inner = 1, o->check = 1, o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
     o->device = "cpu", o->start = 1000, o->seconds = 20;
@@ -1178,27 +1268,31 @@ static int parse_settings(int argc, char **argv, settings *o) {
     o->device = "cuda";
 #endif
     const option options[] = {
-        {"-b", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)"},
-        {"-e", OPTION_SIZE, &o->end, "largest size"},
-        {"-f", OPTION_INT, &o->factor, "factor between sizes"},
-        {"-n", OPTION_INT, &o->iterations, "iterations at most; 0: by size"},
+        {"what is timed", OPTION_TITLE, NULL, NULL},
+        {"--op", OPTION_TEXT, &o->op, "collective, or all"},
+        {"--ranks, -g, --ngpus", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2"},
+        {"-b, --minbytes", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)"},
+        {"-e, --maxbytes", OPTION_SIZE, &o->end, "largest size"},
+        {"-f, --stepfactor", OPTION_INT, &o->factor, "factor between sizes; 0: 8"},
+        {"-i, --stepbytes", OPTION_SIZE, &o->step, "bytes between sizes, instead of -f"},
+        {"-d, --datatype", OPTION_TEXT, &o->dtype, "type, or all"},
+        {"-o, --redop", OPTION_TEXT, &o->redop, "reduction, or all"},
+        {"-r, --root", OPTION_INT, &o->root, "root"},
+        {"--in_place", OPTION_FLAG, &o->in_place, "in place, too"},
+        {"--memory", OPTION_TEXT, &o->memory, "symmetric (par_alloc) or private"},
+        {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_coll_cuda): whose memory"},
+        {"how", OPTION_TITLE, NULL, NULL},
+        {"-n, --iters", OPTION_INT, &o->iterations, "iterations at most; 0: by size"},
         {"--seconds", OPTION_INT, &o->seconds,
          "about so long for a row, out of place and in place each; then fewer iterations (at least 3); 0: "
          "all"},
-        {"-i", OPTION_INT, &o->in_place, "also in place: 0 or 1"},
-        {"-w", OPTION_INT, &o->warmup, "warm-up iterations, not timed"},
-        {"-m", OPTION_INT, &o->inner, "operations in one iteration"},
-        {"-c", OPTION_INT, &o->check, "check results: 0 or 1 (reductions in place: with -m 1)"},
-        {"-d", OPTION_TEXT, &o->dtype, "type"},
-        {"-o", OPTION_TEXT, &o->redop, "reduction"},
-        {"-r", OPTION_INT, &o->root, "root"},
-        {"--op", OPTION_TEXT, &o->op, "collective, or all"},
-        {"--memory", OPTION_TEXT, &o->memory, "symmetric (par_alloc) or private"},
-        {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_coll_cuda): whose memory"},
-        {"--ranks", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2"},
+        {"-w, --warmup_iters", OPTION_INT, &o->warmup, "warm-up iterations, not timed"},
+        {"-m, --agg_iters", OPTION_TEXT, &o->m, "operations in one iteration; MIN:MAX: sizes, as -b and -e"},
+        {"-c, --check", OPTION_INT, &o->check, "check results, unless 0 (reductions in place: with -m 1)"},
         {"--vs", OPTION_TEXT, &o->vs,
          "mpi: the MPI call on the same buffers, alternating; calls: fresh calls, against persistent ones"},
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
+        {"other answers", OPTION_TITLE, NULL, NULL},
         {"--tune", OPTION_FLAG, &o->tune,
          "measure every algorithm and when the system copies; print the table that PAR_TUNE reads"},
         {"--model", OPTION_FLAG, &o->model,
@@ -1208,8 +1302,8 @@ static int parse_settings(int argc, char **argv, settings *o) {
          "cost of the checks, a cache line's hop, memory, idle waiting"},
         {"--start", OPTION_INT, &o->start,
          "with --diagnosis: time how 2, 128, 1000 ranks start and end, but no more ranks than this"},
-        {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
+        {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
     };
     return options_parse(argc, argv, options, sizeof options / sizeof options[0],
                          "bench_coll: time the collectives");
@@ -1229,6 +1323,12 @@ int main(int argc, char **argv) {
     desc.rank_count = o->ranks;
     const int launched = par_launched(NULL);
     if (launched < 2 && par_defaults(&desc, &desc)) return 1;
+#if defined(PAR_MPI)
+    if (!launched && (!desc.rank_count || (o->vs && !b.vs_calls)))
+        return fprintf(stderr, "bench_coll: no ranks of MPI here: start it by mpiexec -n 2 %s%s\n", argv[0],
+                       o->vs ? "" : ", or give --ranks"),
+               2;
+#endif
     if (!launched && !desc.rank_count) desc.rank_count = 2;
 #if defined(BENCH_CUDA)
     // Processes that share a GPU use it one at a time; threads use it at once.
@@ -1246,7 +1346,7 @@ int main(int argc, char **argv) {
 #endif
     int failed = 0;
     if (o->algorithms) {
-        if (par_rank(b.world) == 0) par_print_algorithms(b.world, stdout);
+        if (par_rank(b.world) == 0) print_algorithms(&b);
     } else
         failed = run(&b);
     const par_result closed = par_close(b.world);

@@ -58,7 +58,7 @@ if [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v mpiexec.mpich >/
     for n in 1 2; do
         for op in all_reduce reduce_scatter all_gather broadcast; do
             label="two hosts of $n ranks, 1 Gbit/s, $op"
-            hosts="bash bench/two_hosts.sh $n 1000 --op $op -b 64K -e 4M -f 8 -n 15 -i 0 --json"
+            hosts="bash bench/two_hosts.sh $n 1000 --op $op -b 64K -e 4M -f 8 -n 15 --no-in_place --json"
             rows "$label, TCP" env OVER=tcp $hosts
             rows "$label" $hosts
         done

@@ -138,7 +138,6 @@ module par
     public :: par_op_name
     public :: par_dtype_parse
     public :: par_op_parse
-    public :: par_nearest_name
     public :: par_cast
     public :: par_open
     public :: par_defaults
@@ -270,9 +269,6 @@ module par
         ! END GENERATED
     end interface
     ! GENERATED generics by make bindings
-    interface par_nearest_name
-        module procedure par_nearest_name_i64, par_nearest_name_i32
-    end interface
     interface par_cast
         module procedure par_cast_i64, par_cast_i32
     end interface
@@ -508,14 +504,6 @@ module par
             character(kind=c_char), intent(in) :: name(*)
             integer(c_int64_t), intent(out) :: op
             integer(c_int) :: r
-        end function
-        function c_nearest_name(name, names, count, stride) bind(c, name='par_nearest_name') result(r)
-            import
-            character(kind=c_char), intent(in) :: name(*)
-            type(c_ptr), value :: names
-            integer(c_size_t), value :: count
-            integer(c_size_t), value :: stride
-            type(c_ptr) :: r
         end function
         function c_cast(dst, dst_type, src, src_type, count) bind(c, name='par_cast') result(r)
             import
@@ -2103,25 +2091,6 @@ contains
         integer(c_int64_t), intent(out) :: op
         integer(c_int) :: r
         r = c_op_parse(trim(name)//c_null_char, op)
-    end function
-
-    function par_nearest_name_i64(name, names, count, stride) result(r)
-        character(*), intent(in) :: name
-        type(*), dimension(..), intent(in), target :: names
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int64_t), intent(in) :: stride
-        character(:), allocatable :: r
-        r = string_at(c_nearest_name(trim(name)//c_null_char, without_gaps(c_loc(names), &
-            is_contiguous(names)), int(count, c_size_t), int(stride, c_size_t)))
-    end function
-
-    function par_nearest_name_i32(name, names, count, stride) result(r)
-        character(*), intent(in) :: name
-        type(*), dimension(..), intent(in), target :: names
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int32_t), intent(in) :: stride
-        character(:), allocatable :: r
-        r = par_nearest_name_i64(name, names, int(count, c_int64_t), int(stride, c_int64_t))
     end function
 
     subroutine par_cast_i64(dst, dst_type, src, src_type, count, result)

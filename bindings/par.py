@@ -188,7 +188,6 @@ _FUNCTIONS = {
     "par_op_name": (c_char_p, [c_uint64]),
     "par_dtype_parse": (c_int, [c_char_p, c_void_p]),
     "par_op_parse": (c_int, [c_char_p, c_void_p]),
-    "par_nearest_name": (c_char_p, [c_char_p, c_void_p, c_size_t, c_size_t]),
     "par_cast": (c_int, [c_void_p, c_int, c_void_p, c_int, c_size_t]),
     "par_open": (c_int, [c_void_p, c_void_p]),
     "par_defaults": (c_int, [c_void_p, c_void_p]),

@@ -1,5 +1,5 @@
 // options.h - command lines from a table: --name value, --name=value, -x value; flags also alone, and as
-// --no-name. Used by examples and benchmarks, which include par.h before it.
+// --no-name. An option may have several names. Examples and benchmarks use it; they include par.h before it.
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/param.h> // MIN, MAX
+#include <unistd.h>
 
 #include "output.h"
 
@@ -25,7 +27,7 @@ typedef enum option_type {
 } option_type;
 
 typedef struct option {
-    const char *name; // "--batch_size" or "-b"
+    const char *name; // "--batch_size", or several: "-b, --minbytes"
     option_type type; // of *value: int, size_t (8, 64K, 1M, 2G), double, const char *, int
     void *value;      // holds the default
     const char *help;
@@ -79,8 +81,15 @@ static int option_set(const option *o, const char *text) {
     return 0;
 }
 
-static void option_print(const option *o) { // in lines of at most 100 columns
-    enum { HELP = 43, WIDTH = 100 };
+static int option_columns(void) { // of the terminal, from 40 to 100; 80 where there is none
+    struct winsize terminal;
+    const char *columns = getenv("COLUMNS");
+    int width = columns ? atoi(columns) : 0;
+    if (width <= 0 && isatty(1) && !ioctl(1, TIOCGWINSZ, &terminal)) width = terminal.ws_col;
+    return MAX(40, MIN(100, width > 0 ? width : 80));
+}
+static void option_print(const option *o, int width) {
+    const int help = width < 70 ? 7 : 43; // its column; in a narrow terminal it begins a line
     char value[64] = "";
     switch (o->type) {
     case OPTION_INT: snprintf(value, sizeof value, "%d", *(int *)o->value); break;
@@ -93,9 +102,10 @@ static void option_print(const option *o) { // in lines of at most 100 columns
     case OPTION_TITLE: printf("\n%s\n", o->name); return;
     }
     int column = printf("  %-29s %-10s", o->name, value);
+    if (width < 70) column = printf("\n%*s", help - 1, "") - 1;
     for (const char *word = o->help; *word;) {
         const int n = (int)strcspn(word, " ");
-        if (column > HELP && column + 1 + n > WIDTH) column = printf("\n%*s", HELP - 1, "") - 1;
+        if (column >= help && column + 1 + n > width) column = printf("\n%*s", help - 1, "") - 1;
         column += printf(" %.*s", n, word);
         word += n;
         word += strspn(word, " ");
@@ -105,18 +115,31 @@ static void option_print(const option *o) { // in lines of at most 100 columns
 
 // The option that an argument's first `length` characters name, or NULL.
 static const option *option_find(const option *options, size_t count, const char *text, size_t length) {
-    for (size_t k = 0; k < count; k++)
-        if (options[k].type != OPTION_TITLE && strlen(options[k].name) == length &&
-            !memcmp(options[k].name, text, length))
-            return &options[k];
+    for (size_t k = 0; k < count; k++) {
+        if (options[k].type == OPTION_TITLE) continue;
+        for (const char *name = options[k].name; *name; name += strspn(name, ", ")) {
+            const size_t n = strcspn(name, ",");
+            if (n == length && !memcmp(name, text, n)) return &options[k];
+            name += n;
+        }
+    }
     return NULL;
 }
-static const char *option_nearest(const option *options, size_t count, const char *text) {
-    const char *names[256];
+static par_suggestion option_suggest(const option *options, size_t count, const char *text) {
+    enum { MOST = 256 };
+    char copies[MOST][48];
+    const char *names[MOST];
     size_t n = 0;
-    for (size_t k = 0; k < count && n < 256; k++)
-        if (options[k].type != OPTION_TITLE) names[n++] = options[k].name;
-    return par_nearest_name(text, names, n, sizeof names[0]);
+    for (size_t k = 0; k < count; k++) {
+        if (options[k].type == OPTION_TITLE) continue;
+        for (const char *name = options[k].name; *name && n < MOST; name += strspn(name, ", ")) {
+            const int length = (int)strcspn(name, ",");
+            snprintf(copies[n], sizeof copies[n], "%.*s", length, name);
+            names[n] = copies[n];
+            n++, name += length;
+        }
+    }
+    return par_suggest(text, names, n, sizeof names[0]);
 }
 
 static inline int options_given(int argc, char **argv, const char *name) { // is it on the command line?
@@ -139,9 +162,8 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
         const char *text = argv[i], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
         const size_t length = equals ? (size_t)(equals - text) : strlen(text);
         if (!strcmp(text, "--help") || !strcmp(text, "-h")) {
-            printf("%s\n\n  %-29s default    flags: --name or --no-name; all: --name=value\n", about,
-                   "option");
-            for (size_t k = 0; k < count; k++) option_print(&options[k]);
+            printf("%s\n\n  %-29s %-10s --name value, --name=value, --no-name\n", about, "option", "default");
+            for (size_t k = 0; k < count; k++) option_print(&options[k], option_columns());
             return output_failed(argv[0]) ? 2 : 1;
         }
         const option *o = option_find(options, count, text, length);
@@ -153,15 +175,15 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
             if (o && o->type != OPTION_FLAG) o = NULL;
         }
         if (!o) {
-            fprintf(stderr, "%s: unknown option %s; did you mean %s? (--help lists all)\n", argv[0], text,
-                    option_nearest(options, count, text));
+            fprintf(stderr, "%s: unknown option %s%s (--help lists all)\n", argv[0], text,
+                    option_suggest(options, count, text).text);
             return 2;
         }
         if (!value && o->type == OPTION_FLAG) // alone, or with its value behind it
             value = i + 1 < argc && option_flag(argv[i + 1]) >= 0 ? argv[++i] : "1";
         if (!value && i + 1 < argc) value = argv[++i];
         if (!value || !option_set(o, value)) {
-            fprintf(stderr, "%s: option %s: cannot use \"%s\"%s\n", argv[0], o->name,
+            fprintf(stderr, "%s: option %.*s: cannot use \"%s\"%s\n", argv[0], (int)length, text,
                     value ? value : "(nothing)",
                     o->type == OPTION_FLAG ? "; it takes 0 or 1, false or true, no or yes, off or on" : "");
             return 2;

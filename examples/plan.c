@@ -52,8 +52,8 @@ static int load_model(const char *name, par_plan_model *model) { // of the table
     snprintf(path, sizeof path, "%.4000s/config.json", name);
     const char *file = is_file(name) ? name : is_file(path) ? path : NULL;
     if (!file) {
-        fprintf(stderr, "plan: no model %s, and no such file; did you mean %s? (--list shows all)\n", name,
-                par_plan_model_nearest(name));
+        fprintf(stderr, "plan: no model %s, and no such file%s (--list shows all)\n", name,
+                par_plan_model_suggest(name).text);
         return 0;
     }
     char *text = read_text(file, &bytes);
@@ -69,8 +69,8 @@ static int load_machine(const char *name, par_plan_machine *machine) { // of the
     size_t bytes;
     if (par_plan_machine_get(name, machine)) return 1;
     if (!is_file(name)) {
-        fprintf(stderr, "plan: no GPU %s, and no such file; did you mean %s? (--list shows all)\n", name,
-                par_plan_machine_nearest(name));
+        fprintf(stderr, "plan: no GPU %s, and no such file%s (--list shows all)\n", name,
+                par_plan_machine_suggest(name).text);
         return 0;
     }
     char *text = read_text(name, &bytes);
@@ -697,19 +697,27 @@ static double evaluation_us(const plan *x) {
     return 1e6 * fastest;
 }
 
-static void list_tables(void) {
+static void list_tables(int json) {
     par_plan_model m;
     par_plan_machine x;
     for (int i = 0; par_plan_model_name(i); i++) {
         par_plan_model_get(par_plan_model_name(i), &m);
-        printf("%-16s %8.4g parameters, %3d layers, width %d\n", m.name, par_plan_parameters(&m), m.layers,
-               m.features);
+        if (json)
+            json_print("model:%s parameters:%.0f layers:%d width:%d", m.name, par_plan_parameters(&m),
+                       m.layers, m.features);
+        else
+            printf("%-16s %8.4g parameters, %3d layers, width %d\n", m.name, par_plan_parameters(&m),
+                   m.layers, m.features);
     }
     for (int i = 0; par_plan_machine_name(i); i++) {
         par_plan_machine_get(par_plan_machine_name(i), &x);
-        printf("%-16s %4.0f of %4.0f TFLOP/s, %3.0f GB at %.2f TB/s, %.0f on a node\n", x.name,
-               x.product_rate / 1e12, x.peak / 1e12, x.memory_bytes / 1e9, x.memory_rate / 1e12,
-               x.gpus_per_node);
+        if (json)
+            json_print("gpu:%s product_rate:%g peak:%g memory_bytes:%.0f memory_rate:%g gpus_per_node:%.0f",
+                       x.name, x.product_rate, x.peak, x.memory_bytes, x.memory_rate, x.gpus_per_node);
+        else
+            printf("%-16s %4.0f of %4.0f TFLOP/s, %3.0f GB at %.2f TB/s, %.0f on a node\n", x.name,
+                   x.product_rate / 1e12, x.peak / 1e12, x.memory_bytes / 1e9, x.memory_rate / 1e12,
+                   x.gpus_per_node);
     }
 }
 static int prepare(const settings *o, plan *x) { // 0, or a status
@@ -829,7 +837,7 @@ int main(int argc, char **argv) {
     int status = options_parse(count, args, options, sizeof options / sizeof options[0],
                                "Which parallel layout is fastest for a model on a machine, and why.");
     if (status) return status == 1 ? 0 : status;
-    if (o.list) list_tables();
+    if (o.list) list_tables(o.json);
     if (o.validate) status = validate(&o);
     if (o.list || o.validate) {
         free(args);

@@ -74,8 +74,8 @@ one_of_many() { # command prefix, suffix, its name, another's prefix: MPI and th
 # over a link of 1 Gbit/s between two namespaces: S bytes each way and no more; with SOAK=1, on a quiet
 # machine, not behind MPI
 two_hosts() {
-    BENCH=build/bench_coll_mpich bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 -i 0 \
-        --json >"$work/hosts"
+    BENCH=build/bench_coll_mpich bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 \
+        --no-in_place --json >"$work/hosts"
     [ $? = 77 ] && return 77
     cat "$work/hosts"
     fields "$work/hosts" wrong net_bytes ratio | awk -v least="${SOAK:+0.5}" '

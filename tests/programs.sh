@@ -411,7 +411,7 @@ stages() { # the same losses on pipelines, whatever their schedule, in every pro
         [ "$(grep -c '^rank [01] *|' "$work/out")" = 4 ] &&
         grep -q "as it ran" "$work/out" || return 1
     refuses "microbatches" $small --gradient_accumulation_steps 4 --ranks 2 --pp 2 --schedule "$work/t.csv" &&
-        refuses 'no schedule is called "zbv"; the nearest is "zb_v"' $small --schedule zbv &&
+        refuses 'no schedule is called "zbv"; did you mean zb_v?' $small --schedule zbv &&
         refuses "even pp" $small --pp 3 --schedule dualpipe &&
         refuses "pp x tp x cp" $small --ranks 3 --pp 2
 }
@@ -444,7 +444,7 @@ pipe_rows() {
     odd=$work/$'p"\xff.csv' # JSON, whatever the name
     cp "$work/p.csv" "$odd" &&
         prints '/p\\"\\ufffd.csv",' $pipe --load "$odd" --ranks 2 --simulate --json &&
-        fails 2 'the nearest is "interleaved_1f1b"' $pipe --schedule interleaved_1f &&
+        fails 2 'did you mean interleaved_1f1b?' $pipe --schedule interleaved_1f &&
         fails 2 "not 3" $pipe --schedule zb_v --chunks 3 &&
         fails 2 "desc.max_activation_bytes allows 10" $pipe --schedule auto --memory 10 --simulate &&
         fails 2 "need as many ranks" $pipe --stages 4 --ranks 2 &&
@@ -761,7 +761,7 @@ bad_input() {
         refuses "cannot make the directory" $small --max_iters 1 --save /proc/nowhere/x &&
         refuses "multiple of tp" --tp 3 &&
         refuses "zero must be" --zero 4 &&
-        refuses 'no optimizer is called "adam8"; the nearest is "adamw"' --optimizer adam8 &&
+        refuses 'no optimizer is called "adam8"; did you mean adamw?' --optimizer adam8 &&
         refuses "canonical must" --canonical 3 &&
         refuses "arch is" --arch gpt5 &&
         refuses "dtype is" --dtype f8 &&
@@ -858,6 +858,8 @@ flags() { # each spelling, as --help shows it behind them; what is neither yes n
         fails 2 "unknown option --no-decay_lr=1" $gpt --no-decay_lr=1 &&
         fails 2 "unknown option --learning-rat; did you mean --learning_rate?" $gpt --learning-rat 1 &&
         fails 2 "did you mean --batch_size?" $gpt --batchsize=3 &&
+        fails 2 "unknown option --lr; did you mean --learning_rate?" $gpt --lr 1 &&
+        fails 2 "unknown option --epochs (--help" $gpt --epochs 3 &&
         fails 2 "did you mean --simulate?" build/bench_pipe --simluate
 }
 fifos() { # instead of data, a manifest, a model, a table: an error at once, not a wait for a writer
@@ -972,20 +974,22 @@ automatic() { # --auto measures, plans, says why and trains so; what is given st
 help_texts() { # every option, in columns, under titles; titles are no options
     for p in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
         names=$(
-            grep -ohE '^ *([A-Z]+\(|\{)"--?[a-z0-9_]+"' "examples/$p.c" "bench/${p%_test}.c" 2>/dev/null |
-                tr -d ' {"(A-Z'
+            grep -ohE '^ *([A-Z]+\(|\{)"--?[^"]+"' "examples/$p.c" "bench/${p%_test}.c" 2>/dev/null |
+                sed 's/^[^"]*"//; s/"$//'
         ) &&
             build/"${p##*/}" --help >"$work/out" || return 1
         [ "$(echo "$names" | wc -l)" -ge 7 ] || return 1
-        for name in $names; do grep -q -e "^  $name " "$work/out" || {
+        while read -r name; do grep -q -e "^  $name " "$work/out" || {
             echo "$p --help leaves out $name"
             return 1
-        }; done
+        }; done <<<"$names"
+        awk 'length > 80 {bad = 1} END {exit bad}' "$work/out" || return 1
     done
     $gpt --help >"$work/out" &&
         grep -q "^  --gradient_accumulation_steps  *4 " "$work/out" &&
         grep -q "^training$" "$work/out" &&
-        awk 'length > 100 {bad = 1} END {exit bad}' "$work/out" || return 1
+        COLUMNS=100 $gpt --help | awk 'length > n {n = length} END {exit !(n > 80 && n <= 100)}' &&
+        COLUMNS=50 $gpt --help | awk 'NR > 3 && length > 50 {bad = 1} END {exit bad}' || return 1
     fails 2 "unknown option training" $gpt training && prints --memory build/bench_coll_test --help
 }
 # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
@@ -1053,7 +1057,7 @@ simple_gpts() {
             07_gpt_pipeline --ranks 2 --pp 2 --schedule zb_h1 &&
         wrong "has actions UPDATE, which this program does not do" \
             07_gpt_pipeline --ranks 2 --pp 2 --schedule pipedream_2bw &&
-        wrong 'no schedule is called "1f1d"; the nearest is "1f1b"' 07_gpt_pipeline --schedule 1f1d
+        wrong 'no schedule is called "1f1d"; did you mean 1f1b?' 07_gpt_pipeline --schedule 1f1d
 }
 hello() { PAR_RANKS=4 prints "4 ranks; their numbers add up to 6" build/01_hello; }
 bench_rows() { # every operation, both memories, right results, and every field
@@ -1100,9 +1104,37 @@ bench_bad() {
         fails 2 "-f must" build/bench_coll_test -f 1 &&
         fails 2 "must not be less" build/bench_coll_test -b 1M -e 1K &&
         fails 2 "bench_coll_mpi" build/bench_coll_test --vs mpi &&
-        fails 2 "must be a rank" build/bench_coll_test -r 9
+        fails 2 "must be a rank" build/bench_coll_test -r 9 &&
+        fails 2 "-f or -i, not both" build/bench_coll_test -f 2 -i 8 &&
+        fails 2 "-m: a number from 1" build/bench_coll_test -m 0 &&
+        fails 2 "-m MIN:MAX" build/bench_coll_test -m 4:x &&
+        fails 2 "reduction by -o" build/bench_coll_test --op sum &&
+        fails 2 "one type" build/bench_coll_test -d all --model &&
+        fails 2 "no JSON" build/bench_coll_test --tune --json &&
+        fails 2 "option --minbyte; did you mean --minbytes?" build/bench_coll_test --minbyte 8 &&
+        fails 2 "scaled sum needs a float" build/bench_coll_test -d int32 -o mulsum
 }
-algorithms() { PAR_NODE_RANKS=2 prints two_level build/bench_coll_test --algorithms --ranks 4; }
+bench_habits() { # options as nccl-tests and OSU's benchmarks have them
+    local quick="-n 1 -w 0 --json"
+    rows() { # options; the rows in one line
+        build/bench_coll_test $quick "$@" >"$work/out" &&
+            fields "$work/out" bytes dtype redop ranks | paste -s -d,
+    }
+    [ "$(rows -b 8 -e 128 -f 4 -g 2)" = "8 f32 sum 2,32 f32 sum 2,128 f32 sum 2" ] &&
+        [ "$(rows --minbytes 8 --maxbytes 32 --stepbytes 24 --ngpus 3)" = "8 f32 sum 3,32 f32 sum 3" ] &&
+        [ "$(rows -m 4:64 --stepfactor 16 -d half -o max)" = "4 f16 max 2,64 f16 max 2" ] &&
+        [ "$(rows -m 2 -e 8 --datatype int64 -o prod)" = "8 i64 prod 2" ] &&
+        rows -e 8 -d all -o all >/dev/null &&
+        [ "$(grep -c . "$work/out")" = 78 ] && # integers have no scaled sum
+        rows -e 8 -d all --op all_gather >/dev/null &&
+        [ "$(grep -c . "$work/out")" = 12 ]
+}
+algorithms() {
+    PAR_NODE_RANKS=2 prints two_level build/bench_coll_test --algorithms --ranks 4 &&
+        build/bench_coll_test --algorithms --json >"$work/json" && build/plan --list --json >>"$work/json" &&
+        every_line "$work/json" '^{"[a-z]*":".*}$' &&
+        grep -q '"mode":"chosen","op":"all_reduce","bytes":8,' "$work/json"
+}
 # of the environment: what cannot be read is an error that names the variable, its value and what it takes
 settings() {
     for bad in PAR_TIMEOUT={abc,5m,-1,0,nan,inf,1e400,1e10,0x10,' 5',5e,.} \
@@ -1584,6 +1616,7 @@ check "GPTs in one file" simple_gpts
 check "benchmark rows" bench_rows
 check "benchmark, wrong results" bench_sees
 check "benchmark, bad input" bench_bad
+check "nccl-tests' and OSU's options" bench_habits
 check "algorithms" algorithms
 check "settings that cannot be read" settings
 check "JSON, whatever names are" json
@@ -1632,17 +1665,17 @@ tunes() { # the table is read back, and chosen by; a broken one is refused
         fails 1 "tuned:2 is not a row" build/01_hello || return 1
     done
     echo "set cma_bytes 1 all_gathe" >"$work/tuned"
-    fails 1 'tuned:1: no operation "all_gathe" has .* nearest is "all_gather"' build/01_hello || return 1
+    fails 1 'tuned:1: no operation "all_gathe" has .* mean all_gather?' build/01_hello || return 1
     for text in 'all_reduce 2 1 64 ring%0300d' 'all_reduce 2 1 64 ring\0\n'; do
         printf "$text" 0 >"$work/tuned"
         fails 1 "tuned:1 is not a line of text" build/01_hello || return 1
     done
     unset PAR_TUNE
-    fails 2 'the nearest is "bf16"' build/bench_coll_test -d bf-61 &&
-        fails 2 'the nearest is "prod"' build/bench_coll_test -o product &&
-        fails 2 'the nearest is "all_gather"' build/bench_coll_test --op allgather &&
-        fails 2 'the nearest is "all_reduce"' build/bench_coll_test --op alreduce &&
-        fails 2 'the nearest is "bit_equality"' build/test_par --only bit-eqaulity
+    fails 2 'did you mean bf16?' build/bench_coll_test -d bf-61 &&
+        fails 2 'did you mean prod?' build/bench_coll_test -o product &&
+        fails 2 'did you mean all_gather?' build/bench_coll_test --op allgather &&
+        fails 2 'did you mean all_reduce?' build/bench_coll_test --op alreduce &&
+        fails 2 'did you mean bit_equality?' build/test_par --only bit-eqaulity
 }
 answers() { # the benchmark's other modes; of times only that they were taken
     build/bench_coll_test --model --op all_reduce -e 256K --json >"$work/model"

@@ -626,7 +626,8 @@ END
 # two namespaces and a link of 1 Gbit/s between them: S bytes each way and no more, no faster than it is
 export BENCH=build/bench_coll_test
 two_hosts() {
-    OVER=tcp bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 -i 0 --json >"$work/hosts"
+    OVER=tcp bash bench/two_hosts.sh 1 1000 --op all_reduce -b 1M -e 1M -n 15 --no-in_place --json \
+        >"$work/hosts"
     status=$?
     [ $status = 77 ] && {
         cat "$work/hosts"
@@ -641,7 +642,7 @@ two_hosts() {
 # a link from each host to the next one: sums go on and results come back, so each link has S bytes each way
 line_of_hosts() {
     HOSTS=3 LINKS=line OVER=tcp PAR_ALGO=all_reduce:two_level bash bench/two_hosts.sh 1 1000 \
-        --op all_reduce -b 1M -e 1M -n 4 -w 1 -i 0 --json >"$work/hosts" 2>"$work/busiest"
+        --op all_reduce -b 1M -e 1M -n 4 -w 1 --no-in_place --json >"$work/hosts" 2>"$work/busiest"
     status=$?
     cat "$work/hosts" "$work/busiest"
     [ $status != 77 ] || return 77

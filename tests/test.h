@@ -514,8 +514,8 @@ static int test_parse(int argc, char **argv, test_options *o) {
         if (!strcmp(name, "--only"))
             for (int k = 0; k < test_count; k++) known |= !strcmp(o->only = value, tests[k].name);
         if (!strcmp(name, "--only") && !known)
-            fprintf(stderr, "the nearest is \"%s\"\n",
-                    par_nearest_name(value, &tests[0].name, (size_t)test_count, sizeof tests[0]));
+            fprintf(stderr, "no test %s%s\n", value,
+                    par_suggest(value, &tests[0].name, (size_t)test_count, sizeof tests[0]).text);
         if (!strcmp(name, "--launch"))
             for (int k = 0; k < 3; k++) known |= !strcmp(o->launch = value, test_launch_methods[k]);
         if (!strcmp(name, "--ranks")) known = test_number(value, &o->ranks) && o->ranks;

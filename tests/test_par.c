@@ -1463,7 +1463,7 @@ static void offloaded(par_comm *w) {
 
 static void nearest(par_comm *w) {
     static const struct {
-        const char *given, *meant;
+        const char *given, *meant; // NULL: nothing is near
     } names[] = {{"1f1b", "1f1b"},
                  {"1F1BB", "1f1b"},
                  {"interleaved", "interleaved_1f1b"},
@@ -1473,22 +1473,44 @@ static void nearest(par_comm *w) {
                  {"dual_pipe", "dualpipe"},
                  {"daulpipe", "dualpipe"},
                  {"--learning-rte=3", "--learning_rate"},
-                 {"lerning_rate", "--learning_rate"}};
+                 {"lerning_rate", "--learning_rate"},
+                 {"--lr", "--learning_rate"},
+                 {"--learn", "--learning_rate"},
+                 {"u61", "u16"},
+                 {"--epochs", NULL},
+                 {"--optimizer", NULL},
+                 {"l", NULL},
+                 {"pt", NULL},
+                 {"", NULL},
+                 {"--", NULL}};
     static const struct {
         int row;
         const char *name;
-    } there[] = {{0, "gpipe"}, {1, "1f1b"},     {2, "interleaved_1f1b"}, {3, "zb_h1"},
-                 {4, "zb_v"},  {5, "dualpipe"}, {6, "--learning_rate"}};
+    } there[] = {{0, "gpipe"},
+                 {1, "1f1b"},
+                 {2, "interleaved_1f1b"},
+                 {3, "zb_h1"},
+                 {4, "zb_v"},
+                 {5, "dualpipe"},
+                 {6, "--learning_rate"},
+                 {7, "--tp"},
+                 {8, "--arch"},
+                 {9, "u16"},
+                 {10, "-n"}};
+    const size_t count = sizeof there / sizeof there[0];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *near = par_nearest_name(names[i].given, &there[0].name, 7, sizeof there[0]);
-        if (strcmp(near, names[i].meant)) fprintf(stderr, "%s: %s\n", names[i].given, near);
-        CHECK(w, !strcmp(near, names[i].meant));
+        char wanted[96] = "";
+        const par_suggestion s = par_suggest(names[i].given, &there[0].name, count, sizeof there[0]);
+        if (names[i].meant) snprintf(wanted, sizeof wanted, "; did you mean %s?", names[i].meant);
+        if (strcmp(s.text, wanted)) fprintf(stderr, "%s%s\n", names[i].given, s.text);
+        CHECK(w, !strcmp(s.text, wanted));
     }
-    CHECK(w, par_nearest_name("x", &there[0].name, 0, sizeof there[0]) == NULL);
+    CHECK(w, !*par_suggest("x", &there[0].name, 0, sizeof there[0]).text);
     char endless[4096];
+    const char *const long_name = endless;
     memset(endless, 'x', sizeof endless), endless[4095] = 0;
-    CHECK(w, par_nearest_name(endless, &there[0].name, 7, sizeof there[0]) != NULL);
-    CHECK(w, par_nearest_name("", &there[0].name, 7, sizeof there[0]) != NULL);
+    CHECK(w, !*par_suggest(endless, &there[0].name, count, sizeof there[0]).text);
+    CHECK(w, strlen(par_suggest(endless, &long_name, 1, sizeof long_name).text) < sizeof(par_suggestion));
 }
 
 // A tuning table with unusual choices, and invalid tables.
@@ -1502,8 +1524,8 @@ static void tuned(par_comm *w) {
                                            "all_reduce %d %d 100000 Rign\n", "all_reduce %d %d\n",
                                            "allreduce %d %d 100000 ring\n", "set stream-byte 7\n# %d %d\n"};
         static const char *const texts[] = {
-            "", ":1: all_reduce has no algorithm \"Rign\"; the nearest is \"ring\"", ":1 is not a row",
-            "the nearest is \"all_reduce\"", "the nearest is \"stream_bytes\""};
+            "", ":1: all_reduce has no algorithm \"Rign\"; did you mean ring?", ":1 is not a row",
+            "did you mean all_reduce?", "to set, but cma_bytes and stream_bytes"};
         FILE *f = fopen(path, "w");
         snprintf(line, sizeof line, rows[bad], par_size(w), par_node_count(w));
         CHECK(w, f && fputs(line, f) >= 0 && fclose(f) == 0);

@@ -471,9 +471,9 @@ static void malformed(par_comm *w) {
     } bad[] = {
         {"", "the table is empty"},
         {"0F0,x\n", "row 1, cell 2: expected a stage's number at \"x\""},
-        {"0F0,0B0\n1F0,1Z0", "row 2, cell 2: unknown action (the nearest is "},
-        {"0F0,0SENDF0", "row 1, cell 2: unknown action (the nearest is SEND_F) at \"0SENDF0\""},
-        {"0F0,0REDUCE_GRADS0", "the nearest is REDUCE_GRAD)"},
+        {"0F0,0B0\n1F0,1Z0", "row 2, cell 2: unknown action at \"1Z0\""},
+        {"0F0,0SENDF0", "row 1, cell 2: unknown action; did you mean SEND_F? at \"0SENDF0\""},
+        {"0F0,0REDUCE_GRADS0", "did you mean REDUCE_GRAD?"},
         {"0F", "row 1, cell 1: expected a microbatch's number"},
         {"0F0,0", "expected an action"},
         {"0F0 0B0", "expected a comma"},
@@ -516,10 +516,10 @@ static void impossible(par_comm *w) {
         const char *name;
         int p, m, v, batches;
         const char *why;
-    } bad[] = {{"nonsense", 2, 2, 0, 0, "no schedule is called \"nonsense\"; the nearest is \""},
-               {"ZBV", 2, 2, 0, 0, "the nearest is \"zb_v\""},
-               {"1f1d", 2, 2, 0, 0, "the nearest is \"1f1b\""},
-               {"interleaved_1f", 2, 2, 0, 0, "the nearest is \"interleaved_1f1b\""},
+    } bad[] = {{"nonsense", 2, 2, 0, 0, "no schedule is called \"nonsense\""},
+               {"ZBV", 2, 2, 0, 0, "did you mean zb_v?"},
+               {"1f1d", 2, 2, 0, 0, "did you mean 1f1b?"},
+               {"interleaved_1f", 2, 2, 0, 0, "did you mean interleaved_1f1b?"},
                {"1f1b", -1, 2, 0, 0, "must be 1 or more"},
                {"1f1b", 2, -2, 0, 0, "must be 1 or more"},
                {"1f1b", 2, 2, 3, 0, "1f1b has 1 chunk on a rank, not 3"},

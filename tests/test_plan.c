@@ -52,9 +52,10 @@ static void tables(void) {
         CHECK(par_plan_machine_get(par_plan_machine_name(i), &p.machine), "machine %d", i);
         CHECK(p.machine.product_rate < p.machine.peak, "%s reaches more than its peak", p.machine.name);
     }
-    CHECK(!strcmp(par_plan_model_nearest("gpt3_175b"), "gpt3-175b"), "%s",
-          par_plan_model_nearest("gpt3_175b"));
-    CHECK(!strcmp(par_plan_machine_nearest("H100"), "h100"), "%s", par_plan_machine_nearest("H100"));
+    CHECK(!strcmp(par_plan_model_suggest("gpt3_175b").text, "; did you mean gpt3-175b?"), "%s",
+          par_plan_model_suggest("gpt3_175b").text);
+    CHECK(!strcmp(par_plan_machine_suggest("H100").text, "; did you mean h100?"), "%s",
+          par_plan_machine_suggest("H100").text);
     p = problem_of("gpt3-175b", "a100-80", 1, 64, 2048); // 72 B s l h^2 (1 + s/6h + V/12hl)
     const double h = 12288, l = 96,
                  flops = 72 * 64 * 2048 * l * h * h * (1 + 2048 / (6 * h) + 51200 / (12 * h * l));

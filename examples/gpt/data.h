@@ -493,8 +493,8 @@ static const char *data_open(dataset *d, const data_desc *desc) {
     int type = 0;
     while (type < DATA_TYPE_COUNT && strcmp(desc->type, data_type_names[type])) type++;
     int ok = type < DATA_TYPE_COUNT ||
-             data_fail(d, "there is no data_type %s; did you mean %s?", desc->type,
-                       par_nearest_name(desc->type, data_type_names, DATA_TYPE_COUNT, sizeof(char *)));
+             data_fail(d, "there is no data_type %s%s", desc->type,
+                       par_suggest(desc->type, data_type_names, DATA_TYPE_COUNT, sizeof(char *)).text);
     ok = ok && data_add(d, 0, desc->data, desc, (data_type)type);
     if (ok && desc->val_data) ok = data_add(d, 1, desc->val_data, desc, (data_type)type);
     const int split = ok && !desc->val_data && !d->subsets[1].run_count;

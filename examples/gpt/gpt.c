@@ -673,8 +673,8 @@ static const char *check_settings(settings *o) {
     if (bad) return bad;
     par_zero_optimizer optimizer;
     if (!par_zero_optimizer_parse(o->optimizer, &optimizer))
-        return snprintf(o->why, sizeof o->why, "no optimizer is called \"%.100s\"; the nearest is \"%s\"",
-                        o->optimizer, par_zero_optimizer_nearest(o->optimizer)),
+        return snprintf(o->why, sizeof o->why, "no optimizer is called \"%.100s\"%s", o->optimizer,
+                        par_zero_optimizer_suggest(o->optimizer).text),
                o->why;
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->auto_layout && o->canonical)
@@ -689,9 +689,8 @@ static const char *check_settings(settings *o) {
     const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_splits_backward(o->schedule);
     if (!csv && split < 0)
-        return snprintf(o->why, sizeof o->why,
-                        "no schedule is called \"%.100s\"; the nearest is \"%s\" (or a FILE.csv)",
-                        o->schedule, par_pipe_schedule_nearest(o->schedule)),
+        return snprintf(o->why, sizeof o->why, "no schedule is called \"%.100s\"%s (or give a FILE.csv)",
+                        o->schedule, par_pipe_schedule_suggest(o->schedule).text),
                o->why;
     if (!strcmp(o->schedule, "pipedream_2bw"))
         return "pipedream_2bw updates beside the pipeline: not in this trainer";
