@@ -1,7 +1,7 @@
+# make          says what there is to make
 # make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
 # make check    run every test; installs missing packages if it may (not with INSTALL=0); FAILED=1: what failed last time first
 # make cuda     build the trainer, the example and the benchmarks for GPUs; make gpu-check tests them on a GPU
-# make help     list the other targets
 
 CC ?= cc
 DEBUG ?= -g
@@ -23,6 +23,7 @@ endif
 
 LIBS = -pthread -lm
 , = ,
+quoted = '$(subst ','\'',$(1))'# one word of the shell's
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
@@ -34,11 +35,12 @@ HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
 vpath %.c tests examples examples/gpt bench
 vpath %.cu tests examples examples/gpt bench
 
+.DEFAULT_GOAL = help
 .PHONY: run check soak all examples bench plots cuda gpu-check lint install bindings dist clean help FORCE
 .DELETE_ON_ERROR:
 
-run: build/gpt $(filter build/corpus.txt,$(DATA))
-	build/gpt --ranks $(RANKS) --data $(DATA) --trace build/trace.json $(ARGS)
+run: build/gpt $(findstring build/corpus.txt,$(DATA))
+	build/gpt --ranks $(RANKS) --data $(call quoted,$(DATA)) --trace build/trace.json $(ARGS)
 
 check:
 	@bash tests/check.sh
@@ -73,11 +75,13 @@ cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda 
 gpu-check:
 	@bash tests/gpu_check.sh
 
-# What was compiled with other flags is compiled again, as after make check.
-build/cuda.flags: FLAGS = $(CUDA_CODE)
+# What another compiler made, or other flags, is compiled again. Debug information (-g) does not count.
+build/cc.flags: FLAGS = $(CC) $(CXX) $(filter-out -g%,$(CFLAGS) $(TEST_CFLAGS))
+build/mpi.flags: FLAGS = $(MPICC)
 build/fast.flags: FLAGS = $(FAST)
-build/cuda.flags build/fast.flags: FORCE | build
-	@echo $(FLAGS) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
+build/cuda.flags: FLAGS = $(NVCC) $(CUDA_CODE)
+build/cc.flags build/mpi.flags build/fast.flags build/cuda.flags: FORCE | build
+	@printf '%s\n' $(call quoted,$(FLAGS)) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
 
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
 	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
@@ -112,8 +116,9 @@ lint:
 
 VERSION = $(shell sed -n 's/^.define PAR_VERSION_[A-Z]* //p' par.h | paste -s -d .)
 
-FILLED = sed 's|@PREFIX@|$(PREFIX)|;s|@VERSION@|$(VERSION)|'
+FILLED = sed $(call quoted,s|@PREFIX@|$(subst |,\|,$(subst &,\&,$(subst \,\\,$(PREFIX))))|;s|@VERSION@|$(VERSION)|)
 install:
+	@case $(call quoted,$(PREFIX)) in /*) ;; *) echo "install: PREFIX is a path from /" >&2; exit 2 ;; esac
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig" "$(DESTDIR)$(PREFIX)/lib/cmake/par" "$(DESTDIR)$(PREFIX)/share/par"
 	install -m 644 *.h *.cuh bindings/par.hpp bindings/par_site.h "$(DESTDIR)$(PREFIX)/include/"
 	install -m 644 bindings/par.f90 bindings/par_mpi.f90 bindings/par.py "$(DESTDIR)$(PREFIX)/share/par/"
@@ -137,7 +142,7 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
+	@printf '%s\n' 'make what? There are:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=, DESTDIR=), clean' \
 	    'bindings the Fortran, C++ and Python interfaces again, from par.h; dist: a tarball, and headers as single files' \
 	    'cuda     for this machine'"'"'s GPU (CUDA_ARCHS=all, or a list; NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
@@ -156,29 +161,29 @@ build/corpus.txt: $(SOURCES) | build
 # but for programs that test them, below.
 FAST_PAR ?= build/par_fast.o
 FAST_KIT = $(FAST_PAR) build/layers.o build/gemm.flags
-build/gpt.o: $(GPT_DEPS) | build
+build/gpt.o: $(GPT_DEPS) build/cc.flags
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $(GPT) -o $@
 
 build/gpt: build/gpt.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/gpt_mpi: $(GPT_DEPS) build/gemm.flags | build
+build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 # Each is a program in one file. Here par.h's implementation is compiled once and linked to all, and the layers' too.
 PAR_IS_LINKED = -DPAR_H_IMPLEMENTED
 ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
-build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) | build
+build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/par.o: par.h | build
+build/par.o: par.h build/cc.flags
 	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -fPIC -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
 
 # Compiled once for the trainer, which wants its kernels to be fast, and for all others; make check makes its
 # warnings errors.
 LAYERS_WARN ?= -Wall -Wextra
 LAYERS = build/tp.o build/zero.o build/pipe.o build/plan.o
-$(LAYERS): build/%.o: par_%.h par.h | build
+$(LAYERS): build/%.o: par_%.h par.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) $(DEBUG) $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
 	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
 build/plan.o: par_tp.h par_zero.h par_pipe.h
@@ -191,27 +196,27 @@ build/layers.o: $(LAYERS)
 build/libpar.so: build/par.o build/layers.o
 	$(CC) -shared $^ -o $@ $(LIBS)
 
-build/par_fast.o: par.h build/gemm.flags | build # its kernels are compiled for each instruction set anyhow
+build/par_fast.o: par.h build/gemm.flags build/cc.flags # its kernels are compiled for each instruction set anyhow
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
-build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h | build
+build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/test_plan: tests/test_plan.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h | build # tests what is private
+build/test_plan: tests/test_plan.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags # tests what is private
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h | build
+build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/02_mpi_adopt: examples/02_mpi_adopt.c par.h | build
+build/02_mpi_adopt: examples/02_mpi_adopt.c par.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 # The tests' own is compiled in a third of the time.
 build/bench_coll_test: CFLAGS = $(OG) $(DEBUG) -DBENCH_TEST
-build/bench_coll build/bench_coll_test: bench/bench_coll.c par.h $(OPTIONS) examples/median.h | build
+build/bench_coll build/bench_coll_test: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h | build
+build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 # For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. The
@@ -222,22 +227,22 @@ $(SHIMS): SHIM = par_mpi.h
 $(TEST_SHIMS): SHIM = tests/mpi_locks.h
 $(TEST_SHIMS): CFLAGS = -O0 -g1
 $(TEST_SHIMS): tests/mpi_locks.h
-$(SHIMS) $(TEST_SHIMS): build/libpar_mpi_%.so: par_mpi.h par.h | build
+$(SHIMS) $(TEST_SHIMS): build/libpar_mpi_%.so: par_mpi.h par.h build/cc.flags
 	echo '{ global: MPI_*; mpi_*; ompi_*; par_mpi_*; local: *; };' >$@.map
 	mpicc.$(*:_test=) -std=gnu11 $(CFLAGS) $(WARN) -fPIC -shared -Wl,--version-script=$@.map -I. -DPAR_IMPLEMENTATION \
 	    -include $(SHIM) -x c /dev/null -o $@ $(LIBS) -ldl
 	rm $@.map
 
-build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c | build
+build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c build/cc.flags
 	mpicc.$* -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra $< -o $@ -pthread
 
-build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) | build
+build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/bench_zero: bench/bench_zero.c $(FAST_KIT) $(OPTIONS) examples/median.h | build
+build/bench_zero: bench/bench_zero.c $(FAST_KIT) $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/bench_tp.o: bench/bench_tp.c par_tp.h par.h examples/gpt/model.h $(OPTIONS) examples/median.h | build
+build/bench_tp.o: bench/bench_tp.c par_tp.h par.h examples/gpt/model.h $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $< -o $@
 build/bench_tp: build/bench_tp.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
@@ -246,10 +251,10 @@ TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h
 build/test_par: build/test_par.o
 	$(CC) $^ -o $@ $(LIBS)
 
-build/victim: tests/victim.c build/par.o | build
-	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $^ -o $@ $(LIBS)
+build/victim: tests/victim.c build/par.o build/cc.flags
+	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/stranger: tests/stranger.c | build
+build/stranger: tests/stranger.c build/cc.flags
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
 build/test_meet build/test_tcp: TEST_CFLAGS = -O0 $(DEBUG) # run briefly
@@ -263,27 +268,27 @@ build/kit.o: build/test_par.o
 build/kit_asan.o build/kit_mpich.o build/kit_openmpi.o: build/kit_%.o: build/test_par_%.o
 	$(WITHOUT_TESTS) $< $@
 
-build/test_golden: tests/test_golden.c $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) | build
+build/test_golden: tests/test_golden.c $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) build/cc.flags
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $(ALL_ARE_LINKED) \
 	    $< $(filter %.o,$^) -o $@ $(LIBS)
 
-build/test_meet: tests/test_meet.c par.h | build
+build/test_meet: tests/test_meet.c par.h build/cc.flags
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
-build/test_tcp: tests/test_tcp.c par.h | build
+build/test_tcp: tests/test_tcp.c par.h build/cc.flags
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 build/test_zero.o: par_zero.h
 build/test_pipe.o: par_pipe.h
 build/test_tp.o: par_tp.h
 build/test_zero.o build/test_pipe.o build/test_tp.o: TEST_CFLAGS += $(PAR_IS_LINKED)
-build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o: tests/%.c $(TEST_DEPS) | build
+build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o: tests/%.c $(TEST_DEPS) build/cc.flags
 	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests -c $< -o $@
 
 build/test_zero build/test_pipe build/test_tp: build/%: build/%.o build/kit.o
 	$(CC) $^ -o $@ $(LIBS)
 
 # Programs with the libraries for matrix products; programs.sh links the last object with false ones.
-build/test_gemm_par.o: tests/test_par.c $(TEST_DEPS) build/gemm.flags | build
+build/test_gemm_par.o: tests/test_par.c $(TEST_DEPS) build/gemm.flags build/cc.flags
 	$(CC) -std=gnu11 -O0 $(DEBUG) -Wall -Wextra -I. -Itests -c $< -o $@ $$(cat build/gemm.flags)
 build/kit_gemm.o: build/test_gemm_par.o
 	$(WITHOUT_TESTS) $< $@
@@ -292,10 +297,10 @@ build/gpt_gemm: build/gpt.o build/kit_gemm.o build/layers.o
 build/bench_tp_gemm: build/bench_tp.o build/kit_gemm.o build/layers.o
 build/test_gemm_par build/gpt_gemm build/bench_tp_gemm:
 	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
-build/test_gemm.o: tests/test_gemm.c par.h | build
+build/test_gemm.o: tests/test_gemm.c par.h build/cc.flags
 	$(CC) -std=c11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
 
-build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o | build
+build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o build/cc.flags
 	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(ALL_ARE_LINKED) $< $(filter %.o,$^) -o $@ $(LIBS) \
 	    $(addprefix -Wl$(,)--wrap=,malloc calloc realloc posix_memalign free writev)
 
@@ -313,7 +318,7 @@ OG = -Og
 SANITIZE = -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -DTEST_FEWER=1
 ASAN = $(OG) $(SANITIZE) -fno-sanitize=alignment,pointer-overflow
 build/bench_coll_asan: ASAN += -O0 # runs briefly
-build/test_par_asan.o build/test_tp_asan.o: build/%_asan.o: %.c $(TESTED) | build
+build/test_par_asan.o build/test_tp_asan.o: build/%_asan.o: %.c $(TESTED) build/cc.flags
 	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
 build/test_tp_asan.o: ASAN += $(PAR_IS_LINKED)
 # par_tp.h is in its test's object, too; those of the other layers are compiled in other ways.
@@ -332,14 +337,14 @@ build/gpt_asan build/test_golden_asan: build/%_asan: %.c build/kit_asan.o build/
 build/test_data_asan: test_data.c build/kit_asan.o $(TESTED)
 	$(CC) -O0 $(SANITIZE) $(PAR_IS_LINKED) $(TEST_BUILD)
 build/test_tcp_asan: ASAN = -O0 $(SANITIZE)
-build/%_asan: %.c $(TESTED) | build
+build/%_asan: %.c $(TESTED) build/cc.flags
 	$(CC) $(ASAN) $(TEST_BUILD)
 
-build/%_tsan: %.c $(TESTED) | build
+build/%_tsan: %.c $(TESTED) build/cc.flags
 	$(CC) $(OG) -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
 
 # par.h's implementation with each MPI; layers and programs are the same with all of them.
-build/test_par_mpich.o build/test_par_openmpi.o: build/test_par_%.o: tests/test_par.c $(TEST_DEPS) | build
+build/test_par_mpich.o build/test_par_openmpi.o: build/test_par_%.o: tests/test_par.c $(TEST_DEPS) build/cc.flags
 	mpicc.$* -DPAR_MPI $(TEST_COMPILE) -c $< -o $@
 build/test_par_mpich build/test_par_openmpi: build/test_par_%: build/test_par_%.o
 	mpicc.$* $^ -o $@ $(LIBS)
@@ -363,10 +368,10 @@ build/fortran_heat_mpich build/fortran_heat_openmpi: build/fortran_heat_%: build
 	mkdir -p build/fortran_$*
 	mpifort.$* $(FORTRAN) -J build/fortran_$* $(filter %.f90,$^) $< -o $@ $(LIBS)
 
-build/%_mpich: %.c $(TESTED) | build
+build/%_mpich: %.c $(TESTED) build/cc.flags
 	mpicc.mpich -DPAR_MPI $(TEST_BUILD)
 
-build/%_openmpi: %.c $(TESTED) | build
+build/%_openmpi: %.c $(TESTED) build/cc.flags
 	mpicc.openmpi -DPAR_MPI $(TEST_BUILD)
 
 build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu build/03_cuda_adopt_emu: build/cuda_emu.o build/par.o build/layers.o
@@ -378,16 +383,16 @@ build/%_emu: build/%_emu.o build/emu.o
 
 build/gpt_emu.o build/emu.o build/cuda_emu.o: EMULATE += $(OG) # the others are not optimized
 build/bench_cuda_emu.o: EMULATE += -DBENCH_ROUNDS=1
-build/%_emu.o: %.cu $(TESTED) | build
+build/%_emu.o: %.cu $(TESTED) build/cc.flags
 	$(EMULATE) -c $< -o $@
 
-build/gpt_emu.o: tests/trainer_threads.cu $(TESTED) | build
+build/gpt_emu.o: tests/trainer_threads.cu $(TESTED) build/cc.flags
 	$(EMULATE) -c $< -o $@
 
-build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) | build
+build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) build/cc.flags
 	$(EMULATE) -c $< -o $@
 
-build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) | build
+build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) build/cc.flags
 	$(EMULATE) -c $< -o $@
 
 build/test_cuda_emu: tests/test_cuda.cu build/emu.o build/kit_asan.o build/layers_asan.o $(TESTED)

@@ -65,21 +65,23 @@ python() { # nothing, or numpy
 show_version='show: ; @echo $(VERSION)'
 version() { make -s -f Makefile -f - show <<<"$show_version"; }
 installed() { # every header as it is here; a program finds them by its flags
-    local usr=$work/root/usr header flags
-    make -s install DESTDIR="$work/root" PREFIX=/usr &&
+    local usr="$work/root/my u&r" header flags
+    make -s install DESTDIR="$work/root" PREFIX="/my u&r" &&
+        fails 2 "PREFIX is a path from /" make -s install DESTDIR="$work/root" PREFIX=usr &&
         diff <(ls ./*.h ./*.cuh bindings/*.h bindings/*.hpp | xargs -n 1 basename | sort) \
             <(ls "$usr/include" | sort) || return 1
     for header in *.h *.cuh; do cmp $header "$usr/include/$header" || return 1; done
     sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/hello.c"
     flags=$("$1" "$usr") &&
-        gcc -DPAR_H_IMPLEMENTED "$work/hello.c" build/par.o $flags -o "$work/hello" &&
+        eval "gcc -DPAR_H_IMPLEMENTED '$work/hello.c' build/par.o $flags -o '$work/hello'" &&
         PAR_RANKS=2 prints "^2 ranks" "$work/hello"
 }
 flags_read() { # what pkg-config would say
-    sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$1/lib/pkgconfig/par.pc" | sed "s|\${includedir}|$1/include|"
+    local flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$1/lib/pkgconfig/par.pc")
+    echo "${flags//'${includedir}'/$1/include}"
 }
 flags_asked() { # nothing if a package is not as it should be
-    export PKG_CONFIG_SYSROOT_DIR=${1%/usr} PKG_CONFIG_PATH=$1/lib/pkgconfig
+    export PKG_CONFIG_SYSROOT_DIR=${1%/*} PKG_CONFIG_PATH=$1/lib/pkgconfig
     for name in par par-mpi par-cuda; do
         [ "$(pkg-config --modversion $name)" = "$(version)" ] || return 1
     done
@@ -110,6 +112,48 @@ by_find_package() { # make and CMake install the same files
         diff -r "$work/made" "$work/other" &&
         cmake_project "find_package(par $(version | cut -d. -f1,2) REQUIRED)" \
             -Dpar_DIR="$work/made/p/lib/cmake/par"
+}
+versions() { # and components: what there is not is not found; an optional one does not matter
+    local v=$(version) minor
+    minor=${v#*.} minor=${minor%%.*}
+    mkdir "$work/project" && make -s install DESTDIR="$work/made" PREFIX=/p && {
+        printf 'cmake_minimum_required(VERSION 3.19)\nproject(p LANGUAGES NONE)\n'
+        while read -r wanted arguments; do
+            printf 'find_package(par %s QUIET)\n' "$arguments"
+            printf 'if(%s par_FOUND)\nmessage(SEND_ERROR "%s: ${par_FOUND} ${par_NOT_FOUND_MESSAGE}")\nendif()\n' \
+                "$wanted" "$arguments"
+        done <<END
+NOT $v
+NOT 0.$minor EXACT COMPONENTS par
+NOT 0.1...0.$((minor + 1))
+NOT $v...$v
+NOT COMPONENTS par OPTIONAL_COMPONENTS nonsense
+-- 0.$((minor + 1))
+-- 0.$((minor - 1))
+-- 0.1...<$v
+-- 0.$((minor + 1))...2
+-- COMPONENTS nonsense
+-- COMPONENTS par mpi,
+END
+    } | sed 's/^if(--/if(/; s/^if( /if(/' >"$work/project/CMakeLists.txt"
+    cmake -S "$work/project" -B "$work/build" -Dpar_DIR="$work/made/p/lib/cmake/par"
+}
+as_a_part() { # of another project, which installs its own files alone
+    mkdir "$work/project"
+    cat >"$work/project/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.14)
+project(parent LANGUAGES NONE)
+include(FetchContent)
+FetchContent_Declare(par SOURCE_DIR "$PWD")
+FetchContent_MakeAvailable(par)
+install(FILES CMakeLists.txt DESTINATION its)
+if(NOT TARGET par::par)
+  message(FATAL_ERROR "par::par is not there")
+endif()
+END
+    cmake -S "$work/project" -B "$work/build" &&
+        cmake --install "$work/build" --prefix "$work/to" &&
+        [ "$(cd "$work/to" && find . -type f)" = ./its/CMakeLists.txt ]
 }
 by_subdirectory() { cmake_project "add_subdirectory($PWD kit)"; }
 by_fetch_content() {
@@ -149,6 +193,8 @@ else
 fi
 if have cmake; then
     check "CMake: find_package" by_find_package
+    check "CMake: versions, components" versions
+    check "CMake: a part of another project" as_a_part
     [ -z "${SOAK-}" ] || check "CMake: add_subdirectory" by_subdirectory
     [ -z "${SOAK-}" ] || check "CMake: FetchContent" by_fetch_content
 else

@@ -17,6 +17,11 @@ passed=0 failed=0 skipped=0 live=""
 every=${CHECK_EVERY:-30} # seconds between progress lines in a log
 [ -t 1 ] && live=1 every=1
 
+# The tests look at processes there, and bash's <(...) needs /dev/fd, which leads there.
+[ -r /proc/self/status ] && [ -e /dev/fd/0 ] || {
+    echo "make check needs /proc and /dev/fd: mount -t proc proc /proc; ln -s /proc/self/fd /dev/fd" >&2
+    exit 2
+}
 bash tests/packages.sh || exit
 mkdir -p build
 log=build/check.log builds=build/check.builds

@@ -436,7 +436,8 @@ no_proc() {
     without() { unshare --mount sh -c 'mount -t tmpfs none "$1" && shift && exec "$@"' sh "$@"; }
     prints "^2 ranks" without /proc env PAR_RANKS=2 $hello &&
         prints '"final":true' without /proc $gpt $small --ranks 2 --max_iters 2 --save "$work/ck" &&
-        prints "^2 ranks" without /dev env PAR_RANKS=2 $hello
+        prints "^2 ranks" without /dev env PAR_RANKS=2 $hello &&
+        fails 2 "make check needs /proc" without /proc bash tests/check.sh
 }
 both_open() { [ "$(grep -c open "$work/err")" = 2 ]; }
 signals() { # ignored or blocked by what started the program

@@ -1291,7 +1291,32 @@ make_run() {
     make run ARGS="--max_iters 5 --n_layer 1 --eval_iters 1 --sample 5" RANKS=4 >"$work/out" &&
         grep -q "4 ranks (fork)" "$work/out" &&
         grep -q "^5 steps in" "$work/out" &&
-        grep -q '"backward"' build/trace.json
+        grep -q '"backward"' build/trace.json || return 1
+    head -c 9000 build/corpus.txt >"$work/it's my book.txt"
+    prints "^1 steps in" make -s -o build/gpt run DATA="$work/it's my book.txt" \
+        ARGS="--max_iters 1 --n_layer 1 --eval_iters 0 --sample 0"
+}
+# Every program is made again for another compiler and for other flags, and only then; a compiler that only
+# makes a file shows it. make alone makes nothing.
+made_again() {
+    local there=$work/there programs
+    mkdir "$there" && cp -r Makefile ./*.h ./*.cuh tests examples bench bindings "$there" && cd "$there" || return 1
+    printf '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" != -o ] || touch "$2"; shift; done\n' >cc &&
+        chmod +x cc && cp cc other && mkdir build || return 1
+    programs="build/01_hello build/plan build/gpt build/bench_coll build/bench_pipe build/bench_tp build/bench_zero
+        build/test_par build/test_meet build/test_tcp build/test_plan build/victim build/stranger build/bench_coll_mpi
+        build/libpar.so"
+    again() { # how many, variables: so many programs are made
+        sleep 0.01
+        touch mark && make -s CC="$PWD/cc" MPICC="$PWD/cc" "${@:2}" $programs >/dev/null &&
+            made=$(find $programs -newer mark | wc -l) && [ "$made" = "$1" ] && return
+        echo "${*:2}: $made programs are made, not $1"
+        return 1
+    }
+    unset DEBUG FAST_PAR FAST_LEVEL LAYERS_WARN
+    again 15 && again 0 && again 0 DEBUG=-g1 && again 15 CFLAGS="-O1 -DX='a b'" && again 0 CFLAGS="-O1 -DX='a b'" &&
+        again 15 && again 15 CC="$PWD/other" && again 15 && again 1 MPICC="$PWD/other" &&
+        again 1 && again 8 FAST_LEVEL=-O2 && make -s clean && prints "^run  " make && [ ! -e build ]
 }
 # each candidate in turn gives the same training and right products; the race takes one of the fastest
 gemm_choices() {
@@ -1567,6 +1592,7 @@ made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe b
     build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt \
     build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
+check "other flags, another compiler" made_again
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
 check "the same with a dropout, and with 8 ranks" dropout_ranks
 check "documents of a sequence apart, on any layout" documents
