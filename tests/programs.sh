@@ -1303,9 +1303,9 @@ made_again() {
     mkdir "$there" && cp -r Makefile ./*.h ./*.cuh tests examples bench bindings "$there" && cd "$there" || return 1
     printf '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" != -o ] || touch "$2"; shift; done\n' >cc &&
         chmod +x cc && cp cc other && mkdir build || return 1
-    programs="build/01_hello build/plan build/gpt build/bench_coll build/bench_pipe build/bench_tp build/bench_zero
-        build/test_par build/test_meet build/test_tcp build/test_plan build/victim build/stranger build/bench_coll_mpi
-        build/libpar.so"
+    programs="build/01_hello build/plan build/gpt build/bench_coll build/bench_pipe build/bench_tp
+        build/bench_zero build/test_par build/test_meet build/test_tcp build/test_plan build/victim
+        build/stranger build/bench_coll_mpi build/libpar.so"
     again() { # how many, variables: so many programs are made
         sleep 0.01
         touch mark && make -s CC="$PWD/cc" MPICC="$PWD/cc" "${@:2}" $programs >/dev/null &&
