@@ -614,7 +614,8 @@ typedef struct par_call {
 // the call has ended. Errors: as the function of that kind; ARGUMENT also where the kind does not exist, or
 // does not take the counts or displs.
 par_result par_begin(par_comm *comm, const par_call *call, par_request *request);
-// The elements that this rank's send and recv span in a call, gaps between displs included.
+// The elements that this rank's send and recv span in a call, gaps between displs included. Of a neighbor
+// exchange: comm is par_neighbors_comm's. counts have an entry for each block; NULL: each has count elements.
 void par_call_spans(const par_comm *comm, const par_call *call, size_t *send_count, size_t *recv_count);
 
 // ---- collectives ------------------------------------------------------------------------------------------
@@ -8118,30 +8119,36 @@ static size_t par__send_displ(const par__operation *op, int r) {
 static size_t par__recv_displ(const par__operation *op, int r) {
     return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
 }
-static size_t par__elements_spanned(const size_t *counts, const size_t *displs, int n,
-                                    size_t count) { // elements spanned
+// Blocks whose place is negative are skipped, as those without a neighbor; places NULL: none is.
+static size_t par__elements_spanned(const size_t *counts, const size_t *displs, const int *places, int n,
+                                    size_t count) {
     size_t max = 0, at = 0;
     if (!counts) return (size_t)n * count;
     for (int r = 0; r < n; r++) {
         at = displs ? displs[r] : at;
-        max = PAR__MAX(max, at + counts[r]);
+        if (counts[r] && !(places && places[r] < 0)) max = PAR__MAX(max, at + counts[r]);
         at += counts[r];
     }
     return max;
 }
 
-// The elements that a rank's array spans on one side of a call, as far as this rank knows.
-static size_t par__side_span(const par_comm *c, const par_call *k, int rank, par_side side,
-                             const size_t *counts, const size_t *displs) {
-    const int same = par__kinds[k->kind].counts == PAR_COUNTS_SAME;
+// The elements that a rank's array spans on one side of a call, as far as this rank knows. An exchange has a
+// block for each neighbor, other calls one for each rank.
+static size_t par__side_span(const par_comm *c, const par_call *k, int rank, int recv) {
+    const par_kind_traits *t = &par__kinds[k->kind];
+    const par_side side = recv ? t->recv : t->send;
+    const int same = t->counts == PAR_COUNTS_SAME;
+    const size_t *counts = recv || same ? k->recv_counts : k->send_counts;
+    const par_neighbors *n = par__is_exchange(k->kind) ? c->neighbors : NULL;
+    const int *places = !n ? NULL : recv ? n->recv_place : n->send_place;
     if (!side || ((side & PAR_SIDE_ROOT) && rank != k->root)) return 0;
-    if (side & PAR_SIDE_BLOCK) return same ? k->recv_counts[rank] : k->count;
-    return par__elements_spanned(same ? k->recv_counts : counts, displs, c->size, k->count);
+    if (side & PAR_SIDE_BLOCK) return !same ? k->count : counts ? counts[rank] : 0;
+    return par__elements_spanned(counts, recv ? k->recv_displs : k->send_displs, places,
+                                 n ? n->degree : c->size, k->count);
 }
 static void par__spans_of(const par_comm *c, const par_call *k, int rank, size_t *send, size_t *recv) {
-    const par_kind_traits *t = &par__kinds[k->kind];
-    *send = par__side_span(c, k, rank, t->send, k->send_counts, k->send_displs);
-    *recv = par__side_span(c, k, rank, t->recv, k->recv_counts, k->recv_displs);
+    *send = par__side_span(c, k, rank, 0);
+    *recv = par__side_span(c, k, rank, 1);
 }
 void par_call_spans(const par_comm *c, const par_call *k, size_t *send, size_t *recv) {
     par__spans_of(c, k, c->rank, send, recv);

@@ -4,7 +4,8 @@
 # Public domain or MIT-0, as par.h.
 """
 USE
-    make build/libpar.so, and this file beside it, in build/.., or where the loader finds libraries.
+    make build/libpar.so, and this file as it lies here; or make install, then it finds PREFIX/lib/libpar.so. Elsewhere:
+    libpar.so beside this file, where the loader finds libraries, or PAR_LIBRARY=path/libpar.so.
 
 EXAMPLE
     import array, par
@@ -15,17 +16,25 @@ EXAMPLE
 
 Run it: PAR_RANKS=2 python3 prog.py, or under srun, torchrun or mpiexec (with a libpar.so that has MPI). par_open
 forks, so call Comm() before the program starts threads; where an import has started some, it runs the script
-again for each rank.
+again for each rank, which a script on standard input cannot. A prompt or a notebook starts no ranks: %%writefile
+prog.py in one cell, then !PAR_RANKS=2 python3 prog.py.
 
 Every kind of call of par.h is a method with C's arguments but for count and dtype, which follow from the arrays:
 send and recv, then by name op, root, peer, recv_counts, ... dtype="bf16" says what integers of that size hold. A _begin form
-returns a Request; its wait() ends the call, and keeps the arrays until then. An _init form returns a Persistent
-call. neighbors_open(peers) returns Neighbors, which exchange halos. Memory of alloc is what put, get, fetch_add,
-signal, wait_signal, lock and unlock access: slices of its buffer. Errors raise par.Error.
-par.lib.par_... are all functions of C whose arguments Python has, for what is not here.
+returns a Request; its wait() ends the call, and keeps the arrays until then. Where nobody keeps it, it waits at once.
+An _init form returns a Persistent call. neighbors_open(peers) returns Neighbors, which exchange halos. Memory of
+alloc is what put, get, fetch_add, signal, wait_signal, lock and unlock access: slices of its buffer.
+
+What a call reads and writes are the elements in memory, from the first to the last. So an array has C's order,
+no gaps and the processor's order of bytes, and is just as long as the call needs; with counts recv, or what is cut into
+blocks, may be longer. Anything else is a TypeError or ValueError before data move, of which the other ranks hear.
+Errors of the kit raise par.Error. par.lib.par_... are all functions of C whose arguments Python has, for what is
+not here.
 """
+import builtins
 import ctypes
 import ctypes.util
+import operator
 import os
 import sys
 from ctypes import c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p
@@ -313,13 +322,19 @@ def _dtype_bytes(number):
 
 def _load():
     here = os.path.dirname(os.path.abspath(__file__))
-    places = [os.path.join(here, "libpar.so"), os.path.join(here, "..", "build", "libpar.so")]
-    path = next((place for place in places if os.path.exists(place)), None) or ctypes.util.find_library("par")
+    said = os.environ.get("PAR_LIBRARY")
+    places = [os.path.join(here, *at, "libpar.so") for at in ((), ("..", "build"), ("..", "..", "lib"))]
+    path = said or next((place for place in places if os.path.exists(place)), None) or ctypes.util.find_library("par")
     if not path:
-        raise ImportError("no libpar.so beside par.py or in ../build: make build/libpar.so")
+        raise ImportError(
+            "no libpar.so: neither %s, nor where the loader looks; make build/libpar.so or make install makes it, "
+            "PAR_LIBRARY=path names another one" % ", ".join(os.path.normpath(place) for place in places)
+        )
     library = ctypes.CDLL(path)
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if not function:
+            raise ImportError("%s has no %s: it is not of this version of the kit (%s)" % (path, name, VERSION))
         function.restype, function.argtypes = result, arguments
     return library
 
@@ -335,19 +350,70 @@ class Error(RuntimeError):
         self.result = RESULTS[code]
 
 
+# ---- arguments
+
+_SYNONYMS = {"mean": "avg", "average": "avg", "product": "prod", "minimum": "min", "maximum": "max"}
+
+
+def _number_of(what, name, numbers):
+    """The number of an op's or a dtype's name."""
+    if isinstance(name, str) and name in numbers:
+        return numbers[name]
+    import difflib
+
+    near = _SYNONYMS.get(name) if name in _SYNONYMS else (difflib.get_close_matches(str(name), numbers, 1) or [None])[0]
+    meant = "; did you mean %s?" % near if near in numbers else ""
+    raise ValueError("there is no %s %r: they are %s%s" % (what, name, ", ".join(numbers), meant))
+
+
+def _op_of(op):
+    """An op's name, or its number: what par.lib.par_scaled_sum(factor) returns."""
+    if op is None or isinstance(op, int):
+        return op or 0
+    if op == "scaled_sum":
+        raise ValueError("scaled_sum has a factor: op=par.lib.par_scaled_sum(factor)")
+    return _number_of("op", op, OPS)
+
+
+def _int(what, value):
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError("%s is %r, not an integer" % (what, value)) from None
+    if not -(2**31) <= value < 2**31:
+        raise ValueError("%s is %d, which is no int of C" % (what, value))
+    return value
+
+
+def _sizes(what, values, blocks, whose):
+    """Counts or displs, one for each block."""
+    if values is None:
+        return None
+    values = [operator.index(value) for value in values]
+    if len(values) != blocks:
+        raise ValueError("%s has %d entries, but there are %d %s" % (what, len(values), blocks, whose))
+    if any(not 0 <= value < 2**63 for value in values):
+        raise ValueError("%s has an entry below 0, or too large to be true: %s" % (what, values))
+    return (c_size_t * blocks)(*values)
+
+
 # ---- arrays: an address, a number of elements and a dtype
 
-_FORMATS = {"d": "f64", "f": "f32", "e": "f16"}
+_FORMATS = {"d": "f64", "f": "f32", "e": "f16", "c": "u8", "?": "bool"}
+_ARRAYS = "a NumPy array, array.array, ctypes array, memoryview, or a tensor on the CPU"
 
 
 def _dtype_of_format(form, bytes):
-    code = form.lstrip("@=<")[-1:]
+    order, code = (form[0], form[1:]) if form[:1] in "@=<>!" else ("@", form)
+    if bytes > 1 and order in {"little": ">!", "big": "<"}[sys.byteorder]:
+        raise ValueError(
+            "has elements in another order of bytes than this processor's (%s): pass "
+            "x.astype(x.dtype.newbyteorder('='))" % form
+        )
     if code in _FORMATS:
         return _FORMATS[code]
-    if code in "bhilqn":
-        return "i%d" % (8 * bytes)
-    if code in "BHILQN?":
-        return "u%d" % (8 * bytes)
+    if len(code) == 1 and code in "bhilqnBHILQN":
+        return "%s%d" % ("i" if code.islower() else "u", 8 * bytes)
     return None
 
 
@@ -380,32 +446,48 @@ _capsule_new.restype, _capsule_new.argtypes = ctypes.py_object, [c_void_p, c_cha
 
 
 class _Array:
-    """Where the elements of `source` are; keeps it alive."""
+    """Where the elements of `source` are; keeps it alive. Errors go on from the name of the array."""
 
     def __init__(self, source, dtype, writable):
         if hasattr(source, "__dlpack__") and not _has_buffer(source):
-            self._from_dlpack(source)
+            self._from_dlpack(source, writable)
         else:
             self._from_buffer(source, writable)
-        name = dtype or self.name
-        if name not in DTYPES:
-            raise TypeError("elements of %s have no dtype of the kit" % (name or "this type"))
-        self.dtype = DTYPES[name]
+        self.bool = self.name == "bool"
+        own = "u8" if self.bool else self.name
+        if dtype is None and own not in DTYPES:
+            raise TypeError(
+                "has elements for which the kit has no dtype: pass them as integers of their size and say what they "
+                "hold, as in all_reduce(x.view('u2'), dtype='bf16')"
+            )
+        self.dtype = DTYPES[own] if dtype is None else _number_of("dtype", dtype, DTYPES)
+        if dtype not in (None, own) and (own or "?")[0] not in "iu":
+            raise TypeError("has elements of %s, not of %s" % (self.name or "another type", dtype))
         if _dtype_bytes(self.dtype) != self.bytes:
-            raise TypeError("elements have %d bytes, those of %s have not" % (self.bytes, name))
+            raise TypeError("has elements of %d bytes, not of %s" % (self.bytes, dtype))
 
     def _from_buffer(self, source, writable):
-        view = memoryview(source)
-        if not view.contiguous or not view.c_contiguous and not view.f_contiguous:
-            raise ValueError("an array has gaps: pass a contiguous copy")
+        try:
+            view = memoryview(source)
+        except (TypeError, ValueError, BufferError) as error:
+            raise TypeError("is a %s (%s): pass %s" % (type(source).__name__, error, _ARRAYS)) from None
+        if not view.c_contiguous and view.f_contiguous:
+            raise ValueError("has Fortran's order, in which elements would be permuted: pass x.T, or x.copy(order='C')")
+        if not view.c_contiguous:
+            raise ValueError("has gaps: pass a contiguous copy")
         if writable and view.readonly:
-            raise ValueError("recv is read-only")
+            raise ValueError("is read-only: pass a copy, such as bytearray(x) or x.copy()")
         self.keep, self.bytes = view, view.itemsize
-        self.count = view.nbytes // view.itemsize
+        self.count = view.nbytes // view.itemsize if view.itemsize else 0
         self.name = _dtype_of_format(view.format, view.itemsize)
         self.address = _address_of(view)
 
-    def _from_dlpack(self, source):
+    def _from_dlpack(self, source, writable):
+        device = source.__dlpack_device__()[0] if hasattr(source, "__dlpack_device__") else 1
+        if device not in (1, 3):  # kDLCPU, kDLCUDAHost
+            raise TypeError("is not in the host's memory (DLPack's device %d): pass x.cpu()" % device)
+        if writable and type(source).__module__.split(".")[0] in ("jax", "jaxlib"):
+            raise ValueError("is an array of JAX, which never changes: receive into a NumPy array")
         capsule = source.__dlpack__()
         managed = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLManaged)).contents
         t = managed.tensor
@@ -413,14 +495,23 @@ class _Array:
         for i in reversed(range(t.ndim)):
             gapless = gapless and (not t.strides or t.shape[i] == 1 or t.strides[i] == self.count)
             self.count *= t.shape[i]
-        if not gapless:
-            raise ValueError("a tensor has gaps: pass a contiguous copy")
+        if not gapless and self.count:
+            raise ValueError("has gaps, or an order other than C's: pass x.contiguous()")
         self.bytes = t.bits // 8
         self.address = (t.data or 0) + t.byte_offset
         signs = {0: "i", 1: "u"}
-        self.name = "bf16" if t.code == 4 else _DL_FLOAT.get(t.bits) if t.code == 2 else None
+        self.name = {4: "bf16", 6: "bool"}.get(t.code, _DL_FLOAT.get(t.bits) if t.code == 2 else None)
         if t.code in signs:
             self.name = signs[t.code] + str(t.bits)
+        if t.lanes != 1:
+            self.name = None
+
+
+def _array(what, source, dtype, writable):
+    try:
+        return _Array(source, dtype, writable)
+    except (TypeError, ValueError, BufferError) as error:
+        raise type(error)("%s %s" % (what, error)) from None
 
 
 class _PyBuffer(ctypes.Structure):
@@ -455,12 +546,11 @@ def _has_buffer(source):
     return True
 
 
-def _sizes(values):
-    return (c_size_t * len(values))(*values) if values is not None else None
-
-
 def _word(array):
-    return _Array(array, "u64", True).address
+    word = _array("word", array, "u64", True)
+    if word.count != 1:
+        raise ValueError("word has %d elements: pass a part of Memory with one, such as m.buffer[3:4]" % word.count)
+    return word.address
 
 
 # ---- call sites: texts that stay as long as the process
@@ -484,89 +574,220 @@ def _place(depth):
     return _sites.setdefault(name, name.encode()), frame.f_lineno
 
 
+# ---- calls: one description each, whose arrays are compared with what it touches
+
+
+def _block_count(sides, keep, blocks):
+    """The elements of a block: of what is a block; else a part of what has one for each rank."""
+    for kind in ("BLOCK", "ROOT_BLOCK"):
+        for side in keep:
+            if sides[side] == kind:
+                return keep[side].count
+    return max((array.count // max(blocks, 1) for array in keep.values()), default=0)
+
+
+def _fill_arguments(call, blocks, op, root, peer, tag, sizes):
+    constant, name, sends, receives, who, takes = _KINDS[call.kind]
+    for what, given in (("op", op), ("root", root), ("peer", peer)):
+        if given is not None and what.upper() not in takes:
+            raise TypeError("it takes no %s" % what)
+    if takes == "PEER" and peer is None:
+        raise TypeError("it needs peer=, the other rank")
+    if tag and takes not in ("NONE", "OP"):
+        raise TypeError("it takes no tag")
+    call.op, call.tag = _op_of(op), _int("tag", tag)
+    call.root = _int("root", root or 0) if peer is None else _int("peer", peer)
+    sizes = {member: _sizes(member, values, *blocks) for member, values in sizes.items() if values is not None}
+    for member, values in sizes.items():
+        setattr(call, member, ctypes.cast(values, c_void_p))
+    return sizes
+
+
+def _fill_arrays(call, sides, arrays, used, dtype):
+    keep = {}
+    if len(arrays) == 1 and len(sides) == 2 and all(kind.endswith("BLOCK") for kind in sides.values()):
+        arrays *= 2  # in place; who sends writes nothing there
+        used = dict(used, recv=used["recv"] and not (used["send"] and sides["send"].startswith("ROOT")))
+    if len(arrays) != len(sides):
+        raise TypeError("it takes %s" % (" and ".join(sides) or "no array"))
+    for side, array in zip(sides, arrays):
+        if array is not None:
+            keep[side] = _array(side, array, dtype, side == "recv" and used["recv"])
+            setattr(call, side, keep[side].address)
+            call.dtype = keep[side].dtype
+    if len({array.dtype for array in keep.values()}) > 1:
+        raise TypeError("send and recv differ in type: %s" % " and ".join(_DTYPES[a.dtype][1] for a in keep.values()))
+    sums = "OP" in _KINDS[call.kind][5] and list(OPS)[call.op & 255] not in ("prod", "min", "max")
+    if sums and any(array.bool for array in keep.values()):
+        raise ValueError("bools have no sum: op='max' is or, op='min' is and, x.view('u1') counts")
+    return keep
+
+
+def _fill(call, comm, blocks, arrays, dtype=None, op=None, root=None, peer=None, tag=0, **sizes):
+    """Fill in a call that has a kind; blocks: how many, and of what. Returns what must stay until it has ended."""
+    name, sends, receives, who = _KINDS[call.kind][1:5]
+    sides = {side: kind for side, kind in (("send", sends), ("recv", receives)) if kind != "NONE"}
+    sizes = _fill_arguments(call, blocks, op, root, peer, tag, sizes)
+    used = {side: not kind.startswith("ROOT") or lib.par_rank(comm) == call.root for side, kind in sides.items()}
+    keep = _fill_arrays(call, sides, list(arrays), used, dtype)
+    call.count = _block_count(sides, keep, blocks[0])
+    spans = {"send": c_size_t(), "recv": c_size_t()}
+    lib.par_call_spans(comm, ctypes.byref(call), *map(ctypes.byref, spans.values()))
+    for side, array in keep.items():
+        cut = sides[side].endswith("ALL")
+        counted = who == "SAME" or (who != "NONE" and cut)
+        if not used[side] or (counted and ("recv" if who == "SAME" else side) + "_counts" not in sizes):
+            continue
+        needed = spans[side].value
+        if array.count < needed or (array.count > needed and not (counted and cut)):
+            cut = " (%d blocks of %d)" % (blocks[0], call.count) if cut and not counted else ""
+            verb = {"send": "reads", "recv": "writes"}[side]
+            raise ValueError("%s has %d elements, but the call %s %d%s" % (side, array.count, verb, needed, cut))
+    return keep, sizes
+
+
+def _prepare(call, comm, blocks, arrays, options):
+    """As _fill, but errors name the call, and the ranks that make it, too, hear of them."""
+    try:
+        return _fill(call, comm, blocks, arrays, **options)
+    except Exception as error:
+        kind = next((kind for kind in (TypeError, ValueError, BufferError) if isinstance(error, kind)), None)
+        if _KINDS[call.kind][5] != "NEIGHBORS":
+            lib.par_begin(comm, ctypes.byref(par_call(kind=call.kind, dtype=-1, site=call.site)), None)
+        if not kind:
+            raise
+        raise kind("par_%s at %s: %s" % (KINDS[call.kind], call.site.decode(), error)) from None
+
+
+def _issue(owner, form, keep, function):
+    if form == "":
+        return owner._check(function())
+    made = (Persistent if form == "_init" else Request)(owner, keep)
+    owner._check(function(ctypes.byref(made._handle if form == "_init" else made._request)))
+    return made
+
+
 # ---- requests, neighbors and comms
 
 
 class Request:
-    """A call that was begun."""
+    """A call that was begun. Its arrays stay until it has ended; one that nobody keeps waits for that."""
 
-    def __init__(self, comm, call, keep):
-        self._comm, self._keep, self._request = comm, (call, keep), par_request()
+    def __init__(self, comm, keep):
+        self._comm, self._keep, self._request = comm, keep, par_request()
 
     def wait(self):
-        result = lib.par_wait(ctypes.byref(self._request))
-        self._keep = None
-        self._comm._check(result)
+        if self._request.operation:
+            self._comm.handle  # of a closed comm nothing is left to be waited for
+        self._end(lib.par_wait(ctypes.byref(self._request)))
 
     def test(self):
         """True when the call has ended; then as wait."""
         done = c_int()
+        if self._request.operation:
+            self._comm.handle
         result = lib.par_test(ctypes.byref(self._request), ctypes.byref(done))
-        if done.value:
-            self._keep = None
+        if not done.value:
+            self._comm._check(result)
+            return False
+        self._end(result)
+        return True
+
+    def _end(self, result):
+        if self._request.operation:  # of a group that has not ended
+            self._comm._kept.append(self._keep)
+        self._keep = None
         self._comm._check(result)
-        return bool(done.value)
+
+    def __del__(self):
+        if self._request.operation and self._comm._is_open() and not sys.is_finalizing():
+            self.wait()
 
 
 class Persistent:
     """A call that is started again and again: all_reduce_init(x), then start() and wait() in each step."""
 
-    def __init__(self, comm, call, keep):
-        self._comm, self._keep, self._handle, self._request = comm, (call, keep), c_void_p(), par_request()
+    def __init__(self, comm, keep):
+        self._comm, self._keep, self._handle, self._request = comm, keep, c_void_p(), par_request()
 
     def start(self):
+        self._comm.handle
+        if not self._handle:
+            raise ValueError("this call has been freed")
         self._comm._check(lib.par_start(self._handle, ctypes.byref(self._request)))
 
     def wait(self):
+        self._comm.handle
         self._comm._check(lib.par_wait(ctypes.byref(self._request)))
 
     def free(self):
+        self._comm.handle
         self._comm._check(lib.par_persistent_free(self._handle))
+        self._handle = c_void_p()
+
+    def __del__(self):
+        if self._handle and self._comm._is_open() and not sys.is_finalizing():
+            if self._request.operation:
+                self.wait()
+            self.free()
 
 
 class Neighbors:
     """The ranks with which a rank exchanges a halo, from Comm.neighbors_open; all ranks close it before the comm."""
 
-    def __init__(self, comm, handle):
-        self._comm, self._handle = comm, handle
+    def __init__(self, comm, handle, degree):
+        self._comm, self._handle, self._degree = comm, handle, degree
 
-    def _arguments(self, send, recv, dtype, sizes):
-        """What all forms pass, and what must stay until they have ended."""
-        arrays = _Array(send, dtype, False), _Array(recv, dtype, True)
-        if arrays[0].dtype != arrays[1].dtype:
-            raise TypeError("send and recv differ in type")
-        sizes = [_sizes(values) for values in sizes]
-        send_counts, recv_counts, send_displs, recv_displs = sizes
-        lib.par_at(lib.par_neighbors_comm(self._handle), *_place(3))
-        passed = arrays[0].address, send_counts, send_displs, arrays[1].address, recv_counts, recv_displs
-        return (*passed, arrays[0].dtype, self._handle), (arrays, sizes)
+    def _is_open(self):
+        return bool(self._handle) and self._comm._is_open()
 
-    def exchange(self, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
-        passed, keep = self._arguments(send, recv, dtype, (send_counts, recv_counts, send_displs, recv_displs))
-        self._comm._check(lib.par_neighbor_exchange(*passed))
+    @property
+    def handle(self):
+        self._comm.handle
+        if not self._handle:
+            raise Error(RESULTS.index("PAR_ERR_ARGUMENT"), "these neighbors have been closed")
+        return self._handle
 
-    def exchange_begin(self, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
-        passed, keep = self._arguments(send, recv, dtype, (send_counts, recv_counts, send_displs, recv_displs))
-        request = Request(self._comm, None, keep)
-        self._comm._check(lib.par_neighbor_exchange_begin(*passed, ctypes.byref(request._request)))
-        return request
+    @property
+    def _kept(self):
+        return self._comm._kept
 
-    def exchange_init(self, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
-        passed, keep = self._arguments(send, recv, dtype, (send_counts, recv_counts, send_displs, recv_displs))
-        persistent = Persistent(self._comm, None, keep)
-        self._comm._check(lib.par_neighbor_exchange_init(*passed, ctypes.byref(persistent._handle)))
-        return persistent
+    def _check(self, result):
+        self._comm._check(result)
+
+    def _call(self, form, send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None):
+        own = lib.par_neighbors_comm(self.handle)
+        call = par_call(kind=KINDS.index("neighbor_exchange"), site=_site(3))
+        sizes = {"send_counts": send_counts, "recv_counts": recv_counts}
+        sizes.update(send_displs=send_displs, recv_displs=recv_displs, dtype=dtype)
+        keep = _prepare(call, own, (self._degree, "neighbors"), (send, recv), sizes)
+        lib.par_at(own, *_place(3))
+        passed = [call.send, call.send_counts, call.send_displs, call.recv, call.recv_counts, call.recv_displs]
+        function = getattr(lib, "par_neighbor_exchange" + form)
+        return _issue(self, form, keep, lambda *out: function(*passed, call.dtype, self._handle, *out))
+
+    def exchange(self, *arguments, **options):
+        """exchange(send, recv, send_counts, recv_counts, send_displs=None, recv_displs=None, dtype=None)"""
+        return self._call("", *arguments, **options)
+
+    def exchange_begin(self, *arguments, **options):
+        return self._call("_begin", *arguments, **options)
+
+    def exchange_init(self, *arguments, **options):
+        return self._call("_init", *arguments, **options)
 
     def close(self):
-        handle, self._handle = self._handle, None
-        self._comm._check(lib.par_neighbors_close(handle))
+        handle, self._handle = self.handle, None
+        self._check(lib.par_neighbors_close(handle))
 
 
 class Memory:
     """Symmetric memory of par_alloc: a buffer for memoryview(m.buffer), numpy.asarray(m), torch.from_dlpack(m)."""
 
     def __init__(self, comm, count, dtype):
-        self.comm, self.count, self.dtype = comm, count, DTYPES[dtype]
+        self.comm, self.count, self.dtype = comm, operator.index(count), _number_of("dtype", dtype, DTYPES)
+        if count < 0:
+            raise ValueError("alloc of %d elements" % count)
         nbytes = count * _dtype_bytes(self.dtype)
         self.address = lib.par_alloc(comm.handle, nbytes)
         if not self.address:
@@ -602,18 +823,52 @@ class Memory:
 _exported = {}  # what others got by DLPack, until they delete it
 
 
+def _refuse_session(desc):
+    """Ranks that were forked from a prompt, or run a notebook's kernel again, would read the same input."""
+    shown, main = par_desc(), sys.modules["__main__"]
+    prompt = hasattr(sys, "ps1") or "ipykernel" in sys.modules or hasattr(builtins, "__IPYTHON__")
+    if hasattr(main, "__file__") or not prompt or lib.par_launched(None):
+        return
+    if not lib.par_defaults(ctypes.byref(desc), ctypes.byref(shown)) and shown.rank_count > 1:
+        raise Error(
+            RESULTS.index("PAR_ERR_UNSUPPORTED"),
+            "a prompt or a notebook starts no ranks, since all of them would read its input: write the program to "
+            "a file (in a notebook: %%%%writefile prog.py), then PAR_RANKS=%d python3 prog.py (in a notebook behind "
+            "a !)" % shown.rank_count,
+        )
+
+
+def _script_hint(result):
+    if result != "PAR_ERR_PEER_DIED" or sys.argv[:1] not in (["-"], [""]):
+        return ""
+    return (
+        " (this process has threads, so ranks run its command again, which finds nothing on standard input any more: "
+        "write the program to a file, then PAR_RANKS=n python3 prog.py)"
+    )
+
+
 class Comm:
     """A group of ranks: the world, Comm(ranks=2), or a part of it by split. Use it as `with par.Comm() as world`."""
 
-    def __init__(self, ranks=0, _handle=None):
+    def __init__(self, ranks=0, _handle=None, _world=None):
+        self._handle, self._world, self._kept = _handle, _world or self, []
         if _handle is None:
-            desc, handle = par_desc(rank_count=ranks), c_void_p()
+            desc, handle = par_desc(rank_count=_int("ranks", ranks)), c_void_p()
+            _refuse_session(desc)
             sys.stdout.flush()
             result = lib.par_open(ctypes.byref(desc), ctypes.byref(handle))
             if result:
-                raise Error(result, lib.par_result_text(result).decode())
-            _handle = handle.value
-        self.handle = _handle
+                raise Error(result, lib.par_result_text(result).decode() + _script_hint(RESULTS[result]))
+            self._handle = handle.value
+
+    def _is_open(self):
+        return bool(self._handle and self._world._handle)
+
+    @property
+    def handle(self):
+        if not self._is_open():
+            raise Error(RESULTS.index("PAR_ERR_ARGUMENT"), "this comm, or the world that it is of, has been closed")
+        return self._handle
 
     @property
     def rank(self):
@@ -625,14 +880,14 @@ class Comm:
 
     def _check(self, result):
         if result:
-            text = lib.par_last_error(self.handle) if self.handle else b""
+            text = lib.par_last_error(self._handle) if self._is_open() else b""
             raise Error(result, (text or lib.par_result_text(result)).decode(errors="replace"))
 
     def split(self, color, key=0):
         """None where color < 0."""
         part = c_void_p()
-        self._check(lib.par_split(self.handle, color, key, ctypes.byref(part)))
-        return Comm(_handle=part.value) if part.value else None
+        self._check(lib.par_split(self.handle, _int("color", color), _int("key", key), ctypes.byref(part)))
+        return Comm(_handle=part.value, _world=self._world) if part.value else None
 
     def alloc(self, count, dtype="f32"):
         return Memory(self, count, dtype)
@@ -641,23 +896,25 @@ class Comm:
         """Lists of ranks: where each block goes, and where it comes from (None: the same); -1: no neighbor."""
         if sources is not None and len(sources) != len(peers):
             raise ValueError("%d peers, but %d sources" % (len(peers), len(sources)))
+        peers = [_int("peers has a rank that", peer) for peer in peers]
+        sources = sources and [_int("sources has a rank that", source) for source in sources]
         ints, handle = c_int * len(peers), c_void_p()
         lib.par_at(self.handle, *_place(2))
         result = lib.par_neighbors_open(
             self.handle, len(peers), ints(*peers), None if sources is None else ints(*sources), ctypes.byref(handle)
         )
         self._check(result)
-        return Neighbors(self, handle)
+        return Neighbors(self, handle, len(peers))
 
     # One-sided access: remote and word (one u64) are parts of this rank's own Memory, and mean those of rank.
 
     def put(self, send, remote, rank, dtype=None):
         """Write send to where rank has what corresponds to remote."""
-        self._move(lib.par_put, _Array(send, dtype, False), _Array(remote, dtype, False), rank)
+        self._move(lib.par_put, _array("send", send, dtype, False), _array("remote", remote, dtype, False), rank)
 
     def get(self, remote, recv, rank, dtype=None):
         """Read into recv what rank has where this one has remote."""
-        self._move(lib.par_get, _Array(remote, dtype, False), _Array(recv, dtype, True), rank)
+        self._move(lib.par_get, _array("remote", remote, dtype, False), _array("recv", recv, dtype, True), rank)
 
     def _move(self, function, source, target, rank):
         if (source.count, source.dtype) != (target.count, target.dtype):
@@ -686,10 +943,11 @@ class Comm:
         lib.par_fence(self.handle)
 
     def close(self):
-        if self.handle:
+        if self._is_open():
             sys.stdout.flush()
-            handle, self.handle = self.handle, None
+            handle, self._handle = self._handle, None
             result = lib.par_close(handle)
+            self._kept.clear()
             if result:
                 raise Error(result, lib.par_result_text(result).decode())
 
@@ -700,54 +958,17 @@ class Comm:
         if error[0] is None:
             self.close()
 
-    def _call(self, number, form, arguments, op=None, root=0, peer=None, dtype=None, tag=0, **counts):
-        constant, name, sends, receives, who, takes = _KINDS[number]
-        call = par_call(kind=number, root=root if peer is None else peer, tag=tag, site=_site(3))
-        arrays = list(arguments)
-        if sends != "NONE" and receives != "NONE" and len(arrays) == 1 and sends.endswith("BLOCK") and receives.endswith("BLOCK"):
-            arrays *= 2  # in place
-        sides = [side for side in ("send", "recv") if {"send": sends, "recv": receives}[side] != "NONE"]
-        if len(arrays) != len(sides):
-            raise TypeError("%s takes %s" % (name, " and ".join(sides) or "no array"))
-        keep = {}
-        for side, array in zip(sides, arrays):
-            if array is not None:
-                keep[side] = _Array(array, dtype, side == "recv")
-                setattr(call, side, keep[side].address)
-                call.dtype = keep[side].dtype
-        if len({array.dtype for array in keep.values()}) > 1:
-            raise TypeError("send and recv differ in type")
-        call.op = (OPS[op or "sum"] if isinstance(op or "sum", str) else op) if "OP" in takes else 0
-        for member, values in counts.items():
-            keep[member] = _sizes(values)
-            setattr(call, member, ctypes.cast(keep[member], c_void_p) if values is not None else None)
-        call.count = self._count(sends, receives, who, keep)
-        if form == "_init":
-            persistent = Persistent(self, call, keep)
-            self._check(lib.par_init(self.handle, ctypes.byref(call), ctypes.byref(persistent._handle)))
-            return persistent
-        if form == "_begin":
-            request = Request(self, call, keep)
-            self._check(lib.par_begin(self.handle, ctypes.byref(call), ctypes.byref(request._request)))
-            return request
-        self._check(lib.par_begin(self.handle, ctypes.byref(call), None))
-        return None
-
-    def _count(self, sends, receives, who, keep):
-        """The elements of a block; with counts, those of this rank's block where the call needs them."""
-        if sends == "BLOCK":
-            return keep["send"].count
-        if receives == "BLOCK":
-            return keep["recv"].count
-        if "send" in keep:
-            return keep["send"].count // self.size
-        return 0
+    def _call(self, number, form, arrays, options):
+        call, handle = par_call(kind=number, site=_site(3)), self.handle
+        keep = _prepare(call, handle, (self.size, "ranks"), arrays, options)
+        function = lib.par_init if form == "_init" else lib.par_begin
+        return _issue(self, form, keep, lambda out=None: function(handle, ctypes.byref(call), out))
 
 
 def _add_methods():
     def add(number, name, form):
-        def method(self, *arrays, **others):
-            return self._call(number, form, arrays, **others)
+        def method(self, *arrays, **options):
+            return self._call(number, form, arrays, options)
 
         method.__name__ = name + form
         method.__doc__ = "par_%s; see par.h." % method.__name__

@@ -62,6 +62,20 @@ python() { # nothing, or numpy
     PAR_RANKS=3 python3 tests/test_py.py "$@" && example py &&
         PAR_RANKS=2 PYTHONPATH=bindings prints "^2 ranks: .2.0, 4.0, 1.0.$" python3 "$work/example.py"
 }
+python_session() { # text, what the program is to do first, command ...: read from standard input it says this
+    printf '%s\n' "$2" 'import sys; sys.path.insert(0, "bindings"); import par' \
+        'world = par.Comm(); print("%d ranks" % world.size, flush=True); world.close()' >"$work/session.py"
+    PAR_TIMEOUT=60 PAR_RANKS=2 "${@:3}" <"$work/session.py" >"$work/said" 2>&1
+    grep -q "$1" "$work/said" || { cat "$work/said" && return 1; }
+}
+python_sessions() { # a program that is no file: ranks are started, or an error says how
+    local thread='import threading as t; t.Thread(target=t.Event().wait, daemon=True).start()'
+    have python3 || return 77
+    python_session "^2 ranks" "" python3 &&
+        python_session "a prompt or a notebook starts no ranks.*PAR_RANKS=2 python3 prog.py" "" python3 -i &&
+        python_session "nothing on standard input any more: write the program to" "$thread" python3 - &&
+        PAR_RANKS=2 prints "^2 ranks" python3 -c "$(cat "$work/session.py")"
+}
 show_version='show: ; @echo $(VERSION)'
 version() { make -s -f Makefile -f - show <<<"$show_version"; }
 installed() { # every header as it is here; a program finds them by its flags
@@ -185,6 +199,7 @@ done
 if have g++; then check "C++" cxx; else skip "C++" "apt-get install g++"; fi
 check "Python" python
 check "NumPy" python numpy
+check "Python without a file" python_sessions
 if have pkg-config; then
     check "make install, pkg-config" installed flags_asked
 else
