@@ -713,24 +713,22 @@ function hpp_parameter(class, type) {
 }
 # Function f, which is a form of kind k, or of none (0).
 function hpp_call(f, k, suffix, method,    i, name, class, type, parameters, pass, send, recv, arrays,
-    sited) {
+    sited, compared) {
     if (!f) return
     sited = k || function_name[f] in has_site
     send = has_class(f, "send")
     recv = has_class(f, "recv")
     arrays = send recv != ""
-    fits = hpp_fits(k, send, recv)
+    compared = send != "" && recv != ""
     for (i = 1; i <= arg_count[f]; i++) {
         name = arg_name[f, i]
         class = arg_class[f, i]
         type = hpp_parameter(class, arg_type[f, i])
         if (type != "") parameters = parameters type name ", "
-        if (class ~ /^(send|recv)$/)
-            pass = pass ", " (name == fits_side ? "fits ? " : "") name "_view.data()" \
-                (name == fits_side ? " : nullptr" : "")
+        if (class ~ /^(send|recv)$/) pass = pass ", " name "_view.data()"
         else if (class == "count") pass = pass ", " hpp_count(k, send, recv)
         else if (class ~ /^(counts|displs)$/) pass = pass ", " name ".data()"
-        else if (arg_type[f, i] == "par_dtype") pass = pass ", dtype_of<T>"
+        else if (arg_type[f, i] == "par_dtype") pass = pass ", " (compared ? "wrong.dtype(dtype_of<T>)" : "dtype_of<T>")
         else if (class == "handle") pass = pass ", " (sited ? "at_line(at)" : "handle_")
         else if (class == "request") pass = pass ", &r.request_"
         else if (class == "handle_out") pass = pass ", &r.persistent_"
@@ -752,12 +750,9 @@ function hpp_call(f, k, suffix, method,    i, name, class, type, parameters, pas
         hpp_line("        ", "static_assert(std::is_same_v<T, element_of<R>>, \"" send " and " recv \
             " differ in type\");")
     if (suffix != "") print "        " type " r(handle_);"
-    if (fits != "") hpp_line("        ", "const bool fits = " fits ";")
-    hpp_line("        ", (fits == "" ? "const " : "") "par_result result = (" function_name[f] ")(" pass ");")
-    if (fits != "") {
-        hpp_line("        ", "if (!fits) result = wrong_size(\"" method "\", \"" fits_side \
-            "\", " fits_side "_view.size(), " fits_size ");")
-    }
+    if (compared) hpp_line("        ", "const misfit wrong" hpp_misfit(f, k, send, recv))
+    hpp_line("        ", (compared ? "" : "const ") "par_result result = (" function_name[f] ")(" pass ");")
+    if (compared) hpp_line("        ", "if (wrong) result = wrong.fail(handle_, \"" method "\");")
     print "        return Errors::end(result, handle_" (suffix == "" ? "" : ", std::move(r)") ");"
     print "    }"
 }
@@ -782,18 +777,19 @@ function hpp_line(indent, text,    limit, cut, open, depth, c) {
 function hpp_count(k, send, recv) {
     if (!k || kinds[k, 3] == "BLOCK") return send "_view.size()"
     if (kinds[k, 4] == "BLOCK") return recv "_view.size()"
-    return send "_view.size() / ranks()"
+    return send "_view.size() / blocks()"
 }
-# Whether the sizes of both arrays fit: the array that is looked at, the size that it needs, the condition.
-function hpp_fits(k, send, recv,    root) {
-    fits_side = fits_size = ""
-    if (k && kinds[k, 5] != "NONE" || send == "" || recv == "") return ""
-    fits_side = !k || kinds[k, 3] == "BLOCK" || kinds[k, 3] == kinds[k, 4] ? recv : send
-    root = k && kinds[k, fits_side == recv ? 4 : 3] ~ /^ROOT/
-    fits_size = (fits_side == recv ? send : recv) "_view.size()"
-    if (k && (kinds[k, 3] kinds[k, 4]) ~ /ALL/ && kinds[k, 3] != kinds[k, 4])
-        fits_size = "ranks() * " fits_size
-    if (k && kinds[k, 3] == "ALL" && kinds[k, 4] == "ALL")
-        return "recv_view.size() == send_view.size() && send_view.size() % ranks() == 0"
-    return (root ? "!is(root) || " : "") fits_side "_view.size() == " fits_size
+# How a misfit is made: of a call from its kind, root, count, sizes of arrays and lists; else arrays are as long.
+function hpp_misfit(f, k, send, recv,    i, name, root, list) {
+    if (!k) return "(" send "_view.size(), \"" recv "\", " recv "_view.size());"
+    root = "0"
+    for (i = 1; i <= arg_count[f]; i++) {
+        name = arg_name[f, i]
+        if (name == "root") root = name
+        if (arg_class[f, i] !~ /^(counts|displs)$/) continue
+        list[name ~ /^(counts|displs)$/ ? "recv_" name : name] = name
+    }
+    return "(handle_, blocks(), " kinds[k, 1] ", " root ", " hpp_count(k, send, recv) ", {" send "_view.size(), " \
+        recv "_view.size()}, {{" list["send_counts"] "}, {" list["send_displs"] "}, {" list["recv_counts"] "}, {" \
+        list["recv_displs"] "}});"
 }

@@ -22,7 +22,7 @@ EXAMPLE
     Arrays are whatever has data() and size(), C arrays, and par::view(pointer, count); a single variable is
     par::one(x). A dtype follows from the type of elements; par::f16, par::bf16 and par::f8_... are the types
     that only hold narrow floats. A count follows from the sizes of the arrays, and an array of the wrong size
-    is an error. v-forms take counts, and displs that may be left out, as arrays of size_t.
+    is an error on all ranks. v-forms take counts, and displs that may be left out, as arrays of size_t.
     Calls return void and throw par::error. par::returning::comm has the same calls, but they return
     par::expected, which is true, or has the error: if (auto r = world.barrier(); !r) puts(r.error()). Where
     exceptions are off, par::comm is that one.
@@ -109,11 +109,64 @@ using element_of = std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std
 class sizes {
   public:
     constexpr sizes() = default;
-    template <class A> constexpr sizes(const A &array) : data_(std::data(array)) {}
+    template <class A> constexpr sizes(const A &array) : data_(std::data(array)), size_(std::size(array)) {}
     constexpr const std::size_t *data() const { return data_; }
+    constexpr std::size_t size() const { return size_; }
 
   private:
     const std::size_t *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+// What does not fit in a call: it converts to true, and makes the call an error, of which the other ranks hear.
+class misfit {
+  public:
+    misfit(std::size_t needs, const char *array, std::size_t has) { compare(needs, array, has, false); }
+    // Arrays and lists of a call of so many blocks, against what par_call_spans says that it touches. With counts,
+    // what has a block for each rank may be longer.
+    misfit(const par_comm *comm, std::size_t blocks, par_kind kind, int root, std::size_t count,
+           const std::size_t (&has)[2], const sizes (&lists)[4]) {
+        static const char *const names[] = {"send_counts", "send_displs", "recv_counts", "recv_displs"};
+        const par_kind_traits &t = *par_kind_traits_of(kind);
+        const bool same = t.counts == PAR_COUNTS_SAME;
+        for (int i = 0; i < 4; i++)
+            if (lists[i].data()) compare(blocks, names[i] + (same ? 5 : 0), lists[i].size(), false);
+        if (array_) return;
+        std::size_t needs[2];
+        par_call call = par_call();
+        call.kind = kind;
+        call.root = root;
+        call.count = count;
+        call.send_counts = lists[0].data();
+        call.send_displs = lists[1].data();
+        call.recv_counts = lists[2].data();
+        call.recv_displs = lists[3].data();
+        par_call_spans(comm, &call, &needs[0], &needs[1]);
+        for (int i = 0; i < 2; i++) {
+            const par_side side = i ? t.recv : t.send;
+            const bool cut = (side & PAR_SIDE_ALL) != 0,
+                       counted = t.counts != PAR_COUNTS_NONE && (same || cut);
+            if (!side || ((side & PAR_SIDE_ROOT) && par_rank(comm) != root)) continue; // it is not touched
+            if (counted && !lists[i || same ? 2 : 0].data()) continue;                 // C says so
+            compare(needs[i], i ? "recv" : "send", has[i], counted && cut);
+        }
+    }
+    explicit operator bool() const { return array_ != nullptr; }
+    par_dtype dtype(par_dtype right) const { return array_ ? PAR_DTYPE_COUNT : right; } // there is none such
+    par_result fail(par_comm *comm, const char *call) const {
+        return par_fail(comm, PAR_ERR_ARGUMENT, "par::comm::%s: %s has %zu elements, not %zu", call, array_,
+                        has_, needs_);
+    }
+
+  private:
+    void compare(std::size_t needs, const char *array, std::size_t has, bool more) {
+        if (array_ || has == needs || (more && has > needs)) return;
+        array_ = array;
+        has_ = has;
+        needs_ = needs;
+    }
+    const char *array_ = nullptr;
+    std::size_t has_ = 0, needs_ = 0;
 };
 
 // ---- call sites and errors
@@ -270,10 +323,11 @@ template <class Errors> class neighbors {
     neighbors() = default;
     neighbors(neighbors &&other) noexcept
         : neighbors_(std::exchange(other.neighbors_, nullptr)),
-          handle_(std::exchange(other.handle_, nullptr)) {}
+          handle_(std::exchange(other.handle_, nullptr)), degree_(other.degree_) {}
     neighbors &operator=(neighbors &&other) noexcept {
         std::swap(neighbors_, other.neighbors_);
         std::swap(handle_, other.handle_);
+        std::swap(degree_, other.degree_);
         return *this;
     }
     ~neighbors() { (void)(par_neighbors_close)(neighbors_); }
@@ -295,10 +349,13 @@ template <class Errors> class neighbors {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const par_result result = (par_neighbor_exchange)(send_view.data(), send_counts.data(),
-                                                          send_displs.data(), recv_view.data(),
-                                                          recv_counts.data(), recv_displs.data(), dtype_of<T>,
-                                                          at_line(at));
+        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
+                           {recv_displs}});
+        par_result result = (par_neighbor_exchange)(send_view.data(), send_counts.data(), send_displs.data(),
+                                                    recv_view.data(), recv_counts.data(), recv_displs.data(),
+                                                    wrong.dtype(dtype_of<T>), at_line(at));
+        if (wrong) result = wrong.fail(handle_, "exchange");
         return Errors::end(result, handle_);
     }
 
@@ -310,10 +367,14 @@ template <class Errors> class neighbors {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const par_result result = (par_neighbor_exchange_begin)(send_view.data(), send_counts.data(),
-                                                                send_displs.data(), recv_view.data(),
-                                                                recv_counts.data(), recv_displs.data(),
-                                                                dtype_of<T>, at_line(at), &r.request_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
+                           {recv_displs}});
+        par_result result = (par_neighbor_exchange_begin)(send_view.data(), send_counts.data(),
+                                                          send_displs.data(), recv_view.data(),
+                                                          recv_counts.data(), recv_displs.data(),
+                                                          wrong.dtype(dtype_of<T>), at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "exchange_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -325,10 +386,15 @@ template <class Errors> class neighbors {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const par_result result = (par_neighbor_exchange_init)(send_view.data(), send_counts.data(),
-                                                               send_displs.data(), recv_view.data(),
-                                                               recv_counts.data(), recv_displs.data(),
-                                                               dtype_of<T>, at_line(at), &r.persistent_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
+                           {recv_displs}});
+        par_result result = (par_neighbor_exchange_init)(send_view.data(), send_counts.data(),
+                                                         send_displs.data(), recv_view.data(),
+                                                         recv_counts.data(), recv_displs.data(),
+                                                         wrong.dtype(dtype_of<T>), at_line(at),
+                                                         &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "exchange_init");
         return Errors::end(result, handle_, std::move(r));
     }
     // END GENERATED
@@ -341,7 +407,9 @@ template <class Errors> class neighbors {
         return neighbors_;
     }
     par_neighbors *neighbors_ = nullptr;
+    std::size_t blocks() const { return degree_; }
     par_comm *handle_ = nullptr; // their own
+    std::size_t degree_ = 0;
 };
 
 // ---- comms
@@ -405,7 +473,9 @@ template <class Errors> class basic_comm {
         par_result result = (par_neighbors_open)(at_line(at), fits ? static_cast<int>(std::size(peers)) : -1,
                                                  std::data(peers), std::data(sources), &n.neighbors_);
         n.handle_ = par_neighbors_comm(n.neighbors_);
-        if (!fits) result = wrong_size("neighbors_open", "sources", std::size(sources), std::size(peers));
+        n.degree_ = std::size(peers);
+        const misfit wrong(std::size(peers), "sources", std::size(sources));
+        if (wrong) result = wrong.fail(handle_, "neighbors_open");
         return Errors::end(result, handle_, std::move(n));
     }
 
@@ -444,10 +514,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = recv_view.size() == send_view.size();
-        par_result result = (par_all_reduce)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                             send_view.size(), dtype_of<T>, op, at_line(at));
-        if (!fits) result = wrong_size("all_reduce", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_REDUCE, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_reduce)(send_view.data(), recv_view.data(), send_view.size(),
+                                             wrong.dtype(dtype_of<T>), op, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "all_reduce");
         return Errors::end(result, handle_);
     }
 
@@ -458,11 +529,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = recv_view.size() == send_view.size();
-        par_result result = (par_all_reduce_begin)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                                   send_view.size(), dtype_of<T>, op, at_line(at),
-                                                   &r.request_);
-        if (!fits) result = wrong_size("all_reduce_begin", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_REDUCE, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_reduce_begin)(send_view.data(), recv_view.data(), send_view.size(),
+                                                   wrong.dtype(dtype_of<T>), op, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "all_reduce_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -473,11 +544,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = recv_view.size() == send_view.size();
-        par_result result = (par_all_reduce_init)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                                  send_view.size(), dtype_of<T>, op, at_line(at),
-                                                  &r.persistent_);
-        if (!fits) result = wrong_size("all_reduce_init", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_REDUCE, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_reduce_init)(send_view.data(), recv_view.data(), send_view.size(),
+                                                  wrong.dtype(dtype_of<T>), op, at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "all_reduce_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -487,11 +558,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = send_view.size() == ranks() * recv_view.size();
-        par_result result = (par_reduce_scatter)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                                 recv_view.size(), dtype_of<T>, op, at_line(at));
-        if (!fits) result = wrong_size("reduce_scatter", "send", send_view.size(),
-            ranks() * recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTER, 0, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_reduce_scatter)(send_view.data(), recv_view.data(), recv_view.size(),
+                                                 wrong.dtype(dtype_of<T>), op, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "reduce_scatter");
         return Errors::end(result, handle_);
     }
 
@@ -502,12 +573,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = send_view.size() == ranks() * recv_view.size();
-        par_result result = (par_reduce_scatter_begin)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                                       recv_view.size(), dtype_of<T>, op, at_line(at),
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTER, 0, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_reduce_scatter_begin)(send_view.data(), recv_view.data(), recv_view.size(),
+                                                       wrong.dtype(dtype_of<T>), op, at_line(at),
                                                        &r.request_);
-        if (!fits) result = wrong_size("reduce_scatter_begin", "send", send_view.size(),
-            ranks() * recv_view.size());
+        if (wrong) result = wrong.fail(handle_, "reduce_scatter_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -519,12 +590,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = send_view.size() == ranks() * recv_view.size();
-        par_result result = (par_reduce_scatter_init)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                                      recv_view.size(), dtype_of<T>, op, at_line(at),
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTER, 0, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_reduce_scatter_init)(send_view.data(), recv_view.data(), recv_view.size(),
+                                                      wrong.dtype(dtype_of<T>), op, at_line(at),
                                                       &r.persistent_);
-        if (!fits) result = wrong_size("reduce_scatter_init", "send", send_view.size(),
-            ranks() * recv_view.size());
+        if (wrong) result = wrong.fail(handle_, "reduce_scatter_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -535,8 +606,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const par_result result = (par_reduce_scatterv)(send_view.data(), recv_view.data(), counts.data(),
-                                                        dtype_of<T>, op, at_line(at));
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTERV, 0, recv_view.size(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {counts}, {}});
+        par_result result = (par_reduce_scatterv)(send_view.data(), recv_view.data(), counts.data(),
+                                                  wrong.dtype(dtype_of<T>), op, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "reduce_scatterv");
         return Errors::end(result, handle_);
     }
 
@@ -548,9 +622,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const par_result result = (par_reduce_scatterv_begin)(send_view.data(), recv_view.data(),
-                                                              counts.data(), dtype_of<T>, op, at_line(at),
-                                                              &r.request_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTERV, 0, recv_view.size(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {counts}, {}});
+        par_result result = (par_reduce_scatterv_begin)(send_view.data(), recv_view.data(), counts.data(),
+                                                        wrong.dtype(dtype_of<T>), op, at_line(at),
+                                                        &r.request_);
+        if (wrong) result = wrong.fail(handle_, "reduce_scatterv_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -562,9 +639,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const par_result result = (par_reduce_scatterv_init)(send_view.data(), recv_view.data(),
-                                                             counts.data(), dtype_of<T>, op, at_line(at),
-                                                             &r.persistent_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTERV, 0, recv_view.size(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {counts}, {}});
+        par_result result = (par_reduce_scatterv_init)(send_view.data(), recv_view.data(), counts.data(),
+                                                       wrong.dtype(dtype_of<T>), op, at_line(at),
+                                                       &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "reduce_scatterv_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -574,10 +654,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = recv_view.size() == ranks() * send_view.size();
-        par_result result = (par_all_gather)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                             send_view.size(), dtype_of<T>, at_line(at));
-        if (!fits) result = wrong_size("all_gather", "recv", recv_view.size(), ranks() * send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHER, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_gather)(send_view.data(), recv_view.data(), send_view.size(),
+                                             wrong.dtype(dtype_of<T>), at_line(at));
+        if (wrong) result = wrong.fail(handle_, "all_gather");
         return Errors::end(result, handle_);
     }
 
@@ -588,11 +669,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = recv_view.size() == ranks() * send_view.size();
-        par_result result = (par_all_gather_begin)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                                   send_view.size(), dtype_of<T>, at_line(at), &r.request_);
-        if (!fits) result = wrong_size("all_gather_begin", "recv", recv_view.size(),
-            ranks() * send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHER, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_gather_begin)(send_view.data(), recv_view.data(), send_view.size(),
+                                                   wrong.dtype(dtype_of<T>), at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "all_gather_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -603,11 +684,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = recv_view.size() == ranks() * send_view.size();
-        par_result result = (par_all_gather_init)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                                  send_view.size(), dtype_of<T>, at_line(at), &r.persistent_);
-        if (!fits) result = wrong_size("all_gather_init", "recv", recv_view.size(),
-            ranks() * send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHER, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_gather_init)(send_view.data(), recv_view.data(), send_view.size(),
+                                                  wrong.dtype(dtype_of<T>), at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "all_gather_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -618,8 +699,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const par_result result = (par_all_gatherv)(send_view.data(), recv_view.data(), counts.data(),
-                                                    displs.data(), dtype_of<T>, at_line(at));
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHERV, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {counts}, {displs}});
+        par_result result = (par_all_gatherv)(send_view.data(), recv_view.data(), counts.data(),
+                                              displs.data(), wrong.dtype(dtype_of<T>), at_line(at));
+        if (wrong) result = wrong.fail(handle_, "all_gatherv");
         return Errors::end(result, handle_);
     }
 
@@ -631,9 +715,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const par_result result = (par_all_gatherv_begin)(send_view.data(), recv_view.data(), counts.data(),
-                                                          displs.data(), dtype_of<T>, at_line(at),
-                                                          &r.request_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHERV, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {counts}, {displs}});
+        par_result result = (par_all_gatherv_begin)(send_view.data(), recv_view.data(), counts.data(),
+                                                    displs.data(), wrong.dtype(dtype_of<T>), at_line(at),
+                                                    &r.request_);
+        if (wrong) result = wrong.fail(handle_, "all_gatherv_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -645,9 +732,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const par_result result = (par_all_gatherv_init)(send_view.data(), recv_view.data(), counts.data(),
-                                                         displs.data(), dtype_of<T>, at_line(at),
-                                                         &r.persistent_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHERV, 0, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {counts}, {displs}});
+        par_result result = (par_all_gatherv_init)(send_view.data(), recv_view.data(), counts.data(),
+                                                   displs.data(), wrong.dtype(dtype_of<T>), at_line(at),
+                                                   &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "all_gatherv_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -657,10 +747,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = !is(root) || send_view.size() == recv_view.size();
-        par_result result = (par_broadcast)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                            recv_view.size(), dtype_of<T>, root, at_line(at));
-        if (!fits) result = wrong_size("broadcast", "send", send_view.size(), recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_BROADCAST, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_broadcast)(send_view.data(), recv_view.data(), recv_view.size(),
+                                            wrong.dtype(dtype_of<T>), root, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "broadcast");
         return Errors::end(result, handle_);
     }
 
@@ -671,11 +762,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = !is(root) || send_view.size() == recv_view.size();
-        par_result result = (par_broadcast_begin)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                                  recv_view.size(), dtype_of<T>, root, at_line(at),
-                                                  &r.request_);
-        if (!fits) result = wrong_size("broadcast_begin", "send", send_view.size(), recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_BROADCAST, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_broadcast_begin)(send_view.data(), recv_view.data(), recv_view.size(),
+                                                  wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "broadcast_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -686,11 +777,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = !is(root) || send_view.size() == recv_view.size();
-        par_result result = (par_broadcast_init)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                                 recv_view.size(), dtype_of<T>, root, at_line(at),
-                                                 &r.persistent_);
-        if (!fits) result = wrong_size("broadcast_init", "send", send_view.size(), recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_BROADCAST, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_broadcast_init)(send_view.data(), recv_view.data(), recv_view.size(),
+                                                 wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "broadcast_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -700,10 +791,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = !is(root) || recv_view.size() == send_view.size();
-        par_result result = (par_reduce)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                         send_view.size(), dtype_of<T>, op, root, at_line(at));
-        if (!fits) result = wrong_size("reduce", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_reduce)(send_view.data(), recv_view.data(), send_view.size(),
+                                         wrong.dtype(dtype_of<T>), op, root, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "reduce");
         return Errors::end(result, handle_);
     }
 
@@ -715,11 +807,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = !is(root) || recv_view.size() == send_view.size();
-        par_result result = (par_reduce_begin)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                               send_view.size(), dtype_of<T>, op, root, at_line(at),
-                                               &r.request_);
-        if (!fits) result = wrong_size("reduce_begin", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_reduce_begin)(send_view.data(), recv_view.data(), send_view.size(),
+                                               wrong.dtype(dtype_of<T>), op, root, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "reduce_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -731,11 +823,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = !is(root) || recv_view.size() == send_view.size();
-        par_result result = (par_reduce_init)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                              send_view.size(), dtype_of<T>, op, root, at_line(at),
+        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_reduce_init)(send_view.data(), recv_view.data(), send_view.size(),
+                                              wrong.dtype(dtype_of<T>), op, root, at_line(at),
                                               &r.persistent_);
-        if (!fits) result = wrong_size("reduce_init", "recv", recv_view.size(), send_view.size());
+        if (wrong) result = wrong.fail(handle_, "reduce_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -745,10 +838,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = !is(root) || recv_view.size() == ranks() * send_view.size();
-        par_result result = (par_gather)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                         send_view.size(), dtype_of<T>, root, at_line(at));
-        if (!fits) result = wrong_size("gather", "recv", recv_view.size(), ranks() * send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_GATHER, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_gather)(send_view.data(), recv_view.data(), send_view.size(),
+                                         wrong.dtype(dtype_of<T>), root, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "gather");
         return Errors::end(result, handle_);
     }
 
@@ -759,10 +853,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = !is(root) || recv_view.size() == ranks() * send_view.size();
-        par_result result = (par_gather_begin)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                               send_view.size(), dtype_of<T>, root, at_line(at), &r.request_);
-        if (!fits) result = wrong_size("gather_begin", "recv", recv_view.size(), ranks() * send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_GATHER, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_gather_begin)(send_view.data(), recv_view.data(), send_view.size(),
+                                               wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "gather_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -773,11 +868,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = !is(root) || recv_view.size() == ranks() * send_view.size();
-        par_result result = (par_gather_init)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                              send_view.size(), dtype_of<T>, root, at_line(at),
-                                              &r.persistent_);
-        if (!fits) result = wrong_size("gather_init", "recv", recv_view.size(), ranks() * send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_GATHER, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_gather_init)(send_view.data(), recv_view.data(), send_view.size(),
+                                              wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "gather_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -788,9 +883,12 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const par_result result = (par_gatherv)(send_view.data(), send_view.size(), recv_view.data(),
-                                                recv_counts.data(), recv_displs.data(), dtype_of<T>, root,
-                                                at_line(at));
+        const misfit wrong(handle_, blocks(), PAR_KIND_GATHERV, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {recv_counts}, {recv_displs}});
+        par_result result = (par_gatherv)(send_view.data(), send_view.size(), recv_view.data(),
+                                          recv_counts.data(), recv_displs.data(), wrong.dtype(dtype_of<T>),
+                                          root, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "gatherv");
         return Errors::end(result, handle_);
     }
 
@@ -802,9 +900,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const par_result result = (par_gatherv_begin)(send_view.data(), send_view.size(), recv_view.data(),
-                                                      recv_counts.data(), recv_displs.data(), dtype_of<T>,
-                                                      root, at_line(at), &r.request_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_GATHERV, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {recv_counts}, {recv_displs}});
+        par_result result = (par_gatherv_begin)(send_view.data(), send_view.size(), recv_view.data(),
+                                                recv_counts.data(), recv_displs.data(),
+                                                wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "gatherv_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -816,9 +917,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const par_result result = (par_gatherv_init)(send_view.data(), send_view.size(), recv_view.data(),
-                                                     recv_counts.data(), recv_displs.data(), dtype_of<T>,
-                                                     root, at_line(at), &r.persistent_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_GATHERV, root, send_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {recv_counts}, {recv_displs}});
+        par_result result = (par_gatherv_init)(send_view.data(), send_view.size(), recv_view.data(),
+                                               recv_counts.data(), recv_displs.data(),
+                                               wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "gatherv_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -828,10 +932,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = !is(root) || send_view.size() == ranks() * recv_view.size();
-        par_result result = (par_scatter)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                          recv_view.size(), dtype_of<T>, root, at_line(at));
-        if (!fits) result = wrong_size("scatter", "send", send_view.size(), ranks() * recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTER, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_scatter)(send_view.data(), recv_view.data(), recv_view.size(),
+                                          wrong.dtype(dtype_of<T>), root, at_line(at));
+        if (wrong) result = wrong.fail(handle_, "scatter");
         return Errors::end(result, handle_);
     }
 
@@ -842,11 +947,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = !is(root) || send_view.size() == ranks() * recv_view.size();
-        par_result result = (par_scatter_begin)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                                recv_view.size(), dtype_of<T>, root, at_line(at),
-                                                &r.request_);
-        if (!fits) result = wrong_size("scatter_begin", "send", send_view.size(), ranks() * recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTER, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_scatter_begin)(send_view.data(), recv_view.data(), recv_view.size(),
+                                                wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "scatter_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -857,11 +962,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = !is(root) || send_view.size() == ranks() * recv_view.size();
-        par_result result = (par_scatter_init)(fits ? send_view.data() : nullptr, recv_view.data(),
-                                               recv_view.size(), dtype_of<T>, root, at_line(at),
-                                               &r.persistent_);
-        if (!fits) result = wrong_size("scatter_init", "send", send_view.size(), ranks() * recv_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTER, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_scatter_init)(send_view.data(), recv_view.data(), recv_view.size(),
+                                               wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "scatter_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -872,9 +977,12 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const par_result result = (par_scatterv)(send_view.data(), send_counts.data(), send_displs.data(),
-                                                 recv_view.data(), recv_view.size(), dtype_of<T>, root,
-                                                 at_line(at));
+        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTERV, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{send_counts}, {send_displs}, {}, {}});
+        par_result result = (par_scatterv)(send_view.data(), send_counts.data(), send_displs.data(),
+                                           recv_view.data(), recv_view.size(), wrong.dtype(dtype_of<T>), root,
+                                           at_line(at));
+        if (wrong) result = wrong.fail(handle_, "scatterv");
         return Errors::end(result, handle_);
     }
 
@@ -886,9 +994,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const par_result result = (par_scatterv_begin)(send_view.data(), send_counts.data(),
-                                                       send_displs.data(), recv_view.data(), recv_view.size(),
-                                                       dtype_of<T>, root, at_line(at), &r.request_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTERV, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{send_counts}, {send_displs}, {}, {}});
+        par_result result = (par_scatterv_begin)(send_view.data(), send_counts.data(), send_displs.data(),
+                                                 recv_view.data(), recv_view.size(), wrong.dtype(dtype_of<T>),
+                                                 root, at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "scatterv_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -900,9 +1011,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const par_result result = (par_scatterv_init)(send_view.data(), send_counts.data(),
-                                                      send_displs.data(), recv_view.data(), recv_view.size(),
-                                                      dtype_of<T>, root, at_line(at), &r.persistent_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTERV, root, recv_view.size(), {send_view.size(),
+                           recv_view.size()}, {{send_counts}, {send_displs}, {}, {}});
+        par_result result = (par_scatterv_init)(send_view.data(), send_counts.data(), send_displs.data(),
+                                                recv_view.data(), recv_view.size(), wrong.dtype(dtype_of<T>),
+                                                root, at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "scatterv_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -912,10 +1026,11 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const bool fits = recv_view.size() == send_view.size() && send_view.size() % ranks() == 0;
-        par_result result = (par_all_to_all)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                             send_view.size() / ranks(), dtype_of<T>, at_line(at));
-        if (!fits) result = wrong_size("all_to_all", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_to_all)(send_view.data(), recv_view.data(), send_view.size() / blocks(),
+                                             wrong.dtype(dtype_of<T>), at_line(at));
+        if (wrong) result = wrong.fail(handle_, "all_to_all");
         return Errors::end(result, handle_);
     }
 
@@ -926,11 +1041,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const bool fits = recv_view.size() == send_view.size() && send_view.size() % ranks() == 0;
-        par_result result = (par_all_to_all_begin)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                                   send_view.size() / ranks(), dtype_of<T>, at_line(at),
-                                                   &r.request_);
-        if (!fits) result = wrong_size("all_to_all_begin", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_to_all_begin)(send_view.data(), recv_view.data(),
+                                                   send_view.size() / blocks(), wrong.dtype(dtype_of<T>),
+                                                   at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "all_to_all_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -941,11 +1057,12 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const bool fits = recv_view.size() == send_view.size() && send_view.size() % ranks() == 0;
-        par_result result = (par_all_to_all_init)(send_view.data(), fits ? recv_view.data() : nullptr,
-                                                  send_view.size() / ranks(), dtype_of<T>, at_line(at),
-                                                  &r.persistent_);
-        if (!fits) result = wrong_size("all_to_all_init", "recv", recv_view.size(), send_view.size());
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
+        par_result result = (par_all_to_all_init)(send_view.data(), recv_view.data(),
+                                                  send_view.size() / blocks(), wrong.dtype(dtype_of<T>),
+                                                  at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "all_to_all_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -956,9 +1073,13 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const par_result result = (par_all_to_allv)(send_view.data(), send_counts.data(), send_displs.data(),
-                                                    recv_view.data(), recv_counts.data(), recv_displs.data(),
-                                                    dtype_of<T>, at_line(at));
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
+                           {recv_displs}});
+        par_result result = (par_all_to_allv)(send_view.data(), send_counts.data(), send_displs.data(),
+                                              recv_view.data(), recv_counts.data(), recv_displs.data(),
+                                              wrong.dtype(dtype_of<T>), at_line(at));
+        if (wrong) result = wrong.fail(handle_, "all_to_allv");
         return Errors::end(result, handle_);
     }
 
@@ -970,10 +1091,13 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const par_result result = (par_all_to_allv_begin)(send_view.data(), send_counts.data(),
-                                                          send_displs.data(), recv_view.data(),
-                                                          recv_counts.data(), recv_displs.data(), dtype_of<T>,
-                                                          at_line(at), &r.request_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
+                           {recv_displs}});
+        par_result result = (par_all_to_allv_begin)(send_view.data(), send_counts.data(), send_displs.data(),
+                                                    recv_view.data(), recv_counts.data(), recv_displs.data(),
+                                                    wrong.dtype(dtype_of<T>), at_line(at), &r.request_);
+        if (wrong) result = wrong.fail(handle_, "all_to_allv_begin");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -985,10 +1109,13 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const par_result result = (par_all_to_allv_init)(send_view.data(), send_counts.data(),
-                                                         send_displs.data(), recv_view.data(),
-                                                         recv_counts.data(), recv_displs.data(), dtype_of<T>,
-                                                         at_line(at), &r.persistent_);
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, send_view.size() / blocks(),
+                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
+                           {recv_displs}});
+        par_result result = (par_all_to_allv_init)(send_view.data(), send_counts.data(), send_displs.data(),
+                                                   recv_view.data(), recv_counts.data(), recv_displs.data(),
+                                                   wrong.dtype(dtype_of<T>), at_line(at), &r.persistent_);
+        if (wrong) result = wrong.fail(handle_, "all_to_allv_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -1040,10 +1167,10 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto remote_view = view_of(remote);
         static_assert(std::is_same_v<T, element_of<R>>, "send and remote differ in type");
-        const bool fits = remote_view.size() == send_view.size();
-        par_result result = (par_put)(send_view.data(), fits ? remote_view.data() : nullptr, send_view.size(),
-                                      dtype_of<T>, rank, handle_);
-        if (!fits) result = wrong_size("put", "remote", remote_view.size(), send_view.size());
+        const misfit wrong(send_view.size(), "remote", remote_view.size());
+        par_result result = (par_put)(send_view.data(), remote_view.data(), send_view.size(),
+                                      wrong.dtype(dtype_of<T>), rank, handle_);
+        if (wrong) result = wrong.fail(handle_, "put");
         return Errors::end(result, handle_);
     }
 
@@ -1053,10 +1180,10 @@ template <class Errors> class basic_comm {
         const auto remote_view = view_of(remote);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "remote and recv differ in type");
-        const bool fits = recv_view.size() == remote_view.size();
-        par_result result = (par_get)(remote_view.data(), fits ? recv_view.data() : nullptr,
-                                      remote_view.size(), dtype_of<T>, rank, handle_);
-        if (!fits) result = wrong_size("get", "recv", recv_view.size(), remote_view.size());
+        const misfit wrong(remote_view.size(), "recv", recv_view.size());
+        par_result result = (par_get)(remote_view.data(), recv_view.data(), remote_view.size(),
+                                      wrong.dtype(dtype_of<T>), rank, handle_);
+        if (wrong) result = wrong.fail(handle_, "get");
         return Errors::end(result, handle_);
     }
 
@@ -1089,12 +1216,7 @@ template <class Errors> class basic_comm {
 
   private:
     basic_comm(par_comm *handle, int) : handle_(handle) {}
-    std::size_t ranks() const { return static_cast<std::size_t>(size()); }
-    bool is(int rank) const { return rank == this->rank(); }
-    par_result wrong_size(const char *call, const char *array, std::size_t has, std::size_t needs) const {
-        return par_fail(handle_, PAR_ERR_ARGUMENT, "par::comm::%s: %s has %zu elements, not %zu", call, array,
-                        has, needs);
-    }
+    std::size_t blocks() const { return static_cast<std::size_t>(size()); } // one for each rank
     par_comm *at_line(site at) const { return par_at(handle_, at.file, at.line); }
     par_comm *handle_ = nullptr;
 };

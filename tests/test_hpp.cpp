@@ -54,6 +54,41 @@ static void collectives(const par::returning::comm &world) {
     CHECK(std::string(wrong.error()).find("recv has 1 elements, not ") != std::string::npos);
 }
 
+// An array of another size than its call reads or writes is an error on all ranks, which names the array.
+static void sizes_differ(const par::returning::comm &world) {
+    const std::size_t n = static_cast<std::size_t>(world.size());
+    const std::vector<std::size_t> two(n, 2), fewer(n - 1, 2);
+    std::vector<int> block(2), one(1), all(2 * n), more(2 * n + 1), less(2 * n - 1);
+    const auto says = [](const auto &outcome, const char *text) {
+        return !outcome && std::string(outcome.error()).find(text) != std::string::npos;
+    };
+    CHECK(world.all_gatherv(block, more, two, {}) && world.reduce_scatterv(all, block, two, PAR_SUM));
+    CHECK(says(world.all_gatherv(block, less, two, {}), "recv has "));
+    CHECK(says(world.all_gatherv(one, all, two, {}), "send has 1 elements, not 2"));
+    CHECK(says(world.all_gatherv(block, all, fewer, {}), ": counts has "));
+    CHECK(says(world.all_gatherv(block, all, two, fewer), ": displs has "));
+    CHECK(says(world.all_gatherv(block, all, {}, {}), "counts is NULL"));
+    CHECK(says(world.reduce_scatterv(less, block, two, PAR_SUM), "send has "));
+    CHECK(says(world.all_to_allv(all, two, {}, less, two, {}), "recv has "));
+    CHECK(says(world.all_to_allv_begin(less, two, {}, all, two, {}), "send has "));
+    CHECK(says(world.all_to_allv_init(all, two, {}, all, fewer, {}), "recv_counts has "));
+    CHECK(says(world.all_to_all(all, less), "recv has ") && says(world.all_to_all(more, more), "send has "));
+    const auto gathered = world.gatherv(block, less, two, {}, 0);
+    CHECK(says(gathered, world.is_root() ? "recv has " : "rank 0 called par_gatherv"));
+    const auto scattered = world.scatterv(less, two, {}, block, 0);
+    CHECK(says(scattered, world.is_root() ? "send has " : "rank 0 called par_scatterv"));
+    std::vector<int> none; // rank 0 sends nothing, but wants to receive
+    CHECK(says(world.all_reduce(none, world.is_root() ? one : none, PAR_SUM),
+               world.is_root() ? "recv has 1 elements, not 0" : "rank 0 called par_all_reduce"));
+    const int me = world.rank();
+    auto self = world.neighbors_open(std::array<int, 2>{{me, -1}}); // without a second neighbor
+    const std::array<std::size_t, 2> counts = {{2, 9}};
+    CHECK(self && self->exchange(block, counts, {}, std::vector<int>(2), counts, {}));
+    CHECK(says(self->exchange(block, counts, {}, one, counts, {}), "recv has 1 elements, not 2"));
+    CHECK(says(self->exchange(one, counts, {}, block, counts, {}), "send has 1 elements, not 2"));
+    CHECK(says(self->exchange(block, two, {}, one, std::array<std::size_t, 1>{{2}}, {}), "_counts has "));
+}
+
 // A ring: two values go to the next rank, one to the one before.
 static void halo(const par::returning::comm &world) {
     const int n = world.size(), me = world.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
@@ -98,6 +133,7 @@ int main() {
     par::returning::comm world;
     if (!world.valid()) return 1;
     collectives(world);
+    sizes_differ(world);
     halo(world);
     one_sided(world);
 #if defined(__cpp_exceptions)
