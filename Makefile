@@ -117,11 +117,14 @@ lint:
 VERSION = $(shell sed -n 's/^.define PAR_VERSION_[A-Z]* //p' par.h | paste -s -d .)
 
 FILLED = sed $(call quoted,s|@PREFIX@|$(subst |,\|,$(subst &,\&,$(subst \,\\,$(PREFIX))))|;s|@VERSION@|$(VERSION)|)
-install:
+install: build/libpar.so
 	@case $(call quoted,$(PREFIX)) in /*) ;; *) echo "install: PREFIX is a path from /" >&2; exit 2 ;; esac
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/lib/pkgconfig" "$(DESTDIR)$(PREFIX)/lib/cmake/par" "$(DESTDIR)$(PREFIX)/share/par"
 	install -m 644 *.h *.cuh bindings/par.hpp bindings/par_site.h "$(DESTDIR)$(PREFIX)/include/"
 	install -m 644 bindings/par.f90 bindings/par_mpi.f90 bindings/par.py "$(DESTDIR)$(PREFIX)/share/par/"
+	install -m 755 build/libpar.so "$(DESTDIR)$(PREFIX)/lib/libpar.so.$(VERSION)"
+	ln -sf libpar.so.$(VERSION) "$(DESTDIR)$(PREFIX)/lib/libpar.so.$(basename $(VERSION))"
+	ln -sf libpar.so.$(basename $(VERSION)) "$(DESTDIR)$(PREFIX)/lib/libpar.so"
 	install -m 644 packaging/parConfig.cmake "$(DESTDIR)$(PREFIX)/lib/cmake/par/"
 	$(FILLED) packaging/parConfigVersion.cmake.in > "$(DESTDIR)$(PREFIX)/lib/cmake/par/parConfigVersion.cmake"
 	for name in par par-mpi par-cuda; do $(FILLED) packaging/$$name.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$name.pc" || exit; done
@@ -192,9 +195,10 @@ $(LAYERS) build/gpt.o build/bench_tp.o build/bench_zero: build/fast.flags
 build/layers.o: $(LAYERS)
 	$(CC) -r -nostdlib $^ -o $@
 
-# The kit as a shared library, for bindings/par.py.
-build/libpar.so: build/par.o build/layers.o
-	$(CC) -shared $^ -o $@ $(LIBS)
+# par.h as a shared library, for bindings/par.py, and for any processor, as layers are not. A new minor version may
+# change its functions, a new patch does not.
+build/libpar.so: build/par.o
+	$(CC) -shared -Wl,-soname,libpar.so.$(basename $(VERSION)) $^ -o $@ $(LIBS)
 
 build/par_fast.o: par.h build/gemm.flags build/cc.flags # its kernels are compiled for each instruction set anyhow
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)

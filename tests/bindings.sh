@@ -88,7 +88,18 @@ installed() { # every header as it is here; a program finds them by its flags
     sed 's/"par.h"/<par.h>/' examples/01_hello.c >"$work/hello.c"
     flags=$("$1" "$usr") &&
         eval "gcc -DPAR_H_IMPLEMENTED '$work/hello.c' build/par.o $flags -o '$work/hello'" &&
-        PAR_RANKS=2 prints "^2 ranks" "$work/hello"
+        PAR_RANKS=2 prints "^2 ranks" "$work/hello" && installed_python "$usr"
+}
+installed_python() { # where: par.py finds the library that was installed with it, or the one that is named
+    local lib=$1/lib
+    have python3 || return 0
+    [ "$(readlink -f "$lib/libpar.so")" = "$(readlink -f "$lib")/libpar.so.$(version)" ] || return 1
+    example py && cd / && export PYTHONPATH=$1/share/par PAR_RANKS=2 &&
+        prints "^2 ranks" python3 "$work/example.py" &&
+        mv "$lib" "$lib.moved" &&
+        fails 1 "no libpar.so: neither $1/share/.*PAR_LIBRARY=path" python3 "$work/example.py" &&
+        PAR_LIBRARY=$lib.moved/libpar.so prints "^2 ranks" python3 "$work/example.py" &&
+        mv "$lib.moved" "$lib"
 }
 flags_read() { # what pkg-config would say
     local flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$1/lib/pkgconfig/par.pc")
@@ -119,11 +130,11 @@ END
         cmake --build "$work/build" &&
         PAR_RANKS=2 prints "^2 ranks" "$work/build/hello"
 }
-by_find_package() { # make and CMake install the same files
+by_find_package() { # make and CMake install the same files, but for the library, as CMake compiles nothing
     make -s install DESTDIR="$work/made" PREFIX=/p &&
         cmake -S . -B "$work/kit" -DCMAKE_INSTALL_PREFIX=/p &&
         DESTDIR=$work/other cmake --install "$work/kit" &&
-        diff -r "$work/made" "$work/other" &&
+        diff -r -x 'libpar.so*' "$work/made" "$work/other" &&
         cmake_project "find_package(par $(version | cut -d. -f1,2) REQUIRED)" \
             -Dpar_DIR="$work/made/p/lib/cmake/par"
 }
