@@ -222,6 +222,7 @@ function is_begun(f) {
 }
 
 function generate(name) {
+    if (name ~ /^f90/ && !nulls_known++) f90_nulls()
     if (name == "f90_public") f90_public()
     else if (name == "f90_constants") f90_constants()
     else if (name == "f90_types") f90_types()
@@ -257,6 +258,19 @@ function f90_line(indent, text,    limit, cut, continued) {
     print indent text
 }
 
+# What C may get NULL for has a class of its own: displs, a struct, and what ends in _null. Counts that the root
+# alone needs, what is said of a clock or a launcher, and the request of a call that is waited for at once.
+function f90_nulls(    f, i, k, kind) {
+    for (f = 1; f <= function_count; f++) {
+        kind = function_name[f]
+        sub(/_(begin|init)$/, "", kind)
+        k = kind in kind_of ? kind_of[kind] : 0
+        for (i = 1; i <= arg_count[f]; i++)
+            if (arg_class[f, i] == "counts" && k && kinds[k, 5] == "ROOT" ||
+                function_name[f] "(" arg_name[f, i] ~ /^par_(launched.rank|clock_offset.error|start.request)$/)
+                arg_class[f, i] = arg_class[f, i] "_null"
+    }
+}
 function f90_public(    i) {
     for (i = 1; i <= function_count; i++)
         if (supported(i)) print "    public :: " function_name[i]
@@ -334,12 +348,13 @@ function f90_generics(    f, i) {
     }
 }
 # Counts may be of either kind, but where arrays of them must stay until a request ends: those are C's.
-function f90_sized(f) { return (has_class(f, "count") has_class(f, "counts")) != "" }
-function f90_narrow(f) { return !(f90_kept(f) && has_class(f, "counts") != "") }
+function f90_sized(f) { return (has_class(f, "count") f90_counts(f)) != "" }
+function f90_narrow(f) { return !(f90_kept(f) && f90_counts(f) != "") }
+function f90_counts(f) { return has_class(f, "counts") has_class(f, "counts_null") }
 function f90_kept(f) { return is_begun(f) || function_name[f] ~ /_(begin|init)$/ }
 
 function f90_c_type(class, type) {
-    if (class ~ /^(send|recv|counts|displs|handle|struct|ints_null|word|word_null)$/)
+    if (class ~ /^(send|recv|counts|displs|handle|struct|word|.*_null)$/)
         return "type(c_ptr), value"
     if (class == "count") return "integer(c_size_t), value"
     if (class == "int") return "integer(c_int), value"
@@ -386,7 +401,7 @@ function f90_interfaces(    f, i, what) {
 }
 
 # What C may get NULL for comes last and is optional.
-function f90_optional(class) { return class ~ /^(displs|struct|ints_null|word_null)$/ }
+function f90_optional(class) { return class ~ /^(displs|struct|.*_null)$/ }
 # The dummy arguments of a procedure of ours, in order: first what is there always.
 function f90_dummies(f,    i, line, tail) {
     for (i = 1; i <= arg_count[f]; i++) {
@@ -406,9 +421,12 @@ function f90_declare(f, i, count_kind,    class, kept) {
     if (class == "send") return "type(*), dimension(..), intent(in), target" kept
     if (class == "recv") return "type(*), dimension(..), intent(inout), target" kept
     if (class == "count") return "integer(c_" count_kind "_t), intent(in)"
-    if (class ~ /^(counts|displs)$/)
+    if (class ~ /^(counts|counts_null|displs)$/)
         return "integer(c_" count_kind "_t), intent(in), target, contiguous" \
-            (class == "displs" ? ", optional" : "") kept
+            (f90_optional(class) ? ", optional" : "") kept
+    if (class == "int_out_null") return "integer(c_int), intent(out), target, optional"
+    if (class == "double_out_null") return "real(c_double), intent(out), target, optional"
+    if (class == "request_null") return "type(par_request), intent(inout), target, optional"
     if (class == "ints_null") return "integer(c_int), intent(in), target, contiguous, optional"
     if (class == "word") return "integer(c_int64_t), intent(inout), target"
     if (class == "word_null") return "integer(c_int64_t), intent(out), target, optional"
@@ -423,7 +441,7 @@ function f90_declare(f, i, count_kind,    class, kept) {
     return f90_c_type(class, arg_type[f, i])
 }
 function f90_dummy_array(class) {
-    if (class ~ /^(counts|displs|ints_null)$/) return "(:)"
+    if (class ~ /^(counts|counts_null|displs|ints_null)$/) return "(:)"
     return class == "text" ? "" : f90_array(class)
 }
 function f90_procedures(    f) {
@@ -524,20 +542,21 @@ function f90_place(f, i,    name, kind, row, send, recv, other, elements, j) {
     if (arg_class[f, i] == "send" ? recv ~ /ALL$/ && send ~ /BLOCK$/ : send ~ /ALL$/)
         elements = "own_block(comm, count, dtype)"
     if (elements == "") return "c_loc(" name ")"
+    if (elements ~ /^own/ && (send recv) ~ /ROOT/) sub(/dtype\)/, "dtype, root)", elements)
     return "or_in_place(c_loc(" name "), c_loc(" other "), " elements ")"
 }
 function f90_from_int32(f,    what, i, line, name, class, tail) {
     what = f90_head(f, "_i32", "int32")
     for (i = 1; i <= arg_count[f]; i++)
-        if (arg_class[f, i] ~ /^(counts|displs)$/)
+        if (arg_class[f, i] ~ /^(counts|counts_null|displs)$/)
             print "        integer(c_int64_t), allocatable :: wide_" arg_name[f, i] "(:)"
     for (i = 1; i <= arg_count[f]; i++) {
         name = arg_name[f, i]
         class = arg_class[f, i]
         if (class == "counts") print "        allocate (wide_" name ", source=int(" name ", c_int64_t))"
-        if (class == "displs")
+        if (class ~ /^(counts_null|displs)$/)
             print "        if (present(" name ")) allocate (wide_" name ", source=int(" name ", c_int64_t))"
-        if (class ~ /^(counts|displs)$/) name = "wide_" name
+        if (class ~ /^(counts|counts_null|displs)$/) name = "wide_" name
         if (class == "count") name = "int(" name ", c_int64_t)"
         if (f90_optional(class)) tail = tail ", " name
         else line = line (line == "" ? "" : ", ") name

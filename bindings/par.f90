@@ -3,10 +3,12 @@
 ! Public domain or MIT-0, as par.h.
 !
 ! USE
-!     Compile this file, and par.h once as C:
-!         gcc -O2 -DPAR_IMPLEMENTATION -x c -c par.h -o par.o
-!         gfortran -O2 -c par.f90 && gfortran -O2 prog.F90 par.f90.o par.o -pthread
-!     Run: PAR_RANKS=4 ./prog. Programs of MPI: bindings/par_mpi.f90.
+!     Compile par.h once as C, and this file before your own (here all lie in one directory):
+!         gcc -O2 -DPAR_IMPLEMENTATION -x c -c par.h -o kit.o
+!         gfortran -O2 par.f90 prog.f90 kit.o -pthread -lm -o prog
+!         PAR_RANKS=4 ./prog
+!     Each Fortran file by itself: gfortran -c makes par.o of this one, so the kit's object has another name.
+!     Programs of MPI: bindings/par_mpi.f90.
 !
 ! EXAMPLE
 !     program hello
@@ -21,8 +23,10 @@
 !         call par_close(world)
 !     end program
 !
-! Arguments are those of C in C's order, and mean what par.h says; those that C may get NULL for come last and
-! are optional. Then come, all optional:
+! Arguments are those of C in C's order, and mean what par.h says; those that C may get NULL for (displs, counts
+! that the root alone needs, desc, sources, before, error, par_start's request, par_launched's rank) come last and
+! are optional. Instead of an array that the root alone reads or writes the others may pass any, or PAR_IN_PLACE.
+! Then come, all optional:
 !     result      PAR_OK or an error. Without it an error prints par_last_error and ends the program.
 !     file, line  the call site, for errors. In a file that is preprocessed, #include "par_site.h" and pass
 !                 PAR_SITE, which expands to both: call par_barrier(world, PAR_SITE). Compile with
@@ -32,8 +36,8 @@
 ! (_begin, calls of a group) ASYNCHRONOUS, so that the compiler keeps no value of them across par_wait.
 ! Counts and displacements are of 4 or 8 bytes; arrays of them in calls that return before they are done are
 ! of 8 bytes, since they stay in use.
-! PAR_IN_PLACE, as MPI's: instead of send in all_reduce, reduce, broadcast, gather and all_gather, instead of
-! recv in scatter and reduce_scatter: this rank's block is where the other array has it.
+! PAR_IN_PLACE, as MPI's: instead of send in all_reduce, reduce, broadcast, all_gather and (at the root) gather,
+! instead of recv in reduce_scatter and (at the root) scatter: this rank's block is where the other array has it.
 ! par_alloc gives an array with bounds: call par_alloc(world, u, upper=[n, m], lower=[0, 1]), for a pointer
 ! with 1 to 4 dimensions. par_alloc_bytes gives an address for c_f_pointer, as par_peer does.
 ! Elements of PAR_F16, PAR_BF16 and the unsigned types are in integers of their size.
@@ -528,7 +532,7 @@ module par
         end function
         function c_launched(rank) bind(c, name='par_launched') result(r)
             import
-            integer(c_int), intent(out) :: rank
+            type(c_ptr), value :: rank
             integer(c_int) :: r
         end function
         function c_close(comm) bind(c, name='par_close') result(r)
@@ -593,7 +597,7 @@ module par
             import
             type(c_ptr), value :: comm
             real(c_double), intent(out) :: offset
-            real(c_double), intent(out) :: error
+            type(c_ptr), value :: error
             integer(c_int) :: r
         end function
         function c_split(comm, color, key, out) bind(c, name='par_split') result(r)
@@ -1029,7 +1033,7 @@ module par
         function c_start(persistent, request) bind(c, name='par_start') result(r)
             import
             type(c_ptr), value :: persistent
-            type(par_request), intent(inout) :: request
+            type(c_ptr), value :: request
             integer(c_int) :: r
         end function
         function c_persistent_free(persistent) bind(c, name='par_persistent_free') result(r)
@@ -1482,23 +1486,26 @@ contains
             r = c_fail(comm, r, where//': an array has gaps; copy the section to an array'//c_null_char)
     end function
 
-    ! Bytes from the beginning of an array of all ranks' blocks to this rank's.
-    function own_block(comm, count, dtype) result(bytes)
+    ! Bytes from the beginning of an array of all ranks' blocks to this rank's; -1: the root alone has the array.
+    function own_block(comm, count, dtype, root) result(bytes)
         type(par_comm), intent(in) :: comm
         integer(c_int64_t), intent(in) :: count
         integer(c_int), intent(in) :: dtype
+        integer(c_int), intent(in), optional :: root
         integer(c_int64_t) :: bytes
         bytes = c_rank(comm%handle)*count*c_dtype_bytes(dtype)
+        if (present(root)) bytes = merge(bytes, -1_c_int64_t, root == c_rank(comm%handle))
     end function
 
-    ! The address of an array, or where that is PAR_IN_PLACE, so many bytes into the other one.
+    ! The address of an array, or where that is PAR_IN_PLACE, so many bytes into the other one (-1: NULL).
     function or_in_place(array, other, bytes) result(address)
         type(c_ptr), intent(in) :: array, other
         integer(c_int64_t), intent(in) :: bytes
         type(c_ptr) :: address
         address = array
-        if (c_associated(array, c_loc(PAR_IN_PLACE))) &
-            address = transfer(transfer(other, 0_c_intptr_t) + bytes, c_null_ptr)
+        if (.not. c_associated(array, c_loc(PAR_IN_PLACE))) return
+        address = c_null_ptr
+        if (bytes >= 0) address = transfer(transfer(other, 0_c_intptr_t) + bytes, c_null_ptr)
     end function
 
     function par_alloc_bytes(comm, bytes) result(memory)
@@ -2143,9 +2150,12 @@ contains
     end subroutine
 
     function par_launched(rank) result(r)
-        integer(c_int), intent(out) :: rank
+        integer(c_int), intent(out), target, optional :: rank
         integer(c_int) :: r
-        r = c_launched(rank)
+        type(c_ptr) :: rank_or_null
+        rank_or_null = c_null_ptr
+        if (present(rank)) rank_or_null = c_loc(rank)
+        r = c_launched(rank_or_null)
     end function
 
     subroutine par_close(comm, result, file, line)
@@ -2227,13 +2237,16 @@ contains
     subroutine par_clock_offset(comm, offset, error, result, file, line)
         type(par_comm), intent(in) :: comm
         real(c_double), intent(out) :: offset
-        real(c_double), intent(out) :: error
+        real(c_double), intent(out), target, optional :: error
         integer(c_int), intent(out), optional :: result
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: error_or_null
+        error_or_null = c_null_ptr
+        if (present(error)) error_or_null = c_loc(error)
         call set_site(comm%handle, file, line)
-        r = c_clock_offset(comm%handle, offset, error)
+        r = c_clock_offset(comm%handle, offset, error_or_null)
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2580,9 +2593,9 @@ contains
         integer, intent(in), optional :: line
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
-        r = c_gather(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle)
+        r = c_gather(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, &
+            root)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
+            c_size_t), dtype, root, comm%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_gather')
         call finish(r, comm%handle, result)
@@ -2601,12 +2614,12 @@ contains
         call par_gather_i64(send, recv, int(count, c_int64_t), dtype, root, comm, result, file, line)
     end subroutine
 
-    subroutine par_gatherv_i64(send, count, recv, recv_counts, dtype, root, comm, recv_displs, result, file, &
+    subroutine par_gatherv_i64(send, count, recv, dtype, root, comm, recv_counts, recv_displs, result, file, &
         line)
         type(*), dimension(..), intent(in), target :: send
         integer(c_int64_t), intent(in) :: count
         type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int64_t), intent(in), target, contiguous :: recv_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional :: recv_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int), intent(in) :: root
@@ -2615,24 +2628,27 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: recv_counts_or_null
         type(c_ptr) :: recv_displs_or_null
+        recv_counts_or_null = c_null_ptr
+        if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
         call set_site(comm%handle, file, line)
         r = c_gatherv(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), recv_displs_or_null, dtype, &
+            without_gaps(c_loc(recv), is_contiguous(recv)), recv_counts_or_null, recv_displs_or_null, dtype, &
             root, comm%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_gatherv')
         call finish(r, comm%handle, result)
     end subroutine
 
-    subroutine par_gatherv_i32(send, count, recv, recv_counts, dtype, root, comm, recv_displs, result, file, &
+    subroutine par_gatherv_i32(send, count, recv, dtype, root, comm, recv_counts, recv_displs, result, file, &
         line)
         type(*), dimension(..), intent(in), target :: send
         integer(c_int32_t), intent(in) :: count
         type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int32_t), intent(in), target, contiguous :: recv_counts(:)
+        integer(c_int32_t), intent(in), target, contiguous, optional :: recv_counts(:)
         integer(c_int32_t), intent(in), target, contiguous, optional :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int), intent(in) :: root
@@ -2642,9 +2658,9 @@ contains
         integer, intent(in), optional :: line
         integer(c_int64_t), allocatable :: wide_recv_counts(:)
         integer(c_int64_t), allocatable :: wide_recv_displs(:)
-        allocate (wide_recv_counts, source=int(recv_counts, c_int64_t))
+        if (present(recv_counts)) allocate (wide_recv_counts, source=int(recv_counts, c_int64_t))
         if (present(recv_displs)) allocate (wide_recv_displs, source=int(recv_displs, c_int64_t))
-        call par_gatherv_i64(send, int(count, c_int64_t), recv, wide_recv_counts, dtype, root, comm, &
+        call par_gatherv_i64(send, int(count, c_int64_t), recv, dtype, root, comm, wide_recv_counts, &
             wide_recv_displs, result, file, line)
     end subroutine
 
@@ -2661,8 +2677,8 @@ contains
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
         r = c_scatter(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(or_in_place(c_loc(recv), &
-            c_loc(send), own_block(comm, count, dtype)), is_contiguous(recv)), int(count, c_size_t), dtype, &
-            root, comm%handle)
+            c_loc(send), own_block(comm, count, dtype, root)), is_contiguous(recv)), int(count, c_size_t), &
+            dtype, root, comm%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_scatter')
         call finish(r, comm%handle, result)
@@ -2681,10 +2697,10 @@ contains
         call par_scatter_i64(send, recv, int(count, c_int64_t), dtype, root, comm, result, file, line)
     end subroutine
 
-    subroutine par_scatterv_i64(send, send_counts, recv, count, dtype, root, comm, send_displs, result, &
+    subroutine par_scatterv_i64(send, recv, count, dtype, root, comm, send_counts, send_displs, result, &
         file, line)
         type(*), dimension(..), intent(in), target :: send
-        integer(c_int64_t), intent(in), target, contiguous :: send_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional :: send_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional :: send_displs(:)
         type(*), dimension(..), intent(inout), target :: recv
         integer(c_int64_t), intent(in) :: count
@@ -2695,11 +2711,14 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: send_counts_or_null
         type(c_ptr) :: send_displs_or_null
+        send_counts_or_null = c_null_ptr
+        if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         call set_site(comm%handle, file, line)
-        r = c_scatterv(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
+        r = c_scatterv(without_gaps(c_loc(send), is_contiguous(send)), send_counts_or_null, &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
@@ -2707,10 +2726,10 @@ contains
         call finish(r, comm%handle, result)
     end subroutine
 
-    subroutine par_scatterv_i32(send, send_counts, recv, count, dtype, root, comm, send_displs, result, &
+    subroutine par_scatterv_i32(send, recv, count, dtype, root, comm, send_counts, send_displs, result, &
         file, line)
         type(*), dimension(..), intent(in), target :: send
-        integer(c_int32_t), intent(in), target, contiguous :: send_counts(:)
+        integer(c_int32_t), intent(in), target, contiguous, optional :: send_counts(:)
         integer(c_int32_t), intent(in), target, contiguous, optional :: send_displs(:)
         type(*), dimension(..), intent(inout), target :: recv
         integer(c_int32_t), intent(in) :: count
@@ -2722,9 +2741,9 @@ contains
         integer, intent(in), optional :: line
         integer(c_int64_t), allocatable :: wide_send_counts(:)
         integer(c_int64_t), allocatable :: wide_send_displs(:)
-        allocate (wide_send_counts, source=int(send_counts, c_int64_t))
+        if (present(send_counts)) allocate (wide_send_counts, source=int(send_counts, c_int64_t))
         if (present(send_displs)) allocate (wide_send_displs, source=int(send_displs, c_int64_t))
-        call par_scatterv_i64(send, wide_send_counts, recv, int(count, c_int64_t), dtype, root, comm, &
+        call par_scatterv_i64(send, recv, int(count, c_int64_t), dtype, root, comm, wide_send_counts, &
             wide_send_displs, result, file, line)
     end subroutine
 
@@ -3165,8 +3184,8 @@ contains
         integer, intent(in), optional :: line
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
-        r = c_gather_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, &
-            dtype)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
+        r = c_gather_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, &
+            root)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
             c_size_t), dtype, root, comm%handle, request)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_gather_begin')
@@ -3188,12 +3207,12 @@ contains
             file, line)
     end subroutine
 
-    subroutine par_gatherv_begin_i64(send, count, recv, recv_counts, dtype, root, comm, request, &
+    subroutine par_gatherv_begin_i64(send, count, recv, dtype, root, comm, request, recv_counts, &
         recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
         integer(c_int64_t), intent(in) :: count
         type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: recv_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int), intent(in) :: root
@@ -3203,12 +3222,15 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: recv_counts_or_null
         type(c_ptr) :: recv_displs_or_null
+        recv_counts_or_null = c_null_ptr
+        if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
         call set_site(comm%handle, file, line)
         r = c_gatherv_begin(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), recv_displs_or_null, dtype, &
+            without_gaps(c_loc(recv), is_contiguous(recv)), recv_counts_or_null, recv_displs_or_null, dtype, &
             root, comm%handle, request)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_gatherv_begin')
@@ -3229,7 +3251,7 @@ contains
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
         r = c_scatter_begin(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
+            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, root)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, root, comm%handle, request)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_scatter_begin')
@@ -3251,10 +3273,10 @@ contains
             file, line)
     end subroutine
 
-    subroutine par_scatterv_begin_i64(send, send_counts, recv, count, dtype, root, comm, request, &
+    subroutine par_scatterv_begin_i64(send, recv, count, dtype, root, comm, request, send_counts, &
         send_displs, result, file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: send_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
         type(*), dimension(..), intent(inout), target, asynchronous :: recv
         integer(c_int64_t), intent(in) :: count
@@ -3266,11 +3288,14 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: send_counts_or_null
         type(c_ptr) :: send_displs_or_null
+        send_counts_or_null = c_null_ptr
+        if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         call set_site(comm%handle, file, line)
-        r = c_scatterv_begin(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
+        r = c_scatterv_begin(without_gaps(c_loc(send), is_contiguous(send)), send_counts_or_null, &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, request)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
@@ -3419,10 +3444,13 @@ contains
 
     subroutine par_start(persistent, request, result)
         type(par_persistent), intent(in) :: persistent
-        type(par_request), intent(inout) :: request
+        type(par_request), intent(inout), target, optional :: request
         integer(c_int), intent(out), optional :: result
         integer(c_int) :: r
-        r = c_start(persistent%handle, request)
+        type(c_ptr) :: request_or_null
+        request_or_null = c_null_ptr
+        if (present(request)) request_or_null = c_loc(request)
+        r = c_start(persistent%handle, request_or_null)
         call finish(r, c_null_ptr, result)
     end subroutine
 
@@ -4069,9 +4097,9 @@ contains
         integer, intent(in), optional :: line
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
-        r = c_gather_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle, persistent%handle)
+        r = c_gather_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, &
+            root)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
+            c_size_t), dtype, root, comm%handle, persistent%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_gather_init')
         call finish(r, comm%handle, result)
@@ -4092,12 +4120,12 @@ contains
             file, line)
     end subroutine
 
-    subroutine par_gatherv_init_i64(send, count, recv, recv_counts, dtype, root, comm, persistent, &
+    subroutine par_gatherv_init_i64(send, count, recv, dtype, root, comm, persistent, recv_counts, &
         recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
         integer(c_int64_t), intent(in) :: count
         type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: recv_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int), intent(in) :: root
@@ -4107,12 +4135,15 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: recv_counts_or_null
         type(c_ptr) :: recv_displs_or_null
+        recv_counts_or_null = c_null_ptr
+        if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
         call set_site(comm%handle, file, line)
         r = c_gatherv_init(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), recv_displs_or_null, dtype, &
+            without_gaps(c_loc(recv), is_contiguous(recv)), recv_counts_or_null, recv_displs_or_null, dtype, &
             root, comm%handle, persistent%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_gatherv_init')
@@ -4133,7 +4164,7 @@ contains
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
         r = c_scatter_init(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
+            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, root)), &
             is_contiguous(recv)), int(count, c_size_t), dtype, root, comm%handle, persistent%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
             r = gaps(comm%handle, 'par_scatter_init')
@@ -4155,10 +4186,10 @@ contains
             file, line)
     end subroutine
 
-    subroutine par_scatterv_init_i64(send, send_counts, recv, count, dtype, root, comm, persistent, &
+    subroutine par_scatterv_init_i64(send, recv, count, dtype, root, comm, persistent, send_counts, &
         send_displs, result, file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: send_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_counts(:)
         integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
         type(*), dimension(..), intent(inout), target, asynchronous :: recv
         integer(c_int64_t), intent(in) :: count
@@ -4170,11 +4201,14 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(c_ptr) :: send_counts_or_null
         type(c_ptr) :: send_displs_or_null
+        send_counts_or_null = c_null_ptr
+        if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         call set_site(comm%handle, file, line)
-        r = c_scatterv_init(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
+        r = c_scatterv_init(without_gaps(c_loc(send), is_contiguous(send)), send_counts_or_null, &
             send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
             dtype, root, comm%handle, persistent%handle)
         if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &

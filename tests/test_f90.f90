@@ -92,9 +92,50 @@ program test_f90
     call check(c_associated(part%handle) .eqv. me == 0, __LINE__)
     if (me == 0) call par_close(part)
     call par_barrier(world)
+    call nothing_passed()
     call par_close(world)
     if (failures > 0) error stop 1
 contains
+    ! What C may get NULL for is left out, and arrays that another rank alone uses are none.
+    subroutine nothing_passed()
+        double precision :: block(2), offset
+        double precision, allocatable :: blocks(:)
+        integer(c_int) :: r
+        block = me
+        call check(par_launched() == 0, __LINE__)
+        call par_clock_offset(world, offset)
+        call par_all_reduce_init(PAR_IN_PLACE, block, 2, PAR_F64, PAR_SUM, world, again)
+        call par_start(again)
+        call check(nint(block(2)) == ranks*(ranks - 1)/2, __LINE__)
+        call par_persistent_free(again)
+        block = me
+        allocate (blocks(2*ranks))
+        blocks = 0
+        if (me == 0) then
+            call par_gatherv(block, 2, blocks, PAR_F64, 0, world, [(2, i=1, ranks)])
+            call check(nint(blocks(2*ranks)) == ranks - 1, __LINE__)
+            call par_scatterv(blocks, block, 2, PAR_F64, 0, world, send_counts=[(2, i=1, ranks)])
+            blocks(1:2) = 7
+            call par_gather(PAR_IN_PLACE, blocks, 2, PAR_F64, 0, world)
+            call check(nint(blocks(2)) == 7 .and. nint(blocks(2*ranks)) == ranks - 1, __LINE__)
+            call par_scatter(blocks, PAR_IN_PLACE, 2, PAR_F64, 0, world)
+        else
+            call par_gatherv(block, 2, PAR_IN_PLACE, PAR_F64, 0, world)
+            call par_scatterv(PAR_IN_PLACE, block, 2, PAR_F64, 0, world)
+            call par_gather(block, PAR_IN_PLACE, 2, PAR_F64, 0, world)
+            call par_scatter(PAR_IN_PLACE, block, 2, PAR_F64, 0, world)
+        end if
+        call check(nint(block(2)) == me, __LINE__)
+        call par_gather(PAR_IN_PLACE, blocks, 2, PAR_F64, 0, world, r) ! in place is at the root
+        call check(r /= PAR_OK .or. ranks == 1, __LINE__)
+        call of_any_size(blocks)
+    end subroutine
+    subroutine of_any_size(x)
+        double precision, intent(inout) :: x(*)
+        x(1:2) = me
+        call par_all_reduce(PAR_IN_PLACE, x, 2, PAR_F64, PAR_MAX, world)
+        call check(nint(x(2)) == ranks - 1, __LINE__)
+    end subroutine
     subroutine check(ok, line)
         logical, intent(in) :: ok
         integer, intent(in) :: line
