@@ -144,9 +144,8 @@ versions() { # and components: what there is not is not found; an optional one d
     mkdir "$work/project" && make -s install DESTDIR="$work/made" PREFIX=/p && {
         printf 'cmake_minimum_required(VERSION 3.19)\nproject(p LANGUAGES NONE)\n'
         while read -r wanted arguments; do
-            printf 'find_package(par %s QUIET)\n' "$arguments"
-            printf 'if(%s par_FOUND)\nmessage(SEND_ERROR "%s: ${par_FOUND} ${par_NOT_FOUND_MESSAGE}")\nendif()\n' \
-                "$wanted" "$arguments"
+            printf 'find_package(par %s QUIET)\nif(%s par_FOUND)\n' "$arguments" "$wanted"
+            printf 'message(SEND_ERROR "%s: ${par_FOUND} ${par_NOT_FOUND_MESSAGE}")\nendif()\n' "$arguments"
         done <<END
 NOT $v
 NOT 0.$minor EXACT COMPONENTS par
