@@ -21,8 +21,8 @@
 
 typedef struct settings {
     size_t begin, end, step;
-    int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
-        overlap, diagnosis, start, seconds;
+    int factor, factor_given, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold,
+        tune, model, overlap, diagnosis, start, seconds;
     const char *op, *dtype, *redop, *memory, *vs, *device, *m;
 } settings;
 
@@ -1123,12 +1123,12 @@ static const char *own_name(const char *name) {
 // -m 4: operations in one iteration (nccl-tests); -m 4:1024: the sizes (OSU).
 static const char *read_m(settings *o) {
     char first[32];
-    const option inner = {"-m", OPTION_INT, &o->inner, ""}, begin = {"-m", OPTION_SIZE, &o->begin, ""},
-                 end = {"-m", OPTION_SIZE, &o->end, ""};
+    const option inner = {"-m", OPTION_INT, &o->inner, "", 1, INFINITY},
+                 begin = {"-m", OPTION_SIZE, &o->begin, "", 0, INFINITY},
+                 end = {"-m", OPTION_SIZE, &o->end, "", 0, INFINITY};
     const char *colon = strchr(o->m, ':');
     snprintf(first, sizeof first, "%.*s", colon ? (int)(colon - o->m) : 31, o->m);
-    if (!colon)
-        return option_set(&inner, o->m) && o->inner > 0 ? NULL : "-m: a number from 1, or sizes MIN:MAX";
+    if (!colon) return option_set(&inner, o->m) ? NULL : "-m: a number from 1, or sizes MIN:MAX";
     return option_set(&begin, first) && option_set(&end, colon + 1) ? NULL
                                                                     : "-m MIN:MAX: sizes, as 4:1024 or 1K:1M";
 }
@@ -1177,15 +1177,10 @@ static const char *check_settings(bench *b) {
     if (cuda) return "--device cuda needs build/bench_coll_cuda (make cuda)";
 #endif
     if (o->tune && o->json) return "--tune prints the table that PAR_TUNE reads, and no JSON";
-    if (o->step && o->factor) return "give -f or -i, not both: sizes are multiplied or stepped";
-    if (!o->factor) o->factor = 8;
-    if (o->factor < 2) return "-f must be 2 or more";
+    if (o->step && o->factor_given) return "give -f or -i, not both: sizes are multiplied or stepped";
     if (o->end < o->begin) return "-e must not be less than -b";
-    if (o->warmup < 0 || o->inner < 1 || o->iterations < 0 || o->seconds < 0)
-        return "-w, -n and --seconds must not be negative, -m must be 1 or more";
     if ((double)o->warmup + o->iterations > 1e8 / o->inner)
         return "-w + -n iterations of -m operations are more than 100 million in one measurement";
-    if (o->ranks < 0 || o->ranks > 1024) return "--ranks must be from 1 to 1024";
     if (o->vs && strcmp(o->vs, "mpi") && strcmp(o->vs, "calls")) return "--vs must be mpi or calls";
     b->vs_calls = o->vs && !strcmp(o->vs, "calls");
     if ((why = check_types(b)) != NULL || b->vs_calls) return why;
@@ -1260,7 +1255,7 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 
 // As options_parse.
 static int parse_settings(int argc, char **argv, settings *o) {
-    o->begin = 8, o->end = (size_t)64 << 20, o->m = "1";
+    o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->m = "1";
     o->warmup = 5, o->inner = 1, o->check = 1, o->in_place = 1;
     o->op = "all_reduce", o->dtype = "f32", o->redop = "sum", o->memory = "private";
     o->device = "cpu", o->start = 1000, o->seconds = 20;
@@ -1270,25 +1265,27 @@ static int parse_settings(int argc, char **argv, settings *o) {
     const option options[] = {
         {"what is timed", OPTION_TITLE, NULL, NULL},
         {"--op", OPTION_TEXT, &o->op, "collective, or all"},
-        {"--ranks, -g, --ngpus", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2"},
-        {"-b, --minbytes", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)"},
-        {"-e, --maxbytes", OPTION_SIZE, &o->end, "largest size"},
-        {"-f, --stepfactor", OPTION_INT, &o->factor, "factor between sizes; 0: 8"},
-        {"-i, --stepbytes", OPTION_SIZE, &o->step, "bytes between sizes, instead of -f"},
+        {"--ranks, -g, --ngpus", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2", 0, 1024},
+        {"-b, --minbytes", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)", 0, INFINITY},
+        {"-e, --maxbytes", OPTION_SIZE, &o->end, "largest size", 0, INFINITY},
+        {"-f, --stepfactor", OPTION_INT, &o->factor, "factor between sizes", 2, INFINITY, &o->factor_given},
+        {"-i, --stepbytes", OPTION_SIZE, &o->step, "bytes between sizes, instead of -f", 0, INFINITY},
         {"-d, --datatype", OPTION_TEXT, &o->dtype, "type, or all"},
         {"-o, --redop", OPTION_TEXT, &o->redop, "reduction, or all"},
-        {"-r, --root", OPTION_INT, &o->root, "root"},
+        {"-r, --root", OPTION_INT, &o->root, "root", 0, INFINITY},
         {"--in_place", OPTION_FLAG, &o->in_place, "in place, too"},
         {"--memory", OPTION_TEXT, &o->memory, "symmetric (par_alloc) or private"},
         {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_coll_cuda): whose memory"},
         {"how", OPTION_TITLE, NULL, NULL},
-        {"-n, --iters", OPTION_INT, &o->iterations, "iterations at most; 0: by size"},
+        {"-n, --iters", OPTION_INT, &o->iterations, "iterations at most; 0: by size", 0, INFINITY},
         {"--seconds", OPTION_INT, &o->seconds,
          "about so long for a row, out of place and in place each; then fewer iterations (at least 3); 0: "
-         "all"},
-        {"-w, --warmup_iters", OPTION_INT, &o->warmup, "warm-up iterations, not timed"},
+         "all",
+         0, INFINITY},
+        {"-w, --warmup_iters", OPTION_INT, &o->warmup, "warm-up iterations, not timed", 0, INFINITY},
         {"-m, --agg_iters", OPTION_TEXT, &o->m, "operations in one iteration; MIN:MAX: sizes, as -b and -e"},
-        {"-c, --check", OPTION_INT, &o->check, "check results, unless 0 (reductions in place: with -m 1)"},
+        {"-c, --check", OPTION_INT, &o->check, "check results, unless 0 (reductions in place: with -m 1)", 0,
+         INFINITY},
         {"--vs", OPTION_TEXT, &o->vs,
          "mpi: the MPI call on the same buffers, alternating; calls: fresh calls, against persistent ones"},
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
@@ -1301,7 +1298,8 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"--diagnosis", OPTION_FLAG, &o->diagnosis,
          "cost of the checks, a cache line's hop, memory, idle waiting"},
         {"--start", OPTION_INT, &o->start,
-         "with --diagnosis: time how 2, 128, 1000 ranks start and end, but no more ranks than this"},
+         "with --diagnosis: time how 2, 128, 1000 ranks start and end, but no more ranks than this", 0,
+         INFINITY},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
     };

@@ -370,13 +370,12 @@ int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
     b.bytes = (size_t)1 << 30, b.only = "";
-    const option options[] = {{"--bytes", OPTION_SIZE, &b.bytes, "of the largest array"},
+    const option options[] = {{"--bytes", OPTION_SIZE, &b.bytes, "of the largest array", 1 << 18, INFINITY},
                               {"--only", OPTION_TEXT, &b.only, "rows, product, attention or all_reduce"},
                               {"--json", OPTION_FLAG, &b.json, "one JSON object a line"}};
     const int parsed = options_parse(argc, argv, options, 3,
                                      "bench_cuda: a GPU's kernels against a copy, all_reduce on one GPU");
     if (parsed) return parsed == 1 ? 0 : 2;
-    if (b.bytes < (1 << 18)) return fprintf(stderr, "bench_cuda: --bytes must be 256K or more\n"), 2;
     if (!wanted(&b, "rows") && !wanted(&b, "product") && !wanted(&b, "attention") &&
         !wanted(&b, "all_reduce"))
         return fprintf(stderr, "bench_cuda: --only %s: it is rows, product, attention or all_reduce\n",

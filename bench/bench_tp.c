@@ -780,21 +780,20 @@ static void measure_sampling(bench *b, par_comm *comm, par_dtype dtype) {
 static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
     o->n_embd = 768, o->n_head = 12, o->sequence = 512, o->batch = 4, o->iterations = 7;
     const option options[] = {
-        {"--n_embd", OPTION_INT, &o->n_embd, "features"},
-        {"--n_head", OPTION_INT, &o->n_head, "heads"},
-        {"--sequence", OPTION_INT, &o->sequence, "tokens of a sequence"},
-        {"--batch", OPTION_INT, &o->batch, "sequences; even"},
+        {"--n_embd", OPTION_INT, &o->n_embd, "features", 2, INFINITY},
+        {"--n_head", OPTION_INT, &o->n_head, "heads", 2, INFINITY},
+        {"--sequence", OPTION_INT, &o->sequence, "tokens of a sequence", 1, INFINITY},
+        {"--batch", OPTION_INT, &o->batch, "sequences; even", 2, INFINITY},
         {"--sampling", OPTION_FLAG, &o->sampling, "only the tokens a second of sampling"},
         {"--attention", OPTION_FLAG, &o->attention, "only attention beside products"},
         {"--llama", OPTION_FLAG, &o->llama, "a block of Llama's instead of GPT-2's"},
-        {"-n", OPTION_INT, &o->iterations, "measurements of each"},
+        {"-n", OPTION_INT, &o->iterations, "measurements of each", 1, INFINITY},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
                                      "bench_tp: time the layers of par_tp.h, on 1 rank and on 2");
     if (parsed) return parsed;
-    if (o->n_embd < 2 || o->n_head < 1 || o->sequence < 1 || o->batch < 2 || o->iterations < 1 ||
-        o->n_embd % o->n_head || o->n_head % 2 || o->batch % 2 || o->n_embd / o->n_head % 2)
+    if (o->n_embd % o->n_head || o->n_head % 2 || o->batch % 2 || o->n_embd / o->n_head % 2)
         return fprintf(stderr,
                        "bench_tp: n_head and batch must be even, n_embd an even multiple of n_head\n"),
                2;

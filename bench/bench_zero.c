@@ -444,21 +444,19 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
     o->op = "all";
     o->dir = getenv("TMPDIR") ? getenv("TMPDIR") : ".";
     const option options[] = {
-        {"--units", OPTION_INT, &o->units, "units, each a square matrix"},
-        {"--width", OPTION_INT, &o->width, "its side"},
-        {"--rows", OPTION_INT, &o->rows, "tokens: how much is computed for each"},
-        {"--elements", OPTION_INT, &o->elements, "of the update that is timed alone"},
+        {"--units", OPTION_INT, &o->units, "units, each a square matrix", 1, INFINITY},
+        {"--width", OPTION_INT, &o->width, "its side", 1, INFINITY},
+        {"--rows", OPTION_INT, &o->rows, "tokens: how much is computed for each", 1, INFINITY},
+        {"--elements", OPTION_INT, &o->elements, "of the update that is timed alone", 64, INFINITY},
         {"--dir", OPTION_TEXT, &o->dir, "where offloaded states go"},
         {"--op", OPTION_TEXT, &o->op, "all, or setup: setting up alone"},
-        {"-n", OPTION_INT, &o->iterations, "measurements of each"},
+        {"-n", OPTION_INT, &o->iterations, "measurements of each", 1, INFINITY},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last is the summary"},
     };
     const int parsed =
         options_parse(argc, argv, options, sizeof options / sizeof options[0],
                       "bench_zero: time updates on 1 rank, and training steps of all stages on 2");
     if (parsed) return parsed;
-    if (o->units < 1 || o->width < 1 || o->rows < 1 || o->iterations < 1 || o->elements < 64)
-        return fprintf(stderr, "bench_zero: units, width, rows, n must be 1 or more, elements 64\n"), 2;
     if (strcmp(o->op, "all") && strcmp(o->op, "setup"))
         return fprintf(stderr, "bench_zero: op is all or setup, not \"%s\"\n", o->op), 2;
     if (!options_fit("bench_zero", (double)o->units * o->width * o->width, "units x width x width") ||

@@ -208,10 +208,10 @@ int main(int argc, char **argv) {
     g.steps = 200;
     g.sharding.stage = 1;
     const option options[] = {
-        {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1"},
-        {"--steps", OPTION_INT, &g.steps, "steps of training"},
-        {"--zero", OPTION_INT, &g.sharding.stage,
-         "shard optimizer states (1), gradients (2), parameters (3)"},
+        {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1", 0, 1024},
+        {"--steps", OPTION_INT, &g.steps, "steps of training", 0, INFINITY},
+        {"--zero", OPTION_INT, &g.sharding.stage, "shard optimizer states (1), gradients (2), parameters (3)",
+         0, 3},
         {"--data", OPTION_TEXT, &g.data, "a file to learn; else five lines that the program has"},
     };
     const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],

@@ -289,12 +289,12 @@ int main(int argc, char **argv) {
     g.sharding.stage = g.tp_ranks = g.stages = 1;
     g.order.schedule = "1f1b";
     const option options[] = {
-        {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1"},
-        {"--steps", OPTION_INT, &g.steps, "steps of training"},
-        {"--zero", OPTION_INT, &g.sharding.stage,
-         "shard optimizer states (1), gradients (2), parameters (3)"},
-        {"--tp", OPTION_INT, &g.tp_ranks, "ranks that share each layer"},
-        {"--pp", OPTION_INT, &g.stages, "ranks of the pipeline, each with a stage of the model"},
+        {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1", 0, 1024},
+        {"--steps", OPTION_INT, &g.steps, "steps of training", 0, INFINITY},
+        {"--zero", OPTION_INT, &g.sharding.stage, "shard optimizer states (1), gradients (2), parameters (3)",
+         0, 3},
+        {"--tp", OPTION_INT, &g.tp_ranks, "ranks that share each layer", 1, 1024},
+        {"--pp", OPTION_INT, &g.stages, "ranks of the pipeline, each with a stage of the model", 1, 1024},
         {"--schedule", OPTION_TEXT, &g.order.schedule, "of the pipeline: 1f1b, gpipe or naive"},
         {"--data", OPTION_TEXT, &g.data, "a file to learn; else five lines that the program has"},
     };

@@ -26,11 +26,16 @@ typedef enum option_type {
     OPTION_TITLE // no option, but the name of those that follow, for --help
 } option_type;
 
+// Every number has its range, which its row tells: from low to high, or, of a real number, below high. Other
+// rows leave out what follows the help.
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 typedef struct option {
     const char *name; // "--batch_size", or several: "-b, --minbytes"
     option_type type; // of *value: int, size_t (8, 64K, 1M, 2G), double, const char *, int
     void *value;      // holds the default
     const char *help;
+    double low, high; // INFINITY: as its type can be; of a real number 1e38, as a float can be
+    int *given;       // becomes 1 if the command line has the option; NULL: nobody asks
 } option;
 
 // 1 or 0, as a flag's value says it, in any case; -1: it says neither.
@@ -40,19 +45,35 @@ static int option_flag(const char *text) {
         if (!strcasecmp(text, words[i])) return i % 2;
     return -1;
 }
+static int option_is_number(const option *o) { return o->type <= OPTION_REAL; }
+static double option_low(const option *o) { return fmax(o->low, o->type == OPTION_INT ? INT_MIN : -1e38); }
+static double option_high(const option *o) {
+    return fmin(o->high, o->type == OPTION_INT ? INT_MAX : o->type == OPTION_SIZE ? 0x1p63 : 1e38);
+}
+// What an option takes: after "it takes".
+static void option_describe(const option *o, char *text, size_t capacity) {
+    const char *const formats[] = {"a whole number from %.0f to %.0f",
+                                   "a size (8, 64K, 1M, 2G) from %.0f to %.0f",
+                                   "a number from %g to below %g"};
+    snprintf(text, capacity, "a value");
+    if (option_is_number(o)) snprintf(text, capacity, formats[o->type], option_low(o), option_high(o));
+    if (o->type == OPTION_FLAG) snprintf(text, capacity, "0 or 1, false or true, no or yes, off or on");
+}
+// Sets the value; 0: the text is none that it takes.
 static int option_set(const option *o, const char *text) {
+    const double low = option_low(o), high = option_high(o);
     char *end = NULL;
     errno = 0;
     switch (o->type) {
     case OPTION_INT: {
         const long v = strtol(text, &end, 10);
-        *(int *)o->value = (int)v;
-        return end != text && !*end && !errno && v >= INT_MIN && v <= INT_MAX;
+        if (end == text || *end || errno || (double)v < low || (double)v > high) return 0;
+        return *(int *)o->value = (int)v, 1;
     }
     case OPTION_SIZE: {
         static const char units[] = "KMG";
         unsigned long long v = strtoull(text, &end, 10), scale = 1;
-        if (end == text || text[0] == '-' || errno) return 0;
+        if (end == text || strchr(text, '-') || errno) return 0;
         for (const char *u = units; *u; u++) {
             scale *= 1024;
             if (*end == *u || *end == *u + 32) {
@@ -62,13 +83,13 @@ static int option_set(const option *o, const char *text) {
                 break;
             }
         }
-        *(size_t *)o->value = (size_t)v;
-        return !*end;
+        if (*end || v < (unsigned long long)low || v > (unsigned long long)high) return 0;
+        return *(size_t *)o->value = (size_t)v, 1;
     }
     case OPTION_REAL: {
         const double v = strtod(text, &end);
-        *(double *)o->value = v;
-        return end != text && !*end && isfinite(v);
+        if (end == text || *end || !(v >= low && v < high)) return 0;
+        return *(double *)o->value = v, 1;
     }
     case OPTION_TEXT: return *(const char **)o->value = text, 1;
     case OPTION_FLAG: {
@@ -142,12 +163,6 @@ static par_suggestion option_suggest(const option *options, size_t count, const 
     return par_suggest(text, names, n, sizeof names[0]);
 }
 
-static inline int options_given(int argc, char **argv, const char *name) { // is it on the command line?
-    const size_t n = strlen(name);
-    for (int i = 1; i < argc; i++)
-        if (!strncmp(argv[i], name, n) && (!argv[i][n] || argv[i][n] == '=')) return 1;
-    return 0;
-}
 // Is an array, whose size is a product of options, small enough? `elements` is a floating-point number, so
 // that the product does not overflow. 0: an error was printed.
 static inline int options_fit(const char *program, double elements, const char *of) {
@@ -158,6 +173,10 @@ static inline int options_fit(const char *program, double elements, const char *
 
 // 0: go on; 1: help was printed; 2: an error was printed.
 static int options_parse(int argc, char **argv, const option *options, size_t count, const char *about) {
+    char takes[128];
+    for (size_t k = 0; k < count; k++)
+        if (option_is_number(&options[k]) && !(options[k].low < options[k].high))
+            return fprintf(stderr, "%s: option %s has no range\n", argv[0], options[k].name), 2;
     for (int i = 1; i < argc; i++) {
         const char *text = argv[i], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
         const size_t length = equals ? (size_t)(equals - text) : strlen(text);
@@ -183,11 +202,12 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
             value = i + 1 < argc && option_flag(argv[i + 1]) >= 0 ? argv[++i] : "1";
         if (!value && i + 1 < argc) value = argv[++i];
         if (!value || !option_set(o, value)) {
-            fprintf(stderr, "%s: option %.*s: cannot use \"%s\"%s\n", argv[0], (int)length, text,
-                    value ? value : "(nothing)",
-                    o->type == OPTION_FLAG ? "; it takes 0 or 1, false or true, no or yes, off or on" : "");
+            option_describe(o, takes, sizeof takes);
+            fprintf(stderr, "%s: option %.*s: cannot use \"%s\"; it takes %s\n", argv[0], (int)length, text,
+                    value ? value : "(nothing)", takes);
             return 2;
         }
+        if (o->given) *o->given = 1;
     }
     return 0;
 }

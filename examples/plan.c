@@ -810,16 +810,16 @@ int main(int argc, char **argv) {
         {"what is trained, and on what", OPTION_TITLE, NULL, NULL},
         {"--model", OPTION_TEXT, &o.model, "a name (--list), or a Hugging Face config.json or its directory"},
         {"--gpu", OPTION_TEXT, &o.gpu, "a name (--list), or a file of lines \"member = number\""},
-        {"--nodes", OPTION_INT, &o.nodes, "nodes; 0: 1, or as --gpus says"},
-        {"--gpus", OPTION_INT, &o.gpus, "GPUs, instead of --nodes"},
-        {"--batch", OPTION_INT, &o.batch, "sequences of a step, over all GPUs"},
-        {"--seq", OPTION_INT, &o.sequence, "tokens of a sequence"},
+        {"--nodes", OPTION_INT, &o.nodes, "nodes; 0: 1, or as --gpus says", 0, 65536},
+        {"--gpus", OPTION_INT, &o.gpus, "GPUs, instead of --nodes", 0, 65536},
+        {"--batch", OPTION_INT, &o.batch, "sequences of a step, over all GPUs", 1, 1e8},
+        {"--seq", OPTION_INT, &o.sequence, "tokens of a sequence", 1, 1e8},
         {"--fp8", OPTION_FLAG, &o.fp8, "layers may use recipes of 8 bits"},
         {"--fp4", OPTION_FLAG, &o.fp4, "layers may use recipes of 8 or 4 bits"},
-        {"--memory_gb", OPTION_REAL, &o.memory_gb, "limit of a GPU's memory; 0: the GPU's"},
+        {"--memory_gb", OPTION_REAL, &o.memory_gb, "limit of a GPU's memory; 0: the GPU's", 0, 1e9},
         {"--fix", OPTION_TEXT, &o.fix, "choices that are made: \"tp=8 zero=1\""},
         {"what is shown", OPTION_TITLE, NULL, NULL},
-        {"--top", OPTION_INT, &o.top, "layouts, each with its fastest settings; 1 to 100"},
+        {"--top", OPTION_INT, &o.top, "layouts, each with its fastest settings", 1, TOP_MAX},
         {"--simulate", OPTION_FLAG, &o.simulate, "bubbles of these by simulation instead of formulas"},
         {"--why", OPTION_FLAG, &o.why, "the reasons: for each choice the best of other values"},
         {"--compare", OPTION_TEXT, &o.compare, "your choices beside the best: \"pp=8 tp=8 zero=1\""},
@@ -844,9 +844,6 @@ int main(int argc, char **argv) {
         free(x);
         return status ? status : output_failed("plan");
     }
-    if (o.top < 1 || o.top > TOP_MAX || o.memory_gb < 0 || o.nodes < 0 || o.gpus < 0 || o.nodes > 65536 ||
-        o.gpus > 65536)
-        return fprintf(stderr, "plan: --top is 1 to %d, --nodes and --gpus at most 65536\n", TOP_MAX), 2;
     const char *problem = o.svg ? output_try(o.svg, why, sizeof why) : NULL;
     if (problem) return fprintf(stderr, "plan: %s\n", problem), 2;
     if ((status = prepare(&o, x))) return status;

@@ -2,7 +2,8 @@
 . tests/lib.sh
 gpt=build/gpt data=build/corpus.txt
 [ -n "${SOAK-}" ] && steps=20 || steps=5 # SOAK=1, as make soak sets it: longer, and in every combination
-small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 --batch_size 4 --eval_iters 1 --sample 0 --json"
+brief="--batch_size 4 --eval_iters 1 --sample 0 --json" # of a model that is loaded
+small="--n_layer 2 --n_head 4 --n_embd 32 --block_size 32 $brief"
 staged="--n_layer 4 --n_head 2 --n_embd 32 --block_size 32 --batch_size 2 --gradient_accumulation_steps 8"
 staged+=" --eval_iters 1 --warmup_iters 2 --json"
 
@@ -20,7 +21,7 @@ final() { fields "$1" final "${@:2}" | cut -d ' ' -f 2-; } # file, names ...: of
 # tolerance, path, options there, options here: what is exported is read back, to the same held-out loss
 goes_back() {
     train --max_iters 5 --export "$2" "${@:4}" | final - val_loss >"$work/here"
-    train --max_iters 0 --load "$2" $3 | final - val_loss >"$work/there"
+    $gpt --data $data $brief --max_iters 0 --load "$2" $3 | final - val_loss >"$work/there"
     [ -s "$work/here" ] && paste "$work/here" "$work/there" |
         awk -v t="$1" '{print; d = $1 - $2; exit !($2 > 0 && d < t && d > -t)}'
 }
@@ -99,7 +100,7 @@ options_count() {
     done
     for seed in 1 2; do # of the initial values, then of the data alone
         train --max_iters 0 --seed $seed --export "$work/seed$seed.bin" >/dev/null &&
-            losses_of data$seed --load "$work/seed1.bin" --seed $seed || return 1
+            losses_of data$seed --n_layer 2 --load "$work/seed1.bin" --seed $seed || return 1
     done
     ! cmp -s "$work/seed1.bin" "$work/seed2.bin" && ! cmp -s "$work/data1" "$work/data2" || return 1
     train --max_iters 1 --learning_rate 1e-6 --weight_decay 5e5 --no-decay_lr --warmup_iters 0 \
@@ -182,7 +183,7 @@ exports() {
         [ ! -e "$work/hub/model.safetensors.index.json" ] || return 1
     refuses "hold GPT-2 with biases" $small --arch llama --max_iters 1 --export "$work/llama.bin" &&
         sed -i 's/"hidden_size": 32/"hidden_size": 16/' "$work/hub/config.json" &&
-        refuses "is not of the shape" $small --max_iters 0 --load "$work/hub"
+        refuses "is not of the shape" --max_iters 0 --load "$work/hub"
 }
 # a text that is known by heart goes on as it does, beyond block_size, on every grid, with the cache and
 # without
@@ -267,8 +268,7 @@ generates() {
         fails 1 "leave out --prompt" knows x --prompt y &&
         fails 1 "leave out --save" knows x --save "$work/ck" &&
         fails 1 "sample must be 1" knows x --sample 0 &&
-        fails 1 "must not be negative" knows x --temperature -1 &&
-        fails 1 "must not be negative" knows x --top_k -1
+        fails 1 "block_size is 64, but that of .*know is 56: leave" knows x --block_size 64
 }
 layer_rows() { # what is sent is what is predicted, and the summary has its fields
     build/bench_tp --n_embd 64 --n_head 4 --sequence 64 --batch 2 -n 3 --json >"$work/out" || return 1
@@ -459,7 +459,7 @@ zero_rows() { # a row for each stage, and a summary with its fields
         grep -x 'true\( [0-9.]*\)\{10\} true' &&
         prints '"setup_us":' build/bench_zero --op setup --elements 65536 --json &&
         fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
-        fails 2 "must be 1 or more" build/bench_zero --units 0
+        fails 2 "units: cannot use \"0\"; it takes a whole number from 1" build/bench_zero --units 0
 }
 # where layers double no line of the program is executed three times as often: setting up, a step, files
 linear() {
@@ -565,16 +565,14 @@ products() { # of options, beyond 32 bits and beyond 64
             --gradient_accumulation_steps 65537 &&
         refuses "a smaller batch_size" $tiny --n_embd 1048576 --batch_size 2000000000 \
             --gradient_accumulation_steps 1 &&
-        refuses "1 to 10000" $tiny --n_layer 10001 &&
-        refuses "n_embd must be from 1" $tiny --n_embd 2147483647 &&
         fails 2 "$many" build/bench_tp --batch 65536 --sequence 65536 &&
         fails 2 "$many" build/bench_tp --n_embd 2147483640 --n_head 2 &&
         fails 2 "$many" build/bench_zero --width 2147483647 --units 2147483647 &&
         fails 2 "$many" build/bench_zero --rows 2147483647 --width 2147483647 --units 1 &&
-        fails 2 "$many" build/bench_coll_test -b 8 -e 18446744073709551615 &&
+        fails 2 "$many" build/bench_coll_test -b 8 -e 9223372036854775808 &&
         fails 2 "$many" build/bench_coll_test -e 4611686018427387904 &&
         fails 2 "in one measurement" build/bench_coll_test -n 65536 -m 65536 &&
-        fails 2 "$many" build/bench_pipe --simulate --ranks 2 --b_bytes 18446744073709551615 &&
+        fails 2 "$many" build/bench_pipe --simulate --ranks 2 --b_bytes 9223372036854775808 &&
         fails 2 "microbatches are too many" build/bench_pipe --simulate --stages 60000 --microbatches 60000 &&
         ! ranks 1 $gpt --data $data $tiny --batch_size 65537 --gradient_accumulation_steps 65535 &&
         grep -q "65537 x 65535 = 4294967295 sequences" "$work/out.0"
@@ -697,8 +695,7 @@ token_files() { # through the trainer; tests/sanitize.sh runs test_data, which h
         $gpt $common --data "$work" --val_data $data --vocab_size 32000 >"$work/out" &&
         grep -q "held out, several types in 2 files" "$work/out" &&
         fails 1 "beyond the vocabulary of 1000" $gpt $common --data "$work/text.bin" --vocab_size 1000 &&
-        fails 1 "did you mean megatron?" $gpt --data $data --data_type megatorn &&
-        fails 1 "vocab_size must be" $gpt --data $data --vocab_size -1
+        fails 1 "did you mean megatron?" $gpt --data $data --data_type megatorn
 }
 # a model of any vocabulary trains, is exported, and goes on: on more ranks, and from every format
 vocabularies() {
@@ -740,10 +737,7 @@ bad_input() {
     mkdir -p "$work/bare"
     echo short >"$work/few"
     fails 2 "unknown option" $gpt --nonsense 1 &&
-        fails 2 "cannot use" $gpt --n_layer x &&
-        fails 2 "cannot use" $gpt --dropout 0.1x &&
-        fails 2 "cannot use" $gpt --dropout nan &&
-        fails 2 "cannot use" $gpt --n_layer &&
+        fails 2 "cannot use \"(nothing)\"; it takes a whole number from 1 to 10000" $gpt --n_layer &&
         fails 1 "no data" $gpt &&
         fails 1 "No such file" $gpt --data /nonexistent &&
         fails 1 "is empty" $gpt --data "$work/empty" &&
@@ -754,19 +748,141 @@ bad_input() {
         fails 1 "no algorithm" env PAR_ALGO=all_reduce:magic $gpt --data $data &&
         fails 1 "build with mpicc" env PMI_SIZE=4 PMI_RANK=1 build/01_hello || return 1
     refuses "multiple of n_head" --n_head 3 &&
-        refuses "does not divide" --ranks 7 &&
-        refuses "ranks must be" --ranks -1 &&
-        refuses "ranks must be" --ranks 100000 &&
+        refuses "does not divide by 7 ranks .*numbers of ranks that work: 1-4, 6, 8, 12, 16, 24, 48$" \
+            --ranks 7 &&
+        refuses "that work: 2, 4, 8, 16$" --ranks 5 --tp 2 --canonical 8 --batch_size 2 &&
         refuses "No such file" --load /nonexistent &&
         refuses "cannot make the directory" $small --max_iters 1 --save /proc/nowhere/x &&
         refuses "multiple of tp" --tp 3 &&
-        refuses "zero must be" --zero 4 &&
         refuses 'no optimizer is called "adam8"; did you mean adamw?' --optimizer adam8 &&
         refuses "canonical must" --canonical 3 &&
         refuses "arch is" --arch gpt5 &&
         refuses "dtype is" --dtype f8 &&
         refuses "block_size must" --cp 3 &&
-        refuses "use the ring" --n_kv_head 1 --cp 2 --cp_mode ulysses --ranks 2
+        refuses "llama has no biases" --arch llama --bias &&
+        refuses "leave tied out" --no-tied &&
+        refuses "must be even with arch llama" --arch llama --head_dim 3 &&
+        refuses "no larger than the positions" --n_positions 32 &&
+        refuses "weights_only is of a checkpoint" --weights_only
+}
+# what no layer can do is said before the training: of layouts that are named, and of many that are drawn
+layouts_first() {
+    early() { # options: it trains, or says what is wrong before it says what it trains
+        train --max_iters 1 --sample 2 --prompt ab "$@" >"$work/out" 2>"$work/err" && return
+        ! grep "parameters, .* ranks" "$work/err" && return
+        echo "late: $*"
+        cat "$work/err"
+        return 1
+    }
+    refused() { early "${@:2}" && grep -q -e "$1" "$work/err"; }
+    refused "ulysses .*4 heads and 1 key-value heads do not divide by 2; use the ring" --n_kv_head 1 \
+        --ranks 2 --cp 2 --cp_mode ulysses &&
+        refused "tp must divide n_kv_head, or be a multiple of it: 2 and 3" --n_head 6 --n_embd 48 \
+            --n_kv_head 3 --ranks 2 --tp 2 &&
+        refused "n_hidden must be a multiple of tp: 33 of 2" --n_hidden 33 --ranks 2 --tp 2 &&
+        refused "n_head must be a multiple of tp: 4 of 3" --ranks 3 --tp 3 &&
+        refused "dualpipe with zero 3 generates no text" --ranks 2 --pp 2 --schedule dualpipe --zero 3 ||
+        return 1
+    RANDOM=50
+    one_of() { eval "echo \${$((RANDOM % $# + 1))}"; }
+    for i in $(seq 40); do
+        tp=$(one_of 1 1 2 3) cp=$(one_of 1 2 3) pp=$(one_of 1 1 2)
+        early --ranks $((tp * cp * pp)) --tp $tp --cp $cp --pp $pp --n_head $(one_of 2 4 6) --n_embd 48 \
+            --n_kv_head $(one_of 0 1 2 3) --head_dim $(one_of 0 4 10) --n_hidden $(one_of 0 33 48) \
+            --block_size $(one_of 12 24) --cp_mode $(one_of ring ulysses) --vocab_size $(one_of 256 259) \
+            --schedule $(one_of 1f1b dualpipe zb_v zb_h1 interleaved_1f1b v_min auto) \
+            --zero $(one_of 0 1 2 3) --arch $(one_of gpt2 llama) --sp=$(one_of 0 1) \
+            --gradient_accumulation_steps $(one_of 3 4 6) --canonical $(one_of 0 0 0 4) \
+            --fp8 $(one_of none none rowwise) || return 1
+    done
+}
+# every number of every program has a range: what is beyond it, or no number, is an error that names option,
+# value and range; its ends are taken
+ranges() {
+    local program rows name takes low high bad
+    for program in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero 05_gpt_simple 06_gpt_tensor \
+        07_gpt_pipeline; do
+        rows=$(cat "examples/$program.c" "bench/${program%_test}.c" 2>/dev/null |
+            grep -cE '^    NUMBER\(|^ +\{"-.*OPTION_(INT|SIZE|REAL),|^    NUMBER\($')
+        program=build/${program##*/}
+        for name in $($program --help | sed -n 's/^  \(--*[a-zA-Z][^ ,]*\)[ ,].*/\1/p'); do
+            $program $name=nan --help >"$work/out" 2>"$work/err" && continue # a text
+            grep -q "it takes 0 or 1" "$work/err" && continue
+            takes=$(sed -n "s/.* option $name: cannot use .nan.; it takes //p" "$work/err")
+            low=${takes##* from } low=${low%% to *} high=${takes##* to } high=${high#below }
+            rows=$((rows - 1))
+            case $takes in
+            "a number from"*)
+                bad="$high -inf 1e999 $(awk -v x="$low" 'BEGIN {print x - 1e-6 - (x < 0 ? -x : x) / 1000}')"
+                high=$low
+                ;;
+            "a whole number from"* | "a size "*)
+                bad="$((low - 1)) 9999999999999999999999 0x1"
+                [ ${#high} -gt 18 ] || bad+=" $((high + 1))"
+                ;;
+            *) echo "$program $name: $(cat "$work/err")" && return 1 ;;
+            esac
+            for value in $bad; do
+                fails 2 " option $name: cannot use \"$value\"; it takes $takes" $program $name $value ||
+                    return 1
+            done
+            $program $name $low $name $high --help >/dev/null || return 1
+        done
+        [ $rows = 0 ] || { echo "$program: $rows numbers more in its table than were found" && return 1; }
+    done
+}
+# what a checkpoint or a model's files fix: an option of the command line that says otherwise is an error with
+# both values, one that says the same is not. A training that is over says so, the cosine stays as it was.
+fixed_options() {
+    local option same other all="" options=0
+    train --max_iters 3 --warmup_iters 1 --save "$work/ck" --export "$work/hub" >/dev/null || return 1
+    while read -r option same other; do
+        all+=" --$option $same" options=$((options + 1))
+        [ "$option $same" = "arch gpt2" ] || [ "$option" = tied ] ||
+            train --max_iters 3 --load "$work/ck" --$option $same >/dev/null &&
+            for from in ck hub; do
+                [ "$option $from" = "block_size hub" ] ||
+                    refuses "$option is $other, but that of .*/$from is $same: leave the option out" \
+                        --load "$work/$from" --$option $other || return 1
+            done || return 1
+    done <<'END'
+arch gpt2 llama
+n_layer 2 3
+n_head 4 2
+n_kv_head 4 2
+head_dim 8 16
+n_embd 32 64
+n_hidden 128 64
+block_size 32 16
+n_positions 32 64
+tied 1 0
+bias 1 0
+vocab_size 256 300
+END
+    rows=$(grep -cE '^    [A-Z]+\("--[a-z_]+", (INT, )?model\.' examples/gpt/gpt.c)
+    [ $options = $((rows + 1)) ] || return 1
+    train --max_iters 3 --load "$work/ck" $all >/dev/null &&
+        train --max_iters 1 --load "$work/hub" $all --block_size 16 >/dev/null &&
+        refuses "block_size is 64, but that of .*hub is 32" --load "$work/hub" --block_size 64 &&
+        refuses "bias is 0, but that of" --load "$work/ck" --no-bias &&
+        refuses "load it with weights_only" $small --load "$work/ck" --optimizer lion &&
+        train --max_iters 2 --load "$work/ck" --optimizer lion --weights_only >"$work/out" &&
+        [ "$(losses "$work/out" | wc -l)" = 2 ] || return 1
+    prints "^no step is left to do: it is at step 3, and max_iters is 3, held-out [1-9]" \
+        $gpt --data $data $small --json=0 --max_iters 3 --load "$work/ck" &&
+        train --max_iters 3 --load "$work/ck" | tail -n 1 |
+        grep '"first_loss":null,"loss":null,"val_loss":[1-9]' &&
+        train --max_iters 0 --eval_iters 0 | tail -n 1 | grep '"val_loss":null' || return 1
+    for how in "" "--lr_decay_iters 5"; do
+        train --max_iters 5 --warmup_iters 1 --load "$work/ck" $how >"$work/out" 2>"$work/err" || return 1
+        fields "$work/out" lr | tr '\n' ' ' >>"$work/rates"
+        cat "$work/err" >>"$work/said"
+    done
+    grep -q "^lr_decay_iters is 3, as when the checkpoint was saved: after it .* stays 0.0001" "$work/said" &&
+        grep -q "^lr_decay_iters is 5; when the checkpoint was saved it was 3$" "$work/said" &&
+        awk '
+            {print; d = $3 - 0.00055; e = $4 - 0.00023180195}
+            END {exit !($1 < 1.001e-4 && $2 == $1 && d * d + e * e < 1e-16)}' "$work/rates"
 }
 into_full() { "$@" >/dev/full; }
 full_device() { # what cannot be said is an error, of every program that says something
@@ -851,7 +967,7 @@ flags() { # each spelling, as --help shows it behind them; what is neither yes n
         shows off --decay_lr 0 --json &&
         shows on --no-json || return 1
     for bad in --decay_lr= --decay_lr=2 --decay_lr=falsee --decay_lr=none; do
-        fails 2 "decay_lr: cannot use.*takes 0 or 1" $gpt $bad || return 1
+        fails 2 "decay_lr: cannot use.*; it takes 0 or 1" $gpt $bad || return 1
     done
     fails 2 "unknown option 2" $gpt --decay_lr 2 &&
         fails 2 "unknown option --no-max_iters" $gpt --no-max_iters &&
@@ -1049,7 +1165,6 @@ simple_gpts() {
     wrong() { fails 1 "$1" build/"${@:2}"; } # text, program, options
     wrong "it is shorter than a sequence" 05_gpt_simple --data "$work/short" &&
         wrong "cannot learn /tmp: Is a directory" 05_gpt_simple --data /tmp &&
-        wrong "stage must be 0, 1, 2 or 3" 05_gpt_simple --zero 4 &&
         wrong "must be microbatches x the number of ranks = 6, and is 8" 05_gpt_simple --ranks 3 &&
         wrong "4 units and 3 tensor-parallel ranks do not divide" 06_gpt_tensor --ranks 3 --tp 3 &&
         wrong "pp=2 dp=-1 tp=1. needs 2 ranks, but there are 3" 07_gpt_pipeline --ranks 3 --pp 2 &&
@@ -1101,7 +1216,7 @@ bench_sees() {
 bench_bad() {
     fails 2 "no such --op" build/bench_coll_test --op nothing &&
         fails 2 "-d" build/bench_coll_test -d f7 &&
-        fails 2 "-f must" build/bench_coll_test -f 1 &&
+        fails 2 "option -f: cannot use \"1\"; it takes a whole number from 2" build/bench_coll_test -f 1 &&
         fails 2 "must not be less" build/bench_coll_test -b 1M -e 1K &&
         fails 2 "bench_coll_mpi" build/bench_coll_test --vs mpi &&
         fails 2 "must be a rank" build/bench_coll_test -r 9 &&
@@ -1628,6 +1743,9 @@ check "files of tokens, and hostile ones" token_files
 check "vocabularies" vocabularies
 check "plain lines in a pipe" plain_lines
 check "bad input" bad_input
+check "ranges of options" ranges
+check "layouts that cannot be" layouts_first
+check "options that a checkpoint fixes" fixed_options
 check "output to a full device" full_device
 check "closed descriptors" closed_descriptors
 check "a loss that is not finite" not_finite

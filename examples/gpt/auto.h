@@ -268,9 +268,9 @@ static void auto_size_layers(const auto_bench *b, double rate, int *layers, int 
     while (*layers > 1 && *layers * *batch * flops > 0.1 * rate) --*layers;
 }
 static int auto_divides(const gpt_config *g, int ranks) { // can so many ranks share a layer?
-    const int kv = g->n_kv_head ? g->n_kv_head : g->n_head, multiple = g->recipe ? 16 * ranks : ranks;
-    return ranks > 1 && g->n_head % ranks == 0 && gpt_hidden(g) % (size_t)multiple == 0 && kv % ranks == 0 &&
-           g->n_embd % multiple == 0 && g->n_embd / g->n_head * kv % multiple == 0;
+    const size_t kv = gpt_kv_heads(g), n = (size_t)ranks, multiple = g->recipe ? 16 * n : n;
+    return ranks > 1 && g->n_head % ranks == 0 && gpt_hidden(g) % multiple == 0 && kv % n == 0 &&
+           (size_t)g->n_head * gpt_head_dim(g) % multiple == 0 && gpt_head_dim(g) * kv % multiple == 0;
 }
 
 static par_result auto_step(auto_bench *b, int unit) {
@@ -394,7 +394,7 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
     if (par_size(b->t->world) > 1)
         GPT_TRY(auto_open_layers(b, &b->split, b->self, NULL, 0, layers, (size_t)batch));
     const gpt_config *g = &o->model;
-    const int ranks = par_size(b->node), heads = g->n_kv_head ? g->n_kv_head : g->n_head,
+    const int ranks = par_size(b->node), heads = (int)gpt_kv_heads(g),
               rings = b->t->device == par_cpu() && ranks > 1 && g->block_size % (2 * ranks) == 0;
     const int shares[AUTO_SHARED] = {auto_divides(g, ranks), rings && heads % ranks == 0, rings};
     for (int i = 0; i < AUTO_SHARED; i++)
@@ -476,8 +476,8 @@ static void auto_problem(const trainer *t, par_plan_problem *p) {
     m->layers = g->n_layer;
     m->features = g->n_embd;
     m->heads = g->n_head;
-    m->kv_heads = g->n_kv_head ? g->n_kv_head : g->n_head;
-    m->head_dim = g->n_embd / g->n_head;
+    m->kv_heads = (int)gpt_kv_heads(g);
+    m->head_dim = (int)gpt_head_dim(g);
     m->hidden = (int)gpt_hidden(g);
     m->vocab = g->vocab_size;
     m->positions = g->llama ? 0 : (int)gpt_positions(g);
@@ -518,7 +518,7 @@ static const char *auto_fixed(trainer *t, par_plan_config *c, unsigned *mask) {
     size_t n = (size_t)snprintf(text, sizeof text, "fp8=%s offload=%s", o->fp8,
                                 o->offload && !strcmp(o->offload, "host") ? "states" : "none");
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        if (!options_given(o->argc, o->argv, all[i].option)) continue;
+        if (!is_given(o, all[i].option)) continue;
         n += (size_t)(all[i].word ? snprintf(text + n, sizeof text - n, all[i].format, all[i].word)
                                   : snprintf(text + n, sizeof text - n, all[i].format, all[i].number));
     }

@@ -276,6 +276,7 @@ static const char *files_config_of(const char *json, const char *name, gpt_confi
     g->block_size = g->positions = files_integer(&f, llama ? "max_position_embeddings" : "n_positions", 0);
     g->vocab_size = files_integer(&f, "vocab_size", 0);
     g->hidden = files_integer(&f, llama ? "intermediate_size" : "n_inner", 0);
+    g->head_dim = llama ? files_integer(&f, "head_dim", 0) : 0;
     g->epsilon = (float)files_number(&f, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5);
     g->rotary.base = (float)files_number(&f, "rope_theta", 0);
     g->tied = files_flag(&f, "tie_word_embeddings", !llama);
@@ -440,9 +441,10 @@ static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
             f,
             "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
             " \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,\n"
-            " \"hidden_size\": %d, \"intermediate_size\": %zu, \"max_position_embeddings\": %d,\n"
+            " \"head_dim\": %zu, \"hidden_size\": %d, \"intermediate_size\": %zu, "
+            "\"max_position_embeddings\": %d,\n"
             " \"vocab_size\": %d, \"rms_norm_eps\": %g, \"rope_theta\": %.9g, \"hidden_act\": \"silu\",\n",
-            g->n_layer, g->n_head, g->n_kv_head ? g->n_kv_head : g->n_head, g->n_embd, gpt_hidden(g),
+            g->n_layer, g->n_head, (int)gpt_kv_heads(g), gpt_head_dim(g), g->n_embd, gpt_hidden(g),
             (int)gpt_positions(g), g->vocab_size, g->epsilon > 0 ? (double)g->epsilon : 1e-5,
             r->base > 0 ? (double)r->base : 10000.0) > 0;
     if (ok && r->factor > 0)
@@ -558,20 +560,24 @@ static const char *files_huggingface_end(files_export *x, int keep) {
 // ---- this program's checkpoints: the note of par_zero_save ------------------------------------------------
 
 #define INT(field)                                                                                           \
-    { #field, offsetof(gpt_config, field), 0 }
+    { #field, offsetof(gpt_config, field), 0, 0 }
 #define REAL(field)                                                                                          \
-    { #field, offsetof(gpt_config, field), 1 }
+    { #field, offsetof(gpt_config, field), 1, 0 }
+#define LATER(field)                                                                                         \
+    { #field, offsetof(gpt_config, field), 0, 1 }
 static const struct {
     const char *name;
     size_t place; // in gpt_config
     int real;     // 0: an int; 1: a float
-} files_fields[] = {INT(n_layer),         INT(n_head),         INT(n_embd),      INT(block_size),
-                    INT(vocab_size),      INT(bias),           INT(llama),       INT(n_kv_head),
-                    INT(hidden),          INT(tied),           INT(positions),   REAL(epsilon),
-                    REAL(rotary.base),    REAL(rotary.factor), REAL(rotary.low), REAL(rotary.high),
-                    REAL(rotary.original)};
+    int later;    // 1: notes of earlier versions lack it, and it is 0
+} files_fields[] = {INT(n_layer),          INT(n_head),         INT(n_embd),      INT(block_size),
+                    INT(vocab_size),       INT(bias),           INT(llama),       INT(n_kv_head),
+                    INT(hidden),           INT(tied),           INT(positions),   REAL(epsilon),
+                    REAL(rotary.base),     REAL(rotary.factor), REAL(rotary.low), REAL(rotary.high),
+                    REAL(rotary.original), LATER(head_dim)};
 #undef INT
 #undef REAL
+#undef LATER
 enum { FILES_FIELDS = sizeof files_fields / sizeof files_fields[0] };
 static void files_print_note(char *note, size_t capacity, const gpt_config *g, int step) {
     size_t at = (size_t)snprintf(note, capacity, "gpt step=%d", step);
@@ -596,6 +602,7 @@ static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
         void *field = (char *)g + files_fields[i].place;
         snprintf(key, sizeof key, " %s=", files_fields[i].name);
         const char *p = strstr(note, key);
+        if (!p && files_fields[i].later) continue;
         ok = p && (files_fields[i].real ? sscanf(p + strlen(key), "%f", (float *)field)
                                         : sscanf(p + strlen(key), "%d", (int *)field)) == 1;
     }
@@ -673,6 +680,8 @@ static size_t files_llmc_layout(const gpt_model *m, size_t element, size_t padde
     return end;
 }
 static const char *files_llmc_supports(const gpt_config *g) { // NULL, or why not
+    if (gpt_hidden(g) != 4 * (size_t)g->n_embd || gpt_head_dim(g) * (size_t)g->n_head != (size_t)g->n_embd)
+        return "llm.c's model files hold no n_hidden and no head_dim";
     return g->llama || !g->bias ? "llm.c's model files hold GPT-2 with biases" : NULL;
 }
 static int files_is_llmc(const char *path) { // a file of llm.c's, not a directory

@@ -37,12 +37,6 @@ static const char *generate_settings(settings *o) {
     return NULL;
 }
 
-// Limits the context to block_size; the model's table of positions keeps its size.
-static void generate_shorten(gpt_config *c, int block_size) {
-    c->positions = c->llama ? c->positions : (int)gpt_positions(c);
-    c->block_size = MIN(c->block_size, block_size);
-}
-
 // ---- prompts and output -----------------------------------------------------------------------------------
 
 // Parses a prompt into tokens (the caller frees them): bytes with a vocabulary of 256, else numbers separated

@@ -37,16 +37,15 @@ typedef struct settings {
         *optimizer, *state_dtype, *offload, *recompute, *schedule, *device;
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
-        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, vocab_size, tp, sp, cp,
-        zero, parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph,
-        auto_layout, document_token;
+        eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
+        parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph, auto_layout,
+        document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune, *auto_machine;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
-    int max_context; // the block_size that was asked for; INT_MAX: none was
-    char why[256];   // what is wrong with the settings
-    int argc;        // the command line
-    char **argv;
+    int saved_decay_iters; // lr_decay_iters of the checkpoint that is resumed from; 0: it has none
+    int *given;            // of each row of setting_table: is the option on the command line?
+    char why[512];         // what is wrong with the settings
 } settings;
 
 // A step that the host has enqueued. It is written to again when the device has passed `done`.
@@ -127,11 +126,11 @@ typedef struct setting { // an option, or a title over several
     option_type type;
     size_t place;        // in the settings
     const char *initial; // the default; NULL: none
-    double low, high;    // of a number; a real number must be below high
+    double low, high;    // of a number, as option has them
     const char *words;   // that a text may be, "a, b or c"; NULL: any
     const char *help;
 } setting;
-#define ANY              -INFINITY, INFINITY
+#define ANY              -INFINITY, INFINITY // its type holds
 #define FROM(low)        low, INFINITY
 #define RANGE(low, high) low, high
 #define TITLE(text)                                                                                          \
@@ -150,10 +149,10 @@ static const setting setting_table[] = {
          "held-out data, likewise; else a directory's val shards, or the last tenth"),
     TEXT("--data_type", data_type, "auto", NULL,
          "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"),
-    NUMBER("--document_token", INT, document_token, "-1", FROM(-1),
+    NUMBER("--document_token", INT, document_token, "-1", RANGE(-1, DATA_MAX_VOCABULARY - 1),
            "tokens see those of their own document alone, each of which begins with this token (of GPT-2: "
            "50256); -1: those of the whole sequence"),
-    NUMBER("--vocab_size", INT, vocab_size, "0", RANGE(0, DATA_MAX_VOCABULARY),
+    NUMBER("--vocab_size", INT, model.vocab_size, "0", RANGE(0, DATA_MAX_VOCABULARY),
            "0: that of the loaded model, or of the data (of .bin: its largest token, rounded up to a "
            "multiple of 64)"),
     TITLE("ranks, a grid of pp x dp x cp x tp"),
@@ -183,7 +182,7 @@ static const setting setting_table[] = {
            "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
            "too"),
     FLAG("--parameter_server", parameter_server, "0", "with zero 0: rank 0 alone updates the parameters"),
-    NUMBER("--canonical", INT, canonical, "0", ANY,
+    NUMBER("--canonical", INT, canonical, "0", RANGE(0, 1 << 20),
            "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, of "
            "tp up to it and 16, of cp and of pp, by any schedule; 0: in rank order"),
     FLAG("--auto", auto_layout, "0",
@@ -206,12 +205,19 @@ static const setting setting_table[] = {
         "--fp8", fp8, "none", "none, delayed, current, rowwise, blocks, mxfp8 or nvfp4",
         "how the blocks' products scale their operands to 8 or 4 bits: none, delayed or current (one scale a "
         "tensor), rowwise, blocks (1x128 and 128x128), mxfp8 (1x32), nvfp4 (1x16, 4 bits)"),
-    NUMBER("--n_kv_head", INT, model.n_kv_head, "0", ANY, "key-value heads; 0: n_head"),
-    NUMBER("--n_layer", INT, model.n_layer, "4", ANY, "layers"),
-    NUMBER("--n_head", INT, model.n_head, "4", ANY, "attention heads"),
-    NUMBER("--n_embd", INT, model.n_embd, "128", ANY, "width"),
-    NUMBER("--block_size", INT, model.block_size, "64", ANY, "tokens in a sequence"),
-    FLAG("--bias", model.bias, "1", "biases in linear layers and norms"),
+    NUMBER("--n_kv_head", INT, model.n_kv_head, "0", RANGE(0, 1 << 20), "key-value heads; 0: n_head"),
+    NUMBER("--n_layer", INT, model.n_layer, "4", RANGE(1, 10000), "layers"),
+    NUMBER("--n_head", INT, model.n_head, "4", RANGE(1, 1 << 20), "attention heads"),
+    NUMBER("--head_dim", INT, model.head_dim, "0", RANGE(0, 1 << 20),
+           "features of a head; 0: n_embd / n_head"),
+    NUMBER("--n_embd", INT, model.n_embd, "128", RANGE(1, 1 << 20), "width"),
+    NUMBER("--n_hidden", INT, model.hidden, "0", RANGE(0, 1 << 24),
+           "features within the MLP; 0: of gpt2 4 x n_embd, of llama 8/3 x n_embd up to a multiple of 64"),
+    NUMBER("--block_size", INT, model.block_size, "64", RANGE(1, 1 << 24), "tokens in a sequence"),
+    NUMBER("--n_positions", INT, model.positions, "0", RANGE(0, 1 << 24),
+           "the longest sequence of the model, so many positions gpt2 learns; 0: block_size"),
+    FLAG("--tied", model.tied, "0", "the head's weight is the embedding's, as gpt2's always is"),
+    FLAG("--bias", model.bias, "1", "biases in linear layers and norms; llama has none"),
     NUMBER("--dropout", REAL, dropout, "0", RANGE(0, 1), "probability"),
     TITLE("training"),
     NUMBER("--batch_size", INT, batch_size, "12", FROM(1), "sequences in a microbatch"),
@@ -223,14 +229,14 @@ static const setting setting_table[] = {
     TEXT("--state_dtype", state_dtype, "f32", "f32, bf16 or u8",
          "of the optimizer's moments: f32, bf16 (rounded at random) or u8 (8-bit codes in blocks)"),
     FLAG("--decay_lr", decay_lr, "1", "cosine after warm-up"),
-    NUMBER("--warmup_iters", INT, warmup_iters, "10", ANY, "steps of linear warm-up"),
-    NUMBER("--lr_decay_iters", INT, lr_decay_iters, "0", ANY,
-           "step at which min_lr is reached; 0: max_iters"),
-    NUMBER("--min_lr", REAL, min_lr, "-1", ANY, "negative: learning_rate / 10"),
-    NUMBER("--weight_decay", REAL, weight_decay, "0.1", ANY, "of matrices"),
+    NUMBER("--warmup_iters", INT, warmup_iters, "10", FROM(0), "steps of linear warm-up"),
+    NUMBER("--lr_decay_iters", INT, lr_decay_iters, "0", FROM(0),
+           "step at which min_lr is reached; 0: max_iters, or of a checkpoint its own"),
+    NUMBER("--min_lr", REAL, min_lr, "-1", FROM(-1), "negative: learning_rate / 10"),
+    NUMBER("--weight_decay", REAL, weight_decay, "0.1", FROM(0), "of matrices"),
     NUMBER("--beta1", REAL, beta1, "0.9", RANGE(0, 1), "of AdamW"),
     NUMBER("--beta2", REAL, beta2, "0.99", RANGE(0, 1), "of AdamW"),
-    NUMBER("--grad_clip", REAL, grad_clip, "1", ANY, "largest gradient norm; 0: any"),
+    NUMBER("--grad_clip", REAL, grad_clip, "1", FROM(0), "largest gradient norm; 0: any"),
     NUMBER("--eval_interval", INT, eval_interval, "100", FROM(0),
            "steps between evaluations; 0: at the end only"),
     NUMBER("--eval_iters", INT, eval_iters, "4", FROM(0), "batches in an evaluation; 0: none"),
@@ -252,11 +258,14 @@ static const setting setting_table[] = {
     NUMBER("--seed", INT, seed, "1337", ANY, "of weights, batches, dropout, sample"),
     TITLE("files"),
     TEXT("--save", save, NULL, NULL, "directory for the checkpoint"),
-    NUMBER("--save_interval", INT, save_interval, "0", ANY, "steps between checkpoints; 0: at the end only"),
+    NUMBER("--save_interval", INT, save_interval, "0", FROM(0),
+           "steps between checkpoints; 0: at the end only"),
     FLAG("--save_async", save_async, "0", "write checkpoints beside the training"),
     TEXT("--load", load, NULL, NULL,
          "checkpoint to resume from; or a Hugging Face directory, or an llm.c model file: it sets the "
          "model's sizes"),
+    FLAG("--weights_only", weights_only, "0",
+         "of the checkpoint load no optimizer states: begin at step 0, with any optimizer"),
     TEXT("--export", exported, NULL, NULL,
          "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"),
     NUMBER("--shard_mb", INT, shard_mb, "0", FROM(0),
@@ -270,47 +279,49 @@ enum { SETTINGS = sizeof setting_table / sizeof setting_table[0] };
 // Sets the defaults, then what the command line says. Returns options_parse's result.
 static int parse_settings(settings *o, int argc, char **argv) {
     option options[SETTINGS];
+    o->given = (int *)calloc(SETTINGS, sizeof *o->given);
+    if (!o->given) return fprintf(stderr, "gpt: out of memory\n"), 2;
     for (int i = 0; i < SETTINGS; i++) {
         const setting *s = &setting_table[i];
         options[i].name = s->name;
         options[i].type = s->type;
         options[i].value = (char *)o + s->place;
         options[i].help = s->help;
+        options[i].low = s->low;
+        options[i].high = s->high;
+        options[i].given = &o->given[i];
         if (s->initial) option_set(&options[i], s->initial);
     }
-    const int parsed =
-        options_parse(argc, argv, options, SETTINGS, "gpt: train a GPT-2 or a Llama on n ranks");
-    o->argc = argc;
-    o->argv = argv;
-    o->max_context = options_given(argc, argv, "--block_size") ? o->model.block_size : INT_MAX;
-    return parsed;
+    return options_parse(argc, argv, options, SETTINGS, "gpt: train a GPT-2 or a Llama on n ranks");
 }
-// Compares a value with the limits in its row. NULL, or an error text (in o->why).
-static const char *check_setting(settings *o, const setting *s) {
-    const void *value = (const char *)o + s->place;
-    const char *name = s->name + strlen("--");
-    const double number = s->type == OPTION_INT    ? *(const int *)value
-                          : s->type == OPTION_REAL ? *(const double *)value
-                                                   : 0;
-    if (s->words && !files_word_of(s->words, *(const char *const *)value))
-        snprintf(o->why, sizeof o->why, "%s is %s", name, s->words);
-    else if (number >= s->low && (s->type == OPTION_REAL ? number < s->high : number <= s->high))
-        return NULL;
-    else if (s->type == OPTION_REAL && isfinite(s->high))
-        snprintf(o->why, sizeof o->why, "%s must be in [%g, %g)", name, s->low, s->high);
-    else if (isfinite(s->high))
-        snprintf(o->why, sizeof o->why, "%s must be from %.0f to %.0f", name, s->low, s->high);
-    else if (s->low > 0)
-        snprintf(o->why, sizeof o->why, "%s must be %g or more", name, s->low);
-    else
-        snprintf(o->why, sizeof o->why, "%s must not be negative", name);
+static int row_of(const char *name) { // in the table
+    int i = 0;
+    while (strcmp(setting_table[i].name, name)) i++;
+    return i;
+}
+static int is_given(const settings *o, const char *name) { return o->given[row_of(name)]; }
+// Puts an error text into o->why, and returns it.
+__attribute__((format(printf, 2, 3))) static const char *wrong(settings *o, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(o->why, sizeof o->why, format, list);
+    va_end(list);
     return o->why;
+}
+// Is each text one of its row's words? NULL, or an error text.
+static const char *check_words(settings *o) {
+    for (int i = 0; i < SETTINGS; i++) {
+        const setting *s = &setting_table[i];
+        const char *const *value = (const char *const *)(const void *)((const char *)o + s->place);
+        if (s->words && !files_word_of(s->words, *value))
+            return wrong(o, "%s is %s, not \"%.60s\"", s->name + 2, s->words, *value);
+    }
+    return NULL;
 }
 
 // Which of the words of its row an option is, from 0: a par_tp_recompute, whether it is llama, ulysses.
 static int chosen_word(const settings *o, const char *name) {
-    const setting *s = setting_table;
-    while (strcmp(s->name, name)) s++;
+    const setting *s = &setting_table[row_of(name)];
     return files_word_of(s->words, *(const char *const *)((const char *)o + s->place)) - 1;
 }
 
@@ -663,12 +674,45 @@ static const char *check_canonical(settings *o) {
         return NULL;
     return o->why;
 }
-static const char *check_settings(settings *o) {
+// Checks the sizes of the model. With --load they are the checkpoint's.
+static const char *check_model(settings *o) {
+    gpt_config *g = &o->model;
+    if (!o->load) {
+        g->llama = chosen_word(o, "--arch");
+        if (g->llama && g->bias && is_given(o, "--bias")) return "arch llama has no biases: leave bias out";
+        if (!g->llama && !g->tied && is_given(o, "--tied"))
+            return "arch gpt2 has the embedding's weight as its head's: leave tied out";
+        if (g->llama) g->bias = 0;
+    }
+    return gpt_check(g);
+}
+// Does the layout divide the model? What the layers refuse in the first step is refused here.
+static const char *check_layout(settings *o) {
     const gpt_config *g = &o->model;
+    const int kv = (int)gpt_kv_heads(g), heads_here = g->n_head / o->tp, kv_here = MAX(kv / o->tp, 1);
+    if (g->n_head % o->tp) return wrong(o, "n_head must be a multiple of tp: %d of %d", g->n_head, o->tp);
+    if (kv % o->tp && o->tp % kv)
+        return wrong(o, "tp must divide n_kv_head, or be a multiple of it: %d and %d", o->tp, kv);
+    if (gpt_hidden(g) % (size_t)o->tp)
+        return wrong(o, "n_hidden must be a multiple of tp: %zu of %d", gpt_hidden(g), o->tp);
+    if (o->generate) return NULL; // its ranks share no sequence, and no schedule
+    if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
+        return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
+    if (o->cp > 1 && chosen_word(o, "--cp_mode") && (heads_here % o->cp || kv_here % o->cp))
+        return wrong(
+            o,
+            "cp_mode ulysses divides the heads of a rank over cp: %d heads and %d key-value heads do "
+            "not divide by %d; use the ring",
+            heads_here, kv_here, o->cp);
+    if (!strcmp(o->schedule, "dualpipe") && o->pp % 2) return "dualpipe needs an even pp";
+    if (!strcmp(o->schedule, "dualpipe") && o->zero == 3 && o->sample && (!o->json || o->prompt))
+        return "dualpipe with zero 3 generates no text: give --sample 0, or zero 0 to 2";
+    return NULL;
+}
+static const char *check_settings(settings *o) {
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
-    const char *bad = NULL;
-    for (int i = 0; i < SETTINGS && !bad; i++) bad = check_setting(o, &setting_table[i]);
-    if (!bad) bad = gpt_check(g);
+    const char *bad = check_words(o);
+    if (!bad) bad = check_model(o);
     if (!bad) bad = check_batch(o);
     if (bad) return bad;
     par_zero_optimizer optimizer;
@@ -679,8 +723,8 @@ static const char *check_settings(settings *o) {
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->auto_layout && o->canonical)
         return "auto chooses microbatches, which canonical fixes: give the layout yourself";
-    if (o->auto_machine && !options_given(o->argc, o->argv, "--auto"))
-        return "auto_machine is what --auto measures: give both";
+    if (o->auto_machine && !is_given(o, "--auto")) return "auto_machine is what --auto measures: give both";
+    if (o->weights_only && !o->load) return "weights_only is of a checkpoint: give --load, too";
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
@@ -694,13 +738,7 @@ static const char *check_settings(settings *o) {
                o->why;
     if (!strcmp(o->schedule, "pipedream_2bw"))
         return "pipedream_2bw updates beside the pipeline: not in this trainer";
-    if (!strcmp(o->schedule, "dualpipe") && o->pp % 2) return "dualpipe needs an even pp";
-    if (g->n_head % o->tp) return "n_head must be a multiple of tp";
-    if (g->block_size % (o->cp > 1 ? 2 * o->cp : 1) || g->block_size / o->cp % (o->sp ? o->tp : 1))
-        return "block_size must be a multiple of 2 cp, and with sp a rank's share of it a multiple of tp";
-    if (!o->load) o->model.llama = chosen_word(o, "--arch");
-    if (o->model.llama && g->n_embd / g->n_head % 2) return "n_embd / n_head must be even with arch llama";
-    if (o->model.llama) o->model.bias = 0;
+    if ((bad = check_layout(o))) return bad;
     if (o->min_lr < 0) o->min_lr = o->learning_rate / 10;
     if (o->lr_decay_iters <= 0) o->lr_decay_iters = o->max_iters;
     return NULL;
@@ -714,56 +752,56 @@ static const char *open_data(trainer *t) {
     how.data = o->data;
     how.val_data = o->val_data;
     how.type = o->data_type;
-    how.vocab_size = o->load ? o->model.vocab_size : o->vocab_size;
+    how.vocab_size = o->model.vocab_size;
     how.block_size = o->model.block_size;
-    if (o->load && o->vocab_size && o->vocab_size != o->model.vocab_size) {
-        data_fail(&t->data, "vocab_size is %d, but that of %s is %d: leave the option out", o->vocab_size,
-                  o->load, o->model.vocab_size);
-        return t->data.why;
-    }
     const char *why = data_open(&t->data, &how);
     o->model.vocab_size = t->data.vocab_size;
     return why;
 }
 
-// Cuts a rank's share of the batch_size x gradient_accumulation_steps sequences into microbatches. 0: it does
-// not divide.
-static int choose_microbatch(trainer *t, int ranks) {
-    const int all = t->o.batch_size * t->o.accumulation_steps, grid = t->o.pp * t->o.tp * t->o.cp,
-              dp = ranks / grid;
+// Cuts a rank's share of the batch_size x gradient_accumulation_steps sequences into so many microbatches.
+// Returns the sequences of each; 0: with this number of ranks it does not divide.
+static int cut_batch(const settings *o, int ranks, int *microbatches) {
+    const int all = o->batch_size * o->accumulation_steps, grid = o->pp * o->tp * o->cp, dp = ranks / grid;
+    *microbatches = 1;
     if (ranks % grid || !dp) return 0;
-    if (t->o.generate) return t->microbatch = t->microbatches = 1;
+    if (o->generate) return 1;
     if (all % dp) return 0;
-    const int C = t->o.canonical;
+    const int C = o->canonical;
     if (C && (all % C || C % dp || (dp & (dp - 1)))) return 0;
-    t->microbatch = C ? all / C : MIN(all / dp, t->o.batch_size);
-    while (all / dp % t->microbatch) t->microbatch--;
-    t->microbatches = all / dp / t->microbatch;
-    return 1;
+    int microbatch = C ? all / C : MIN(all / dp, o->batch_size);
+    while (all / dp % microbatch) microbatch--;
+    *microbatches = all / dp / microbatch;
+    return microbatch;
 }
-
 // Checks that the global batch divides by the ranks. NULL, or an error text.
 static const char *check_global_batch(trainer *t, int ranks) {
-    if (choose_microbatch(t, ranks)) return NULL;
-    if (t->o.auto_layout) { // it has not chosen yet
-        t->microbatch = t->o.batch_size;
+    enum { MAX_RANKS = 1024 }; // that --ranks starts
+    settings *o = &t->o;
+    int works[MAX_RANKS + 1] = {0}, any = 0, unused;
+    char text[256];
+    t->microbatch = cut_batch(o, ranks, &t->microbatches);
+    if (t->microbatch) return NULL;
+    if (o->auto_layout) { // it has not chosen yet
+        t->microbatch = o->batch_size;
         return NULL;
     }
-    const int all = t->o.batch_size * t->o.accumulation_steps, grid = t->o.pp * t->o.tp * t->o.cp,
-              C = t->o.canonical;
+    const int all = o->batch_size * o->accumulation_steps, grid = o->pp * o->tp * o->cp, C = o->canonical;
+    for (int n = grid; n <= MAX_RANKS; n += grid) any |= works[n] = cut_batch(o, n, &unused) > 0;
+    plan_ranges(text, sizeof text, works, MAX_RANKS + 1, 1);
+    if (!any) snprintf(text, sizeof text, "none up to %d", MAX_RANKS);
     if (C)
-        snprintf(t->o.why, sizeof t->o.why,
-                 "with canonical %d a global batch is a multiple of %d sequences (batch_size x "
-                 "gradient_accumulation_steps), and ranks are %d (pp x tp x cp) times 1, 2, 4 ... %d: not %d "
-                 "sequences on %d ranks",
-                 C, C, grid, C, all, ranks);
-    else
-        snprintf(
-            t->o.why, sizeof t->o.why,
-            "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
-            "the number of ranks, or that by pp x tp x cp = %d",
-            all, grid);
-    return t->o.why;
+        return wrong(
+            o,
+            "with canonical %d a global batch is a multiple of %d sequences (batch_size x "
+            "gradient_accumulation_steps), and ranks are %d (pp x tp x cp) times 1, 2, 4 ... %d: not %d "
+            "sequences on %d ranks; numbers of ranks that work: %s",
+            C, C, grid, C, all, ranks, text);
+    return wrong(
+        o,
+        "a global batch of %d sequences (batch_size x gradient_accumulation_steps) does not divide by "
+        "%d ranks / (pp x tp x cp = %d); numbers of ranks that work: %s",
+        all, ranks, grid, text);
 }
 
 // Tests that a file can be created in a directory, which is created if necessary. `made` receives the file's
@@ -786,6 +824,8 @@ static const char *try_export(const settings *o, char *why, size_t capacity) {
         const char *problem = files_llmc_supports(&o->model);
         return problem ? problem : output_try_beside(o->exported, why, capacity);
     }
+    if (!o->model.llama && gpt_head_dim(&o->model) * (size_t)o->model.n_head != (size_t)o->model.n_embd)
+        return "a GPT-2 of Hugging Face's has no head_dim: leave --export out";
     const char *problem = try_directory(o->exported, &fresh, made, sizeof made, why, capacity);
     if (!problem) unlink(made);
     if (fresh) rmdir(o->exported);
@@ -874,7 +914,7 @@ static par_result open_grid(trainer *t) {
 static par_result choose_gemm(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t R = rows_of(t), C = (size_t)g->n_embd, F = gpt_hidden(g), tp = (size_t)t->o.tp,
-                 d = C / (size_t)g->n_head, block = MIN((size_t)128, (size_t)(g->block_size / t->o.cp)),
+                 d = gpt_head_dim(g), block = MIN((size_t)128, (size_t)(g->block_size / t->o.cp)),
                  f = MAX(F / tp, (size_t)1), v = MAX((size_t)g->vocab_size / tp, (size_t)1);
     const double layers = g->n_layer, blocks = (double)(R / block), heads = (double)g->n_head / t->o.tp,
                  pairs = layers * heads * blocks * ((double)g->block_size / (double)block + 1) / 2,
@@ -912,6 +952,16 @@ static const char *gemm_text(const trainer *t, char *text, size_t bytes) { // an
     return text;
 }
 
+// The lr_decay_iters of a checkpoint; 0: it has none.
+static int saved_decay_iters(const char *dir) {
+    char note[1024], why[1024];
+    uint64_t updates;
+    int steps = 0;
+    const char *at = par_zero_load_note(dir, note, sizeof note, &updates, why, sizeof why)
+                         ? NULL
+                         : strstr(note, " lr_decay_iters=");
+    return at && sscanf(at, " lr_decay_iters=%d", &steps) == 1 ? MAX(steps, 0) : 0;
+}
 // The format of what --load names: a checkpoint of this program, a Hugging Face directory, an llm.c model
 // file.
 typedef enum load_kind { LOAD_OWN, LOAD_HUGGINGFACE, LOAD_LLMC } load_kind;
@@ -924,27 +974,69 @@ static load_kind load_kind_of(const char *path) {
     snprintf(file, sizeof file, "%s/config.json", path);
     return stat(file, &st) ? LOAD_OWN : LOAD_HUGGINGFACE;
 }
-// Reads the model's sizes from it. block_size stays as given, up to the model's number of positions.
-static const char *load_config(const char *path, gpt_config *g) {
+// Reads the sizes of its model.
+static const char *load_config(const char *path, load_kind kind, gpt_config *c) {
     static char why[4400];
-    gpt_config c;
     int step;
-    const load_kind kind = load_kind_of(path);
-    const char *problem = kind == LOAD_HUGGINGFACE ? files_config(path, &c, why, sizeof why)
-                          : kind == LOAD_LLMC      ? files_llmc_config(path, &c, why, sizeof why)
-                                                   : files_read_note(path, &c, &step);
-    if (!problem && kind != LOAD_LLMC) // that file's size is compared with its header
-        problem = kind == LOAD_HUGGINGFACE ? files_check_size(path, &c, why, sizeof why)
-                                           : files_own_check_size(path, &c, why, sizeof why);
-    if (problem) return problem;
-    if (kind != LOAD_OWN) c.block_size = MIN(c.block_size, g->block_size);
-    return *g = c, (const char *)NULL;
+    const char *problem = kind == LOAD_HUGGINGFACE ? files_config(path, c, why, sizeof why)
+                          : kind == LOAD_LLMC      ? files_llmc_config(path, c, why, sizeof why)
+                                                   : files_read_note(path, c, &step);
+    if (problem || kind == LOAD_LLMC) return problem; // that file's size is compared with its header
+    return kind == LOAD_HUGGINGFACE ? files_check_size(path, c, why, sizeof why)
+                                    : files_own_check_size(path, c, why, sizeof why);
+}
+// Compares each option of the model that is given with the loaded model's: all rows of the table whose place
+// is in settings.model. A 0 that is given stands for what the model has. shorter: block_size may be smaller.
+static const char *check_fixed(settings *o, const gpt_config *loaded, int shorter) {
+    static const char says[] = "%s is %s, but that of %.200s is %s: leave the option out";
+    gpt_config has = *loaded;
+    char text[2][16];
+    if (is_given(o, "--arch") && chosen_word(o, "--arch") != has.llama)
+        return wrong(o, says, "arch", o->arch, o->load, has.llama ? "llama" : "gpt2");
+    has.n_kv_head = (int)gpt_kv_heads(&has);
+    has.head_dim = (int)gpt_head_dim(&has);
+    has.hidden = (int)gpt_hidden(&has);
+    has.positions = (int)gpt_positions(&has);
+    has.tied = gpt_is_tied(&has);
+    if (shorter) has.block_size = MIN(has.positions, MAX(o->model.block_size, 1));
+    for (int i = 0; i < SETTINGS; i++) {
+        const setting *s = &setting_table[i];
+        const size_t place = s->place - offsetof(settings, model);
+        if (!o->given[i] || s->place < offsetof(settings, model) || place >= sizeof has) continue;
+        const int asked = *(const int *)(const void *)((const char *)&o->model + place),
+                  had = *(const int *)(const void *)((const char *)&has + place);
+        if (asked == had || (!asked && s->type == OPTION_INT)) continue;
+        snprintf(text[0], sizeof text[0], "%d", asked);
+        snprintf(text[1], sizeof text[1], "%d", had);
+        return wrong(o, says, s->name + 2, text[0], o->load, text[1]);
+    }
+    return NULL;
+}
+// Takes the model of --load, and, where a training goes on, the length of its cosine.
+static const char *load_model(settings *o) {
+    gpt_config c;
+    const load_kind kind = load_kind_of(o->load);
+    const int resumes = kind == LOAD_OWN && !o->generate && !o->weights_only;
+    const char *why = check_words(o);
+    if (!why) why = load_config(o->load, kind, &c);
+    if (!why) why = check_fixed(o, &c, !resumes);
+    if (why) return why;
+    if (kind != LOAD_OWN && !o->generate)
+        c.block_size = MIN(c.block_size, o->model.block_size);
+    else if (!resumes && is_given(o, "--block_size"))
+        gpt_shorten(&c, o->model.block_size);
+    o->model = c;
+    if (resumes) o->saved_decay_iters = saved_decay_iters(o->load);
+    if (o->saved_decay_iters && !is_given(o, "--lr_decay_iters")) o->lr_decay_iters = o->saved_decay_iters;
+    return NULL;
 }
 
 static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     par_zero_checkpoint f;
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
+    const size_t noted = strlen(t->note);
+    snprintf(t->note + noted, sizeof t->note - noted, " lr_decay_iters=%d", t->o.lr_decay_iters);
     f.dir = dir;
     f.comm = t->world;
     f.note = t->note;
@@ -956,10 +1048,11 @@ static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
 static const char *load_weights(trainer *t) {
     const load_kind kind = load_kind_of(t->o.load);
     if (kind == LOAD_OWN) {
-        const par_zero_checkpoint f = checkpoint_files(t, t->o.load);
+        par_zero_checkpoint f = checkpoint_files(t, t->o.load);
         gpt_config c;
+        f.weights_only |= t->o.weights_only;
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
-        return files_read_note(t->o.load, &c, &t->step);
+        return t->o.weights_only ? NULL : files_read_note(t->o.load, &c, &t->step);
     }
     files_weights weights;
     static char why[5500];
@@ -1440,6 +1533,7 @@ static void close_inputs(trainer *t) { // what prepare made, as far as it came
     data_close(&t->data);
     tokenizer_close(&t->text_tokenizer);
     free(t->prompt);
+    free(t->o.given);
 }
 static void tear_down(trainer *t) { // what set_up made, likewise
     must(t->world, par_pipe_close(t->pipe));
@@ -1490,6 +1584,15 @@ static void print_run(const trainer *t, FILE *out) { // what works on which data
     fprintf(out, "data: %zu tokens, %zu held out, %s in %zu file%s, vocabulary %d\n",
             d->subsets[0].token_count, d->subsets[1].token_count, type, d->file_count,
             d->file_count > 1 ? "s" : "", d->vocab_size);
+    if (!o->saved_decay_iters || !o->decay_lr) return;
+    if (o->lr_decay_iters != o->saved_decay_iters)
+        fprintf(out, "lr_decay_iters is %d; when the checkpoint was saved it was %d\n", o->lr_decay_iters,
+                o->saved_decay_iters);
+    else if (o->lr_decay_iters < o->max_iters)
+        fprintf(out,
+                "lr_decay_iters is %d, as when the checkpoint was saved: after it the learning rate stays %g "
+                "(--lr_decay_iters %d takes all steps)\n",
+                o->lr_decay_iters, o->min_lr, o->max_iters);
 }
 
 // Waits until at most so many steps are in flight, and reports those that finish. 0, or 1: the error has been
@@ -1504,13 +1607,30 @@ static int finish_steps(trainer *t, int in_flight) {
     }
     return 0;
 }
+static void print_end(const trainer *t, double seconds, double val) {
+    const int steps = t->step - t->first_step;
+    if (steps)
+        printf("%d steps in %.1f s: loss %.4f -> %.4f", steps, seconds, t->first_loss, t->loss);
+    else
+        printf("no step is left to do: it is at step %d, and max_iters is %d", t->step, t->o.max_iters);
+    printf(t->o.eval_iters ? ", held-out %.4f\n" : "\n", val);
+}
+static void print_end_json(const trainer *t, double seconds, double val) { // null: no step, no evaluation
+    json_line j = json_begin(stdout);
+    json_add(&j, "final:%b step:%d first_loss:%?.9g loss:%?.9g", 1, t->step, t->first_loss, t->loss);
+    json_add(&j, t->o.eval_iters ? "val_loss:%.9g" : "val_loss:%?.9g", val);
+    json_add(&j, "seconds:%.6g ranks:%d gemm:%s gemm_gflops:%?.1f", seconds, par_size(t->world), gemm_name(t),
+             gemm_rate(t));
+    json_end(&j);
+}
 static int train(trainer *t) {
     const settings *o = &t->o;
     const int root = par_rank(t->world) == 0, in_flight = t->device == par_cpu() ? 0 : FLIGHTS - 1;
-    double val = 0;
+    double val = (double)NAN; // not measured, as losses where no step is left
     FILE *out = o->json ? stderr : stdout;
     if (root) print_run(t, out);
     t->first_step = t->step;
+    t->first_loss = t->loss = (double)NAN;
     t->begun = par_seconds(t->world);
     for (; t->step < o->max_iters; t->step++) {
         const int evaluates = o->eval_iters && o->eval_interval && t->step % o->eval_interval == 0 &&
@@ -1544,31 +1664,24 @@ static int train(trainer *t) {
         if (export_weights(t)) return 1;
         if (root) fprintf(out, "exported %s\n", o->exported);
     }
-    if (root && !o->json)
-        printf("%d steps in %.1f s: loss %.4f -> %.4f", t->step - t->first_step, seconds, t->first_loss,
-               t->loss);
-    if (root && !o->json) printf(o->eval_iters ? ", held-out %.4f\n" : "\n", val);
+    if (root && !o->json) print_end(t, seconds, val);
     if (o->sample && (!o->json || o->prompt)) { // JSON has a sample if one is asked for
         if (root && !o->json) printf("---- sample ----\n");
         must(t->world, generate(t, 1));
         if (root && !o->json) printf("----------------\n");
     }
     if (!root) return 0;
-    if (o->json)
-        json_print("final:%b step:%d first_loss:%.9g loss:%.9g val_loss:%.9g seconds:%.6g ranks:%d gemm:%s "
-                   "gemm_gflops:%?.1f",
-                   1, t->step, t->first_loss, t->loss, val, seconds, par_size(t->world), gemm_name(t),
-                   gemm_rate(t));
-    return isfinite(val) ? 0 : print_error("the held-out loss is not finite; try a lower learning_rate");
+    if (o->json) print_end_json(t, seconds, val);
+    return isfinite(val) || !o->eval_iters
+               ? 0
+               : print_error("the held-out loss is not finite; try a lower learning_rate");
 }
 
 // Reads what a rank can read without the others: settings, data, tokenizer, prompt. NULL, or an error text.
 static const char *prepare(trainer *t) {
     settings *o = &t->o;
-    if (o->generate) o->model.block_size = INT_MAX; // the model's own
     const char *why = o->generate ? generate_settings(o) : NULL;
-    if (!why && o->load) why = load_config(o->load, &o->model);
-    if (o->generate) generate_shorten(&o->model, o->max_context);
+    if (!why && o->load) why = load_model(o);
     if (!why) why = check_settings(o);
     if (!why && !o->generate) why = open_data(t);
     if (!why && o->tokenizer) why = tokenizer_open(&t->text_tokenizer, o->tokenizer, o->model.vocab_size);

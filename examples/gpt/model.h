@@ -14,9 +14,9 @@
 typedef struct gpt_config {
     int n_layer, n_head, n_embd, block_size, vocab_size, bias;
     int llama, n_kv_head; // llama: RMSNorm, RoPE, SwiGLU, no biases, a head with its own weight
-    // From imported models: features of the MLP, whether the head is tied to the embedding, rows of the
-    // position table. 0: gpt_hidden, by the architecture, block_size.
-    int hidden, tied, positions;
+    // Features of the MLP and of a head, whether the head is tied to the embedding, rows of the position
+    // table. 0: gpt_hidden, n_embd / n_head, by the architecture, block_size.
+    int hidden, head_dim, tied, positions;
     float epsilon; // of norms; 0: 1e-5
     par_tp_rotary rotary;
     par_tp_recipe recipe; // of the products in the blocks
@@ -109,6 +109,10 @@ static size_t gpt_hidden(const gpt_config *g) { // features between the two prod
     if (g->hidden > 0) return (size_t)g->hidden;
     return g->llama ? ((size_t)g->n_embd * 8 / 3 + 63) / 64 * 64 : 4 * (size_t)g->n_embd;
 }
+static size_t gpt_head_dim(const gpt_config *g) {
+    return (size_t)(g->head_dim > 0 ? g->head_dim : g->n_embd / g->n_head);
+}
+static size_t gpt_kv_heads(const gpt_config *g) { return (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head); }
 static size_t gpt_positions(const gpt_config *g) {
     return (size_t)(g->positions > 0 ? g->positions : g->block_size);
 }
@@ -124,7 +128,11 @@ static inline int gpt_unit_tensors(const gpt_model *m, int unit, int *first) {
 static inline const char *gpt_check(const gpt_config *g) {
     if (g->n_layer < 1 || g->n_layer > 10000) return "n_layer must be from 1 to 10000";
     if (g->n_embd < 1 || g->n_embd > 1 << 20) return "n_embd must be from 1 to 1048576";
-    if (g->n_head < 1 || g->n_embd % g->n_head) return "n_embd must be a multiple of n_head";
+    if (g->n_head < 1 || g->n_head > 1 << 20 || (!g->head_dim && g->n_embd % g->n_head))
+        return "n_embd must be a multiple of n_head, or head_dim be given";
+    if (g->head_dim < 0 || (double)g->n_head * g->head_dim > 1 << 20)
+        return "n_head x head_dim must be at most 1048576";
+    if (g->llama && gpt_head_dim(g) % 2) return "n_embd / n_head, or head_dim, must be even with arch llama";
     if (g->n_kv_head < 0 || (g->n_kv_head && g->n_head % g->n_kv_head))
         return "n_head must be a multiple of n_kv_head";
     if (g->block_size < 1 || g->block_size > 1 << 24 || g->positions < 0 || g->positions > 1 << 24)
@@ -132,12 +140,19 @@ static inline const char *gpt_check(const gpt_config *g) {
     if (g->vocab_size < 0 || g->vocab_size > 1 << 28)
         return "a vocabulary must have from 1 to 268435456 tokens";
     if (g->hidden < 0 || g->hidden > 1 << 24) return "the features of the MLP must be at most 16777216";
+    if (!g->llama && g->positions && g->block_size > g->positions)
+        return "block_size must be no larger than the positions that the model learns (n_positions)";
     return NULL;
 }
 static par_result gpt_notify(const gpt_model *m, int unit, gpt_phase what) {
     return m->on_phase ? m->on_phase(m->user, unit, what) : PAR_OK;
 }
 static int gpt_is_tied(const gpt_config *g) { return !g->llama || g->tied; } // the head is the embedding
+// Limits sequences to block_size; the table of positions keeps its size.
+static inline void gpt_shorten(gpt_config *g, int block_size) {
+    g->positions = g->llama ? g->positions : (int)gpt_positions(g);
+    g->block_size = block_size < g->block_size ? block_size : g->block_size;
+}
 static gpt_stage gpt_all_layers(const gpt_model *m) {
     const gpt_stage all = {0, m->config.n_layer, 1, 1, gpt_is_tied(&m->config)};
     return all;
@@ -170,6 +185,7 @@ static par_result gpt_layer_open(gpt_model *m, int l) {
     k->depth = g->n_layer;
     k->attention.heads = (size_t)g->n_head;
     k->attention.kv_heads = (size_t)g->n_kv_head;
+    k->attention.dim = (size_t)g->head_dim;
     k->rms = k->gated = k->rope = g->llama;
     k->has_bias = g->bias;
     k->epsilon = g->epsilon;
@@ -259,9 +275,9 @@ static inline par_result gpt_init_weights(gpt_model *m) {
 
 static inline size_t gpt_parameter_count(const gpt_config *g) { // elements of all parameters
     const size_t C = (size_t)g->n_embd, F = gpt_hidden(g), V = (size_t)g->vocab_size;
-    const size_t kv = (size_t)(g->n_kv_head ? g->n_kv_head : g->n_head) * (C / (size_t)g->n_head);
-    const size_t up = g->llama ? 2 * F : F, layer = C * (C + 2 * kv) + C * C + C * up + F * C + 2 * C;
-    const size_t biases = g->bias ? (C + 2 * kv) + C + up + C + 2 * C : 0;
+    const size_t q = (size_t)g->n_head * gpt_head_dim(g), kv = gpt_kv_heads(g) * gpt_head_dim(g);
+    const size_t up = g->llama ? 2 * F : F, layer = C * (q + 2 * kv) + q * C + C * up + F * C + 2 * C;
+    const size_t biases = g->bias ? (q + 2 * kv) + C + up + C + 2 * C : 0;
     return (size_t)g->n_layer * (layer + biases) + V * C * (gpt_is_tied(g) ? 1 : 2) +
            (g->llama ? 0 : gpt_positions(g) * C) + C * (g->bias ? 2 : 1);
 }
