@@ -45,9 +45,45 @@ static int is_file(const char *path) {
     struct stat st;
     return !stat(path, &st) && S_ISREG(st.st_mode);
 }
-static int load_model(const char *name, par_plan_model *model) { // of the table, or a config.json; 1, or 0
+// Finds a text by its key, in an object or those within it. 1, or 0: there is none.
+static int find_text(par_zero_json *j, const char *key, char *text, size_t capacity) {
+    char name[64];
+    for (size_t i = 0; par_zero_json_member(j, i, name, sizeof name, 1); i++) {
+        const char next = par_zero_json_peek(j);
+        if (next == '"' && !strcmp(name, key)) return par_zero_json_string(j, text, capacity, 1), 1;
+        if (next != '{')
+            par_zero_json_skip(j);
+        else if (find_text(j, key, text, capacity))
+            return 1;
+    }
+    return 0;
+}
+// What keeps this kit's trainer from a config.json's model, besides its sizes; "": nothing.
+static void find_other(const char *json, size_t bytes, const par_plan_model *model, char *other,
+                       size_t capacity) {
+    static const struct {
+        const char *type, *key, *words[3];
+    } known[] = {{"gpt2", "activation_function", {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}},
+                 {"llama", "hidden_act", {"silu", "swish"}}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        par_zero_json j = {json, json + bytes, 0};
+        char text[48] = "";
+        if (strcmp(model->name, known[i].type)) continue;
+        int same = !find_text(&j, known[i].key, text, sizeof text);
+        for (int k = 0; k < 3 && known[i].words[k]; k++) same |= !strcmp(text, known[i].words[k]);
+        if (same)
+            other[0] = 0;
+        else
+            snprintf(other, capacity, "its %s is %s, not %s", known[i].key, text, known[i].words[0]);
+        return;
+    }
+    snprintf(other, capacity, "it has GPT-2's and Llama's layers, not those of model_type %s", model->name);
+}
+// Of the table, or a config.json; 1, or 0. other: as find_other.
+static int load_model(const char *name, par_plan_model *model, char *other, size_t other_capacity) {
     char why[256], ignored[4096], path[4200];
     size_t bytes;
+    other[0] = 0;
     if (par_plan_model_get(name, model)) return 1;
     snprintf(path, sizeof path, "%.4000s/config.json", name);
     const char *file = is_file(name) ? name : is_file(path) ? path : NULL;
@@ -59,6 +95,7 @@ static int load_model(const char *name, par_plan_model *model) { // of the table
     char *text = read_text(file, &bytes);
     if (!text) return 0;
     const par_result r = par_plan_model_read(text, bytes, model, ignored, sizeof ignored, why, sizeof why);
+    if (!r) find_other(text, bytes, model, other, other_capacity);
     free(text);
     if (r) fprintf(stderr, "plan: %s: %s\n", file, why);
     if (!r && ignored[0]) fprintf(stderr, "plan: %s: ignored: %s\n", file, ignored);
@@ -86,6 +123,7 @@ static int load_machine(const char *name, par_plan_machine *machine) { // of the
 typedef struct plan {
     par_plan_problem problem;
     par_plan_machine whole; // the machine before --gpus took a part of it
+    char other[128];        // why the trainer cannot train such a model, as find_other
     par_plan_config fixed;  // members that are given
     unsigned mask;
     par_plan_choice choices[TOP_MAX];
@@ -270,28 +308,70 @@ static void say(void *user, const char *axis, const char *sentence) {
     else
         printf("  %s\n", sentence);
 }
+// Why this kit's trainer cannot train it; NULL: it can.
+static const char *untrainable(const plan *x) {
+    const par_plan_model *m = &x->problem.model;
+    if (x->other[0]) return x->other;
+    if (m->gated && m->positions) return "it has no SwiGLU with learned positions";
+    if (m->gated && m->has_bias) return "it has no SwiGLU with biases";
+    if (!m->gated && !m->positions) return "it has GELU with learned positions alone";
+    if (!m->gated && !m->has_bias) return "it has no norms with biases beside products without";
+    if (!m->gated && !m->tied) return "its GPT-2 has the embedding's weight as its head's";
+    if (!m->gated && m->positions < x->problem.job.sequence) return "sequences are longer than its positions";
+    return NULL;
+}
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t capacity, const char *format,
+                                                         ...) {
+    va_list list;
+    const size_t n = strlen(text);
+    va_start(list, format);
+    vsnprintf(text + n, capacity - n, format, list);
+    va_end(list);
+}
+// The command that trains it as planned.
+static void format_launch(const plan *x, char *text, size_t capacity) {
+    const par_plan_config *c = &x->choices[0].config;
+    const par_plan_problem *p = &x->problem;
+    const par_plan_model *m = &p->model;
+    const char *program = p->machine.sm_count > 0 ? "build/gpt_cuda" : "build/gpt";
+    text[0] = 0;
+    if (p->machine.sm_count > 0 || p->machine.nodes > 1)
+        append(text, capacity, "torchrun --no-python --nnodes %.0f --nproc-per-node %.0f %s",
+               p->machine.nodes, p->machine.gpus_per_node, program);
+    else
+        append(text, capacity, "%s --ranks %.0f", program, p->machine.gpus_per_node);
+    append(
+        text, capacity,
+        " --data FILE --arch %s --dtype bf16 --n_layer %d --n_head %d --n_kv_head %d --n_embd %d --n_hidden "
+        "%d --block_size %.0f --vocab_size %d --pp %d --tp %d --cp %d --zero %d --batch_size %d "
+        "--gradient_accumulation_steps %.0f",
+        m->gated ? "llama" : "gpt2", m->layers, m->heads, m->kv_heads, m->features, m->hidden,
+        p->job.sequence, m->vocab, c->pp, c->tp, c->cp, c->zero, c->microbatch, p->job.batch / c->microbatch);
+    if (m->head_dim * m->heads != m->features) append(text, capacity, " --head_dim %d", m->head_dim);
+    if (m->positions > p->job.sequence) append(text, capacity, " --n_positions %d", m->positions);
+    if (m->gated && m->tied) append(text, capacity, " --tied");
+    if (c->sp) append(text, capacity, " --sp");
+    if (c->cp > 1) append(text, capacity, " --cp_mode %s", c->ulysses ? "ulysses" : "ring");
+    if (c->pp > 1) append(text, capacity, " --schedule %s", par_plan_schedule_names[c->schedule]);
+    if (c->chunks > 1) append(text, capacity, " --chunks %d", c->chunks);
+    if (c->recompute) append(text, capacity, " --recompute %s", par_plan_recompute_names[c->recompute]);
+    if (c->fp8) append(text, capacity, " --fp8 %s", par_plan_recipe_names[c->fp8]);
+    if (c->schedule == PAR_PLAN_AUTO)
+        append(text, capacity, " --max_activation_mb %.0f",
+               par_plan_activation_room(p, &x->choices[0].prediction) / 1e6);
+    if (c->offload & PAR_PLAN_OFFLOAD_DISK)
+        append(text, capacity, " --offload file:DIR");
+    else if (c->offload & PAR_PLAN_OFFLOAD_STATES)
+        append(text, capacity, " --offload host");
+}
 static void print_launch(const plan *x) { // the same training by this kit's trainer
     const par_plan_config *c = &x->choices[0].config;
-    const par_plan_model *m = &x->problem.model;
-    const par_plan_problem *p = &x->problem;
-    printf("\nwith this kit's trainer, on each node:\n  torchrun --no-python --nnodes %.0f --nproc-per-node "
-           "%.0f "
-           "build/gpt_cuda --arch %s --dtype bf16 --n_layer %d --n_head %d --n_kv_head %d --n_embd %d "
-           "--block_size %.0f --vocab_size %d --pp %d --tp %d --cp %d --zero %d --batch_size %d "
-           "--gradient_accumulation_steps %.0f",
-           p->machine.nodes, p->machine.gpus_per_node, m->gated ? "llama" : "gpt2", m->layers, m->heads,
-           m->kv_heads, m->features, p->job.sequence, m->vocab, c->pp, c->tp, c->cp, c->zero, c->microbatch,
-           p->job.batch / c->microbatch);
-    if (c->sp) printf(" --sp");
-    if (c->cp > 1) printf(" --cp_mode %s", c->ulysses ? "ulysses" : "ring");
-    if (c->pp > 1) printf(" --schedule %s", par_plan_schedule_names[c->schedule]);
-    if (c->chunks > 1) printf(" --chunks %d", c->chunks);
-    if (c->recompute) printf(" --recompute %s", par_plan_recompute_names[c->recompute]);
-    if (c->fp8) printf(" --fp8 %s", par_plan_recipe_names[c->fp8]);
-    if (c->schedule == PAR_PLAN_AUTO)
-        printf(" --max_activation_mb %.0f", par_plan_activation_room(p, &x->choices[0].prediction) / 1e6);
-    if (c->offload & PAR_PLAN_OFFLOAD_STATES) printf(" --offload host");
-    printf("\n");
+    char text[1200];
+    const char *why = untrainable(x);
+    if (why) return (void)printf("\nthis kit's trainer cannot train it: %s\n", why);
+    format_launch(x, text, sizeof text);
+    printf("\nwith this kit's trainer%s:\n  %s\n", x->problem.machine.nodes > 1 ? ", on each node" : "",
+           text);
     if (c->zero && c->shard != c->dp * c->cp)
         printf("  (the trainer shards states over all of dp x cp; groups of %d: desc.replica_comm of "
                "par_zero.h)\n",
@@ -723,7 +803,9 @@ static void list_tables(int json) {
 static int prepare(const settings *o, plan *x) { // 0, or a status
     char why[320];
     memset(x, 0, sizeof *x);
-    if (!load_model(o->model, &x->problem.model) || !load_machine(o->gpu, &x->problem.machine)) return 2;
+    if (!load_model(o->model, &x->problem.model, x->other, sizeof x->other) ||
+        !load_machine(o->gpu, &x->problem.machine))
+        return 2;
     if (o->fix && par_plan_parse(o->fix, &x->fixed, &x->mask, why, sizeof why))
         return fprintf(stderr, "plan: --fix: %s\n", why), 2;
     if (o->nodes > 0 && o->gpus > 0)
@@ -774,12 +856,17 @@ static int print_all(plan *x, const settings *o) {
         print_launch(x);
     } else if (!status) {
         const par_plan_report *r = &x->report;
+        const char *why = untrainable(x);
+        char launch[1200];
+        format_launch(x, launch, sizeof launch);
         json_line j = json_begin(stdout), best = j;
+        json_add(&j, "summary:%b model:%s parameters:%.17g gpu:%s gpus:%d untrainable:%s trainer:%s", 1,
+                 x->problem.model.name, par_plan_parameters(&x->problem.model), x->problem.machine.name,
+                 gpus_of(&x->problem), why, why ? NULL : launch);
         json_add(&j,
-                 "summary:%b model:%s gpu:%s gpus:%d configurations:%.17g evaluated:%.17g bounded:%.17g "
-                 "seconds:%.6g proved:%b evaluation_us:%.3g",
-                 1, x->problem.model.name, x->problem.machine.name, gpus_of(&x->problem), r->configurations,
-                 r->evaluated, r->bounded, r->seconds, r->proved, evaluation_us(x));
+                 "configurations:%.17g evaluated:%.17g bounded:%.17g seconds:%.6g proved:%b "
+                 "evaluation_us:%.3g",
+                 r->configurations, r->evaluated, r->bounded, r->seconds, r->proved, evaluation_us(x));
         printf(",\"best\":");
         json_choice(&best, &x->choices[0]);
         printf("}}\n");

@@ -1062,6 +1062,65 @@ planner() { # what it prints for programs; its errors against published measurem
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
     fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
 }
+# the trainer's command that the planner prints is of a model with as many parameters; of layouts on a
+# processor it trains; where the trainer has no such model the planner says what it lacks
+planner_trains() {
+    local model says type members line
+    # options: the trainer's command for a model that some machine holds on one GPU
+    line_of() {
+        build/plan "$@" --gpus 1 --memory_gb 1e8 --batch 8 --top 1 --no-simulate --no-why --json 2>/dev/null |
+            tail -n 1 >"$work/line" &&
+            fields "$work/line" parameters >"$work/want"
+        line=$(sed -n 's/.*"trainer":"\([^"]*\)".*/\1/p' "$work/line")
+    }
+    as_many() { # it has no memory for more than the plan
+        line_of --model "$1" --seq 512
+        line=${line#torchrun --no-python --nnodes 1 --nproc-per-node 1 build/gpt_cuda}
+        (ulimit -v 1000000 && $gpt ${line/FILE/$data} --plan --json) >"$work/out" 2>"$work/err"
+        fields "$work/out" parameters | diff - "$work/want" || { cat "$work/err" && return 1; }
+    }
+    for model in $(build/plan --list | awk '/parameters/ {print $1}'); do as_many $model || return 1; done
+    while IFS='~' read -r says type members; do
+        echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":9000,"n_positions":4096,' \
+            "\"model_type\":\"$type\"${members:+,}$members}" >"$work/config.json"
+        if [ "$says" ]; then
+            line_of --model "$work" --seq 1024
+            [ ! "$line" ] && grep -q "\"untrainable\":\"[^\"]*$says" "$work/line" || return 1
+        else
+            as_many "$work" || return 1
+        fi
+    done <<'END'
+~llama~"n_layer":16,"n_head":32,"n_embd":2048,"n_head_kv":8,"n_inner":8192,"tie_word_embeddings":true
+~llama~"n_layer":40,"n_head":32,"n_embd":5120,"n_head_kv":8,"n_inner":14336,"head_dim":128
+~gpt2~"n_layer":24,"n_head":16,"n_embd":2048,"n_inner":6144,"activation_function":"gelu_new"
+its activation_function is relu, not gelu_new~gpt2~"activation_function":"relu"
+its hidden_act is gelu, not silu~llama~"hidden_act":"gelu"
+SwiGLU with biases~llama~"attention_bias":true
+the embedding's weight~gpt2~"tie_word_embeddings":false
+longer than its positions~gpt2~"n_positions":512
+not those of model_type gpt_neox~gpt_neox~
+not those of model_type opt~opt~
+not those of model_type qwen2~qwen2~
+not those of model_type bloom~bloom~
+not those of model_type model~~
+END
+    echo '{"model_type":"llama","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4,"head_dim":24,
+        "num_key_value_heads":2,"intermediate_size":96,"vocab_size":256,"tie_word_embeddings":true}' \
+        >"$work/config.json"
+    printf '%s = %s\n' gpus_per_node 4 product_rate 1e10 memory_rate 1e10 memory_bytes 1e9 \
+        node_bandwidth 1e9 net_bandwidth 1e9 cores 2 >"$work/machine"
+    for how in pp=1 "tp=2 sp=1" "pp=2 schedule=zb_v chunks=2" "cp=2 ulysses=1" "pp=4 recompute=full"; do
+        build/plan --model "$work" --gpu "$work/machine" --batch 16 --seq 64 --top 1 --no-why --fix "$how" \
+            2>"$work/err" | sed -n 's/^  \(build.gpt --ranks 4 \)/\1/p' >"$work/line"
+        [ -s "$work/line" ] && [ ! -s "$work/err" ] || return 1
+        echo "$how: $(cat "$work/line")"
+        line=$(sed "s#FILE#$data#" "$work/line")
+        $line --max_iters 1 --eval_iters 0 --sample 0 --json >"$work/out" &&
+            [ "$(losses "$work/out" | wc -l)" = 1 ] || return 1
+    done
+    build/plan --model "$work" --gpu "$work/machine" --nodes 2 --batch 16 --seq 64 --top 1 --no-why |
+        grep -q "^  torchrun --no-python --nnodes 2 --nproc-per-node 4 build/gpt --data FILE "
+}
 planner_page() { # the table of docs/plan.md is what the planner says now
     sed -n '/^| model | GPUs/,/^$/p' docs/plan.md | grep '^| [a-z0-9.-]* | [0-9]' >"$work/page" || return 1
     while IFS='| ' read -r _ model gpus batch _; do
@@ -1754,6 +1813,7 @@ check "FIFOs instead of files" fifos
 check "help" help_texts
 check "planner" planner
 check "the planner's page" planner_page
+check "the planner's command for the trainer" planner_trains
 check "--auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
 check "hello" hello

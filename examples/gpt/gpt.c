@@ -1460,6 +1460,8 @@ static par_result print_plan(trainer *t) {
     par_result r = root && !all ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory to plan") : PAR_OK;
     if (!r) r = plan_this_rank(t, &mine);
     if (!r) r = par_gather(&mine, all, sizeof mine, PAR_U8, 0, t->world);
+    if (!r && root && t->o.json) json_print("plan:%b parameters:%zu", 1, t->model.total_count);
+    if (!r && root && !t->o.json) printf("a model of %.4g parameters\n", (double)t->model.total_count);
     int fits = !r && root ? plan_print(all, ranks, stdout, t->o.json) : 0;
     free(all);
     if (r) return r;
