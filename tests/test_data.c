@@ -309,6 +309,62 @@ static void damaged(void) {
         refused(in_dir(d->k == LLMC || d->k == NPY ? names[d->k] : "x.bin"), types[d->k], 0, d->says);
     }
 }
+// Files without a header: what is not of 16 bits, or the other way round, is seen, and what is, is read.
+static const struct shape {
+    const char *name;
+    int width, big;              // bytes of a token; 1: the upper ones first
+    uint64_t times, modulo, pad; // a token is that of `plain` x times % modulo; every tenth is `pad`
+    int zeros;                   // 1: all but forty are zeros, at the end
+    const char *like;            // what it is taken for; NULL: uint16
+} shapes[] = {
+    {"u16", 2, 0, 1, 250, 1, 0, NULL},
+    {"u16 to 50257", 2, 0, 201, 50257, 50256, 0, NULL},
+    {"u16, nearly all zeros", 2, 0, 201, 50257, 7, 1, NULL},
+    {"u16 of three tokens", 2, 0, 1, 3, 1, 0, NULL},
+    {"u16 of two tokens", 2, 0, 1, 2, 1, 0, NULL},
+    {"u32", 4, 0, 1, 250, 1, 0, "u32"},
+    {"u32 to 50257", 4, 0, 201, 50257, 50256, 0, "u32"},
+    {"u32 to 128256", 4, 0, 513, 128256, 128001, 0, "u32"},
+    {"u32, nearly all zeros", 4, 0, 201, 50257, 7, 1, "u32"},
+    {"u32 of three tokens", 4, 0, 1, 3, 1, 0, "u32"},
+    {"i32 with -100", 4, 0, 513, 128256, (uint64_t)-100, 0, "u32"},
+    {"u64", 8, 0, 201, 50257, 7, 0, "u64"},
+    {"u64 to 128256", 8, 0, 513, 128256, 7, 0, "u64"},
+    {"i64 with -1", 8, 0, 513, 128256, (uint64_t)-1, 0, "u64"},
+    {"u64 of three tokens", 8, 0, 1, 3, 1, 0, "u64"},
+    {"u16, big-endian", 2, 1, 1, 250, 1, 0, "big-endian"},
+    {"u32, big-endian", 4, 1, 513, 128256, 7, 0, "big-endian"},
+    {"u64, big-endian", 8, 1, 201, 50257, 7, 0, "big-endian"},
+};
+static void widths(void) {
+    char says[160];
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct shape *s = &shapes[i];
+        content c = {NULL, 0};
+        for (size_t k = 0; k < 10 * TOKENS; k++) {
+            uint64_t v = k % 10 ? (uint64_t)token_of(k) * s->times % s->modulo : s->pad;
+            if (s->zeros && k >= 40) v = 0;
+            if (s->big) v = __builtin_bswap64(v) >> (64 - 8 * s->width);
+            put(&c, v, s->width);
+        }
+        write_file("wide.bin", c);
+        dataset d;
+        const char *why = open_as(&d, in_dir("wide.bin"), NULL, "auto", 0);
+        expect(s->like ? !!why : !why, s->name, why ? why : "taken for u16");
+        snprintf(says, sizeof says, s->like && s->like[0] == 'u' ? "say --data_type %s" : "looks like %s",
+                 s->like ? s->like : "");
+        if (s->like && why) expect(strstr(why, says) != NULL, s->name, why);
+        if (!why) data_close(&d);
+        why = open_as(&d, in_dir("wide.bin"), NULL, "u16", 65536); // as it is told to
+        expect(!why, s->name, why ? why : "");
+        if (!why) data_close(&d);
+    }
+    write_file("plain64.bin", plain(8, 0, TOKENS));
+    dataset d;
+    const char *why = open_as(&d, in_dir("plain64.bin"), NULL, "u64", 250);
+    expect(!why, "u64", why ? why : "");
+    if (!why) drawn(&d, "u64"), data_close(&d);
+}
 static void no_tokens(void) { // of llm.c's files: a model, and a tokenizer
     write_file("model.bin", llmc(20240326, 3, 2)), write_file("words.bin", llmc(20240328, 1, 2));
     refused(in_dir("model.bin"), "auto", 0, "no token file of llm.c's");
@@ -318,13 +374,14 @@ static void tokens_beyond(void) { // found at once; or when they are drawn, if t
     data_desc how;
     dataset d;
     int x[BLOCK], y[BLOCK];
-    content c = plain(2, 0, TOKENS), n = npy(1, "<i4", 4, "(1000,)");
-    set(&c, 2 * 17, 400, 2), set(&n, n.n - 4, 0xffffffffu, 4);
-    write_file("far.bin", c), write_file("minus.npy", n);
+    content c = plain(2, 0, TOKENS), n = npy(1, "<i4", 4, "(1000,)"), w = npy(1, "<i8", 8, "(1000,)");
+    set(&c, 2 * 17, 400, 2), set(&n, n.n - 4, 0xffffffffu, 4), set(&w, w.n - 8, (uint64_t)-100, 8);
+    write_file("far.bin", c), write_file("minus.npy", n), write_file("minus8.npy", w);
     refused(in_dir("far.bin"), "auto", 300,
             "far.bin: token 17 is 400, beyond the vocabulary of 300 (read as u16");
     refused(in_dir("minus.npy"), "auto", 300, "token 999 is -1, beyond the vocabulary of 300");
     refused(in_dir("minus.npy"), "auto", 0, "token 999 is -1, beyond");
+    refused(in_dir("minus8.npy"), "auto", 0, "token 999 is -100, beyond");
     refused(in_dir("bytes.txt"), "auto", 100, "beyond the vocabulary of 100");
     memset(&how, 0, sizeof how);
     const char *data = in_dir("far.bin"), *why = NULL;
@@ -381,7 +438,7 @@ int main(void) {
     const char *base = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%.40s/par_data.XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(dir)) return 1;
-    formats(), several(), damaged(), no_tokens(), tokens_beyond(), no_data(), documents();
+    formats(), several(), damaged(), widths(), no_tokens(), tokens_beyond(), no_data(), documents();
     snprintf(clean, sizeof clean, "rm -rf '%s'", dir);
     if (system(clean)) bad++;
     printf("test_data: %d wrong\n", bad);

@@ -1,6 +1,7 @@
 // data.h - reads tokens for training and for evaluation.
 //
-// Formats: raw bytes; uint16 or uint32 without a header, as in nanoGPT's .bin; llm.c's token files;
+// Formats: raw bytes; uint16, or, if data_type says so, uint32 or uint64, without a header, as in nanoGPT's
+// .bin; llm.c's token files;
 // Megatron's .bin with an .idx of either version; NumPy's .npy. Several files, a pattern, or a directory of
 // shards are one dataset; a sequence never crosses from one file into another. Files are not trusted: lengths
 // and offsets are compared with the file, and each token with the vocabulary before it is used.
@@ -21,6 +22,7 @@
     X(BYTES, "bytes")       /* a byte is a token */                                                          \
     X(U16, "u16")           /* nothing but tokens: uint16 */                                                 \
     X(U32, "u32")           /* uint32 */                                                                     \
+    X(U64, "u64")           /* uint64 */                                                                     \
     X(LLMC, "llmc")         /* 256 int32, of which magic, version and count; then uint16 or uint32 */        \
     X(NPY, "npy")           /* NumPy's, of one dimension */                                                  \
     X(MEGATRON, "megatron") /* NAME.bin, and where its sequences are: NAME.idx */
@@ -298,6 +300,49 @@ static data_type data_type_of(const data_file *f) {
     if (magic == 20240520 || magic == 20240801 || (magic >= 20240326 && magic <= 20240328)) return DATA_LLMC;
     return data_has_suffix(f->path, ".bin") ? DATA_U16 : DATA_BYTES;
 }
+// What else than uint16 a file without a header looks like; NULL: nothing else. Of tokens of 32 or 64 bits
+// every second number of 16 bits is an upper half: 0, or tiny in a vocabulary beyond 65536, or 65535 of a
+// negative one, which the lower halves are not. Of big-endian ones the first is the upper half, and of 16
+// bits the low byte is 0. It looks at no more than 65536 places, and not at zeros.
+static const char *data_looks_like(const unsigned char *map, size_t bytes) {
+    const size_t quads = bytes / 8, step = quads / 65536 + 1;
+    size_t n = 0, wide = 0, no_low_byte = 0, tiny[2][2] = {{0, 0}, {0, 0}}, zero[2][2] = {{0, 0}, {0, 0}};
+    for (size_t q = 0; q < quads; q += step) {
+        uint16_t h[2][4]; // as they are, and turned around
+        memcpy(h[0], map + 8 * q, sizeof h[0]);
+        if (!(h[0][0] | h[0][1] | h[0][2] | h[0][3])) continue;
+        for (int i = 0; i < 4; i++) h[1][i] = (uint16_t)(h[0][i] >> 8 | h[0][i] << 8);
+        n++;
+        no_low_byte += !((h[0][0] | h[0][1] | h[0][2] | h[0][3]) & 255);
+        for (int big = 0; big < 2; big++)
+            for (int upper = 0; upper < 2; upper++) {
+                const unsigned a = h[big][big ? 1 - upper : upper], b = h[big][big ? 3 - upper : 2 + upper];
+                tiny[big][upper] += (a < 16 || a == 65535) && (b < 16 || b == 65535);
+                zero[big][upper] += !a && !b;
+            }
+        wide += h[0][2] == h[0][3] && (!h[0][2] || h[0][2] == 65535);
+    }
+    const size_t most = n - n / 100;
+    if (n < 8) return NULL;
+    for (int big = 0; big < 2; big++) {
+        const int told_apart = tiny[big][0] < most || (zero[big][1] >= most && zero[big][0] < most);
+        if (tiny[big][1] < most || !told_apart) continue;
+        return big ? "big-endian integers" : wide >= most ? "u64" : "u32";
+    }
+    return no_low_byte >= most ? "big-endian integers" : NULL;
+}
+static int data_check_width(dataset *d, const data_file *f) {
+    const char *like = data_looks_like(f->map, f->bytes);
+    if (!like) return 1;
+    if (like[0] != 'u')
+        return data_fail(d,
+                         "%s looks like %s: turn them around, or say --data_type u16 if it has such tokens",
+                         f->path, like);
+    return data_fail(d,
+                     "%s looks like tokens of %s bits, because nearly every second number of 16 bits is 0 or "
+                     "tiny: say --data_type %s, or u16 if it has such tokens",
+                     f->path, like + 1, like);
+}
 static int data_add_file(dataset *d, int part, const char *path, data_type type) {
     char bin[4200];
     const int index = data_has_suffix(path, ".idx"),
@@ -315,9 +360,11 @@ static int data_add_file(dataset *d, int part, const char *path, data_type type)
     f->map = data_map(d, f->path, &f->bytes);
     if (!f->map) return 0;
     f->type = type == DATA_AUTO ? data_type_of(f) : type;
+    if (type == DATA_AUTO && f->type == DATA_U16 && !data_check_width(d, f)) return 0;
     switch (f->type) {
     case DATA_U16: return data_read_tokens(d, part, 0, SIZE_MAX, 2);
     case DATA_U32: return data_read_tokens(d, part, 0, SIZE_MAX, 4);
+    case DATA_U64: return data_read_tokens(d, part, 0, SIZE_MAX, 8);
     case DATA_LLMC: return data_read_llmc(d, part);
     case DATA_NPY: return data_read_npy(d, part);
     case DATA_MEGATRON: return data_read_megatron(d, part);

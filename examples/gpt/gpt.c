@@ -148,7 +148,7 @@ static const setting setting_table[] = {
     TEXT("--val_data", val_data, NULL, NULL,
          "held-out data, likewise; else a directory's val shards, or the last tenth"),
     TEXT("--data_type", data_type, "auto", NULL,
-         "auto, or bytes, u16, u32 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"),
+         "auto, or bytes, u16, u32, u64 (nanoGPT's .bin), llmc, npy, megatron (.bin and .idx)"),
     NUMBER("--document_token", INT, document_token, "-1", RANGE(-1, DATA_MAX_VOCABULARY - 1),
            "tokens see those of their own document alone, each of which begins with this token (of GPT-2: "
            "50256); -1: those of the whole sequence"),
