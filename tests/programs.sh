@@ -257,6 +257,30 @@ generates() {
         prints '"text":"w[1-7][0-9]w[1-7][0-9]",' $golden "5 12 7" --sample 2 \
             --tokenizer "$work/words.bin" --json || return 1
 
+    # text of any language, although its characters are cut between tokens; for a terminal no controls
+    words=('\xc3' '\xa9' '\xe2\x82' '\xac' '\xf0\x9f\x98\x80' '\e[31m' '\xc2\x9b' '\x80' '\xed\xa0\x80'
+        '\xc0\xaf' a '\n' '\t' '\x7f' '\xf0\x9f' '\xe6\x97\xa5' '\xed' '\x9f\xbf')
+    {
+        printf '\xc8\xd7\x34\x01\x02\0\0\0\x3d\0\0\0'
+        head -c 1012 /dev/zero
+        for i in {0..60}; do
+            word=${words[i]:-\\xc3}
+            printf "\\$(printf %03o $(printf "$word" | wc -c))$word"
+        done
+    } >"$work/halves.bin"
+    head -c 4000 $data | LC_ALL=C tr '\000-\377' '\001' >"$work/ones.txt"
+    $gpt --load tests/golden/gpt2 --data "$work/ones.txt" --data_type bytes --max_iters 0 --eval_iters 0 \
+        --prompt "0 1 2 3 4 5 6 7 8 9 10 11 12 13 10 14 10 15 0 16 17" --sample 1 --temperature 0 \
+        --tokenizer "$work/halves.bin" >"$work/out" || return 1
+    printf 'é€😀?[31m???????a\n\t?a??a日?\xed\x9f\xbf?\n' >"$work/want" # at last half a one
+    sed '1,/^---- sample/d; /^-----------/d' "$work/out" | cmp - "$work/want" || return 1
+    prints "^$(printf '\xc3\x80\e.31m')" $golden "0 7 5" --sample 1 --tokenizer "$work/halves.bin" || return 1
+    $golden "5 0" --sample 60 --temperature 50 --tokenizer "$work/halves.bin" --json >"$work/json" &&
+        iconv -f UTF-8 -t UTF-8 "$work/json" >/dev/null &&
+        grep -q '\\ufffd' "$work/json" &&
+        grep -q '\\u001b\[31m' "$work/json" &&
+        ! LC_ALL=C grep -q $'[\x01-\x1f\x7f]' "$work/json" || return 1
+
     # what does not fit together
     fails 1 "ends within token 44 of 61" $golden "5" --tokenizer "$work/short.bin" &&
         fails 1 "is no tokenizer file" $golden "5" --tokenizer tests/lib.sh &&

@@ -74,16 +74,57 @@ static const char *generate_parse(const char *option, const char *text, int voca
     return NULL;
 }
 
-// Prints one token. ascii_only: control characters, which could change a terminal, and all but ASCII become
-// '?'.
-static void generate_show(const trainer *t, FILE *out, int32_t token, int ascii_only) {
+// Where text goes, byte by byte. Safe for a terminal: characters of UTF-8 as they are, and '?' for each byte
+// that belongs to none and each control character but line ends and tabs. A character may be cut between
+// tokens: its first bytes wait.
+typedef struct generate_screen {
+    FILE *file; // NULL: no text is printed
+    int safe;   // 0: all bytes as they are
+    unsigned char waiting[4];
+    size_t count;
+} generate_screen;
+
+static int generate_is_character(const unsigned char *s, size_t n) { // one of n bytes
+    char json[8];
+    return par_json_escape((const char *)s, n, json) == n && strcmp(json, "\\ufffd") != 0;
+}
+// Are these the first bytes of a character? The least and the largest that can follow tell.
+static int generate_begins_character(const unsigned char *s, size_t n) {
+    unsigned char low[4], high[4];
+    const size_t length = s[0] < 0xC2 ? 1 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    if (n >= length) return 0;
+    memset(low, 0x80, sizeof low);
+    memset(high, 0xBF, sizeof high);
+    memcpy(low, s, n);
+    memcpy(high, s, n);
+    return generate_is_character(low, length) || generate_is_character(high, length);
+}
+// Prints what can be told of the bytes that wait; at the end of the text all.
+static void generate_screen_flush(generate_screen *g, int end) {
+    unsigned char *w = g->waiting;
+    while (g->count && (end || !generate_begins_character(w, g->count))) {
+        const size_t whole = generate_is_character(w, g->count) ? g->count : 0;
+        const int control = whole == 1 ? (w[0] < 32 && w[0] != '\n' && w[0] != '\t') || w[0] == 127
+                                       : whole == 2 && w[0] == 0xC2 && w[1] < 0xA0;
+        if (whole && !control)
+            fwrite(w, 1, whole, g->file);
+        else
+            fputc('?', g->file);
+        g->count -= whole ? whole : 1;
+        if (!whole) memmove(w, w + 1, g->count);
+    }
+}
+static void generate_show(const trainer *t, generate_screen *g, int32_t token) { // prints one token
     unsigned char byte;
     size_t n;
     const unsigned char *text = tokenizer_text(&t->text_tokenizer, t->o.model.vocab_size, token, &byte, &n);
-    if (!text) fprintf(out, "%d ", (int)token);
-    for (size_t i = 0; text && i < n; i++)
-        fputc(ascii_only && text[i] != '\n' && (text[i] < 32 || text[i] > 126) ? '?' : text[i], out);
-    fflush(out);
+    if (!text) fprintf(g->file, "%d ", (int)token);
+    if (text && !g->safe) fwrite(text, 1, n, g->file);
+    for (size_t i = 0; text && g->safe && i < n; i++) {
+        g->waiting[g->count++] = text[i];
+        generate_screen_flush(g, 0);
+    }
+    fflush(g->file);
 }
 static void generate_json(const trainer *t, const generator *g, size_t prompt, const int32_t *tokens,
                           size_t n) {
@@ -293,10 +334,9 @@ static par_result generate_next(trainer *t, generator *g, uint64_t number, int32
     return par_broadcast(token, token, 1, PAR_I32, last, t->pp_comm);
 }
 
-// Generates o.sample tokens after a prompt of at least one token. Rank 0 prints each to `out` or keeps it in
-// `all`.
-static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, size_t count, FILE *out,
-                               int ascii_only, int32_t *all) {
+// Generates o.sample tokens after a prompt of at least one token. Rank 0 prints each, or keeps it in `all`.
+static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, size_t count,
+                               generate_screen *screen, int32_t *all) {
     const size_t skip = count > g->capacity ? count - g->capacity : 0; // the newest part fits
     size_t length = count - skip, done = 0;
     double begun = par_seconds(t->world);
@@ -308,7 +348,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
         }
         int32_t token = 0;
         GPT_TRY(generate_next(t, g, (uint64_t)i, &token));
-        if (out) generate_show(t, out, token, ascii_only);
+        if (screen->file) generate_show(t, screen, token);
         if (all) all[i] = token;
         if (i == 0) {
             g->prompt_seconds = par_seconds(t->world) - begun;
@@ -329,12 +369,12 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
 // Prints the prompt and the generated text on stdout. as_sample: at the end of a training.
 static par_result generate(trainer *t, int as_sample) {
     const int root = par_rank(t->world) == 0, json = t->o.json, V = t->o.model.vocab_size;
-    const int ascii_only = as_sample || isatty(1);
     const int32_t start = V == 256 ? '\n' : V == 50257 ? 50256 : 0; // GPT-2's end of a text; else as it comes
     const int32_t *prompt = t->prompt_count ? t->prompt : &start;
     const size_t count = t->prompt_count ? t->prompt_count : 1;
     int32_t *all = json && root ? (int32_t *)calloc((size_t)t->o.sample + 1, sizeof *all) : NULL;
     FILE *out = root && !json ? stdout : NULL;
+    generate_screen screen = {out, as_sample || isatty(1), {0}, 0};
     generator g;
     if (json && root && !all) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
     par_result r = generate_open(t, &g, count);
@@ -342,9 +382,10 @@ static par_result generate(trainer *t, int as_sample) {
         fprintf(stderr, "gpt: of the prompt's %zu tokens the last %zu are read: block_size has no more\n",
                 count, g.capacity);
     const gpt_model before = generate_begin(t, &g);
-    for (size_t i = 0; !r && out && i < t->prompt_count; i++) generate_show(t, out, prompt[i], ascii_only);
-    if (!r) r = generate_run(t, &g, prompt, count, out, ascii_only, all);
+    for (size_t i = 0; !r && out && i < t->prompt_count; i++) generate_show(t, &screen, prompt[i]);
+    if (!r) r = generate_run(t, &g, prompt, count, &screen, all);
     generate_end(t, &before);
+    if (out) generate_screen_flush(&screen, 1);
     if (out) fputc('\n', out);
     const size_t read = MIN(count, g.capacity);
     if (!r && all) generate_json(t, &g, read, all, (size_t)t->o.sample);
