@@ -787,7 +787,13 @@ bad_input() {
         refuses "leave tied out" --no-tied &&
         refuses "must be even with arch llama" --arch llama --head_dim 3 &&
         refuses "no larger than the positions" --n_positions 32 &&
-        refuses "weights_only is of a checkpoint" --weights_only
+        refuses "weights_only is of a checkpoint" --weights_only &&
+        refuses "document_token is 256, beyond the vocabulary of 256" --document_token 256 &&
+        refuses "desc.max_activation_bytes allows 1000000 (--max_activation_mb)" --block_size 1024 --ranks 2 \
+            --pp 2 --schedule auto --max_activation_mb 1 &&
+        fails 2 'beta1: cannot use "0.99999999999"; it takes a number from 0 to below 1' $gpt \
+            --beta1 0.99999999999 &&
+        train --learning_rate 1e-300 --max_iters 1
 }
 # what no layer can do is said before the training: of layouts that are named, and of many that are drawn
 layouts_first() {

@@ -133,6 +133,7 @@ typedef struct setting { // an option, or a title over several
 #define ANY              -INFINITY, INFINITY // its type holds
 #define FROM(low)        low, INFINITY
 #define RANGE(low, high) low, high
+#define BELOW_ONE        0, 1 - 0x1p-25 // as a float it is below 1
 #define TITLE(text)                                                                                          \
     { text, OPTION_TITLE, 0, NULL, 0, 0, NULL, NULL }
 #define TEXT(name, place, initial, words, help)                                                              \
@@ -218,7 +219,7 @@ static const setting setting_table[] = {
            "the longest sequence of the model, so many positions gpt2 learns; 0: block_size"),
     FLAG("--tied", model.tied, "0", "the head's weight is the embedding's, as gpt2's always is"),
     FLAG("--bias", model.bias, "1", "biases in linear layers and norms; llama has none"),
-    NUMBER("--dropout", REAL, dropout, "0", RANGE(0, 1), "probability"),
+    NUMBER("--dropout", REAL, dropout, "0", BELOW_ONE, "probability"),
     TITLE("training"),
     NUMBER("--batch_size", INT, batch_size, "12", FROM(1), "sequences in a microbatch"),
     NUMBER("--gradient_accumulation_steps", INT, accumulation_steps, "4", FROM(1),
@@ -234,8 +235,8 @@ static const setting setting_table[] = {
            "step at which min_lr is reached; 0: max_iters, or of a checkpoint its own"),
     NUMBER("--min_lr", REAL, min_lr, "-1", FROM(-1), "negative: learning_rate / 10"),
     NUMBER("--weight_decay", REAL, weight_decay, "0.1", FROM(0), "of matrices"),
-    NUMBER("--beta1", REAL, beta1, "0.9", RANGE(0, 1), "of AdamW"),
-    NUMBER("--beta2", REAL, beta2, "0.99", RANGE(0, 1), "of AdamW"),
+    NUMBER("--beta1", REAL, beta1, "0.9", BELOW_ONE, "of AdamW"),
+    NUMBER("--beta2", REAL, beta2, "0.99", BELOW_ONE, "of AdamW"),
     NUMBER("--grad_clip", REAL, grad_clip, "1", FROM(0), "largest gradient norm; 0: any"),
     NUMBER("--eval_interval", INT, eval_interval, "100", FROM(0),
            "steps between evaluations; 0: at the end only"),
@@ -756,6 +757,9 @@ static const char *open_data(trainer *t) {
     how.block_size = o->model.block_size;
     const char *why = data_open(&t->data, &how);
     o->model.vocab_size = t->data.vocab_size;
+    if (!why && o->document_token >= o->model.vocab_size)
+        return wrong(o, "document_token is %d, beyond the vocabulary of %d", o->document_token,
+                     o->model.vocab_size);
     return why;
 }
 
@@ -1209,10 +1213,10 @@ static void describe_optimizer(const trainer *t, par_zero_desc *d) {
     par_dtype_parse(o->state_dtype, &d->state_dtype);
     par_zero_optimizer_parse(o->optimizer, &d->optimizer);
     par_zero_hyper *h = &d->hyper[0];
-    h->lr = o->learning_rate > 0 ? (float)o->learning_rate : -1;
+    h->lr = (float)o->learning_rate > 0 ? (float)o->learning_rate : -1;
     h->weight_decay = (float)o->weight_decay;
-    h->beta1 = o->beta1 > 0 ? (float)o->beta1 : -1;
-    h->beta2 = o->beta2 > 0 ? (float)o->beta2 : -1;
+    h->beta1 = (float)o->beta1 > 0 ? (float)o->beta1 : -1;
+    h->beta2 = (float)o->beta2 > 0 ? (float)o->beta2 : -1;
     h->momentum = d->optimizer == PAR_ZERO_SGD ? (float)o->beta1 : 0;
 }
 // Adds every tensor of this rank's stages to zero. Nothing is allocated yet.
@@ -1295,7 +1299,9 @@ static par_result partition_layers(trainer *t, int stages, int split, par_pipe_s
 static par_result build_schedule(trainer *t, par_pipe_desc *d, par_pipe_schedule *s) {
     const char *name = t->o.schedule;
     const par_result r = is_schedule_file(name) ? par_pipe_load(name, d, s) : par_pipe_schedule_open(d, s);
-    if (r) return par_fail(t->world, r, "%s", s->why);
+    if (r) // the library's name of the option may be in it
+        return par_fail(t->world, r, "%s%s", s->why,
+                        strstr(s->why, "desc.max_activation_bytes") ? " (--max_activation_mb)" : "");
     if (s->ranks != t->o.pp || s->microbatches != t->microbatches)
         return par_fail(
             t->world, PAR_ERR_ARGUMENT,
