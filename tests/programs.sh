@@ -94,7 +94,7 @@ options_count() {
         "--learning_rate 2e-2" "--beta1 0.8" "--beta2 0.95" "--weight_decay 0.5" "--grad_clip 0.05" \
         "--dropout 0.2" "--no-bias" "--optimizer lion" "--state_dtype bf16" "--state_dtype u8" \
         "--dtype bf16" "--fp8 blocks" "--batch_size 2" "--gradient_accumulation_steps 2" "--n_head 2" \
-        "--arch llama"; do
+        "--arch llama" "--arch llama --tied" "--n_hidden 48" "--head_dim 4"; do
         echo "this changes something: $o"
         losses_of other $o && ! cmp -s "$work/base" "$work/other" || return 1
     done
@@ -177,11 +177,19 @@ exports() {
         [ -s "$work/hub/model-00003-of-00004.safetensors" ] &&
         [ "$(ls "$work"/shards/model-s* | wc -l)" -ge 4 ] &&
         goes_back 1e-5 "$work/model.bin" "--ranks 4 --tp 4" &&
-        goes_back 1e-5 "$work/hub2" "--ranks 2 --tp 2 --sp" --arch llama --n_kv_head 2 || return 1
+        goes_back 1e-5 "$work/hub2" "--ranks 2 --tp 2 --sp" --arch llama --n_kv_head 2 &&
+        goes_back 1e-5 "$work/hub3" "--ranks 2 --tp 2" --arch llama --head_dim 12 --n_hidden 48 --tied \
+            --save "$work/wide" &&
+        $gpt --data $data $brief --max_iters 5 --load "$work/wide" --ranks 4 --tp 2 --pp 2 >"$work/out" &&
+        paste "$work/here" <(final "$work/out" val_loss) |
+        awk '{print; d = $1 / $2 - 1; exit !(d < 1e-5 && d > -1e-5)}' || return 1
     # one file again
     train --max_iters 0 --load "$work/hub2" --export "$work/hub" >/dev/null &&
         [ ! -e "$work/hub/model.safetensors.index.json" ] || return 1
     refuses "hold GPT-2 with biases" $small --arch llama --max_iters 1 --export "$work/llama.bin" &&
+        refuses "hold no n_hidden" $small --n_hidden 64 --max_iters 1 --export "$work/gpt2.bin" &&
+        refuses "hold no n_hidden and no head_dim" $small --head_dim 4 --export "$work/gpt2.bin" &&
+        refuses "has no head_dim" $small --head_dim 4 --max_iters 1 --export "$work/gpt2" &&
         sed -i 's/"hidden_size": 32/"hidden_size": 16/' "$work/hub/config.json" &&
         refuses "is not of the shape" --max_iters 0 --load "$work/hub"
 }

@@ -569,7 +569,7 @@ static const struct {
     const char *name;
     size_t place; // in gpt_config
     int real;     // 0: an int; 1: a float
-    int later;    // 1: notes of earlier versions lack it, and it is 0
+    int later;    // 1: where a note lacks it, as those of earlier versions do, it is 0
 } files_fields[] = {INT(n_layer),          INT(n_head),         INT(n_embd),      INT(block_size),
                     INT(vocab_size),       INT(bias),           INT(llama),       INT(n_kv_head),
                     INT(hidden),           INT(tied),           INT(positions),   REAL(epsilon),
@@ -583,6 +583,7 @@ static void files_print_note(char *note, size_t capacity, const gpt_config *g, i
     size_t at = (size_t)snprintf(note, capacity, "gpt step=%d", step);
     for (int i = 0; i < FILES_FIELDS; i++) {
         const void *field = (const char *)g + files_fields[i].place;
+        if (files_fields[i].later && !*(const int *)field) continue;
         at += (size_t)snprintf(note + at, capacity - at, " %s=", files_fields[i].name);
         if (files_fields[i].real)
             at += (size_t)snprintf(note + at, capacity - at, "%.9g", (double)*(const float *)field);
