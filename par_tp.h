@@ -23,8 +23,8 @@ WHAT
     program calls itself; there is no autograd. Initial values and dropout do not depend on the split.
 
 USE
-    #define PAR_IMPLEMENTATION        in one source file, best one that has nothing else: it takes 10 s to
-    #include "par_tp.h"               compile. cc -O2 prog.c -pthread -lm (-DPAR_DNNL: see par_gemm_select)
+    #define PAR_IMPLEMENTATION        in one source file, best one that has nothing else: it takes 10 s
+    #include "par_tp.h"               cc -O2 prog.c -pthread -lm    (-DPAR_DNNL: see par_gemm_select)
 
 STEP BY STEP (you have forward and backward of a transformer in one process)
     1. par_mesh_open makes the ranks' grid; par_tp_open takes its tp (and cp) comm.

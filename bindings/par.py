@@ -4,8 +4,11 @@
 # Public domain or MIT-0, as par.h.
 """
 USE
-    make build/libpar.so, and this file as it lies here; or make install, then it finds PREFIX/lib/libpar.so. Elsewhere:
-    libpar.so beside this file, where the loader finds libraries, or PAR_LIBRARY=path/libpar.so.
+    make build/libpar.so
+    PYTHONPATH=bindings PAR_RANKS=2 python3 prog.py
+
+    The library may lie beside this file, in ../build, in ../../lib (where make install puts it), where the loader
+    finds libraries, or be named by PAR_LIBRARY.
 
 EXAMPLE
     import array, par
@@ -14,7 +17,7 @@ EXAMPLE
     world.all_reduce(x)                                 # in place; or all_reduce(send, recv, op="max")
     if world.rank == 0: print(world.size, "ranks:", list(x))
 
-Run it: PAR_RANKS=2 python3 prog.py, or under srun, torchrun or mpiexec (with a libpar.so that has MPI). par_open
+Run it under srun, torchrun or mpiexec (with a libpar.so that has MPI), too. Without these par_open
 forks, so call Comm() before the program starts threads; where an import has started some, it runs the script
 again for each rank, which a script on standard input cannot. A prompt or a notebook starts no ranks: %%writefile
 prog.py in one cell, then !PAR_RANKS=2 python3 prog.py.

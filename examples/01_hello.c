@@ -1,6 +1,6 @@
 // 01_hello.c - the shortest useful program: every rank contributes numbers, and every rank gets the sums.
 //
-//     cc -O2 -I.. 01_hello.c -o hello -pthread -lm && PAR_RANKS=4 ./hello
+//     cc -O2 -I. examples/01_hello.c -o hello -pthread -lm && PAR_RANKS=4 ./hello
 #define PAR_IMPLEMENTATION
 #include "par.h"
 

@@ -2,7 +2,8 @@
 // equation on a square, split by rows. MPI still exchanges the halos. Both MPI_Allreduce and par_all_reduce
 // sum the residual, and the program compares their values and their times.
 //
-//     mpicc -DPAR_MPI -O2 -I.. 02_mpi_adopt.c -o adopt -lm && mpiexec -n 4 ./adopt
+//     mpicc -DPAR_MPI -O2 -I. examples/02_mpi_adopt.c -o adopt -pthread -lm
+//     mpiexec -n 4 ./adopt
 #include <mpi.h>
 #define PAR_IMPLEMENTATION
 #include "par.h"

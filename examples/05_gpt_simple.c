@@ -1,6 +1,7 @@
 // 05_gpt_simple.c - a GPT that learns a small text character by character, data-parallel with ZeRO.
 //
-//     cc -O2 -I. examples/05_gpt_simple.c -o gpt -pthread -lm && ./gpt --ranks 2 --zero 3
+//     cc -O2 -I. examples/05_gpt_simple.c -o gpt -pthread -lm
+//     ./gpt --ranks 2 --zero 3
 //
 // Each rank runs some of a step's microbatches through the whole model. par_tp.h has the layers, par_zero.h
 // keeps the parameters, their gradients and the optimizer. What two more kinds of parallelism add:

@@ -1,6 +1,7 @@
 // 06_gpt_tensor.c - 05_gpt_simple.c with tensor parallelism: several ranks share each layer.
 //
-//     cc -O2 -I. examples/06_gpt_tensor.c -o gpt -pthread -lm && ./gpt --ranks 4 --tp 2
+//     cc -O2 -I. examples/06_gpt_tensor.c -o gpt -pthread -lm
+//     ./gpt --ranks 4 --tp 2
 //
 // par_tp.h's layers do the same calls on parts of their parameters, and talk to the other ranks themselves.
 // The program says which ranks share a layer, and which have the same part of it.

@@ -1,6 +1,7 @@
 // 07_gpt_pipeline.c - 06_gpt_tensor.c with a pipeline: the units are cut into stages, one on each rank.
 //
-//     cc -O2 -I. examples/07_gpt_pipeline.c -o gpt -pthread -lm && ./gpt --ranks 4 --pp 2 --tp 2
+//     cc -O2 -I. examples/07_gpt_pipeline.c -o gpt -pthread -lm
+//     ./gpt --ranks 4 --pp 2 --tp 2
 //
 // A schedule says in which order a stage does the forwards and backwards of a step's microbatches. par_pipe.h
 // calls `work` for each of them, and sends what stages give each other. The program says what a stage has,

@@ -2,9 +2,10 @@
 ! square, split by columns. The kit exchanges the edges and sums the change of each sweep; MPI sums it, too, and
 ! the program compares both.
 !
-!     mpicc -DPAR_MPI -DPAR_IMPLEMENTATION -O2 -x c -c ../par.h -o par.o
-!     mpifort -O2 -cpp -ffree-line-length-none -I../bindings ../bindings/par.f90 ../bindings/par_mpi.f90 \
-!         fortran_heat.f90 par.o -o heat && mpiexec -n 4 ./heat
+!     mpicc -DPAR_MPI -DPAR_IMPLEMENTATION -O2 -x c -c par.h -o kit.o
+!     mpifort -O2 -cpp -ffree-line-length-none -Ibindings bindings/par.f90 bindings/par_mpi.f90 \
+!         examples/fortran_heat.f90 kit.o -pthread -lm -o heat
+!     mpiexec -n 4 ./heat
 #include "par_site.h"
 program fortran_heat
     use mpi_f08

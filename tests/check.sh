@@ -128,7 +128,7 @@ make_programs() {
 }
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
     local script program
-    for script in cuda programs tcp hostile mpi mpi_shim bindings sanitize; do
+    for script in cuda programs tcp hostile mpi mpi_shim bindings commands sanitize; do
         for program in $(bash tests/$script.sh --programs); do
             nice flock build/making make -s "$program"
         done
@@ -195,6 +195,7 @@ part "hostile" bash tests/hostile.sh
 part "mpi" bash tests/mpi.sh
 part "par_mpi.h" bash tests/mpi_shim.sh
 part "bindings" bash tests/bindings.sh
+part "commands of pages" bash tests/commands.sh
 part "sanitizers" bash tests/sanitize.sh
 run_parts
 wc -l <$log >build/check.count
