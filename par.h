@@ -826,6 +826,7 @@ par_result par_neighbor_exchange_init(const void *send, const size_t *send_count
                                       par_dtype dtype, par_neighbors *neighbors, par_persistent **persistent);
 // Their own comm, for par_at and par_last_error in other languages than C. Do not close it. NULL has none.
 par_comm *par_neighbors_comm(const par_neighbors *neighbors);
+int par_neighbors_degree(const par_neighbors *neighbors); // 0: NULL
 // Its persistent exchanges are freed, too. Collective over the comm, which closes later. NULL is PAR_OK.
 par_result par_neighbors_close(par_neighbors *neighbors);
 
@@ -14919,6 +14920,7 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
 par_comm *par_neighbors_comm(const par_neighbors *neighbors) {
     return neighbors ? neighbors->own : (par_comm *)NULL;
 }
+int par_neighbors_degree(const par_neighbors *neighbors) { return neighbors ? neighbors->degree : 0; }
 par_neighbors *par__neighbors_at_site(par_neighbors *neighbors, const char *site) {
     if (neighbors) par__at_site(neighbors->own, site);
     return neighbors;

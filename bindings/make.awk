@@ -298,6 +298,7 @@ function f90_types(    i, n, name, members, m, k, parts, type, list) {
     }
     for (i = 1; i <= struct_count; i++) {
         name = struct_order[i]
+        if (name == "par_call") f90_call()
         if (!plain(name)) continue
         print "    type, bind(c), public :: " name
         n = split(struct_body[name], members, ";")
@@ -315,6 +316,25 @@ function f90_types(    i, n, name, members, m, k, parts, type, list) {
         }
         print "    end type"
     }
+}
+function f90_call(    n, m, k, members, parts) { # for this module alone: other programs call functions
+    print "    type, bind(c) :: par_call"
+    n = split(struct_body["par_call"], members, ";")
+    for (m = 1; m < n; m++) {
+        k = split(members[m], parts, /,/)
+        for (k = 1; k in parts; k++) {
+            if (parts[k] ~ /\*/) print "        type(c_ptr) :: " f90_last(parts[k]) " = c_null_ptr"
+            else if (members[m] ~ /size_t|par_op/) print "        integer(c_int64_t) :: " f90_last(parts[k]) " = 0"
+            else print "        integer(c_int) :: " f90_last(parts[k]) " = 0"
+        }
+        delete_all(parts)
+    }
+    print "    end type"
+}
+function f90_last(text) { # word
+    sub(/ +$/, "", text)
+    sub(/.*[ *]/, "", text)
+    return text
 }
 function delete_all(array,    i) {
     for (i in array) delete array[i]
@@ -472,6 +492,8 @@ function f90_procedure(f, suffix,    what, i, type, call_text, comm, name, class
     what = f90_head(f, suffix, "int64")
     type = function_type[f]
     if (type == "par_result") print "        integer(c_int) :: r"
+    if (f90_compared(f)) print "        type(misfit) :: wrong"
+    if (f90_compared(f) && f90_kind(f)) print "        integer(c_int64_t) :: needs(2)"
     for (i = 1; i <= arg_count[f]; i++)
         if (f90_optional(arg_class[f, i])) print "        type(c_ptr) :: " arg_name[f, i] "_or_null"
     comm = f90_comm(f)
@@ -481,6 +503,7 @@ function f90_procedure(f, suffix,    what, i, type, call_text, comm, name, class
         print "        " name "_or_null = c_null_ptr"
         print "        if (present(" name ")) " name "_or_null = c_loc(" name ")"
     }
+    if (f90_compared(f)) f90_compare(f)
     if (f90_site(f)) print "        call set_site(" f90_comm(f) ", file, line)"
     call_text = "c_" short_name(f) "("
     for (i = 1; i <= arg_count[f]; i++) {
@@ -492,6 +515,7 @@ function f90_procedure(f, suffix,    what, i, type, call_text, comm, name, class
         else if (class == "count") name = "int(" name ", c_size_t)"
         else if (class == "text") name = "trim(" name ")//c_null_char"
         else if (class ~ /^handle/) name = name "%handle"
+        else if (arg_type[f, i] == "par_dtype" && f90_compared(f)) name = "merge(-1_c_int, " name ", wrong%what /= 0)"
         call_text = call_text (i > 1 ? ", " : "") name
     }
     call_text = call_text ")"
@@ -499,7 +523,9 @@ function f90_procedure(f, suffix,    what, i, type, call_text, comm, name, class
     else if (type == "const char *") f90_line("        ", "r = string_at(" call_text ")")
     else if (handle_of_result(type)) f90_line("        ", "r%handle = " call_text)
     else f90_line("        ", "r = " call_text)
-    if (type == "par_result" && f90_without_gaps(f) != "") {
+    if (f90_compared(f))
+        print "        if (wrong%what /= 0) r = refuse(wrong, " comm ", '" function_name[f] "')"
+    else if (type == "par_result" && f90_without_gaps(f) != "") {
         print "        if (.not. (" f90_without_gaps(f) ")) &"
         print "            r = gaps(" comm ", '" function_name[f] "')"
     }
@@ -507,6 +533,51 @@ function f90_procedure(f, suffix,    what, i, type, call_text, comm, name, class
     if (type == "par_result") print "        call finish(r, " comm ", result)"
     print "    end " what
 }
+# Are its arrays compared with what it reads and writes? What does not fit makes the dtype none, so that the other
+# ranks hear of it, too.
+function f90_compared(f,    i) {
+    for (i = 1; i <= arg_count[f]; i++)
+        if (arg_type[f, i] == "par_dtype" && f90_without_gaps(f) != "") return function_type[f] == "par_result"
+    return 0
+}
+function f90_kind(f,    name) { # the row of its kind; 0: it is of none
+    name = function_name[f]
+    sub(/_(begin|init)$/, "", name)
+    return name in kind_of ? kind_of[name] : 0
+}
+function f90_argument(f, name,    i) {
+    for (i = 1; i <= arg_count[f]; i++)
+        if (arg_name[f, i] == name) return name
+    return ""
+}
+function f90_compare(f,    i, k, name, comm, blocks, list, count, type, side) {
+    k = f90_kind(f)
+    comm = f90_comm(f)
+    blocks = comm ~ /neighbors/ ? "c_neighbors_degree(neighbors%handle)" : "c_size(" comm ")"
+    for (i = 1; i <= arg_count[f]; i++) {
+        name = arg_name[f, i]
+        if (arg_class[f, i] !~ /^(counts|counts_null|displs)$/) continue
+        print "        " (f90_optional(arg_class[f, i]) ? "if (present(" name ")) " : "") "call compare_list(wrong, '" \
+            name "', size(" name "), " blocks ")"
+        list[name ~ /^(counts|displs)$/ ? "recv_" name : name] = \
+            f90_optional(arg_class[f, i]) ? name "_or_null" : "c_loc(" name ")"
+    }
+    if (k)
+        f90_line("        ", "needs = bytes_touched(wrong, " comm ", " kinds[k, 1] ", " \
+            (f90_argument(f, "root") ? "root" : "0") ", " (f90_argument(f, "count") ? "count" : "0_c_int64_t") \
+            ", dtype, " f90_or_null(list["send_counts"]) ", " f90_or_null(list["send_displs"]) ", " \
+            f90_or_null(list["recv_counts"]) ", " f90_or_null(list["recv_displs"]) ")")
+    for (i = 1; i <= arg_count[f]; i++) {
+        if (arg_class[f, i] !~ /^(send|recv)$/) continue
+        name = arg_name[f, i]
+        count = f90_argument(f, name "_count") ? name "_count" : "count"
+        type = f90_argument(f, name "_type") ? name "_type" : "dtype"
+        side = arg_class[f, i] == "send" ? 1 : 2
+        f90_line("        ", "call compare(wrong, '" name "', " name ", " \
+            (k ? "needs(" side ")" : count "*c_dtype_bytes(" type ")") ")")
+    }
+}
+function f90_or_null(text) { return text == "" ? "c_null_ptr" : text }
 function f90_comm(f,    i) { # the comm whose call this is, and which knows the text of an error
     for (i = 1; i <= arg_count[f]; i++) {
         if (arg_class[f, i] != "handle") continue
@@ -523,6 +594,7 @@ function f90_without_gaps(f,    i, line) { # a condition; "": it takes no arrays
 }
 # Where an array begins. In place: where the kind's own block is in the other array.
 function f90_address(f, i) {
+    if (f90_compared(f)) return f90_place(f, i)
     return "without_gaps(" f90_place(f, i) ", is_contiguous(" arg_name[f, i] "))"
 }
 function f90_place(f, i,    name, kind, row, send, recv, other, elements, j) {

@@ -32,8 +32,10 @@
 !                 PAR_SITE, which expands to both: call par_barrier(world, PAR_SITE). Compile with
 !                 -ffree-line-length-none, since paths are long.
 ! Arrays are of any type and rank, also scalars, and sections without gaps: x(:, 2). Nothing is copied behind your
-! back, so a section with gaps is PAR_ERR_ARGUMENT. Declare arrays of calls that return before they are done
-! (_begin, calls of a group) ASYNCHRONOUS, so that the compiler keeps no value of them across par_wait.
+! back, so a section with gaps is PAR_ERR_ARGUMENT. So is an array, or a list of counts, that is shorter than what
+! the call reads or writes; where it begins at an element, x(3), or is of assumed size, nobody knows.
+! Declare arrays of calls that return before they are done (_begin, calls of a group) ASYNCHRONOUS, so that the
+! compiler keeps no value of them across par_wait.
 ! Counts and displacements are of 4 or 8 bytes; arrays of them in calls that return before they are done are
 ! of 8 bytes, since they stay in use.
 ! PAR_IN_PLACE, as MPI's: instead of send in all_reduce, reduce, broadcast, all_gather and (at the root) gather,
@@ -119,6 +121,21 @@ module par
         integer(c_int) :: progress = 0
         integer(c_int) :: keep_cpus = 0
     end type
+    type, bind(c) :: par_call
+        type(c_ptr) :: send = c_null_ptr
+        type(c_ptr) :: recv = c_null_ptr
+        integer(c_int64_t) :: count = 0
+        type(c_ptr) :: send_counts = c_null_ptr
+        type(c_ptr) :: send_displs = c_null_ptr
+        type(c_ptr) :: recv_counts = c_null_ptr
+        type(c_ptr) :: recv_displs = c_null_ptr
+        integer(c_int) :: kind = 0
+        integer(c_int) :: dtype = 0
+        integer(c_int64_t) :: op = 0
+        integer(c_int) :: root = 0
+        integer(c_int) :: tag = 0
+        type(c_ptr) :: site = c_null_ptr
+    end type
     type, bind(c), public :: par__round_trip
         real(c_double) :: sent = 0
         real(c_double) :: remote = 0
@@ -131,6 +148,12 @@ module par
     end type
 
     public :: par_alloc, par_alloc_bytes
+    type :: misfit ! what does not fit: 0 nothing, 1 an array has gaps, 2 it is too short, 3 a list is
+        integer :: what = 0
+        character(16) :: name = ''
+        integer(c_int64_t) :: has = 0, needs = 0
+    end type
+
     ! GENERATED public by make bindings
     public :: par_result_name
     public :: par_result_text
@@ -209,6 +232,7 @@ module par
     public :: par_neighbor_exchange_begin
     public :: par_neighbor_exchange_init
     public :: par_neighbors_comm
+    public :: par_neighbors_degree
     public :: par_neighbors_close
     public :: par_put
     public :: par_get
@@ -451,6 +475,19 @@ module par
             character(kind=c_char), intent(in) :: text(*)
             integer(c_int) :: r
         end function
+        subroutine c_call_spans(comm, call, send_count, recv_count) bind(c, name='par_call_spans')
+            import
+            type(c_ptr), value :: comm
+            type(par_call), intent(in) :: call
+            integer(c_size_t), intent(out) :: send_count, recv_count
+        end subroutine
+        ! The first bytes of an array's descriptor, which begins with its address and the bytes of an element.
+        subroutine c_describe(to, array, bytes) bind(c, name='memcpy')
+            import
+            type(c_ptr), value :: to
+            type(*), dimension(..), intent(in) :: array
+            integer(c_size_t), value :: bytes
+        end subroutine
         function c_strlen(text) bind(c, name='strlen') result(r)
             import
             type(c_ptr), value :: text
@@ -1097,6 +1134,11 @@ module par
             type(c_ptr), value :: neighbors
             type(c_ptr) :: r
         end function
+        function c_neighbors_degree(neighbors) bind(c, name='par_neighbors_degree') result(r)
+            import
+            type(c_ptr), value :: neighbors
+            integer(c_int) :: r
+        end function
         function c_neighbors_close(neighbors) bind(c, name='par_neighbors_close') result(r)
             import
             type(c_ptr), value :: neighbors
@@ -1484,6 +1526,70 @@ contains
         r = PAR_ERR_ARGUMENT
         if (c_associated(comm)) &
             r = c_fail(comm, r, where//': an array has gaps; copy the section to an array'//c_null_char)
+    end function
+
+    ! The bytes of send and recv that a call reads and writes on this rank; 0 where something is wrong already.
+    function bytes_touched(wrong, comm, kind, root, count, dtype, send_counts, send_displs, recv_counts, &
+        recv_displs) result(bytes)
+        type(misfit), intent(in) :: wrong
+        type(c_ptr), intent(in) :: comm, send_counts, send_displs, recv_counts, recv_displs
+        integer(c_int), intent(in) :: kind, root, dtype
+        integer(c_int64_t), intent(in) :: count
+        integer(c_int64_t) :: bytes(2)
+        type(par_call) :: call
+        bytes = 0
+        if (wrong%what /= 0 .or. .not. c_associated(comm)) return
+        call%kind = kind
+        call%root = root
+        call%count = count
+        call%send_counts = send_counts
+        call%send_displs = send_displs
+        call%recv_counts = recv_counts
+        call%recv_displs = recv_displs
+        call c_call_spans(comm, call, bytes(1), bytes(2))
+        bytes = bytes*c_dtype_bytes(dtype)
+    end function
+
+    ! Is there something wrong with an array of which a call reads or writes so many bytes? An element may be the
+    ! first of many, and nobody knows how long an array of assumed size is.
+    subroutine compare(wrong, name, array, needs)
+        type(misfit), intent(inout) :: wrong
+        character(*), intent(in) :: name
+        type(*), dimension(..), intent(in), target :: array
+        integer(c_int64_t), intent(in) :: needs
+        integer(c_intptr_t), target :: head(2)
+        integer(c_int64_t) :: elements
+        if (wrong%what /= 0 .or. c_associated(c_loc(array), c_loc(PAR_IN_PLACE))) return
+        elements = size(array, kind=c_int64_t)
+        call c_describe(c_loc(head), array, c_sizeof(head))
+        if (.not. is_contiguous(array)) then
+            wrong = misfit(1, name)
+        else if (rank(array) > 0 .and. elements >= 0 .and. elements*head(2) < needs) then
+            wrong = misfit(2, name, elements*head(2), needs)
+        end if
+    end subroutine
+    subroutine compare_list(wrong, name, has, needs)
+        type(misfit), intent(inout) :: wrong
+        character(*), intent(in) :: name
+        integer, intent(in) :: has
+        integer(c_int), intent(in) :: needs
+        if (wrong%what == 0 .and. has < needs) wrong = misfit(3, name, has, needs)
+    end subroutine
+    function refuse(wrong, comm, where) result(r)
+        type(misfit), intent(in) :: wrong
+        type(c_ptr), intent(in) :: comm
+        character(*), intent(in) :: where
+        integer(c_int) :: r
+        character(200) :: text
+        r = PAR_ERR_ARGUMENT
+        if (wrong%what == 1) then
+            text = ' is an array that has gaps; copy the section to an array'
+        else
+            write (text, '(a, i0, 2a, i0)') ' has ', wrong%has, &
+                trim(merge(' bytes  ', ' entries', wrong%what == 2)), ', but the call needs ', wrong%needs
+        end if
+        if (c_associated(comm)) &
+            r = c_fail(comm, r, where//': '//trim(wrong%name)//trim(text)//c_null_char)
     end function
 
     ! Bytes from the beginning of an array of all ranks' blocks to this rank's; -1: the root alone has the array.
@@ -2108,10 +2214,12 @@ contains
         integer(c_int64_t), intent(in) :: count
         integer(c_int), intent(out), optional :: result
         integer(c_int) :: r
-        r = c_cast(without_gaps(c_loc(dst), is_contiguous(dst)), dst_type, without_gaps(c_loc(src), &
-            is_contiguous(src)), src_type, int(count, c_size_t))
-        if (.not. (is_contiguous(dst) .and. is_contiguous(src))) &
-            r = gaps(c_null_ptr, 'par_cast')
+        type(misfit) :: wrong
+        call compare(wrong, 'dst', dst, count*c_dtype_bytes(dst_type))
+        call compare(wrong, 'src', src, count*c_dtype_bytes(src_type))
+        r = c_cast(c_loc(dst), merge(-1_c_int, dst_type, wrong%what /= 0), c_loc(src), merge(-1_c_int, &
+            src_type, wrong%what /= 0), int(count, c_size_t))
+        if (wrong%what /= 0) r = refuse(wrong, c_null_ptr, 'par_cast')
         call finish(r, c_null_ptr, result)
     end subroutine
 
@@ -2354,12 +2462,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_REDUCE, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_reduce(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, op, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_reduce')
+        r = c_all_reduce(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_reduce')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2387,12 +2499,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTER, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatter(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, op, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_scatter')
+        r = c_reduce_scatter(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, &
+            dtype)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatter')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2420,11 +2536,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTERV, 0, 0_c_int64_t, dtype, &
+            c_null_ptr, c_null_ptr, c_loc(counts), c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatterv(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), c_loc(counts), dtype, op, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_scatterv')
+        r = c_reduce_scatterv(c_loc(send), c_loc(recv), c_loc(counts), merge(-1_c_int, dtype, &
+            wrong%what /= 0), op, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatterv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2453,12 +2575,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHER, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gather(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_gather')
+        r = c_all_gather(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), c_loc(recv), &
+            int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gather')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2485,14 +2611,21 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: displs_or_null
         displs_or_null = c_null_ptr
         if (present(displs)) displs_or_null = c_loc(displs)
+        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        if (present(displs)) call compare_list(wrong, 'displs', size(displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHERV, 0, 0_c_int64_t, dtype, c_null_ptr, &
+            c_null_ptr, c_loc(counts), displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gatherv(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), c_loc(counts), displs_or_null, dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_gatherv')
+        r = c_all_gatherv(c_loc(send), c_loc(recv), c_loc(counts), displs_or_null, merge(-1_c_int, dtype, &
+            wrong%what /= 0), comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gatherv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2524,12 +2657,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_BROADCAST, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_broadcast(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_broadcast')
+        r = c_broadcast(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_broadcast')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2558,12 +2695,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), is_contiguous(send)), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), dtype, op, root, &
-            comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce')
+        r = c_reduce(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, c_size_t), &
+            merge(-1_c_int, dtype, wrong%what /= 0), op, root, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2592,12 +2733,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHER, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_gather(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, &
-            root)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
-            c_size_t), dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_gather')
+        r = c_gather(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, root)), &
+            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gather')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2628,18 +2773,24 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: recv_counts_or_null
         type(c_ptr) :: recv_displs_or_null
         recv_counts_or_null = c_null_ptr
         if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        if (present(recv_counts)) call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHERV, root, count, dtype, c_null_ptr, &
+            c_null_ptr, recv_counts_or_null, recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_gatherv(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), recv_counts_or_null, recv_displs_or_null, dtype, &
-            root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_gatherv')
+        r = c_gatherv(c_loc(send), int(count, c_size_t), c_loc(recv), recv_counts_or_null, &
+            recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gatherv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2675,12 +2826,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTER, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_scatter(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(or_in_place(c_loc(recv), &
-            c_loc(send), own_block(comm, count, dtype, root)), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_scatter')
+        r = c_scatter(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, &
+            root)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatter')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2711,18 +2866,24 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_counts_or_null
         type(c_ptr) :: send_displs_or_null
         send_counts_or_null = c_null_ptr
         if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
+        if (present(send_counts)) call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTERV, root, count, dtype, &
+            send_counts_or_null, send_displs_or_null, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_scatterv(without_gaps(c_loc(send), is_contiguous(send)), send_counts_or_null, &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_scatterv')
+        r = c_scatterv(c_loc(send), send_counts_or_null, send_displs_or_null, c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatterv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2757,11 +2918,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALL, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_to_all(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_to_all')
+        r = c_all_to_all(c_loc(send), c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, &
+            wrong%what /= 0), comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_all')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2791,18 +2957,26 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALLV, 0, 0_c_int64_t, dtype, &
+            c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_to_allv(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
-            recv_displs_or_null, dtype, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_to_allv')
+        r = c_all_to_allv(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
+            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_allv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2858,11 +3032,15 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SEND, 0, count, dtype, c_null_ptr, c_null_ptr, &
+            c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
         call set_site(comm%handle, file, line)
-        r = c_send(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), dtype, peer, &
+        r = c_send(c_loc(send), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), peer, &
             comm%handle)
-        if (.not. (is_contiguous(send))) &
-            r = gaps(comm%handle, 'par_send')
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_send')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2888,11 +3066,15 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_RECV, 0, count, dtype, c_null_ptr, c_null_ptr, &
+            c_null_ptr, c_null_ptr)
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_recv(without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), dtype, peer, &
+        r = c_recv(c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), peer, &
             comm%handle)
-        if (.not. (is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_recv')
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_recv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2922,12 +3104,13 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        call compare(wrong, 'send', send, send_count*c_dtype_bytes(dtype))
+        call compare(wrong, 'recv', recv, recv_count*c_dtype_bytes(dtype))
         call set_site(comm%handle, file, line)
-        r = c_sendrecv(without_gaps(c_loc(send), is_contiguous(send)), int(send_count, c_size_t), dest, &
-            without_gaps(c_loc(recv), is_contiguous(recv)), int(recv_count, c_size_t), source, dtype, &
-            comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_sendrecv')
+        r = c_sendrecv(c_loc(send), int(send_count, c_size_t), dest, c_loc(recv), int(recv_count, c_size_t), &
+            source, merge(-1_c_int, dtype, wrong%what /= 0), comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_sendrecv')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2960,12 +3143,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_REDUCE, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_reduce_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, op, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_reduce_begin')
+        r = c_all_reduce_begin(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_reduce_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -2996,12 +3183,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTER, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatter_begin(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, op, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_scatter_begin')
+        r = c_reduce_scatter_begin(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, &
+            dtype)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatter_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3032,11 +3223,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTERV, 0, 0_c_int64_t, dtype, &
+            c_null_ptr, c_null_ptr, c_loc(counts), c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatterv_begin(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(counts), dtype, op, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_scatterv_begin')
+        r = c_reduce_scatterv_begin(c_loc(send), c_loc(recv), c_loc(counts), merge(-1_c_int, dtype, &
+            wrong%what /= 0), op, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatterv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3051,12 +3248,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHER, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gather_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, &
-            dtype)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
-            c_size_t), dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_gather_begin')
+        r = c_all_gather_begin(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
+            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gather_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3086,14 +3287,21 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: displs_or_null
         displs_or_null = c_null_ptr
         if (present(displs)) displs_or_null = c_loc(displs)
+        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        if (present(displs)) call compare_list(wrong, 'displs', size(displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHERV, 0, 0_c_int64_t, dtype, c_null_ptr, &
+            c_null_ptr, c_loc(counts), displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gatherv_begin(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), c_loc(counts), displs_or_null, dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_gatherv_begin')
+        r = c_all_gatherv_begin(c_loc(send), c_loc(recv), c_loc(counts), displs_or_null, merge(-1_c_int, &
+            dtype, wrong%what /= 0), comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gatherv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3109,12 +3317,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_BROADCAST, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_broadcast_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_broadcast_begin')
+        r = c_broadcast_begin(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_broadcast_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3146,12 +3358,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, op, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_begin')
+        r = c_reduce_begin(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, root, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3183,12 +3399,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHER, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_gather_begin(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, &
-            root)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
-            c_size_t), dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_gather_begin')
+        r = c_gather_begin(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, root)), &
+            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
+            request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gather_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3222,18 +3443,24 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: recv_counts_or_null
         type(c_ptr) :: recv_displs_or_null
         recv_counts_or_null = c_null_ptr
         if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        if (present(recv_counts)) call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHERV, root, count, dtype, c_null_ptr, &
+            c_null_ptr, recv_counts_or_null, recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_gatherv_begin(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), recv_counts_or_null, recv_displs_or_null, dtype, &
-            root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_gatherv_begin')
+        r = c_gatherv_begin(c_loc(send), int(count, c_size_t), c_loc(recv), recv_counts_or_null, &
+            recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gatherv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3249,12 +3476,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTER, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_scatter_begin(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, root)), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_scatter_begin')
+        r = c_scatter_begin(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, &
+            root)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatter_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3288,18 +3519,24 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_counts_or_null
         type(c_ptr) :: send_displs_or_null
         send_counts_or_null = c_null_ptr
         if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
+        if (present(send_counts)) call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTERV, root, count, dtype, &
+            send_counts_or_null, send_displs_or_null, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_scatterv_begin(without_gaps(c_loc(send), is_contiguous(send)), send_counts_or_null, &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_scatterv_begin')
+        r = c_scatterv_begin(c_loc(send), send_counts_or_null, send_displs_or_null, c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatterv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3314,11 +3551,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALL, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_to_all_begin(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_to_all_begin')
+        r = c_all_to_all_begin(c_loc(send), c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, &
+            wrong%what /= 0), comm%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_all_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3351,18 +3593,27 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALLV, 0, 0_c_int64_t, dtype, &
+            c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_to_allv_begin(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
-            recv_displs_or_null, dtype, comm%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_to_allv_begin')
+        r = c_all_to_allv_begin(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
+            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, &
+            request)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_allv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3389,11 +3640,15 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SEND, 0, count, dtype, c_null_ptr, c_null_ptr, &
+            c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
         call set_site(comm%handle, file, line)
-        r = c_send_begin(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), dtype, peer, &
+        r = c_send_begin(c_loc(send), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), peer, &
             comm%handle, request)
-        if (.not. (is_contiguous(send))) &
-            r = gaps(comm%handle, 'par_send_begin')
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_send_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3421,11 +3676,15 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_RECV, 0, count, dtype, c_null_ptr, c_null_ptr, &
+            c_null_ptr, c_null_ptr)
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_recv_begin(without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), dtype, peer, &
+        r = c_recv_begin(c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), peer, &
             comm%handle, request)
-        if (.not. (is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_recv_begin')
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_recv_begin')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3494,18 +3753,28 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'send_counts', size(send_counts), c_neighbors_degree(neighbors%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_neighbors_degree(neighbors%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_neighbors_degree(neighbors%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_neighbors_degree(neighbors%handle))
+        needs = bytes_touched(wrong, c_neighbors_comm(neighbors%handle), PAR_KIND_NEIGHBOR_EXCHANGE, 0, &
+            0_c_int64_t, dtype, c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), &
+            recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(c_neighbors_comm(neighbors%handle), file, line)
-        r = c_neighbor_exchange(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
-            recv_displs_or_null, dtype, neighbors%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange')
+        r = c_neighbor_exchange(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
+            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), &
+            neighbors%handle)
+        if (wrong%what /= 0) r = refuse(wrong, c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange')
         call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
@@ -3549,18 +3818,28 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'send_counts', size(send_counts), c_neighbors_degree(neighbors%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_neighbors_degree(neighbors%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_neighbors_degree(neighbors%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_neighbors_degree(neighbors%handle))
+        needs = bytes_touched(wrong, c_neighbors_comm(neighbors%handle), PAR_KIND_NEIGHBOR_EXCHANGE, 0, &
+            0_c_int64_t, dtype, c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), &
+            recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(c_neighbors_comm(neighbors%handle), file, line)
-        r = c_neighbor_exchange_begin(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
-            recv_displs_or_null, dtype, neighbors%handle, request)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_begin')
+        r = c_neighbor_exchange_begin(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
+            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), &
+            neighbors%handle, request)
+        if (wrong%what /= 0) r = refuse(wrong, c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_begin')
         call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
@@ -3579,18 +3858,28 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'send_counts', size(send_counts), c_neighbors_degree(neighbors%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_neighbors_degree(neighbors%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_neighbors_degree(neighbors%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_neighbors_degree(neighbors%handle))
+        needs = bytes_touched(wrong, c_neighbors_comm(neighbors%handle), PAR_KIND_NEIGHBOR_EXCHANGE, 0, &
+            0_c_int64_t, dtype, c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), &
+            recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(c_neighbors_comm(neighbors%handle), file, line)
-        r = c_neighbor_exchange_init(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
-            recv_displs_or_null, dtype, neighbors%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_init')
+        r = c_neighbor_exchange_init(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
+            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), &
+            neighbors%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_init')
         call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
@@ -3598,6 +3887,12 @@ contains
         type(par_neighbors), intent(in) :: neighbors
         type(par_comm) :: r
         r%handle = c_neighbors_comm(neighbors%handle)
+    end function
+
+    function par_neighbors_degree(neighbors) result(r)
+        type(par_neighbors), intent(in) :: neighbors
+        integer(c_int) :: r
+        r = c_neighbors_degree(neighbors%handle)
     end function
 
     subroutine par_neighbors_close(neighbors, result, file, line)
@@ -3620,10 +3915,12 @@ contains
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(out), optional :: result
         integer(c_int) :: r
-        r = c_put(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(remote), &
-            is_contiguous(remote)), int(count, c_size_t), dtype, rank, comm%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(remote))) &
-            r = gaps(comm%handle, 'par_put')
+        type(misfit) :: wrong
+        call compare(wrong, 'send', send, count*c_dtype_bytes(dtype))
+        call compare(wrong, 'remote', remote, count*c_dtype_bytes(dtype))
+        r = c_put(c_loc(send), c_loc(remote), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), &
+            rank, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_put')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3647,10 +3944,12 @@ contains
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(out), optional :: result
         integer(c_int) :: r
-        r = c_get(without_gaps(c_loc(remote), is_contiguous(remote)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, rank, comm%handle)
-        if (.not. (is_contiguous(remote) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_get')
+        type(misfit) :: wrong
+        call compare(wrong, 'remote', remote, count*c_dtype_bytes(dtype))
+        call compare(wrong, 'recv', recv, count*c_dtype_bytes(dtype))
+        r = c_get(c_loc(remote), c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), &
+            rank, comm%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_get')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3871,12 +4170,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_REDUCE, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_reduce_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, op, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_reduce_init')
+        r = c_all_reduce_init(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_reduce_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3907,12 +4210,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTER, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatter_init(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype)), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, op, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_scatter_init')
+        r = c_reduce_scatter_init(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, &
+            dtype)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle, &
+            persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatter_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3944,11 +4252,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTERV, 0, 0_c_int64_t, dtype, &
+            c_null_ptr, c_null_ptr, c_loc(counts), c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatterv_init(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), c_loc(counts), dtype, op, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_scatterv_init')
+        r = c_reduce_scatterv_init(c_loc(send), c_loc(recv), c_loc(counts), merge(-1_c_int, dtype, &
+            wrong%what /= 0), op, comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatterv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3963,12 +4277,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHER, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gather_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, &
-            dtype)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
-            c_size_t), dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_gather_init')
+        r = c_all_gather_init(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
+            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, &
+            persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gather_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -3999,14 +4318,21 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: displs_or_null
         displs_or_null = c_null_ptr
         if (present(displs)) displs_or_null = c_loc(displs)
+        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        if (present(displs)) call compare_list(wrong, 'displs', size(displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHERV, 0, 0_c_int64_t, dtype, c_null_ptr, &
+            c_null_ptr, c_loc(counts), displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gatherv_init(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), c_loc(counts), displs_or_null, dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_gatherv_init')
+        r = c_all_gatherv_init(c_loc(send), c_loc(recv), c_loc(counts), displs_or_null, merge(-1_c_int, &
+            dtype, wrong%what /= 0), comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gatherv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4022,12 +4348,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_BROADCAST, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_broadcast_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_broadcast_init')
+        r = c_broadcast_init(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_broadcast_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4059,12 +4389,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), &
-            is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, op, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_reduce_init')
+        r = c_reduce_init(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, root, comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4096,12 +4430,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHER, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_gather_init(without_gaps(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, &
-            root)), is_contiguous(send)), without_gaps(c_loc(recv), is_contiguous(recv)), int(count, &
-            c_size_t), dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_gather_init')
+        r = c_gather_init(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, root)), &
+            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
+            persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gather_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4135,18 +4474,25 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: recv_counts_or_null
         type(c_ptr) :: recv_displs_or_null
         recv_counts_or_null = c_null_ptr
         if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        if (present(recv_counts)) call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHERV, root, count, dtype, c_null_ptr, &
+            c_null_ptr, recv_counts_or_null, recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_gatherv_init(without_gaps(c_loc(send), is_contiguous(send)), int(count, c_size_t), &
-            without_gaps(c_loc(recv), is_contiguous(recv)), recv_counts_or_null, recv_displs_or_null, dtype, &
-            root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_gatherv_init')
+        r = c_gatherv_init(c_loc(send), int(count, c_size_t), c_loc(recv), recv_counts_or_null, &
+            recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
+            persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gatherv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4162,12 +4508,17 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTER, root, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_scatter_init(without_gaps(c_loc(send), is_contiguous(send)), &
-            without_gaps(or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, root)), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_scatter_init')
+        r = c_scatter_init(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, &
+            root)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
+            persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatter_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4201,18 +4552,24 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_counts_or_null
         type(c_ptr) :: send_displs_or_null
         send_counts_or_null = c_null_ptr
         if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
+        if (present(send_counts)) call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTERV, root, count, dtype, &
+            send_counts_or_null, send_displs_or_null, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_scatterv_init(without_gaps(c_loc(send), is_contiguous(send)), send_counts_or_null, &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), int(count, c_size_t), &
-            dtype, root, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_scatterv_init')
+        r = c_scatterv_init(c_loc(send), send_counts_or_null, send_displs_or_null, c_loc(recv), int(count, &
+            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatterv_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4227,11 +4584,16 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALL, 0, count, dtype, c_null_ptr, &
+            c_null_ptr, c_null_ptr, c_null_ptr)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_to_all_init(without_gaps(c_loc(send), is_contiguous(send)), without_gaps(c_loc(recv), &
-            is_contiguous(recv)), int(count, c_size_t), dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_to_all_init')
+        r = c_all_to_all_init(c_loc(send), c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, &
+            wrong%what /= 0), comm%handle, persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_all_init')
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4264,18 +4626,27 @@ contains
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
         integer(c_int) :: r
+        type(misfit) :: wrong
+        integer(c_int64_t) :: needs(2)
         type(c_ptr) :: send_displs_or_null
         type(c_ptr) :: recv_displs_or_null
         send_displs_or_null = c_null_ptr
         if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
         recv_displs_or_null = c_null_ptr
         if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
+        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
+        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALLV, 0, 0_c_int64_t, dtype, &
+            c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), recv_displs_or_null)
+        call compare(wrong, 'send', send, needs(1))
+        call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_to_allv_init(without_gaps(c_loc(send), is_contiguous(send)), c_loc(send_counts), &
-            send_displs_or_null, without_gaps(c_loc(recv), is_contiguous(recv)), c_loc(recv_counts), &
-            recv_displs_or_null, dtype, comm%handle, persistent%handle)
-        if (.not. (is_contiguous(send) .and. is_contiguous(recv))) &
-            r = gaps(comm%handle, 'par_all_to_allv_init')
+        r = c_all_to_allv_init(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
+            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, &
+            persistent%handle)
+        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_allv_init')
         call finish(r, comm%handle, result)
     end subroutine
 

@@ -323,11 +323,10 @@ template <class Errors> class neighbors {
     neighbors() = default;
     neighbors(neighbors &&other) noexcept
         : neighbors_(std::exchange(other.neighbors_, nullptr)),
-          handle_(std::exchange(other.handle_, nullptr)), degree_(other.degree_) {}
+          handle_(std::exchange(other.handle_, nullptr)) {}
     neighbors &operator=(neighbors &&other) noexcept {
         std::swap(neighbors_, other.neighbors_);
         std::swap(handle_, other.handle_);
-        std::swap(degree_, other.degree_);
         return *this;
     }
     ~neighbors() { (void)(par_neighbors_close)(neighbors_); }
@@ -407,9 +406,8 @@ template <class Errors> class neighbors {
         return neighbors_;
     }
     par_neighbors *neighbors_ = nullptr;
-    std::size_t blocks() const { return degree_; }
+    std::size_t blocks() const { return static_cast<std::size_t>(par_neighbors_degree(neighbors_)); }
     par_comm *handle_ = nullptr; // their own
-    std::size_t degree_ = 0;
 };
 
 // ---- comms
@@ -473,7 +471,6 @@ template <class Errors> class basic_comm {
         par_result result = (par_neighbors_open)(at_line(at), fits ? static_cast<int>(std::size(peers)) : -1,
                                                  std::data(peers), std::data(sources), &n.neighbors_);
         n.handle_ = par_neighbors_comm(n.neighbors_);
-        n.degree_ = std::size(peers);
         const misfit wrong(std::size(peers), "sources", std::size(sources));
         if (wrong) result = wrong.fail(handle_, "neighbors_open");
         return Errors::end(result, handle_, std::move(n));

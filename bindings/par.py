@@ -271,6 +271,7 @@ _FUNCTIONS = {
     "par_neighbor_exchange_begin": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
     "par_neighbor_exchange_init": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
     "par_neighbors_comm": (c_void_p, [c_void_p]),
+    "par_neighbors_degree": (c_int, [c_void_p]),
     "par_neighbors_close": (c_int, [c_void_p]),
     "par_put": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p]),
     "par_get": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p]),
@@ -738,8 +739,8 @@ class Persistent:
 class Neighbors:
     """The ranks with which a rank exchanges a halo, from Comm.neighbors_open; all ranks close it before the comm."""
 
-    def __init__(self, comm, handle, degree):
-        self._comm, self._handle, self._degree = comm, handle, degree
+    def __init__(self, comm, handle):
+        self._comm, self._handle = comm, handle
 
     def _is_open(self):
         return bool(self._handle) and self._comm._is_open()
@@ -763,7 +764,7 @@ class Neighbors:
         call = par_call(kind=KINDS.index("neighbor_exchange"), site=_site(3))
         sizes = {"send_counts": send_counts, "recv_counts": recv_counts}
         sizes.update(send_displs=send_displs, recv_displs=recv_displs, dtype=dtype)
-        keep = _prepare(call, own, (self._degree, "neighbors"), (send, recv), sizes)
+        keep = _prepare(call, own, (lib.par_neighbors_degree(self._handle), "neighbors"), (send, recv), sizes)
         lib.par_at(own, *_place(3))
         passed = [call.send, call.send_counts, call.send_displs, call.recv, call.recv_counts, call.recv_displs]
         function = getattr(lib, "par_neighbor_exchange" + form)
@@ -907,7 +908,7 @@ class Comm:
             self.handle, len(peers), ints(*peers), None if sources is None else ints(*sources), ctypes.byref(handle)
         )
         self._check(result)
-        return Neighbors(self, handle, len(peers))
+        return Neighbors(self, handle)
 
     # One-sided access: remote and word (one u64) are parts of this rank's own Memory, and mean those of rank.
 

@@ -33,7 +33,7 @@ program test_f90
     call par_all_reduce(PAR_IN_PLACE, x, 6_c_int64_t, PAR_F64, PAR_MAX, world)
     call check(x(1, 1) == ranks - 1, __LINE__)
     call par_all_reduce(x(1, :), y(1, :), 3, PAR_F64, PAR_SUM, world, r, PAR_SITE)
-    call check(r == PAR_ERR_ARGUMENT .and. index(par_last_error(world), 'an array has gaps') > 0, __LINE__)
+    call check(r == PAR_ERR_ARGUMENT .and. index(par_last_error(world), 'send is an array that has gaps') > 0, __LINE__)
     call par_broadcast(x, x, 6, PAR_F64, 99, world, r, PAR_SITE)
     call check(r == PAR_ERR_ARGUMENT .and. index(par_last_error(world), 'test_f90.f90:') > 0, __LINE__)
     call check(par_result_name(r) == 'PAR_ERR_ARGUMENT', __LINE__)
@@ -93,6 +93,7 @@ program test_f90
     if (me == 0) call par_close(part)
     call par_barrier(world)
     call nothing_passed()
+    call too_short()
     call par_close(world)
     if (failures > 0) error stop 1
 contains
@@ -129,6 +130,61 @@ contains
         call par_gather(PAR_IN_PLACE, blocks, 2, PAR_F64, 0, world, r) ! in place is at the root
         call check(r /= PAR_OK .or. ranks == 1, __LINE__)
         call of_any_size(blocks)
+    end subroutine
+    ! An array that is shorter than what its call reads or writes is an error on all ranks, before data move.
+    subroutine too_short()
+        double precision :: block(2), whole(2*ranks), behind(4)
+        complex(kind(0d0)) :: one(1)
+        character(8) :: text(4)
+        integer(c_int) :: r, two(ranks)
+        two = 2
+        block = 1
+        whole = 1
+        behind = 1
+        call par_all_reduce(whole, behind(2:3), 2*ranks, PAR_F64, PAR_SUM, world, r)
+        call refused(r, 'recv has 16 bytes, but the call needs', __LINE__)
+        call check(all(abs(behind - 1) <= 0), __LINE__)
+        call par_all_gather(block, block, 2, PAR_F64, world, r, PAR_SITE)
+        call refused(r, 'recv has 16 bytes', __LINE__)
+        call par_all_gatherv(block, whole(2:), two, PAR_F64, world, result=r)
+        call refused(r, 'recv has', __LINE__)
+        call par_all_gatherv(block, whole, two(2:), PAR_F64, world, result=r)
+        call refused(r, 'counts has', __LINE__)
+        call par_reduce_scatter(block, block, 2, PAR_F64, PAR_SUM, world, r)
+        call refused(r, 'send has', __LINE__)
+        call par_all_to_allv(whole, two, whole, two, PAR_F64, world, send_displs=two(2:), result=r)
+        call refused(r, 'send_displs has', __LINE__)
+        call par_broadcast(block, block, 3, PAR_F64, 0, world, r)
+        call refused(r, 'has 16 bytes, but the call needs 24', __LINE__)
+        call par_reduce(block, behind(:1), 2, PAR_F64, PAR_SUM, 0, world, r) ! the root alone writes recv
+        call refused(r, merge('recv has 8 bytes          ', 'rank 0 called par_reduce( ', me == 0), __LINE__)
+        call par_neighbor_exchange(block, [3], whole, [3], PAR_F64, ring_of_one(), result=r)
+        call check(r == PAR_ERR_ARGUMENT, __LINE__)
+        call par_put(block, block, 3, PAR_F64, 0, world, r)
+        call refused(r, 'send has 16 bytes, but the call needs 24', __LINE__)
+        call par_cast(behind(:1), PAR_F64, whole, PAR_F64, 2, r)
+        call check(r == PAR_ERR_ARGUMENT .and. all(abs(behind - 1) <= 0), __LINE__)
+        one = (1, 2)
+        call par_all_reduce(PAR_IN_PLACE, one, 2, PAR_F64, PAR_SUM, world) ! a complex number is two
+        call check(nint(aimag(one(1))) == 2*ranks, __LINE__)
+        text = achar(me + 1)
+        call par_all_reduce(PAR_IN_PLACE, text, 32, PAR_U8, PAR_MAX, world)
+        call check(text(4) == repeat(achar(ranks), 1), __LINE__)
+        block = me
+        call par_all_reduce(PAR_IN_PLACE, block(1), 2, PAR_F64, PAR_MAX, world) ! from an element on
+        call check(nint(block(2)) == ranks - 1, __LINE__)
+        call par_all_reduce(PAR_IN_PLACE, text, 33, PAR_U8, PAR_MAX, world, r)
+        call refused(r, 'recv has 32 bytes', __LINE__)
+    end subroutine
+    function ring_of_one() result(self)
+        type(par_neighbors) :: self
+        call par_neighbors_open(world, 1, [me], self)
+    end function
+    subroutine refused(r, text, line)
+        integer(c_int), intent(in) :: r
+        character(*), intent(in) :: text
+        integer, intent(in) :: line
+        call check(r /= PAR_OK .and. index(par_last_error(world), trim(text)) > 0, line)
     end subroutine
     subroutine of_any_size(x)
         double precision, intent(inout) :: x(*)
