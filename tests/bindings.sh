@@ -20,6 +20,8 @@ from_the_header() { # a new kind of call and a new function appear in all of the
         awk -f bindings/make.awk "$work/par.h" bindings/par.$binding >"$work/par.$binding" || return 1
     done
     grep -q "outcome<void> scan(const S &send, R &&recv, par_op op, " "$work/par.hpp" &&
+        grep -q "misfit wrong(handle_, blocks(), PAR_KIND_SCAN, 0, send_view.size(), " "$work/par.hpp" &&
+        grep -q "bytes_touched(wrong, comm%handle, PAR_KIND_SCAN, 0, count, dtype, " "$work/par.f90" &&
         grep -q "outcome<void> fetch_max(std::uint64_t \*word, std::uint64_t value, int rank)" \
             "$work/par.hpp" &&
         grep -q '"par_scan_init": (c_int, \[c_void_p, c_void_p, c_void_p, c_int, ' "$work/par.py" &&
