@@ -1170,6 +1170,15 @@ int par__launched_here(void);
 // start, calls make progress in waits and tests only.
 void par__want_progress(par_comm *comm);
 
+// A random number from the kernel that nobody can guess. 0, or errno.
+int par__getrandom_u64(uint64_t *number);
+// The process table that this process is in: this boot of the kernel, and the pid namespace. Processes that
+// have the same can ask the kernel for each other.
+void par__process_table(char *text, size_t bytes);
+// When a process of this table began, in the kernel's clock ticks: no two that ever have the same pid begin
+// at the same time. 0: it does not run.
+uint64_t par__process_start(int pid);
+
 // The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others.
 int par__isa(void);
 enum { PAR__PHILOX_BLOCKS = 64 }; // at most at a time
@@ -2316,8 +2325,7 @@ static int par__cma_copy(int pid, struct iovec local, uintptr_t remote, int put)
     }
     return 0;
 }
-// A random number from the kernel that nobody can guess. 0, or errno.
-static int par__getrandom_u64(uint64_t *number) {
+int par__getrandom_u64(uint64_t *number) {
     for (size_t at = 0; at < sizeof *number;) {
         const long n = syscall(SYS_getrandom, (char *)number + at, sizeof *number - at, 0u);
         if (n < 0 && errno != EINTR) return errno;
@@ -13284,6 +13292,30 @@ static int par__boot_id(char *text, size_t bytes) {
     return found && *text;
 }
 
+void par__process_table(char *text, size_t bytes) {
+    char boot[64] = "", at[24] = "";
+    if (!par__boot_id(boot, sizeof boot)) gethostname(boot, sizeof boot - 1);
+    if (readlink("/proc/self/ns/pid", at, sizeof at - 1) < 0) at[0] = 0;
+    snprintf(text, bytes, "%s %s", boot, at);
+}
+uint64_t par__process_start(int pid) {
+    char path[32], line[1024];
+    unsigned long long start = 0;
+    char state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return access("/proc/self/stat", R_OK) && (!kill(pid, 0) || errno == EPERM); // no /proc: 1, it runs
+    line[fread(line, 1, sizeof line - 1, f)] = 0;
+    fclose(f);
+    const char *rest = strrchr(line, ')'); // the program's name may have any characters
+    const int read = rest ? sscanf(rest,
+                                   ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+                                   "%*d %llu",
+                                   &state, &start)
+                          : 0;
+    return read == 2 && state != 'Z' && state != 'X' ? (uint64_t)start : 0;
+}
 // Ranks can share memory if they run under one kernel, in one pid namespace and one network namespace.
 static void par__host_id(char *text, size_t bytes) {
     static const char *const spaces[] = {"/proc/self/ns/pid", "/proc/self/ns/net"};

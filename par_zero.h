@@ -92,6 +92,8 @@ TABLE OF CONTENTS
     >>zero_text      strings that grow
     >>zero_files     safetensors: reading, writing, import
     >>zero_table     which tensors a checkpoint holds, and where they lie in its files
+    >>zero_manifest  which files of a directory are a checkpoint's
+    >>zero_lock      one run saves into a directory
     >>zero_save      saving checkpoints
     >>zero_load      loading checkpoints into any layout
     >>zero_export    whole tensors, piece by piece, on rank 0
@@ -565,8 +567,15 @@ par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, 
 // tensors, in the order of their names: model-* has the weights (f32; then frozen ones in param_dtype),
 // optimizer-* has NAME.exp_avg, NAME.exp_avg_sq and NAME.ema. An index serves Hugging Face's tools.
 // manifest.json names the files of the last save and the checksum of each tensor; it is replaced last,
-// atomically, when all else is on the disk. So a save that fails leaves the previous checkpoint intact. Each
-// rank writes and reads its own elements.
+// atomically, when all else is on the disk. So a save that fails leaves the previous checkpoint intact. What
+// the manifest names is never deleted, even if several runs save into the directory. Each rank writes and
+// reads its own elements.
+// One run saves into a directory: lock.json names its process and host from the first save, or par_zero_lock,
+// to par_zero_close; each save sets its time. Another run that would save there gets an error that says who
+// holds the lock, where, since when, and how long ago it saved. The lock of a process that has ended on this
+// machine counts for nothing. What became of a process on another machine is not known here, and clocks are
+// not compared: such a lock is replaced with take_over. The run that had it finds that out at its next save,
+// which fails on all its ranks. A load takes no lock.
 typedef struct par_zero_checkpoint {
     const char *dir;  // created if it does not exist
     par_comm *comm;   // all ranks of the job, whatever part of the model each has. NULL: desc.comm, where
@@ -581,6 +590,9 @@ typedef struct par_zero_checkpoint {
     // the checkpoint's, for bias corrections, too: so the first updates of such weights are larger.
     int allow_missing;
     int background; // 1: par_zero_save_begin copies this rank's elements, and a thread writes them
+    // Save, 1: the lock that another run has on the directory ends (a job that was requeued on another host).
+    // It counts when this run makes its own lock: one that was taken over does not take the directory back.
+    int take_over;
 } par_zero_checkpoint;
 
 // par_zero_save_begin starts a save, and par_zero_save_end returns when the checkpoint is on the disk. With
@@ -590,6 +602,12 @@ typedef struct par_zero_checkpoint {
 par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *files);
 par_result par_zero_save_end(par_zero *z);
 par_result par_zero_save(par_zero *z, const par_zero_checkpoint *files); // begin and end
+// Makes the directory and locks it before the first save, so that a run hears of another one before it
+// trains, and deletes what saves that were killed have left there. A lock on another directory is given up.
+// Collective over checkpoint->comm. FILE: another run has the lock, or see par_zero_save_begin.
+par_result par_zero_lock(par_zero *z, const par_zero_checkpoint *files);
+// Gives the lock up, as par_zero_close does. Call it on all ranks. Its error is par_zero_save_end's.
+par_result par_zero_unlock(par_zero *z);
 // Loads a checkpoint, whatever number of ranks, stage, precision, offloading and tensor-parallel degree it
 // was saved with. The loss scale is the checkpoint's, if both runs scale the loss. Collective. FILE: a
 // tensor is missing (unless allow_missing), is not one of the model's (unless allow_extra), or has another
@@ -796,6 +814,12 @@ static inline par_result par__zero_save_begin_at(const char *site, par_zero *z,
 static inline par_result par__zero_save_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
     return par_zero_save(par__zero_called(z, site), files);
 }
+static inline par_result par__zero_lock_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
+    return par_zero_lock(par__zero_called(z, site), files);
+}
+static inline par_result par__zero_unlock_at(const char *site, par_zero *z) {
+    return par_zero_unlock(par__zero_called(z, site));
+}
 static inline par_result par__zero_load_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
     return par_zero_load(par__zero_called(z, site), files);
 }
@@ -825,6 +849,8 @@ static inline par_result par__zero_load_at(const char *site, par_zero *z, const 
 #define par_zero_save_begin(...)       PAR__ZERO_WITH_SITE(save_begin, __VA_ARGS__)
 #define par_zero_save(...)             PAR__ZERO_WITH_SITE(save, __VA_ARGS__)
 #define par_zero_load(...)             PAR__ZERO_WITH_SITE(load, __VA_ARGS__)
+#define par_zero_lock(...)             PAR__ZERO_WITH_SITE(lock, __VA_ARGS__)
+#define par_zero_unlock(...)           PAR__ZERO_WITH_SITE(unlock, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -1076,6 +1102,7 @@ PAR__EXACT_END
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -1084,6 +1111,7 @@ PAR__EXACT_END
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__GLIBC__) && !defined(__USE_MISC)
 #error "with -std=c11, include par_zero.h before the system's headers, or compile with -D_DEFAULT_SOURCE"
@@ -2050,6 +2078,20 @@ enum { PAR__ZERO_MASTER, PAR__ZERO_M, PAR__ZERO_V, PAR__ZERO_EMA, PAR__ZERO_STAT
 static const char *const par__zero_state_suffix[PAR__ZERO_STATE_KINDS] = {"", ".exp_avg", ".exp_avg_sq",
                                                                           ".ema"};
 
+// Names a save in the names of its files: s000008-1a2b3c4d. id: random, so that no two runs use a name; 0: of
+// a version before, which had none. number 0: no save.
+typedef struct par__zero_key {
+    int32_t number;
+    uint32_t id;
+} par__zero_key;
+typedef struct par__zero_lock { // on the directory into which this run saves, see >>zero_lock
+    uint64_t id;                // in the lock; 0: it has none
+    par__zero_key seen;         // the checkpoint that was there when this run saw it last
+    int owner;                  // this rank has made the lock, and deletes it
+    int fresh;                  // and the directory, which it deletes if it is empty
+    char dir[PAR__ZERO_DIR_BYTES];
+} par__zero_lock;
+
 struct par__zero_save;
 struct par_zero {
     par_zero_desc desc;
@@ -2101,7 +2143,8 @@ struct par_zero {
     size_t pieces;         // pieces of a unit (canonical: C, else ranks), each with its own partial sums
     par__zero_pool gathered_parameters, unsharded_gradients; // slots of units in flight or in use
     par_zero_plan allocated;
-    struct par__zero_save *save;      // the save in progress, or NULL
+    struct par__zero_save *save; // the save in progress, or NULL
+    par__zero_lock lock;
     par_zero_control initial_control; // before commit
 };
 
@@ -3638,7 +3681,7 @@ static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
 }
 par_result par_zero_close(par_zero *z) {
     if (!z) return PAR_OK;
-    const par_result saved = z->save ? par_zero_save_end(z) : PAR_OK;
+    const par_result saved = par_zero_unlock(z);
     for (int i = 0; i < z->unit_count; i++) {
         par_wait(&z->units[i].reduction);
         par_wait(&z->units[i].replica_reduction);
@@ -5840,8 +5883,8 @@ static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind,
     }
 }
 // Assigns items [first, last) to files of at most max_bytes, unless one tensor is larger.
-static void par__zero_add_files(par__zero_table *t, const char *stem, int number, size_t first, size_t last,
-                                size_t max_bytes) {
+static void par__zero_add_files(par__zero_table *t, const char *stem, par__zero_key key, size_t first,
+                                size_t last, size_t max_bytes) {
     const int start = t->file_count;
     while (first < last) {
         par__zero_file *f = &t->files[t->file_count];
@@ -5861,8 +5904,8 @@ static void par__zero_add_files(par__zero_table *t, const char *stem, int number
         t->file_count++;
     }
     for (int i = start; i < t->file_count; i++)
-        snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%05d-of-%05d.safetensors", stem, number,
-                 i - start + 1, t->file_count - start);
+        snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%08x-%05d-of-%05d.safetensors", stem,
+                 key.number, key.id, i - start + 1, t->file_count - start);
 }
 static int par__zero_find_info(const par__zero_table *t, const char *name) { // the name is in the table
     size_t low = 0, high = t->info_count;
@@ -5903,10 +5946,10 @@ static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_
     if (r) par__zero_table_close(t);
     return r;
 }
-static void par__zero_place_items(par__zero_table *t, int number, size_t max_bytes) {
+static void par__zero_place_items(par__zero_table *t, par__zero_key key, size_t max_bytes) {
     if (!max_bytes) max_bytes = 5000000000u;
-    par__zero_add_files(t, "model", number, 0, t->weight_count, max_bytes);
-    par__zero_add_files(t, "optimizer", number, t->weight_count, t->item_count, max_bytes);
+    par__zero_add_files(t, "model", key, 0, t->weight_count, max_bytes);
+    par__zero_add_files(t, "optimizer", key, t->weight_count, t->item_count, max_bytes);
 }
 static int par__zero_item_of(const par__zero_table *t, int tensor, int kind) {
     return t->item_of[t->info_of[tensor] * PAR__ZERO_ITEM_KINDS + kind];
@@ -5929,14 +5972,467 @@ static uint64_t par__zero_checksum(const void *data, size_t element, size_t firs
 }
 static uint64_t par__zero_hash(const char *text, size_t n) { return par__zero_checksum(text, 1, 0, n); }
 
+// >>zero_manifest -------------------------------------------------------------------------------------------
+//
+// Files of a directory that are a save's, and which of them the manifest names.
+
+// Reads a small file as a string. NULL: an error, with a text in why.
+static char *par__zero_read_file(const char *path, size_t *bytes, char *why, size_t capacity) {
+    par__zero_transfer t;
+    memset(&t, 0, sizeof t);
+    t.fd = par_open_read(path, &t.bytes, why, capacity);
+    if (t.fd < 0) return NULL;
+    char *text = t.bytes < (size_t)1 << 30 ? (char *)PAR_MALLOC(t.bytes + 1) : NULL;
+    t.memory = text;
+    const int e = text ? par__zero_transfer_all(&t, 0) : EFBIG;
+    close(t.fd);
+    if (e) {
+        par__zero_file_error(why, capacity, "cannot read %s: %s", path, strerror(e));
+        return PAR_FREE(text), (char *)NULL;
+    }
+    text[t.bytes] = 0;
+    return *bytes = t.bytes, text;
+}
+
+typedef struct par__zero_manifest {
+    char *text;                                               // of the file
+    uint64_t number, step, loss_scale, good_steps, bad_steps; // loss_scale: its bits
+    uint64_t scaled;                                          // the loss is; else it is not told
+    char optimizer[16];
+    const char *note, *files, *tensors; // pointers into the text
+} par__zero_manifest;
+static const char par__zero_self[] = ",\"self\":\""; // ends a manifest: a checksum of everything before
+// Parses m->text, which has so many bytes and a terminating 0.
+static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, char *why, size_t capacity) {
+    char key[32];
+    char *self = NULL, tail[64];
+    for (char *p = m->text; (p = strstr(p, par__zero_self)) != NULL; p++) self = p;
+    if (self)
+        snprintf(tail, sizeof tail, "%s%016llx\"}\n", par__zero_self,
+                 (unsigned long long)par__zero_hash(m->text, (size_t)(self - m->text)));
+    if (!self || strcmp(self, tail))
+        return par__zero_file_error(why, capacity, "it is damaged, or no checkpoint's");
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } numbers[] = {
+        {"number", &m->number},         {"step", &m->step},           {"loss_scale_bits", &m->loss_scale},
+        {"good_steps", &m->good_steps}, {"bad_steps", &m->bad_steps}, {"scaled", &m->scaled}};
+    par_zero_json j = {m->text, m->text + bytes, 0};
+    for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 0); n++) {
+        par_zero_json_peek(&j);
+        const char *at = j.at;
+        par_zero_json_skip(&j);
+        if (j.bad) break;
+        if (!strcmp(key, "note")) m->note = at;
+        if (!strcmp(key, "files")) m->files = at;
+        if (!strcmp(key, "tensors")) m->tensors = at;
+        par_zero_json value = {at, j.end, 0};
+        if (!strcmp(key, "optimizer")) par_zero_json_string(&value, m->optimizer, sizeof m->optimizer, 0);
+        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par_zero_json_number(&value);
+        j.bad |= value.bad;
+    }
+    if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
+    return par__zero_file_error(why, capacity, "it is damaged");
+}
+static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why,
+                                          size_t capacity) {
+    char path[PAR__ZERO_DIR_BYTES + 20], wrong[64];
+    size_t bytes = 0;
+    memset(m, 0, sizeof *m);
+    snprintf(path, sizeof path, "%.3900s/manifest.json", dir);
+    m->text = par__zero_read_file(path, &bytes, why, capacity);
+    if (!m->text) return PAR_ERR_FILE;
+    const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
+    return r ? par__zero_file_error(why, capacity, "cannot read %s: %s", path, wrong) : PAR_OK;
+}
+// Parses the next {"name": ..., "word": "hex", "bytes": n} of a list. 0: there is none.
+static int par__zero_next_row(par_zero_json *j, size_t index, char *name, size_t capacity, const char *word,
+                              uint64_t *hex, uint64_t *bytes) {
+    char key[32], digits[20];
+    if (!par_zero_json_next(j, index, '[')) return 0;
+    for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++)
+        if (!strcmp(key, "name"))
+            par_zero_json_string(j, name, capacity, 0);
+        else if (!strcmp(key, word)) {
+            par_zero_json_string(j, digits, sizeof digits, 0);
+            *hex = strtoull(digits, NULL, 16);
+        } else if (!strcmp(key, "bytes"))
+            *bytes = par_zero_json_number(j);
+        else
+            par_zero_json_skip(j);
+    return !j->bad;
+}
+// What a file of a save is for: data, or an intent, which the save's end renames. 0: another file.
+enum { PAR__ZERO_DATA = 1, PAR__ZERO_INTENT };
+static int par__zero_file_kind(const char *name, par__zero_key *key) {
+    static const char *const stems[] = {"model-s", "optimizer-s", "manifest-s", "index-s"};
+    for (int i = 0, end = 0, part, parts; i < 4; i++) {
+        const char *s = name + strlen(stems[i]);
+        if (strncmp(name, stems[i], strlen(stems[i])) || sscanf(s, "%6d%n", &key->number, &end) != 1)
+            continue;
+        s += end;
+        end = 0;
+        if (sscanf(s, "-%8x%n", &key->id, &end) == 1 && end == 9)
+            s += end;
+        else
+            key->id = 0; // of a version before
+        end = 0;
+        if (i >= 2) return strcmp(s, ".tmp") ? 0 : PAR__ZERO_INTENT;
+        if (sscanf(s, "-%5d-of-%5d.safetensors%n", &part, &parts, &end) < 2) return 0;
+        return end && !s[end] ? PAR__ZERO_DATA : 0;
+    }
+    return 0;
+}
+static int par__zero_same_key(par__zero_key a, par__zero_key b) {
+    return a.number == b.number && a.id == b.id;
+}
+// The save whose files the manifest of the directory names. number 0: there is no manifest.
+static par_result par__zero_current_key(const char *dir, par__zero_key *key, char *why, size_t capacity) {
+    par__zero_manifest m;
+    char name[PAR_ZERO_NAME_BYTES];
+    uint64_t unused;
+    memset(key, 0, sizeof *key);
+    const par_result r = par__zero_read_manifest(dir, &m, why, capacity);
+    const int none = r && !m.text && errno == ENOENT;
+    if (!r) {
+        par_zero_json j = {m.files, m.files + strlen(m.files), 0};
+        if (!par__zero_next_row(&j, 0, name, sizeof name, "header", &unused, &unused) ||
+            !par__zero_file_kind(name, key))
+            key->number = (int)(m.number % 1000000);
+    }
+    PAR_FREE(m.text);
+    return none ? PAR_OK : r;
+}
+static void par__zero_unlink_in(const char *dir, const char *name) {
+    char path[PAR__ZERO_DIR_BYTES + 256];
+    snprintf(path, sizeof path, "%.3900s/%.255s", dir, name);
+    unlink(path);
+}
+static void par__zero_intent_name(char name[64], const char *what, par__zero_key key) {
+    snprintf(name, 64, "%s-s%06d-%08x.tmp", what, key.number, key.id);
+}
+static void par__zero_revoke(const char *dir, par__zero_key key) { // from here on this save cannot commit
+    char name[64];
+    par__zero_intent_name(name, "manifest", key);
+    par__zero_unlink_in(dir, name);
+    par__zero_intent_name(name, "index", key);
+    par__zero_unlink_in(dir, name);
+}
+// Lists the files of saves in a directory, of one save or (only NULL) of all. NULL, errno is set: out of
+// memory, or it cannot be read.
+static char (*par__zero_list_saves(const char *dir, const par__zero_key *only, size_t *count))[64] {
+    char(*names)[64] = (char(*)[64])PAR_MALLOC(64), (*more)[64];
+    par__zero_key key;
+    DIR *d = opendir(dir);
+    *count = 0;
+    for (struct dirent *e; d && names && (e = readdir(d)) != NULL;) {
+        const size_t n = strlen(e->d_name);
+        if (n > 63 || !par__zero_file_kind(e->d_name, &key)) continue;
+        if (only && !par__zero_same_key(*only, key)) continue;
+        more = (char(*)[64])PAR_REALLOC(names, (*count + 2) * 64);
+        if (!more) {
+            PAR_FREE(names);
+            names = NULL;
+            break;
+        }
+        names = more;
+        memcpy(names[(*count)++], e->d_name, n + 1);
+    }
+    if (d) closedir(d);
+    return names;
+}
+// Deletes the files of a save, or (only NULL) of all saves, but for those that the manifest names. A save
+// that another process is writing is revoked first, so that its manifest, which names these files, cannot
+// become the current one: what was deleted is never named.
+static par_result par__zero_remove_saves(const char *dir, const par__zero_key *only, par__zero_key *current,
+                                         char *why, size_t capacity) {
+    size_t count;
+    par__zero_key key;
+    char(*names)[64] = par__zero_list_saves(dir, only, &count);
+    for (size_t i = 0; i < count && names; i++)
+        if (par__zero_file_kind(names[i], &key)) par__zero_revoke(dir, key);
+    const par_result r = par__zero_current_key(dir, current, why, capacity); // after the revocations
+    for (size_t i = 0; i < count && names && !r; i++)
+        if (par__zero_file_kind(names[i], &key) == PAR__ZERO_DATA && !par__zero_same_key(key, *current))
+            par__zero_unlink_in(dir, names[i]);
+    PAR_FREE(names);
+    return r;
+}
+
+par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
+                              size_t why_bytes) {
+    par__zero_manifest m;
+    const par_result r = par__zero_read_manifest(dir, &m, why, why_bytes);
+    if (!r) {
+        par_zero_json j = {m.note, m.note + strlen(m.note), 0};
+        par_zero_json_string(&j, note, note_bytes, 1);
+        if (steps) *steps = m.step;
+    }
+    return PAR_FREE(m.text), r;
+}
+
+// >>zero_lock -----------------------------------------------------------------------------------------------
+//
+// One run saves into a directory. lock.json names it.
+//     first save, or par_zero_lock   lock-ID.tmp is linked as lock.json: of several runs one succeeds
+//                                    it deletes what no manifest names
+//     each save                      lock.json is still this run's own: its time is set (the heartbeat)
+//     par_zero_close                 lock.json is deleted
+// A lock counts for nothing when its process has ended on this machine, or when it lies in a copy of the
+// directory that it names. With take_over any lock is replaced, and its run finds that out at its next save.
+// So two runs do not replace each other's progress. That a checkpoint is whole does not depend on locks: see
+// >>zero_save.
+
+typedef struct par__zero_holder { // what lock.json says
+    uint64_t id, pid, start, device, inode;
+    char host[128], table[128], since[40], dir[1024];
+    long long touched; // its time, by the file system's clock
+} par__zero_holder;
+enum { PAR__ZERO_UNLOCKED, PAR__ZERO_STALE, PAR__ZERO_LOCKED, PAR__ZERO_DAMAGED };
+static const char par__zero_lock_name[] = "lock.json";
+
+static void par__zero_lock_string(par_zero_json *j, char *text, size_t capacity) { // without controls
+    par_zero_json_string(j, text, capacity, 1);
+    for (; *text; text++)
+        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
+}
+static int par__zero_lock_parse(par__zero_holder *h, const char *text, size_t bytes) { // 1: it is a lock
+    char key[32];
+    par_zero_json j = {text, text + bytes, 0};
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } numbers[] = {
+        {"id", &h->id}, {"pid", &h->pid}, {"start", &h->start}, {"device", &h->device}, {"inode", &h->inode}};
+    for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 1); n++) {
+        size_t i = 0;
+        while (i < sizeof numbers / sizeof numbers[0] && strcmp(key, numbers[i].key)) i++;
+        if (i < sizeof numbers / sizeof numbers[0])
+            *numbers[i].to = par_zero_json_number(&j);
+        else if (!strcmp(key, "host"))
+            par__zero_lock_string(&j, h->host, sizeof h->host);
+        else if (!strcmp(key, "table"))
+            par__zero_lock_string(&j, h->table, sizeof h->table);
+        else if (!strcmp(key, "since"))
+            par__zero_lock_string(&j, h->since, sizeof h->since);
+        else if (!strcmp(key, "dir"))
+            par__zero_lock_string(&j, h->dir, sizeof h->dir);
+        else
+            par_zero_json_skip(&j);
+    }
+    return !j.bad && h->id && h->pid && h->pid <= INT_MAX && h->table[0];
+}
+// Does the lock count? The process table of another machine cannot be read: there it does.
+static int par__zero_lock_state(const char *dir, const par__zero_holder *h) {
+    char here[128];
+    struct stat d;
+    par__process_table(here, sizeof here);
+    if (strcmp(here, h->table)) return PAR__ZERO_LOCKED;
+    if (!stat(dir, &d) && ((uint64_t)d.st_dev != h->device || (uint64_t)d.st_ino != h->inode))
+        return PAR__ZERO_STALE; // the directory was copied
+    return par__process_start((int)h->pid) == h->start ? PAR__ZERO_LOCKED : PAR__ZERO_STALE;
+}
+static int par__zero_lock_read(const char *dir, par__zero_holder *h) {
+    char path[PAR__ZERO_DIR_BYTES + 256], text[16384];
+    struct stat st;
+    memset(h, 0, sizeof *h);
+    snprintf(path, sizeof path, "%.3900s/%s", dir, par__zero_lock_name);
+    const int fd = par_safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+    if (fd < 0) return errno == ENOENT ? PAR__ZERO_UNLOCKED : PAR__ZERO_DAMAGED;
+    const int regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
+    const ssize_t n = regular ? read(fd, text, sizeof text) : -1;
+    close(fd);
+    h->touched = regular ? (long long)st.st_mtime : 0;
+    if (n > 0 && (size_t)n < sizeof text && par__zero_lock_parse(h, text, (size_t)n))
+        return par__zero_lock_state(dir, h);
+    return h->id = 0, PAR__ZERO_DAMAGED;
+}
+static void par__zero_print_lock(const char *dir, uint64_t id, par__zero_text *t) {
+    char host[128] = "", table[128], since[40] = "", whole[PATH_MAX];
+    struct stat d;
+    struct tm tm;
+    const time_t now = time(NULL);
+    gethostname(host, sizeof host - 1);
+    par__process_table(table, sizeof table);
+    if (gmtime_r(&now, &tm)) strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &tm);
+    if (stat(dir, &d)) memset(&d, 0, sizeof d);
+    par__zero_print(t, "{\"format\":\"par_zero lock\",\"id\":%llu,\"pid\":%d,\"start\":%llu,\"host\":",
+                    (unsigned long long)id, (int)getpid(),
+                    (unsigned long long)par__process_start((int)getpid()));
+    par__zero_quote(t, host);
+    par__zero_print(t, ",\"table\":");
+    par__zero_quote(t, table);
+    par__zero_print(t,
+                    ",\"device\":%llu,\"inode\":%llu,\"since\":\"%s\",\"dir\":", (unsigned long long)d.st_dev,
+                    (unsigned long long)d.st_ino, since);
+    par__zero_quote(t, realpath(dir, whole) && strlen(whole) < 1024 ? whole : "");
+    par__zero_print(t, "}\n");
+}
+// Writes a lock under its temporary name. *now: the file's time, by the file system's clock. 0, or errno.
+static int par__zero_lock_write(const char *dir, uint64_t id, const char *path, long long *now) {
+    par__zero_text t;
+    struct stat st;
+    memset(&t, 0, sizeof t);
+    par__zero_print_lock(dir, id, &t);
+    const int fd = t.failed ? -1 : par_open_replace(path);
+    int e = t.failed ? ENOMEM : fd < 0 ? errno : par__zero_write_at(fd, t.text, t.count, 0);
+    if (!e && (fsync(fd) || fstat(fd, &st))) e = errno;
+    if (fd >= 0 && close(fd) && !e) e = errno;
+    *now = e ? 0 : (long long)st.st_mtime;
+    return PAR_FREE(t.text), e;
+}
+static void par__zero_lock_who(const par__zero_holder *h, char *who, size_t capacity) {
+    snprintf(who, capacity, "process %llu on %.100s, since %s by its clock", (unsigned long long)h->pid,
+             h->host, h->since);
+}
+static par_result par__zero_lock_refused(const char *dir, const par__zero_holder *h, long long age, char *why,
+                                         size_t capacity) {
+    static const char advice[] = "take the directory over (take_over; --take_over of the trainer)";
+    char who[240], moved[300] = "", whole[PATH_MAX];
+    const long long unit = age < 180 ? 1 : age < 10800 ? 60 : 3600;
+    if (!h->id)
+        return par__zero_file_error(
+            why, capacity,
+            "%.150s/%s is no lock of this kit: delete it, or, if nobody saves there, %s; "
+            "the previous checkpoint is untouched",
+            dir, par__zero_lock_name, advice);
+    par__zero_lock_who(h, who, sizeof who);
+    if (realpath(dir, whole) && h->dir[0] && strcmp(whole, h->dir))
+        snprintf(moved, sizeof moved, " (as %.120s)", h->dir);
+    return par__zero_file_error(
+        why, capacity,
+        "another run saves into %.120s%s: %s; its last save, or its start, is %lld %s ago. Two runs would "
+        "replace each other's checkpoint. End that one; if it has ended, %s; the previous checkpoint is "
+        "untouched",
+        dir, moved, who, PAR__MAX(age, 0) / unit,
+        unit == 1    ? "s"
+        : unit == 60 ? "minutes"
+                     : "hours",
+        advice);
+}
+// Makes lock.json this run's. Where a file system has no hard links, the last of several runs that begin at
+// the same moment has it.
+static par_result par__zero_lock_take(const char *dir, uint64_t id, int take_over, char *why,
+                                      size_t capacity) {
+    char path[PAR__ZERO_DIR_BYTES + 64], own[PAR__ZERO_DIR_BYTES + 64];
+    par__zero_holder h;
+    long long now = 0;
+    int e = ENOENT;
+    snprintf(path, sizeof path, "%.3900s/%s", dir, par__zero_lock_name);
+    snprintf(own, sizeof own, "%.3900s/lock-%016llx.tmp", dir, (unsigned long long)id);
+    // ENOENT: another run has just deleted the temporary file; EEXIST: or its own lock
+    for (int i = 0; i < 8 && (e == ENOENT || e == EEXIST); i++) {
+        e = par__zero_lock_write(dir, id, own, &now);
+        if (e) break;
+        e = link(own, path) ? errno : 0;
+        const int state = par__zero_lock_read(dir, &h);
+        if (!e || h.id == id) return unlink(own), PAR_OK;
+        if (state >= PAR__ZERO_LOCKED && !take_over)
+            return unlink(own), par__zero_lock_refused(dir, &h, now - h.touched, why, capacity);
+        if (state == PAR__ZERO_UNLOCKED && (e == EEXIST || e == ENOENT)) continue;
+        e = rename(own, path) ? errno : 0;
+        if (!e) return PAR_OK;
+    }
+    unlink(own);
+    return par__zero_file_error(why, capacity,
+                                "cannot make the lock %s: %s; the previous checkpoint is untouched", path,
+                                strerror(e));
+}
+// Temporary files that are no save's: locks of runs that were killed, and files of versions before.
+static void par__zero_remove_rest(const char *dir) {
+    unsigned long long id;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        int end = 0;
+        if ((sscanf(e->d_name, "lock-%16llx.tmp%n", &id, &end) == 1 && end && !e->d_name[end]) ||
+            !strcmp(e->d_name, "manifest.json.tmp") || !strcmp(e->d_name, "model.safetensors.index.json.tmp"))
+            par__zero_unlink_in(dir, e->d_name);
+    }
+    if (d) closedir(d);
+}
+static void par__zero_lock_release(par__zero_lock *k) { // local
+    par__zero_holder h;
+    if (k->id && k->owner && par__zero_lock_read(k->dir, &h) && h.id == k->id)
+        par__zero_unlink_in(k->dir, par__zero_lock_name);
+    if (k->fresh) rmdir(k->dir);
+    memset(k, 0, sizeof *k);
+}
+// Is the lock that this run has made still its own? Sets its time if so.
+static par_result par__zero_lock_keep(par__zero_lock *k, char *why, size_t capacity) {
+    char path[PAR__ZERO_DIR_BYTES + 64], who[240];
+    par__zero_holder h;
+    par__zero_key now;
+    const int state = par__zero_lock_read(k->dir, &h);
+    snprintf(path, sizeof path, "%.3900s/%s", k->dir, par__zero_lock_name);
+    if (h.id == k->id) return utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW), PAR_OK;
+    if (h.id) {
+        par__zero_lock_who(&h, who, sizeof who);
+        return par__zero_file_error(
+            why, capacity,
+            "another run has taken over %.200s: %s. This run saves there no more; the "
+            "checkpoint there is untouched",
+            k->dir, who);
+    }
+    if (state == PAR__ZERO_DAMAGED) return par__zero_lock_refused(k->dir, &h, 0, why, capacity);
+    const par_result r = par__zero_current_key(k->dir, &now, why, capacity); // the lock was deleted
+    if (r) return r;
+    if (now.number && !par__zero_same_key(now, k->seen))
+        return par__zero_file_error(why, capacity,
+                                    "another run has taken over %.200s, and has saved there. This run saves "
+                                    "there no more; the checkpoint there is untouched",
+                                    k->dir);
+    return par__zero_lock_take(k->dir, k->id, 0, why, capacity);
+}
+// Rank 0, before a save: the directory is there, and this run's.
+static par_result par__zero_lock_hold(par__zero_lock *k, const char *dir, int take_over, char *why,
+                                      size_t capacity) {
+    const int fresh = !mkdir(dir, 0777);
+    if (!fresh && errno != EEXIST)
+        return par__zero_file_error(why, capacity, "cannot make the directory %s: %s", dir, strerror(errno));
+    par__zero_sync_parent(dir);
+    if (k->id && strcmp(k->dir, dir)) par__zero_lock_release(k);
+    if (k->id) return par__zero_lock_keep(k, why, capacity);
+    uint64_t id = 0;
+    const int e = par__getrandom_u64(&id);
+    if (e) return par__zero_file_error(why, capacity, "no random numbers: %s", strerror(e)), PAR_ERR_SYSTEM;
+    par_result r = par__zero_lock_take(dir, id | 1, take_over, why, capacity);
+    if (r) return r;
+    k->id = id | 1;
+    k->owner = 1;
+    k->fresh = fresh;
+    snprintf(k->dir, sizeof k->dir, "%s", dir);
+    par__zero_remove_rest(dir);
+    r = par__zero_remove_saves(dir, NULL, &k->seen, why, capacity);
+    if (r) par__zero_lock_release(k); // keep whatever the manifest names
+    return r;
+}
+// Collective over comm: all ranks know the lock, whichever of them is rank 0 of the next save's comm.
+static par_result par__zero_lock_all(par_zero *z, par_comm *comm, const par_zero_checkpoint *how) {
+    char why[700] = "";
+    const int root = par_rank(comm) == 0, owner = z->lock.owner;
+    const par_result r =
+        root ? par__zero_lock_hold(&z->lock, how->dir, how->take_over, why, sizeof why) : PAR_OK;
+    PAR__ZERO_TRY(par__zero_share_error(z, comm, r, why));
+    PAR__ZERO_TRY(par_broadcast(&z->lock, &z->lock, offsetof(par__zero_lock, owner), PAR_U8, 0, comm));
+    if (!root) z->lock.owner = owner;
+    return snprintf(z->lock.dir, sizeof z->lock.dir, "%s", how->dir), PAR_OK;
+}
+
 // >>zero_save -----------------------------------------------------------------------------------------------
 //
-//     manifest.json  ->  model-s000007-... optimizer-s000007-...          the checkpoint
-//     begin              rank 0 makes model-s000008-... with their headers, all ranks write their elements
+//     manifest.json  ->  model-s000007-ID... optimizer-s000007-ID...      the checkpoint
+//     begin              rank 0 makes the intents, manifest-s000008-ID.tmp and index-s000008-ID.tmp; then
+//                        model-s000008-ID... with their headers; all ranks write their elements
 //     end                all data are on the disk; checksums are summed over ranks
-//                        manifest.json.tmp is synced and renamed          now s000008 is the checkpoint
+//                        the manifest's intent is written, synced and renamed: s000008 is the checkpoint
 //                        the files of s000007 are deleted
-// The next save deletes the files of a save that was killed.
+// Invariant: the files that manifest.json names are there, whichever processes write, wherever they stop. An
+// intent is there before the data, and is the only way to become the checkpoint. Who deletes data of another
+// process deletes its intents first, and then looks what the manifest names (par__zero_remove_saves): a save
+// has either been committed by then, and is kept if it is the current one, or it will never be.
+// Who takes the lock deletes what a save that was killed has left.
 
 typedef struct par__zero_write_job { // a copy of contiguous elements of an item
     int item;
@@ -5948,7 +6444,8 @@ typedef struct par__zero_save {
     char dir[PAR__ZERO_DIR_BYTES];
     par__zero_text note;
     par__zero_table table;
-    int number, error, committed;
+    par__zero_key key;
+    int error, committed;
     uint64_t *sums; // checksums of this rank's elements of each item, then the numbers of these elements
     par__zero_write_job *jobs; // of a background save
     size_t job_count, job_capacity;
@@ -6091,123 +6588,26 @@ static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // the fi
     return PAR_OK;
 }
 
-// The number of the save that model-s%06d-... or optimizer-s%06d-... belongs to; -1: another file.
-static int par__zero_save_number(const char *name) {
-    int number, part, parts, end = 0;
-    const char *s =
-        strncmp(name, "model-s", 7) ? strncmp(name, "optimizer-s", 11) ? NULL : name + 11 : name + 7;
-    if (!s || sscanf(s, "%6d-%5d-of-%5d.safetensors%n", &number, &part, &parts, &end) < 3) return -1;
-    return end && !s[end] ? number : -1;
-}
-// Deletes the files of the save with this number or, with `keep`, those of all other saves.
-static void par__zero_remove_files(const char *dir, int number, int keep) {
-    char path[PAR__ZERO_DIR_BYTES + 256];
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        const int its = par__zero_save_number(e->d_name);
-        if (its < 0 || (its == number) == keep) continue;
-        snprintf(path, sizeof path, "%.3900s/%.255s", dir, e->d_name);
-        unlink(path);
+// Rank 0 chooses a name for the save, and makes its intents.
+static par_result par__zero_save_prepare(par__zero_save *s, par__zero_key seen, char *why, size_t capacity) {
+    static const char *const what[] = {"index", "manifest"};
+    char path[sizeof s->dir + 80], name[64];
+    uint64_t random = 0;
+    int e = par__getrandom_u64(&random);
+    const par__zero_key key = {seen.number % 999999 + 1, (uint32_t)random | 1};
+    for (int i = 0; i < 2 && !e; i++) {
+        par__zero_intent_name(name, what[i], key);
+        snprintf(path, sizeof path, "%s/%s", s->dir, name);
+        const int fd = par_safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        if (fd < 0 || close(fd)) e = errno;
+        if (i == 0 && !e) s->key = key; // they are deleted if the save fails
     }
-    if (d) closedir(d);
+    if (!e) return PAR_OK;
+    return par__zero_file_error(why, capacity,
+                                "cannot make a file in %s: %s; the previous checkpoint is untouched", s->dir,
+                                strerror(e));
 }
-// Reads a small file as a string. NULL: an error, with a text in why.
-static char *par__zero_read_file(const char *path, size_t *bytes, char *why, size_t capacity) {
-    par__zero_transfer t;
-    memset(&t, 0, sizeof t);
-    t.fd = par_open_read(path, &t.bytes, why, capacity);
-    if (t.fd < 0) return NULL;
-    char *text = t.bytes < (size_t)1 << 30 ? (char *)PAR_MALLOC(t.bytes + 1) : NULL;
-    t.memory = text;
-    const int e = text ? par__zero_transfer_all(&t, 0) : EFBIG;
-    close(t.fd);
-    if (e) {
-        par__zero_file_error(why, capacity, "cannot read %s: %s", path, strerror(e));
-        return PAR_FREE(text), (char *)NULL;
-    }
-    text[t.bytes] = 0;
-    return *bytes = t.bytes, text;
-}
-
-typedef struct par__zero_manifest {
-    char *text;                                               // of the file
-    uint64_t number, step, loss_scale, good_steps, bad_steps; // loss_scale: its bits
-    uint64_t scaled;                                          // the loss is; else it is not told
-    char optimizer[16];
-    const char *note, *files, *tensors; // pointers into the text
-} par__zero_manifest;
-static const char par__zero_self[] = ",\"self\":\""; // ends a manifest: a checksum of everything before
-// Parses m->text, which has so many bytes and a terminating 0.
-static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, char *why, size_t capacity) {
-    char key[32];
-    char *self = NULL, tail[64];
-    for (char *p = m->text; (p = strstr(p, par__zero_self)) != NULL; p++) self = p;
-    if (self)
-        snprintf(tail, sizeof tail, "%s%016llx\"}\n", par__zero_self,
-                 (unsigned long long)par__zero_hash(m->text, (size_t)(self - m->text)));
-    if (!self || strcmp(self, tail))
-        return par__zero_file_error(why, capacity, "it is damaged, or no checkpoint's");
-    const struct {
-        const char *key;
-        uint64_t *to;
-    } numbers[] = {
-        {"number", &m->number},         {"step", &m->step},           {"loss_scale_bits", &m->loss_scale},
-        {"good_steps", &m->good_steps}, {"bad_steps", &m->bad_steps}, {"scaled", &m->scaled}};
-    par_zero_json j = {m->text, m->text + bytes, 0};
-    for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 0); n++) {
-        par_zero_json_peek(&j);
-        const char *at = j.at;
-        par_zero_json_skip(&j);
-        if (j.bad) break;
-        if (!strcmp(key, "note")) m->note = at;
-        if (!strcmp(key, "files")) m->files = at;
-        if (!strcmp(key, "tensors")) m->tensors = at;
-        par_zero_json value = {at, j.end, 0};
-        if (!strcmp(key, "optimizer")) par_zero_json_string(&value, m->optimizer, sizeof m->optimizer, 0);
-        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par_zero_json_number(&value);
-        j.bad |= value.bad;
-    }
-    if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
-    return par__zero_file_error(why, capacity, "it is damaged");
-}
-static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m, char *why,
-                                          size_t capacity) {
-    char path[PAR__ZERO_DIR_BYTES + 20], wrong[64];
-    size_t bytes = 0;
-    memset(m, 0, sizeof *m);
-    snprintf(path, sizeof path, "%.3900s/manifest.json", dir);
-    m->text = par__zero_read_file(path, &bytes, why, capacity);
-    if (!m->text) return PAR_ERR_FILE;
-    const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
-    return r ? par__zero_file_error(why, capacity, "cannot read %s: %s", path, wrong) : PAR_OK;
-}
-par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
-                              size_t why_bytes) {
-    par__zero_manifest m;
-    const par_result r = par__zero_read_manifest(dir, &m, why, why_bytes);
-    if (!r) {
-        par_zero_json j = {m.note, m.note + strlen(m.note), 0};
-        par_zero_json_string(&j, note, note_bytes, 1);
-        if (steps) *steps = m.step;
-    }
-    return PAR_FREE(m.text), r;
-}
-
-// Rank 0 chooses a number, and creates the files in full size, with their headers.
-static par_result par__zero_save_prepare(par__zero_save *s, char *why, size_t capacity) {
-    par__zero_manifest m;
-    if (mkdir(s->dir, 0777) && errno != EEXIST)
-        return par__zero_file_error(why, capacity, "cannot make the directory %s: %s", s->dir,
-                                    strerror(errno));
-    par__zero_sync_parent(s->dir);
-    const par_result r = par__zero_read_manifest(s->dir, &m, why, capacity);
-    const int old = (int)(m.number % 1000000), none = r && !m.text && errno == ENOENT;
-    PAR_FREE(m.text);
-    if (r && !none) return r; // keep whatever it names
-    par__zero_remove_files(s->dir, old, 1);
-    return s->number = old % 999999 + 1, PAR_OK;
-}
+// Creates the files in full size, with their headers.
 static par_result par__zero_save_create(par__zero_save *s, char *why, size_t capacity) {
     char path[sizeof s->dir + 80];
     for (int i = 0; i < s->table.file_count; i++) {
@@ -6225,34 +6625,36 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t cap
     }
     return PAR_OK;
 }
-// Writes a small file under a temporary name and syncs it; par__zero_rename renames it atomically.
-static par_result par__zero_write_text(const char *dir, const char *name, const par__zero_text *t, char *why,
-                                       size_t capacity) {
-    char path[PAR__ZERO_DIR_BYTES + 110];
-    snprintf(path, sizeof path, "%.3900s/%.100s.tmp", dir, name);
-    const int fd = t->failed ? -1 : par_open_replace(path);
+// Writes an intent and syncs it. par__zero_rename renames it atomically. Neither makes one that is gone: then
+// another run has revoked the save.
+static par_result par__zero_write_intent(const par__zero_save *s, const char *what, const par__zero_text *t,
+                                         char *why, size_t capacity) {
+    char path[sizeof s->dir + 80], name[64];
+    par__zero_intent_name(name, what, s->key);
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    const int fd = t->failed ? -1 : par_safe_fd(open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
     int e = t->failed ? ENOMEM : fd < 0 ? errno : par__zero_write_at(fd, t->text, t->count, 0);
     if (!e && fsync(fd)) e = errno;
     if (fd >= 0 && close(fd) && !e) e = errno;
     if (!e) return PAR_OK;
-    unlink(path);
-    return par__zero_file_error(why, capacity, "cannot write %s: %s; the previous checkpoint is untouched",
-                                path, strerror(e));
+    return par__zero_file_error(why, capacity, "cannot write %s: %s%s; the previous checkpoint is untouched",
+                                path, strerror(e), e == ENOENT ? " (another run has deleted it)" : "");
 }
-static par_result par__zero_rename(const char *dir, const char *name, char *why, size_t capacity) {
-    char path[PAR__ZERO_DIR_BYTES + 110], temporary[PAR__ZERO_DIR_BYTES + 120];
-    snprintf(path, sizeof path, "%.3900s/%.100s", dir, name);
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (!rename(temporary, path)) return par__zero_sync_directory(dir), PAR_OK;
-    par__zero_file_error(why, capacity, "cannot rename %s: %s", temporary, strerror(errno));
-    return unlink(temporary), PAR_ERR_FILE;
+static par_result par__zero_rename(const par__zero_save *s, const char *what, const char *to, char *why,
+                                   size_t capacity) {
+    char path[sizeof s->dir + 80], from[sizeof s->dir + 80], name[64];
+    par__zero_intent_name(name, what, s->key);
+    snprintf(from, sizeof from, "%s/%s", s->dir, name);
+    snprintf(path, sizeof path, "%s/%s", s->dir, to);
+    if (!rename(from, path)) return par__zero_sync_directory(s->dir), PAR_OK;
+    return par__zero_file_error(why, capacity, "cannot rename %s to %s: %s", from, to, strerror(errno));
 }
 static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s, par__zero_text *m) {
     const par__zero_table *t = &s->table;
     uint32_t bits;
     memcpy(&bits, &s->loss_scale, sizeof bits);
     par__zero_print(m, "{\"format\":\"par_zero checkpoint\",\"version\":1,\"number\":%d,\"step\":%llu,",
-                    s->number, (unsigned long long)s->step);
+                    s->key.number, (unsigned long long)s->step);
     par__zero_print(m, "\"loss_scale_bits\":%u,\"good_steps\":%d,\"bad_steps\":%d,%s", bits, s->good_steps,
                     s->bad_steps, s->scaled ? "\"scaled\":1," : "");
     par__zero_print(m, "\"optimizer\":\"%s\",\n\"note\":", par_zero_optimizer_name(z->desc.optimizer));
@@ -6285,19 +6687,23 @@ static void par__zero_print_index(const par__zero_table *t, par__zero_text *inde
     par__zero_print(index, "}}\n");
 }
 static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t capacity) {
-    static const char manifest[] = "manifest.json", index[] = "model.safetensors.index.json";
     par__zero_text m, i;
+    char unused[64];
+    const par__zero_key before = z->lock.seen;
     memset(&m, 0, sizeof m);
     memset(&i, 0, sizeof i);
     par__zero_print_manifest(z, s, &m);
     par__zero_print_index(&s->table, &i);
-    par_result r = par__zero_write_text(s->dir, index, &i, why, capacity);
-    if (!r) r = par__zero_write_text(s->dir, manifest, &m, why, capacity);
+    par_result r = par__zero_write_intent(s, "index", &i, why, capacity);
+    if (!r) r = par__zero_write_intent(s, "manifest", &m, why, capacity);
     if (!r) par__zero_sync_directory(s->dir);
-    if (!r) r = par__zero_rename(s->dir, manifest, why, capacity);
+    if (!r) r = par__zero_lock_keep(&z->lock, why, capacity);
+    if (!r) r = par__zero_rename(s, "manifest", "manifest.json", why, capacity);
     s->committed = !r;
-    if (!r) r = par__zero_rename(s->dir, index, why, capacity);
-    if (!r) par__zero_remove_files(s->dir, s->number, 1);
+    if (!r) z->lock.seen = s->key;
+    if (!r) r = par__zero_rename(s, "index", "model.safetensors.index.json", why, capacity);
+    if (s->committed && before.number)
+        par__zero_remove_saves(s->dir, &before, &z->lock.seen, unused, sizeof unused);
     return PAR_FREE(m.text), PAR_FREE(i.text), r;
 }
 
@@ -6321,11 +6727,12 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *ho
     *out = s;
     PAR__ZERO_TRY(par__zero_share_error(z, comm, s && !s->note.failed ? PAR_OK : PAR_ERR_MEMORY, why));
     par_result r = PAR_OK;
-    if (par_rank(comm) == 0) r = par__zero_save_prepare(s, why, sizeof why);
+    PAR__ZERO_TRY(par__zero_lock_all(z, comm, how));
+    if (par_rank(comm) == 0) r = par__zero_save_prepare(s, z->lock.seen, why, sizeof why);
     PAR__ZERO_TRY(par__zero_share_error(z, comm, r, why));
-    PAR__ZERO_TRY(par_broadcast(&s->number, &s->number, 1, PAR_I32, 0, comm));
+    PAR__ZERO_TRY(par_broadcast(&s->key, &s->key, sizeof s->key, PAR_U8, 0, comm));
     PAR__ZERO_TRY(par__zero_table_open(z, comm, how->weights_only, &s->table));
-    par__zero_place_items(&s->table, s->number, how->max_file_bytes);
+    par__zero_place_items(&s->table, s->key, how->max_file_bytes);
     const size_t sums = (2 * s->table.item_count + 1) * sizeof *s->sums;
     s->sums = (uint64_t *)PAR_MALLOC(sums);
     if (s->sums)
@@ -6337,10 +6744,12 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *ho
 }
 static void par__zero_save_close(par_zero *z, int failed) {
     par__zero_save *s = z->save;
+    par__zero_key now;
+    char unused[64];
     z->save = NULL;
     if (!s) return;
-    if (failed && s->number && !s->committed && par_rank(s->how.comm) == 0)
-        par__zero_remove_files(s->dir, s->number, 0);
+    if (failed && s->key.number && par_rank(s->how.comm) == 0)
+        par__zero_remove_saves(s->dir, &s->key, &now, unused, sizeof unused);
     for (size_t i = 0; i < s->job_count; i++) PAR_FREE(s->jobs[i].data);
     par__zero_table_close(&s->table);
     PAR_FREE(s->jobs);
@@ -6374,6 +6783,12 @@ par_result par_zero_save_begin(par_zero *z, const par_zero_checkpoint *how) {
     if (how->background && !s->threaded && !s->error) par__zero_save_thread(s); // no thread: write now
     return PAR_OK;
 }
+// Another run that has taken the directory over has deleted files of this save: that is the error to report.
+static par_result par__zero_find_lost(par_zero *z, par_result r, char *why, size_t capacity) {
+    char lost[700];
+    if (!par__zero_lock_keep(&z->lock, lost, sizeof lost)) return r;
+    return par__zero_file_error(why, capacity, "%s", lost);
+}
 par_result par_zero_save_end(par_zero *z) {
     par__zero_save *s = z->save;
     char why[700];
@@ -6383,7 +6798,9 @@ par_result par_zero_save_end(par_zero *z) {
     par__zero_save_flush(s);
     snprintf(why, sizeof why, "cannot write to %.500s: %s; the previous checkpoint is untouched", s->dir,
              strerror(s->error));
-    par_result r = par__zero_share_error(z, comm, s->error ? PAR_ERR_FILE : PAR_OK, why);
+    par_result r = s->error ? PAR_ERR_FILE : PAR_OK;
+    if (par_rank(comm) == 0) r = par__zero_find_lost(z, r, why, sizeof why);
+    r = par__zero_share_error(z, comm, r, why);
     const size_t n = s->table.item_count;
     if (!r) r = par_all_reduce(s->sums, s->sums, 2 * n, PAR_U64, PAR_SUM, comm);
     for (size_t i = 0; i < n && !r; i++) // detects elements that no rank or several ranks saved
@@ -6395,13 +6812,24 @@ par_result par_zero_save_end(par_zero *z) {
                 s->table.items[i].name, (unsigned long long)s->sums[n + i], s->table.items[i].count);
     if (!r) {
         if (par_rank(comm) == 0) r = par__zero_save_commit(z, s, why, sizeof why);
+        if (r) r = par__zero_find_lost(z, r, why, sizeof why);
         r = par__zero_share_error(z, comm, r, why);
+        if (!r) z->lock.seen = s->key;
     }
     return par__zero_save_close(z, r != PAR_OK), r;
 }
 par_result par_zero_save(par_zero *z, const par_zero_checkpoint *how) {
     PAR__ZERO_TRY(par_zero_save_begin(z, how));
     return par_zero_save_end(z);
+}
+par_result par_zero_lock(par_zero *z, const par_zero_checkpoint *how) {
+    PAR__ZERO_TRY(par__zero_check_files(z, "par_zero_lock", how));
+    if (z->save) PAR__ZERO_TRY(par_zero_save_end(z));
+    return par__zero_lock_all(z, how->comm ? how->comm : z->desc.comm, how);
+}
+par_result par_zero_unlock(par_zero *z) {
+    const par_result r = z->save ? par_zero_save_end(z) : PAR_OK;
+    return par__zero_lock_release(&z->lock), r;
 }
 
 // >>zero_load -----------------------------------------------------------------------------------------------
@@ -6426,31 +6854,15 @@ static void par__zero_load_close(par__zero_load *l) {
 static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: there is none
     return par__zero_find_name(l->names, l->count, name);
 }
-// Parses the next {"name": ..., "word": "hex", "bytes": n} of a list. 0: there is none.
-static int par__zero_next_row(par_zero_json *j, size_t index, char *name, size_t capacity, const char *word,
-                              uint64_t *hex, uint64_t *bytes) {
-    char key[32], digits[20];
-    if (!par_zero_json_next(j, index, '[')) return 0;
-    for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++)
-        if (!strcmp(key, "name"))
-            par_zero_json_string(j, name, capacity, 0);
-        else if (!strcmp(key, word)) {
-            par_zero_json_string(j, digits, sizeof digits, 0);
-            *hex = strtoull(digits, NULL, 16);
-        } else if (!strcmp(key, "bytes"))
-            *bytes = par_zero_json_number(j);
-        else
-            par_zero_json_skip(j);
-    return !j->bad;
-}
 // Opens the files that the manifest names, and checks their sizes and headers.
 static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
                                        size_t capacity) {
     char name[PAR_ZERO_NAME_BYTES], path[(int)PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
     uint64_t hash = 0, bytes = 0, n;
+    par__zero_key key;
     par_zero_json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
     for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "header", &hash, &bytes); row++) {
-        if (par__zero_save_number(name) < 0)
+        if (par__zero_file_kind(name, &key) != PAR__ZERO_DATA)
             return par__zero_file_error(why, capacity, "it names %s, which is none of its files", name);
         if (weights_only && strncmp(name, "model-", 6)) continue;
         par_zero_safetensors *more =

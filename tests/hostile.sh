@@ -498,11 +498,9 @@ strange_names() { # of files: long ones, other letters, quotes, ends of lines
 }
 links() { # at names under which files are written before they get their own: what they lead to stays as it is
     mkdir "$work/ck" "$work/hub" && echo mine >"$work/target" || return 1
-    for name in ck/manifest.json ck/model.safetensors.index.json ck/model-s000001-00001-of-00001.safetensors \
-        x.bin hub/config.json hub/model.safetensors; do
-        for end in "" .tmp .new .new.tmp; do
-            [ "$end" = "" ] && [ "${name#ck/m*-}" = "$name" ] || ln -s "$work/target" "$work/$name$end"
-        done
+    for name in ck/manifest.json ck/model.safetensors.index.json x.bin hub/config.json \
+        hub/model.safetensors; do
+        for end in .tmp .new .new.tmp; do ln -s "$work/target" "$work/$name$end"; done
     done
     $gpt $small --max_iters 1 --save "$work/ck" --export "$work/hub" >/dev/null &&
         $gpt $small --max_iters 0 --load "$work/ck" --export "$work/x.bin" >/dev/null &&

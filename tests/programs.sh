@@ -609,6 +609,33 @@ products() { # of options, beyond 32 bits and beyond 64
         ! ranks 1 $gpt --data $data $tiny --batch_size 65537 --gradient_accumulation_steps 65535 &&
         grep -q "65537 x 65535 = 4294967295 sequences" "$work/out.0"
 }
+# A training has its directory to itself until it ends. A requeued one takes it over: at once if the other was
+# killed on this machine, with --take_over if it may run on another. Nothing but a checkpoint remains.
+one_writer() {
+    local common="--n_layer 1 --lr_decay_iters 100" lock=$work/ck/lock.json
+    $gpt --data $data $small $common --max_iters 100000000 --save "$work/ck" --save_interval 2 \
+        >"$work/first" 2>&1 &
+    local first=$!
+    await grep -q '"step":4,' "$work/first" &&
+        refuses "another run saves into .*ck: process [0-9]* on .*take_over" $small $common --ranks 2 --save \
+            "$work/ck" &&
+        train $common --max_iters 0 --load "$work/ck" >/dev/null && # reads it meanwhile
+        kill -0 $first && kill -KILL $first || return 1
+    wait $first
+    train $common --max_iters 2 --save "$work/ck" >/dev/null && [ ! -e "$lock" ] || return 1
+    $gpt --data $data $small $common --max_iters 100000000 --save "$work/ck" --save_interval 2 \
+        >"$work/first" 2>&1 &
+    first=$!
+    await grep -q '"step":2,' "$work/first" &&
+        sed 's/"table":"/&another /' "$lock" >"$work/other" && mv "$work/other" "$lock" &&
+        refuses "another run saves into .*--take_over" $small $common --save "$work/ck" &&
+        train $common --max_iters 3 --save "$work/ck" --take_over >/dev/null || return 1
+    wait $first # it must not save any more
+    local ended=$?
+    [ $ended = 1 ] && grep "another run has taken over" "$work/first" &&
+        [ "$(train $common --max_iters 0 --load "$work/ck" | final - step)" = 3 ] &&
+        [ "$(ls "$work/ck" | cut -c1-5 | tr '\n' ' ')" = "manif model model optim " ]
+}
 damaged() { # truncated, or a byte changed, in any file; or no checkpoint
     $gpt --data $data $small --max_iters 2 --ranks 2 --save "$work/ck" >/dev/null || return 1
     for f in "$work"/ck/model-s*.safetensors "$work"/ck/optimizer-s*.safetensors; do
@@ -1822,6 +1849,7 @@ check "a training that is killed" interrupted
 check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged
+check "two trainings save into one directory" one_writer
 check "as many operations as layers" linear
 check "sizes are compared with the file" sizes_first
 check "products of options" products

@@ -6,7 +6,8 @@ static long allocations;          // by the kit's own hooks: a step makes none
 static size_t largest_allocation; // in bytes, of all ranks that are threads
 #define PAR_ZERO_WINDOW 1024      // small, so that units have several
 
-// Each call that changes files is a step; a rank may be killed before one of them.
+// Each call that changes or opens files is a step; before one of them a rank may be killed, or wait until the
+// test lets it go on.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,10 +16,15 @@ static size_t largest_allocation; // in bytes, of all ranks that are threads
 #include <unistd.h>
 static long steps_left; // until the kill; 0: none comes
 static int kill_all;    // this rank's group, too
+static int
+    pause_fd[2]; // not 0: it does not kill itself, but says here that it is there, and waits for a byte
 static void file_step(void) {
-    if (__atomic_load_n(&steps_left, __ATOMIC_SEQ_CST) &&
-        !__atomic_sub_fetch(&steps_left, 1, __ATOMIC_SEQ_CST))
-        kill(kill_all ? 0 : getpid(), SIGKILL);
+    char byte = 0;
+    if (!__atomic_load_n(&steps_left, __ATOMIC_SEQ_CST) ||
+        __atomic_sub_fetch(&steps_left, 1, __ATOMIC_SEQ_CST))
+        return;
+    if (!pause_fd[1]) kill(kill_all ? 0 : getpid(), SIGKILL);
+    if (write(pause_fd[1], &byte, 1) != 1 || read(pause_fd[0], &byte, 1) != 1) _exit(9);
 }
 #define write(fd, from, n)         (file_step(), write(fd, from, n))
 #define pwrite(fd, from, n, at)    (file_step(), pwrite(fd, from, n, at))
@@ -27,6 +33,10 @@ static void file_step(void) {
 #define fsync(fd)                  (file_step(), fsync(fd))
 #define rename(from, to)           (file_step(), rename(from, to))
 #define unlink(path)               (file_step(), unlink(path))
+#define link(from, to)             (file_step(), link(from, to))
+#define mkdir(path, mode)          (file_step(), mkdir(path, mode))
+#define utimensat(at, path, to, f) (file_step(), utimensat(at, path, to, f))
+#define open(...)                  (file_step(), open(__VA_ARGS__))
 
 #define PAR_IMPLEMENTATION
 #include "kit.h"
@@ -932,6 +942,15 @@ static par_zero_checkpoint files_of(par_comm *w, const char *dir) {
     f.dir = dir, f.comm = w, f.note = "a \"note\",\n\\ of \xc3\xa4 line";
     return f;
 }
+// The path of the file in a directory whose name begins so: the name of a save has a random part.
+static void saved_file(par_comm *w, const char *dir, const char *begin, char *path, size_t capacity) {
+    DIR *d = opendir(dir);
+    path[0] = 0;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (!strncmp(e->d_name, begin, strlen(begin))) snprintf(path, capacity, "%s/%s", dir, e->d_name);
+    if (d) closedir(d);
+    CHECK(w, path[0]);
+}
 // All weights and averages after some more steps; then the gradients' norm in each step.
 enum { TRAIL = 2 * TENSORS * CAPACITY + 32 };
 static float *go_on(par_comm *w, run *r, int steps) {
@@ -1179,7 +1198,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     gather_tp(w, &m);
     CHECK_OK(w, par_zero_save(m.z, &f));
     CHECK_OK(w, par_zero_close(m.z));
-    snprintf(path, sizeof path, "%s/model-s000001-00001-of-00001.safetensors", dir);
+    saved_file(w, dir, "model-s000001-", path, sizeof path);
     CHECK(w, par_zero_safetensors_open(path, &s) == PAR_OK && s.count == 3);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"rows", "cols", "both"};
@@ -1488,7 +1507,7 @@ static void damage(par_comm *w) {
     int files = 0;
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         size_t n = 0;
-        if (e->d_name[0] == '.' || strstr(e->d_name, "index")) continue;
+        if (e->d_name[0] == '.' || strstr(e->d_name, "index") || !strcmp(e->d_name, "lock.json")) continue;
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
         char *good = get_file(path, &n);
         for (int how = 0; how < 11 && good; how++) { // shorter; one bit; of a header, what no tensor needs
@@ -1732,6 +1751,7 @@ static void full(par_comm *w) { // a full disk is an error on all ranks, and the
     if (par_rank(w) == 0) CHECK(w, !rmdir(index));
     CHECK_OK(w, par_zero_save(r.z, &f));
     CHECK(w, files_in(dir) == files);
+    CHECK_OK(w, par_barrier(w)); // all have counted the lock
     CHECK_OK(w, par_zero_close(r.z));
     remove_dir(w, dir);
 }
@@ -1743,6 +1763,31 @@ static void give_steps(void *user, size_t first, size_t count, float *values) {
 static void open_counted(par_comm *w, run *r, int stage) {
     *r = plain_run(w, stage, PAR_ZERO_ADAMW);
     open_run(w, r);
+}
+static void set_counted(run *r, uint64_t steps) {
+    par_zero_set_steps(r->z, steps);
+    for (int t = 0; t < TENSORS; t++) {
+        par_zero_fill(r->z, t, PAR_ZERO_VALUE, give_steps, &steps);
+        par_zero_fill(r->z, t, PAR_ZERO_MOMENT2, give_steps, &steps);
+    }
+}
+// Loads such a checkpoint. The number of its steps; -1: it cannot be loaded, or is of several saves.
+static long counted_steps(par_comm *w, const char *dir) {
+    float got[CAPACITY];
+    const par_zero_checkpoint f = files_of(w, dir);
+    run r;
+    open_counted(w, &r, 0);
+    long steps = par_zero_load(r.z, &f) ? -1 : (long)par_zero_steps(r.z);
+    for (int t = 0; t < TENSORS && steps >= 0; t++)
+        for (int what = 0; what < 2; what++) {
+            int wrong = 0;
+            if (what && shapes[t].frozen) continue;
+            CHECK_OK(w, par_zero_read(r.z, t, what ? PAR_ZERO_MOMENT2 : PAR_ZERO_VALUE, got));
+            for (size_t k = 0; k < count_of(t); k++) wrong += got[k] != (float)steps + 0.001f * (float)k;
+            if (wrong) steps = -1;
+        }
+    CHECK_OK(w, par_zero_close(r.z));
+    return steps;
 }
 // A rank kills itself, or all, right before the `steps_left`th system call of its saves.
 static void save_for_ever(const char *dir, int stage, int who, long step, int all) {
@@ -1756,12 +1801,7 @@ static void save_for_ever(const char *dir, int stage, int who, long step, int al
     if (par_zero_load(r.z, &f)) par_zero_set_steps(r.z, 0); // the first one
     if (par_rank(w) == who) kill_all = all, steps_left = step;
     for (;;) {
-        uint64_t steps = par_zero_steps(r.z) + 1;
-        par_zero_set_steps(r.z, steps);
-        for (int t = 0; t < TENSORS; t++) {
-            par_zero_fill(r.z, t, PAR_ZERO_VALUE, give_steps, &steps);
-            par_zero_fill(r.z, t, PAR_ZERO_MOMENT2, give_steps, &steps);
-        }
+        set_counted(&r, par_zero_steps(r.z) + 1);
         if (par_zero_save(r.z, &f)) _exit(1);
     }
 }
@@ -1770,10 +1810,8 @@ static void save_for_ever(const char *dir, int stage, int who, long step, int al
 static void kills(par_comm *w) {
     enum { KILLS = TEST_FEWER ? 30 : 100 };
     char dir[256], byte;
-    float got[CAPACITY];
-    uint64_t least = 0, saves = 0;
+    long least = 0, saves = 0;
     scratch_memory(w, dir, sizeof dir);
-    par_zero_checkpoint f = files_of(w, dir);
     for (int i = 0; i < KILLS; i++) {
         int ends[2];
         CHECK(w, pipe(ends) == 0);
@@ -1788,24 +1826,183 @@ static void kills(par_comm *w) {
         close(ends[1]); // the ranks hold the other copies: the read ends when all ranks have ended
         CHECK(w, read(ends[0], &byte, 1) == 0);
         close(ends[0]), waitpid(child, NULL, 0);
-        run r;
-        open_counted(w, &r, 0);
-        const par_result result = par_zero_load(r.z, &f);
-        CHECK(w, result == PAR_OK || (least == 0 && says(w, "cannot open")));
-        const uint64_t steps = par_zero_steps(r.z);
-        for (int t = 0; t < TENSORS && !result; t++)
-            for (int what = 0; what < 2; what++) {
-                int wrong = 0;
-                if (what && shapes[t].frozen) continue;
-                CHECK_OK(w, par_zero_read(r.z, t, what ? PAR_ZERO_MOMENT2 : PAR_ZERO_VALUE, got));
-                for (size_t k = 0; k < count_of(t); k++) wrong += got[k] != (float)steps + 0.001f * (float)k;
-                CHECK(w, !wrong);
-            }
-        CHECK(w, result || steps >= least);
-        if (!result) saves += steps > least, least = steps;
-        CHECK_OK(w, par_zero_close(r.z));
+        const long steps = counted_steps(w, dir);
+        CHECK(w, steps >= least || (least == 0 && says(w, "cannot open")));
+        if (steps >= 0) saves += steps > least, least = steps;
     }
     CHECK(w, saves > KILLS / 4);
+    remove_dir(w, dir);
+}
+
+// Another process that saves such a checkpoint once. It waits before its step number `pause` (0: nowhere).
+typedef struct writer {
+    pid_t pid;
+    int to, from;
+} writer;
+enum { SAVED, REFUSED, FAILED }; // how it ends
+static int write_counted(const char *dir, uint64_t steps, int take_over, long pause) {
+    par_comm *w;
+    run r;
+    setenv("PAR_RANKS", "1", 1);
+    if (par_open(NULL, &w)) return FAILED;
+    open_counted(w, &r, 1);
+    set_counted(&r, steps);
+    par_zero_checkpoint f = files_of(w, dir);
+    f.take_over = take_over, steps_left = pause;
+    const par_result result = par_zero_save(r.z, &f);
+    const int refused = says(w, "another run saves into") || says(w, "another run has taken over");
+    const par_result closed = par_zero_close(r.z);
+    return closed || par_close(w) ? FAILED : !result ? SAVED : refused ? REFUSED : FAILED;
+}
+static writer start_writer(par_comm *w, const char *dir, uint64_t steps, int take_over, long pause) {
+    int to[2], from[2];
+    CHECK(w, pipe(to) == 0 && pipe(from) == 0);
+    fflush(NULL);
+    const pid_t child = test_fork();
+    if (child == 0) {
+        const int quiet = open("/dev/null", O_WRONLY);
+        dup2(quiet, 2);
+        close(to[1]), close(from[0]);
+        pause_fd[0] = to[0], pause_fd[1] = from[1];
+        _exit(write_counted(dir, steps, take_over, pause));
+    }
+    close(to[0]), close(from[1]);
+    const writer a = {child, to[1], from[0]};
+    return a;
+}
+static int pauses(const writer *a) { // waits until it does; 0: it has ended before
+    char byte;
+    return read(a->from, &byte, 1) == 1;
+}
+static int end_writer(writer *a, int kills) { // how it ends; -1: it was killed
+    int status;
+    if (kills) kill(a->pid, SIGKILL);
+    close(a->to), a->to = -1;
+    waitpid(a->pid, &status, 0);
+    close(a->from);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+static void go_on_writing(const writer *a) {
+    const char byte = 0;
+    if (a->to >= 0 && (write)(a->to, &byte, 1) != 1) perror("a writer");
+}
+static void put_text(par_comm *w, const char *path, const char *text) { // NULL: the file is deleted
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) unlink(path);
+    if (par_rank(w) == 0 && text) put_file(path, text, strlen(text));
+    CHECK_OK(w, par_barrier(w));
+}
+// A lock whose number `key` is another one, or whose text `key` begins with another letter.
+static void other_lock(const char *text, const char *key, char *other, size_t capacity) {
+    char quoted[40];
+    snprintf(other, capacity, "%s", text);
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    char *at = strstr(other, quoted);
+    if (!at) return;
+    at += strlen(quoted), at += *at == '"';
+    *at = *at == '7' ? '8' : '7';
+}
+// Whose lock lets a run save: none's, its own, one that has ended. All ranks hear who has another one.
+static void locks(par_comm *w) {
+    static const struct {
+        const char *key, *text, *says; // a member that is another one, or the whole text; NULL: it may save
+    } rows[] = {{"start", NULL, NULL}, // another process has the number
+                {"inode", NULL, NULL}, // the directory was copied
+                {"table", NULL, "its last save, or its start, is"},
+                {"dir", NULL, "(as "},
+                {"", "", "is no lock of this kit"},
+                {"", "{}", "is no lock of this kit"},
+                {"", "{\"id\":1,\"pid\":99999999999,\"table\":\"x\"}", "is no lock of this kit"},
+                {"", "{\"id\":7,\"pid\":8,\"table\":\"x\",\"host\":\"a\\nb\",\"new\":[1]}",
+                 "process 8 on a?b, since"}};
+    char dir[256], path[300], other[4096], *mine;
+    size_t bytes = 0;
+    run first, second;
+    scratch_memory(w, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/lock.json", dir);
+    open_counted(w, &first, 1), open_counted(w, &second, 2);
+    par_zero_checkpoint f = files_of(w, dir), over = f;
+    over.take_over = 1;
+    CHECK_OK(w, par_zero_lock(first.z, &f));
+    CHECK_OK(w, par_barrier(w));
+    mine = get_file(path, &bytes);
+    mine[bytes - 1] = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].text) snprintf(other, sizeof other, "%s", rows[i].text);
+        if (!rows[i].text) other_lock(mine, rows[i].key, other, sizeof other);
+        put_text(w, path, other);
+        const par_result result = par_zero_save(second.z, &f);
+        CHECK(w, rows[i].says ? result == PAR_ERR_FILE && says(w, rows[i].says) && says(w, dir)
+                              : result == PAR_OK);
+        if (rows[i].says) CHECK_OK(w, par_zero_save(second.z, &over));
+        CHECK_OK(w, par_zero_unlock(second.z));
+        CHECK_OK(w, par_barrier(w));
+        CHECK(w, access(path, F_OK) != 0);
+    }
+    put_text(w, path, NULL); // a link leads nowhere, or to a lock: neither is followed, nor written through
+    if (par_rank(w) == 0) CHECK(w, symlink("elsewhere", path) == 0);
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, par_zero_lock(second.z, &f) == PAR_ERR_FILE && says(w, "is no lock of this kit"));
+    CHECK_OK(w, par_zero_lock(second.z, &over));
+    CHECK(w, par_zero_save(first.z, &f) == PAR_ERR_FILE && says(w, "another run has taken over"));
+    CHECK(w, par_zero_save(first.z, &over) == PAR_ERR_FILE && says(w, "This run saves there no more"));
+    CHECK_OK(w, par_zero_save(second.z, &f));
+    put_text(w, path, NULL); // somebody deletes the lock: nobody has saved meanwhile
+    CHECK_OK(w, par_zero_save(second.z, &f));
+    CHECK_OK(w, par_zero_close(second.z));
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, par_zero_save(first.z, &f) == PAR_ERR_FILE && says(w, "and has saved there"));
+    CHECK_OK(w, par_zero_load(first.z, &f)); // takes no lock
+    CHECK(w, access(path, F_OK) != 0);
+    CHECK_OK(w, par_zero_close(first.z));
+    CHECK(w, files_in(dir) == 4);
+    free(mine);
+    remove_dir(w, dir);
+}
+// Two processes save into a directory. One is stopped before each of its steps, and then killed, or goes on
+// after the other has saved, or was refused. The checkpoint is always whole, and of the last who may save.
+static void two_writers(par_comm *w) {
+    enum { STRIDE = TEST_FEWER ? 5 : 1 };
+    char dir[256];
+    long now = 1, at = 1, refused = 0, revoked = 0;
+    scratch_memory(w, dir, sizeof dir);
+    writer a = start_writer(w, dir, 1, 0, 0), b;
+    CHECK(w, !pauses(&a) && end_writer(&a, 0) == SAVED && counted_steps(w, dir) == 1);
+    const int files = files_in(dir);
+    for (int how = 0, last = 0; !last; how = (how + 1) % 3, at += how ? 0 : STRIDE) {
+        const long first = ++now, second = ++now;
+        a = start_writer(w, dir, (uint64_t)first, 0, at);
+        last = !pauses(&a);
+        if (how == 2 && !last) CHECK(w, end_writer(&a, 1) == -1);
+        b = start_writer(w, dir, (uint64_t)second, how == 1, 0);
+        CHECK(w, !pauses(&b));
+        const int result = end_writer(&b, 0);
+        long found = counted_steps(w, dir);
+        CHECK(w, result == SAVED ? found == second : how == 0 && result == REFUSED && found >= 0);
+        if (how == 2 && !last) CHECK(w, files_in(dir) == files); // nothing is left of who was killed
+        refused += result == REFUSED;
+        if (how < 2 || last) {
+            if (!last) go_on_writing(&a);
+            const int other = end_writer(&a, 0); // it has not had the lock yet, or it has lost it
+            found = counted_steps(w, dir);
+            CHECK(w, other == SAVED ? found == first || found == second : result == SAVED && found == second);
+            revoked += other != SAVED;
+        }
+    }
+    CHECK(w, at > 20 && refused > 20 / STRIDE && revoked > 10 / STRIDE);
+    for (long i = 1; i < at; i += 7) // both are stopped somewhere; the first goes on before the second
+        for (long j = 1 + i % 5; j < at; j += TEST_FEWER ? 31 : 11) {
+            a = start_writer(w, dir, (uint64_t)++now, 0, i);
+            const int waits = pauses(&a);
+            b = start_writer(w, dir, (uint64_t)++now, 1, j);
+            const int other_waits = pauses(&b);
+            if (waits) go_on_writing(&a);
+            end_writer(&a, 0);
+            CHECK(w, counted_steps(w, dir) > 0);
+            if (other_waits && j % 2) go_on_writing(&b);
+            end_writer(&b, j % 2 == 0);
+            CHECK(w, counted_steps(w, dir) > 0);
+        }
     remove_dir(w, dir);
 }
 
@@ -3635,6 +3832,8 @@ const test tests[] = {
     {"loaded_scales", loaded_scales, TEST_ANY | TEST_SMALL, 1, 60},
     {"full", full, TEST_ALONE, 1, 60},
     {"kills", kills, TEST_SERIAL, 1, 120},
+    {"two_writers", two_writers, TEST_SERIAL, 1, 120},
+    {"locks", locks, TEST_ANY, 1, 60},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
     {"updates", updates, TEST_SERIAL, 1, 60},

@@ -38,8 +38,8 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        parameter_server, canonical, plan, save_async, pp, chunks, max_activation_mb, graph, auto_layout,
-        document_token, weights_only;
+        parameter_server, canonical, plan, save_async, take_over, pp, chunks, max_activation_mb, graph,
+        auto_layout, document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune, *auto_machine;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
@@ -262,6 +262,8 @@ static const setting setting_table[] = {
     NUMBER("--save_interval", INT, save_interval, "0", FROM(0),
            "steps between checkpoints; 0: at the end only"),
     FLAG("--save_async", save_async, "0", "write checkpoints beside the training"),
+    FLAG("--take_over", take_over, "0",
+         "save into --save's directory although another run has it: one that has ended, on another host"),
     TEXT("--load", load, NULL, NULL,
          "checkpoint to resume from; or a Hugging Face directory, or an llm.c model file: it sets the "
          "model's sizes"),
@@ -1045,6 +1047,7 @@ static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     f.comm = t->world;
     f.note = t->note;
     f.background = t->o.save_async;
+    f.take_over = t->o.take_over;
     f.max_file_bytes = (size_t)t->o.shard_mb * 1000000;
     f.weights_only = t->o.generate != NULL;
     return f;
@@ -1517,6 +1520,10 @@ static par_result alloc_token_buffers(trainer *t) {
     return bad ? par_fail(t->world, PAR_ERR_MEMORY, "out of memory for the tokens") : PAR_OK;
 }
 static par_result commit_zero(trainer *t) { return par_zero_commit(t->zero); }
+static par_result lock_save(trainer *t) { // nobody else saves there, from before this run loads it
+    const par_zero_checkpoint f = checkpoint_files(t, t->o.save);
+    return t->o.save ? par_zero_lock(t->zero, &f) : PAR_OK;
+}
 static par_result load_or_init_weights(trainer *t) {
     if (t->o.plan && !plan_is_exact(t))
         return par_fail(t->world, PAR_ERR_MEMORY, "what was allocated is not what was planned");
@@ -1530,8 +1537,8 @@ static par_result load_or_init_weights(trainer *t) {
 // printed.
 static int set_up(trainer *t) {
     par_result (*const steps[])(trainer *) = {
-        try_outputs,   open_device, choose_gemm, auto_layout, open_grid, alloc_token_buffers,
-        open_schedule, open_zero,   print_plan,  commit_zero, open_pipe, load_or_init_weights};
+        try_outputs, open_device, choose_gemm, auto_layout, open_grid, alloc_token_buffers, open_schedule,
+        open_zero,   print_plan,  commit_zero, lock_save,   open_pipe, load_or_init_weights};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (any_rank_failed(t, steps[i](t) ? par_last_error(t->world) : NULL)) return 1;
     return 0;
