@@ -636,6 +636,22 @@ one_writer() {
         [ "$(train $common --max_iters 0 --load "$work/ck" | final - step)" = 3 ] &&
         [ "$(ls "$work/ck" | cut -c1-5 | tr '\n' ' ')" = "manif model model optim " ]
 }
+# what exports that were killed have left is taken away, unless one still writes
+killed_exports() {
+    local left="config.json.new model.safetensors.new.tmp model-00003-of-00009.safetensors.new" at=$work/hub
+    mkdir "$at" && touch "$at/mine.new" "$at/model.tmp" && (cd "$at" && touch $left) &&
+        train --max_iters 0 --export "$at" >/dev/null &&
+        [ "$(ls "$at" | tr '\n' ' ')" = "config.json mine.new model.safetensors model.tmp " ] &&
+        (cd "$at" && touch $left) && mkfifo "$work/go" || return 1
+    flock "$at" sh -c "touch '$work/begun'; read x <'$work/go'" & # another export
+    local other=$!
+    await test -e "$work/begun" || return 1
+    $gpt --data $data $small --max_iters 0 --export "$at" >/dev/null 2>"$work/waits" &
+    await grep -q "waits until another run has exported" "$work/waits" && (cd "$at" && ls $left) || return 1
+    echo >"$work/go"
+    wait $other && wait $! &&
+        [ "$(ls "$at" | tr '\n' ' ')" = "config.json mine.new model.safetensors model.tmp " ]
+}
 damaged() { # truncated, or a byte changed, in any file; or no checkpoint
     $gpt --data $data $small --max_iters 2 --ranks 2 --save "$work/ck" >/dev/null || return 1
     for f in "$work"/ck/model-s*.safetensors "$work"/ck/optimizer-s*.safetensors; do
@@ -1850,6 +1866,7 @@ check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged
 check "two trainings save into one directory" one_writer
+check "exports that were killed" killed_exports
 check "as many operations as layers" linear
 check "sizes are compared with the file" sizes_first
 check "products of options" products

@@ -5,6 +5,7 @@
 #define FILES_H
 
 #include <dirent.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/param.h> // MIN, MAX
 #include <sys/stat.h>
@@ -382,11 +383,14 @@ static void files_shard_name(char name[64], size_t k, size_t shards) {
     snprintf(name, 64, shards == 1 ? "model.safetensors" : "model-%05zu-of-%05zu.safetensors", k, shards);
 }
 // An export writes each file as NAME.new, and renames all of them when they are on the disk. If the disk is
-// full, a previous export stays as it was.
+// full, a previous export stays as it was. Meanwhile it locks the directory: another export into it waits,
+// and who has the lock deletes what exports that were killed have left. A file system that cannot lock a
+// directory (NFS) keeps these files until they are written again.
 typedef struct files_export {
     const gpt_model *m;
     const char *path; // a directory, or llm.c's file
     int llmc, fresh;  // fresh: the directory is new
+    int lock;         // the directory, which is locked; -1: it cannot be
     char why[4400];   // the first error
     // Hugging Face's: all tensors, in the order of the files, and the writer of each file
     par_zero_file_tensor *list;
@@ -400,6 +404,40 @@ static const char *const files_index = "model.safetensors.index.json";
 
 static void files_path(char path[4300], const files_export *x, const char *name, const char *ending) {
     snprintf(path, 4300, "%.4000s/%s%s", x->path, name, ending);
+}
+// Is it a name under which an export writes?
+static int files_is_new(const char *name) {
+    static const char *const texts[] = {"model.safetensors", "model.safetensors.index.json", "config.json"};
+    const char *end = strstr(name, ".new");
+    int used = 0, k, n;
+    if (!end || (strcmp(end, ".new") && strcmp(end, ".new.tmp"))) return 0;
+    for (int i = 0; i < 3; i++)
+        if (strlen(texts[i]) == (size_t)(end - name) && !strncmp(name, texts[i], strlen(texts[i]))) return 1;
+    return sscanf(name, "model-%5d-of-%5d.safetensors%n", &k, &n, &used) == 2 && name + used == end;
+}
+// Locks the directory of an export, and deletes what exports that were killed have left in it. Returns its
+// descriptor; -1: it cannot be locked or, with waits 0, another export has it.
+static int files_lock_export(const char *path, int llmc, int waits) {
+    char at[4300], dir[4200];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.4000s", path);
+    if (llmc) snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int e = fd < 0 ? -1 : flock(fd, LOCK_EX | LOCK_NB);
+    if (e && fd >= 0 && errno == EWOULDBLOCK && waits) {
+        fprintf(stderr, "gpt: waits until another run has exported to %s\n", path);
+        do e = flock(fd, LOCK_EX);
+        while (e && errno == EINTR);
+    }
+    if (e && fd >= 0) close(fd);
+    if (e) return -1;
+    DIR *d = llmc ? NULL : opendir(dir);
+    for (struct dirent *entry; d && (entry = readdir(d)) != NULL;) {
+        snprintf(at, sizeof at, "%s/%.90s", dir, entry->d_name);
+        if (files_is_new(entry->d_name)) unlink(at);
+    }
+    if (d) closedir(d);
+    return fd;
 }
 static const char *files_write_error(char *why, size_t capacity, const char *path) {
     snprintf(why, capacity, "cannot write %.1000s: %s; what was there is untouched", path, strerror(errno));
@@ -509,6 +547,7 @@ static const char *files_huggingface_create(files_export *x) {
     for (size_t k = 0; k < x->shards; k++) x->writers[k].fd = -1;
     x->fresh = !mkdir(x->path, 0777);
     if (!x->fresh && errno != EEXIST) return output_why(x->why, sizeof x->why, "make the directory", x->path);
+    x->lock = files_lock_export(x->path, 0, 1);
     for (size_t first = 0, k = 0, n; first < x->count; first += n, k++) {
         n = files_shard(x->list, x->count, first, x->max_bytes);
         for (size_t i = first; i < first + n; i++) x->writer_of[i] = k;
@@ -697,6 +736,7 @@ static const char *files_llmc_create(files_export *x) {
                       g->n_embd,  padded};
     char beside[4300];
     if (files_llmc_supports(g)) return files_llmc_supports(g);
+    x->lock = files_lock_export(x->path, 1, 1);
     snprintf(beside, sizeof beside, "%.4200s.tmp", x->path);
     x->file = files_create(beside);
     const off_t bytes = (off_t)files_llmc_layout(x->m, sizeof(float), (size_t)padded, x->at);
@@ -791,6 +831,7 @@ static const char *files_export_begin(files_export *x, const gpt_model *m, const
     x->m = m;
     x->path = path;
     x->llmc = files_is_llmc(path);
+    x->lock = -1;
     x->max_bytes = shard_bytes ? shard_bytes : (size_t)5000000000;
     x->at = (size_t *)calloc((size_t)m->tensor_count + 1, sizeof *x->at);
     if (!x->at) return "out of memory for the places of parameters in files";
@@ -806,7 +847,9 @@ static const char *files_export_put(files_export *x, const gpt_tensor *t, size_t
 // error text.
 static const char *files_export_end(files_export *x, int keep) {
     free(x->at);
-    return x->llmc ? files_llmc_end(x, keep) : files_huggingface_end(x, keep);
+    const char *problem = x->llmc ? files_llmc_end(x, keep) : files_huggingface_end(x, keep);
+    if (x->lock >= 0) close(x->lock);
+    return problem;
 }
 
 #endif

@@ -834,6 +834,8 @@ static const char *try_export(const settings *o, char *why, size_t capacity) {
         return "a GPT-2 of Hugging Face's has no head_dim: leave --export out";
     const char *problem = try_directory(o->exported, &fresh, made, sizeof made, why, capacity);
     if (!problem) unlink(made);
+    const int lock = problem ? -1 : files_lock_export(o->exported, 0, 0); // frees disk space for the training
+    if (lock >= 0) close(lock);
     if (fresh) rmdir(o->exported);
     return problem;
 }
