@@ -350,6 +350,25 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
 
+static int files_is_llmc(const char *path) { // a file of llm.c's, not a directory
+    const char *ending = strrchr(path, '.');
+    return ending && !strcmp(ending, ".bin");
+}
+// Can this model be exported to this path? NULL, or why not.
+static const char *files_supports(const gpt_config *g, const char *path) {
+    if (g->llama)
+        return files_is_llmc(path)
+                   ? "llm.c's model files hold GPT-2 with biases: export a Llama to a directory"
+                   : NULL;
+    if (!g->bias) return "--export: other programs' files hold GPT-2 with biases: leave out --no-bias";
+    if ((int)gpt_kv_heads(g) != g->n_head)
+        return "--export: other programs' GPT-2 has as many key-value heads as heads: leave out --n_kv_head";
+    if (gpt_head_dim(g) * (size_t)g->n_head != (size_t)g->n_embd)
+        return "--export: other programs' GPT-2 has heads of n_embd / n_head: leave out --head_dim";
+    return files_is_llmc(path) && gpt_hidden(g) != 4 * (size_t)g->n_embd
+               ? "--export: llm.c's model files hold an MLP of 4 x n_embd: leave out --n_hidden"
+               : NULL;
+}
 // Lists all parameters as tensors of Hugging Face, without data. at: where in the list the parts of each
 // parameter begin.
 static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list, size_t *at) {
@@ -463,38 +482,53 @@ static int files_print_index(FILE *f, const files_export *x) { // which file eac
     }
     return ok && fprintf(f, "}}\n") > 0;
 }
+// A member of an object whose value is a float: so many digits that reading gives the same float again.
+static void files_print_real(FILE *f, const char *key, float x) {
+    char text[32];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)x);
+        if (strtof(text, NULL) == x) break;
+    }
+    fprintf(f, " \"%s\": %s,\n", key, text);
+}
+static void files_print_rotary(FILE *f, const par_tp_rotary *r) {
+    files_print_real(f, "rope_theta", r->base > 0 ? r->base : 10000.0f);
+    if (!(r->factor > 0)) return;
+    fprintf(f, " \"rope_scaling\": {\n");
+    files_print_real(f, "factor", r->factor);
+    if (r->original > 0) {
+        files_print_real(f, "low_freq_factor", r->low);
+        files_print_real(f, "high_freq_factor", r->high);
+        fprintf(f, " \"original_max_position_embeddings\": %.0f,\n", (double)r->original);
+    }
+    fprintf(f, " \"rope_type\": \"%s\"},\n", r->original > 0 ? "llama3" : "linear");
+}
+// Special tokens are null: a file that says nothing of them has GPT-2's or Llama's, which are ordinary tokens
+// here.
 static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
-    if (!g->llama)
-        return fprintf(
-                   f,
-                   "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_layer\": %d,\n"
-                   " \"n_head\": %d, \"n_embd\": %d, \"n_positions\": %d, \"n_inner\": %zu,\n"
-                   " \"vocab_size\": %d, \"layer_norm_epsilon\": %g, \"activation_function\": \"gelu_new\",\n"
-                   " \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\"}\n",
-                   g->n_layer, g->n_head, g->n_embd, (int)gpt_positions(g), gpt_hidden(g), g->vocab_size,
-                   g->epsilon > 0 ? (double)g->epsilon : 1e-5) > 0;
-    const par_tp_rotary *r = &g->rotary;
-    int ok =
-        fprintf(
-            f,
-            "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
-            " \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,\n"
-            " \"head_dim\": %zu, \"hidden_size\": %d, \"intermediate_size\": %zu, "
-            "\"max_position_embeddings\": %d,\n"
-            " \"vocab_size\": %d, \"rms_norm_eps\": %g, \"rope_theta\": %.9g, \"hidden_act\": \"silu\",\n",
-            g->n_layer, g->n_head, (int)gpt_kv_heads(g), gpt_head_dim(g), g->n_embd, gpt_hidden(g),
-            (int)gpt_positions(g), g->vocab_size, g->epsilon > 0 ? (double)g->epsilon : 1e-5,
-            r->base > 0 ? (double)r->base : 10000.0) > 0;
-    if (ok && r->factor > 0)
-        ok = fprintf(f,
-                     " \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": "
-                     "%.9g,\n"
-                     "  \"high_freq_factor\": %.9g, \"original_max_position_embeddings\": %.0f},\n",
-                     (double)r->factor, (double)r->low, (double)r->high, (double)r->original) > 0;
-    return ok && fprintf(f,
-                         " \"attention_bias\": false, \"mlp_bias\": false, \"tie_word_embeddings\": %s,\n"
-                         " \"torch_dtype\": \"float32\"}\n",
-                         gpt_is_tied(g) ? "true" : "false") > 0;
+    const float epsilon = g->epsilon > 0 ? g->epsilon : 1e-5f;
+    fprintf(f, "{\"bos_token_id\": null, \"eos_token_id\": null, \"pad_token_id\": null,\n");
+    if (g->llama) {
+        files_print_real(f, "rms_norm_eps", epsilon);
+        files_print_rotary(f, &g->rotary);
+        fprintf(f,
+                " \"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
+                " \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,\n"
+                " \"head_dim\": %zu, \"hidden_size\": %d, \"intermediate_size\": %zu,\n"
+                " \"max_position_embeddings\": %d,\n"
+                " \"hidden_act\": \"silu\", \"attention_bias\": false, \"mlp_bias\": false,\n",
+                g->n_layer, g->n_head, (int)gpt_kv_heads(g), gpt_head_dim(g), g->n_embd, gpt_hidden(g),
+                (int)gpt_positions(g));
+    } else {
+        files_print_real(f, "layer_norm_epsilon", epsilon);
+        fprintf(f,
+                " \"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_layer\": %d,\n"
+                " \"n_head\": %d, \"n_embd\": %d, \"n_positions\": %d, \"n_inner\": %zu,\n"
+                " \"activation_function\": \"gelu_new\",\n",
+                g->n_layer, g->n_head, g->n_embd, (int)gpt_positions(g), gpt_hidden(g));
+    }
+    return fprintf(f, " \"vocab_size\": %d, \"tie_word_embeddings\": %s, \"torch_dtype\": \"float32\"}\n",
+                   g->vocab_size, gpt_is_tied(g) ? "true" : "false") > 0;
 }
 static FILE *files_create(const char *path) { // under a temporary name
     const int fd = par_open_replace(path);
@@ -719,15 +753,6 @@ static size_t files_llmc_layout(const gpt_model *m, size_t element, size_t padde
         }
     return end;
 }
-static const char *files_llmc_supports(const gpt_config *g) { // NULL, or why not
-    if (gpt_hidden(g) != 4 * (size_t)g->n_embd || gpt_head_dim(g) * (size_t)g->n_head != (size_t)g->n_embd)
-        return "llm.c's model files hold no n_hidden and no head_dim";
-    return g->llama || !g->bias ? "llm.c's model files hold GPT-2 with biases" : NULL;
-}
-static int files_is_llmc(const char *path) { // a file of llm.c's, not a directory
-    const char *ending = strrchr(path, '.');
-    return ending && !strcmp(ending, ".bin");
-}
 static int files_llmc_padded(const gpt_config *g) { return (g->vocab_size + 127) / 128 * 128; }
 static const char *files_llmc_create(files_export *x) {
     const gpt_config *g = &x->m->config;
@@ -735,7 +760,6 @@ static const char *files_llmc_create(files_export *x) {
     int32_t h[256] = {FILES_LLMC, 3,     (int)gpt_positions(g), g->vocab_size, g->n_layer, g->n_head,
                       g->n_embd,  padded};
     char beside[4300];
-    if (files_llmc_supports(g)) return files_llmc_supports(g);
     x->lock = files_lock_export(x->path, 1, 1);
     snprintf(beside, sizeof beside, "%.4200s.tmp", x->path);
     x->file = files_create(beside);
@@ -835,6 +859,7 @@ static const char *files_export_begin(files_export *x, const gpt_model *m, const
     x->max_bytes = shard_bytes ? shard_bytes : (size_t)5000000000;
     x->at = (size_t *)calloc((size_t)m->tensor_count + 1, sizeof *x->at);
     if (!x->at) return "out of memory for the places of parameters in files";
+    if (files_supports(&m->config, path)) return files_supports(&m->config, path);
     return x->llmc ? files_llmc_create(x) : files_huggingface_create(x);
 }
 // Writes elements [first, first + count) of a parameter. NULL, or an error text.

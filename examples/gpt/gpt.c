@@ -826,13 +826,10 @@ static const char *try_directory(const char *dir, int *fresh, char *made, size_t
 static const char *try_export(const settings *o, char *why, size_t capacity) {
     char made[4300];
     int fresh;
-    if (files_is_llmc(o->exported)) {
-        const char *problem = files_llmc_supports(&o->model);
-        return problem ? problem : output_try_beside(o->exported, why, capacity);
-    }
-    if (!o->model.llama && gpt_head_dim(&o->model) * (size_t)o->model.n_head != (size_t)o->model.n_embd)
-        return "a GPT-2 of Hugging Face's has no head_dim: leave --export out";
-    const char *problem = try_directory(o->exported, &fresh, made, sizeof made, why, capacity);
+    const char *problem = files_supports(&o->model, o->exported);
+    if (problem) return problem;
+    if (files_is_llmc(o->exported)) return output_try_beside(o->exported, why, capacity);
+    problem = try_directory(o->exported, &fresh, made, sizeof made, why, capacity);
     if (!problem) unlink(made);
     const int lock = problem ? -1 : files_lock_export(o->exported, 0, 0); // frees disk space for the training
     if (lock >= 0) close(lock);
