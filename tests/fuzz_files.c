@@ -105,7 +105,7 @@ static void try_config(const char *text) { // what is read is a model that can b
     files_huggingface h;
     memset(&h, 0, sizeof h);
     why[0] = 0;
-    const char *wrong = files_config_of(text, "config.json", &g, why, sizeof why);
+    const char *wrong = files_config_of(text, "config.json", NULL, &g, why, sizeof why);
     if ((wrong != NULL) != (why[0] != 0)) abort();
     if (!wrong && (gpt_check(&g) || !gpt_parameter_count(&g))) abort();
     h.shards = (par_zero_safetensors *)calloc(1000, sizeof *h.shards);

@@ -236,6 +236,28 @@ exported_again() {
 --arch llama --n_kv_head 1 --vocab_size 300~file
 END
 }
+# a directory that is no model: what it lacks, and what to do
+other_directories() {
+    local hub=$work/hub
+    $gpt --data $data $small --max_iters 0 --export "$hub" >/dev/null && mkdir "$work/empty" || return 1
+    refuses "empty has no manifest.json, .* and no config.json" $small --load "$work/empty" &&
+        refuses "nowhere has no manifest.json, .*: No such file" $small --load "$work/nowhere" &&
+        refuses "it has no key .use_cach. to ignore" $small --load "$hub" --ignore_config use_cach &&
+        sed -i 's/{/{"mystery": 1, /' "$hub/config.json" &&
+        refuses '"mystery" is 1, which is not implemented .* --ignore_config mystery' $small --load "$hub" &&
+        train --max_iters 0 --load "$hub" --ignore_config mystery >"$work/out" &&
+        sed -i 's/"mystery": 1, //' "$hub/config.json" &&
+        touch "$hub/adapter_config.json" &&
+        refuses "an adapter that is not merged" $small --load "$hub" &&
+        rm "$hub/adapter_config.json" &&
+        mv "$hub/model.safetensors" "$work" &&
+        refuses "a config.json and no weights: no model.safetensors" $small --load "$hub" &&
+        touch "$hub/pytorch_model.bin" &&
+        refuses "pytorch_model.bin is not read: from_pretrained(DIR)" $small --load "$hub" &&
+        refuses "ignore_config is for what --load reads" $small --ignore_config x &&
+        train --max_iters 0 --export "$work/m.bin" >/dev/null &&
+        refuses "ignore_config is for a config.json" $small --load "$work/m.bin" --ignore_config x
+}
 # a text that is known by heart goes on as it does, beyond block_size, on every grid, with the cache and
 # without
 generates() {
@@ -617,16 +639,16 @@ sizes_first() { # a file that is smaller than its header says is refused before 
         sed "$lie" "$work/config" >"$work/lie/config.json" &&
             fails 1 "$text" $gpt --data $data --load "$work/lie" || return 1
     done <<'END'
-s/"n_layer": 2/"n_layer": "2"/~"n_layer" is "2", and must be a number
+s/"n_layer": 2/"n_layer": "2"/~"n_layer" is "2", and must be a whole number
 s/"n_layer": 2/"n_layer": 2.5/~"n_layer" is 2.5, and must be a whole number
 s/"n_layer": 2/"n_layer": -2/~"n_layer" is -2, and must be a whole number
-s/"n_layer": 2/"n_layer": 0x2/~"n_layer" is 0x2, and must be a number
-s/"tie_word_embeddings": true/"tie_word_embeddings": 1/~"tie_word_embeddings" is 1, and must be true or false
-s/"layer_norm_epsilon": [^,]*/"layer_norm_epsilon": 1e999/~"layer_norm_epsilon" is 1e999, and must be a number
-s/"gpt2"/"bert"/~"model_type" is "bert", and must be gpt2 or llama
-s/"gpt2"/"gpt"/~"model_type" is "gpt", and must be gpt2 or llama
-s/"gpt2"/"llama", "rope_type": "de"/~"rope_type" is "de", and must be default or llama3
-s/"model_type": "gpt2", //~its model_type must be gpt2 or llama
+s/"n_layer": 2/"n_layer": 0x2/~"n_layer" is 0x2, and must be a whole number
+s/"tie_word_embeddings": true/"tie_word_embeddings": 1/~"tie_word_embeddings" is 1, and must be true
+s/"layer_norm_epsilon": [^,]*/"layer_norm_epsilon": 1e999/~"layer_norm_epsilon" is 1e999, and must be a
+s/"gpt2"/"bert"/~"model_type" is "bert", and must be gpt2, llama or mistral
+s/"gpt2"/"gpt"/~"model_type" is "gpt", and must be gpt2, llama or mistral
+s/"gpt2"/"gpt2", "rope_type": "de"/~"rope_type" is "de", which is not implemented here
+s/"model_type": "gpt2", //~its model_type must be gpt2, llama or mistral
 s/"n_layer": 2,/"n_layer": 2/~is no JSON object, or damaged
 s/}$/} x/~is no JSON object, or damaged
 END
@@ -1915,6 +1937,7 @@ check "sizes are compared with the file" sizes_first
 check "products of options" products
 check "Hugging Face's and llm.c's files" exports
 check "each kind of model, exported" exported_again
+check "directories that are no models" other_directories
 check "generating text" generates
 check "bench_tp" layer_rows
 check "bench_zero" zero_rows

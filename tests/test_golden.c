@@ -169,7 +169,7 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     CHECK_OK(w, par_split(w, par_rank(w) % t, par_rank(w), &g->cp_comm));
     d.tp = g->tp_comm, d.cp = par_size(g->cp_comm) > 1 ? g->cp_comm : NULL;
     snprintf(path, sizeof path, "tests/golden/%s", name);
-    const char *problem = files_config(path, &c, why, sizeof why);
+    const char *problem = files_config(path, NULL, &c, why, sizeof why);
     if (problem) test_fail(__FILE__, __LINE__, par_rank(w), "config", problem);
     CHECK_OK(w, par_tp_open(&d, &g->tp));
     CHECK_OK(w, gpt_open(&g->m, &c, g->tp, d.sequence_parallel));
@@ -372,7 +372,7 @@ static void files_of(par_comm *w, par_tp *tp, const gpt_config *config, int llmc
     const char *path = llmc ? file : dir, *bad = save_whole(&m, path, x);
     if (!bad)
         bad = llmc ? files_llmc_config(file, &read, why, sizeof why)
-                   : files_config(dir, &read, why, sizeof why);
+                   : files_config(dir, NULL, &read, why, sizeof why);
     if (bad) test_fail(__FILE__, __LINE__, 0, "saved", bad);
     CHECK_OK(w, gpt_open(&again, &read, tp, 0));
     CHECK(w, again.total_count == m.total_count);
@@ -406,6 +406,319 @@ static void files(par_comm *w) { // Hugging Face's GPT-2 and Llama, llm.c
     CHECK_OK(w, par_tp_close(tp));
     snprintf(remove, sizeof remove, "rm -rf '%s'", dir);
     CHECK(w, system(remove) == 0);
+}
+
+// Element i of a tensor, from -0.5 to 0.5, as tests/golden/families.py computes it.
+static float family_number(const char *tensor, size_t i) {
+    uint32_t x = 2166136261u;
+    for (const char *c = tensor; *c; c++) x = (x ^ (unsigned char)*c) * 16777619u;
+    x += (uint32_t)i;
+    x = (x ^ x >> 16) * 0x7FEB352Du;
+    x = (x ^ x >> 15) * 0x846CA68Bu;
+    x ^= x >> 16;
+    return (float)(x >> 8) / (float)(1 << 24) - 0.5f;
+}
+// Writes a model of a family as Hugging Face's file, and reads it.
+static void family_weights(par_comm *w, const gpt_model *m, const char *dir, float *whole) {
+    static par_zero_safetensors_writer out;
+    static par_zero_file_tensor list[64];
+    static float values[4096];
+    char file[640];
+    size_t at[64];
+    memset(list, 0, sizeof list);
+    const size_t count = files_list_tensors(m, list, at);
+    snprintf(file, sizeof file, "%s/model.safetensors", dir);
+    CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
+    for (size_t k = 0; k < count; k++) {
+        const char *name = out.list[k].name, *ending = strrchr(name, '.');
+        const float mean = out.list[k].dims == 1 && !strcmp(ending, ".weight") ? 1 : 0;
+        if (out.list[k].count > 4096) return test_fail(__FILE__, __LINE__, 0, "a tensor", name);
+        for (size_t i = 0; i < out.list[k].count; i++) values[i] = mean + family_number(name, i);
+        CHECK(w, !par_zero_safetensors_put(&out, k, 0, 0, out.list[k].count, values));
+    }
+    CHECK(w, !par_zero_safetensors_end(&out, 1));
+    CHECK(w, load_whole(m, dir, whole));
+}
+// The most likely tokens after 1 2 ... 12 are those that transformers finds.
+static void family_tokens(par_comm *w, par_tp *tp, const gpt_config *c, const char *dir, const char *want) {
+    enum { PROMPT = 12, ALL = 24 };
+    gpt_model m;
+    gpt_buffers b;
+    par_tp_tokens tokens;
+    int32_t ids[ALL] = {0};
+    char got[256] = "tokens";
+    memset(&tokens, 0, sizeof tokens);
+    tokens.batch = 1, tokens.sequence = ALL;
+    CHECK_OK(w, gpt_open(&m, c, tp, 0));
+    float *whole = (float *)calloc(m.total_count + 1, sizeof *whole);
+    family_weights(w, &m, dir, whole);
+    gpt_set_memory(&m, whole, NULL);
+    CHECK(w, gpt_buffers_open(&m, &b, ALL));
+    for (int i = 0; i < PROMPT; i++) ids[i] = i + 1;
+    for (int i = PROMPT; i < ALL; i++) { // tokens behind number i do not change what follows it
+        CHECK_OK(w, gpt_forward(&m, &b, &tokens, ids, NULL));
+        const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, b.logits.cols);
+        const float *logits = (const float *)b.logits.data + (size_t)(i - 1) * ld;
+        for (int v = 1; v < c->vocab_size; v++)
+            if (logits[v] > logits[ids[i]]) ids[i] = v;
+        snprintf(got + strlen(got), sizeof got - strlen(got), " %d", (int)ids[i]);
+    }
+    if (strcmp(got, want)) test_fail(__FILE__, __LINE__, 0, want, got);
+    gpt_buffers_close(&m, &b), gpt_close(&m), free(whole);
+}
+// What transformers takes for sizes that a config.json does not have.
+static void family_defaults(par_comm *w) {
+    static const struct {
+        const char *type;
+        size_t count;
+        float epsilon;
+    } of[] = {{"gpt2", 124439808, 1e-5f}, {"llama", 6738415616, 1e-6f}, {"mistral", 7241732096, 1e-6f}};
+    for (int i = 0; i < 3; i++) {
+        char json[64], why[256];
+        gpt_config g;
+        snprintf(json, sizeof json, "{\"model_type\": \"%s\"}", of[i].type);
+        CHECK(w, !files_config_of(json, "config.json", NULL, &g, why, sizeof why));
+        CHECK(w, gpt_parameter_count(&g) == of[i].count && g.epsilon == of[i].epsilon);
+        CHECK(w, g.rotary.base == (g.llama ? 10000.0f : 0) && g.rotary.factor == 0);
+        CHECK(w, g.positions == (i == 0 ? 1024 : i == 1 ? 2048 : 4096)); // Mistral's: its sliding window
+    }
+}
+static void
+families(par_comm *w) { // each line of tests/golden/families.txt: transformers' tokens, or an error
+    char line[4096], dir[600], remove[700], key[80], why[640];
+    par_tp_desc d;
+    par_tp *tp;
+    int tokens = 0, refused = 0;
+    memset(&d, 0, sizeof d);
+    d.tp = w;
+    CHECK_OK(w, par_tp_open(&d, &tp));
+    snprintf(dir, sizeof dir, "%s/par_test_families_%d", test_dir, (int)getpid());
+    CHECK(w, !mkdir(dir, 0777));
+    FILE *f = fopen("tests/golden/families.txt", "r");
+    CHECK(w, f != NULL);
+    while (f && fgets(line, sizeof line, f)) {
+        char *want = strchr(line, '\t'), *json = want ? strchr(want + 1, '\t') : NULL;
+        gpt_config c;
+        if (line[0] == '#' || !json) continue;
+        *want++ = *json++ = 0;
+        const char *wrong = files_config_of(json, "config.json", NULL, &c, why, sizeof why);
+        snprintf(key, sizeof key, "config.json: \"%.60s\" is ",
+                 strncmp(want, "refuses ", 8) ? "?" : want + 8);
+        if (wrong && strncmp(wrong, key, strlen(key))) test_fail(__FILE__, __LINE__, 0, line, wrong);
+        if (!wrong) family_tokens(w, tp, &c, dir, want);
+        wrong ? refused++ : tokens++;
+    }
+    if (f) fclose(f);
+    CHECK(w, tokens >= 18 && refused >= 38);
+    family_defaults(w);
+    CHECK_OK(w, par_tp_close(tp));
+    snprintf(remove, sizeof remove, "rm -rf '%s'", dir);
+    CHECK(w, system(remove) == 0);
+}
+
+// config.json as a closed list of keys: what is put into a whole one, keys to ignore, and what is said of it.
+static const char gpt2_keys[] = "\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_embd\": 8, \"n_head\": 2";
+static const char llama_keys[] =
+    "\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2";
+static const struct {
+    const char *keys, *more, *ignored, *said; // said NULL: it is read
+} config_rows[] = {
+    {llama_keys, "\"logit_scale\": 0.0625", NULL, "\"logit_scale\" is 0.0625, which is not implemented here"},
+    {llama_keys, "\"logit_scale\": 0.0625", "logit_scale", NULL},
+    {llama_keys, "\"logit_scale\": 0.0625, \"x\": [1]", "x,logit_scale", NULL},
+    {llama_keys, "\"logit_scale\": 0.0625", "x", "\"logit_scale\" is"},
+    {llama_keys, "\"use_cache\": true", "use_cach", "it has no key \"use_cach\" to ignore"},
+    {llama_keys, "\"a\": null, \"b\": false, \"c\": 0, \"d\": 0.0, \"e\": [ ], \"f\": {}", NULL, NULL},
+    {llama_keys, "\"a\": {\"b\": null}", NULL, "\"a\" is {\"b\": null}, which"},
+    {llama_keys, "\"a\": \"\"", NULL, "\"a\" is \"\", which"},
+    {llama_keys, "\"a\": true", NULL, "\"a\" is true, which"},
+    {llama_keys, "\"rms_norm_eps\": 1e-5, \"rms_norm_eps\": 1e-6", NULL,
+     "\"rms_norm_eps\" stands there twice"},
+    {llama_keys, "\"a\": 0, \"a\": 0", NULL, "\"a\" stands there twice"},
+    {llama_keys, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"factor\": 4}", NULL, "twice"},
+    {llama_keys, "\"rms_norm_eps\": 0", NULL, "\"rms_norm_eps\" is 0, and must be a number above 0"},
+    {llama_keys, "\"rope_theta\": -1", NULL, "\"rope_theta\" is -1, and must be a number above 0"},
+    {llama_keys, "\"num_key_value_heads\": null, \"head_dim\": null, \"hidden_act\": null", NULL, NULL},
+    {llama_keys, "\"num_key_value_heads\": 0", NULL, "\"num_key_value_heads\" is 0, and must be"},
+    {llama_keys, "\"vocab_size\": null", NULL, "\"vocab_size\" is null, and must be"},
+    {llama_keys, "\"attention_bias\": \"false\"", NULL, "\"attention_bias\" is \"false\", and must be false"},
+    {llama_keys, "\"mlp_bias\": true", NULL, "\"mlp_bias\" is true, and must be false"},
+    {llama_keys, "\"mlp_bias\": true", "mlp_bias", NULL},
+    {llama_keys, "\"hidden_act\": \"gelu\"", NULL, "\"hidden_act\" is \"gelu\", and must be silu or swish"},
+    {llama_keys, "\"hidden_act\": \"silu or swish\"", NULL, "\"hidden_act\" is"},
+    {llama_keys, "\"layer_types\": [\"full_attention\"]", NULL, NULL},
+    {llama_keys, "\"layer_types\": [\"chunked\", \"full_attention\"]", NULL, "\"layer_types\" is"},
+    {llama_keys, "\"layer_types\": [\"full_attention\", \"chunked\"]", NULL, "\"layer_types\" is"},
+    {llama_keys, "\"head_dim\": 8", NULL, NULL},
+    {llama_keys, "\"head_dim\": 3", NULL, "head_dim, must be even"},
+    {llama_keys, "\"partial_rotary_factor\": 1.0", NULL, NULL},
+    {llama_keys, "\"partial_rotary_factor\": 0.5", NULL, "\"partial_rotary_factor\" is 0.5, and must be 1"},
+    {llama_keys, "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}", NULL,
+     "\"partial_rotary_factor\" is"},
+    {llama_keys, "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}", NULL,
+     "\"rope_type\" is \"yarn\""},
+    {llama_keys, "\"rope_scaling\": {\"factor\": 2}", NULL, "have factors, and are of rope_type default"},
+    {llama_keys, "\"rope_scaling\": {\"type\": \"linear\"}", NULL, "rope_type linear needs factor alone"},
+    {llama_keys, "\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}", NULL,
+     "rope_type llama3 needs factor, and"},
+    {llama_keys, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"mscale\": 1}", NULL,
+     "\"mscale\" is 1"},
+    {llama_keys,
+     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"factor\": 2}", NULL,
+     "rope_scaling and rope_parameters: one of them alone"},
+    {llama_keys, "\"rope_scaling\": {}, \"rope_parameters\": {\"type\": \"linear\", \"factor\": 2}", NULL,
+     NULL},
+    {llama_keys, "\"rope_scaling\": 8", NULL, "8 is no object"},
+    {llama_keys, "\"sliding_window\": 4096", NULL, "\"sliding_window\" is 4096, which is not"},
+    {llama_keys, "\"text_config\": {\"model_type\": \"llama\"}", NULL, "\"text_config\" is {"},
+    {llama_keys, "\"quantization_config\": {\"bits\": 4}", NULL, "\"quantization_config\" is {\"bits\": 4}"},
+    {llama_keys, "\"n_head\": 4", NULL, "\"n_head\" is 4, which is not"}, // GPT-2's
+    {gpt2_keys, "\"rope_theta\": 10000", NULL, "\"rope_theta\" is 10000, which is not"},
+    {gpt2_keys, "\"hidden_size\": 16", NULL, "\"hidden_size\" is 16, which is not"},
+    {gpt2_keys, "\"activation_function\": \"relu\"", NULL,
+     "\"activation_function\" is \"relu\", and must be gelu_new"},
+    {gpt2_keys, "\"activation_function\": \"gelu\"", NULL,
+     "\"activation_function\" is \"gelu\", and must be gelu_new"},
+    {gpt2_keys, "\"activation_function\": \"gelu_pytorch_tanh\"", NULL, NULL},
+    {gpt2_keys, "\"scale_attn_weights\": false", NULL, "\"scale_attn_weights\" is false, and must be true"},
+    {gpt2_keys, "\"scale_attn_by_inverse_layer_idx\": true", NULL, "is true, and must be false"},
+    {gpt2_keys, "\"tie_word_embeddings\": false", NULL, "\"tie_word_embeddings\" is false, and must be true"},
+    {gpt2_keys, "\"add_cross_attention\": true", NULL, "\"add_cross_attention\" is true, which is not"},
+    {gpt2_keys, "\"reorder_and_upcast_attn\": true, \"n_ctx\": 8, \"n_inner\": null", NULL, NULL},
+    {"\"text_config\": {\"model_type\": \"llama\"}", "\"x\": 0", NULL,
+     "its model_type must be gpt2, llama or mistral"},
+};
+static void config_keys(par_comm *w) {
+    for (size_t i = 0; i < sizeof config_rows / sizeof *config_rows; i++) {
+        char json[512], why[640] = "";
+        gpt_config g;
+        snprintf(json, sizeof json, "{%s, %s}", config_rows[i].keys, config_rows[i].more);
+        const char *said = files_config_of(json, "c", config_rows[i].ignored, &g, why, sizeof why);
+        CHECK(w, (said != NULL) == (why[0] != 0));
+        if (config_rows[i].said ? !said || !strstr(said, config_rows[i].said) : said != NULL)
+            test_fail(__FILE__, __LINE__, par_rank(w), json, said ? said : "it is read");
+    }
+}
+
+// Tensors that a model has no place for, in one file and in several.
+static const char *tensors_load(const gpt_model *m, const char *dir) { // NULL, or why not
+    static char why[640];
+    files_weights *f = (files_weights *)calloc(1, sizeof *f);
+    const char *problem = files_weights_open(f, m, dir, 0);
+    if (problem) snprintf(why, sizeof why, "%s", problem);
+    files_weights_close(f), free(f);
+    return problem ? why : NULL;
+}
+// Files of zeros. value: of the first element of the last tensor.
+static void write_tensors(par_comm *w, const char *dir, const char *name, const par_zero_file_tensor *list,
+                          size_t count, float value) {
+    static par_zero_safetensors_writer out;
+    char file[700];
+    snprintf(file, sizeof file, "%s/%s", dir, name);
+    CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
+    CHECK(w, !par_zero_safetensors_put(&out, count - 1, 0, 0, 1, &value));
+    CHECK(w, !par_zero_safetensors_end(&out, 1));
+}
+static void says(par_comm *w, const gpt_model *m, const char *dir, const char *what, const char *said) {
+    const char *problem = tensors_load(m, dir);
+    if (said ? !problem || !strstr(problem, said) : problem != NULL)
+        test_fail(__FILE__, __LINE__, par_rank(w), what, problem ? problem : "it is loaded");
+}
+static void strange_tensors(par_comm *w, const gpt_model *m, const char *dir, par_zero_file_tensor *list,
+                            size_t count) {
+    static const struct {
+        int llama;
+        const char *name;
+        float value;
+        const char *said;
+    } rows[] = {{1, "model.layers.0.self_attn.rotary_emb.inv_freq", 1, NULL},
+                {1, "model.layers.0.self_attn.q_proj.bias", 1,
+                 "takes the tensor model.layers.0.self_attn.q_proj.bias"},
+                {1, "model.layers.0.self_attn.q_proj.weight_scale", 1, "scales are not read"},
+                {1, "model.layers.1.input_layernorm.weight", 1, "fewer layers than the files"},
+                {1, "model.layers.0.self_attn.q_proj.lora_A.weight", 1, "adapter that is not merged"},
+                {1, "score.weight", 1, "takes the tensor score.weight"},
+                {1, "model.layers.0.attn.bias", 1, "takes the tensor"},
+                {0, "transformer.h.0.attn.bias", 1, NULL},
+                {0, "h.0.attn.masked_bias", 1, NULL},
+                {0, "h.0.rotary_emb.inv_freq", 1, "takes the tensor"},
+                {0, "wte.weight", 1, "takes the tensor wte.weight"}, // once more, by its other name
+                {0, "lm_head.weight", 0, NULL},
+                {0, "lm_head.weight", 1, "and they differ"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].llama != m->config.llama) continue;
+        list[count] = list[0]; // the embedding's shape
+        snprintf(list[count].name, sizeof list[count].name, "%s", rows[i].name);
+        write_tensors(w, dir, "model.safetensors", list, count + 1, rows[i].value);
+        says(w, m, dir, rows[i].name, rows[i].said);
+    }
+}
+// Two files and an index: the last tensor of the first file is also in the second, elsewhere in the map ...
+static void strange_index(par_comm *w, const gpt_model *m, const char *dir, par_zero_file_tensor *list,
+                          size_t count) {
+    static const struct {
+        const char *what;
+        int again;   // it is in the second file, too
+        int file;    // where the map places it; 0: nowhere
+        int twice;   // in the map
+        int missing; // a file
+        const char *said;
+    } rows[] = {
+        {"as it should be", 0, 1, 0, 0, NULL},
+        {"in two files", 1, 1, 0, 0, "is in b.safetensors, where model.safetensors.index.json does not"},
+        {"elsewhere", 0, 2, 0, 0, "in b.safetensors, which does not have it"},
+        {"nowhere", 0, 0, 0, 0, "is in a.safetensors, where model.safetensors.index.json does not"},
+        {"twice in the map", 0, 1, 1, 0, "twice"},
+        {"a file that is not there", 0, 1, 0, 1, "c.safetensors"}};
+    char file[700];
+    const size_t half = count / 2;
+    par_zero_file_tensor two[64];
+    memcpy(two, list + half, (count - half) * sizeof *two);
+    two[count - half] = list[half - 1];
+    snprintf(file, sizeof file, "%s/model.safetensors", dir);
+    CHECK(w, !unlink(file));
+    snprintf(file, sizeof file, "%s/%s", dir, files_index);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_tensors(w, dir, "a.safetensors", list, half, 1);
+        write_tensors(w, dir, "b.safetensors", two, count - half + (size_t)rows[i].again, 1);
+        FILE *f = fopen(file, "w");
+        CHECK(w, f != NULL);
+        fprintf(f, "{\"weight_map\": {\"%s\": \"%s.safetensors\"", list[0].name, rows[i].missing ? "c" : "a");
+        for (size_t k = 1; k < count; k++) {
+            const int in = k == half - 1 ? rows[i].file : k < half ? 1 : 2;
+            for (int n = 0; in && n <= (k == half - 1 && rows[i].twice); n++)
+                fprintf(f, ", \"%s\": \"%c.safetensors\"", list[k].name, in == 1 ? 'a' : 'b');
+        }
+        CHECK(w, fprintf(f, "}}\n") > 0 && !fclose(f));
+        says(w, m, dir, rows[i].what, rows[i].said);
+    }
+}
+static void tensors(par_comm *w) {
+    char dir[600], remove[700];
+    par_tp_desc d;
+    par_tp *tp;
+    memset(&d, 0, sizeof d);
+    d.tp = w;
+    CHECK_OK(w, par_tp_open(&d, &tp));
+    snprintf(dir, sizeof dir, "%s/par_test_tensors_%d", test_dir, (int)getpid());
+    snprintf(remove, sizeof remove, "rm -rf '%s'", dir);
+    for (int llama = 0; llama < 2; llama++) {
+        par_zero_file_tensor list[64];
+        size_t at[64];
+        gpt_model m;
+        gpt_config c;
+        memset(list, 0, sizeof list), memset(&c, 0, sizeof c);
+        c.n_layer = 1, c.n_head = 2, c.n_embd = 8, c.block_size = 6, c.vocab_size = 11;
+        c.bias = !llama, c.llama = llama;
+        CHECK_OK(w, gpt_open(&m, &c, tp, 0));
+        CHECK(w, !mkdir(dir, 0777));
+        const size_t count = files_list_tensors(&m, list, at);
+        strange_tensors(w, &m, dir, list, count);
+        strange_index(w, &m, dir, list, count);
+        gpt_close(&m);
+        CHECK(w, system(remove) == 0);
+    }
+    CHECK_OK(w, par_tp_close(tp));
 }
 
 // Codes, scales and products of tests/golden/low_precision.py, to the bit.
@@ -568,6 +881,9 @@ static void muon(par_comm *w) {
 const test tests[] = {{"torch", torch, TEST_ALONE | TEST_POWERS, 1, 60},
                       {"generating", generating, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
                       {"files", files, TEST_SERIAL, 1, 60},
+                      {"families", families, TEST_SERIAL, 1, 60},
+                      {"config_keys", config_keys, TEST_SERIAL, 1, 60},
+                      {"tensors", tensors, TEST_SERIAL, 1, 60},
                       {"low_precision", low_precision, TEST_SERIAL, 1, 60},
                       {"muon", muon, TEST_SERIAL, 1, 60}};
 const int test_count = (int)(sizeof tests / sizeof tests[0]);

@@ -1,6 +1,6 @@
-// files.h - imports and exports models: Hugging Face's safetensors (GPT-2 and Llama, one file or several) and
-// llm.c's model files. Models pass through tensor by tensor: an import gives each rank what it asks for, from
-// mapped files, and an export takes consecutive pieces of each tensor, in any order of tensors.
+// files.h - imports and exports models: Hugging Face's safetensors (GPT-2, Llama and Mistral, one file or
+// several) and llm.c's model files. Models pass through tensor by tensor: an import gives each rank what it
+// asks for, from mapped files; an export takes consecutive pieces of each tensor, in any order of tensors.
 #ifndef FILES_H
 #define FILES_H
 
@@ -66,8 +66,10 @@ typedef struct
     files_huggingface { // a directory: config.json and model.safetensors, or shards that an index names
     par_zero_safetensors *shards;
     int shard_count;
+    unsigned char *marks; // of the tensors of all shards: has the index placed it, has a parameter taken it?
     char why[640];
 } files_huggingface;
+static const char files_index[] = "model.safetensors.index.json";
 
 static FILE *files_read(const char *path, char *why, size_t capacity) { // NULL, and in why what is wrong
     size_t bytes;
@@ -92,79 +94,69 @@ static char *files_text(const char *dir, const char *name, char *why, size_t cap
     free(text);
     return NULL;
 }
-// Finds a key anywhere in a valid JSON text. 1: *value is the text of its value.
-static int files_find_key(par_zero_json *j, const char *key, par_zero_json *value) {
-    char name[64];
-    const char open = par_zero_json_peek(j);
-    if (open != '{' && open != '[') return par_zero_json_skip(j), 0;
-    for (size_t i = 0;
-         open == '{' ? par_zero_json_member(j, i, name, sizeof name, 1) : par_zero_json_next(j, i, open);
-         i++) {
-        par_zero_json_peek(j);
-        par_zero_json at = *j, inner;
-        par_zero_json_skip(j);
-        if (j->bad) return 0;
-        at.end = j->at;
-        inner = at;
-        if (open == '{' && !strcmp(name, key)) return *value = at, 1;
-        if (files_find_key(&inner, key, value)) return 1;
-    }
-    return 0;
+static const char *files_printable(char *text) { // other people's names must not change a terminal
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 32 || (unsigned char)*p > 126) *p = '?';
+    return text;
 }
 typedef struct files_json { // that is read: the first thing that is wrong stays in why
-    const char *text, *name;
+    const char *name;       // of the file
+    const char *ignored; // keys, with commas between them, that are read as if they were not there; or NULL
+    uint64_t found;      // which of them are there
     char *why;
     size_t capacity;
     int bad;
 } files_json;
-static void files_bad_value(files_json *f, const char *key, const char *expected,
-                            const par_zero_json *value) {
-    const int n = (int)MIN(value->end - value->at, 40);
-    if (!f->bad)
-        snprintf(f->why, f->capacity, "%s: \"%s\" is %.*s, and must be %s", f->name, key, n, value->at,
-                 expected);
-    for (char *p = f->why; !f->bad && *p; p++)
-        if ((unsigned char)*p < 32 || (unsigned char)*p > 126) *p = '?';
+__attribute__((format(printf, 2, 3))) static void files_bad(files_json *f, const char *format, ...) {
+    va_list list;
+    if (f->bad) return;
+    va_start(list, format);
+    snprintf(f->why, f->capacity, "%s: ", f->name);
+    const size_t n = strlen(f->why);
+    vsnprintf(f->why + n, f->capacity - n, format, list);
+    va_end(list);
+    files_printable(f->why);
     f->bad = 1;
 }
-// 1: the key is there, and its value is not null. The whole text must be valid JSON.
-static int files_value(files_json *f, const char *key, par_zero_json *value) {
-    par_zero_json all = {f->text, f->text + strlen(f->text), 0}, j = all;
+static int files_shown(const par_zero_json *value) { // bytes of a value that an error shows
+    return (int)MIN(value->end - value->at, 40);
+}
+static void files_bad_value(files_json *f, const char *key, const char *expected,
+                            const par_zero_json *value) {
+    files_bad(f, "\"%s\" is %.*s, and must be %s", key, files_shown(value), value->at, expected);
+}
+// Goes on to the next member of an object, as par_zero_json_member does, and gives the text of its value.
+static int files_member(par_zero_json *j, size_t index, char *key, size_t capacity, par_zero_json *value) {
+    if (!par_zero_json_member(j, index, key, capacity, 1)) return 0;
+    par_zero_json_peek(j);
+    *value = *j;
+    par_zero_json_skip(j);
+    value->end = j->at;
+    return !j->bad;
+}
+// Finds a key of the object that a text is. The whole text must be valid JSON.
+static int files_find(files_json *f, const char *text, const char *key, par_zero_json *value) {
+    char name[64];
+    par_zero_json all = {text, text + strlen(text), 0}, j = all;
     par_zero_json_skip(&all);
-    if (all.bad || par_zero_json_peek(&all) || *j.at != '{') {
-        if (!f->bad) snprintf(f->why, f->capacity, "%s is no JSON object, or damaged", f->name);
-        return f->bad = 1, 0;
-    }
-    return files_find_key(&j, key, value) && strncmp(value->at, "null", 4);
+    if (all.bad || par_zero_json_peek(&all) || par_zero_json_peek(&j) != '{')
+        files_bad(f, "it is no JSON object, or damaged");
+    for (size_t i = 0; !f->bad && files_member(&j, i, name, sizeof name, value); i++)
+        if (!strcmp(name, key)) return 1;
+    return 0;
 }
-static double files_number(files_json *f, const char *key, double fallback) {
+static int files_is(const par_zero_json *value,
+                    const char *text) { // is it this, a number or a word of JSON's?
+    const size_t n = strlen(text);
+    return (size_t)(value->end - value->at) == n && !memcmp(value->at, text, n);
+}
+static int files_number(const par_zero_json *value, double *x) { // 1: it is one, and finite
     char text[64] = "", *end;
-    par_zero_json v;
-    if (!files_value(f, key, &v)) return fallback;
-    const size_t n = (size_t)(v.end - v.at);
-    if (n < sizeof text) {
-        memcpy(text, v.at, n);
-        text[n] = 0;
-    }
-    const double x = strtod(text, &end);
-    if (*text && strspn(text, "0123456789-+.eE") == n && *text != '+' && end == text + n && isfinite(x))
-        return x;
-    return files_bad_value(f, key, "a number", &v), fallback;
-}
-static int files_integer(files_json *f, const char *key, int fallback) { // whole, from 0 on
-    par_zero_json v;
-    const double x = files_number(f, key, fallback);
-    if (x >= 0 && x <= INT_MAX && x == floor(x)) return (int)x;
-    if (files_value(f, key, &v)) files_bad_value(f, key, "a whole number from 0 to 2147483647", &v);
-    return fallback;
-}
-static int files_flag(files_json *f, const char *key, int fallback) {
-    par_zero_json v;
-    if (!files_value(f, key, &v)) return fallback;
-    const size_t n = (size_t)(v.end - v.at);
-    if (n == 4 && !memcmp(v.at, "true", n)) return 1;
-    if (n == 5 && !memcmp(v.at, "false", n)) return 0;
-    return files_bad_value(f, key, "true or false", &v), fallback;
+    const size_t n = (size_t)(value->end - value->at);
+    if (n >= sizeof text) return 0;
+    memcpy(text, value->at, n);
+    *x = strtod(text, &end);
+    return n && strspn(text, "0123456789-+.eE") == n && *text != '+' && end == text + n && isfinite(*x);
 }
 static int files_word_of(const char *words, const char *word) { // "a, b or c": its number, from 1; 0: none
     for (int number = 1;; number++) {
@@ -174,77 +166,158 @@ static int files_word_of(const char *words, const char *word) { // "a, b or c": 
         words += n + (words[n] == ',' ? strlen(", ") : strlen(" or "));
     }
 }
-// Is the value of a key this word? `words` are the allowed ones, which an error shows.
-static int files_is_word(files_json *f, const char *key, const char *word, const char *words) {
-    char text[32];
-    par_zero_json v;
-    if (!files_value(f, key, &v)) return 0;
-    par_zero_json at = v;
-    par_zero_json_string(&at, text, sizeof text, 0);
-    if (at.bad || !files_word_of(words, text)) files_bad_value(f, key, words, &v);
-    return !at.bad && !strcmp(text, word);
+// The number of a JSON string among these words, from 1; of an array of strings the last one's, if all are
+// among them.
+static int files_string_of(const char *words, const par_zero_json *value) {
+    char text[64];
+    par_zero_json j = *value;
+    int number = 0;
+    if (par_zero_json_peek(&j) == '[') {
+        for (size_t i = 0; par_zero_json_next(&j, i, '['); i++) {
+            par_zero_json_string(&j, text, sizeof text, 0);
+            number = j.bad || (i && !number) ? 0 : files_word_of(words, text);
+        }
+        return j.bad ? 0 : number;
+    }
+    par_zero_json_string(&j, text, sizeof text, 0);
+    return j.bad ? 0 : files_word_of(words, text);
+}
+// The number of a word in a list with one character between its words, from 1; 0: it is not there.
+static int files_listed(const char *list, char between, const char *word) {
+    for (int number = 1; list && *list; number++) {
+        const char *end = strchr(list, between);
+        const size_t n = end ? (size_t)(end - list) : strlen(list);
+        if (n == strlen(word) && !memcmp(list, word, n)) return number;
+        list = end ? end + 1 : NULL;
+    }
+    return 0;
 }
 static void files_close(files_huggingface *h) {
     for (int i = 0; i < h->shard_count; i++) par_zero_safetensors_close(&h->shards[i]);
     free(h->shards);
+    free(h->marks);
     h->shards = NULL;
+    h->marks = NULL;
     h->shard_count = 0;
+}
+__attribute__((format(printf, 2, 3))) static const char *files_why(files_huggingface *h, const char *format,
+                                                                   ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(h->why, sizeof h->why, format, list);
+    va_end(list);
+    return files_printable(h->why);
+}
+static const char *files_alloc_marks(files_huggingface *h) {
+    size_t count = 1;
+    for (int i = 0; i < h->shard_count; i++) count += h->shards[i].count;
+    h->marks = (unsigned char *)calloc(count, 1);
+    return h->marks ? NULL : "out of memory for the tensors of a model";
+}
+static unsigned char *files_mark(const files_huggingface *h, const par_zero_file_tensor *t) {
+    unsigned char *first = h->marks;
+    int i = 0;
+    while (t < h->shards[i].list || t >= h->shards[i].list + h->shards[i].count)
+        first += h->shards[i++].count;
+    return first + (t - h->shards[i].list);
+}
+static const par_zero_safetensors *files_shard_by_name(const files_huggingface *h, const char *name) {
+    for (int i = 0; i < h->shard_count; i++)
+        if (!strcmp(h->shards[i].why, name)) return &h->shards[i];
+    return NULL; // it is not open
 }
 // Opens a file of weights if it is not open yet. NULL, or an error text.
 static const char *files_shard_open(files_huggingface *h, const char *dir, const char *name) {
     char path[4200];
     const size_t n = strlen(name), ending = strlen(".safetensors");
-    for (int i = 0; i < h->shard_count; i++)
-        if (!strcmp(h->shards[i].why, name)) return NULL;
+    if (files_shard_by_name(h, name)) return NULL;
     if (n <= ending || strcmp(name + n - ending, ".safetensors") || strchr(name, '/') ||
-        h->shard_count == 1000) {
-        snprintf(h->why, sizeof h->why,
-                 "%.400s/model.safetensors.index.json: \"%.100s\" is no file of weights beside it, or one "
-                 "too many",
-                 dir, name);
-        return h->why;
-    }
+        h->shard_count == 1000)
+        return files_why(h, "%.400s/%s: \"%.100s\" is no file of weights beside it, or one too many", dir,
+                         files_index, name);
     snprintf(path, sizeof path, "%s/%s", dir, name);
     par_zero_safetensors *s = &h->shards[h->shard_count++];
-    if (par_zero_safetensors_open(path, s)) return snprintf(h->why, sizeof h->why, "%s", s->why), h->why;
+    if (par_zero_safetensors_open(path, s)) return files_why(h, "%s", s->why);
     return snprintf(s->why, sizeof s->why, "%s", name), (const char *)NULL; // which it is
+}
+// Compares the files of an index with its map: a tensor is where the map places it, and nowhere else.
+static const char *files_compare_map(files_huggingface *h, const par_zero_json *map) {
+    char name[PAR_ZERO_NAME_BYTES], file[160];
+    par_zero_json j = *map;
+    for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 1); i++) {
+        par_zero_json_string(&j, file, sizeof file, 1);
+        const par_zero_safetensors *shard = files_shard_by_name(h, file);
+        const par_zero_file_tensor *t = shard ? par_zero_safetensors_find(shard, name) : NULL;
+        if (!t) return files_why(h, "%s places %s in %s, which does not have it", files_index, name, file);
+        if (*files_mark(h, t)) return files_why(h, "%s places %s twice", files_index, name);
+        *files_mark(h, t) = 1;
+    }
+    for (int k = 0; k < h->shard_count; k++)
+        for (size_t i = 0; i < h->shards[k].count; i++) {
+            const par_zero_file_tensor *t = &h->shards[k].list[i];
+            if (!*files_mark(h, t))
+                return files_why(h, "%s is in %s, where %s does not place it", t->name, h->shards[k].why,
+                                 files_index);
+            *files_mark(h, t) = 0;
+        }
+    return NULL;
 }
 // Opens every file of an index, {"weight_map": {tensor: file, ...}}.
 static const char *files_shards(files_huggingface *h, const char *dir, const char *index) {
-    files_json f = {index, "model.safetensors.index.json", h->why, sizeof h->why, 0};
-    par_zero_json map;
+    files_json f = {files_index, NULL, 0, h->why, sizeof h->why, 0};
+    par_zero_json map, j;
     char name[160];
     const char *problem = NULL;
-    if (!files_value(&f, "weight_map", &map) || par_zero_json_peek(&map) != '{') {
-        if (!f.bad) snprintf(h->why, sizeof h->why, "%s has no weight_map", f.name);
+    if (!files_find(&f, index, "weight_map", &map) || par_zero_json_peek(&map) != '{') {
+        files_bad(&f, "it has no weight_map");
         return h->why;
     }
-    for (size_t i = 0; !problem && par_zero_json_member(&map, i, NULL, 0, 1); i++) {
-        par_zero_json_string(&map, name, sizeof name, 0);
-        if (map.bad) return snprintf(h->why, sizeof h->why, "%s: its weight_map is damaged", f.name), h->why;
+    j = map;
+    for (size_t i = 0; !problem && par_zero_json_member(&j, i, NULL, 0, 1); i++) {
+        par_zero_json_string(&j, name, sizeof name, 0);
+        if (j.bad) return files_why(h, "%s: its weight_map is damaged", files_index);
         problem = files_shard_open(h, dir, name);
     }
-    return problem;
+    if (!problem) problem = files_alloc_marks(h);
+    return problem ? problem : files_compare_map(h, &map);
+}
+// Weights that other programs write beside a config.json, and how they become safetensors.
+static const struct {
+    const char *name, *advice;
+} files_others[] = {
+    {"pytorch_model.bin", "from_pretrained(DIR).save_pretrained(NEW) of transformers converts it"},
+    {"pytorch_model.bin.index.json", "from_pretrained(DIR).save_pretrained(NEW) of transformers converts it"},
+    {"tf_model.h5", "from_pretrained(DIR, from_tf=True).save_pretrained(NEW) of transformers converts it"},
+    {"consolidated.safetensors", "its names are not Hugging Face's: take the model in their format"},
+};
+static const char *files_no_weights(files_huggingface *h, const char *dir) {
+    char path[4200];
+    struct stat st;
+    for (size_t i = 0; i < sizeof files_others / sizeof *files_others; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files_others[i].name);
+        if (!stat(path, &st))
+            return files_why(h, "it has no model.safetensors, nor %s; %s is not read: %s", files_index,
+                             files_others[i].name, files_others[i].advice);
+    }
+    return files_why(h, "it has a config.json and no weights: no model.safetensors, nor %s", files_index);
 }
 static const char *files_open(files_huggingface *h, const char *dir) { // all shards
     char path[4200];
     struct stat st;
+    const char *problem = NULL;
     memset(h, 0, sizeof *h);
     h->shards = (par_zero_safetensors *)calloc(1000, sizeof *h->shards);
     if (!h->shards) return "out of memory";
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (!stat(path, &st)) {
-        const par_result r = par_zero_safetensors_open(path, &h->shards[h->shard_count++]);
-        if (r) {
-            snprintf(h->why, sizeof h->why, "%s", h->shards[0].why);
-            files_close(h);
-        }
-        return r ? h->why : NULL;
+        problem = files_shard_open(h, dir, "model.safetensors");
+        if (!problem) problem = files_alloc_marks(h);
+    } else {
+        snprintf(path, sizeof path, "%s/%s", dir, files_index);
+        char *index = stat(path, &st) ? NULL : files_text(dir, files_index, h->why, sizeof h->why);
+        problem = index ? files_shards(h, dir, index) : *h->why ? h->why : files_no_weights(h, dir);
+        free(index);
     }
-    char *index = files_text(dir, "model.safetensors.index.json", h->why, sizeof h->why);
-    if (!index) return files_close(h), h->why;
-    const char *problem = files_shards(h, dir, index);
-    free(index);
     if (problem) files_close(h);
     return problem;
 }
@@ -260,47 +333,268 @@ static const par_zero_file_tensor *files_tensor(const files_huggingface *h,
     return NULL;
 }
 
-// Reads the model's sizes from the text of a config.json. NULL, or an error text (in why).
-static const char *files_config_of(const char *json, const char *name, gpt_config *g, char *why,
-                                   size_t capacity) {
-    files_json f = {json, name, why, capacity, 0};
+// ---- Hugging Face: config.json ----------------------------------------------------------------------------
+
+// The keys of config.json are a closed list: those in files_keys, which say what the model is, and those in
+// files_free_keys, which do not change it. Any other key is an error, unless its value says "no such thing".
+enum {
+    FILES_GPT2 = 1,
+    FILES_LLAMA = 2,
+    FILES_MISTRAL = 4,
+    FILES_LLAMAS = FILES_LLAMA | FILES_MISTRAL,
+    FILES_ALL = FILES_GPT2 | FILES_LLAMAS,
+    FILES_ROPE = 8
+};                                                             // the object of rotary positions
+static const char files_families[] = "gpt2, llama or mistral"; // in the order of the bits
+typedef enum files_how {
+    FILES_SIZE,         // a whole number from 1
+    FILES_SIZE_OR_NULL, // or null, which is 0
+    FILES_REAL,         // a number above 0
+    FILES_FLAG,
+    FILES_MUST, // a number or a word of JSON's: no other is implemented
+    FILES_WORD, // a string, or strings in an array: one of some words; its number from 1
+    FILES_OBJECT
+} files_how;
+typedef struct files_config_json { // what is read
+    gpt_config model;
+    float theta;
+    int window, original, rope_type, type, objects, unused;
+} files_config_json;
+#define KEY(families, key, how, field, absent, words)                                                        \
+    { FILES_##families, FILES_##how, key, offsetof(files_config_json, field), absent, words }
+static const struct {
+    int families;
+    files_how how;
+    const char *key;
+    size_t place;      // in a files_config_json
+    double absent;     // what transformers takes where the key is not there
+    const char *words; // that are implemented
+} files_keys[] = {
+    KEY(ALL, "model_type", WORD, unused, 0, files_families),
+    KEY(GPT2, "architectures", WORD, unused, 0, "GPT2LMHeadModel or GPT2Model"),
+    KEY(LLAMA, "architectures", WORD, unused, 0, "LlamaForCausalLM"),
+    KEY(MISTRAL, "architectures", WORD, unused, 0, "MistralForCausalLM"),
+    KEY(ALL, "is_causal", MUST, unused, 0, "true"),
+    KEY(GPT2, "vocab_size", SIZE, model.vocab_size, 50257, NULL),
+    KEY(GPT2, "n_layer", SIZE, model.n_layer, 12, NULL),
+    KEY(GPT2, "n_head", SIZE, model.n_head, 12, NULL),
+    KEY(GPT2, "n_embd", SIZE, model.n_embd, 768, NULL),
+    KEY(GPT2, "n_positions", SIZE, model.positions, 1024, NULL),
+    KEY(GPT2, "n_inner", SIZE_OR_NULL, model.hidden, 0, NULL),
+    KEY(GPT2, "layer_norm_epsilon", REAL, model.epsilon, 1e-5, NULL),
+    KEY(GPT2, "activation_function", WORD, unused, 0,
+        "gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast or gelu_accurate"), // one function
+    KEY(GPT2, "scale_attn_weights", MUST, unused, 0, "true"),
+    KEY(GPT2, "scale_attn_by_inverse_layer_idx", MUST, unused, 0, "false"),
+    KEY(GPT2, "tie_word_embeddings", MUST, unused, 0, "true"),
+    KEY(LLAMAS, "vocab_size", SIZE, model.vocab_size, 32000, NULL),
+    KEY(LLAMAS, "num_hidden_layers", SIZE, model.n_layer, 32, NULL),
+    KEY(LLAMAS, "num_attention_heads", SIZE, model.n_head, 32, NULL),
+    KEY(LLAMA, "num_key_value_heads", SIZE_OR_NULL, model.n_kv_head, 0, NULL),
+    KEY(MISTRAL, "num_key_value_heads", SIZE_OR_NULL, model.n_kv_head, 8, NULL),
+    KEY(LLAMAS, "head_dim", SIZE_OR_NULL, model.head_dim, 0, NULL),
+    KEY(LLAMAS, "hidden_size", SIZE, model.n_embd, 4096, NULL),
+    KEY(LLAMA, "intermediate_size", SIZE, model.hidden, 11008, NULL),
+    KEY(MISTRAL, "intermediate_size", SIZE, model.hidden, 14336, NULL),
+    KEY(LLAMA, "max_position_embeddings", SIZE, model.positions, 2048, NULL),
+    KEY(MISTRAL, "max_position_embeddings", SIZE, model.positions, 131072, NULL),
+    KEY(MISTRAL, "sliding_window", SIZE_OR_NULL, window, 4096, NULL),
+    KEY(LLAMAS, "layer_types", WORD, unused, 0, "full_attention"),
+    KEY(LLAMAS, "rms_norm_eps", REAL, model.epsilon, 1e-6, NULL),
+    KEY(LLAMAS, "hidden_act", WORD, unused, 0, "silu or swish"),
+    KEY(LLAMAS, "attention_bias", MUST, unused, 0, "false"),
+    KEY(LLAMAS, "mlp_bias", MUST, unused, 0, "false"),
+    KEY(LLAMAS, "tie_word_embeddings", FLAG, model.tied, 0, NULL),
+    KEY(LLAMAS, "rope_scaling", OBJECT, objects, 0, NULL),
+    KEY(LLAMAS, "rope_parameters", OBJECT, objects, 0, NULL),
+    KEY(LLAMAS, "rope_theta", REAL, theta, 10000, NULL),
+    KEY(LLAMAS, "partial_rotary_factor", MUST, unused, 0, "1"),
+    KEY(ROPE, "rope_theta", REAL, model.rotary.base, 0, NULL),
+    KEY(ROPE, "partial_rotary_factor", MUST, unused, 0, "1"),
+    KEY(ROPE, "rope_type", WORD, rope_type, 0, "default, llama3 or linear"),
+    KEY(ROPE, "type", WORD, type, 0, "default, llama3 or linear"), // of older versions
+    KEY(ROPE, "factor", REAL, model.rotary.factor, 0, NULL),
+    KEY(ROPE, "low_freq_factor", REAL, model.rotary.low, 0, NULL),
+    KEY(ROPE, "high_freq_factor", REAL, model.rotary.high, 0, NULL),
+    KEY(ROPE, "original_max_position_embeddings", SIZE, original, 0, NULL),
+};
+#undef KEY
+enum { FILES_KEYS = sizeof files_keys / sizeof files_keys[0] };
+static const char files_free_keys[] =
+    // numbers and names of special tokens, and how a text is cut: tokens are given as numbers here
+    "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id cls_token_id mask_token_id "
+    "decoder_start_token_id forced_bos_token_id forced_eos_token_id bos_token eos_token pad_token unk_token "
+    "tokenizer_class prefix model_max_length "
+    // how transformers chooses tokens: --temperature and --top_k here
+    "use_cache do_sample temperature top_k top_p typical_p num_beams num_beam_groups num_return_sequences "
+    "min_length max_length max_new_tokens early_stopping length_penalty diversity_penalty repetition_penalty "
+    "no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids remove_invalid_values suppress_tokens "
+    "begin_suppress_tokens exponential_decay_length_penalty cache_implementation task_specific_params "
+    // initial values and dropout of a training, of which the options here decide
+    "initializer_range attn_pdrop embd_pdrop resid_pdrop attention_dropout gradient_checkpointing "
+    // of other heads than the language model's; their weights would be tensors that nothing takes
+    "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout "
+    "num_labels _num_labels id2label label2id problem_type classifier_dropout finetuning_task "
+    // types and ways of computing the same; each weight has its type in its file
+    "dtype torch_dtype attn_implementation _attn_implementation _attn_implementation_autoset use_bfloat16 "
+    "tf_legacy_loss torchscript reorder_and_upcast_attn pretraining_tp chunk_size_feed_forward "
+    // what transformers returns, names and versions; n_ctx and max_sequence_length: older names of positions
+    "return_dict use_return_dict output_attentions output_hidden_states output_scores output_past "
+    "return_dict_in_generate keys_to_ignore_at_inference transformers_version name_or_path _name_or_path "
+    "_commit_hash unsloth_fixed unsloth_version is_llama_config transformers.js_config n_ctx "
+    "max_sequence_length";
+
+static int files_is_inert(const par_zero_json *value) { // null, false, 0, [] or {}
+    double x;
+    par_zero_json j = *value;
+    const char open = par_zero_json_peek(&j);
+    if (open == '[') return !par_zero_json_next(&j, 0, open);
+    if (open == '{') return !par_zero_json_member(&j, 0, NULL, 0, 1);
+    return files_is(value, "null") || files_is(value, "false") || (files_number(value, &x) && x == 0);
+}
+static void files_read_object(files_json *f, const par_zero_json *value, int family, files_config_json *c);
+
+// Reads the value of row k of files_keys.
+static void files_read_value(files_json *f, int k, const par_zero_json *v, files_config_json *c) {
+    const char *key = files_keys[k].key, *words = files_keys[k].words;
+    const files_how how = files_keys[k].how;
+    void *place = (char *)c + files_keys[k].place;
+    const int null = files_is(v, "null");
+    double x = 0, only = 0;
+    const int number = files_number(v, &x);
+    if (how == FILES_SIZE || (how == FILES_SIZE_OR_NULL && !null)) {
+        if (!number || x < 1 || x > INT_MAX || x != floor(x))
+            files_bad_value(f, key, "a whole number from 1 to 2147483647", v);
+        else
+            *(int *)place = (int)x;
+    } else if (how == FILES_SIZE_OR_NULL) {
+        *(int *)place = 0;
+    } else if (how == FILES_REAL) {
+        if (!number || x <= 0 || (float)x <= 0 || !isfinite((float)x))
+            files_bad_value(f, key, "a number above 0", v);
+        *(float *)place = (float)x;
+    } else if (how == FILES_FLAG) {
+        if (!files_is(v, "true") && !files_is(v, "false")) files_bad_value(f, key, "true or false", v);
+        *(int *)place = files_is(v, "true");
+    } else if (null || (how == FILES_OBJECT && files_is_inert(v))) {
+        return; // as if it was not there
+    } else if (how == FILES_OBJECT) {
+        if (++*(int *)place > 1) files_bad(f, "it has rope_scaling and rope_parameters: one of them alone");
+        files_read_object(f, v, FILES_ROPE, c);
+    } else if (how == FILES_WORD) {
+        if (!(*(int *)place = files_string_of(words, v))) files_bad_value(f, key, words, v);
+    } else if (!files_is(v, words) && !(number && (only = strtod(words, NULL)) != 0 && x == only))
+        files_bad_value(f, key, words, v);
+}
+static void files_read_key(files_json *f, const char *key, const par_zero_json *v, int family,
+                           files_config_json *c) {
+    const int ignored = files_listed(f->ignored, ',', key);
+    if (ignored) f->found |= (uint64_t)1 << (ignored & 63);
+    if (ignored) return;
+    for (int k = 0; k < FILES_KEYS; k++)
+        if (files_keys[k].families & family && !strcmp(files_keys[k].key, key)) {
+            files_read_value(f, k, v, c);
+            return;
+        }
+    if (files_is_inert(v) || files_listed(files_free_keys, ' ', key)) return;
+    files_bad(f,
+              "\"%s\" is %.*s, which is not implemented here; if it changes nothing that the model computes: "
+              "--ignore_config %s",
+              key, files_shown(v), v->at, key);
+}
+static void files_read_object(files_json *f, const par_zero_json *value, int family, files_config_json *c) {
+    enum { KEYS = 256 };
+    char keys[KEYS][64];
+    par_zero_json j = *value, v;
+    if (par_zero_json_peek(&j) != '{') files_bad(f, "%.*s is no object", files_shown(value), value->at);
+    for (size_t i = 0; !f->bad; i++) {
+        char *key = keys[i % KEYS];
+        if (!files_member(&j, i, key, sizeof keys[0], &v)) return;
+        if (i == KEYS) files_bad(f, "an object has more than %d keys", KEYS);
+        for (size_t k = 0; k < i && !f->bad; k++)
+            if (!strcmp(keys[k], key)) files_bad(f, "\"%s\" stands there twice", key);
+        files_read_key(f, key, &v, family, c);
+    }
+}
+// type: 2: llama3; 3: linear, where all pairs rotate slower, as if they were trained on no tokens.
+static void files_check_rotary(files_json *f, par_tp_rotary *r, int type, int original) {
+    const int bounded = r->low > 0 || r->high > 0;
+    if (type < 2 && (r->factor > 0 || bounded))
+        files_bad(f, "its rotary positions have factors, and are of rope_type default");
+    if (type == 2 && !(r->factor > 0 && r->low > 0 && r->high > r->low))
+        files_bad(f, "rope_type llama3 needs factor, and low_freq_factor below high_freq_factor");
+    if (type == 3 && (bounded || !(r->factor > 0))) files_bad(f, "rope_type linear needs factor alone");
+    r->original = type == 2 ? (float)original : 0;
+    if (type == 3) r->low = r->high = 1;
+}
+// Compares what was read: sizes that follow from others, and rotary positions.
+static void files_check_config(files_json *f, files_config_json *c) {
+    gpt_config *g = &c->model;
+    par_tp_rotary *r = &g->rotary;
+    g->block_size = g->positions = c->window ? MIN(c->window, g->positions) : g->positions;
+    const char *wrong = gpt_check(g);
+    if (wrong) files_bad(f, "it is not that of a GPT-2 or a Llama: %s", wrong);
+    if (!r->base) r->base = g->llama ? c->theta : 0;
+    files_check_rotary(f, r, c->rope_type ? c->rope_type : c->type, c->original ? c->original : g->positions);
+}
+// Reads the model's sizes from the text of a config.json. ignored: keys, with commas between them, that are
+// read as if they were not there; or NULL. NULL, or an error text (in why).
+static const char *files_config_of(const char *json, const char *name, const char *ignored, gpt_config *g,
+                                   char *why, size_t capacity) {
+    files_json f = {name, ignored, 0, why, capacity, 0};
+    const par_zero_json all = {json, json + strlen(json), 0};
+    files_config_json c;
     par_zero_json v;
     memset(g, 0, sizeof *g);
-    const int llama = files_is_word(&f, "model_type", "llama", "gpt2 or llama"),
-              gpt2 = files_is_word(&f, "model_type", "gpt2", "gpt2 or llama");
-    g->llama = llama;
-    g->bias = !llama;
-    g->n_layer = files_integer(&f, llama ? "num_hidden_layers" : "n_layer", 0);
-    g->n_head = files_integer(&f, llama ? "num_attention_heads" : "n_head", 0);
-    g->n_kv_head = llama ? files_integer(&f, "num_key_value_heads", g->n_head) : 0;
-    g->n_embd = files_integer(&f, llama ? "hidden_size" : "n_embd", 0);
-    g->block_size = g->positions = files_integer(&f, llama ? "max_position_embeddings" : "n_positions", 0);
-    g->vocab_size = files_integer(&f, "vocab_size", 0);
-    g->hidden = files_integer(&f, llama ? "intermediate_size" : "n_inner", 0);
-    g->head_dim = llama ? files_integer(&f, "head_dim", 0) : 0;
-    g->epsilon = (float)files_number(&f, llama ? "rms_norm_eps" : "layer_norm_epsilon", 1e-5);
-    g->rotary.base = (float)files_number(&f, "rope_theta", 0);
-    g->tied = files_flag(&f, "tie_word_embeddings", !llama);
-    const char *type =
-        files_value(&f, "rope_type", &v) || !files_value(&f, "rope_scaling", &v) ? "rope_type" : "type";
-    if (llama && files_is_word(&f, type, "llama3", "default or llama3")) {
-        g->rotary.factor = (float)files_number(&f, "factor", 1);
-        g->rotary.low = (float)files_number(&f, "low_freq_factor", 1);
-        g->rotary.high = (float)files_number(&f, "high_freq_factor", 4);
-        g->rotary.original = (float)files_number(&f, "original_max_position_embeddings", 8192);
+    memset(&c, 0, sizeof c);
+    const int there = files_find(&f, json, "model_type", &v),
+              family = there ? files_string_of(files_families, &v) : 0;
+    if (!there) files_bad(&f, "its model_type must be %s", files_families);
+    if (!family) files_bad_value(&f, "model_type", files_families, &v);
+    for (int k = 0; k < FILES_KEYS && !f.bad; k++) {
+        void *place = (char *)&c + files_keys[k].place;
+        if (!(files_keys[k].families & 1 << (family - 1))) continue;
+        if (files_keys[k].how == FILES_REAL)
+            *(float *)place = (float)files_keys[k].absent;
+        else
+            *(int *)place = (int)files_keys[k].absent;
     }
-    if (f.bad) return why;
-    const char *wrong = !llama && !gpt2 ? "its model_type must be gpt2 or llama" : gpt_check(g);
-    if (!wrong && !g->vocab_size) wrong = "it has no vocabulary";
-    if (!wrong) return NULL;
-    snprintf(why, capacity, "%s is not that of a GPT-2 or a Llama: %s", name, wrong);
-    return why;
+    c.model.llama = family > 1;
+    c.model.bias = !c.model.llama;
+    if (!f.bad) files_read_object(&f, &all, 1 << (family - 1), &c);
+    if (!f.bad) files_check_config(&f, &c);
+    for (int k = 1; ignored && *ignored && !f.bad; k++) {
+        const size_t n = strcspn(ignored, ",");
+        if (k > 63 || !(f.found >> k & 1))
+            files_bad(&f, "it has no key \"%.*s\" to ignore", (int)MIN(n, (size_t)64), ignored);
+        ignored += n + (ignored[n] == ',');
+    }
+    if (!f.bad) *g = c.model;
+    return f.bad ? why : NULL;
 }
-static const char *files_config(const char *dir, gpt_config *g, char *why, size_t capacity) {
-    char name[4200], *json = files_text(dir, "config.json", why, capacity);
-    if (!json) return why;
+static const char *files_config(const char *dir, const char *ignored, gpt_config *g, char *why,
+                                size_t capacity) {
+    char name[4200];
+    struct stat st;
+    snprintf(name, sizeof name, "%.1000s/adapter_config.json", dir);
+    if (!stat(name, &st)) {
+        snprintf(why, capacity,
+                 "%.1000s has an adapter that is not merged: load it by peft, and save what "
+                 "merge_and_unload() gives",
+                 dir);
+        return why;
+    }
     snprintf(name, sizeof name, "%.1000s/config.json", dir);
-    const char *wrong = files_config_of(json, name, g, why, capacity);
+    if (stat(name, &st)) {
+        snprintf(why, capacity,
+                 "%.1000s has no manifest.json, as checkpoints of this program have, and no config.json, as "
+                 "models of Hugging Face's have: %s",
+                 dir, strerror(errno));
+        return why;
+    }
+    char *json = files_text(dir, "config.json", why, capacity);
+    if (!json) return why;
+    const char *wrong = files_config_of(json, name, ignored, g, why, capacity);
     return free(json), wrong;
 }
 // Checks, before memory for the model is allocated, that the files have at least as many elements as the
@@ -336,7 +630,7 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
         if (t && !par_dtype_traits_of(t->dtype)->is_float)
             return snprintf(h->why, sizeof h->why, "%s is not of a floating-point type", name), 0;
         if (!t || t->count != rows * cols || t->shape[0] != shape[0] ||
-            (t->dims == 2 && t->shape[1] != shape[1])) {
+            (t->dims == 2 ? t->shape[1] != shape[1] : t->dims != 1 || cols > 1)) {
             snprintf(h->why, sizeof h->why, "%s %s (%zu x %zu)", name,
                      t ? "is not of the shape that the model has" : "is missing", shape[0], shape[1]);
             return 0;
@@ -346,6 +640,54 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
         parts[j].transposed = transposed;
     }
     return j;
+}
+
+// Tensors that no parameter takes: buffers that follow from the sizes, or the embedding once more.
+static const struct {
+    int llama;
+    const char *ending;
+} files_buffers[] = {{1, ".rotary_emb.inv_freq"}, {0, ".attn.bias"}, {0, ".attn.masked_bias"}};
+static int files_may_stay(const gpt_model *m, const files_huggingface *h, const par_zero_file_tensor *t) {
+    const size_t n = strlen(t->name);
+    for (size_t i = 0; i < sizeof files_buffers / sizeof *files_buffers; i++) {
+        const size_t ending = strlen(files_buffers[i].ending);
+        if (files_buffers[i].llama == m->config.llama && n > ending &&
+            !strcmp(t->name + n - ending, files_buffers[i].ending))
+            return 1;
+    }
+    if (!gpt_is_tied(&m->config) || strcmp(t->name, "lm_head.weight")) return 0;
+    const par_zero_file_tensor *e =
+        files_tensor(h, m->config.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
+    return e && e->dtype == t->dtype && e->bytes == t->bytes && !memcmp(e->data, t->data, t->bytes);
+}
+// What a tensor that nothing takes says of the model, where its name tells.
+static const char *files_meaning(const gpt_model *m, const char *name) {
+    static const struct {
+        const char *part, *meaning;
+    } known[] = {
+        {"lora_", ": an adapter that is not merged (peft's merge_and_unload() does it)"},
+        {"_scale", ": its weights are quantized, and scales are not read"},
+        {"lm_head.weight", ": the head is tied to the embedding, says config.json, and they differ"}};
+    const char *number = strpbrk(name, "0123456789");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(name, known[i].part)) return known[i].meaning;
+    return number && atoi(number) >= m->config.n_layer ? ": config.json has fewer layers than the files" : "";
+}
+// Checks on every rank that the files have each parameter of the whole model, and nothing else.
+static const char *files_check_tensors(const gpt_model *m, files_huggingface *h) {
+    for (int i = 0; i < m->tensor_count; i++) {
+        par_zero_part parts[3];
+        const int count = files_huggingface_parts(m, h, "", &m->tensors[i], parts);
+        if (!count) return h->why;
+        for (int k = 0; k < count; k++) *files_mark(h, parts[k].file) = 1;
+    }
+    for (int k = 0; k < h->shard_count; k++)
+        for (size_t i = 0; i < h->shards[k].count; i++) {
+            const par_zero_file_tensor *t = &h->shards[k].list[i];
+            if (!*files_mark(h, t) && !files_may_stay(m, h, t))
+                return files_why(h, "no parameter takes the tensor %s%s", t->name, files_meaning(m, t->name));
+        }
+    return NULL;
 }
 
 // ---- Hugging Face: save -----------------------------------------------------------------------------------
@@ -419,7 +761,6 @@ typedef struct files_export {
     FILE *file;        // llm.c's, under a temporary name
     size_t *at;        // of each parameter: its first tensor in list; llm.c's: its first byte in the file
 } files_export;
-static const char *const files_index = "model.safetensors.index.json";
 
 static void files_path(char path[4300], const files_export *x, const char *name, const char *ending) {
     snprintf(path, 4300, "%.4000s/%s%s", x->path, name, ending);
@@ -824,7 +1165,9 @@ static const char *files_llmc_open(files_weights *f, const char *path) {
 static const char *files_weights_open(files_weights *f, const gpt_model *m, const char *path, int llmc) {
     memset(f, 0, sizeof *f);
     f->m = m;
-    return llmc ? files_llmc_open(f, path) : files_open(&f->shards, path);
+    if (llmc) return files_llmc_open(f, path);
+    const char *problem = files_open(&f->shards, path);
+    return problem ? problem : files_check_tensors(m, &f->shards);
 }
 static void files_weights_close(files_weights *f) {
     if (f->map) munmap(f->map, f->bytes);

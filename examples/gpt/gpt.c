@@ -34,7 +34,7 @@
 
 typedef struct settings {
     const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *fp8, *cp_mode,
-        *optimizer, *state_dtype, *offload, *recompute, *schedule, *device;
+        *optimizer, *state_dtype, *offload, *recompute, *schedule, *device, *ignore_config;
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
@@ -269,6 +269,8 @@ static const setting setting_table[] = {
          "model's sizes"),
     FLAG("--weights_only", weights_only, "0",
          "of the checkpoint load no optimizer states: begin at step 0, with any optimizer"),
+    TEXT("--ignore_config", ignore_config, NULL, NULL,
+         "KEY,KEY ...: read config.json of a Hugging Face directory as if it did not have these keys"),
     TEXT("--export", exported, NULL, NULL,
          "at the end: NAME.bin as llm.c's model file, else a directory for Hugging Face"),
     NUMBER("--shard_mb", INT, shard_mb, "0", FROM(0),
@@ -727,6 +729,7 @@ static const char *check_settings(settings *o) {
     if (o->auto_layout && o->canonical)
         return "auto chooses microbatches, which canonical fixes: give the layout yourself";
     if (o->auto_machine && !is_given(o, "--auto")) return "auto_machine is what --auto measures: give both";
+    if (o->ignore_config && !o->load) return "ignore_config is for what --load reads: give both";
     if (o->weights_only && !o->load) return "weights_only is of a checkpoint: give --load, too";
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
@@ -975,15 +978,15 @@ static load_kind load_kind_of(const char *path) {
     struct stat st;
     if (!stat(path, &st) && !S_ISDIR(st.st_mode)) return LOAD_LLMC;
     snprintf(file, sizeof file, "%s/manifest.json", path);
-    if (!stat(file, &st)) return LOAD_OWN;
-    snprintf(file, sizeof file, "%s/config.json", path);
-    return stat(file, &st) ? LOAD_OWN : LOAD_HUGGINGFACE;
+    return stat(file, &st) ? LOAD_HUGGINGFACE : LOAD_OWN;
 }
 // Reads the sizes of its model.
-static const char *load_config(const char *path, load_kind kind, gpt_config *c) {
+static const char *load_config(const char *path, load_kind kind, const char *ignored, gpt_config *c) {
     static char why[4400];
     int step;
-    const char *problem = kind == LOAD_HUGGINGFACE ? files_config(path, c, why, sizeof why)
+    if (ignored && kind != LOAD_HUGGINGFACE)
+        return "ignore_config is for a config.json of Hugging Face's, and what --load names has none";
+    const char *problem = kind == LOAD_HUGGINGFACE ? files_config(path, ignored, c, why, sizeof why)
                           : kind == LOAD_LLMC      ? files_llmc_config(path, c, why, sizeof why)
                                                    : files_read_note(path, c, &step);
     if (problem || kind == LOAD_LLMC) return problem; // that file's size is compared with its header
@@ -991,8 +994,9 @@ static const char *load_config(const char *path, load_kind kind, gpt_config *c) 
                                     : files_own_check_size(path, c, why, sizeof why);
 }
 // Compares each option of the model that is given with the loaded model's: all rows of the table whose place
-// is in settings.model. A 0 that is given stands for what the model has. shorter: block_size may be smaller.
-static const char *check_fixed(settings *o, const gpt_config *loaded, int shorter) {
+// is in settings.model. A 0 that is given stands for what the model has. longest: block_size may be up to this;
+// 0: it must be the same.
+static const char *check_fixed(settings *o, const gpt_config *loaded, int longest) {
     static const char says[] = "%s is %s, but that of %.200s is %s: leave the option out";
     gpt_config has = *loaded;
     char text[2][16];
@@ -1003,7 +1007,7 @@ static const char *check_fixed(settings *o, const gpt_config *loaded, int shorte
     has.hidden = (int)gpt_hidden(&has);
     has.positions = (int)gpt_positions(&has);
     has.tied = gpt_is_tied(&has);
-    if (shorter) has.block_size = MIN(has.positions, MAX(o->model.block_size, 1));
+    if (longest) has.block_size = MIN(longest, MAX(o->model.block_size, 1));
     for (int i = 0; i < SETTINGS; i++) {
         const setting *s = &setting_table[i];
         const size_t place = s->place - offsetof(settings, model);
@@ -1023,8 +1027,9 @@ static const char *load_model(settings *o) {
     const load_kind kind = load_kind_of(o->load);
     const int resumes = kind == LOAD_OWN && !o->generate && !o->weights_only;
     const char *why = check_words(o);
-    if (!why) why = load_config(o->load, kind, &c);
-    if (!why) why = check_fixed(o, &c, !resumes);
+    if (!why) why = load_config(o->load, kind, o->ignore_config, &c);
+    if (!why)
+        why = check_fixed(o, &c, resumes ? 0 : kind == LOAD_OWN ? (int)gpt_positions(&c) : c.block_size);
     if (why) return why;
     if (kind != LOAD_OWN && !o->generate)
         c.block_size = MIN(c.block_size, o->model.block_size);
