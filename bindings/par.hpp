@@ -26,9 +26,9 @@ EXAMPLE
     Calls return void and throw par::error. par::returning::comm has the same calls, but they return
     par::expected, which is true, or has the error: if (auto r = world.barrier(); !r) puts(r.error()). Where
     exceptions are off, par::comm is that one.
-    A _begin call returns a request. Its arrays stay until wait(), or its destructor, which waits. A call made by
-    _init is persistent: start() and wait() it again and again. neighbors_open(peers) gives an object that
-    exchanges halos; put, get, signal and their like are C's.
+    A _begin call returns a request. Its arrays stay until wait(), or its destructor, which waits; so requests go
+    before their world does. A call made by _init is persistent: start() and wait() it again and again.
+    neighbors_open(peers) gives an object that exchanges halos; put, get, signal and their like are C's.
     Errors name the line of the call by themselves. handle() is C's par_comm *, for all that is not here.
 */
 #ifndef PAR_HPP

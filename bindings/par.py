@@ -340,6 +340,8 @@ def _load():
         if not function:
             raise ImportError("%s has no %s: it is not of this version of the kit (%s)" % (path, name, VERSION))
         function.restype, function.argtypes = result, arguments
+    if [library.par_kind_name(number).decode() for number in range(len(KINDS))] != KINDS:
+        raise ImportError("%s has other calls: it is not of this version of the kit (%s)" % (path, VERSION))
     return library
 
 
@@ -621,8 +623,8 @@ def _fill_arrays(call, sides, arrays, used, dtype):
             call.dtype = keep[side].dtype
     if len({array.dtype for array in keep.values()}) > 1:
         raise TypeError("send and recv differ in type: %s" % " and ".join(_DTYPES[a.dtype][1] for a in keep.values()))
-    sums = "OP" in _KINDS[call.kind][5] and list(OPS)[call.op & 255] not in ("prod", "min", "max")
-    if sums and any(array.bool for array in keep.values()):
+    chooses = call.op in (OPS["prod"], OPS["min"], OPS["max"])  # or multiplies: what it makes of bools is one
+    if "OP" in _KINDS[call.kind][5] and not chooses and any(array.bool for array in keep.values()):
         raise ValueError("bools have no sum: op='max' is or, op='min' is and, x.view('u1') counts")
     return keep
 

@@ -176,6 +176,7 @@ for text, function, arguments, options in [
     ("they are sum, avg, prod, min, max, scaled_sum, tree_sum; did you mean avg?", world.all_reduce, (x,), {"op": "mean"}),
     ("did you mean sum?", world.all_reduce, (x,), {"op": "summ"}),
     ("there is no op <built-in function max>", world.all_reduce, (x,), {"op": max}),
+    ("no such op", world.all_reduce, (x,), {"op": 99}),
     ("par_scaled_sum(factor)", world.all_reduce, (x,), {"op": "scaled_sum"}),
     ("it takes no root", world.all_reduce, (x,), {"root": 0}),
     ("it takes no op", world.broadcast, (x,), {"op": "sum"}),
