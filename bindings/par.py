@@ -700,14 +700,17 @@ class Request:
         return True
 
     def _end(self, result):
-        if self._request.operation:  # of a group that has not ended
-            self._comm._kept.append(self._keep)
-        self._keep = None
+        if not self._request.operation:
+            self._keep = None
         self._comm._check(result)
 
     def __del__(self):
         if self._request.operation and self._comm._is_open() and not sys.is_finalizing():
-            self.wait()
+            result = lib.par_wait(ctypes.byref(self._request))
+            if self._request.operation:  # of a group that has not ended: then par_group_end waits
+                self._comm._kept.append(self._keep)
+            else:
+                self._comm._check(result)
 
 
 class Persistent:

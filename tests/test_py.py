@@ -5,6 +5,7 @@ import ctypes
 import os
 import sys
 import time
+import weakref
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bindings"))
 import par
@@ -17,6 +18,18 @@ def check(ok):
     if not ok:
         failures += 1
         print("CHECK failed in line", sys._getframe(1).f_lineno, file=sys.stderr)
+
+
+def refused(text, function, *arguments, **options):
+    """It is an error with this text on all ranks, and the comm goes on."""
+    try:
+        function(*arguments, **options)
+        said = "nothing"
+    except (TypeError, ValueError, BufferError, par.Error) as error:
+        said = str(error)
+    if text not in said:
+        print("wanted %r, got %r" % (text, said), file=sys.stderr)
+    check(text in said)
 
 
 world = par.Comm()
@@ -104,20 +117,24 @@ class Tensor:  # has DLPack alone
         return memory.__dlpack__()
 
 
+class Elsewhere(Tensor):
+    def __dlpack_device__(self):
+        return (2, 0)  # kDLCUDA
+
+
+class Strided(Tensor):
+    step = (ctypes.c_int64 * 1)(2)
+
+    def __dlpack__(self):
+        capsule = memory.__dlpack__()
+        list(par._exported.values())[-1][0].tensor.strides = self.step
+        return capsule
+
+
 world.all_reduce(Tensor())
 check(memory.buffer[3] == 2 * n * n)
-def refused(text, function, *arguments, **options):
-    """It is an error with this text on all ranks, and the comm goes on."""
-    try:
-        function(*arguments, **options)
-        said = "nothing"
-    except (TypeError, ValueError, BufferError, par.Error) as error:
-        said = str(error)
-    if text not in said:
-        print("wanted %r, got %r" % (text, said), file=sys.stderr)
-    check(text in said)
-
-
+for text, source in ("not in the host's memory (DLPack's device 2)", Elsewhere()), ("send has gaps", Strided()):
+    refused(text, world.all_reduce, source)
 def doubles(count):
     return array.array("d", [1] * count)
 
@@ -204,6 +221,14 @@ sum = doubles(1)
 world.all_reduce_begin(doubles(1), sum)
 check(sum[0] == n)
 flags.free()
+par.lib.par_group_begin(world.handle)  # in a group the arrays stay
+send, sum = doubles(1), doubles(1)
+sent = weakref.ref(send)
+world.all_reduce_begin(send, sum)
+del send
+check(sent() is not None)
+par.lib.par_group_end(world.handle)
+check(sum[0] == n)
 world.all_reduce_init(doubles(1), sum).start()
 # What is left of a comm that is closed
 part = world.split(0)
