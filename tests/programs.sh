@@ -362,8 +362,11 @@ generates() {
         fails 1 '"-1" is no token' $golden "-1" &&
         fails 1 "has 61 tokens, but the model 256" knows "x" --tokenizer "$work/words.bin" &&
         fails 1 "needs a model" $gpt --generate "x" &&
-        fails 1 "leave out --prompt" knows x --prompt y &&
-        fails 1 "leave out --save" knows x --save "$work/ck" &&
+        fails 1 "does not use --prompt: leave it out" knows x --prompt y &&
+        fails 1 "does not use --save: leave it out" knows x --save "$work/ck" &&
+        fails 1 "does not use --decay_lr: leave it out" knows x --no-decay_lr &&
+        fails 1 "does not use --data: leave it out" knows x --data "$work/fox" &&
+        fails 1 "does not use --schedule: leave it out" knows x --schedule gpipe &&
         fails 1 "sample must be 1" knows x --sample 0 &&
         fails 1 "block_size is 64, but that of .*know is 56: leave" knows x --block_size 64
 }
@@ -903,7 +906,8 @@ bad_input() {
         refuses "leave tied out" --no-tied &&
         refuses "must be even with arch llama" --arch llama --head_dim 3 &&
         refuses "no larger than the positions" --n_positions 32 &&
-        refuses "weights_only is of a checkpoint" --weights_only &&
+        refuses "weights_only is of --load: give both" --weights_only &&
+        refuses "save_interval is of --save: give both" --save_interval 5 &&
         refuses "document_token is 256, beyond the vocabulary of 256" --document_token 256 &&
         refuses "desc.max_activation_bytes allows 1000000 (--max_activation_mb)" --block_size 1024 --ranks 2 \
             --pp 2 --schedule auto --max_activation_mb 1 &&
@@ -1287,7 +1291,7 @@ automatic() { # --auto measures, plans, says why and trains so; what is given st
         [ "$(grep -c '"auto":true,"axis":.*"reason":".*[0-9]' "$work/many")" -ge 5 ] || return 1
     build/plan --gpu "$work/machine" --nodes 2 --model gpt2 --batch 8 --seq 256 --top 1 --no-why |
         grep -q '^gpt2 .* on 4 ' || return 1 # it takes what --auto measured
-    refuses "auto_machine is what --auto measures" --auto_machine "$work/machine" &&
+    refuses "auto_machine is of --auto: give both" --auto_machine "$work/machine" &&
         refuses "cannot write" --ranks 2 --auto --auto_machine "$work/none/machine" &&
         refuses "auto chooses microbatches" --auto --canonical 4 &&
         refuses "auto: no configuration of 2 GPUs" $small --auto --ranks 2 --tp 2 --cp 2
@@ -1614,7 +1618,8 @@ make_run() {
         grep -q '"backward"' build/trace.json || return 1
     head -c 9000 build/corpus.txt >"$work/it's my book.txt"
     prints "^1 steps in" make -s -o build/gpt run DATA="$work/it's my book.txt" \
-        ARGS="--max_iters 1 --n_layer 1 --eval_iters 0 --sample 0"
+        ARGS="--max_iters 1 --n_layer 1 --eval_iters 0 --sample 0" &&
+        fails 2 "numbers of ranks that work: 1-4, 6, 8, 12, 16, 24, 48" make -o build/gpt run RANKS=5
 }
 # Every program is made again for another compiler and for other flags, and only then; a compiler that only
 # makes a file shows it. make alone makes nothing.

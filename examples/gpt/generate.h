@@ -23,12 +23,30 @@ typedef struct generator {
     double prompt_seconds, seconds; // until the first token was known; from then on
 } generator;
 
+// An option that generating does not use is an error: those of data and of training, but the vocabulary, and
+// these. NULL, or an error text.
+static const char *generate_unused(settings *o) {
+    static const char *const others[] = {
+        "--save",         "--save_interval",    "--save_async", "--export",  "--shard_mb",
+        "--plan",         "--recompute",        "--schedule",   "--chunks",  "--canonical",
+        "--auto",         "--auto_machine",     "--graph",      "--dropout", "--prompt",
+        "--weights_only", "--max_activation_mb"};
+    const char *title = "";
+    for (int i = 0; i < SETTINGS; i++) {
+        const setting *s = &setting_table[i];
+        if (s->type == OPTION_TITLE) title = s->name;
+        int unused =
+            (!strcmp(title, "data") || !strcmp(title, "training")) && strcmp(s->name, "--vocab_size");
+        for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) unused |= !strcmp(s->name, others[k]);
+        if (unused && o->given[i]) return wrong(o, "--generate does not use %s: leave it out", s->name);
+    }
+    return NULL;
+}
 // Sets what --generate does not need: a batch and a schedule. NULL, or an error text.
 static const char *generate_settings(settings *o) {
     if (!o->load) return "--generate needs a model: --load CHECKPOINT";
-    if (o->prompt) return "--generate has its own text: leave out --prompt";
-    if (o->save || o->exported || o->plan)
-        return "--generate trains nothing: leave out --save, --export and --plan";
+    const char *unused = generate_unused(o);
+    if (unused) return unused;
     if (o->sample < 1) return "--generate writes at least one token: sample must be 1 or more";
     o->schedule = "1f1b";
     o->recompute = "none";

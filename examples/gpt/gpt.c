@@ -679,6 +679,21 @@ static const char *check_canonical(settings *o) {
         return NULL;
     return o->why;
 }
+// An option that nothing would use is an error: one that is of another, which is not given.
+static const char *check_needs(settings *o) {
+    static const struct {
+        const char *option, *need;
+    } needs[] = {{"--weights_only", "--load"},
+                 {"--auto_machine", "--auto"},
+                 {"--save_interval", "--save"},
+                 {"--save_async", "--save"},
+                 {"--take_over", "--save"},
+                 {"--ignore_config", "--load"}};
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
+        if (is_given(o, needs[i].option) && !is_given(o, needs[i].need))
+            return wrong(o, "%s is of %s: give both", needs[i].option + 2, needs[i].need);
+    return NULL;
+}
 // Checks the sizes of the model. With --load they are the checkpoint's.
 static const char *check_model(settings *o) {
     gpt_config *g = &o->model;
@@ -717,6 +732,7 @@ static const char *check_layout(settings *o) {
 static const char *check_settings(settings *o) {
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own sources)";
     const char *bad = check_words(o);
+    if (!bad) bad = check_needs(o);
     if (!bad) bad = check_model(o);
     if (!bad) bad = check_batch(o);
     if (bad) return bad;
@@ -728,9 +744,6 @@ static const char *check_settings(settings *o) {
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->auto_layout && o->canonical)
         return "auto chooses microbatches, which canonical fixes: give the layout yourself";
-    if (o->auto_machine && !is_given(o, "--auto")) return "auto_machine is what --auto measures: give both";
-    if (o->ignore_config && !o->load) return "ignore_config is for what --load reads: give both";
-    if (o->weights_only && !o->load) return "weights_only is of a checkpoint: give --load, too";
     if (o->graph && strcmp(o->device, "cuda")) return "graph needs a GPU: --device cuda of build/gpt_cuda";
     if (o->graph && o->offload && strcmp(o->offload, "none"))
         return "graph needs offload none: the host moves what is offloaded";
@@ -994,8 +1007,8 @@ static const char *load_config(const char *path, load_kind kind, const char *ign
                                     : files_own_check_size(path, c, why, sizeof why);
 }
 // Compares each option of the model that is given with the loaded model's: all rows of the table whose place
-// is in settings.model. A 0 that is given stands for what the model has. longest: block_size may be up to this;
-// 0: it must be the same.
+// is in settings.model. A 0 that is given stands for what the model has. longest: block_size may be up to
+// this; 0: it must be the same.
 static const char *check_fixed(settings *o, const gpt_config *loaded, int longest) {
     static const char says[] = "%s is %s, but that of %.200s is %s: leave the option out";
     gpt_config has = *loaded;
