@@ -45,45 +45,72 @@ static int is_file(const char *path) {
     struct stat st;
     return !stat(path, &st) && S_ISREG(st.st_mode);
 }
-// Finds a text by its key, in an object or those within it. 1, or 0: there is none.
-static int find_text(par_zero_json *j, const char *key, char *text, size_t capacity) {
+// Finds a value by its key, in an object or those within it: its text, as it stands there. 1, or 0: there is
+// none.
+static int find_value(par_zero_json *j, const char *key, char *text, size_t capacity) {
     char name[64];
     for (size_t i = 0; par_zero_json_member(j, i, name, sizeof name, 1); i++) {
-        const char next = par_zero_json_peek(j);
-        if (next == '"' && !strcmp(name, key)) return par_zero_json_string(j, text, capacity, 1), 1;
-        if (next != '{')
-            par_zero_json_skip(j);
-        else if (find_text(j, key, text, capacity))
-            return 1;
+        const char next = par_zero_json_peek(j), *begin = j->at;
+        if (next == '{' && strcmp(name, key) != 0) {
+            if (find_value(j, key, text, capacity)) return 1;
+            continue;
+        }
+        par_zero_json_skip(j);
+        if (strcmp(name, key)) continue;
+        snprintf(text, capacity, "%.*s", (int)(j->at - begin), begin);
+        return 1;
     }
     return 0;
 }
-// What keeps this kit's trainer from a config.json's model, besides its sizes; "": nothing.
-static void find_other(const char *json, size_t bytes, const par_plan_model *model, char *other,
-                       size_t capacity) {
+// What this kit's trainer takes of a config.json besides sizes (0: its default), and what keeps it from the
+// model ("": nothing).
+typedef struct trained {
+    double rope_theta, epsilon;
+    char other[128];
+} trained;
+static double find_number(par_zero_json j, const char *key, trained *t) { // 0: there is none
+    char text[48] = "", *end;
+    if (!find_value(&j, key, text, sizeof text) || !strcmp(text, "null")) return 0;
+    const double v = strtod(text, &end);
+    if (end > text && !*end && v > 0 && v < 1e38) return v;
+    return snprintf(t->other, sizeof t->other, "its %s is %s", key, text), 0;
+}
+static void find_trained(const char *json, size_t bytes, const par_plan_model *model, trained *t) {
     static const struct {
-        const char *type, *key, *words[3];
-    } known[] = {{"gpt2", "activation_function", {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}},
-                 {"llama", "hidden_act", {"silu", "swish"}}};
+        const char *type, *epsilon, *key, *words[3];
+    } known[] = {{"gpt2",
+                  "layer_norm_epsilon",
+                  "activation_function",
+                  {"\"gelu_new\"", "\"gelu_pytorch_tanh\"", "\"gelu_fast\""}},
+                 {"llama", "rms_norm_eps", "hidden_act", {"\"silu\"", "\"swish\"", "\"silu\""}}};
+    static const char *const none[] = {"mlp_bias", "rope_scaling", "sliding_window", "add_cross_attention",
+                                       "scale_attn_by_inverse_layer_idx"};
+    const par_zero_json all = {json, json + bytes, 0};
+    char text[48] = "";
+    memset(t, 0, sizeof *t);
+    for (size_t i = 0; i < sizeof none / sizeof none[0] && !t->other[0]; i++) {
+        par_zero_json j = all;
+        if (find_value(&j, none[i], text, sizeof text) && strcmp(text, "null") && strcmp(text, "false"))
+            snprintf(t->other, sizeof t->other, "its %s is %s", none[i], text);
+    }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        par_zero_json j = {json, json + bytes, 0};
-        char text[48] = "";
         if (strcmp(model->name, known[i].type)) continue;
-        int same = !find_text(&j, known[i].key, text, sizeof text);
-        for (int k = 0; k < 3 && known[i].words[k]; k++) same |= !strcmp(text, known[i].words[k]);
-        if (same)
-            other[0] = 0;
-        else
-            snprintf(other, capacity, "its %s is %s, not %s", known[i].key, text, known[i].words[0]);
+        par_zero_json j = all;
+        int same = !find_value(&j, known[i].key, text, sizeof text);
+        for (int w = 0; w < 3; w++) same |= !strcmp(text, known[i].words[w]);
+        if (!same) snprintf(t->other, sizeof t->other, "its %s is %s", known[i].key, text);
+        if (model->gated) t->rope_theta = find_number(all, "rope_theta", t);
+        t->epsilon = find_number(all, known[i].epsilon, t);
         return;
     }
-    snprintf(other, capacity, "it has GPT-2's and Llama's layers, not those of model_type %s", model->name);
+    snprintf(t->other, sizeof t->other, "it has GPT-2's and Llama's layers, not those of model_type %s",
+             model->name);
 }
-// Of the table, or a config.json; 1, or 0. other: as find_other.
-static int load_model(const char *name, par_plan_model *model, char *other, size_t other_capacity) {
+// Of the table, or a config.json; 1, or 0.
+static int load_model(const char *name, par_plan_model *model, trained *t) {
     char why[256], ignored[4096], path[4200];
     size_t bytes;
-    other[0] = 0;
+    memset(t, 0, sizeof *t);
     if (par_plan_model_get(name, model)) return 1;
     snprintf(path, sizeof path, "%.4000s/config.json", name);
     const char *file = is_file(name) ? name : is_file(path) ? path : NULL;
@@ -95,7 +122,7 @@ static int load_model(const char *name, par_plan_model *model, char *other, size
     char *text = read_text(file, &bytes);
     if (!text) return 0;
     const par_result r = par_plan_model_read(text, bytes, model, ignored, sizeof ignored, why, sizeof why);
-    if (!r) find_other(text, bytes, model, other, other_capacity);
+    if (!r) find_trained(text, bytes, model, t);
     free(text);
     if (r) fprintf(stderr, "plan: %s: %s\n", file, why);
     if (!r && ignored[0]) fprintf(stderr, "plan: %s: ignored: %s\n", file, ignored);
@@ -123,8 +150,8 @@ static int load_machine(const char *name, par_plan_machine *machine) { // of the
 typedef struct plan {
     par_plan_problem problem;
     par_plan_machine whole; // the machine before --gpus took a part of it
-    char other[128];        // why the trainer cannot train such a model, as find_other
-    par_plan_config fixed;  // members that are given
+    trained trained;
+    par_plan_config fixed; // members that are given
     unsigned mask;
     par_plan_choice choices[TOP_MAX];
     par_plan_report report;
@@ -311,7 +338,7 @@ static void say(void *user, const char *axis, const char *sentence) {
 // Why this kit's trainer cannot train it; NULL: it can.
 static const char *untrainable(const plan *x) {
     const par_plan_model *m = &x->problem.model;
-    if (x->other[0]) return x->other;
+    if (x->trained.other[0]) return x->trained.other;
     if (m->gated && m->positions) return "it has no SwiGLU with learned positions";
     if (m->gated && m->has_bias) return "it has no SwiGLU with biases";
     if (!m->gated && !m->positions) return "it has GELU with learned positions alone";
@@ -350,6 +377,8 @@ static void format_launch(const plan *x, char *text, size_t capacity) {
     if (m->head_dim * m->heads != m->features) append(text, capacity, " --head_dim %d", m->head_dim);
     if (m->positions > p->job.sequence) append(text, capacity, " --n_positions %d", m->positions);
     if (m->gated && m->tied) append(text, capacity, " --tied");
+    if (x->trained.rope_theta > 0) append(text, capacity, " --rope_theta %.9g", x->trained.rope_theta);
+    if (x->trained.epsilon > 0) append(text, capacity, " --norm_epsilon %.9g", x->trained.epsilon);
     if (c->sp) append(text, capacity, " --sp");
     if (c->cp > 1) append(text, capacity, " --cp_mode %s", c->ulysses ? "ulysses" : "ring");
     if (c->pp > 1) append(text, capacity, " --schedule %s", par_plan_schedule_names[c->schedule]);
@@ -803,8 +832,7 @@ static void list_tables(int json) {
 static int prepare(const settings *o, plan *x) { // 0, or a status
     char why[320];
     memset(x, 0, sizeof *x);
-    if (!load_model(o->model, &x->problem.model, x->other, sizeof x->other) ||
-        !load_machine(o->gpu, &x->problem.machine))
+    if (!load_model(o->model, &x->problem.model, &x->trained) || !load_machine(o->gpu, &x->problem.machine))
         return 2;
     if (o->fix && par_plan_parse(o->fix, &x->fixed, &x->mask, why, sizeof why))
         return fprintf(stderr, "plan: --fix: %s\n", why), 2;

@@ -42,7 +42,8 @@ typedef struct settings {
         auto_layout, document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune, *auto_machine;
     int kv_cache, top_k;
-    double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature;
+    double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature, rope_theta,
+        norm_epsilon;
     int saved_decay_iters; // lr_decay_iters of the checkpoint that is resumed from; 0: it has none
     int *given;            // of each row of setting_table: is the option on the command line?
     char why[512];         // what is wrong with the settings
@@ -217,6 +218,8 @@ static const setting setting_table[] = {
     NUMBER("--block_size", INT, model.block_size, "64", RANGE(1, 1 << 24), "tokens in a sequence"),
     NUMBER("--n_positions", INT, model.positions, "0", RANGE(0, 1 << 24),
            "the longest sequence of the model, so many positions gpt2 learns; 0: block_size"),
+    NUMBER("--rope_theta", REAL, rope_theta, "0", FROM(0), "base of llama's rotary positions; 0: 10000"),
+    NUMBER("--norm_epsilon", REAL, norm_epsilon, "0", BELOW_ONE, "added in norms; 0: 1e-5"),
     FLAG("--tied", model.tied, "0", "the head's weight is the embedding's, as gpt2's always is"),
     FLAG("--bias", model.bias, "1", "biases in linear layers and norms; llama has none"),
     NUMBER("--dropout", REAL, dropout, "0", BELOW_ONE, "probability"),
@@ -702,7 +705,10 @@ static const char *check_model(settings *o) {
         if (g->llama && g->bias && is_given(o, "--bias")) return "arch llama has no biases: leave bias out";
         if (!g->llama && !g->tied && is_given(o, "--tied"))
             return "arch gpt2 has the embedding's weight as its head's: leave tied out";
+        if (!g->llama && o->rope_theta > 0) return "arch gpt2 has no rotary positions: leave rope_theta out";
         if (g->llama) g->bias = 0;
+        g->rotary.base = (float)o->rope_theta;
+        g->epsilon = (float)o->norm_epsilon;
     }
     return gpt_check(g);
 }
@@ -1031,6 +1037,15 @@ static const char *check_fixed(settings *o, const gpt_config *loaded, int longes
         snprintf(text[0], sizeof text[0], "%d", asked);
         snprintf(text[1], sizeof text[1], "%d", had);
         return wrong(o, says, s->name + 2, text[0], o->load, text[1]);
+    }
+    const double asked[2] = {o->rope_theta, o->norm_epsilon};
+    const float had[2] = {has.rotary.base > 0 ? has.rotary.base : 10000,
+                          has.epsilon > 0 ? has.epsilon : 1e-5f};
+    for (int i = 0; i < 2; i++) {
+        if (!(asked[i] > 0) || fabsf((float)asked[i] - had[i]) <= 0) continue;
+        snprintf(text[0], sizeof text[0], "%g", asked[i]);
+        snprintf(text[1], sizeof text[1], "%g", (double)had[i]);
+        return wrong(o, says, i ? "norm_epsilon" : "rope_theta", text[0], o->load, text[1]);
     }
     return NULL;
 }
