@@ -397,7 +397,7 @@ static void files(par_comm *w) { // Hugging Face's GPT-2 and Llama, llm.c
         c->n_layer = 2, c->n_head = 2, c->n_embd = 8, c->block_size = 6, c->vocab_size = 11, c->bias = k != 1;
     }
     kinds[0].hidden = 20, kinds[0].epsilon = 2e-6f;
-    kinds[1].llama = 1, kinds[1].n_kv_head = 1, kinds[1].epsilon = 3e-6f;
+    kinds[1].llama = 1, kinds[1].n_kv_head = 1, kinds[1].epsilon = 3.1234567e-6f;
     kinds[1].rotary = (par_tp_rotary){500000, 8, 1, 4, 8192};
     d.tp = w;
     snprintf(dir, sizeof dir, "%s/par_test_files_%d", test_dir, (int)getpid());
@@ -466,6 +466,20 @@ static void family_tokens(par_comm *w, par_tp *tp, const gpt_config *c, const ch
     if (strcmp(got, want)) test_fail(__FILE__, __LINE__, 0, want, got);
     gpt_buffers_close(&m, &b), gpt_close(&m), free(whole);
 }
+// The config.json of an export says the same model.
+static void family_again(par_comm *w, const gpt_config *c) {
+    gpt_config again, want = *c;
+    char *text = NULL, why[640];
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    CHECK(w, f && files_print_config(f, c) && !fclose(f));
+    const char *wrong = files_config_of(text, "config.json", NULL, &again, why, sizeof why);
+    want.hidden = (int)gpt_hidden(c); // what follows from other sizes is written
+    if (c->llama && !c->n_kv_head) want.n_kv_head = c->n_head;
+    if (wrong || memcmp(&again, &want, sizeof want))
+        test_fail(__FILE__, __LINE__, 0, wrong ? wrong : "another model", text);
+    free(text);
+}
 // What transformers takes for sizes that a config.json does not have.
 static void family_defaults(par_comm *w) {
     static const struct {
@@ -506,6 +520,7 @@ families(par_comm *w) { // each line of tests/golden/families.txt: transformers'
                  strncmp(want, "refuses ", 8) ? "?" : want + 8);
         if (wrong && strncmp(wrong, key, strlen(key))) test_fail(__FILE__, __LINE__, 0, line, wrong);
         if (!wrong) family_tokens(w, tp, &c, dir, want);
+        if (!wrong) family_again(w, &c);
         wrong ? refused++ : tokens++;
     }
     if (f) fclose(f);

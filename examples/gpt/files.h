@@ -823,14 +823,15 @@ static int files_print_index(FILE *f, const files_export *x) { // which file eac
     }
     return ok && fprintf(f, "}}\n") > 0;
 }
-// A member of an object whose value is a float: so many digits that reading gives the same float again.
+// A member of an object whose value is a float: so many digits that reading gives the same float again, and a
+// point, as transformers wants it.
 static void files_print_real(FILE *f, const char *key, float x) {
     char text[32];
     for (int digits = 6; digits <= 9; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, (double)x);
         if (strtof(text, NULL) == x) break;
     }
-    fprintf(f, " \"%s\": %s,\n", key, text);
+    fprintf(f, " \"%s\": %s%s,\n", key, text, strpbrk(text, ".e") ? "" : ".0");
 }
 static void files_print_rotary(FILE *f, const par_tp_rotary *r) {
     files_print_real(f, "rope_theta", r->base > 0 ? r->base : 10000.0f);
