@@ -255,7 +255,7 @@ other_directories() {
         refuses "a config.json and no weights: no model.safetensors" $small --load "$hub" &&
         touch "$hub/pytorch_model.bin" &&
         refuses "pytorch_model.bin is not read: from_pretrained(DIR)" $small --load "$hub" &&
-        refuses "ignore_config is for what --load reads" $small --ignore_config x &&
+        refuses "ignore_config is of --load: give both" $small --ignore_config x &&
         train --max_iters 0 --export "$work/m.bin" >/dev/null &&
         refuses "ignore_config is for a config.json" $small --load "$work/m.bin" --ignore_config x
 }
