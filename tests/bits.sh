@@ -24,15 +24,9 @@ options_of() { # model
     wide) echo "--n_head 2 --n_layer 1 --n_embd 68 --block_size 260 --vocab_size 520" ;;
     esac
 }
-# What a checkpoint holds, without the random part of its files' names, and without the checksum of the
-# manifest, which has these names.
-content() {
-    cat "$1"/*.json | sed -E 's/(-s[0-9]{6})-[0-9a-f]{8}-/\1-/; s/,"self":"[0-9a-f]{16}"}$/}/' &&
-        cat "$1"/*.safetensors
-}
 # model, checkpoint: compare its checksum with the golden one; without a golden one, print it
 compare() {
-    local sum=$(content "$2" | sha256sum | cut -c1-16)
+    local sum=$(checkpoint_content "$2" | sha256sum | cut -c1-16)
     ls "$2"/model-s* "$2"/optimizer-s* "$2"/manifest.json >/dev/null && grep -qx "$1 $sum" $golden && return
     echo "$1 is $sum, but $golden has $(grep "^$1 " $golden)"
     return 1

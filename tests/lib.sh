@@ -236,6 +236,12 @@ fields() {
 }
 # file, pattern: it has lines, and each has this
 every_line() { [ -s "$1" ] && ! grep -v -e "$2" "$1"; }
+# What a checkpoint holds, without the random part of its files' names, and without the checksum of the
+# manifest, which has these names.
+checkpoint_content() {
+    cat "$1"/*.json | sed -E 's/(-s[0-9]{6})-[0-9a-f]{8}-/\1-/; s/,"self":"[0-9a-f]{16}"}$/}/' &&
+        cat "$1"/*.safetensors
+}
 suite() { # test program and its arguments: like check, but it counts its tests itself, and logs them
     [ -z "$listing" ] && [ ${#names[@]} = 0 ] || return 0
     while [ $running -ge "$jobs_at_once" ]; do report; done
