@@ -27,10 +27,10 @@ typedef struct generator {
 // these. NULL, or an error text.
 static const char *generate_unused(settings *o) {
     static const char *const others[] = {
-        "--save",         "--save_interval",    "--save_async", "--export",  "--shard_mb",
-        "--plan",         "--recompute",        "--schedule",   "--chunks",  "--canonical",
-        "--auto",         "--auto_machine",     "--graph",      "--dropout", "--prompt",
-        "--weights_only", "--max_activation_mb"};
+        "--save",      "--save_interval", "--save_async",       "--take_over", "--export",
+        "--shard_mb",  "--plan",          "--recompute",        "--schedule",  "--chunks",
+        "--canonical", "--auto",          "--auto_machine",     "--graph",     "--dropout",
+        "--prompt",    "--weights_only",  "--max_activation_mb"};
     const char *title = "";
     for (int i = 0; i < SETTINGS; i++) {
         const setting *s = &setting_table[i];
