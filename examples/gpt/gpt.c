@@ -686,12 +686,8 @@ static const char *check_canonical(settings *o) {
 static const char *check_needs(settings *o) {
     static const struct {
         const char *option, *need;
-    } needs[] = {{"--weights_only", "--load"},
-                 {"--auto_machine", "--auto"},
-                 {"--save_interval", "--save"},
-                 {"--save_async", "--save"},
-                 {"--take_over", "--save"},
-                 {"--ignore_config", "--load"}};
+    } needs[] = {{"--weights_only", "--load"}, {"--auto_machine", "--auto"}, {"--save_interval", "--save"},
+                 {"--save_async", "--save"},   {"--take_over", "--save"},    {"--ignore_config", "--load"}};
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
         if (is_given(o, needs[i].option) && !is_given(o, needs[i].need))
             return wrong(o, "%s is of %s: give both", needs[i].option + 2, needs[i].need);
