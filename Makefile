@@ -209,7 +209,7 @@ build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.
 build/test_plan: tests/test_plan.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags # tests what is private
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h build/cc.flags
+build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h examples/gpt/model.h examples/gpt/files.h build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h build/cc.flags build/mpi.flags

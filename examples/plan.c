@@ -12,13 +12,20 @@
 #include "output.h"
 #include "published.h"
 
+// The trainer's reader of a config.json, which knows what the trainer has.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "gpt/model.h"
+#include "gpt/files.h"
+#pragma GCC diagnostic pop
+
 enum { TOP_MAX = 100, SIMULATED = 100, ACTIONS = 20000, GPUS_MAX = 16, TEXT_MAX = 1 << 20 };
 enum {
     LAYOUTS = 1 << PAR_PLAN_AXIS_tp | 1 << PAR_PLAN_AXIS_pp | 1 << PAR_PLAN_AXIS_cp | 1 << PAR_PLAN_AXIS_dp
 };
 
 typedef struct settings {
-    const char *model, *gpu, *svg, *what_if, *compare, *fix, *validate;
+    const char *model, *ignored, *gpu, *svg, *what_if, *compare, *fix, *validate;
     int nodes, gpus, batch, sequence, top, json, fp8, fp4, simulate, why, list;
     double memory_gb;
 } settings;
@@ -45,69 +52,22 @@ static int is_file(const char *path) {
     struct stat st;
     return !stat(path, &st) && S_ISREG(st.st_mode);
 }
-// Finds a value by its key, in an object or those within it: its text, as it stands there. 1, or 0: there is
-// none.
-static int find_value(par_zero_json *j, const char *key, char *text, size_t capacity) {
-    char name[64];
-    for (size_t i = 0; par_zero_json_member(j, i, name, sizeof name, 1); i++) {
-        const char next = par_zero_json_peek(j), *begin = j->at;
-        if (next == '{' && strcmp(name, key) != 0) {
-            if (find_value(j, key, text, capacity)) return 1;
-            continue;
-        }
-        par_zero_json_skip(j);
-        if (strcmp(name, key)) continue;
-        snprintf(text, capacity, "%.*s", (int)(j->at - begin), begin);
-        return 1;
-    }
-    return 0;
-}
-// What this kit's trainer takes of a config.json besides sizes (0: its default), and what keeps it from the
-// model ("": nothing).
+// What this kit's trainer reads of the same config.json, which is a text.
 typedef struct trained {
-    double rope_theta, epsilon;
-    char other[128];
+    gpt_config config; // zeros: there is no such file
+    char why[256];     // what the trainer does not take of it; "": it takes all
 } trained;
-static double find_number(par_zero_json j, const char *key, trained *t) { // 0: there is none
-    char text[48] = "", *end;
-    if (!find_value(&j, key, text, sizeof text) || !strcmp(text, "null")) return 0;
-    const double v = strtod(text, &end);
-    if (end > text && !*end && v > 0 && v < 1e38) return v;
-    return snprintf(t->other, sizeof t->other, "its %s is %s", key, text), 0;
+// A size that is left out may be another one for the planner than for transformers, whose the trainer takes.
+static void find_trained(const char *text, const char *unused, const par_plan_model *model, trained *t) {
+    if (files_config_of(text, "its config.json", unused, &t->config, t->why, sizeof t->why)) return;
+    const double parameters = par_plan_parameters(model), read = (double)gpt_parameter_count(&t->config);
+    if (fabs(parameters - read) >= 1)
+        snprintf(t->why, sizeof t->why,
+                 "its config.json leaves out sizes: %.0f parameters were planned, and it reads %.0f",
+                 parameters, read);
 }
-static void find_trained(const char *json, size_t bytes, const par_plan_model *model, trained *t) {
-    static const struct {
-        const char *type, *epsilon, *key, *words[3];
-    } known[] = {{"gpt2",
-                  "layer_norm_epsilon",
-                  "activation_function",
-                  {"\"gelu_new\"", "\"gelu_pytorch_tanh\"", "\"gelu_fast\""}},
-                 {"llama", "rms_norm_eps", "hidden_act", {"\"silu\"", "\"swish\"", "\"silu\""}}};
-    static const char *const none[] = {"mlp_bias", "rope_scaling", "sliding_window", "add_cross_attention",
-                                       "scale_attn_by_inverse_layer_idx"};
-    const par_zero_json all = {json, json + bytes, 0};
-    char text[48] = "";
-    memset(t, 0, sizeof *t);
-    for (size_t i = 0; i < sizeof none / sizeof none[0] && !t->other[0]; i++) {
-        par_zero_json j = all;
-        if (find_value(&j, none[i], text, sizeof text) && strcmp(text, "null") && strcmp(text, "false"))
-            snprintf(t->other, sizeof t->other, "its %s is %s", none[i], text);
-    }
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(model->name, known[i].type)) continue;
-        par_zero_json j = all;
-        int same = !find_value(&j, known[i].key, text, sizeof text);
-        for (int w = 0; w < 3; w++) same |= !strcmp(text, known[i].words[w]);
-        if (!same) snprintf(t->other, sizeof t->other, "its %s is %s", known[i].key, text);
-        if (model->gated) t->rope_theta = find_number(all, "rope_theta", t);
-        t->epsilon = find_number(all, known[i].epsilon, t);
-        return;
-    }
-    snprintf(t->other, sizeof t->other, "it has GPT-2's and Llama's layers, not those of model_type %s",
-             model->name);
-}
-// Of the table, or a config.json; 1, or 0.
-static int load_model(const char *name, par_plan_model *model, trained *t) {
+// Of the table, or a config.json; 1, or 0. unused: keys that the trainer need not know.
+static int load_model(const char *name, const char *unused, par_plan_model *model, trained *t) {
     char why[256], ignored[4096], path[4200];
     size_t bytes;
     memset(t, 0, sizeof *t);
@@ -122,7 +82,7 @@ static int load_model(const char *name, par_plan_model *model, trained *t) {
     char *text = read_text(file, &bytes);
     if (!text) return 0;
     const par_result r = par_plan_model_read(text, bytes, model, ignored, sizeof ignored, why, sizeof why);
-    if (!r) find_trained(text, bytes, model, t);
+    if (!r) find_trained(text, unused, model, t);
     free(text);
     if (r) fprintf(stderr, "plan: %s: %s\n", file, why);
     if (!r && ignored[0]) fprintf(stderr, "plan: %s: ignored: %s\n", file, ignored);
@@ -338,7 +298,10 @@ static void say(void *user, const char *axis, const char *sentence) {
 // Why this kit's trainer cannot train it; NULL: it can.
 static const char *untrainable(const plan *x) {
     const par_plan_model *m = &x->problem.model;
-    if (x->trained.other[0]) return x->trained.other;
+    if (x->trained.why[0]) return x->trained.why;
+    if (x->trained.config.rotary.factor > 0) return "it has no option for scaled rotary positions";
+    if (!strcmp(m->name, "mistral") && x->trained.config.positions < x->problem.job.sequence)
+        return "it has no sliding window, and sequences are longer than this one";
     if (m->gated && m->positions) return "it has no SwiGLU with learned positions";
     if (m->gated && m->has_bias) return "it has no SwiGLU with biases";
     if (!m->gated && !m->positions) return "it has GELU with learned positions alone";
@@ -377,8 +340,9 @@ static void format_launch(const plan *x, char *text, size_t capacity) {
     if (m->head_dim * m->heads != m->features) append(text, capacity, " --head_dim %d", m->head_dim);
     if (m->positions > p->job.sequence) append(text, capacity, " --n_positions %d", m->positions);
     if (m->gated && m->tied) append(text, capacity, " --tied");
-    if (x->trained.rope_theta > 0) append(text, capacity, " --rope_theta %.9g", x->trained.rope_theta);
-    if (x->trained.epsilon > 0) append(text, capacity, " --norm_epsilon %.9g", x->trained.epsilon);
+    const double base = x->trained.config.rotary.base, epsilon = x->trained.config.epsilon;
+    if (base > 0) append(text, capacity, " --rope_theta %.9g", base);
+    if (epsilon > 0) append(text, capacity, " --norm_epsilon %.6g", epsilon);
     if (c->sp) append(text, capacity, " --sp");
     if (c->cp > 1) append(text, capacity, " --cp_mode %s", c->ulysses ? "ulysses" : "ring");
     if (c->pp > 1) append(text, capacity, " --schedule %s", par_plan_schedule_names[c->schedule]);
@@ -832,7 +796,8 @@ static void list_tables(int json) {
 static int prepare(const settings *o, plan *x) { // 0, or a status
     char why[320];
     memset(x, 0, sizeof *x);
-    if (!load_model(o->model, &x->problem.model, &x->trained) || !load_machine(o->gpu, &x->problem.machine))
+    if (!load_model(o->model, o->ignored, &x->problem.model, &x->trained) ||
+        !load_machine(o->gpu, &x->problem.machine))
         return 2;
     if (o->fix && par_plan_parse(o->fix, &x->fixed, &x->mask, why, sizeof why))
         return fprintf(stderr, "plan: --fix: %s\n", why), 2;
@@ -924,6 +889,8 @@ int main(int argc, char **argv) {
     const option options[] = {
         {"what is trained, and on what", OPTION_TITLE, NULL, NULL},
         {"--model", OPTION_TEXT, &o.model, "a name (--list), or a Hugging Face config.json or its directory"},
+        {"--ignore_config", OPTION_TEXT, &o.ignored,
+         "keys of the config.json, with commas between them, without which the trainer's command is right"},
         {"--gpu", OPTION_TEXT, &o.gpu, "a name (--list), or a file of lines \"member = number\""},
         {"--nodes", OPTION_INT, &o.nodes, "nodes; 0: 1, or as --gpus says", 0, 65536},
         {"--gpus", OPTION_INT, &o.gpus, "GPUs, instead of --nodes", 0, 65536},

@@ -1219,7 +1219,7 @@ planner() { # what it prints for programs; its errors against published measurem
 # the trainer's command that the planner prints is of a model with as many parameters; of layouts on a
 # processor it trains; where the trainer has no such model the planner says what it lacks
 planner_trains() {
-    local model says type members line
+    local model says type layers heads width positions members names line
     # options: the trainer's command for a model that some machine holds on one GPU
     line_of() {
         build/plan "$@" --gpus 1 --memory_gb 1e8 --batch 8 --top 1 --no-simulate --no-why --json 2>/dev/null |
@@ -1234,9 +1234,14 @@ planner_trains() {
         fields "$work/out" parameters | diff - "$work/want" || { cat "$work/err" && return 1; }
     }
     for model in $(build/plan --list | awk '/parameters/ {print $1}'); do as_many $model || return 1; done
-    while IFS='~' read -r says type members; do
-        echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":9000,"n_positions":4096,' \
-            "\"model_type\":\"$type\"${members:+,}$members}" >"$work/config.json"
+    while IFS='~' read -r says type layers heads width positions members; do
+        case $type in
+        gpt2) names=(n_layer n_head n_embd n_positions) ;;
+        *) names=(num_hidden_layers num_attention_heads hidden_size max_position_embeddings) ;;
+        esac
+        echo "{\"${names[0]}\":$layers,\"${names[1]}\":$heads,\"${names[2]}\":$width," \
+            "\"${names[3]}\":$positions,\"vocab_size\":9000,\"model_type\":\"$type\"" \
+            "${members:+,}$members}" >"$work/config.json"
         if [ "$says" ]; then
             line_of --model "$work" --seq 1024
             [ ! "$line" ] && grep -q "\"untrainable\":\".*$says" "$work/line" || return 1
@@ -1244,24 +1249,30 @@ planner_trains() {
             as_many "$work" || return 1
         fi
     done <<'END'
-~llama~"n_layer":16,"n_head":32,"n_embd":2048,"n_head_kv":8,"n_inner":8192,"tie_word_embeddings":true
-~llama~"n_layer":40,"n_head":32,"n_embd":5120,"n_head_kv":8,"n_inner":14336,"head_dim":128
-~gpt2~"n_layer":24,"n_head":16,"n_embd":2048,"n_inner":6144,"activation_function":"gelu_new"
-its activation_function is ."relu~gpt2~"activation_function":"relu"
-its hidden_act is ."gelu~llama~"hidden_act":"gelu"
-its mlp_bias is true~llama~"mlp_bias":true
-its rope_scaling is ~llama~"rope_scaling":{"rope_type":"llama3","factor":8}
-its sliding_window is 4096~llama~"sliding_window":4096
-its rope_theta is ."1;a~llama~"rope_theta":"1;a"
-SwiGLU with biases~llama~"attention_bias":true
-the embedding's weight~gpt2~"tie_word_embeddings":false
-longer than its positions~gpt2~"n_positions":512
-not those of model_type gpt_neox~gpt_neox~
-not those of model_type opt~opt~
-not those of model_type qwen2~qwen2~
-not those of model_type bloom~bloom~
-not those of model_type model~~
+~llama~16~32~2048~4096~"num_key_value_heads":8,"intermediate_size":8192,"tie_word_embeddings":true
+~llama~40~32~5120~4096~"num_key_value_heads":8,"intermediate_size":14336,"head_dim":128
+~mistral~32~32~4096~4096~"num_key_value_heads":8,"intermediate_size":14336,"sliding_window":null
+~gpt2~24~16~2048~1024~"n_inner":6144,"activation_function":"gelu_new"
+activation_function.. is ."relu~gpt2~2~2~64~4096~"activation_function":"relu"
+hidden_act.. is ."gelu~llama~2~2~64~4096~"intermediate_size":96,"hidden_act":"gelu"
+mlp_bias.. is true~llama~2~2~64~4096~"intermediate_size":96,"mlp_bias":true
+scaled rotary~llama~2~2~64~4096~"intermediate_size":96,"rope_scaling":{"type":"linear","factor":8.0}
+than this one~mistral~2~8~64~4096~"intermediate_size":96,"sliding_window":512,"num_key_value_heads":8
+leaves out sizes: .* parameters were planned, and it reads ~llama~2~2~64~4096~
+rope_theta.. is ."1;a~llama~2~2~64~4096~"intermediate_size":96,"rope_theta":"1;a"
+mystery.. is 3~gpt2~2~2~64~4096~"mystery":3
+attention_bias.. is true~llama~2~2~64~4096~"intermediate_size":96,"attention_bias":true
+tie_word_embeddings.. is false~gpt2~2~2~64~4096~"tie_word_embeddings":false
+longer than its positions~gpt2~2~2~64~512~
+model_type.. is ."gpt_neox~gpt_neox~2~2~64~4096~
+model_type.. is ."opt~opt~2~2~64~4096~
+model_type.. is ."qwen2~qwen2~2~2~64~4096~
+model_type.. is ."bloom~bloom~2~2~64~4096~
 END
+    line_of --model "$work" --seq 1024 --ignore_config x && [ ! "$line" ] || return 1
+    echo '{"model_type":"gpt2","n_layer":2,"n_head":2,"n_embd":64,"n_positions":2048,"vocab_size":256,' \
+        '"mystery":3}' >"$work/config.json"
+    line_of --model "$work" --seq 1024 --ignore_config mystery && [ "$line" ] || return 1
     echo '{"model_type":"llama","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4,"head_dim":24,
         "rope_theta":500000.0,"rms_norm_eps":1e-06,"mlp_bias":false,"rope_scaling":null,
         "num_key_value_heads":2,"intermediate_size":96,"vocab_size":256,"tie_word_embeddings":true}' \
