@@ -205,6 +205,7 @@ exported_again() {
             case "$refusal" in
             both) local said="other programs'" ;;
             file) [ $name = hub ] && said= || said="hold GPT-2 with biases" ;;
+            odd) [ $name = hub ] && said="a multiple of n_head" || said="hold GPT-2 with biases" ;;
             mlp) [ $name = hub ] && said= || said="hold an MLP of 4 x n_embd" ;;
             *) said= ;;
             esac
@@ -235,6 +236,8 @@ exported_again() {
 --arch llama --n_kv_head 2 --dtype bf16~file
 --arch llama --head_dim 6 --n_hidden 40 --tied --n_positions 48~file
 --arch llama --n_kv_head 1 --vocab_size 300~file
+--arch llama --rope_theta 500 --norm_epsilon 1.2345678e-4~file
+--arch llama --n_embd 36 --n_head 5 --head_dim 8~odd
 END
 }
 # a directory that is no model: what it lacks, and what to do

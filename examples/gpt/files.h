@@ -698,10 +698,12 @@ static int files_is_llmc(const char *path) { // a file of llm.c's, not a directo
 }
 // Can this model be exported to this path? NULL, or why not.
 static const char *files_supports(const gpt_config *g, const char *path) {
+    if (g->llama && files_is_llmc(path))
+        return "llm.c's model files hold GPT-2 with biases: export a Llama to a directory";
     if (g->llama)
-        return files_is_llmc(path)
-                   ? "llm.c's model files hold GPT-2 with biases: export a Llama to a directory"
-                   : NULL;
+        return g->n_embd % g->n_head ? "--export: other programs' Llama has an n_embd that is a multiple of "
+                                       "n_head, whatever head_dim is"
+                                     : NULL;
     if (!g->bias) return "--export: other programs' files hold GPT-2 with biases: leave out --no-bias";
     if ((int)gpt_kv_heads(g) != g->n_head)
         return "--export: other programs' GPT-2 has as many key-value heads as heads: leave out --n_kv_head";
