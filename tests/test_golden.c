@@ -476,6 +476,7 @@ static void family_again(par_comm *w, const gpt_config *c) {
     const char *wrong = files_config_of(text, "config.json", NULL, &again, why, sizeof why);
     want.hidden = (int)gpt_hidden(c); // what follows from other sizes is written
     if (c->llama && !c->n_kv_head) want.n_kv_head = c->n_head;
+    if (c->llama) want.head_dim = (int)gpt_head_dim(c);
     if (wrong || memcmp(&again, &want, sizeof want))
         test_fail(__FILE__, __LINE__, 0, wrong ? wrong : "another model", text);
     free(text);
