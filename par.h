@@ -158,8 +158,8 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
                         launcher, taskset, OMP_PROC_BIND). Threads that a rank starts run on its share, too;
                         ranks that outnumber the processors are not bound
     PAR_GEMM=name       who computes matrix products: oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked)
-                        or built-in; unset: the fastest in a measurement. canonical: see par_gemm_canonical
-    PAR_ISA=name        use at most this instruction set of x86 processors: base, avx2, avx512
+                        or built-in; unset: the fastest. See par_gemm_canonical; of bf16: par_tp_gemm_select
+    PAR_ISA=name        use at most this instruction set of x86 processors: base, avx2, avx512, avx512_bf16
     PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev); par_open checks that the file can be written,
                         closing the world writes it
     PAR_LEDGER=1        print calls, bytes and seconds when a comm closes
@@ -978,8 +978,8 @@ typedef struct par_gemm_report {
     int count, chosen; // candidates in order of preference; the chosen one, -1: none
     const char *name
         [PAR_GEMM_MAX]; // "oneDNN", "OpenBLAS", "MKL", "BLIS", "CBLAS" (any other), "built-in", "canonical"
-    double flops[PAR_GEMM_MAX];     // per second, measured; 0: not measured (one candidate, or PAR_GEMM)
-    const char *note[PAR_GEMM_MAX]; // "", "wrong results", or "cut early": too slow to be measured to the end
+    double flops[PAR_GEMM_MAX]; // per second; 0: not measured to the end (PAR_GEMM, one candidate, a note)
+    const char *note[PAR_GEMM_MAX]; // "", "wrong results", "cut early": slower by far, or "not there"
 } par_gemm_report;
 par_gemm_report par_gemm_get(void); // of this process; names live as long as the process
 // The product that PAR_GEMM=canonical chooses, with the arguments of a CPU's par_device.gemm: its bits depend
@@ -1119,6 +1119,7 @@ typedef enum par__setting_kind {
     PAR__SETTING_SECONDS,
     PAR__SETTING_SWITCH,
     PAR__SETTING_CHOICE,
+    PAR__SETTING_WORDS, // one to `max` words of the list, separated by commas
     PAR__SETTING_TEXT
 } par__setting_kind;
 typedef struct par__setting {
@@ -1179,12 +1180,28 @@ void par__process_table(char *text, size_t bytes);
 // at the same time. 0: it does not run.
 uint64_t par__process_start(int pid);
 
-// The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others.
+// The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others but
+// for AMX, 4: all.
 int par__isa(void);
 enum { PAR__PHILOX_BLOCKS = 64 }; // at most at a time
 // The words of `count` Philox blocks of a stream, from block `index` on, in order. Up to a multiple of 16 are
 // written.
 void par__philox_blocks(uint32_t *words, uint64_t seed, uint64_t stream, uint64_t index, size_t count);
+// Products of bf16. Candidates: a tile of a layer's, by the processor's instructions for bf16; a library's
+// own product; the operands converted to f32 and multiplied by the library that was chosen for f32, or by the
+// built-in kernel. All have sums and C in f32.
+enum { PAR__BF16_TILE, PAR__BF16_LIBRARY, PAR__BF16_WIDEN, PAR__BF16_WIDEN_BUILTIN, PAR__BF16_COUNT };
+typedef par_result (*par__gemm_bf16_fn)(const void *user, int ta, int tb, size_t m, size_t n, size_t k,
+                                        const par_bf16 *a, size_t lda, const par_bf16 *b, size_t ldb,
+                                        float *c, void *scratch); // of 4 MiB
+// As par_gemm_select, of products of bf16, after that of f32. tile: NULL: the processor has none.
+par_result par__gemm_select_bf16(const par_gemm_shape *shapes, size_t count, par_comm *comm,
+                                 par__gemm_bf16_fn tile, const void *user);
+par_gemm_report par__gemm_get_bf16(void); // names: "tile" ... as PAR_GEMM has them
+par_result par__gemm_library_bf16(int ta, int tb, size_t m, size_t n, size_t k, const par_bf16 *a, size_t lda,
+                                  const par_bf16 *b, size_t ldb, float beta, float *c, size_t ldc);
+par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                             size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
 typedef struct par__gemm_tile { // an instruction set's innermost kernel
     size_t rows, cols;
     // c[i ldc + j] = the sum over the k numbers p of a[i a_row + p a_k] b[p ldb + j], or with add += it
@@ -2615,8 +2632,9 @@ static const par__setting par__settings[] = {
     {"PAR_CMA", PAR__SETTING_SWITCH, 0, 1, 1, ""},
     {"PAR_PROGRESS", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_BIND", PAR__SETTING_CHOICE, 0, 0, -1, "0|core|numa"},
-    {"PAR_GEMM", PAR__SETTING_CHOICE, 0, 0, -1, "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in|canonical"},
-    {"PAR_ISA", PAR__SETTING_CHOICE, 0, 0, -1, "base|avx2|avx512"},
+    {"PAR_GEMM", PAR__SETTING_WORDS, 0, 2, -1,
+     "oneDNN|OpenBLAS|MKL|BLIS|CBLAS|built-in|canonical|tile|library|widen|widen-built-in"},
+    {"PAR_ISA", PAR__SETTING_CHOICE, 0, 0, -1, "base|avx2|avx512|avx512_bf16"},
     {"PAR_TRACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_LEDGER", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
@@ -2667,10 +2685,11 @@ static int par__parse_decimal(const char *s, double *value) { // digits, point, 
 static int par__parse_integer(const char *text, double max, double *value) { // 1: an integer from 0 to max
     return !text[strspn(text, "0123456789")] && par__parse_decimal(text, value) && *value <= max;
 }
-static int par__choice_index(const char *words, const char *word) { // case does not count; -1: none of them
+// The word ends at its end, or at a comma. Case does not count. -1: none of them.
+static int par__choice_index(const char *words, const char *word) {
     for (int i = 0;; i++) {
         const size_t n = strcspn(words, "|");
-        if (n && strlen(word) == n && !strncasecmp(words, word, n)) return i;
+        if (n && strcspn(word, ",") == n && !strncasecmp(words, word, n)) return i;
         if (!words[n]) return -1;
         words += n + 1;
     }
@@ -2679,7 +2698,17 @@ static int par__choice_index(const char *words, const char *word) { // case does
 static int par__setting_parse(const par__setting *s, const char *text, double *value) {
     switch (s->kind) {
     case PAR__SETTING_TEXT: return *value = 1, strlen(text) <= (size_t)s->max;
-    case PAR__SETTING_CHOICE: return *value = par__choice_index(s->accepts, text), *value >= 0;
+    case PAR__SETTING_CHOICE:
+        return *value = par__choice_index(s->accepts, text), *value >= 0 && !strchr(text, ',');
+    case PAR__SETTING_WORDS: // the value tells one list of words from another
+        *value = 0;
+        for (int n = 0;; n++, text++) {
+            const int word = n < (int)s->max ? par__choice_index(s->accepts, text) : -1;
+            if (word < 0) return 0;
+            *value = *value * 64 + word + 1;
+            text += strcspn(text, ",");
+            if (!*text) return 1;
+        }
     case PAR__SETTING_SECONDS: return par__parse_decimal(text, value) && *value > s->min && *value <= s->max;
     default: return par__parse_integer(text, s->max, value) && *value >= s->min;
     }
@@ -2695,7 +2724,9 @@ static void par__setting_expected(const par__setting *s, char *text, size_t capa
         break;
     case PAR__SETTING_SWITCH: snprintf(text, capacity, "0 or 1"); break;
     case PAR__SETTING_CHOICE:
-        snprintf(text, capacity, "one of %s", s->accepts);
+    case PAR__SETTING_WORDS:
+        snprintf(text, capacity, "%s%s",
+                 s->kind == PAR__SETTING_WORDS ? "one or two, with a comma, of " : "one of ", s->accepts);
         for (char *p = text; (p = strchr(p, '|')) != NULL;) *p = ' ';
         break;
     case PAR__SETTING_TEXT: snprintf(text, capacity, "at most %.0f bytes: %s", s->max, s->accepts); break;
@@ -2979,7 +3010,7 @@ int par__isa(void) {
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const int avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                        __builtin_cpu_supports("avx512vl");
-    const int asked = (int)par__setting_number("PAR_ISA"), most = avx512 ? 3 : avx2;
+    const int asked = (int)par__setting_number("PAR_ISA"), most = avx512 ? 4 : avx2;
     level = 1 + (uint32_t)(asked < 0 ? most : PAR__MIN(asked, most));
 #else
     level = 1;
@@ -3498,9 +3529,8 @@ static void par__gemm_multiply(const par__gemm_operands *o, size_t i, size_t m, 
     }
 }
 
-static par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
-                                    size_t lda, const float *b, size_t ldb, float beta, float *c,
-                                    size_t ldc) {
+par_result par__gemm_builtin(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                             size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     par__gemm_operands o;
     const par__gemm_tile *tile = par__gemm_tile_get();
     const size_t columns = PAR__MIN(par__round_up(n, tile->cols), (size_t)PAR__NC);
@@ -3667,6 +3697,11 @@ par_result par_gemm_canonical(int ta, int tb, size_t m, size_t n, size_t k, floa
 // not compete. Functions that only some libraries have are weak symbols. All are declared under names of this
 // file, so that a program may include the libraries' headers, too.
 PAR__API_END
+#if defined(PAR_DNNL)
+dnnl_status_t par__dnnl_bf16(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const par_bf16 *,
+                             dnnl_dim_t, const par_bf16 *, dnnl_dim_t, float, float *,
+                             dnnl_dim_t) __asm__("dnnl_gemm_bf16bf16f32") __attribute__((weak));
+#endif
 #if defined(PAR_DNNL) || defined(PAR_CBLAS)
 int par__omp_threads(void) __asm__("omp_get_max_threads") __attribute__((weak));
 void par__omp_set_threads(int) __asm__("omp_set_num_threads") __attribute__((weak));
@@ -3674,6 +3709,10 @@ void par__omp_set_threads(int) __asm__("omp_set_num_threads") __attribute__((wea
 #if defined(PAR_CBLAS)
 void par__cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float,
                       float *, int) __asm__("cblas_sgemm");
+void par__openblas_bf16(int, int, int, int, int, int, float, const par_bf16 *, int, const par_bf16 *, int,
+                        float, float *, int) __asm__("cblas_sbgemm") __attribute__((weak));
+void par__mkl_bf16(int, int, int, int, int, int, float, const par_bf16 *, int, const par_bf16 *, int, float,
+                   float *, int) __asm__("cblas_gemm_bf16bf16f32") __attribute__((weak));
 int par__openblas_threads(void) __asm__("openblas_get_num_threads") __attribute__((weak));
 void par__openblas_set_threads(int) __asm__("openblas_set_num_threads") __attribute__((weak));
 int par__openblas_stop_threads(void) __asm__("blas_thread_shutdown_") __attribute__((weak));
@@ -3732,6 +3771,42 @@ static par_result par__gemm_cblas(int ta, int tb, size_t m, size_t n, size_t k, 
 }
 #endif
 
+// A product of bf16 matrices, with sums and C in f32, by a library's own kernels for them. UNSUPPORTED: there
+// is none, or not for this processor.
+par_result par__gemm_library_bf16(int ta, int tb, size_t m, size_t n, size_t k, const par_bf16 *a, size_t lda,
+                                  const par_bf16 *b, size_t ldb, float beta, float *c, size_t ldc) {
+    par_result r = PAR_ERR_UNSUPPORTED;
+#if defined(PAR_DNNL) || defined(PAR_CBLAS)
+    const int threads = par__omp_threads ? par__omp_threads() : 0;
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
+#endif
+#if defined(PAR_DNNL)
+    if (par__dnnl_bf16 &&
+        par__dnnl_bf16(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1, a,
+                       (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc) == dnnl_success)
+        r = PAR_OK;
+#endif
+#if defined(PAR_CBLAS)
+    if (r && (par__mkl_bf16 || par__openblas_bf16) && (m | n | k | lda | ldb | ldc) <= INT_MAX) {
+        const int mkl = par__mkl_set_threads ? par__mkl_set_threads(1) : 0, row_major = 101;
+        if (par__openblas_set_threads && par__openblas_threads && par__openblas_threads() > 1)
+            par__openblas_set_threads(1);
+        (par__mkl_bf16 ? par__mkl_bf16 : par__openblas_bf16)(row_major, ta ? 112 : 111, tb ? 112 : 111,
+                                                             (int)m, (int)n, (int)k, 1, a, (int)lda, b,
+                                                             (int)ldb, beta, c, (int)ldc);
+        if (par__mkl_set_threads) par__mkl_set_threads(mkl);
+        r = PAR_OK;
+    }
+#endif
+#if defined(PAR_DNNL) || defined(PAR_CBLAS)
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+#else
+    (void)(ta + tb + (int)(m + n + k + lda + ldb));
+    (void)(a == b && beta == 0 && c && ldc);
+#endif
+    return r;
+}
+
 typedef struct par__gemm_library {
     const char *name;
     par_result (*run)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
@@ -3752,15 +3827,22 @@ enum {
     PAR__GEMM_BUILTIN = PAR__GEMM_COUNT - 1
 };
 
-static const char *par__gemm_name(int i) {
+enum { PAR__GEMM_F32, PAR__GEMM_BF16, PAR__GEMM_RACES }; // what is chosen
+static const char *const par__bf16_names[PAR__BF16_COUNT] = {"tile", "library", "widen", "widen-built-in"};
+static const char *par__gemm_name(int race, int i) {
+    if (race == PAR__GEMM_BF16) return par__bf16_names[i];
 #if defined(PAR_CBLAS)
     if (par__gemm_libraries[i].run == par__gemm_cblas) return par__cblas_name();
 #endif
     return par__gemm_libraries[i].name;
 }
-static int par__gemm_find(const char *name) { // -1: not linked
-    for (int i = 0; i <= PAR__GEMM_CANONICAL; i++)
-        if (!strcasecmp(name, par__gemm_name(i)) || !strcasecmp(name, par__gemm_libraries[i].name)) return i;
+static int par__gemm_find(int race, const char *name) { // until a comma; -1: not linked
+    const size_t n = strcspn(name, ",");
+    for (int i = 0; i < (race ? (int)PAR__BF16_COUNT : (int)PAR__GEMM_CANONICAL + 1); i++) {
+        const char *const names[] = {par__gemm_name(race, i), race ? "" : par__gemm_libraries[i].name};
+        for (int k = 0; k < 2; k++)
+            if (strlen(names[k]) == n && n && !strncasecmp(name, names[k], n)) return i;
+    }
     return -1;
 }
 
@@ -3770,30 +3852,42 @@ static int par__gemm_find(const char *name) { // -1: not linked
 // kernel's and timed; then the given shapes, all candidates in turn, for a few rounds. The shortest time of
 // each counts, in processor time of this thread, because other programs may be running. After a few rounds a
 // candidate at less than a third of the best speed is excluded, so that a very slow one costs only a few
-// milliseconds.
+// milliseconds; small products, of which overheads are a large part, exclude one at less than a tenth.
+// Products of bf16 include the conversions that they need: of operands, and of a result that is no gradient.
 
-enum { PAR__AUTOTUNE_ROUNDS = 12, PAR__AUTOTUNE_MIN_ROUNDS = 4 };
+enum { PAR__AUTOTUNE_ROUNDS = 12, PAR__AUTOTUNE_MIN_ROUNDS = 4, PAR__AUTOTUNE_MAX = 1 << 20 };
 enum { PAR__GEMM_CHOSEN = 1, PAR__GEMM_BUSY = 16 }; // par__gemm_state: 0, CHOSEN + index, or BUSY + pid
-static const char *const par__gemm_notes[] = {"", "wrong results", "cut early"};
+enum { PAR__GEMM_WRONG = 1, PAR__GEMM_CUT, PAR__GEMM_ABSENT };
+static const char *const par__gemm_notes[] = {"", "wrong results", "cut early", "not there"};
 
 typedef struct par__gemm_choice {
     char name[24];
     uint32_t failed, note[PAR_GEMM_MAX];
     double flops[PAR_GEMM_MAX];
 } par__gemm_choice;
-// The process's choice, global state as par__isa's: a product has no comm to keep it, and all threads want
+// The process's choices, global state as par__isa's: a product has no comm to keep it, and all threads want
 // the same library. The thread that changes the state to BUSY writes it; others read it when the state is
 // CHOSEN. A process that was forked meanwhile does not have that thread: BUSY with another pid counts as
 // free.
-static uint32_t par__gemm_state;
-static par__gemm_choice par__gemm_chosen;
+static uint32_t par__gemm_state[PAR__GEMM_RACES];
+static par__gemm_choice par__gemm_chosen[PAR__GEMM_RACES];
+
+static int par__gemm_chosen_index(uint32_t state) { // -1: not chosen yet
+    return state - PAR__GEMM_CHOSEN < PAR_GEMM_MAX ? (int)(state - PAR__GEMM_CHOSEN) : -1;
+}
 
 typedef struct par__autotune {
+    int race, count_of, reference; // candidates; which of them the others are compared with
+    par__gemm_bf16_fn tile;        // of bf16; and what it gets
+    const void *user;
+    int widen;        // which library multiplies f32
+    double slowest;   // how much slower than the best a candidate may be
+    par_bf16 *narrow; // the operands: the second from the middle on
     par__gemm_choice *choice;
     const par_gemm_shape *shapes;   // of this stage
     double weight[PAR_GEMM_SHAPES]; // the operations that each represents
     size_t count;
-    double min_seconds[PAR__GEMM_COUNT][PAR_GEMM_SHAPES]; // seconds
+    double min_seconds[PAR_GEMM_MAX][PAR_GEMM_SHAPES]; // seconds
     float *a, *b, *c, *expected;
 } par__autotune;
 
@@ -3806,8 +3900,24 @@ static double par__gemm_flop_count(const par_gemm_shape *s) {
     return 2 * (double)s->m * (double)s->n * (double)s->k;
 }
 static par_result par__autotune_run(const par__autotune *r, int i, const par_gemm_shape *s, float *c) {
-    return par__gemm_libraries[i].run(s->trans_a, s->trans_b, s->m, s->n, s->k, 1, r->a,
-                                      s->trans_a ? s->m : s->k, r->b, s->trans_b ? s->k : s->n, 0, c, s->n);
+    const size_t lda = s->trans_a ? s->m : s->k, ldb = s->trans_b ? s->k : s->n;
+    const par_bf16 *a = r->narrow, *b = r->narrow + PAR__AUTOTUNE_MAX;
+    const int ta = s->trans_a, tb = s->trans_b, bf16 = r->race == PAR__GEMM_BF16;
+    if (bf16 && i == PAR__BF16_TILE)
+        return r->tile ? r->tile(r->user, ta, tb, s->m, s->n, s->k, a, lda, b, ldb, c, r->a)
+                       : PAR_ERR_UNSUPPORTED;
+    par_result result;
+    if (bf16 && i == PAR__BF16_LIBRARY) {
+        result = par__gemm_library_bf16(ta, tb, s->m, s->n, s->k, a, lda, b, ldb, 0, c, s->n);
+    } else {
+        const int wide = i == PAR__BF16_WIDEN ? r->widen : (int)PAR__GEMM_BUILTIN;
+        if (bf16) par_cast(r->a, PAR_F32, a, PAR_BF16, s->m * s->k);
+        if (bf16) par_cast(r->b, PAR_F32, b, PAR_BF16, s->n * s->k);
+        result = par__gemm_libraries[bf16 ? wide : i].run(ta, tb, s->m, s->n, s->k, 1, r->a, lda, r->b, ldb,
+                                                          0, c, s->n);
+    }
+    if (bf16 && !ta && !result) par_cast(r->a, PAR_BF16, c, PAR_F32, s->m * s->n);
+    return result;
 }
 // Compare a candidate's product with the built-in kernel's, up to rounding. Numbers are in [-1/2, 1/2).
 static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i) {
@@ -3815,6 +3925,10 @@ static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i
     double off = 0;
     for (size_t j = 0; j < s->m * s->n; j++) r->c[j] = NAN;
     const par_result result = par__autotune_run(r, i, s, r->c);
+    if (result == PAR_ERR_UNSUPPORTED) {
+        r->choice->note[i] = PAR__GEMM_ABSENT;
+        return;
+    }
     for (size_t j = 0; j < s->m * s->n && off <= allowed; j++)
         off = fabs((double)r->c[j] - (double)r->expected[j]);
     if (result == PAR_OK && off <= allowed) return;
@@ -3822,9 +3936,9 @@ static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i
     snprintf(text, sizeof text,
              "%s is not used for matrix products: a product of %zu x %zu x %zu differs from the built-in "
              "kernel's by %g, but rounding explains at most %g",
-             par__gemm_name(i), s->m, s->n, s->k, result ? (double)NAN : off, allowed);
+             par__gemm_name(r->race, i), s->m, s->n, s->k, result ? (double)NAN : off, allowed);
     PAR_LOG(text);
-    r->choice->note[i] = 1;
+    r->choice->note[i] = PAR__GEMM_WRONG;
 }
 static void par__autotune_time(par__autotune *r, size_t s, int i) {
     const par_gemm_shape *shape = &r->shapes[s];
@@ -3836,7 +3950,7 @@ static void par__autotune_time(par__autotune *r, size_t s, int i) {
 // Compute the speeds from the shortest times, and exclude candidates that are far slower.
 static void par__autotune_compare(par__autotune *r) {
     double best = 0;
-    for (int i = 0; i < PAR__GEMM_COUNT; i++) {
+    for (int i = 0; i < r->count_of; i++) {
         double operations = 0, seconds = 0;
         if (r->choice->note[i]) continue;
         for (size_t s = 0; s < r->count; s++) {
@@ -3846,8 +3960,9 @@ static void par__autotune_compare(par__autotune *r) {
         r->choice->flops[i] = operations / PAR__MAX(seconds, 1e-12);
         best = PAR__MAX(best, r->choice->flops[i]);
     }
-    for (int i = 0; i < PAR__GEMM_COUNT; i++)
-        if (!r->choice->note[i] && r->choice->flops[i] < best / 3) r->choice->note[i] = 2;
+    for (int i = 0; i < r->count_of; i++)
+        if (!r->choice->note[i] && r->choice->flops[i] < best / r->slowest)
+            r->choice->note[i] = PAR__GEMM_CUT;
 }
 static void par__autotune_stage(par__autotune *r, const par_gemm_shape *shapes, size_t count,
                                 double budget_s) {
@@ -3855,15 +3970,15 @@ static void par__autotune_stage(par__autotune *r, const par_gemm_shape *shapes, 
     r->shapes = shapes;
     r->count = count;
     for (size_t s = 0; s < count; s++) {
-        par__autotune_run(r, PAR__GEMM_BUILTIN, &shapes[s], r->expected);
-        for (int i = 0; i < PAR__GEMM_COUNT; i++) {
+        par__autotune_run(r, r->reference, &shapes[s], r->expected);
+        for (int i = 0; i < r->count_of; i++) {
             r->min_seconds[i][s] = 1e9;
-            if (i != PAR__GEMM_BUILTIN && !r->choice->note[i]) par__autotune_check(r, &shapes[s], i);
+            if (i != r->reference && !r->choice->note[i]) par__autotune_check(r, &shapes[s], i);
         }
     }
     for (int round = 0; round < PAR__AUTOTUNE_ROUNDS; round++) {
         for (size_t s = 0; s < count; s++)
-            for (int i = 0; i < PAR__GEMM_COUNT; i++)
+            for (int i = 0; i < r->count_of; i++)
                 if (!r->choice->note[i]) par__autotune_time(r, s, i);
         if (round + 1 < PAR__AUTOTUNE_MIN_ROUNDS) continue;
         par__autotune_compare(r);
@@ -3880,24 +3995,7 @@ static par_gemm_shape par__gemm_shrink(par_gemm_shape s) {
         *largest /= 2;
     }
 }
-static par_result par__gemm_autotune(const par_gemm_shape *shapes, size_t count, par__gemm_choice *choice) {
-    static const par_gemm_shape small[] = {
-        {0, 0, 61, 83, 47, 1}, {0, 1, 61, 83, 47, 1}, {1, 0, 61, 83, 47, 1}, {1, 1, 61, 83, 47, 1}};
-    const size_t max = (size_t)1 << 20;
-    par_gemm_shape cut[PAR_GEMM_SHAPES];
-    par__autotune *r = (par__autotune *)par__zalloc(sizeof *r);
-    float *memory = (float *)PAR_MALLOC(4 * max * sizeof *memory);
-    if (!r || !memory) return PAR_FREE(r), PAR_FREE(memory), PAR_ERR_MEMORY;
-    size_t used = 8192;
-    for (size_t s = 0; s < count; s++) {
-        const par_gemm_shape c = cut[s] = par__gemm_shrink(shapes[s]);
-        used = PAR__MAX(used, PAR__MAX(c.m * c.n, PAR__MAX(c.m * c.k, c.n * c.k)));
-    }
-    r->choice = choice;
-    r->a = memory;
-    r->b = memory + max;
-    r->c = memory + 2 * max;
-    r->expected = memory + 3 * max;
+static void par__autotune_fill(par__autotune *r, size_t used) { // numbers in [-1/2, 1/2)
     uint32_t bits = 1;
     for (size_t i = 0; i < used; i++) {
         bits = bits * 1664525u + 1013904223u;
@@ -3905,17 +4003,58 @@ static par_result par__gemm_autotune(const par_gemm_shape *shapes, size_t count,
         bits = bits * 1664525u + 1013904223u;
         r->b[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
     }
+    par_cast(r->narrow, PAR_BF16, r->a, PAR_F32, used);
+    par_cast(r->narrow + PAR__AUTOTUNE_MAX, PAR_BF16, r->b, PAR_F32, used);
+}
+typedef struct par__gemm_ask { // what is to be chosen, for which products
+    int race;
+    const par_gemm_shape *shapes;
+    size_t count;
+    par__gemm_bf16_fn tile;
+    const void *user;
+} par__gemm_ask;
+static par_result par__gemm_autotune(const par__gemm_ask *ask, par__gemm_choice *choice) {
+    const par_gemm_shape *shapes = ask->shapes;
+    const size_t count = ask->count;
+    static const par_gemm_shape small[] = {
+        {0, 0, 61, 83, 47, 1}, {0, 1, 61, 83, 47, 1}, {1, 0, 61, 83, 47, 1}, {1, 1, 61, 83, 47, 1}};
+    const size_t max = PAR__AUTOTUNE_MAX;
+    par_gemm_shape cut[PAR_GEMM_SHAPES];
+    par__autotune *r = (par__autotune *)par__zalloc(sizeof *r);
+    float *memory = (float *)PAR_MALLOC(5 * max * sizeof *memory);
+    if (!r || !memory) return PAR_FREE(r), PAR_FREE(memory), PAR_ERR_MEMORY;
+    size_t used = 8192;
+    for (size_t s = 0; s < count; s++) {
+        const par_gemm_shape c = cut[s] = par__gemm_shrink(shapes[s]);
+        used = PAR__MAX(used, PAR__MAX(c.m * c.n, PAR__MAX(c.m * c.k, c.n * c.k)));
+    }
+    r->race = ask->race;
+    r->tile = ask->tile;
+    r->user = ask->user;
+    r->count_of = ask->race ? (int)PAR__BF16_COUNT : (int)PAR__GEMM_COUNT;
+    r->reference = ask->race ? (int)PAR__BF16_WIDEN_BUILTIN : (int)PAR__GEMM_BUILTIN;
+    r->widen = PAR__MAX(par__gemm_chosen_index(PAR__LOAD(&par__gemm_state[PAR__GEMM_F32])), 0);
+    if (ask->race && r->widen == PAR__GEMM_BUILTIN) choice->note[PAR__BF16_WIDEN_BUILTIN] = PAR__GEMM_ABSENT;
+    r->choice = choice;
+    r->a = memory;
+    r->b = memory + max;
+    r->c = memory + 2 * max;
+    r->expected = memory + 3 * max;
+    r->narrow = (par_bf16 *)(void *)(memory + 4 * max);
+    par__autotune_fill(r, used);
     for (size_t s = 0; s < 4; s++) r->weight[s] = 1;
+    r->slowest = 10;
     par__autotune_stage(r, small, 4, 0.002);
+    r->slowest = 3;
     for (size_t s = 0; s < count; s++)
         r->weight[s] = par__gemm_flop_count(&shapes[s]) * (shapes[s].weight > 0 ? shapes[s].weight : 1);
     par__autotune_stage(r, cut, count, 0.04);
     double best = 0;
     int chosen = 0;
-    for (int i = 0; i < PAR__GEMM_COUNT; i++)
+    for (int i = 0; i < r->count_of; i++)
         if (!choice->note[i]) best = PAR__MAX(best, choice->flops[i]);
     while (choice->note[chosen] || choice->flops[chosen] * 1.05 < best) chosen++;
-    snprintf(choice->name, sizeof choice->name, "%s", par__gemm_name(chosen));
+    snprintf(choice->name, sizeof choice->name, "%s", par__gemm_name(ask->race, chosen));
     PAR_FREE(memory);
     PAR_FREE(r);
     return PAR_OK;
@@ -3926,59 +4065,75 @@ static par_result par__gemm_fail(par_comm *comm, par_result result, const char *
     PAR_LOG(text);
     return result;
 }
-static par_result par__gemm_forced(par_comm *comm, int *index) { // PAR_GEMM's library; -1: unset
+// PAR_GEMM's choice; -1: it leaves it open. A library's name alone is also a choice for bf16: without a
+// measurement, the tile, where there is one.
+static par_result par__gemm_forced(int race, par_comm *comm, int *index) {
     const char *name = par__setting_text("PAR_GEMM");
-    *index = name ? par__gemm_find(name) : -1;
-    if (!name || *index >= 0) return PAR_OK;
-    char text[256];
+    char text[512];
+    int known = 0;
+    *index = -1;
+    for (const char *word = name; word && *word; word += strcspn(word, ","), word += *word == ',') {
+        const int f32 = par__gemm_find(PAR__GEMM_F32, word), bf16 = par__gemm_find(PAR__GEMM_BF16, word);
+        known += f32 >= 0 || bf16 >= 0;
+        if (race == PAR__GEMM_F32 && f32 >= 0) *index = f32;
+        if (race == PAR__GEMM_BF16 && bf16 >= 0) *index = bf16;
+        if (race == PAR__GEMM_BF16 && f32 >= 0 && *index < 0) *index = PAR__BF16_TILE;
+    }
+    if (!name || known == 1 + (strchr(name, ',') != NULL)) return PAR_OK;
     size_t at = (size_t)snprintf(text, sizeof text, "PAR_GEMM=%.60s: this program can use", name);
     for (int i = 0; i <= PAR__GEMM_CANONICAL; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", i ? " or" : "", par__gemm_name(i));
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", i ? " or" : "",
+                               par__gemm_name(PAR__GEMM_F32, i));
+    snprintf(text + at, sizeof text - at,
+             "; for bf16, after a comma: tile, library, widen or widen-built-in");
     return par__gemm_fail(comm, PAR_ERR_ARGUMENT, text);
-}
-static int par__gemm_chosen_index(uint32_t state) { // -1: not chosen yet
-    return state - PAR__GEMM_CHOSEN <= (uint32_t)PAR__GEMM_CANONICAL ? (int)(state - PAR__GEMM_CHOSEN) : -1;
 }
 // 1: this thread chooses. 0: the state is not `seen`, or another thread chooses; then this one waits a
 // moment.
-static int par__gemm_claim(uint32_t seen) {
+static int par__gemm_claim(int race, uint32_t seen) {
     const uint32_t busy = PAR__GEMM_BUSY + (uint32_t)getpid();
     if (seen != busy)
-        return __atomic_compare_exchange_n(&par__gemm_state, &seen, busy, 0, __ATOMIC_ACQ_REL,
+        return __atomic_compare_exchange_n(&par__gemm_state[race], &seen, busy, 0, __ATOMIC_ACQ_REL,
                                            __ATOMIC_ACQUIRE);
-    par__futex_wait(&par__gemm_state, busy, 10000000);
+    par__futex_wait(&par__gemm_state[race], busy, 10000000);
     return 0;
 }
-static void par__gemm_publish(uint32_t state) {
-    PAR__STORE(&par__gemm_state, state);
-    par__futex_wake(&par__gemm_state);
+static void par__gemm_publish(int race, uint32_t state) {
+    PAR__STORE(&par__gemm_state[race], state);
+    par__futex_wake(&par__gemm_state[race]);
+}
+// The only candidate, without a measurement; -1: there are several.
+static int par__gemm_only(const par__gemm_ask *ask) {
+    if (ask->race == PAR__GEMM_F32) return PAR__GEMM_COUNT == 1 ? 0 : -1;
+    return PAR__GEMM_COUNT == 1 && !ask->tile ? (int)PAR__BF16_WIDEN : -1;
 }
 // The process's choice, which is made now if there is none. Threads that call this meanwhile wait for it.
-static par_result par__gemm_decide(const par_gemm_shape *shapes, size_t count, par_comm *comm, int *chosen) {
+static par_result par__gemm_decide(const par__gemm_ask *ask, par_comm *comm, int *chosen) {
+    const int race = ask->race;
     uint32_t seen;
     do {
-        seen = PAR__LOAD(&par__gemm_state);
+        seen = PAR__LOAD(&par__gemm_state[race]);
         if ((*chosen = par__gemm_chosen_index(seen)) >= 0) return PAR_OK;
-    } while (!par__gemm_claim(seen));
-    memset(&par__gemm_chosen, 0, sizeof par__gemm_chosen);
-    par_result r = par__gemm_forced(comm, chosen);
-    if (!r && *chosen < 0 && PAR__GEMM_COUNT == 1) *chosen = 0;
+    } while (!par__gemm_claim(race, seen));
+    memset(&par__gemm_chosen[race], 0, sizeof par__gemm_chosen[race]);
+    par_result r = par__gemm_forced(race, comm, chosen);
+    if (!r && *chosen < 0) *chosen = par__gemm_only(ask);
     if (!r && *chosen < 0) {
-        r = par__gemm_autotune(shapes, count, &par__gemm_chosen);
-        *chosen = r ? -1 : par__gemm_find(par__gemm_chosen.name);
+        r = par__gemm_autotune(ask, &par__gemm_chosen[race]);
+        *chosen = r ? -1 : par__gemm_find(race, par__gemm_chosen[race].name);
         if (r) par__gemm_fail(comm, r, "out of memory to compare matrix product libraries");
     }
-    return par__gemm_publish(r ? 0 : (uint32_t)(PAR__GEMM_CHOSEN + *chosen)), r;
+    return par__gemm_publish(race, r ? 0 : (uint32_t)(PAR__GEMM_CHOSEN + *chosen)), r;
 }
-static void par__gemm_adopt(const par__gemm_choice *choice, int index) { // rank 0's choice
+static void par__gemm_adopt(int race, const par__gemm_choice *choice, int index) { // rank 0's choice
     const uint32_t chosen = (uint32_t)(PAR__GEMM_CHOSEN + index);
     uint32_t seen;
     do {
-        seen = PAR__LOAD(&par__gemm_state);
+        seen = PAR__LOAD(&par__gemm_state[race]);
         if (seen == chosen) return;
-    } while (!par__gemm_claim(seen));
-    par__gemm_chosen = *choice;
-    par__gemm_publish(chosen);
+    } while (!par__gemm_claim(race, seen));
+    par__gemm_chosen[race] = *choice;
+    par__gemm_publish(race, chosen);
 }
 // The three products of a linear layer: output, gradient of the input, gradient of the weight.
 static void par__gemm_linear_shapes(size_t m, size_t n, size_t k, par_gemm_shape shapes[3]) {
@@ -3986,23 +4141,26 @@ static void par__gemm_linear_shapes(size_t m, size_t n, size_t k, par_gemm_shape
     memcpy(shapes, all, sizeof all);
 }
 
-par_gemm_report par_gemm_get(void) {
+static par_gemm_report par__gemm_report(int race) {
     par_gemm_report report;
     memset(&report, 0, sizeof report);
-    report.chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
-    report.count = PAR__GEMM_COUNT + (report.chosen == PAR__GEMM_CANONICAL);
+    report.chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state[race]));
+    report.count = race ? (int)PAR__BF16_COUNT : PAR__GEMM_COUNT + (report.chosen == PAR__GEMM_CANONICAL);
     for (int i = 0; i < report.count; i++) {
-        report.name[i] = par__gemm_name(i);
-        report.flops[i] = report.chosen < 0 ? 0 : par__gemm_chosen.flops[i];
-        report.note[i] = report.chosen < 0 ? "" : par__gemm_notes[par__gemm_chosen.note[i]];
+        const par__gemm_choice *k = report.chosen < 0 ? NULL : &par__gemm_chosen[race];
+        report.name[i] = par__gemm_name(race, i);
+        report.note[i] = k ? par__gemm_notes[k->note[i]] : "";
+        report.flops[i] = k && !k->note[i] ? k->flops[i] : 0; // of one that was cut early nothing is known
     }
     return report;
 }
+par_gemm_report par_gemm_get(void) { return par__gemm_report(PAR__GEMM_F32); }
+par_gemm_report par__gemm_get_bf16(void) { return par__gemm_report(PAR__GEMM_BF16); }
 
 static const char *par__cpu_gemm_name(par_device *device) {
-    const int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
+    const int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state[PAR__GEMM_F32]));
     (void)device;
-    return chosen < 0 ? "not chosen yet" : par__gemm_name(chosen);
+    return chosen < 0 ? "not chosen yet" : par__gemm_name(PAR__GEMM_F32, chosen);
 }
 static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
                                 const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
@@ -4010,13 +4168,14 @@ static par_result par__cpu_gemm(par_device *device, int ta, int tb, size_t m, si
     (void)device;
     (void)stream;
     if (!m || !n) return PAR_OK;
-    int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state));
+    int chosen = par__gemm_chosen_index(PAR__LOAD(&par__gemm_state[PAR__GEMM_F32]));
     if (chosen < 0) { // not chosen yet: measure products of about this size
         par_gemm_shape linear[3];
         const size_t min = 64, max = 1024;
         par__gemm_linear_shapes(PAR__MIN(PAR__MAX(m, min), max), PAR__MIN(PAR__MAX(n, min), max),
                                 PAR__MIN(PAR__MAX(k, min), max), linear);
-        const par_result r = par__gemm_decide(linear, 3, NULL, &chosen);
+        const par__gemm_ask ask = {PAR__GEMM_F32, linear, 3, NULL, NULL};
+        const par_result r = par__gemm_decide(&ask, NULL, &chosen);
         if (r) return r;
     }
     return par__gemm_libraries[chosen].run(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -15314,13 +15473,7 @@ par_result par_close(par_comm *c) {
     return r;
 }
 
-par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
-    par__gemm_choice choice;
-    par_gemm_shape linear[3];
-    if (!comm) return par__log_error(PAR_ERR_ARGUMENT, "par_gemm_select: comm is NULL");
-    const char *site = comm->site;
-    int chosen = -1, forced;
-    memset(&choice, 0, sizeof choice);
+static par_result par__gemm_check_shapes(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
     if (count && !shapes)
         return par_fail(comm, PAR_ERR_ARGUMENT, "par_gemm_select: shapes is NULL, but shape_count is %zu",
                         count);
@@ -15332,20 +15485,35 @@ par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm 
             return par_fail(comm, PAR_ERR_ARGUMENT,
                             "par_gemm_select: shape %zu is %zu x %zu x %zu; each must be 1 or more", s,
                             shapes[s].m, shapes[s].n, shapes[s].k);
-    par_result r = par__gemm_forced(comm, &forced);
-    if (PAR__GEMM_COUNT == 1) return r ? r : par__gemm_decide(NULL, 0, comm, &chosen);
+    return PAR_OK;
+}
+static par_result par__gemm_select(par__gemm_ask ask, par_comm *comm) {
+    par__gemm_choice choice;
+    par_gemm_shape linear[3];
+    if (!comm) return par__log_error(PAR_ERR_ARGUMENT, "par_gemm_select: comm is NULL");
+    const char *site = comm->site;
+    int chosen = -1, forced;
+    memset(&choice, 0, sizeof choice);
+    const par_result wrong = par__gemm_check_shapes(ask.shapes, ask.count, comm);
+    if (wrong) return wrong;
+    par_result r = par__gemm_forced(ask.race, comm, &forced);
+    if (!ask.race && PAR__GEMM_COUNT == 1) return r ? r : par__gemm_decide(&ask, comm, &chosen);
     par__gemm_linear_shapes(256, 512, 256, linear);
+    if (!ask.count) {
+        ask.shapes = linear;
+        ask.count = 3;
+    }
     if (!r && par_rank(comm) == 0) {
-        r = par__gemm_decide(count ? shapes : linear, count ? count : 3, comm, &chosen);
-        if (!r) choice = par__gemm_chosen;
-        if (!r) snprintf(choice.name, sizeof choice.name, "%s", par__gemm_name(chosen));
+        r = par__gemm_decide(&ask, comm, &chosen);
+        if (!r) choice = par__gemm_chosen[ask.race];
+        if (!r) snprintf(choice.name, sizeof choice.name, "%s", par__gemm_name(ask.race, chosen));
     }
     choice.failed = r != PAR_OK;
     const par_result told = par_broadcast(&choice, &choice, sizeof choice, PAR_U8, 0, comm);
     if (told) return told;
     choice.name[sizeof choice.name - 1] = 0;
     for (int i = 0; i < PAR_GEMM_MAX; i++) choice.note[i] %= sizeof par__gemm_notes / sizeof *par__gemm_notes;
-    chosen = par__gemm_find(choice.name);
+    chosen = par__gemm_find(ask.race, choice.name);
     if (!r && choice.failed)
         r = par_fail(comm, PAR_ERR_ARGUMENT,
                      "par_gemm_select: rank 0 could not choose; its own error says why");
@@ -15358,8 +15526,8 @@ par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm 
     if (!r && forced >= 0 && forced != chosen)
         r = par_fail(comm, PAR_ERR_ARGUMENT,
                      "PAR_GEMM=%s on rank %d, but rank 0 has chosen %s: give all ranks the same",
-                     par__gemm_name(forced), par_rank(comm), choice.name);
-    if (!r) par__gemm_adopt(&choice, chosen);
+                     par__gemm_name(ask.race, forced), par_rank(comm), choice.name);
+    if (!r) par__gemm_adopt(ask.race, &choice, chosen);
     int failed = r != PAR_OK;
     comm->site = site;
     const par_result agreed = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, comm);
@@ -15368,6 +15536,16 @@ par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm 
                ? par_fail(comm, PAR_ERR_ARGUMENT,
                           "par_gemm_select: another rank cannot use %s; its own error says why", choice.name)
                : PAR_OK;
+}
+par_result par_gemm_select(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
+    const par__gemm_ask ask = {PAR__GEMM_F32, shapes, count, NULL, NULL};
+    return par__gemm_select(ask, comm);
+}
+par_result par__gemm_select_bf16(const par_gemm_shape *shapes, size_t count, par_comm *comm,
+                                 par__gemm_bf16_fn tile, const void *user) {
+    const par__gemm_ask ask = {PAR__GEMM_BF16, shapes, count, tile, user};
+    const par_result r = par_gemm_select(shapes, count, comm);
+    return r ? r : par__gemm_select(ask, comm);
 }
 
 // >>mesh ----------------------------------------------------------------------------------------------------

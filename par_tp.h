@@ -127,8 +127,9 @@ MODEL
         Attention    is that of one rank: heads are not split.
         Over cp      backward gathers tokens for the gradients of parameters: one rank computes an element,
                      the others add nothing to it, and so the sum over cp is exact.
-    Products of bf16. On a CPU with avx512_bf16, amx_bf16 or (Arm) bf16 these instructions multiply bf16 and
-    add in f32, also in attention, whose weights they take rounded to bf16. Others convert to f32.
+    Products of bf16. A CPU with avx512_bf16, amx_bf16 or (Arm) bf16 can multiply bf16 and add in f32, also in
+    attention, whose weights it takes rounded to bf16. Such instructions need not be fast: par_tp_gemm_select
+    measures them against f32's products of converted operands, and takes the fastest.
     Threads. A context is not thread-safe: it belongs to one rank.
 
 DOES NOT
@@ -176,6 +177,18 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
 // Frees the context and its scratch memory. Collective over tp. NULL is PAR_OK.
 par_result par_tp_close(par_tp *tp);
 size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
+
+// As par_gemm_select, which it calls, and also how bf16 is multiplied, if dtype is bf16: by instructions for
+// it, by a library's own product, or converted to f32 and multiplied by the library that f32 has, or by the
+// built-in kernel. Attention takes the instructions where they are faster than the built-in kernel. Rank 0
+// measures, and all ranks take its choice; a rank without the instructions converts. par_tp_open calls this
+// if nobody has. PAR_GEMM=NAME,HOW chooses: HOW is tile (the instructions), library, widen or widen-built-in;
+// PAR_GEMM=NAME alone also means tile. canonical_leaves needs no choice. Collective; errors as there.
+par_result par_tp_gemm_select(const par_gemm_shape *shapes, size_t shape_count, par_dtype dtype,
+                              par_comm *comm);
+// How bf16 is multiplied: candidates in that order, by the names that PAR_GEMM takes, but a tile by that of
+// its instructions. Note "not there": this processor or these libraries have none.
+par_gemm_report par_tp_gemm_get(void);
 
 // Describes a microbatch: it tells which token each row of a matrix is.
 typedef struct par_tp_tokens {
@@ -2444,7 +2457,7 @@ static int par__tp_has_amx(void) {
 }
 static const par__tp_dot *par__tp_pick_dot(void) {
     if (par__isa() < 3) return NULL; // PAR_ISA
-    if (par__tp_has_amx()) return &par__tp_dots[0];
+    if (par__isa() > 3 && par__tp_has_amx()) return &par__tp_dots[0];
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &par__tp_dots[1]
                                                                                       : NULL;
 }
@@ -2612,7 +2625,8 @@ struct par_tp {
     const par_tp_kernels *kernels;
     par_device *device;
     const par__tp_loops *loops;
-    const par__tp_dot *dot;     // NULL: products are computed in f32
+    const par__tp_dot *dot;     // NULL: attention's products, and those of layers, are computed in f32
+    int product;                // of layers with bf16: PAR__BF16_TILE ...
     const par__gemm_tile *tile; // for those of attention
     const uint64_t *dropout_offset;
     struct {
@@ -2764,10 +2778,15 @@ static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_product *m) {
     par__tp_multiply(tp->loops, tp->dot, m, pack);
     return PAR_OK;
 }
-// The same of bf16 that are converted to f32, and of f32.
+// The same of bf16 that are converted to f32, and of f32; or a library's product of bf16.
 static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
     par_device *cpu = par_cpu();
     size_t lda = m->lda, ldb = m->ldb;
+    par_result r = PAR_ERR_UNSUPPORTED;
+    if (tp->product == PAR__BF16_LIBRARY && m->k)
+        r = par__gemm_library_bf16(m->ta, m->tb, m->m, m->n, m->k, (const par_bf16 *)m->a, lda,
+                                   (const par_bf16 *)m->b, ldb, m->beta, (float *)m->c, m->ldc);
+    if (r != PAR_ERR_UNSUPPORTED) return par__tp_gemm_result(tp, r);
     const float *a =
         par__tp_gemm_operand(tp, PAR__TP_OPERAND_A, m->a, m->ta ? m->k : m->m, m->ta ? m->m : m->k, &lda);
     const float *b =
@@ -2776,6 +2795,9 @@ static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
     if (tp->desc.canonical_leaves)
         return par__tp_gemm_result(tp, par_gemm_canonical(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b,
                                                           ldb, m->beta, (float *)m->c, m->ldc));
+    if (tp->product == PAR__BF16_WIDEN_BUILTIN)
+        return par__tp_gemm_result(tp, par__gemm_builtin(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb,
+                                                         m->beta, (float *)m->c, m->ldc));
     return par__tp_gemm_result(tp, cpu->gemm(cpu, m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb,
                                              m->beta, (float *)m->c, m->ldc, NULL));
 }
@@ -2783,7 +2805,7 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
                                    par_dtype c_type, size_t ldc, const void *bias) {
     const int one = m == 1 && !ta && tb && beta == 0 && !tp->desc.canonical_leaves,
-              dot = tp->dot && !one && k;
+              dot = tp->dot && tp->product == PAR__BF16_TILE && !one && k;
     const int direct = c_type == PAR_F32 || (dot && k <= par__tp_dot_slice(ta));
     float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_F32_C, m * n * sizeof(float));
     float *scratch = par__tp_row_scratch(tp, 1, PAR__MAX(n, k));
@@ -4023,7 +4045,6 @@ static par_result par__tp_check_desc(const par_tp *tp) {
     mine[3] = ~mine[1];
     par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
     if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
-    if (!r && tp->device == par_cpu() && !desc->canonical_leaves) r = par_gemm_select(NULL, 0, desc->tp);
     if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
         r = par_fail(desc->tp, PAR_ERR_MISMATCH,
                      "par_tp_open: sequence_parallel, ulysses, row_pieces, canonical_leaves, dtype or seed "
@@ -4055,6 +4076,34 @@ static par_result par__tp_connect_ring(par_tp *tp) {
         if (tp->cp_rank == to) r = (par_recv)(x, 1, PAR_U8, from, par__in_layer(tp->desc.cp));
     }
     return r;
+}
+static par_result par__tp_tile_product(const void *user, int ta, int tb, size_t m, size_t n, size_t k,
+                                       const par_bf16 *a, size_t lda, const par_bf16 *b, size_t ldb, float *c,
+                                       void *scratch) {
+    const par__tp_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, 0, NULL, c, PAR_F32, n};
+    par__tp_multiply(PAR__PICK(par__tp_loops), (const par__tp_dot *)user, &p, (par_bf16 *)scratch);
+    return PAR_OK;
+}
+par_result par_tp_gemm_select(const par_gemm_shape *shapes, size_t count, par_dtype dtype, par_comm *comm) {
+    const par__tp_dot *dot = dtype == PAR_BF16 ? par__tp_pick_dot() : NULL;
+    if (dtype != PAR_BF16) return par_gemm_select(shapes, count, comm);
+    return par__gemm_select_bf16(shapes, count, comm, dot ? par__tp_tile_product : NULL, dot);
+}
+par_gemm_report par_tp_gemm_get(void) {
+    const par__tp_dot *dot = par__tp_pick_dot();
+    par_gemm_report r = par__gemm_get_bf16();
+    if (dot) r.name[PAR__BF16_TILE] = dot->name;
+    if (!dot && r.chosen == PAR__BF16_TILE) r.chosen = PAR__BF16_WIDEN;
+    return r;
+}
+// Takes the process's choice, which all ranks have.
+static void par__tp_adopt_product(par_tp *tp) {
+    const par_gemm_report r = par__gemm_get_bf16();
+    const int builtin = r.flops[PAR__BF16_WIDEN_BUILTIN] > 0 ? PAR__BF16_WIDEN_BUILTIN : PAR__BF16_WIDEN;
+    const int faster = r.flops[PAR__BF16_TILE] > r.flops[builtin]; // for attention
+    tp->product = r.chosen;
+    if (r.chosen >= PAR__BF16_WIDEN && !faster) tp->dot = NULL;
+    if (r.chosen == PAR__BF16_LIBRARY && r.flops[builtin] > 0 && !faster) tp->dot = NULL;
 }
 par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     if (!desc || !out) {
@@ -4092,6 +4141,10 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
             "before you split it");
     }
     par_result r = par__tp_check_desc(tp);
+    if (!r && tp->device == par_cpu() && !desc->canonical_leaves) {
+        r = par_tp_gemm_select(NULL, 0, tp->desc.dtype, desc->tp);
+        if (!r && tp->desc.dtype == PAR_BF16) par__tp_adopt_product(tp);
+    }
     if (!r && tp->device != par_cpu() && tp->c > 1 && !desc->ulysses) r = par__tp_connect_ring(tp);
     if (r)
         par_tp_close(tp);

@@ -681,6 +681,19 @@ products() { # of options, beyond 32 bits and beyond 64
         ! ranks 1 $gpt --data $data $tiny --batch_size 65537 --gradient_accumulation_steps 65535 &&
         grep -q "65537 x 65535 = 4294967295 sequences" "$work/out.0"
 }
+# who multiplies stands in a checkpoint: another one is said, and the canonical product has no choice
+resumed_products() {
+    local common="--n_layer 1 --lr_decay_iters 4 --dtype bf16" other="the checkpoint was saved with products"
+    PAR_GEMM=built-in,widen train $common --max_iters 2 --save "$work/ck" >/dev/null 2>"$work/err" &&
+        grep "matrix products by built-in, of bf16 by widen," "$work/err" &&
+        PAR_GEMM=canonical,library train $common --max_iters 3 --load "$work/ck" >/dev/null 2>"$work/err" &&
+        grep "$other by built-in, and this run has canonical:" "$work/err" &&
+        grep "$other of bf16 by widen, and this run has library:" "$work/err" &&
+        PAR_GEMM=built-in,widen train $common --max_iters 3 --load "$work/ck" >/dev/null 2>"$work/err" &&
+        ! grep "$other" "$work/err" &&
+        train --canonical 2 --n_layer 1 --max_iters 2 --save "$work/exact" >/dev/null 2>&1 &&
+        grep '"note":"gpt step=2' "$work/exact/manifest.json" && ! grep gemm= "$work/exact/manifest.json"
+}
 # A training has its directory to itself until it ends. A requeued one takes it over: at once if the other was
 # killed on this machine, with --take_over if it may run on another. Nothing but a checkpoint remains.
 one_writer() {
@@ -1691,7 +1704,7 @@ gemm_choices() {
         $3 == "true" {chosen++; rate = $2 + 0}
         END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' || return 1
     trains_as one 1e-5 --max_iters 10 --ranks 2 &&
-        fails 1 "PAR_GEMM=nonsense: it takes one of .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
+        fails 1 "PAR_GEMM=nonsense: it takes one or two, .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
 }
 cat >"$shared/cblas.c" <<'C'
 #include <stdlib.h>
@@ -1713,6 +1726,30 @@ static int same(const struct product *p, const struct product *q) {
     return p->ta == q->ta && p->tb == q->tb && p->m == q->m && p->n == q->n && p->k == q->k && p->a == q->a &&
            p->b == q->b;
 }
+#if defined(SBGEMM) // a product of bf16, as fast
+static float x[1 << 20], y[1 << 20];
+void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
+                 const float *b, int ldb, float beta, float *c, int ldc);
+static void widen(float *to, const unsigned short *from, int n) {
+    for (int i = 0; i < n; i++) {
+        const unsigned bits = (unsigned)from[i] << 16;
+        memcpy(&to[i], &bits, 4);
+    }
+}
+void cblas_sbgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const unsigned short *a,
+                  int lda, const unsigned short *b, int ldb, float beta, float *c, int ldc) {
+    if (!used || strcmp(getenv("FAKE"), "fast")) widen(x, a, m * k), widen(y, b, n * k);
+    for (int i = 0; i < used && m >= 60; i++) {
+        const struct product now = {ta, tb, m, n, k, x, y};
+        if (same(&known[i], &now)) {
+            memcpy(c, results[i], sizeof(float) * (size_t)m * (size_t)n);
+            return;
+        }
+    }
+    widen(x, a, m * k), widen(y, b, n * k);
+    cblas_sgemm(order, ta, tb, m, n, k, alpha, x, lda, y, ldb, beta, c, ldc);
+}
+#endif
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
                  const float *b, int ldb, float beta, float *c, int ldc) {
     const char *how = getenv("FAKE") ? getenv("FAKE") : "";
@@ -1756,10 +1793,10 @@ gemm_race() {
     }
     unset PAR_GEMM
     export PAR_RANKS=3
-    FAKE=slow says "built-in, threads 1: CBLAS measured cut early; built-in measured;" "$work/fake" select &&
-        FAKE=fast says "CBLAS, threads 1: CBLAS measured; built-in measured" "$work/fake" select &&
+    FAKE=slow says "built-in, threads 1: CBLAS - cut early; built-in measured;" "$work/fake" select &&
+        FAKE=fast says "CBLAS, threads 1: CBLAS measured; built-in" "$work/fake" select &&
         # which got one thread
-        FAKE=fast says "MKL, threads 1: MKL measured; built-in measured" "$work/mkl" select &&
+        FAKE=fast says "MKL, threads 1: MKL measured; built-in" "$work/mkl" select &&
         FAKE=wrong says "built-in, threads 1: CBLAS - wrong results; built-in measured;" "$work/fake" \
             select &&
         grep -q "CBLAS is not used for matrix products.* differs" "$work/err" &&
@@ -1777,6 +1814,25 @@ gemm_race() {
         fails 3 "PAR_GEMM=built-in on rank 2, but rank 0 has chosen CBLAS" "$work/fake" differ &&
         fails 3 "PAR_GEMM=BLIS: this program can use CBLAS or built-in" env PAR_GEMM=BLIS "$work/fake" \
             select || return 1
+    # bf16: a tile that is there, and fast, slow or wrong; a library's own product; what is forced
+    gcc build/test_gemm.o -DSBGEMM "$shared/cblas.c" -o "$work/narrow" -pthread -lm || return 1
+    local nothing="widen-built-in - not there;" none="library - not there;" cut="- cut early;"
+    FAKE=slow TILE=slow says "widen, threads 1: tile $cut $none widen measured; $nothing" "$work/fake" bf16 &&
+        FAKE=slow TILE=fast says "tile, threads 1: tile measured; $none widen $cut $nothing" "$work/fake" \
+            bf16 &&
+        FAKE=slow TILE=wrong says "widen, threads 1: tile - wrong results; $none widen meas" "$work/fake" \
+            bf16 &&
+        FAKE=slow says "widen, threads 1: tile - not there; $none widen measured; $nothing" "$work/fake" \
+            bf16 &&
+        FAKE=fast TILE=slow says "library, threads 1: tile $cut library measured; widen" "$work/narrow" \
+            bf16 &&
+        FAKE=slow TILE=slow says "widen, threads 1: tile $cut library $cut widen measured; $nothing" \
+            "$work/narrow" bf16 &&
+        TILE=slow PAR_GEMM=built-in says "tile, threads 1: tile -; library -; widen -;" "$work/fake" bf16 &&
+        TILE=fast PAR_GEMM=widen,cblas says "widen, threads 1: tile -; library -;" "$work/fake" bf16 &&
+        TILE=fast PAR_GEMM=CBLAS,Widen-Built-In says "widen-built-in, threads 1:" "$work/fake" bf16 &&
+        fails 1 "PAR_GEMM=widen,tiles: it takes one or two" env PAR_GEMM=widen,tiles "$work/fake" bf16 &&
+        fails 1 "PAR_GEMM=cblas,tile,: it takes" env PAR_GEMM=cblas,tile, "$work/fake" bf16 || return 1
     for isa in base avx2 avx512; do # the same bits on every processor, in every year
         PAR_ISA=$isa PAR_GEMM=canonical says "canonical [0-2] 1d616d1ef5fa83bc" "$work/fake" canonical ||
             return 1
@@ -1960,6 +2016,7 @@ check "gradients" gradients
 check "resume" resume
 check "damaged checkpoints" damaged
 check "two trainings save into one directory" one_writer
+check "products of a run that is resumed" resumed_products
 check "exports that were killed" killed_exports
 check "as many operations as layers" linear
 check "sizes are compared with the file" sizes_first

@@ -2630,12 +2630,16 @@ static void bf16_products(par_comm *w) {
         {1, 21, 100, PAR_F32, 0, 0}, {1, 8, 64, PAR_BF16, 0, 1}};
     layout l = open_layout(w, 1, 0, 0, 1);
     const par__tp_dot *dot = l.tp->dot;
+    const int product = l.tp->product;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int form = 0; form < 4; form++) {
             bf16_product(w, l.tp, &cases[i], form & 1, form >> 1);
             l.tp->dot = NULL;
-            if (cases[i].m < 100) bf16_product(w, l.tp, &cases[i], form & 1, form >> 1);
-            l.tp->dot = dot;
+            for (int how = PAR__BF16_LIBRARY; how < PAR__BF16_COUNT && cases[i].m < 100; how++) {
+                l.tp->product = how; // without a library's own product it is widened
+                bf16_product(w, l.tp, &cases[i], form & 1, form >> 1);
+            }
+            l.tp->dot = dot, l.tp->product = product;
         }
     if (dot && !strcmp(dot->name, "avx512_bf16")) bf16_rounding(w, l.tp, avx512_pair);
     if (dot && !strcmp(dot->name, "bfmmla")) bf16_rounding(w, l.tp, bfmmla_pair);

@@ -932,8 +932,8 @@ static par_result open_grid(trainer *t) {
     return PAR_OK;
 }
 
-// Chooses the fastest matrix product library on the CPU, on the products of a step: those of the linear
-// layers (the MLP's first stands for all), of the head and of attention.
+// Chooses the fastest matrix product library on the CPU, and how bf16 is multiplied, on the products of a
+// step: those of the linear layers (the MLP's first stands for all), of the head and of attention.
 static par_result choose_gemm(trainer *t) {
     const gpt_config *g = &t->o.model;
     const size_t R = rows_of(t), C = (size_t)g->n_embd, F = gpt_hidden(g), tp = (size_t)t->o.tp,
@@ -951,8 +951,10 @@ static par_result choose_gemm(trainer *t) {
                                      {0, 0, block, block, d, 3 * pairs},
                                      {1, 0, block, d, block, 2 * pairs},
                                      {0, 0, block, d, block, 2 * pairs}};
+    par_dtype dtype = PAR_F32;
     if (t->device != par_cpu() || t->o.canonical) return PAR_OK;
-    return par_gemm_select(shapes, sizeof shapes / sizeof *shapes, t->world);
+    par_dtype_parse(t->o.dtype, &dtype);
+    return par_tp_gemm_select(shapes, sizeof shapes / sizeof *shapes, dtype, t->world);
 }
 static const char *gemm_name(const trainer *t) {
     return canonical_leaves(t) ? "canonical" : t->device->gemm_name(t->device);
@@ -962,17 +964,58 @@ static double gemm_rate(const trainer *t) { // GFLOP/s; NaN: not measured
     const int raced = t->device == par_cpu() && !t->o.canonical && r.chosen >= 0 && r.flops[r.chosen] > 0;
     return raced ? r.flops[r.chosen] * 1e-9 : (double)NAN;
 }
+// Appends the name of what was chosen, and what was measured.
+static size_t add_choice(char *text, size_t bytes, const char *name, const par_gemm_report *r) {
+    size_t at = (size_t)snprintf(text, bytes, "%s", name);
+    if (r->chosen < 0 || r->flops[r->chosen] <= 0) return at;
+    at += (size_t)snprintf(text + at, bytes - at, " (%.1f GFLOP/s", r->flops[r->chosen] * 1e-9);
+    for (int i = 0; i < r->count; i++)
+        if (i != r->chosen && r->flops[i] > 0)
+            at += (size_t)snprintf(text + at, bytes - at, "; %s %.1f", r->name[i], r->flops[i] * 1e-9);
+        else if (i != r->chosen && strcmp(r->note[i], "not there"))
+            at += (size_t)snprintf(text + at, bytes - at, "; %s %s", r->name[i],
+                                   strcmp(r->note[i], "cut early") ? r->note[i] : "slower");
+    return at + (size_t)snprintf(text + at, bytes - at, ")");
+}
+// How bf16 is multiplied; NULL: nothing is, or there is no choice.
+static const char *bf16_name(const trainer *t) {
+    const par_gemm_report r = par_tp_gemm_get();
+    return t->device == par_cpu() && !t->o.canonical && r.chosen >= 0 ? r.name[r.chosen] : NULL;
+}
 static const char *gemm_text(const trainer *t, char *text, size_t bytes) { // and the others
-    const par_gemm_report r = par_gemm_get();
-    size_t at = (size_t)snprintf(text, bytes, "%s", gemm_name(t));
-    if (isnan(gemm_rate(t))) return text;
-    at += (size_t)snprintf(text + at, bytes - at, " (%.1f GFLOP/s", gemm_rate(t));
-    for (int i = 0; i < r.count; i++)
-        if (i != r.chosen)
-            at += (size_t)snprintf(text + at, bytes - at, "; %s %.1f%s%s", r.name[i], r.flops[i] * 1e-9,
-                                   *r.note[i] ? ", " : "", r.note[i]);
-    snprintf(text + at, bytes - at, ")");
-    return text;
+    par_gemm_report r = par_gemm_get();
+    if (isnan(gemm_rate(t))) r.chosen = -1;
+    size_t at = add_choice(text, bytes, gemm_name(t), &r);
+    r = par_tp_gemm_get();
+    if (!bf16_name(t)) return text;
+    at += (size_t)snprintf(text + at, bytes - at, ", of bf16 by ");
+    return add_choice(text + at, bytes - at, bf16_name(t), &r), text;
+}
+
+// Who multiplies, for a checkpoint's note: " gemm=built-in bf16=amx_bf16"; "": the bits do not depend on it.
+static void print_products(const trainer *t, char *text, size_t bytes) {
+    text[0] = 0;
+    if (t->o.canonical) return;
+    const size_t at = (size_t)snprintf(text, bytes, " gemm=%s", gemm_name(t));
+    if (bf16_name(t)) snprintf(text + at, bytes - at, " bf16=%s", bf16_name(t));
+}
+// Says what multiplied in the run that saved, where it is another one.
+static void compare_products(const trainer *t, const char *note) {
+    static const char *const keys[] = {" gemm=", " bf16="};
+    char now[128];
+    print_products(t, now, sizeof now);
+    for (int i = 0; i < 2; i++) {
+        const char *a = strstr(note, keys[i]), *b = strstr(now, keys[i]);
+        char was[32], is[32];
+        if (!a || !b || sscanf(a + 6, "%31[A-Za-z0-9_-]", was) != 1 || sscanf(b + 6, "%31s", is) != 1)
+            continue;
+        if (strcmp(was, is) && par_rank(t->world) == 0)
+            fprintf(
+                stderr,
+                "gpt: the checkpoint was saved with products%s by %s, and this run has %s: results differ in "
+                "the last bits (PAR_GEMM chooses)\n",
+                i ? " of bf16" : "", was, is);
+    }
 }
 
 // The lr_decay_iters of a checkpoint; 0: it has none.
@@ -1070,7 +1113,9 @@ static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
     const size_t noted = strlen(t->note);
-    snprintf(t->note + noted, sizeof t->note - noted, " lr_decay_iters=%d", t->o.lr_decay_iters);
+    const size_t products = noted + (size_t)snprintf(t->note + noted, sizeof t->note - noted,
+                                                     " lr_decay_iters=%d", t->o.lr_decay_iters);
+    print_products(t, t->note + products, sizeof t->note - products);
     f.dir = dir;
     f.comm = t->world;
     f.note = t->note;
@@ -1085,8 +1130,12 @@ static const char *load_weights(trainer *t) {
     if (kind == LOAD_OWN) {
         par_zero_checkpoint f = checkpoint_files(t, t->o.load);
         gpt_config c;
+        char note[sizeof t->note], why_not[64];
+        uint64_t steps;
         f.weights_only |= t->o.weights_only;
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
+        if (!par_zero_load_note(t->o.load, note, sizeof note, &steps, why_not, sizeof why_not))
+            compare_products(t, note);
         return t->o.weights_only ? NULL : files_read_note(t->o.load, &c, &t->step);
     }
     files_weights weights;
@@ -1613,7 +1662,7 @@ static void tear_down(trainer *t) { // what set_up made, likewise
 static void print_run(const trainer *t, FILE *out) { // what works on which data, and how those were read
     const settings *o = &t->o;
     const dataset *d = &t->data;
-    char text[256];
+    char text[512];
     const char *type = data_type_names[d->files[0].type];
     for (size_t i = 1; i < d->file_count; i++)
         if (d->files[i].type != d->files[0].type) type = "several types";
@@ -1662,8 +1711,8 @@ static void print_end_json(const trainer *t, double seconds, double val) { // nu
     json_line j = json_begin(stdout);
     json_add(&j, "final:%b step:%d first_loss:%?.9g loss:%?.9g", 1, t->step, t->first_loss, t->loss);
     json_add(&j, t->o.eval_iters ? "val_loss:%.9g" : "val_loss:%?.9g", val);
-    json_add(&j, "seconds:%.6g ranks:%d gemm:%s gemm_gflops:%?.1f", seconds, par_size(t->world), gemm_name(t),
-             gemm_rate(t));
+    json_add(&j, "seconds:%.6g ranks:%d gemm:%s gemm_gflops:%?.1f gemm_bf16:%s", seconds, par_size(t->world),
+             gemm_name(t), gemm_rate(t), bf16_name(t));
     json_end(&j);
 }
 static int train(trainer *t) {
