@@ -1704,7 +1704,8 @@ gemm_choices() {
         $3 == "true" {chosen++; rate = $2 + 0}
         END {exit !(chosen == 1 && rate * 1.051 >= best && (NR == 1 || best > 0))}' || return 1
     trains_as one 1e-5 --max_iters 10 --ranks 2 &&
-        fails 1 "PAR_GEMM=nonsense: it takes one or two, .*built-in" env PAR_GEMM=nonsense $gpt --data $data $small
+        fails 1 "PAR_GEMM=nonsense: it takes one or two, .*built-in" \
+            env PAR_GEMM=nonsense $gpt --data $data $small
 }
 cat >"$shared/cblas.c" <<'C'
 #include <stdlib.h>

@@ -1112,10 +1112,9 @@ static par_zero_checkpoint checkpoint_files(trainer *t, const char *dir) {
     par_zero_checkpoint f;
     memset(&f, 0, sizeof f);
     files_print_note(t->note, sizeof t->note, &t->o.model, t->step);
-    const size_t noted = strlen(t->note);
-    const size_t products = noted + (size_t)snprintf(t->note + noted, sizeof t->note - noted,
-                                                     " lr_decay_iters=%d", t->o.lr_decay_iters);
-    print_products(t, t->note + products, sizeof t->note - products);
+    size_t at = strlen(t->note);
+    at += (size_t)snprintf(t->note + at, sizeof t->note - at, " lr_decay_iters=%d", t->o.lr_decay_iters);
+    print_products(t, t->note + at, sizeof t->note - at);
     f.dir = dir;
     f.comm = t->world;
     f.note = t->note;
