@@ -310,7 +310,7 @@ closed_descriptors() { # what is written is what is written else; without stdout
                 return 1
             }
         done
-        diff -r "$work/whole" "$work/ck" &&
+        cmp <(checkpoint_content "$work/whole") <(checkpoint_content "$work/ck") &&
             cmp "$work/whole.bin" "$work/x.bin" &&
             tail -n 1 "$work/trace" | grep -q ']}$' || return 1
     done

@@ -576,7 +576,7 @@ static const char *files_config(const char *dir, const char *ignored, gpt_config
                                 size_t capacity) {
     char name[4200];
     struct stat st;
-    snprintf(name, sizeof name, "%.1000s/adapter_config.json", dir);
+    snprintf(name, sizeof name, "%.4000s/adapter_config.json", dir);
     if (!stat(name, &st)) {
         snprintf(why, capacity,
                  "%.1000s has an adapter that is not merged: load it by peft, and save what "
@@ -584,7 +584,7 @@ static const char *files_config(const char *dir, const char *ignored, gpt_config
                  dir);
         return why;
     }
-    snprintf(name, sizeof name, "%.1000s/config.json", dir);
+    snprintf(name, sizeof name, "%.4000s/config.json", dir);
     if (stat(name, &st)) {
         snprintf(why, capacity,
                  "%.1000s has no manifest.json, as checkpoints of this program have, and no config.json, as "
