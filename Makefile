@@ -75,13 +75,15 @@ cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda 
 gpu-check:
 	@bash tests/gpu_check.sh
 
-# What another compiler made, or other flags, is compiled again. Debug information (-g) does not count.
-build/cc.flags: FLAGS = $(CC) $(CXX) $(filter-out -g%,$(CFLAGS) $(TEST_CFLAGS))
+# What another compiler made, or other flags, is compiled again. Debug information (-g) does not count, nor what
+# programs have as CFLAGS of their own, which make also gives the files that they need: so this is read here.
+CC_FLAGS := $(shell command -v $(firstword $(CC))) $(wordlist 2,99,$(CC)) $(CXX) $(filter-out -g%,$(CFLAGS) $(TEST_CFLAGS))
+build/cc.flags: FLAGS = $(CC_FLAGS)
 build/mpi.flags: FLAGS = $(MPICC)
 build/fast.flags: FLAGS = $(FAST)
 build/cuda.flags: FLAGS = $(NVCC) $(CUDA_CODE)
 build/cc.flags build/mpi.flags build/fast.flags build/cuda.flags: FORCE | build
-	@printf '%s\n' $(call quoted,$(FLAGS)) >$@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
+	@printf '%s\n' $(call quoted,$(FLAGS)) >$@.new; cmp -s $@.new $@ && rm $@.new || mv -f $@.new $@
 
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
 	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
