@@ -21,8 +21,8 @@
 
 typedef struct settings {
     size_t begin, end, step;
-    int factor, factor_given, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold,
-        tune, model, overlap, diagnosis, start, seconds;
+    int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
+        overlap, diagnosis, start, seconds;
     const char *op, *dtype, *redop, *memory, *vs, *device, *m;
 } settings;
 
@@ -1176,8 +1176,6 @@ static const char *check_settings(bench *b) {
 #if !defined(BENCH_CUDA)
     if (cuda) return "--device cuda needs build/bench_coll_cuda (make cuda)";
 #endif
-    if (o->tune && o->json) return "--tune prints the table that PAR_TUNE reads, and no JSON";
-    if (o->step && o->factor_given) return "give -f or -i, not both: sizes are multiplied or stepped";
     if (o->end < o->begin) return "-e must not be less than -b";
     if ((double)o->warmup + o->iterations > 1e8 / o->inner)
         return "-w + -n iterations of -m operations are more than 100 million in one measurement";
@@ -1253,6 +1251,51 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 }
 #endif
 
+// The options that each of the other answers uses, besides its own.
+static const struct {
+    const char *mode, *uses;
+} answers[] = {
+    {"--tune", " --ranks -e -d -o -r --memory --device --seconds -w -m --cold "},
+    {"--model", " --op --ranks -e -d -o -r --memory --device --seconds -w -m --cold --json "},
+    {"--overlap", " --ranks -b -e -f -i -d -o --memory --device --seconds -w -m --cold --json "},
+    {"--diagnosis", " --ranks --memory --device --vs --start --json "},
+    {"--algorithms", " --ranks --device --json "},
+};
+static const option *named(const option *options, size_t count, const char *name) {
+    return option_find(options, count, name, strlen(name));
+}
+static int refuse_unused(const option *options, size_t count, const int *given) { // 0, or 2: an error
+    char word[40];
+    for (size_t a = 0; a < sizeof answers / sizeof answers[0]; a++) {
+        const option *mode = named(options, count, answers[a].mode);
+        for (size_t k = 0; k < count && *(const int *)mode->value; k++) {
+            snprintf(word, sizeof word, " %.*s ", (int)strcspn(options[k].name, ","), options[k].name);
+            if (given[k] && &options[k] != mode && !strstr(answers[a].uses, word))
+                return fprintf(stderr, "bench_coll: %s makes no use of%s\n", mode->name, word), 2;
+        }
+    }
+    if (given[named(options, count, "--start") - options] &&
+        !*(const int *)named(options, count, "--diagnosis")->value)
+        return fprintf(stderr, "bench_coll: --start is of --diagnosis: give both\n"), 2;
+    return 0;
+}
+// Options that say the same in two ways.
+static int refuse_pairs(const option *options, size_t count, const int *given) { // 0, or 2: an error
+    static const char *const pairs[][3] = {
+        {"sizes are multiplied or stepped", "-f", "-i"},
+        {"MIN:MAX of -m is -b MIN -e MAX", "-m", "-b"},
+        {"MIN:MAX of -m is -b MIN -e MAX", "-m", "-e"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const option *one = named(options, count, pairs[i][1]), *other = named(options, count, pairs[i][2]);
+        if (!given[one - options] || !given[other - options]) continue;
+        if (one->type == OPTION_TEXT && !strchr(*(const char **)one->value, ':')) continue; // -m 4
+        fprintf(stderr, "bench_coll: give %s or %s, not both: %s\n", pairs[i][1], pairs[i][2], pairs[i][0]);
+        return 2;
+    }
+    return 0;
+}
+
 // As options_parse.
 static int parse_settings(int argc, char **argv, settings *o) {
     o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->m = "1";
@@ -1262,13 +1305,13 @@ static int parse_settings(int argc, char **argv, settings *o) {
 #if defined(BENCH_CUDA)
     o->device = "cuda";
 #endif
-    const option options[] = {
+    option options[] = {
         {"what is timed", OPTION_TITLE, NULL, NULL},
         {"--op", OPTION_TEXT, &o->op, "collective, or all"},
         {"--ranks, -g, --ngpus", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2", 0, 1024},
         {"-b, --minbytes", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)", 0, INFINITY},
         {"-e, --maxbytes", OPTION_SIZE, &o->end, "largest size", 0, INFINITY},
-        {"-f, --stepfactor", OPTION_INT, &o->factor, "factor between sizes", 2, INFINITY, &o->factor_given},
+        {"-f, --stepfactor", OPTION_INT, &o->factor, "factor between sizes", 2, INFINITY},
         {"-i, --stepbytes", OPTION_SIZE, &o->step, "bytes between sizes, instead of -f", 0, INFINITY},
         {"-d, --datatype", OPTION_TEXT, &o->dtype, "type, or all"},
         {"-o, --redop", OPTION_TEXT, &o->redop, "reduction, or all"},
@@ -1303,8 +1346,12 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
     };
-    return options_parse(argc, argv, options, sizeof options / sizeof options[0],
-                         "bench_coll: time the collectives");
+    enum { COUNT = sizeof options / sizeof options[0] };
+    int given[COUNT] = {0};
+    for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
+    const int parsed = options_parse(argc, argv, options, COUNT, "bench_coll: time the collectives");
+    if (parsed) return parsed;
+    return refuse_unused(options, COUNT, given) || refuse_pairs(options, COUNT, given) ? 2 : 0;
 }
 
 int main(int argc, char **argv) {

@@ -1471,7 +1471,13 @@ bench_bad() {
         fails 2 "-m MIN:MAX" build/bench_coll_test -m 4:x &&
         fails 2 "reduction by -o" build/bench_coll_test --op sum &&
         fails 2 "one type" build/bench_coll_test -d all --model &&
-        fails 2 "no JSON" build/bench_coll_test --tune --json &&
+        fails 2 "-m or -b, not both: MIN:MAX of -m is" build/bench_coll_test -m 4:64 -b 8 &&
+        fails 2 "-m or -e, not both: MIN:MAX of -m is" build/bench_coll_test --maxbytes=8 -m 4:64 &&
+        fails 2 "tune makes no use of --json" build/bench_coll_test --tune --json &&
+        fails 2 "tune makes no use of --model" build/bench_coll_test --model --tune &&
+        fails 2 "overlap makes no use of --op" build/bench_coll_test --overlap --op broadcast &&
+        fails 2 "algorithms makes no use of -e" build/bench_coll_test --algorithms --maxbytes 8 &&
+        fails 2 "start is of --diagnosis" build/bench_coll_test --start 2 &&
         fails 2 "option --minbyte; did you mean --minbytes?" build/bench_coll_test --minbyte 8 &&
         fails 2 "scaled sum needs a float" build/bench_coll_test -d int32 -o mulsum
 }
