@@ -868,7 +868,7 @@ function hpp_line(indent, text,    limit, cut, open, depth, c) {
 function hpp_count(k, send, recv) {
     if (!k || kinds[k, 3] == "BLOCK") return send "_view.size()"
     if (kinds[k, 4] == "BLOCK") return recv "_view.size()"
-    return send "_view.size() / blocks()"
+    return "part(" send "_view.size(), blocks())"
 }
 # How a misfit is made: of a call from its kind, root, count, sizes of arrays and lists; else arrays are as long.
 function hpp_misfit(f, k, send, recv,    i, name, root, list) {

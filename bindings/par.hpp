@@ -22,8 +22,8 @@ EXAMPLE
     Arrays are whatever has data() and size(), C arrays, and par::view(pointer, count); a single variable is
     par::one(x). A dtype follows from the type of elements; par::f16, par::bf16 and par::f8_... are the types
     that only hold narrow floats. A count follows from the sizes of the arrays, and an array of the wrong size
-    is an error on all ranks. v-forms take counts, and displs that may be left out, as arrays of size_t.
-    Calls return void and throw par::error. par::returning::comm has the same calls, but they return
+    is an error, on all ranks of a collective. v-forms take counts, and displs that may be left out, as arrays
+    of size_t. Calls return void and throw par::error. par::returning::comm has the same calls, but they return
     par::expected, which is true, or has the error: if (auto r = world.barrier(); !r) puts(r.error()). Where
     exceptions are off, par::comm is that one.
     A _begin call returns a request. Its arrays stay until wait(), or its destructor, which waits; so requests go
@@ -105,6 +105,9 @@ template <class A> constexpr auto view_of(A &array) {
 template <class A>
 using element_of = std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<A &>()))>>;
 
+// Of an array with so many blocks; a rank may have no neighbors.
+constexpr std::size_t part(std::size_t size, std::size_t blocks) { return blocks ? size / blocks : 0; }
+
 // Counts or displacements, one for each rank; left out: packed.
 class sizes {
   public:
@@ -118,7 +121,7 @@ class sizes {
     std::size_t size_ = 0;
 };
 
-// What does not fit in a call: it converts to true, and makes the call an error, of which the other ranks hear.
+// What does not fit in a call: it converts to true, and makes the call an error. Ranks of a collective hear of it.
 class misfit {
   public:
     misfit(std::size_t needs, const char *array, std::size_t has) { compare(needs, array, has, false); }
@@ -348,7 +351,7 @@ template <class Errors> class neighbors {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
                            {recv_displs}});
         par_result result = (par_neighbor_exchange)(send_view.data(), send_counts.data(), send_displs.data(),
@@ -366,7 +369,7 @@ template <class Errors> class neighbors {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
                            {recv_displs}});
         par_result result = (par_neighbor_exchange_begin)(send_view.data(), send_counts.data(),
@@ -385,7 +388,7 @@ template <class Errors> class neighbors {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
                            {recv_displs}});
         par_result result = (par_neighbor_exchange_init)(send_view.data(), send_counts.data(),
@@ -1023,10 +1026,10 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_all_to_all)(send_view.data(), recv_view.data(), send_view.size() / blocks(),
-                                             wrong.dtype(dtype_of<T>), at_line(at));
+        par_result result = (par_all_to_all)(send_view.data(), recv_view.data(), part(send_view.size(),
+                                             blocks()), wrong.dtype(dtype_of<T>), at_line(at));
         if (wrong) result = wrong.fail(handle_, "all_to_all");
         return Errors::end(result, handle_);
     }
@@ -1038,11 +1041,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_all_to_all_begin)(send_view.data(), recv_view.data(),
-                                                   send_view.size() / blocks(), wrong.dtype(dtype_of<T>),
-                                                   at_line(at), &r.request_);
+        par_result result = (par_all_to_all_begin)(send_view.data(), recv_view.data(), part(send_view.size(),
+                                                   blocks()), wrong.dtype(dtype_of<T>), at_line(at),
+                                                   &r.request_);
         if (wrong) result = wrong.fail(handle_, "all_to_all_begin");
         return Errors::end(result, handle_, std::move(r));
     }
@@ -1054,11 +1057,11 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_all_to_all_init)(send_view.data(), recv_view.data(),
-                                                  send_view.size() / blocks(), wrong.dtype(dtype_of<T>),
-                                                  at_line(at), &r.persistent_);
+        par_result result = (par_all_to_all_init)(send_view.data(), recv_view.data(), part(send_view.size(),
+                                                  blocks()), wrong.dtype(dtype_of<T>), at_line(at),
+                                                  &r.persistent_);
         if (wrong) result = wrong.fail(handle_, "all_to_all_init");
         return Errors::end(result, handle_, std::move(r));
     }
@@ -1070,7 +1073,7 @@ template <class Errors> class basic_comm {
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
                            {recv_displs}});
         par_result result = (par_all_to_allv)(send_view.data(), send_counts.data(), send_displs.data(),
@@ -1088,7 +1091,7 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
                            {recv_displs}});
         par_result result = (par_all_to_allv_begin)(send_view.data(), send_counts.data(), send_displs.data(),
@@ -1106,7 +1109,7 @@ template <class Errors> class basic_comm {
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, send_view.size() / blocks(),
+        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, part(send_view.size(), blocks()),
                            {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
                            {recv_displs}});
         par_result result = (par_all_to_allv_init)(send_view.data(), send_counts.data(), send_displs.data(),

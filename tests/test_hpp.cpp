@@ -87,6 +87,9 @@ static void sizes_differ(const par::returning::comm &world) {
     CHECK(says(self->exchange(block, counts, {}, one, counts, {}), "recv has 1 elements, not 2"));
     CHECK(says(self->exchange(one, counts, {}, block, counts, {}), "send has 1 elements, not 2"));
     CHECK(says(self->exchange(block, two, {}, one, std::array<std::size_t, 1>{{2}}, {}), "_counts has "));
+    const std::vector<std::size_t> no_counts; // of a rank without neighbors
+    auto alone = world.neighbors_open(std::vector<int>());
+    CHECK(alone && alone->exchange(none, no_counts, {}, none, no_counts, {}));
 }
 
 // A ring: two values go to the next rank, one to the one before.
