@@ -592,8 +592,15 @@ def _block_count(sides, keep, blocks):
     return max((array.count // max(blocks, 1) for array in keep.values()), default=0)
 
 
+_OPTIONS = ("dtype", "op", "root", "peer", "tag")
+_SIZES = ("send_counts", "send_displs", "recv_counts", "recv_displs")
+
+
 def _fill_arguments(call, blocks, op, root, peer, tag, sizes):
     constant, name, sends, receives, who, takes = _KINDS[call.kind]
+    for what in sizes:
+        if what not in _SIZES:
+            raise TypeError("there is no %s: it takes %s and %s" % (what, ", ".join(_OPTIONS), ", ".join(_SIZES)))
     for what, given in (("op", op), ("root", root), ("peer", peer)):
         if given is not None and what.upper() not in takes:
             raise TypeError("it takes no %s" % what)

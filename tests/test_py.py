@@ -205,6 +205,8 @@ for text, function, arguments, options in [
     ("below 0", world.all_gatherv, (x, doubles(2 * n)), {"recv_counts": [-2] * n}),
     ("counts is NULL", world.all_gatherv, (x, doubles(2 * n)), {}),
     ("it needs peer=", world.send, (x,), {}),
+    ("there is no recv_count: it takes dtype, op,", world.all_gatherv, (x, doubles(2 * n)), {"recv_count": [2] * n}),
+    ("there is no count: it takes dtype, op,", world.all_reduce, (x,), {"count": [1] * n}),
 ]:
     refused(text, function, *arguments, **options)
 refused("word has 2 elements", world.fetch_add, array.array("Q", [0, 0]), 1, 0)
