@@ -2,9 +2,11 @@
 # first comment, of a header's manual, of a docstring. A piece of a line is a command if it begins as one; two
 # spaces, or a # behind one, end it. Continued lines are one.
 FNR == 1 {
+    spans() # of the page before, whose last line is text
+    name = FILENAME
     page = FILENAME ~ /\.md$/
     script = FILENAME ~ /\.(sh|py)$/
-    manual = fence = text = ended = 0
+    manual = fence = ended = 0
     text = held = ""
 }
 page && /^ *```/ {
@@ -57,7 +59,7 @@ function command(what,    n, word, i) {
     if (word[i] ~ programs ||
         word[i] ~ /^(build\/|\.\/)[a-z0-9]/ || word[i] == "make" && word[i + 1] ~ targets ||
         word[i] == "bash" && word[i + 1] ~ /\.sh$/ || word[i] ~ /^python3?$/ && word[i + 1] ~ /\.py$/)
-        print FILENAME "\t" what
+        print name "\t" what
 }
 BEGIN {
     programs = "^(g?cc|g\\+\\+|gfortran|mpicc|mpifort|nvcc|srun|torchrun|mpiexec(\\..*)?|sudo|export|cmake|spack|" \

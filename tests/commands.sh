@@ -99,13 +99,15 @@ found_commands() { # in each of the places where commands stand, and in none whe
     printf '%s\n' 'Text `make build/x` and `make` and `build/x` and `PAR_RANKS=2' './prog`, `struct x`.' '' \
         '    cc a.c    # why' '' '```c' 'make check' '```' '```' 'bash tests/x.sh --all   words' '```' \
         >"$work/a.md"
+    printf '%s\n' 'Text `build/z --last`' >"$work/end.md"
     printf '%s\n' '// a' '//' '//     build/a \' '//         -b    words' '//     make do' 'int a;' \
         '//     make check' >"$work/b.c"
     printf '%s\n' '// a' '/*' 'USE' '    #define X    cc -O2 x.c' '    make run' '*/' '    make check' \
         >"$work/c.h"
-    commands "$work/a.md" "$work/b.c" "$work/c.h" | sed "s|^$work/||" >"$work/found"
+    commands "$work/a.md" "$work/end.md" "$work/b.c" "$work/c.h" | sed "s|^$work/||" >"$work/found"
     printf '%s\t%s\n' a.md 'make build/x' a.md 'PAR_RANKS=2 ./prog' a.md 'cc a.c' \
-        a.md 'bash tests/x.sh --all' b.c 'build/a -b' c.h 'cc -O2 x.c' c.h 'make run' |
+        a.md 'bash tests/x.sh --all' end.md 'build/z --last' b.c 'build/a -b' c.h 'cc -O2 x.c' \
+        c.h 'make run' |
         diff - "$work/found"
 }
 
