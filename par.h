@@ -1177,7 +1177,7 @@ int par__getrandom_u64(uint64_t *number);
 // have the same can ask the kernel for each other.
 void par__process_table(char *text, size_t bytes);
 // When a process of this table began, in the kernel's clock ticks: no two that ever have the same pid begin
-// at the same time. 0: it does not run.
+// at the same time. 0: it does not run; 1: it does, but the kernel does not say since when.
 uint64_t par__process_start(int pid);
 
 // The processor's instruction set, limited by PAR_ISA. 0: base, 1: avx2, 2: avx512, 3: avx512 and others but
@@ -13463,8 +13463,7 @@ uint64_t par__process_start(int pid) {
     char state = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *f = fopen(path, "r");
-    if (!f)
-        return access("/proc/self/stat", R_OK) && (!kill(pid, 0) || errno == EPERM); // no /proc: 1, it runs
+    if (!f) return !kill(pid, 0) || errno == EPERM; // /proc is not there, or hides it; or no descriptor
     line[fread(line, 1, sizeof line - 1, f)] = 0;
     fclose(f);
     const char *rest = strrchr(line, ')'); // the program's name may have any characters

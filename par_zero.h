@@ -6232,7 +6232,9 @@ static int par__zero_lock_state(const char *dir, const par__zero_holder *h) {
     if (strcmp(here, h->table)) return PAR__ZERO_LOCKED;
     if (!stat(dir, &d) && ((uint64_t)d.st_dev != h->device || (uint64_t)d.st_ino != h->inode))
         return PAR__ZERO_STALE; // the directory was copied
-    return par__process_start((int)h->pid) == h->start ? PAR__ZERO_LOCKED : PAR__ZERO_STALE;
+    const uint64_t start = par__process_start((int)h->pid);
+    const int unsaid = start == 1 || h->start == 1; // a process runs that has its pid: let it be this one
+    return start && (unsaid || start == h->start) ? PAR__ZERO_LOCKED : PAR__ZERO_STALE;
 }
 static int par__zero_lock_read(const char *dir, par__zero_holder *h) {
     char path[PAR__ZERO_DIR_BYTES + 256], text[16384];

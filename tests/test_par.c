@@ -2027,7 +2027,9 @@ static void visitors(par_comm *w) {
     CHECK(w, !setrlimit(RLIMIT_NOFILE, &few));
     CHECK(w, par__accept_local(s, p, &count) == EMFILE && count == CAPACITY &&
                  still_connected(own[MORE - CAPACITY]));
+    CHECK(w, par__process_start((int)getpid()) == 1); // it runs, though nobody can read since when
     CHECK(w, !setrlimit(RLIMIT_NOFILE, &files));
+    CHECK(w, par__process_start((int)getpid()) > 1);
     CHECK(w, par__accept_local(s, p, &count) == 0 && count == CAPACITY &&
                  !still_connected(own[MORE - CAPACITY]));
     CHECK(w, still_connected(own[MORE]));
