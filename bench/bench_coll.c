@@ -1251,10 +1251,7 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 }
 #endif
 
-// The options that each of the other answers uses, besides its own.
-static const struct {
-    const char *mode, *uses;
-} answers[] = {
+static const option_answer answers[] = {
     {"--tune", " --ranks -e -d -o -r --memory --device --seconds -w -m --cold "},
     {"--model", " --op --ranks -e -d -o -r --memory --device --seconds -w -m --cold --json "},
     {"--overlap", " --ranks -b -e -f -i -d -o --memory --device --seconds -w -m --cold --json "},
@@ -1264,23 +1261,15 @@ static const struct {
 static const option *named(const option *options, size_t count, const char *name) {
     return option_find(options, count, name, strlen(name));
 }
-static int refuse_unused(const option *options, size_t count, const int *given) { // 0, or 2: an error
-    char word[40];
-    for (size_t a = 0; a < sizeof answers / sizeof answers[0]; a++) {
-        const option *mode = named(options, count, answers[a].mode);
-        for (size_t k = 0; k < count && *(const int *)mode->value; k++) {
-            snprintf(word, sizeof word, " %.*s ", (int)strcspn(options[k].name, ","), options[k].name);
-            if (given[k] && &options[k] != mode && !strstr(answers[a].uses, word))
-                return fprintf(stderr, "bench_coll: %s makes no use of%s\n", mode->name, word), 2;
-        }
-    }
-    if (given[named(options, count, "--start") - options] &&
-        !*(const int *)named(options, count, "--diagnosis")->value)
+static int refuse_unused(const option *options, size_t count) { // 0, or 2: an error
+    const size_t n = sizeof answers / sizeof answers[0];
+    if (options_unused("bench_coll", options, count, answers, n)) return 2;
+    if (*named(options, count, "--start")->given && !*(int *)named(options, count, "--diagnosis")->value)
         return fprintf(stderr, "bench_coll: --start is of --diagnosis: give both\n"), 2;
     return 0;
 }
 // Options that say the same in two ways.
-static int refuse_pairs(const option *options, size_t count, const int *given) { // 0, or 2: an error
+static int refuse_pairs(const option *options, size_t count) { // 0, or 2: an error
     static const char *const pairs[][3] = {
         {"sizes are multiplied or stepped", "-f", "-i"},
         {"MIN:MAX of -m is -b MIN -e MAX", "-m", "-b"},
@@ -1288,7 +1277,7 @@ static int refuse_pairs(const option *options, size_t count, const int *given) {
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         const option *one = named(options, count, pairs[i][1]), *other = named(options, count, pairs[i][2]);
-        if (!given[one - options] || !given[other - options]) continue;
+        if (!*one->given || !*other->given) continue;
         if (one->type == OPTION_TEXT && !strchr(*(const char **)one->value, ':')) continue; // -m 4
         fprintf(stderr, "bench_coll: give %s or %s, not both: %s\n", pairs[i][1], pairs[i][2], pairs[i][0]);
         return 2;
@@ -1351,7 +1340,7 @@ static int parse_settings(int argc, char **argv, settings *o) {
     for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
     const int parsed = options_parse(argc, argv, options, COUNT, "bench_coll: time the collectives");
     if (parsed) return parsed;
-    return refuse_unused(options, COUNT, given) || refuse_pairs(options, COUNT, given) ? 2 : 0;
+    return refuse_unused(options, COUNT) || refuse_pairs(options, COUNT) ? 2 : 0;
 }
 
 int main(int argc, char **argv) {

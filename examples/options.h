@@ -163,6 +163,29 @@ static par_suggestion option_suggest(const option *options, size_t count, const 
     return par_suggest(text, names, n, sizeof names[0]);
 }
 
+// Another answer of a program than its usual one: the option that asks for it, and those that it uses
+// besides, by their first names with a space before and behind each. The rows of all options have `given`.
+typedef struct option_answer {
+    const char *mode, *uses;
+} option_answer;
+// Does the command line have an option that such an answer would drop? 1: an error was printed.
+static inline int options_unused(const char *program, const option *options, size_t count,
+                                 const option_answer *answers, size_t answer_count) {
+    char word[64];
+    for (size_t a = 0; a < answer_count; a++) {
+        const option *mode = option_find(options, count, answers[a].mode, strlen(answers[a].mode));
+        if (!*mode->given || (mode->type == OPTION_FLAG && !*(const int *)mode->value)) continue;
+        for (size_t k = 0; k < count; k++) {
+            const int n = (int)strcspn(options[k].name, ",");
+            snprintf(word, sizeof word, " %.*s ", n, options[k].name);
+            if (*options[k].given && &options[k] != mode && !strstr(answers[a].uses, word))
+                return fprintf(stderr, "%s: %s makes no use of %.*s\n", program, mode->name, n,
+                               options[k].name),
+                       1;
+        }
+    }
+    return 0;
+}
 // Is an array, whose size is a product of options, small enough? `elements` is a floating-point number, so
 // that the product does not overflow. 0: an error was printed.
 static inline int options_fit(const char *program, double elements, const char *of) {

@@ -877,6 +877,11 @@ static int with_default_file(int argc, char **argv, char **out) {
     }
     return count;
 }
+static int print_tables(const settings *o) { // a status
+    if (o->list) list_tables(o->json);
+    const int status = o->validate ? validate(o) : 0;
+    return status ? status : output_failed("plan");
+}
 int main(int argc, char **argv) {
     settings o;
     memset(&o, 0, sizeof o);
@@ -886,7 +891,8 @@ int main(int argc, char **argv) {
     o.sequence = 2048;
     o.top = 10;
     o.simulate = o.why = 1;
-    const option options[] = {
+    static const option_answer answers[] = {{"--list", " --json "}, {"--validate", " --json "}};
+    option options[] = {
         {"what is trained, and on what", OPTION_TITLE, NULL, NULL},
         {"--model", OPTION_TEXT, &o.model, "a name (--list), or a Hugging Face config.json or its directory"},
         {"--ignore_config", OPTION_TEXT, &o.ignored,
@@ -915,16 +921,18 @@ int main(int argc, char **argv) {
     char **args = (char **)malloc(2 * ((size_t)argc + 1) * sizeof *args), why[4400];
     plan *x = (plan *)malloc(sizeof *x);
     if (!args || !x) return 1;
+    enum { COUNT = sizeof options / sizeof options[0] };
+    int given[COUNT] = {0};
+    for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
     const int count = with_default_file(argc, argv, args);
-    int status = options_parse(count, args, options, sizeof options / sizeof options[0],
+    int status = options_parse(count, args, options, COUNT,
                                "Which parallel layout is fastest for a model on a machine, and why.");
     if (status) return status == 1 ? 0 : status;
-    if (o.list) list_tables(o.json);
-    if (o.validate) status = validate(&o);
+    if (options_unused("plan", options, COUNT, answers, sizeof answers / sizeof answers[0])) return 2;
     if (o.list || o.validate) {
         free(args);
         free(x);
-        return status ? status : output_failed("plan");
+        return print_tables(&o);
     }
     const char *problem = o.svg ? output_try(o.svg, why, sizeof why) : NULL;
     if (problem) return fprintf(stderr, "plan: %s\n", problem), 2;

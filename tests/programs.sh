@@ -1228,6 +1228,8 @@ planner() { # what it prints for programs; its errors against published measurem
             --top 1 --no-why --fp8 --fix fp8=blocks &&
         fails 2 "what-if takes gpus=" build/plan --model gpt2 --gpus 2 --batch 4 --top 1 --what-if gpus= &&
         fails 2 "give one of them" build/plan --model gpt2 --gpus 2 --nodes 2 &&
+        fails 2 "list makes no use of --model" build/plan --list --model gpt2 &&
+        fails 2 "validate makes no use of --fp8" build/plan --validate --fp8 &&
         fails 2 "did you mean zero" build/plan --fix zerro=1 || return 1
     echo '{"n_layer":2,"n_head":2,"n_embd":64,"vocab_size":256,"mystery":{"a":[1]}}' >"$work/config.json"
     fails 0 "ignored: mystery" build/plan --model "$work" --gpus 2 --batch 4 --seq 64
