@@ -376,6 +376,15 @@ static int check_settings(const settings *o) {
         return 2;
     return try_outputs(o);
 }
+#define COSTS " --f_us --b_us --w_us --r_us --comm_us --message --b_bytes --w_bytes "
+#define OTHERS                                                                                               \
+    " --ranks --device --recompute --recompute_count --simulate --steps --svg --perfetto --csv --json "
+static const option_answer answers[] = {
+    {"--all", COSTS OTHERS " --stages --microbatches --chunks --batches --memory "},
+    {"--load", COSTS OTHERS}, // stages, chunks and microbatches are the table's
+};
+#undef COSTS
+#undef OTHERS
 // The options, as parsed and checked; else *status is the exit status.
 static int read_options(int argc, char **argv, settings *o, int *status) {
     o->schedule = "1f1b", o->recompute = "none", o->microbatches = 8, o->batches = 4, o->steps = 5;
@@ -384,7 +393,7 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
 #if defined(BENCH_CUDA)
     o->device = "cuda";
 #endif
-    const option options[] = {
+    option options[] = {
         {"--schedule", OPTION_TEXT, &o->schedule, "its name; --all shows them"},
         {"--all", OPTION_FLAG, &o->all, "a table of all schedules, by their bubbles"},
         {"--load", OPTION_TEXT, &o->load,
@@ -417,9 +426,14 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
         {"--csv", OPTION_TEXT, &o->csv, "file for the table"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
     };
-    const int parsed = options_parse(argc, argv, options, sizeof options / sizeof options[0],
+    enum { COUNT = sizeof options / sizeof options[0] };
+    int given[COUNT] = {0};
+    for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
+    const int parsed = options_parse(argc, argv, options, COUNT,
                                      "bench_pipe: bubbles of pipeline schedules, planned and measured");
-    *status = parsed == 1 ? 0 : parsed ? 2 : check_settings(o);
+    *status = parsed == 1                                                          ? 0
+              : parsed || options_unused("bench_pipe", options, COUNT, answers, 2) ? 2
+                                                                                   : check_settings(o);
     if (o->message < sizeof(double)) o->message = sizeof(double);
     return !parsed && !*status;
 }
@@ -434,7 +448,7 @@ static int choose_ranks(bench *b) {
     par_pipe_schedule s;
     const int possible = o->all || open_schedule(b, o->schedule, &s);
     if (!possible) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
-    if (!o->all && o->load) o->stages = s.ranks;
+    if (!o->all && o->load) o->stages = s.ranks, o->microbatches = s.microbatches;
     if (!o->all) par_pipe_schedule_close(&s);
     if (!o->simulate && o->stages != o->ranks)
         return fprintf(stderr, "bench_pipe: %d stages need as many ranks (--ranks), or --simulate\n",

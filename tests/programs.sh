@@ -821,6 +821,10 @@ outputs_first() {
                 [ ! -s "$work/out" ] &&
                 fails 2 "without --all" build/bench_pipe --all $o "$work/f" || return 1
         done &&
+        printf '%s\n' 0F0,0F1,0B0,0B1 1F0,1B0,1F1,1B1 >"$work/two.csv" &&
+        prints '"microbatches":2,' build/bench_pipe --load "$work/two.csv" --simulate --json &&
+        fails 2 "load makes no use of --chunks" build/bench_pipe --load "$work/two.csv" --chunks 2 &&
+        fails 2 "all makes no use of --load" build/bench_pipe --load "$work/two.csv" --all &&
         fails 1 "cannot make a file in" build/bench_zero --dir "$work/nowhere" &&
         [ ! -s "$work/out" ]
 }
