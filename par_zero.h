@@ -6180,8 +6180,9 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
 //                                    it deletes what no manifest names
 //     each save                      lock.json is still this run's own: its time is set (the heartbeat)
 //     par_zero_close                 lock.json is deleted
-// A lock counts for nothing when its process has ended on this machine, or when it lies in a copy of the
-// directory that it names. With take_over any lock is replaced, and its run finds that out at its next save.
+// A lock that was made on this machine counts for nothing when its process has ended, or when it lies in a
+// copy of its directory. Such a lock is moved away first: of several runs that find it one succeeds. With
+// take_over any lock is replaced, and its run finds that out at its next save.
 // So two runs do not replace each other's progress. That a checkpoint is whole does not depend on locks: see
 // >>zero_save.
 
@@ -6236,11 +6237,11 @@ static int par__zero_lock_state(const char *dir, const par__zero_holder *h) {
     const int unsaid = start == 1 || h->start == 1; // a process runs that has its pid: let it be this one
     return start && (unsaid || start == h->start) ? PAR__ZERO_LOCKED : PAR__ZERO_STALE;
 }
-static int par__zero_lock_read(const char *dir, par__zero_holder *h) {
+static int par__zero_lock_read(const char *dir, const char *name, par__zero_holder *h) {
     char path[PAR__ZERO_DIR_BYTES + 256], text[16384];
     struct stat st;
     memset(h, 0, sizeof *h);
-    snprintf(path, sizeof path, "%.3900s/%s", dir, par__zero_lock_name);
+    snprintf(path, sizeof path, "%.3900s/%s", dir, name);
     const int fd = par_safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
     if (fd < 0) return errno == ENOENT ? PAR__ZERO_UNLOCKED : PAR__ZERO_DAMAGED;
     const int regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
@@ -6314,6 +6315,18 @@ static par_result par__zero_lock_refused(const char *dir, const par__zero_holder
                      : "hours",
         advice);
 }
+// Moves the lock of a run that has ended out of the way. What it has moved may be another run's, which took
+// the directory a moment ago: it puts such a lock back. EEXIST: look again; else errno.
+static int par__zero_lock_clear(const char *dir, const char *path, uint64_t id, uint64_t stale) {
+    char name[32], aside[PAR__ZERO_DIR_BYTES + 64];
+    par__zero_holder h;
+    snprintf(name, sizeof name, "lock-%016llx.tmp", (unsigned long long)(id ^ 1)); // nobody's: ids are odd
+    snprintf(aside, sizeof aside, "%.3900s/%s", dir, name);
+    if (rename(path, aside)) return errno;
+    par__zero_lock_read(dir, name, &h);
+    if (h.id != stale && link(aside, path) && errno != EEXIST && rename(aside, path)) return errno;
+    return unlink(aside), EEXIST;
+}
 // Makes lock.json this run's. Where a file system has no hard links, the last of several runs that begin at
 // the same moment has it.
 static par_result par__zero_lock_take(const char *dir, uint64_t id, int take_over, char *why,
@@ -6329,11 +6342,15 @@ static par_result par__zero_lock_take(const char *dir, uint64_t id, int take_ove
         e = par__zero_lock_write(dir, id, own, &now);
         if (e) break;
         e = link(own, path) ? errno : 0;
-        const int state = par__zero_lock_read(dir, &h);
+        const int state = par__zero_lock_read(dir, par__zero_lock_name, &h);
         if (!e || h.id == id) return unlink(own), PAR_OK;
         if (state >= PAR__ZERO_LOCKED && !take_over)
             return unlink(own), par__zero_lock_refused(dir, &h, now - h.touched, why, capacity);
         if (state == PAR__ZERO_UNLOCKED && (e == EEXIST || e == ENOENT)) continue;
+        if (state == PAR__ZERO_STALE) {
+            e = par__zero_lock_clear(dir, path, id, h.id);
+            continue;
+        }
         e = rename(own, path) ? errno : 0;
         if (!e) return PAR_OK;
     }
@@ -6356,7 +6373,7 @@ static void par__zero_remove_rest(const char *dir) {
 }
 static void par__zero_lock_release(par__zero_lock *k) { // local
     par__zero_holder h;
-    if (k->id && k->owner && par__zero_lock_read(k->dir, &h) && h.id == k->id)
+    if (k->id && k->owner && par__zero_lock_read(k->dir, par__zero_lock_name, &h) && h.id == k->id)
         par__zero_unlink_in(k->dir, par__zero_lock_name);
     if (k->fresh) rmdir(k->dir);
     memset(k, 0, sizeof *k);
@@ -6366,7 +6383,7 @@ static par_result par__zero_lock_keep(par__zero_lock *k, char *why, size_t capac
     char path[PAR__ZERO_DIR_BYTES + 64], who[240];
     par__zero_holder h;
     par__zero_key now;
-    const int state = par__zero_lock_read(k->dir, &h);
+    const int state = par__zero_lock_read(k->dir, par__zero_lock_name, &h);
     snprintf(path, sizeof path, "%.3900s/%s", k->dir, par__zero_lock_name);
     if (h.id == k->id) return utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW), PAR_OK;
     if (h.id) {

@@ -25,6 +25,7 @@ static void file_step(void) {
         return;
     if (!pause_fd[1]) kill(kill_all ? 0 : getpid(), SIGKILL);
     if (write(pause_fd[1], &byte, 1) != 1 || read(pause_fd[0], &byte, 1) != 1) _exit(9);
+    __atomic_store_n(&steps_left, byte, __ATOMIC_SEQ_CST);
 }
 #define write(fd, from, n)         (file_step(), write(fd, from, n))
 #define pwrite(fd, from, n, at)    (file_step(), pwrite(fd, from, n, at))
@@ -1839,7 +1840,7 @@ typedef struct writer {
     pid_t pid;
     int to, from;
 } writer;
-enum { SAVED, REFUSED, FAILED }; // how it ends
+enum { SAVED, REFUSED, LOST, FAILED }; // how it ends; LOST: another run has taken its lock
 static int write_counted(const char *dir, uint64_t steps, int take_over, long pause) {
     par_comm *w;
     run r;
@@ -1850,9 +1851,11 @@ static int write_counted(const char *dir, uint64_t steps, int take_over, long pa
     par_zero_checkpoint f = files_of(w, dir);
     f.take_over = take_over, steps_left = pause;
     const par_result result = par_zero_save(r.z, &f);
-    const int refused = says(w, "another run saves into") || says(w, "another run has taken over");
+    const int refused = says(w, "another run saves into")       ? REFUSED
+                        : says(w, "another run has taken over") ? LOST
+                                                                : FAILED;
     const par_result closed = par_zero_close(r.z);
-    return closed || par_close(w) ? FAILED : !result ? SAVED : refused ? REFUSED : FAILED;
+    return closed || par_close(w) ? FAILED : !result ? SAVED : refused;
 }
 static writer start_writer(par_comm *w, const char *dir, uint64_t steps, int take_over, long pause) {
     int to[2], from[2];
@@ -1882,8 +1885,8 @@ static int end_writer(writer *a, int kills) { // how it ends; -1: it was killed
     close(a->from);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-static void go_on_writing(const writer *a) {
-    const char byte = 0;
+static void go_on_writing(const writer *a, char steps) { // 0: to its end
+    const char byte = steps;
     if (a->to >= 0 && (write)(a->to, &byte, 1) != 1) perror("a writer");
 }
 static void put_text(par_comm *w, const char *path, const char *text) { // NULL: the file is deleted
@@ -1959,6 +1962,39 @@ static void locks(par_comm *w) {
     free(mine);
     remove_dir(w, dir);
 }
+// Two processes find the lock of one that was killed. Each is stopped before each of its first steps. Whoever
+// gets the lock keeps it: the other is refused at once, and nobody finds later that it has lost the lock.
+static void two_find_a_stale_lock(par_comm *w) {
+    enum { FIRST_STEPS = 20, HOLDS = 30 }; // after so many steps a process has the lock
+    char dir[256], path[300], *stale;
+    int refused = 0;
+    uint64_t now = 0;
+    size_t bytes = 0;
+    scratch_memory(w, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/lock.json", dir);
+    writer killed = start_writer(w, dir, ++now, 0, HOLDS);
+    CHECK(w, pauses(&killed) && end_writer(&killed, 1) == -1);
+    stale = get_file(path, &bytes);
+    for (long i = 1; i <= FIRST_STEPS; i++)
+        for (long j = 1; j <= HOLDS; j += j < FIRST_STEPS ? 1 : HOLDS - FIRST_STEPS) {
+            put_file(path, stale, bytes);
+            writer a = start_writer(w, dir, ++now, 0, i);
+            CHECK(w, pauses(&a));
+            writer b = start_writer(w, dir, ++now, 0, j);
+            const int other_waits = pauses(&b);
+            go_on_writing(&a, HOLDS);
+            const int waits = pauses(&a);
+            if (other_waits) go_on_writing(&b, 0);
+            const int second = end_writer(&b, 0);
+            if (waits) go_on_writing(&a, 0);
+            const int first = end_writer(&a, 0);
+            CHECK(w, first == (waits ? SAVED : REFUSED) && second == (waits ? REFUSED : SAVED));
+            refused += first == REFUSED;
+        }
+    CHECK(w, refused > FIRST_STEPS);
+    free(stale);
+    remove_dir(w, dir);
+}
 // Two processes save into a directory. One is stopped before each of its steps, and then killed, or goes on
 // after the other has saved, or was refused. The checkpoint is always whole, and of the last who may save.
 static void two_writers(par_comm *w) {
@@ -1982,7 +2018,7 @@ static void two_writers(par_comm *w) {
         if (how == 2 && !last) CHECK(w, files_in(dir) == files); // nothing is left of who was killed
         refused += result == REFUSED;
         if (how < 2 || last) {
-            if (!last) go_on_writing(&a);
+            if (!last) go_on_writing(&a, 0);
             const int other = end_writer(&a, 0); // it has not had the lock yet, or it has lost it
             found = counted_steps(w, dir);
             CHECK(w, other == SAVED ? found == first || found == second : result == SAVED && found == second);
@@ -1996,10 +2032,10 @@ static void two_writers(par_comm *w) {
             const int waits = pauses(&a);
             b = start_writer(w, dir, (uint64_t)++now, 1, j);
             const int other_waits = pauses(&b);
-            if (waits) go_on_writing(&a);
+            if (waits) go_on_writing(&a, 0);
             end_writer(&a, 0);
             CHECK(w, counted_steps(w, dir) > 0);
-            if (other_waits && j % 2) go_on_writing(&b);
+            if (other_waits && j % 2) go_on_writing(&b, 0);
             end_writer(&b, j % 2 == 0);
             CHECK(w, counted_steps(w, dir) > 0);
         }
@@ -3833,6 +3869,7 @@ const test tests[] = {
     {"full", full, TEST_ALONE, 1, 60},
     {"kills", kills, TEST_SERIAL, 1, 120},
     {"two_writers", two_writers, TEST_SERIAL, 1, 120},
+    {"two_find_a_stale_lock", two_find_a_stale_lock, TEST_SERIAL, 1, 120},
     {"locks", locks, TEST_ANY, 1, 60},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
