@@ -592,6 +592,7 @@ typedef struct par_zero_checkpoint {
     int background; // 1: par_zero_save_begin copies this rank's elements, and a thread writes them
     // Save, 1: the lock that another run has on the directory ends (a job that was requeued on another host).
     // It counts when this run makes its own lock: one that was taken over does not take the directory back.
+    // A run that saves into several directories in turn makes a lock each time: it gives take_over once.
     int take_over;
 } par_zero_checkpoint;
 
@@ -6411,7 +6412,6 @@ static par_result par__zero_lock_hold(par__zero_lock *k, const char *dir, int ta
     if (!fresh && errno != EEXIST)
         return par__zero_file_error(why, capacity, "cannot make the directory %s: %s", dir, strerror(errno));
     par__zero_sync_parent(dir);
-    if (k->id && strcmp(k->dir, dir)) par__zero_lock_release(k);
     if (k->id) return par__zero_lock_keep(k, why, capacity);
     uint64_t id = 0;
     const int e = par__getrandom_u64(&id);
@@ -6430,6 +6430,7 @@ static par_result par__zero_lock_hold(par__zero_lock *k, const char *dir, int ta
 // Collective over comm: all ranks know the lock, whichever of them is rank 0 of the next save's comm.
 static par_result par__zero_lock_all(par_zero *z, par_comm *comm, const par_zero_checkpoint *how) {
     char why[700] = "";
+    if (z->lock.id && strcmp(z->lock.dir, how->dir)) par__zero_lock_release(&z->lock);
     const int root = par_rank(comm) == 0, owner = z->lock.owner;
     const par_result r =
         root ? par__zero_lock_hold(&z->lock, how->dir, how->take_over, why, sizeof why) : PAR_OK;

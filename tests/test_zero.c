@@ -1905,6 +1905,29 @@ static void other_lock(const char *text, const char *key, char *other, size_t ca
     at += strlen(quoted), at += *at == '"';
     *at = *at == '7' ? '8' : '7';
 }
+// A lock is given up with the directory, whichever rank has made it.
+static void two_directories(par_comm *w) {
+    char dirs[2][256], path[300];
+    par_comm *turned;
+    run r;
+    scratch_memory(w, dirs[0], sizeof dirs[0]), scratch_memory(w, dirs[1], sizeof dirs[1]);
+    CHECK_OK(w, par_split(w, 0, -par_rank(w), &turned));
+    open_counted(w, &r, 1);
+    for (int i = 0; i < 4; i++) {
+        par_zero_checkpoint f = files_of(w, dirs[i % 2]);
+        if (i % 2) f.comm = turned;
+        CHECK_OK(w, par_zero_save(r.z, &f));
+        CHECK_OK(w, par_barrier(w));
+        for (int k = 0; k < 2; k++) {
+            snprintf(path, sizeof path, "%s/lock.json", dirs[k]);
+            CHECK(w, !access(path, F_OK) == (k == i % 2));
+        }
+        CHECK_OK(w, par_barrier(w));
+    }
+    CHECK_OK(w, par_zero_close(r.z));
+    CHECK_OK(w, par_close(turned));
+    remove_dir(w, dirs[0]), remove_dir(w, dirs[1]);
+}
 // Whose lock lets a run save: none's, its own, one that has ended. All ranks hear who has another one.
 static void locks(par_comm *w) {
     static const struct {
@@ -3871,6 +3894,7 @@ const test tests[] = {
     {"two_writers", two_writers, TEST_SERIAL, 1, 120},
     {"two_find_a_stale_lock", two_find_a_stale_lock, TEST_SERIAL, 1, 120},
     {"locks", locks, TEST_ANY, 1, 60},
+    {"two_directories", two_directories, TEST_ANY, 1, 60},
     {"blocks", blocks, TEST_SERIAL, 1, 60},
     {"quantized", quantized, TEST_ALONE | TEST_POWERS, 1, 60},
     {"updates", updates, TEST_SERIAL, 1, 60},
