@@ -246,6 +246,8 @@ other_directories() {
     $gpt --data $data $small --max_iters 0 --export "$hub" >/dev/null && mkdir "$work/empty" || return 1
     refuses "empty has no manifest.json, .* and no config.json" $small --load "$work/empty" &&
         refuses "nowhere has no manifest.json, .*: No such file" $small --load "$work/nowhere" &&
+        touch "$work/empty/config.json" &&
+        refuses "cannot read .*config.json: it is empty" $small --load "$work/empty" &&
         refuses "it has no key .use_cach. to ignore" $small --load "$hub" --ignore_config use_cach &&
         sed -i 's/{/{"mystery": 1, /' "$hub/config.json" &&
         refuses '"mystery" is 1, which is not implemented .* --ignore_config mystery' $small --load "$hub" &&

@@ -90,7 +90,7 @@ static char *files_text(const char *dir, const char *name, char *why, size_t cap
     const size_t n = text ? fread(text, 1, ((size_t)16 << 20) - 1, f) : 0;
     fclose(f);
     if (n) return text;
-    snprintf(why, capacity, "cannot read %s", path);
+    snprintf(why, capacity, "cannot read %s: %s", path, text ? "it is empty" : "out of memory");
     free(text);
     return NULL;
 }
@@ -407,7 +407,7 @@ static const struct {
     KEY(LLAMAS, "tie_word_embeddings", FLAG, model.tied, 0, NULL),
     KEY(LLAMAS, "rope_scaling", OBJECT, objects, 0, NULL),
     KEY(LLAMAS, "rope_parameters", OBJECT, objects, 0, NULL),
-    KEY(LLAMAS, "rope_theta", REAL, theta, 10000, NULL),
+    KEY(LLAMAS, "rope_theta", REAL, theta, 0, NULL), // 10000, or that of the object
     KEY(LLAMAS, "partial_rotary_factor", MUST, unused, 0, "1"),
     KEY(ROPE, "rope_theta", REAL, model.rotary.base, 0, NULL),
     KEY(ROPE, "partial_rotary_factor", MUST, unused, 0, "1"),
@@ -479,6 +479,8 @@ static void files_read_value(files_json *f, int k, const par_zero_json *v, files
     } else if (null || (how == FILES_OBJECT && files_is_inert(v))) {
         return; // as if it was not there
     } else if (how == FILES_OBJECT) {
+        par_zero_json j = *v;
+        if (par_zero_json_peek(&j) != '{') files_bad_value(f, key, "an object", v);
         if (++*(int *)place > 1) files_bad(f, "it has rope_scaling and rope_parameters: one of them alone");
         files_read_object(f, v, FILES_ROPE, c);
     } else if (how == FILES_WORD) {
@@ -506,7 +508,6 @@ static void files_read_object(files_json *f, const par_zero_json *value, int fam
     enum { KEYS = 256 };
     char keys[KEYS][64];
     par_zero_json j = *value, v;
-    if (par_zero_json_peek(&j) != '{') files_bad(f, "%.*s is no object", files_shown(value), value->at);
     for (size_t i = 0; !f->bad; i++) {
         char *key = keys[i % KEYS];
         if (!files_member(&j, i, key, sizeof keys[0], &v)) return;
@@ -527,14 +528,20 @@ static void files_check_rotary(files_json *f, par_tp_rotary *r, int type, int or
     r->original = type == 2 ? (float)original : 0;
     if (type == 3) r->low = r->high = 1;
 }
-// Compares what was read: sizes that follow from others, and rotary positions.
+// Compares what was read: sizes that follow from others, and rotary positions. Where a key and an older one
+// differ, it depends on transformers' version which one counts.
 static void files_check_config(files_json *f, files_config_json *c) {
     gpt_config *g = &c->model;
     par_tp_rotary *r = &g->rotary;
     g->block_size = g->positions = c->window ? MIN(c->window, g->positions) : g->positions;
     const char *wrong = gpt_check(g);
     if (wrong) files_bad(f, "it is not that of a GPT-2 or a Llama: %s", wrong);
-    if (!r->base) r->base = g->llama ? c->theta : 0;
+    if (c->rope_type && c->type && c->rope_type != c->type)
+        files_bad(f, "its rope_type and the older type differ: delete the one that does not hold");
+    if (r->base > 0 && c->theta > 0 && fabsf(r->base - c->theta) > 0)
+        files_bad(f, "rope_theta is %g, and %g among the rotary positions: delete the one that does not hold",
+                  (double)c->theta, (double)r->base);
+    if (!r->base && g->llama) r->base = c->theta > 0 ? c->theta : 10000;
     files_check_rotary(f, r, c->rope_type ? c->rope_type : c->type, c->original ? c->original : g->positions);
 }
 // Reads the model's sizes from the text of a config.json. ignored: keys, with commas between them, that are
