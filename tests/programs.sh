@@ -256,6 +256,10 @@ other_directories() {
         touch "$hub/adapter_config.json" &&
         refuses "an adapter that is not merged" $small --load "$hub" &&
         rm "$hub/adapter_config.json" &&
+        refuses "hub has config.json: .* two directories" $small --load "$hub" --save "$hub" &&
+        refuses "and --export need two directories" $small --save "$work/a" --export "$work/a" &&
+        touch "$work/empty/manifest.json" &&
+        refuses "empty has manifest.json: .* two directories" $small --export "$work/empty" &&
         mv "$hub/model.safetensors" "$work" &&
         refuses "a config.json and no weights: no model.safetensors" $small --load "$hub" &&
         touch "$hub/pytorch_model.bin" &&

@@ -864,6 +864,25 @@ static const char *try_save(const char *dir, int *fresh, char *made, size_t made
     if (problem || stat(path, &st)) return problem;
     return par_zero_load_note(dir, path, sizeof path, &steps, why, capacity) ? why : NULL; // not written over
 }
+// A checkpoint and an export would replace each other's index. NULL, or an error text.
+static const char *try_apart(const settings *o, char *why, size_t capacity) {
+    static const char says[] =
+        "%.1000s has %s: a checkpoint and a model of Hugging Face's need two directories, "
+        "because both have a model.safetensors.index.json";
+    const int exports = o->exported && !files_is_llmc(o->exported);
+    const struct {
+        const char *dir, *name;
+    } rows[] = {{o->save, "config.json"}, {exports ? o->exported : NULL, "manifest.json"}};
+    char path[4300];
+    struct stat st;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%.4000s/%s", rows[i].dir ? rows[i].dir : "", rows[i].name);
+        if (rows[i].dir && !stat(path, &st))
+            return snprintf(why, capacity, says, rows[i].dir, rows[i].name), why;
+    }
+    return o->save && exports && !strcmp(o->save, o->exported) ? "--save and --export need two directories"
+                                                               : NULL;
+}
 // Before the training: tests that its results can be written. All ranks write to --save's directory.
 // (par_open has tested the trace's file.) Existing files do not change.
 static par_result try_outputs(trainer *t) {
@@ -871,7 +890,8 @@ static par_result try_outputs(trainer *t) {
     char made[4300] = "", why[1800];
     const char *problem = NULL;
     int fresh = 0;
-    if (par_rank(t->world) == 0 && o->exported) problem = try_export(o, why, sizeof why);
+    if (par_rank(t->world) == 0) problem = try_apart(o, why, sizeof why);
+    if (par_rank(t->world) == 0 && o->exported && !problem) problem = try_export(o, why, sizeof why);
     if (par_rank(t->world) == 0 && o->save && !problem)
         problem = try_save(o->save, &fresh, made, sizeof made, why, sizeof why);
     must(t->world, par_broadcast(made, made, sizeof made, PAR_U8, 0, t->world));
