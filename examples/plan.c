@@ -882,53 +882,57 @@ static int print_tables(const settings *o) { // a status
     const int status = o->validate ? validate(o) : 0;
     return status ? status : output_failed("plan");
 }
-int main(int argc, char **argv) {
-    settings o;
-    memset(&o, 0, sizeof o);
-    o.model = "gpt3-175b";
-    o.gpu = "h100";
-    o.batch = 2048;
-    o.sequence = 2048;
-    o.top = 10;
-    o.simulate = o.why = 1;
+static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
+    memset(o, 0, sizeof *o);
+    o->model = "gpt3-175b";
+    o->gpu = "h100";
+    o->batch = 2048;
+    o->sequence = 2048;
+    o->top = 10;
+    o->simulate = o->why = 1;
     static const option_answer answers[] = {{"--list", " --json "}, {"--validate", " --json "}};
     option options[] = {
         {"what is trained, and on what", OPTION_TITLE, NULL, NULL},
-        {"--model", OPTION_TEXT, &o.model, "a name (--list), or a Hugging Face config.json or its directory"},
-        {"--ignore_config", OPTION_TEXT, &o.ignored,
+        {"--model", OPTION_TEXT, &o->model,
+         "a name (--list), or a Hugging Face config.json or its directory"},
+        {"--ignore_config", OPTION_TEXT, &o->ignored,
          "keys of the config.json, with commas between them, without which the trainer's command is right"},
-        {"--gpu", OPTION_TEXT, &o.gpu, "a name (--list), or a file of lines \"member = number\""},
-        {"--nodes", OPTION_INT, &o.nodes, "nodes; 0: 1, or as --gpus says", 0, 65536},
-        {"--gpus", OPTION_INT, &o.gpus, "GPUs, instead of --nodes", 0, 65536},
-        {"--batch", OPTION_INT, &o.batch, "sequences of a step, over all GPUs", 1, 1e8},
-        {"--seq", OPTION_INT, &o.sequence, "tokens of a sequence", 1, 1e8},
-        {"--fp8", OPTION_FLAG, &o.fp8, "layers may use recipes of 8 bits"},
-        {"--fp4", OPTION_FLAG, &o.fp4, "layers may use recipes of 8 or 4 bits"},
-        {"--memory_gb", OPTION_REAL, &o.memory_gb, "limit of a GPU's memory; 0: the GPU's", 0, 1e9},
-        {"--fix", OPTION_TEXT, &o.fix, "choices that are made: \"tp=8 zero=1\""},
+        {"--gpu", OPTION_TEXT, &o->gpu, "a name (--list), or a file of lines \"member = number\""},
+        {"--nodes", OPTION_INT, &o->nodes, "nodes; 0: 1, or as --gpus says", 0, 65536},
+        {"--gpus", OPTION_INT, &o->gpus, "GPUs, instead of --nodes", 0, 65536},
+        {"--batch", OPTION_INT, &o->batch, "sequences of a step, over all GPUs", 1, 1e8},
+        {"--seq", OPTION_INT, &o->sequence, "tokens of a sequence", 1, 1e8},
+        {"--fp8", OPTION_FLAG, &o->fp8, "layers may use recipes of 8 bits"},
+        {"--fp4", OPTION_FLAG, &o->fp4, "layers may use recipes of 8 or 4 bits"},
+        {"--memory_gb", OPTION_REAL, &o->memory_gb, "limit of a GPU's memory; 0: the GPU's", 0, 1e9},
+        {"--fix", OPTION_TEXT, &o->fix, "choices that are made: \"tp=8 zero=1\""},
         {"what is shown", OPTION_TITLE, NULL, NULL},
-        {"--top", OPTION_INT, &o.top, "layouts, each with its fastest settings", 1, TOP_MAX},
-        {"--simulate", OPTION_FLAG, &o.simulate, "bubbles of these by simulation instead of formulas"},
-        {"--why", OPTION_FLAG, &o.why, "the reasons: for each choice the best of other values"},
-        {"--compare", OPTION_TEXT, &o.compare, "your choices beside the best: \"pp=8 tp=8 zero=1\""},
-        {"--what-if", OPTION_TEXT, &o.what_if, "other numbers of GPUs: gpus=256,512,1024"},
-        {"--svg", OPTION_TEXT, &o.svg, "FILE for a picture: times, memory, tp against pp, scaling"},
-        {"--json", OPTION_FLAG, &o.json, "one JSON object a line; the last has \"summary\":true"},
-        {"--validate", OPTION_TEXT, &o.validate,
+        {"--top", OPTION_INT, &o->top, "layouts, each with its fastest settings", 1, TOP_MAX},
+        {"--simulate", OPTION_FLAG, &o->simulate, "bubbles of these by simulation instead of formulas"},
+        {"--why", OPTION_FLAG, &o->why, "the reasons: for each choice the best of other values"},
+        {"--compare", OPTION_TEXT, &o->compare, "your choices beside the best: \"pp=8 tp=8 zero=1\""},
+        {"--what-if", OPTION_TEXT, &o->what_if, "other numbers of GPUs: gpus=256,512,1024"},
+        {"--svg", OPTION_TEXT, &o->svg, "FILE for a picture: times, memory, tp against pp, scaling"},
+        {"--json", OPTION_FLAG, &o->json, "one JSON object a line; the last has \"summary\":true"},
+        {"--validate", OPTION_TEXT, &o->validate,
          "predict the measurements of a FILE.csv instead; alone: tests/plan_published.csv"},
-        {"--list", OPTION_FLAG, &o.list, "the models and GPUs of the tables"},
+        {"--list", OPTION_FLAG, &o->list, "the models and GPUs of the tables"},
     };
-    char **args = (char **)malloc(2 * ((size_t)argc + 1) * sizeof *args), why[4400];
-    plan *x = (plan *)malloc(sizeof *x);
-    if (!args || !x) return 1;
     enum { COUNT = sizeof options / sizeof options[0] };
     int given[COUNT] = {0};
     for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
-    const int count = with_default_file(argc, argv, args);
-    int status = options_parse(count, args, options, COUNT,
-                               "Which parallel layout is fastest for a model on a machine, and why.");
+    const int status = options_parse(argc, argv, options, COUNT,
+                                     "Which parallel layout is fastest for a model on a machine, and why.");
+    if (status) return status;
+    return options_unused("plan", options, COUNT, answers, sizeof answers / sizeof answers[0]) ? 2 : 0;
+}
+int main(int argc, char **argv) {
+    settings o;
+    char **args = (char **)malloc(2 * ((size_t)argc + 1) * sizeof *args), why[4400];
+    plan *x = (plan *)malloc(sizeof *x);
+    if (!args || !x) return 1;
+    int status = parse_settings(with_default_file(argc, argv, args), args, &o);
     if (status) return status == 1 ? 0 : status;
-    if (options_unused("plan", options, COUNT, answers, sizeof answers / sizeof answers[0])) return 2;
     if (o.list || o.validate) {
         free(args);
         free(x);
