@@ -104,7 +104,7 @@ installed_python() { # where: par.py finds the library that was installed with i
         mv "$lib.moved" "$lib"
 }
 flags_read() { # what pkg-config would say
-    local flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$1/lib/pkgconfig/par.pc")
+    local flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$1/lib/pkgconfig/par.pc" | paste -s -d ' ')
     echo "${flags//'${includedir}'/$1/include}"
 }
 flags_asked() { # nothing if a package is not as it should be
@@ -188,6 +188,10 @@ FetchContent_Declare(par SOURCE_DIR $PWD)
 FetchContent_MakeAvailable(par)"
 }
 distributed() { # a header as one file; Spack's recipe and the tarball have this version
+    [ ! -e .git ] || have git || {
+        echo "apt-get install git"
+        return 77
+    }
     make -s dist DIST="$work/dist" || return 1
     gcc -std=c11 -fsyntax-only -x c "$work/dist/par_plan-$(version).h" &&
         grep -q "version(\"$(version)\"" packaging/spack/package.py || return 1
