@@ -105,7 +105,7 @@ installed_python() { # where: par.py finds the library that was installed with i
 }
 flags_read() { # what pkg-config would say
     local flags=$(sed -n "s|^Cflags: ||p; s|^Libs: ||p" "$1/lib/pkgconfig/par.pc" | paste -s -d ' ')
-    echo "${flags//'${includedir}'/$1/include}"
+    echo "${flags//'${includedir}'/"$1/include"}" # quoted: else bash 5.2 takes & for what it replaces
 }
 flags_asked() { # nothing if a package is not as it should be
     export PKG_CONFIG_SYSROOT_DIR=${1%/*} PKG_CONFIG_PATH=$1/lib/pkgconfig
