@@ -1258,13 +1258,11 @@ static const option_answer answers[] = {
     {"--diagnosis", " --ranks --memory --device --vs --start --json "},
     {"--algorithms", " --ranks --device --json "},
 };
-static const option *named(const option *options, size_t count, const char *name) {
-    return option_find(options, count, name, strlen(name));
-}
 static int refuse_unused(const option *options, size_t count) { // 0, or 2: an error
     const size_t n = sizeof answers / sizeof answers[0];
     if (options_unused("bench_coll", options, count, answers, n)) return 2;
-    if (*named(options, count, "--start")->given && !*(int *)named(options, count, "--diagnosis")->value)
+    if (option_named(options, count, "--start")->given &&
+        !*(int *)option_named(options, count, "--diagnosis")->value)
         return fprintf(stderr, "bench_coll: --start is of --diagnosis: give both\n"), 2;
     return 0;
 }
@@ -1276,8 +1274,9 @@ static int refuse_pairs(const option *options, size_t count) { // 0, or 2: an er
         {"MIN:MAX of -m is -b MIN -e MAX", "-m", "-e"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        const option *one = named(options, count, pairs[i][1]), *other = named(options, count, pairs[i][2]);
-        if (!*one->given || !*other->given) continue;
+        const option *one = option_named(options, count, pairs[i][1]),
+                     *other = option_named(options, count, pairs[i][2]);
+        if (!one->given || !other->given) continue;
         if (one->type == OPTION_TEXT && !strchr(*(const char **)one->value, ':')) continue; // -m 4
         fprintf(stderr, "bench_coll: give %s or %s, not both: %s\n", pairs[i][1], pairs[i][2], pairs[i][0]);
         return 2;
@@ -1336,8 +1335,6 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
     };
     enum { COUNT = sizeof options / sizeof options[0] };
-    int given[COUNT] = {0};
-    for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
     const int parsed = options_parse(argc, argv, options, COUNT, "bench_coll: time the collectives");
     if (parsed) return parsed;
     return refuse_unused(options, COUNT) || refuse_pairs(options, COUNT) ? 2 : 0;

@@ -370,7 +370,7 @@ int main(int argc, char **argv) {
     bench b;
     memset(&b, 0, sizeof b);
     b.bytes = (size_t)1 << 30, b.only = "";
-    const option options[] = {{"--bytes", OPTION_SIZE, &b.bytes, "of the largest array", 1 << 18, INFINITY},
+    option options[] = {{"--bytes", OPTION_SIZE, &b.bytes, "of the largest array", 1 << 18, INFINITY},
                               {"--only", OPTION_TEXT, &b.only, "rows, product, attention or all_reduce"},
                               {"--json", OPTION_FLAG, &b.json, "one JSON object a line"}};
     const int parsed = options_parse(argc, argv, options, 3,

@@ -427,8 +427,6 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},
     };
     enum { COUNT = sizeof options / sizeof options[0] };
-    int given[COUNT] = {0};
-    for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
     const int parsed = options_parse(argc, argv, options, COUNT,
                                      "bench_pipe: bubbles of pipeline schedules, planned and measured");
     *status = parsed == 1                                                          ? 0

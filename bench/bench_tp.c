@@ -779,7 +779,7 @@ static void measure_sampling(bench *b, par_comm *comm, par_dtype dtype) {
 
 static int parse_settings(int argc, char **argv, settings *o) { // as options_parse
     o->n_embd = 768, o->n_head = 12, o->sequence = 512, o->batch = 4, o->iterations = 7;
-    const option options[] = {
+    option options[] = {
         {"--n_embd", OPTION_INT, &o->n_embd, "features", 2, INFINITY},
         {"--n_head", OPTION_INT, &o->n_head, "heads", 2, INFINITY},
         {"--sequence", OPTION_INT, &o->sequence, "tokens of a sequence", 1, INFINITY},

@@ -443,7 +443,7 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
     o->units = 8, o->width = 768, o->rows = 2048, o->iterations = 9, o->elements = 8 << 20;
     o->op = "all";
     o->dir = getenv("TMPDIR") ? getenv("TMPDIR") : ".";
-    const option options[] = {
+    option options[] = {
         {"--units", OPTION_INT, &o->units, "units, each a square matrix", 1, INFINITY},
         {"--width", OPTION_INT, &o->width, "its side", 1, INFINITY},
         {"--rows", OPTION_INT, &o->rows, "tokens: how much is computed for each", 1, INFINITY},

@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     static gpt g; // zeros
     g.steps = 200;
     g.sharding.stage = 1;
-    const option options[] = {
+    option options[] = {
         {"--ranks", OPTION_INT, &g.ranks.rank_count, "ranks on this machine; 0: PAR_RANKS or 1", 0, 1024},
         {"--steps", OPTION_INT, &g.steps, "steps of training", 0, INFINITY},
         {"--zero", OPTION_INT, &g.sharding.stage, "shard optimizer states (1), gradients (2), parameters (3)",

@@ -35,7 +35,7 @@ typedef struct option {
     void *value;      // holds the default
     const char *help;
     double low, high; // INFINITY: as its type can be; of a real number 1e38, as a float can be
-    int *given;       // becomes 1 if the command line has the option; NULL: nobody asks
+    int given;        // options_parse: 1 if the command line has the option
 } option;
 
 // 1 or 0, as a flag's value says it, in any case; -1: it says neither.
@@ -134,37 +134,42 @@ static void option_print(const option *o, int width) {
     printf("\n");
 }
 
+// The next name of a list, which it goes on to behind; *length is the name's. NULL: there is none.
+static const char *option_next_name(const char **list, size_t *length) {
+    const char *name = *list + strspn(*list, ", ");
+    *length = strcspn(name, ",");
+    *list = name + *length;
+    return *length ? name : NULL;
+}
 // The option that an argument's first `length` characters name, or NULL.
 static const option *option_find(const option *options, size_t count, const char *text, size_t length) {
-    for (size_t k = 0; k < count; k++) {
-        if (options[k].type == OPTION_TITLE) continue;
-        for (const char *name = options[k].name; *name; name += strspn(name, ", ")) {
-            const size_t n = strcspn(name, ",");
+    size_t n;
+    for (size_t k = 0; k < count; k++)
+        for (const char *list = options[k].name, *name;
+             options[k].type != OPTION_TITLE && (name = option_next_name(&list, &n)) != NULL;)
             if (n == length && !memcmp(name, text, n)) return &options[k];
-            name += n;
-        }
-    }
     return NULL;
+}
+static inline const option *option_named(const option *options, size_t count, const char *name) {
+    return option_find(options, count, name, strlen(name));
 }
 static par_suggestion option_suggest(const option *options, size_t count, const char *text) {
     enum { MOST = 256 };
     char copies[MOST][48];
     const char *names[MOST];
-    size_t n = 0;
-    for (size_t k = 0; k < count; k++) {
-        if (options[k].type == OPTION_TITLE) continue;
-        for (const char *name = options[k].name; *name && n < MOST; name += strspn(name, ", ")) {
-            const int length = (int)strcspn(name, ",");
-            snprintf(copies[n], sizeof copies[n], "%.*s", length, name);
+    size_t n = 0, length;
+    for (size_t k = 0; k < count; k++)
+        for (const char *list = options[k].name, *name;
+             options[k].type != OPTION_TITLE && n < MOST && (name = option_next_name(&list, &length)) != NULL;
+             n++) {
+            snprintf(copies[n], sizeof copies[n], "%.*s", (int)length, name);
             names[n] = copies[n];
-            n++, name += length;
         }
-    }
     return par_suggest(text, names, n, sizeof names[0]);
 }
 
 // Another answer of a program than its usual one: the option that asks for it, and those that it uses
-// besides, by their first names with a space before and behind each. The rows of all options have `given`.
+// besides, by their first names with a space before and behind each.
 typedef struct option_answer {
     const char *mode, *uses;
 } option_answer;
@@ -173,12 +178,12 @@ static inline int options_unused(const char *program, const option *options, siz
                                  const option_answer *answers, size_t answer_count) {
     char word[64];
     for (size_t a = 0; a < answer_count; a++) {
-        const option *mode = option_find(options, count, answers[a].mode, strlen(answers[a].mode));
-        if (!*mode->given || (mode->type == OPTION_FLAG && !*(const int *)mode->value)) continue;
+        const option *mode = option_named(options, count, answers[a].mode);
+        if (!mode->given || (mode->type == OPTION_FLAG && !*(const int *)mode->value)) continue;
         for (size_t k = 0; k < count; k++) {
             const int n = (int)strcspn(options[k].name, ",");
             snprintf(word, sizeof word, " %.*s ", n, options[k].name);
-            if (*options[k].given && &options[k] != mode && !strstr(answers[a].uses, word))
+            if (options[k].given && &options[k] != mode && !strstr(answers[a].uses, word))
                 return fprintf(stderr, "%s: %s makes no use of %.*s\n", program, mode->name, n,
                                options[k].name),
                        1;
@@ -195,7 +200,7 @@ static inline int options_fit(const char *program, double elements, const char *
 }
 
 // 0: go on; 1: help was printed; 2: an error was printed.
-static int options_parse(int argc, char **argv, const option *options, size_t count, const char *about) {
+static int options_parse(int argc, char **argv, option *options, size_t count, const char *about) {
     char takes[128];
     for (size_t k = 0; k < count; k++)
         if (option_is_number(&options[k]) && !(options[k].low < options[k].high))
@@ -230,7 +235,7 @@ static int options_parse(int argc, char **argv, const option *options, size_t co
                     value ? value : "(nothing)", takes);
             return 2;
         }
-        if (o->given) *o->given = 1;
+        options[o - options].given = 1;
     }
     return 0;
 }

@@ -919,8 +919,6 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
         {"--list", OPTION_FLAG, &o->list, "the models and GPUs of the tables"},
     };
     enum { COUNT = sizeof options / sizeof options[0] };
-    int given[COUNT] = {0};
-    for (int k = 0; k < COUNT; k++) options[k].given = &given[k];
     const int status = options_parse(argc, argv, options, COUNT,
                                      "Which parallel layout is fastest for a model on a machine, and why.");
     if (status) return status;
