@@ -1,10 +1,10 @@
 // data.h - reads tokens for training and for evaluation.
 //
-// Formats: raw bytes; uint16, or, if data_type says so, uint32 or uint64, without a header, as in nanoGPT's
-// .bin; llm.c's token files;
-// Megatron's .bin with an .idx of either version; NumPy's .npy. Several files, a pattern, or a directory of
-// shards are one dataset; a sequence never crosses from one file into another. Files are not trusted: lengths
-// and offsets are compared with the file, and each token with the vocabulary before it is used.
+// Formats: raw bytes; uint16 without a header, as in nanoGPT's .bin, or uint32 or uint64, if data_type says
+// so; llm.c's token files; Megatron's .bin with an .idx of either version; NumPy's .npy. Several files, a
+// pattern, or a directory of shards are one dataset; a sequence never crosses from one file into another.
+// Files are not trusted: lengths and offsets are compared with the file, and each token with the vocabulary
+// before it is used.
 #ifndef DATA_H
 #define DATA_H
 

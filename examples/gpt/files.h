@@ -1003,6 +1003,7 @@ static const struct {
 #undef REAL
 #undef LATER
 enum { FILES_FIELDS = sizeof files_fields / sizeof files_fields[0] };
+typedef char files_note[1024];
 static void files_print_note(char *note, size_t capacity, const gpt_config *g, int step) {
     size_t at = (size_t)snprintf(note, capacity, "gpt step=%d", step);
     for (int i = 0; i < FILES_FIELDS; i++) {
@@ -1015,13 +1016,13 @@ static void files_print_note(char *note, size_t capacity, const gpt_config *g, i
             at += (size_t)snprintf(note + at, capacity - at, "%d", *(const int *)field);
     }
 }
-// NULL, or what is wrong.
-static const char *files_read_note(const char *dir, gpt_config *g, int *step) {
+// Reads the note of a checkpoint, and what it says. NULL, or what is wrong.
+static const char *files_read_note(const char *dir, gpt_config *g, int *step, files_note note) {
     static char why[1800];
-    char note[1024], key[64];
+    char key[64];
     uint64_t updates;
     memset(g, 0, sizeof *g);
-    if (par_zero_load_note(dir, note, sizeof note, &updates, why, sizeof why)) return why;
+    if (par_zero_load_note(dir, note, sizeof(files_note), &updates, why, sizeof why)) return why;
     int ok = sscanf(note, "gpt step=%d", step) == 1;
     for (int i = 0; i < FILES_FIELDS && ok; i++) {
         void *field = (char *)g + files_fields[i].place;

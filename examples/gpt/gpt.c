@@ -117,7 +117,7 @@ typedef struct trainer {
     double begun, step_begun;
     double first_loss;
     int first_step;
-    char note[1024]; // text in a checkpoint: step and model
+    files_note note; // text in a checkpoint: step and model
 } trainer;
 
 // ---- options ----------------------------------------------------------------------------------------------
@@ -297,10 +297,13 @@ static int parse_settings(settings *o, int argc, char **argv) {
         options[i].help = s->help;
         options[i].low = s->low;
         options[i].high = s->high;
-        options[i].given = &o->given[i];
+        options[i].given = 0;
         if (s->initial) option_set(&options[i], s->initial);
     }
-    return options_parse(argc, argv, options, SETTINGS, "gpt: train a GPT-2 or a Llama on n ranks");
+    const int parsed =
+        options_parse(argc, argv, options, SETTINGS, "gpt: train a GPT-2 or a Llama on n ranks");
+    for (int i = 0; i < SETTINGS; i++) o->given[i] = options[i].given;
+    return parsed;
 }
 static int row_of(const char *name) { // in the table
     int i = 0;
@@ -647,40 +650,33 @@ static int is_schedule_file(const char *schedule) { // a file, not a name
 static const char *check_batch(settings *o) {
     const gpt_config *g = &o->model;
     const int64_t all = (int64_t)o->batch_size * o->accumulation_steps;
-    if (all > INT_MAX) {
-        snprintf(
-            o->why, sizeof o->why,
+    if (all > INT_MAX)
+        return wrong(
+            o,
             "a step of %d x %d = %lld sequences (batch_size x gradient_accumulation_steps) is too large: at "
             "most %d",
             o->batch_size, o->accumulation_steps, (long long)all, INT_MAX);
-        return o->why;
-    }
     const double wide = 16.0 * g->n_embd + 4.0 * (double)gpt_hidden(g),
                  rows = (double)o->batch_size * g->block_size;
     const double bytes = 4 * rows * (wide * g->n_layer + MAX(g->vocab_size, 256));
     if (bytes < 0x1p56) return NULL;
-    snprintf(o->why, sizeof o->why,
-             "a microbatch of %d sequences of %d tokens would keep about %.2g bytes for backward: a smaller "
-             "batch_size",
-             o->batch_size, g->block_size, bytes);
-    return o->why;
+    return wrong(o,
+                 "a microbatch of %d sequences of %d tokens would keep about %.2g bytes for backward: a "
+                 "smaller batch_size",
+                 o->batch_size, g->block_size, bytes);
 }
 static const char *check_canonical(settings *o) {
-    const int heads = o->model.n_kv_head > 0 ? o->model.n_kv_head : o->model.n_head,
-              leaves = MIN(o->canonical, MAX_LEAVES), parts = o->tp * o->cp;
+    const int heads = (int)gpt_kv_heads(&o->model), leaves = MIN(o->canonical, MAX_LEAVES),
+              parts = o->tp * o->cp;
     if (!o->canonical) return NULL;
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->cp & (o->cp - 1)))
         return "canonical must be a power of two, and then cp, too";
     if (o->graph) return "canonical adds some sums on the host, which no graph can: leave graph out";
     if (leaves % o->tp)
-        snprintf(o->why, sizeof o->why, "with canonical %d tp must be a power of two up to %d", o->canonical,
-                 leaves);
-    else if (heads % parts)
-        snprintf(o->why, sizeof o->why,
-                 "with canonical tp x cp must divide the %d key-value heads, and is %d", heads, parts);
-    else
-        return NULL;
-    return o->why;
+        return wrong(o, "with canonical %d tp must be a power of two up to %d", o->canonical, leaves);
+    if (heads % parts)
+        return wrong(o, "with canonical tp x cp must divide the %d key-value heads, and is %d", heads, parts);
+    return NULL;
 }
 // An option that nothing would use is an error: one that is of another, which is not given.
 static const char *check_needs(settings *o) {
@@ -740,9 +736,8 @@ static const char *check_settings(settings *o) {
     if (bad) return bad;
     par_zero_optimizer optimizer;
     if (!par_zero_optimizer_parse(o->optimizer, &optimizer))
-        return snprintf(o->why, sizeof o->why, "no optimizer is called \"%.100s\"%s", o->optimizer,
-                        par_zero_optimizer_suggest(o->optimizer).text),
-               o->why;
+        return wrong(o, "no optimizer is called \"%.100s\"%s", o->optimizer,
+                     par_zero_optimizer_suggest(o->optimizer).text);
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";
     if (o->auto_layout && o->canonical)
         return "auto chooses microbatches, which canonical fixes: give the layout yourself";
@@ -754,9 +749,8 @@ static const char *check_settings(settings *o) {
     const int csv = is_schedule_file(o->schedule);
     const int split = par_pipe_schedule_splits_backward(o->schedule);
     if (!csv && split < 0)
-        return snprintf(o->why, sizeof o->why, "no schedule is called \"%.100s\"%s (or give a FILE.csv)",
-                        o->schedule, par_pipe_schedule_suggest(o->schedule).text),
-               o->why;
+        return wrong(o, "no schedule is called \"%.100s\"%s (or give a FILE.csv)", o->schedule,
+                     par_pipe_schedule_suggest(o->schedule).text);
     if (!strcmp(o->schedule, "pipedream_2bw"))
         return "pipedream_2bw updates beside the pipeline: not in this trainer";
     if ((bad = check_layout(o))) return bad;
@@ -1038,14 +1032,10 @@ static void compare_products(const trainer *t, const char *note) {
     }
 }
 
-// The lr_decay_iters of a checkpoint; 0: it has none.
-static int saved_decay_iters(const char *dir) {
-    char note[1024], why[1024];
-    uint64_t updates;
+// The lr_decay_iters of a checkpoint's note; 0: it has none.
+static int saved_decay_iters(const char *note) {
     int steps = 0;
-    const char *at = par_zero_load_note(dir, note, sizeof note, &updates, why, sizeof why)
-                         ? NULL
-                         : strstr(note, " lr_decay_iters=");
+    const char *at = strstr(note, " lr_decay_iters=");
     return at && sscanf(at, " lr_decay_iters=%d", &steps) == 1 ? MAX(steps, 0) : 0;
 }
 // The format of what --load names: a checkpoint of this program, a Hugging Face directory, an llm.c model
@@ -1058,15 +1048,16 @@ static load_kind load_kind_of(const char *path) {
     snprintf(file, sizeof file, "%s/manifest.json", path);
     return stat(file, &st) ? LOAD_HUGGINGFACE : LOAD_OWN;
 }
-// Reads the sizes of its model.
-static const char *load_config(const char *path, load_kind kind, const char *ignored, gpt_config *c) {
+// Reads the sizes of its model, and a checkpoint's note.
+static const char *load_config(const char *path, load_kind kind, const char *ignored, gpt_config *c,
+                               files_note note) {
     static char why[4400];
     int step;
     if (ignored && kind != LOAD_HUGGINGFACE)
         return "ignore_config is for a config.json of Hugging Face's, and what --load names has none";
     const char *problem = kind == LOAD_HUGGINGFACE ? files_config(path, ignored, c, why, sizeof why)
                           : kind == LOAD_LLMC      ? files_llmc_config(path, c, why, sizeof why)
-                                                   : files_read_note(path, c, &step);
+                                                   : files_read_note(path, c, &step, note);
     if (problem || kind == LOAD_LLMC) return problem; // that file's size is compared with its header
     return kind == LOAD_HUGGINGFACE ? files_check_size(path, c, why, sizeof why)
                                     : files_own_check_size(path, c, why, sizeof why);
@@ -1111,10 +1102,11 @@ static const char *check_fixed(settings *o, const gpt_config *loaded, int longes
 // Takes the model of --load, and, where a training goes on, the length of its cosine.
 static const char *load_model(settings *o) {
     gpt_config c;
+    files_note note = "";
     const load_kind kind = load_kind_of(o->load);
     const int resumes = kind == LOAD_OWN && !o->generate && !o->weights_only;
     const char *why = check_words(o);
-    if (!why) why = load_config(o->load, kind, o->ignore_config, &c);
+    if (!why) why = load_config(o->load, kind, o->ignore_config, &c, note);
     if (!why)
         why = check_fixed(o, &c, resumes ? 0 : kind == LOAD_OWN ? (int)gpt_positions(&c) : c.block_size);
     if (why) return why;
@@ -1123,7 +1115,7 @@ static const char *load_model(settings *o) {
     else if (!resumes && is_given(o, "--block_size"))
         gpt_shorten(&c, o->model.block_size);
     o->model = c;
-    if (resumes) o->saved_decay_iters = saved_decay_iters(o->load);
+    if (resumes) o->saved_decay_iters = saved_decay_iters(note);
     if (o->saved_decay_iters && !is_given(o, "--lr_decay_iters")) o->lr_decay_iters = o->saved_decay_iters;
     return NULL;
 }
@@ -1149,13 +1141,15 @@ static const char *load_weights(trainer *t) {
     if (kind == LOAD_OWN) {
         par_zero_checkpoint f = checkpoint_files(t, t->o.load);
         gpt_config c;
-        char note[sizeof t->note], why_not[64];
-        uint64_t steps;
+        files_note note;
+        int step;
         f.weights_only |= t->o.weights_only;
         if (par_zero_load(t->zero, &f)) return par_last_error(t->world); // on all ranks alike
-        if (!par_zero_load_note(t->o.load, note, sizeof note, &steps, why_not, sizeof why_not))
-            compare_products(t, note);
-        return t->o.weights_only ? NULL : files_read_note(t->o.load, &c, &t->step);
+        const char *problem = files_read_note(t->o.load, &c, &step, note);
+        if (problem) return problem;
+        compare_products(t, note);
+        if (!t->o.weights_only) t->step = step;
+        return NULL;
     }
     files_weights weights;
     static char why[5500];
