@@ -1131,6 +1131,9 @@ typedef struct par__setting {
 // *value is the number, the index of the word, or 1 for a text; where the variable is unset or wrong, the
 // default. An error's text goes to `why`.
 par_result par__setting_read(const par__setting *setting, double *value, char *why, size_t why_bytes);
+// Make a text safe to print: '?' for each byte that is not UTF-8 and for each control character that is not
+// in `keep`. For texts from peers, files and unknown senders keep is "".
+void par__sanitize(char *text, const char *keep);
 // Log each PAR_ variable whose name is almost one of these.
 void par__settings_warn_misspelled(const par__setting *settings, size_t count);
 
@@ -2603,9 +2606,7 @@ static void par__json_escape_text(char *to, size_t capacity, const char *text) {
     }
     to[at] = 0;
 }
-// Make a text safe to print: '?' for each byte that is not UTF-8 and for each control character that is not
-// in `keep`. For texts from peers and from unknown senders keep is "".
-static void par__sanitize(char *text, const char *keep) {
+void par__sanitize(char *text, const char *keep) {
     unsigned char *s = (unsigned char *)text;
     for (size_t n = strlen(text), length; n; s += length, n -= length) {
         length = par__utf8_bytes(s, n);
@@ -3738,16 +3739,37 @@ static void par__stop_library_threads(void) {
 #endif
 }
 
+// A product takes this thread alone. The ..._alone functions return what their ..._restore takes.
+#if defined(PAR_DNNL) || defined(PAR_CBLAS)
+static int par__omp_alone(void) {
+    const int threads = par__omp_threads ? par__omp_threads() : 0;
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
+    return threads;
+}
+static void par__omp_restore(int threads) {
+    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+}
+#endif
+#if defined(PAR_CBLAS)
+static int par__cblas_alone(void) {
+    if (par__openblas_set_threads && par__openblas_threads && par__openblas_threads() > 1)
+        par__openblas_set_threads(1);
+    if (par__blis_set_threads) par__blis_set_threads(1);
+    return par__mkl_set_threads ? par__mkl_set_threads(1) : 0; // of this thread alone
+}
+static void par__cblas_restore(int mkl) {
+    if (par__mkl_set_threads) par__mkl_set_threads(mkl);
+}
+#endif
 #if defined(PAR_DNNL)
 static par_result par__gemm_dnnl(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                                  size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     if (!k) return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    const int threads = par__omp_threads ? par__omp_threads() : 0;
-    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
+    const int threads = par__omp_alone();
     const dnnl_status_t status =
         dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, alpha, a,
                    (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
-    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+    par__omp_restore(threads);
     return status == dnnl_success ? PAR_OK : PAR_ERR_ARGUMENT;
 }
 #endif
@@ -3756,17 +3778,12 @@ static par_result par__gemm_cblas(int ta, int tb, size_t m, size_t n, size_t k, 
                                   size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     if (!k || (m | n | k | lda | ldb | ldc) > INT_MAX) // CBLAS sizes are int
         return par__gemm_builtin(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    const int threads = par__omp_threads ? par__omp_threads() : 0;
-    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
-    if (par__openblas_set_threads && par__openblas_threads && par__openblas_threads() > 1)
-        par__openblas_set_threads(1);
-    if (par__blis_set_threads) par__blis_set_threads(1);
-    const int mkl = par__mkl_set_threads ? par__mkl_set_threads(1) : 0; // for this thread
+    const int threads = par__omp_alone(), mkl = par__cblas_alone();
     const int row_major = 101, plain = 111, transposed = 112;
     par__cblas_sgemm(row_major, ta ? transposed : plain, tb ? transposed : plain, (int)m, (int)n, (int)k,
                      alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
-    if (par__mkl_set_threads) par__mkl_set_threads(mkl);
-    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+    par__cblas_restore(mkl);
+    par__omp_restore(threads);
     return PAR_OK;
 }
 #endif
@@ -3777,8 +3794,7 @@ par_result par__gemm_library_bf16(int ta, int tb, size_t m, size_t n, size_t k, 
                                   const par_bf16 *b, size_t ldb, float beta, float *c, size_t ldc) {
     par_result r = PAR_ERR_UNSUPPORTED;
 #if defined(PAR_DNNL) || defined(PAR_CBLAS)
-    const int threads = par__omp_threads ? par__omp_threads() : 0;
-    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(1);
+    const int threads = par__omp_alone();
 #endif
 #if defined(PAR_DNNL)
     if (par__dnnl_bf16 &&
@@ -3788,18 +3804,16 @@ par_result par__gemm_library_bf16(int ta, int tb, size_t m, size_t n, size_t k, 
 #endif
 #if defined(PAR_CBLAS)
     if (r && (par__mkl_bf16 || par__openblas_bf16) && (m | n | k | lda | ldb | ldc) <= INT_MAX) {
-        const int mkl = par__mkl_set_threads ? par__mkl_set_threads(1) : 0, row_major = 101;
-        if (par__openblas_set_threads && par__openblas_threads && par__openblas_threads() > 1)
-            par__openblas_set_threads(1);
+        const int mkl = par__cblas_alone(), row_major = 101;
         (par__mkl_bf16 ? par__mkl_bf16 : par__openblas_bf16)(row_major, ta ? 112 : 111, tb ? 112 : 111,
                                                              (int)m, (int)n, (int)k, 1, a, (int)lda, b,
                                                              (int)ldb, beta, c, (int)ldc);
-        if (par__mkl_set_threads) par__mkl_set_threads(mkl);
+        par__cblas_restore(mkl);
         r = PAR_OK;
     }
 #endif
 #if defined(PAR_DNNL) || defined(PAR_CBLAS)
-    if (threads > 1 && par__omp_set_threads) par__omp_set_threads(threads);
+    par__omp_restore(threads);
 #else
     (void)(ta + tb + (int)(m + n + k + lda + ldb));
     (void)(a == b && beta == 0 && c && ldc);

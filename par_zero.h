@@ -6111,15 +6111,16 @@ static void par__zero_unlink_in(const char *dir, const char *name) {
     snprintf(path, sizeof path, "%.3900s/%.255s", dir, name);
     unlink(path);
 }
-static void par__zero_intent_name(char name[64], const char *what, par__zero_key key) {
-    snprintf(name, 64, "%s-s%06d-%08x.tmp", what, key.number, key.id);
+enum { PAR__ZERO_INTENT_BYTES = PAR__ZERO_DIR_BYTES + 64 };
+static const char *par__zero_intent(char path[PAR__ZERO_INTENT_BYTES], const char *dir, const char *what,
+                                    par__zero_key key) {
+    snprintf(path, PAR__ZERO_INTENT_BYTES, "%.3900s/%s-s%06d-%08x.tmp", dir, what, key.number, key.id);
+    return path;
 }
 static void par__zero_revoke(const char *dir, par__zero_key key) { // from here on this save cannot commit
-    char name[64];
-    par__zero_intent_name(name, "manifest", key);
-    par__zero_unlink_in(dir, name);
-    par__zero_intent_name(name, "index", key);
-    par__zero_unlink_in(dir, name);
+    char path[PAR__ZERO_INTENT_BYTES];
+    unlink(par__zero_intent(path, dir, "manifest", key));
+    unlink(par__zero_intent(path, dir, "index", key));
 }
 // Lists the files of saves in a directory, of one save or (only NULL) of all. NULL, errno is set: out of
 // memory, or it cannot be read.
@@ -6195,10 +6196,9 @@ typedef struct par__zero_holder { // what lock.json says
 enum { PAR__ZERO_UNLOCKED, PAR__ZERO_STALE, PAR__ZERO_LOCKED, PAR__ZERO_DAMAGED };
 static const char par__zero_lock_name[] = "lock.json";
 
-static void par__zero_lock_string(par_zero_json *j, char *text, size_t capacity) { // without controls
+static void par__zero_lock_string(par_zero_json *j, char *text, size_t capacity) { // safe to print
     par_zero_json_string(j, text, capacity, 1);
-    for (; *text; text++)
-        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
+    par__sanitize(text, "");
 }
 static int par__zero_lock_parse(par__zero_holder *h, const char *text, size_t bytes) { // 1: it is a lock
     char key[32];
@@ -6611,13 +6611,12 @@ static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // the fi
 // Rank 0 chooses a name for the save, and makes its intents.
 static par_result par__zero_save_prepare(par__zero_save *s, par__zero_key seen, char *why, size_t capacity) {
     static const char *const what[] = {"index", "manifest"};
-    char path[sizeof s->dir + 80], name[64];
+    char path[PAR__ZERO_INTENT_BYTES];
     uint64_t random = 0;
     int e = par__getrandom_u64(&random);
     const par__zero_key key = {seen.number % 999999 + 1, (uint32_t)random | 1};
     for (int i = 0; i < 2 && !e; i++) {
-        par__zero_intent_name(name, what[i], key);
-        snprintf(path, sizeof path, "%s/%s", s->dir, name);
+        par__zero_intent(path, s->dir, what[i], key);
         const int fd = par_safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (fd < 0 || close(fd)) e = errno;
         if (i == 0 && !e) s->key = key; // they are deleted if the save fails
@@ -6649,9 +6648,8 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t cap
 // another run has revoked the save.
 static par_result par__zero_write_intent(const par__zero_save *s, const char *what, const par__zero_text *t,
                                          char *why, size_t capacity) {
-    char path[sizeof s->dir + 80], name[64];
-    par__zero_intent_name(name, what, s->key);
-    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    char path[PAR__ZERO_INTENT_BYTES];
+    par__zero_intent(path, s->dir, what, s->key);
     const int fd = t->failed ? -1 : par_safe_fd(open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
     int e = t->failed ? ENOMEM : fd < 0 ? errno : par__zero_write_at(fd, t->text, t->count, 0);
     if (!e && fsync(fd)) e = errno;
@@ -6662,9 +6660,8 @@ static par_result par__zero_write_intent(const par__zero_save *s, const char *wh
 }
 static par_result par__zero_rename(const par__zero_save *s, const char *what, const char *to, char *why,
                                    size_t capacity) {
-    char path[sizeof s->dir + 80], from[sizeof s->dir + 80], name[64];
-    par__zero_intent_name(name, what, s->key);
-    snprintf(from, sizeof from, "%s/%s", s->dir, name);
+    char path[sizeof s->dir + 80], from[PAR__ZERO_INTENT_BYTES];
+    par__zero_intent(from, s->dir, what, s->key);
     snprintf(path, sizeof path, "%s/%s", s->dir, to);
     if (!rename(from, path)) return par__zero_sync_directory(s->dir), PAR_OK;
     return par__zero_file_error(why, capacity, "cannot rename %s to %s: %s", from, to, strerror(errno));
