@@ -170,12 +170,12 @@ MODEL
     ranks, and the counts at both ends of each block, before any data moves. Where they differ, or a rank's
     argument is wrong, all ranks get an error, and the comm goes on. Of a message the receiver compares, and
     gets the error. Calls on one comm execute in the order in which they were issued; calls on different comms
-    are independent. Waiting spins briefly, then yields, then sleeps, so that ranks may outnumber processors.
-    Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
-    par_alloc gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy.
-    When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
-    large arrays with one reader are copied by process_vm_readv where the system allows it. A long message is
-    copied by both of its ranks, while they wait for it.
+    are independent. Waits spin, yield, then sleep: ranks may outnumber processors. par_close of a comm (the
+    world aside) waits for nobody, and what was begun on the comm goes on. Memory: the caller owns every buffer
+    and keeps it, unchanged, until the call or its par_wait returns. par_alloc gives symmetric memory, which all
+    ranks of a node can address: collectives on it are zero-copy. When ranks are threads, all memory is like
+    that. Ordinary memory is staged through small shared buffers; large arrays with one reader are copied by
+    process_vm_readv where the system allows it. A long message is copied by both of its ranks, while they wait.
     A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
     transport; narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
     par_reduce_scatter followed by par_all_gather to the bit.
@@ -450,8 +450,12 @@ par_result par_open_mpi_f(const par_desc *desc, MPI_Fint mpi, par_comm **comm); 
 typedef int (*par_thread_fn)(par_comm *comm, void *user);
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
 
-// Close a comm; collective over it. Close the world last: there, the rank 0 that started the others waits for
-// them to exit and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
+// Close a comm. Like MPI_Comm_free this waits for nobody: each rank closes its comms in its own order. What
+// was begun on the comm goes on, and its requests can be waited for. What par_alloc gave on it is freed when
+// all ranks of the node have closed it. Two comms are closed together by all their ranks: one that has a
+// device backend; and the world, last. When the world closes, collectives that were begun end first; a
+// message that its peer never received or sent is an error (ARGUMENT); and the rank 0 that started the others
+// waits for them to exit, and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
 par_result par_close(par_comm *comm);
 
 // Make the waits and later calls of every rank of this node (over TCP: of all nodes) return PAR_ERR_ABORTED
@@ -503,8 +507,9 @@ par_result par_mesh_close(par_mesh *mesh);
 // all ranks of its node can address. Collective; all ranks pass the same size. NULL and par_last_error where
 // there is not enough memory (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
 void *par_alloc(par_comm *comm, size_t bytes);
-// Free symmetric memory; collective over the comm of par_alloc. memory is the pointer that par_alloc
-// returned. NULL is PAR_OK. Errors: ARGUMENT (another pointer, or freed before), those of a barrier.
+// Free symmetric memory; collective over the comm of par_alloc, which is open. memory is the pointer that
+// par_alloc returned. NULL is PAR_OK. Errors: ARGUMENT (another pointer, or freed before), those of a
+// barrier.
 par_result par_free(par_comm *comm, void *memory);
 // The address in rank's block that corresponds to `mine` in this rank's block; NULL if rank is on another
 // node, or `mine` is not from par_alloc on this comm.
@@ -750,8 +755,8 @@ par_result par_init(par_comm *comm, const par_call *call, par_persistent **persi
 // Start it; request NULL: wait for it here. Errors: those of the call; ARGUMENT where it was started before
 // and not waited for.
 par_result par_start(par_persistent *persistent, par_request *request);
-// Free it; NULL is PAR_OK. par_close frees those of its comm that are left. Error: ARGUMENT where it was
-// started and not waited for; then it stays.
+// Free it; NULL is PAR_OK. par_close frees those of its comm that are left; one that was started, when it has
+// been waited for. Error: ARGUMENT where it was started and not waited for; then it stays.
 par_result par_persistent_free(par_persistent *persistent);
 
 // clang-format off Each collective also has the form par_..._init: the arguments of the blocking form, then
@@ -1015,8 +1020,11 @@ struct par_device_backend {
 // Error: ARGUMENT (comm has a backend already).
 par_result par_attach_backend(par_comm *comm, par_device_backend *backend);
 par_device_backend *par_backend_of(const par_comm *comm); // or NULL
-// As par_split, but the new comm has no backend: for a backend's own messages in host memory.
+// As par_split, but the new comm has no backend: for a backend's own messages in host memory. Close it by
+// par_close_host, which is collective over it: when that returns all ranks have come, and what had not ended
+// is dropped, so that the backend may free what its messages and the other ranks used. NULL is PAR_OK.
 par_result par_split_host(par_comm *comm, int color, int key, par_comm **out);
+par_result par_close_host(par_comm *comm);
 
 // ---- random numbers ---------------------------------------------------------------------------------------
 
@@ -4655,7 +4663,8 @@ typedef struct par__arrival { // exactly one cache line
 
 typedef struct par__arrivals {
     par__arrival arrival[2]; // even and odd calls: a faster rank fills one while slower ranks read the other
-    uint32_t phase[16];      // the phase that the current call has reached, on each track
+    uint32_t phase[PAR__TRACKS]; // the phase that the current call has reached, on each track
+    uint32_t unused[12];         // of the same cache line
 } par__arrivals;
 
 typedef struct par__board { // of a comm, on one node
@@ -4932,6 +4941,7 @@ typedef struct par__world par__world;
 struct par_comm {
     par__world *world;
     par_comm *next; // in the world's list
+    int closed;     // by the program; its operations go on, see par__release_closed
     int rank, size;
     uint32_t id;
     int *world_rank;         // per rank
@@ -4947,9 +4957,9 @@ struct par_comm {
     par__rings *rings;
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
-    uint32_t offload_count;
-    par__call_queue *queues;  // [0] collectives; then sends to, and receives from, each rank
-    par_neighbors *neighbors; // whose own comm it is
+    uint32_t offload_count, offloads; // calls that were offloaded; those of them that have not ended
+    par__call_queue *queues;          // [0] collectives; then sends to, and receives from, each rank
+    par_neighbors *neighbors;         // whose own comm it is
     par_device_backend *backend;
     int splitting_host;             // par_split attaches no backend, see par_split_host
     par__operation *group_offloads; // issued in the present group
@@ -5001,7 +5011,7 @@ struct par__world {
     int *pids;       // of these ranks; NULL: out of memory
     par__rank_control *control;
     const par__kernels *kernels;
-    par_comm *comms;
+    par_comm *comms, *closed; // open; closed, with operations that go on
     par__operation *active, **active_end, *idle_operations;
     void *idle_eager; // buffers for the first bytes of messages between nodes; each begins with the next
     par_device_backend *backends; // of all comms
@@ -5953,8 +5963,16 @@ static void par__free_persistent(par_persistent *p) {
     PAR_FREE(p);
 }
 
+static void par__free_neighbors(par_neighbors *n) {
+    if (!n) return;
+    PAR_FREE(n->send_place);
+    PAR_FREE(n->recv_place);
+    PAR_FREE(n->bundles);
+    PAR_FREE(n);
+}
 static void par__free_comm(par_comm *c) {
     while (c->persistents) par__free_persistent(c->persistents);
+    par__free_neighbors(c->neighbors);
     par__lock_world(c->world);
     if (c->grouping) par__keep_operation(c->world, c->grouping);
     par__unlock_world(c->world);
@@ -10546,7 +10564,7 @@ static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16
 }
 
 static void par__recycle_operation(par__operation *op) {
-    par__world *w = op->comm->world;
+    par__world *w = op->world;
     op->ticket = 0;
     if (op->persistent) return;
     op->next = w->idle_operations;
@@ -11633,7 +11651,7 @@ static par_result par__check_operation(void *x) {
     return over ? r : PAR_OK;
 }
 static par_result par__wait_for(par__operation *op) {
-    par__world *w = op->comm->world;
+    par__world *w = op->world;
     // many ranks look rarer; ranks of other nodes cannot ring the doorbell
     const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L);
     const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
@@ -11684,6 +11702,7 @@ static par_result par__offload_begin(par_comm *c, const par_call *call, par__ope
         op->sequence = ++c->offload_count;
         op->backend = c->backend;
         op->offload_state = NULL;
+        c->offloads++;
         par__record_begin(op);
     }
     par__unlock_world(w);
@@ -11694,12 +11713,18 @@ static par_result par__offload_begin(par_comm *c, const par_call *call, par__ope
 }
 static par_result par__offload_end(par__operation *op) {
     par_comm *c = op->comm;
-    if (!op->result) op->result = c->backend->end(c->backend, op->offload_state);
+    if (!op->result && c->backend) op->result = c->backend->end(c->backend, op->offload_state);
+    if (!c->backend)
+        op->result = par__set_error(c->world, PAR_ERR_ARGUMENT,
+                                    "comm %s was closed before its par_%s at %s on memory of a device had "
+                                    "been waited for: wait first",
+                                    c->name, par_kind_name(op->call.kind), par__op_site(op));
     const par_result r = op->result;
+    c->offloads--;
     par__lock_world(c->world);
     if (r == PAR_ERR_TIMEOUT || r == PAR_ERR_PEER_DIED || r == PAR_ERR_ABORTED) par__set_broken(c, r);
     par__complete(op);
-    c->last_algorithm = c->backend->name;
+    if (c->backend) c->last_algorithm = c->backend->name;
     par__recycle_operation(op);
     par__unlock_world(c->world);
     return r;
@@ -11923,15 +11948,14 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
     return PAR_OK;
 }
 
+// What has ended may be of a comm that was closed and is gone, but for the head of a group.
 static par_result par__release_operation(par__operation *op) {
-    par__world *w = op->comm->world;
+    par__world *w = op->world;
     const par_result r = op->group_result ? op->group_result : op->result;
+    par__operation **link = op->group ? &op->comm->groups : NULL;
     par__lock_world(w);
-    for (par__operation **link = &op->comm->groups; op->group && *link; link = &(*link)->next_group)
-        if (*link == op) {
-            *link = op->next_group;
-            break;
-        }
+    while (link && *link && *link != op) link = &(*link)->next_group;
+    if (link && *link) *link = op->next_group;
     par__recycle_operation(op);
     par__unlock_world(w);
     return r;
@@ -12027,7 +12051,7 @@ static par_result par__foreign_request(par_request *request, const char *what, p
     if (of->state == PAR__GROUPED)
         for (*op = c->groups; *op && (*op)->group != request->ticket;) *op = (*op)->next_group;
     if (!*op) request->operation = NULL;
-    if (of->state == PAR__GROUPED) return PAR_OK;
+    if (of->state == PAR__GROUPED && (*op || !c->closed)) return PAR_OK;
     return par__set_error(of->world, PAR_ERR_ARGUMENT,
                           "%s: this call has been waited for before, by a copy of its request, or its comm "
                           "has been closed: wait once for each call",
@@ -12105,10 +12129,17 @@ static inline par_result par__run(par_comm *c, par_call *k, par_request *request
     return par__is_short(c, k) ? par__run_message(c, k, request) : par__run_call(c, k, request);
 }
 
+static void par__release_closed(par__world *w);
 par_result par_wait(par_request *request) {
     par__operation *op = request->operation;
     if (!op) return PAR_OK;
-    if (op->ticket == request->ticket) return request->operation = NULL, par__end_call(op);
+    par__world *w = op->world;
+    if (op->ticket == request->ticket) {
+        request->operation = NULL;
+        const par_result ended = par__end_call(op);
+        if (w->closed) par__release_closed(w);
+        return ended;
+    }
     const par_result r = par__foreign_request(request, "par_wait", &op);
     if (r || !op) return r;
     request->operation = NULL;
@@ -12127,7 +12158,8 @@ par_result par_test(par_request *request, int *done) {
     par__world *w = op->world;
     par__progress(w);
     if (op->backend) {
-        *done = op->result || op->comm->backend->done(op->comm->backend, op->offload_state);
+        par_device_backend *x = op->comm->backend; // NULL: the comm was closed
+        *done = op->result || !x || x->done(x, op->offload_state);
         return *done ? par_wait(request) : PAR_OK;
     }
     if (par__op_state(op) == PAR__DONE) return par_wait(request);
@@ -15071,6 +15103,7 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     uint32_t id = 0;
     int n = 0, failed = 0;
     *out = NULL;
+    if (w->closed) par__release_closed(w);
     if (!all || !shared) {
         PAR_FREE(all);
         PAR_FREE(shared);
@@ -15148,13 +15181,6 @@ static par_result par__count_edges(par_comm *c, int degree, const int *peers, co
         if (r >= 0) edges[2 * r + (i >= degree)]++;
     }
     return PAR_OK;
-}
-static void par__free_neighbors(par_neighbors *n) {
-    if (!n) return;
-    PAR_FREE(n->send_place);
-    PAR_FREE(n->recv_place);
-    PAR_FREE(n->bundles);
-    PAR_FREE(n);
 }
 // Sort the blocks by their ranks, those that follow this one first. NULL: no memory.
 static par_neighbors *par__make_neighbors(par_comm *c, int degree, const int *peers, const int *sources,
@@ -15360,22 +15386,26 @@ par_result par_neighbor_exchange_init(const void *send, const size_t *send_count
                               "par_neighbor_exchange_init: persistent is NULL");
     return par__exchange_call(neighbors, &k, NULL, persistent);
 }
-par_result par_neighbors_close(par_neighbors *neighbors) {
-    if (!neighbors) return PAR_OK;
-    const par_result r = par_close(neighbors->own);
-    par__free_neighbors(neighbors);
-    return r;
+par_result par_neighbors_close(par_neighbors *neighbors) { // its comm frees it
+    return neighbors ? par_close(neighbors->own) : PAR_OK;
 }
 
-// Free the shared parts of a comm when no rank reads them any more.
-static void par__free_shared(par_comm *c) {
-    par__rings *rings = c->rings;
-    const uint32_t readers = (uint32_t)par__node_size(&c->nodes, c->nodes.my_node);
-    par__count_rank(&c->board->released, readers);
-    par__count_rank(&rings->released, (uint32_t)c->ring_count);
-    if (!par__is_node_leader(c) || !par__wait_for_count(c, &c->board->released, readers)) return;
-    if (par__rings_owner(c) != c->rank || par__wait_for_count(c, &rings->released, (uint32_t)c->ring_count))
-        par__arena_free(c->world, c->board_offset);
+// This rank does not access the shared parts of a comm any more. The last rank frees them: of its node, what
+// par_alloc gave; of the arena, the rings, in whose block is the board of their owner's node. The board of
+// each other (pretended) node is a block of its own.
+static void par__release_shared(par_comm *c) {
+    par__world *w = c->world;
+    const par__layout *l = &c->nodes;
+    const int owner = l->node_of[par__rings_owner(c)];
+    const uint32_t readers = (uint32_t)par__node_size(l, l->my_node), users = (uint32_t)c->ring_count;
+    const uint64_t block =
+        c->rings_offset - par__board_bytes(c->size, c->stage_bytes, par__node_size(l, owner));
+    if (__atomic_add_fetch(&c->board->released, 1, __ATOMIC_SEQ_CST) == readers) {
+        for (const par__symmetric_block *b = c->blocks; b; b = b->next)
+            par__arena_free(w, (uint64_t)(b->base - w->base));
+        if (l->my_node != owner) par__arena_free(w, c->board_offset);
+    }
+    if (__atomic_add_fetch(&c->rings->released, 1, __ATOMIC_SEQ_CST) == users) par__arena_free(w, block);
 }
 
 static par_result par__close_world(par__world *w, int broken) {
@@ -15405,9 +15435,9 @@ static par_result par__close_world(par__world *w, int broken) {
 
 static par_result par__write_trace(par_comm *c);
 
-// Free the operations of a closing comm that the program issued and never waited for. Its collectives have
-// completed with the closing barrier; a message that its peer never received or sent has not.
-static par_result par__drop_operations(par_comm *c) {
+// Free the operations of a comm that have not ended: of one that is broken, or whose world closes. report: a
+// message that its peer never received or sent is an error.
+static par_result par__drop_operations(par_comm *c, int report) {
     par__world *w = c->world;
     int forgotten = 0;
     par__lock_world(w);
@@ -15427,7 +15457,7 @@ static par_result par__drop_operations(par_comm *c) {
     }
     w->active_end = link;
     par__unlock_world(w);
-    if (!forgotten || c->broken) return PAR_OK;
+    if (!forgotten || !report || c->broken) return PAR_OK;
     return par__log_error(
         PAR_ERR_ARGUMENT,
         "rank %d closes comm %s, but the peers of %d sends and receives on it never made the "
@@ -15442,48 +15472,119 @@ static void par__print_final_ledger(const par_comm *c) {
     if (c->world->print_ledger && calls) par_ledger_print(c, stderr);
 }
 
+// Closing a comm that is not the world waits for nobody. What was begun on it goes on, in the waits of this
+// rank, and the comm is in the world's list of closed ones until nothing of it runs, or may be waited for:
+//     par_close --> closed --> all ended, and waited for --> released: the last rank frees the block
+// Only the program's thread looks for that, between calls: no loop over operations has the comm then.
+static int par__is_idle(const par_comm *c) {
+    const par_persistent *p = c->persistents;
+    par__lock_world(c->world);
+    const par__operation *op = c->world->active;
+    while (op && op->comm != c) op = op->next;
+    while (p && !par__is_started(p)) p = p->next;
+    par__unlock_world(c->world);
+    return !op && !p && !c->groups && !c->offloads;
+}
+static void par__release_closed(par__world *w) {
+    for (par_comm **link = &w->closed; *link && !w->in_backend_progress;) {
+        par_comm *c = *link;
+        if (!par__is_idle(c)) {
+            link = &c->next;
+            continue;
+        }
+        *link = c->next;
+        par__release_shared(c);
+        if (!c->broken) par__print_final_ledger(c);
+        par__free_comm(c);
+    }
+}
+static void par__unlink_comm(par_comm *c) {
+    par_comm **link = &c->world->comms;
+    while (*link && *link != c) link = &(*link)->next;
+    if (*link) *link = c->next;
+}
+static void par__close_part(par_comm *c) { // a comm that is not the world
+    par__world *w = c->world;
+    par__unlink_comm(c);
+    c->closed = 1;
+    c->next = w->closed;
+    w->closed = c;
+    if (c->broken) par__drop_operations(c, 0); // they would never end
+    par__release_closed(w);
+}
+
+// A collective that was begun, and not waited for, on a comm that can go on; NULL: there is none.
+static par__operation *par__begun_collective(par__world *w) {
+    par__lock_world(w);
+    par__operation *op = w->active;
+    while (op && (par__is_message(op->call.kind) || op->comm->broken || op->state >= PAR__WAITING_FOR_GROUP))
+        op = op->next;
+    par__unlock_world(w);
+    return op;
+}
+static int par__collectives_ended(void *world) { return !par__begun_collective((par__world *)world); }
+static par_result par__check_collectives(void *world) {
+    par__operation *op = par__begun_collective((par__world *)world);
+    return op ? par__check_operation(op) : PAR_OK;
+}
+// All ranks close the world: collectives that were begun end first, on whichever comm; then all ranks know
+// that no rank will make a call.
+static par_result par__meet_at_end(par_comm *c) {
+    par__world *w = c->world;
+    par_result first = PAR_OK, r;
+    while ((r = par__wait_until(w, par__collectives_ended, par__check_collectives, w, 1000000)) != PAR_OK)
+        if (!first) first = r;
+    r = par_barrier(c);
+    if (r && !c->broken) PAR_LOG(w->error); // nobody can ask for it
+    if (r) return first ? first : r;
+    while (par__progress(w)) {
+    }
+    // stay until every rank of the node knows that all have reached the barrier
+    par__count_rank(&w->arena->closing, (uint32_t)w->local_count);
+    par__wait_for_count(c, &w->arena->closing, (uint32_t)w->local_count);
+    return first;
+}
+static par_result par__close_whole(par_comm *c) { // the world
+    par__world *w = c->world;
+    par_result r = PAR_OK;
+    if (w->tcp) par__tcp_leave_port(w->tcp); // before the others can end: they may run again
+    if (!c->broken) par__print_final_ledger(c);
+    if (w->trace_path && !c->broken) r = par__write_trace(c);
+    const par_result met = c->broken ? PAR_OK : par__meet_at_end(c);
+    if (!r) r = met;
+    par__stop_progress(w);
+    par__release_closed(w);
+    par__unlink_comm(c);
+    const int broken = c->broken != PAR_OK;
+    for (par_comm *rest = c, *next; rest; rest = next) { // the world; what runs still; what was not closed
+        const par_result forgot = par__drop_operations(rest, !broken);
+        if (!r) r = forgot;
+        if (rest != c) par__print_final_ledger(rest);
+        par__free_comm(rest);
+        par_comm **list = w->closed ? &w->closed : &w->comms;
+        next = *list;
+        if (next) *list = next->next;
+    }
+    const par_result closed = par__close_world(w, broken);
+    return r ? r : closed;
+}
+
 par_result par_close(par_comm *c) {
     if (!c) return PAR_OK;
-    par__world *w = c->world;
-    const int world = c->id == 0;
-    par_result r = c->backend && c->backend->can_close ? c->backend->can_close(c->backend) : PAR_OK;
+    const par_result r = c->backend && c->backend->can_close ? c->backend->can_close(c->backend) : PAR_OK;
     if (r) return r;
     c->in_group = 0;
     par__detach_backend(c);
-    if (world && w->tcp) par__tcp_leave_port(w->tcp); // before the others can end: they may run again
-    if (!c->broken) par__print_final_ledger(c);
-    if (world && w->trace_path && !c->broken) r = par__write_trace(c);
-    if (!c->broken) {
-        const par_result b = par_barrier(c);
-        if (b && !c->broken) PAR_LOG(w->error); // nobody can ask for it
-        if (!r) r = b;
-        if (!b && !world) par__free_shared(c);
-        if (!b && world) { // stay until every rank of the node knows that all have reached the barrier
-            par__count_rank(&w->arena->closing, (uint32_t)w->local_count);
-            par__wait_for_count(c, &w->arena->closing, (uint32_t)w->local_count);
-        }
-    }
-    if (world) par__stop_progress(w);
-    const par_result forgot = par__drop_operations(c);
-    const int broken = c->broken != PAR_OK;
-    if (!r) r = forgot;
-    for (par_comm **link = &w->comms; *link; link = &(*link)->next)
-        if (*link == c) {
-            *link = c->next;
-            break;
-        }
-    par__free_comm(c);
-    if (world) {
-        while (w->comms) { // the program has not closed them
-            par_comm *rest = w->comms;
-            w->comms = rest->next;
-            par__print_final_ledger(rest);
-            par__free_comm(rest);
-        }
-        const par_result closed = par__close_world(w, broken);
-        if (!r) r = closed;
-    }
-    return r;
+    if (c->id == 0) return par__close_whole(c);
+    par__close_part(c);
+    return PAR_OK;
+}
+par_result par_close_host(par_comm *comm) {
+    par_comm *c = comm;
+    if (!c) return PAR_OK;
+    const par_result r = c->broken ? PAR_OK : par_barrier(c), forgot = par__drop_operations(c, !r);
+    par_close(c);
+    return r ? r : forgot;
 }
 
 static par_result par__gemm_check_shapes(const par_gemm_shape *shapes, size_t count, par_comm *comm) {

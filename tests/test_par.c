@@ -2299,6 +2299,124 @@ static void scribbled(par_comm *w) {
     }
 }
 
+// ---- comms that are closed
+
+static uint64_t blocks_in_use(par_comm *w) { // of this rank's arena, when all ranks are here
+    CHECK_OK(w, par_barrier(w));
+    const uint64_t n = w->world->arena->extent_count;
+    CHECK_OK(w, par_barrier(w));
+    return n;
+}
+// Ranks close comms in orders of their own, and before a message by which a peer comes to its own close.
+static void closed_apart(par_comm *w) {
+    enum { COMMS = 5 };
+    const int n = par_size(w), me = par_rank(w);
+    const uint64_t before = blocks_in_use(w);
+    par_comm *c[COMMS];
+    int x = 1, y;
+    for (int i = 0; i < COMMS; i++) {
+        CHECK_OK(w, par_split(w, 0, i & 1 ? me : -me, &c[i]));
+        CHECK_OK(w, par_all_reduce(&x, &y, 1, PAR_I32, PAR_SUM, c[i]));
+        CHECK(w, y == n);
+        CHECK_OK(w, par_send(&me, 1, PAR_I32, (par_rank(c[i]) + 1) % n, c[i]));
+    }
+    for (int i = 0; i < COMMS; i++) { // what its peers sent is there when they have closed it
+        par_comm *const mine = c[(i * (me & 1 ? 1 : COMMS - 1) + me) % COMMS];
+        CHECK_OK(w, par_recv(&y, 1, PAR_I32, (par_rank(mine) + n - 1) % n, mine));
+        CHECK(w, y == (par_world_rank(mine, 0) ? me + 1 : me + n - 1) % n);
+        CHECK_OK(w, par_close(mine));
+    }
+    CHECK_OK(w, par_split(w, 0, me, &c[0]));
+    if (me) CHECK_OK(w, par_recv(&x, 1, PAR_I32, me - 1, w));
+    CHECK_OK(w, par_close(c[0]));
+    if (me < n - 1) CHECK_OK(w, par_send(&x, 1, PAR_I32, me + 1, w));
+    CHECK(w, blocks_in_use(w) == before && !w->world->closed);
+}
+
+// What was begun goes on after par_close, and can be waited for: collectives, messages, a group, a started
+// persistent call, a neighbor exchange. Then nothing of the comm is left.
+static void closed_begun(par_comm *w) {
+    enum { N = 60000, CALLS = 7 };
+    const int n = par_size(w), me = par_rank(w), peers[2] = {(me + 1) % n, (me + n - 1) % n};
+    const size_t counts[2] = {N, N};
+    const uint64_t before = blocks_in_use(w);
+    float *x = (float *)malloc((2 + 2 * CALLS) * N * sizeof *x), *y[CALLS];
+    for (int i = 0; i < CALLS; i++) y[i] = x + (2 + 2 * i) * N;
+    for (int round = 0; round < 3; round++) {
+        const size_t count = round ? N : 2;
+        par_comm *c;
+        par_request q[CALLS], within;
+        par_persistent *p;
+        par_neighbors *h;
+        for (int i = 0; i < 2 * N; i++) x[i] = (float)(me + 1);
+        CHECK_OK(w, par_split(w, 0, me, &c));
+        CHECK_OK(w, par_neighbors_open(c, 2, peers, NULL, &h));
+        CHECK_OK(w, par_all_reduce_init(x, y[0], count, PAR_F32, PAR_SUM, c, &p));
+        CHECK_OK(w, par_start(p, &q[0]));
+        CHECK_OK(w, par_recv_begin(y[1], count, PAR_F32, peers[1], c, &q[1]));
+        CHECK_OK(w, par_send_begin(x, count, PAR_F32, peers[0], c, &q[2]));
+        CHECK_OK(w, par_all_reduce_begin(x, y[3], count, PAR_F32, PAR_SUM, c, &q[3]));
+        CHECK_OK(w, par_all_reduce_begin(x, y[4], 1, PAR_F32, PAR_SUM, c, &q[4]));
+        CHECK_OK(w, par_group_begin(c));
+        CHECK_OK(w, par_all_reduce_begin(x, y[5], 2, PAR_F32, PAR_SUM, c, &within));
+        CHECK_OK(w, par_all_reduce_begin(x, y[5], count, PAR_F32, PAR_SUM, c, &within));
+        CHECK_OK(w, par_group_end_begin(c, &q[5]));
+        CHECK_OK(w, par_neighbor_exchange_begin(x, counts, NULL, y[6], counts, NULL, PAR_F32, h, &q[6]));
+        if ((me + round) % 2) CHECK_OK(w, par_neighbors_close(h));
+        CHECK_OK(w, par_close(c));
+        if ((me + round) % 2 == 0) CHECK_OK(w, par_neighbors_close(h));
+        if (round) CHECK_OK(w, par_wait(&within)); // the group's own request stands
+        for (int i = 0, done = 0; i < CALLS; i++) {
+            par_request *const mine = &q[(me & 1 ? i : CALLS - 1 - i)];
+            for (done = 0; round == 2 && !done; sched_yield()) CHECK_OK(w, par_test(mine, &done));
+            CHECK_OK(w, par_wait(mine));
+        }
+        if (round) CHECK(w, !within.operation && par_wait(&within) == PAR_OK);
+        const float sum = (float)(n * (n + 1) / 2), from = (float)(peers[1] + 1);
+        CHECK(w, y[0][count - 1] == sum && y[1][count - 1] == from && y[3][count - 1] == sum);
+        CHECK(w, y[4][0] == sum && y[5][count - 1] == sum && y[6][2 * N - 1] == from);
+        CHECK(w, y[6][0] == (float)(peers[0] + 1));
+        CHECK(w, blocks_in_use(w) == before && !w->world->closed);
+    }
+    free(x);
+}
+
+// A program that waits for nothing: its collectives have ended when the world is closed, and a message that
+// its peer never received is an error there.
+enum { LEFT_BEHIND = 100000 };
+static __thread float left_behind[2][LEFT_BEHIND];
+static int leaves_behind(par_comm *w, void *user) {
+    par_request q;
+    par_comm *c;
+    (void)user;
+    for (int i = 0; i < LEFT_BEHIND; i++) left_behind[0][i] = 1;
+    CHECK_OK(w, par_split(w, 0, 0, &c));
+    if (par_rank(w) == 0)
+        CHECK_OK(w, par_send_begin(left_behind[0], LEFT_BEHIND, PAR_F32, par_size(w) - 1, c, &q));
+    CHECK_OK(w, par_all_reduce_begin(left_behind[0], left_behind[1], LEFT_BEHIND, PAR_F32, PAR_SUM, c, &q));
+    CHECK_OK(w, par_close(c));
+    return 0;
+}
+static void never_waited(par_comm *w) {
+    enum { RANKS = 3 };
+    for (int node = 0; node <= 2; node++) {
+        const pid_t child = test_fork();
+        int status = -1;
+        if (child == 0) {
+            par_desc d;
+            par_comm *world;
+            memset(&d, 0, sizeof d);
+            d.rank_count = RANKS, d.node_ranks = node, d.run_again = -1;
+            dup2(open("/dev/null", O_WRONLY), 2);
+            if (par_open(&d, &world)) _exit(1);
+            const par_result want = par_rank(world) ? PAR_OK : PAR_ERR_ARGUMENT;
+            leaves_behind(world, NULL);
+            _exit(par_close(world) != want || left_behind[1][LEFT_BEHIND - 1] != RANKS);
+        }
+        CHECK(w, waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(w, par_run_threads(RANKS, leaves_behind, NULL) == PAR_ERR_ARGUMENT);
+}
 static void forgotten(par_comm *w) {  // a receive without a matching send does not prevent closing
     const int last = par_size(w) - 1; // of another node, where there is one
     par_comm *c;
@@ -2306,8 +2424,23 @@ static void forgotten(par_comm *w) {  // a receive without a matching send does 
     int x;
     CHECK_OK(w, par_split(w, 0, 0, &c));
     if (par_rank(w) == 0) CHECK_OK(w, par_recv_begin(&x, 1, PAR_I32, last, c, &q));
-    CHECK(w, par_close(c) == (par_rank(w) == 0 ? PAR_ERR_ARGUMENT : PAR_OK));
+    CHECK_OK(w, par_close(c));
     CHECK_OK(w, par_barrier(w));
+    CHECK(w, !w->world->closed == (par_rank(w) > 0));
+}
+static void killed_open(par_comm *w) { // a rank that died while its comms were open: the others close theirs
+    const int victim = par_size(w) - 1;
+    par_comm *c;
+    CHECK_OK(w, par_split(w, 0, 0, &c));
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == victim) {
+        test_wait_for(&test_shared->words, victim);
+        raise(SIGKILL);
+    }
+    test_arrive(&test_shared->words);
+    while (par_alive(w) == PAR_OK) usleep(200);
+    CHECK_OK(w, par_close(c));
+    CHECK(w, big_sum(w) == PAR_ERR_PEER_DIED);
 }
 
 static void aborted(par_comm *w) {
@@ -2326,16 +2459,22 @@ static void aborted(par_comm *w) {
     CHECK(w, par_recv(&x, 1, PAR_I32, left, w) == PAR_ERR_ABORTED);
 }
 
-static void no_leaks(par_comm *w) { // a few thousand comms and blocks fit only if all are freed
-    for (int i = 0; i < 300; i++) {
+static void no_leaks(par_comm *w) { // comms and blocks are freed, whoever closes them last
+    enum { KEPT = 4 };
+    const uint64_t before = blocks_in_use(w);
+    par_comm *kept[KEPT] = {NULL};
+    for (int i = 0; i < 400; i++) { // each rank closes them in an order of its own
         par_comm *c;
         CHECK_OK(w, par_split(w, 0, 0, &c));
-        void *p = par_alloc(c, 100000);
-        CHECK(w, p != NULL);
-        CHECK_OK(w, par_free(c, p));
-        CHECK_OK(w, par_close(c));
+        void *p = i % 4 ? NULL : par_alloc(c, 100000);
+        CHECK(w, i % 4 || p != NULL);
+        CHECK_OK(w, par_free(c, i % 8 ? p : NULL)); // what is left goes with the comm
+        par_comm **place = &kept[(i / KEPT * par_rank(w) + i) % KEPT];
+        CHECK_OK(w, par_close(*place));
+        *place = c;
     }
-    if (par_rank(w) == 0) CHECK(w, w->world->arena->extent_count < 16);
+    for (int i = 0; i < KEPT; i++) CHECK_OK(w, par_close(kept[i]));
+    CHECK(w, blocks_in_use(w) == before && !w->world->closed);
 }
 
 // ---- tests of one rank ------------------------------------------------------------------------------------
@@ -3938,10 +4077,9 @@ static void blocks_used_up(par_comm *w) {
     int here = 0, sum = 1;
     par_comm *c;
     for (int r = 0; r < w->size; r++) here += w->arena_index[r] >= 0 && w->nodes.local_index[r] == 0;
-    const uint64_t before = w->world->arena->extent_count;
+    const uint64_t before = blocks_in_use(w);
     CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
-    CHECK_OK(w, par_barrier(w));
-    CHECK(w, w->world->arena->extent_count == before + (uint64_t)here); // of each node here, one
+    CHECK(w, blocks_in_use(w) == before + (uint64_t)here); // of each node here, one
     CHECK_OK(w, par_close(c));
     use_up_blocks(w, here);
     void *p = par_alloc(w, 64);
@@ -4084,7 +4222,12 @@ const test tests[] = {
     {"stalls_within", stalls_within, TEST_FAULT, 2, 60},
     {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},
     {"bad_buffer", bad_buffer, TEST_ALONE, 2, 60},
+    {"closed_apart", closed_apart, TEST_ANY, 1, 60},
+    {"closed_begun", closed_begun, TEST_ANY, 2, 60},
+    {"closed_beside", closed_begun, TEST_ANY | TEST_PROGRESS, 2, 60},
+    {"never_waited", never_waited, TEST_SERIAL, 1, 60},
     {"forgotten", forgotten, TEST_FAULT, 2, 60},
+    {"killed_open", killed_open, TEST_KILL, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
     {"killed_before", killed_before, TEST_KILL, 2, 60},
     {"killed_within", killed_within, TEST_KILL, 2, 60},
