@@ -1181,6 +1181,13 @@ int par__launched_here(void);
 // For par_mpi.h: start the progress thread of comm's world, unless it was asked for before. Where it cannot
 // start, calls make progress in waits and tests only.
 void par__want_progress(par_comm *comm);
+// For par_mpi.h, whose program may give two sizes for one block, which MPI forgives: a count, or one of
+// recv_counts, that says so. The call is an error on all ranks, and no data move.
+enum { PAR__TWO_SIZES = -1 };
+// For par_mpi.h, after a collective that has ended, before this rank's next one (then a faster rank may write
+// what is read here): did the ranks make the same call but for counts and dtypes? All get the same answer:
+// the first rank that differs from rank 0, or has a mistake of its own, + 1. 0: the call itself differs.
+int par__differs_in_size_alone(const par_comm *comm);
 
 // A random number from the kernel that nobody can guess. 0, or errno.
 int par__getrandom_u64(uint64_t *number);
@@ -8468,6 +8475,8 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
     if (!why && !par__takes_tag(k->kind) && (k->root < 0 || k->root >= c->size))
         why =
             par__is_message(k->kind) ? "peer is not a rank of this comm" : "root is not a rank of this comm";
+    if (!why && k->count == (size_t)PAR__TWO_SIZES)
+        why = "the own block has another size where it is sent than where it is received";
     if (!why) why = par__counts_error(c, k);
     if (!why && k->count > par__count_max(c)) why = "count is too large to be true";
     if (!why && (!k->send || !k->recv) &&
@@ -8481,7 +8490,8 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
     if (why)
         par__set_error(c->world, PAR_ERR_ARGUMENT,
                        "par_%s at %s: %s (count=%zu, dtype=%s, root=%d, %d ranks)", t->name, k->site, why,
-                       k->count, par_dtype_name(k->dtype), par__root_or_tag(k), c->size);
+                       k->count == (size_t)PAR__TWO_SIZES ? 0 : k->count, par_dtype_name(k->dtype),
+                       par__root_or_tag(k), c->size);
     return !why;
 }
 
@@ -10249,6 +10259,18 @@ static par_result par__compare_arrivals(par__operation *op) {
             c->name);
     }
     return PAR_OK;
+}
+
+int par__differs_in_size_alone(const par_comm *c) {
+    const int parity = (int)(c->queues[0].issued & 1u);
+    const par__call_record *a = &c->board->arrivals[0].arrival[parity].call;
+    int first = 0;
+    for (int r = 0; r < c->size; r++) {
+        const par__call_record *b = &c->board->arrivals[r].arrival[parity].call;
+        if (a->kind != b->kind || a->root != b->root || a->op != b->op || a->op_hash != b->op_hash) return 0;
+        if (!first && (!par__is_same_call(a, b) || (b->flags & PAR__INVALID_CALL))) first = r + 1;
+    }
+    return first ? first : 1; // or counts that each rank has of its own
 }
 
 // Where ranks have counts of their own (gatherv, scatterv, all_to_allv), each block has a count at both ends.

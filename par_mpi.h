@@ -98,6 +98,10 @@ MODEL
     from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
     in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
+    Loose calls: where the sizes of a blocking call, or the names of its types, differ between ranks and
+    nothing else does, all ranks let MPI run it, which forgives some of that; a line on stderr says so once,
+    with the call sites. It is an error with PAR_TIMEOUT, where a call is nonblocking, and where ranks differ
+    in the function, the root or the operation.
     Small calls: a broadcast, gather or scatter of at most 256 bytes a block is MPI's where each rank has a
     processor of those where the ranks may run, because MPI lets the root, or the others, go on at once. So is
     Open MPI's MPI_Reduce where the order does not change the bits: of integers, and sums of two ranks. With
@@ -286,7 +290,13 @@ static const par__pmpi_op *par__pmpi_op_of(MPI_Op op) { // NULL: not in the tabl
 // MPI's functions have no argument that could hold the state of this header, so the process has one: the keys
 // of its attributes, the table of predefined types, the texts of call sites, and a list of open comms.
 
-enum { PAR__PMPI_TYPE_SLOTS = 256, PAR__PMPI_SITES = 1024, PAR__PMPI_SITE_BYTES = 96, PAR__PMPI_SIZES = 48 };
+enum {
+    PAR__PMPI_TYPE_SLOTS = 256,
+    PAR__PMPI_SITES = 1024,
+    PAR__PMPI_SITE_BYTES = 96,
+    PAR__PMPI_LINE_BYTES = 1280,
+    PAR__PMPI_SIZES = 48
+};
 
 typedef struct par__pmpi_size { // the calls of one kind, of 2^i bytes and more
     uint64_t calls, samples;
@@ -303,11 +313,16 @@ typedef struct par__pmpi_memory { // of a call while it runs
     char *temp[2];                // for what is packed
     size_t temp_bytes[2];
 } par__pmpi_memory;
+enum {                        // which calls of the kit's are MPI's
+    PAR__PMPI_LEAVES_NOTHING, // the user asks for errors
+    PAR__PMPI_LEAVES_LOOSE,   // those whose sizes and types alone differ
+    PAR__PMPI_LEAVES_SMALL    // and broadcasts, gathers and scatters of few bytes
+};
 typedef struct par__pmpi_comm { // of a communicator: its attribute
     MPI_Comm mpi;
     par_comm *comm; // NULL: its collectives are MPI's
     int rank, size, measured;
-    int leaves_small; // broadcasts, gathers and scatters of few bytes are MPI's
+    int leaves_small; // PAR__PMPI_LEAVES_NOTHING ...: which calls are MPI's
     int opened_by[2]; // rank 0 of it in MPI_COMM_WORLD, its number there: no two open comms have the same
     int locked;       // threads may call at a time
     pthread_mutex_t lock;
@@ -318,6 +333,7 @@ typedef struct par__pmpi_comm { // of a communicator: its attribute
 
 typedef struct par__pmpi_site {
     const void *address;
+    int forgiven; // that MPI runs a call of it was said
     char text[PAR__PMPI_SITE_BYTES];
 } par__pmpi_site;
 
@@ -398,23 +414,24 @@ static const char *par__pmpi_describe_site(const void *address, char *text, size
              (size_t)(at - (fixed ? 0 : (uintptr_t)info.dli_fbase)));
     return text;
 }
-static const char *par__pmpi_site_of(const void *address) {
+static par__pmpi_site *par__pmpi_site_of(const void *address) { // NULL: of many places
     const size_t first = ((uintptr_t)address >> 2) * 0x9e3779b1u % PAR__PMPI_SITES;
     for (size_t i = first, looks = 0; looks < 16; i = (i + 1) % PAR__PMPI_SITES, looks++) {
         par__pmpi_site *site = __atomic_load_n(&par__pmpi.sites[i], __ATOMIC_ACQUIRE);
-        if (site && site->address == address) return site->text;
+        if (site && site->address == address) return site;
         if (site) continue;
         site = (par__pmpi_site *)PAR_MALLOC(sizeof *site);
         if (!site) break;
         site->address = address;
+        site->forgiven = 0;
         par__pmpi_describe_site(address, site->text, sizeof site->text);
         par__pmpi_site *none = NULL;
         if (__atomic_compare_exchange_n(&par__pmpi.sites[i], &none, site, 0, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE))
-            return site->text;
+            return site;
         PAR_FREE(site); // another thread was faster
     }
-    return "(one of many places)";
+    return (par__pmpi_site *)NULL;
 }
 
 // MPI's code of an error of the kit.
@@ -649,9 +666,10 @@ static int par__pmpi_is_before(const par__pmpi_comm *a, const par__pmpi_comm *b)
     const int i = a->opened_by[0] == b->opened_by[0];
     return a->opened_by[i] < b->opened_by[i];
 }
-// Has each rank of this machine a processor of those where the ranks may run, and did nobody ask for errors
-// instead of hangs? Then small calls in which not all ranks wait for all are MPI's. A launcher that binds
-// ranks gives each processors of its own, which are enough for the ranks of this communicator.
+// Does the user ask for errors instead of hangs? Then no call is MPI's. Has each rank of this machine a
+// processor of those where the ranks may run? Then small calls in which not all ranks wait for all are MPI's.
+// A launcher that binds ranks gives each processors of its own, which are enough for the ranks of this
+// communicator.
 static int par__pmpi_may_leave_small(MPI_Comm mpi) {
     const char *timeout = getenv("PAR_TIMEOUT");
     int here = par__launched_here(), own = 0, sum = 0;
@@ -662,7 +680,8 @@ static int par__pmpi_may_leave_small(MPI_Comm mpi) {
     PMPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, mpi);
     PMPI_Allreduce(MPI_IN_PLACE, &cpus, (int)sizeof cpus, MPI_BYTE, MPI_BOR, mpi);
     const int all = CPU_COUNT(&cpus);
-    return all && (all >= here || all == sum) && (!timeout || !*timeout);
+    if (timeout && *timeout) return PAR__PMPI_LEAVES_NOTHING;
+    return all && (all >= here || all == sum) ? PAR__PMPI_LEAVES_SMALL : PAR__PMPI_LEAVES_LOOSE;
 }
 // Open the comm of an intracommunicator of several ranks. s: NULL where memory is out.
 static void par__pmpi_open_kit(MPI_Comm mpi, par__pmpi_comm *s, int rank, int size) {
@@ -920,6 +939,12 @@ static char *par__pmpi_temp(const par__pmpi_call *k, int which, size_t bytes) { 
 //     recv   in place? memory that nobody reads (scatter at the root)   else the array, or memory to unpack
 // A broadcast is in place at the root.
 //
+// MPI lets a program be loose: a broadcast with a larger count on other ranks, a root of a gather that has
+// room for more than comes, MPI_LONG here and MPI_UNSIGNED_LONG there. The kit finds the difference on all
+// ranks before data move, and all know whether the sizes and types are all that differs. Then MPI runs this
+// call, and the first rank that differs says so, once for each call site. With PAR_TIMEOUT, which asks for
+// errors, it is an error.
+//
 // In a small broadcast or scatter MPI lets the root go on at once, in a gather the others; the kit compares
 // all ranks' calls first, which takes longer. All ranks know the bytes of a block, so that all leave the
 // same calls. Open MPI does so in a reduction, too: it has those whose result does not depend on the order.
@@ -985,12 +1010,36 @@ PAR__PMPI_INLINE int par__pmpi_has_small(par_kind kind) {
 PAR__PMPI_INLINE int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
     const int root_here = s->rank == k->root, reduces = k->kind == PAR_KIND_REDUCE;
     par__pmpi_type memory;
-    if (!s->leaves_small || !par__pmpi_has_small(k->kind)) return 0;
+    if (s->leaves_small != PAR__PMPI_LEAVES_SMALL || !par__pmpi_has_small(k->kind)) return 0;
     const int out = k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE;
     const MPI_Count count = out ? k->out.count : k->in.count;
     const par__pmpi_type *type = par__pmpi_type_of(out ? k->out.type : k->in.type, &memory);
     if (!type || count < 0 || (size_t)count * type->bytes > PAR__PMPI_SMALL_BYTES) return 0;
     return !reduces || par__pmpi_one_result(s, k->op, type);
+}
+
+// Has this rank's block for itself one size as a part of send, another one as a part of recv?
+static int par__pmpi_has_two_sizes(const par__pmpi_comm *s, const par__pmpi_move *m) {
+    if (!m->sends || !m->recvs || m->send_in_place || m->recv_in_place) return 0;
+    return par__pmpi_block_bytes(&m->out, m->out.blocks == 1 ? 0 : s->rank) !=
+           par__pmpi_block_bytes(&m->in, m->in.blocks == 1 ? 0 : s->rank);
+}
+// Is MPI to run a call that has failed with this result, because only sizes and types differ? All ranks give
+// the same answer.
+static int par__pmpi_forgives(const par__pmpi_comm *s, const par__pmpi_call *k, par_result result) {
+    char line[PAR__PMPI_LINE_BYTES];
+    if ((result != PAR_ERR_MISMATCH && result != PAR_ERR_ARGUMENT) ||
+        s->leaves_small == PAR__PMPI_LEAVES_NOTHING)
+        return 0;
+    const int first = par__differs_in_size_alone(s->comm);
+    if (first - 1 != s->rank) return first;
+    par__pmpi_site *site = par__pmpi_site_of(k->address);
+    if (!site || __atomic_exchange_n(&site->forgiven, 1, __ATOMIC_RELAXED)) return first;
+    snprintf(line, sizeof line,
+             "MPI runs a call that the kit does not, because its sizes or types differ: %s",
+             par_last_error(s->comm));
+    PAR_LOG(line);
+    return first;
 }
 
 // Give the call its recv. An MPI error.
@@ -1036,7 +1085,8 @@ static int par__pmpi_place_send(par__pmpi_comm *s, const par__pmpi_call *k, par_
 }
 
 static par_result par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call *k, par_call *call) {
-    call->site = par__pmpi_site_of(k->address);
+    const par__pmpi_site *site = par__pmpi_site_of(k->address);
+    call->site = site ? site->text : "(one of many places)";
     return (par_begin)(s->comm, call, k->request);
 }
 static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
@@ -1050,6 +1100,9 @@ static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const p
 static void par__pmpi_describe_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
     k->error = par__pmpi_place_recv(s, k, m);
     if (!k->error) k->error = par__pmpi_place_send(s, k, m);
+    if (!par__pmpi_has_two_sizes(s, m)) return;
+    m->call.count = (size_t)PAR__TWO_SIZES;
+    if (m->in.counts) m->in.counts[s->rank] = (size_t)PAR__TWO_SIZES;
 }
 static void par__pmpi_unpack_all(par__pmpi_call *k, const par__pmpi_move *m) {
     const char *from = m->unpacked;
@@ -1058,12 +1111,16 @@ static void par__pmpi_unpack_all(par__pmpi_call *k, const par__pmpi_move *m) {
         from += par__pmpi_block_bytes(&m->in, i);
     }
 }
-static void par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
+static int par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k,
+                              par__pmpi_move *m) { // 0: MPI is to run it
     par__pmpi_describe_move(s, k, m);
-    if (k->error) return;
-    k->error = par__pmpi_end(s, par__pmpi_issue(s, k, &m->call));
+    if (k->error) return 1;
+    const par_result r = par__pmpi_issue(s, k, &m->call);
+    if (par__pmpi_forgives(s, k, r)) return 0;
+    k->error = par__pmpi_end(s, r);
     par__pmpi_unpack_all(k, m);
     if (s->measured && !k->error) par__pmpi_sample(s, k, &m->call);
+    return 1;
 }
 
 // >>reductions ----------------------------------------------------------------------------------------------
@@ -1531,15 +1588,17 @@ static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; 
     if (!(reduces ? par__pmpi_prepare_reduction(s, k, &reduction) : par__pmpi_prepare(s, k, &move)))
         return row->left++, 0;
     const double begun = s->measured ? PMPI_Wtime() : 0;
-    row->calls++;
     if (reduces) {
-        k->error = par__pmpi_end(s, par__pmpi_reduce(s, k, &reduction));
+        const par_result r = par__pmpi_reduce(s, k, &reduction);
+        if (par__pmpi_forgives(s, k, r)) return row->left++, 0;
+        k->error = par__pmpi_end(s, r);
         for (int i = 0; i < (k->out.counts ? s->size : 1); i++)
             row->bytes += (uint64_t)par__pmpi_count(&k->out, i) * reduction.type->bytes;
     } else {
-        par__pmpi_run_move(s, k, &move);
+        if (!par__pmpi_run_move(s, k, &move)) return row->left++, 0;
         row->bytes += move.out.bytes > move.in.bytes ? move.out.bytes : move.in.bytes;
     }
+    row->calls++;
     if (s->measured) row->seconds += PMPI_Wtime() - begun;
     return 1;
 }
