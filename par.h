@@ -117,6 +117,7 @@ TABLE OF CONTENTS
     >>launch        par_open: which of these
     >>calls         the public functions
     >>mesh          named axes
+    >>mpi_program   one world for the communicators of a program (par_mpi.h); turns of its threads
     >>clocks        offsets between the ranks' clocks
     >>trace         ledger, model, recorder, trace
 
@@ -170,12 +171,12 @@ MODEL
     ranks, and the counts at both ends of each block, before any data moves. Where they differ, or a rank's
     argument is wrong, all ranks get an error, and the comm goes on. Of a message the receiver compares, and
     gets the error. Calls on one comm execute in the order in which they were issued; calls on different comms
-    are independent. Waits spin, yield, then sleep: ranks may outnumber processors. par_close of a comm (the
-    world aside) waits for nobody, and what was begun on the comm goes on. Memory: the caller owns every buffer
-    and keeps it, unchanged, until the call or its par_wait returns. par_alloc gives symmetric memory, which all
-    ranks of a node can address: collectives on it are zero-copy. When ranks are threads, all memory is like
-    that. Ordinary memory is staged through small shared buffers; large arrays with one reader are copied by
-    process_vm_readv where the system allows it. A long message is copied by both of its ranks, while they wait.
+    are independent. A rank closes a comm, but for the world, without waiting; what was begun on it goes on.
+    Waits spin, yield, then sleep: ranks may outnumber processors.
+    Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
+    par_alloc gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy.
+    When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
+    large arrays with one reader are copied by process_vm_readv where it is allowed, long messages by both.
     A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
     transport; narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
     par_reduce_scatter followed by par_all_gather to the bit.
@@ -193,8 +194,7 @@ DOES NOT
     has lost a rank: all ranks get an error, and a restart goes on from your last checkpoint.
 
 LIMITS
-    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node run as one
-    user.
+    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. A node's ranks have one user.
     par_open forks the other ranks, which run from that call on: they have copies of all that main did
     before. Rank 0 is the process that called par_open. The others end when it ends; its par_close waits for
     them. Where fork is not safe (the program has threads already), the program is started again for each
@@ -202,8 +202,8 @@ LIMITS
     that called par_open must live as long as the world.
     A node's shared memory has 65536 blocks: one for each comm of its ranks and each par_alloc. Beyond them
     par_split and par_alloc fail on all ranks.
-    A world numbers its comms, also closed ones: up to 429 million, over MPI a fifth of MPI_TAG_UB (6553 of
-    the smallest that the standard allows). Then par_split fails on all ranks.
+    A world numbers its comms, also closed ones: each rank, as rank 0 of what is split, has its share of 429
+    million, over MPI of a fifth of MPI_TAG_UB (6553 or more). Beyond it par_split fails on all ranks.
     Over MPI a rank notices a death or a par_abort on another node only through mpiexec or its deadline. Over
     TCP rank 0 passes both on while it waits in a call; when rank 0 dies, the waits of all ranks end.
     Over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of its
@@ -1178,9 +1178,21 @@ void par__step_calls(par_comm *comm);
 par_device_backend *par__first_backend(const par_comm *comm);
 // How many ranks the launcher has started on this machine, on all communicators. 0: it does not say.
 int par__launched_here(void);
-// For par_mpi.h: start the progress thread of comm's world, unless it was asked for before. Where it cannot
-// start, calls make progress in waits and tests only.
-void par__want_progress(par_comm *comm);
+#if defined(PAR_MPI)
+// For par_mpi.h, which runs the collectives of many communicators by comms of one world.
+// par__open_mpi_program opens it on MPI_COMM_WORLD; collective. threads: several use it, one at a time. A
+// thread begins its turn before other calls of the kit; par__run_in_turn gives turns to others while it
+// waits. par__open_mpi_part makes a comm of ranks[0 .. n-1] of the world, which are those of mpi in their
+// order; collective over mpi. NULL, on all of them: *why says why. par__use_progress: calls that do not wait
+// go on by the progress thread, if they need no transport. par__has_progress: there is one, if idle.
+par_result par__open_mpi_program(const par_desc *desc, int threads, par_comm **world);
+void par__begin_turn(par_comm *world);
+void par__end_turn(par_comm *world);
+par_result par__run_in_turn(par_comm *comm, const par_call *call);
+par_comm *par__open_mpi_part(par_comm *world, MPI_Comm mpi, const int *ranks, int n, const char **why);
+int par__has_progress(const par_comm *comm);
+void par__use_progress(par_comm *comm);
+#endif
 // For par_mpi.h, whose program may give two sizes for one block, which MPI forgives: a count, or one of
 // recv_counts, that says so. The call is an error on all ranks, and no data move.
 enum { PAR__TWO_SIZES = -1 };
@@ -5024,12 +5036,15 @@ struct par__world {
     par_device_backend *backends; // of all comms
     int in_backend_progress;      // a backend's progress function is running
     uint64_t tickets;
-    int progress_wanted, has_progress_thread; // asked for; running, under the lock
-    uint32_t progress_stop;                   // asks the thread to end
-    uint32_t progress_work;                   // a futex that the idle thread waits on
+    int progress_wanted, progress_made; // the thread was asked for; is there, maybe idle
+    int has_progress_thread;            // it is running, under the lock
+    int progress_on_node;               // it steps no calls between nodes: the transport is not for threads
+    uint32_t progress_needed;           // it may begin
+    uint32_t progress_stop;             // asks the thread to end
+    uint32_t progress_work;             // a futex that the idle thread waits on
     pthread_t progress_thread;
     pthread_mutex_t lock;
-    uint32_t next_id, tag_count; // of comms; of the transport: a comm has 1 + PAR__TRACKS tags
+    uint32_t next_id, tag_count; // comms that this rank has numbered; the transport's: 1 + PAR__TRACKS a comm
     unsigned spin_limit;
     size_t cma_bytes, nontemporal_bytes;   // thresholds: PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
     size_t kind_cma_bytes[PAR_KIND_COUNT]; // of an operation; 0: cma_bytes
@@ -5075,6 +5090,8 @@ struct par__world {
 #if defined(PAR_MPI)
     MPI_Comm mpi;
     int finalize_mpi;
+    int takes_turns;              // threads do; their numbers:
+    uint32_t next_turn, now_turn; // of the next one to come; of the one that it is
 #endif
 };
 
@@ -5588,7 +5605,7 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) {
 }
 
 // Why the last par__arena_alloc of a rank failed, for the others to say.
-enum { PAR__NO_MEMORY_LEFT = 1, PAR__NO_BLOCK_LEFT };
+enum { PAR__NO_MEMORY_LEFT = 1, PAR__NO_BLOCK_LEFT, PAR__NO_ID_LEFT };
 static int par__why_no_block(const par__world *w) {
     return w->no_block ? PAR__NO_BLOCK_LEFT : PAR__NO_MEMORY_LEFT;
 }
@@ -5651,11 +5668,10 @@ static par_result par__arena_adopt(par__world *w, int fd, size_t bytes, int rank
                : PAR_OK;
 }
 
-// The address space that an arena takes where nobody asks for a size. Where the process may not have so much
-// it takes half of what there is, and the program has the rest.
-static size_t par__arena_default_bytes(const par__world *w) {
-    const size_t wanted = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
-                 least = (size_t)1 << 20;
+// The address space that an arena may take of so much. Where the process may not have it all, half of what
+// there is: the program has the rest.
+static size_t par__arena_fitting(size_t wanted) {
+    const size_t least = (size_t)1 << 20;
     size_t bytes = wanted;
     struct rlimit l;
     if (!getrlimit(RLIMIT_FSIZE, &l) && bytes > l.rlim_cur / 2) bytes = (size_t)l.rlim_cur / 2;
@@ -5666,13 +5682,17 @@ static size_t par__arena_default_bytes(const par__world *w) {
         bytes = fits == bytes ? bytes : fits / 2;
         break;
     }
-    if (bytes == wanted) return bytes;
-    bytes = PAR__MAX(bytes, least);
-    par__log_error(
-        PAR_OK,
-        "rank %d takes %zu bytes of address space for shared memory instead of %zu, as ulimit -v or "
-        "-f allows; PAR_ARENA takes another number",
-        w->rank, bytes, wanted);
+    return bytes == wanted ? bytes : PAR__MAX(bytes, least);
+}
+static size_t par__arena_default_bytes(const par__world *w) { // where nobody asks for a size
+    const size_t wanted = 4 * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    const size_t bytes = par__arena_fitting(wanted);
+    if (bytes != wanted)
+        par__log_error(
+            PAR_OK,
+            "rank %d takes %zu bytes of address space for shared memory instead of %zu, as ulimit -v or "
+            "-f allows; PAR_ARENA takes another number",
+            w->rank, bytes, wanted);
     return bytes;
 }
 static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
@@ -5882,12 +5902,12 @@ static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; 
 static size_t par__ring_table_bytes(int ranks, int lanes) {
     return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
 }
-static size_t par__ring_stride(int ranks) {
-    return par__round_up(sizeof(par__ring) + (size_t)64 * par__ring_lines(ranks), 4096);
+static size_t par__ring_stride(uint32_t lines) {
+    return par__round_up(sizeof(par__ring) + (size_t)64 * lines, 4096);
 }
-static size_t par__rings_bytes(int ranks, int lanes) {
+static size_t par__rings_bytes(int ranks, int lanes, uint32_t lines) {
     return par__ring_table_bytes(ranks, lanes) +
-           (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
+           (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(lines);
 }
 
 // The shared parts of a comm: the board of one node, and the rings of the ranks that share an arena.
@@ -5902,7 +5922,7 @@ static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes)
 }
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
-    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes), 4096);
+    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes, par__ring_lines(ranks)), 4096);
     if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes))) {
         par__arena_free(w, at);
         return 0;
@@ -5913,7 +5933,8 @@ static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
 static uint64_t par__alloc_board_and_rings(par__world *w, const par_comm *c, uint64_t *rings) {
     const int locals = par__node_size(&c->nodes, c->nodes.my_node);
     const size_t board = par__board_bytes(c->size, c->stage_bytes, locals);
-    const uint64_t at = par__arena_alloc(w, board + par__rings_bytes(c->ring_count, c->lane_count), 4096);
+    const uint64_t at =
+        par__arena_alloc(w, board + par__rings_bytes(c->ring_count, c->lane_count, c->ring_lines), 4096);
     *rings = at ? at + board : 0;
     if (at && par__arena_commit(w, at, par__board_bytes(c->size, 0, 0)) &&
         par__arena_commit(w, *rings, par__ring_table_bytes(c->ring_count, c->lane_count)))
@@ -6001,6 +6022,14 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c);
 }
 
+static void par__set_ring_lines(par_comm *c, uint32_t lines) {
+    c->ring_lines = lines;
+    c->piece_bytes = PAR__MIN((size_t)lines * 64 / 4, (size_t)16384);
+}
+static void par__set_comm_id(par_comm *c, uint32_t id) {
+    c->id = id;
+    snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
+}
 // The private part of a comm. world_rank, node_of (numbered by first rank) and arena_index have `size`
 // entries and are copied.
 static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, const int *world_rank,
@@ -6032,10 +6061,9 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
     c->lane_count = par__ring_lanes(c->nodes.node_count);
-    c->ring_lines = par__ring_lines(c->ring_count);
-    c->piece_bytes = PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384);
+    par__set_ring_lines(c, par__ring_lines(c->ring_count));
     c->last_algorithm = "none";
-    snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
+    par__set_comm_id(c, id);
     return c;
 }
 
@@ -6045,7 +6073,8 @@ static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t ring
     const size_t board =
         par__board_bytes(c->size, c->stage_bytes, par__node_size(&c->nodes, c->nodes.my_node));
     if (!par__arena_contains(w, board_at, board)) return par__memory_corrupt(w, "a board at", board_at), 0;
-    if (par__arena_contains(w, rings_at, par__rings_bytes(c->ring_count, c->lane_count))) return 1;
+    if (par__arena_contains(w, rings_at, par__rings_bytes(c->ring_count, c->lane_count, c->ring_lines)))
+        return 1;
     return par__memory_corrupt(w, "message rings at", rings_at), 0;
 }
 static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
@@ -7692,7 +7721,7 @@ static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, ui
     const size_t i = ((size_t)lane * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
     *committed = &c->rings->committed[i];
     return (par__ring *)((char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count) +
-                         i * par__ring_stride(c->ring_count));
+                         i * par__ring_stride(c->ring_lines));
 }
 static uint32_t par__payload_lines(size_t bytes) { // that a piece takes
     return bytes <= PAR__CELL_BYTES ? 0 : (uint32_t)((bytes + 63) / 64);
@@ -7926,7 +7955,7 @@ static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
     par__ring *ring = par__ring_of(c, c->rank, peer, lane, &committed);
     if (!*committed) {
         if (!par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base),
-                               par__ring_stride(c->ring_count)))
+                               par__ring_stride(c->ring_lines)))
             return NULL;
         for (uint32_t i = 0; i < PAR__RING_CELLS; i++) // as in a ring that has passed 2^32 cells
             ring->cells[i].ticket = i + 1 - PAR__RING_CELLS;
@@ -11328,13 +11357,18 @@ static int par__step_operation(par__operation *op) { // 1: something moved
     return par__is_message(op->call.kind) ? par__step_message(op) : par__step_collective(op);
 }
 
-static int par__progress_operations(par__world *w) { // 1: something moved
+// on_node: but those that the transport takes part in. 1: something moved
+static int par__progress_operations(par__world *w, int on_node) {
     int moved = 0;
     par__lock_world(w);
     w->poll_round++;
     par__operation **link = &w->active;
     while (*link) {
         par__operation *op = *link;
+        if (on_node && op->comm->ring_count < op->comm->size) {
+            link = &op->next;
+            continue;
+        }
         if (op->state == PAR__WAITING_FOR_GROUP) {
             if (!op->group_pending) {
                 par__set_op_state(op, PAR__DONE);
@@ -11357,7 +11391,7 @@ static int par__progress_operations(par__world *w) { // 1: something moved
 // Step the operations and the device backends; a backend may wait for operations, but not for another
 // backend.
 static int par__progress(par__world *w) {
-    const int moved = par__progress_operations(w);
+    const int moved = par__progress_operations(w, 0);
     if (w->in_backend_progress) return moved;
     w->in_backend_progress = 1;
     for (par_device_backend *x = w->backends; x; x = x->next)
@@ -11373,11 +11407,17 @@ static void par__wake_progress(par__world *w) {
 }
 
 // The progress thread: steps the active operations every few microseconds, and sleeps while there are none.
+// A thread that was made before anybody needs it waits until then; nobody locks the world before.
 static void *par__progress_main(void *p) {
     par__world *w = (par__world *)p;
+    prctl(PR_SET_NAME, "par progress", 0, 0, 0); // debuggers and top show it
     while (!PAR__LOAD(&w->progress_stop)) {
         const uint32_t work = PAR__LOAD(&w->progress_work);
-        const int moved = par__progress_operations(w);
+        if (!PAR__LOAD(&w->progress_needed)) {
+            par__futex_wait(&w->progress_work, work, 999999999);
+            continue;
+        }
+        const int moved = par__progress_operations(w, w->progress_on_node);
         par__lock_world(w);
         const int idle = !w->active;
         par__unlock_world(w);
@@ -11388,27 +11428,38 @@ static void *par__progress_main(void *p) {
     }
     return NULL;
 }
-
+enum { PAR__PROGRESS_STACK = 512 << 10 }; // where the system allows so little: see PAR__STACK_BYTES
+static int par__make_progress_thread(par__world *w) { // errno of what failed; 0: it is there
+    pthread_attr_t small;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, PAR__PROGRESS_STACK);
+    int e = par__create_thread(&w->progress_thread, &small, par__progress_main, w);
+    if (e == EINVAL) e = par__create_thread(&w->progress_thread, NULL, par__progress_main, w);
+    pthread_attr_destroy(&small);
+    w->progress_made = !e;
+    if (e) pthread_mutex_destroy(&w->lock);
+    return e;
+}
+static void par__need_progress(par__world *w) {
+    if (!w->progress_made || w->has_progress_thread) return;
+    w->has_progress_thread = 1;
+    PAR__STORE(&w->progress_needed, 1u);
+    par__wake_progress(w);
+}
 static par_result par__start_progress(par__world *w) {
     if (!w->progress_wanted) return PAR_OK;
-    pthread_mutex_init(&w->lock, NULL);
-    w->has_progress_thread = 1;
-    const int e = par__create_thread(&w->progress_thread, NULL, par__progress_main, w);
-    if (e) w->has_progress_thread = 0;
-    return e ? par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e)) : PAR_OK;
+    const int e = par__make_progress_thread(w);
+    if (e) return par__log_error(PAR_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(e));
+    return par__need_progress(w), PAR_OK;
 }
 
-void par__want_progress(par_comm *comm) {
-    if (comm->world->progress_wanted) return;
-    comm->world->progress_wanted = 1;
-    par__start_progress(comm->world);
-}
 static void par__stop_progress(par__world *w) {
-    if (!w->has_progress_thread) return;
+    if (!w->progress_made) return;
     PAR__STORE(&w->progress_stop, 1u);
     par__wake_progress(w);
     pthread_join(w->progress_thread, NULL);
-    w->has_progress_thread = 0;
+    w->has_progress_thread = w->progress_made = 0;
     pthread_mutex_destroy(&w->lock);
 }
 
@@ -11672,12 +11723,14 @@ static par_result par__check_operation(void *x) {
     par__unlock_world(op->comm->world);
     return over ? r : PAR_OK;
 }
+// Many ranks look rarer; ranks of other nodes cannot ring the doorbell.
+static long par__sleep_ns(const par__world *w) {
+    const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L);
+    return w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
+}
 static par_result par__wait_for(par__operation *op) {
     par__world *w = op->world;
-    // many ranks look rarer; ranks of other nodes cannot ring the doorbell
-    const long checks_ns = PAR__MAX(10000000, PAR__MIN(w->local_count, 500) * 100000L);
-    const long sleep_ns = w->local_count < w->size ? 50000 : w->net ? 1000000 : checks_ns;
-    par__wait_until(w, par__is_done, par__check_operation, op, sleep_ns);
+    par__wait_until(w, par__is_done, par__check_operation, op, par__sleep_ns(w));
     return op->result;
 }
 
@@ -12426,7 +12479,6 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
     w->node_ranks = d->node_ranks ? PAR__MIN(d->node_ranks, size) : size;
     w->kernels = par__pick_kernels();
     w->fd = -1;
-    w->next_id = 1;
     w->tag_count = PAR__NET_TAG_COUNT;
     // Round down to a multiple of 2^-20 s, so that differences from it and between ranks are exact.
     w->opened = par__read_clocks();
@@ -15044,9 +15096,7 @@ par_result par_unlock(uint64_t *word, int rank, par_comm *comm) {
 // ---- groups
 
 typedef struct par__member {
-    int32_t color, key;
-    uint32_t next_id;
-    int32_t rank;
+    int32_t color, key, rank;
 } par__member;
 
 static int par__compare_members(const void *a, const void *b) {
@@ -15055,26 +15105,15 @@ static int par__compare_members(const void *a, const void *b) {
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-// Make this rank's part of a new comm from its sorted members. NULL: out of memory, or not a member.
-static par_comm *par__make_split_comm(par_comm *parent, uint32_t id, const par__member *m, int n) {
-    int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)PAR__MAX(n, 1)), nodes = 0, me = -1;
-    par_comm *c = NULL;
-    if (!ints) return NULL;
-    int *world = ints, *node_of = ints + n, *arena = ints + 2 * n, *old = ints + 3 * n; // parent's node
-    for (int i = 0; i < n; i++) {
-        const int node = parent->nodes.node_of[m[i].rank];
-        int j = 0;
-        while (j < nodes && old[j] != node) j++;
-        if (j == nodes) old[nodes++] = node;
-        world[i] = parent->world_rank[m[i].rank];
-        arena[i] = parent->arena_index[m[i].rank];
-        node_of[i] = j;
-        if (m[i].rank == parent->rank) me = i;
-    }
-    if (me >= 0) c = par__make_comm(parent->world, id, me, n, world, node_of, arena);
-    PAR_FREE(ints);
-    return c;
-}
+// A new comm of some ranks of a comm, in two steps, between which its ranks tell each other their parts:
+//     all ranks      par__begin_part    the private part of the comm; leaders: its shared memory
+//     all ranks      gather the parts
+//     all ranks      par__end_part      or, where one has failed, par__drop_part
+typedef struct par__part {
+    uint64_t board, rings; // where this rank has allocated them for others, too; 0: not this rank
+    uint64_t failed;       // why this rank cannot take part; 0: it can
+    uint64_t id;           // a number for the comm that no other comm of this world has
+} par__part;
 
 // The first of the ranks of c that share this rank's rings, which are in the block of its board.
 static int par__rings_owner(const par_comm *c) {
@@ -15082,82 +15121,117 @@ static int par__rings_owner(const par_comm *c) {
     while (c->ring_index[r] < 0) r++;
     return r;
 }
-
-// Allocates what this rank allocates for all of a new comm. at: its board, its rings, or why it cannot.
-static void par__alloc_split(par__world *w, const par_comm *c, uint64_t at[3]) {
-    if (!par__is_node_leader(c)) return;
-    if (par__rings_owner(c) == c->rank)
-        at[0] = par__alloc_board_and_rings(w, c, &at[1]);
-    else
-        at[0] =
-            par__alloc_board(w, c->size, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
-    if (!at[0]) at[2] = (uint64_t)par__why_no_block(w);
+// A number that no other rank gives to a comm: each rank counts in steps of the world's size.
+static uint64_t par__next_comm_id(par__world *w) {
+    const uint64_t id = (uint64_t)w->next_id * (uint64_t)w->size + (uint64_t)w->rank + 1;
+    if (id >= par__comm_ids(w)) return 0;
+    w->next_id++;
+    return id;
 }
-// The members of this rank's color, sorted, and the id of the new comms, the same for all colors.
-static par_result par__gather_members(par_comm *comm, int color, int key, par__member *all, int *n,
-                                      uint32_t *id) {
-    par__world *w = comm->world;
+// The private part of a comm of ranks[0 .. n-1] of the parent. NULL: out of memory.
+static par_comm *par__make_part_comm(const par_comm *parent, const int *ranks, int n) {
+    int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)n), nodes = 0, me = 0;
+    if (!ints) return NULL;
+    int *world = ints, *node_of = ints + n, *arena = ints + 2 * n, *old = ints + 3 * n; // parent's node
+    for (int i = 0; i < n; i++) {
+        const int node = parent->nodes.node_of[ranks[i]];
+        int j = 0;
+        while (j < nodes && old[j] != node) j++;
+        if (j == nodes) old[nodes++] = node;
+        world[i] = parent->world_rank[ranks[i]];
+        arena[i] = parent->arena_index[ranks[i]];
+        node_of[i] = j;
+        if (ranks[i] == parent->rank) me = i;
+    }
+    par_comm *c = par__make_comm(parent->world, 0, me, n, world, node_of, arena);
+    PAR_FREE(ints);
+    return c;
+}
+// ranks: of the parent, of whom this rank is one; ring_lines: of payload, 0: the usual number. *mine: this
+// rank's part. NULL: it has failed.
+static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n, uint32_t ring_lines,
+                                 par__part *mine) {
+    par__world *w = parent->world;
+    if (w->closed) par__release_closed(w);
+    par_comm *c = par__make_part_comm(parent, ranks, n);
+    if (!c) mine->failed = PAR__NO_MEMORY_LEFT;
+    if (c && ring_lines) par__set_ring_lines(c, ring_lines);
+    if (!c || !par__is_node_leader(c)) return c;
+    if (par__rings_owner(c) == c->rank)
+        mine->board = par__alloc_board_and_rings(w, c, &mine->rings);
+    else
+        mine->board =
+            par__alloc_board(w, n, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
+    if (!mine->board) mine->failed = (uint64_t)par__why_no_block(w);
+    return c;
+}
+static void par__drop_part(par_comm *c, const par__part *mine) {
+    if (!c) return;
+    par__arena_free(c->world, mine->board);
+    par__free_comm(c);
+}
+// parts[i]: of rank i of the parent, which has rank r of the new comm at places[r]; places NULL: of the new
+// comm.
+// An error: c is freed.
+static par_result par__end_part(par_comm *c, const par__part *parts, const int *places, uint64_t id) {
+    const int leader = par__node_leader(&c->nodes, c->nodes.my_node, 0), owner = par__rings_owner(c);
+    const uint64_t board = parts[places ? places[leader] : leader].board,
+                   rings = parts[places ? places[owner] : owner].rings;
+    if (!par__comm_offsets_valid(c, board, rings)) return par__free_comm(c), PAR_ERR_SYSTEM;
+    par__set_comm_id(c, (uint32_t)id);
+    par__map_comm(c, board, rings);
+    return PAR_OK;
+}
+static const char *par__part_failure(uint64_t why) {
+    return why == PAR__NO_ID_LEFT ? "the numbers that comms of this world can have are used up: split once, "
+                                    "and keep the comms"
+                                  : par__no_block_text((int)why);
+}
+
+// The ranks of this rank's color, in their order in the new comm.
+static par_result par__gather_members(par_comm *comm, int color, int key, par__member *all, int *ranks,
+                                      int *n) {
     par__member mine;
     mine.color = color;
     mine.key = key;
-    mine.next_id = w->next_id;
     mine.rank = comm->rank;
     par_result r = par__all_gather_bytes(comm, &mine, sizeof mine, all);
     for (int i = 0; i < comm->size && !r; i++) {
-        *id = PAR__MAX(*id, all[i].next_id);
-        if (all[i].rank != i) r = par__memory_corrupt(w, "the rank", (uint64_t)all[i].rank);
+        if (all[i].rank != i) r = par__memory_corrupt(comm->world, "the rank", (uint64_t)all[i].rank);
         if (color >= 0 && all[i].color == color) all[(*n)++] = all[i];
     }
-    if (!r && *id >= par__comm_ids(w))
-        r = par__set_error(w, PAR_ERR_MEMORY,
-                           "par_split at %s: the %u numbers that comms of this world can have are used up: "
-                           "split once, and keep the comms",
-                           comm->site ? comm->site : "?", par__comm_ids(w));
-    if (!r) w->next_id = *id + 1;
     if (*n) qsort(all, (size_t)*n, sizeof *all, par__compare_members);
+    for (int i = 0; i < *n; i++) ranks[i] = all[i].rank;
+    return r;
+}
+// Gather the parts of all colors. An error: one has failed, and c is freed.
+static par_result par__agree_on_parts(par_comm *comm, par_comm *c, const par__part *mine, par__part *parts) {
+    par_result r = par__all_gather_bytes(comm, mine, sizeof *mine, parts);
+    uint64_t failed = 0;
+    for (int i = 0; i < comm->size && !r && !failed; i++) failed = parts[i].failed;
+    if (failed)
+        r = par__set_error(comm->world, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms: %s",
+                           comm->site ? comm->site : "?", par__part_failure(failed));
+    if (r) par__drop_part(c, mine);
     return r;
 }
 par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     par__world *w = comm->world;
-    par__member *all = (par__member *)PAR_MALLOC(sizeof *all * (size_t)comm->size);
-    uint64_t at[3] = {0, 0, 0}; // board, rings, failed
-    uint64_t *shared = (uint64_t *)PAR_MALLOC(sizeof at * (size_t)comm->size);
-    uint32_t id = 0;
-    int n = 0, failed = 0;
+    const size_t each = sizeof(par__member) + sizeof(par__part) + sizeof(int);
+    par__part mine, *parts = (par__part *)PAR_MALLOC(each * (size_t)comm->size);
+    par__member *all = (par__member *)(void *)(parts + comm->size);
+    int *ranks = (int *)(void *)(all + comm->size), n = 0;
     *out = NULL;
-    if (w->closed) par__release_closed(w);
-    if (!all || !shared) {
-        PAR_FREE(all);
-        PAR_FREE(shared);
-        return par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
-    }
-    par_result r = par__gather_members(comm, color, key, all, &n, &id);
-    par_comm *c = r || color < 0 ? NULL : par__make_split_comm(comm, id, all, n);
-    if (c) par__alloc_split(w, c, at);
-    if (!c && color >= 0) at[2] = PAR__NO_MEMORY_LEFT;
-    if (!r) r = par__all_gather_bytes(comm, at, sizeof at, shared);
-    for (int i = 0; i < comm->size && !r && !failed; i++) failed = (int)shared[3 * i + 2];
-    if (failed)
-        r = par__set_error(w, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms: %s",
-                           comm->site ? comm->site : "?", par__no_block_text(failed));
-    if (r && c) {
-        par__arena_free(w, at[0]);
-        par__free_comm(c);
-    }
-    if (!r && c) {
-        const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]], owner = par__rings_owner(c);
-        const uint64_t board = shared[3 * all[leader].rank], rings = shared[3 * all[owner].rank + 1];
-        if (par__comm_offsets_valid(c, board, rings)) {
-            par__map_comm(c, board, rings);
-            *out = c;
-        } else {
-            par__free_comm(c);
-            c = NULL;
-            r = PAR_ERR_SYSTEM;
-        }
-    }
-    PAR_FREE(all);
-    PAR_FREE(shared);
+    if (!parts) return par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
+    memset(&mine, 0, sizeof mine);
+    par_result r = par__gather_members(comm, color, key, all, ranks, &n);
+    par_comm *c = r || color < 0 ? NULL : par__begin_part(comm, ranks, n, 0, &mine);
+    if (!r && !comm->rank && !mine.failed && (mine.id = par__next_comm_id(w)) == 0)
+        mine.failed = PAR__NO_ID_LEFT; // the comms of all colors have one number
+    if (!r) r = par__agree_on_parts(comm, c, &mine, parts);
+    if (!r && c) r = par__end_part(c, parts, ranks, parts[0].id);
+    if (!r) *out = c;
+    PAR_FREE(parts);
     if (!r && comm->backend && !comm->splitting_host) {
         const par__caller caller = w->caller;
         par__enter_layer(comm, comm->site); // the call site of the backend's own messages
@@ -15807,6 +15881,117 @@ par_result par_mesh_close(par_mesh *m) {
     PAR_FREE(m);
     return first;
 }
+
+// >>mpi_program ---------------------------------------------------------------------------------------------
+//
+// What par_mpi.h needs: one world for the communicators of a program, whose threads use it in turn.
+//
+#if defined(PAR_MPI)
+// Threads take turns in the order in which they come. One that waits in the kit lets the others have theirs:
+// what it waits for may depend on them.
+//     thread 1   begin a turn, call, wait .............. end it, yield, begin one, wait ... done
+//     thread 2                    begin a turn: ring the doorbell, sleep,  call, done, end it
+void par__begin_turn(par_comm *world) {
+    par__world *w = world->world;
+    if (!w->takes_turns) return;
+    const uint32_t mine = __atomic_fetch_add(&w->next_turn, 1, __ATOMIC_SEQ_CST);
+    for (uint32_t now; (now = __atomic_load_n(&w->now_turn, __ATOMIC_SEQ_CST)) != mine;) {
+        __atomic_add_fetch(&w->control->doorbell, 1, __ATOMIC_SEQ_CST);
+        par__futex_wake(&w->control->doorbell);
+        par__futex_wait(&w->now_turn, now, 1000000);
+    }
+}
+static int par__others_want_turn(const par__world *w) {
+    return __atomic_load_n(&w->next_turn, __ATOMIC_SEQ_CST) - w->now_turn > 1;
+}
+void par__end_turn(par_comm *world) {
+    par__world *w = world->world;
+    if (!w->takes_turns) return;
+    const int others = par__others_want_turn(w);
+    __atomic_add_fetch(&w->now_turn, 1, __ATOMIC_SEQ_CST);
+    if (others) par__futex_wake(&w->now_turn);
+}
+static int par__is_done_or_wanted(void *op) {
+    return par__is_done(op) || par__others_want_turn(((par__operation *)op)->comm->world);
+}
+enum { PAR__TURN_YIELDS = 200 }; // while nothing moves in several threads; then they sleep between turns
+par_result par__run_in_turn(par_comm *c, const par_call *call) {
+    par__world *w = c->world;
+    par_call k = *call;
+    par__operation *op;
+    const par_result r = w->takes_turns ? par__start_call(c, &k, 1, &op) : par_begin(c, call, NULL);
+    if (!w->takes_turns) return r;
+    if (!op) return w->active ? (void)par__progress(w) : (void)0, r;
+    for (unsigned looks = 0; !par__is_done(op); looks++) {
+        par__wait_until(w, par__is_done_or_wanted, par__check_operation, op, par__sleep_ns(w));
+        if (par__is_done(op)) break;
+        par__end_turn(c);
+        if (looks < PAR__TURN_YIELDS)
+            sched_yield();
+        else
+            usleep(50);
+        par__begin_turn(c);
+        if (par__progress(w)) looks = 0;
+        if (par__now() - w->last_check <= 0.005) continue;
+        w->last_check = par__now();
+        par__check_operation(op);
+    }
+    return par__end_call(op);
+}
+int par__has_progress(const par_comm *comm) { return comm->world->progress_made; }
+void par__use_progress(par_comm *comm) { par__need_progress(comm->world); }
+
+// Comms of a program's communicators are many, and exchange few messages: their rings are short.
+enum { PAR__PART_RING_LINES = 16, PAR__PART_COUNT = 256, PAR__PART_ALLOC = 256 << 20 };
+// Address space for a world of so many ranks on this node, for such comms and par_alloc, but not above the
+// memory of the machine.
+static size_t par__mpi_arena_bytes(int ranks, int nodes, size_t stage_bytes) {
+    const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    const int lanes = par__ring_lanes(nodes);
+    const size_t board = par__board_bytes(ranks, stage_bytes * (nodes > 1 ? PAR__TRACKS : 1), ranks),
+                 world = board + par__rings_bytes(ranks, lanes, par__ring_lines(ranks)),
+                 part = board + par__rings_bytes(ranks, lanes, PAR__PART_RING_LINES),
+                 wanted = world + PAR__PART_COUNT * part + PAR__PART_ALLOC;
+    return par__arena_fitting(PAR__MAX(2 * world, PAR__MIN(wanted, memory)));
+}
+par_result par__open_mpi_program(const par_desc *desc, int threads, par_comm **world) {
+    par__open_request s;
+    par_desc d = *desc;
+    int size, here = par__launched_here();
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (!here || here > size) here = size;
+    par__check_desc(desc, &s); // par_open_mpi says what is wrong, to all ranks
+    if (!s.desc.arena_bytes)
+        d.arena_bytes =
+            par__mpi_arena_bytes(here, here < size || s.desc.node_ranks ? 2 : 1, s.desc.stage_bytes);
+    const par_result r = par_open_mpi(&d, MPI_COMM_WORLD, world);
+    if (r) return r;
+    par__world *w = (*world)->world;
+    w->takes_turns = threads;
+    w->progress_on_node = 1;
+    if (!w->progress_made) par__make_progress_thread(w);
+    return PAR_OK;
+}
+par_comm *par__open_mpi_part(par_comm *world, MPI_Comm mpi, const int *ranks, int n, const char **why) {
+    par__part mine, *parts = (par__part *)PAR_MALLOC(sizeof *parts * (size_t)n);
+    memset(&mine, 0, sizeof mine);
+    par__begin_turn(world);
+    par_comm *c = ranks && parts ? par__begin_part(world, ranks, n, PAR__PART_RING_LINES, &mine) : NULL;
+    if (!c) mine.failed = PAR__NO_MEMORY_LEFT;
+    if (c && !c->rank && (mine.id = par__next_comm_id(world->world)) == 0) mine.failed = PAR__NO_ID_LEFT;
+    par__end_turn(world);
+    int failed = (int)mine.failed, any = 0;
+    PMPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, mpi);
+    if (!any) PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, parts, (int)sizeof mine, MPI_BYTE, mpi);
+    par__begin_turn(world);
+    if (any) *why = par__part_failure((uint64_t)any);
+    if (any) par__drop_part(c, &mine);
+    if (!any && par__end_part(c, parts, NULL, parts[0].id)) any = 1;
+    par__end_turn(world);
+    PAR_FREE(parts);
+    return any ? NULL : c;
+}
+#endif
 
 // >>clocks --------------------------------------------------------------------------------------------------
 //

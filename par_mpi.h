@@ -87,13 +87,15 @@ MODEL
     Scatter(v), Alltoall(v) and Barrier on communicators of two ranks or more, and with MPI 4 their forms
     with large counts (_c). Those that move data take any datatype; the others every predefined type with
     every operation that MPI allows for it. Nonblocking forms (Iallreduce ...) are taken where all ranks of
-    the communicator are on one node, after a first blocking collective (which opens the comm: that waits
-    for all ranks), with operations that the kit has. Everything else is MPI's, as before: user-defined
-    operations, Scan, Exscan, Alltoallw, neighborhood collectives, intercommunicators, persistent forms,
-    files, one-sided calls.
+    the communicator are on one node, after its first blocking collective (which waits for all ranks to open
+    the comm; MPI_COMM_WORLD's is open from MPI_Init on), with operations that the kit has. Everything else is
+    MPI's, as before: user-defined operations, Scan, Exscan, Alltoallw, neighborhood collectives,
+    intercommunicators, communicators of sessions and with spawned processes, persistent forms, files,
+    one-sided calls.
     Nonblocking: the request is MPI's (a generalized request), so that it goes through every wait and test.
     A thread of the kit, which calls nothing of MPI, makes progress while the rank computes or is in another
-    call of MPI. There is one for each communicator with such a call; without calls in flight it sleeps.
+    call of MPI. The process has one, made in MPI_Init; without calls in flight it sleeps. Where a rank cannot
+    have it, all ranks leave nonblocking collectives to MPI.
     Agreement: whether the kit runs a call follows from the communicator, the function, and for reductions
     from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
@@ -112,16 +114,22 @@ MODEL
     as an MPI_Isend of many bytes, goes on, and with it the peer that receives; one that never waits does so
     every 32 calls. MPI_Iprobe, MPI_Improbe, MPI_Win_test and the tests of requests let MPI take first what
     has arrived, so that they find what was sent before the last collective.
-    Comms: a communicator's comm is opened at its first collective and is an attribute of the communicator.
-    MPI_Comm_free, MPI_Comm_disconnect and MPI_Finalize close it. A copy by MPI_Comm_dup gets a comm of its
-    own.
-    Where a comm cannot be opened (no shared memory, ranks of several users), all its ranks leave that
-    communicator to MPI, and a line on stderr says why.
+    Comms: MPI_Init opens one world, with one descriptor and one piece of shared memory for all communicators.
+    A communicator's comm is opened at its first collective, by two small collectives of MPI on it, and is an
+    attribute of it. MPI_Comm_free and MPI_Comm_disconnect close it and wait for nobody: ranks may free their
+    communicators in any order, while requests are on their way, too. A copy by MPI_Comm_dup gets a comm of
+    its own.
+    Where the world cannot be opened (no shared memory, ranks of several users), all communicators are MPI's;
+    where a comm cannot (its shared memory is used up), all its ranks leave that communicator to MPI. A line
+    on stderr says why. The address space is some 550 KiB for each of 256 communicators of 2 ranks, 1.3 MiB
+    for 4, 166 MiB for 128, and no more than the machine has memory; a smaller one where ulimit -v asks for
+    it. PAR_ARENA=bytes sets it.
     Sums: ((x0 + x1) + x2) + ... in rank order, for every size and algorithm. What the kit has no dtype or
     operation for (long double, complex numbers, 2-byte integers, logical and bitwise operations,
     MPI_MINLOC) it exchanges, and applies MPI_Reduce_local in rank order. MPI_MIN and MPI_MAX give NaN where
     any input is NaN.
-    Threads: what MPI_Init_thread has promised. Threads may use different communicators at a time.
+    Threads: what MPI_Init_thread has promised. With MPI_THREAD_MULTIPLE threads take turns in the kit; one
+    that waits there lets the others have theirs.
     Errors go to the communicator's error handler, with the text of par_last_error as the error's string. In C
     waits and tests for all or some of several requests return MPI_ERR_IN_STATUS; a status has the error.
     Call sites are return addresses, "prog+0x1234": addr2line -e prog 0x1234 names the line.
@@ -130,13 +138,13 @@ MODEL
 LIMITS
     Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
     consecutive has at most 2^30 bytes per element.
-    Nonblocking reductions by operations that the kit does not have, and those between nodes, stay MPI's:
-    only a rank that is in the kit could send messages of MPI. A request of the kit's must end in MPI_Wait or
-    its kin, not in a tool's PMPI_Wait.
-    Opening a comm takes a few collectives of MPI, a descriptor and some 100 KiB, and each rank's stage of
-    256 KiB (PAR_STAGE) at its first large call: a program that makes a communicator for each call gains
+    Nonblocking reductions by operations that the kit does not have, and those between nodes, stay MPI's: only
+    a rank that is in the kit could send messages of MPI. So do all where a tool's MPI_Wait is found before
+    this header's: it would not know the kit's requests. A collective that a tool wraps is MPI's, too.
+    The first collective of a communicator takes two more of MPI, some 30 KiB of memory, and each rank's stage
+    of 256 KiB (PAR_STAGE) at its first large call: a program that makes a communicator for each call gains
     nothing.
-    MPI_Comm_free waits for all ranks of the communicator.
+    A program whose MPI_Init is not seen (a tool's is found first) keeps MPI's collectives.
     Fortran programs under MPICH: call sites are within MPICH's own library.
     A program that was linked statically with its MPI cannot be preloaded: link the header. A static MPICH has
     mpi_f08's waits in one piece, which does not link beside this header's; C, mpif.h and use mpi do. Under
@@ -149,9 +157,10 @@ extern "C" {
 #endif
 
 // The comm that runs the collectives of a communicator, for calls of par.h's own; opens it if that was not
-// done. Collective over mpi in this case. It belongs to the communicator: do not close it. On
-// MPI_COMM_WORLD's par_alloc has all of par_open_mpi's memory, on others 256 MiB. Errors: UNSUPPORTED (MPI is
-// not initialized, the communicator is left to MPI, or has one rank); *comm is NULL then.
+// done. Collective over mpi in this case. It belongs to the communicator: do not close it. par_alloc has what
+// communicators leave of the shared memory, at least 256 MiB (PAR_ARENA=bytes asks for more). Where threads
+// call MPI at a time, calls on it take no turns: use it while no other thread is in MPI. Errors: UNSUPPORTED
+// (MPI is not initialized, the communicator is left to MPI, or has one rank); *comm is NULL then.
 par_result par_mpi_comm(MPI_Comm mpi, par_comm **comm);
 
 // This process' collectives so far, by function: calls and bytes of the kit, calls left to MPI; with
@@ -184,6 +193,9 @@ extern "C" {
 #endif
 
 #define PAR__PMPI_INLINE static inline __attribute__((always_inline))
+#ifndef PAR__PMPI_NOTE_TURN
+#define PAR__PMPI_NOTE_TURN(begins) (void)(begins) // tests look at it
+#endif
 
 // >>tables --------------------------------------------------------------------------------------------------
 //
@@ -287,8 +299,9 @@ static const par__pmpi_op *par__pmpi_op_of(MPI_Op op) { // NULL: not in the tabl
 
 // >>process -------------------------------------------------------------------------------------------------
 //
-// MPI's functions have no argument that could hold the state of this header, so the process has one: the keys
-// of its attributes, the table of predefined types, the texts of call sites, and a list of open comms.
+// MPI's functions have no argument that could hold the state of this header, so the process has one: the
+// world, the keys of its attributes, the table of predefined types, the texts of call sites, and a list of
+// open comms.
 
 enum {
     PAR__PMPI_TYPE_SLOTS = 256,
@@ -302,11 +315,13 @@ typedef struct par__pmpi_size { // the calls of one kind, of 2^i bytes and more
     uint64_t calls, samples;
     double kit_s, mpi_s; // of the samples
 } par__pmpi_size;
-typedef struct par__pmpi_row { // the calls of one kind
+typedef struct par__pmpi_row { // the calls of one kind; threads may lose one
     uint64_t calls, bytes, left;
     double seconds;
     par__pmpi_size sizes[PAR__PMPI_SIZES];
 } par__pmpi_row;
+#define PAR__PMPI_ADD(counter, n)                                                                            \
+    __atomic_store_n(&(counter), __atomic_load_n(&(counter), __ATOMIC_RELAXED) + (n), __ATOMIC_RELAXED)
 
 typedef struct par__pmpi_memory { // of a call while it runs
     size_t *counts;               // 4 arrays, of an element per rank: what a v form gives the kit
@@ -319,15 +334,12 @@ enum {                        // which calls of the kit's are MPI's
     PAR__PMPI_LEAVES_SMALL    // and broadcasts, gathers and scatters of few bytes
 };
 typedef struct par__pmpi_comm { // of a communicator: its attribute
-    MPI_Comm mpi;
-    par_comm *comm; // NULL: its collectives are MPI's
-    int rank, size, measured;
-    int leaves_small; // PAR__PMPI_LEAVES_NOTHING ...: which calls are MPI's
-    int opened_by[2]; // rank 0 of it in MPI_COMM_WORLD, its number there: no two open comms have the same
-    int locked;       // threads may call at a time
-    pthread_mutex_t lock;
-    par__pmpi_memory memory; // of blocking calls
-    par__pmpi_row *rows;     // per kind
+    MPI_Comm mpi;               // MPI_COMM_NULL: it was freed
+    par_comm *comm;             // NULL: its collectives are MPI's
+    int rank, size;
+    int users;                          // the communicator, and nonblocking calls that have not ended
+    par__pmpi_memory memory;            // of blocking calls
+    uint32_t (*calls)[PAR__PMPI_SIZES]; // of each kind, by size, where calls are measured
     struct par__pmpi_comm *next;
 } par__pmpi_comm;
 
@@ -336,10 +348,22 @@ typedef struct par__pmpi_site {
     int forgiven; // that MPI runs a call of it was said
     char text[PAR__PMPI_SITE_BYTES];
 } par__pmpi_site;
+typedef struct par__pmpi_freed { // a communicator that this thread is freeing
+    MPI_Comm mpi;
+    const struct par__pmpi_freed *outer;
+} par__pmpi_freed;
 
 static struct par__pmpi_process {
-    int ready, finalizing, print, threads, error_class;
+    int ready, finalizing, error_class;
+    par_comm *world; // NULL: all collectives are MPI's
+    MPI_Group group; // of MPI_COMM_WORLD
+    int threads;     // may call at a time
+    // all ranks agree on these
+    int print;
+    int leaves;      // PAR__PMPI_LEAVES_NOTHING ...
+    int nonblocking; // the kit runs them, too
     int comm_key, type_key, self_key;
+    int said_why_left;
     MPI_Request never; // a generalized request that does not end: a test of it lets MPI make progress
     int behind;        // calls of the kit since MPI could take what has arrived for it
     struct {
@@ -348,13 +372,12 @@ static struct par__pmpi_process {
         int used;
     } types[PAR__PMPI_TYPE_SLOTS];          // a hash table
     par__pmpi_site *sites[PAR__PMPI_SITES]; // another
-    par__pmpi_comm *comms;                  // open, in the order in which MPI_Finalize closes them
-    int opened;                             // as rank 0 of the communicator
+    par__pmpi_comm *comms;                  // open
     unsigned closed;                        // communicators that were freed
     struct par__pmpi_begun *begun;          // nonblocking collectives that have not ended
-    par__pmpi_row rows[PAR_KIND_COUNT];     // of closed comms, and of what was left to MPI
+    par__pmpi_row rows[PAR_KIND_COUNT];
 } par__pmpi;
-static pthread_mutex_t par__pmpi_lock = PTHREAD_MUTEX_INITIALIZER; // of all but what a slot was filled with
+static pthread_mutex_t par__pmpi_lock = PTHREAD_MUTEX_INITIALIZER; // of its lists and tables
 
 // What a thread knows: MPI's own look-up of an attribute takes as long as half a small call.
 #if defined(__GLIBC__) // there also in a library that a running program loads
@@ -365,12 +388,25 @@ static pthread_mutex_t par__pmpi_lock = PTHREAD_MUTEX_INITIALIZER; // of all but
 enum { PAR__PMPI_FOUND = 8 };
 PAR__PMPI_THREAD struct {
     const void *caller; // of Fortran's entry point, which calls C's
+    const par__pmpi_freed *freed;
     struct {
         MPI_Comm mpi;
         par__pmpi_comm *comm; // NULL: nothing
         unsigned closed;      // valid until another communicator is freed: its handle may be used again
     } found[PAR__PMPI_FOUND];
 } par__pmpi_thread;
+
+// Threads take turns in the kit, but not while they are in MPI, which may wait for other threads.
+PAR__PMPI_INLINE void par__pmpi_enter(void) {
+    if (!par__pmpi.threads) return;
+    par__begin_turn(par__pmpi.world);
+    PAR__PMPI_NOTE_TURN(1);
+}
+PAR__PMPI_INLINE void par__pmpi_leave(void) {
+    if (!par__pmpi.threads) return;
+    PAR__PMPI_NOTE_TURN(0);
+    par__end_turn(par__pmpi.world);
+}
 
 static int par__pmpi_query(void *begun, MPI_Status *status) {
     (void)begun;
@@ -449,7 +485,7 @@ static int par__pmpi_code(par_result result, const char *text) {
 }
 // Give it to the communicator's error handler, which may call MPI, or not return: no lock is held here.
 static int par__pmpi_raise(const par__pmpi_comm *s, int error) {
-    if (error) PMPI_Comm_call_errhandler(s->mpi, error);
+    if (error) PMPI_Comm_call_errhandler(s->mpi == MPI_COMM_NULL ? MPI_COMM_WORLD : s->mpi, error);
     return error;
 }
 
@@ -534,24 +570,15 @@ static int par__pmpi_forget_type(MPI_Datatype mpi, int key, void *type, void *ex
 
 // >>comms ---------------------------------------------------------------------------------------------------
 //
-//     first collective   PMPI_Comm_get_attr finds nothing --> par_open_mpi on all ranks, PMPI_Comm_set_attr
+//     MPI_Init           opens the world, which has the node's shared memory and one progress thread
+//     first collective   PMPI_Comm_get_attr finds nothing --> a comm of ranks of the world, on all ranks of
+//                        the communicator (par__open_mpi_part), PMPI_Comm_set_attr
 //     each one           PMPI_Comm_get_attr finds the comm
-//     MPI_Comm_free      MPI calls par__pmpi_close, the attribute's delete function
+//     MPI_Comm_free      closes the comm, which waits for nobody, then calls what the program wants to be
+//                        called: collectives that this makes on the communicator are MPI's on all ranks
 //     MPI_Finalize       MPI deletes MPI_COMM_SELF's attributes first: par__pmpi_finalize closes all comms
-//                        that are left, in one order on all ranks: threads may have opened them in any
+//                        and the world
 
-static void par__pmpi_add_rows(par__pmpi_row *to, const par__pmpi_row *from) {
-    to->calls += from->calls;
-    to->bytes += from->bytes;
-    to->left += from->left;
-    to->seconds += from->seconds;
-    for (int i = 0; i < PAR__PMPI_SIZES; i++) {
-        to->sizes[i].calls += from->sizes[i].calls;
-        to->sizes[i].samples += from->sizes[i].samples;
-        to->sizes[i].kit_s += from->sizes[i].kit_s;
-        to->sizes[i].mpi_s += from->sizes[i].mpi_s;
-    }
-}
 static int par__pmpi_make_memory(par__pmpi_memory *m, int size) { // 0: no memory
     memset(m, 0, sizeof *m);
     m->counts = (size_t *)PAR_MALLOC(4 * sizeof *m->counts * (size_t)size);
@@ -561,31 +588,32 @@ static void par__pmpi_free_memory(par__pmpi_memory *m) {
     PAR_FREE(m->counts);
     for (int i = 0; i < 2; i++) PAR_FREE(m->temp[i]);
 }
-static void par__pmpi_free_comm(par__pmpi_comm *s) {
-    if (!s) return;
-    pthread_mutex_destroy(&s->lock);
+static void par__pmpi_drop(par__pmpi_comm *s) { // by one of its users
+    if (!s || __atomic_sub_fetch(&s->users, 1, __ATOMIC_ACQ_REL)) return;
     par__pmpi_free_memory(&s->memory);
-    PAR_FREE(s->rows);
+    PAR_FREE(s->calls);
     PAR_FREE(s);
 }
-static void par__pmpi_end_all(const par__pmpi_comm *s);
 static int par__pmpi_close(MPI_Comm mpi, int key, void *attribute, void *extra) {
     par__pmpi_comm *s = (par__pmpi_comm *)attribute;
     (void)mpi;
     (void)key;
     (void)extra;
     __atomic_add_fetch(&par__pmpi.closed, 1, __ATOMIC_RELEASE);
-    par__pmpi_end_all(s);
-    par_close(s->comm);
     pthread_mutex_lock(&par__pmpi_lock);
     for (par__pmpi_comm **link = &par__pmpi.comms; *link; link = &(*link)->next)
         if (*link == s) {
             *link = s->next;
             break;
         }
-    for (int k = 0; k < PAR_KIND_COUNT; k++) par__pmpi_add_rows(&par__pmpi.rows[k], &s->rows[k]);
     pthread_mutex_unlock(&par__pmpi_lock);
-    par__pmpi_free_comm(s);
+    if (s->comm && s->comm != par__pmpi.world) {
+        par__pmpi_enter();
+        par_close(s->comm);
+        par__pmpi_leave();
+    }
+    s->mpi = MPI_COMM_NULL;
+    par__pmpi_drop(s);
     return MPI_SUCCESS;
 }
 static int par__pmpi_finalize(MPI_Comm self, int key, void *attribute, void *extra) {
@@ -598,132 +626,187 @@ static int par__pmpi_finalize(MPI_Comm self, int key, void *attribute, void *ext
     while (par__pmpi.comms) PMPI_Comm_delete_attr(par__pmpi.comms->mpi, par__pmpi.comm_key);
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (par__pmpi.print && !rank) par_mpi_print(stderr);
+    par_close(par__pmpi.world);
+    PMPI_Group_free(&par__pmpi.group);
     par__pmpi.behind = 0;
     PMPI_Grequest_complete(par__pmpi.never);
     PMPI_Wait(&par__pmpi.never, MPI_STATUS_IGNORE);
     return MPI_SUCCESS;
 }
 
-// Prepare the process at its first collective. 0: MPI is not initialized, or no longer.
-static int par__pmpi_start(void) {
-    static const par__setting print = {"PAR_MPI_PRINT", PAR__SETTING_SWITCH, 0, 1, 0, ""};
-    int up = 0, down = 0, level = MPI_THREAD_SINGLE;
-    double wanted = 0;
-    char why[256];
-    PMPI_Initialized(&up);
-    PMPI_Finalized(&down);
-    if (!up || down) return 0;
-    pthread_mutex_lock(&par__pmpi_lock);
-    if (!par__pmpi.ready) {
-        if (par__setting_read(&print, &wanted, why, sizeof why)) PAR_LOG(why);
-        par__pmpi.print = wanted > 0;
-        PMPI_Query_thread(&level);
-        par__pmpi.threads = level == MPI_THREAD_MULTIPLE;
-        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_close, &par__pmpi.comm_key, NULL);
-        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_finalize, &par__pmpi.self_key, NULL);
-        PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, par__pmpi_forget_type, &par__pmpi.type_key, NULL);
-        PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_nothing, par__pmpi_cancel, NULL,
-                            &par__pmpi.never);
-        PMPI_Comm_set_attr(MPI_COMM_SELF, par__pmpi.self_key, NULL);
-#define PAR__X(mpi, family) par__pmpi_add_type(mpi, PAR__PMPI_##family);
-        PAR__PMPI_TYPES(PAR__X)
-#undef PAR__X
-        __atomic_store_n(&par__pmpi.ready, 1, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&par__pmpi_lock);
-    return 1;
-}
-
-static par__pmpi_comm *par__pmpi_new_comm(MPI_Comm mpi, int rank, int size) {
+// What is known of a communicator; its first user is the communicator. NULL: no memory.
+static par__pmpi_comm *par__pmpi_new_comm(MPI_Comm mpi) {
     par__pmpi_comm *s = (par__pmpi_comm *)PAR_MALLOC(sizeof *s);
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
     s->mpi = mpi;
-    s->rank = rank;
-    s->size = size;
-    s->locked = par__pmpi.threads;
-    pthread_mutex_init(&s->lock, NULL);
-    const int there = par__pmpi_make_memory(&s->memory, size);
-    s->rows = (par__pmpi_row *)PAR_MALLOC(PAR_KIND_COUNT * sizeof *s->rows);
-    if (s->rows) memset(s->rows, 0, PAR_KIND_COUNT * sizeof *s->rows);
-    if (there && s->rows) return s;
-    par__pmpi_free_comm(s);
+    s->users = 1;
+    PMPI_Comm_rank(mpi, &s->rank);
+    PMPI_Comm_size(mpi, &s->size);
+    int there = par__pmpi_make_memory(&s->memory, s->size);
+    if (there && par__pmpi.print) {
+        s->calls = (uint32_t(*)[PAR__PMPI_SIZES])PAR_MALLOC(PAR_KIND_COUNT * sizeof *s->calls);
+        if (s->calls) memset(s->calls, 0, PAR_KIND_COUNT * sizeof *s->calls);
+        there = s->calls != NULL;
+    }
+    if (there) return s;
+    par__pmpi_drop(s);
     return (par__pmpi_comm *)NULL;
 }
-// What the kit gets to open a comm: on MPI_COMM_WORLD all memory; on others enough for boards and rings.
-static par_desc par__pmpi_desc(MPI_Comm mpi, int size) {
-    par_desc d, defaults;
-    const char *timeout = getenv("PAR_TIMEOUT");
-    memset(&d, 0, sizeof d);
-    d.keep_cpus = 1;
-    if (!timeout || !*timeout) d.timeout_s = 1e9;
-    if (mpi == MPI_COMM_WORLD || par_defaults(&d, &defaults)) return d;
-    d.arena_bytes =
-        ((size_t)256 << 20) + 4 * (size_t)size * defaults.stage_bytes + 163840 * (size_t)size * (size_t)size;
-    return d;
+// The ranks of MPI_COMM_WORLD that a communicator has. NULL: out of memory; *foreign: it has others, which
+// were spawned.
+static int *par__pmpi_world_ranks(MPI_Comm mpi, int size, int *foreign) {
+    int *ranks = (int *)PAR_MALLOC(2 * sizeof *ranks * (size_t)size), *own = ranks + size;
+    MPI_Group group = MPI_GROUP_NULL;
+    *foreign = 0;
+    if (!ranks) return NULL;
+    for (int i = 0; i < size; i++) own[i] = i;
+    PMPI_Comm_group(mpi, &group);
+    PMPI_Group_translate_ranks(group, size, own, par__pmpi.group, ranks);
+    PMPI_Group_free(&group);
+    for (int i = 0; i < size; i++) *foreign |= ranks[i] == MPI_UNDEFINED;
+    return ranks;
 }
-static int par__pmpi_is_before(const par__pmpi_comm *a, const par__pmpi_comm *b) {
-    const int i = a->opened_by[0] == b->opened_by[0];
-    return a->opened_by[i] < b->opened_by[i];
+// The first collective of an intracommunicator of several ranks, all of which are here. s: NULL where memory
+// is out. All have a comm then, or none.
+static void par__pmpi_open_kit(MPI_Comm mpi, int size, par__pmpi_comm *s) {
+    char line[256];
+    int foreign = 0;
+    int *ranks = par__pmpi_world_ranks(mpi, size, &foreign);
+    const char *why = "";
+    par_comm *comm = foreign ? NULL : par__open_mpi_part(par__pmpi.world, mpi, s ? ranks : NULL, size, &why);
+    PAR_FREE(ranks);
+    if (s) s->comm = comm;
+    if (comm || foreign || !s || s->rank ||
+        __atomic_exchange_n(&par__pmpi.said_why_left, 1, __ATOMIC_RELAXED))
+        return;
+    snprintf(
+        line, sizeof line,
+        "par_mpi.h leaves a communicator of %d ranks to MPI, and maybe others: %s; PAR_ARENA asks for more "
+        "shared memory",
+        size, why);
+    PAR_LOG(line);
 }
-// Does the user ask for errors instead of hangs? Then no call is MPI's. Has each rank of this machine a
-// processor of those where the ranks may run? Then small calls in which not all ranks wait for all are MPI's.
-// A launcher that binds ranks gives each processors of its own, which are enough for the ranks of this
-// communicator.
-static int par__pmpi_may_leave_small(MPI_Comm mpi) {
-    const char *timeout = getenv("PAR_TIMEOUT");
-    int here = par__launched_here(), own = 0, sum = 0;
-    cpu_set_t cpus; // of this rank, then of all
-    if (!here) PMPI_Comm_size(MPI_COMM_WORLD, &here);
-    CPU_ZERO(&cpus);
-    if (!sched_getaffinity(0, sizeof cpus, &cpus)) own = CPU_COUNT(&cpus);
-    PMPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, mpi);
-    PMPI_Allreduce(MPI_IN_PLACE, &cpus, (int)sizeof cpus, MPI_BYTE, MPI_BOR, mpi);
-    const int all = CPU_COUNT(&cpus);
-    if (timeout && *timeout) return PAR__PMPI_LEAVES_NOTHING;
-    return all && (all >= here || all == sum) ? PAR__PMPI_LEAVES_SMALL : PAR__PMPI_LEAVES_LOOSE;
-}
-// Open the comm of an intracommunicator of several ranks. s: NULL where memory is out.
-static void par__pmpi_open_kit(MPI_Comm mpi, par__pmpi_comm *s, int rank, int size) {
-    int agreed[5] = {s != NULL, par__pmpi.print, par__pmpi_may_leave_small(mpi), INT_MAX, INT_MAX};
-    if (!rank) {
-        PMPI_Comm_rank(MPI_COMM_WORLD, &agreed[3]);
-        agreed[4] = __atomic_fetch_add(&par__pmpi.opened, 1, __ATOMIC_RELAXED);
-    }
-    PMPI_Allreduce(MPI_IN_PLACE, agreed, 5, MPI_INT, MPI_MIN, mpi);
-    const par_desc d = par__pmpi_desc(mpi, size);
-    if (!agreed[0]) return;
-    s->measured = agreed[1];
-    s->leaves_small = agreed[2];
-    memcpy(s->opened_by, agreed + 3, sizeof s->opened_by);
-    if (par_open_mpi(&d, mpi, &s->comm)) s->comm = NULL; // on all ranks
-    if (!s->comm) return;
+// The communicator has *s from now on, which may be NULL.
+static void par__pmpi_keep_comm(MPI_Comm mpi, par__pmpi_comm *s) {
+    if (s) PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
+    if (!s || !s->comm) return;
     pthread_mutex_lock(&par__pmpi_lock);
-    par__pmpi_comm **link = &par__pmpi.comms;
-    while (*link && par__pmpi_is_before(*link, s)) link = &(*link)->next;
-    s->next = *link;
-    *link = s;
+    s->next = par__pmpi.comms;
+    par__pmpi.comms = s;
     pthread_mutex_unlock(&par__pmpi_lock);
 }
-// The first collective of a communicator; all its ranks are here.
+// NULL: its collectives are MPI's, which are counted nowhere.
 static par__pmpi_comm *par__pmpi_open(MPI_Comm mpi) {
-    int inter = 0, rank = 0, size = 0;
+    int inter = 0, size = 0;
+    for (const par__pmpi_freed *f = par__pmpi_thread.freed; f; f = f->outer)
+        if (f->mpi == mpi) return NULL;
     if (PMPI_Comm_test_inter(mpi, &inter) != MPI_SUCCESS) return NULL;
-    PMPI_Comm_rank(mpi, &rank);
     PMPI_Comm_size(mpi, &size);
-    par__pmpi_comm *s = par__pmpi_new_comm(mpi, rank, size);
-    if (!inter && size > 1) par__pmpi_open_kit(mpi, s, rank, size);
-    if (s) PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
-    return s;
+    par__pmpi_comm *s = par__pmpi_new_comm(mpi);
+    if (par__pmpi.world && !inter && size > 1) par__pmpi_open_kit(mpi, size, s);
+    return par__pmpi_keep_comm(mpi, s), s;
 }
 // open: at a blocking collective, which may wait for all ranks. NULL: none, and nothing can be counted.
 static par__pmpi_comm *par__pmpi_find(MPI_Comm mpi, int open) {
     void *value = NULL;
     int found = 0;
     if (mpi == MPI_COMM_NULL || __atomic_load_n(&par__pmpi.finalizing, __ATOMIC_ACQUIRE)) return NULL;
-    if (!__atomic_load_n(&par__pmpi.ready, __ATOMIC_ACQUIRE) && !par__pmpi_start()) return NULL;
+    if (!__atomic_load_n(&par__pmpi.ready, __ATOMIC_ACQUIRE)) return NULL;
     if (PMPI_Comm_get_attr(mpi, par__pmpi.comm_key, &value, &found) != MPI_SUCCESS) return NULL;
     return found ? (par__pmpi_comm *)value : open ? par__pmpi_open(mpi) : NULL;
+}
+// Close a communicator's comm before MPI frees it, and calls the program's functions.
+static void par__pmpi_begin_free(par__pmpi_freed *f, const MPI_Comm *mpi) {
+    void *value;
+    int found = 0;
+    f->mpi = mpi ? *mpi : MPI_COMM_NULL;
+    f->outer = par__pmpi_thread.freed;
+    par__pmpi_thread.freed = f;
+    if (f->mpi == MPI_COMM_NULL || f->mpi == MPI_COMM_WORLD ||
+        !__atomic_load_n(&par__pmpi.ready, __ATOMIC_ACQUIRE))
+        return;
+    if (PMPI_Comm_get_attr(f->mpi, par__pmpi.comm_key, &value, &found) == MPI_SUCCESS && found)
+        PMPI_Comm_delete_attr(f->mpi, par__pmpi.comm_key);
+}
+static void par__pmpi_end_free(const par__pmpi_freed *f) { par__pmpi_thread.freed = f->outer; }
+
+// Does the user ask for errors instead of hangs? Then no call is MPI's. Has each rank a processor of those
+// where the ranks may run? Then small calls in which not all ranks wait for all are MPI's. A launcher that
+// binds ranks gives each processors of its own.
+static int par__pmpi_may_leave(void) {
+    const char *timeout = getenv("PAR_TIMEOUT");
+    int here = par__launched_here(), own = 0, sum = 0;
+    cpu_set_t cpus; // of this rank, then of all
+    if (!here) PMPI_Comm_size(MPI_COMM_WORLD, &here);
+    CPU_ZERO(&cpus);
+    if (!sched_getaffinity(0, sizeof cpus, &cpus)) own = CPU_COUNT(&cpus);
+    PMPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    PMPI_Allreduce(MPI_IN_PLACE, &cpus, (int)sizeof cpus, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD);
+    const int all = CPU_COUNT(&cpus);
+    if (timeout && *timeout) return PAR__PMPI_LEAVES_NOTHING;
+    return all && (all >= here || all == sum) ? PAR__PMPI_LEAVES_SMALL : PAR__PMPI_LEAVES_LOOSE;
+}
+// Is another library's function, which is a tool's, found before this header's or MPI's? A tool's MPI_Wait
+// does not know the kit's requests.
+static int par__pmpi_finds_tool(const char *name, uintptr_t own, const char *original) {
+    const void *first = dlsym(RTLD_DEFAULT, name), *mpis = dlsym(RTLD_DEFAULT, original);
+    Dl_info of_first, of_mpi;
+    if (!first || (uintptr_t)first == own || !mpis || !dladdr(first, &of_first) || !dladdr(mpis, &of_mpi))
+        return 0;
+    return of_first.dli_fbase != of_mpi.dli_fbase;
+}
+static int par__pmpi_is_traced(void) {
+#define PAR__TOOL(name) par__pmpi_finds_tool("MPI_" #name, (uintptr_t)&MPI_##name, "PMPI_" #name)
+    return PAR__TOOL(Wait) || PAR__TOOL(Waitall) || PAR__TOOL(Waitany) || PAR__TOOL(Waitsome) ||
+           PAR__TOOL(Test) || PAR__TOOL(Testall) || PAR__TOOL(Testany) || PAR__TOOL(Testsome);
+#undef PAR__TOOL
+}
+static void par__pmpi_make_keys(void) {
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_close, &par__pmpi.comm_key, NULL);
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, par__pmpi_finalize, &par__pmpi.self_key, NULL);
+    PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, par__pmpi_forget_type, &par__pmpi.type_key, NULL);
+    PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_nothing, par__pmpi_cancel, NULL, &par__pmpi.never);
+    PMPI_Comm_set_attr(MPI_COMM_SELF, par__pmpi.self_key, NULL);
+#define PAR__X(mpi, family) par__pmpi_add_type(mpi, PAR__PMPI_##family);
+    PAR__PMPI_TYPES(PAR__X)
+#undef PAR__X
+}
+// Open the world. All ranks have one, or none.
+static void par__pmpi_open_world(int threads) {
+    const char *timeout = getenv("PAR_TIMEOUT");
+    int size;
+    par_desc d;
+    memset(&d, 0, sizeof d);
+    d.keep_cpus = 1;
+    if (!timeout || !*timeout) d.timeout_s = 1e9;
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size > 1) par__open_mpi_program(&d, threads, &par__pmpi.world);
+    par__pmpi.threads = par__pmpi.world && threads;
+}
+// MPI_Init has ended, on all ranks.
+static void par__pmpi_start(void) {
+    static const par__setting print = {"PAR_MPI_PRINT", PAR__SETTING_SWITCH, 0, 1, 0, ""};
+    int level = MPI_THREAD_SINGLE, agreed[4];
+    double wanted = 0;
+    char why[256];
+    PMPI_Query_thread(&level);
+    par__pmpi_open_world(level == MPI_THREAD_MULTIPLE);
+    if (par__setting_read(&print, &wanted, why, sizeof why)) PAR_LOG(why);
+    agreed[0] = par__pmpi.print = wanted > 0;
+    par__pmpi_comm *s = par__pmpi_new_comm(MPI_COMM_WORLD);
+    agreed[1] = par__pmpi_may_leave();
+    agreed[2] = par__pmpi.world && par__has_progress(par__pmpi.world) && !par__pmpi_is_traced();
+    agreed[3] = s != NULL;
+    PMPI_Allreduce(MPI_IN_PLACE, agreed, 4, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    par__pmpi.print = agreed[0];
+    par__pmpi.leaves = agreed[1];
+    par__pmpi.nonblocking = agreed[2];
+    PMPI_Comm_group(MPI_COMM_WORLD, &par__pmpi.group);
+    par__pmpi_make_keys();
+    if (agreed[3]) s->comm = par__pmpi.world;
+    par__pmpi_keep_comm(MPI_COMM_WORLD, s);
+    __atomic_store_n(&par__pmpi.ready, 1, __ATOMIC_RELEASE);
 }
 PAR__PMPI_INLINE size_t par__pmpi_found_slot(MPI_Comm mpi) {
     return (size_t)((uint64_t)(uintptr_t)mpi * 0x9e3779b97f4a7c15u >> 32) % PAR__PMPI_FOUND;
@@ -1010,7 +1093,7 @@ PAR__PMPI_INLINE int par__pmpi_has_small(par_kind kind) {
 PAR__PMPI_INLINE int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
     const int root_here = s->rank == k->root, reduces = k->kind == PAR_KIND_REDUCE;
     par__pmpi_type memory;
-    if (s->leaves_small != PAR__PMPI_LEAVES_SMALL || !par__pmpi_has_small(k->kind)) return 0;
+    if (par__pmpi.leaves != PAR__PMPI_LEAVES_SMALL || !par__pmpi_has_small(k->kind)) return 0;
     const int out = k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE;
     const MPI_Count count = out ? k->out.count : k->in.count;
     const par__pmpi_type *type = par__pmpi_type_of(out ? k->out.type : k->in.type, &memory);
@@ -1029,7 +1112,7 @@ static int par__pmpi_has_two_sizes(const par__pmpi_comm *s, const par__pmpi_move
 static int par__pmpi_forgives(const par__pmpi_comm *s, const par__pmpi_call *k, par_result result) {
     char line[PAR__PMPI_LINE_BYTES];
     if ((result != PAR_ERR_MISMATCH && result != PAR_ERR_ARGUMENT) ||
-        s->leaves_small == PAR__PMPI_LEAVES_NOTHING)
+        par__pmpi.leaves == PAR__PMPI_LEAVES_NOTHING)
         return 0;
     const int first = par__differs_in_size_alone(s->comm);
     if (first - 1 != s->rank) return first;
@@ -1084,14 +1167,22 @@ static int par__pmpi_place_send(par__pmpi_comm *s, const par__pmpi_call *k, par_
                               packed);
 }
 
-static par_result par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call *k, par_call *call) {
+// MPI's code of what the kit returned; in the same turn.
+static int par__pmpi_end(par_result result) {
+    par__pmpi_count_quiet();
+    return result ? par__pmpi_code(result, par_last_error(par__pmpi.world)) : MPI_SUCCESS;
+}
+enum { PAR__PMPI_IS_MPIS = -1 }; // no error of MPI: it is to run the call
+static int par__pmpi_issue(const par__pmpi_comm *s, const par__pmpi_call *k, par_call *call) {
     const par__pmpi_site *site = par__pmpi_site_of(k->address);
     call->site = site ? site->text : "(one of many places)";
-    return (par_begin)(s->comm, call, k->request);
-}
-static int par__pmpi_end(const par__pmpi_comm *s, par_result result) {
-    par__pmpi_count_quiet();
-    return result ? par__pmpi_code(result, par_last_error(s->comm)) : MPI_SUCCESS;
+    par__pmpi_enter();
+    const par_result r = k->request || !par__pmpi.threads ? (par_begin)(s->comm, call, k->request)
+                                                          : par__run_in_turn(s->comm, call);
+    const int forgiven = r && !k->request && par__pmpi_forgives(s, k, r),
+              error = forgiven ? PAR__PMPI_IS_MPIS : par__pmpi_end(r);
+    par__pmpi_leave();
+    return error;
 }
 
 static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call);
@@ -1111,16 +1202,12 @@ static void par__pmpi_unpack_all(par__pmpi_call *k, const par__pmpi_move *m) {
         from += par__pmpi_block_bytes(&m->in, i);
     }
 }
-static int par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k,
-                              par__pmpi_move *m) { // 0: MPI is to run it
+static void par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_move *m) {
     par__pmpi_describe_move(s, k, m);
-    if (k->error) return 1;
-    const par_result r = par__pmpi_issue(s, k, &m->call);
-    if (par__pmpi_forgives(s, k, r)) return 0;
-    k->error = par__pmpi_end(s, r);
+    if (k->error) return;
+    k->error = par__pmpi_issue(s, k, &m->call);
     par__pmpi_unpack_all(k, m);
-    if (s->measured && !k->error) par__pmpi_sample(s, k, &m->call);
-    return 1;
+    if (par__pmpi.print && !k->error) par__pmpi_sample(s, k, &m->call);
 }
 
 // >>reductions ----------------------------------------------------------------------------------------------
@@ -1152,8 +1239,8 @@ static const char *par__pmpi_fold_blocks(const par__pmpi_fold *f, char *blocks, 
 
 enum { PAR__PMPI_FEW_BYTES = 4096 }; // a rank's array, of which every rank reduces all
 
-static par_result par__pmpi_fold_few(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
-                                     const void *send, size_t count) {
+static int par__pmpi_fold_few(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
+                              const void *send, size_t count) {
     const int receives = k->kind == PAR_KIND_ALL_REDUCE || s->rank == k->root;
     par_call c;
     memset(&c, 0, sizeof c);
@@ -1163,15 +1250,15 @@ static par_result par__pmpi_fold_few(par__pmpi_comm *s, const par__pmpi_call *k,
     c.send = send;
     c.count = count * f->e;
     c.recv = receives ? par__pmpi_temp(k, 0, c.count * (size_t)s->size) : NULL;
-    if (receives && !c.recv) return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
-    const par_result r = par__pmpi_issue(s, k, &c);
+    if (receives && !c.recv) return MPI_ERR_NO_MEM;
+    const int r = par__pmpi_issue(s, k, &c);
     if (r || !receives) return r;
     if (c.count) memcpy(k->recv, par__pmpi_fold_blocks(f, (char *)c.recv, s->size, count), c.count);
-    return PAR_OK;
+    return MPI_SUCCESS;
 }
 // Slice i has elements[i] elements; *slice is where the reduced own one is.
-static par_result par__pmpi_fold_slices(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
-                                        const void *send, const size_t *elements, const char **slice) {
+static int par__pmpi_fold_slices(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
+                                 const void *send, const size_t *elements, const char **slice) {
     const int n = s->size;
     size_t *counts = k->memory->counts, *own = counts + n;
     par_call c;
@@ -1187,20 +1274,20 @@ static par_result par__pmpi_fold_slices(par__pmpi_comm *s, const par__pmpi_call 
     c.send_counts = counts;
     c.recv_counts = own;
     c.recv = par__pmpi_temp(k, 0, mine * f->e * (size_t)n + 1);
-    if (!c.recv) return par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
-    const par_result r = par__pmpi_issue(s, k, &c);
+    if (!c.recv) return MPI_ERR_NO_MEM;
+    const int r = par__pmpi_issue(s, k, &c);
     if (!r) *slice = par__pmpi_fold_blocks(f, (char *)c.recv, n, mine);
     return r;
 }
-static par_result par__pmpi_fold_many(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
-                                      const void *send, const size_t *elements) {
+static int par__pmpi_fold_many(par__pmpi_comm *s, const par__pmpi_call *k, const par__pmpi_fold *f,
+                               const void *send, const size_t *elements) {
     const char *slice = NULL;
     par_call c;
-    par_result r = par__pmpi_fold_slices(s, k, f, send, elements, &slice);
+    int r = par__pmpi_fold_slices(s, k, f, send, elements, &slice);
     if (r) return r;
     if (k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV) {
         if (elements[s->rank]) memcpy(k->recv, slice, elements[s->rank] * f->e);
-        return PAR_OK;
+        return MPI_SUCCESS;
     }
     memset(&c, 0, sizeof c);
     c.kind = k->kind == PAR_KIND_ALL_REDUCE ? PAR_KIND_ALL_GATHERV : PAR_KIND_GATHERV;
@@ -1235,8 +1322,8 @@ static int par__pmpi_prepare_reduction(const par__pmpi_comm *s, const par__pmpi_
 }
 
 // A reduction by the kit's own operation. Its elements per rank are the third array of counts.
-static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
-                                               const par__pmpi_reduction *m, par_call *c) {
+static int par__pmpi_describe_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
+                                        const par__pmpi_reduction *m, par_call *c) {
     const int scatters = k->kind == PAR_KIND_REDUCE_SCATTER || k->kind == PAR_KIND_REDUCE_SCATTERV;
     const int in_place = k->send == MPI_IN_PLACE && (k->kind != PAR_KIND_REDUCE || s->rank == k->root);
     const size_t n = (size_t)s->size, count = (size_t)k->out.count;
@@ -1260,9 +1347,9 @@ static par_result par__pmpi_describe_reduction(const par__pmpi_comm *s, const pa
     } else if (k->out.counts) {
         c->recv_counts = elements;
     }
-    if (!m->native || !scatters || !in_place) return PAR_OK;
+    if (!m->native || !scatters || !in_place) return MPI_SUCCESS;
     c->recv = par__pmpi_temp(k, 1, elements[s->rank] * m->type->extent); // MPI's: at the beginning of recv
-    return c->recv ? PAR_OK : par_fail(s->comm, PAR_ERR_MEMORY, "out of memory for a reduction");
+    return c->recv ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 static void par__pmpi_end_reduction(const par__pmpi_comm *s, const par__pmpi_call *k,
                                     const par__pmpi_reduction *m, const par_call *c) {
@@ -1270,9 +1357,9 @@ static void par__pmpi_end_reduction(const par__pmpi_comm *s, const par__pmpi_cal
     if (c->recv == k->recv || !elements[s->rank]) return;
     memcpy(k->recv, c->recv, elements[s->rank] * m->type->extent);
 }
-static par_result par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const par__pmpi_reduction *m) {
+static int par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const par__pmpi_reduction *m) {
     par_call c;
-    par_result r = par__pmpi_describe_reduction(s, k, m, &c);
+    int r = par__pmpi_describe_reduction(s, k, m, &c);
     if (r) return r;
     if (!m->native) {
         const par__pmpi_fold f = {k->out.type, k->op, m->type->extent};
@@ -1283,7 +1370,7 @@ static par_result par__pmpi_reduce(par__pmpi_comm *s, par__pmpi_call *k, const p
     }
     r = par__pmpi_issue(s, k, &c);
     if (!r) par__pmpi_end_reduction(s, k, m, &c);
-    if (!r && s->measured) par__pmpi_sample(s, k, &c);
+    if (!r && par__pmpi.print) par__pmpi_sample(s, k, &c);
     return r;
 }
 
@@ -1318,9 +1405,11 @@ static void par__pmpi_run_by_mpi(const par__pmpi_call *k, const par_call *c, voi
 }
 static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call) {
     const size_t e = par_dtype_bytes(call->dtype);
-    par__pmpi_size *size = &s->rows[k->kind].sizes[par__pmpi_size_class(call->count * e)];
-    const uint64_t calls = ++size->calls;
+    const int class_of_size = par__pmpi_size_class(call->count * e);
+    par__pmpi_size *size = &par__pmpi.rows[k->kind].sizes[class_of_size];
+    const uint32_t calls = ++s->calls[k->kind][class_of_size];
     size_t send, recv;
+    PAR__PMPI_ADD(size->calls, 1);
     if (par_kind_traits_of(k->kind)->counts || call->count > INT_MAX) return; // ranks may differ in counts
     if (calls != 4 && calls != 16 && calls % 128) return;
     par_call_spans(s->comm, call, &send, &recv);
@@ -1338,7 +1427,9 @@ static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const p
         const double between = PMPI_Wtime();
         PMPI_Barrier(k->mpi);
         const double again = PMPI_Wtime();
-        (par_begin)(s->comm, &c, NULL);
+        par__pmpi_enter();
+        par__run_in_turn(s->comm, &c);
+        par__pmpi_leave();
         size->kit_s += PMPI_Wtime() - again;
         size->mpi_s += between - begun;
         size->samples++;
@@ -1349,12 +1440,9 @@ static void par__pmpi_sample(par__pmpi_comm *s, const par__pmpi_call *k, const p
 void par_mpi_print(FILE *file) {
     fprintf(file,
             "collectives of this rank  by the kit        bytes    seconds     by MPI      saved  MPI/kit\n");
-    pthread_mutex_lock(&par__pmpi_lock);
     for (int kind = 0; kind < PAR_KIND_COUNT; kind++) {
-        par__pmpi_row row = par__pmpi.rows[kind];
+        const par__pmpi_row row = par__pmpi.rows[kind];
         double saved = 0, kit = 0, mpi = 0;
-        for (const par__pmpi_comm *s = par__pmpi.comms; s; s = s->next)
-            par__pmpi_add_rows(&row, &s->rows[kind]);
         if (!row.calls && !row.left) continue;
         for (int i = 0; i < PAR__PMPI_SIZES; i++) {
             const par__pmpi_size *size = &row.sizes[i];
@@ -1372,7 +1460,6 @@ void par_mpi_print(FILE *file) {
         else
             fprintf(file, " %10s %8s\n", "-", "-");
     }
-    pthread_mutex_unlock(&par__pmpi_lock);
 }
 
 // >>nonblocking ---------------------------------------------------------------------------------------------
@@ -1400,6 +1487,7 @@ enum { PAR__PMPI_YIELDS = 200 }; // looks at requests before a thread sleeps bet
 
 static int par__pmpi_free_begun(void *begun) {
     par__pmpi_begun *b = (par__pmpi_begun *)begun;
+    par__pmpi_drop(b->comm);
     if (b->unpacked != MPI_DATATYPE_NULL) PMPI_Type_free(&b->unpacked);
     par__pmpi_free_memory(&b->memory);
     PAR_FREE(b->counts);
@@ -1433,77 +1521,68 @@ static void par__pmpi_pause(unsigned *looks) {
         usleep(50);
 }
 static int par__pmpi_step_begun(par__pmpi_begun *b, int wait, int *error) { // 1: it ended
-    par__pmpi_comm *s = b->comm;
     unsigned looks = 0;
     int done = 0;
-    if (wait && !s->locked) return *error = par__pmpi_end_begun(b, par__pmpi_end(s, par_wait(&b->kit))), 1;
+    if (wait && !par__pmpi.threads)
+        return *error = par__pmpi_end_begun(b, par__pmpi_end(par_wait(&b->kit))), 1;
     for (;; par__pmpi_pause(&looks)) { // other threads may call meanwhile
-        if (s->locked) pthread_mutex_lock(&s->lock);
+        par__pmpi_enter();
         const par_result r = par_test(&b->kit, &done);
-        const int code = done ? par__pmpi_end(s, r) : MPI_SUCCESS;
-        if (s->locked) pthread_mutex_unlock(&s->lock);
+        const int code = done ? par__pmpi_end(r) : MPI_SUCCESS;
+        par__pmpi_leave();
         if (done) *error = par__pmpi_end_begun(b, code);
         if (done || !wait) return done;
     }
 }
-static void par__pmpi_end_all(const par__pmpi_comm *s) { // before its comm closes
-    for (int error;;) {
-        pthread_mutex_lock(&par__pmpi_lock); // other threads end calls of other communicators
-        par__pmpi_begun *b = par__pmpi.begun;
-        while (b && b->comm != s) b = b->next;
-        pthread_mutex_unlock(&par__pmpi_lock);
-        if (!b) return;
-        par__pmpi_step_begun(b, 1, &error);
-    }
-}
 
 // Keep what the end needs: MPI lets a program free its types meanwhile, and some change their counts.
-static par_result par__pmpi_keep(par__pmpi_begun *b) {
+static void par__pmpi_count_left(par_kind kind) { PAR__PMPI_ADD(par__pmpi.rows[kind].left, 1); }
+static int par__pmpi_keep(par__pmpi_begun *b) {
     par__pmpi_side *in = &b->call.in;
     par__pmpi_layout *l = &b->move.in;
-    if (!b->move.unpacked) return PAR_OK;
+    if (!b->move.unpacked) return MPI_SUCCESS;
     const size_t n = in->counts ? (size_t)l->blocks : 0;
     b->counts = (MPI_Count *)PAR_MALLOC((2 * n + 1) * sizeof *b->counts);
-    if (!b->counts) return par_fail(b->comm->comm, PAR_ERR_MEMORY, "out of memory for a nonblocking call");
+    if (!b->counts) return MPI_ERR_NO_MEM;
     MPI_Aint *displs = (MPI_Aint *)(void *)(b->counts + n); // of 8 bytes, both
     for (size_t i = 0; i < n; i++) {
         b->counts[i] = par__pmpi_count(in, (int)i);
         displs[i] = par__pmpi_displ(in, (int)i);
     }
     if (n) *in = par__pmpi_many(b->counts, displs, 1, in->type);
-    if (par__pmpi_predefined(in->type)) return PAR_OK; // nobody frees it
+    if (par__pmpi_predefined(in->type)) return MPI_SUCCESS; // nobody frees it
     PMPI_Type_dup(in->type, &b->unpacked);
     in->type = b->unpacked;
     l->memory = *l->type;
     l->type = &l->memory;
-    return PAR_OK;
+    return MPI_SUCCESS;
 }
 static int par__pmpi_begin_on(par__pmpi_comm *s, par__pmpi_begun *b) { // 0: MPI is to run it
     par__pmpi_call *k = &b->call;
     par_call *c = &b->move.call;
     const int reduces = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0;
-    par_result r = PAR_OK;
-    if (par__pmpi_leaves(s, k)) return s->rows[k->kind].left++, 0;
+    if (par__pmpi_leaves(s, k)) return par__pmpi_count_left(k->kind), 0;
     if (!(reduces ? par__pmpi_prepare_reduction(s, k, &b->reduction) && b->reduction.native
                   : par__pmpi_prepare(s, k, &b->move)))
-        return s->rows[k->kind].left++, 0;
-    par__want_progress(s->comm);
+        return par__pmpi_count_left(k->kind), 0;
+    par__pmpi_enter();
+    par__use_progress(s->comm);
+    par__pmpi_leave();
     if (reduces)
-        r = par__pmpi_describe_reduction(s, k, &b->reduction, c);
+        k->error = par__pmpi_describe_reduction(s, k, &b->reduction, c);
     else
         par__pmpi_describe_move(s, k, &b->move);
-    if (!r && !k->error) r = par__pmpi_keep(b);
-    if (!r && !k->error) r = par__pmpi_issue(s, k, c);
-    if (r) k->error = par__pmpi_end(s, r);
-    s->rows[k->kind].calls++;
-    s->rows[k->kind].bytes += c->count * par_dtype_bytes(c->dtype);
+    if (!k->error) k->error = par__pmpi_keep(b);
+    if (!k->error) k->error = par__pmpi_issue(s, k, c);
+    PAR__PMPI_ADD(par__pmpi.rows[k->kind].calls, 1);
+    PAR__PMPI_ADD(par__pmpi.rows[k->kind].bytes, c->count * par_dtype_bytes(c->dtype));
     return 1;
 }
 static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *address) {
     k->address = par__pmpi_thread.caller ? par__pmpi_thread.caller : address;
     par__pmpi_thread.caller = NULL;
     par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 0);
-    if (!s || !s->comm || par_node_count(s->comm) > 1) return 0;
+    if (!par__pmpi.nonblocking || !s || !s->comm || par_node_count(s->comm) > 1) return 0;
     *request = MPI_REQUEST_NULL;
     par__pmpi_begun *b = (par__pmpi_begun *)PAR_MALLOC(sizeof *b);
     if (!b) return k->error = par__pmpi_raise(s, MPI_ERR_NO_MEM), 1;
@@ -1515,9 +1594,8 @@ static int par__pmpi_begin(par__pmpi_call *k, MPI_Request *request, const void *
     b->unpacked = MPI_DATATYPE_NULL;
     if (!par__pmpi_make_memory(&b->memory, s->size))
         return PAR_FREE(b), k->error = par__pmpi_raise(s, MPI_ERR_NO_MEM), 1;
-    if (s->locked) pthread_mutex_lock(&s->lock);
+    __atomic_add_fetch(&s->users, 1, __ATOMIC_RELAXED);
     const int begun = par__pmpi_begin_on(s, b);
-    if (s->locked) pthread_mutex_unlock(&s->lock);
     k->error = b->call.error;
     if (!begun || k->error) return par__pmpi_free_begun(b), par__pmpi_raise(s, k->error), begun;
     PMPI_Grequest_start(par__pmpi_query, par__pmpi_free_begun, par__pmpi_cancel, b, &b->mpi);
@@ -1577,53 +1655,64 @@ static int par__pmpi_first_error(par__pmpi_settled *settled, int result) { // of
 
 // >>interface -----------------------------------------------------------------------------------------------
 //
-// Each function of MPI describes its call; what the kit does not take goes to MPI's own function.
+// Each function of MPI describes its call; what the kit does not take goes to the next function of its name,
+// a tool's or MPI's.
+
+static uintptr_t par__pmpi_next(uintptr_t *slot, const char *name, uintptr_t original) {
+    uintptr_t next = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    if (next) return next;
+    next = (uintptr_t)dlsym(RTLD_NEXT, name);
+    if (!next) next = original;
+    __atomic_store_n(slot, next, __ATOMIC_RELAXED);
+    return next;
+}
+#define PAR__PMPI_TEXT(name) #name
+// name: MPI's, in a function that has a static `slot`
+#define PAR__PMPI_NEXT(name, original)                                                                       \
+    ((__typeof__(&original))par__pmpi_next(&slot, PAR__PMPI_TEXT(name), (uintptr_t)&original))
 
 static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; k->error is the result
     const int reduces = (par_kind_traits_of(k->kind)->takes & PAR_TAKES_OP) != 0;
-    par__pmpi_row *row = &s->rows[k->kind];
+    par__pmpi_row *row = &par__pmpi.rows[k->kind];
     par__pmpi_move move;
     par__pmpi_reduction reduction;
-    if (par__pmpi_leaves(s, k)) return row->left++, 0;
+    uint64_t bytes = 0;
+    if (par__pmpi_leaves(s, k)) return par__pmpi_count_left(k->kind), 0;
     if (!(reduces ? par__pmpi_prepare_reduction(s, k, &reduction) : par__pmpi_prepare(s, k, &move)))
-        return row->left++, 0;
-    const double begun = s->measured ? PMPI_Wtime() : 0;
+        return par__pmpi_count_left(k->kind), 0;
+    const double begun = par__pmpi.print ? PMPI_Wtime() : 0;
     if (reduces) {
-        const par_result r = par__pmpi_reduce(s, k, &reduction);
-        if (par__pmpi_forgives(s, k, r)) return row->left++, 0;
-        k->error = par__pmpi_end(s, r);
+        k->error = par__pmpi_reduce(s, k, &reduction);
         for (int i = 0; i < (k->out.counts ? s->size : 1); i++)
-            row->bytes += (uint64_t)par__pmpi_count(&k->out, i) * reduction.type->bytes;
+            bytes += (uint64_t)par__pmpi_count(&k->out, i) * reduction.type->bytes;
     } else {
-        if (!par__pmpi_run_move(s, k, &move)) return row->left++, 0;
-        row->bytes += move.out.bytes > move.in.bytes ? move.out.bytes : move.in.bytes;
+        par__pmpi_run_move(s, k, &move);
+        bytes = move.out.bytes > move.in.bytes ? move.out.bytes : move.in.bytes;
     }
-    row->calls++;
-    if (s->measured) row->seconds += PMPI_Wtime() - begun;
+    if (k->error == PAR__PMPI_IS_MPIS) return k->error = MPI_SUCCESS, par__pmpi_count_left(k->kind), 0;
+    PAR__PMPI_ADD(row->calls, 1);
+    PAR__PMPI_ADD(row->bytes, bytes);
+    if (par__pmpi.print) row->seconds += PMPI_Wtime() - begun;
     return 1;
 }
 static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is to run it
     k->address = par__pmpi_thread.caller ? par__pmpi_thread.caller : address;
     par__pmpi_thread.caller = NULL;
     par__pmpi_comm *s = par__pmpi_comm_of(k->mpi, 1);
-    if (!s || !s->comm) {
-        if (s) __atomic_add_fetch(&par__pmpi.rows[k->kind].left, 1, __ATOMIC_RELAXED);
-        return 0;
-    }
+    if (s && !s->comm) par__pmpi_count_left(k->kind);
+    if (!s || !s->comm) return 0;
     k->memory = &s->memory;
-    if (s->locked) pthread_mutex_lock(&s->lock);
     const int done = par__pmpi_run_on(s, k);
-    if (s->locked) pthread_mutex_unlock(&s->lock);
     par__pmpi_raise(s, k->error);
     return done;
 }
 
 // A small call that is MPI's, of a communicator that this thread knows, is not described.
 PAR__PMPI_INLINE int par__pmpi_left_at_once(par__pmpi_call k) {
-    par__pmpi_comm *s = par__pmpi_has_small(k.kind) ? par__pmpi_known(k.mpi) : NULL;
-    if (!s || !s->comm || s->locked || !par__pmpi_leaves(s, &k)) return 0;
+    const par__pmpi_comm *s = par__pmpi_has_small(k.kind) ? par__pmpi_known(k.mpi) : NULL;
+    if (!s || !s->comm || !par__pmpi_leaves(s, &k)) return 0;
     par__pmpi_thread.caller = NULL;
-    s->rows[k.kind].left++;
+    PAR__PMPI_ADD(par__pmpi.rows[k.kind].left, 1);
     return 1;
 }
 PAR__PMPI_INLINE par__pmpi_call par__pmpi_reducing(par_kind kind, const void *send, void *recv,
@@ -1722,15 +1811,18 @@ PAR__PMPI_INLINE par__pmpi_call par__pmpi_moving(par_kind kind, const void *send
 #define PAR__PMPI_WITH_REQUEST(...) (__VA_ARGS__, request)
 #define PAR__X(name, original, nonblocking, nonblocking_original, parameters, arguments, description)        \
     PAR__PMPI_VISIBLE int name parameters {                                                                  \
-        if (par__pmpi_left_at_once(description)) return original arguments;                                  \
+        static uintptr_t slot;                                                                               \
+        if (par__pmpi_left_at_once(description)) return PAR__PMPI_NEXT(name, original) arguments;            \
         par__pmpi_call k = description;                                                                      \
-        return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : original arguments;                \
+        return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error                                      \
+                                                              : PAR__PMPI_NEXT(name, original) arguments;    \
     }                                                                                                        \
     PAR__PMPI_VISIBLE int nonblocking PAR__PMPI_REQUEST_TOO parameters {                                     \
+        static uintptr_t slot;                                                                               \
         par__pmpi_call k = description;                                                                      \
         return par__pmpi_begin(&k, request, __builtin_return_address(0))                                     \
                    ? k.error                                                                                 \
-                   : nonblocking_original PAR__PMPI_WITH_REQUEST arguments;                                  \
+                   : PAR__PMPI_NEXT(nonblocking, nonblocking_original) PAR__PMPI_WITH_REQUEST arguments;     \
     }
 PAR__PMPI_CALLS(PAR__X, , int, int, 0)
 #if MPI_VERSION >= 4
@@ -1743,12 +1835,17 @@ PAR__PMPI_INLINE par__pmpi_call par__pmpi_barrier(MPI_Comm comm) {
     return par__pmpi_moving(PAR_KIND_BARRIER, NULL, none, NULL, none, 0, comm);
 }
 PAR__PMPI_VISIBLE int MPI_Barrier(MPI_Comm comm) {
+    static uintptr_t slot;
     par__pmpi_call k = par__pmpi_barrier(comm);
-    return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error : PMPI_Barrier(comm);
+    return par__pmpi_run(&k, __builtin_return_address(0)) ? k.error
+                                                          : PAR__PMPI_NEXT(MPI_Barrier, PMPI_Barrier)(comm);
 }
 PAR__PMPI_VISIBLE int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
+    static uintptr_t slot;
     par__pmpi_call k = par__pmpi_barrier(comm);
-    return par__pmpi_begin(&k, request, __builtin_return_address(0)) ? k.error : PMPI_Ibarrier(comm, request);
+    return par__pmpi_begin(&k, request, __builtin_return_address(0))
+               ? k.error
+               : PAR__PMPI_NEXT(MPI_Ibarrier, PMPI_Ibarrier)(comm, request);
 }
 
 // MPI's waits and tests. Those for any of several requests wait by testing where some are the kit's.
@@ -1773,28 +1870,33 @@ PAR__PMPI_VISIBLE int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
 // clang-format on
 #define PAR__X(name, parameters, arguments, requests, n, wait, returned)                                     \
     PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
+        static uintptr_t slot;                                                                               \
         par__pmpi_settled settled = par__pmpi_settle(n, requests, wait);                                     \
-        const int result = PMPI_##name arguments;                                                            \
+        const int result = PAR__PMPI_NEXT(MPI_##name, PMPI_##name) arguments;                                \
         return returned;                                                                                     \
     }
 PAR__PMPI_WAITS(PAR__X)
 #undef PAR__X
 PAR__PMPI_VISIBLE int MPI_Waitany(int n, MPI_Request *q, int *index, MPI_Status *status) {
+    static uintptr_t slot;
     unsigned looks = 0;
     for (int flag = 0;; par__pmpi_pause(&looks)) {
         par__pmpi_settled settled = par__pmpi_settle(n, q, 0);
-        const int left = settled.left, result = left ? PMPI_Testany(n, q, index, &flag, status)
-                                                     : PMPI_Waitany(n, q, index, status);
+        const int left = settled.left,
+                  result = left ? PMPI_Testany(n, q, index, &flag, status)
+                                : PAR__PMPI_NEXT(MPI_Waitany, PMPI_Waitany)(n, q, index, status);
         const int error = par__pmpi_first_error(&settled, result);
         if (!left || flag || error) return error;
     }
 }
 PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indices, MPI_Status *statuses) {
+    static uintptr_t slot;
     unsigned looks = 0;
     for (;; par__pmpi_pause(&looks)) {
         par__pmpi_settled settled = par__pmpi_settle(n, q, 0);
-        const int left = settled.left, result = left ? PMPI_Testsome(n, q, count, indices, statuses)
-                                                     : PMPI_Waitsome(n, q, count, indices, statuses);
+        const int left = settled.left,
+                  result = left ? PMPI_Testsome(n, q, count, indices, statuses)
+                                : PAR__PMPI_NEXT(MPI_Waitsome, PMPI_Waitsome)(n, q, count, indices, statuses);
         const int error = par__pmpi_in_statuses(&settled, result, *count, indices, statuses, MPI_SUCCESS);
         if (!left || *count || error) return error;
     }
@@ -1809,11 +1911,39 @@ PAR__PMPI_VISIBLE int MPI_Waitsome(int n, MPI_Request *q, int *count, int *indic
     X(Win_test, (MPI_Win window, int *flag), (window, flag))
 #define PAR__X(name, parameters, arguments)                                                                  \
     PAR__PMPI_VISIBLE int MPI_##name parameters {                                                            \
+        static uintptr_t slot;                                                                               \
         par__pmpi_catch_up();                                                                                \
-        return PMPI_##name arguments;                                                                        \
+        return PAR__PMPI_NEXT(MPI_##name, PMPI_##name) arguments;                                            \
     }
 PAR__PMPI_QUESTIONS(PAR__X)
 #undef PAR__X
+
+PAR__PMPI_VISIBLE int MPI_Init(int *argc, char ***argv) {
+    static uintptr_t slot;
+    const int error = PAR__PMPI_NEXT(MPI_Init, PMPI_Init)(argc, argv);
+    if (!error) par__pmpi_start();
+    return error;
+}
+PAR__PMPI_VISIBLE int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    static uintptr_t slot;
+    const int error = PAR__PMPI_NEXT(MPI_Init_thread, PMPI_Init_thread)(argc, argv, required, provided);
+    if (!error) par__pmpi_start();
+    return error;
+}
+PAR__PMPI_VISIBLE int MPI_Comm_free(MPI_Comm *comm) {
+    par__pmpi_freed freed;
+    static uintptr_t slot;
+    par__pmpi_begin_free(&freed, comm);
+    const int error = PAR__PMPI_NEXT(MPI_Comm_free, PMPI_Comm_free)(comm);
+    return par__pmpi_end_free(&freed), error;
+}
+PAR__PMPI_VISIBLE int MPI_Comm_disconnect(MPI_Comm *comm) {
+    par__pmpi_freed freed;
+    static uintptr_t slot;
+    par__pmpi_begin_free(&freed, comm);
+    const int error = PAR__PMPI_NEXT(MPI_Comm_disconnect, PMPI_Comm_disconnect)(comm);
+    return par__pmpi_end_free(&freed), error;
+}
 
 // >>fortran -------------------------------------------------------------------------------------------------
 //
@@ -1939,6 +2069,33 @@ void mpi_ibarrier_f08_(const MPI_Fint *comm, MPI_Fint *fortran, MPI_Fint *error)
 #endif
 
 #if defined(OPEN_MPI) || defined(MPICH_VERSION)
+// MPI_Init, and what frees a communicator.
+PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(init)(MPI_Fint *error);
+void PAR__PMPI_FORTRAN_NAME(init)(MPI_Fint *error) {
+    const int result = MPI_Init(NULL, NULL);
+    if (error) *error = result;
+}
+PAR__PMPI_ENTRIES(init, INIT, (MPI_Fint * error))
+PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(init_thread)(MPI_Fint *required, MPI_Fint *provided,
+                                                           MPI_Fint *error);
+void PAR__PMPI_FORTRAN_NAME(init_thread)(MPI_Fint *required, MPI_Fint *provided, MPI_Fint *error) {
+    const int result = MPI_Init_thread(NULL, NULL, *required, provided);
+    if (error) *error = result;
+}
+PAR__PMPI_ENTRIES(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint *provided, MPI_Fint *error))
+#define PAR__PMPI_FREES(X)                                                                                   \
+    X(MPI_Comm_free, comm_free, COMM_FREE) X(MPI_Comm_disconnect, comm_disconnect, COMM_DISCONNECT)
+#define PAR__X(c_name, name, NAME)                                                                           \
+    PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(name)(MPI_Fint * comm, MPI_Fint * error);                  \
+    void PAR__PMPI_FORTRAN_NAME(name)(MPI_Fint * comm, MPI_Fint * error) {                                   \
+        MPI_Comm mpi = PMPI_Comm_f2c(*comm);                                                                 \
+        const int result = c_name(&mpi);                                                                     \
+        *comm = PMPI_Comm_c2f(mpi);                                                                          \
+        if (error) *error = result;                                                                          \
+    }                                                                                                        \
+    PAR__PMPI_ENTRIES(name, NAME, (MPI_Fint * comm, MPI_Fint * error))
+PAR__PMPI_FREES(PAR__X)
+#undef PAR__X
 static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wait, int *left) {
     int first = MPI_SUCCESS;
     *left = 0;
@@ -1953,7 +2110,6 @@ static int par__pmpi_settle_fortran(MPI_Fint n, const MPI_Fint *requests, int wa
     return first;
 }
 // The library's own function, whose name is taken here.
-#define PAR__PMPI_TEXT(name) #name
 #define PAR__PMPI_LIBRARYS(symbol, name)                                                                     \
     ((void(*) PAR__PMPI_##name)(uintptr_t)dlsym(RTLD_NEXT, PAR__PMPI_TEXT(symbol)))
 // Parameters of Fortran's waits and tests.

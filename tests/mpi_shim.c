@@ -4,6 +4,8 @@
 // own.
 #define _GNU_SOURCE // for sets of processors
 #include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -765,29 +767,26 @@ static void arrived(void) {
     MPI_Group_free(&world);
     MPI_Comm_free(&c);
 }
-// The threads of this process, and the signals that the one that is not among `before` blocks.
-static int list_threads(long *ids, int most) {
+// The threads of this process that the kit has made, and the signals that all of them block.
+static int threads_of_kit(unsigned long long *blocked) {
+    char path[64], line[256];
     int n = 0;
     DIR *dir = opendir("/proc/self/task");
-    for (struct dirent *e; dir && n < most && (e = readdir(dir));)
-        if (e->d_name[0] != '.') ids[n++] = atol(e->d_name);
+    *blocked = ~0ull;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        unsigned long long own = 0;
+        int is_kits = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/status", e->d_name);
+        FILE *f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
+        while (f && fgets(line, sizeof line, f)) {
+            if (!strcmp(line, "Name:\tpar progress\n")) is_kits = 1;
+            if (!strncmp(line, "SigBlk:", 7)) own = strtoull(line + 7, NULL, 16);
+        }
+        if (f) fclose(f);
+        if (is_kits) n++, *blocked &= own;
+    }
     if (dir) closedir(dir);
     return n;
-}
-static unsigned long long blocked_by_new(const long *before, int count) {
-    long now[64];
-    unsigned long long blocked = ~0ull;
-    const int n = list_threads(now, 64);
-    for (int i = 0, old; i < n; i++) {
-        char path[64], line[256];
-        for (old = 0; old < count && before[old] != now[i];) old++;
-        snprintf(path, sizeof path, "/proc/self/task/%ld/status", now[i]);
-        FILE *f = old < count ? NULL : fopen(path, "r");
-        while (f && fgets(line, sizeof line, f))
-            if (!strncmp(line, "SigBlk:", 7)) blocked &= strtoull(line + 7, NULL, 16);
-        if (f) fclose(f);
-    }
-    return blocked;
 }
 // Rank 1 waits for a nonblocking sum before it sends what rank 0 receives: rank 0 takes part in the sum while
 // it is in MPI_Recv. Types and the communicator are freed before the end. Several are in flight at a time.
@@ -795,8 +794,8 @@ static void nonblocking(void) {
     enum { N = 1 << 20, FLIGHT = 8 };
     double *x = malloc(N * sizeof *x), *sum = malloc(N * sizeof *sum);
     int parts[FLIGHT], all[FLIGHT], letter = 0, pairs[4] = {world_rank, 7, world_rank + 1, 7}, *got;
-    int counts[64], displs[64], thread_count;
-    long threads[64];
+    int counts[64], displs[64];
+    unsigned long long blocked;
     MPI_Request q[FLIGHT + 1];
     MPI_Datatype spread, gap, other;
     MPI_Comm c, other_comm;
@@ -805,9 +804,9 @@ static void nonblocking(void) {
     MPI_Barrier(c); // opens the kit's comm
     MPI_Barrier(other_comm);
     for (int i = 0; i < N; i++) x[i] = world_rank + i;
-    thread_count = list_threads(threads, 64);
     MPI_Iallreduce(x, sum, N, MPI_DOUBLE, MPI_SUM, c, q);
-    CHECK(blocked_by_new(threads, thread_count) >> (SIGUSR1 - 1) & 1, "a thread takes the program's signals");
+    CHECK(threads_of_kit(&blocked) <= 1 && blocked >> (SIGUSR1 - 1) & 1,
+          "a thread takes the program's signals");
     if (world_rank == 0) MPI_Recv(&letter, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Wait(q, MPI_STATUS_IGNORE);
     if (world_rank == 1) MPI_Send(&letter, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
@@ -911,8 +910,6 @@ static void small_sums(void) {
     int n = world_rank + 1, sum = 0, root = world_rank == 2, part = 0;
     double x = n, y[2] = {0, 0};
     MPI_Comm c;
-    bound = world_rank;
-    MPI_Barrier(MPI_COMM_WORLD);
     MPI_Reduce(&n, &sum, 1, MPI_INT, MPI_SUM, 2, MPI_COMM_WORLD);
     MPI_Reduce(&x, &y[0], 1, MPI_DOUBLE, MPI_SUM, 2, MPI_COMM_WORLD);
     MPI_Reduce(&x, &y[1], 1, MPI_DOUBLE, MPI_PROD, 2, MPI_COMM_WORLD);
@@ -1095,6 +1092,128 @@ static void threads(int provided) {
     threads_on_one();
 }
 
+// ---- communicators come and go
+
+// Each rank frees its communicators in an order of its own, and before a message that others wait for before
+// they free theirs, also with a request on its way.
+static void frees(void) {
+    enum { N = 1 << 16 };
+    static double x[N], sum[N];
+    MPI_Comm a, b, c;
+    MPI_Request q = MPI_REQUEST_NULL;
+    int token = 0;
+    MPI_Comm_dup(MPI_COMM_WORLD, &a);
+    MPI_Comm_dup(MPI_COMM_WORLD, &b);
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    MPI_Barrier(a);
+    MPI_Barrier(b);
+    MPI_Barrier(c);
+    MPI_Comm_free(world_rank % 2 ? &b : &a);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm_free(world_rank % 2 ? &a : &b);
+    for (int i = 0; i < N; i++) x[i] = i;
+    if (world_rank) MPI_Recv(&token, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Iallreduce(x, sum, N, MPI_DOUBLE, MPI_SUM, c, &q);
+    MPI_Comm_free(&c);
+    for (int r = 1; !world_rank && r < world_size; r++) MPI_Send(&token, 1, MPI_INT, r, 1, MPI_COMM_WORLD);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+    CHECK(sum[N - 1] == (double)world_size * (N - 1), "sum %g", sum[N - 1]);
+}
+// What is called while a communicator is freed calls collectives on it. Rank 0 sets its attribute before the
+// first collective, the others after it.
+static int delete_calls;
+static int on_delete(MPI_Comm c, int key, void *value, void *extra) {
+    int one = 1, sum = 0;
+    (void)key, (void)value, (void)extra;
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, c);
+    CHECK(sum == world_size, "sum %d while the communicator is freed", sum);
+    MPI_Barrier(MPI_COMM_WORLD);
+    delete_calls++;
+    return MPI_SUCCESS;
+}
+static void delete_callbacks(void) {
+    int key, one = 1, sum = 0;
+    MPI_Comm c;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &key, NULL);
+    for (int used = 0; used < 2; used++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &c);
+        if (!world_rank) MPI_Comm_set_attr(c, key, NULL);
+        if (used) MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, c);
+        if (world_rank) MPI_Comm_set_attr(c, key, NULL);
+        MPI_Comm_free(&c);
+    }
+    CHECK(delete_calls == 2, "%d calls", delete_calls);
+    MPI_Comm_free_keyval(&key);
+}
+// Many communicators at a time, each used by both forms of a sum. They share descriptors and a thread.
+static int open_descriptors(void) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir)) n++;
+    if (dir) closedir(dir);
+    return n;
+}
+static void many(int n) {
+    MPI_Comm *c = malloc((size_t)n * sizeof *c);
+    const int before = open_descriptors();
+    unsigned long long blocked;
+    if (!c) MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int i = 0; i < n; i++) {
+        int x = i, sum[2] = {0, 0};
+        MPI_Request q;
+        MPI_Comm_split(MPI_COMM_WORLD, 0, i % 2 ? -world_rank : world_rank, &c[i]);
+        MPI_Allreduce(&x, &sum[0], 1, MPI_INT, MPI_SUM, c[i]);
+        MPI_Iallreduce(&x, &sum[1], 1, MPI_INT, MPI_MAX, c[i], &q);
+        MPI_Wait(&q, MPI_STATUS_IGNORE);
+        CHECK(sum[0] == i * world_size && sum[1] == i, "communicator %d: %d, %d", i, sum[0], sum[1]);
+    }
+    CHECK(open_descriptors() <= before + 8, "%d descriptors, then %d", before, open_descriptors());
+    CHECK(threads_of_kit(&blocked) <= 1, "%d threads", threads_of_kit(&blocked));
+    for (int i = 0; i < n; i++) MPI_Comm_free(&c[i]);
+    free(c);
+}
+// The kit cannot have a thread: this function is found before the system's.
+static int no_threads;
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *argument) {
+    typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    Dl_info from;
+    if (no_threads && dladdr(__builtin_return_address(0), &from) && strstr(from.dli_fname, "libpar_mpi"))
+        return EAGAIN;
+    return ((create *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create"))(thread, attributes, run, argument);
+}
+// Threads make, use and free communicators of their own. MPICH's comm_create_group_threads2 does so.
+static MPI_Group everybody;
+static void *make_and_free(void *p) {
+    const int tag = *(const int *)p;
+    int half[1][3] = {{0, (world_size - 1) / 2, 1}};
+    for (int i = 0; i < 30; i++) {
+        MPI_Comm c;
+        MPI_Group some;
+        MPI_Group_range_incl(everybody, 1, half, &some);
+        if (world_rank <= half[0][1]) {
+            MPI_Comm_create_group(MPI_COMM_WORLD, some, tag, &c);
+            MPI_Barrier(c);
+            MPI_Comm_free(&c);
+        }
+        MPI_Group_free(&some);
+        MPI_Comm_create_group(MPI_COMM_WORLD, everybody, tag, &c);
+        MPI_Barrier(c);
+        MPI_Comm_free(&c);
+    }
+    return NULL;
+}
+static void threads_that_free(int provided) {
+    pthread_t thread[THREADS];
+    int tags[THREADS];
+    if (provided < MPI_THREAD_MULTIPLE) return;
+    MPI_Comm_group(MPI_COMM_WORLD, &everybody);
+    for (int i = 0; i < THREADS; i++) tags[i] = i;
+    for (int i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, make_and_free, &tags[i]);
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    MPI_Group_free(&everybody);
+}
+
 // Calls that MPI forgives: sizes and names of types differ. Each is made twice at one place, and gives what
 // MPI's own function does; the comm goes on.
 enum { LESS = 1800, MORE = 2000, LOOSE_RANKS = 4, LOOSE_CALLS = 11 };
@@ -1267,7 +1386,10 @@ static void in_status(void) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "fuzz";
     const unsigned seed = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
+    const char *of_mpich = getenv("PMI_RANK"), *rank = of_mpich ? of_mpich : getenv("OMPI_COMM_WORLD_RANK");
     int provided;
+    no_threads = !strcmp(what, "nonblocking") && argc > 2;
+    if (!strcmp(what, "small_sums") && rank) bound = atoi(rank);
     MPI_Init_thread(&argc, &argv, strstr(what, "threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
                     &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
@@ -1284,6 +1406,10 @@ int main(int argc, char **argv) {
         arrived();
     }
     if (!strcmp(what, "threads")) threads(provided);
+    if (!strcmp(what, "threads")) threads_that_free(provided);
+    if (!strncmp(what, "frees", 5)) frees();
+    if (!strncmp(what, "frees", 5)) delete_callbacks();
+    if (!strcmp(what, "many")) many((int)seed);
     if (!strcmp(what, "nonblocking")) nonblocking_first();
     if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "loose")) loose();

@@ -102,6 +102,56 @@ between_nodes() { # MPI runs the nonblocking ones
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" barrier)" = 2 ] &&
         [ "$(by_kit "$work/out" all_reduce)$(by_kit "$work/out" all_gather)" = "" ]
 }
+frees() { # communicators, in any order, with requests on their way, with callbacks
+    local how
+    for how in frees frees_threads; do
+        preloaded "$1" 3 timeout 100 build/mpi_shim_$1 $how >"$work/out" 2>&1
+        cat "$work/out"
+        grep -q '^done$' "$work/out" && ! grep -q CHECK "$work/out" || return 1
+    done
+}
+many() { # communicators at a time, with few descriptors, little address space, or no room for all
+    local how
+    for how in "-n 64" "-v 4000000"; do
+        (ulimit $how && PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 many 200) \
+            >"$work/out" 2>&1
+        cat "$work/out"
+        grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 400 ] || return 1
+    done
+    export PAR_ARENA=12000000 PAR_MPI_PRINT=1
+    preloaded "$1" 2 timeout 100 build/mpi_shim_$1 many 200 >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" -lt 400 ] &&
+        grep -q 'leaves a communicator of 2 ranks to MPI.*PAR_ARENA' "$work/out"
+}
+no_thread() { # the kit cannot have its thread: MPI runs what is nonblocking
+    PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking 1 >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_gather)" = "" ]
+}
+tool() { # MPI: a profiler's MPI_Wait is found before the kit's, or after it
+    local kind=$1 shim=$PWD/build/libpar_mpi_$1_test.so order
+    mpicc.$kind -shared -fPIC -x c - -o "$work/tool.so" <<'END' || return 1
+#include <mpi.h>
+#include <stdio.h>
+static int waits, inits;
+int MPI_Init_thread(int *c, char ***v, int l, int *p) { return inits++, PMPI_Init_thread(c, v, l, p); }
+int MPI_Wait(MPI_Request *q, MPI_Status *s) { return waits++, PMPI_Wait(q, s); }
+int MPI_Finalize(void) {
+    return fprintf(stderr, "tool: %d inits, %d waits\n", inits, waits), PMPI_Finalize();
+}
+END
+    for order in "$work/tool.so:$shim" "$shim:$work/tool.so"; do
+        case $kind in
+        mpich) mpiexec.mpich -n 2 -env LD_PRELOAD "$order" build/mpi_shim_mpich nonblocking ;;
+        openmpi)
+            mpiexec.openmpi $openmpi_options -x LD_PRELOAD="$order" -n 2 build/mpi_shim_openmpi nonblocking
+            ;;
+        esac >"$work/out" 2>&1
+        cat "$work/out"
+        grep -q '^done$' "$work/out" && grep -q '^tool: 1 inits, [1-9]' "$work/out" || return 1
+    done
+}
 out_of_memory() { # of what is packed; the program would have got a signal, or MPI's result
     for what in memory memory_threads; do
         preloaded "$1" 2 timeout 100 build/mpi_shim_$1 $what >"$work/out" 2>&1
@@ -191,6 +241,10 @@ for kind in mpich openmpi; do
     check "$kind: out of memory" out_of_memory $kind
     check "$kind: threads" threads $kind
     check "$kind: nonblocking" nonblocking $kind
+    check "$kind: without a thread" no_thread $kind
+    check "$kind: a profiler" tool $kind
+    check "$kind: communicators are freed" frees $kind
+    check "$kind: many communicators" many $kind
     check "$kind: nonblocking, between nodes" between_nodes $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
     if have mpifort.$kind; then

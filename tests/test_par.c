@@ -2112,7 +2112,7 @@ static void forge_message(par_comm *c, uint64_t bytes, uint8_t place, uint64_t a
     uint8_t *committed; // of the ring from rank 1 to rank 0
     par__ring *ring = par__ring_of(c, 1, 0, 0, &committed);
     par__cell *cell = ring->cells;
-    par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
+    par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_lines));
     cell->bytes = bytes, cell->count = 4, cell->dtype = PAR_F32, cell->place = place;
     cell->u.copy.from = address, cell->site = 54321; // no such place
     PAR__STORE(&cell->ticket, ticket);
@@ -2204,7 +2204,7 @@ static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
                           (char *)c->board->arrivals,
                           (char *)c->rings,
                           (char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count)};
-    const size_t stride = par__ring_stride(c->ring_count), rings = (size_t)(c->ring_count * c->ring_count);
+    const size_t stride = par__ring_stride(c->ring_lines), rings = (size_t)(c->ring_count * c->ring_count);
     const size_t bytes[] = {offsetof(par__arena, extent_count),
                             256,
                             sizeof(par__rank_control) * SCRIBBLE_RANKS,
@@ -4098,14 +4098,15 @@ static void blocks_used_up(par_comm *w) {
 // Comms have tags of their own, whatever their numbers; beyond the last number all ranks hear of it.
 static void comm_numbers(par_comm *w) {
     enum { N = 100 };
-    const uint32_t next = w->world->next_id, last = par__comm_ids(w->world) - 1, numbers[] = {1 << 15, last};
+    const uint32_t n = (uint32_t)par_size(w), next = w->world->next_id; // rank r has r + 1, r + 1 + n ...
+    const uint32_t last = (par__comm_ids(w->world) - 2) / n, numbers[] = {(1 << 15) / n, last};
     for (int i = 0; i < 2; i++) {
         par_comm *c;
         par_request q[2];
         float x[2][N], y[2][N];
         w->world->next_id = numbers[i];
         CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
-        CHECK(w, c->id == numbers[i]);
+        CHECK(w, c->id == numbers[i] * n + 1);
         par_comm *const both[2] = {w, c};
         for (int k = 0; k < 2; k++)
             for (int j = 0; j < N; j++) x[k][j] = k ? 100 : 1, y[k][j] = -1;
@@ -4123,7 +4124,7 @@ static void comm_numbers(par_comm *w) {
         CHECK(w, par_split(w, par_rank(w) ? color : 0, 0, &c) == PAR_ERR_MEMORY && !c);
         CHECK(w, says(w, "numbers that comms of this world can have are used up"));
     }
-    w->world->next_id = next + 2;
+    w->world->next_id = next + 1;
     CHECK_OK(w, par_barrier(w));
 }
 
