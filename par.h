@@ -451,11 +451,12 @@ typedef int (*par_thread_fn)(par_comm *comm, void *user);
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
 
 // Close a comm. Like MPI_Comm_free this waits for nobody: each rank closes its comms in its own order. What
-// was begun on the comm goes on, and its requests can be waited for. What par_alloc gave on it is freed when
-// all ranks of the node have closed it. Two comms are closed together by all their ranks: one that has a
-// device backend; and the world, last. When the world closes, collectives that were begun end first; a
-// message that its peer never received or sent is an error (ARGUMENT); and the rank 0 that started the others
-// waits for them to exit, and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
+// was begun on the comm goes on, and its requests can be waited for. A rank that waits on it for one that has
+// closed it gets MISMATCH: on the same node at once, else TIMEOUT at the deadline. What par_alloc gave on the
+// comm is freed when all ranks of the node have closed it. Two comms are closed together by all their ranks:
+// one that has a device backend; and the world, last. When the world closes, collectives that were begun end
+// first; a message that its peer never received or sent is an error (ARGUMENT); and the rank 0 that started
+// the others waits for them to exit, and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
 par_result par_close(par_comm *comm);
 
 // Make the waits and later calls of every rank of this node (over TCP: of all nodes) return PAR_ERR_ABORTED
@@ -4683,10 +4684,13 @@ typedef struct par__arrival { // exactly one cache line
 typedef struct par__arrivals {
     par__arrival arrival[2]; // even and odd calls: a faster rank fills one while slower ranks read the other
     uint32_t phase[PAR__TRACKS]; // the phase that the current call has reached, on each track
-    uint32_t unused[12];         // of the same cache line
+    uint32_t closed;             // 0: its rank has not closed the comm; see par__mark_closed
+    uint32_t begun;              // then: the collectives that it had begun
+    uint32_t unused[10];
 } par__arrivals;
 
 typedef struct par__board { // of a comm, on one node
+    uint32_t closed;        // ranks that have closed the comm
     uint32_t released;      // ranks that do not access it any more
     par__arrivals arrivals[1]
         __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
@@ -11589,6 +11593,67 @@ static par_result par__peer_lost(const par_comm *c, int r, const char *waiting) 
     }
     return result ? result : par__rank_gone_error(c, r, 1, 0, waiting);
 }
+
+// A rank that closes a comm says on the board how many collectives it had begun, and its call site (+ 1); and
+// PAR__CLOSED_ENDED, when all that it had begun has ended. So a rank that waits for what cannot come hears of
+// it: for a collective that another rank of its node had not begun; for a message when all has ended there.
+enum { PAR__CLOSED_ENDED = 1 << 30 };
+static void par__mark_closed(par_comm *c, const char *site) {
+    par__arrivals *mine = &c->board->arrivals[c->rank];
+    const uint32_t number = par__site_index(c->world, site ? site : "?");
+    par__lock_world(c->world);
+    PAR__STORE(&mine->begun, c->queues[0].issued);
+    par__unlock_world(c->world);
+    PAR__STORE(&mine->closed, number + 1);
+    __atomic_add_fetch(&c->board->closed, 1, __ATOMIC_SEQ_CST);
+}
+static par_result par__closed_error(const par_comm *c, int r, const char *waiting) {
+    const uint16_t site = (uint16_t)((PAR__LOAD(&c->board->arrivals[r].closed) & 0x1ffffu) - 1);
+    return par__set_error(c->world, PAR_ERR_MISMATCH,
+                          "rank %d waits %s on comm %s for rank %d, which has closed the comm at %s: close a "
+                          "comm after the last call on it",
+                          c->rank, waiting, c->name, r, par__site_text(c, r, site).at);
+}
+// The rank of this node, if there is one, that will never do its part in an operation, or in the one before
+// it in its queue, which is *of then. -1: there is none.
+static int par__absent_rank(const par__operation *op, const par__operation **of) {
+    const par_comm *c = op->comm;
+    if (op->state == PAR__QUEUED && op->queue->running) op = op->queue->running;
+    const int one_sided = par__is_message(op->call.kind) || par__is_exchange(op->call.kind);
+    *of = op;
+    for (int r = 0; r < c->size && op->state < PAR__WAITING_FOR_GROUP; r++) {
+        const uint32_t closed =
+            r == c->rank || !par__is_local(c, r) ? 0 : PAR__LOAD(&c->board->arrivals[r].closed);
+        const uint32_t begun = closed ? PAR__LOAD(&c->board->arrivals[r].begun) : 0;
+        if (closed && (one_sided ? (closed & PAR__CLOSED_ENDED) && par__waits_for(op, r)
+                                 : (int32_t)(op->sequence - begun) > 0))
+            return r;
+    }
+    return -1;
+}
+// The same for an operation that is waited for, and the calls of its group.
+static int par__find_absent(const par__operation *op, const par__operation **of) {
+    par__lock_world(op->world);
+    int r = par__absent_rank(op, of);
+    if (op->state == PAR__WAITING_FOR_GROUP)
+        for (const par__operation *x = op->world->active; x && r < 0; x = x->next)
+            if (x->group_head == op) r = par__absent_rank(x, of);
+    par__unlock_world(op->world);
+    return r;
+}
+static par_result par__check_closed(par__operation *op) {
+    const par__operation *of;
+    char waiting[160];
+    if (!PAR__LOAD(&op->comm->board->closed) || par__find_absent(op, &of) < 0) return PAR_OK;
+    while (par__progress(op->world)) { // what it had sent is here
+    }
+    const int r = par__op_state(op) == PAR__DONE ? -1 : par__find_absent(op, &of);
+    if (r < 0) return PAR_OK;
+    snprintf(waiting, sizeof waiting, "in par_%s at %s (call %u)", par_kind_name(of->call.kind),
+             par__op_site(of), of->sequence);
+    return par__closed_error(op->comm, r, waiting);
+}
+
 par_result par_alive(par_comm *c) {
     par__world *w = c->world;
     int had_error;
@@ -11634,6 +11699,8 @@ static par_result par__check_wait(par__operation *op) {
             const par_result gone = par__rank_gone_error(c, r, how, had_error, waiting);
             if (gone) return gone;
         }
+    const par_result closed = par__check_closed(op);
+    if (closed || par__op_state(op) == PAR__DONE) return closed;
     if (w->fd < 0 && w->local_count > 1) // nobody would see that a rank of this node dies
         return par__set_error(
             w, PAR_ERR_SYSTEM,
@@ -15046,6 +15113,10 @@ static par_result par__check_word(void *wait) { // as par__check_wait
             const par_result gone = par__rank_gone_error(c, r, how, had_error, waiting);
             if (gone) return gone;
         }
+    int r = c->rank ? 0 : 1; // another rank, if all others of the node, which alone can write, have closed
+    while (r < c->size && (r == c->rank || !par__is_local(c, r))) r++;
+    if (r < c->size && (int)PAR__LOAD(&c->board->closed) == par__node_size(&c->nodes, c->nodes.my_node) - 1)
+        return par__word_ready(x) ? PAR_OK : par__closed_error(c, r, waiting);
     const double now = par__now();
     if (x->start == 0) x->start = now;
     if (now - x->start < w->timeout_s) return PAR_OK;
@@ -15589,6 +15660,7 @@ static void par__release_closed(par__world *w) {
             continue;
         }
         *link = c->next;
+        __atomic_or_fetch(&c->board->arrivals[c->rank].closed, PAR__CLOSED_ENDED, __ATOMIC_SEQ_CST);
         par__release_shared(c);
         if (!c->broken) par__print_final_ledger(c);
         par__free_comm(c);
@@ -15602,6 +15674,7 @@ static void par__unlink_comm(par_comm *c) {
 static void par__close_part(par_comm *c) { // a comm that is not the world
     par__world *w = c->world;
     par__unlink_comm(c);
+    par__mark_closed(c, c->site);
     c->closed = 1;
     c->next = w->closed;
     w->closed = c;
@@ -15642,10 +15715,13 @@ static par_result par__meet_at_end(par_comm *c) {
 }
 static par_result par__close_whole(par_comm *c) { // the world
     par__world *w = c->world;
+    const char *site = c->site;
     par_result r = PAR_OK;
     if (w->tcp) par__tcp_leave_port(w->tcp); // before the others can end: they may run again
     if (!c->broken) par__print_final_ledger(c);
     if (w->trace_path && !c->broken) r = par__write_trace(c);
+    for (par_comm *rest = w->comms; rest; rest = rest->next) // who waits on one hears of it
+        if (rest != c) par__mark_closed(rest, site);
     const par_result met = c->broken ? PAR_OK : par__meet_at_end(c);
     if (!r) r = met;
     par__stop_progress(w);

@@ -2365,6 +2365,7 @@ static void closed_begun(par_comm *w) {
         if ((me + round) % 2) CHECK_OK(w, par_neighbors_close(h));
         CHECK_OK(w, par_close(c));
         if ((me + round) % 2 == 0) CHECK_OK(w, par_neighbors_close(h));
+        if (me == 0) usleep(30000);                // the others check meanwhile whether it will come
         if (round) CHECK_OK(w, par_wait(&within)); // the group's own request stands
         for (int i = 0, done = 0; i < CALLS; i++) {
             par_request *const mine = &q[(me & 1 ? i : CALLS - 1 - i)];
@@ -2379,6 +2380,67 @@ static void closed_begun(par_comm *w) {
         CHECK(w, blocks_in_use(w) == before && !w->world->closed);
     }
     free(x);
+}
+
+// A rank that waits on a comm for a rank of its node that has closed it hears of that at once. What had been
+// sent before is there.
+enum { WAIT_SUM, WAIT_BEGUN, WAIT_SEND, WAIT_RECV, WAIT_GROUP, WAIT_HALO, WAIT_SIGNAL, WAIT_KINDS };
+static par_result wait_closed(par_comm *c, int kind, par_neighbors *h, uint64_t *word) {
+    static __thread float x[100000], y[2];
+    const size_t one = 1;
+    par_request q[2];
+    par_result r = PAR_OK;
+    switch (kind) {
+    case WAIT_SUM: return par_all_reduce(x, y, 2, PAR_F32, PAR_SUM, c);
+    case WAIT_BEGUN: // the one that is waited for is behind another one
+        for (int i = 0; i < 2 && !r; i++) r = par_all_reduce_begin(x, y, 2, PAR_F32, PAR_SUM, c, &q[i]);
+        return r ? r : par_wait(&q[1]);
+    case WAIT_SEND: return par_send(x, 100000, PAR_F32, 0, c);
+    case WAIT_RECV: return par_recv(y, 1, PAR_F32, 0, c);
+    case WAIT_GROUP:
+        r = par_group_begin(c);
+        if (!r) r = par_send(x, 1, PAR_F32, par_rank(c), c); // which ends at once
+        if (!r) r = par_recv(y, 1, PAR_F32, par_rank(c), c);
+        if (!r) r = par_recv(y, 1, PAR_F32, 0, c);
+        return r ? r : par_group_end(c);
+    case WAIT_HALO: return par_neighbor_exchange(x, &one, NULL, y, &one, NULL, PAR_F32, h);
+    default: return par_wait_signal(word, 2, c);
+    }
+}
+static void closed_waited(par_comm *w) {
+    enum { SENT = 20 };
+    static const char *const in[WAIT_KINDS] = {"all_reduce", "all_reduce",        "send",       "recv",
+                                               "recv",       "neighbor_exchange", "wait_signal"};
+    const int me = par_rank(w), peer = !me;
+    for (int kind = 0; kind < WAIT_KINDS; kind++) {
+        const int waits = me && par_node_of(w, me) == par_node_of(w, 0) && (kind < WAIT_GROUP || me == 1);
+        par_neighbors *h = NULL;
+        par_comm *c;
+        char text[100];
+        int got = 0;
+        CHECK_OK(w, par_split(w, 0, me, &c));
+        CHECK_OK(w, par_neighbors_open(c, me < 2, &peer, NULL, &h));
+        uint64_t *word = (uint64_t *)par_alloc(c, sizeof *word);
+        for (int i = 0; i < SENT && me == 0; i++) CHECK_OK(w, par_send(&i, 1, PAR_I32, 1, c));
+        if (me == 0 && par_node_of(w, 1) == par_node_of(w, 0)) CHECK_OK(w, par_signal(word, 1, 1, c));
+        CHECK_OK(w, waits ? par_barrier(w) : par_neighbors_close(h));
+        const int line = __LINE__ + 1;
+        CHECK_OK(w, waits ? PAR_OK : par_close(c));
+        CHECK_OK(w, waits ? PAR_OK : par_barrier(w));
+        for (int i = 0; i < SENT && me == 1 && waits; i++)
+            CHECK(w, par_recv(&got, 1, PAR_I32, 0, c) == PAR_OK && got == i);
+        const double start = test_now();
+        if (!waits) continue;
+        if (me == 1 && kind == WAIT_SIGNAL) CHECK_OK(w, par_wait_signal(word, 1, c));
+        CHECK(w, wait_closed(c, kind, h, word) == PAR_ERR_MISMATCH && test_now() - start < 30);
+        snprintf(text, sizeof text, "has closed the comm at tests/test_par.c:%d",
+                 kind == WAIT_HALO ? line - 2 : line);
+        CHECK(w, says(w, text) && says(w, in[kind]) && says(w, "for rank 0, which"));
+        CHECK_OK(w, par_neighbors_close(h));
+        CHECK_OK(w, par_close(c));
+    }
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, !w->world->closed);
 }
 
 // A program that waits for nothing: its collectives have ended when the world is closed, and a message that
@@ -3768,10 +3830,9 @@ static void halo_late(par_comm *w) { // a neighbor that never comes: the error n
         CHECK(w, says(w, who) && says(w, "in par_neighbor_exchange at tests/test_par.c:"));
     }
     if (me < n - 1) test_arrive(&test_shared->words);
-    if (me == n - 1) test_wait_for(&test_shared->words, n - 1);
-    par_set_timeout(w, 0.06);
-    par_neighbors_close(h); // with an error: others' comm is broken
+    test_wait_for(&test_shared->words, n - 1); // before, no other rank is late, or has closed
     par_set_timeout(w, 1000);
+    CHECK_OK(w, par_neighbors_close(h));
 }
 
 static void one_sided(par_comm *w) {
@@ -4226,6 +4287,7 @@ const test tests[] = {
     {"closed_apart", closed_apart, TEST_ANY, 1, 60},
     {"closed_begun", closed_begun, TEST_ANY, 2, 60},
     {"closed_beside", closed_begun, TEST_ANY | TEST_PROGRESS, 2, 60},
+    {"closed_waited", closed_waited, TEST_FAULT, 2, 60},
     {"never_waited", never_waited, TEST_SERIAL, 1, 60},
     {"forgotten", forgotten, TEST_FAULT, 2, 60},
     {"killed_open", killed_open, TEST_KILL, 2, 60},
