@@ -62,6 +62,7 @@ TABLE OF CONTENTS
     calls. The implementation follows; search for ">>name":
     >>tables        MPI's predefined types and operations
     >>process       what is kept for the process; types; call sites; errors
+    >>launch        do all ranks have these functions?
     >>comms         the kit's comm of a communicator, from its first collective until it is freed
     >>arrays        arrays of any datatype as consecutive bytes
     >>moves         collectives that move data
@@ -79,6 +80,7 @@ ENVIRONMENT (besides par.h's)
     PAR_MPI_PRINT=1     at MPI_Finalize rank 0 of MPI_COMM_WORLD prints its collectives: how many the kit ran,
                         how many it left to MPI, bytes and seconds, and what that saved: a few calls of each
                         size are run once more on other memory, by MPI and by the kit, and both are timed
+    PAR_MPI_MPMD=1      all programs of a job that starts several have these functions (see LIMITS)
     PAR_TIMEOUT=s       a collective that waits so long fails and names who is missing, and where. Unset: it
                         waits forever, as MPI does
 
@@ -138,6 +140,11 @@ MODEL
 LIMITS
     Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
     consecutive has at most 2^30 bytes per element.
+    A job that starts several programs is left to MPI, and a line on stderr says so, because some of them may
+    be without these functions, unless PAR_MPI_MPMD=1 says that all have them. Known are several contexts of
+    Open MPI's mpiexec, a heterogeneous job of Slurm's, and a rank without them beside one on the same node
+    that has them by LD_PRELOAD. MPICH's mpiexec tells nothing of ranks on other nodes: use -genv, which holds
+    for all.
     Nonblocking reductions by operations that the kit does not have, and those between nodes, stay MPI's: only
     a rank that is in the kit could send messages of MPI. So do all where a tool's MPI_Wait is found before
     this header's: it would not know the kit's requests. A collective that a tool wraps is MPI's, too.
@@ -568,6 +575,124 @@ static int par__pmpi_forget_type(MPI_Datatype mpi, int key, void *type, void *ex
     return MPI_SUCCESS;
 }
 
+// >>launch --------------------------------------------------------------------------------------------------
+//
+// A rank without these functions calls MPI's own, which is no partner for the kit: the others would wait for
+// it, or take its messages for theirs. Nothing can be asked of it, so each rank looks at what all ranks that
+// have these functions see: what the launcher tells of the programs that it has started, and under Hydra,
+// which tells nothing, the processes beside this one.
+
+static const par__setting par__pmpi_settings[] = {
+    {"PAR_MPI_PRINT", PAR__SETTING_SWITCH, 0, 1, 0, ""},
+    {"PAR_MPI_MPMD", PAR__SETTING_SWITCH, 0, 1, 0, ""},
+};
+enum { PAR__PMPI_SETTING_PRINT, PAR__PMPI_SETTING_MPMD };
+static int par__pmpi_switch(int setting) {
+    double on = 0;
+    char why[256];
+    if (par__setting_read(&par__pmpi_settings[setting], &on, why, sizeof why)) PAR_LOG(why);
+    return on > 0;
+}
+
+// Does a line that begins with these words have this one in it? Lines of /proc end with `end`.
+static int par__pmpi_mentions(long pid, const char *file, int end, const char *begin, const char *word) {
+    char path[64], *line = NULL;
+    size_t room = 0;
+    int found = 0;
+    snprintf(path, sizeof path, "/proc/%ld/%s", pid, file);
+    FILE *f = fopen(path, "re");
+    while (f && !found && getdelim(&line, &room, end, f) > 0)
+        found = !strncmp(line, begin, strlen(begin)) && strstr(line, word);
+    free(line);
+    if (f) fclose(f);
+    return found;
+}
+static FILE *par__pmpi_children(long pid) { // a list of numbers
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", pid, pid);
+    return fopen(path, "re");
+}
+static long par__pmpi_parent(long pid) { // 0: unknown
+    char path[64];
+    long parent = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%*d (%*[^)]) %*c %ld", &parent) != 1) parent = 0;
+    if (f) fclose(f);
+    return parent;
+}
+enum { PAR__PMPI_WRAPPERS = 4 }; // at most so many processes, as timeout or a shell, are around a rank
+
+// A process, or one within it, that has MPI but not this library. 0: none.
+static long par__pmpi_lacking(long pid, const char *library, int depth) {
+    long child, lacking = 0;
+    if (par__pmpi_mentions(pid, "environ", 0, "LD_PRELOAD=", library)) return 0;
+    if (par__pmpi_mentions(pid, "maps", '\n', "", "/libmpi")) return pid;
+    FILE *f = depth ? par__pmpi_children(pid) : NULL;
+    while (f && !lacking && fscanf(f, "%ld", &child) == 1)
+        lacking = par__pmpi_lacking(child, library, depth - 1);
+    if (f) fclose(f);
+    return lacking;
+}
+typedef struct par__pmpi_beside { // of the processes that the launcher has started on this machine
+    long lacks;                   // a rank without this library; 0: none, or unknown
+    int first;                    // none before this one has it
+} par__pmpi_beside;
+static int par__pmpi_is_launcher(long pid) { // that starts ranks of one job
+    static const char *const names[] = {"hydra", "mpiexec", "mpirun", "orted", "slurmstepd"};
+    int is = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is |= par__pmpi_mentions(pid, "comm", '\n', names[i], "");
+    return is;
+}
+static par__pmpi_beside par__pmpi_look_beside(void) {
+    par__pmpi_beside seen = {0, 1};
+    Dl_info own;
+    const char *preload = getenv("LD_PRELOAD");
+    long pid, mine = (long)getpid(), launcher = (long)getppid();
+    if (!preload || !dladdr((const void *)par__pmpi_settings, &own) || !own.dli_fname) return seen;
+    const char *slash = strrchr(own.dli_fname, '/'), *library = slash ? slash + 1 : own.dli_fname;
+    if (!strstr(preload, library)) return seen; // part of a program
+    for (int i = 0; launcher && !par__pmpi_is_launcher(launcher); i++) {
+        mine = launcher;
+        launcher = i < PAR__PMPI_WRAPPERS ? par__pmpi_parent(launcher) : 0;
+    }
+    FILE *f = launcher ? par__pmpi_children(launcher) : NULL;
+    for (int before = 1; f && fscanf(f, "%ld", &pid) == 1;) {
+        const long lacking = pid == mine ? 0 : par__pmpi_lacking(pid, library, PAR__PMPI_WRAPPERS);
+        if (lacking) seen.lacks = lacking;
+        if (pid == mine) before = 0;
+        if (before && par__pmpi_mentions(pid, "environ", 0, "LD_PRELOAD=", library)) seen.first = 0;
+    }
+    if (f) fclose(f);
+    return seen;
+}
+// After MPI's initialization: is all to be left to MPI, because some ranks may be without these functions?
+// One rank of a node says so.
+static int par__pmpi_is_mpmd(void) {
+    static const char *const programs[] = {"OMPI_NUM_APP_CTX", "SLURM_HET_SIZE", "SLURM_PACK_SIZE"};
+    char why[128] = "", line[384];
+    int size = 1;
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size == 1 || par__pmpi_switch(PAR__PMPI_SETTING_MPMD)) return 0;
+    const par__pmpi_beside seen = par__pmpi_look_beside();
+    if (seen.lacks) snprintf(why, sizeof why, "rank of process %ld is without it", seen.lacks);
+    for (size_t i = 0; i < sizeof programs / sizeof *programs && !*why; i++) {
+        const char *count = getenv(programs[i]);
+        if (count && atoi(count) > 1)
+            snprintf(why, sizeof why, "job has several programs (%s is %d), of which some may be without it",
+                     programs[i], atoi(count));
+    }
+    if (!*why) return 0;
+    snprintf(
+        line, sizeof line,
+        "par_mpi.h leaves all collectives to MPI: the %s; give it to all ranks (mpiexec -genv LD_PRELOAD "
+        "..., or -x LD_PRELOAD=... in each context) and set PAR_MPI_MPMD=1",
+        why);
+    if (seen.first) PAR_LOG(line);
+    return 1;
+}
+
 // >>comms ---------------------------------------------------------------------------------------------------
 //
 //     MPI_Init           opens the world, which has the node's shared memory and one progress thread
@@ -784,28 +909,27 @@ static void par__pmpi_open_world(int threads) {
     if (size > 1) par__open_mpi_program(&d, threads, &par__pmpi.world);
     par__pmpi.threads = par__pmpi.world && threads;
 }
-// MPI_Init has ended, on all ranks.
-static void par__pmpi_start(void) {
-    static const par__setting print = {"PAR_MPI_PRINT", PAR__SETTING_SWITCH, 0, 1, 0, ""};
-    int level = MPI_THREAD_SINGLE, agreed[4];
-    double wanted = 0;
-    char why[256];
-    PMPI_Query_thread(&level);
-    par__pmpi_open_world(level == MPI_THREAD_MULTIPLE);
-    if (par__setting_read(&print, &wanted, why, sizeof why)) PAR_LOG(why);
-    agreed[0] = par__pmpi.print = wanted > 0;
+// What all ranks agree on, and the comm of MPI_COMM_WORLD.
+static void par__pmpi_agree(int threads) {
+    par__pmpi_open_world(threads);
     par__pmpi_comm *s = par__pmpi_new_comm(MPI_COMM_WORLD);
-    agreed[1] = par__pmpi_may_leave();
-    agreed[2] = par__pmpi.world && par__has_progress(par__pmpi.world) && !par__pmpi_is_traced();
-    agreed[3] = s != NULL;
+    int agreed[4] = {par__pmpi.print, par__pmpi_may_leave(), 0, s != NULL};
+    if (par__pmpi.world) agreed[2] = par__has_progress(par__pmpi.world) && !par__pmpi_is_traced();
     PMPI_Allreduce(MPI_IN_PLACE, agreed, 4, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     par__pmpi.print = agreed[0];
     par__pmpi.leaves = agreed[1];
     par__pmpi.nonblocking = agreed[2];
-    PMPI_Comm_group(MPI_COMM_WORLD, &par__pmpi.group);
-    par__pmpi_make_keys();
     if (agreed[3]) s->comm = par__pmpi.world;
     par__pmpi_keep_comm(MPI_COMM_WORLD, s);
+}
+// MPI_Init has ended, on all ranks. The ranks of a job that is MPI's are asked nothing.
+static void par__pmpi_start(void) {
+    int level = MPI_THREAD_SINGLE;
+    PMPI_Query_thread(&level);
+    par__pmpi.print = par__pmpi_switch(PAR__PMPI_SETTING_PRINT);
+    PMPI_Comm_group(MPI_COMM_WORLD, &par__pmpi.group);
+    par__pmpi_make_keys();
+    if (!par__pmpi_is_mpmd()) par__pmpi_agree(level == MPI_THREAD_MULTIPLE);
     __atomic_store_n(&par__pmpi.ready, 1, __ATOMIC_RELEASE);
 }
 PAR__PMPI_INLINE size_t par__pmpi_found_slot(MPI_Comm mpi) {

@@ -1267,6 +1267,18 @@ static void loose(void) {
         }
 }
 
+// What one program of several does; another one may not have the kit.
+static void one_of_several(void) {
+    int x = world_rank + 1, sum = -1, word = world_rank ? 0 : 7;
+    MPI_Request q;
+    MPI_Allreduce(&x, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(sum == world_size * (world_size + 1) / 2, "sum %d", sum);
+    MPI_Bcast(&word, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    CHECK(word == 7, "word %d", word);
+    MPI_Ibarrier(MPI_COMM_WORLD, &q);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+}
+
 static int handled, handled_code;
 static MPI_Comm handled_on;
 static void handle(MPI_Comm *c, int *code, ...) {
@@ -1413,6 +1425,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "nonblocking")) nonblocking_first();
     if (!strcmp(what, "nonblocking")) nonblocking();
     if (!strcmp(what, "loose")) loose();
+    if (!strcmp(what, "several")) one_of_several();
     if (!strcmp(what, "hang")) hang(0);
     if (!strcmp(what, "mismatch")) hang(1);
     if (!strcmp(what, "other_op")) hang(2);

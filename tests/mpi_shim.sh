@@ -57,8 +57,31 @@ loose() { # MPI runs calls whose sizes and types alone differ; one rank says so,
     cat "$work/out"
     grep -q '^error: PAR_ERR_MISMATCH: rank 1 called .* op=max) at ' "$work/out"
 }
+# MPI, who has the kit of two programs, all of them say that all have it: then the kit runs them
+several() {
+    local shim=$PWD/build/libpar_mpi_$1_test.so one="-n 1 timeout 100 build/mpi_shim_$1 several"
+    local give="" mpiexec="mpiexec.$1 $openmpi_options"
+    case $1 in
+    mpich) mpiexec=mpiexec.mpich give="-env LD_PRELOAD $shim -env PAR_MPI_PRINT 1" ;;
+    openmpi) give="-x LD_PRELOAD=$shim -x PAR_MPI_PRINT=1 ${3:+-x PAR_MPI_MPMD=1}" ;;
+    esac
+    case $2 in
+    first) $mpiexec $give ${one/1/2} : $one ;;
+    second) $mpiexec $one : $give $one ;;
+    all) $mpiexec $give $one : $give $one ;;
+    esac >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && ! grep -q CHECK "$work/out" || return 1
+    if [ "${3-}" ]; then
+        [ "$(by_kit "$work/out" all_reduce)" = 1 ] && ! grep -q '^par: ' "$work/out"
+    else
+        [ "$(grep -c '^par: par_mpi.h leaves all collectives to MPI: ' "$work/out")" = 1 ]
+    fi
+}
+several_programs() { several "$1" first && several "$1" second && several "$1" all 1; }
 not_opened() { # one rank cannot open the comm: all leave everything to MPI, and a line says why
     local program="-n 1 build/mpi_shim_$1 small"
+    export PAR_MPI_MPMD=1
     case $1 in
     mpich) PAR_MPI_PRINT=1 preloaded mpich 1 build/mpi_shim_mpich small : \
         -env LD_PRELOAD "$PWD/build/libpar_mpi_mpich_test.so" -env PAR_STAGE many $program ;;
@@ -234,6 +257,7 @@ for kind in mpich openmpi; do
         check "$kind: one of several requests fails${how/_/, }" says $kind in_status$how \
             "PAR_ERR_TIMEOUT: rank 0 waited "
     done
+    check "$kind: several programs" several_programs $kind
     check "$kind: loose calls" loose $kind
     check "$kind: small calls" small $kind
     check "$kind: small sums of three ranks" small_sums $kind
