@@ -153,6 +153,8 @@ LIMITS
     nothing.
     A program whose MPI_Init is not seen (a tool's is found first) keeps MPI's collectives.
     Fortran programs under MPICH: call sites are within MPICH's own library.
+    A library for another MPI than the program's, in LD_PRELOAD, says so, and the program runs without it; one
+    that loads MPI later than itself, as Python does, ends.
     A program that was linked statically with its MPI cannot be preloaded: link the header. A static MPICH has
     mpi_f08's waits in one piece, which does not link beside this header's; C, mpif.h and use mpi do. Under
     Open MPI waits of Fortran programs need its shared libraries.
@@ -594,6 +596,80 @@ static int par__pmpi_switch(int setting) {
     return on > 0;
 }
 
+// A library for one MPI may be preloaded into a program of another one, whose handles have another size: no
+// function of this header can then pass a call on. It is seen by a function or variable that mpi.h refers to,
+// so that it is part of the MPI's ABI: Open MPI's, or that of MPICH, which Intel's, Cray's and others have.
+#if defined(OPEN_MPI)
+#define PAR__PMPI_FAMILY     "Open MPI"
+#define PAR__PMPI_OTHER      "MPICH, or an MPI like it"
+#define PAR__PMPI_OTHER_MARK "MPIR_Dup_fn"
+#define PAR__PMPI_OTHER_FILE "libpar_mpi_mpich.so"
+#else
+#define PAR__PMPI_FAMILY     "MPICH, and MPIs like it"
+#define PAR__PMPI_OTHER      "Open MPI"
+#define PAR__PMPI_OTHER_MARK "ompi_mpi_comm_world"
+#define PAR__PMPI_OTHER_FILE "libpar_mpi_openmpi.so"
+#endif
+
+static const char *par__pmpi_base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+// The file's name of this library, if LD_PRELOAD has brought it here; NULL: it is a part of the program.
+static const char *par__pmpi_preloaded(void) {
+    Dl_info own;
+    const char *preload = getenv("LD_PRELOAD");
+    if (!preload || !dladdr((const void *)par__pmpi_settings, &own) || !own.dli_fname) return NULL;
+    const char *name = par__pmpi_base_name(own.dli_fname);
+    return strstr(preload, name) ? name : NULL;
+}
+static void par__pmpi_say_other(const char *library, const char *then) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    char line[512];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) && atoi(getenv(names[i]))) return; // rank 0 says it
+    snprintf(line, sizeof line,
+             "%s in LD_PRELOAD is for " PAR__PMPI_FAMILY ", but the program has " PAR__PMPI_OTHER
+             ": preload " PAR__PMPI_OTHER_FILE
+             ", or a library that make build/libpar_mpi.so MPICC=... made with the program's mpicc. %s",
+             library, then);
+    PAR_LOG(line);
+}
+#if defined(__GLIBC__) // which gives a library's constructors the arguments of main
+// Before main: the program is run again without this library.
+__attribute__((constructor)) static void par__pmpi_check_program(int argc, char **argv) {
+    const char *library = par__pmpi_preloaded();
+    char *state = NULL, path[4096];
+    (void)argc;
+    if (!library || !dlsym(RTLD_DEFAULT, PAR__PMPI_OTHER_MARK)) return;
+    const size_t room = strlen(getenv("LD_PRELOAD")) + 1;
+    char *from = (char *)PAR_MALLOC(2 * room), *rest = from + room; // the other libraries that are preloaded
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    par__pmpi_say_other(library, "Now it runs without.");
+    if (from) memcpy(from, getenv("LD_PRELOAD"), room), *rest = 0;
+    for (char *s = from ? strtok_r(from, ": ", &state) : NULL; s; s = strtok_r(NULL, ": ", &state))
+        if (strcmp(par__pmpi_base_name(s), library)) strcat(strcat(rest, *rest ? ":" : ""), s);
+    if (from && n > 0 && !(*rest ? setenv("LD_PRELOAD", rest, 1) : unsetenv("LD_PRELOAD"))) {
+        path[n] = 0;
+        execv(path, argv);
+    }
+    PAR_LOG("The program cannot be run again: unset LD_PRELOAD");
+    _exit(1);
+}
+#endif
+// A program that has loaded its MPI later, as Python does: it can only end.
+static void par__pmpi_check_caller(const void *caller) {
+    const char *library = par__pmpi_preloaded();
+    Dl_info info;
+    if (!library || !dladdr(caller, &info) || !info.dli_fname) return;
+    void *handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    const int other = handle && dlsym(handle, PAR__PMPI_OTHER_MARK);
+    if (handle) dlclose(handle);
+    if (!other) return;
+    par__pmpi_say_other(library, "The program ends here.");
+    _exit(1);
+}
+
 // Does a line that begins with these words have this one in it? Lines of /proc end with `end`.
 static int par__pmpi_mentions(long pid, const char *file, int end, const char *begin, const char *word) {
     char path[64], *line = NULL;
@@ -647,12 +723,9 @@ static int par__pmpi_is_launcher(long pid) { // that starts ranks of one job
 }
 static par__pmpi_beside par__pmpi_look_beside(void) {
     par__pmpi_beside seen = {0, 1};
-    Dl_info own;
-    const char *preload = getenv("LD_PRELOAD");
+    const char *library = par__pmpi_preloaded();
     long pid, mine = (long)getpid(), launcher = (long)getppid();
-    if (!preload || !dladdr((const void *)par__pmpi_settings, &own) || !own.dli_fname) return seen;
-    const char *slash = strrchr(own.dli_fname, '/'), *library = slash ? slash + 1 : own.dli_fname;
-    if (!strstr(preload, library)) return seen; // part of a program
+    if (!library) return seen;
     for (int i = 0; launcher && !par__pmpi_is_launcher(launcher); i++) {
         mine = launcher;
         launcher = i < PAR__PMPI_WRAPPERS ? par__pmpi_parent(launcher) : 0;
@@ -2044,12 +2117,14 @@ PAR__PMPI_QUESTIONS(PAR__X)
 
 PAR__PMPI_VISIBLE int MPI_Init(int *argc, char ***argv) {
     static uintptr_t slot;
+    par__pmpi_check_caller(__builtin_return_address(0));
     const int error = PAR__PMPI_NEXT(MPI_Init, PMPI_Init)(argc, argv);
     if (!error) par__pmpi_start();
     return error;
 }
 PAR__PMPI_VISIBLE int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     static uintptr_t slot;
+    par__pmpi_check_caller(__builtin_return_address(0));
     const int error = PAR__PMPI_NEXT(MPI_Init_thread, PMPI_Init_thread)(argc, argv, required, provided);
     if (!error) par__pmpi_start();
     return error;

@@ -79,6 +79,24 @@ several() {
     fi
 }
 several_programs() { several "$1" first && several "$1" second && several "$1" all 1; }
+# MPI: the other MPI's library is preloaded: rank 0 says so, and the program runs without; one that has loaded
+# MPI later, as Python does, ends
+other_library() {
+    local other=mpich mpiexec="mpiexec.$1 $openmpi_options" how="-x LD_PRELOAD=" text
+    [ "$1" = openmpi ] || other=openmpi mpiexec=mpiexec.mpich how="-env LD_PRELOAD "
+    text="par: libpar_mpi_${other}_test.so in LD_PRELOAD is for .*: preload libpar_mpi_$1.so, "
+    $mpiexec $how$PWD/build/libpar_mpi_${other}_test.so -n 2 build/mpi_shim_$1 several >"$work/out" 2>&1
+    cat "$work/out"
+    [ "$(grep -c "^$text.* it runs without" "$work/out")" = 1 ] && grep -q '^done$' "$work/out" || return 1
+    mpicc.$1 -O0 -w -fPIC -shared -Dmain=run tests/mpi_shim.c -o "$work/late.so" -pthread &&
+        printf '%s\n' "#include <dlfcn.h>" "int main(int n, char **a) {" \
+            'int (*run)(int, char **) = dlsym(dlopen("'"$work/late.so"'", RTLD_NOW), "run");' \
+            "return run(n, a); }" >"$work/late.c" && cc -w "$work/late.c" -o "$work/late" -ldl || return 1
+    $mpiexec -n 2 "$work/late" several | grep '^done$' || return 1 # as it is
+    LD_PRELOAD=$PWD/build/libpar_mpi_${other}_test.so "$work/late" several >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q "^$text.* ends here" "$work/out"
+}
 not_opened() { # one rank cannot open the comm: all leave everything to MPI, and a line says why
     local program="-n 1 build/mpi_shim_$1 small"
     export PAR_MPI_MPMD=1
@@ -277,7 +295,10 @@ for kind in mpich openmpi; do
         skip "$kind: Fortran" "apt-get install gfortran"
     fi
 done
-[ "$both" != mpichopenmpi ] || check "the same bits under both MPIs" bits
+if [ "$both" = mpichopenmpi ]; then
+    check "the same bits under both MPIs" bits
+    for kind in mpich openmpi; do check "$kind: the other one's library" other_library $kind; done
+fi
 [ -z "${both##mpich*}" ] && [ "$both" ] && check "the manual's example" example mpich
 if [ "${SOAK-}" ] && have mpifort.mpich && have gfortran; then
     for how in 1 2; do check "mpich, linked statically: Fortran, interface $how" static_fortran $how; done
