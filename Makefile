@@ -79,7 +79,7 @@ gpu-check:
 # programs have as CFLAGS of their own, which make also gives the files that they need: so this is read here.
 CC_FLAGS := $(shell command -v $(firstword $(CC))) $(wordlist 2,99,$(CC)) $(CXX) $(filter-out -g%,$(CFLAGS) $(TEST_CFLAGS))
 build/cc.flags: FLAGS = $(CC_FLAGS)
-build/mpi.flags: FLAGS = $(MPICC)
+build/mpi.flags: FLAGS = $(shell command -v $(firstword $(MPICC))) $(MPICC)
 build/fast.flags: FLAGS = $(FAST)
 build/cuda.flags: FLAGS = $(NVCC) $(CUDA_CODE)
 build/cc.flags build/mpi.flags build/fast.flags build/cuda.flags: FORCE | build
@@ -149,6 +149,7 @@ clean:
 help:
 	@printf '%s\n' 'make what? There are:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=, DESTDIR=), clean' \
+	    'build/libpar_mpi.so   to preload into MPI programs, for any MPI (MPICC=cc, mpicc ...); build/libpar_mpi_mpich.so, _openmpi.so' \
 	    'bindings the Fortran, C++ and Python interfaces again, from par.h; dist: a tarball, and headers as single files' \
 	    'cuda     for this machine'"'"'s GPU (CUDA_ARCHS=all, or a list; NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
 
@@ -225,19 +226,26 @@ build/bench_coll build/bench_coll_test: bench/bench_coll.c par.h $(OPTIONS) exam
 build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-# For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. The
-# tests' own are compiled in a quarter of the time, and look for locks.
+# For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. That of
+# MPICC is for any MPI, by its own compiler. The tests' own are compiled in a quarter of the time, and look for locks.
 SHIMS = build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
 TEST_SHIMS = $(SHIMS:.so=_test.so)
-$(SHIMS): SHIM = par_mpi.h
+$(SHIMS) build/libpar_mpi.so: SHIM = par_mpi.h
 $(TEST_SHIMS): SHIM = tests/mpi_locks.h
 $(TEST_SHIMS): CFLAGS = -O0 -g1
 $(TEST_SHIMS): tests/mpi_locks.h
+define MAKE_SHIM
+echo '{ global: MPI_*; mpi_*; ompi_*; par_mpi_*; local: *; };' >$@.map
+$(1) -std=gnu11 $(CFLAGS) -fPIC -shared -Wl,--version-script=$@.map -I. -DPAR_IMPLEMENTATION \
+    -include $(SHIM) -x c /dev/null -o $@ $(LIBS) -ldl
+rm $@.map
+endef
 $(SHIMS) $(TEST_SHIMS): build/libpar_mpi_%.so: par_mpi.h par.h build/cc.flags
-	echo '{ global: MPI_*; mpi_*; ompi_*; par_mpi_*; local: *; };' >$@.map
-	mpicc.$(*:_test=) -std=gnu11 $(CFLAGS) $(WARN) -fPIC -shared -Wl,--version-script=$@.map -I. -DPAR_IMPLEMENTATION \
-	    -include $(SHIM) -x c /dev/null -o $@ $(LIBS) -ldl
-	rm $@.map
+	$(call MAKE_SHIM,mpicc.$(*:_test=) $(WARN))
+
+build/libpar_mpi.so: par_mpi.h par.h build/cc.flags build/mpi.flags
+	$(call MAKE_SHIM,$(MPICC))
+
 
 build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c build/cc.flags
 	mpicc.$* -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra $< -o $@ -pthread

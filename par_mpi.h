@@ -36,6 +36,7 @@ USE
     A binary, without compiling it:   make build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
                                       LD_PRELOAD=$PWD/build/libpar_mpi_mpich.so mpiexec -n 4 ./prog
                                       (Open MPI: mpiexec -x LD_PRELOAD=$PWD/build/libpar_mpi_openmpi.so ...)
+                                      any other MPI, by its compiler: make build/libpar_mpi.so MPICC=cc
     A program that you link:          one more source file, compiled by mpicc (linked with -pthread -lm -ldl):
                                       #define PAR_IMPLEMENTATION
                                       #include "par_mpi.h"

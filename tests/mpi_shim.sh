@@ -6,7 +6,7 @@ openmpi_options="--oversubscribe --mca btl_base_warn_component_unused 0"
 [ "$(id -u)" != 0 ] || openmpi_options+=" --allow-run-as-root"
 export PAR_TIMEOUT=3000 # small calls are the kit's, too
 preloaded() { # MPI, ranks, program ...
-    local kind=$1 ranks=$2 shim=$PWD/build/libpar_mpi_$1_test.so
+    local kind=$1 ranks=$2 shim=${library:-$PWD/build/libpar_mpi_$1_test.so}
     shift 2
     case $kind in
     mpich) mpiexec.mpich -n "$ranks" -env LD_PRELOAD "$shim" "$@" ;;
@@ -96,6 +96,14 @@ other_library() {
     LD_PRELOAD=$PWD/build/libpar_mpi_${other}_test.so "$work/late" several >"$work/out" 2>&1
     cat "$work/out"
     grep -q "^$text.* ends here" "$work/out"
+}
+any_mpi() { # the library that MPICC makes
+    mkdir -p "$work/there" && cp Makefile ./*.h "$work/there" &&
+        make -s -C "$work/there" CFLAGS=-O0 MPICC="mpicc.$1" build/libpar_mpi.so || return 1
+    local library=$work/there/build/libpar_mpi.so
+    PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 several >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_reduce)" = 1 ]
 }
 not_opened() { # one rank cannot open the comm: all leave everything to MPI, and a line says why
     local program="-n 1 build/mpi_shim_$1 small"
@@ -299,6 +307,9 @@ if [ "$both" = mpichopenmpi ]; then
     check "the same bits under both MPIs" bits
     for kind in mpich openmpi; do check "$kind: the other one's library" other_library $kind; done
 fi
+for kind in ${SOAK:+mpich} openmpi; do
+    [ -n "${both##*$kind*}" ] || check "$kind: the library of make MPICC=" any_mpi $kind
+done
 [ -z "${both##mpich*}" ] && [ "$both" ] && check "the manual's example" example mpich
 if [ "${SOAK-}" ] && have mpifort.mpich && have gfortran; then
     for how in 1 2; do check "mpich, linked statically: Fortran, interface $how" static_fortran $how; done
