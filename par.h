@@ -11614,13 +11614,10 @@ static par_result par__closed_error(const par_comm *c, int r, const char *waitin
                           "comm after the last call on it",
                           c->rank, waiting, c->name, r, par__site_text(c, r, site).at);
 }
-// The rank of this node, if there is one, that will never do its part in an operation, or in the one before
-// it in its queue, which is *of then. -1: there is none.
-static int par__absent_rank(const par__operation *op, const par__operation **of) {
+// The rank of this node, if there is one, that will never do its part in an operation. -1: there is none.
+static int par__absent_rank(const par__operation *op) {
     const par_comm *c = op->comm;
-    if (op->state == PAR__QUEUED && op->queue->running) op = op->queue->running;
     const int one_sided = par__is_message(op->call.kind) || par__is_exchange(op->call.kind);
-    *of = op;
     for (int r = 0; r < c->size && op->state < PAR__WAITING_FOR_GROUP; r++) {
         const uint32_t closed =
             r == c->rank || !par__is_local(c, r) ? 0 : PAR__LOAD(&c->board->arrivals[r].closed);
@@ -11631,13 +11628,13 @@ static int par__absent_rank(const par__operation *op, const par__operation **of)
     }
     return -1;
 }
-// The same for an operation that is waited for, and the calls of its group.
+// The same for an operation that is waited for, and for the calls of its group; *of: for which of them.
 static int par__find_absent(const par__operation *op, const par__operation **of) {
     par__lock_world(op->world);
-    int r = par__absent_rank(op, of);
+    int r = par__absent_rank(*of = op);
     if (op->state == PAR__WAITING_FOR_GROUP)
         for (const par__operation *x = op->world->active; x && r < 0; x = x->next)
-            if (x->group_head == op) r = par__absent_rank(x, of);
+            if (x->group_head == op) r = par__absent_rank(*of = x);
     par__unlock_world(op->world);
     return r;
 }
