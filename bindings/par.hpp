@@ -211,21 +211,25 @@ template <> class expected<void> {
     par_result result_ = PAR_OK;
     std::string text_;
 };
-inline const char *text_of(par_result result, const par_comm *comm) {
-    const char *text = comm ? par_last_error(comm) : "";
+// The text of an error: its comm's, or, where that may be gone, where its texts are.
+inline const char *text_of(par_result result, const char *text) {
     return *text ? text : par_result_text(result);
 }
+inline const char *text_of(par_result result, const par_comm *comm) {
+    return text_of(result, comm ? par_last_error(comm) : "");
+}
+inline const char *text_of(par_result result, std::nullptr_t) { return par_result_text(result); }
 
 // How calls report errors: as values ...
 struct as_values {
     template <class T> using outcome = expected<T>;
-    static expected<void> end(par_result result, const par_comm *comm) {
+    template <class From> static expected<void> end(par_result result, From from) {
         if (result == PAR_OK) return {};
-        return {result, text_of(result, comm)};
+        return {result, text_of(result, from)};
     }
-    template <class T> static expected<T> end(par_result result, const par_comm *comm, T &&value) {
+    template <class From, class T> static expected<T> end(par_result result, From from, T &&value) {
         if (result == PAR_OK) return {std::move(value)};
-        return {result, text_of(result, comm), std::move(value)};
+        return {result, text_of(result, from), std::move(value)};
     }
 };
 // ... or as exceptions.
@@ -240,11 +244,11 @@ class error : public std::runtime_error {
 };
 struct as_exceptions {
     template <class T> using outcome = T;
-    static void end(par_result result, const par_comm *comm) {
-        if (result != PAR_OK) throw error(result, text_of(result, comm));
+    template <class From> static void end(par_result result, From from) {
+        if (result != PAR_OK) throw error(result, text_of(result, from));
     }
-    template <class T> static T end(par_result result, const par_comm *comm, T &&value) {
-        end(result, comm);
+    template <class From, class T> static T end(par_result result, From from, T &&value) {
+        end(result, from);
         return std::move(value);
     }
 };
@@ -253,33 +257,34 @@ struct as_exceptions {
 // ---- requests
 
 // A call that was begun. It is waited for at the latest by its destructor, which ignores its error: call wait.
+// Its comm may be closed before.
 template <class Errors> class request {
   public:
     template <class T> using outcome = typename Errors::template outcome<T>;
-    explicit request(par_comm *comm = nullptr) : comm_(comm) {}
+    explicit request(par_comm *comm = nullptr) : text_(comm ? par_last_error(comm) : "") {}
     request(request &&other) noexcept
-        : comm_(other.comm_), request_(std::exchange(other.request_, par_request())) {}
+        : text_(other.text_), request_(std::exchange(other.request_, par_request())) {}
     request &operator=(request &&other) noexcept {
         if (this != &other) {
             (void)par_wait(&request_);
-            comm_ = other.comm_;
+            text_ = other.text_;
             request_ = std::exchange(other.request_, par_request());
         }
         return *this;
     }
     ~request() { (void)par_wait(&request_); }
-    outcome<void> wait() { return Errors::end(par_wait(&request_), comm_); }
+    outcome<void> wait() { return Errors::end(par_wait(&request_), text_); }
     outcome<bool> test() { // true: as wait
         int done = 0;
         const par_result result = par_test(&request_, &done);
-        return Errors::end(result, comm_, done != 0);
+        return Errors::end(result, text_, done != 0);
     }
     par_request *handle() { return &request_; }
 
   private:
     template <class> friend class basic_comm;
     template <class> friend class neighbors;
-    par_comm *comm_;
+    const char *text_; // of errors, for as long as the world is open
     par_request request_ = par_request();
 };
 

@@ -691,14 +691,14 @@ class Request:
 
     def wait(self):
         if self._request.operation:
-            self._comm.handle  # of a closed comm nothing is left to be waited for
+            self._comm._world.handle  # of a closed one nothing is left to be waited for
         self._end(lib.par_wait(ctypes.byref(self._request)))
 
     def test(self):
         """True when the call has ended; then as wait."""
         done = c_int()
         if self._request.operation:
-            self._comm.handle
+            self._comm._world.handle
         result = lib.par_test(ctypes.byref(self._request), ctypes.byref(done))
         if not done.value:
             self._comm._check(result)
@@ -712,7 +712,7 @@ class Request:
         self._comm._check(result)
 
     def __del__(self):
-        if self._request.operation and self._comm._is_open() and not sys.is_finalizing():
+        if self._request.operation and self._comm._world._is_open() and not sys.is_finalizing():
             result = lib.par_wait(ctypes.byref(self._request))
             if self._request.operation:  # of a group that has not ended: then par_group_end waits
                 self._comm._kept.append(self._keep)
@@ -733,7 +733,7 @@ class Persistent:
         self._comm._check(lib.par_start(self._handle, ctypes.byref(self._request)))
 
     def wait(self):
-        self._comm.handle
+        self._comm._world.handle
         self._comm._check(lib.par_wait(ctypes.byref(self._request)))
 
     def free(self):
@@ -742,20 +742,25 @@ class Persistent:
         self._handle = c_void_p()
 
     def __del__(self):
-        if self._handle and self._comm._is_open() and not sys.is_finalizing():
+        if self._handle and self._comm._world._is_open() and not sys.is_finalizing():
             if self._request.operation:
                 self.wait()
-            self.free()
+            if self._comm._is_open():
+                self.free()
 
 
 class Neighbors:
-    """The ranks with which a rank exchanges a halo, from Comm.neighbors_open; all ranks close it before the comm."""
+    """The ranks with which a rank exchanges a halo, from Comm.neighbors_open; close it before the comm."""
 
     def __init__(self, comm, handle):
         self._comm, self._handle = comm, handle
 
     def _is_open(self):
         return bool(self._handle) and self._comm._is_open()
+
+    @property
+    def _world(self):
+        return self._comm._world
 
     @property
     def handle(self):
@@ -896,7 +901,7 @@ class Comm:
 
     def _check(self, result):
         if result:
-            text = lib.par_last_error(self._handle) if self._is_open() else b""
+            text = lib.par_last_error(self._world._handle) if self._world._is_open() else b""
             raise Error(result, (text or lib.par_result_text(result)).decode(errors="replace"))
 
     def split(self, color, key=0):
@@ -963,7 +968,9 @@ class Comm:
             sys.stdout.flush()
             handle, self._handle = self._handle, None
             result = lib.par_close(handle)
-            self._kept.clear()
+            if self is not self._world:  # what was begun goes on
+                self._world._kept += self._kept
+            self._kept = []
             if result:
                 raise Error(result, lib.par_result_text(result).decode())
 

@@ -112,7 +112,8 @@ static void halo(const par::returning::comm &world) {
     CHECK(!wrong && std::string(wrong.error()).find("test_hpp.cpp:") != std::string::npos);
     CHECK(std::string(wrong.error()).find("counts is NULL") != std::string::npos);
     CHECK(!world.neighbors_open(to, std::array<int, 1>()) && !world.neighbors_open(std::array<int, 1>{{n}}));
-    CHECK(neighbors->close() && !neighbors->handle());
+    begun = neighbors->exchange_begin(own, counts, {}, got, counts, {});
+    CHECK(neighbors->close() && !neighbors->handle() && begun->wait() && got[0] == own[0]);
 }
 
 // Each rank writes to the next one, which waits for its signal, and reads it back.
