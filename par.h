@@ -1201,6 +1201,9 @@ enum { PAR__TWO_SIZES = -1 };
 // what is read here): did the ranks make the same call but for counts and dtypes? All get the same answer:
 // the first rank that differs from rank 0, or has a mistake of its own, + 1. 0: the call itself differs.
 int par__differs_in_size_alone(const par_comm *comm);
+// The same, after a collective that has succeeded whose ranks do not all give the counts of all: the bytes of
+// the largest block that a rank sends, or has as a part of the root's.
+uint64_t par__largest_block_seen(const par_comm *comm);
 
 // A random number from the kernel that nobody can guess. 0, or errno.
 int par__getrandom_u64(uint64_t *number);
@@ -1254,7 +1257,7 @@ typedef struct par__call_record {
     uint8_t kind, dtype, op, flags;
     int32_t root; // or the tag
     uint16_t site, op_hash;
-    uint64_t count; // or, of counts that all ranks give, their hash
+    uint64_t count; // of counts that all ranks give, their hash; of all_to_allv the largest that is sent
 } par__call_record;
 // Sets kind, dtype, op, root and count.
 void par__record_call(const par_comm *comm, const par_call *call, par__call_record *record);
@@ -10238,6 +10241,8 @@ void par__record_call(const par_comm *c, const par_call *k, par__call_record *s)
     s->op = takes_op ? (uint8_t)par__op_code(k->op) : 0;
     s->op_hash = takes_op ? (uint16_t)(k->op >> 8 ^ k->op >> 24 ^ k->op >> 40 ^ k->op >> 52) : 0;
     s->count = k->count;
+    for (int r = 0; par__kinds[k->kind].counts == PAR_COUNTS_OWN && k->send_counts && r < c->size; r++)
+        s->count = PAR__MAX(s->count, (uint64_t)k->send_counts[r]);
     if (par__kinds[k->kind].counts == PAR_COUNTS_SAME)
         s->count = par__hash_sizes(k->recv_displs, c->size,
                                    par__hash_sizes(k->recv_counts, c->size, 0xcbf29ce484222325u));
@@ -10304,6 +10309,15 @@ int par__differs_in_size_alone(const par_comm *c) {
         if (!first && (!par__is_same_call(a, b) || (b->flags & PAR__INVALID_CALL))) first = r + 1;
     }
     return first ? first : 1; // or counts that each rank has of its own
+}
+
+uint64_t par__largest_block_seen(const par_comm *c) {
+    uint64_t most = 0;
+    for (int r = 0; r < c->size; r++) {
+        const par__call_record *s = &c->board->arrivals[r].arrival[c->queues[0].issued & 1u].call;
+        most = PAR__MAX(most, s->count * par_dtype_bytes((par_dtype)s->dtype));
+    }
+    return most;
 }
 
 // Where ranks have counts of their own (gatherv, scatterv, all_to_allv), each block has a count at both ends.

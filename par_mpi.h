@@ -107,10 +107,11 @@ MODEL
     nothing else does, all ranks let MPI run it, which forgives some of that; a line on stderr says so once,
     with the call sites. It is an error with PAR_TIMEOUT, where a call is nonblocking, and where ranks differ
     in the function, the root or the operation.
-    Small calls: a broadcast, gather or scatter of at most 256 bytes a block is MPI's where each rank has a
-    processor of those where the ranks may run, because MPI lets the root, or the others, go on at once. So is
-    Open MPI's MPI_Reduce where the order does not change the bits: of integers, and sums of two ranks. With
-    PAR_TIMEOUT all are the kit's.
+    Small calls: MPI lets the root of a small broadcast or scatter go on at once, and the others in a gather.
+    So where four calls of one of these, of a v form, or of Open MPI's MPI_Reduce were small, the next 16
+    (later up to 256) of its kind on the communicator are MPI's, then one is the kit's again to see. Each rank
+    must have a processor of those where the ranks may run. MPI_Reduce is MPI's only where the order does not
+    change the bits: of integers, and sums of two ranks. With PAR_TIMEOUT all are the kit's.
     Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
     may be outstanding while the kit runs others.
     Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
@@ -343,12 +344,16 @@ enum {                        // which calls of the kit's are MPI's
     PAR__PMPI_LEAVES_LOOSE,   // those whose sizes and types alone differ
     PAR__PMPI_LEAVES_SMALL    // and broadcasts, gathers and scatters of few bytes
 };
+typedef struct par__pmpi_look { // of one kind
+    int small, turns;           // small calls in a row; so many calls are MPI's next
+} par__pmpi_look;
 typedef struct par__pmpi_comm { // of a communicator: its attribute
     MPI_Comm mpi;               // MPI_COMM_NULL: it was freed
     par_comm *comm;             // NULL: its collectives are MPI's
     int rank, size;
-    int users;                          // the communicator, and nonblocking calls that have not ended
-    par__pmpi_memory memory;            // of blocking calls
+    int users;               // the communicator, and nonblocking calls that have not ended
+    par__pmpi_memory memory; // of blocking calls
+    par__pmpi_look looks[PAR_KIND_COUNT];
     uint32_t (*calls)[PAR__PMPI_SIZES]; // of each kind, by size, where calls are measured
     struct par__pmpi_comm *next;
 } par__pmpi_comm;
@@ -1227,15 +1232,42 @@ static char *par__pmpi_temp(const par__pmpi_call *k, int which, size_t bytes) { 
 // errors, it is an error.
 //
 // In a small broadcast or scatter MPI lets the root go on at once, in a gather the others; the kit compares
-// all ranks' calls first, which takes longer. All ranks know the bytes of a block, so that all leave the
-// same calls. Open MPI does so in a reduction, too: it has those whose result does not depend on the order.
+// all ranks' calls first, which takes longer, and longer still where ranks have counts of their own. Whether
+// a call is small only its ranks know, each of its own part. But all know how large the last one was that the
+// kit ran, because they saw each other's calls:
+//     kit     small small small small           small           large large
+//     MPI                             (16 any)        (32 any)
+// After four small calls of a kind in a row MPI has the next ones, whatever their size; then one is the kit's
+// again, to see; where it is small, MPI has twice as many. Open MPI gets reductions, too, whose result does
+// not depend on the order.
 
-enum { PAR__PMPI_SMALL_BYTES = 256 }; // a block that may be MPI's
+enum { PAR__PMPI_SMALL_ROW = 4, PAR__PMPI_TURNS = 16, PAR__PMPI_DOUBLINGS = 4 };
+// Up to which size of a block, in bytes, MPI is faster. 0: it never is.
+PAR__PMPI_INLINE size_t par__pmpi_small_bytes(par_kind kind) {
 #if defined(OPEN_MPI)
-enum { PAR__PMPI_LEAVES_REDUCE = 1 };
+    switch (kind) {
+    case PAR_KIND_BROADCAST:
+    case PAR_KIND_GATHER:
+    case PAR_KIND_SCATTER:
+    case PAR_KIND_REDUCE:
+    case PAR_KIND_ALL_GATHERV: return 256;
+    case PAR_KIND_GATHERV:
+    case PAR_KIND_SCATTERV: return 8192;
+    case PAR_KIND_ALL_TO_ALLV: return 1024;
+    default: return 0;
+    }
 #else
-enum { PAR__PMPI_LEAVES_REDUCE = 0 }; // MPICH's takes longer
+    switch (kind) {
+    case PAR_KIND_BROADCAST:
+    case PAR_KIND_GATHER:
+    case PAR_KIND_SCATTER:
+    case PAR_KIND_GATHERV:
+    case PAR_KIND_SCATTERV: return 8192;
+    case PAR_KIND_ALL_TO_ALLV: return 2048;
+    default: return 0;
+    }
 #endif
+}
 
 // Does a reduction have the same bits in any order? Sums and products of two floats have.
 static int par__pmpi_one_result(const par__pmpi_comm *s, MPI_Op op, const par__pmpi_type *type) {
@@ -1283,20 +1315,33 @@ static int par__pmpi_prepare(const par__pmpi_comm *s, const par__pmpi_call *k, p
     return 1;
 }
 
-PAR__PMPI_INLINE int par__pmpi_has_small(par_kind kind) {
-    return kind == PAR_KIND_BROADCAST || kind == PAR_KIND_GATHER || kind == PAR_KIND_SCATTER ||
-           (kind == PAR_KIND_REDUCE && PAR__PMPI_LEAVES_REDUCE == 1);
-}
-// Is MPI faster? All ranks give the same answer. Inline: where the kind is known, little of it is left.
-PAR__PMPI_INLINE int par__pmpi_leaves(const par__pmpi_comm *s, const par__pmpi_call *k) {
-    const int root_here = s->rank == k->root, reduces = k->kind == PAR_KIND_REDUCE;
+// Is it MPI's turn? All ranks give the same answer. Inline: where the kind is known, little of it is left.
+PAR__PMPI_INLINE int par__pmpi_leaves(par__pmpi_comm *s, const par__pmpi_call *k) {
     par__pmpi_type memory;
-    if (par__pmpi.leaves != PAR__PMPI_LEAVES_SMALL || !par__pmpi_has_small(k->kind)) return 0;
-    const int out = k->kind == PAR_KIND_GATHER ? !root_here : root_here && k->recv == MPI_IN_PLACE;
-    const MPI_Count count = out ? k->out.count : k->in.count;
-    const par__pmpi_type *type = par__pmpi_type_of(out ? k->out.type : k->in.type, &memory);
-    if (!type || count < 0 || (size_t)count * type->bytes > PAR__PMPI_SMALL_BYTES) return 0;
-    return !reduces || par__pmpi_one_result(s, k->op, type);
+    if (!par__pmpi_small_bytes(k->kind) || !s->looks[k->kind].turns) return 0;
+    if (k->kind == PAR_KIND_REDUCE) {
+        const par__pmpi_type *type = par__pmpi_type_of(k->out.type, &memory);
+        if (!type || !par__pmpi_one_result(s, k->op, type)) return 0;
+    }
+    s->looks[k->kind].turns--;
+    return 1;
+}
+// After a call of the kit's: its largest block, in bytes.
+static void par__pmpi_count_small(par__pmpi_comm *s, par_kind kind, uint64_t largest) {
+    par__pmpi_look *row = &s->looks[kind];
+    if (par__pmpi.leaves != PAR__PMPI_LEAVES_SMALL) return;
+    row->small = largest <= par__pmpi_small_bytes(kind) ? row->small + 1 : 0;
+    const int looks = row->small - PAR__PMPI_SMALL_ROW;
+    if (looks < 0) return;
+    row->turns = PAR__PMPI_TURNS << looks;
+    if (looks == PAR__PMPI_DOUBLINGS) row->small--;
+}
+static void par__pmpi_learn(par__pmpi_comm *s, const par__pmpi_call *k, const par_call *call) {
+    if (!par__pmpi_small_bytes(k->kind)) return;
+    uint64_t largest = k->kind == PAR_KIND_ALL_GATHERV ? 0 : par__largest_block_seen(s->comm);
+    for (int r = 0; k->kind == PAR_KIND_ALL_GATHERV && r < s->size; r++)
+        if (largest < call->recv_counts[r]) largest = call->recv_counts[r];
+    par__pmpi_count_small(s, k->kind, largest);
 }
 
 // Has this rank's block for itself one size as a part of send, another one as a part of recv?
@@ -1404,6 +1449,7 @@ static void par__pmpi_run_move(par__pmpi_comm *s, par__pmpi_call *k, par__pmpi_m
     par__pmpi_describe_move(s, k, m);
     if (k->error) return;
     k->error = par__pmpi_issue(s, k, &m->call);
+    if (!k->error) par__pmpi_learn(s, k, &m->call);
     par__pmpi_unpack_all(k, m);
     if (par__pmpi.print && !k->error) par__pmpi_sample(s, k, &m->call);
 }
@@ -1881,6 +1927,7 @@ static int par__pmpi_run_on(par__pmpi_comm *s, par__pmpi_call *k) { // 1: done; 
     const double begun = par__pmpi.print ? PMPI_Wtime() : 0;
     if (reduces) {
         k->error = par__pmpi_reduce(s, k, &reduction);
+        if (!k->error) par__pmpi_count_small(s, k->kind, (uint64_t)k->out.count * reduction.type->bytes);
         for (int i = 0; i < (k->out.counts ? s->size : 1); i++)
             bytes += (uint64_t)par__pmpi_count(&k->out, i) * reduction.type->bytes;
     } else {
@@ -1905,9 +1952,9 @@ static int par__pmpi_run(par__pmpi_call *k, const void *address) { // 0: MPI is 
     return done;
 }
 
-// A small call that is MPI's, of a communicator that this thread knows, is not described.
+// A call that is MPI's, of a communicator that this thread knows, is not described.
 PAR__PMPI_INLINE int par__pmpi_left_at_once(par__pmpi_call k) {
-    const par__pmpi_comm *s = par__pmpi_has_small(k.kind) ? par__pmpi_known(k.mpi) : NULL;
+    par__pmpi_comm *s = par__pmpi_small_bytes(k.kind) ? par__pmpi_known(k.mpi) : NULL;
     if (!s || !s->comm || !par__pmpi_leaves(s, &k)) return 0;
     par__pmpi_thread.caller = NULL;
     PAR__PMPI_ADD(par__pmpi.rows[k.kind].left, 1);

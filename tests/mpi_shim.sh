@@ -17,7 +17,7 @@ by_kit() { # table of PAR_MPI_PRINT, kind: how many calls the kit ran
     awk -v kind="$2" '$1 == kind {print $2}' "$1"
 }
 small() { # MPI may have some where each rank has a processor, and there is no deadline
-    local kind kit how one=$(taskset -pc $$ | sed 's/.*: //;s/[-,].*//')
+    local kind kit sums how one=$(taskset -pc $$ | sed 's/.*: //;s/[-,].*//')
     for how in alone deadline shared; do
         (
             [ $how = deadline ] && export PAR_TIMEOUT=300 || export PAR_TIMEOUT=
@@ -25,19 +25,21 @@ small() { # MPI may have some where each rank has a processor, and there is no d
             PAR_MPI_PRINT=1 preloaded "$1" 2 "${@:2}" build/mpi_shim_$1 small >"$work/out" 2>&1
         )
         cat "$work/out"
-        [ $how != alone ] || [ "$(nproc)" = 1 ] && kit=2 || kit=1
-        for kind in broadcast gather scatter; do
+        kit=81 sums=82
+        [ $how = alone ] && [ "$(nproc)" != 1 ] && kit=33 && [ "$1" = openmpi ] && sums=6
+        for kind in broadcast gather scatter gatherv scatterv all_to_allv; do
             [ "$(by_kit "$work/out" $kind)" = $kit ] || return 1
         done
-        [ "$1" = mpich ] && kit=2 # MPICH's MPI_Reduce has none
-        [ "$(by_kit "$work/out" reduce)" = $((kit + 1)) ] || return 1
+        [ "$1" = openmpi ] || kit=81 # MPICH's Allgatherv and Reduce have none
+        [ "$(by_kit "$work/out" all_gatherv)" = $kit ] || return 1
+        [ "$(by_kit "$work/out" reduce)" = $sums ] || return 1
         grep -q '^done$' "$work/out" || return 1
     done
 }
 small_sums() { # three ranks that are bound: MPI has the sums of integers alone
-    local kit=2
-    [ "$1" = openmpi ] || kit=4
-    PAR_TIMEOUT= PAR_MPI_PRINT=1 preloaded "$1" 3 build/mpi_shim_$1 small_sums >"$work/out" 2>&1
+    local kit=10
+    [ "$1" = openmpi ] || kit=12
+    PAR_TIMEOUT= PAR_MPI_PRINT=1 preloaded "$1" 3 timeout 100 build/mpi_shim_$1 small_sums >"$work/out" 2>&1
     cat "$work/out"
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" reduce)" = $kit ]
 }
