@@ -200,8 +200,8 @@ LIMITS
     them. Where fork is not safe (the program has threads already), the program is started again for each
     rank, and every rank runs main from its beginning (par_desc.run_again overrides the choice). The thread
     that called par_open must live as long as the world.
-    A node's shared memory has 65536 blocks: one for each comm of its ranks and each par_alloc. Beyond them
-    par_split and par_alloc fail on all ranks.
+    A node's shared memory has 65536 blocks: one for each comm of its ranks, another one for its messages, and
+    one for each par_alloc. Beyond them par_split and par_alloc fail on all ranks.
     A world numbers its comms, also closed ones: each rank, as rank 0 of what is split, has its share of 429
     million, over MPI of a fifth of MPI_TAG_UB (6553 or more). Beyond it par_split fails on all ranks.
     Over MPI a rank notices a death or a par_abort on another node only through mpiexec or its deadline. Over
@@ -4729,6 +4729,7 @@ typedef struct par__ring { // of an ordered pair of ranks and a lane; ring_lines
 } par__ring;
 
 typedef struct par__rings { // of the ranks that share an arena
+    uint64_t at;            // where the rings are; 0: no message has been sent
     uint32_t released;      // ranks that do not access them any more
     uint8_t committed[4];   // per ring: 1: its memory is committed
 } par__rings;
@@ -4981,6 +4982,7 @@ struct par_comm {
     uint32_t ring_lines; // of payload in a ring, a power of two
     size_t piece_bytes;  // of a message, at most so many in a cell or the payload at a time
     par__rings *rings;
+    char *first_ring;                // where they are; NULL: not known yet
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
     uint32_t offload_count, offloads; // calls that were offloaded; those of them that have not ended
@@ -5902,19 +5904,18 @@ static uint32_t par__ring_lines(int ranks) {
     while (lines > 64 && lines * (uint32_t)ranks > 32768) lines /= 2;
     return lines;
 }
-// The rings of a comm: a table of which are committed, then each ring with its payload, which take no memory
-// before their first use. Tracks need lanes of their own where messages between nodes (of
-// PAR_NODE_RANKS) go through rings.
+// The rings of a comm: a table of which are committed, and the rings with their payload. These take no address
+// space before the first message, and no memory before their own first one. Tracks need lanes of their own
+// where messages between nodes (of PAR_NODE_RANKS) go through rings.
 static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
 static size_t par__ring_table_bytes(int ranks, int lanes) {
     return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
 }
-static size_t par__ring_stride(uint32_t lines) {
-    return par__round_up(sizeof(par__ring) + (size_t)64 * lines, 4096);
+static size_t par__ring_stride(int ranks) {
+    return par__round_up(sizeof(par__ring) + (size_t)64 * par__ring_lines(ranks), 4096);
 }
-static size_t par__rings_bytes(int ranks, int lanes, uint32_t lines) {
-    return par__ring_table_bytes(ranks, lanes) +
-           (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(lines);
+static size_t par__rings_bytes(int ranks, int lanes) {
+    return (size_t)lanes * (size_t)ranks * (size_t)ranks * par__ring_stride(ranks);
 }
 
 // The shared parts of a comm: the board of one node, and the rings of the ranks that share an arena.
@@ -5929,7 +5930,7 @@ static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes)
 }
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
-    const uint64_t at = par__arena_alloc(w, par__rings_bytes(ranks, lanes, par__ring_lines(ranks)), 4096);
+    const uint64_t at = par__arena_alloc(w, par__ring_table_bytes(ranks, lanes), 4096);
     if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes))) {
         par__arena_free(w, at);
         return 0;
@@ -5941,7 +5942,7 @@ static uint64_t par__alloc_board_and_rings(par__world *w, const par_comm *c, uin
     const int locals = par__node_size(&c->nodes, c->nodes.my_node);
     const size_t board = par__board_bytes(c->size, c->stage_bytes, locals);
     const uint64_t at =
-        par__arena_alloc(w, board + par__rings_bytes(c->ring_count, c->lane_count, c->ring_lines), 4096);
+        par__arena_alloc(w, board + par__ring_table_bytes(c->ring_count, c->lane_count), 4096);
     *rings = at ? at + board : 0;
     if (at && par__arena_commit(w, at, par__board_bytes(c->size, 0, 0)) &&
         par__arena_commit(w, *rings, par__ring_table_bytes(c->ring_count, c->lane_count)))
@@ -6029,10 +6030,6 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c);
 }
 
-static void par__set_ring_lines(par_comm *c, uint32_t lines) {
-    c->ring_lines = lines;
-    c->piece_bytes = PAR__MIN((size_t)lines * 64 / 4, (size_t)16384);
-}
 static void par__set_comm_id(par_comm *c, uint32_t id) {
     c->id = id;
     snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
@@ -6068,7 +6065,8 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
     c->lane_count = par__ring_lanes(c->nodes.node_count);
-    par__set_ring_lines(c, par__ring_lines(c->ring_count));
+    c->ring_lines = par__ring_lines(c->ring_count);
+    c->piece_bytes = PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384);
     c->last_algorithm = "none";
     par__set_comm_id(c, id);
     return c;
@@ -6080,8 +6078,7 @@ static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t ring
     const size_t board =
         par__board_bytes(c->size, c->stage_bytes, par__node_size(&c->nodes, c->nodes.my_node));
     if (!par__arena_contains(w, board_at, board)) return par__memory_corrupt(w, "a board at", board_at), 0;
-    if (par__arena_contains(w, rings_at, par__rings_bytes(c->ring_count, c->lane_count, c->ring_lines)))
-        return 1;
+    if (par__arena_contains(w, rings_at, par__ring_table_bytes(c->ring_count, c->lane_count))) return 1;
     return par__memory_corrupt(w, "message rings at", rings_at), 0;
 }
 static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
@@ -7723,12 +7720,25 @@ static void par__tcp_close(par__world *w, int broken) {
 // cache line from core to core; the sender looks at tail only when the ring seems full.
 // Lanes are separate rings and tags: one for user messages, one for each track of a collective.
 
+// Find where the rings are, which the first sender has told the others. make: be the first, if nobody was.
+// 0: there are none.
+static int par__find_rings(par_comm *c, int make) {
+    par__world *w = c->world;
+    const size_t bytes = par__rings_bytes(c->ring_count, c->lane_count);
+    uint64_t at = PAR__LOAD(&c->rings->at);
+    const uint64_t made = at || c->first_ring || !make ? 0 : par__arena_alloc(w, bytes, 4096);
+    if (made && __atomic_compare_exchange_n(&c->rings->at, &at, made, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        at = made;
+    else if (made)
+        par__arena_free(w, made);
+    if (!c->first_ring && at && par__arena_contains(w, at, bytes)) c->first_ring = w->base + at;
+    return c->first_ring != NULL;
+}
 static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, uint8_t **committed) {
     const size_t n = (size_t)c->ring_count;
     const size_t i = ((size_t)lane * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
     *committed = &c->rings->committed[i];
-    return (par__ring *)((char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count) +
-                         i * par__ring_stride(c->ring_lines));
+    return (par__ring *)(c->first_ring + i * par__ring_stride(c->ring_count));
 }
 static uint32_t par__payload_lines(size_t bytes) { // that a piece takes
     return bytes <= PAR__CELL_BYTES ? 0 : (uint32_t)((bytes + 63) / 64);
@@ -7959,10 +7969,11 @@ static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
     par__ring **known = &c->queues[1 + peer].ring;
     uint8_t *committed;
     if (!lane && *known) return *known;
+    if (!par__find_rings(c, 1)) return NULL;
     par__ring *ring = par__ring_of(c, c->rank, peer, lane, &committed);
     if (!*committed) {
         if (!par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base),
-                               par__ring_stride(c->ring_lines)))
+                               par__ring_stride(c->ring_count)))
             return NULL;
         for (uint32_t i = 0; i < PAR__RING_CELLS; i++) // as in a ring that has passed 2^32 cells
             ring->cells[i].ticket = i + 1 - PAR__RING_CELLS;
@@ -7976,6 +7987,7 @@ static par__ring *par__ring_from(par_comm *c, int peer, int lane) {
     par__ring **known = &c->queues[1 + c->size + peer].ring;
     uint8_t *committed;
     if (!lane && *known) return *known;
+    if (!par__find_rings(c, 0)) return NULL;
     par__ring *ring = par__ring_of(c, peer, c->rank, lane, &committed);
     if (!PAR__LOAD(committed)) return NULL;
     if (!lane) *known = ring;
@@ -15229,15 +15241,12 @@ static par_comm *par__make_part_comm(const par_comm *parent, const int *ranks, i
     PAR_FREE(ints);
     return c;
 }
-// ranks: of the parent, of whom this rank is one; ring_lines: of payload, 0: the usual number. *mine: this
-// rank's part. NULL: it has failed.
-static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n, uint32_t ring_lines,
-                                 par__part *mine) {
+// ranks: of the parent, of whom this rank is one. *mine: this rank's part. NULL: it has failed.
+static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n, par__part *mine) {
     par__world *w = parent->world;
     if (w->closed) par__release_closed(w);
     par_comm *c = par__make_part_comm(parent, ranks, n);
     if (!c) mine->failed = PAR__NO_MEMORY_LEFT;
-    if (c && ring_lines) par__set_ring_lines(c, ring_lines);
     if (!c || !par__is_node_leader(c)) return c;
     if (par__rings_owner(c) == c->rank)
         mine->board = par__alloc_board_and_rings(w, c, &mine->rings);
@@ -15307,7 +15316,7 @@ par_result par_split(par_comm *comm, int color, int key, par_comm **out) {
     if (!parts) return par__set_error(w, PAR_ERR_MEMORY, "par_split: out of memory");
     memset(&mine, 0, sizeof mine);
     par_result r = par__gather_members(comm, color, key, all, ranks, &n);
-    par_comm *c = r || color < 0 ? NULL : par__begin_part(comm, ranks, n, 0, &mine);
+    par_comm *c = r || color < 0 ? NULL : par__begin_part(comm, ranks, n, &mine);
     if (!r && !comm->rank && !mine.failed && (mine.id = par__next_comm_id(w)) == 0)
         mine.failed = PAR__NO_ID_LEFT; // the comms of all colors have one number
     if (!r) r = par__agree_on_parts(comm, c, &mine, parts);
@@ -15583,7 +15592,9 @@ static void par__release_shared(par_comm *c) {
             par__arena_free(w, (uint64_t)(b->base - w->base));
         if (l->my_node != owner) par__arena_free(w, c->board_offset);
     }
-    if (__atomic_add_fetch(&c->rings->released, 1, __ATOMIC_SEQ_CST) == users) par__arena_free(w, block);
+    if (__atomic_add_fetch(&c->rings->released, 1, __ATOMIC_SEQ_CST) < users) return;
+    if (par__find_rings(c, 0)) par__arena_free(w, (uint64_t)(c->first_ring - w->base));
+    par__arena_free(w, block);
 }
 
 static par_result par__close_world(par__world *w, int broken) {
@@ -16028,16 +16039,15 @@ par_result par__run_in_turn(par_comm *c, const par_call *call) {
 int par__has_progress(const par_comm *comm) { return comm->world->progress_made; }
 void par__use_progress(par_comm *comm) { par__need_progress(comm->world); }
 
-// Comms of a program's communicators are many, and exchange few messages: their rings are short.
-enum { PAR__PART_RING_LINES = 16, PAR__PART_COUNT = 256, PAR__PART_ALLOC = 256 << 20 };
-// Address space for a world of so many ranks on this node, for such comms and par_alloc, but not above the
-// memory of the machine.
+enum { PAR__PART_COUNT = 256, PAR__PART_ALLOC = 256 << 20 };
+// Address space for a world of so many ranks on this node, so many comms of all of them, and par_alloc; but not
+// above the memory of the machine.
 static size_t par__mpi_arena_bytes(int ranks, int nodes, size_t stage_bytes) {
     const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     const int lanes = par__ring_lanes(nodes);
     const size_t board = par__board_bytes(ranks, stage_bytes * (nodes > 1 ? PAR__TRACKS : 1), ranks),
-                 world = board + par__rings_bytes(ranks, lanes, par__ring_lines(ranks)),
-                 part = board + par__rings_bytes(ranks, lanes, PAR__PART_RING_LINES),
+                 part = board + par__ring_table_bytes(ranks, lanes),
+                 world = part + par__rings_bytes(ranks, lanes),
                  wanted = world + PAR__PART_COUNT * part + PAR__PART_ALLOC;
     return par__arena_fitting(PAR__MAX(2 * world, PAR__MIN(wanted, memory)));
 }
@@ -16063,7 +16073,7 @@ par_comm *par__open_mpi_part(par_comm *world, MPI_Comm mpi, const int *ranks, in
     par__part mine, *parts = (par__part *)PAR_MALLOC(sizeof *parts * (size_t)n);
     memset(&mine, 0, sizeof mine);
     par__begin_turn(world);
-    par_comm *c = ranks && parts ? par__begin_part(world, ranks, n, PAR__PART_RING_LINES, &mine) : NULL;
+    par_comm *c = ranks && parts ? par__begin_part(world, ranks, n, &mine) : NULL;
     if (!c) mine.failed = PAR__NO_MEMORY_LEFT;
     if (c && !c->rank && (mine.id = par__next_comm_id(world->world)) == 0) mine.failed = PAR__NO_ID_LEFT;
     par__end_turn(world);

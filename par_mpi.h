@@ -125,8 +125,8 @@ MODEL
     its own.
     Where the world cannot be opened (no shared memory, ranks of several users), all communicators are MPI's;
     where a comm cannot (its shared memory is used up), all its ranks leave that communicator to MPI. A line
-    on stderr says why. The address space is some 550 KiB for each of 256 communicators of 2 ranks, 1.3 MiB
-    for 4, 166 MiB for 128, and no more than the machine has memory; a smaller one where ulimit -v asks for
+    on stderr says why. The world takes address space for 256 communicators of all ranks of the node, 256 KiB
+    a rank each, and for par_alloc, but no more than the machine has memory, and less where ulimit -v asks for
     it. PAR_ARENA=bytes sets it.
     Sums: ((x0 + x1) + x2) + ... in rank order, for every size and algorithm. What the kit has no dtype or
     operation for (long double, complex numbers, 2-byte integers, logical and bitwise operations,

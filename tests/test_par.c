@@ -595,6 +595,7 @@ static void messages(par_comm *w) {
 // copies the message itself.
 static void say_where_to(par_comm *w, uint64_t to, uint32_t place) {
     uint8_t *committed;
+    if (!par__find_rings(w, 1)) abort();
     par__cell *cell = &par__ring_of(w, 0, 1, 0, &committed)->cells[0];
     cell->u.copy.to = to;
     PAR__STORE(&cell->u.copy.to_place, place);
@@ -2110,9 +2111,10 @@ static void adopted(par_comm *w) {
 
 static void forge_message(par_comm *c, uint64_t bytes, uint8_t place, uint64_t address, uint32_t ticket) {
     uint8_t *committed; // of the ring from rank 1 to rank 0
+    if (!par__find_rings(c, 1)) abort();
     par__ring *ring = par__ring_of(c, 1, 0, 0, &committed);
     par__cell *cell = ring->cells;
-    par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_lines));
+    par__arena_commit(c->world, (uint64_t)((char *)ring - c->world->base), par__ring_stride(c->ring_count));
     cell->bytes = bytes, cell->count = 4, cell->dtype = PAR_F32, cell->place = place;
     cell->u.copy.from = address, cell->site = 54321; // no such place
     PAR__STORE(&cell->ticket, ticket);
@@ -2192,8 +2194,9 @@ static void scribble_crashed(int signal) {
 static uint64_t scribble_draw(uint64_t seed, uint64_t *at, uint64_t limit) {
     return par_random(seed, 77, (*at)++) % limit;
 }
-static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
+static void scribble(par_comm *c, uint64_t seed, uint64_t *at) {
     const par__world *w = c->world;
+    const int has_rings = par__find_rings(c, 1); // 0: scribbled over
     par__arena *a = w->arena;
     char *const part[] = {(char *)a,
                           (char *)&a->extent_count,
@@ -2203,8 +2206,8 @@ static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
                           (char *)c->board,
                           (char *)c->board->arrivals,
                           (char *)c->rings,
-                          (char *)c->rings + par__ring_table_bytes(c->ring_count, c->lane_count)};
-    const size_t stride = par__ring_stride(c->ring_lines), rings = (size_t)(c->ring_count * c->ring_count);
+                          has_rings ? c->first_ring : (char *)c->rings};
+    const size_t stride = par__ring_stride(c->ring_count), rings = (size_t)(c->ring_count * c->ring_count);
     const size_t bytes[] = {offsetof(par__arena, extent_count),
                             256,
                             sizeof(par__rank_control) * SCRIBBLE_RANKS,
@@ -2217,7 +2220,7 @@ static void scribble(const par_comm *c, uint64_t seed, uint64_t *at) {
     const size_t which = (size_t)scribble_draw(seed, at, 10 * sizeof part / sizeof *part) % 9;
     const uint64_t how = scribble_draw(seed, at, 4);
     char *to = part[which] + scribble_draw(seed, at, bytes[which]) / 4 * 4;
-    if (which == 8) to += scribble_draw(seed, at, rings) * stride;
+    if (which == 8 && has_rings) to += scribble_draw(seed, at, rings) * stride;
     for (uint64_t n = 4 << scribble_draw(seed, at, 6); n; n--, to++)
         __atomic_store_n(to,
                          (char)(how == 0   ? 0
@@ -2311,9 +2314,10 @@ static uint64_t blocks_in_use(par_comm *w) { // of this rank's arena, when all r
 static void closed_apart(par_comm *w) {
     enum { COMMS = 5 };
     const int n = par_size(w), me = par_rank(w);
-    const uint64_t before = blocks_in_use(w);
     par_comm *c[COMMS];
     int x = 1, y;
+    CHECK_OK(w, par_sendrecv(&x, 1, me, &y, 1, me, PAR_I32, w)); // makes the rings
+    const uint64_t before = blocks_in_use(w);
     for (int i = 0; i < COMMS; i++) {
         CHECK_OK(w, par_split(w, 0, i & 1 ? me : -me, &c[i]));
         CHECK_OK(w, par_all_reduce(&x, &y, 1, PAR_I32, PAR_SUM, c[i]));
@@ -4037,7 +4041,9 @@ static void wrap_rings(par_comm *c) {
     const uint32_t head = 0u - 16u;
     for (int to = 0; to < c->size; to++) {
         uint8_t *committed;
-        par__ring *r = c->ring_index[to] < 0 ? NULL : par__ring_of(c, c->rank, to, 0, &committed);
+        par__ring *r = c->ring_index[to] < 0 || !par__find_rings(c, 0)
+                           ? NULL
+                           : par__ring_of(c, c->rank, to, 0, &committed);
         if (!r || !*committed) continue;
         for (uint32_t t = head - 31; t != head + 1; t++) r->cells[(t - 1) % 32].ticket = t;
         r->head = head, r->head_line = 0u - 64u;
