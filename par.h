@@ -1021,11 +1021,11 @@ struct par_device_backend {
 // Error: ARGUMENT (comm has a backend already).
 par_result par_attach_backend(par_comm *comm, par_device_backend *backend);
 par_device_backend *par_backend_of(const par_comm *comm); // or NULL
-// As par_split, but the new comm has no backend: for a backend's own messages in host memory. Close it by
-// par_close_host, which is collective over it: when that returns all ranks have come, and what had not ended
-// is dropped, so that the backend may free what its messages and the other ranks used. NULL is PAR_OK.
+// As par_split, but the new comm has no backend: for a backend's own messages in host memory.
 par_result par_split_host(par_comm *comm, int color, int key, par_comm **out);
-par_result par_close_host(par_comm *comm);
+// Close a comm of a backend or a layer, which frees afterwards what its messages and the other ranks used;
+// collective over it. When it returns all ranks have come, and what had not ended is dropped. NULL is PAR_OK.
+par_result par_close_together(par_comm *comm);
 
 // ---- random numbers ---------------------------------------------------------------------------------------
 
@@ -11633,7 +11633,11 @@ static void par__mark_closed(par_comm *c, const char *site) {
     PAR__STORE(&mine->closed, number + 1);
     __atomic_add_fetch(&c->board->closed, 1, __ATOMIC_SEQ_CST);
 }
+// One that has closed it after an error hands that error on.
 static par_result par__closed_error(const par_comm *c, int r, const char *waiting) {
+    const par__arena *a = c->world->arena;
+    if (PAR__LOAD(&a->ranks[c->arena_index[r]].had_error) && PAR__LOAD(&a->first_error))
+        return par__rank_gone_error(c, r, 1, 1, waiting);
     const uint16_t site = (uint16_t)((PAR__LOAD(&c->board->arrivals[r].closed) & 0x1ffffu) - 1);
     return par__set_error(c->world, PAR_ERR_MISMATCH,
                           "rank %d waits %s on comm %s for rank %d, which has closed the comm at %s: close a "
@@ -15773,7 +15777,7 @@ par_result par_close(par_comm *c) {
     par__close_part(c);
     return PAR_OK;
 }
-par_result par_close_host(par_comm *comm) {
+par_result par_close_together(par_comm *comm) {
     par_comm *c = comm;
     if (!c) return PAR_OK;
     const par_result r = c->broken ? PAR_OK : par_barrier(c), forgot = par__drop_operations(c, !r);

@@ -3542,10 +3542,10 @@ static void par__cuda_comm_close(par_device_backend *backend) {
     }
     // Other ranks' streams may still wait for these events, and have memory mapped: no rank destroys or frees
     // any before all ranks are here.
-    par_close_host(l->announce_comm);
+    par_close_together(l->announce_comm);
     if (maps && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
     if (maps) cuda->map_state = NULL; // the comm frees it
-    par_close_host(l->completion_comm);
+    par_close_together(l->completion_comm);
     if (l->comm == cuda->desc.comm) cuda->desc.comm = NULL; // errors go to PAR_LOG from now on
     par__cuda_comm_free(l);
     par__cuda_release(cuda);
@@ -3651,8 +3651,8 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
 #if defined(PAR_CUDA_NCCL)
         par__cuda_nccl_abort(l);
 #endif
-        par_close_host(l->announce_comm);
-        par_close_host(l->completion_comm);
+        par_close_together(l->announce_comm);
+        par_close_together(l->completion_comm);
         return par__cuda_comm_free(l), r;
     }
     return cuda->references++, PAR_OK;

@@ -3977,7 +3977,7 @@ par_result par_pipe_close(par_pipe *p) {
     par_result result = PAR_OK;
     if (!p) return PAR_OK;
     for (int i = 0; p->channels && i < p->channel_count; i++) {
-        const par_result r = p->channels[i] ? par_close(p->channels[i]) : PAR_OK;
+        const par_result r = par_close_together(p->channels[i]); // after an error messages are in flight
         if (r && !result) result = r;
     }
     for (int i = 0; i < p->pools.count; i++) {

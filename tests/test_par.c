@@ -2449,6 +2449,25 @@ static void closed_waited(par_comm *w) {
     CHECK(w, !w->world->closed);
 }
 
+static void closed_broken(par_comm *w) { // one that closes it after an error hands that on
+    par_comm *c;
+    int x = 0;
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) == 0) {
+        par_set_timeout(w, 0.06);
+        CHECK(w, par_recv(&x, 1, PAR_I32, 1, c) == PAR_ERR_TIMEOUT);
+        par_set_timeout(w, 1000);
+    }
+    const double start = test_now();
+    if (par_rank(w) == 1 && par_node_of(w, 0) == par_node_of(w, 1))
+        CHECK(w, par_recv(&x, 1, PAR_I32, 0, c) == PAR_ERR_TIMEOUT && says(w, "rank 0 waited "));
+    CHECK(w, test_now() - start < 30);
+    CHECK_OK(w, par_close(c));
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, !w->world->closed);
+}
+
 // A program that waits for nothing: its collectives have ended when the world is closed, and a message that
 // its peer never received is an error there.
 enum { LEFT_BEHIND = 100000 };
@@ -4296,6 +4315,7 @@ const test tests[] = {
     {"closed_begun", closed_begun, TEST_ANY, 2, 60},
     {"closed_beside", closed_begun, TEST_ANY | TEST_PROGRESS, 2, 60},
     {"closed_waited", closed_waited, TEST_FAULT, 2, 60},
+    {"closed_broken", closed_broken, TEST_FAULT, 2, 60},
     {"never_waited", never_waited, TEST_SERIAL, 1, 60},
     {"forgotten", forgotten, TEST_FAULT, 2, 60},
     {"killed_open", killed_open, TEST_KILL, 2, 60},
