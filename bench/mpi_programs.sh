@@ -3,8 +3,8 @@
 #     bash bench/mpi_programs.sh 2 --json  the same as objects, a row each
 #     PROGRAMS="lmp -in in.lj" bash bench/mpi_programs.sh   seconds of a command, under MPI=openmpi, and what
 #         PAR_MPI_PRINT=1 says of rank 0 in one more run: its calls, the seconds saved (--json, too)
-#     KNOWN=all bash bench/mpi_programs.sh   the same of those of docs/adopt.md that are in PATH, on inputs
-#         that are made here, and whether their results are the same; KNOWN="hpcg osu": of these
+#     KNOWN=all bash bench/mpi_programs.sh   the same of those of docs/benchmarks.md that are in PATH, on
+#         inputs that are made here, and whether their results are the same; KNOWN="hpcg osu": of these
 CDPATH= cd "$(dirname "$0")/.." || exit 1
 here=$PWD
 ranks=${1:-2}
