@@ -5904,9 +5904,9 @@ static uint32_t par__ring_lines(int ranks) {
     while (lines > 64 && lines * (uint32_t)ranks > 32768) lines /= 2;
     return lines;
 }
-// The rings of a comm: a table of which are committed, and the rings with their payload. These take no address
-// space before the first message, and no memory before their own first one. Tracks need lanes of their own
-// where messages between nodes (of PAR_NODE_RANKS) go through rings.
+// The rings of a comm: a table of which are committed, and the rings with their payload. These take no
+// address space before the first message, and no memory before their own first one. Tracks need lanes of
+// their own where messages between nodes (of PAR_NODE_RANKS) go through rings.
 static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
 static size_t par__ring_table_bytes(int ranks, int lanes) {
     return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
@@ -16044,8 +16044,8 @@ int par__has_progress(const par_comm *comm) { return comm->world->progress_made;
 void par__use_progress(par_comm *comm) { par__need_progress(comm->world); }
 
 enum { PAR__PART_COUNT = 256, PAR__PART_ALLOC = 256 << 20 };
-// Address space for a world of so many ranks on this node, so many comms of all of them, and par_alloc; but not
-// above the memory of the machine.
+// Address space for a world of so many ranks on this node, so many comms of all of them, and par_alloc; but
+// not above the memory of the machine.
 static size_t par__mpi_arena_bytes(int ranks, int nodes, size_t stage_bytes) {
     const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     const int lanes = par__ring_lanes(nodes);

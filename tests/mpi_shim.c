@@ -788,6 +788,7 @@ static int threads_of_kit(unsigned long long *blocked) {
     if (dir) closedir(dir);
     return n;
 }
+static int by_mpi; // MPI runs what is nonblocking
 // Rank 1 waits for a nonblocking sum before it sends what rank 0 receives: rank 0 takes part in the sum while
 // it is in MPI_Recv. Types and the communicator are freed before the end. Several are in flight at a time.
 static void nonblocking(void) {
@@ -836,8 +837,9 @@ static void nonblocking(void) {
     MPI_Type_contiguous(3, MPI_INT, &other); // where the freed one was
     MPI_Waitall(FLIGHT, q, MPI_STATUSES_IGNORE);
     MPI_Type_free(&other);
-    if (world_rank) MPI_Ibarrier(other_comm, q); // rank 0 comes later
-    MPI_Comm_free(&c);                           // the last one ends here
+    if (world_rank) MPI_Ibarrier(other_comm, q);         // rank 0 comes later
+    if (by_mpi) MPI_Wait(&q[FLIGHT], MPI_STATUS_IGNORE); // Open MPI's own do not bear what follows
+    MPI_Comm_free(&c);
     MPI_Wait(&q[FLIGHT], MPI_STATUS_IGNORE);
     if (!world_rank) MPI_Ibarrier(other_comm, q);
     MPI_Wait(q, MPI_STATUS_IGNORE);
@@ -1422,7 +1424,8 @@ int main(int argc, char **argv) {
     const unsigned seed = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
     const char *of_mpich = getenv("PMI_RANK"), *rank = of_mpich ? of_mpich : getenv("OMPI_COMM_WORLD_RANK");
     int provided;
-    no_threads = !strcmp(what, "nonblocking") && argc > 2;
+    by_mpi = !strcmp(what, "nonblocking") && argc > 2;
+    no_threads = by_mpi && !strcmp(argv[2], "no_thread");
     if (!strcmp(what, "small_sums") && rank) bound = atoi(rank);
     MPI_Init_thread(&argc, &argv, strstr(what, "threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
                     &provided);

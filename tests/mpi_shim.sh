@@ -148,7 +148,7 @@ nonblocking() { # the kit runs them
 }
 between_nodes() { # MPI runs the nonblocking ones
     export PAR_NODE_RANKS=1 PAR_MPI_PRINT=1
-    preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking >"$work/out" 2>&1
+    preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking by_mpi >"$work/out" 2>&1
     cat "$work/out"
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" barrier)" = 2 ] &&
         [ "$(by_kit "$work/out" all_reduce)$(by_kit "$work/out" all_gather)" = "" ]
@@ -176,7 +176,7 @@ many() { # communicators at a time, with few descriptors, little address space, 
         grep -q 'leaves a communicator of 2 ranks to MPI.*PAR_ARENA' "$work/out"
 }
 no_thread() { # the kit cannot have its thread: MPI runs what is nonblocking
-    PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking 1 >"$work/out" 2>&1
+    PAR_MPI_PRINT=1 preloaded "$1" 2 timeout 100 build/mpi_shim_$1 nonblocking no_thread >"$work/out" 2>&1
     cat "$work/out"
     grep -q '^done$' "$work/out" && [ "$(by_kit "$work/out" all_gather)" = "" ]
 }
@@ -194,9 +194,10 @@ int MPI_Finalize(void) {
 END
     for order in "$work/tool.so:$shim" "$shim:$work/tool.so"; do
         case $kind in
-        mpich) mpiexec.mpich -n 2 -env LD_PRELOAD "$order" build/mpi_shim_mpich nonblocking ;;
+        mpich) mpiexec.mpich -n 2 -env LD_PRELOAD "$order" build/mpi_shim_mpich nonblocking by_mpi ;;
         openmpi)
-            mpiexec.openmpi $openmpi_options -x LD_PRELOAD="$order" -n 2 build/mpi_shim_openmpi nonblocking
+            mpiexec.openmpi $openmpi_options -x LD_PRELOAD="$order" -n 2 build/mpi_shim_openmpi \
+                nonblocking by_mpi
             ;;
         esac >"$work/out" 2>&1
         cat "$work/out"
