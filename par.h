@@ -4900,6 +4900,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     struct par__world *world;          // which outlives the comm
     uint64_t group;                    // a head: its group's number; else 0
     struct par__operation *next_group; // in par_comm.groups
+    struct par__operation *next_made;  // in par__world.operations
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
@@ -5041,6 +5042,7 @@ struct par__world {
     const par__kernels *kernels;
     par_comm *comms, *closed; // open; closed, with operations that go on
     par__operation *active, **active_end, *idle_operations;
+    par__operation *operations; // all that were made; they stay until the world closes
     void *idle_eager; // buffers for the first bytes of messages between nodes; each begins with the next
     par_device_backend *backends; // of all comms
     int in_backend_progress;      // a backend's progress function is running
@@ -5980,7 +5982,14 @@ static void par__free_operation(par__operation *op) {
     PAR_FREE(op->exchange.packed);
     PAR_FREE(op);
 }
-// Operations stay until the world closes: a copy of a request may name one that is not its call's any more.
+// Operations stay until the world closes: a copy of a request may name one that is not its call's any more,
+// and the program may never wait for one that has ended. NULL: no memory.
+static par__operation *par__make_operation(par__world *w) {
+    par__operation *op = (par__operation *)par__zalloc(sizeof *op);
+    if (!op) return op;
+    op->next_made = w->operations;
+    return w->operations = op;
+}
 static void par__keep_operation(par__world *w, par__operation *op) {
     op->state = PAR__DONE;
     op->persistent = 0;
@@ -10629,7 +10638,7 @@ static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16
     if (op)
         w->idle_operations = op->next;
     else
-        op = (par__operation *)par__zalloc(sizeof *op);
+        op = par__make_operation(w);
     if (!op) {
         par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
         return op;
@@ -11920,7 +11929,7 @@ static par_result par__offload_group_end(par_comm *c) {
 // Make a persistent call that is valid. with_operation: it has an operation of its own.
 static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int with_operation) {
     par_persistent *p = (par_persistent *)par__zalloc(sizeof *p);
-    par__operation *op = with_operation ? (par__operation *)par__zalloc(sizeof *op) : NULL;
+    par__operation *op = with_operation ? par__make_operation(c->world) : NULL;
     if (op) {
         op->comm = c;
         op->world = c->world;
@@ -11930,7 +11939,6 @@ static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int
     }
     if (p && op) p->sources = (const void **)par__zalloc(2 * sizeof(void *) * (size_t)c->size);
     if (!p || (with_operation && (!op || !p->sources || !par__alloc_addresses(op)))) {
-        par__free_operation(op);
         if (p) PAR_FREE((void *)p->sources);
         PAR_FREE(p);
         par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a persistent par_%s at %s",
@@ -12350,7 +12358,7 @@ par_result par_wait_all(par_request *requests, int count) {
 par_result par_group_begin(par_comm *comm) {
     if (comm->in_group)
         return par__set_error(comm->world, PAR_ERR_ARGUMENT, "par_group_begin within a group");
-    if (!comm->grouping && (comm->grouping = (par__operation *)par__zalloc(sizeof *comm->grouping)) == NULL)
+    if (!comm->grouping && (comm->grouping = par__make_operation(comm->world)) == NULL)
         return par__set_error(comm->world, PAR_ERR_MEMORY, "par_group_begin: out of memory");
     comm->grouping->comm = comm;
     comm->grouping->world = comm->world;
@@ -12593,9 +12601,9 @@ static void par__read_algorithm_settings(par__world *w, par__open_request *s) { 
 }
 
 static void par__free_world(par__world *w, int unmap) {
-    while (w->idle_operations) {
-        par__operation *op = w->idle_operations;
-        w->idle_operations = op->next;
+    while (w->operations) {
+        par__operation *op = w->operations;
+        w->operations = op->next_made;
         par__free_operation(op);
     }
     while (w->idle_eager) {
