@@ -806,8 +806,7 @@ static void nonblocking(void) {
     MPI_Barrier(other_comm);
     for (int i = 0; i < N; i++) x[i] = world_rank + i;
     MPI_Iallreduce(x, sum, N, MPI_DOUBLE, MPI_SUM, c, q);
-    CHECK(threads_of_kit(&blocked) <= 1 && blocked >> (SIGUSR1 - 1) & 1,
-          "a thread takes the program's signals");
+    CHECK(threads_of_kit(&blocked) <= 1 && blocked >> (SIGUSR1 - 1) & 1, "a thread takes signals");
     if (world_rank == 0) MPI_Recv(&letter, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Wait(q, MPI_STATUS_IGNORE);
     if (world_rank == 1) MPI_Send(&letter, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
