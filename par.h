@@ -451,12 +451,13 @@ typedef int (*par_thread_fn)(par_comm *comm, void *user);
 par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
 
 // Close a comm. Like MPI_Comm_free this waits for nobody: each rank closes its comms in its own order. What
-// was begun on the comm goes on, and its requests can be waited for. A rank that waits on it for one that has
-// closed it gets MISMATCH: on the same node at once, else TIMEOUT at the deadline. What par_alloc gave on the
-// comm is freed when all ranks of the node have closed it. Two comms are closed together by all their ranks:
-// one that has a device backend; and the world, last. When the world closes, collectives that were begun end
-// first; a message that its peer never received or sent is an error (ARGUMENT); and the rank 0 that started
-// the others waits for them to exit, and returns PAR_ERR_PEER_DIED if one failed. NULL is PAR_OK.
+// was begun on the comm goes on, and its requests can be waited for. A rank that waits on it for a rank of
+// its node that has closed it gets MISMATCH at once; for one of another node, TIMEOUT at the deadline. What
+// par_alloc gave on the comm is freed when all ranks of the node have closed it. Two kinds of comms are
+// closed together by all their ranks: those with a device backend, and the world, last. When the world
+// closes, collectives that were begun end first. A message that its peer never received or sent is an error
+// (ARGUMENT). The rank 0 that started the others waits for them to exit, and returns PAR_ERR_PEER_DIED if one
+// failed. NULL is PAR_OK.
 par_result par_close(par_comm *comm);
 
 // Make the waits and later calls of every rank of this node (over TCP: of all nodes) return PAR_ERR_ABORTED
@@ -508,8 +509,8 @@ par_result par_mesh_close(par_mesh *mesh);
 // all ranks of its node can address. Collective; all ranks pass the same size. NULL and par_last_error where
 // there is not enough memory (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
 void *par_alloc(par_comm *comm, size_t bytes);
-// Free symmetric memory; collective over the comm of par_alloc, which is open. memory is the pointer that
-// par_alloc returned. NULL is PAR_OK. Errors: ARGUMENT (another pointer, or freed before), those of a
+// Free symmetric memory; collective over the comm of par_alloc, which must be open. memory is the pointer
+// that par_alloc returned. NULL is PAR_OK. Errors: ARGUMENT (another pointer, or freed before), those of a
 // barrier.
 par_result par_free(par_comm *comm, void *memory);
 // The address in rank's block that corresponds to `mine` in this rank's block; NULL if rank is on another
@@ -520,7 +521,8 @@ void *par_peer(par_comm *comm, const void *mine, int rank);
 
 // Every call below has a _begin form with one more argument, which returns at once; par_wait ends the call.
 // All ranks issue calls in the same order. A zeroed request is complete. Errors besides the call's: ARGUMENT
-// (a copy of the request was waited for before, or comm was closed; the call's group has not ended).
+// (a copy of the request was waited for before; the call's group has not ended, or has and its comm is
+// closed).
 typedef struct par_request {
     struct par__operation *operation;
     uint64_t ticket;
@@ -833,7 +835,7 @@ par_result par_neighbor_exchange_init(const void *send, const size_t *send_count
 // Their own comm, for par_at and par_last_error in other languages than C. Do not close it. NULL has none.
 par_comm *par_neighbors_comm(const par_neighbors *neighbors);
 int par_neighbors_degree(const par_neighbors *neighbors); // 0: NULL
-// Its persistent exchanges are freed, too. Collective over the comm, which closes later. NULL is PAR_OK.
+// Its persistent exchanges are freed, too. Waits for nobody, as par_close does. NULL is PAR_OK.
 par_result par_neighbors_close(par_neighbors *neighbors);
 
 // ---- one-sided access -------------------------------------------------------------------------------------
@@ -16093,7 +16095,9 @@ par_comm *par__open_mpi_part(par_comm *world, MPI_Comm mpi, const int *ranks, in
     PMPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, mpi);
     if (!any) PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, parts, (int)sizeof mine, MPI_BYTE, mpi);
     par__begin_turn(world);
-    if (any) *why = par__part_failure((uint64_t)any);
+    if (any)
+        *why = any == PAR__NO_MEMORY_LEFT ? "the shared memory is used up; PAR_ARENA=bytes asks for more"
+                                          : par__part_failure((uint64_t)any);
     if (any) par__drop_part(c, &mine);
     if (!any && par__end_part(c, parts, NULL, parts[0].id)) any = 1;
     par__end_turn(world);

@@ -103,31 +103,32 @@ MODEL
     from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
     bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
     in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
-    Loose calls: where the sizes of a blocking call, or the names of its types, differ between ranks and
-    nothing else does, all ranks let MPI run it, which forgives some of that; a line on stderr says so once,
-    with the call sites. It is an error with PAR_TIMEOUT, where a call is nonblocking, and where ranks differ
-    in the function, the root or the operation.
+    Loose calls: the sizes of a blocking call, or the names of its types, may differ between ranks. If nothing
+    else does, all ranks let MPI run it, which forgives some of that. A line on stderr says so once, with the
+    call sites. It is an error with PAR_TIMEOUT, in a nonblocking call, and where ranks of a call that the kit
+    runs differ in the function, the root or the operation.
     Small calls: MPI lets the root of a small broadcast or scatter go on at once, and the others in a gather.
-    So where four calls of one of these, of a v form, or of Open MPI's MPI_Reduce were small, the next 16
-    (later up to 256) of its kind on the communicator are MPI's, then one is the kit's again to see. Each rank
-    must have a processor of those where the ranks may run. MPI_Reduce is MPI's only where the order does not
-    change the bits: of integers, and sums of two ranks. With PAR_TIMEOUT all are the kit's.
+    These, the v forms and Open MPI's MPI_Reduce are counted. After four small ones in a row, MPI has the next
+    16 of that kind on the communicator (later up to 256). Then the kit runs one again, to see. Each rank must
+    have a processor of those where the ranks may run. MPI_Reduce is MPI's only where the order does not
+    change the bits: of integers, logical values and bytes, and sums and products of two ranks' floats. With
+    PAR_TIMEOUT all are the kit's.
     Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
     may be outstanding while the kit runs others.
-    Progress: a rank that waits in the kit lets MPI make progress meanwhile, so that what it has begun, such
-    as an MPI_Isend of many bytes, goes on, and with it the peer that receives; one that never waits does so
-    every 32 calls. MPI_Iprobe, MPI_Improbe, MPI_Win_test and the tests of requests let MPI take first what
-    has arrived, so that they find what was sent before the last collective.
+    Progress: a rank that waits in the kit lets MPI make progress. So an MPI_Isend of many bytes goes on, and
+    the peer that receives it. A rank that never waits lets MPI do so every 32 calls. MPI_Iprobe, MPI_Improbe,
+    MPI_Win_test and the tests of requests let MPI take first what has arrived, so that they find what was
+    sent before the last collective.
     Comms: MPI_Init opens one world, with one descriptor and one piece of shared memory for all communicators.
     A communicator's comm is opened at its first collective, by two small collectives of MPI on it, and is an
     attribute of it. MPI_Comm_free and MPI_Comm_disconnect close it and wait for nobody: ranks may free their
     communicators in any order, while requests are on their way, too. A copy by MPI_Comm_dup gets a comm of
     its own.
-    Where the world cannot be opened (no shared memory, ranks of several users), all communicators are MPI's;
-    where a comm cannot (its shared memory is used up), all its ranks leave that communicator to MPI. A line
-    on stderr says why. The world takes address space for 256 communicators of all ranks of the node, 256 KiB
-    a rank each, and for par_alloc, but no more than the machine has memory, and less where ulimit -v asks for
-    it. PAR_ARENA=bytes sets it.
+    Where the world cannot be opened (no shared memory, ranks of several users), all communicators are MPI's.
+    Where a comm cannot (the shared memory or the numbers of comms are used up, see par.h), its ranks leave
+    that communicator to MPI. A line on stderr says why. The world takes address space for 256 communicators
+    of all ranks of the node, with 256 KiB a rank in each, and for par_alloc. It takes no more than the
+    machine has memory, and less under ulimit -v. PAR_ARENA=bytes sets it.
     Sums: ((x0 + x1) + x2) + ... in rank order, for every size and algorithm. What the kit has no dtype or
     operation for (long double, complex numbers, 2-byte integers, logical and bitwise operations,
     MPI_MINLOC) it exchanges, and applies MPI_Reduce_local in rank order. MPI_MIN and MPI_MAX give NaN where
@@ -142,21 +143,20 @@ MODEL
 LIMITS
     Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
     consecutive has at most 2^30 bytes per element.
-    A job that starts several programs is left to MPI, and a line on stderr says so, because some of them may
-    be without these functions, unless PAR_MPI_MPMD=1 says that all have them. Known are several contexts of
-    Open MPI's mpiexec, a heterogeneous job of Slurm's, and a rank without them beside one on the same node
-    that has them by LD_PRELOAD. MPICH's mpiexec tells nothing of ranks on other nodes: use -genv, which holds
-    for all.
-    Nonblocking reductions by operations that the kit does not have, and those between nodes, stay MPI's: only
-    a rank that is in the kit could send messages of MPI. So do all where a tool's MPI_Wait is found before
-    this header's: it would not know the kit's requests. A collective that a tool wraps is MPI's, too.
-    The first collective of a communicator takes two more of MPI, some 30 KiB of memory, and each rank's stage
-    of 256 KiB (PAR_STAGE) at its first large call: a program that makes a communicator for each call gains
-    nothing.
+    A job of several programs is left to MPI, because some may lack these functions; a line on stderr says so.
+    PAR_MPI_MPMD=1 says that all have them. Such jobs are seen in three cases: several contexts of Open MPI's
+    mpiexec; a heterogeneous job of Slurm; a rank on the same node that lacks what this one has by LD_PRELOAD.
+    MPICH's mpiexec tells nothing of other nodes: use -genv, which holds for all.
+    Nonblocking reductions by other operations stay MPI's, and all nonblocking collectives between nodes: only
+    a rank that is in the kit could send MPI's messages. All of them stay MPI's where a tool's MPI_Wait is
+    found before this header's, which would not know the kit's requests. A collective that a tool wraps, and
+    is found first, is MPI's, too.
+    The first collective of a communicator takes two more of MPI and some 30 KiB. Its first large call takes
+    each rank's stage of 256 KiB (PAR_STAGE). A program that makes a communicator for each call gains nothing.
     A program whose MPI_Init is not seen (a tool's is found first) keeps MPI's collectives.
     Fortran programs under MPICH: call sites are within MPICH's own library.
-    A library for another MPI than the program's, in LD_PRELOAD, says so, and the program runs without it; one
-    that loads MPI later than itself, as Python does, ends.
+    A library in LD_PRELOAD that is for another MPI says so, and the program runs without it. A program that
+    loads its MPI later, as Python does, ends.
     A program that was linked statically with its MPI cannot be preloaded: link the header. A static MPICH has
     mpi_f08's waits in one piece, which does not link beside this header's; C, mpif.h and use mpi do. Under
     Open MPI waits of Fortran programs need its shared libraries.
@@ -884,11 +884,8 @@ static void par__pmpi_open_kit(MPI_Comm mpi, int size, par__pmpi_comm *s) {
     if (comm || foreign || !s || s->rank ||
         __atomic_exchange_n(&par__pmpi.said_why_left, 1, __ATOMIC_RELAXED))
         return;
-    snprintf(
-        line, sizeof line,
-        "par_mpi.h leaves a communicator of %d ranks to MPI, and maybe others: %s; PAR_ARENA asks for more "
-        "shared memory",
-        size, why);
+    snprintf(line, sizeof line, "par_mpi.h leaves a communicator of %d ranks to MPI, and maybe others: %s",
+             size, why);
     PAR_LOG(line);
 }
 // The communicator has *s from now on, which may be NULL.

@@ -2,8 +2,8 @@
 #     bash bench/mpich_tests.sh [mpich|openmpi] ...   a table, under each MPI that is named, or that is here
 #     MPICH_TAR=mpich-4.0.2.tar.gz ...  MPICH's sources, of which test/mpi is taken; unset: those that
 #         apt-get downloads
-#     WORK=directory ...  of the sources, the programs and the results. A run that was cut short goes on
-#         there; results with the kit are kept for each shim by itself
+#     WORK=directory (/tmp/par_mpich_tests) ...  of sources, programs and results. A run that was cut
+#         short goes on there; results with the kit are kept for each shim by itself
 #     DIRS="coll comm" RANKS="2 4" NODES="1 2" STAGES="build plain kit table" ...  of these only
 #     SHIMS=directory LIMIT=30 SLOW=3 ...  where the shims are; seconds of a program without the kit; with the
 #         kit twice as many, and only programs that take fewer than so many without

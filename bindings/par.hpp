@@ -321,7 +321,7 @@ template <class Errors> class persistent {
 // ---- neighbors
 
 // The ranks with which a rank exchanges a halo: comm::neighbors_open. Calls take counts, and displs that may be
-// left out ({}), as arrays of size_t with one for each neighbor. It is closed by all ranks before its comm.
+// left out ({}), as arrays of size_t with one for each neighbor. Close it before its comm.
 template <class Errors> class neighbors {
   public:
     template <class T> using outcome = typename Errors::template outcome<T>;

@@ -789,6 +789,12 @@ static int threads_of_kit(unsigned long long *blocked) {
     return n;
 }
 static int by_mpi; // MPI runs what is nonblocking
+static void look_at_thread(void) {
+    unsigned long long blocked;
+    const int n = threads_of_kit(&blocked);
+    CHECK(by_mpi ? n <= 1 : n == 1, "%d threads", n);
+    CHECK(blocked >> (SIGUSR1 - 1) & 1, "a thread takes the program's signals");
+}
 // Rank 1 waits for a nonblocking sum before it sends what rank 0 receives: rank 0 takes part in the sum while
 // it is in MPI_Recv. Types and the communicator are freed before the end. Several are in flight at a time.
 static void nonblocking(void) {
@@ -796,7 +802,6 @@ static void nonblocking(void) {
     double *x = malloc(N * sizeof *x), *sum = malloc(N * sizeof *sum);
     int parts[FLIGHT], all[FLIGHT], letter = 0, pairs[4] = {world_rank, 7, world_rank + 1, 7}, *got;
     int counts[64], displs[64];
-    unsigned long long blocked;
     MPI_Request q[FLIGHT + 1];
     MPI_Datatype spread, gap, other;
     MPI_Comm c, other_comm;
@@ -806,7 +811,7 @@ static void nonblocking(void) {
     MPI_Barrier(other_comm);
     for (int i = 0; i < N; i++) x[i] = world_rank + i;
     MPI_Iallreduce(x, sum, N, MPI_DOUBLE, MPI_SUM, c, q);
-    CHECK(threads_of_kit(&blocked) <= 1 && blocked >> (SIGUSR1 - 1) & 1, "a thread takes signals");
+    look_at_thread();
     if (world_rank == 0) MPI_Recv(&letter, 1, MPI_INT, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Wait(q, MPI_STATUS_IGNORE);
     if (world_rank == 1) MPI_Send(&letter, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
@@ -1179,7 +1184,6 @@ static int open_descriptors(void) {
 static void many(int n) {
     MPI_Comm *c = malloc((size_t)n * sizeof *c);
     const int before = open_descriptors();
-    unsigned long long blocked;
     if (!c) MPI_Abort(MPI_COMM_WORLD, 1);
     for (int i = 0; i < n; i++) {
         int x = i, sum[2] = {0, 0};
@@ -1191,7 +1195,7 @@ static void many(int n) {
         CHECK(sum[0] == i * world_size && sum[1] == i, "communicator %d: %d, %d", i, sum[0], sum[1]);
     }
     CHECK(open_descriptors() <= before + 8, "%d descriptors, then %d", before, open_descriptors());
-    CHECK(threads_of_kit(&blocked) <= 1, "%d threads", threads_of_kit(&blocked));
+    look_at_thread();
     for (int i = 0; i < n; i++) MPI_Comm_free(&c[i]);
     free(c);
 }

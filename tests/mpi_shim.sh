@@ -80,7 +80,15 @@ several() {
         [ "$(grep -c '^par: par_mpi.h leaves all collectives to MPI: ' "$work/out")" = 1 ]
     fi
 }
-several_programs() { several "$1" first && several "$1" second && several "$1" all 1; }
+several_programs() {
+    several "$1" first && several "$1" second && several "$1" all 1 && SLURM_HET_SIZE=2 slurm_shows "$1"
+}
+slurm_shows() { # a job of several programs, all of which have the library here
+    preloaded "$1" 2 timeout 100 build/mpi_shim_$1 several >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" &&
+        [ "$(grep -c '^par: par_mpi.h leaves all collectives to MPI: .*SLURM_HET_SIZE' "$work/out")" = 1 ]
+}
 # MPI: the other MPI's library is preloaded: rank 0 says so, and the program runs without; one that has loaded
 # MPI later, as Python does, ends
 other_library() {
