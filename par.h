@@ -10326,8 +10326,10 @@ int par__differs_in_size_alone(const par_comm *c) {
     const int parity = (int)(c->queues[0].issued & 1u);
     const par__call_record *a = &c->board->arrivals[0].arrival[parity].call;
     int first = 0;
+    if (c->broken) return 0;
     for (int r = 0; r < c->size; r++) {
         const par__call_record *b = &c->board->arrivals[r].arrival[parity].call;
+        if (PAR__LOAD(&b->sequence) != c->queues[0].issued) return 0; // no record of this call
         if (a->kind != b->kind || a->root != b->root || a->op != b->op || a->op_hash != b->op_hash) return 0;
         if (!first && (!par__is_same_call(a, b) || (b->flags & PAR__INVALID_CALL))) first = r + 1;
     }
@@ -11460,9 +11462,10 @@ static void *par__progress_main(void *p) {
         }
         const int moved = par__progress_operations(w, w->progress_on_node);
         par__lock_world(w);
-        const int idle = !w->active;
+        const par__operation *op = w->active;
+        while (op && w->progress_on_node && op->comm->ring_count < op->comm->size) op = op->next;
         par__unlock_world(w);
-        if (idle)
+        if (!op)
             par__futex_wait(&w->progress_work, work, 100000000);
         else if (!moved)
             par__futex_wait(&w->progress_work, work, 20000);
@@ -15276,13 +15279,14 @@ static void par__drop_part(par_comm *c, const par__part *mine) {
     par__free_comm(c);
 }
 // parts[i]: of rank i of the parent, which has rank r of the new comm at places[r]; places NULL: of the new
-// comm.
-// An error: c is freed.
+// comm. An error: c is freed.
 static par_result par__end_part(par_comm *c, const par__part *parts, const int *places, uint64_t id) {
     const int leader = par__node_leader(&c->nodes, c->nodes.my_node, 0), owner = par__rings_owner(c);
     const uint64_t board = parts[places ? places[leader] : leader].board,
                    rings = parts[places ? places[owner] : owner].rings;
-    if (!par__comm_offsets_valid(c, board, rings)) return par__free_comm(c), PAR_ERR_SYSTEM;
+    const int numbered = id && id < par__comm_ids(c->world);
+    if (!numbered) par__memory_corrupt(c->world, "the number of a comm", id);
+    if (!numbered || !par__comm_offsets_valid(c, board, rings)) return par__free_comm(c), PAR_ERR_SYSTEM;
     par__set_comm_id(c, (uint32_t)id);
     par__map_comm(c, board, rings);
     return PAR_OK;
@@ -15791,8 +15795,8 @@ par_result par_close_together(par_comm *comm) {
     par_comm *c = comm;
     if (!c) return PAR_OK;
     const par_result r = c->broken ? PAR_OK : par_barrier(c), forgot = par__drop_operations(c, !r);
-    par_close(c);
-    return r ? r : forgot;
+    const par_result closed = par_close(c);
+    return r ? r : forgot ? forgot : closed;
 }
 
 static par_result par__gemm_check_shapes(const par_gemm_shape *shapes, size_t count, par_comm *comm) {
@@ -16019,9 +16023,8 @@ static int par__others_want_turn(const par__world *w) {
 void par__end_turn(par_comm *world) {
     par__world *w = world->world;
     if (!w->takes_turns) return;
-    const int others = par__others_want_turn(w);
-    __atomic_add_fetch(&w->now_turn, 1, __ATOMIC_SEQ_CST);
-    if (others) par__futex_wake(&w->now_turn);
+    const uint32_t now = __atomic_add_fetch(&w->now_turn, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&w->next_turn, __ATOMIC_SEQ_CST) != now) par__futex_wake(&w->now_turn);
 }
 static int par__is_done_or_wanted(void *op) {
     return par__is_done(op) || par__others_want_turn(((par__operation *)op)->comm->world);
@@ -16079,8 +16082,9 @@ par_result par__open_mpi_program(const par_desc *desc, int threads, par_comm **w
     if (r) return r;
     par__world *w = (*world)->world;
     w->takes_turns = threads;
+    if (w->progress_made) return PAR_OK; // the user asked for it, and MPI is for threads
     w->progress_on_node = 1;
-    if (!w->progress_made) par__make_progress_thread(w);
+    par__make_progress_thread(w);
     return PAR_OK;
 }
 par_comm *par__open_mpi_part(par_comm *world, MPI_Comm mpi, const int *ranks, int n, const char **why) {
@@ -16091,18 +16095,20 @@ par_comm *par__open_mpi_part(par_comm *world, MPI_Comm mpi, const int *ranks, in
     if (!c) mine.failed = PAR__NO_MEMORY_LEFT;
     if (c && !c->rank && (mine.id = par__next_comm_id(world->world)) == 0) mine.failed = PAR__NO_ID_LEFT;
     par__end_turn(world);
-    int failed = (int)mine.failed, any = 0;
-    PMPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, mpi);
-    if (!any) PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, parts, (int)sizeof mine, MPI_BYTE, mpi);
+    int failed = (int)mine.failed, any = 0, error;
+    *why = "its ranks cannot agree, because a collective of MPI has failed";
+    error = PMPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, mpi);
+    if (!error && !any)
+        error = PMPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, parts, (int)sizeof mine, MPI_BYTE, mpi);
     par__begin_turn(world);
     if (any)
         *why = any == PAR__NO_MEMORY_LEFT ? "the shared memory is used up; PAR_ARENA=bytes asks for more"
                                           : par__part_failure((uint64_t)any);
-    if (any) par__drop_part(c, &mine);
-    if (!any && par__end_part(c, parts, NULL, parts[0].id)) any = 1;
+    if (any || error) par__drop_part(c, &mine);
+    if (!any && !error && par__end_part(c, parts, NULL, parts[0].id)) error = 1;
     par__end_turn(world);
     PAR_FREE(parts);
-    return any ? NULL : c;
+    return any || error ? NULL : c;
 }
 #endif
 

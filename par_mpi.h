@@ -146,7 +146,7 @@ LIMITS
     A job of several programs is left to MPI, because some may lack these functions; a line on stderr says so.
     PAR_MPI_MPMD=1 says that all have them. Such jobs are seen in three cases: several contexts of Open MPI's
     mpiexec; a heterogeneous job of Slurm; a rank on the same node that lacks what this one has by LD_PRELOAD.
-    MPICH's mpiexec tells nothing of other nodes: use -genv, which holds for all.
+    Each node looks for itself. MPICH's mpiexec tells nothing of other nodes: use -genv, which holds for all.
     Nonblocking reductions by other operations stay MPI's, and all nonblocking collectives between nodes: only
     a rank that is in the kit could send MPI's messages. All of them stay MPI's where a tool's MPI_Wait is
     found before this header's, which would not know the kit's requests. A collective that a tool wraps, and
@@ -196,6 +196,7 @@ PAR__API_END
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 PAR__API_BEGIN
@@ -365,6 +366,7 @@ typedef struct par__pmpi_site {
 } par__pmpi_site;
 typedef struct par__pmpi_freed { // a communicator that this thread is freeing
     MPI_Comm mpi;
+    const void *address; // of the caller
     const struct par__pmpi_freed *outer;
 } par__pmpi_freed;
 
@@ -500,7 +502,8 @@ static int par__pmpi_code(par_result result, const char *text) {
 }
 // Give it to the communicator's error handler, which may call MPI, or not return: no lock is held here.
 static int par__pmpi_raise(const par__pmpi_comm *s, int error) {
-    if (error) PMPI_Comm_call_errhandler(s->mpi == MPI_COMM_NULL ? MPI_COMM_WORLD : s->mpi, error);
+    const MPI_Comm mpi = __atomic_load_n(&s->mpi, __ATOMIC_RELAXED);
+    if (error) PMPI_Comm_call_errhandler(mpi == MPI_COMM_NULL ? MPI_COMM_WORLD : mpi, error);
     return error;
 }
 
@@ -621,13 +624,27 @@ static const char *par__pmpi_base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
+// The next name in a list like LD_PRELOAD's; *at goes behind it. 0: there is none.
+static size_t par__pmpi_next_name(const char **at, const char **name) {
+    *name = *at + strspn(*at, ": ");
+    const size_t bytes = strcspn(*name, ": ");
+    *at = *name + bytes;
+    return bytes;
+}
+static int par__pmpi_is_file(const char *path, size_t bytes, const char *name) {
+    const size_t length = strlen(name);
+    return bytes >= length && !memcmp(path + bytes - length, name, length) &&
+           (bytes == length || path[bytes - length - 1] == '/');
+}
 // The file's name of this library, if LD_PRELOAD has brought it here; NULL: it is a part of the program.
 static const char *par__pmpi_preloaded(void) {
     Dl_info own;
     const char *preload = getenv("LD_PRELOAD");
     if (!preload || !dladdr((const void *)par__pmpi_settings, &own) || !own.dli_fname) return NULL;
-    const char *name = par__pmpi_base_name(own.dli_fname);
-    return strstr(preload, name) ? name : NULL;
+    const char *name = par__pmpi_base_name(own.dli_fname), *one;
+    for (size_t bytes; (bytes = par__pmpi_next_name(&preload, &one)) > 0;)
+        if (par__pmpi_is_file(one, bytes, name)) return name;
+    return NULL;
 }
 static void par__pmpi_say_other(const char *library, const char *then) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
@@ -642,20 +659,23 @@ static void par__pmpi_say_other(const char *library, const char *then) {
     PAR_LOG(line);
 }
 #if defined(__GLIBC__) // which gives a library's constructors the arguments of main
-// Before main: the program is run again without this library.
+// Before main: the program is run again without this library, unless the loader was told to run it (then
+// /proc/self/exe is the loader).
 __attribute__((constructor)) static void par__pmpi_check_program(int argc, char **argv) {
-    const char *library = par__pmpi_preloaded();
-    char *state = NULL, path[4096];
+    const char *library = par__pmpi_preloaded(), *at = getenv("LD_PRELOAD"), *one;
+    char path[4096];
     (void)argc;
     if (!library || !dlsym(RTLD_DEFAULT, PAR__PMPI_OTHER_MARK)) return;
-    const size_t room = strlen(getenv("LD_PRELOAD")) + 1;
-    char *from = (char *)PAR_MALLOC(2 * room), *rest = from + room; // the other libraries that are preloaded
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    char *rest = (char *)PAR_MALLOC(strlen(at) + 1); // the other libraries that are preloaded
+    const ssize_t n = getauxval(AT_BASE) ? readlink("/proc/self/exe", path, sizeof path - 1) : 0;
     par__pmpi_say_other(library, "Now it runs without.");
-    if (from) memcpy(from, getenv("LD_PRELOAD"), room), *rest = 0;
-    for (char *s = from ? strtok_r(from, ": ", &state) : NULL; s; s = strtok_r(NULL, ": ", &state))
-        if (strcmp(par__pmpi_base_name(s), library)) strcat(strcat(rest, *rest ? ":" : ""), s);
-    if (from && n > 0 && !(*rest ? setenv("LD_PRELOAD", rest, 1) : unsetenv("LD_PRELOAD"))) {
+    if (rest) *rest = 0;
+    for (size_t bytes; rest && (bytes = par__pmpi_next_name(&at, &one)) > 0;) {
+        if (par__pmpi_is_file(one, bytes, library)) continue;
+        if (*rest) strcat(rest, ":");
+        strncat(rest, one, bytes);
+    }
+    if (rest && n > 0 && !(*rest ? setenv("LD_PRELOAD", rest, 1) : unsetenv("LD_PRELOAD"))) {
         path[n] = 0;
         execv(path, argv);
     }
@@ -721,17 +741,24 @@ typedef struct par__pmpi_beside { // of the processes that the launcher has star
     int first;                    // none before this one has it
 } par__pmpi_beside;
 static int par__pmpi_is_launcher(long pid) { // that starts ranks of one job
-    static const char *const names[] = {"hydra", "mpiexec", "mpirun", "orted", "slurmstepd"};
+    static const char *const names[] = {"hydra",   "mpiexec", "mpirun",     "orted",
+                                        "prterun", "prted",   "slurmstepd", "palsd"};
     int is = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         is |= par__pmpi_mentions(pid, "comm", '\n', names[i], "");
     return is;
 }
+static int par__pmpi_is_first_here(void) { // of the ranks of this machine, as the launcher says
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i])) return !atoi(getenv(names[i]));
+    return 1;
+}
 static par__pmpi_beside par__pmpi_look_beside(void) {
     par__pmpi_beside seen = {0, 1};
     const char *library = par__pmpi_preloaded();
     long pid, mine = (long)getpid(), launcher = (long)getppid();
-    if (!library) return seen;
+    if (!library) return seen.first = par__pmpi_is_first_here(), seen;
     for (int i = 0; launcher && !par__pmpi_is_launcher(launcher); i++) {
         mine = launcher;
         launcher = i < PAR__PMPI_WRAPPERS ? par__pmpi_parent(launcher) : 0;
@@ -803,6 +830,7 @@ static int par__pmpi_close(MPI_Comm mpi, int key, void *attribute, void *extra) 
     (void)mpi;
     (void)key;
     (void)extra;
+    if (!s) return MPI_SUCCESS;
     __atomic_add_fetch(&par__pmpi.closed, 1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&par__pmpi_lock);
     for (par__pmpi_comm **link = &par__pmpi.comms; *link; link = &(*link)->next)
@@ -812,11 +840,13 @@ static int par__pmpi_close(MPI_Comm mpi, int key, void *attribute, void *extra) 
         }
     pthread_mutex_unlock(&par__pmpi_lock);
     if (s->comm && s->comm != par__pmpi.world) {
+        const par__pmpi_freed *f = par__pmpi_thread.freed;
+        const par__pmpi_site *site = f ? par__pmpi_site_of(f->address) : NULL;
         par__pmpi_enter();
-        par_close(s->comm);
+        (par_close)(par__at_site(s->comm, site ? site->text : "the end of its communicator"));
         par__pmpi_leave();
     }
-    s->mpi = MPI_COMM_NULL;
+    __atomic_store_n(&s->mpi, MPI_COMM_NULL, __ATOMIC_RELAXED);
     par__pmpi_drop(s);
     return MPI_SUCCESS;
 }
@@ -861,14 +891,16 @@ static par__pmpi_comm *par__pmpi_new_comm(MPI_Comm mpi) {
 // were spawned.
 static int *par__pmpi_world_ranks(MPI_Comm mpi, int size, int *foreign) {
     int *ranks = (int *)PAR_MALLOC(2 * sizeof *ranks * (size_t)size), *own = ranks + size;
-    MPI_Group group = MPI_GROUP_NULL;
-    *foreign = 0;
-    if (!ranks) return NULL;
-    for (int i = 0; i < size; i++) own[i] = i;
+    MPI_Group group = MPI_GROUP_NULL, common = MPI_GROUP_NULL;
+    int shared = 0;
     PMPI_Comm_group(mpi, &group);
-    PMPI_Group_translate_ranks(group, size, own, par__pmpi.group, ranks);
+    PMPI_Group_intersection(group, par__pmpi.group, &common);
+    PMPI_Group_size(common, &shared);
+    *foreign = shared < size;
+    for (int i = 0; ranks && i < size; i++) own[i] = i;
+    if (ranks) PMPI_Group_translate_ranks(group, size, own, par__pmpi.group, ranks);
+    PMPI_Group_free(&common);
     PMPI_Group_free(&group);
-    for (int i = 0; i < size; i++) *foreign |= ranks[i] == MPI_UNDEFINED;
     return ranks;
 }
 // The first collective of an intracommunicator of several ranks, all of which are here. s: NULL where memory
@@ -888,9 +920,9 @@ static void par__pmpi_open_kit(MPI_Comm mpi, int size, par__pmpi_comm *s) {
              size, why);
     PAR_LOG(line);
 }
-// The communicator has *s from now on, which may be NULL.
+// The communicator has s from now on; NULL: it was out of memory here, and is MPI's on all ranks.
 static void par__pmpi_keep_comm(MPI_Comm mpi, par__pmpi_comm *s) {
-    if (s) PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
+    PMPI_Comm_set_attr(mpi, par__pmpi.comm_key, s);
     if (!s || !s->comm) return;
     pthread_mutex_lock(&par__pmpi_lock);
     s->next = par__pmpi.comms;
@@ -918,10 +950,12 @@ static par__pmpi_comm *par__pmpi_find(MPI_Comm mpi, int open) {
     return found ? (par__pmpi_comm *)value : open ? par__pmpi_open(mpi) : NULL;
 }
 // Close a communicator's comm before MPI frees it, and calls the program's functions.
-static void par__pmpi_begin_free(par__pmpi_freed *f, const MPI_Comm *mpi) {
+static void par__pmpi_begin_free(par__pmpi_freed *f, const MPI_Comm *mpi, const void *address) {
     void *value;
     int found = 0;
     f->mpi = mpi ? *mpi : MPI_COMM_NULL;
+    f->address = par__pmpi_thread.caller ? par__pmpi_thread.caller : address;
+    par__pmpi_thread.caller = NULL;
     f->outer = par__pmpi_thread.freed;
     par__pmpi_thread.freed = f;
     if (f->mpi == MPI_COMM_NULL || f->mpi == MPI_COMM_WORLD ||
@@ -2177,14 +2211,14 @@ PAR__PMPI_VISIBLE int MPI_Init_thread(int *argc, char ***argv, int required, int
 PAR__PMPI_VISIBLE int MPI_Comm_free(MPI_Comm *comm) {
     par__pmpi_freed freed;
     static uintptr_t slot;
-    par__pmpi_begin_free(&freed, comm);
+    par__pmpi_begin_free(&freed, comm, __builtin_return_address(0));
     const int error = PAR__PMPI_NEXT(MPI_Comm_free, PMPI_Comm_free)(comm);
     return par__pmpi_end_free(&freed), error;
 }
 PAR__PMPI_VISIBLE int MPI_Comm_disconnect(MPI_Comm *comm) {
     par__pmpi_freed freed;
     static uintptr_t slot;
-    par__pmpi_begin_free(&freed, comm);
+    par__pmpi_begin_free(&freed, comm, __builtin_return_address(0));
     const int error = PAR__PMPI_NEXT(MPI_Comm_disconnect, PMPI_Comm_disconnect)(comm);
     return par__pmpi_end_free(&freed), error;
 }
@@ -2333,6 +2367,7 @@ PAR__PMPI_ENTRIES(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint *prov
     PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(name)(MPI_Fint * comm, MPI_Fint * error);                  \
     void PAR__PMPI_FORTRAN_NAME(name)(MPI_Fint * comm, MPI_Fint * error) {                                   \
         MPI_Comm mpi = PMPI_Comm_f2c(*comm);                                                                 \
+        par__pmpi_thread.caller = __builtin_return_address(0);                                               \
         const int result = c_name(&mpi);                                                                     \
         *comm = PMPI_Comm_c2f(mpi);                                                                          \
         if (error) *error = result;                                                                          \

@@ -1173,6 +1173,20 @@ static void delete_callbacks(void) {
     CHECK(delete_calls == 2, "%d calls", delete_calls);
     MPI_Comm_free_keyval(&key);
 }
+// Rank 1 has freed a communicator; the others call a collective on it, and go on after the error.
+static void used_after_free(void) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0, error = MPI_SUCCESS;
+    MPI_Comm c;
+    MPI_Comm_dup(MPI_COMM_WORLD, &c);
+    MPI_Comm_set_errhandler(c, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 4; i++) MPI_Barrier(c);
+    for (int i = 0; i < 2 && world_rank != 1; i++) error = MPI_Barrier(c);
+    if (world_rank != 1) MPI_Error_string(error, text, &length);
+    CHECK(world_rank == 1 || (error && strstr(text, "has closed the comm at mpi_shim_")), "%s", text);
+    MPI_Comm_free(&c);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
 // Many communicators at a time, each used by both forms of a sum. They share descriptors and a thread.
 static int open_descriptors(void) {
     int n = 0;
@@ -1449,6 +1463,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "threads")) threads_that_free(provided);
     if (!strncmp(what, "frees", 5)) frees();
     if (!strncmp(what, "frees", 5)) delete_callbacks();
+    if (!strcmp(what, "used_after_free")) used_after_free();
     if (!strcmp(what, "many")) many((int)seed);
     if (!strcmp(what, "nonblocking")) nonblocking_first();
     if (!strcmp(what, "nonblocking")) nonblocking();

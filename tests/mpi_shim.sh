@@ -169,6 +169,11 @@ frees() { # communicators, in any order, with requests on their way, with callba
         grep -q '^done$' "$work/out" && ! grep -q CHECK "$work/out" || return 1
     done
 }
+used_after_free() { # a collective on a communicator that a rank has freed: an error, also where MPI has calls
+    PAR_TIMEOUT= preloaded "$1" 3 timeout 100 build/mpi_shim_$1 used_after_free >"$work/out" 2>&1
+    cat "$work/out"
+    grep -q '^done$' "$work/out" && ! grep -q CHECK "$work/out"
+}
 many() { # communicators at a time, with few descriptors, little address space, or no room for all
     local how
     for how in "-n 64" "-v 4000000"; do
@@ -305,6 +310,7 @@ for kind in mpich openmpi; do
     check "$kind: without a thread" no_thread $kind
     check "$kind: a profiler" tool $kind
     check "$kind: communicators are freed" frees $kind
+    check "$kind: a freed communicator is used" used_after_free $kind
     check "$kind: many communicators" many $kind
     check "$kind: nonblocking, between nodes" between_nodes $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
