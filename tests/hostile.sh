@@ -358,7 +358,7 @@ small_limits() {
         ! [ -s "$work/err" ] &&
         prints "^2 ranks" limited -f 10000 env PAR_RANKS=2 $hello &&
         fails 1 "File too large.*ulimit -f? PAR_ARENA" limited -f 100 env PAR_RANKS=2 $hello || return 1
-    fails 1 "no shared memory for 2 ranks .*PAR_ARENA asks for more" env PAR_ARENA=1048576 PAR_RANKS=2 \
+    fails 1 "no shared memory for 8 ranks .*PAR_ARENA asks for more" env PAR_ARENA=1048576 PAR_RANKS=8 \
         $hello || return 1
     fails 1 "stack is limited to 64 KiB.*ulimit -s" limited -s 64 env PAR_RANKS=2 $hello &&
         fails 1 "stack is limited to 16 KiB" env -i bash -c 'ulimit -s 16 && PAR_RANKS=2 exec $0' $hello &&
