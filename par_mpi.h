@@ -2208,20 +2208,20 @@ PAR__PMPI_VISIBLE int MPI_Init_thread(int *argc, char ***argv, int required, int
     if (!error) par__pmpi_start();
     return error;
 }
-PAR__PMPI_VISIBLE int MPI_Comm_free(MPI_Comm *comm) {
-    par__pmpi_freed freed;
-    static uintptr_t slot;
-    par__pmpi_begin_free(&freed, comm, __builtin_return_address(0));
-    const int error = PAR__PMPI_NEXT(MPI_Comm_free, PMPI_Comm_free)(comm);
-    return par__pmpi_end_free(&freed), error;
-}
-PAR__PMPI_VISIBLE int MPI_Comm_disconnect(MPI_Comm *comm) {
-    par__pmpi_freed freed;
-    static uintptr_t slot;
-    par__pmpi_begin_free(&freed, comm, __builtin_return_address(0));
-    const int error = PAR__PMPI_NEXT(MPI_Comm_disconnect, PMPI_Comm_disconnect)(comm);
-    return par__pmpi_end_free(&freed), error;
-}
+// What frees a communicator: X(C's name, its original's, Fortran's, in capitals)
+#define PAR__PMPI_FREES(X)                                                                                   \
+    X(MPI_Comm_free, PMPI_Comm_free, comm_free, COMM_FREE)                                                   \
+    X(MPI_Comm_disconnect, PMPI_Comm_disconnect, comm_disconnect, COMM_DISCONNECT)
+#define PAR__X(c_name, original, name, NAME)                                                                 \
+    PAR__PMPI_VISIBLE int c_name(MPI_Comm *comm) {                                                           \
+        par__pmpi_freed freed;                                                                               \
+        static uintptr_t slot;                                                                               \
+        par__pmpi_begin_free(&freed, comm, __builtin_return_address(0));                                     \
+        const int error = PAR__PMPI_NEXT(c_name, original)(comm);                                            \
+        return par__pmpi_end_free(&freed), error;                                                            \
+    }
+PAR__PMPI_FREES(PAR__X)
+#undef PAR__X
 
 // >>fortran -------------------------------------------------------------------------------------------------
 //
@@ -2361,9 +2361,7 @@ void PAR__PMPI_FORTRAN_NAME(init_thread)(MPI_Fint *required, MPI_Fint *provided,
     if (error) *error = result;
 }
 PAR__PMPI_ENTRIES(init_thread, INIT_THREAD, (MPI_Fint * required, MPI_Fint *provided, MPI_Fint *error))
-#define PAR__PMPI_FREES(X)                                                                                   \
-    X(MPI_Comm_free, comm_free, COMM_FREE) X(MPI_Comm_disconnect, comm_disconnect, COMM_DISCONNECT)
-#define PAR__X(c_name, name, NAME)                                                                           \
+#define PAR__X(c_name, original, name, NAME)                                                                 \
     PAR__PMPI_VISIBLE void PAR__PMPI_FORTRAN_NAME(name)(MPI_Fint * comm, MPI_Fint * error);                  \
     void PAR__PMPI_FORTRAN_NAME(name)(MPI_Fint * comm, MPI_Fint * error) {                                   \
         MPI_Comm mpi = PMPI_Comm_f2c(*comm);                                                                 \
