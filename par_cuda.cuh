@@ -498,7 +498,7 @@ struct par_cuda {
     } while (0)
 
 static par_result par__cuda_fail(const par_cuda *cuda, par_result result, const char *what, const char *why) {
-    char text[600];
+    char text[1000];
     snprintf(text, sizeof text, "%s: %s", what, why);
     if (cuda->desc.comm) return par_fail(cuda->desc.comm, result, "%s", text);
     PAR_LOG(text);
@@ -1625,7 +1625,7 @@ static cublasStatus_t par__cuda_run_plan(const par_cuda *cuda, const par__cuda_g
 static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
                                           const void *b, void *c, cudaStream_t stream) {
     const par__cuda_gemm_key key = par__cuda_gemm_key_of(cuda, p, a, b, c);
-    par__cuda_gemm_plan *plan;
+    par__cuda_gemm_plan *plan = NULL;
     void *workspace;
     PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
     PAR__CUDA_TRY(par__cuda_find_plan(cuda, p, &key, &plan));

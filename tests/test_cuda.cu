@@ -32,6 +32,22 @@ static par_cuda *open_cuda(par_comm *w, par_cuda_backend backend) {
     if (!cuda) exit(1);
     return cuda;
 }
+// Has this program the CPU's bits? One that was compiled without them refuses desc.canonical.
+static int has_canonical(par_comm *w) {
+#if defined(CUDA_EMU) || defined(PAR_CUDA_CANONICAL)
+    const par_result expected = PAR_OK;
+#else
+    const par_result expected = PAR_ERR_UNSUPPORTED;
+#endif
+    par_cuda *cuda = NULL;
+    par_cuda_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.canonical = 1;
+    const par_result r = par_cuda_open(&desc, &cuda);
+    CHECK(w, r == expected && !r == (cuda != NULL));
+    if (cuda) par_cuda_close(cuda);
+    return !r;
+}
 static void *on_device(par_comm *w, par_cuda *cuda, size_t bytes) { // of 0xFF
     void *p = NULL;
     CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &p));
@@ -935,7 +951,6 @@ static void partial_sums(par_comm *w) {
     CHECK_OK(w, par_close(host));
     par_cuda_close(cuda);
 }
-#if defined(CUDA_EMU) || defined(PAR_CUDA_CANONICAL)
 // The CPU's bits: narrow moments of tensors of which ranks have parts that end within a block, before and
 // after a skipped step.
 static void canonical_moments(par_comm *w) {
@@ -944,11 +959,11 @@ static void canonical_moments(par_comm *w) {
         {2, PAR_ZERO_LAMB, 2, 1, 0, 0, 0, 0, PAR_BF16, PAR_F32, NULL, 0, 8, PAR_U8},
         {2, PAR_ZERO_LION, 2, 1, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 8, PAR_BF16},
     };
+    if (!has_canonical(w)) return;
     same_bits = 1;
     trains_parts(w, cases);
     same_bits = 0;
 }
-#endif
 // A graph captures a step once, and replays it with other learning rates.
 static void graph(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
@@ -1624,6 +1639,7 @@ static void canonical_kernels(par_comm *w) {
                                            {2, 2, 16, 40, 2, 0, 0, 0},
                                            {3, 3, 5, 17, 2, 0.5f, 0, 6}};
     static const size_t shapes[][2] = {{3, 8}, {8, 24}, {67, 37}, {1, 130}, {150, 20}, {3, 1032}};
+    if (!has_canonical(w)) return;
     same_bits = 1;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -1954,10 +1970,8 @@ const test tests[] = {
     {"tensor_cores", tensor_cores, TEST_SERIAL, 1, 60},
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
     {"ring_blocks", ring_blocks, TEST_SERIAL, 1, 60},
-#if defined(CUDA_EMU) || defined(PAR_CUDA_CANONICAL)
     {"canonical_kernels", canonical_kernels, TEST_SERIAL, 1, 120},
     {"canonical_moments", canonical_moments, TEST_RANKS | TEST_POWERS | TEST_SMALL, 2, 60},
-#endif
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
