@@ -70,7 +70,7 @@ CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(
 CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
 CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
-cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda
+cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda build/test_cuda_canonical
 
 gpu-check:
 	@bash tests/gpu_check.sh
@@ -92,8 +92,9 @@ build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o 
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
 build/bench_coll_cuda: build/cuda.o build/layers.o # measures what is private to par.h
 build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
-build/test_cuda: build/kit.o build/layers.o # tests what is private to par_cuda.cuh
-build/test_cuda: CUDA_LINKED = -Xcompiler -O1 $(ALL_ARE_LINKED) # its host code runs briefly
+build/test_cuda build/test_cuda_canonical: build/kit.o build/layers.o # tests what is private to par_cuda.cuh
+build/test_cuda build/test_cuda_canonical: CUDA_LINKED = -Xcompiler -O1 $(ALL_ARE_LINKED) # its host code runs briefly
+build/test_cuda_canonical: CUDA_FLAGS += -fmad=false -DPAR_CUDA_CANONICAL # kernels with the CPU's bits: docs/bits.md
 
 build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
@@ -110,7 +111,7 @@ build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c examples/median.h 
 build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/test_cuda: tests/test_cuda.cu $(TEST_DEPS) $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
+build/test_cuda build/test_cuda_canonical: tests/test_cuda.cu $(TEST_DEPS) $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 lint:

@@ -297,13 +297,9 @@ bubbles() {
         [ "$(grep -c '"bubble_measured":0' "$work/pipe")" -ge 13 ] &&
         awk -F'"peak_sim":|,"peak_measured":|,"bound"' '{bad += $2 != $3} END {exit bad != 0}' "$work/pipe"
 }
-gpu_machine() { # a checkout with the emulation's programs, on a machine that says it has so many GPUs
-    there=$work/checkout.$1
-    mkdir -p "$there/build" "$there/bench" "$there/bin"
-    for f in Makefile tests examples *.h *.cuh; do ln -s "$PWD/$f" "$there"; done
-    for p in gpt corpus.txt {test_cuda,gpt,bench_cuda,bench_coll,bench_pipe,03_cuda_adopt}_emu; do
-        ln -s "$PWD/build/$p" "$there/build"
-    done
+gpu_machine() { # one that says it has so many GPUs, and the archive of the emulation's programs
+    there=$work/machine.$1
+    mkdir -p "$there/bin"
     cat >"$there/bin/nvidia-smi" <<END
 #!/bin/sh
 case "\$*" in
@@ -322,8 +318,24 @@ esac
 shift 4
 [ "$6" != device ] || exec "$@"
 END
+    cat >"$there/bin/ncu" <<'END'
+#!/bin/sh
+shift 9
+"$@" || exit
+share=throughput.avg.pct_of_peak_sustained_elapsed
+echo "==PROF== Connected"
+echo "\"ID\",\"Kernel Name\",\"Grid Size\",\"dram__$share\",\"gpu__time_duration.sum\",\"sm__$share\""
+echo '"","","","%","ns","%"'
+echo '"0","void k<float, 3>(int, char *)","(4, 1, 1)","80.5","1,000","10"'
+echo '"1","void k<float, 3>(int, char *)","(4, 1, 1)","50.5","2,000","40"'
+END
     chmod +x "$there"/bin/*
-    results=$there/bench/results/an_emulated_gpu.json
+    bash tests/gpu_check.sh --rehearse --pack "$there/archive" || return 1
+    results=$there/out/an_emulated_gpu.json
+}
+gpu_machine_runs() {
+    PATH=$there/bin:$PATH TMPDIR=$there exec bash tests/gpu_check.sh --rehearse --unpack "$there/archive" \
+        --out "$there/out" "$@"
 }
 array_of_rows() { # the results are one JSON value, an object a line
     [ "$(head -n 1 "$results")$(tail -n 1 "$results")" = "[]" ] &&
@@ -332,20 +344,23 @@ array_of_rows() { # the results are one JSON value, an object a line
 }
 gpu_check() { # each stage's commands, with tiny sizes; then one that is killed
     for n in 1 ${SOAK:+4}; do
-        gpu_machine $n
-        (cd "$there" && PATH="$there/bin:$PATH" bash tests/gpu_check.sh --rehearse) || return 1
+        gpu_machine $n && (gpu_machine_runs) || return 1
         stages=$(fields "$results" stage | sort -u | tr '\n' ' ') # checks of two stages run beside each other
-        [ "$stages" = "attention bubbles build collectives end gemm gpt2 graphs kernels nccl ranks $(
-        )roofline sanitizer trainer " ] || { echo "$stages" && return 1; }
+        [ "$stages" = "attention bubbles build collectives end gemm gpt2 graphs kernels nccl profile $(
+        )ranks roofline sanitizer sanitizers trainer " ] || { echo "$stages" && return 1; }
         array_of_rows && ! grep '"result":"failed"' "$results" &&
             [ "$(grep -c '"ratio"' "$results")" -ge 16 ] && grep -q '"mfu_product":[0-9]' "$results" &&
-            grep -q '"bench":"RoPE, 4096 columns"' "$results" || return 1
+            grep -q '"bench":"RoPE, 4096 columns"' "$results" &&
+            grep -qF '"void k<float, 3>(int, char *)","calls":2,"us":3.0,"memory_percent":60.5,"sm' \
+                "$results" || return 1
     done
+    (gpu_machine_runs --from bubbles) && [ "$(fields "$results" stage | sort -u | tr '\n' ' ')" = \
+        "bubbles build end sanitizers " ] && ! (gpu_machine_runs --from nowhere)
 }
 ten_rows() { [ "$(grep -c . "$results")" -ge 12 ]; }
 gpu_check_killed() { # the GPU is taken away: the rows so far are there
-    gpu_machine 1
-    (cd "$there" && PATH="$there/bin:$PATH" exec setsid bash tests/gpu_check.sh --rehearse >"$work/said") &
+    gpu_machine 1 || return 1
+    export there && exec setsid bash -c gpu_machine_runs >"$work/said" &
     await ten_rows && kill -KILL -- -$! && wait $!
     array_of_rows && ! grep '"stage":"end"' "$results"
 }

@@ -2,41 +2,129 @@
 # first. Needs nvcc and a driver; neither MPI nor a second GPU. With several GPUs ranks have one each (NCCL,
 # peer); with one they share it (peer), and NCCL's refusal is tested.
 #
-#     bash tests/gpu_check.sh            progress, a line for each result; at the end what passed
-#     bash tests/gpu_check.sh --json     the rows instead, a JSON object a line
-#     bash tests/gpu_check.sh --rehearse tiny sizes, with the emulation's programs, which build/ must have
-#     bash tests/gpu_check.sh --help
+#     bash tests/gpu_check.sh              progress, a line for each result; at the end what passed
+#     bash tests/gpu_check.sh --pack FILE  instead: build here (CUDA_ARCHS, else 90a), and write an archive for
+#                                          a machine that has neither nvcc nor make
+#     bash tests/gpu_check.sh --unpack FILE ...   there: run what it has, with these options:
+#     --out DIR        where results go; else bench/results
+#     --seconds 480    what has not begun by then is left out
+#     --from STAGE     begin with it, one of those that --help names at its end
+#     --json           the rows instead of progress, a JSON object a line
+#     --rehearse       tiny sizes, with the emulation's programs, which build/ must have
+#     --help
 #
-# bench/results/GPU.json, a JSON array, gets a row, a line of it, when each test or measurement ends: if the
-# GPU is taken away, the rows so far are there. GPU_CHECK_SECONDS=480: what has not begun by then is left out.
-rehearse="" json="" LIMIT=${GPU_CHECK_SECONDS:-480}
-for option in "$@"; do
-    case $option in
+# DIR/GPU.json, a JSON array, gets a row, a line of it, when each test or measurement ends: if the GPU is
+# taken away, the rows so far are there.
+stages="kernels nccl graphs roofline gemm attention gpt2 ranks sanitizer profile trainer collectives bubbles sanitizers"
+rehearse="" json="" packed="" pack="" unpack="" out="" from=kernels LIMIT=480
+given=("$@")
+while [ $# -gt 0 ]; do
+    case $1 in
     --rehearse) rehearse=yes LIMIT=0 ;;
     --json) json=yes ;;
+    --pack | --unpack | --out | --seconds | --from)
+        [ $# -ge 2 ] || { echo "gpu_check.sh: $1 wants a value (--help)" >&2 && exit 2; }
+        case $1 in
+        --pack) pack=$2 ;;
+        --unpack) unpack=$2 ;;
+        --out) out=$(mkdir -p "$2" && cd "$2" && pwd) ;;
+        --seconds) LIMIT=$2 ;;
+        --from) from=$2 ;;
+        esac
+        shift
+        ;;
     *)
-        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
-        [ "$option" = --help ]
+        sed -n '1,/^[^#]/s/^# \{0,1\}//p' "$0"
+        echo "stages: $stages"
+        [ "$1" = --help ]
         exit $((2 * $?))
         ;;
     esac
+    shift
 done
-export rehearse json LIMIT
+[ -n "$out" ] || out=$PWD/bench/results
+[[ " $stages " = *" $from "* ]] || {
+    echo "gpu_check.sh: --from $from: it is one of $stages" >&2
+    exit 2
+}
 set -- # lib.sh takes names of checks
+if [ -n "$unpack" ]; then # the archive's own script runs there
+    there=$(mktemp -d) && tar -xzf "$unpack" -C "$there" && cd "$there/gpu_check" || exit
+    trap 'rm -rf "$there"' EXIT
+    for option in "${given[@]}"; do
+        [ "$option" = --unpack ] || [ "$option" = "$unpack" ] || set -- "$@" "$option"
+    done
+    bash tests/gpu_check.sh "$@" --out "$out"
+    exit
+fi
+[ -e Makefile ] || packed=yes
+export rehearse json LIMIT
 . tests/lib.sh
 started=$EPOCHSECONDS
 exec 9>&1 # progress
 [ -z "$json" ] || exec >&2
+
+# ---- sizes, programs
+
+test=build/test_cuda canonical=build/test_cuda_canonical gpt=build/gpt_cuda bench=build/bench_cuda
+coll=build/bench_coll_cuda pipe=build/bench_pipe_cuda adopt=build/03_cuda_adopt
+small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bubbles="--all"
+collectives="--op all -b 64K -e 64M -f 32 -n 9"
+sharing=2 # ranks on one GPU
+gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024" microbatches="64x1 32x2 16x4 8x8" gpt2_steps=12
+profiled="--n_layer 2 --n_head 12 --n_embd 768 --block_size 1024 --batch_size 8"
+if [ "$rehearse" ]; then
+    test=build/test_cuda_emu canonical=$test gpt=build/gpt_emu bench=build/bench_cuda_emu
+    coll=build/bench_coll_emu pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
+    small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" steps=1 large="--bytes 256K"
+    sharing=2 collectives="--op all_reduce -b 64K -e 64K -n 2"
+    bubbles="--schedule zb_v --f_us 50 --b_us 50 --w_us 50 --steps 1" # cuda.sh has all
+    gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16" microbatches="1x2" gpt2_steps=3
+    profiled="$gpt2 --batch_size 1"
+    export EMU_DEVICES=1 # ranks are processes, which the emulated NCCL does not join
+fi
+programs=($test $canonical $gpt $bench $coll $pipe $adopt)
+
+# ---- an archive of what runs, for a machine that has no compiler
+
+build() { # all programs at once, with all processors
+    make -s -k -j"$(nproc)" "${programs[@]}" build/gpt build/corpus.txt "$@"
+}
+pack() { # file
+    local p dir=$work/gpu_check
+    [ "$rehearse" ] || build CUDA_ARCHS="${CUDA_ARCHS:-90a}" || return
+    mkdir -p "$dir/build" "$dir/tests" && cp build/corpus.txt "$dir/build" &&
+        cp tests/{gpu_check,lib,environment,cuda_find}.sh "$dir/tests" || return
+    for p in "${programs[@]}" build/gpt; do
+        cp -L "$p" "$dir/build" && { [ "$rehearse" ] || strip "$dir/$p"; } || return
+    done
+    git rev-parse --short HEAD >"$dir/commit" 2>/dev/null
+    tar -C "$work" -czf "$1" gpu_check && echo "written: $1 ($(du -m "$1" | cut -f1) MB)"
+}
+if [ -n "$pack" ]; then
+    pack "$pack"
+    exit
+fi
 if ! nvidia-smi >"$work/smi" 2>&1; then
     skip "GPU" "nvidia-smi found none: $(tail -n 1 "$work/smi" | cut -c1-100)"
     summary
     exit
 fi
+
+# ---- the GPU, its tools, the results
+
 query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
 gpu=$(query name) gpus=$(nvidia-smi -L | grep -c '^GPU')
-PATH=$PATH:$(dirname "$(bash tests/cuda_find.sh nvcc 2>/dev/null)") # compute-sanitizer is beside nvcc
-mkdir -p build bench/results
-results=bench/results/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').json
+ranks=$((gpus > 1 ? (gpus < 8 ? gpus : 8) : sharing)) # of the tests of several ranks
+for tool in nvcc compute-sanitizer ncu; do
+    found=$(bash tests/cuda_find.sh $tool 2>/dev/null) && PATH=$PATH:$(dirname "$found")
+done
+if [ "$packed" ]; then
+    export LD_LIBRARY_PATH=$(bash tests/cuda_find.sh libraries)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+commit=$(cat commit 2>/dev/null || git rev-parse --short HEAD 2>/dev/null)
+mkdir -p build "$out"
+results=$out/$(echo "$gpu" | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_-').json
 
 text() { # a JSON string
     printf '"%s"' "$(printf %s "$*" | tr -d '"\\' | tr -c ' -~' ' ' | cut -c1-300)"
@@ -80,8 +168,12 @@ timed() { # stage, name, limit, command ...
     cat "$work/said"
     return $status
 }
-stage() { check "$1: $2" timed "$@"; } # stage, name, limit, command ...: beside others
-lonely() { alone "$1: $2" timed "$@"; }
+reached() { # stage: is it, or did it come after, the one to begin with?
+    [ "$from" != "$1" ] || from=""
+    [ -z "$from" ]
+}
+stage() { ! reached "$1" || check "$1: $2" timed "$@"; } # stage, name, limit, command ...: beside others
+lonely() { ! reached "$1" || alone "$1: $2" timed "$@"; }
 # Add the rows that a command prints to the results as they come. $stage says what they belong to.
 rows() { # stage, command ...
     local stage=$1 row
@@ -92,31 +184,12 @@ rows() { # stage, command ...
     [ "${PIPESTATUS[0]}" = 0 ] || { cat "$work/err" && return 1; }
 }
 
-# ---- sizes, programs
-
-test=build/test_cuda gpt=build/gpt_cuda bench=build/bench_cuda coll=build/bench_coll_cuda
-pipe=build/bench_pipe_cuda adopt=build/03_cuda_adopt
-small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bubbles="--all"
-collectives="--op all -b 64K -e 64M -f 32 -n 9"
-sharing=4 # ranks on one GPU
-gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024" microbatches="64x1 32x2 16x4 8x8" gpt2_steps=12
-if [ "$rehearse" ]; then
-    test=build/test_cuda_emu gpt=build/gpt_emu bench=build/bench_cuda_emu coll=build/bench_coll_emu
-    pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
-    small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" steps=1 large="--bytes 256K"
-    sharing=2 collectives="--op all_reduce -b 64K -e 64K -n 2"
-    bubbles="--schedule zb_v --f_us 50 --b_us 50 --w_us 50 --steps 1" # cuda.sh has all
-    gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16" microbatches="1x2" gpt2_steps=3
-    export EMU_DEVICES=1 # ranks are processes, which the emulated NCCL does not join
-fi
-ranks=$((gpus > 1 ? (gpus < 8 ? gpus : 8) : sharing)) # of the tests of several ranks
-
 # ---- the stages, in their order
 
-build() { # all programs at once, with all processors; then which of them are there
-    make -s -k -j"$(nproc)" $test $gpt $bench $coll $pipe $adopt build/gpt build/corpus.txt
+loads() { # a program and its libraries are there
+    [ -x "$1" ] || { echo "it was not built" && return 1; }
+    ! ldd "$1" | grep "not found"
 }
-there() { [ -x "$1" ] || { echo "it was not built" && return 1; }; }
 # The rehearsal lets the program read its options; the tests themselves are a part of make check.
 tests() { # name, options of the test program ...
     if [ "$rehearse" ] && [ "$1" != device ]; then
@@ -125,7 +198,8 @@ tests() { # name, options of the test program ...
         $test --only "$@"
     fi
 }
-kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses tp_attention"
+kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses fused_products low_precision"
+kernels+=" tensor_cores tp_attention ring_blocks models"
 collective_tests="collectives messages splits mismatch windows"
 sanitized() { # tool, test: on one rank
     command -v compute-sanitizer >/dev/null 2>&1 || { echo "there is no compute-sanitizer" && return 77; }
@@ -185,15 +259,58 @@ gpt2() {
         function number(x) {return x == "" ? "null" : sprintf("%.4g", x)}')"
 }
 
+# Each kernel of two steps of a small GPT-2: calls, microseconds of all, and which part of the peak of the
+# memory and of the multiprocessors it reached. ncu's table has a line of names, a line of units, then a line
+# for each launch.
+profile() {
+    command -v ncu >/dev/null 2>&1 || { echo "there is no ncu" && return 77; }
+    tokens >"$work/tokens.bin"
+    local metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
+    metrics+=,sm__throughput.avg.pct_of_peak_sustained_elapsed
+    ncu --csv --page raw --print-units base --clock-control none --metrics $metrics $gpt --data \
+        "$work/tokens.bin" $profiled --dtype bf16 --gradient_accumulation_steps 1 --max_iters 2 \
+        --eval_iters 0 --sample 0 --json >"$work/profile" 2>&1 || { tail -n 5 "$work/profile" && return 1; }
+    awk '
+        !/^"/ {next}
+        {gsub(/^"|"\r?$/, "") && n = split($0, f, "\",\"")}
+        !name {
+            for (i = 1; i <= n; i++) {
+                if (f[i] == "Kernel Name") name = i
+                if (f[i] ~ /^gpu__time/) time = i
+                if (f[i] ~ /^dram__/) memory = i
+                if (f[i] ~ /^sm__/) sm = i
+            }
+            next
+        }
+        f[time] + 0 == 0 {next} # units
+        {
+            gsub(/,/, "", f[time])
+            k = substr(f[name], 1, 120)
+            calls[k]++
+            us[k] += f[time] / 1000
+            of_memory[k] += f[memory] * f[time] / 1000
+            of_sm[k] += f[sm] * f[time] / 1000
+        }
+        END {
+            for (k in calls)
+                printf "{\"stage\":\"profile\",\"kernel\":\"%s\",\"calls\":%d,\"us\":%.1f,%s:%.1f,%s:%.1f}\n", k, calls[k],
+                    us[k], "\"memory_percent\"", of_memory[k] / us[k], "\"sm_percent\"", of_sm[k] / us[k]
+        }' "$work/profile" >"$work/kernels"
+    [ -s "$work/kernels" ] || { head -n 5 "$work/profile" && return 1; }
+    while read -r row; do emit "$row"; done <"$work/kernels"
+}
+
 emit "$(printf '{"gpu":%s,"gpus":%d,"capability":%s,"driver":%s,"commit":%s,"rehearsal":%s}' \
     "$(text "$gpu")" "$gpus" "$(text "$(query compute_cap)")" "$(text "$(query driver_version)")" \
-    "$(text "$(git rev-parse --short HEAD 2>/dev/null)")" "$([ "$rehearse" ] && echo true || echo false)")"
+    "$(text "$commit")" "$([ "$rehearse" ] && echo true || echo false)")"
 progress "$gpus x $gpu; rows go to $results"
-[ "$rehearse" ] || lonely build "the programs" 300 build
-for p in $test $gpt $bench $coll $pipe $adopt; do stage build "$p" 5 there $p; done
+jobs_at_once=2 # a GPU holds the contexts of so many programs at a time
+[ "$rehearse$packed" ] || alone "build: the programs" timed build "the programs" 300 build
+for p in "${programs[@]}"; do check "build: $p" timed build "$p" 5 loads $p; done
 finish
 
 for t in $kernels; do stage kernels "$t" 60 tests $t; done
+test=$canonical stage kernels "canonical_kernels" 60 tests canonical_kernels
 stage kernels "the example, 1 rank" 30 adopts 1 1
 finish
 for t in collectives_nccl exact_nccl windows; do
@@ -205,9 +322,6 @@ lonely roofline "copy, kernels, 768 and 4096 columns" 60 rows roofline $bench $l
 lonely gemm "matrix products" 30 rows gemm $bench $large --only product --json
 lonely attention "attention" 30 rows attention $bench $large --only attention --json
 lonely gpt2 "GPT-2 124M" 90 gpt2
-
-# A GPU holds the contexts of so many ranks.
-many=$jobs_at_once jobs_at_once=$((gpus > 1 ? 2 : 4))
 if [ "$gpus" = 1 ]; then
     stage ranks "NCCL refuses two ranks on a GPU" 60 refuses
 else
@@ -222,26 +336,29 @@ for t in $collective_tests zero_stages zero_mistakes models; do
     done
 done
 stage ranks "pipelines" 90 tests pipelines --ranks $((ranks < 4 ? 2 : 4)) --node 0
+test=$canonical stage ranks "canonical_moments" 60 tests canonical_moments --ranks 2 --launch fork --node 0
 stage ranks "staging" 60 tests collectives_staged --ranks 2 --node 0
+finish
+for tool in memcheck racecheck; do stage sanitizer "$tool, tp_attention" 60 sanitized $tool tp_attention; done
+lonely profile "a step of GPT-2" 60 profile
+
 stage trainer "1 rank" 60 trains --ranks 1
 stage trainer "ZeRO 3 on 2 ranks" 60 trains --ranks 2 --zero 3
 stage trainer "tp 2, sequence parallel" 60 trains --ranks 2 --tp 2 --sp
 stage trainer "2 stages" 60 trains --ranks 2 --pp 2 --schedule zb_h1
 [ "$gpus" -lt 4 ] || stage trainer "pp 2 x tp 2" 60 trains --ranks 4 --pp 2 --tp 2
 finish
-
-# These take minutes, so what tells more has come before.
-jobs_at_once=$many
-for tool in memcheck racecheck synccheck initcheck; do
-    for t in device casts reduces gemm zero_update tp_rows tp_attention; do
-        stage sanitizer "$tool, $t" 60 sanitized $tool $t
-    done
-done
-finish
-
 lonely collectives "on one GPU" 60 rows collectives $bench $large --only all_reduce --json
 lonely collectives "bench_coll" 60 rows collectives $coll --ranks $ranks $collectives --json
 lonely bubbles "bench_pipe" 60 rows bubbles $pipe --ranks $((ranks < 4 ? 2 : 4)) $bubbles --json
+
+# These take minutes, so what tells more has come before.
+for tool in memcheck racecheck synccheck initcheck; do
+    for t in device casts reduces gemm zero_update tp_rows tp_attention; do
+        [[ $tool-$t = @(mem|race)check-tp_attention ]] ||
+            stage sanitizers "$tool, $t" 60 sanitized $tool $t
+    done
+done
 emit "$(printf '{"stage":"end","passed":%d,"failed":%d,"skipped":%d,"seconds":%d}' $passed $failed $skipped \
     $((EPOCHSECONDS - started)))"
 echo "written: $results ($(wc -l <"$shared/rows") rows, $((EPOCHSECONDS - started)) s)"
