@@ -4098,17 +4098,37 @@ static void wrapped_messages(par_comm *w) {
 }
 static void set_phases(par_comm *w, uint32_t phase) {
     CHECK_OK(w, par_barrier(w));
-    for (int i = 0; i < PAR__TRACKS; i++) w->phase[i] = w->board->arrivals[w->rank].phase[i] = phase;
+    par__lock_world(w->world); // there may be a progress thread
+    for (int i = 0; i < PAR__TRACKS; i++)
+        PAR__STORE(&w->board->arrivals[w->rank].phase[i], w->phase[i] = phase);
+    par__unlock_world(w->world);
     CHECK_OK(w, par_barrier(w));
 }
-// A rank's calls, halves of stages ... of collectives.
-static void wrap_collectives(par_comm *w) {
+// The last rank comes to a barrier when another rank that it can wake sleeps there.
+static void wake_once(par_comm *w) {
+    const int last = par_size(w) - 1;
+    int asleep = w->rank != last || w->ring_count == 1;
+    for (int r = 0; !asleep; r = (r + 1) % last) {
+        if (w->arena_index[r] >= 0)
+            asleep = PAR__LOAD(&w->world->arena->ranks[w->arena_index[r]].sleeping) == PAR__ASLEEP;
+        if (!asleep) usleep(20);
+    }
     CHECK_OK(w, par_barrier(w));
+}
+// A rank's calls, halves of stages ... of collectives. What other ranks count on meanwhile is stored as they
+// read it: the last one may ring a doorbell after the barrier has let this rank go.
+static void wrap_collectives(par_comm *w, int wakes) {
+    CHECK_OK(w, par_barrier(w));
+    if (wakes) wake_once(w);
+    par__lock_world(w->world);                                   // there may be a progress thread
     w->queues[0].issued = 0u - 12u + (w->queues[0].issued & 1u); // even calls follow odd ones
     w->half = 0u - 4u + (w->half & 1u);
-    w->offload_count = w->world->poll_round = w->world->control->doorbell = 0u - 3u;
-    if (!w->world->arena_rank) w->world->arena->scan_next = 0u - 3u;
+    w->offload_count = w->world->poll_round = 0u - 3u;
+    PAR__STORE(&w->world->control->doorbell, 0u - 3u);
+    par__unlock_world(w->world);
+    if (!w->world->arena_rank) PAR__STORE(&w->world->arena->scan_next, 0u - 3u);
     CHECK_OK(w, par_barrier(w));
+    while (wakes-- > 1) wake_once(w); // the doorbells wrap around
 }
 static void wrapped_collectives(par_comm *w) {
     static __thread float x[50000], y[50000];
@@ -4116,7 +4136,7 @@ static void wrapped_collectives(par_comm *w) {
     const int cma = w->world->cma;
     w->world->cma = 0; // all are staged
     for (int k = 0; k < 3; k++) {
-        wrap_collectives(w);
+        wrap_collectives(w, k ? 0 : 5);
         set_phases(w, 0u - 9u);
         for (int i = 0; i < 40; i++) {
             par_request q;
