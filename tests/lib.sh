@@ -104,10 +104,21 @@ run_suite() { # as run_check
     rm "$shared/$n.pid"
     echo $n >"$shared/ended"
 }
+# Of the first failures all that is known, so that one is understood which does not come again; of the rest
+# what was wrong.
+suite_lines() { # log
+    awk '
+        /^FAIL/ {failed++}
+        /runs,|^FAIL/ || (/^    / && (failed <= 3 || /CHECK|cuda_emu|Sanitizer:|runtime error:/))' "$1"
+}
+excerpt() { # log: a sanitizer's report, if there is one, from its first line on; else the end
+    local from=$(grep -nm 1 'Sanitizer:\|runtime error:' "$1" | cut -d : -f 1)
+    if [ "$from" ]; then tail -n "+$from" "$1" | head -n 40; else tail -n 30 "$1"; fi | cut -c1-300
+}
 report_suite() { # number, its log: show its lines, add its counts
     local line=$(grep '^[0-9]* passed, [0-9]* failed' "$2" | tail -n 1) status=$(cat "$shared/$1.status")
     echo "-- ${check_commands[$1]}"
-    grep -E 'runs,|^FAIL|^    (==|.*CHECK|.*cuda_emu)' "$2"
+    suite_lines "$2"
     if [ -z "$line" ] || { [ "$status" != 0 ] && [ "${line#* passed, 0 failed}" != "$line" ]; }; then
         echo "FAIL ${check_commands[$1]} (status $status): ${line:-no count}"
         tail -n 5 "$2"
@@ -132,7 +143,7 @@ report() { # wait until a check or a suite ends, and count and show its result
         place=$(place_of "${check_commands[n]%% *}" "${check_lines[n]}")
         echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status"), $place): ${check_commands[n]}"
         [ ! -s "$shared/$n.step" ] || step_of "$place" "$(head -n 1 "$shared/$n.step")"
-        tail -n 30 "$log" | cut -c1-300 | sed 's/^/    /'
+        excerpt "$log" | sed 's/^/    /'
         failed=$((failed + 1))
         ;;
     esac

@@ -1989,6 +1989,30 @@ END
         grep -q "it ended without a count" said &&
         fails 2 "compile.sh is called \"y\"" bash tests/compile.sh y
 }
+# What fails may not fail again: of a sanitizer's report the beginning is shown, whatever else was said.
+reasons() {
+    cat >"$work/talks.c" <<'END'
+#define PAR_IMPLEMENTATION
+#include "kit.h"
+#include "test.h"
+static void talks(par_comm *w) {
+    for (int i = 0; i < 2000; i++) printf("before %d\n", i);
+    printf("==================\nWARNING: ThreadSanitizer: data race\n  Write of size 4\n");
+    for (int i = 0; i < 60; i++) printf("    #%d f\n", i);
+    CHECK(w, 0);
+}
+const test tests[] = {{"talks", talks, TEST_SERIAL, 1, 60}};
+const int test_count = 1;
+END
+    gcc -DPAR_H_IMPLEMENTED -I. -Itests "$work/talks.c" build/kit.o -o "$work/talks" -pthread -lm || return 1
+    printf '. tests/lib.sh\nsuite %s\ncheck talks %s --worker fork 1 0 talks\nsummary\n' \
+        "$work/talks" "$work/talks" >"$work/talks.sh"
+    bash "$work/talks.sh" >"$work/said"
+    [ $? = 1 ] && cat "$work/said" &&
+        [ "$(grep -c "^    WARNING: ThreadSanitizer: data race" "$work/said")" = 2 ] &&
+        [ "$(grep -c "^ *Write of size 4" "$work/said")" = 2 ] &&
+        [ "$(grep -c "^ *#20 f" "$work/said")" = 2 ]
+}
 packages() { # what would be installed, and why, is said before; with INSTALL=0 nothing is
     local bin=$work/bin
     mkdir -p "$bin"
@@ -2015,7 +2039,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
     build/plan build/test_plan build/test_model build/01_hello build/04_zero \
-    build/05_gpt_simple build/06_gpt_tensor \
+    build/kit.o build/05_gpt_simple build/06_gpt_tensor \
     build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt \
     build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
@@ -2096,6 +2120,7 @@ check "limits of descriptors" descriptors
 check "options of the test programs" test_options
 check "make check INSTALL=0" packages
 check "make check, and FAILED=1" check_script
+check "a failure's reason is shown" reasons
 alone "matrix product libraries" gemm_choices
 alone "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries

@@ -333,7 +333,7 @@ static void test_add_settings(const test *t, const test_options *o, test_list *l
 
 // ---- workers in parallel ----------------------------------------------------------------------------------
 
-enum { TEST_OUTPUT_BYTES = 8192 }; // bytes of a worker's output that are kept
+enum { TEST_OUTPUT_BYTES = 65536 }; // bytes of a worker's output that are kept
 static void test_start_worker(const char *self, test_run *r) {
     char ranks[16], node[16];
     int ends[2];
@@ -424,6 +424,15 @@ static void test_log(const test_options *o, const test_run *r) { // for tests/ch
     if (f < 0 || write(f, line, (size_t)n) != n) perror(path);
     if (f >= 0) close(f);
 }
+static char *test_reason(char *text) { // where a sanitizer's report begins in it, if there is one
+    static const char *const reports[] = {"Sanitizer:", "runtime error:"};
+    for (int i = 0; i < 2; i++) {
+        char *at = strstr(text, reports[i]);
+        while (at && at > text && at[-1] != '\n') at--;
+        if (at) return at;
+    }
+    return text;
+}
 static void test_report(const test_options *o, const test_run *r) { // log a run; print it if it failed
     test_log(o, r);
     if (isatty(1)) printf("\033[K"); // erase the progress line
@@ -431,7 +440,7 @@ static void test_report(const test_options *o, const test_run *r) { // log a run
     printf("FAIL %s, %d ranks, %s, node %d: %s\n", r->t->name, r->ranks, test_launch_methods[r->launch],
            r->node, r->failed);
     int lines = 0;
-    for (char *line = strtok(r->text, "\n"); line && lines++ < 40; line = strtok(NULL, "\n"))
+    for (char *line = strtok(test_reason(r->text), "\n"); line && lines++ < 40; line = strtok(NULL, "\n"))
         printf("    %.500s\n", line);
 }
 static void test_progress(const test_list *l) { // on a terminal
