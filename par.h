@@ -5469,6 +5469,9 @@ static int par__owns_arena_fd(par__world *w) {
     w->fd = -1;
     return 0;
 }
+static void par__count_committed(par__world *w, uint64_t bytes) { // by either of a rank's threads
+    __atomic_add_fetch(&w->committed_bytes, bytes, __ATOMIC_RELAXED);
+}
 static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes) {
     const uint64_t first = at / 4096 * 4096, last = par__round_up(at + bytes, 4096);
     int r;
@@ -5478,7 +5481,7 @@ static int par__arena_commit(par__world *w, uint64_t at, uint64_t bytes) {
     }
     do r = par__fallocate(w->fd, 0, first, last - first);
     while (r && errno == EINTR);
-    if (!r) w->committed_bytes += last - first;
+    if (!r) par__count_committed(w, last - first);
     return r == 0;
 }
 
@@ -5489,7 +5492,7 @@ static int par__arena_touch(par__world *w, uint64_t at, uint64_t bytes) {
     int r;
     do r = madvise(w->base + first, last - first, PAR__MADV_POPULATE_WRITE);
     while (r && (errno == EINTR || errno == EAGAIN));
-    if (!r) w->committed_bytes += last - first;
+    if (!r) par__count_committed(w, last - first);
     const int unknown = errno == EINVAL || errno == ENOSYS || errno == EPERM; // the last in a container
     return r == 0 || (unknown && par__arena_commit(w, at, bytes));
 }
@@ -5592,16 +5595,17 @@ static int par__extents_valid(par__world *w) { // 0: not sorted, or outside the 
 }
 
 // First fit. 0: no free range. The block has no memory before par__arena_commit, which zeroes it.
-static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) {
+// *no_block: there is memory, but all blocks are in use.
+static uint64_t par__arena_take(par__world *w, size_t bytes, size_t align, int *no_block) {
     par__arena *a = w->arena;
     uint64_t at = 0, found = 0;
     size_t i;
-    w->no_block = 0;
+    *no_block = 0;
     bytes = par__round_up(bytes ? bytes : 1, 4096); // whole pages, so that freeing can punch them out
     align = PAR__MAX(align, (size_t)4096);
     if (!par__arena_lock(w)) return 0;
     const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : PAR__EXTENT_MAX + 1;
-    w->no_block = n == PAR__EXTENT_MAX;
+    *no_block = n == PAR__EXTENT_MAX;
     at = par__round_up(par__arena_header(w->local_count), align);
     for (i = 0; i < n && n <= PAR__EXTENT_MAX; i++) {
         if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
@@ -5615,6 +5619,9 @@ static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) {
     }
     par__arena_unlock(w);
     return found;
+}
+static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) { // for the program's thread
+    return par__arena_take(w, bytes, align, &w->no_block);
 }
 
 // Why the last par__arena_alloc of a rank failed, for the others to say.
@@ -5992,10 +5999,15 @@ static par__operation *par__make_operation(par__world *w) {
     op->next_made = w->operations;
     return w->operations = op;
 }
+// A request, or a copy of it, may look meanwhile for the call that an operation is in; 0: none.
+static void par__set_ticket(par__operation *op, uint64_t ticket) { PAR__STORE(&op->ticket, ticket); }
+static int par__has_ticket(const par__operation *op, uint64_t ticket) {
+    return PAR__LOAD(&op->ticket) == ticket;
+}
 static void par__keep_operation(par__world *w, par__operation *op) {
-    op->state = PAR__DONE;
+    PAR__STORE(&op->state, (int)PAR__DONE);
     op->persistent = 0;
-    op->ticket = 0;
+    par__set_ticket(op, 0);
     op->next = w->idle_operations;
     w->idle_operations = op;
 }
@@ -7707,7 +7719,7 @@ static void par__tcp_close(par__world *w, int broken) {
         waiting = 0;
         for (int r = 0; r < (w->rank ? 1 : w->size); r++)
             waiting |= r != w->rank && !t->connections[r].closing && t->connections[r].control >= 0;
-        if (waiting) par__futex_wait(&w->control->doorbell, w->control->doorbell, 50000);
+        if (waiting) par__futex_wait(&w->control->doorbell, PAR__LOAD(&w->control->doorbell), 50000);
     }
     if (broken || w->rank == 0)
         par__tcp_notify(w, broken ? PAR__NOTICE_LEFT : PAR__NOTICE_CLOSED, PAR_OK, "");
@@ -7737,7 +7749,8 @@ static int par__find_rings(par_comm *c, int make) {
     par__world *w = c->world;
     const size_t bytes = par__rings_bytes(c->ring_count, c->lane_count);
     uint64_t at = PAR__LOAD(&c->rings->at);
-    const uint64_t made = at || c->first_ring || !make ? 0 : par__arena_alloc(w, bytes, 4096);
+    int no_block;
+    const uint64_t made = at || c->first_ring || !make ? 0 : par__arena_take(w, bytes, 4096, &no_block);
     if (made && __atomic_compare_exchange_n(&c->rings->at, &at, made, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         at = made;
     else if (made)
@@ -10627,7 +10640,7 @@ static void par__reset_operation(par__world *w, par__operation *op) { // for its
     op->group = 0;
     op->bucket_call_count = 0;
     op->bucket_hash = 0;
-    op->ticket = ++w->tickets;
+    par__set_ticket(op, ++w->tickets);
     op->net_messages = op->net_bytes = 0;
     op->wait_start = 0;
     op->start_ticks = 0;
@@ -10659,7 +10672,7 @@ static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16
 
 static void par__recycle_operation(par__operation *op) {
     par__world *w = op->world;
-    op->ticket = 0;
+    par__set_ticket(op, 0);
     if (op->persistent) return;
     op->next = w->idle_operations;
     w->idle_operations = op;
@@ -11441,6 +11454,10 @@ static int par__progress(par__world *w) {
         if (x->progress) x->progress(x);
     return w->in_backend_progress = 0, moved;
 }
+// A call has ended at once: what was begun before goes on. The list is the progress thread's, too.
+static inline void par__progress_others(par__world *w) {
+    if (w->has_progress_thread || w->active) par__progress(w);
+}
 void par__step_calls(par_comm *comm) { par__progress(comm->world); }
 par_device_backend *par__first_backend(const par_comm *comm) { return comm->world->backends; }
 
@@ -11565,12 +11582,18 @@ static void par__poll_net(par__world *w, double now) {
     par__unlock_world(w);
 }
 
+static int par__remote_state(par__world *w, int world_rank) {
+    par__lock_world(w);
+    const int state = w->net->rank_state(w, world_rank);
+    par__unlock_world(w);
+    return state;
+}
 // Will rank r of a comm never answer again? 2: it died on its own; 1: it failed (*had_error) or closed its
 // world; 0: no. ask: of a rank of this node, the kernel; 0: what par__scan_ranks has found.
 static int par__rank_gone(const par_comm *c, int r, int ask, int *had_error) {
     par__world *w = c->world;
     const int i = c->arena_index[r],
-              remote = i < 0 ? w->net->rank_state(w, c->world_rank[r]) : PAR__RANK_RUNNING;
+              remote = i < 0 ? par__remote_state(w, c->world_rank[r]) : PAR__RANK_RUNNING;
     if (i < 0 ? remote == PAR__RANK_RUNNING : ask ? !par__peer_dead(w, i) : !par__known_dead(w, i)) return 0;
     const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
     const int told = k ? PAR__LOAD(&k->had_error) != 0 : remote == PAR__RANK_CLOSED;
@@ -11752,10 +11775,13 @@ static par_result par__check_wait(par__operation *op) {
     if (op->wait_start == 0) op->wait_start = now;
     const double waited = now - op->wait_start;
     if (waited < w->timeout_s) return PAR_OK;
+    par__lock_world(w);
     par__describe_missing(op, who, sizeof who);
-    return par__set_error(w, PAR_ERR_TIMEOUT,
-                          "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s", c->rank,
-                          waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
+    const par_result late = par__set_error(
+        w, PAR_ERR_TIMEOUT, "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s", c->rank,
+        waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
+    par__unlock_world(w);
+    return late;
 }
 
 // Complete an operation that cannot go on with an error, and break its comm.
@@ -12224,16 +12250,17 @@ static inline void par__set_request(par_request *request, par__operation *op) { 
 static par_result par__foreign_request(par_request *request, const char *what, par__operation **op) {
     const par__operation *of = request->operation;
     const par_comm *c = of->comm;
+    const int grouped = par__op_state(of) == PAR__GROUPED;
     *op = NULL;
-    if (of->state == PAR__GROUPED && c->in_group && request->ticket == c->group)
+    if (grouped && c->in_group && request->ticket == c->group)
         return par__set_error(of->world, PAR_ERR_ARGUMENT,
                               "%s: the call has not been issued, because its group has not ended: call "
                               "par_group_end first",
                               what);
-    if (of->state == PAR__GROUPED)
+    if (grouped)
         for (*op = c->groups; *op && (*op)->group != request->ticket;) *op = (*op)->next_group;
     if (!*op) request->operation = NULL;
-    if (of->state == PAR__GROUPED && (*op || !c->closed)) return PAR_OK;
+    if (grouped && (*op || !c->closed)) return PAR_OK;
     return par__set_error(of->world, PAR_ERR_ARGUMENT,
                           "%s: this call has been waited for before, by a copy of its request, or its comm "
                           "has been closed: wait once for each call",
@@ -12276,8 +12303,8 @@ static par_result par__run_message(par_comm *c, par_call *k, par_request *reques
     par__unlock_world(w);
     if (!request && op) return par__end_call(op);
     if (request) par__set_request(request, op);
-    // Take what is done off the list; what was begun before goes on.
-    if (op ? par__op_state(op) == PAR__DONE : !request && w->active) par__progress(w);
+    if (op && par__op_state(op) == PAR__DONE) par__progress(w); // take what is done off the list
+    if (!op && !request) par__progress_others(w);
     if (op && w->has_progress_thread) par__wake_progress(w);
     return r;
 }
@@ -12287,8 +12314,7 @@ static par_result par__run_call(par_comm *c, par_call *k, par_request *request) 
     if (c->keep_next) return par__make_persistent(c, k);
     const par_result r = par__start_call(c, k, !request, &op);
     if (!request && op) return par__end_call(op);
-    if (!request && c->world->active) par__progress(c->world); // what was begun before goes on
-    if (!request) return r;
+    if (!request) return par__progress_others(c->world), r;
     par__set_request(request, op);
     if (!op && c->in_group && !r) {
         request->operation = c->grouping;
@@ -12316,7 +12342,7 @@ par_result par_wait(par_request *request) {
     par__operation *op = request->operation;
     if (!op) return PAR_OK;
     par__world *w = op->world;
-    if (op->ticket == request->ticket) {
+    if (par__has_ticket(op, request->ticket)) {
         request->operation = NULL;
         const par_result ended = par__end_call(op);
         if (w->closed) par__release_closed(w);
@@ -12333,7 +12359,7 @@ par_result par_test(par_request *request, int *done) {
     par__operation *op = request->operation;
     *done = 1;
     if (!op) return PAR_OK;
-    if (op->ticket != request->ticket) {
+    if (!par__has_ticket(op, request->ticket)) {
         const par_result r = par__foreign_request(request, "par_test", &op);
         if (r || !op) return r;
     }
@@ -12446,7 +12472,7 @@ static par_result par__make_persistent(par_comm *c, par_call *k) {
 }
 
 static int par__is_started(const par_persistent *p) { // and not waited for
-    return p->started && p->started->ticket == p->ticket;
+    return p->started && par__has_ticket(p->started, p->ticket);
 }
 par_result par_start(par_persistent *persistent, par_request *request) {
     par_persistent *p = persistent;
@@ -12466,12 +12492,11 @@ par_result par_start(par_persistent *persistent, par_request *request) {
         p->ticket = request ? request->ticket : 0;
         return r;
     }
-    const par_result unusable = par__check_comm(c);
-    if (unusable) return unusable;
     par__lock_world(w);
-    const int ended = par__start_persistent(p, request ? 1 : par__first_looks(w));
+    const par_result unusable = par__check_comm(c);
+    const int ended = unusable || par__start_persistent(p, request ? 1 : par__first_looks(w));
     par__unlock_world(w);
-    if (ended) return PAR_OK;
+    if (ended) return unusable;
     return par__end_or_request(op, request);
 }
 par_result par_persistent_free(par_persistent *persistent) {
@@ -14914,7 +14939,11 @@ int par_node_of(const par_comm *comm, int rank) {
 }
 const char *par_launch_method(const par_comm *comm) { return comm->world->launch_method; }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
-void par_set_timeout(par_comm *comm, double seconds) { comm->world->timeout_s = seconds > 0 ? seconds : 600; }
+void par_set_timeout(par_comm *comm, double seconds) {
+    par__lock_world(comm->world);
+    comm->world->timeout_s = seconds > 0 ? seconds : 600;
+    par__unlock_world(comm->world);
+}
 double par_timeout(const par_comm *comm) { return comm->world->timeout_s; }
 double par_seconds(const par_comm *comm) { return par__now() - comm->world->opened_at; }
 
@@ -16036,7 +16065,7 @@ par_result par__run_in_turn(par_comm *c, const par_call *call) {
     par__operation *op;
     const par_result r = w->takes_turns ? par__start_call(c, &k, 1, &op) : par_begin(c, call, NULL);
     if (!w->takes_turns) return r;
-    if (!op) return w->active ? (void)par__progress(w) : (void)0, r;
+    if (!op) return par__progress_others(w), r;
     for (unsigned looks = 0; !par__is_done(op); looks++) {
         par__wait_until(w, par__is_done_or_wanted, par__check_operation, op, par__sleep_ns(w));
         if (par__is_done(op)) break;

@@ -142,8 +142,8 @@ everything_on() { # test: what changes how a program runs, all of it
         grep -v "^par:\|^  [^ ]" # the ledgers
     [ "${PIPESTATUS[0]}" = 0 ]
 }
-for test in progress_thread grouped outstanding messages offloaded traced_beside requests_twice \
-    requests_grouped; do
+for test in progress_thread beside_thread grouped outstanding messages offloaded traced_beside \
+    requests_twice requests_grouped; do
     check "TSan: $test with a progress thread, a trace and a ledger" everything_on $test
 done
 summary

@@ -1366,6 +1366,53 @@ static void progress_thread(par_comm *w) {
     free(x), free(y);
 }
 
+// What both threads of a rank use is locked, or atomic: for a race detector. The thread ends calls, with or
+// without a group, and reserves the rings of a comm, while the program makes calls that end at once, asks for
+// calls that have ended, and allocates.
+static void beside_thread(par_comm *w) {
+    enum { ROUNDS = TEST_FEWER ? 8 : 2, COUNT = 30000 };
+    const int n = par_size(w), me = par_rank(w), right = (me + 1) % n, left = (me + n - 1) % n;
+    static __thread float x[2][COUNT], y[2][COUNT];
+    int got[2], sent[2] = {1, 2}, one = 1, done = 0;
+    par_persistent *p[2];
+    par_request q[2], group;
+    par_comm *self, *c;
+    par_call recv;
+    CHECK_OK(w, par_split(w, me, 0, &self));
+    memset(&recv, 0, sizeof recv);
+    recv.kind = PAR_KIND_RECV, recv.count = 1, recv.dtype = PAR_I32, recv.root = left;
+    for (int i = 0; i < 2; i++) {
+        recv.recv = &got[i];
+        CHECK_OK(w, par_init(w, &recv, &p[i]));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK_OK(w, par_split(w, 0, me, &c));
+        CHECK_OK(w, par_all_reduce_begin(x[0], y[0], COUNT, PAR_F32, PAR_SUM, c, &q[0]));
+        for (done = 0; !done; done = !q[0].operation || PAR__LOAD(&q[0].operation->state) == PAR__DONE) {
+            CHECK_OK(w, par_all_reduce(&one, &one, 1, PAR_I32, PAR_SUM, self));
+            CHECK_OK(w, par_free(self, par_alloc(self, 64)));
+            par_set_timeout(w, par_timeout(w));
+        }
+        CHECK_OK(w, par_wait(&q[0]));
+        CHECK_OK(w, par_close(c));
+        for (int i = 0; i < 2; i++) CHECK_OK(w, par_start(p[i], &q[i]));
+        CHECK_OK(w, par_barrier(w)); // the receives have operations, which the group takes
+        for (int i = 0; i < 2; i++) CHECK_OK(w, par_send(&sent[i], 1, PAR_I32, right, w));
+        for (int i = 0; i < 2; i++) CHECK_OK(w, par_wait(&q[i]));
+        CHECK(w, got[0] == 1 && got[1] == 2);
+        CHECK_OK(w, par_group_begin(w));
+        for (int i = 0; i < 2; i++) CHECK_OK(w, par_all_reduce(x[i], y[i], COUNT, PAR_F32, PAR_SUM, w));
+        CHECK_OK(w, par_group_end_begin(w, &group));
+        for (done = 0; !done; done = !group.operation || PAR__LOAD(&group.operation->state) == PAR__DONE) {
+            CHECK(w, !par__is_started(p[0]) && !par__is_started(p[1]));
+            sched_yield();
+        }
+        CHECK_OK(w, par_wait(&group));
+    }
+    for (int i = 0; i < 2; i++) CHECK_OK(w, par_persistent_free(p[i]));
+    CHECK_OK(w, par_close(self));
+}
+
 // A device backend for calls on one rank's own memory.
 static float offload_memory[64][2];
 static int offload_supports(par_device_backend *backend, const void *memory) {
@@ -4302,6 +4349,7 @@ const test tests[] = {
     {"ended_at_once", ended_at_once, TEST_ANY, 1, 60},
     {"many_begun", many_begun, TEST_ANY, 1, 60},
     {"progress_thread", progress_thread, TEST_ANY | TEST_PROGRESS, 1, 60},
+    {"beside_thread", beside_thread, TEST_ANY | TEST_PROGRESS | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"offloaded", offloaded, TEST_FAULT, 2, 60},
     {"alike_calls", alike_calls, TEST_ANY, 2, 60},
     {"ordinary_memory", ordinary_memory, TEST_ANY, 2, 60},
