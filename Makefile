@@ -114,6 +114,9 @@ build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_
 build/test_cuda build/test_cuda_canonical: tests/test_cuda.cu $(TEST_DEPS) $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
+build/libgpu_profile.so: tests/gpu_profile.cpp | build # of gpu-check; needs CUPTI
+	$(CXX) -std=c++17 -O2 -fPIC -shared $< $(shell bash tests/cuda_find.sh cupti) -o $@
+
 lint:
 	@bash tests/lint.sh
 

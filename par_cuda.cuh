@@ -551,16 +551,19 @@ template <class T> static __device__ __forceinline__ T *par__cuda_global(T *p) {
 }
 
 // PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers;
-// PAR__CUDA_ROLLED: it must not be, because it is long.
+// PAR__CUDA_UNROLL_BY_8: it may be, so that loads are in flight; PAR__CUDA_ROLLED: it must not be, because it is
+// long.
 // PAR__CUDA_PARAMETER: a kernel's argument whose address is taken; no thread writes or copies it.
 #if defined(CUDA_EMU)
 #define PAR__CUDA_UNROLL
+#define PAR__CUDA_UNROLL_BY_8
 #define PAR__CUDA_ROLLED
 #define PAR__CUDA_PARAMETER const
 #else
-#define PAR__CUDA_UNROLL    _Pragma("unroll")
-#define PAR__CUDA_ROLLED    _Pragma("unroll 1")
-#define PAR__CUDA_PARAMETER const __grid_constant__
+#define PAR__CUDA_UNROLL      _Pragma("unroll")
+#define PAR__CUDA_UNROLL_BY_8 _Pragma("unroll 8")
+#define PAR__CUDA_ROLLED      _Pragma("unroll 1")
+#define PAR__CUDA_PARAMETER   const __grid_constant__
 #endif
 
 // Every kernel is launched here. Shared memory is always dynamic, and PAR__CUDA_SHARED declares it.
@@ -5926,7 +5929,7 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
                                 first, count, cols, aligned))
     return PAR_OK;
 }
-enum { PAR__CUDA_PIECE = 64 };
+enum { PAR__CUDA_PIECE = 32 };
 static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
                                               size_t rows, size_t first, size_t count) {
     PAR__CUDA_FOR(i, rows) {
@@ -5935,51 +5938,75 @@ static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_
         rows_of_keys[i] = (uint32_t)i;
     }
 }
-// A warp has a sorted row at which a piece begins, and adds up the piece's rows.
+// A warp adds up the pieces within PAR__CUDA_PIECE sorted rows, in 256 columns. It loads four rows at a time,
+// whatever their ids are.
 template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_embed_pieces(float *grad, float *partials, const uint32_t *keys, const uint32_t *rows_of_keys,
                              const T *dy, size_t rows, size_t cols, bool aligned) {
-    const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
-    for (size_t p = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; p < rows; p += warps) {
-        const uint32_t key = keys[p];
-        const bool begins = p == 0 || keys[p - 1] != key;
-        if (key == 0xFFFFFFFFu || (!begins && p % PAR__CUDA_PIECE)) continue;
-        const size_t end = PAR__MIN((p / PAR__CUDA_PIECE + 1) * PAR__CUDA_PIECE, rows);
-        float *to = begins ? grad + key * cols : partials + p / PAR__CUDA_PIECE * cols;
-        const auto add = [&](size_t at, bool whole) {
-            float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0}, v[8];
-            for (size_t i = p; i < end && keys[i] == key; i++) {
-                par__cuda_widen_eight(v, par__cuda_get(dy + rows_of_keys[i] * cols, at, cols, whole));
-                for (int j = 0; j < 8; j++) sum[j] += v[j];
+    enum { PIECE = PAR__CUDA_PIECE, AHEAD = 4 };
+    const size_t warps = (size_t)gridDim.x * (blockDim.x / 32), across = (cols + 255) / 256;
+    const size_t items = (rows + PIECE - 1) / PIECE * across;
+    for (size_t w = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; w < items; w += warps) {
+        const size_t first = w / across * PIECE, end = PAR__MIN(first + PIECE, rows);
+        const size_t at = w % across * 256 + threadIdx.x % 32 * 8;
+        const auto add = [&](bool whole) {
+            float sum[8], v[8];
+            float *to = NULL;
+            for (size_t from = first; from < end; from += AHEAD) {
+                par__cuda_eight<T> x[AHEAD];
+                PAR__CUDA_UNROLL
+                for (int k = 0; k < AHEAD; k++)
+                    x[k] =
+                        par__cuda_get(dy + rows_of_keys[PAR__MIN(from + k, end - 1)] * cols, at, cols, whole);
+                PAR__CUDA_UNROLL
+                for (int k = 0; k < AHEAD; k++) {
+                    const size_t i = from + k;
+                    if (i >= end || keys[i] == 0xFFFFFFFFu) break;
+                    const uint32_t key = keys[i];
+                    const bool begins = i == 0 || keys[i - 1] != key;
+                    par__cuda_widen_eight(v, x[k]);
+                    if (begins || i == first)
+                        to = begins ? grad + key * cols : partials + first / PIECE * cols;
+                    for (int j = 0; j < 8; j++) sum[j] = begins || i == first ? v[j] : sum[j] + v[j];
+                    if (i + 1 < end && keys[i + 1] == key) continue;
+                    if (to != partials + first / PIECE * cols) {
+                        par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
+                        for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
+                    }
+                    par__cuda_put(to, sum, at, cols, whole);
+                }
             }
-            if (begins) {
-                par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
-                for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
-            }
-            par__cuda_put(to, sum, at, cols, whole);
         };
-        for (size_t at = threadIdx.x % 32 * 8; at < cols; at += 256)
-            aligned &&at + 8 <= cols ? add(at, true) : add(at, false);
+        if (at < cols) aligned &&at + 8 <= cols ? add(true) : add(false);
     }
 }
-// A warp has the first end of a piece that a run of one id reaches beyond, and adds the run's further sums.
+// A warp has the first end of a piece that a run of one id reaches beyond, and adds the run's further sums, in
+// 32 columns.
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_embed_carry(float *grad, const float *partials, const uint32_t *keys, size_t rows,
                             size_t cols) {
     enum { PIECE = PAR__CUDA_PIECE };
-    const size_t warps = (size_t)gridDim.x * (blockDim.x / 32) * PIECE;
-    const size_t warp = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    for (size_t next = (warp + 1) * PIECE; next < rows; next += warps) {
+    const size_t warps = (size_t)gridDim.x * (blockDim.x / 32), across = (cols + 31) / 32;
+    const size_t items = (rows - 1) / PIECE * across;
+    for (size_t w = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; w < items; w += warps) {
+        const size_t next = (w / across + 1) * PIECE, c = w % across * 32 + threadIdx.x % 32;
         const uint32_t key = keys[next];
         if (key == 0xFFFFFFFFu || keys[next - 1] != key || (next > PIECE && keys[next - PIECE - 1] == key))
             continue;
-        for (size_t c = threadIdx.x % 32; c < cols; c += 32) {
-            float sum = 0;
-            for (size_t i = next; i < rows && keys[i] == key; i += PIECE)
-                sum += partials[i / PIECE * cols + c];
-            grad[key * cols + c] += sum;
+        size_t last = next / PIECE, beyond = (rows - 1) / PIECE + 1; // pieces: last begins with this id
+        while (last + 1 < beyond) {
+            const size_t middle = (last + beyond) / 2;
+            if (keys[middle * PIECE] == key)
+                last = middle;
+            else
+                beyond = middle;
         }
+        if (c >= cols) continue;
+        float sum = 0;
+        PAR__CUDA_UNROLL_BY_8
+        for (size_t i = next / PIECE; i <= last; i++) sum += partials[i * cols + c];
+        grad[key * cols + c] += sum;
     }
 }
 #if !defined(CUDA_EMU)
@@ -6012,7 +6039,8 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
     uint32_t *keys = (uint32_t *)(void *)scratch, *rows_of_keys = keys + up, *sorted = rows_of_keys + up,
              *order = sorted + up;
     float *partials = (float *)(void *)(order + up);
-    const unsigned threads = PAR__CUDA_THREADS, blocks = par__cuda_blocks(cuda, rows, threads / 32);
+    const unsigned threads = PAR__CUDA_THREADS;
+    const unsigned blocks = par__cuda_blocks(cuda, pieces * ((cols + 31) / 32), threads / 32);
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(grad, partials, dy);
     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_keys,
                                    par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
@@ -7495,8 +7523,8 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
 //     forward     scores = scale q k^T, hidden for later keys; y = softmax(scores) v; lse = top + log sum
 //     backward    p = e^(scores - lse); dv = p^T dy; dp = dy v^T; ds = scale p (dp - dot), dot = sum of y dy;
 //                 dk = ds^T q; dq = ds k; where queries share keys, dk and dv are sums over them
-// Of the engines that cuDNN proposes, the deterministic one with the least workspace is used; those for
-// backward keep ds in bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
+// Of the engines that cuDNN proposes, the first deterministic one is used; those for backward keep ds in bf16.
+// tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
 
 #if PAR__CUDA_DNN
 // X(tensor, sizes, place, type).
@@ -7755,36 +7783,26 @@ static bool par__dnn_is_deterministic(par__dnn_plan *p,
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
     return !p->status;
 }
-// Builds a plan with this engine, and keeps it where it is deterministic and needs less workspace than the
-// plan so far, or is the first one.
-static void par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t config, cudnnHandle_t handle,
+// Builds a plan with this engine: true, if it is deterministic and needs at most `limit` bytes of workspace.
+static bool par__dnn_try_config(par__dnn_plan *p, cudnnBackendDescriptor_t config, cudnnHandle_t handle,
                                 cudnnBackendDescriptor_t described, size_t limit) {
     const int before = p->descriptor_count;
     int64_t bytes = 0;
     const bool repeats = par__dnn_is_deterministic(p, config);
-    const cudnnBackendDescriptor_t plan = par__dnn_new(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    if (handle) par__dnn_set(p, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    if (described) par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, described);
-    par__dnn_set_one(p, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    if (repeats) par__dnn_finalize(p, plan); // compiles
-    par__dnn_get(p, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
-    const bool fits = repeats && !p->status && (size_t)bytes <= limit;
-    if (fits && (!p->plan || (size_t)bytes < p->workspace_bytes)) {
-        for (int i = 1; i <= 2 && p->plan; i++) { // the engine and the plan so far lie before the new ones
-            cudnnBackendDestroyDescriptor(p->descriptors[before - i]);
-            p->descriptors[before - i] = p->descriptors[--p->descriptor_count];
-        }
-        p->plan = plan;
-        p->workspace_bytes = (size_t)bytes;
-        return;
-    }
+    p->plan = par__dnn_new(p, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    if (handle) par__dnn_set(p, p->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    if (described) par__dnn_set_one(p, p->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, described);
+    par__dnn_set_one(p, p->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (repeats) par__dnn_finalize(p, p->plan); // compiles
+    par__dnn_get(p, p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+    if (repeats && !p->status && (size_t)bytes <= limit) return p->workspace_bytes = (size_t)bytes, true;
     par__dnn_destroy(p, before);
+    p->plan = NULL;
     p->status = CUDNN_STATUS_SUCCESS; // the next one
+    return false;
 }
-// Builds a plan: of the engines that cuDNN proposes, in whichever order, that which is deterministic by its
-// numerical notes, can be built and needs the least workspace, at most `limit` bytes; of equal ones the
-// first. p->plan is NULL if there is none. It is for the handle's device, or if handle is NULL for the
-// described device.
+// Builds a plan with the first engine that can be taken, in cuDNN's order, by speed. p->plan is NULL if there
+// is none. It is for the handle's device, or if handle is NULL for the described device.
 static void par__dnn_build(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendDescriptor_t described,
                            size_t limit) {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -7799,7 +7817,8 @@ static void par__dnn_build(par__dnn_plan *p, cudnnHandle_t handle, cudnnBackendD
         configs[i] = par__dnn_new(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     const int64_t count = par__dnn_get(p, search, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, PAR__DNN_MAX_CONFIGS, configs);
-    for (int64_t i = 0; i < count; i++) par__dnn_try_config(p, configs[i], handle, described, limit);
+    for (int64_t i = 0; i < count; i++)
+        if (par__dnn_try_config(p, configs[i], handle, described, limit)) return;
 }
 
 static par_result par__dnn_fail(par_cuda *cuda, cudnnStatus_t e) {

@@ -312,22 +312,11 @@ END
     cat >"$there/bin/compute-sanitizer" <<'END'
 #!/bin/sh
 case "$1 $2 $3 $4 $5 $6 $7 $8" in
-"--tool "*"check --error-exitcode 9 build/test_cuda_emu --worker fork 1") ;;
+"--tool "*"check --error-exitcode 9 --kernel-name kernel_substring=par__ build/test_cuda_emu --worker") ;;
 *) exit 1 ;;
 esac
-shift 4
+shift 6
 [ "$6" != device ] || exec "$@"
-END
-    cat >"$there/bin/ncu" <<'END'
-#!/bin/sh
-shift 9
-"$@" || exit
-share=throughput.avg.pct_of_peak_sustained_elapsed
-echo "==PROF== Connected"
-echo "\"ID\",\"Kernel Name\",\"Grid Size\",\"dram__$share\",\"gpu__time_duration.sum\",\"sm__$share\""
-echo '"","","","%","ns","%"'
-echo '"0","void k<float, 3>(int, char *)","(4, 1, 1)","80.5","1,000","10"'
-echo '"1","void k<float, 3>(int, char *)","(4, 1, 1)","50.5","2,000","40"'
 END
     chmod +x "$there"/bin/*
     bash tests/gpu_check.sh --rehearse --pack "$there/archive" || return 1
@@ -350,9 +339,7 @@ gpu_check() { # each stage's commands, with tiny sizes; then one that is killed
         )ranks roofline sanitizer sanitizers trainer " ] || { echo "$stages" && return 1; }
         array_of_rows && ! grep '"result":"failed"' "$results" &&
             [ "$(grep -c '"ratio"' "$results")" -ge 16 ] && grep -q '"mfu_product":[0-9]' "$results" &&
-            grep -q '"bench":"RoPE, 4096 columns"' "$results" &&
-            grep -qF '"void k<float, 3>(int, char *)","calls":2,"us":3.0,"memory_percent":60.5,"sm' \
-                "$results" || return 1
+            grep -q '"bench":"RoPE, 4096 columns"' "$results" || return 1
     done
     (gpu_machine_runs --from bubbles) && [ "$(fields "$results" stage | sort -u | tr '\n' ' ')" = \
         "bubbles build end sanitizers " ] && ! (gpu_machine_runs --from nowhere)

@@ -1,6 +1,6 @@
 # What of CUDA is on this machine, as flags for a compiler: "headers", "nvcc", "nccl", "cublaslt", "cudnn",
 # "emulation" (the headers, and what of the libraries they let the emulation define); tools ("nvdisasm",
-# "compute-sanitizer", "ncu"); "libraries", the directories to load them from; "driver",
+# "compute-sanitizer"); "libraries", the directories to load them from; "driver",
 # the toolkit's stand-in for libcuda.so; "archs", the architectures to compile for. Status 1, and on stderr
 # what is missing, where it is not found. Looks where CUDA_HOME says, in the usual places and in the packages
 # that pip installs.
@@ -57,18 +57,17 @@ nvcc)
     }
     echo "$d/bin/nvcc"
     ;;
-compute-sanitizer | ncu)
-    l=$(command -v "$1" 2>/dev/null || for d in $(dirs) /opt/nvidia/nsight-compute/*; do
-        ls "$d/bin/$1" "$d/$1" 2>/dev/null
-    done | tail -n 1)
-    [ -n "$l" ] || {
-        echo "$1 is missing: install the CUDA Toolkit" >&2
+compute-sanitizer)
+    command -v compute-sanitizer 2>/dev/null && exit 0
+    d=$(find_dir bin/compute-sanitizer)
+    [ -n "$d" ] || {
+        echo "compute-sanitizer is missing: install the CUDA Toolkit" >&2
         exit 1
     }
-    echo "$l"
+    echo "$d/bin/compute-sanitizer"
     ;;
 libraries)
-    for l in nccl cublasLt cudnn nvrtc; do dirname "$(library $l)"; done | grep / | sort -u | paste -sd:
+    for l in nccl cublasLt cudnn nvrtc cupti; do dirname "$(library $l)"; done | grep / | sort -u | paste -sd:
     ;;
 nvdisasm)
     command -v nvdisasm 2>/dev/null && exit 0
@@ -104,10 +103,11 @@ archs) # arguments: native, all, or architectures: those to compile for
     shift
     echo "$*"
     ;;
-nccl | cublaslt | cudnn)
+nccl | cublaslt | cudnn | cupti)
     header=nccl.h name=nccl macro=PAR_CUDA_NCCL
     [ "$1" = cublaslt ] && header=cublasLt.h name=cublasLt macro=PAR_CUDA_CUBLASLT
     [ "$1" = cudnn ] && header=cudnn.h name=cudnn macro=PAR_CUDA_CUDNN
+    [ "$1" = cupti ] && header=cupti.h name=cupti macro=CUPTI
     d=$(find_dir include/$header) l=$(library $name)
     [ -n "$d" ] && [ -n "$l" ] || {
         echo "$header or lib$name.so is missing: it is left out" >&2
@@ -123,7 +123,7 @@ nccl | cublaslt | cudnn)
     echo "-D$macro -I$d/include $l -Xlinker -rpath -Xlinker $(dirname "$l")"
     ;;
 *)
-    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|nvdisasm|compute-sanitizer|ncu|libraries|driver" \
+    echo "usage: $0 headers|nvcc|nccl|cublaslt|cudnn|emulation|nvdisasm|compute-sanitizer|libraries|driver" \
         "|archs [native|all|ARCH ...]" >&2
     exit 2
     ;;

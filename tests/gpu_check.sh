@@ -15,7 +15,7 @@
 #
 # DIR/GPU.json, a JSON array, gets a row, a line of it, when each test or measurement ends: if the GPU is
 # taken away, the rows so far are there.
-stages="kernels nccl graphs roofline gemm attention gpt2 ranks sanitizer profile trainer collectives bubbles sanitizers"
+stages="kernels nccl graphs roofline gemm attention gpt2 profile ranks sanitizer trainer collectives bubbles sanitizers"
 rehearse="" json="" packed="" pack="" unpack="" out="" from=kernels LIMIT=480
 given=("$@")
 while [ $# -gt 0 ]; do
@@ -72,7 +72,8 @@ small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bub
 collectives="--op all -b 64K -e 64M -f 32 -n 9"
 sharing=2 # ranks on one GPU
 gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024" microbatches="64x1 32x2 16x4 8x8" gpt2_steps=12
-profiled="--n_layer 2 --n_head 12 --n_embd 768 --block_size 1024 --batch_size 8"
+profiler=build/libgpu_profile.so
+[ "$packed" ] || bash tests/cuda_find.sh cupti >/dev/null 2>&1 || profiler=""
 if [ "$rehearse" ]; then
     test=build/test_cuda_emu canonical=$test gpt=build/gpt_emu bench=build/bench_cuda_emu
     coll=build/bench_coll_emu pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
@@ -80,10 +81,10 @@ if [ "$rehearse" ]; then
     sharing=2 collectives="--op all_reduce -b 64K -e 64K -n 2"
     bubbles="--schedule zb_v --f_us 50 --b_us 50 --w_us 50 --steps 1" # cuda.sh has all
     gpt2="--n_layer 1 --n_head 1 --n_embd 8 --block_size 16" microbatches="1x2" gpt2_steps=3
-    profiled="$gpt2 --batch_size 1"
+    profiler="" # the emulation is no driver
     export EMU_DEVICES=1 # ranks are processes, which the emulated NCCL does not join
 fi
-programs=($test $canonical $gpt $bench $coll $pipe $adopt)
+programs=($test $canonical $gpt $bench $coll $pipe $adopt $profiler)
 
 # ---- an archive of what runs, for a machine that has no compiler
 
@@ -116,7 +117,7 @@ fi
 query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
 gpu=$(query name) gpus=$(nvidia-smi -L | grep -c '^GPU')
 ranks=$((gpus > 1 ? (gpus < 8 ? gpus : 8) : sharing)) # of the tests of several ranks
-for tool in nvcc compute-sanitizer ncu; do
+for tool in nvcc compute-sanitizer; do
     found=$(bash tests/cuda_find.sh $tool 2>/dev/null) && PATH=$PATH:$(dirname "$found")
 done
 if [ "$packed" ]; then
@@ -199,14 +200,16 @@ tests() { # name, options of the test program ...
     fi
 }
 kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses fused_products low_precision"
-kernels+=" tensor_cores tp_attention ring_blocks models"
+kernels+=" tensor_cores tp_attention own_attention ring_blocks models"
 collective_tests="collectives messages splits mismatch windows"
-sanitized() { # tool, test: on one rank
+# tool, test: on one rank, of the kit's kernels alone. NCCL would take longer, and asks for kernels that are not
+# there.
+sanitized() {
     command -v compute-sanitizer >/dev/null 2>&1 || { echo "there is no compute-sanitizer" && return 77; }
-    compute-sanitizer --tool "$1" --error-exitcode 9 $test --worker fork 1 0 "$2" >"$work/sanitizer" 2>&1 &&
-        return
+    PAR_CUDA_BACKEND=peer compute-sanitizer --tool "$1" --error-exitcode 9 --kernel-name \
+        kernel_substring=par__ $test --worker fork 1 0 "$2" >"$work/sanitizer" 2>&1 && return
     grep -i "not supported\|unable to\|failed to initialize" "$work/sanitizer" && return 77
-    tail -n 20 "$work/sanitizer"
+    grep -v "Host Frame" "$work/sanitizer" | head -n 25
     return 1
 }
 adopts() { PAR_RANKS=$1 $adopt >"$work/adopts" && grep "x is $2," "$work/adopts"; } # ranks, the mean
@@ -259,45 +262,15 @@ gpt2() {
         function number(x) {return x == "" ? "null" : sprintf("%.4g", x)}')"
 }
 
-# Each kernel of two steps of a small GPT-2: calls, microseconds of all, and which part of the peak of the
-# memory and of the multiprocessors it reached. ncu's table has a line of names, a line of units, then a line
-# for each launch.
+# What the time of GPT-2's steps goes to: each kernel's calls and microseconds, the longest first.
 profile() {
-    command -v ncu >/dev/null 2>&1 || { echo "there is no ncu" && return 77; }
+    [ -e "$profiler" ] || { echo "there is no CUPTI" && return 77; }
     tokens >"$work/tokens.bin"
-    local metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
-    metrics+=,sm__throughput.avg.pct_of_peak_sustained_elapsed
-    ncu --csv --page raw --print-units base --clock-control none --metrics $metrics $gpt --data \
-        "$work/tokens.bin" $profiled --dtype bf16 --gradient_accumulation_steps 1 --max_iters 2 \
-        --eval_iters 0 --sample 0 --json >"$work/profile" 2>&1 || { tail -n 5 "$work/profile" && return 1; }
-    awk '
-        !/^"/ {next}
-        {gsub(/^"|"\r?$/, "") && n = split($0, f, "\",\"")}
-        !name {
-            for (i = 1; i <= n; i++) {
-                if (f[i] == "Kernel Name") name = i
-                if (f[i] ~ /^gpu__time/) time = i
-                if (f[i] ~ /^dram__/) memory = i
-                if (f[i] ~ /^sm__/) sm = i
-            }
-            next
-        }
-        f[time] + 0 == 0 {next} # units
-        {
-            gsub(/,/, "", f[time])
-            k = substr(f[name], 1, 120)
-            calls[k]++
-            us[k] += f[time] / 1000
-            of_memory[k] += f[memory] * f[time] / 1000
-            of_sm[k] += f[sm] * f[time] / 1000
-        }
-        END {
-            for (k in calls)
-                printf "{\"stage\":\"profile\",\"kernel\":\"%s\",\"calls\":%d,\"us\":%.1f,%s:%.1f,%s:%.1f}\n", k, calls[k],
-                    us[k], "\"memory_percent\"", of_memory[k] / us[k], "\"sm_percent\"", of_sm[k] / us[k]
-        }' "$work/profile" >"$work/kernels"
-    [ -s "$work/kernels" ] || { head -n 5 "$work/profile" && return 1; }
-    while read -r row; do emit "$row"; done <"$work/kernels"
+    GPU_PROFILE=$work/kernels CUDA_INJECTION64_PATH=$PWD/$profiler $gpt --data "$work/tokens.bin" $gpt2 \
+        --dtype bf16 --batch_size ${microbatches%%x*} --gradient_accumulation_steps 1 --max_iters $gpt2_steps \
+        --eval_iters 0 --sample 0 --json >"$work/profiled" 2>&1 && [ -s "$work/kernels" ] ||
+        { tail -n 5 "$work/profiled" && return 1; }
+    rows profile head -n 40 "$work/kernels"
 }
 
 emit "$(printf '{"gpu":%s,"gpus":%d,"capability":%s,"driver":%s,"commit":%s,"rehearsal":%s}' \
@@ -322,6 +295,7 @@ lonely roofline "copy, kernels, 768 and 4096 columns" 60 rows roofline $bench $l
 lonely gemm "matrix products" 30 rows gemm $bench $large --only product --json
 lonely attention "attention" 30 rows attention $bench $large --only attention --json
 lonely gpt2 "GPT-2 124M" 90 gpt2
+lonely profile "steps of GPT-2" 60 profile
 if [ "$gpus" = 1 ]; then
     stage ranks "NCCL refuses two ranks on a GPU" 60 refuses
 else
@@ -339,8 +313,7 @@ stage ranks "pipelines" 90 tests pipelines --ranks $((ranks < 4 ? 2 : 4)) --node
 test=$canonical stage ranks "canonical_moments" 60 tests canonical_moments --ranks 2 --launch fork --node 0
 stage ranks "staging" 60 tests collectives_staged --ranks 2 --node 0
 finish
-for tool in memcheck racecheck; do stage sanitizer "$tool, tp_attention" 60 sanitized $tool tp_attention; done
-lonely profile "a step of GPT-2" 60 profile
+for tool in memcheck racecheck; do stage sanitizer "$tool, own_attention" 60 sanitized $tool own_attention; done
 
 stage trainer "1 rank" 60 trains --ranks 1
 stage trainer "ZeRO 3 on 2 ranks" 60 trains --ranks 2 --zero 3
@@ -354,8 +327,8 @@ lonely bubbles "bench_pipe" 60 rows bubbles $pipe --ranks $((ranks < 4 ? 2 : 4))
 
 # These take minutes, so what tells more has come before.
 for tool in memcheck racecheck synccheck initcheck; do
-    for t in device casts reduces gemm zero_update tp_rows tp_attention; do
-        [[ $tool-$t = @(mem|race)check-tp_attention ]] ||
+    for t in device casts reduces gemm zero_update tp_rows tp_losses ring_blocks own_attention; do
+        [[ $tool-$t = @(mem|race)check-own_attention ]] ||
             stage sanitizers "$tool, $t" 60 sanitized $tool $t
     done
 done

@@ -1227,7 +1227,7 @@ static void tp_losses(par_comm *w) {
 // Products with GELU and sums in one kernel: what the CPU's product and its next kernel give.
 static void fused_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size_t m, size_t n, size_t k) {
     const par_tp_kernels *host = par_tp_cpu(), *device = par_cuda_tp(cuda);
-    const double eps = d == PAR_BF16 ? 0.02 : 1e-5;
+    const double eps = d == PAR_BF16 ? 0.02 : 5e-5; // cuBLASLt's GELU of f32 differs by 1.4e-5 on H200
     pair a = pair_open(w, cuda, d, m * k, 1), b = pair_open(w, cuda, d, n * k, 2);
     pair c = pair_open(w, cuda, d, m * n, 0), other = pair_open(w, cuda, d, m * n, 3);
     pair bias = pair_open(w, cuda, d, n, 4), weights = pair_open(w, cuda, PAR_F32, m * n, 5);
@@ -1676,23 +1676,31 @@ static void canonical_kernels(par_comm *w) {
     par_cuda_close(cuda);
     same_bits = 0;
 }
-static void tp_attention(par_comm *w) {
-    static const attention_case cases[] = {{2, 2, 16, 40, 2, 0, 0, 0},      {4, 2, 8, 70, 1, 0, 0, 45},
-                                           {1, 1, 24, 200, 1, 0.2f, 30, 0}, {1, 1, 64, 64, 2, 0, 0, 0},
-                                           {1, 1, 136, 9, 1, 0, 0, 0},      {3, 3, 5, 17, 2, 0.5f, 0, 6}};
+static const attention_case attention_cases[] = {
+    {2, 2, 16, 40, 2, 0, 0, 0}, {4, 2, 8, 70, 1, 0, 0, 45}, {1, 1, 24, 200, 1, 0.2f, 30, 0},
+    {1, 1, 64, 64, 2, 0, 0, 0}, {1, 1, 136, 9, 1, 0, 0, 0}, {3, 3, 5, 17, 2, 0.5f, 0, 6}};
+static void tp_attention(par_comm *w) { // by the library where it is; f32 by kernels
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int i = 0; i < 12; i++) {
+        SEED(i);
+        tp_attention_of(w, cuda, &attention_cases[i / 2], i % 2, par_cuda_tp(cuda));
+    }
+    par_cuda_close(cuda);
+}
+static void own_attention(par_comm *w) { // bf16 by this file's kernels: block by block, and whole
     static const attention_case wide[] = {{1, 1, 80, 33, 1, 0, 0, 20}, {2, 1, 256, 70, 1, 0.1f, 20, 0}};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     par_tp_kernels blocks = *par_cuda_tp(cuda);
     blocks.attention_fused_forward = NULL, blocks.attention_fused_backward = NULL;
-    for (int i = 0; i < 24; i++) { // by the library where it is; then bf16 by kernels, block by block
-        SEED(i);
-        if (i >= 12 && i % 2 == 0) continue;
-        tp_attention_of(w, cuda, &cases[i % 12 / 2], i % 2, i < 12 ? par_cuda_tp(cuda) : &blocks);
-    }
     cuda->desc.own_attention = 1;
+    for (int i = 0; i < 6; i++) {
+        SEED(i);
+        tp_attention_of(w, cuda, &attention_cases[i], 1, &blocks);
+    }
     for (int i = 0; i < 9; i++) {
         SEED(i);
-        tp_attention_of(w, cuda, i < 5 ? &cases[i] : &wide[i % 2], 1, i < 7 ? par_cuda_tp(cuda) : &blocks);
+        tp_attention_of(w, cuda, i < 5 ? &attention_cases[i] : &wide[i % 2], 1,
+                        i < 7 ? par_cuda_tp(cuda) : &blocks);
     }
     const attention_case several = {2, 1, 24, 300, 1, 0, 200, 110}; // tiles that see no key of another
     tp_attention_of(w, cuda, &several, 1, par_cuda_tp(cuda));
@@ -1983,6 +1991,7 @@ const test tests[] = {
 #endif
     {"tensor_cores", tensor_cores, TEST_SERIAL, 1, 60},
     {"tp_attention", tp_attention, TEST_SERIAL, 1, 120},
+    {"own_attention", own_attention, TEST_SERIAL, 1, 120},
     {"ring_blocks", ring_blocks, TEST_SERIAL, 1, 60},
     {"canonical_kernels", canonical_kernels, TEST_SERIAL, 1, 120},
     {"canonical_moments", canonical_moments, TEST_RANKS | TEST_POWERS | TEST_SMALL, 2, 60},

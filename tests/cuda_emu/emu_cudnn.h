@@ -1,8 +1,8 @@
 // emu_cudnn.h - test-only definitions of the cuDNN calls that par_cuda.cuh makes; a part of emu.cpp. A graph
 // runs operation by operation on whole arrays, and values are rounded to their tensor's type. Engines are
-// proposed in any order: a nondeterministic one, whose results are wrong so that a test sees its use, and
-// deterministic ones, of which one cannot be built and the others need more or less workspace. What they
-// support is what cuDNN's support matrix says of attention on sm_80.
+// proposed in this order: a nondeterministic one, whose results are wrong so that a test sees its use, and
+// deterministic ones: one cannot be built, one needs too much workspace, one can be taken, as could those that
+// are slower, with less workspace or more. What they support is what cuDNN's support matrix says of attention on sm_80.
 #include <cudnn.h>
 #include <map>
 #include <memory>
@@ -159,9 +159,9 @@ static void emu_run_operation(const emu_shared_descriptor &o, emu_arrays &all) {
 struct cudnnContext {
     cudaStream_t stream;
 };
-enum { EMU_DNN_WORKSPACE = 512, EMU_DNN_NONDETERMINISTIC = 0, EMU_DNN_UNBUILDABLE = 1 }; // the least one
+enum { EMU_DNN_WORKSPACE = 512, EMU_DNN_NONDETERMINISTIC = 0, EMU_DNN_UNBUILDABLE = 1 };
 static const int64_t emu_engine_workspaces[] = {
-    0, 0, (int64_t)1 << 40, 2 * EMU_DNN_WORKSPACE, EMU_DNN_WORKSPACE, 3 * EMU_DNN_WORKSPACE};
+    0, 0, (int64_t)1 << 40, EMU_DNN_WORKSPACE, EMU_DNN_WORKSPACE / 2, 2 * EMU_DNN_WORKSPACE};
 enum { EMU_DNN_ENGINES = sizeof emu_engine_workspaces / sizeof *emu_engine_workspaces };
 static std::vector<emu_shared_descriptor> emu_operations(const emu_shared_descriptor &config) { // or plan
     emu_shared_descriptor c = config->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
@@ -287,15 +287,14 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
     const emu_shared_descriptor d = emu_of(handle);
     if (!d->finished) return CUDNN_STATUS_BAD_PARAM;
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
-        int64_t number = (int64_t)(emu_random() % EMU_DNN_ENGINES);
         for (*count = 0; *count < EMU_DNN_ENGINES && *count < capacity; ++*count) {
+            const int64_t number = *count;
             emu_shared_descriptor engine(new emu_descriptor()),
                 c = emu_of(((cudnnBackendDescriptor_t *)values)[*count]);
             engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR, engine->finished = c->finished = true;
             engine->descriptors[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] =
                 d->descriptors[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH];
             engine->values[CUDNN_ATTR_ENGINE_GLOBAL_INDEX].assign((char *)&number, (char *)&number + 8);
-            number = (number + 1) % EMU_DNN_ENGINES;
             c->descriptors[CUDNN_ATTR_ENGINECFG_ENGINE] = {engine};
         }
     } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
