@@ -1260,6 +1260,36 @@ static void fused_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size
     }
     close_pairs({&a, &b, &c, &other, &bias, &weights, &sums});
 }
+// Products whose rows are no multiple of 8 numbers are two: what is left over, and the rest.
+static void split_products(par_comm *w) {
+    enum { M = 21, LD = 80 };
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const par_tp_kernels *k[PLACES] = {par_tp_cpu(), par_cuda_tp(cuda)};
+    par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, 1, NULL), open_tp(w, NULL, 0, 0, 1, par_cuda_tp(cuda))};
+    pair a = pair_open(w, cuda, PAR_BF16, LD * LD, 1), b = pair_open(w, cuda, PAR_BF16, LD * LD, 2);
+    pair bias = pair_open(w, cuda, PAR_BF16, LD, 3);
+    pair c = pair_open(w, cuda, PAR_BF16, M * LD, 4), wide = pair_open(w, cuda, PAR_F32, M * LD, 5);
+    cuda->split_from = 0;
+    for (size_t i = 0; i < 64; i++) {
+        static const size_t sizes[] = {5, 16, 67, 73};
+        static const float betas[] = {0, 1, 0.5f};
+        const size_t n = sizes[i % 4], depth = sizes[i / 4 % 4];
+        const int ta = (int)(i / 16 % 2), tb = (int)(i / 32);
+        SEED(i);
+        pair_upload(&c), pair_upload(&wide);
+        BOTH(k[at]->gemm(tp[at], ta, tb, M, n, depth, a.at[at], LD, b.at[at], LD, betas[i % 3], c.at[at],
+                         PAR_BF16, LD, i % 3 ? NULL : bias.at[at]));
+        CLOSE(c, 0.02);
+        BOTH(k[at]->gemm(tp[at], ta, tb, M, n, depth, a.at[at], LD, b.at[at], LD, betas[i / 3 % 3],
+                         wide.at[at], PAR_F32, LD, NULL));
+        CLOSE(wide, 1e-5);
+    }
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++)
+        CHECK(w, cuda->plans[i].key.n % 8 == 0 || cuda->plans[i].key.n < 8);
+    close_pairs({&a, &b, &bias, &c, &wide});
+    BOTH(par_tp_close(tp[at]));
+    par_cuda_close(cuda);
+}
 static void fused_products(par_comm *w) {
     BECOME(90);
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
@@ -1986,6 +2016,7 @@ const test tests[] = {
     {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},
     {"tp_losses", tp_losses, TEST_SERIAL, 1, 120},
 #if defined(PAR_CUDA_CUBLASLT)
+    {"split_products", split_products, TEST_SERIAL, 1, 60},
     {"fused_products", fused_products, TEST_SERIAL, 1, 60},
     {"low_precision", low_precision, TEST_SERIAL, 1, 120},
 #endif
