@@ -552,8 +552,8 @@ template <class T> static __device__ __forceinline__ T *par__cuda_global(T *p) {
 }
 
 // PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers;
-// PAR__CUDA_UNROLL_BY_8: it may be, so that loads are in flight; PAR__CUDA_ROLLED: it must not be, because it is
-// long.
+// PAR__CUDA_UNROLL_BY_8: it may be, so that loads are in flight;
+// PAR__CUDA_ROLLED: it must not be, because it is long.
 // PAR__CUDA_PARAMETER: a kernel's argument whose address is taken; no thread writes or copies it.
 #if defined(CUDA_EMU)
 #define PAR__CUDA_UNROLL
@@ -1638,8 +1638,8 @@ static par_result par__cuda_cublaslt_one(par_cuda *cuda, const par__cuda_gemm_de
     if (e == CUBLAS_STATUS_NOT_SUPPORTED && p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
     return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
 }
-// cuBLASLt's fast kernels move 16 bytes of a row, so a row of A, B and C has to be a multiple of 8 numbers. Else a
-// large product is two: first of what is left over, then of the rest.
+// cuBLASLt's fast kernels move 16 bytes of a row, so a row of A, B and C has to be a multiple of 8 numbers.
+// Else a large product is two: first of what is left over, then of the rest.
 //     n = 50257       C's last column, then 50256
 //     k = 50257       C = A's last column times B's last row + beta C; then C += the rest, so that the large
 //                     sum is rounded once
@@ -6015,8 +6015,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         if (at < cols) aligned &&at + 8 <= cols ? add(true) : add(false);
     }
 }
-// A warp has the first end of a piece that a run of one id reaches beyond, and adds the run's further sums, in
-// 32 columns.
+// A warp has the first end of a piece that a run of one id reaches beyond, and adds the run's further sums,
+// in 32 columns.
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_embed_carry(float *grad, const float *partials, const uint32_t *keys, size_t rows,
                             size_t cols) {
@@ -7557,8 +7557,8 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
 //     forward     scores = scale q k^T, hidden for later keys; y = softmax(scores) v; lse = top + log sum
 //     backward    p = e^(scores - lse); dv = p^T dy; dp = dy v^T; ds = scale p (dp - dot), dot = sum of y dy;
 //                 dk = ds^T q; dq = ds k; where queries share keys, dk and dv are sums over them
-// Of the engines that cuDNN proposes, the first deterministic one is used; those for backward keep ds in bf16.
-// tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
+// Of the engines that cuDNN proposes, the first deterministic one is used; those for backward keep ds in
+// bf16. tests/test_cudnn.cu lets cuDNN plan this for GPUs that are not present.
 
 #if PAR__CUDA_DNN
 // X(tensor, sizes, place, type).

@@ -3,8 +3,8 @@
 # peer); with one they share it (peer), and NCCL's refusal is tested.
 #
 #     bash tests/gpu_check.sh              progress, a line for each result; at the end what passed
-#     bash tests/gpu_check.sh --pack FILE  instead: build here (CUDA_ARCHS, else 90a), and write an archive for
-#                                          a machine that has neither nvcc nor make
+#     bash tests/gpu_check.sh --pack FILE  instead: build here (CUDA_ARCHS, else 90a), and write an archive
+#                                          for a machine that has neither nvcc nor make
 #     bash tests/gpu_check.sh --unpack FILE ...   there: run what it has, with these options:
 #     --out DIR        where results go; else bench/results
 #     --seconds 480    what has not begun by then is left out
@@ -15,7 +15,8 @@
 #
 # DIR/GPU.json, a JSON array, gets a row, a line of it, when each test or measurement ends: if the GPU is
 # taken away, the rows so far are there.
-stages="kernels nccl graphs roofline gemm attention gpt2 profile ranks sanitizer trainer collectives bubbles sanitizers"
+stages="kernels nccl graphs roofline gemm attention gpt2 profile ranks sanitizer trainer collectives"
+stages+=" bubbles sanitizers"
 rehearse="" json="" packed="" pack="" unpack="" out="" from=kernels LIMIT=480
 given=("$@")
 while [ $# -gt 0 ]; do
@@ -202,8 +203,8 @@ tests() { # name, options of the test program ...
 kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses split_products fused_products"
 kernels+=" low_precision tensor_cores tp_attention own_attention ring_blocks models"
 collective_tests="collectives messages splits mismatch windows"
-# tool, test: on one rank, of the kit's kernels alone. NCCL would take longer, and asks for kernels that are not
-# there.
+# tool, test: on one rank, of the kit's kernels alone. NCCL would take longer, and asks for kernels that are
+# not there.
 sanitized() {
     command -v compute-sanitizer >/dev/null 2>&1 || { echo "there is no compute-sanitizer" && return 77; }
     PAR_CUDA_BACKEND=peer compute-sanitizer --tool "$1" --error-exitcode 9 --kernel-name \
@@ -267,8 +268,9 @@ profile() {
     [ -e "$profiler" ] || { echo "there is no CUPTI" && return 77; }
     tokens >"$work/tokens.bin"
     GPU_PROFILE=$work/kernels CUDA_INJECTION64_PATH=$PWD/$profiler $gpt --data "$work/tokens.bin" $gpt2 \
-        --dtype bf16 --batch_size ${microbatches%%x*} --gradient_accumulation_steps 1 --max_iters $gpt2_steps \
-        --eval_iters 0 --sample 0 --json >"$work/profiled" 2>&1 && [ -s "$work/kernels" ] ||
+        --dtype bf16 --batch_size ${microbatches%%x*} --gradient_accumulation_steps 1 \
+        --max_iters $gpt2_steps --eval_iters 0 --sample 0 --json >"$work/profiled" 2>&1 &&
+        [ -s "$work/kernels" ] ||
         { tail -n 5 "$work/profiled" && return 1; }
     rows profile head -n 40 "$work/kernels"
 }
@@ -313,7 +315,9 @@ stage ranks "pipelines" 90 tests pipelines --ranks $((ranks < 4 ? 2 : 4)) --node
 test=$canonical stage ranks "canonical_moments" 60 tests canonical_moments --ranks 2 --launch fork --node 0
 stage ranks "staging" 60 tests collectives_staged --ranks 2 --node 0
 finish
-for tool in memcheck racecheck; do stage sanitizer "$tool, own_attention" 60 sanitized $tool own_attention; done
+for tool in memcheck racecheck; do
+    stage sanitizer "$tool, own_attention" 60 sanitized $tool own_attention
+done
 
 stage trainer "1 rank" 60 trains --ranks 1
 stage trainer "ZeRO 3 on 2 ranks" 60 trains --ranks 2 --zero 3

@@ -545,11 +545,10 @@ static const struct {
                 {1, TOKENS, VOCABULARY, FEATURES, NULL},
                 {1, TOKENS, FEATURES, VOCABULARY, NULL},
                 {1, VOCABULARY, FEATURES, TOKENS, NULL}};
-// What is assumed, because nothing has been measured: streams reach this part of the memory's rate; attention
-// of heads of 64 features and 1024 tokens reaches so many FLOP/s of its causal half, forward and backward, by
-// cuDNN and by kernels with mma.sync (about three fifths and two fifths of what Shah et al. 2024 show for
-// both kinds at long sequences).
-static const double stream_rate = 0.9, attention_rates[2][2] = {{300e12, 230e12}, {170e12, 120e12}};
+// As on an H200: streams reach this part of the memory's rate; attention of heads of 64 features and 1024
+// tokens reaches so many FLOP/s of its causal half, forward and backward, by cuDNN, and by kernels with
+// mma.sync (0.85 of what these reach at 2048 tokens).
+static const double stream_rate = 0.88, attention_rates[2][2] = {{284e12, 216e12}, {171e12, 120e12}};
 
 static const counted *row_of(const counted *rows, int count, const char *kernel) {
     for (int k = 0; k < count; k++)

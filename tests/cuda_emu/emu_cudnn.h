@@ -1,8 +1,9 @@
 // emu_cudnn.h - test-only definitions of the cuDNN calls that par_cuda.cuh makes; a part of emu.cpp. A graph
 // runs operation by operation on whole arrays, and values are rounded to their tensor's type. Engines are
 // proposed in this order: a nondeterministic one, whose results are wrong so that a test sees its use, and
-// deterministic ones: one cannot be built, one needs too much workspace, one can be taken, as could those that
-// are slower, with less workspace or more. What they support is what cuDNN's support matrix says of attention on sm_80.
+// deterministic ones: one cannot be built, one needs too much workspace, one can be taken, as could those
+// that are slower, with less workspace or more. What they support is what cuDNN's support matrix says of
+// attention on sm_80.
 #include <cudnn.h>
 #include <map>
 #include <memory>
