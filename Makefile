@@ -86,7 +86,7 @@ build/cc.flags build/mpi.flags build/fast.flags build/cuda.flags: FORCE | build
 	@printf '%s\n' $(call quoted,$(FLAGS)) >$@.new; cmp -s $@.new $@ && rm $@.new || mv -f $@.new $@
 
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
-	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) -c $< -o $@
+	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) $(CUDA_KEEP) -c $< -o $@
 
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o build/layers.o
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)

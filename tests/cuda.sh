@@ -32,6 +32,7 @@ example() { # the manual's, on emulated GPUs
 quick() { "$1" --help | grep -q -e --Ofast-compile && echo "-Ofc max" || echo "-O0 -Xcicc -O1 -Xptxas -O0"; }
 kit_is_linked=$(printf -- '-DPAR_%s_IMPLEMENTED ' H TP ZERO PIPE PLAN)
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
+library_headers() { libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' '; }
 no_spills() { # what ptxas said: the kernels that touch every element are there, and keep all in registers
     for kernel in reduce sum_rows sum_squares cast update norm elementwise loss_stats loss_backward \
         loss_forward_backward flash_forward flash_backward dropout rope add_bias pack; do
@@ -45,33 +46,31 @@ no_spills() { # what ptxas said: the kernels that touch every element are there,
             grep "k_$kernel" || return 1
     done
 }
-# No warnings. All is with the libraries' parts; where all libraries are here, sm_90a is made into
-# $shared/test_cudnn.o. It is optimized where a disassembler counts its instructions. Who comes second takes
-# what the first has made.
+# No warnings. All is with the libraries' parts. sm_90a's is build/cuda.o, as the Makefile makes it. Who comes
+# second takes what the first has made.
 every_architecture() {
     exec 9>"$shared/nvcc.$1" && flock 9 && nvcc=$(bash tests/cuda_find.sh nvcc) || return 1
     [ ! -e "$shared/ptxas.$1" ] || return 0
-    said=$work/ptxas.$1 level=$(quick "$nvcc") kept=$work/kept.$1
-    parts=$(libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' ')
-    made=(-cubin tests/compile/cuda.cu -o "$kept/cubin")
+    local said=$work/ptxas.$1 kept=$work/kept.$1 level="" # nvcc leaves the code that it makes there
+    mkdir -p "$kept"
     if [ "$1" = 90a ]; then
-        ! bash tests/cuda_find.sh nvdisasm >/dev/null 2>&1 || level=""
-        case $parts in
-        *PAR_CUDA_CUDNN*) made=($kit_is_linked -c tests/test_cudnn.cu -o "$shared/test_cudnn.o") ;;
-        esac
+        rm -f build/cuda.o
+        set -- 90a make -s CUDA_ARCHS=90a CUDA_KEEP="-Xptxas -v -keep -keep-dir $kept" build/cuda.o
+    else
+        [ -n "${SOAK-}" ] || level=$(quick "$nvcc")
+        set -- "$1" "$nvcc" -std=c++17 $level -Werror all-warnings -Xptxas -v -I. \
+            $(library_headers) -gencode "arch=compute_$1,code=sm_$1" -keep -keep-dir "$kept" -cubin \
+            tests/compile/cuda.cu -o "$kept/cubin"
     fi
-    [ -z "${SOAK-}" ] || level=""
-    mkdir -p "$kept" # nvcc leaves the code that it makes there
-    # -arch would compile the code once more, to PTX for other GPUs
-    "$nvcc" -std=c++17 $level -Werror all-warnings -Xptxas -v -I. $parts "${made[@]}" \
-        -gencode "arch=compute_$1,code=sm_$1" -keep -keep-dir "$kept" >"$said" 2>&1 || {
+    "${@:2}" >"$said" 2>&1 || {
         cat "$said"
         return 1
     }
-    [ -n "$level" ] || [ "$1" != 90a ] || no_spills "$said" || return 1
+    [ "$1" != 90a ] || no_spills "$said" || return 1
     mv "$said" "$shared"
     mv "$(find "$kept" -name '*cubin' -size +100k | head -n 1)" "$shared/cubin.$1"
 }
+make_cuda() { every_architecture 90a && make -s -k CUDA_ARCHS=90a cuda; } # with the user's flags
 # The budgets find what compilers make of mistakes, each in a kernel of its own: a spill, an array that is not
 # in registers, a pointer of unknown memory, accesses of 32 bits, conversions and products one by one.
 planted_instructions() {
@@ -153,13 +152,15 @@ with_libraries() {
         echo "$found"
         return 77
     }; done
-    every_architecture 90a || return 1
+    nvcc=$(bash tests/cuda_find.sh nvcc)
+    "$nvcc" -std=c++17 $(quick "$nvcc") -gencode arch=compute_90a,code=sm_90a -I. $kit_is_linked \
+        $(library_headers) -c tests/test_cudnn.cu -o "$work/test_cudnn.o" || return 1
     # without those that are there
     nm -D --defined-only "$found" | awk '$3 ~ /^cu/ {print "int " $3 "(void) { return 100; }"}' |
         grep -v -w -f <(grep -o '^int cu[A-Za-z]*' tests/cuda_emu/driver.c) >"$work/driver.c"
     gcc -w -shared -fPIC -Wl,-soname,libcuda.so.1 tests/cuda_emu/driver.c "$work/driver.c" -o \
         "$work/libcuda.so.1" &&
-        "$nvcc" -arch=sm_90a "$shared/test_cudnn.o" build/par.o build/layers.o $(libraries) \
+        "$nvcc" -arch=sm_90a "$work/test_cudnn.o" build/par.o build/layers.o $(libraries) \
             -o "$work/test_cudnn" &&
         "$work/test_cudnn" none &&
         LD_LIBRARY_PATH=$work "$work/test_cudnn" "$@"
@@ -366,8 +367,10 @@ if [ -n "$nccl" ] && [ -n "${SOAK-}" ]; then
     for t in models zero_stages splits collectives_nccl; do suite $one_queue --only $t; done
 fi
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1; then
-    for a in 90a ${SOAK:+80 100}; do check "nvcc, sm_$a: no warnings" every_architecture $a; done
-    check "instructions of the kernels" counted
+    made build/kit.o build/layers.o build/par.o
+    DEADLINE=0 check "make cuda" make_cuda # takes as long as it takes
+    for a in ${SOAK:+80 100}; do check "nvcc, sm_$a: no warnings" every_architecture $a; done
+    DEADLINE=0 check "instructions of the kernels" counted
     for a in ${SOAK:+80 100}; do check "instructions of the kernels, sm_$a" counted_elsewhere $a; done
 else
     echo "(no nvcc here: not compiled with it)"
