@@ -347,6 +347,7 @@ enum {
     PAR__CUDA_EVENTS = 32,    // events of each kind, per rank and comm, used in turn
     PAR__CUDA_SITE_BYTES = 96,
     PAR__CUDA_KEPT_MAPPINGS = 64, // allocations of other processes that stay mapped; a call may need more
+    PAR__CUDA_WIDE_KERNELS = 16,  // that par__cuda_allow_shared remembers
     PAR__CUDA_THREADS = 256
 };
 
@@ -456,6 +457,8 @@ struct par_cuda {
     par_tp_kernels tp;
 #endif
     int ordinal, sm_count, max_shared_bytes;
+    const void *wide[PAR__CUDA_WIDE_KERNELS]; // kernels that may have all of a block's shared memory
+    int wide_count;
     int references; // the user's and one for each comm
     int own_stream;
     int stuck; // a stream waits for a rank that died or never came: nothing may wait for the device any more
@@ -576,15 +579,24 @@ template <class T> struct par__cuda_identity { typedef T type; };
     extern __shared__ __align__(1024) unsigned char par__cuda_shared[];                                      \
     type *name = (type *)(void *)par__cuda_shared
 #endif
+// Allows a kernel as much shared memory as the device gives to a block. The limit belongs to the kernel, not
+// to the rank: two ranks that are threads, and set what their own launches need, would lower it under each
+// other's.
+static par_result par__cuda_allow_shared(const par_cuda *cuda, const void *kernel) {
+    par_cuda *mine = (par_cuda *)(uintptr_t)cuda;
+    for (int i = 0; i < cuda->wide_count; i++)
+        if (cuda->wide[i] == kernel) return PAR_OK;
+    int most = 0;
+    PAR__CUDA_CALL(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal));
+    PAR__CUDA_CALL(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    if (cuda->wide_count < PAR__CUDA_WIDE_KERNELS) mine->wide[mine->wide_count++] = kernel;
+    return PAR_OK;
+}
 template <class... P>
 static par_result par__cuda_launch(const par_cuda *cuda, void (*kernel)(P...), dim3 grid, dim3 block,
                                    size_t shared, cudaStream_t stream,
                                    typename par__cuda_identity<P>::type... a) {
-    if (shared > (size_t)48 << 10) {
-        const cudaError_t e = cudaFuncSetAttribute((const void *)kernel,
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (e) return par__cuda_check(cuda, e, "shared memory of a kernel");
-    }
+    if (shared > (size_t)48 << 10) PAR__CUDA_TRY(par__cuda_allow_shared(cuda, (const void *)kernel));
 #if defined(CUDA_EMU)
     const cudaError_t e = emu_launch(kernel, grid, block, shared, stream, a...);
 #else // not <<<>>>, after which an error that the program has left unread would seem to be the launch's

@@ -1,6 +1,7 @@
 // cuda_rules.h - a part of test_cuda.cu: what hardware refuses, the emulation refuses. Each rule has a fault
 // that is planted here; the table of CONTRIBUTING.md names them.
 #include <string>
+#include <thread>
 static char said[4096]; // by the last planted fault
 
 // Does a child process that commits this fault end with an error that has this text?
@@ -161,6 +162,25 @@ static void contexts(par_comm *w) {
     for (int i = 0; i < CONTEXTS; i++) CHECK_OK(w, par_cuda_close(cuda[i]));
     for (int i = 1; i < CONTEXTS; i++) CHECK_OK(w, par_close(comm[i]));
 }
+// A kernel's limit of shared memory is one for all threads: two that set what their own launches need race.
+static void allowed_by_two_threads(void) {
+    const auto allow = [](int bytes) {
+        cudaFuncSetAttribute((const void *)plus_one, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    };
+    allow(64 << 10), std::thread(allow, 60 << 10).join();
+}
+static void launches_of_two_threads(par_comm *w, par_cuda *cuda, float *x) {
+    par_cuda_desc alone;
+    par_cuda *other = NULL;
+    memset(&alone, 0, sizeof alone);
+    CHECK_OK(w, par_cuda_open(&alone, &other));
+    const auto launch = [=](par_cuda *c, size_t bytes) {
+        CHECK(w, !cudaSetDevice(0));
+        CHECK_OK(w, par__cuda_launch(c, plus_one, 1, 32, bytes, par_cuda_stream(c), x, x, (size_t)1));
+    };
+    launch(cuda, 100 << 10), std::thread(launch, other, 60 << 10).join(), launch(cuda, 120 << 10);
+    CHECK_OK(w, par_cuda_close(other));
+}
 // What does not fit on a device is not launched.
 static void launch_limits(par_comm *w) {
     static const struct {
@@ -196,6 +216,8 @@ static void launch_limits(par_comm *w) {
     CHECK(w, cudaSetDevice(99) == cudaErrorInvalidDevice); // and its error is not the launch's
     CHECK_OK(w, par__cuda_launch(cuda, plus_one, 1, 32, 0, par_cuda_stream(cuda), x, x, (size_t)1));
     CHECK(w, cudaGetLastError() == cudaErrorInvalidDevice);
+    CHECK(w, fault_ends(allowed_by_two_threads, "two threads allow a kernel other sizes"));
+    launches_of_two_threads(w, cuda, x);
     const size_t far = (size_t)1 << 31; // between rows
     par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
     CHECK(w, cudaMemcpy2DAsync(x, far, x, far, 4, 1, cudaMemcpyDefault, 0) == cudaErrorInvalidPitchValue);

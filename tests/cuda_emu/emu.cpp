@@ -826,13 +826,17 @@ static cudaError_t emu_enqueue_host(cudaStream_t stream, std::function<void()> r
     emu_add(emu_stream(stream), std::move(op));
     return cudaSuccess;
 }
-// Dynamic shared memory beyond 48 KiB that a kernel was allowed, on each device.
-static std::map<std::pair<int, const void *>, size_t> &emu_kernel_shared =
-    *new std::map<std::pair<int, const void *>, size_t>();
+// Dynamic shared memory beyond 48 KiB that a kernel was allowed, on each device, and the thread that said so.
+struct emu_allowance {
+    size_t bytes;
+    pthread_t thread;
+};
+static std::map<std::pair<int, const void *>, emu_allowance> &emu_kernel_shared =
+    *new std::map<std::pair<int, const void *>, emu_allowance>();
 static size_t emu_allowed_shared(const void *kernel) {
     emu_lock hold;
     auto found = emu_kernel_shared.find({emu_device, kernel});
-    return found == emu_kernel_shared.end() ? (size_t)48 << 10 : found->second;
+    return found == emu_kernel_shared.end() ? (size_t)48 << 10 : found->second.bytes;
 }
 cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
                         std::function<void()> body) {
@@ -974,7 +978,11 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int
     if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > emu_shared_limit())
         return emu_last = cudaErrorInvalidValue;
     emu_lock hold;
-    return emu_kernel_shared[{emu_device, kernel}] = (size_t)value, cudaSuccess;
+    const emu_allowance now = {(size_t)value, pthread_self()};
+    auto before = emu_kernel_shared.insert({{emu_device, kernel}, now}).first;
+    if (before->second.bytes != now.bytes && !pthread_equal(before->second.thread, now.thread))
+        emu_die("two threads allow a kernel other sizes of shared memory: one's launch may find the other's");
+    return before->second = now, cudaSuccess;
 }
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *kernel) { // loads it
