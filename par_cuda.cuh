@@ -8275,6 +8275,10 @@ static par_result par__cuda_t_alloc(par_tp *tp, size_t bytes, void **memory) {
 static par_result par__cuda_t_free(par_tp *tp, void *memory) {
     return par_cuda_free(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, memory);
 }
+static int par__cuda_t_captured(par_tp *tp) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_is_capturing(cuda) || cuda->captured;
+}
 static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
                                    par_dtype c_type, size_t ldc, const void *bias) {
@@ -8854,6 +8858,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->device = &cuda->device;
     t->alloc = par__cuda_t_alloc;
     t->free = par__cuda_t_free;
+    t->captured = par__cuda_t_captured;
     t->gemm = par__cuda_t_gemm;
     t->cast = par__cuda_t_cast;
     t->copy = par__cuda_t_copy;

@@ -829,6 +829,7 @@ struct par_tp_kernels {
     int attention_apart; // 1: attention_block_backward takes m->without, by kernels for each gradient
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
+    int (*captured)(par_tp *tp); // NULL, or: is there a CUDA graph, which may use scratch memory at any time?
     // C = op(A) op(B) + beta C. A and B are of the storage type, C of c_type. bias NULL, or n numbers that
     // are added to each row; then beta is 0 and C is of the storage type.
     par_result (*gemm)(par_tp *tp, int trans_a, int trans_b, size_t m, size_t n, size_t k, const void *a,
@@ -921,8 +922,8 @@ uint64_t par_tp_seed(const par_tp *tp);
 const uint64_t *par_tp_dropout_offset(const par_tp *tp); // or NULL
 par_dtype par_tp_dtype(const par_tp *tp);
 // Scratch memory number `slot`, of at least so many bytes, kept until close. Slots 0 to 15 are for the
-// layers, 16 to 23 for the CPU's kernels, 24 to 31 for you, 32 and 33 for operands in codes. NULL: out of
-// memory, or no such slot.
+// layers, 16 to 23 for the CPU's kernels, 24 to 31 for you, 32 and 33 for operands in codes. Where a CUDA
+// graph may use it, memory that a larger one has replaced is kept, too. NULL: out of memory, or no such slot.
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes);
 uint64_t par_tp_token_index(const par_tp_row_map *map, size_t row); // of a row's token, in the whole step
 size_t par_tp_row_position(const par_tp_row_map *map, size_t row);
@@ -2619,6 +2620,12 @@ struct par__tp_scaled_layer { // of an open layer with a recipe
     uint64_t number, steps;
 };
 
+typedef struct par__tp_kept par__tp_kept;
+struct par__tp_kept { // scratch that was replaced, and that a captured graph may use
+    par__tp_kept *next;
+    void *memory;
+    int symmetric;
+};
 struct par_tp {
     par_tp_desc desc;
     int t, tp_rank, c, cp_rank;
@@ -2634,6 +2641,7 @@ struct par_tp {
         size_t bytes;
         int symmetric; // par_alloc's
     } scratch[34];
+    par__tp_kept *kept; // replaced scratch
     struct {
         int count; // ranks that have the same key-value head
         par_comm *comm;
@@ -3918,6 +3926,7 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        0,
                                        par__tp_cpu_alloc,
                                        par__tp_cpu_free,
+                                       NULL,
                                        par__tp_cpu_gemm,
                                        par__tp_cpu_cast,
                                        par__tp_cpu_copy,
@@ -3983,13 +3992,38 @@ static int par__tp_slot_is_symmetric(const par_tp *tp, int slot) {
     const int own = tp->kernels == par_tp_cpu() || tp->device != par_cpu(); // not kernels of another's
     return tp->t > 1 && slot <= PAR__TP_STATS && own && tp->device->alloc_symmetric;
 }
-static void par__tp_free_scratch(par_tp *tp, int slot) {
-    if (tp->scratch[slot].memory && tp->scratch[slot].symmetric)
-        tp->device->free_symmetric(tp->device, tp->desc.tp, tp->scratch[slot].memory);
-    else if (tp->scratch[slot].memory)
-        tp->kernels->free(tp, tp->scratch[slot].memory);
+static void par__tp_free_scratch(par_tp *tp, void *memory, int symmetric) {
+    if (memory && symmetric)
+        tp->device->free_symmetric(tp->device, tp->desc.tp, memory);
+    else if (memory)
+        tp->kernels->free(tp, memory);
+}
+// Gives up a slot's memory: it is freed, or kept for graphs that may use it until the context is closed. 0:
+// no memory for that.
+static int par__tp_replace_scratch(par_tp *tp, int slot, int captured) {
+    par__tp_kept *kept = NULL;
+    if (captured && tp->scratch[slot].memory) {
+        if (!(kept = (par__tp_kept *)PAR_MALLOC(sizeof *kept))) return 0;
+        kept->memory = tp->scratch[slot].memory;
+        kept->symmetric = tp->scratch[slot].symmetric;
+        kept->next = tp->kept;
+        tp->kept = kept;
+    } else {
+        par__tp_free_scratch(tp, tp->scratch[slot].memory, tp->scratch[slot].symmetric);
+    }
     tp->scratch[slot].memory = NULL;
     tp->scratch[slot].bytes = 0;
+    return 1;
+}
+static void par__tp_close_scratch(par_tp *tp) {
+    for (int i = 0; i < (int)(sizeof tp->scratch / sizeof tp->scratch[0]); i++)
+        (void)par__tp_replace_scratch(tp, i, 0);
+    while (tp->kept) {
+        par__tp_kept *kept = tp->kept;
+        tp->kept = kept->next;
+        par__tp_free_scratch(tp, kept->memory, kept->symmetric);
+        PAR_FREE(kept);
+    }
 }
 void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
     if (slot < 0 || slot >= (int)(sizeof tp->scratch / sizeof tp->scratch[0])) {
@@ -3997,9 +4031,13 @@ void *par_tp_scratch(par_tp *tp, int slot, size_t bytes) {
                      (int)(sizeof tp->scratch / sizeof tp->scratch[0]) - 1);
         return NULL;
     }
+    const int captured = tp->kernels->captured && tp->kernels->captured(tp);
     if (tp->scratch[slot].memory && tp->scratch[slot].bytes >= bytes) return tp->scratch[slot].memory;
-    par__tp_free_scratch(tp, slot);
     bytes = bytes ? bytes : 64;
+    if (!par__tp_replace_scratch(tp, slot, captured)) {
+        par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp: no memory for %zu bytes of scratch", bytes);
+        return NULL;
+    }
     void *memory = NULL;
     tp->scratch[slot].symmetric = par__tp_slot_is_symmetric(tp, slot);
     const par_result r = tp->scratch[slot].symmetric
@@ -4156,7 +4194,7 @@ static void par__tp_close_recipes(par_tp *tp);
 par_result par_tp_close(par_tp *tp) {
     par_result r = PAR_OK;
     if (!tp) return PAR_OK;
-    for (int i = 0; i < (int)(sizeof tp->scratch / sizeof tp->scratch[0]); i++) par__tp_free_scratch(tp, i);
+    par__tp_close_scratch(tp);
     par__tp_close_recipes(tp);
     for (int i = 0; i < 4; i++)
         if (tp->replicas[i].comm && par_close(tp->replicas[i].comm)) r = PAR_ERR_PEER_DIED;

@@ -537,6 +537,45 @@ static void captured_kit(par_comm *w) {
     for (float *q : {x, y}) CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, q));
     CHECK_OK(w, par_cuda_close(cuda));
 }
+// A graph has a loss with its scratch memory; a larger batch comes, which needs more; the graph is replayed.
+static void graph_keeps_scratch(par_comm *w) {
+    enum { ROWS = 64, COLS = 64 };
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    par_tp *tp = open_tp(w, NULL, 0, 0, 0, par_cuda_tp(cuda));
+    par_tp_loss loss;
+    memset(&loss, 0, sizeof loss), loss.vocabulary = COLS, loss.ignore_index = -1;
+    float *x = (float *)on_device(w, cuda, ROWS * COLS * sizeof *x),
+          *dx = (float *)on_device(w, cuda, ROWS * COLS * 4);
+    float host[COLS], want[COLS], *lse = (float *)on_device(w, cuda, ROWS * sizeof *lse);
+    int32_t *targets = (int32_t *)on_device(w, cuda, ROWS * sizeof *targets);
+    double *sum = (double *)on_device(w, cuda, sizeof *sum);
+    size_t *count = (size_t *)on_device(w, cuda, sizeof *count);
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    CHECK(w, !cudaMemsetAsync(x, 0, ROWS * COLS * sizeof *x, par_cuda_stream(cuda)));
+    CHECK(w, !cudaMemsetAsync(targets, 0, ROWS * sizeof *targets, par_cuda_stream(cuda)));
+    const auto step = [=](size_t rows) {
+        par_tp_matrix logits = {x, rows, COLS, PAR_TP_VOCABULARY},
+                      dlogits = {dx, rows, COLS, PAR_TP_VOCABULARY};
+        CHECK_OK(
+            w, par_tp_loss_forward_backward(tp, &loss, &logits, targets, lse, NULL, sum, count, 1, &dlogits));
+    };
+    step(2);
+    download(cuda, want, dx, sizeof want);
+    CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+    step(2);
+    CHECK(w, !cudaStreamEndCapture(par_cuda_stream(cuda), &made) && !cudaGraphInstantiate(&exec, made, 0));
+    step(ROWS);
+    CHECK(w, !cudaMemsetAsync(dx, 0xFF, sizeof want, par_cuda_stream(cuda)));
+    CHECK(w, !cudaGraphLaunch(exec, par_cuda_stream(cuda)));
+    download(cuda, host, dx, sizeof host);
+    CHECK(w, want[0] < 0 && want[1] > 0 && !memcmp(host, want, sizeof want));
+    CHECK(w, !cudaGraphExecDestroy(exec) && !cudaGraphDestroy(made));
+    for (void *p : {(void *)x, (void *)dx, (void *)lse, (void *)targets, (void *)sum, (void *)count})
+        CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, p));
+    CHECK_OK(w, par_tp_close(tp));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
 #if defined(PAR_CUDA_CUBLASLT)
 // Products on two streams at a time: each stream has a workspace, and the bits are the same.
 enum { PRODUCT = 24 };

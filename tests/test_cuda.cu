@@ -2051,6 +2051,7 @@ const test tests[] = {
     {"matrix_rules", matrix_rules, TEST_SERIAL, 1, 60},
     {"many_heads", many_heads, TEST_SERIAL, 1, 60},
     {"capture_rules", capture_rules, TEST_SERIAL, 1, 60},
+    {"graph_keeps_scratch", graph_keeps_scratch, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
     {"first_messages", first_messages, TEST_ANY | TEST_RANKS, 2, 60},
