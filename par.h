@@ -935,6 +935,7 @@ struct par_device {
     // NULL: alloc and free are as good.
     par_result (*alloc_symmetric)(par_device *device, par_comm *comm, size_t bytes, void **memory);
     par_result (*free_symmetric)(par_device *device, par_comm *comm, void *memory);
+    // In the stream's order. Where the host's memory is not page-locked, the host waits for the stream first.
     par_result (*copy)(par_device *device, void *dst, const void *src, size_t bytes, void *stream);
     par_result (*fill)(par_device *device, void *dst, int byte, size_t bytes, void *stream);
     par_result (*cast)(par_device *device, void *dst, par_dtype dst_type, const void *src, par_dtype src_type,

@@ -51,8 +51,8 @@ EXAMPLE
         if (par_cuda_alloc(cuda, PAR_CUDA_DEVICE, sizeof x, (void **)&d)) return 1;
         cudaMemcpyAsync(d, x, sizeof x, cudaMemcpyHostToDevice, stream);
         if (par_all_reduce(d, d, 4, PAR_F32, PAR_SUM, world)) return 1;
-        cudaMemcpyAsync(x, d, sizeof x, cudaMemcpyDeviceToHost, stream); // in the stream: after the sum
-        cudaStreamSynchronize(stream);
+        if (par_cuda_sync(cuda)) return 1; // the sum is there; a rank that is missing is an error
+        cudaMemcpy(x, d, sizeof x, cudaMemcpyDeviceToHost);
         if (par_rank(world) == 0) printf("%g %g %g %g\n", x[0], x[1], x[2], x[3]);
         // with PAR_RANKS=3 it prints: 3 6 9 12
         par_cuda_free(cuda, PAR_CUDA_DEVICE, d);
@@ -115,7 +115,9 @@ MODEL
     Each of these comms has a stream of its own, of high priority, which its first call makes.
     Order. A call reads what was enqueued on the compute stream before the call (begin forms: before begin).
     The blocking form and par_wait make the compute stream wait for the result; the host does not wait for it.
-    Work that is enqueued next sees the result. Host code must synchronize the stream before it reads it.
+    Work that is enqueued next sees the result. Host code must synchronize the stream before it reads it, by
+    par_cuda_sync, which has a deadline; copies to memory that is not page-locked wait by themselves, for ever
+    where a rank is missing, so call it before them, or copy to PAR_CUDA_HOST memory.
     Calls on one comm follow each other. Those on two comms run beside each other, so all ranks must begin
     calls in one order, also across comms.
     Backends. nccl: any ranks, one per GPU. peer: ranks of one node, threads or processes, any number per GPU;
@@ -1902,12 +1904,23 @@ static par_result par__cuda_d_free_host(par_device *device, void *memory) {
 static par_result par__cuda_d_alloc_symmetric(par_device *device, par_comm *comm, size_t bytes,
                                               void **memory);
 static par_result par__cuda_d_free_symmetric(par_device *device, par_comm *comm, void *memory);
+static int par__cuda_is_pageable(const void *memory) {
+    struct cudaPointerAttributes a;
+    if (cudaPointerGetAttributes(&a, memory)) return cudaGetLastError(), 1;
+    return a.type == cudaMemoryTypeUnregistered;
+}
+// All copies between the host and the device are here, but those of the staging backend, whose memory is
+// page-locked. Where the host's memory is not, the driver copies through its own, and the call may return
+// when all that comes before it has ended (CUDA runtime's manual, API synchronization behavior): without a
+// deadline. So the host waits before, with one.
 static par_result par__cuda_d_copy(par_device *device, void *dst, const void *src, size_t bytes,
                                    void *stream) {
     par_cuda *cuda = par__cuda_of(device);
-    if (bytes && dst != src)
-        PAR__CUDA_CALL(
-            cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, par__cuda_stream_of(cuda, stream)));
+    cudaStream_t s = par__cuda_stream_of(cuda, stream);
+    if (!bytes || dst == src) return PAR_OK;
+    if ((par__cuda_is_pageable(dst) || par__cuda_is_pageable(src)) && !par__cuda_rank_captures(cuda))
+        PAR__CUDA_TRY(par__cuda_wait(cuda, s, NULL, "a copy of memory that is not page-locked"));
+    PAR__CUDA_CALL(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s));
     return PAR_OK;
 }
 static par_result par__cuda_d_fill(par_device *device, void *dst, int byte, size_t bytes, void *stream) {
@@ -3877,11 +3890,8 @@ static par_result par__cuda_check_canonical(par_cuda *cuda) {
     PAR__CUDA_TRY(par_cuda_alloc(cuda, PAR_CUDA_DEVICE, sizeof left, &there));
     r = par__cuda_launch(cuda, par__cuda_k_fuses, 1, 1, 0, cuda->stream, 1 + 0x1p-12f, 1 + 0x1p-11f,
                          (float *)there);
-    if (!r)
-        r = par__cuda_check(cuda,
-                            cudaMemcpyAsync(&left, there, sizeof left, cudaMemcpyDeviceToHost, cuda->stream),
-                            "cudaMemcpyAsync");
-    if (!r) r = par__cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+    if (!r) r = par__cuda_d_copy(&cuda->device, &left, there, sizeof left, NULL);
+    if (!r) r = par_cuda_sync(cuda);
     par_cuda_free(cuda, PAR_CUDA_DEVICE, there);
     if (!r && left != 0) r = PAR_ERR_UNSUPPORTED;
 #endif
@@ -3909,6 +3919,7 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     cuda->references = 1;
     cuda->kept_mappings = PAR__CUDA_KEPT_MAPPINGS;
     cuda->stream = desc->stream;
+    par__cuda_device_open(cuda);
     const par_result captured = par__cuda_refuse_capture(cuda, "par_cuda_open", PAR__CUDA_CAPTURED_MEMORY);
     par_result r = captured;
     if (!r) r = par__cuda_read_environment(cuda);
@@ -3920,7 +3931,6 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     if (!r) r = announced;
     if (!r && failed)
         r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank failed: its error says why");
-    par__cuda_device_open(cuda);
     if (!r && desc->comm) {
         r = par__cuda_choose_backend(cuda);
         if (!r) r = par__cuda_comm_open(cuda, desc->comm, NULL, 0, 0);
@@ -4217,8 +4227,8 @@ static par_result par__cuda_trial_choose(par_cuda *cuda, par__cuda_trial *t, par
     uint32_t differs[PAR__CUDA_CANDIDATES];
     float ms[PAR__CUDA_CANDIDATES];
     int best = 0;
-    PAR__CUDA_CALL(cudaMemcpyAsync(differs, par__cuda_trial_at(t, PAR__CUDA_TRIAL_DIFFERS, 0), sizeof differs,
-                                   cudaMemcpyDeviceToHost, cuda->stream));
+    PAR__CUDA_TRY(par__cuda_d_copy(&cuda->device, differs, par__cuda_trial_at(t, PAR__CUDA_TRIAL_DIFFERS, 0),
+                                   sizeof differs, NULL));
     PAR__CUDA_TRY(par_cuda_sync(cuda));
     for (int i = 0; i < t->count; i++) {
         ms[i] = INFINITY;
@@ -4253,10 +4263,8 @@ static par_result par__cuda_try_product(par_cuda *cuda, par__cuda_trial *t, cons
                                                    sizeof(uint32_t) * PAR__CUDA_CANDIDATES, cuda->stream),
                                    "cudaMemsetAsync");
     if (!r)
-        r = par__cuda_check(cuda,
-                            cudaMemcpyAsync(par__cuda_trial_at(t, PAR__CUDA_TRIAL_FACTORS, 0), factors,
-                                            sizeof factors, cudaMemcpyHostToDevice, cuda->stream),
-                            "cudaMemcpyAsync");
+        r = par__cuda_d_copy(&cuda->device, par__cuda_trial_at(t, PAR__CUDA_TRIAL_FACTORS, 0), factors,
+                             sizeof factors, NULL);
     if (!r) r = par__cuda_trial_fill(cuda, t);
     const cublasStatus_t made =
         par__cuda_make_plan(cuda, &t->plan, &p, PAR__CUDA_CANDIDATES, t->found, &t->count);

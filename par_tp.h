@@ -4876,10 +4876,10 @@ par_result par_tp_finalize_gradients(par_tp *tp, par_tp_parameter *const *parame
     return PAR_OK;
 }
 par_result par_tp_global_norm(par_tp *tp, par_tp_parameter *const *parameters, size_t count, double *norm) {
-    double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARE_SUM, sizeof *squares), sum = 0;
+    double *squares = (double *)par_tp_scratch(tp, PAR__TP_SQUARE_SUM, sizeof *squares), sum;
     if (!squares) return PAR_ERR_MEMORY;
     PAR__TP_TRY(par__tp_check_gradients(tp, "par_tp_global_norm", parameters, count));
-    PAR__TP_TRY(tp->device->copy(tp->device, squares, &sum, sizeof sum, NULL));
+    PAR__TP_TRY(tp->device->fill(tp->device, squares, 0, sizeof *squares, NULL));
     for (size_t i = 0; i < count; i++) {
         const par_tp_parameter *p = parameters[i];
         size_t first, global, n;

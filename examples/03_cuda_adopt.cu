@@ -51,8 +51,8 @@ int main(void) {
         if (par_all_reduce(g, g, (size_t)n, PAR_F32, PAR_AVG, world)) return 1; // + in the stream's order
         LAUNCH(descend, x, g, n, 0.5f);
     }
-    cudaMemcpyAsync(&first, x, sizeof first, cudaMemcpyDeviceToHost, stream);
-    cudaStreamSynchronize(stream);
+    if (par_cuda_sync(cuda)) return 1; // + was cudaStreamSynchronize, which waits for ever if a rank has died
+    cudaMemcpy(&first, x, sizeof first, cudaMemcpyDeviceToHost);
     if (par_rank(world) == 0)
         printf("%d ranks, backend %s: x is %g, the mean of their targets\n", par_size(world),
                par_cuda_backend_name(cuda), (double)first);

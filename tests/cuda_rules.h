@@ -1134,6 +1134,25 @@ static void split_share(void) {
             }
     cudaStreamSynchronize(p.stream[0]);
 }
+// A stream that comes after a sum of NCCL copies to the host's memory. The sum may never end.
+static void copy_after_sum(int pinned, int waits) {
+    static char pageable[64];
+    void *to = pageable;
+    nccl_pair p = open_nccl_pair();
+    cudaStream_t compute;
+    cudaEvent_t event;
+    cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking), cudaEventCreate(&event);
+    if (pinned) cudaHostAlloc(&to, sizeof pageable, 0);
+    for (int r = 0; r < 2; r++) ncclAllReduce(p.x, p.x, 16, ncclFloat, ncclSum, p.comm[r], p.stream[r]);
+    cudaEventRecord(event, p.stream[0]), cudaStreamWaitEvent(compute, event, 0);
+    if (waits) cudaStreamSynchronize(compute);
+    cudaMemcpyAsync(to, p.x, sizeof pageable, cudaMemcpyDeviceToHost, compute);
+    cudaStreamSynchronize(compute);
+    fprintf(stderr, "it ends"), _exit(1);
+}
+static void copy_to_pageable(void) { copy_after_sum(0, 0); }
+static void copy_to_pinned(void) { copy_after_sum(1, 0); }
+static void copy_after_wait(void) { copy_after_sum(0, 1); }
 static void one_queue(void) { receive_before_send(1); }
 static void many_queues(void) { receive_before_send(32), fprintf(stderr, "it ends"), _exit(1); }
 static void nccl_rules(par_comm *w) {
@@ -1142,6 +1161,9 @@ static void nccl_rules(par_comm *w) {
     CHECK(w, fault_ends(loaded_before, "it ends"));
     CHECK(w, fault_ends(one_queue, "deadlock of NCCL kernels"));
     CHECK(w, fault_ends(many_queues, "it ends"));
+    CHECK(w, fault_ends(copy_to_pageable, "not page-locked waits for NCCL"));
+    CHECK(w, fault_ends(copy_to_pinned, "it ends"));
+    CHECK(w, fault_ends(copy_after_wait, "it ends"));
     CHECK(w, fault_ends(split_share, "deadlock of NCCL kernels"));
     CHECK(w, fault_ends(nccl_pool, "cudaMemPoolSetAccess"));
     CHECK(w, fault_ends(sums_beyond, "out of bounds"));
@@ -1222,6 +1244,39 @@ static void captured_nccl(par_comm *w) {
     CHECK_OK(w, par_cuda_close(cuda));
     CHECK_OK(w, par_close(copy));
     CHECK_OK(w, par_close(part));
+}
+// Rank 1 does not come to a call: the others hear of it by the deadline. Device memory of a rank each.
+static par_cuda *open_without_checks(par_comm *w) {
+    CHECK_OK(w, par_barrier(w));
+    if (!nccl_here(w)) return NULL;
+    emu_devices(par_size(w)); // else all would wait for the work of one
+    CHECK_OK(w, par_barrier(w));
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_NCCL_BACKEND);
+    cuda->desc.check = 0; // the call is made, and does not end
+    return cuda;
+}
+static void copies_have_deadlines(par_comm *w) {
+    float host[4], *x;
+    par_cuda *cuda = open_without_checks(w);
+    if (!cuda) return;
+    par_device *d = par_cuda_device(cuda);
+    x = (float *)on_device(w, cuda, sizeof host);
+    CHECK_OK(w, par_all_reduce(x, x, 4, PAR_F32, PAR_SUM, w)); // connects
+    CHECK_OK(w, d->copy(d, host, x, sizeof host, NULL));
+    CHECK_OK(w, par_cuda_sync(cuda));
+    CHECK_OK(w, par_barrier(w));
+    if (par_rank(w) != 1) {
+        par_set_timeout(w, 0.3);
+        CHECK_OK(w, par_all_reduce(x, x, 4, PAR_F32, PAR_SUM, w));
+        CHECK(w, d->copy(d, host, x, sizeof host, NULL) == PAR_ERR_TIMEOUT);
+        CHECK(w, !cudaStreamSynchronize(par_cuda_stream(cuda))); // NCCL is aborted
+        par_set_timeout(w, 20);
+        test_arrive(&test_shared->words);
+    } else {
+        test_wait_for(&test_shared->words, par_size(w) - 1);
+    }
+    par_cuda_free(cuda, PAR_CUDA_DEVICE, x);
+    par_cuda_close(cuda);
 }
 static void failing_communicators(par_comm *w) { // what cannot be made is not left behind
     par_cuda *cuda = NULL;

@@ -54,12 +54,15 @@ static void *on_device(par_comm *w, par_cuda *cuda, size_t bytes) { // of 0xFF
     cudaMemsetAsync(p, 0xFF, bytes, par_cuda_stream(cuda));
     return p;
 }
-// Waits, because the host's array must stay until the stream has read it.
+// Waits before, because the host's array is not page-locked, and after, because it must stay until the stream
+// has read it.
 static void upload(par_cuda *cuda, void *device, const void *host, size_t bytes) {
+    par_cuda_sync(cuda);
     cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, par_cuda_stream(cuda));
     par_cuda_sync(cuda);
 }
 static void download(par_cuda *cuda, void *host, const void *device, size_t bytes) {
+    par_cuda_sync(cuda);
     cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, par_cuda_stream(cuda));
     par_cuda_sync(cuda);
 }
@@ -316,10 +319,12 @@ static void run_trial(par_comm *w, par_cuda *cuda, const trial *t, uint64_t stre
     CHECK_OK(w, call(w, t, &p, hs, hr, &q[0]));
     CHECK_OK(w, call(w, t, &p, s, r, &q[1]));
     CHECK_OK(w, par_wait(&q[1]));
+    CHECK(w, !cudaHostRegister(got, sizeof got, 0));
     cudaMemcpyAsync(got, r, received, cudaMemcpyDeviceToHost,
                     par_cuda_stream(cuda)); // the call follows in the stream, without a sync before it
     CHECK_OK(w, par_wait(&q[0]));
     CHECK_OK(w, par_cuda_sync(cuda));
+    CHECK(w, !cudaHostUnregister(got));
     size_t wrong = 0;
     if (same_bits || (is_float(t->dtype) && e == 1)) { // NCCL adds no 8-bit floats; the kit's kernels do
         wrong = memcmp(got, hr, received) != 0;
@@ -2057,6 +2062,7 @@ const test tests[] = {
     {"first_messages", first_messages, TEST_ANY | TEST_RANKS, 2, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
     {"captured_nccl", captured_nccl, TEST_ANY | TEST_RANKS, 1, 60},
+    {"copies_have_deadlines", copies_have_deadlines, TEST_FAULT | TEST_RANKS, 2, 60},
 #endif
     {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 2, 60},
     {"attention_over_cp", attention_over_cp, TEST_ANY | TEST_RANKS, 2, 60},

@@ -590,6 +590,7 @@ struct CUevent_st {
     uint64_t newest; // work when it was recorded
     CUstream_st *stream;
     int interprocess, device, untimed;
+    uint64_t nccl;    // of the stream, see CUstream_st
     uint64_t capture; // the number of the capture in which it was recorded last; 0: in none
     size_t node;      // then: which node of the graph it is
 };
@@ -633,6 +634,7 @@ struct CUstream_st {
     double pretended = 0;         // seconds that its products so far say they took
     pthread_t owner = pthread_self();
     uint64_t newest = 0; // work that was added
+    uint64_t nccl = 0;   // the newest kernel of NCCL that its work comes after; 0: none
 };
 static std::set<CUstream_st *> emu_streams;
 static std::vector<emu_times *> &emu_all_times =
@@ -811,6 +813,7 @@ static void emu_add(CUstream_st *s, emu_op op) { // the caller holds the mutex
     if (!op.id) op.id = ++emu_op_count;
     emu_trace_add(s, op);
     s->newest = op.id;
+    if (op.kernel) s->nccl = op.id;
     s->work.push_back(std::move(op));
     pthread_cond_broadcast(&emu_changed);
     if (emu_random() % 8 == 0) emu_run_one(); // the device may be quick
@@ -1056,23 +1059,39 @@ cudaError_t cudaHostUnregister(void *p) {
     emu_lock hold;
     return emu_host_blocks.erase((const char *)p) ? cudaSuccess : cudaErrorInvalidValue;
 }
+static int emu_is_pinned(const void *p) {
+    auto found = emu_host_blocks.upper_bound((const char *)p);
+    return found != emu_host_blocks.begin() && (--found)->first + found->second > (const char *)p;
+}
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p) {
     emu_lock hold;
     memset(a, 0, sizeof *a);
-    auto found = emu_host_blocks.upper_bound((const char *)p);
-    int pinned = 0;
-    if (found != emu_host_blocks.begin()) pinned = (--found)->first + found->second > (const char *)p;
-    a->type = emu_is_device(p) ? cudaMemoryTypeDevice
-              : pinned         ? cudaMemoryTypeHost
-                               : cudaMemoryTypeUnregistered;
+    a->type = emu_is_device(p)   ? cudaMemoryTypeDevice
+              : emu_is_pinned(p) ? cudaMemoryTypeHost
+                                 : cudaMemoryTypeUnregistered;
     a->device = emu_device;
     return cudaSuccess;
+}
+// A copy of memory that is not page-locked goes through the driver's own, and the call may return when the
+// stream has come to its end: if NCCL's kernels come before it, that may be never, and the host has no
+// deadline. What the host has waited for before has ended.
+static std::set<uint64_t> &emu_waited_for = *new std::set<uint64_t>(); // kernels of NCCL
+static void emu_host_waited(uint64_t nccl) { emu_waited_for.insert(nccl); }
+static void emu_check_pageable(const void *a, const void *b,
+                               const CUstream_st *s) { // the caller holds the mutex
+    const int pageable = (!emu_is_device(a) && !emu_is_pinned(a)) || (!emu_is_device(b) && !emu_is_pinned(b));
+    if (pageable && s->nccl && !s->capture && !emu_waited_for.count(s->nccl))
+        emu_die("a copy of memory that is not page-locked waits for NCCL without a deadline");
 }
 static void emu_check_range(const void *p, size_t n) {
     if (emu_is_device(p) && n) // ASan looks at the first and the last byte, and all between
         for (size_t i = 0; i<n; i += n> 1 ? n - 1 : 1) (void)*emu_access((volatile const char *)p + i);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t stream) {
+    if (n) {
+        emu_lock hold;
+        emu_check_pageable(to, from, emu_stream(stream));
+    }
     return emu_enqueue_host(stream, [=] {
         emu_check_range(to, n), emu_check_range(from, n);
         if (n) memmove(to, from, n);
@@ -1122,6 +1141,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (emu_unsafe()) return emu_last;
     emu_wait_begins(s, s->newest);
     emu_work_until([=] { return s->work.empty(); });
+    emu_host_waited(s->nccl);
     emu_trace_host(s->newest);
     return cudaSuccess;
 }
@@ -1135,6 +1155,7 @@ cudaError_t cudaDeviceSynchronize(void) {
             if (!s->work.empty()) return false;
         return true;
     });
+    for (CUstream_st *s : emu_streams) emu_host_waited(s->nccl);
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -1153,6 +1174,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     emu_wait_begins(emu_stream(stream), emu_stream(stream)->newest);
     emu_run_one();
     if (!emu_stream(stream)->work.empty()) return cudaErrorNotReady;
+    emu_host_waited(emu_stream(stream)->nccl);
     return emu_trace_host(emu_stream(stream)->newest), cudaSuccess;
 }
 
@@ -1183,7 +1205,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
     emu_op op;
     op.record = e->times, op.version = ++e->times->recorded;
     emu_add(s, std::move(op));
-    e->stream = s, e->newest = s->newest;
+    e->stream = s, e->newest = s->newest, e->nccl = s->nccl;
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
@@ -1201,6 +1223,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned) {
     if (s->capture) return s->capture->invalid = 1, emu_last = cudaErrorStreamCaptureIsolation;
     emu_op op;
     op.wait = e->times, op.version = e->times->recorded;
+    s->nccl = std::max(s->nccl, e->nccl);
     emu_add(s, std::move(op));
     return cudaSuccess;
 }
@@ -1215,6 +1238,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     if (emu_refuses_event(e)) return emu_last;
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_work_until([=] { return e->times->completed >= version; });
+    emu_host_waited(e->nccl);
     emu_trace_host(e->newest);
     return cudaSuccess;
 }
@@ -1224,6 +1248,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     if (e->stream) emu_wait_begins(e->stream, e->newest);
     emu_run_one();
     if (e->times->completed < e->times->recorded) return cudaErrorNotReady;
+    emu_host_waited(e->nccl);
     return emu_trace_host(e->newest), cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
@@ -1380,6 +1405,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     for (auto &lane : exec->lanes) {
         emu_times *end = emu_new_times();
         emu_add_event(lane.second, end, 1), emu_add_event(s, end, 0);
+        s->nccl = std::max(s->nccl, lane.second->nccl);
     }
     return cudaSuccess;
 }
