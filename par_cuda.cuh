@@ -95,7 +95,7 @@ CONFIG
     PAR_CUDA_NCCL       communicate by NCCL (link -lnccl); without it: ranks of one node
     PAR_CUDA_NVTX       each call is a range in Nsight, from begin to end (NVTX 3, header only)
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow. From
-                        compute capability 9.0 on also GELU and the sums for biases, in the products' kernels
+                        compute capability 9.0 on also GELU, in the products' kernels
     PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
                         (no ring), no window, no documents and no dropout, where it has a deterministic engine
                         whose workspace is at most 1/16 of the memory; elsewhere, and without the macro or
@@ -478,7 +478,7 @@ struct par_cuda {
 #endif
     par__cuda_workspace *workspaces;
     size_t workspace_bytes; // of each
-    int fuses;              // products with GELU and sums, where cuBLASLt has them
+    int fuses;              // products with GELU, where cuBLASLt has them
     size_t split_from;      // products of so many multiplications, of sizes that are no multiple of 8
     void *scratch[4];       // memory for kernels, see par__cuda_scratch
     size_t scratch_bytes[4];
@@ -1367,7 +1367,7 @@ struct par__cuda_gemm_desc {
     par__cuda_codes codes_a = {0, 0, NULL}, codes_b = {0, 0, NULL};
     const float *factors = NULL; // alpha and beta in the device's memory; NULL: those above
     int epilogue = 0;            // cublasLtEpilogue_t; 0: bias or nothing
-    const void *aux = NULL;      // of the epilogue, with C's shape and ld; bias may be written, too
+    const void *aux = NULL;      // of the epilogue, with C's shape and ld
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
 template <class T, class C>
@@ -8298,29 +8298,24 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
 }
 #if defined(PAR_CUDA_CUBLASLT)
-// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Sums (BGRADB) it stores; they are added.
+// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not used:
+// on H200 they are a kernel of their own, which takes 1.6 times as long as par__cuda_k_sum_rows.
 static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
                                          const void *a, size_t lda, const void *b, size_t ldb, void *c,
                                          size_t ldc, const void *bias, void *other, int *handled) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    const int gelu = what == PAR_TP_FUSED_GELU, sums = what == PAR_TP_FUSED_SUM_ROWS;
+    const int gelu = what == PAR_TP_FUSED_GELU;
     const par_dtype type = par_tp_dtype(tp);
-    par__cuda_gemm_desc p = {
-        sums, gelu, m, n, k, lda, ldb, ldc, 1.0f, sums ? 1.0f : 0.0f, type, sums ? PAR_F32 : type, bias};
+    par__cuda_gemm_desc p = {0, gelu, m, n, k, lda, ldb, ldc, 1.0f, 0.0f, type, type, bias};
     *handled = 0;
-    if (!cuda->fuses || (!sums && ldc % 8) || (uintptr_t)bias % 16) return PAR_OK;
-    p.epilogue = (int)(sums    ? CUBLASLT_EPILOGUE_BGRADB
-                       : !gelu ? CUBLASLT_EPILOGUE_DGELU
-                       : bias  ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                               : CUBLASLT_EPILOGUE_GELU_AUX);
-    if (sums) p.bias = par__cuda_scratch(cuda, 1, m * sizeof(float));
-    if (sums && !p.bias) return PAR_ERR_MEMORY;
-    if (!sums) p.aux = gelu ? c : other;
+    if (!cuda->fuses || ldc % 8 || (uintptr_t)bias % 16) return PAR_OK;
+    p.epilogue = (int)(!gelu  ? CUBLASLT_EPILOGUE_DGELU
+                       : bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                              : CUBLASLT_EPILOGUE_GELU_AUX);
+    p.aux = gelu ? c : other;
     const par_result r = par__cuda_gemm(cuda, &p, a, b, gelu ? other : c, cuda->stream);
     if (r == PAR_ERR_UNSUPPORTED) return PAR_OK;
-    *handled = 1;
-    return r || !sums ? r
-                      : par__cuda_add_partials(cuda, (float *)other, NULL, (const float *)p.bias, 1, m, m);
+    return *handled = 1, r;
 }
 #endif
 static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,

@@ -813,10 +813,9 @@ typedef enum par_tp_elementwise {
     PAR_TP_ELEMENTWISE_COUNT
 } par_tp_elementwise;
 
-typedef enum par_tp_fused {     // the products that gemm_fused has
-    PAR_TP_FUSED_GELU,          // C = A B^T + bias (or NULL), other = gelu(C): forward
-    PAR_TP_FUSED_GELU_BACKWARD, // C = (A B) gelu'(other): for the input, before the GELU that made it
-    PAR_TP_FUSED_SUM_ROWS       // C += A^T B, other += the sums over k of A, m floats; C is f32: for weights
+typedef enum par_tp_fused {    // the products that gemm_fused has
+    PAR_TP_FUSED_GELU,         // C = A B^T + bias (or NULL), other = gelu(C): forward
+    PAR_TP_FUSED_GELU_BACKWARD // C = (A B) gelu'(other): for the input, before the GELU that made it
 } par_tp_fused;
 
 // The table of kernels of a device. Matrices are of the context's storage type unless they are float. Leading
@@ -906,9 +905,9 @@ struct par_tp_kernels {
     // Of each tensor's history: the step's amax becomes the newest of the last steps, their largest the one
     // in use.
     par_result (*roll_amax)(par_tp *tp, float *histories, size_t tensors);
-    // Optional (may be NULL): a product and what follows it, as one kernel. other, where it is a matrix, has
-    // C's shape and ld. Sets *handled to 1, or leaves it 0 and does nothing where there is no such kernel;
-    // then gemm, elementwise and sum_rows are called. A fused GELU is that of a sum that is not rounded yet.
+    // Optional (may be NULL): a product and what follows it, as one kernel. other has C's shape and ld. Sets
+    // *handled to 1, or leaves it 0 and does nothing where there is no such kernel; then gemm and elementwise
+    // are called. A fused GELU is that of a sum that is not rounded yet.
     par_result (*gemm_fused)(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k, const void *a,
                              size_t lda, const void *b, size_t ldb, void *c, size_t ldc, const void *bias,
                              void *other, int *handled);
@@ -4915,10 +4914,10 @@ static float par__tp_deviation(float asked) { return asked > 0 ? asked : 0.02f; 
 //     Y = X W^T     A = X      B = W         dX = dY W     A = dY     B = W^T
 //     dW = dY^T X   A = dY^T   B = X^T
 typedef enum par__tp_role { PAR__TP_ROLE_X, PAR__TP_ROLE_W, PAR__TP_ROLE_DY } par__tp_role;
-enum { // products, numbered as par_tp_fused has them; the last two are also flags
+enum { // products, the first two numbered as par_tp_fused has them; the last two are also flags
     PAR__TP_FORWARD = PAR_TP_FUSED_GELU,
     PAR__TP_DGRAD = PAR_TP_FUSED_GELU_BACKWARD,
-    PAR__TP_WGRAD = PAR_TP_FUSED_SUM_ROWS
+    PAR__TP_WGRAD = 2
 };
 
 // Describes an operand and takes memory for it, whatever the recipe: amax, scales and codes, one after the
@@ -4968,14 +4967,15 @@ static par_result par__tp_plain_gemm(par_tp *tp, const par_tp_linear *l, int pro
     PAR__TP_TRY(tp->kernels->quantize(tp, &y, b, ldb, !trans_b));
     return tp->kernels->gemm_codes(tp, &x, &y, beta, c, c_type, ldc, bias);
 }
-// The same with what follows it, see par_tp_fused. other NULL: nothing does.
+// The same with what follows it: GELU or its gradient, see par_tp_fused, or the sums of A's rows. other NULL:
+// nothing does.
 static par_result par__tp_linear_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
                                       size_t k, const void *a, size_t lda, const void *b, size_t ldb,
                                       float beta, void *c, par_dtype c_type, size_t ldc, const void *bias,
                                       void *other) {
     const par_tp_kernels *const kernels = tp->kernels;
     int fused = 0;
-    if (other && kernels->gemm_fused && !l->recipe && m && n && k)
+    if (other && product != PAR__TP_WGRAD && kernels->gemm_fused && !l->recipe && m && n && k)
         PAR__TP_TRY(kernels->gemm_fused(tp, (par_tp_fused)product, m, n, k, a, lda, b, ldb, c, ldc, bias,
                                         other, &fused));
     if (fused) return PAR_OK;

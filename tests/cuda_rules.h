@@ -642,7 +642,6 @@ static void epilogue_rules(par_comm *w) {
         {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 16, 1, 1, 1}, {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 12, 1, 1, 0},
         {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 16, 1, 0, 0}, {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 16, 0, 1, 0},
         {CUBLASLT_EPILOGUE_DGELU, 16, 0, 1, 1},         {CUBLASLT_EPILOGUE_DGELU, 20, 0, 1, 0},
-        {CUBLASLT_EPILOGUE_BGRADB, 12, 1, 0, 1},        {CUBLASLT_EPILOGUE_BGRADB, 16, 0, 0, 0},
         {CUBLASLT_EPILOGUE_BGRADA, 16, 1, 0, 0}};
     emu_capability(90);
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);

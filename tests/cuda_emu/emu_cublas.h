@@ -24,7 +24,7 @@ static int emu_algorithms_missing;
 void emu_no_algorithms(int none) { emu_algorithms_missing = none; }
 struct emu_matmul {
     int trans_a, trans_b, epilogue, sm_count; // sm_count: that it may use; 0: all
-    const void *bias;                         // for each row; of BGRADB for each column, and written
+    const void *bias;                         // for each row
     const void *aux;                          // GELU's input
     int64_t aux_ld;
     int mode[2], device_factors; // how A and B are scaled; alpha and beta in device memory
@@ -105,21 +105,15 @@ static void emu_multiply(emu_matmul how, int differs, float alpha, const void *a
             if (how.epilogue & EMU_DGELU) sum *= emu_gelu(emu_get_element(how.aux, type, at), 1);
             emu_set_element(c, type, row + col * (uint64_t)mc.ld, sum);
         }
-    for (uint64_t col = 0; how.epilogue == CUBLASLT_EPILOGUE_BGRADB && col < mc.cols; col++) { // stored
-        double sum = 0;
-        for (uint64_t i = 0; i < k; i++)
-            sum += how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col);
-        emu_set_element((void *)how.bias, type, col, sum);
-    }
 }
 // Which epilogues there are, and what they need (cublasLt.h, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
 static int emu_has_epilogue(const emu_matmul &how, const emu_matrix &a, const emu_matrix &c) {
     const int e = how.epilogue, gelu = e & (EMU_GELU | EMU_DGELU);
     if (e && e != CUBLASLT_EPILOGUE_BIAS && e != CUBLASLT_EPILOGUE_GELU_AUX &&
-        e != CUBLASLT_EPILOGUE_GELU_AUX_BIAS && e != CUBLASLT_EPILOGUE_DGELU && e != CUBLASLT_EPILOGUE_BGRADB)
+        e != CUBLASLT_EPILOGUE_GELU_AUX_BIAS && e != CUBLASLT_EPILOGUE_DGELU)
         return 0;
     if (gelu && (!how.aux || how.aux_ld % 8 || how.aux_ld < (int64_t)c.rows)) return 0;
-    if ((e & CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADB) && !how.bias) return 0;
+    if (e & CUBLASLT_EPILOGUE_BIAS && !how.bias) return 0;
     return !emu_is_code(a.type) || !e || e == CUBLASLT_EPILOGUE_BIAS;
 }
 // Which products of codes cuBLASLt has (its manual, cublasLtMatmul, tables of FP8 and FP4 kernels).
