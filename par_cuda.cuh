@@ -239,8 +239,10 @@ cudaStream_t par_cuda_stream(const par_cuda *cuda); // the compute stream
 // The stream of a comm's calls; NULL before the first one on device memory.
 cudaStream_t par_cuda_comm_stream(const par_comm *comm);
 // The host waits for the compute stream, until the comm's deadline (TIMEOUT) or until par_alive fails. Then
-// nccl is aborted, so that the stream can finish; with other backends, and with desc.nccl, it may never
-// finish, and nothing waits for the device any more (ABORTED): close everything.
+// nccl is aborted, so that the stream can finish. It may never finish with other backends and with desc.nccl,
+// and where NCCL cannot end calls: before 2.29.7 or with PAR_CUDA_COPY_ENGINES those between windows (the
+// layers open some). Then nothing waits for the device any more (ABORTED):
+// close everything, and end the process, which ends its kernels.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- plans of matrix products -----------------------------------------------------------------------------
@@ -1712,7 +1714,7 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
 
-static int par__cuda_abort(par_cuda *cuda);
+static void par__cuda_abort(par_cuda *cuda);
 static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what);
 // For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
 static par_result par__cuda_poll(par_comm *c, double start, double *last_check, const char *what,
@@ -1727,11 +1729,14 @@ static par_result par__cuda_poll(par_comm *c, double start, double *last_check, 
 }
 // The host waits for an event, or (NULL) for a stream. All waits for the device are here: what a stream waits
 // for may come from a rank that has died, and the driver would wait for ever. Meanwhile the calls of all
-// comms go on. After an error NCCL is aborted; a stream that waits for another process's event never ends.
+// comms go on. After an error NCCL is aborted, where that ends what the streams wait for; a stream that waits
+// for another process's event never ends.
 static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_t event, const char *what) {
     par_comm *c = cuda->desc.comm;
     if (cuda->stuck)
-        return par__cuda_fail(cuda, PAR_ERR_ABORTED, what, "the stream waits for a rank that is gone");
+        return par__cuda_fail(cuda, PAR_ERR_ABORTED, what,
+                              "the device waits for a rank that is gone, and cannot be stopped: close "
+                              "everything, and end the process");
     PAR__CUDA_TRY(
         par__cuda_refuse_capture(cuda, what, "the stream is captured, and does nothing until it is played"));
     if (!c || par_size(c) == 1)
@@ -1743,11 +1748,11 @@ static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_
     while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
         cudaGetLastError();
         par__step_calls(c);
-        const par_result r = par__cuda_poll(
-            c, start, &last_check, what, "the stream has not finished",
-            ": a rank may not have made the call that the others wait for (PAR_CUDA_CHECK=1 finds out); NCCL "
-            "is aborted, close the comm");
-        if (r) return cuda->stuck = !par__cuda_abort(cuda), r;
+        const par_result r = par__cuda_poll(c, start, &last_check, what, "the stream has not finished",
+                                            ": a rank may not have made the call that the others wait for "
+                                            "(PAR_CUDA_CHECK=1 finds out); close "
+                                            "the comm");
+        if (r) return par__cuda_abort(cuda), r;
     }
     return par__cuda_check(cuda, e, what);
 }
@@ -2906,13 +2911,28 @@ static par_result par__cuda_nccl_check_on(const par__cuda_comm *l, ncclComm_t nc
 static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, const char *what) {
     return par__cuda_nccl_check_on(l, l->nccl, e, what);
 }
-// The comm communicates no more. Kernels that wait on the device end, except on the caller's ncclComm_t.
+// Would ncclCommAbort return? It waits for the kernels of the communicator (NCCL,
+// src/init.cc, commDestroySync). These end where they look at its flag. Those between windows do so since
+// 2.29.7 (src/include/nccl_device/impl/lsa_barrier__funcs.h). With copy engines streams wait for words of the
+// other ranks (src/ce_coll.cc), and nothing ends that.
+static int par__cuda_can_abort(const par__cuda_comm *l) {
+    int version = 0; // of the library, which may be another one than the header's
+    if (!l->windows) return 1;
+    return !l->copy_engines && !ncclGetVersion(&version) && version >= NCCL_VERSION(2, 29, 7);
+}
+// Ends a communicator, or leaves it where nothing may wait for the device any more.
+static void par__cuda_nccl_drop(par__cuda_comm *l, ncclComm_t *nccl) {
+    if (*nccl && !l->cuda->stuck) ncclCommAbort(*nccl);
+    *nccl = NULL;
+}
+// The comm communicates no more. Kernels that wait on the device end, except on the caller's ncclComm_t, and
+// where they cannot be aborted.
 static void par__cuda_nccl_abort(par__cuda_comm *l) {
-    if (l->nccl && !l->adopted) ncclCommAbort(l->nccl);
-    l->nccl = NULL;
+    if (l->nccl && !l->adopted && !par__cuda_can_abort(l)) l->cuda->stuck = 1;
+    if (l->adopted) l->nccl = NULL;
+    par__cuda_nccl_drop(l, &l->nccl);
     for (par__cuda_link *x = l->links; x; x = x->next) {
-        if (x->nccl) ncclCommAbort(x->nccl);
-        x->nccl = NULL;
+        par__cuda_nccl_drop(l, &x->nccl);
         if (!x->failed) x->failed = PAR_ERR_ABORTED;
     }
 }
@@ -2938,7 +2958,7 @@ static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what)
         if (state != ncclInProgress) break;
         par__step_calls(l->comm); // other ranks may wait for messages of this one before they come here
         const par_result r = par__cuda_poll(l->comm, start, &last_check, what, "a rank did not arrive",
-                                            l->adopted ? "; abort your ncclComm_t" : "; NCCL is aborted");
+                                            l->adopted ? "; abort your ncclComm_t" : "; close the comm");
         if (r) return par__cuda_nccl_abort(l), r;
     }
     return par__cuda_nccl_check(l, state, what);
@@ -3142,8 +3162,7 @@ static int par__cuda_is_on_link(const par__cuda_pending *p, const par__cuda_link
 }
 // No message of the link can be sent any more: those in flight end with an error.
 static void par__cuda_link_fail(par__cuda_comm *l, par__cuda_link *x, par_result result) {
-    if (x->nccl) ncclCommAbort(x->nccl);
-    x->nccl = NULL;
+    par__cuda_nccl_drop(l, &x->nccl);
     x->failed = result;
     x->launching = NULL;
     for (par__cuda_pending *p = l->first; p; p = p->next)
@@ -3333,19 +3352,17 @@ static void par__cuda_links_close(par__cuda_comm *l) {
     double last_check = start;
     par_result r;
     for (par__cuda_link *x = l->links; x; x = x->next)
-        if (x->nccl && (x->state != PAR__CUDA_LINK_READY || x->launching ||
-                        par__cuda_nccl_check_on(l, x->nccl, ncclCommFinalize(x->nccl), "ncclCommFinalize"))) {
-            ncclCommAbort(x->nccl);
-            x->nccl = NULL;
-        }
+        if (x->nccl && (l->cuda->stuck || x->state != PAR__CUDA_LINK_READY || x->launching ||
+                        par__cuda_nccl_check_on(l, x->nccl, ncclCommFinalize(x->nccl), "ncclCommFinalize")))
+            par__cuda_nccl_drop(l, &x->nccl);
     for (par__cuda_link *x = l->links; x; x = x->next) { // all end at once: two ranks may have other orders
         r = PAR_OK;
         while (x->nccl && !r && !par__cuda_link_poll(l, x, "ncclCommFinalize", &r))
             r = par__cuda_poll(l->comm, start, &last_check, "par_close", "messages have not ended", "");
-        if (x->nccl && r) ncclCommAbort(x->nccl);
         if (x->nccl && !r) ncclCommDestroy(x->nccl);
-        x->nccl = NULL;
-        if (x->stream) cudaStreamDestroy(x->stream);
+        if (!r) x->nccl = NULL;
+        par__cuda_nccl_drop(l, &x->nccl);
+        if (x->stream && !l->cuda->stuck) cudaStreamDestroy(x->stream);
         x->stream = NULL;
     }
 }
@@ -3363,8 +3380,9 @@ static par_result par__cuda_nccl_begin(par_device_backend *backend, const par_ca
     par_cuda *cuda = l->cuda;
     par__cuda_pending *p;
     PAR__CUDA_TRY(par__cuda_check_kind(l, k));
-    if (!l->nccl)
-        return par__cuda_fail(cuda, PAR_ERR_ABORTED, par_kind_name(k->kind), "NCCL was aborted on this comm");
+    if (!l->nccl || cuda->stuck)
+        return par__cuda_fail(cuda, PAR_ERR_ABORTED, par_kind_name(k->kind),
+                              "NCCL was aborted on this comm, or waits for a rank that is gone");
     const int message = par__cuda_is_point_to_point(k);
     if (!message && cuda->desc.check) PAR__CUDA_TRY(par__cuda_nccl_compare_arrivals(l, k));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
@@ -3443,12 +3461,12 @@ static par_result par__cuda_nccl_open(par__cuda_comm *l, par__cuda_comm *parent,
 }
 static void par__cuda_nccl_finalize(par__cuda_comm *l) {
     if (!l->nccl || l->adopted) return;
-    if (ncclCommFinalize(l->nccl) == ncclSuccess || !par__cuda_nccl_wait_ready(l, "ncclCommFinalize")) {
-        if (l->nccl) ncclCommDestroy(l->nccl);
-    } else if (l->nccl) {
-        ncclCommAbort(l->nccl);
+    if (!l->cuda->stuck &&
+        !(ncclCommFinalize(l->nccl) != ncclSuccess && par__cuda_nccl_wait_ready(l, "ncclCommFinalize"))) {
+        ncclCommDestroy(l->nccl);
+        l->nccl = NULL;
     }
-    l->nccl = NULL;
+    par__cuda_nccl_drop(l, &l->nccl);
 }
 static void par__cuda_nccl_close(par__cuda_comm *l) {
     par__cuda_links_close(l);
@@ -3487,16 +3505,20 @@ static int par__cuda_free_sms(const par_cuda *cuda) {
     return used ? PAR__MAX(1, cuda->sm_count - used) : 0;
 }
 #endif
-// Aborts NCCL, so that kernels that wait on the device for a missing rank end. 0: they do not, because they
-// are not NCCL's, or are on the caller's ncclComm_t.
-static int par__cuda_abort(par_cuda *cuda) {
+// Aborts NCCL, so that kernels that wait on the device for a missing rank end. Where some would not, because
+// they are not NCCL's, are on the caller's ncclComm_t or cannot be aborted, the context is stuck, and none is
+// aborted: ncclCommAbort would wait for kernels that come after these.
+static void par__cuda_abort(par_cuda *cuda) {
+    cuda->stuck |= cuda->backend != PAR_CUDA_NCCL_BACKEND || cuda->desc.nccl;
 #if defined(PAR_CUDA_NCCL)
-    for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
-        par__cuda_comm *l = par__cuda_comm_of(x);
-        if (x->begin == par__cuda_nccl_begin && l->cuda == cuda) par__cuda_nccl_abort(l);
-    }
+    for (int aborts = 0; aborts < 2; aborts++)
+        for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
+            par__cuda_comm *l = par__cuda_comm_of(x);
+            if (x->begin != par__cuda_nccl_begin || l->cuda != cuda) continue;
+            cuda->stuck |= !par__cuda_can_abort(l);
+            if (aborts) par__cuda_nccl_abort(l);
+        }
 #endif
-    return cuda->backend == PAR_CUDA_NCCL_BACKEND && !cuda->desc.nccl;
 }
 
 // >>cuda_open -----------------------------------------------------------------------------------------------

@@ -271,12 +271,78 @@ static void other_offset(void) { sum_in_windows(OTHER_OFFSET); }
 static void other_order(void) { sum_in_windows(OTHER_ORDER); }
 static void one_window(void) { sum_in_windows(NO_WINDOW); }
 static void freed_in_window(void) { sum_in_windows(0); }
+// A communicator is aborted while its kernel waits for a rank that does not come.
+static void abort_between_windows(int policy, int version) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclWindow_t window;
+    void *x[2];
+#if PAR__CUDA_POLICY
+    config.CTAPolicy = policy;
+#endif
+    const nccl_pair p = open_nccl_pair(config);
+    for (int r = 0; r < 2; r++) ncclMemAlloc(&x[r], 4096);
+    for (int r = 0; r < 2; r++)
+        ncclCommWindowRegister(p.comm[r], x[r], 4096, &window, NCCL_WIN_COLL_SYMMETRIC);
+    for (int r = 0; r < 3; r++) // connected; then rank 0 alone
+        ncclAllGather(x[r % 2], x[r % 2], 16, ncclFloat, p.comm[r % 2], p.stream[r % 2]);
+    emu_nccl_version(version), emu_patience(0.2);
+    ncclCommAbort(p.comm[0]);
+    (void)policy, fprintf(stderr, "it ends"), _exit(1);
+}
+static void abort_kernel(void) { abort_between_windows(0, NCCL_VERSION(2, 29, 3)); }
+static void abort_new_kernel(void) { abort_between_windows(0, NCCL_VERSION(2, 29, 7)); }
+static void abort_engines(void) { abort_between_windows(NCCL_CTA_POLICY_ZERO, NCCL_VERSION(2, 29, 7)); }
 static void window_rules(par_comm *w) {
+    CHECK(w, fault_ends(abort_kernel, "ncclCommAbort waits for kernels"));
+    CHECK(w, fault_ends(abort_new_kernel, "it ends"));
+    if (PAR__CUDA_POLICY) CHECK(w, fault_ends(abort_engines, "ncclCommAbort waits for kernels"));
     CHECK(w, fault_ends(other_offset, "at other offsets"));
     CHECK(w, fault_ends(other_order, "in other windows"));
     CHECK(w, fault_ends(one_window, "in a window on one rank"));
     CHECK(w, fault_ends(freed_in_window, "in an open window"));
     copy_engine_rules(w);
+}
+// Rank 1 does not come to a gather between windows. Where NCCL cannot be aborted, nothing waits for the
+// device any more.
+static void gather_without_rank(par_comm *w, int version, int engines, int stuck) {
+    enum { N = 16 };
+    void *memory, *window;
+    par_cuda *cuda = open_without_checks(w);
+    if (!cuda) return;
+    const int n = par_size(w), me = par_rank(w);
+    emu_nccl_version(version);
+    CHECK_OK(w, par_cuda_limit_ctas(w, engines ? PAR_CUDA_COPY_ENGINES : 0));
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, (size_t)n * N * 4, &memory));
+    CHECK_OK(w, par_cuda_window_open(w, memory, (size_t)n * N * 4, &window));
+    float *x = (float *)memory;
+    for (int i = 0; i < 2; i++) {
+        if (i && me == 1) break;
+        if (i) par_set_timeout(w, 0.3);
+        CHECK_OK(w, par_all_gather(x + me * N, x, N, PAR_F32, w));
+        CHECK(w, par_cuda_sync(cuda) == (i ? PAR_ERR_TIMEOUT : PAR_OK));
+        CHECK_OK(w, i ? PAR_OK : par_barrier(w));
+    }
+    if (me != 1) {
+        CHECK(w, cuda->stuck == stuck);
+        CHECK(w, stuck || !cudaStreamSynchronize(par_cuda_stream(cuda)));
+        CHECK(w, !stuck || (par_cuda_sync(cuda) == PAR_ERR_ABORTED && strstr(par_last_error(w), "process")));
+        CHECK(w, !stuck || par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x) == PAR_ERR_ABORTED);
+        CHECK_OK(w, par_cuda_window_close(w, window));
+        if (stuck) CHECK_OK(w, par_cuda_close(cuda));
+        if (stuck) par_close(w);
+        test_arrive(&test_shared->words);
+    }
+    if (!stuck) par_set_timeout(w, 20);
+    if (me == 1 || stuck) test_wait_for(&test_shared->words, n - 1);
+    if (stuck) _exit(test_shared->failures != 0); // what the device might still use is left
+    par_cuda_window_close(w, me == 1 ? window : NULL);
+    par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x);
+    par_cuda_close(cuda);
+}
+static void aborts_in_windows(par_comm *w) { gather_without_rank(w, NCCL_VERSION(2, 29, 7), 0, 0); }
+static void windows_cannot_abort(par_comm *w) { gather_without_rank(w, NCCL_VERSION(2, 29, 3), 0, 1); }
+static void engines_cannot_abort(par_comm *w) {
+    gather_without_rank(w, NCCL_VERSION(2, 29, 7), PAR__CUDA_POLICY, PAR__CUDA_POLICY);
 }
 // What the layers communicate lies in windows: ZeRO's gathers, which copy engines can make, and its sums; the
 // sums of tensor parallelism.

@@ -2061,6 +2061,9 @@ const test tests[] = {
     {"limited_ctas", limited_ctas, TEST_ANY | TEST_RANKS, 2, 60},
 #if PAR__CUDA_WINDOWS
     {"window_rules", window_rules, TEST_SERIAL, 1, 60},
+    {"aborts_in_windows", aborts_in_windows, TEST_FAULT | TEST_RANKS, 2, 60},
+    {"windows_cannot_abort", windows_cannot_abort, TEST_FAULT | TEST_RANKS, 2, 60},
+    {"engines_cannot_abort", engines_cannot_abort, TEST_FAULT | TEST_RANKS, 2, 60},
     {"layers_in_windows", layers_in_windows, TEST_ANY | TEST_RANKS, 2, 60},
 #endif
 #endif

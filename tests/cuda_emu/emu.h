@@ -48,6 +48,7 @@ void emu_patience(double seconds);     // how long the host waits for the device
 void emu_connections(int n);           // hardware queues of streams made from now on; 0: one for each
 void emu_no_algorithms(int none);      // 1: cuBLASLt's heuristics find none
 int emu_communicators(void);           // number of NCCL's communicators that exist
+void emu_nccl_version(int version);    // what ncclGetVersion says, and how it aborts
 int emu_newest_max_ctas(void);         // of NCCL's newest communicator; 0: NCCL's choice
 void emu_fail_communicators(int fail); // 1: those that are made from now on fail; 0: no more
 

@@ -17,6 +17,10 @@
 // do is no kernel: a stream waits for words of other ranks, and so does all that comes later in its hardware
 // queue.
 //
+// An abort ends the kernels of a communicator that look at its flag, and waits for all of them
+// (src/init.cc, commDestroySync). Kernels between windows look at it since 2.29.7
+// (src/include/nccl_device/impl/lsa_barrier__funcs.h); what streams wait for with copy engines stays.
+//
 // Deadlocks are found in the state alone: when no work is ready, a cycle of kernels and events that wait for
 // each other ends the program, and each part of the cycle is named.
 #include <nccl.h>
@@ -81,6 +85,8 @@ void emu_fail_communicators(int fail) {
     emu_lock hold;
     emu_failing_communicators = fail;
 }
+static std::atomic<int> emu_nccl_version_now{NCCL_VERSION_CODE};
+void emu_nccl_version(int version) { emu_nccl_version_now = version; }
 static int emu_max_ctas;
 int emu_newest_max_ctas(void) {
     emu_lock hold;
@@ -664,12 +670,16 @@ static ncclResult_t emu_exchange_blocks(ncclComm *comm, int kind, const void *se
     return ncclGroupEnd();
 }
 #endif
+static int emu_sees_abort(const emu_op &o) {
+    return !o.kernel->by_copy_engines &&
+           (emu_nccl_version_now >= NCCL_VERSION(2, 29, 7) || !strstr(o.what, "in windows"));
+}
 // Kernels of a communicator that have not ended.
 static int emu_kernels_of(const ncclComm *comm, int abort) {
     int count = 0;
     for (CUstream_st *s : emu_streams)
         for (emu_op &o : s->work)
-            if (o.kernel && o.kernel->comm == comm) count++, o.kernel->aborted |= abort;
+            if (o.kernel && o.kernel->comm == comm) count++, o.kernel->aborted |= abort && emu_sees_abort(o);
     if (abort) pthread_cond_broadcast(&emu_changed);
     return count;
 }
@@ -815,10 +825,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     if (emu_kernels_of(comm, 0)) return ncclInvalidUsage; // after ncclCommFinalize has ended
     return emu_forget(comm), ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { // its kernels end
+ncclResult_t ncclCommAbort(ncclComm_t comm) { // its kernels end, and it waits for that
     emu_lock hold;
-    return emu_kernels_of(comm, 1), emu_forget(comm), ncclSuccess;
+    emu_kernels_of(comm, 1);
+    emu_work_until([=] { return !emu_kernels_of(comm, 0); }, "ncclCommAbort waits for kernels, and");
+    return emu_forget(comm), ncclSuccess;
 }
+ncclResult_t ncclGetVersion(int *version) { return *version = emu_nccl_version_now, ncclSuccess; }
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
                                       ncclScalarResidence_t, ncclComm_t comm) {
     const int number = 100 + (int)comm->scales.size();
