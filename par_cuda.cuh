@@ -147,7 +147,8 @@ LIMITS
     Compute capability 8.0 or newer. peer: at most 64 ranks, on one node. A stream that is captured (CUDA
     graphs) can communicate by nccl, or on a comm of one rank; capture after a first step, because that
     allocates scratch memory and lets libraries choose kernels, and give each GPU a process, as NCCL's manual
-    advises for graphs. examples/gpt --graph shows it. make check emulates a GPU; make gpu-check needs one.
+    advises for graphs. Destroy a graph before you close the comms whose calls it has. examples/gpt --graph
+    shows it. make check emulates a GPU; make gpu-check needs one.
 */
 
 PAR__API_BEGIN
@@ -193,7 +194,8 @@ typedef struct par_cuda_desc {
 // different backends), SYSTEM (CUDA or NCCL failed), MEMORY.
 par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
 // Closes the context. Not collective. Comms that use its backend may be closed later. NULL is PAR_OK. Error:
-// UNSUPPORTED (a stream is captured; par_close of such a comm, too).
+// UNSUPPORTED (a stream is captured; par_close of such a comm, too, and by nccl where a CUDA graph is alive
+// that has calls of the comm: destroy it before).
 par_result par_cuda_close(par_cuda *cuda);
 const char *par_cuda_backend_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
 
@@ -241,8 +243,8 @@ cudaStream_t par_cuda_comm_stream(const par_comm *comm);
 // The host waits for the compute stream, until the comm's deadline (TIMEOUT) or until par_alive fails. Then
 // nccl is aborted, so that the stream can finish. It may never finish with other backends and with desc.nccl,
 // and where NCCL cannot end calls: before 2.29.7 or with PAR_CUDA_COPY_ENGINES those between windows (the
-// layers open some). Then nothing waits for the device any more (ABORTED):
-// close everything, and end the process, which ends its kernels.
+// layers open some), and all where a CUDA graph has calls of the comm. Then nothing waits for the device any
+// more (ABORTED): close everything, and end the process, which ends its kernels.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- plans of matrix products -----------------------------------------------------------------------------
@@ -2113,6 +2115,8 @@ struct par__cuda_comm { // the backend of one comm
     int n, me, threads;  // threads: ranks share one address space
     int in_progress, windows; // windows: that are open
     int dropped;              // a call was, see par__cuda_drop
+    int *graphs;              // by nccl: CUDA graphs that are alive and have calls of this comm
+    unsigned long long graph; // 1 + the id of the last capture that has
     uint32_t issued;
     cudaEvent_t *ready, *done; // rank r's event e: [r * PAR__CUDA_EVENTS + e]
     par__cuda_pending *first;
@@ -2911,17 +2915,60 @@ static par_result par__cuda_nccl_check_on(const par__cuda_comm *l, ncclComm_t nc
 static par_result par__cuda_nccl_check(const par__cuda_comm *l, ncclResult_t e, const char *what) {
     return par__cuda_nccl_check_on(l, l->nccl, e, what);
 }
-// Would ncclCommAbort return? It waits for the kernels of the communicator (NCCL,
+// NCCL ends a communicator when no graph has its calls any more, and waits for that without a deadline
+// (src/init.cc, commDestroySync). So the comm counts its graphs as NCCL does: a graph keeps an object, which
+// the driver ends, by a thread of its own, some time after the last of the graph and what was made of it.
+static int par__cuda_live_graphs(const par__cuda_comm *l) {
+    return l->graphs ? __atomic_load_n(l->graphs, __ATOMIC_ACQUIRE) : 0;
+}
+static void CUDART_CB par__cuda_graph_ends(void *graphs) {
+    __atomic_fetch_sub((int *)graphs, 1, __ATOMIC_RELEASE);
+}
+static par_result par__cuda_count_graph(par__cuda_comm *l) {
+    const par_cuda *cuda = l->cuda;
+    cudaStreamCaptureStatus status;
+    unsigned long long id = 0;
+    cudaGraph_t graph = NULL;
+    cudaUserObject_t object;
+    PAR__CUDA_CALL(cudaStreamGetCaptureInfo(cuda->stream, &status, &id, &graph));
+    if (status != cudaStreamCaptureStatusActive || l->graph == id + 1) return PAR_OK;
+    if (!l->graphs) {
+        l->graphs = (int *)PAR_MALLOC(sizeof *l->graphs);
+        if (!l->graphs) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "a captured call", "out of memory");
+        *l->graphs = 0;
+    }
+    PAR__CUDA_CALL(
+        cudaUserObjectCreate(&object, l->graphs, par__cuda_graph_ends, 1, cudaUserObjectNoDestructorSync));
+    __atomic_fetch_add(l->graphs, 1, __ATOMIC_RELAXED);
+    const cudaError_t e = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    if (e) cudaUserObjectRelease(object, 1);
+    if (!e) l->graph = id + 1;
+    return par__cuda_check(cuda, e, "cudaGraphRetainUserObject");
+}
+static par_result par__cuda_refuse_graphs(const par__cuda_comm *l, const char *what) {
+    const double start = par_seconds(l->comm), limit = PAR__MIN(par_timeout(l->comm), 10.0);
+    while (par__cuda_live_graphs(l) && !l->cuda->stuck) {
+        if (par_seconds(l->comm) - start > limit)
+            return par__cuda_fail(l->cuda, PAR_ERR_UNSUPPORTED, what,
+                                  "a CUDA graph has calls of this comm, and NCCL would wait for its end: "
+                                  "cudaGraphExecDestroy and cudaGraphDestroy it before");
+        sched_yield();
+    }
+    return PAR_OK;
+}
+// Would ncclCommAbort return? It waits for graphs, and for the kernels of the communicator (NCCL,
 // src/init.cc, commDestroySync). These end where they look at its flag. Those between windows do so since
 // 2.29.7 (src/include/nccl_device/impl/lsa_barrier__funcs.h). With copy engines streams wait for words of the
 // other ranks (src/ce_coll.cc), and nothing ends that.
 static int par__cuda_can_abort(const par__cuda_comm *l) {
     int version = 0; // of the library, which may be another one than the header's
+    if (par__cuda_live_graphs(l)) return 0;
     if (!l->windows) return 1;
     return !l->copy_engines && !ncclGetVersion(&version) && version >= NCCL_VERSION(2, 29, 7);
 }
 // Ends a communicator, or leaves it where nothing may wait for the device any more.
 static void par__cuda_nccl_drop(par__cuda_comm *l, ncclComm_t *nccl) {
+    if (*nccl && par__cuda_live_graphs(l)) l->cuda->stuck = 1;
     if (*nccl && !l->cuda->stuck) ncclCommAbort(*nccl);
     *nccl = NULL;
 }
@@ -3385,6 +3432,7 @@ static par_result par__cuda_nccl_begin(par_device_backend *backend, const par_ca
                               "NCCL was aborted on this comm, or waits for a rank that is gone");
     const int message = par__cuda_is_point_to_point(k);
     if (!message && cuda->desc.check) PAR__CUDA_TRY(par__cuda_nccl_compare_arrivals(l, k));
+    if (l->n > 1 && par__cuda_is_capturing(cuda)) PAR__CUDA_TRY(par__cuda_count_graph(l));
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par_result r = message ? par__cuda_nccl_message(l, p) : par__cuda_wait_for_compute(l, p);
     if (message && r) par__cuda_finish(p, r);
@@ -3598,6 +3646,7 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
         PAR_FREE(x);
     }
 #endif
+    if (l->graphs && !*l->graphs) PAR_FREE(l->graphs); // else the driver may still count one
     if (l->scratch && !l->cuda->stuck) cudaFree(l->scratch);
     if (l->stream && l->stream != l->cuda->stream && !l->cuda->stuck) cudaStreamDestroy(l->stream);
     PAR_FREE(l->free_events);
@@ -3606,7 +3655,12 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
     PAR_FREE(l);
 }
 static par_result par__cuda_can_close(par_device_backend *backend) {
-    return par__cuda_refuse_capture(par__cuda_comm_of(backend)->cuda, "par_close", PAR__CUDA_CAPTURED_CLOSE);
+    par__cuda_comm *l = par__cuda_comm_of(backend);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(l->cuda, "par_close", PAR__CUDA_CAPTURED_CLOSE));
+#if defined(PAR_CUDA_NCCL)
+    PAR__CUDA_TRY(par__cuda_refuse_graphs(l, "par_close"));
+#endif
+    return PAR_OK;
 }
 static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
@@ -4001,6 +4055,7 @@ par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas) {
     PAR__CUDA_TRY(
         par__cuda_refuse_capture(l->cuda, "par_cuda_limit_ctas", "the stream is captured: do it before"));
 #if defined(PAR_CUDA_NCCL)
+    PAR__CUDA_TRY(par__cuda_refuse_graphs(l, "par_cuda_limit_ctas"));
     if (l->nccl) return par__cuda_nccl_limit(l, max_ctas);
 #endif
     return PAR_OK;

@@ -1152,6 +1152,21 @@ static void copy_after_sum(int pinned, int waits) {
 static void copy_to_pageable(void) { copy_after_sum(0, 0); }
 static void copy_to_pinned(void) { copy_after_sum(1, 0); }
 static void copy_after_wait(void) { copy_after_sum(0, 1); }
+// A communicator is aborted while a graph has one of its sums.
+static void abort_with_graph(void) {
+    const nccl_pair p = open_nccl_pair();
+    cudaGraph_t made;
+    for (int i = 0; i < 2; i++)
+        for (int r = 0; r < 2; r++) {
+            if (i) cudaStreamBeginCapture(p.stream[r], cudaStreamCaptureModeThreadLocal);
+            ncclAllReduce(p.x, p.x, 16, ncclFloat, ncclSum, p.comm[r], p.stream[r]);
+            if (i) cudaStreamEndCapture(p.stream[r], &made);
+        }
+    cudaStreamSynchronize(p.stream[0]);
+    if (ncclCommFinalize(p.comm[0]) != ncclInProgress) return; // likewise
+    emu_patience(0.2);
+    ncclCommAbort(p.comm[0]);
+}
 static void one_queue(void) { receive_before_send(1); }
 static void many_queues(void) { receive_before_send(32), fprintf(stderr, "it ends"), _exit(1); }
 static void nccl_rules(par_comm *w) {
@@ -1163,6 +1178,7 @@ static void nccl_rules(par_comm *w) {
     CHECK(w, fault_ends(copy_to_pageable, "not page-locked waits for NCCL"));
     CHECK(w, fault_ends(copy_to_pinned, "it ends"));
     CHECK(w, fault_ends(copy_after_wait, "it ends"));
+    CHECK(w, fault_ends(abort_with_graph, "ncclCommAbort waits for graphs"));
     CHECK(w, fault_ends(split_share, "deadlock of NCCL kernels"));
     CHECK(w, fault_ends(nccl_pool, "cudaMemPoolSetAccess"));
     CHECK(w, fault_ends(sums_beyond, "out of bounds"));
@@ -1242,6 +1258,40 @@ static void captured_nccl(par_comm *w) {
     CHECK_OK(w, par_cuda_close(other));
     CHECK_OK(w, par_cuda_close(cuda));
     CHECK_OK(w, par_close(copy));
+    CHECK_OK(w, par_close(part));
+}
+// A comm is not closed while a graph has its calls, which NCCL would wait for; the graph can be replayed.
+static void graphs_at_close(par_comm *w) {
+    enum { N = 16 };
+    par_comm *part;
+    float host[N];
+    void *x;
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    CHECK_OK(w, par_barrier(w));
+    if (!nccl_here(w)) return;
+    CHECK_OK(w, par_split(w, 0, par_rank(w), &part));
+    par_cuda *cuda = open_cuda(part, PAR_CUDA_NCCL_BACKEND);
+    CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_DEVICE, sizeof host, &x));
+    for (int i = 0; i < N; i++) host[i] = (float)i;
+    upload(cuda, x, host, sizeof host);
+    CHECK_OK(w, par_all_reduce(x, x, N, PAR_F32, PAR_SUM, part));
+    CHECK(w, !cudaStreamBeginCapture(par_cuda_stream(cuda), cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 2; i++) CHECK_OK(w, par_all_reduce(x, x, N, PAR_F32, PAR_AVG, part));
+    CHECK(w, !cudaStreamEndCapture(par_cuda_stream(cuda), &made) && !cudaGraphInstantiate(&exec, made, 0));
+    CHECK(w, !cudaGraphDestroy(made)); // what is made of it is alive
+    const double timeout = par_timeout(part);
+    par_set_timeout(part, 0.1);
+    CHECK(w, par_close(part) == PAR_ERR_UNSUPPORTED && strstr(par_last_error(part), "cudaGraphExecDestroy"));
+    CHECK(w, par_cuda_limit_ctas(part, 4) == PAR_ERR_UNSUPPORTED);
+    par_set_timeout(part, timeout);
+    CHECK(w, !cudaGraphLaunch(exec, par_cuda_stream(cuda)));
+    download(cuda, host, x, sizeof host);
+    CHECK(w, host[3] == (float)(3 * par_size(w)));
+    CHECK(w, !cudaGraphExecDestroy(exec));
+    CHECK_OK(w, par_barrier(w));
+    CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(w, par_cuda_close(cuda));
     CHECK_OK(w, par_close(part));
 }
 // Rank 1 does not come to a call: the others hear of it by the deadline. Device memory of a rank each.

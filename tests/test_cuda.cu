@@ -2053,6 +2053,7 @@ const test tests[] = {
     {"first_messages", first_messages, TEST_ANY | TEST_RANKS, 2, 60},
     {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
     {"captured_nccl", captured_nccl, TEST_ANY | TEST_RANKS, 1, 60},
+    {"graphs_at_close", graphs_at_close, TEST_ANY | TEST_RANKS, 2, 60},
     {"copies_have_deadlines", copies_have_deadlines, TEST_FAULT | TEST_RANKS, 2, 60},
 #endif
     {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 2, 60},

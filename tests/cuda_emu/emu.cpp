@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 // Of ASan, if the program has it: this file is compiled once, without, for all. It accesses device memory by
@@ -620,6 +621,7 @@ struct CUgraph_st {
     int invalid; // a call that a capture does not take
     int mode;
     pthread_t thread;
+    std::vector<std::shared_ptr<void>> objects; // that it keeps: with its copies, and what is made of it
 };
 struct CUgraphExec_st { // each captured stream has one of its own: only events order them
     CUgraph_st graph;
@@ -1420,6 +1422,39 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
     return delete exec, cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+// An object's end is called by a thread of the driver, some time after the last graph that has it.
+struct CUuserObject_st {
+    std::shared_ptr<void> held;
+};
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *p, cudaHostFn_t end, unsigned, unsigned) {
+    *object = new CUuserObject_st();
+    (*object)->held.reset(p, [end](void *x) {
+        std::thread([=] {
+            usleep(1000);
+            end(x);
+        }).detach();
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned) { return delete object, cudaSuccess; }
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned, unsigned flags) {
+    emu_lock hold;
+    if (flags != cudaGraphUserObjectMove) return emu_last = cudaErrorInvalidValue; // else its maker keeps one
+    graph->objects.push_back(object->held);
+    return delete object, cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                     unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **,
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData **,
+#endif
+                                     size_t *) {
+    const cudaError_t e = cudaStreamIsCapturing(stream, status);
+    emu_lock hold;
+    *graph = emu_stream(stream)->capture;
+    if (*graph) *id = (*graph)->number;
+    return e;
+}
 } // extern "C"
 
 #if defined(EMU_NCCL)

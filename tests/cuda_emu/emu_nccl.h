@@ -17,9 +17,9 @@
 // do is no kernel: a stream waits for words of other ranks, and so does all that comes later in its hardware
 // queue.
 //
-// An abort ends the kernels of a communicator that look at its flag, and waits for all of them
-// (src/init.cc, commDestroySync). Kernels between windows look at it since 2.29.7
-// (src/include/nccl_device/impl/lsa_barrier__funcs.h); what streams wait for with copy engines stays.
+// An abort ends the kernels of a communicator that look at its flag, and waits for all of them, and for all
+// graphs that were captured with it (src/init.cc, commDestroySync). Kernels between windows look at it since
+// 2.29.7 (src/include/nccl_device/impl/lsa_barrier__funcs.h); what streams wait for with copy engines stays.
 //
 // Deadlocks are found in the state alone: when no work is ready, a cycle of kernels and events that wait for
 // each other ends the program, and each part of the cycle is named.
@@ -73,6 +73,7 @@ struct ncclComm {
     std::shared_ptr<emu_launch_order> order;
     int by_copy_engines;                                 // NCCL_CTA_POLICY_ZERO
     std::vector<std::pair<const char *, size_t>> window; // by number - 1; deregistered: NULL
+    std::shared_ptr<std::atomic<int>> graphs;            // its calls in graphs that are alive
 };
 static std::map<const void *, int> &emu_open_windows = *new std::map<const void *, int>(); // by memory
 static int emu_communicator_count;                                                         // all that exist
@@ -97,6 +98,7 @@ static ncclComm *emu_new_communicator(const ncclConfig_t *config) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
     comm->by_copy_engines = config && config->CTAPolicy == NCCL_CTA_POLICY_ZERO;
 #endif
+    comm->graphs.reset(new std::atomic<int>(0));
     emu_max_ctas = config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs : 0;
     emu_communicator_count++;
     return comm->failed = emu_failing_communicators, comm;
@@ -496,11 +498,17 @@ static void emu_collective_run(emu_collective_op *j) {
         for (size_t i = 0; i < c && (j->kind != EMU_REDUCE || r == j->root); i++)
             emu_set_element(j->parties[(size_t)r]->recv, j->type, i, sum[(block ? (size_t)r * c : 0) + i]);
 }
+static void emu_keep_graph(const ncclComm *comm, CUgraph_st *graph) {
+    const std::shared_ptr<std::atomic<int>> graphs = comm->graphs;
+    ++*graphs;
+    graph->objects.emplace_back(graphs.get(), [graphs](void *) { --*graphs; });
+}
 // The caller holds the mutex.
 static void emu_launch_collective(ncclComm *comm, int kind, const void *send, void *recv, size_t count,
                                   ncclDataType_t type, int op, double factor, int root, CUstream_st *s) {
     emu_group *g = comm->group;
     if (s->capture) { // each replay launches it
+        emu_keep_graph(comm, s->capture);
         s->capture->nodes.push_back({EMU_NODE_AGAIN, s, 0, nullptr, [=](CUstream_st *lane) {
                                          emu_launch_collective(comm, kind, send, recv, count, type, op,
                                                                factor, root, lane);
@@ -570,6 +578,7 @@ static std::pair<int, int> emu_ends(const emu_group_call &x) {
 static void emu_launch_messages(const emu_waiting_launch &l) {
     emu_group *g = l.comm->group;
     if (l.stream->capture) { // each replay launches them
+        emu_keep_graph(l.comm, l.stream->capture);
         l.stream->capture->nodes.push_back({EMU_NODE_AGAIN, l.stream, 0, nullptr, [=](CUstream_st *lane) {
                                                 emu_launch_messages({l.comm, lane, l.calls});
                                             }});
@@ -727,8 +736,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
     emu_run_one(); // as if the device worked meanwhile
     emu_group *g = comm->group;
     if (comm->failed) return *state = ncclSystemError, ncclSuccess;
-    *state =
-        emu_can_call(comm) && !(comm->finalized && emu_kernels_of(comm, 0)) ? ncclSuccess : ncclInProgress;
+    const int ends = comm->finalized && (emu_kernels_of(comm, 0) || *comm->graphs);
+    *state = emu_can_call(comm) && !ends ? ncclSuccess : ncclInProgress;
     if (g && g->split_count[comm->rank] && g->splits[g->split_count[comm->rank] - 1].arrived < g->size)
         *state = ncclInProgress;
     for (int i = 0; g && i < comm->windows; i++)
@@ -818,16 +827,17 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     emu_lock hold;
     if (!emu_can_call(comm)) return ncclInvalidArgument;
     comm->finalized = 1;
-    return emu_kernels_of(comm, 0) ? ncclInProgress : ncclSuccess;
+    return emu_kernels_of(comm, 0) || *comm->graphs ? ncclInProgress : ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     emu_lock hold;
-    if (emu_kernels_of(comm, 0)) return ncclInvalidUsage; // after ncclCommFinalize has ended
+    if (emu_kernels_of(comm, 0) || *comm->graphs) return ncclInvalidUsage; // after ncclCommFinalize has ended
     return emu_forget(comm), ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { // its kernels end, and it waits for that
     emu_lock hold;
     emu_kernels_of(comm, 1);
+    emu_work_until([=] { return !*comm->graphs; }, "ncclCommAbort waits for graphs, and");
     emu_work_until([=] { return !emu_kernels_of(comm, 0); }, "ncclCommAbort waits for kernels, and");
     return emu_forget(comm), ncclSuccess;
 }
