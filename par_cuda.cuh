@@ -2973,8 +2973,10 @@ static void par__cuda_nccl_drop(par__cuda_comm *l, ncclComm_t *nccl) {
     *nccl = NULL;
 }
 // The comm communicates no more. Kernels that wait on the device end, except on the caller's ncclComm_t, and
-// where they cannot be aborted.
+// where they cannot be aborted. In a group all flags are set before one of the aborts waits (NCCL,
+// src/init.cc): a communicator's kernels may come after those of another one.
 static void par__cuda_nccl_abort(par__cuda_comm *l) {
+    ncclGroupStart();
     if (l->nccl && !l->adopted && !par__cuda_can_abort(l)) l->cuda->stuck = 1;
     if (l->adopted) l->nccl = NULL;
     par__cuda_nccl_drop(l, &l->nccl);
@@ -2982,6 +2984,7 @@ static void par__cuda_nccl_abort(par__cuda_comm *l) {
         par__cuda_nccl_drop(l, &x->nccl);
         if (!x->failed) x->failed = PAR_ERR_ABORTED;
     }
+    ncclGroupEnd();
 }
 #define PAR__CUDA_NCCL_CALL(call) PAR__CUDA_TRY(par__cuda_nccl_check(l, call, #call))
 static ncclDataType_t par__cuda_nccl_type(par_dtype d) {
@@ -3559,6 +3562,7 @@ static int par__cuda_free_sms(const par_cuda *cuda) {
 static void par__cuda_abort(par_cuda *cuda) {
     cuda->stuck |= cuda->backend != PAR_CUDA_NCCL_BACKEND || cuda->desc.nccl;
 #if defined(PAR_CUDA_NCCL)
+    ncclGroupStart();
     for (int aborts = 0; aborts < 2; aborts++)
         for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
             par__cuda_comm *l = par__cuda_comm_of(x);
@@ -3566,6 +3570,7 @@ static void par__cuda_abort(par_cuda *cuda) {
             cuda->stuck |= !par__cuda_can_abort(l);
             if (aborts) par__cuda_nccl_abort(l);
         }
+    ncclGroupEnd();
 #endif
 }
 

@@ -303,13 +303,16 @@ static void window_rules(par_comm *w) {
     copy_engine_rules(w);
 }
 // Rank 1 does not come to a gather between windows. Where NCCL cannot be aborted, nothing waits for the
-// device any more.
+// device any more. A sum on another comm comes after the gather: both are aborted, or none.
 static void gather_without_rank(par_comm *w, int version, int engines, int stuck) {
     enum { N = 16 };
     void *memory, *window;
+    par_comm *part;
     par_cuda *cuda = open_without_checks(w);
     if (!cuda) return;
     const int n = par_size(w), me = par_rank(w);
+    float *y = (float *)on_device(w, cuda, N * sizeof *y);
+    CHECK_OK(w, par_split(w, 0, me, &part));
     emu_nccl_version(version);
     CHECK_OK(w, par_cuda_limit_ctas(w, engines ? PAR_CUDA_COPY_ENGINES : 0));
     CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, (size_t)n * N * 4, &memory));
@@ -319,6 +322,7 @@ static void gather_without_rank(par_comm *w, int version, int engines, int stuck
         if (i && me == 1) break;
         if (i) par_set_timeout(w, 0.3);
         CHECK_OK(w, par_all_gather(x + me * N, x, N, PAR_F32, w));
+        CHECK_OK(w, par_all_reduce(y, y, N, PAR_F32, PAR_SUM, part));
         CHECK(w, par_cuda_sync(cuda) == (i ? PAR_ERR_TIMEOUT : PAR_OK));
         CHECK_OK(w, i ? PAR_OK : par_barrier(w));
     }
@@ -329,14 +333,15 @@ static void gather_without_rank(par_comm *w, int version, int engines, int stuck
         CHECK(w, !stuck || par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x) == PAR_ERR_ABORTED);
         CHECK_OK(w, par_cuda_window_close(w, window));
         if (stuck) CHECK_OK(w, par_cuda_close(cuda));
-        if (stuck) par_close(w);
+        if (stuck) par_close(part), par_close(w);
         test_arrive(&test_shared->words);
     }
     if (!stuck) par_set_timeout(w, 20);
     if (me == 1 || stuck) test_wait_for(&test_shared->words, n - 1);
     if (stuck) _exit(test_shared->failures != 0); // what the device might still use is left
     par_cuda_window_close(w, me == 1 ? window : NULL);
-    par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x);
+    par_close(part);
+    par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, x), par_cuda_free(cuda, PAR_CUDA_DEVICE, y);
     par_cuda_close(cuda);
 }
 static void aborts_in_windows(par_comm *w) { gather_without_rank(w, NCCL_VERSION(2, 29, 7), 0, 0); }

@@ -137,7 +137,8 @@ struct emu_group_call {
 };
 static thread_local int emu_group_depth;
 static thread_local std::vector<emu_group_call> emu_group_calls;
-struct emu_waiting_launch { // a group of messages that waits for its peers
+static thread_local std::vector<ncclComm *> emu_aborts; // begun, in a group
+struct emu_waiting_launch {                             // a group of messages that waits for its peers
     ncclComm *comm;
     CUstream_st *stream;
     std::vector<emu_group_call> calls;
@@ -700,6 +701,14 @@ static void emu_forget(ncclComm *comm) {
     emu_communicator_count--;
     delete comm;
 }
+static void emu_end_aborts(void) { // the caller holds the mutex
+    for (ncclComm *comm : emu_aborts) {
+        emu_work_until([=] { return !*comm->graphs; }, "ncclCommAbort waits for graphs, and");
+        emu_work_until([=] { return !emu_kernels_of(comm, 0); }, "ncclCommAbort waits for kernels, and");
+        emu_forget(comm);
+    }
+    emu_aborts.clear();
+}
 
 extern "C" {
 const char *ncclGetErrorString(ncclResult_t e) {
@@ -834,12 +843,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     if (emu_kernels_of(comm, 0) || *comm->graphs) return ncclInvalidUsage; // after ncclCommFinalize has ended
     return emu_forget(comm), ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { // its kernels end, and it waits for that
+ncclResult_t ncclCommAbort(ncclComm_t comm) { // its kernels end, and it waits for that, in a group at its end
     emu_lock hold;
     emu_kernels_of(comm, 1);
-    emu_work_until([=] { return !*comm->graphs; }, "ncclCommAbort waits for graphs, and");
-    emu_work_until([=] { return !emu_kernels_of(comm, 0); }, "ncclCommAbort waits for kernels, and");
-    return emu_forget(comm), ncclSuccess;
+    emu_aborts.push_back(comm);
+    if (!emu_group_depth) emu_end_aborts();
+    return ncclSuccess;
 }
 ncclResult_t ncclGetVersion(int *version) { return *version = emu_nccl_version_now, ncclSuccess; }
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
@@ -850,7 +859,14 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 }
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t, ncclComm_t) { return ncclSuccess; }
 ncclResult_t ncclGroupStart(void) { return emu_group_depth++, ncclSuccess; }
-ncclResult_t ncclGroupEnd(void) { return --emu_group_depth ? ncclSuccess : emu_group_launch(); }
+ncclResult_t ncclGroupEnd(void) {
+    if (--emu_group_depth) return ncclSuccess;
+    {
+        emu_lock hold;
+        emu_end_aborts();
+    }
+    return emu_group_launch();
+}
 ncclResult_t ncclAllReduce(const void *s, void *r, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,
                            cudaStream_t stream) {
     return emu_collective(c, EMU_ALL_REDUCE, s, r, n, t, op, 0, stream);
