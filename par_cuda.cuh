@@ -5138,11 +5138,12 @@ static __device__ __forceinline__ float par__cuda_integer_of(uint32_t word, uint
     return par__bits_to_f32(0x4B000000u | (word >> 8 * i & 0xFFu)) - (8388608.0f + 8);
 #endif
 }
-// The thread's eight numbers of 64 blocks in shared memory.
-template <int CODE> static __device__ __forceinline__ void par__cuda_decode(const uint8_t *near, float *x) {
+// A thread's eight numbers of 64 blocks in shared memory.
+template <int CODE>
+static __device__ __forceinline__ void par__cuda_decode(const uint8_t *near, unsigned thread, float *x) {
     constexpr bool four = CODE == PAR_ZERO_INT4;
-    const unsigned part = threadIdx.x % 4;
-    const uint8_t *from = near + threadIdx.x / 4 * par__cuda_packed_bytes<CODE>();
+    const unsigned part = thread % 4;
+    const uint8_t *from = near + thread / 4 * par__cuda_packed_bytes<CODE>();
     const uint16_t *half = (const uint16_t *)(const void *)(from + 2 + (four ? part % 2 : part) * 8);
     const float scale = par__bits_to_f32((uint32_t) * (const uint16_t *)(const void *)from << 16);
     PAR__CUDA_UNROLL
@@ -5174,7 +5175,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS, SUM == PAR__CUDA_PAC
         const auto read = [&]() {
             par__cuda_move_packed<false>(near, (uint8_t *)far, left / 32 * bytes);
             __syncthreads();
-            par__cuda_decode<CODE>(near + (uintptr_t)far % 16, v);
+            // beyond the end the first thread's, because there is no other
+            par__cuda_decode<CODE>(near + (uintptr_t)far % 16, at < left ? threadIdx.x : 0, v);
             __syncthreads();
             far += n / 32 * bytes;
         };
