@@ -323,7 +323,7 @@ build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o b
 	    $(addprefix -Wl$(,)--wrap=,malloc calloc realloc posix_memalign free writev)
 
 # Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
-TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
+TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* tests/ptx/ptx.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
 TEST_COMPILE = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt
 TEST_BUILD = $(TEST_COMPILE) $< $(filter %.o,$^) -o $@ $(LIBS)
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
@@ -413,7 +413,19 @@ build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) build/cc.flags
 build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) build/cc.flags
 	$(EMULATE) -c $< -o $@
 
-build/test_cuda_emu: tests/test_cuda.cu build/emu.o build/kit_asan.o build/layers_asan.o $(TESTED)
+# The kernels as nvcc writes them for sm_90a, with the tests' own; and without fused products, as canonical training has them.
+PTX_BUILD = $(NVCC) -ptx -lineinfo -std=c++17 -arch=sm_90a -DTEST_PTX -I. -Itests $(filter -D% -I%,$(CUDA_LIBRARIES)) -o $@ $<
+build/test_cuda.ptx: tests/test_cuda.cu $(TESTED)
+	$(PTX_BUILD)
+build/canonical.ptx: tests/test_cuda.cu $(TESTED)
+	$(PTX_BUILD) -fmad=false -DPAR_CUDA_CANONICAL
+# Runs PTX, many instructions of it. A product and a sum that are apart in the text must stay apart.
+PTX_SOURCES = $(wildcard tests/ptx/*)
+build/ptx.o: tests/ptx/ptx.cpp $(PTX_SOURCES)
+	$(CXX) -std=c++17 -O2 -ftree-vectorize -march=native -ffp-contract=off -fno-strict-aliasing -g1 \
+	    -Wall -Wextra -c $< -o $@
+
+build/test_cuda_emu: tests/test_cuda.cu build/emu.o build/ptx.o build/kit_asan.o build/layers_asan.o $(TESTED)
 	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(ALL_ARE_LINKED) $< \
 	    -x none $(filter %.o,$^) -o $@ $(LIBS)
 

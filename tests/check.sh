@@ -189,6 +189,7 @@ part "errors" build/test_errors
 part "PyTorch" build/test_golden
 part "the same bits" bash tests/bits.sh
 part "par_cuda.cuh" bash tests/cuda.sh
+part "PTX of par_cuda.cuh" bash tests/ptx.sh
 part "the trainer and the benchmarks" bash tests/programs.sh
 part "tcp" bash tests/tcp.sh
 part "hostile" bash tests/hostile.sh

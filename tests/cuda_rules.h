@@ -226,31 +226,11 @@ static void launch_limits(par_comm *w) {
     CHECK_OK(w, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
     CHECK_OK(w, par_cuda_close(cuda));
 }
-// What ldmatrix and cp.async need: addresses that are multiples of 16, whole warps, waits for copies; what
-// barriers and shuffles need: one place of the kernel for all threads, and lanes that are there.
-static __global__ void matrix_faults(int fault, const uint4 *x) {
-    PAR__CUDA_SHARED(unsigned char, memory);
-    const uint32_t tile = par__cuda_shared_address(memory);
-    uint32_t r[4];
-    par__cuda_begin_tile<16, 64, 32>(tile, (const par__cuda_bf16 *)x, 64, 16, 64, fault != 1);
-    if (fault != 2) par__cuda_copies_end();
-    __syncthreads();
-    if (fault == 3 && threadIdx.x == 5) __syncwarp();
-    if (fault == 4) par__cuda_copy_async(tile + 8, x, true);
-    const uint32_t at = par__cuda_left_address<64>() + (fault == 5 ? 2 : fault == 6 ? 2048 : 0);
-    par__cuda_ldmatrix_x4(r, tile + at);
-    if (fault == 7) par__cuda_ldmatrix_x4(r, tile + threadIdx.x % 8 * 128); // all in the same banks
-    if (fault == 8) r[0] = threadIdx.x < 16 ? __shfl_xor_sync(~0u, r[0], 1) : __shfl_xor_sync(~0u, r[0], 2);
-    if (fault == 9 && threadIdx.x == 31) return;
-    if (fault == 9) r[0] = __shfl_down_sync(~0u, r[0], 1);
-    if (fault == 10 && threadIdx.x % 2) __syncthreads();
-    if (fault == 10 && threadIdx.x % 2 == 0) __syncthreads();
-}
-static par_comm *matrix_comm;
+static par_comm *matrix_comm; // of matrix_faults
 static int matrix_fault;
 static void commit_matrix_fault(void) {
     par_cuda *cuda = open_cuda(matrix_comm, PAR_CUDA_AUTO);
-    const uint4 *x = (const uint4 *)on_device(matrix_comm, cuda, 2048);
+    const uint4 *x = (const uint4 *)zeros_on_device(matrix_comm, cuda, 2048);
     par__cuda_launch(cuda, matrix_faults, 1, 32, 2048, par_cuda_stream(cuda), matrix_fault, x);
     uint64_t reads, cycles;
     emu_seed(1, EMU_FORWARD);
@@ -284,7 +264,7 @@ static void many_heads(par_comm *w) {
     const par_tp_tokens t = {BATCH, 1, 0, 0, NULL};
     const size_t x_bytes = BATCH * COLS * sizeof(float), y_bytes = BATCH * H * sizeof(float);
     float *host = (float *)malloc(x_bytes), *x = (float *)on_device(w, cuda, x_bytes);
-    float *y = (float *)on_device(w, cuda, y_bytes), *dx = (float *)on_device(w, cuda, x_bytes);
+    float *y = (float *)zeros_on_device(w, cuda, y_bytes), *dx = (float *)on_device(w, cuda, x_bytes);
     float *lse = (float *)on_device(w, cuda, BATCH * HEADS * sizeof *lse);
     for (int i = 0; i < BATCH * COLS; i++) host[i] = (float)(i % 251);
     upload(cuda, x, host, x_bytes);
@@ -619,7 +599,7 @@ static void products(par_comm *w) {
     // The library chooses a kernel by the alignment of the bias, and says in a result whether there is one.
     const par_tp_kernels *k = par_cuda_tp(products_cuda);
     par_tp *tp = open_tp(w, NULL, 0, 0, 0, k);
-    float *x = (float *)on_device(w, products_cuda, 3 * sizeof got[0]), *y = x + PRODUCT * PRODUCT;
+    float *x = (float *)zeros_on_device(w, products_cuda, 3 * sizeof got[0]), *y = x + PRODUCT * PRODUCT;
     for (int i = 0; i < 3; i++)
         CHECK_OK(w,
                  k->gemm(tp, 0, 0, 8, PRODUCT, 8, x, PRODUCT, x, PRODUCT, 0, y, PAR_F32, PRODUCT, x + i % 2));
@@ -880,7 +860,7 @@ typedef struct code_rule {
 } code_rule;
 static void code_product(par_comm *w, par_cuda *cuda, par_tp *tp, const code_rule *k) {
     const par__tp_recipe *r = par__tp_recipe_of(k->recipe);
-    char *memory = (char *)on_device(w, cuda, 65536);
+    char *memory = (char *)zeros_on_device(w, cuda, 65536);
     par_tp_operand q[2];
     memset(q, 0, sizeof q);
     emu_capability(k->capability);

@@ -43,7 +43,7 @@ for h in *.h *.cuh; do
 done
 sources=$(
     ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] \
-        tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/compile/*.c 2>/dev/null
+        tests/*.[ch] tests/*.cu tests/cuda_emu/* tests/ptx/* tests/compile/*.c 2>/dev/null
 )
 pages=$(ls ./*.md docs/*.md bench/results/*.md)
 for page in $(grep -l '^int main' $pages); do check "$page: example" page_example "$page"; done

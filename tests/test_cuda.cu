@@ -48,10 +48,15 @@ static int has_canonical(par_comm *w) {
     if (cuda) par_cuda_close(cuda);
     return !r;
 }
-static void *on_device(par_comm *w, par_cuda *cuda, size_t bytes) { // of 0xFF
+static void *on_device(par_comm *w, par_cuda *cuda, size_t bytes) { // of 0xFF: as if nobody had written to it
     void *p = NULL;
     CHECK_OK(w, par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, &p));
     cudaMemsetAsync(p, 0xFF, bytes, par_cuda_stream(cuda));
+    return p;
+}
+static void *zeros_on_device(par_comm *w, par_cuda *cuda, size_t bytes) {
+    void *p = on_device(w, cuda, bytes);
+    cudaMemsetAsync(p, 0, bytes, par_cuda_stream(cuda));
     return p;
 }
 // Waits before, because the host's array is not page-locked, and after, because it must stay until the stream
@@ -496,7 +501,7 @@ static void splits(par_comm *w) { // comms of comms, several calls under way on 
 
 static void mismatch(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    float *d = (float *)on_device(w, cuda, 4000);
+    float *d = (float *)zeros_on_device(w, cuda, 4000);
     const size_t count = par_rank(w) == 1 ? 99 : 100;
     CHECK(w, par_all_reduce(d, d, count, PAR_F32, PAR_SUM, w) == PAR_ERR_MISMATCH);
     CHECK(w, strstr(par_last_error(w), "rank 1 called par_all_reduce(count=99, f32, op=sum) at ") &&
@@ -511,7 +516,7 @@ static void mismatch(par_comm *w) {
 
 static void never_arrives(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    float *d = (float *)on_device(w, cuda, 4000);
+    float *d = (float *)zeros_on_device(w, cuda, 4000);
     par_set_timeout(w, 0.5);
     if (par_rank(w) != 1) {
         CHECK(w, par_all_reduce(d, d, 10, PAR_F32, PAR_SUM, w) == PAR_ERR_TIMEOUT);
@@ -527,7 +532,7 @@ static void never_arrives(par_comm *w) {
 }
 static void aborted(par_comm *w) { // a rank that waits for its device gets the error
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
-    float *d = (float *)on_device(w, cuda, 4000);
+    float *d = (float *)zeros_on_device(w, cuda, 4000);
     CHECK_OK(w, par_cuda_sync(cuda));
     CHECK_OK(w, par_barrier(w));
     CHECK_OK(w, par_alive(w));
@@ -1223,6 +1228,70 @@ static void tp_losses_to(par_comm *w, par_cuda *cuda, int count) {
         BOTH(par_tp_close(tp[at]));
     }
 }
+
+// Numbers of random bits: NaNs, infinities and the smallest ones, too. Others: PAR_TEST_SEED; more:
+// PAR_TEST_COUNT.
+static void fill_bits(void *p, size_t bytes, uint64_t seed, uint64_t stream) {
+    for (size_t i = 0; i < bytes; i++) ((unsigned char *)p)[i] = (unsigned char)par_random(seed, stream, i);
+}
+static void random_casts(par_comm *w, par_cuda *cuda, uint64_t seed) {
+    enum { N = 1000 };
+    par_device *d = par_cuda_device(cuda);
+    static char from[N * 8], got[N * 8], want[N * 8];
+    char *a = (char *)on_device(w, cuda, sizeof from), *b = (char *)on_device(w, cuda, sizeof from);
+    for (int s = 0; s < PAR_DTYPE_COUNT; s++)
+        for (int t = 0; t < PAR_DTYPE_COUNT; t++) {
+            fill_bits(from, sizeof from, seed, (uint64_t)(s * PAR_DTYPE_COUNT + t));
+            upload(cuda, a, from, sizeof from);
+            par_cast(want, (par_dtype)t, from, (par_dtype)s, N);
+            CHECK_OK(w, d->cast(d, b, (par_dtype)t, a, (par_dtype)s, N, NULL));
+            download(cuda, got, b, sizeof got);
+            if (!same_values((par_dtype)t, got, want, N))
+                fprintf(stderr, "seed %d: %s to %s\n", (int)seed, par_dtype_name((par_dtype)s),
+                        par_dtype_name((par_dtype)t));
+            CHECK(w, same_values((par_dtype)t, got, want, N) && "cast as par_cast does");
+        }
+    CHECK_OK(w, d->free(d, a));
+    CHECK_OK(w, d->free(d, b));
+}
+static void random_elements(par_comm *w, par_cuda *cuda, int bf16, uint64_t seed) {
+    enum { ROWS = 9, COLS = 56, N = ROWS * COLS };
+    const par_dtype d = bf16 ? PAR_BF16 : PAR_F32;
+    const par_tp_kernels *k[PLACES] = {par_tp_cpu(), par_cuda_tp(cuda)};
+    par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, bf16, NULL), open_tp(w, NULL, 0, 0, bf16, k[DEVICE])};
+    pair in[3], out = pair_open(w, cuda, d, 2 * N, 0);
+    for (int i = 0; i < 3; i++) {
+        in[i] = pair_open(w, cuda, d, N, 0);
+        for (size_t n = 0; n < N; n++) { // of all sizes that a sum of products does not overflow
+            const double u = par_uniform(seed, (uint64_t)(2 * i + 1), n),
+                         v = par_uniform(seed, (uint64_t)(2 * i + 2), n);
+            const double x = ldexp(2 * u - 1, (int)(50 * v) - 40);
+            par_cast(in[i].at[HOST] + n * par_dtype_bytes(d), d, &x, PAR_F64, 1);
+        }
+        pair_upload(&in[i]);
+    }
+    for (int what = 0; what < PAR_TP_ELEMENTWISE_COUNT; what++) {
+        const int two = what == PAR_TP_SWIGLU_BACKWARD; // outputs, side by side
+        BOTH(k[at]->elementwise(tp[at], (par_tp_elementwise)what, ROWS, COLS, out.at[at],
+                                two ? out.at[at] + COLS * par_dtype_bytes(d) : NULL, two ? 2 * COLS : COLS,
+                                in[0].at[at], COLS, in[1].at[at], two ? in[2].at[at] : NULL, COLS));
+        CLOSE(out, bf16 ? 0.01 : 1e-5);
+    }
+    close_pairs({&in[0], &in[1], &in[2], &out});
+    BOTH(par_tp_close(tp[at]));
+}
+static void random_numbers(par_comm *w) {
+    const char *seed_text = getenv("PAR_TEST_SEED"), *count_text = getenv("PAR_TEST_COUNT");
+    const uint64_t first = seed_text ? strtoull(seed_text, NULL, 10) : 1;
+    const uint64_t count = count_text ? strtoull(count_text, NULL, 10) : 1;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        SEED(seed % 3);
+        random_casts(w, cuda, seed);
+        for (int bf16 = 0; bf16 < 2; bf16++) random_elements(w, cuda, bf16, seed);
+    }
+    par_cuda_close(cuda);
+}
 static void tp_losses(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     tp_losses_to(w, cuda, 8);
@@ -1409,6 +1478,34 @@ static __global__ void tile_products(const par__cuda_bf16 *a, const par__cuda_bf
     for (int h = 0; h < 2; h++)
         par__cuda_sum_fragment<64>(d + (lane / 4 + 8 * h) * 64, true, true, true, 64, out[0], h, 1);
 }
+#if defined(CUDA_EMU) || defined(TEST_PTX)
+// What ldmatrix and cp.async need: addresses that are multiples of 16, whole warps, waits for copies; what
+// barriers and shuffles need: one place of the kernel for all threads, and lanes that are there.
+#if defined(TEST_PTX)
+__global__ // else nvcc would leave it out
+#else
+static __global__
+#endif
+    void
+    matrix_faults(int fault, const uint4 *x) {
+    PAR__CUDA_SHARED(unsigned char, memory);
+    const uint32_t tile = par__cuda_shared_address(memory);
+    uint32_t r[4];
+    par__cuda_begin_tile<16, 64, 32>(tile, (const par__cuda_bf16 *)x, 64, 16, 64, fault != 1);
+    if (fault != 2) par__cuda_copies_end();
+    __syncthreads();
+    if (fault == 3 && threadIdx.x == 5) __syncwarp();
+    if (fault == 4) par__cuda_copy_async(tile + 8, x, true);
+    const uint32_t at = par__cuda_left_address<64>() + (fault == 5 ? 2 : fault == 6 ? 2048 : 0);
+    par__cuda_ldmatrix_x4(r, tile + at);
+    if (fault == 7) par__cuda_ldmatrix_x4(r, tile + threadIdx.x % 8 * 128); // all in the same banks
+    if (fault == 8) r[0] = threadIdx.x < 16 ? __shfl_xor_sync(~0u, r[0], 1) : __shfl_xor_sync(~0u, r[0], 2);
+    if (fault == 9 && threadIdx.x == 31) return;
+    if (fault == 9) r[0] = __shfl_down_sync(~0u, r[0], 1);
+    if (fault == 10 && threadIdx.x % 2) __syncthreads();
+    if (fault == 10 && threadIdx.x % 2 == 0) __syncthreads();
+}
+#endif
 static void tensor_cores(par_comm *w) {
     enum { M = 16, N = 32, K = 64 };
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
@@ -1987,6 +2084,7 @@ const test tests[] = {
     {"device", device, TEST_SERIAL, 1, 60},
     {"casts", casts, TEST_SERIAL, 1, 60},
     {"reduces", reduces, TEST_SERIAL, 1, 120},
+    {"random_numbers", random_numbers, TEST_SERIAL, 1, 120},
     {"gemm", gemm, TEST_SERIAL, 1, 120},
     {"collectives", collectives, TEST_ANY, 1, 120},
     {"collectives_staged", collectives_staged, TEST_ANY, 2, 120},

@@ -62,6 +62,9 @@ void emu_seed(uint64_t seed, emu_order threads) {
 }
 uint64_t emu_launches(void) { return emu_launch_count; }
 void emu_fail_launches(int after) { emu_failing = after; }
+uint64_t emu_next_random(void) { return emu_random(); }
+int emu_current_order(void) { return emu_thread_order; }
+size_t emu_current_sample(void) { return emu_sampled_blocks; }
 void emu_sample(size_t blocks) { emu_sampled_blocks = blocks; }
 
 // ---- devices
@@ -109,6 +112,7 @@ struct emu_header { // shared by processes
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
+static unsigned char *emu_written_flags;      // a byte for each one of device memory, where PTX runs
 static uint64_t emu_fork_group;               // the same in all processes that were forked from one
 static size_t emu_slice, emu_used, emu_large; // bytes from its begin, and from its end
 struct emu_allocation {
@@ -145,6 +149,10 @@ __attribute__((constructor)) static void emu_begin(void) {
                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (emu_base == MAP_FAILED || emu_shared_header == MAP_FAILED) emu_die("no address space");
     emu_protects = !getenv("EMU_PROTECT") || atoi(getenv("EMU_PROTECT"));
+    if (ptx_is_wanted && ptx_is_wanted())
+        emu_written_flags = (unsigned char *)mmap(NULL, EMU_SLICE * EMU_SLICES, PROT_READ | PROT_WRITE,
+                                                  MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (emu_written_flags == MAP_FAILED) emu_die("no address space");
     emu_slice = EMU_SLICES, emu_fork_group = (uint64_t)getpid();
     pthread_atfork(NULL, NULL, emu_forked);
     if (!emu_protects) mprotect(emu_base, EMU_SLICE * EMU_SLICES, PROT_READ | PROT_WRITE);
@@ -188,6 +196,21 @@ static emu_mapped *emu_mapped_at(const void *base, int add) { // NULL: never ope
 static int emu_is_device(const void *p) {
     return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
 }
+unsigned char *emu_written(const void *p) {
+    return emu_written_flags && emu_is_device(p) ? emu_written_flags + ((const char *)p - emu_base) : NULL;
+}
+static void emu_note_written(const void *p, size_t n, int written = 1) {
+    if (n && emu_written(p)) memset(emu_written(p), written, n);
+}
+// A copy of memory that nobody has written is not written, either.
+static void emu_move(void *to, const void *from, size_t n) {
+    if (!n) return;
+    memmove(to, from, n);
+    if (emu_written(to) && emu_written(from))
+        memmove(emu_written(to), emu_written(from), n);
+    else
+        emu_note_written(to, n);
+}
 struct emu_lock {
     emu_lock() { pthread_mutex_lock(&emu_mutex); }
     ~emu_lock() { pthread_mutex_unlock(&emu_mutex); }
@@ -217,6 +240,7 @@ static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
     if (!pool) emu_wait_implicitly(device, "an allocation waits");
     emu_memory(1);
     memset(p, 0xFF, bytes); // not numbers
+    if (emu_written(p)) memset(emu_written(p), 0, bytes);
     emu_memory(0);
     *out = p;
     return cudaSuccess;
@@ -235,6 +259,24 @@ static cudaError_t emu_release(void *p) { // the caller holds the mutex
     return cudaSuccess;
 }
 
+// By a kernel: memory of a device of this process, or of another one that is open here, or pinned memory of
+// the host. The caller holds the mutex.
+int emu_is_accessible(const void *p, size_t n) {
+    const char *at = (const char *)p;
+    if (!emu_is_device(p)) {
+        auto found = emu_host_blocks.upper_bound(at);
+        return found != emu_host_blocks.begin() && (--found)->first + found->second >= at + n;
+    }
+    const size_t slice = (size_t)(at - emu_base) / EMU_SLICE, in_slice = (size_t)(at - emu_base) % EMU_SLICE;
+    if (slice == emu_slice && in_slice >= emu_used && in_slice < EMU_SLICE - emu_large) return 0;
+    if (slice != emu_slice) {
+        auto found = emu_opened.upper_bound((void *)(uintptr_t)p);
+        if (found == emu_opened.begin()) return 0;
+        --found;
+        if (at + n > (char *)found->first + found->second.second) return 0;
+    }
+    return !__asan_region_is_poisoned || !__asan_region_is_poisoned((void *)(uintptr_t)p, n);
+}
 static const emu_allocation *emu_find(const void *p) { // of this process; NULL: none
     auto found = emu_blocks.upper_bound((char *)(uintptr_t)p);
     if (found == emu_blocks.begin()) return NULL;
@@ -431,6 +473,11 @@ EMU_FAST static int emu_cycles_of_rows(const emu_operands *rows) {
         most = std::max(most, here);
     }
     return most;
+}
+void emu_count_bank_cycles(const uint32_t *addresses) {
+    emu_operands rows[8];
+    for (int i = 0; i < 8; i++) rows[i].word[0] = addresses[i];
+    emu_matrix_reads++, emu_matrix_cycles += (uint64_t)emu_cycles_of_rows(rows);
 }
 EMU_FAST void emu_ldmatrix(uint32_t *r, uint32_t address, int transposed) {
     static const char rows[] = "ldmatrix", columns[] = "ldmatrix.trans";
@@ -844,7 +891,7 @@ static size_t emu_allowed_shared(const void *kernel) {
     return found == emu_kernel_shared.end() ? (size_t)48 << 10 : found->second.bytes;
 }
 cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
-                        std::function<void()> body) {
+                        const ptx_arguments &arguments, std::function<void()> body) {
     const size_t threads = (size_t)block.x * block.y * block.z;
     if (!threads || threads > 1024 || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFF ||
         grid.y > 65535 || grid.z > 65535)
@@ -853,7 +900,9 @@ cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3
     if (stream && stream->device != emu_device) return emu_last = cudaErrorInvalidResourceHandle;
     if (emu_failing > 0 && --emu_failing == 0) return emu_last = cudaErrorLaunchOutOfResources;
     const auto run = [=] {
+        const ptx_grid g = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
         emu_launch_count++;
+        if (ptx_launch && ptx_launch(kernel, arguments, g)) return;
         emu_run_grid(grid, block, shared, body);
     };
     return emu_enqueue_host(stream, run, "kernel", kernel);
@@ -1096,7 +1145,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
     }
     return emu_enqueue_host(stream, [=] {
         emu_check_range(to, n), emu_check_range(from, n);
-        if (n) memmove(to, from, n);
+        emu_move(to, from, n);
     });
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
@@ -1105,11 +1154,15 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
         return cudaErrorInvalidPitchValue;
     return emu_enqueue_host(stream, [=] {
         for (size_t r = 0; r < rows; r++)
-            memmove((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width);
+            emu_move((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width);
     });
 }
+// Tests fill with 0xFF what a kernel is to write: that counts as not written.
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t n, cudaStream_t stream) {
-    return emu_enqueue_host(stream, [=] { memset(to, byte, n); });
+    return emu_enqueue_host(stream, [=] {
+        memset(to, byte, n);
+        emu_note_written(to, n, byte != 0xFF);
+    });
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
     {

@@ -31,6 +31,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define CUDA_EMU 1
+#include "../ptx/ptx.h"
 
 enum emu_order { EMU_FORWARD, EMU_REVERSED, EMU_RANDOM };
 void emu_seed(uint64_t seed, emu_order threads); // the order of threads, and the random choices, from now on
@@ -88,7 +89,7 @@ int emu_contexts(void);                     // number of devices on which this p
 void emu_allow_fork(void);                  // this process may use CUDA, although its parent has
 void emu_sample(size_t blocks);             // of each grid only so many first and last blocks run; 0: all
 cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
-                        std::function<void()> body);
+                        const ptx_arguments &arguments, std::function<void()> body);
 
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
                     cudaStream_t stream);
@@ -121,10 +122,17 @@ static inline unsigned atomicMax(unsigned *to, unsigned x) {
     if (x > old) *to = x;
     return old;
 }
+template <class P> static inline void emu_pack(ptx_arguments *to, const P &p) {
+    const unsigned char *bytes = (const unsigned char *)(const void *)&p;
+    to->bytes.insert(to->bytes.end(), bytes, bytes + sizeof p), to->sizes.push_back(sizeof p);
+}
 template <class... P, class... A>
 static inline cudaError_t emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                      cudaStream_t stream, A... arguments) {
     std::tuple<P...> copy(arguments...);
-    return emu_enqueue(stream, (const void *)kernel, grid, block, shared, [=] { std::apply(kernel, copy); });
+    ptx_arguments packed;
+    std::apply([&](const P &...p) { (emu_pack(&packed, p), ...); }, copy);
+    return emu_enqueue(stream, (const void *)kernel, grid, block, shared, packed,
+                       [=] { std::apply(kernel, copy); });
 }
 #endif

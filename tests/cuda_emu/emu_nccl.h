@@ -192,7 +192,7 @@ static int emu_advance(const std::shared_ptr<emu_kernel> &k) {
                 emu_check_direct(k->stream->device, t->memory[i]),
                     emu_check_direct(other->stream->device, t->memory[i]);
             emu_memory(1);
-            if (t->bytes) memmove(t->memory[0], t->memory[1], t->bytes);
+            emu_move(t->memory[0], t->memory[1], t->bytes);
             emu_memory(0);
             t->done = moved = emu_moved = 1;
         }
@@ -372,6 +372,7 @@ static void emu_set_element(void *p, ncclDataType_t t, size_t i, double x) {
         break;
     default: *emu_access((double *)p + i) = x; break;
     }
+    emu_note_written((char *)p + i * emu_nccl_bytes(t), emu_nccl_bytes(t));
 }
 enum {
     EMU_ALL_REDUCE,
@@ -444,11 +445,11 @@ static void emu_copy_engines_run(const emu_collective_op *j, size_t bytes) {
         for (int r = 0; r < n; r++) {
             const char *send = (const char *)j->parties[(size_t)me]->send;
             if (j->kind == EMU_ALL_TO_ALL)
-                memcpy(emu_window_of(j, me, r) + (size_t)me * bytes, send + (size_t)r * bytes, bytes);
+                emu_move(emu_window_of(j, me, r) + (size_t)me * bytes, send + (size_t)r * bytes, bytes);
             if (j->kind == EMU_GATHER && r == j->root)
-                memmove(emu_window_of(j, me, r) + (size_t)me * bytes, send, bytes);
+                emu_move(emu_window_of(j, me, r) + (size_t)me * bytes, send, bytes);
             if (j->kind != EMU_SCATTER || me != j->root) continue;
-            memmove(emu_window_of(j, me, r), send + (size_t)r * bytes, bytes);
+            emu_move(emu_window_of(j, me, r), send + (size_t)r * bytes, bytes);
         }
 }
 static void emu_collective_run(emu_collective_op *j) {
@@ -472,8 +473,8 @@ static void emu_collective_run(emu_collective_op *j) {
             for (int s = 0; s < n; s++) {
                 char *to =
                     (char *)j->parties[(size_t)r]->recv + (j->kind == EMU_ALL_GATHER ? (size_t)s * c * e : 0);
-                if ((j->kind == EMU_ALL_GATHER || s == j->root) && c)
-                    memmove(to, j->parties[(size_t)s]->send, c * e);
+                if (j->kind == EMU_ALL_GATHER || s == j->root)
+                    emu_move(to, j->parties[(size_t)s]->send, c * e);
             }
         return;
     }
