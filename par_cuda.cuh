@@ -4213,7 +4213,7 @@ static __global__ void par__cuda_k_trial_watch(const uint32_t *x, size_t words, 
     if (first)
         sum[me] = s;
     else if (sum[me] != s)
-        *differs = 1;
+        atomicMax(differs, 1u);
 }
 
 static size_t par__cuda_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -4722,6 +4722,7 @@ static __device__ __forceinline__ void par__cuda_put_state(void *state, const fl
         }
         const float up = par__zero_state_inverse(par__bits_to_f32(size));
         for (int i = 0; i < 8; i++) codes[i / 4] |= par__zero_encode_state(x[i], sign, up) << 8 * (i % 4);
+        __syncwarp(); // all lanes have read the scale; shuffles do not order memory
         if (at % 256 == 0) block[0] = size;
         for (int i = 0; i < 2; i++) block[1 + at % 256 / 4 + i] = codes[i];
     } else if (a.state_dtype == PAR_BF16 && a.state_seed)
@@ -6880,6 +6881,7 @@ static __device__ __forceinline__ void
 par__cuda_flash_end(const par__cuda_flash &f, const par__cuda_flash_place &p, int row,
                     float (&out)[M][D / 8][4], float (&row_max)[M][2], float (&sum)[M][2]) {
     const int t = (int)threadIdx.x % 4;
+    __syncwarp(); // the lanes of a row have read what earlier keys left; shuffles do not order memory
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
         const int r = row + 16 * i + 8 * h;
         const bool there = r < p.q_count;
