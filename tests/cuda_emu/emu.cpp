@@ -196,6 +196,9 @@ static emu_mapped *emu_mapped_at(const void *base, int add) { // NULL: never ope
 static int emu_is_device(const void *p) {
     return (const char *)p >= emu_base && (const char *)p < emu_base + EMU_SLICE * EMU_SLICES;
 }
+const char *emu_device_memory(size_t *bytes_of_all) {
+    return *bytes_of_all = EMU_SLICE * EMU_SLICES, emu_base;
+}
 unsigned char *emu_written(const void *p) {
     return emu_written_flags && emu_is_device(p) ? emu_written_flags + ((const char *)p - emu_base) : NULL;
 }

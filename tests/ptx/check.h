@@ -1,10 +1,11 @@
 // check.h - the state of a block that runs, and the rules of each access. A part of ptx.cpp.
 //
 // Global memory: a live allocation that this device can access, an address that is a multiple of the access's
-// size, bytes that were written. Shared memory: also no two threads at the same two bytes without a barrier
-// between them, if one writes. Time is a number that each barrier raises; each two bytes of shared memory
-// have the times of the newest write and read. Only bar.sync, for the block, and bar.warp.sync, for its
-// lanes, order accesses; shfl.sync does not. What cp.async copies is nobody's until its thread has waited.
+// size, bytes that were written; no two threads at the same bytes without a barrier between them, if one
+// writes; blocks have no barrier. Shared memory: the same. Time is a number that each barrier raises; each
+// two bytes of shared memory, and each word of global memory, have the times of the newest write and read.
+// Only bar.sync, for the block, and bar.warp.sync, for its lanes, order accesses; shfl.sync does not. What
+// cp.async copies is nobody's until its thread has waited.
 
 struct ptx_touch {
     uint32_t written, read;  // when
@@ -36,8 +37,9 @@ struct ptx_block {
     uint32_t index[3];
     std::unique_ptr<unsigned char[]> shared, shared_written;
     size_t shared_bytes;
-    std::vector<ptx_touch> touches; // kept from block to block: older times are before all barriers
-    uint32_t time, synced;          // now, and when the latest bar.sync was
+    std::vector<ptx_touch> touches;         // kept from block to block: older times are before all barriers
+    uint32_t time, launched, begun, synced; // now; when the grid, the block began; the latest bar.sync
+    bool atomic;                            // the access of just now is
     std::vector<ptx_warp> warps;
     std::vector<std::vector<char>> memory; // of the warps' registers and local arrays
 };
@@ -67,6 +69,29 @@ static std::string ptx_hex(uint64_t x) {
     return text;
 }
 
+// ---- who was here before
+
+// Is what a thread did at a time over for this lane, by a barrier between them?
+static bool ptx_is_over(const ptx_warp &w, int lane, uint32_t when, unsigned thread) {
+    if (when < w.block->synced) return true;
+    const int other = (int)(thread & (PTX_SEVERAL - 1));
+    if (thread == PTX_MANY) return false;
+    if (thread & PTX_SEVERAL) return other == w.number && when < w.synced[lane];
+    return other / PTX_LANES == w.number && when < w.synced[lane] && when < w.synced[other % PTX_LANES];
+}
+static void ptx_race(const ptx_warp &w, const ptx_ins &i, int lane, const char *what, unsigned thread) {
+    const std::string who = thread == PTX_MANY     ? "threads of several warps"
+                            : thread & PTX_SEVERAL ? "threads of warp " + std::to_string(thread % PTX_SEVERAL)
+                                                   : "thread " + std::to_string(thread & ~(unsigned)PTX_COPY);
+    ptx_fault(w, i, lane, "no barrier between this and " + std::string(what) + " of " + who);
+}
+// Who has read, with this thread.
+static uint16_t ptx_readers(const ptx_warp &w, unsigned me, unsigned reader) {
+    const int warp = (int)(reader & PTX_SEVERAL ? reader % PTX_SEVERAL : reader / PTX_LANES);
+    if (reader == me) return (uint16_t)me;
+    return (uint16_t)(reader == PTX_MANY || warp != w.number ? (int)PTX_MANY : PTX_SEVERAL + w.number);
+}
+
 // ---- global memory
 
 // The memory of a .global array of the file that holds these bytes; NULL: none.
@@ -86,6 +111,69 @@ static bool ptx_never_written(unsigned char *flags, const unsigned char *p, size
         if (!flags[k] && p[k] != 0xFF) return memset(flags, 1, n), false;
     return true;
 }
+// Words of the memory of all devices. What one block writes, no other block of the same launch reads or
+// writes.
+struct ptx_word {
+    uint32_t written, read;        // when
+    uint16_t writer[4], reader[4]; // threads of the block, for each byte
+    uint8_t writes, reads, before; // which bytes; those that other blocks have read
+};
+static ptx_word *ptx_word_of(const unsigned char *p) {
+    static const unsigned char *base;
+    static ptx_word *words;
+    if (!words) {
+        size_t n;
+        base = (const unsigned char *)emu_device_memory(&n);
+        words = (ptx_word *)mmap(NULL, n / 4 * sizeof(ptx_word), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (words == MAP_FAILED) ptx_die("no address space");
+    }
+    return words + (p - base) / 4;
+}
+// bytes: a mask of those of the word that are accessed.
+static void ptx_check_word(const ptx_warp &w, const ptx_ins &i, int lane, const ptx_word *t, unsigned bytes,
+                           bool writes) {
+    const ptx_block &b = *w.block;
+    const unsigned me = (unsigned)(w.number * PTX_LANES + lane);
+    if (t->writes & bytes && t->written < b.begun)
+        ptx_fault(w, i, lane, "another block of the grid has written to this memory");
+    if (writes && t->before & bytes) ptx_fault(w, i, lane, "another block of the grid has read this memory");
+    for (int k = 0; k < 4; k++) {
+        if (t->writes & bytes & 1u << k && t->writer[k] != me &&
+            !ptx_is_over(w, lane, t->written, t->writer[k]))
+            ptx_race(w, i, lane, "a write", t->writer[k]);
+        if (writes && t->reads & bytes & 1u << k && t->reader[k] != me &&
+            !ptx_is_over(w, lane, t->read, t->reader[k]))
+            ptx_race(w, i, lane, "a read", t->reader[k]);
+    }
+}
+static inline void ptx_touch_word(const ptx_warp &w, const ptx_ins &i, int lane, ptx_word *t, unsigned bytes,
+                                  bool writes) {
+    const ptx_block &b = *w.block;
+    const unsigned me = (unsigned)(w.number * PTX_LANES + lane);
+    if (t->written < b.launched) t->writes = 0;
+    if (t->read < b.launched) t->reads = t->before = 0;
+    if (t->read < b.begun) t->before |= t->reads, t->reads = 0;
+    if ((t->writes | (writes ? t->reads | t->before : 0)) & bytes)
+        ptx_check_word(w, i, lane, t, bytes, writes);
+    for (int k = 0; k < 4; k++) {
+        if (!(bytes >> k & 1)) continue;
+        if (writes)
+            t->writer[k] = (uint16_t)me;
+        else
+            t->reader[k] =
+                t->reads >> k & 1 && t->read >= b.synced ? ptx_readers(w, me, t->reader[k]) : (uint16_t)me;
+    }
+    (writes ? t->writes : t->reads) |= (uint8_t)bytes;
+    (writes ? t->written : t->read) = b.time;
+}
+static void ptx_touch_global(const ptx_warp &w, const ptx_ins &i, int lane, const unsigned char *p, size_t n,
+                             bool writes) {
+    if (w.block->atomic) return;
+    ptx_word *t = ptx_word_of(p);
+    if (n < 4) return ptx_touch_word(w, i, lane, t, ((1u << n) - 1) << (uintptr_t)p % 4, writes);
+    for (size_t k = 0; k < n / 4; k++) ptx_touch_word(w, i, lane, t + k, 15, writes);
+}
 static inline unsigned char *ptx_global(const ptx_warp &w, const ptx_ins &i, int lane, uint64_t address,
                                         size_t n, bool writes) {
     unsigned char *p = (unsigned char *)(uintptr_t)address;
@@ -96,6 +184,7 @@ static inline unsigned char *ptx_global(const ptx_warp &w, const ptx_ins &i, int
     }
     unsigned char *flags = emu_written(p);
     if (!flags) return p;
+    ptx_touch_global(w, i, lane, p, n, writes);
     if (writes)
         memset(flags, 1, n);
     else if (!ptx_all_written(flags, n) && ptx_never_written(flags, p, n))
@@ -105,20 +194,6 @@ static inline unsigned char *ptx_global(const ptx_warp &w, const ptx_ins &i, int
 
 // ---- shared memory
 
-// Is what a thread did at a time over for this lane, by a barrier between them?
-static bool ptx_is_over(const ptx_warp &w, int lane, uint32_t when, unsigned thread) {
-    if (when < w.block->synced) return true;
-    const int other = (int)(thread & (PTX_SEVERAL - 1));
-    if (thread == PTX_MANY) return false;
-    if (thread & PTX_SEVERAL) return other == w.number && when < w.synced[lane];
-    return other / PTX_LANES == w.number && when < w.synced[lane] && when < w.synced[other % PTX_LANES];
-}
-static void ptx_race(const ptx_warp &w, const ptx_ins &i, int lane, const char *what, unsigned thread) {
-    const std::string who = thread == PTX_MANY     ? "threads of several warps"
-                            : thread & PTX_SEVERAL ? "threads of warp " + std::to_string(thread % PTX_SEVERAL)
-                                                   : "thread " + std::to_string(thread & ~(unsigned)PTX_COPY);
-    ptx_fault(w, i, lane, "shared memory: no barrier between this and " + std::string(what) + " of " + who);
-}
 static void ptx_touch_two(const ptx_warp &w, const ptx_ins &i, int lane, ptx_touch *t, bool writes) {
     const unsigned me = (unsigned)(w.number * PTX_LANES + lane);
     if (t->writer & PTX_COPY)
@@ -133,13 +208,7 @@ static void ptx_touch_two(const ptx_warp &w, const ptx_ins &i, int lane, ptx_tou
         t->writer = (uint16_t)me, t->written = w.block->time;
         return;
     }
-    if (t->read < w.block->synced || t->reader == me)
-        t->reader = (uint16_t)me;
-    else if (t->reader != PTX_MANY &&
-             (t->reader & PTX_SEVERAL ? t->reader % PTX_SEVERAL : t->reader / PTX_LANES) == w.number)
-        t->reader = (uint16_t)(PTX_SEVERAL + w.number);
-    else
-        t->reader = PTX_MANY;
+    t->reader = t->read < w.block->synced ? (uint16_t)me : ptx_readers(w, me, t->reader);
     t->read = w.block->time;
 }
 static inline unsigned char *ptx_shared(const ptx_warp &w, const ptx_ins &i, int lane, uint64_t address,

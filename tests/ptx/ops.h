@@ -337,8 +337,10 @@ template <class T, T (*F)(T, T)> static void ptx_atomic(ptx_warp &w, const ptx_i
     for (; m; m &= m - 1) {
         const int l = __builtin_ctz(m);
         const uint64_t address = ptx_address(w, i.a, i.a_width, i.target, l);
+        w.block->atomic = true;
         ptx_global(w, i, l, address, sizeof(T), false);
         T *p = (T *)(void *)ptx_global(w, i, l, address, sizeof(T), true), old = *p;
+        w.block->atomic = false;
         *p = F(old, ptx_in<T>(w, i.b)[l]);
         ptx_out<T>(w, i.d)[l] = old;
     }

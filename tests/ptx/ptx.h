@@ -1,4 +1,4 @@
-// ptx.h - runs on a CPU the PTX that nvcc makes of kernels, instead of what g++ makes of them. For tests only.
+// ptx.h - runs on a CPU the PTX that nvcc makes of kernels, not what g++ makes of them. For tests only.
 //
 //     make build/test_cuda_emu build/test_cuda.ptx
 //     PTX=build/test_cuda.ptx build/test_cuda_emu --only casts
@@ -86,8 +86,9 @@ __attribute__((weak)) int ptx_launch(const void *kernel, const ptx_arguments &ar
 
 // What it asks the emulation.
 int emu_is_accessible(const void *p, size_t bytes_accessed); // by the device that works just now
-unsigned char *
-emu_written(const void *p); // of a byte of device memory: 1 if it was written; NULL: other memory
+const char *emu_device_memory(size_t *bytes_of_all);         // of all devices
+// Of a byte of device memory: 1 if it was written. NULL: it is other memory.
+unsigned char *emu_written(const void *p);
 uint64_t emu_next_random(void);
 int emu_current_order(void);
 size_t emu_current_sample(void);

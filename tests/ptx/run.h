@@ -192,7 +192,7 @@ static void ptx_begin_warp(ptx_block &b, int number, const ptx_grid &g, bool ran
 }
 static void ptx_run_block(ptx_block &b, const ptx_grid &g, int order) {
     const int n = (int)b.warps.size();
-    b.synced = ++b.time;
+    b.begun = b.synced = ++b.time;
     if (b.shared_bytes)
         memset(b.shared.get(), 0xFF, b.shared_bytes), memset(b.shared_written.get(), 0, b.shared_bytes);
     for (int k = 0; k < n; k++) ptx_begin_warp(b, k, g, order == 2);
@@ -219,6 +219,7 @@ static void ptx_make_block(ptx_block *b, const ptx_kernel &k, const ptx_grid &g,
     const size_t threads = (size_t)g.block[0] * g.block[1] * g.block[2],
                  n = (threads + PTX_LANES - 1) / PTX_LANES;
     const size_t local = PTX_LANES * ((k.local_bytes + 15) / 16 * 16), bytes_taken = k.registers + local + 64;
+    b->launched = ++b->time;
     b->kernel = &k, b->parameters = arguments.bytes.data();
     b->shared_bytes = k.shared_bytes + g.shared;
     b->shared.reset(new unsigned char[b->shared_bytes + 1]),
