@@ -8384,8 +8384,8 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
 }
 #if defined(PAR_CUDA_CUBLASLT)
-// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not used:
-// on H200 they are a kernel of their own, which takes 1.6 times as long as par__cuda_k_sum_rows.
+// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not
+// used: on H200 they are a kernel of their own, which takes 1.6 times as long as par__cuda_k_sum_rows.
 static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
                                          const void *a, size_t lda, const void *b, size_t ldb, void *c,
                                          size_t ldc, const void *bias, void *other, int *handled) {
