@@ -1641,11 +1641,11 @@ static void close_inputs(trainer *t) { // what prepare made, as far as it came
     free(t->o.given);
 }
 static void tear_down(trainer *t) { // what set_up made, likewise
+#if defined(GPT_CUDA)
+    if (t->graph) cudaGraphExecDestroy(t->graph); // before the comms whose calls it has
+#endif
     must(t->world, par_pipe_close(t->pipe));
     if (t->scratch) t->device->free(t->device, t->scratch);
-#if defined(GPT_CUDA)
-    if (t->graph) cudaGraphExecDestroy(t->graph);
-#endif
     void *const memory[] = {t->x, t->device_loss, t->target_count};
     for (int i = 0; i < 3; i++)
         if (memory[i]) t->device->free(t->device, memory[i]);
