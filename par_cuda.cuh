@@ -6091,7 +6091,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         const size_t at = w % across * 256 + threadIdx.x % 32 * 8;
         const auto add = [&](bool whole) {
             float sum[8], v[8];
-            float *to = NULL;
+            bool opens = false; // the run that is added up begins here, so that its sum goes to the gradient
             for (size_t from = first; from < end; from += AHEAD) {
                 par__cuda_eight<T> x[AHEAD];
                 PAR__CUDA_UNROLL
@@ -6105,11 +6105,11 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
                     const uint32_t key = keys[i];
                     const bool begins = i == 0 || keys[i - 1] != key;
                     par__cuda_widen_eight(v, x[k]);
-                    if (begins || i == first)
-                        to = begins ? grad + key * cols : partials + first / PIECE * cols;
+                    if (begins || i == first) opens = begins;
                     for (int j = 0; j < 8; j++) sum[j] = begins || i == first ? v[j] : sum[j] + v[j];
                     if (i + 1 < end && keys[i + 1] == key) continue;
-                    if (to != partials + first / PIECE * cols) {
+                    float *to = opens ? grad + key * cols : partials + first / PIECE * cols;
+                    if (opens) {
                         par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
                         for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
                     }
