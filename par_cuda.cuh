@@ -6108,12 +6108,13 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
                     if (begins || i == first) opens = begins;
                     for (int j = 0; j < 8; j++) sum[j] = begins || i == first ? v[j] : sum[j] + v[j];
                     if (i + 1 < end && keys[i + 1] == key) continue;
-                    float *to = opens ? grad + key * cols : partials + first / PIECE * cols;
-                    if (opens) {
-                        par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
-                        for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
+                    if (!opens) { // two stores, because one whose words come two ways is cut
+                        par__cuda_put(partials + first / PIECE * cols, sum, at, cols, whole);
+                        continue;
                     }
-                    par__cuda_put(to, sum, at, cols, whole);
+                    par__cuda_widen_eight(v, par__cuda_get(grad + key * cols, at, cols, whole));
+                    for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
+                    par__cuda_put(grad + key * cols, sum, at, cols, whole);
                 }
             }
         };
