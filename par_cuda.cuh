@@ -233,7 +233,8 @@ par_result par_cuda_window_close(par_comm *comm, void *window); // NULL is PAR_O
 // over comm, before windows are opened. PAR_CUDA_COPY_ENGINES: the same as 0, but all_gather and all_to_all
 // between windows occupy none (NCCL_CTA_POLICY_ZERO; NCCL 2.28, CUDA 12.5, ranks that NVLink joins), and
 // begin when all messages that began before are launched. Errors: ARGUMENT (less than 0; calls are in flight,
-// windows are open), UNSUPPORTED (an older NCCL), SYSTEM.
+// windows are open), UNSUPPORTED (an older NCCL; a stream is captured; a CUDA graph has calls of comm),
+// SYSTEM.
 enum { PAR_CUDA_COPY_ENGINES = -1 };
 par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas);
 
@@ -1661,7 +1662,7 @@ static par_result par__cuda_cublaslt_one(par_cuda *cuda, const par__cuda_gemm_de
 //     n = 50257       C's last column, then 50256
 //     k = 50257       C = A's last column times B's last row + beta C; then C += the rest, so that the large
 //                     sum is rounded once
-// Of a vocabulary of 50257 these products took 53 and 39 ms of a step of GPT-2 on H200; of 50304 they take 8.
+// Of a vocabulary of 50257 these products took 53 and 39 ms of a step of GPT-2 on H200.
 static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
                                           const void *b, void *c, cudaStream_t stream) {
     const size_t bytes = par_dtype_bytes(p->type), whole_n = p->n / 8 * 8, whole_k = p->k / 8 * 8;
@@ -2952,6 +2953,7 @@ static par_result par__cuda_refuse_graphs(const par__cuda_comm *l, const char *w
             return par__cuda_fail(l->cuda, PAR_ERR_UNSUPPORTED, what,
                                   "a CUDA graph has calls of this comm, and NCCL would wait for its end: "
                                   "cudaGraphExecDestroy and cudaGraphDestroy it before");
+        par__step_calls(l->comm); // other ranks may wait for this one meanwhile
         sched_yield();
     }
     return PAR_OK;
@@ -3650,8 +3652,8 @@ static void par__cuda_comm_free(par__cuda_comm *l) {
         l->links = x->next;
         PAR_FREE(x);
     }
+    if (!par__cuda_live_graphs(l)) PAR_FREE(l->graphs); // else the driver may still count one
 #endif
-    if (l->graphs && !*l->graphs) PAR_FREE(l->graphs); // else the driver may still count one
     if (l->scratch && !l->cuda->stuck) cudaFree(l->scratch);
     if (l->stream && l->stream != l->cuda->stream && !l->cuda->stuck) cudaStreamDestroy(l->stream);
     PAR_FREE(l->free_events);
@@ -8386,7 +8388,7 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
 }
 #if defined(PAR_CUDA_CUBLASLT)
 // cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not
-// used: on H200 they are a kernel of their own, which takes 1.6 times as long as par__cuda_k_sum_rows.
+// used: on H200 they are a kernel of their own, which takes 1.5 times as long as par__cuda_k_sum_rows.
 static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
                                          const void *a, size_t lda, const void *b, size_t ldb, void *c,
                                          size_t ldc, const void *bias, void *other, int *handled) {

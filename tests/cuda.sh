@@ -338,7 +338,8 @@ gpu_check() { # each stage's commands, with tiny sizes; then one that is killed
         stages=$(fields "$results" stage | sort -u | tr '\n' ' ') # checks of two stages run beside each other
         [ "$stages" = "attention bubbles build collectives end gemm gpt2 graphs kernels nccl profile $(
         )ranks roofline sanitizer sanitizers trainer " ] || { echo "$stages" && return 1; }
-        array_of_rows && ! grep '"result":"failed"' "$results" &&
+        array_of_rows && tail -n 2 "$results" | grep -q '^{"stage":"end"' &&
+            ! grep '"result":"failed"' "$results" &&
             [ "$(grep -c '"ratio"' "$results")" -ge 16 ] && grep -q '"mfu_product":[0-9]' "$results" &&
             grep -q '"bench":"RoPE, 4096 columns"' "$results" || return 1
     done

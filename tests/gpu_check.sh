@@ -74,7 +74,7 @@ collectives="--op all -b 64K -e 64M -f 32 -n 9"
 sharing=2 # ranks on one GPU
 gpt2="--n_layer 12 --n_head 12 --n_embd 768 --block_size 1024" microbatches="64x1 32x2 16x4 8x8" gpt2_steps=12
 profiler=build/libgpu_profile.so
-[ "$packed" ] || bash tests/cuda_find.sh cupti >/dev/null 2>&1 || profiler=""
+if [ "$packed" ]; then [ -e $profiler ]; else bash tests/cuda_find.sh cupti >/dev/null 2>&1; fi || profiler=""
 if [ "$rehearse" ]; then
     test=build/test_cuda_emu canonical=$test gpt=build/gpt_emu bench=build/bench_cuda_emu
     coll=build/bench_coll_emu pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
@@ -94,7 +94,8 @@ build() { # all programs at once, with all processors
 }
 pack() { # file
     local p dir=$work/gpu_check
-    [ "$rehearse" ] || build CUDA_ARCHS="${CUDA_ARCHS:-90a}" || return
+    [ "$rehearse" ] || # for any processor
+        build CUDA_ARCHS="${CUDA_ARCHS:-90a}" FAST="-O3 -fno-math-errno -fno-trapping-math" || return
     mkdir -p "$dir/build" "$dir/tests" && cp build/corpus.txt "$dir/build" &&
         cp tests/{gpu_check,lib,environment,cuda_find}.sh "$dir/tests" || return
     for p in "${programs[@]}" build/gpt; do
@@ -247,6 +248,7 @@ gpt2() {
             --gradient_accumulation_steps ${m#*x} --max_iters $gpt2_steps --eval_iters 0 --sample 0 --json \
             >"$work/gpt2" || continue
         rate=$(fields "$work/gpt2" tokens_per_s | tail -n 5 | sort -g | sed -n 3p)
+        echo "$m" >"$shared/microbatches"
         break
     done
     [ "$rate" ] || { cat "$work/gpt2" "$work/err" && return 1; }
@@ -266,9 +268,10 @@ gpt2() {
 # What the time of GPT-2's steps goes to: each kernel's calls and microseconds, the longest first.
 profile() {
     [ -e "$profiler" ] || { echo "there is no CUPTI" && return 77; }
+    local m=$(cat "$shared/microbatches" 2>/dev/null || echo ${microbatches%% *})
     tokens >"$work/tokens.bin"
     GPU_PROFILE=$work/kernels CUDA_INJECTION64_PATH=$PWD/$profiler $gpt --data "$work/tokens.bin" $gpt2 \
-        --dtype bf16 --batch_size ${microbatches%%x*} --gradient_accumulation_steps 1 \
+        --dtype bf16 --batch_size ${m%x*} --gradient_accumulation_steps ${m#*x} \
         --max_iters $gpt2_steps --eval_iters 0 --sample 0 --json >"$work/profiled" 2>&1 &&
         [ -s "$work/kernels" ] ||
         { tail -n 5 "$work/profiled" && return 1; }
@@ -336,6 +339,7 @@ for tool in memcheck racecheck synccheck initcheck; do
             stage sanitizers "$tool, $t" 60 sanitized $tool $t
     done
 done
+finish
 emit "$(printf '{"stage":"end","passed":%d,"failed":%d,"skipped":%d,"seconds":%d}' $passed $failed $skipped \
     $((EPOCHSECONDS - started)))"
 echo "written: $results ($(wc -l <"$shared/rows") rows, $((EPOCHSECONDS - started)) s)"

@@ -33,10 +33,15 @@ static void take(const CUpti_Activity *a) {
         add(k->name, k->start, k->end);
     } else if (a->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const CUpti_ActivityMemcpy6 *m = (const CUpti_ActivityMemcpy6 *)a;
-        static const char *const kinds[] = {
-            "copy",           "copy, host to device", "copy, device to host",
-            "copy, to array", "copy, from array",     "copy, array to array",
-            "copy, to array", "copy, from array",     "copy, device to device"};
+        static const char *const kinds[] = {"copy",
+                                            "copy, host to device",
+                                            "copy, device to host",
+                                            "copy, to array",
+                                            "copy, from array",
+                                            "copy, array to array",
+                                            "copy, from array",
+                                            "copy, to array",
+                                            "copy, device to device"};
         add(kinds[m->copyKind < 9 ? m->copyKind : 0], m->start, m->end);
     } else if (a->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         const CUpti_ActivityMemset4 *m = (const CUpti_ActivityMemset4 *)a;

@@ -1935,7 +1935,7 @@ check_script() {
         sed -n '/^ifdef CHECK_BUILDS/,/^endif/p' Makefile >"$there/Makefile" &&
         cd "$there" &&
         printf 'build/%%:\n\ttouch $@\nbuild/gpt:\n\tseq 100000 >$@\n' >>Makefile || return 1
-    for t in compile cuda programs bits mpi mpi_shim bindings commands tcp hostile sanitize; do
+    for t in compile cuda ptx programs bits mpi mpi_shim bindings commands tcp hostile sanitize; do
         printf '. tests/lib.sh\ncheck x touch begun\nsummary\n' >tests/$t.sh
     done
     for t in par zero pipe tp errors golden; do
@@ -1962,7 +1962,7 @@ END
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&
-        tail -n 1 said | grep -q "^19 passed, 1 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^20 passed, 1 failed, 1 skipped$" &&
         grep -A 10 "slowest ten" said | grep -qE " ([2-9]|[1-9][0-9]+)\.[0-9] s  lint: slow" &&
         grep -A 1 "^Seconds of processors" said | grep -qE " [0-9]+\.[0-9] s  all$" &&
         grep -qE $'\tlint\tslow\t.*\t0\.[0-9]*[1-9]' build/check.log &&
@@ -1977,7 +1977,7 @@ END
     rm bad
     FAILED=1 bash tests/check.sh >said &&
         grep -q "passes now; everything follows" said &&
-        tail -n 1 said | grep -q "^20 passed, 0 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^21 passed, 0 failed, 1 skipped$" &&
         FAILED=1 bash tests/check.sh >said &&
         grep -q "nothing failed last time" said || return 1
     echo 'echo 3 passed, 0 failed, 0 skipped; exit 1' >tests/lint.sh

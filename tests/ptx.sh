@@ -24,6 +24,7 @@ run() {
 }
 # All kernels that ran have PTX, but for these, which only the emulation has.
 all_have_ptx() {
+    grep -q '^ptx' "$work/log" || { echo "no kernel ran as PTX" && return 1; }
     grep '^ptx' "$work/log" | sort -u | wc -l
     ! grep '^g++' "$work/log" | grep -v -e ' _Z8reversedPfi$' -e ' _Z8plus_onePfPKfm$'
 }

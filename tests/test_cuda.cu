@@ -1329,6 +1329,10 @@ static void fused_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size
     }
     close_pairs({&a, &b, &c, &other, &bias});
 }
+static int has_whole_rows(const par__cuda_gemm_key *k) { // or is what is left over
+    const int k_in_rows = !k->trans_a || k->trans_b;
+    return (k->n % 8 == 0 && (k->k % 8 == 0 || !k_in_rows)) || k->n < 8 || k->k < 8;
+}
 // Products whose rows are no multiple of 8 numbers are two: what is left over, and the rest.
 static void split_products(par_comm *w) {
     enum { M = 21, LD = 80 };
@@ -1353,8 +1357,7 @@ static void split_products(par_comm *w) {
                          wide.at[at], PAR_F32, LD, NULL));
         CLOSE(wide, 1e-5);
     }
-    for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++)
-        CHECK(w, cuda->plans[i].key.n % 8 == 0 || cuda->plans[i].key.n < 8);
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) CHECK(w, has_whole_rows(&cuda->plans[i].key));
     close_pairs({&a, &b, &bias, &c, &wide});
     BOTH(par_tp_close(tp[at]));
     par_cuda_close(cuda);
