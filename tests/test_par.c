@@ -659,9 +659,13 @@ static void fails_helped(par_comm *w) {
         CHECK_OK(w, par_barrier(pair));
         if (me == 1) {
             if (stops) par_set_timeout(w, 0.06);
-            CHECK(w, par_recv(x, c, PAR_U8, 0, pair) == (stops ? PAR_ERR_TIMEOUT : PAR_ERR_ABORTED));
+            const par_result r = par_recv(x, c, PAR_U8, 0, pair);
+            const int late =
+                !stops && r == PAR_OK; // on a busy machine it hears of the end after the helper's
+            CHECK(w, late || r == (stops ? PAR_ERR_TIMEOUT : PAR_ERR_ABORTED));
             CHECK(w, stops ? says(w, "; rank 0 may still write to recv, 300001 bytes at ")
                            : (int)__atomic_load_n(&words->issued, __ATOMIC_SEQ_CST));
+            if (late) __atomic_store_n(&words->issued, 2, __ATOMIC_SEQ_CST);
             par_set_timeout(w, 1000);
             test_arrive(words);
         } else {
@@ -674,7 +678,7 @@ static void fails_helped(par_comm *w) {
             if (!stops) __atomic_add_fetch(&cell->u.copy.helped, PART, __ATOMIC_SEQ_CST);
             test_wait_for(words, 2 - stops);
             par_set_timeout(w, 0.03);
-            CHECK(w, par_wait(&q) != PAR_OK);
+            CHECK(w, par_wait(&q) != PAR_OK || __atomic_load_n(&words->issued, __ATOMIC_SEQ_CST) == 2);
             par_set_timeout(w, 1000);
         }
     }
