@@ -31,6 +31,15 @@ library() { # name: the directory and the file of it, whatever its version
         [ -n "$found" ] && echo "$found" && break
     done
 }
+program() { # name, what to install
+    command -v "$1" 2>/dev/null && exit 0
+    d=$(find_dir "bin/$1")
+    [ -n "$d" ] || {
+        echo "$1 is missing: install $2" >&2
+        exit 1
+    }
+    echo "$d/bin/$1"
+}
 case $1 in
 headers)
     d=$(find_dir include/cuda_runtime_api.h)
@@ -48,36 +57,12 @@ emulation)
     [ -n "$flags" ] && [ -e "$d/cudnn.h" ] && flags="$flags -DEMU_CUDNN -DPAR_CUDA_CUDNN"
     echo "-I$d$flags"
     ;;
-nvcc)
-    command -v nvcc 2>/dev/null && exit 0
-    d=$(find_dir bin/nvcc)
-    [ -n "$d" ] || {
-        echo "nvcc is missing: install the CUDA Toolkit, or set CUDA_HOME" >&2
-        exit 1
-    }
-    echo "$d/bin/nvcc"
-    ;;
-compute-sanitizer)
-    command -v compute-sanitizer 2>/dev/null && exit 0
-    d=$(find_dir bin/compute-sanitizer)
-    [ -n "$d" ] || {
-        echo "compute-sanitizer is missing: install the CUDA Toolkit" >&2
-        exit 1
-    }
-    echo "$d/bin/compute-sanitizer"
-    ;;
+nvcc) program nvcc "the CUDA Toolkit, or set CUDA_HOME" ;;
+compute-sanitizer) program compute-sanitizer "the CUDA Toolkit" ;;
 libraries)
     for l in nccl cublasLt cudnn nvrtc cupti; do dirname "$(library $l)"; done | grep / | sort -u | paste -sd:
     ;;
-nvdisasm)
-    command -v nvdisasm 2>/dev/null && exit 0
-    d=$(find_dir bin/nvdisasm)
-    [ -n "$d" ] || {
-        echo "nvdisasm is missing: install the CUDA Toolkit's, or pip's nvidia-cuda-nvdisasm (5 MB)" >&2
-        exit 1
-    }
-    echo "$d/bin/nvdisasm"
-    ;;
+nvdisasm) program nvdisasm "the CUDA Toolkit's, or pip's nvidia-cuda-nvdisasm (5 MB)" ;;
 driver)
     l=$(
         dirs |
