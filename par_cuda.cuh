@@ -1505,6 +1505,7 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
     const cudaDataType_t a_type = p->code_a ? (cudaDataType_t)p->code_a : type,
                          b_type = p->code_b ? (cudaDataType_t)p->code_b : type;
+    const uint32_t parts = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasLtMatmulPreference_t preference = NULL;
     *count = 0;
     cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -1532,6 +1533,8 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
     if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
     if (!e) e = cublasLtMatmulPreferenceCreate(&preference);
     if (!e) e = PAR__CUDA_PREFERENCE(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
+    if (!e && par_dtype_bytes((par_dtype)p->c_type) < 4) // parts of a sum are added in f32, and rounded once
+        e = PAR__CUDA_PREFERENCE(REDUCTION_SCHEME_MASK, parts);
     if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_A_BYTES, p->align_b); // else it takes 256 for granted
     if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_B_BYTES, p->align_a);
     if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_C_BYTES, p->align_c);
@@ -4528,6 +4531,8 @@ static par_result par__cuda_tune_share(par_cuda *cuda, par__cuda_tuner *t) {
     t->count = 0;
     return par__cuda_agree(cuda, r);
 }
+// What a split product leaves over (cuda_gemm): it takes a few microseconds by any plan.
+static bool par__cuda_is_left_over(const par__cuda_gemm_key *k) { return k->n < 8 || k->k < 8; }
 // The products of all ranks that have no measured plan, in t->list; their plan: the rank that measures them.
 static par_result par__cuda_tune_gather(par_cuda *cuda, par__cuda_tuner *t) {
     par_comm *hosts = par__cuda_hosts(cuda);
@@ -4538,7 +4543,8 @@ static par_result par__cuda_tune_gather(par_cuda *cuda, par__cuda_tuner *t) {
     if (all) memset(all, 0, n * row);
     mine = all ? all + me * PAR__CUDA_MAX_PLANS : NULL;
     for (int i = 0; i < PAR__CUDA_MAX_PLANS && !r; i++)
-        if (cuda->plans[i].matmul) mine[i] = cuda->plans[i].key;
+        if (cuda->plans[i].matmul && !par__cuda_is_left_over(&cuda->plans[i].key))
+            mine[i] = cuda->plans[i].key;
     r = par__cuda_agree(cuda, r);
     if (!r && hosts) r = par_all_gather(mine, all, row, PAR_U8, hosts);
     for (size_t i = 0; i < n * PAR__CUDA_MAX_PLANS && !r; i++) {

@@ -1352,7 +1352,7 @@ static void split_products(par_comm *w) {
         pair_upload(&c), pair_upload(&wide);
         BOTH(k[at]->gemm(tp[at], ta, tb, M, n, depth, a.at[at], LD, b.at[at], LD, betas[i % 3], c.at[at],
                          PAR_BF16, LD, i % 3 ? NULL : bias.at[at]));
-        CLOSE(c, 0.02);
+        CLOSE(c, depth % 8 && depth > 8 && (!ta || tb) ? 0.06 : 0.004); // rounded twice, once
         BOTH(k[at]->gemm(tp[at], ta, tb, M, n, depth, a.at[at], LD, b.at[at], LD, betas[i / 3 % 3],
                          wide.at[at], PAR_F32, LD, NULL));
         CLOSE(wide, 1e-5);

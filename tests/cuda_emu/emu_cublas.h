@@ -8,7 +8,7 @@ struct emu_matrix {
     int64_t ld;
 };
 struct emu_preference { // what heuristics go by: alignments of A, B, C, D, the bias, aux; the workspace
-    uint32_t align[4], bias_align, aux_align;
+    uint32_t align[4], bias_align, aux_align, schemes; // schemes: how parts of a sum may be added
     size_t workspace_bytes;
     int algorithm; // which one was found
 };
@@ -80,22 +80,30 @@ static double emu_gelu(double x, int gradient) { // approximated by tanh
     const double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
     return gradient ? (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x) : x / 2 * (1 + t);
 }
-static void emu_multiply(emu_matmul how, int differs, float alpha, const void *a, emu_matrix ma,
-                         const void *b, emu_matrix mb, float beta, void *c, emu_matrix mc) {
+// narrow_parts: the sum of each half of K is rounded to C's type (CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE).
+static void emu_multiply(emu_matmul how, int differs, bool narrow_parts, float alpha, const void *a,
+                         emu_matrix ma, const void *b, emu_matrix mb, float beta, void *c, emu_matrix mc) {
     const uint64_t k = how.trans_a ? ma.rows : ma.cols;
     const ncclDataType_t type = mc.type == CUDA_R_32F    ? ncclFloat32
                                 : mc.type == CUDA_R_16BF ? ncclBfloat16
                                                          : ncclFloat16;
     for (uint64_t col = 0; col < mc.cols; col++)
         for (uint64_t row = 0; row < mc.rows; row++) {
-            double sum = 0;
-            for (uint64_t i = 0; i < k; i++)
+            double sum = 0, first = 0;
+            for (uint64_t i = 0; i < k; i++) {
+                if (narrow_parts && i == k / 2) {
+                    emu_set_element(c, type, row + col * (uint64_t)mc.ld, sum);
+                    first = emu_element(c, mc, row, col);
+                    sum = 0;
+                }
                 if (emu_is_code(ma.type)) // A transposed, B not
                     sum += emu_code(a, ma, i, row) * emu_scale(how.mode[0], how.scales[0], ma, row, i) *
                            emu_code(b, mb, i, col) * emu_scale(how.mode[1], how.scales[1], mb, col, i);
                 else
                     sum += (how.trans_a ? emu_element(a, ma, i, row) : emu_element(a, ma, row, i)) *
                            (how.trans_b ? emu_element(b, mb, col, i) : emu_element(b, mb, i, col));
+            }
+            sum += first;
             sum = (double)alpha * sum + (beta != 0 ? (double)beta * emu_element(c, mc, row, col) : 0);
             if (differs) sum *= 1 + ldexp((double)(emu_random() % 3), -6);
             if (how.epilogue & CUBLASLT_EPILOGUE_BIAS) sum += emu_get_element(how.bias, type, row);
@@ -188,7 +196,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 1, 0, 0},
+    return *out = (cublasLtMatmulPreference_t)(void *)new emu_preference{{256, 256, 256, 256}, 1, 1, 7, 0, 0},
            CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -198,6 +206,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     emu_preference *p = (emu_preference *)(void *)preference;
     if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(uint64_t))
         return memcpy(&p->workspace_bytes, value, sizeof(size_t)), CUBLAS_STATUS_SUCCESS;
+    if (what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == sizeof p->schemes)
+        return memcpy(&p->schemes, value, bytes), CUBLAS_STATUS_SUCCESS;
     if (which < 0 || which > 3 || bytes != sizeof(uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
     return memcpy(&p->align[which], value, bytes), CUBLAS_STATUS_SUCCESS;
 }
@@ -271,8 +281,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         if (mine && *emu_access(mine) != number) emu_die("two products use one workspace at a time");
         const int device = how.device_factors;
         if (emu_streams.count(stream)) stream->pretended += algorithm.seconds;
-        emu_multiply(how, algorithm.differs, device ? *emu_access(x) : host_x, a, ma, b, mb,
-                     device ? *emu_access(y) : host_y, d, mc);
+        emu_multiply(how, algorithm.differs, !device && host_y == 0 && can.schemes & 4,
+                     device ? *emu_access(x) : host_x, a, ma, b, mb, device ? *emu_access(y) : host_y, d, mc);
     };
     emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product", desc);
     return CUBLAS_STATUS_SUCCESS;
