@@ -199,7 +199,8 @@ typedef struct par_plan_machine {
     X(dropout, "1: dropout, with masks of a byte")                                                           \
     X(equal_layers, "1: every stage has the same number of layers")                                          \
     X(whole_shards, "1: ZeRO shards over all of dp x cp: no smaller groups")                                 \
-    X(whole_messages, "1: each tp rank sends a stage's whole output; as before 2021")
+    X(whole_messages, "1: each tp rank sends a stage's whole output; as before 2021")                        \
+    X(f32_sums, "1: sums over tp travel in f32, also those of 2 bytes (par_tp_desc.sum_dtype 0)")
 typedef struct par_plan_job {
 #define PAR__X(member, what) double member;
     PAR_PLAN_JOB_FIELDS(PAR__X)
@@ -1315,10 +1316,12 @@ static void par__plan_layer_bytes(const par__plan_case *k, par__plan_layer *l) {
     l->message = e * k->rows * k->m->features / (whole ? 1 : k->t); // else scattered, and gathered on arrival
     l->regather = k->split > 1 || whole ? 0 : par__plan_tp_gather(k, e * k->rows * k->m->features);
 }
-static void par__plan_ends(const par__plan_case *k, double gather, double reduce,
+static void par__plan_ends(const par__plan_case *k, double gather, double scatter,
                            par__plan_layer *l) { // first and last stage
     const double tokens = k->rows * k->m->features / k->split, vocab = ceil(k->m->vocab / k->t);
-    const double sums = k->split > 1 ? gather : reduce; // reduce-scatter or all-reduce
+    // reduce-scatters or all-reduces: of the embedding, which has one number that is not 0, of logits' inputs
+    const double call = k->t > 1 ? k->x->call_seconds : 0, times = k->split > 1 ? 1 : 2;
+    const double embedding = times * gather - (times - 1) * call, sums = times * scatter - (times - 1) * call;
     double t[3] = {0, 0, 0};
     par__plan_linear(k, k->x->product_rate, k->m->features, vocab, t);
     // the loss: one kernel reads logits, or many read and write them in f32
@@ -1327,7 +1330,7 @@ static void par__plan_ends(const par__plan_case *k, double gather, double reduce
     const double loss = rate > 0
                             ? logits / rate
                             : par__plan_pass(k->x, loss_f * logits) + par__plan_pass(k->x, loss_b * logits);
-    l->first_f = par__plan_pass(k->x, 3 * k->e * tokens) + sums;
+    l->first_f = par__plan_pass(k->x, 3 * k->e * tokens) + embedding;
     l->first_b = par__plan_pass(k->x, 10 * tokens) + (k->split > 1 ? gather : 0);
     l->last_f = par__plan_pass(k->x, 2 * k->e * tokens) + t[0] + loss / 2 + (k->split > 1 ? gather : 0) +
                 3 * par__plan_tp_gather(k, 4 * k->t * k->rows);
@@ -1337,11 +1340,11 @@ static void par__plan_ends(const par__plan_case *k, double gather, double reduce
     l->first_weights = vocab * k->m->features + (double)k->m->positions * k->m->features;
     l->last_weights = k->m->tied && k->p < 2 ? 0 : vocab * k->m->features;
 }
-static void par__plan_messages(const par__plan_case *k, double gather, double reduce, double dgrad,
+static void par__plan_messages(const par__plan_case *k, double gather, double scatter, double dgrad,
                                double wgrad, par__plan_layer *l) {
-    l->tp_f =
-        k->split > 1 ? 4 * gather : 2 * reduce; // each an all-gather and a reduce-scatter, or all-reduce
-    l->tp_b = l->tp_f;                          // all-reduces beside weight gradients
+    const double reduce = k->t > 1 ? 2 * scatter - k->x->call_seconds : 0; // an all-reduce
+    l->tp_f = k->split > 1 ? 2 * (gather + scatter) : 2 * reduce;
+    l->tp_b = l->tp_f; // all-reduces beside weight gradients
     l->late_b = 0;
     l->hide_b = wgrad;
     if (k->split > 1) {         // reduce-scatters beside them; the inputs are gathered again, beside dgrad;
@@ -1414,7 +1417,7 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     const double h = m->features, e = k->e, tokens = k->rows * h / k->split;
     const double up = m->gated ? 2 * k->hidden : k->hidden, mask = k->j->dropout > 0 ? 1 : 0;
     const double gather = par__plan_tp_gather(k, e * k->rows * h),
-                 reduce = k->t > 1 ? 2 * gather - k->x->call_seconds : 0;
+                 scatter = k->j->f32_sums > 0 && e < 4 ? par__plan_tp_gather(k, 4 * k->rows * h) : gather;
     double t[3] = {0, 0, 0}, attention[2];
     par__plan_linear(k, k->rate, h, k->q + 2 * k->kv, t);
     par__plan_linear(k, k->rate, k->q, h, t);
@@ -1439,8 +1442,8 @@ static par__plan_layer par__plan_layer_of(const par__plan_case *k, int ulysses) 
     if (k->j->separate_gradients > 0 && k->microbatches > 1)
         l.w += par__plan_pass(k->x, (2 * k->gradient_bytes + e) * l.weights);
     par__plan_layer_bytes(k, &l);
-    par__plan_ends(k, gather, reduce, &l);
-    par__plan_messages(k, gather, reduce, t[1], t[2], &l);
+    par__plan_ends(k, gather, scatter, &l);
+    par__plan_messages(k, gather, scatter, t[1], t[2], &l);
     par__plan_context(k, ulysses, attention, &l);
     return l;
 }

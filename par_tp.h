@@ -100,8 +100,9 @@ MODEL
     Context parallelism. Ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
     that all ranks have the same work under the causal mask; par_tp_position tells which token a row is.
     Ulysses: rank r has chunk r of c, and each rank computes attention for some of the heads.
-    Storage is f32 or bf16 (desc.dtype). Sums, statistics and gradients of parameters are f32. Backward adds
-    to the gradients of parameters and overwrites the gradients of inputs.
+    Storage is f32 or bf16 (desc.dtype). Sums, statistics and gradients of parameters are f32; partial sums
+    may travel over tp in bf16 (desc.sum_dtype). Backward adds to the gradients of parameters and overwrites
+    the gradients of inputs.
     Memory. The caller owns all matrices and parameters (par_tp_alloc lays out matrices). Between forward and
     backward it keeps what ..._save_bytes counts. A context owns scratch memory, which grows during the first
     step and then stays.
@@ -164,8 +165,15 @@ typedef struct par_tp_desc {
     // heads and key-value heads that t c divides; with t c > 1 no recipe. Attention is by all-to-all, as by
     // `ulysses`.
     int canonical_leaves;
-    size_t canonical_batch;        // with canonical_leaves and c > 1: B, the sequences of a microbatch
-    par_dtype dtype;               // of activations and weights: f32 or bf16; 0: f32
+    size_t canonical_batch; // with canonical_leaves and c > 1: B, the sequences of a microbatch
+    par_dtype dtype;        // of activations and weights: f32 or bf16; 0: f32
+    // The type in which partial sums of products travel over tp: row-parallel outputs and the gradients of
+    // column-parallel inputs. 0: f32. PAR_BF16, with dtype bf16: half of the bytes, as Megatron has it. Each
+    // rank's partial x_r is rounded to bf16, the t of them are added in f32, and the sum is rounded once. So
+    // it is off by at most 2^-8 of the sum of the |x_r|, and by 2^-8 of the result; with f32 by the latter
+    // alone. (NCCL adds so between windows, where the layers' memory is; without windows it may round after
+    // each addition.) Not with canonical_leaves.
+    par_dtype sum_dtype;
     uint64_t seed;                 // for initial values and dropout; the same on all ranks
     const par_tp_kernels *kernels; // NULL: the CPU's kernels
 } par_tp_desc;
@@ -4075,7 +4083,8 @@ static par_result par__tp_check_canonical(const par_tp *tp) {
 static par_result par__tp_check_desc(const par_tp *tp) {
     const par_tp_desc *desc = &tp->desc;
     uint64_t mine[4] = {(uint64_t)(desc->sequence_parallel != 0) | (uint64_t)(desc->ulysses != 0) << 1 |
-                            (uint64_t)desc->dtype << 2 | (uint64_t)(uint16_t)desc->canonical_leaves << 16 |
+                            (uint64_t)(desc->dtype & 127) << 2 | (uint64_t)(desc->sum_dtype & 127) << 9 |
+                            (uint64_t)(uint16_t)desc->canonical_leaves << 16 |
                             (uint64_t)(uint32_t)desc->row_pieces << 32,
                         desc->seed, 0, 0};
     mine[2] = ~mine[0];
@@ -4083,9 +4092,10 @@ static par_result par__tp_check_desc(const par_tp *tp) {
     par_result r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->tp);
     if (!r && desc->cp) r = par_all_reduce(mine, mine, 4, PAR_U64, PAR_MAX, desc->cp);
     if (!r && (mine[0] != ~mine[2] || mine[1] != ~mine[3]))
-        r = par_fail(desc->tp, PAR_ERR_MISMATCH,
-                     "par_tp_open: sequence_parallel, ulysses, row_pieces, canonical_leaves, dtype or seed "
-                     "differ between the ranks: give all the same");
+        r = par_fail(
+            desc->tp, PAR_ERR_MISMATCH,
+            "par_tp_open: sequence_parallel, ulysses, row_pieces, canonical_leaves, dtype, sum_dtype "
+            "or seed differ between the ranks: give all the same");
     if (!r && desc->canonical_leaves) r = par__tp_check_canonical(tp);
     if (!r && (desc->row_pieces < 0 || desc->row_pieces > PAR__TP_MAX_PIECES))
         r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
@@ -4099,6 +4109,15 @@ static par_result par__tp_check_desc(const par_tp *tp) {
         r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
                      "par_tp_open: desc.dtype is %s: layers compute on f32 or bf16; convert by par_cast",
                      par_dtype_name(desc->dtype));
+    if (!r && desc->sum_dtype != PAR_F32 && (desc->sum_dtype != PAR_BF16 || desc->dtype != PAR_BF16))
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: desc.sum_dtype is %s, and dtype %s: sums travel in f32, or in bf16 where "
+                     "dtype is bf16, too",
+                     par_dtype_name(desc->sum_dtype), par_dtype_name(desc->dtype));
+    if (!r && desc->sum_dtype != PAR_F32 && desc->canonical_leaves)
+        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
+                     "par_tp_open: sum_dtype bf16 rounds what each rank has, so that bits depend on their "
+                     "number: leave it 0 with canonical_leaves");
     return r;
 }
 // A device's first message between two ranks may connect them (NCCL): it is launched when both have begun it,
@@ -4159,6 +4178,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->piece_counts = (size_t *)(void *)(tp + 1);
     tp->desc = *desc;
     if (!desc->dtype) tp->desc.dtype = PAR_F32;
+    if (!desc->sum_dtype) tp->desc.sum_dtype = PAR_F32;
     if (desc->canonical_leaves) tp->desc.ulysses = 1;
     tp->t = par_size(desc->tp);
     tp->tp_rank = par_rank(desc->tp);
@@ -4509,11 +4529,13 @@ static par__tp_pieces par__tp_one_piece(const par__tp_pieces *p) {
     return one;
 }
 
-// The sum over tp that turns a partial sum in f32 into tokens: the matrix product writes to `partial`, piece
-// after piece, each block after block; then the all_reduce or reduce_scatter of the piece begins.
+// The sum over tp that turns a partial sum, of desc.sum_dtype, into tokens: the matrix product writes to
+// `partial`, piece after piece, each block after block; then the all_reduce or reduce_scatter of the piece
+// begins. NCCL adds bf16 in f32 between symmetric memory alone, which y is not: on a device the sum takes the
+// place of its part, and is copied to y.
 typedef struct par__tp_reduction {
-    float *partial, *result;
-    par_dtype type; // of partial; where there is no sum, the product writes to y
+    void *partial, *result; // result NULL: the sum of a piece takes the place of this rank's part of it
+    par_dtype type;         // of both; where there is no sum, the product writes to y
     size_t cols;
     par__tp_pieces pieces;
     size_t begun;
@@ -4526,26 +4548,38 @@ static par_result par__tp_reduction_open(par_tp *tp, const par_tp_linear *l, par
     if (tp->desc.sequence_parallel) PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp", rows));
     par__tp_set_shape(y, mine, cols, par__tp_token_layout(tp));
     memset(s, 0, sizeof *s);
-    s->pieces = par__tp_split_pieces(tp, l, rows, cols * sizeof(float));
+    s->type = tp->t == 1 && !tp->desc.canonical_leaves ? par_tp_dtype(tp) : tp->desc.sum_dtype;
+    const size_t e = par_dtype_bytes(s->type);
+    s->pieces = par__tp_split_pieces(tp, l, rows, cols * e);
     s->cols = cols;
-    s->type = tp->t == 1 && !tp->desc.canonical_leaves ? par_tp_dtype(tp) : PAR_F32;
-    if (s->type == par_tp_dtype(tp) && tp->t == 1) return s->partial = (float *)y->data, PAR_OK;
-    s->result = par__tp_is_f32(tp) ? (float *)y->data
-                                   : (float *)par_tp_scratch(tp, PAR__TP_RESULT, mine * cols * sizeof(float));
-    s->partial =
-        tp->t == 1 ? s->result : (float *)par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * sizeof(float));
-    return s->partial && s->result ? PAR_OK : PAR_ERR_MEMORY;
+    const int same = s->type == par_tp_dtype(tp), in_place = same && !par__tp_is_f32(tp);
+    if (!same)
+        s->result = par_tp_scratch(tp, PAR__TP_RESULT, mine * cols * e);
+    else if (tp->t == 1 || !in_place || tp->device == par_cpu())
+        s->result = y->data;
+    s->partial = tp->t == 1 ? s->result : par_tp_scratch(tp, PAR__TP_PARTIAL, rows * cols * e);
+    return s->partial && (s->result || in_place) ? PAR_OK : PAR_ERR_MEMORY;
+}
+// A piece, and where its sum goes.
+static char *par__tp_reduction_piece(const par_tp *tp, const par__tp_reduction *s, size_t piece,
+                                     char **result) {
+    const size_t at = par__tp_piece_at(&s->pieces, piece), row = s->cols * par_dtype_bytes(s->type);
+    char *partial = (char *)s->partial + at * s->pieces.blocks * row;
+    *result = s->result ? (char *)s->result + at * row : partial;
+    if (!s->result && tp->desc.sequence_parallel)
+        *result += par__tp_piece_rows(&s->pieces, piece) * (size_t)tp->tp_rank * row;
+    return partial;
 }
 static par_result par__tp_reduction_begin(par_tp *tp, par__tp_reduction *s, size_t piece) {
-    const size_t at = par__tp_piece_at(&s->pieces, piece) * s->cols,
-                 count = par__tp_piece_rows(&s->pieces, piece) * s->cols;
-    const float *partial = s->partial + at * s->pieces.blocks;
+    const size_t count = par__tp_piece_rows(&s->pieces, piece) * s->cols;
+    char *result;
+    const char *partial = par__tp_reduction_piece(tp, s, piece, &result);
     s->begun = piece + 1;
     if (tp->t == 1) return PAR_OK;
     if (tp->desc.sequence_parallel)
-        return par_reduce_scatter_begin(partial, s->result + at, count, PAR_F32, par__tp_op(tp), tp->desc.tp,
+        return par_reduce_scatter_begin(partial, result, count, s->type, par__tp_op(tp), tp->desc.tp,
                                         &s->requests[piece]);
-    return par_all_reduce_begin(partial, s->result + at, count, PAR_F32, par__tp_op(tp), tp->desc.tp,
+    return par_all_reduce_begin(partial, result, count, s->type, par__tp_op(tp), tp->desc.tp,
                                 &s->requests[piece]);
 }
 // Also after an error: no request stays in flight.
@@ -4554,10 +4588,12 @@ static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp
     for (size_t j = 0; j < s->begun; j++) {
         const par_result waited = par_wait(&s->requests[j]);
         if (!r) r = waited;
-        if (r || s->type == par_tp_dtype(tp)) continue;
-        const size_t at = par__tp_piece_at(&s->pieces, j) * s->cols;
-        r = tp->kernels->cast(tp, par__tp_element(tp, y->data, at), PAR_BF16, s->result + at, PAR_F32,
-                              par__tp_piece_rows(&s->pieces, j) * s->cols);
+        if (r || s->result == y->data) continue;
+        const size_t count = par__tp_piece_rows(&s->pieces, j) * s->cols, bytes = count * 2;
+        char *from, *to = par__tp_element(tp, y->data, par__tp_piece_at(&s->pieces, j) * s->cols);
+        par__tp_reduction_piece(tp, s, j, &from);
+        r = s->type == PAR_F32 ? tp->kernels->cast(tp, to, PAR_BF16, from, PAR_F32, count)
+                               : tp->kernels->copy(tp, to, bytes, from, bytes, 1, bytes);
     }
     return r;
 }

@@ -343,6 +343,7 @@ static void format_launch(const plan *x, char *text, size_t capacity) {
     const double base = x->trained.config.rotary.base, epsilon = x->trained.config.epsilon;
     if (base > 0) append(text, capacity, " --rope_theta %.9g", base);
     if (epsilon > 0) append(text, capacity, " --norm_epsilon %.6g", epsilon);
+    if (c->tp > 1) append(text, capacity, " --tp_sums bf16");
     if (c->sp) append(text, capacity, " --sp");
     if (c->cp > 1) append(text, capacity, " --cp_mode %s", c->ulysses ? "ulysses" : "ring");
     if (c->pp > 1) append(text, capacity, " --schedule %s", par_plan_schedule_names[c->schedule]);

@@ -45,7 +45,8 @@ layouts() { # any dp x tp x cp trains what one rank trains
         done
         trains_as one 5e-3 $common --dtype bf16 &&
             mv "$work/many" "$work/half" &&
-            trains_as half 2e-3 $common --dtype bf16 --ranks 2 --tp 2 --sp || return 1
+            trains_as half 2e-3 $common --dtype bf16 --ranks 2 --tp 2 --sp &&
+            trains_as half 2e-3 $common --dtype bf16 --ranks 4 --tp 4 --tp_sums bf16 || return 1
     done
 }
 documents() { # tokens that attend within their own document, which begins with a blank
@@ -959,6 +960,8 @@ layouts_first() {
             --n_kv_head 3 --ranks 2 --tp 2 &&
         refused "n_hidden must be a multiple of tp: 33 of 2" --n_hidden 33 --ranks 2 --tp 2 &&
         refused "n_head must be a multiple of tp: 4 of 3" --ranks 3 --tp 3 &&
+        refused "tp_sums bf16 is for a model in bf16: give --dtype bf16, too" --tp_sums bf16 &&
+        refused "canonical has the same bits for each tp" --canonical 4 --dtype bf16 --tp_sums bf16 &&
         refused "dualpipe with zero 3 generates no text" --ranks 2 --pp 2 --schedule dualpipe --zero 3 ||
         return 1
     RANDOM=50

@@ -1069,6 +1069,47 @@ static par_tp *open_tp(par_comm *tp, par_comm *cp, int sequence, int ulysses, in
                        const par_tp_kernels *kernels) {
     return open_tp_pieces(tp, cp, sequence, ulysses, bf16, kernels, 0);
 }
+// Sums in bf16 (par_tp_desc.sum_dtype) of small integers, whose sums are exact in f32: the CPU's bits, by
+// every backend in any order.
+static void narrow_sums(par_comm *w) {
+    enum { IN = 16, OUT = 24, ROWS = 6 }; // of a rank
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const size_t n = (size_t)par_size(w), in = n * ROWS * IN, out = n * ROWS * OUT;
+    for (int variant = 0; variant < 8; variant++) {
+        pair x = pair_open(w, cuda, PAR_BF16, in, 0), y = pair_open(w, cuda, PAR_BF16, out, 0),
+             weight = pair_open(w, cuda, PAR_BF16, IN * OUT, 0);
+        const int sequence = variant & 1, row_parallel = variant >> 2;
+        for (size_t i = 0; i < in + IN * OUT; i++) {
+            const float u = par_uniform(3, (uint64_t)par_rank(w), i);
+            ((par_bf16 *)(i < in ? x : weight).at[HOST])[i < in ? i : i - in] =
+                par_f32_to_bf16((float)(int)(61 * u) - 30);
+        }
+        pair_upload(&x), pair_upload(&weight);
+        for (int at = 0; at < PLACES; at++) {
+            par_tp_matrix from = {x.at[at], n * ROWS, IN, PAR_TP_HIDDEN},
+                          to = {y.at[at], 0, 0, PAR_TP_HIDDEN};
+            par_tp_desc d;
+            par_tp_linear f;
+            par_tp *tp;
+            memset(&d, 0, sizeof d), memset(&f, 0, sizeof f);
+            d.tp = w, d.dtype = d.sum_dtype = PAR_BF16, d.sequence_parallel = sequence;
+            d.row_pieces = variant & 2, d.kernels = at == DEVICE ? par_cuda_tp(cuda) : par_tp_cpu();
+            f.row_parallel = row_parallel;
+            f.in = row_parallel ? IN * n : (size_t)OUT, f.out = row_parallel ? (size_t)OUT : IN * n;
+            CHECK_OK(w, par_tp_open(&d, &tp));
+            CHECK_OK(w, par_tp_linear_open(tp, &f));
+            f.weight.data = weight.at[at];
+            CHECK_OK(w, row_parallel ? par_tp_linear_forward(tp, &f, &from, NULL, &to)
+                                     : par_tp_linear_backward_input(tp, &f, &from, &to));
+            CHECK(w, to.rows == ROWS * (sequence ? 1 : n));
+            CHECK_OK(w, par_cuda_sync(cuda));
+            CHECK_OK(w, par_tp_close(tp));
+        }
+        CLOSE(y, 0);
+        close_pairs({&x, &y, &weight});
+    }
+    par_cuda_close(cuda);
+}
 static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, size_t rows, size_t cols,
                        int i) {
     const par_tp_kernels *k[PLACES] = {par_tp_cpu(), par_cuda_tp(cuda)};
@@ -2128,6 +2169,7 @@ const test tests[] = {
     {"ring_blocks", ring_blocks, TEST_SERIAL, 1, 60},
     {"canonical_kernels", canonical_kernels, TEST_SERIAL, 1, 120},
     {"canonical_moments", canonical_moments, TEST_RANKS | TEST_POWERS | TEST_SMALL, 2, 60},
+    {"narrow_sums", narrow_sums, TEST_ANY, 1, 60},
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},

@@ -464,6 +464,71 @@ static void split_linear(layout *l, int sequence) {
     for (int row_parallel = 0; row_parallel < 2; row_parallel++) split_linear_of(l, sequence, row_parallel);
 }
 static void row_pieces(par_comm *w) { each_layout(w, split_linear, 1, 1); }
+// Sums that travel in bf16. Products of small integers are exact in f32, so each bit of such a sum is known:
+// of the ranks' partial sums, each rounded, added in f32, and rounded once. It is as near to the exact sum as
+// par_tp_desc.sum_dtype says, and has half of the bytes.
+enum { NARROW_IN = 40, NARROW_OUT = 6, NARROW_ROWS = 4 }; // of a rank
+static float small_number(uint64_t stream, size_t i) { return floorf(31 * par_uniform(3, stream, i)) - 15; }
+static void narrow_sum(par_comm *w, par_tp_desc *d, int row_parallel) {
+    const size_t t = (size_t)par_size(w), rows = NARROW_ROWS * t, n = rows * NARROW_OUT;
+    const int sequence = d->sequence_parallel;
+    const uint64_t me = 10 * (uint64_t)par_rank(w);
+    const par_kind kind = sequence ? PAR_KIND_REDUCE_SCATTER : PAR_KIND_ALL_REDUCE;
+    par_bf16 *memory = (par_bf16 *)calloc(rows * NARROW_IN + NARROW_IN * NARROW_OUT + 2 * n, 2);
+    par_bf16 *x = memory, *weight = x + rows * NARROW_IN, *y = weight + NARROW_IN * NARROW_OUT;
+    float *mine = (float *)calloc((t + 1) * n, sizeof *mine), *all = mine + n;
+    par_tp *tp;
+    par_tp_linear f;
+    uint64_t bytes[2];
+    memset(&f, 0, sizeof f);
+    f.row_parallel = row_parallel;
+    f.in = row_parallel ? NARROW_IN * t : NARROW_OUT, f.out = row_parallel ? NARROW_OUT : NARROW_IN * t;
+    for (size_t i = 0; i < rows * NARROW_IN; i++) x[i] = par_f32_to_bf16(small_number(me + 1, i));
+    for (size_t i = 0; i < NARROW_IN * NARROW_OUT; i++) weight[i] = par_f32_to_bf16(small_number(me + 2, i));
+    for (size_t i = 0; i < n * NARROW_IN; i++) { // row r, inner k, column j: partial sums
+        const size_t j = i % NARROW_OUT, k = i / NARROW_OUT % NARROW_IN, r = i / NARROW_OUT / NARROW_IN;
+        mine[r * NARROW_OUT + j] +=
+            par_bf16_to_f32(x[r * NARROW_IN + k]) *
+            par_bf16_to_f32(weight[row_parallel ? j * NARROW_IN + k : k * NARROW_OUT + j]);
+    }
+    CHECK_OK(w, par_all_gather(mine, all, n, PAR_F32, w));
+    for (int narrow = 0; narrow < 2; narrow++) {
+        par_tp_matrix from = {x, rows, NARROW_IN, PAR_TP_HIDDEN}, to = {y, 0, 0, PAR_TP_HIDDEN};
+        d->sum_dtype = narrow ? PAR_BF16 : (par_dtype)0;
+        CHECK_OK(w, par_tp_open(d, &tp));
+        CHECK_OK(w, par_tp_linear_open(tp, &f));
+        f.weight.data = weight;
+        par_ledger_reset(w);
+        CHECK_OK(w, row_parallel ? par_tp_linear_forward(tp, &f, &from, NULL, &to)
+                                 : par_tp_linear_backward_input(tp, &f, &from, &to));
+        bytes[narrow] = par_ledger_get(w, kind).sent_bytes;
+        const size_t first = sequence ? (size_t)par_rank(w) * NARROW_ROWS * NARROW_OUT : 0;
+        int wrong = to.rows != rows / (sequence ? t : 1), far = 0, rounds = 0;
+        for (size_t i = 0; i < to.rows * NARROW_OUT; i++) {
+            float sum = 0, exact = 0, sizes = 0;
+            for (size_t r = 0; r < t; r++) {
+                const float x_r = all[r * n + first + i];
+                sum += narrow && t > 1 ? par_bf16_to_f32(par_f32_to_bf16(x_r)) : x_r;
+                exact += x_r, sizes += fabsf(x_r);
+            }
+            wrong += y[i] != par_f32_to_bf16(sum);
+            far += fabsf(par_bf16_to_f32(y[i]) - exact) > (sizes * (float)narrow + fabsf(exact)) / 256;
+            rounds += sum != exact;
+        }
+        CHECK(w, !wrong && !far && (rounds > 0) == (narrow && t > 1));
+        CHECK_OK(w, par_tp_close(tp));
+    }
+    CHECK(w, bytes[0] == 2 * bytes[1] && !bytes[0] == (t == 1));
+    free(memory), free(mine);
+}
+static void narrow_sums(par_comm *w) {
+    for (int variant = 0; variant < 8; variant++) { // in pieces, too
+        par_tp_desc d;
+        memset(&d, 0, sizeof d);
+        d.tp = w, d.dtype = PAR_BF16, d.sequence_parallel = variant & 1, d.row_pieces = variant & 2;
+        narrow_sum(w, &d, variant >> 2);
+    }
+}
 static void linear_column(par_comm *w) { each_layout(w, column, 2, 1); }
 static void linear_row(par_comm *w) { each_layout(w, row, 2, 1); }
 
@@ -1685,6 +1750,15 @@ static void bad_descs(par_comm *w) {
     expect_error(w, par_tp_open(&d, &tp), "open", "desc.dtype is (no par_dtype)");
     d.dtype = PAR_F32, d.row_pieces = 9;
     expect_error(w, par_tp_open(&d, &tp), "open", "row_pieces is 9, but must be 0 (by size) to 8");
+    d.row_pieces = 0, d.sum_dtype = PAR_BF16;
+    expect_error(w, par_tp_open(&d, &tp), "open", "desc.sum_dtype is bf16, and dtype f32: sums travel in");
+    d.dtype = PAR_BF16, d.sum_dtype = PAR_F16;
+    expect_error(w, par_tp_open(&d, &tp), "open", "desc.sum_dtype is f16, and dtype bf16: sums travel in");
+    d.sum_dtype = PAR_BF16, d.canonical_leaves = 64;
+    if (64 % par_size(w) == 0)
+        expect_error(w, par_tp_open(&d, &tp), "open", "sum_dtype bf16 rounds what each rank has");
+    d.canonical_leaves = 0, d.sum_dtype = par_rank(w) == 0 ? PAR_BF16 : PAR_F32; // ranks that disagree
+    if (par_size(w) > 1) CHECK(w, par_tp_open(&d, &tp) == PAR_ERR_MISMATCH && !tp);
     CHECK(w, !tp);
 }
 static void mistakes(par_comm *w) { // each is the same error on all ranks, which says what is wrong
@@ -2746,6 +2820,7 @@ const test tests[] = {
     {"linear_column", linear_column, TEST_ANY | TEST_SMALL, 1, 120},
     {"linear_row", linear_row, TEST_ANY | TEST_SMALL, 1, 120},
     {"row_pieces", row_pieces, TEST_ALONE, 2, 60},
+    {"narrow_sums", narrow_sums, TEST_ANY | TEST_SMALL, 1, 60},
     {"low_precision", low_precision, TEST_ALONE | TEST_POWERS | TEST_SMALL, 1, 60},
     {"amax_history", amax_history, TEST_SERIAL, 1, 60},
     {"rounding_at_random", rounding_at_random, TEST_SERIAL, 1, 60},

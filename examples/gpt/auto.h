@@ -229,6 +229,7 @@ static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm
     d.cp = cp;
     d.ulysses = ulysses;
     par_dtype_parse(b->t->o.dtype, &d.dtype);
+    par_dtype_parse(b->t->o.tp_sums, &d.sum_dtype);
     d.seed = 1;
     d.kernels = b->t->tp_kernels;
     if (!l->tp) GPT_TRY(par_tp_open(&d, &l->tp));
@@ -497,6 +498,7 @@ static void auto_problem(const trainer *t, par_plan_problem *p) {
     p->job.dropout = o->dropout > 0;
     p->job.fp8 = 2;
     p->job.whole_shards = 1; // as this trainer does
+    p->job.f32_sums = !chosen_word(o, "--tp_sums");
 }
 // What the command line has decided is not the planner's to choose. NULL, or an error text.
 static const char *auto_fixed(trainer *t, par_plan_config *c, unsigned *mask) {

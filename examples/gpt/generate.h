@@ -291,6 +291,7 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     memset(&d, 0, sizeof d);
     d.tp = t->tp_comm;
     d.dtype = par_tp_dtype(t->tp);
+    par_dtype_parse(t->o.tp_sums, &d.sum_dtype);
     d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;
     d.canonical_leaves = canonical_leaves(t);

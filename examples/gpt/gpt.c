@@ -33,8 +33,8 @@
 #include "plan.h"
 
 typedef struct settings {
-    const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *fp8, *cp_mode,
-        *optimizer, *state_dtype, *offload, *recompute, *schedule, *device, *ignore_config;
+    const char *data, *val_data, *data_type, *trace, *save, *load, *exported, *arch, *dtype, *fp8, *tp_sums,
+        *cp_mode, *optimizer, *state_dtype, *offload, *recompute, *schedule, *device, *ignore_config;
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
@@ -168,6 +168,9 @@ static const setting setting_table[] = {
         "and keep that in this FILE, which later runs read"),
     NUMBER("--tp", INT, tp, "1", RANGE(1, 1024), "tensor-parallel ranks: each layer is split over them"),
     FLAG("--sp", sp, "0", "sequence parallelism: norms and residuals are split over tp by tokens"),
+    TEXT("--tp_sums", tp_sums, "f32", "f32 or bf16",
+         "how sums of tp travel: f32, or bf16 (half of the bytes, each rank's part rounded) with --dtype "
+         "bf16"),
     NUMBER("--cp", INT, cp, "1", RANGE(1, 1024), "context-parallel ranks: each sequence is split over them"),
     TEXT("--cp_mode", cp_mode, "ring", "ring or ulysses", "ring or ulysses"),
     NUMBER("--pp", INT, pp, "1", RANGE(1, 1024),
@@ -672,6 +675,8 @@ static const char *check_canonical(settings *o) {
     if (o->canonical < 0 || (o->canonical & (o->canonical - 1)) || (o->cp & (o->cp - 1)))
         return "canonical must be a power of two, and then cp, too";
     if (o->graph) return "canonical adds some sums on the host, which no graph can: leave graph out";
+    if (chosen_word(o, "--tp_sums"))
+        return "canonical has the same bits for each tp, and tp_sums bf16 has not: leave tp_sums out";
     if (leaves % o->tp)
         return wrong(o, "with canonical %d tp must be a power of two up to %d", o->canonical, leaves);
     if (heads % parts)
@@ -708,6 +713,8 @@ static const char *check_model(settings *o) {
 static const char *check_layout(settings *o) {
     const gpt_config *g = &o->model;
     const int kv = (int)gpt_kv_heads(g), heads_here = g->n_head / o->tp, kv_here = MAX(kv / o->tp, 1);
+    if (chosen_word(o, "--tp_sums") && !chosen_word(o, "--dtype"))
+        return "tp_sums bf16 is for a model in bf16: give --dtype bf16, too";
     if (g->n_head % o->tp) return wrong(o, "n_head must be a multiple of tp: %d of %d", g->n_head, o->tp);
     if (kv % o->tp && o->tp % kv)
         return wrong(o, "tp must divide n_kv_head, or be a multiple of it: %d and %d", o->tp, kv);
@@ -935,6 +942,7 @@ static par_result open_grid(trainer *t) {
     d.sequence_parallel = t->o.sp;
     d.ulysses = chosen_word(&t->o, "--cp_mode");
     par_dtype_parse(t->o.dtype, &d.dtype);
+    par_dtype_parse(t->o.tp_sums, &d.sum_dtype);
     t->o.model.recipe = (par_tp_recipe)chosen_word(&t->o, "--fp8");
     d.seed = (uint64_t)t->o.seed;
     d.kernels = t->tp_kernels;

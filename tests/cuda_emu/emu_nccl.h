@@ -3,7 +3,9 @@
 //
 // A collective runs when it is next on all ranks' streams, as NCCL's kernels wait for each other. Calls that
 // ranks make in different orders never run. Sums start at the last rank, so that no test relies on rank
-// order. Communicators are nonblocking: while a call on one is in progress, other calls on it are refused.
+// order. Narrow floats are rounded after each addition, as in NCCL's rings; between windows once, because
+// kernels there add in f32 (src/device/symmetric/primitives.cuh, ncclSymkAccumType). Communicators are
+// nonblocking: while a call on one is in progress, other calls on it are refused.
 //
 // Messages. A group is one kernel on each rank (src/enqueue.cc, scheduleP2pTasksToPlan): round k of it has
 // the k-th send and the k-th receive of each peer, and begins when round k-1 has ended. A message moves when
@@ -478,6 +480,9 @@ static void emu_collective_run(emu_collective_op *j) {
             }
         return;
     }
+    const emu_kernel *k = j->parties[0].get();
+    const int narrow = j->type >= ncclFloat16 && emu_nccl_bytes(j->type) < 4,
+              rounds = narrow && !(k->window[0].number && k->window[1].number);
     std::vector<double> sum((block ? (size_t)n : 1) * c);
     for (size_t i = 0; i < sum.size(); i++) {
         double x = 0;
@@ -488,6 +493,10 @@ static void emu_collective_run(emu_collective_op *j) {
                 : j->op == ncclMin  ? fmin(x, y)
                 : j->op == ncclMax  ? fmax(x, y)
                                     : x + y;
+            if (!rounds) continue;
+            uint16_t stored;
+            emu_set_element(&stored, j->type, 0, x);
+            x = emu_get_element(&stored, j->type, 0);
         }
         if (j->type < ncclFloat16) { // NCCL adds integers in their type, where sums wrap, and divides the sum
             uint64_t wrapped;
