@@ -6851,6 +6851,8 @@ par__cuda_online_softmax(float (&s)[M][N / 8][4], float (&out)[M][D / 8][4], flo
         }
     }
 }
+// What is the same in all lanes, said to nvcc, since lanes that may part take instructions to meet again.
+static __device__ __forceinline__ bool par__cuda_of_warp(bool x) { return __any_sync(0xffffffffu, x) != 0; }
 // Scores of which the query does not see the key become -inf. row, key: the lane's first.
 template <int M, int N>
 static __device__ __forceinline__ void par__cuda_hide_scores(float (&s)[M][N / 8][4],
@@ -6966,7 +6968,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
             par__cuda_dropped<M, N>(f, p, p.h, false, warp_row + lane / 4, k0 + lane % 4 * 2);
         float s[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, a, tile + par__cuda_right_address<D>());
-        if (k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count || cut)
+        if (par__cuda_of_warp(k0 + N - 1 > warp_row + p.shift || k0 + N > p.k_count || cut))
             par__cuda_hide_scores<M, N>(s, p, limits, warp_row + lane / 4, k0 + lane % 4 * 2);
         par__cuda_online_softmax<D, M, N>(s, out, row_max, sum, m.scale * PAR__CUDA_LOG2E);
         if (f.drop.limit) {
@@ -6993,10 +6995,9 @@ static __device__ __forceinline__ void par__cuda_begin_statistics(uint32_t to, c
 }
 // Gradients of scores, but for their factor: g = p (g - dot) where p = 2^(s - lse), and s = p; both with
 // dropout.
-static __device__ __forceinline__ void par__cuda_score_gradient(float &s, float &g, bool seen, float factor,
-                                                                float lse, float dot, bool dropped,
-                                                                float keep) {
-    const float p = seen ? par__cuda_exp2(s * factor - lse) : 0.0f, kept = dropped ? 0.0f : keep;
+static __device__ __forceinline__ void par__cuda_score_gradient(float &s, float &g, float factor, float lse,
+                                                                float dot, bool dropped, float keep) {
+    const float p = par__cuda_exp2(s * factor - lse), kept = dropped ? 0.0f : keep;
     g = p * (g * kept - dot);
     s = p * kept;
 }
@@ -7049,24 +7050,34 @@ static __device__ __forceinline__ void par__cuda_begin_queries(uint32_t to, cons
     par__cuda_begin_tile<N, D, THREADS>(to + N * D * 2, dy, m.dy_ld, p.q_count - q0, p.dim, f.wide);
     par__cuda_begin_statistics<N>(to + 2 * N * D * 2, f, p, (size_t)h, q0);
 }
-// s and g (keys x queries) become weights and gradients of scores. key, query: the lane's first; limits,
-// statistics: where those of the first key and query are. mask: some queries do not see all keys.
+// The same where rows are keys, which queries from `first` to before the key's limit see. limits: where that
+// of the lane's first key is.
+template <int M, int N>
+static __device__ __forceinline__ void par__cuda_hide_scores_of_keys(float (&s)[M][N / 8][4], int shift,
+                                                                     const int *limits, int key, int query) {
+    PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
+        const int first = key + 16 * i + 8 * h - shift;
+        const unsigned window = (unsigned)(limits[16 * i + 8 * h] - first);
+        PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++)
+            PAR__CUDA_UNROLL for (int e = 2 * h; e < 2 * h + 2; e++) {
+            const int q = query + 8 * n + e % 2;
+            if ((unsigned)(q - first) >= window) s[i][n][e] = -INFINITY;
+        }
+    }
+}
+// s and g (keys x queries) become weights and gradients of scores. statistics: of the lane's first query.
 template <int M, int N>
 static __device__ __forceinline__ void
 par__cuda_gradients_by_keys(float (&s)[M][N / 8][4], float (&g)[M][N / 8][4], const par__cuda_flash &f,
-                            const par__cuda_flash_place &p, const int *limits, bool mask, int key, int query,
                             uint32_t statistics, par__cuda_mask_bits<M * N / 2> dropped) {
     const float keep = par__tp_dropout_scale(f.m.dropout), factor = f.m.scale * PAR__CUDA_LOG2E;
     PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) {
         const uint32_t at = statistics + (uint32_t)(8 * n) * 4;
         const float2 lse = par__cuda_load_shared(at), dot = par__cuda_load_shared(at + N * 4);
-        PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++) {
-            const int q = query + 8 * n + e % 2, k = key + 16 * i + e / 2 * 8;
-            const bool seen = !mask || (q + p.shift >= k && q < limits[16 * i + e / 2 * 8]);
-            par__cuda_score_gradient(s[i][n][e], g[i][n][e], seen, factor,
+        PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int e = 0; e < 4; e++)
+            par__cuda_score_gradient(s[i][n][e], g[i][n][e], factor,
                                      (e % 2 ? lse.y : lse.x) * PAR__CUDA_LOG2E, e % 2 ? dot.y : dot.x,
                                      dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
-        }
     }
 }
 // dk and dv have O of the D features: block number i of a tile has features (i mod D / O) O on.
@@ -7126,8 +7137,9 @@ static __global__ void __launch_bounds__(32 * WARPS)
         float s[M][N / 8][4], g[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, k_tile + left, tile + right);
         par__cuda_rows_by_rows<D, M, N>(g, v_tile + left, tile + BYTES + right);
-        par__cuda_gradients_by_keys<M, N>(s, g, f, p, limits + warp + lane / 4, mask, key, query,
-                                          tile + 2 * BYTES + (uint32_t)(lane % 4 * 8), dropped);
+        if (par__cuda_of_warp(mask))
+            par__cuda_hide_scores_of_keys<M, N>(s, p.shift, limits + warp + lane / 4, key, query);
+        par__cuda_gradients_by_keys<M, N>(s, g, f, tile + 2 * BYTES + (uint32_t)(lane % 4 * 8), dropped);
         par__cuda_add_weighted_rows<D, M, N, O>(dv, s, tile + BYTES + weighted);
         par__cuda_add_weighted_rows<D, M, N, O>(dk, g, tile + weighted);
     }
@@ -7191,10 +7203,10 @@ static __global__ void __launch_bounds__(32 * WARPS, D == 64 ? PAR__CUDA_FLASH_B
         float s[M][N / 8][4], g[M][N / 8][4];
         par__cuda_rows_by_rows<D, M, N>(s, q_tile + left, tile + par__cuda_right_address<D>());
         par__cuda_rows_by_rows<D, M, N>(g, dy_tile + left, tile + BYTES + par__cuda_right_address<D>());
-        if (mask) par__cuda_hide_scores<M, N>(s, p, limits, query, key);
+        if (par__cuda_of_warp(mask)) par__cuda_hide_scores<M, N>(s, p, limits, query, key);
         PAR__CUDA_UNROLL for (int n = 0; n < N / 8; n++) PAR__CUDA_UNROLL for (int i = 0; i < M; i++)
             PAR__CUDA_UNROLL for (int e = 0; e < 4; e++)
-                par__cuda_score_gradient(s[i][n][e], g[i][n][e], true, factor, lse[i][e / 2], dot[i][e / 2],
+                par__cuda_score_gradient(s[i][n][e], g[i][n][e], factor, lse[i][e / 2], dot[i][e / 2],
                                          dropped >> (4 * (i * N / 8 + n) + e) & 1, keep);
         par__cuda_add_weighted_rows<D, M, N, D>(dq, g, tile + par__cuda_left_address<D>());
     }

@@ -22,7 +22,7 @@ disassembler=$(bash tests/cuda_find.sh nvdisasm) || exit 77
 
 # kernels (a pattern of their names without par__cuda_k_): local and generic accesses, at most; 128-bit loads
 # and stores, packed conversions, at least; products of tensor cores, at least. A kernel has the budget of the
-# first row that it matches.
+# first row that it matches. No kernel may have a place between its products where lanes part and meet (BSSY).
 budgets='
 flash_forwardILi64 0 0 8 8 32 128
 flash_forwardILi128 0 0 8 16 32 128
@@ -77,12 +77,13 @@ attention_(forward|backward) 0 0 4 0 0
 # most, and packed conversions, at least, where they are others. These hold what is there; they are to be
 # lowered. Codes of 8 bits have an instruction from sm_89 on.
 architectures='
-sm_80 ^flash_backward_kvILi64 23 0
+sm_80 ^flash_backward_kvILi64 2 0
 sm_80 ^flash_forwardILi256 24 0
 sm_80 ^flash_forwardILi128 8 0
 sm_80 ^flash_forwardILi64 2 0
 sm_80 ^codes 0 0 0
 sm_100 ^attention_forward 0 1
+sm_100 ^flash_backward_kvILi64 23 0
 sm_100 ^canonical_gemm 44 0'
 
 listing "$1" | budgets=$budgets architectures=$architectures awk '
@@ -115,7 +116,11 @@ listing "$1" | budgets=$budgets architectures=$architectures awk '
         if (code ~ /^(LDL|STL)/) locals[name]++
         if (code ~ /^(LD|ST)(\.|$)/) generic[name]++
         if (code ~ /^F2FP/) pairs[name]++
-        if (code ~ /^HMMA/) products[name]++
+        if (code ~ /^HMMA/) {
+            if (products[name]++) parted[name] += parts
+            parts = 0
+        }
+        parts += code ~ /^BSSY/
     }
     function over(what, n, limit, sign) {
         if (sign * n > sign * limit) {
@@ -153,6 +158,7 @@ listing "$1" | budgets=$budgets architectures=$architectures awk '
                 over("stores of 128 bits", wide_stores[name], b[5], -1)
                 over("packed conversions", pairs[name], b[6], -1)
                 over("products of tensor cores", products[name], b[7], -1)
+                over("places between products where lanes part", parted[name], 0, 1)
                 break
             }
         }

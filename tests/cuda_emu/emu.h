@@ -117,6 +117,10 @@ template <class T> EMU_INLINE T __shfl_up_sync(unsigned, T x, unsigned by) {
     const int from = emu_lane() - (int)by;
     return __shfl_sync(0, x, from < 0 ? emu_lane() : from);
 }
+EMU_INLINE int __any_sync(unsigned, int x) {
+    for (int d = 1; d < 32; d *= 2) x |= __shfl_xor_sync(0, x, d);
+    return x;
+}
 static inline unsigned atomicMax(unsigned *to, unsigned x) {
     const unsigned old = *to;
     if (x > old) *to = x;

@@ -313,6 +313,12 @@ class ptx_decoder {
             const int32_t mask = value(4, t);
             i.list = (int32_t)k->lists.size();
             k->lists.push_back(p), k->lists.push_back(mask);
+        } else if (t.is("vote.sync.any.pred")) {
+            i.kind = PTX_MEET, i.run = ptx_vote_any;
+            i.d = destination(1, t), expect(","), i.a = value(1, t), expect(",");
+            const int32_t mask = value(4, t);
+            i.list = (int32_t)k->lists.size();
+            k->lists.push_back(PTX_NONE), k->lists.push_back(mask);
         } else if (t.is("bar.warp.sync")) {
             i.kind = PTX_MEET, i.run = ptx_sync_warp;
             i.list = (int32_t)k->lists.size();

@@ -387,6 +387,9 @@ template <int HOW> static void ptx_shuffle(ptx_warp &w, const ptx_ins &i, uint32
     uint32_t *p = o[0] == PTX_NONE ? NULL : ptx_out<uint32_t>(w, o[0]);
     if (p) *p = (*p & ~m) | in_range;
 }
+static void ptx_vote_any(ptx_warp &w, const ptx_ins &i, uint32_t m) {
+    ptx_set_predicate(w, i, m, *ptx_in<uint32_t>(w, i.a) & m ? m : 0);
+}
 static void ptx_sync_warp(ptx_warp &w, const ptx_ins &, uint32_t m) {
     w.block->time++;
     for (; m; m &= m - 1) w.synced[__builtin_ctz(m)] = w.block->time;
