@@ -1684,7 +1684,10 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
     const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank, k->live);
     double saved = l->saved[c->recompute] * layers * live;
     const double states = k->state_bytes * held.parameters / (c->zero >= 1 ? shard : 1);
-    double buffers = l->transient[c->recompute] + 4 * l->message * k->split + (is_last ? l->logits : 0);
+    const int whole =
+        par__plan_traits[c->schedule].splits || k->j->unfused > 0; // else par_tp_head_forward_...
+    const double logits = l->logits * (whole ? 1 : par__plan_min(1, (double)PAR_TP_CHUNK_ROWS / k->rows));
+    double buffers = l->transient[c->recompute] + 4 * l->message * k->split + (is_last ? logits : 0);
     p->memory.host = 0;
     if (c->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) { // two layers are under way
         p->memory.host = saved;

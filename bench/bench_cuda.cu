@@ -312,6 +312,45 @@ static void bench_attention(bench *b, rows *r, double peak) { // own kernels and
     must(b, par_tp_close(both[0].tp));
     must(b, par_cuda_close(own));
 }
+// The head of GPT-2 and its loss, forward and backward: logits of all rows, and of some at a time.
+typedef struct head_bench {
+    par_tp *tp;
+    par_tp_linear layer;
+    par_tp_loss loss;
+    par_tp_matrix x, dx;
+    const int32_t *ids;
+    size_t chunk_rows;
+    double *sum;
+} head_bench;
+static void run_head(bench *b, void *user) {
+    head_bench *h = (head_bench *)user;
+    must(b, par_tp_head_forward_backward(h->tp, &h->layer, &h->loss, &h->x, h->ids, h->chunk_rows, NULL,
+                                         h->sum, (size_t *)(void *)(h->sum + 1), 1e-6f, &h->dx));
+}
+static void bench_head(bench *b, const rows *r, double peak) {
+    const int large = b->bytes >= (size_t)1 << 30;
+    const size_t in = large ? 768 : 64, n = large ? 65536 : 128;
+    head_bench h;
+    memset(&h, 0, sizeof h);
+    h.tp = r->tp, h.ids = r->ids, h.sum = (double *)(void *)r->dw, h.loss.ignore_index = -1;
+    h.layer.in = in, h.layer.out = h.loss.vocabulary = large ? 50257 : 500, h.layer.vocab_parallel = 1;
+    must(b, par_tp_linear_open(h.tp, &h.layer));
+    const size_t grad_bytes = h.layer.out * in * sizeof(float);
+    h.layer.weight.data = r->y, h.layer.weight.grad = (float *)array(b, grad_bytes);
+    must_cuda(b, cudaMemset(h.layer.weight.grad, 0, grad_bytes));
+    const par_tp_matrix x = {r->x, n, in, PAR_TP_REPLICATED};
+    h.x = h.dx = x, h.dx.data = r->z;
+    for (size_t chunk = n; chunk >= n / 8; chunk = chunk == n ? n / 4 : chunk / 2) {
+        char name[64];
+        double t[ROUNDS];
+        h.chunk_rows = chunk;
+        for (int i = -1; i < ROUNDS; i++) t[i < 0 ? 0 : i] = timed(b, run_head, &h);
+        const double value = 6.0 * (double)n * (double)in * (double)h.layer.out / median(t, ROUNDS) / 1e12;
+        snprintf(name, sizeof name, "head and loss, %zu rows at a time", chunk);
+        report(b, name, "TFLOP/s", value, value / peak, 0);
+    }
+    par_cuda_free(b->cuda, PAR_CUDA_DEVICE, h.layer.weight.grad);
+}
 static int wanted(const bench *b, const char *part) { return !*b->only || !strcmp(b->only, part); }
 static void bench_tp(bench *b) {
     rows r;
@@ -341,6 +380,7 @@ static void bench_tp(bench *b) {
     randomize(b, r.x, bytes), randomize(b, r.y, bytes); // the kernels of rows have written there
     if (wanted(b, "product") || wanted(b, "attention"))
         peak = rate(b, "matrix product, bf16", 2 * pow((double)edge, 3), product, &r);
+    if (wanted(b, "product")) bench_head(b, &r, peak);
     r.attention.heads = 16, r.attention.dim = 64, r.tokens.sequence = edge / 4, r.tokens.batch = 1;
     while (r.tokens.batch * 2 * r.tokens.sequence * 3 * 1024 * 2 <= bytes && r.tokens.batch < 8)
         r.tokens.batch *= 2;

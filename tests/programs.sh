@@ -111,6 +111,21 @@ options_count() {
     od -A n -t f4 -w4 -v -j $((1024 + 4 * (256 + 32) * 32)) -N 256 "$work/x.bin" |
         awk '{n += $1 > 0.999 && $1 < 1.001} END {exit n != 64}'
 }
+# Logits of some rows at a time: the losses of all rows', and less memory, which the plan counts. What keeps
+# logits, or adds over all rows, is refused by name.
+logits_in_chunks() {
+    local o common="--max_iters 4 --eval_iters 2 --plan --block_size 64"
+    scratch() { sed -n 's/.*"scratch_bytes":\([0-9]*\).*/\1/p' "$work/$1" | tail -1; }
+    for o in "" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --dtype bf16" \
+        "--ranks 2 --pp 2 --schedule gpipe"; do
+        train $common $o >"$work/whole" && trains_as whole 1e-5 $common $o --logits_rows 50 || return 1
+        echo "$(scratch whole) bytes, then $(scratch many)"
+        [ "$(scratch many)" -lt "$(scratch whole)" ] || return 1
+    done
+    refuses "logits_rows: schedule zb_h1 has backward in halves" --ranks 2 --pp 2 --schedule zb_h1 \
+        --logits_rows 50 &&
+        refuses "canonical adds gradients of the head over all rows" --canonical 2 --logits_rows 50
+}
 low_precision() { # products of 8 and 4 bits take the loss down as those of bf16 do; sizes must fit
     common="--n_layer 1 --n_embd 64 --n_head 2 --max_iters 20 --learning_rate 3e-3 --dtype bf16"
     for r in none delayed current rowwise blocks mxfp8 nvfp4 "delayed --ranks 2 --tp 2 --sp"; do
@@ -1227,8 +1242,8 @@ planner() { # what it prints for programs; its errors against published measurem
         --gpu a100-80 --batch 2 --top 1 &&
         fails 0 "The nearest that works: 16 GPUs" build/plan --model gpt3-175b --gpus 7 --gpu a100-80 \
             --batch 7 --top 1 --no-why &&
-        fails 0 "The nearest that works: sequences of 500000 tokens" build/plan --model gpt2 --gpus 4 \
-            --batch 4 --seq 1000001 --top 1 --no-why &&
+        fails 0 "The nearest that works: sequences of 8000000 tokens" build/plan --model gpt2 --gpus 4 \
+            --batch 4 --seq 16000001 --top 1 --no-why &&
         fails 1 "nothing fits: of the 0.001 GB" build/plan --model gpt2 --gpus 4 --batch 4 --memory_gb .001 &&
         fails 0 "no configuration of 808 GPUs.*The nearest that works: " build/plan --model gpt2 --gpus 808 \
             --batch 3 --top 1 &&
@@ -2057,6 +2072,7 @@ check "recomputation" recomputes
 check "the plan" plan
 check "each option of a training counts" options_count
 check "low precision" low_precision
+check "logits in chunks" logits_in_chunks
 check "evaluation" evaluation
 check "a training that is killed" interrupted
 check "gradients" gradients

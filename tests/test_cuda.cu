@@ -1223,6 +1223,38 @@ static void tp_losses_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, 
     CHECK(w, !memcmp(logits.back, in_one_call.back, logits.bytes)); // the same bits
     close_pairs({&logits, &lse, &each, &sum, &count, &in_one_call});
 }
+// The head and its loss in chunks of rows: on the device as on the CPU.
+static void tp_heads_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, const loss_case *l,
+                        const pair &ids) {
+    const size_t n = l->vocabulary * l->features, rows = l->rows, h = l->features;
+    pair x = pair_open(w, cuda, d, rows * h, 5), weight = pair_open(w, cuda, d, n, 6);
+    pair grad = pair_open(w, cuda, PAR_F32, n, 7), dx = pair_open(w, cuda, d, rows * h, 0);
+    pair each = pair_open(w, cuda, PAR_F32, rows, 0), sum = pair_open(w, cuda, PAR_F64, 1, 0);
+    pair count = pair_open(w, cuda, PAR_U64, 1, 0);
+    par_tp_loss loss;
+    memset(&loss, 0, sizeof loss);
+    loss.vocabulary = l->vocabulary, loss.label_smoothing = l->label_smoothing, loss.z_loss = l->z_loss;
+    loss.ignore_index = 5;
+    par_tp_linear head[PLACES];
+    memset(head, 0, sizeof head);
+    for (int at = 0; at < PLACES; at++) {
+        const par_tp_matrix in = {x.at[at], rows, h, PAR_TP_REPLICATED};
+        par_tp_matrix out = {dx.at[at], 0, 0, PAR_TP_REPLICATED};
+        head[at].in = h, head[at].out = l->vocabulary, head[at].vocab_parallel = 1;
+        CHECK_OK(w, par_tp_linear_open(tp[at], &head[at]));
+        head[at].weight.data = weight.at[at], head[at].weight.grad = floats(grad, at);
+        CHECK_OK(w, par_tp_head_forward_backward(tp[at], &head[at], &loss, &in, ints(ids, at), rows / 3 + 1,
+                                                 floats(each, at), doubles(sum, at),
+                                                 (size_t *)(void *)count.at[at], 0.5f, &out));
+    }
+    const double eps = d == PAR_BF16 ? 0.02 : 1e-5;
+    CLOSE(each, eps);
+    CLOSE(sum, eps);
+    CLOSE(count, 0.0);
+    CLOSE(dx, eps);
+    CLOSE(grad, eps);
+    close_pairs({&x, &weight, &grad, &dx, &each, &sum, &count});
+}
 static void tp_embeddings_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, const loss_case *l,
                              const pair &ids) {
     const size_t n = l->vocabulary * l->features, sequence = l->rows / 3, h = l->features;
@@ -1268,6 +1300,7 @@ static void tp_losses_to(par_comm *w, par_cuda *cuda, int count) {
                                                : (int32_t)(par_random(1, 2, r) % l->vocabulary);
         pair_upload(&ids);
         tp_losses_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
+        tp_heads_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
         tp_embeddings_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
         close_pairs({&ids});
         BOTH(par_tp_close(tp[at]));
@@ -1908,6 +1941,7 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
             ids[(size_t)j * rows + i] =
                 (int32_t)(par_random(4, (uint64_t)j, i / per * s + par_tp_position(r->tp, s, i % per)) %
                           (uint64_t)g->vocab_size);
+    r->model.head_in_chunks = cuda != NULL, r->model.chunk_rows = rows / 3 + 1; // on the CPU of all rows
     CHECK(w, gpt_buffers_open(&r->model, &r->buffers, rows));
     CHECK_OK(w, d->alloc(d, n * par_tp_element_bytes(r->tp), &r->memory[0]));
     CHECK_OK(w, d->alloc(d, n * sizeof(float), &r->memory[1]));
@@ -1920,11 +1954,15 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
     gpt_dropout drop = {dropout, 1};
     const int32_t *x = (const int32_t *)r->memory[2], *y = x + rows;
     double *loss = (double *)r->memory[3];
+    const gpt_targets targets = {y, loss, (size_t *)(loss + 1), 1.0f / (float)rows, 0};
+    r->buffers.targets = targets;
     CHECK_OK(w, gpt_forward(&r->model, &r->buffers, &tokens, x, &drop));
-    CHECK_OK(w, par_tp_loss_forward(r->tp, &r->model.loss, &r->buffers.logits, y, r->buffers.lse, NULL, loss,
-                                    (size_t *)(loss + 1)));
-    CHECK_OK(w, par_tp_loss_backward(r->tp, &r->model.loss, &r->buffers.logits, y, r->buffers.lse,
-                                     1.0f / (float)rows, &r->buffers.logits));
+    if (!cuda) {
+        CHECK_OK(w, par_tp_loss_forward(r->tp, &r->model.loss, &r->buffers.logits, y, r->buffers.lse, NULL,
+                                        loss, (size_t *)(loss + 1)));
+        CHECK_OK(w, par_tp_loss_backward(r->tp, &r->model.loss, &r->buffers.logits, y, r->buffers.lse,
+                                         1.0f / (float)rows, &r->buffers.logits));
+    }
     CHECK_OK(w, gpt_backward(&r->model, &r->buffers, &tokens, x, &drop));
     par_tp_parameter *all[200];
     for (int i = 0; i < r->model.tensor_count; i++) all[i] = r->model.tensors[i].p;

@@ -148,6 +148,8 @@ static int block(par_comm *w, par_tp *tp, float *memory) { // every layer of par
            SAID(par_tp_loss_backward(tp, &loss, &logits, ids, lse, 1, &logits)) &&
            SAID(par_tp_loss_forward_backward(tp, &loss, &logits, ids, lse, NULL, &sum, &counted, 1,
                                              &logits)) &&
+           SAID(par_tp_head_forward(tp, &head, &loss, &x, ids, 3, NULL, &sum, &counted)) &&
+           SAID(par_tp_head_forward_backward(tp, &head, &loss, &x, ids, 3, NULL, &sum, &counted, 1, &d)) &&
            SAID(par_tp_embedding_backward(tp, &e, &tokens, ids, &x));
 }
 static void layers_of(par_comm *w, int bf16) {

@@ -894,6 +894,23 @@ static void disks_and_precision(void) {
           "8 bits: activations %g and %g", narrow.memory.activations, wide.memory.activations);
     CHECK(narrow.memory.parameters > 1.9 * wide.memory.parameters, "8-bit copies and transposes");
 }
+// Logits of at most 16384 rows exist at a time, but of all where backward is in halves: 6 bytes each.
+static void logits(void) {
+    const par_plan_problem p = problem_of("gpt2", "h100", 1, 512, 1024);
+    double bytes[2][2];
+    for (int halves = 0; halves < 2; halves++)
+        for (int many = 0; many < 2; many++) {
+            char text[96];
+            snprintf(text, sizeof text, "pp=2 dp=4 schedule=%s microbatch=%d", halves ? "zb_h1" : "1f1b",
+                     many ? 64 : 16);
+            bytes[halves][many] = predict(&p, text).memory.buffers;
+        }
+    const double all = 6.0 * 65536 * p.model.vocab;
+    CHECK(bytes[0][1] < all && bytes[1][1] - bytes[0][1] > 0.7 * all && bytes[1][1] > all,
+          "%g bytes of buffers in chunks, %g else", bytes[0][1], bytes[1][1]);
+    CHECK(bytes[0][0] - bytes[1][0] < 0.01 * all, "16384 rows are one chunk: %g, %g", bytes[0][0],
+          bytes[1][0]);
+}
 // Each machine has the recipes that its kernels multiply by; scales that a kernel must find first cost a
 // pass, and codes of 4 bits are faster and smaller than those of 8.
 static void recipes(void) {
@@ -1639,6 +1656,7 @@ int main(int argc, char **argv) {
                {"fit", fits},
                {"blocks", blocks},
                {"disks", disks_and_precision},
+               {"logits", logits},
                {"recipes", recipes},
                {"order", published_order},
                {"reasons", reasons},

@@ -835,6 +835,104 @@ static void check_loss(layout *l, int sequence) {
 }
 static void losses(par_comm *w) { each_layout(w, check_loss, 4, 1); }
 
+// The head and its loss, by calls for all rows or in chunks.
+enum { HEAD_IN = 16 };
+typedef struct head_run {
+    double sum;
+    size_t target_count, grad_count;
+    float losses[48], *grads[2];
+    par_tp_matrix dx;
+} head_run;
+static head_run head_run_open(layout *l, par_tp_linear *head) {
+    head_run r;
+    memset(&r, 0, sizeof r);
+    r.dx = alloc_output(l, HEAD_IN);
+    r.grad_count = head->weight.local_rows * HEAD_IN;
+    r.grads[0] = head->weight.grad = (float *)calloc(r.grad_count + 1, sizeof(float));
+    r.grads[1] = head->bias.grad = (float *)calloc(head->weight.local_rows + 1, sizeof(float));
+    return r;
+}
+static void head_run_close(head_run *r) { free(r->dx.data), free(r->grads[0]), free(r->grads[1]); }
+static head_run head_of_all_rows(layout *l, par_tp_linear *head, const par_tp_loss *f, const par_tp_matrix *x,
+                                 const int32_t *targets) {
+    head_run r = head_run_open(l, head);
+    float lse[48];
+    const size_t rows = par_tp_rows(l->tp, &l->tokens), ld = par_tp_ld(PAR_TP_VOCABULARY, 29);
+    par_tp_matrix logits = {malloc(rows * ld * sizeof(float)), rows, 29, PAR_TP_VOCABULARY};
+    CHECK_OK(l->world, par_tp_linear_forward(l->tp, head, x, NULL, &logits));
+    CHECK_OK(l->world, par_tp_loss_forward_backward(l->tp, f, &logits, targets, lse, r.losses, &r.sum,
+                                                    &r.target_count, 0.5f, &logits));
+    CHECK_OK(l->world, par_tp_linear_backward(l->tp, head, &logits, x, &r.dx));
+    free(logits.data);
+    return r;
+}
+static void head_in_chunks(layout *l, par_tp_linear *head, const par_tp_loss *f, const par_tp_matrix *x,
+                           const int32_t *targets, size_t chunk_rows, const head_run *want) {
+    const size_t e = par_dtype_bytes(par_tp_dtype(l->tp)), rows = par_tp_rows(l->tp, &l->tokens);
+    head_run r = head_run_open(l, head);
+    double sum = 0;
+    size_t target_count = 0;
+    CHECK_OK(l->world, par_tp_head_forward_backward(l->tp, head, f, x, targets, chunk_rows, r.losses, &r.sum,
+                                                    &r.target_count, 0.5f, &r.dx));
+    CHECK(l->world, r.sum == want->sum && r.target_count == want->target_count);
+    CHECK(l->world, !memcmp(r.losses, want->losses, rows * sizeof *r.losses));
+    CHECK(l->world, r.dx.rows == want->dx.rows && r.dx.layout == want->dx.layout &&
+                        !memcmp(r.dx.data, want->dx.data, r.dx.rows * r.dx.cols * e));
+    if (!chunk_rows || chunk_rows >= rows) // the same products
+        CHECK(l->world, !memcmp(r.grads[0], want->grads[0], r.grad_count * sizeof(float)) &&
+                            !memcmp(r.grads[1], want->grads[1], head->weight.local_rows * sizeof(float)));
+    for (size_t i = 0; i < r.grad_count; i++)
+        compare(l, "head dw", fabs((double)r.grads[0][i] - (double)want->grads[0][i]), 1e-3);
+    for (size_t i = 0; i < head->weight.local_rows; i++)
+        compare(l, "head db", fabs((double)r.grads[1][i] - (double)want->grads[1][i]), 1e-3);
+    memset(r.losses, 0, sizeof r.losses);
+    CHECK_OK(l->world,
+             par_tp_head_forward(l->tp, head, f, x, targets, chunk_rows, r.losses, &sum, &target_count));
+    CHECK(l->world, sum == want->sum && target_count == want->target_count &&
+                        !memcmp(r.losses, want->losses, rows * sizeof *r.losses));
+    CHECK_OK(l->world, par_tp_head_forward_backward(l->tp, head, f, x, targets, chunk_rows, NULL, &sum,
+                                                    &target_count, 0.5f, NULL)); // adds, as without dx
+    for (size_t i = 0; i < r.grad_count; i++)
+        compare(l, "head dw, added", fabs((double)r.grads[0][i] - 2 * (double)want->grads[0][i]), 1e-3);
+    head_run_close(&r);
+}
+// Logits of 48 rows in f32 take 12288 bytes; for chunks of 7 the context has 1792, for one of 48 all.
+static void check_head(layout *l, int sequence) {
+    par_tp_linear head;
+    par_tp_loss f;
+    int32_t targets[48];
+    double values[48 * HEAD_IN], weights[29 * (HEAD_IN + 1)];
+    l->tokens.batch = 2, l->tokens.sequence = 24;
+    memset(&head, 0, sizeof head);
+    memset(&f, 0, sizeof f);
+    head.in = HEAD_IN, head.out = f.vocabulary = 29, head.vocab_parallel = head.has_bias = 1;
+    head.name = "head", f.ignore_index = 11, f.label_smoothing = 0.125f, f.z_loss = 0.25f;
+    const size_t rows = par_tp_rows(l->tp, &l->tokens), e = par_dtype_bytes(par_tp_dtype(l->tp));
+    for (size_t i = 0; i < 48 * HEAD_IN; i++) values[i] = sin(0.3 * (double)i);
+    for (size_t i = 0; i < 29 * (HEAD_IN + 1); i++) weights[i] = cos(0.7 * (double)i);
+    for (size_t r = 0; r < rows; r++) targets[r] = target_of(whole_row(l, PAR_TP_HIDDEN, r));
+    CHECK_OK(l->world, par_tp_linear_open(l->tp, &head));
+    open_parameter(l, &head.weight, weights), open_parameter(l, &head.bias, weights + 29 * HEAD_IN);
+    float *const own[2] = {head.weight.grad, head.bias.grad};
+    par_tp_matrix x = part_of(l, values, HEAD_IN, tokens_of(sequence), NULL);
+    head_run want = head_of_all_rows(l, &head, &f, &x, targets);
+    static const size_t chunks[] = {7, 1, 24, 0, 1000};
+    size_t most = 0;
+    for (int i = 0; i < 5; i++) {
+        const size_t parts =
+            chunks[i] && chunks[i] < rows ? PAR__MIN((rows + chunks[i] - 1) / chunks[i], rows / 2) : 1;
+        head_in_chunks(l, &head, &f, &x, targets, chunks[i], &want);
+        most = PAR__MAX(most, (rows + parts - 1) / parts);
+        CHECK(l->world,
+              l->tp->scratch[PAR__TP_LOGITS].bytes == most * 64 * e &&
+                  par_tp_head_bytes(l->tp, &head, rows, chunks[i]) >= (rows + parts - 1) / parts * 64 * e);
+    }
+    head_run_close(&want);
+    head.weight.grad = own[0], head.bias.grad = own[1];
+    close_parameter(&head.weight), close_parameter(&head.bias), free(x.data);
+}
+static void heads_in_chunks(par_comm *w) { each_layout(w, check_head, 4, 1); }
+
 // ---- attention --------------------------------------------------------------------------------------------
 
 typedef struct heads {
@@ -1506,7 +1604,7 @@ static void initial_values(par_comm *w) { each_layout(w, check_init, 1, 1); }
 // Operands of every call, as they should be; a mistake is a change to them. A call writes y alone.
 typedef struct operands {
     par_tp *tp;
-    par_tp_linear fc, proj;
+    par_tp_linear fc, proj, head;
     par_tp_norm norm;
     par_tp_embedding embedding;
     par_tp_attention attention;
@@ -1552,6 +1650,10 @@ typedef struct operands {
     X(loss_backward, par_tp_loss_backward(o->tp, &o->loss, o->logits, o->ids, o->lse, 1, o->y))              \
     X(loss_forward_backward, par_tp_loss_forward_backward(o->tp, &o->loss, o->logits, o->ids, o->lse, NULL,  \
                                                           o->sum, o->target_count, 1, o->y))                 \
+    X(head_forward,                                                                                          \
+      par_tp_head_forward(o->tp, &o->head, &o->loss, o->x, o->ids, 3, NULL, o->sum, o->target_count))        \
+    X(head_forward_backward, par_tp_head_forward_backward(o->tp, &o->head, &o->loss, o->x, o->ids, 3, NULL,  \
+                                                          o->sum, o->target_count, 1, o->y))                 \
     X(attention_forward, par_tp_attention_forward(o->tp, &o->attention, o->tokens, 1, o->qkv, o->lse, o->y)) \
     X(attention_backward,                                                                                    \
       par_tp_attention_backward(o->tp, &o->attention, o->tokens, 1, o->dy, o->qkv, o->dy, o->lse, o->y))     \
@@ -1577,6 +1679,7 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     par_tp_matrix **const matrices[8] = {&o->x,   &o->h,       &o->half, &o->logits,
                                          &o->qkv, &o->new_qkv, &o->dy,   &o->y};
     memset(o, 0, sizeof *o);
+    memset(ids, 0, sizeof ids);
     o->tp = tp;
     for (int i = 0; i < 8; i++) {
         const par_tp_matrix m = {values[i + 1], shapes[i].rows, shapes[i].cols, shapes[i].layout};
@@ -1584,17 +1687,20 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     }
     o->fc.in = 8, o->fc.out = 8 * n, o->fc.has_bias = 1, o->fc.name = "fc";
     o->proj.in = 8 * n, o->proj.out = 8, o->proj.row_parallel = 1;
+    o->head.in = 8, o->head.out = 8 * n, o->head.vocab_parallel = 1, o->head.name = "head";
     o->norm.features = 8, o->norm.has_bias = 1;
     o->embedding.vocabulary = 8 * n, o->embedding.features = 8, o->embedding.max_positions = 8;
     o->attention.heads = n, o->attention.dim = 2, o->loss.vocabulary = 8 * n, o->rotary.base = 100;
     o->fc.weight.frozen = o->fc.bias.frozen = o->proj.weight.frozen = 1; // there are no gradients
+    o->head.weight.frozen = 1;
     o->norm.weight.frozen = o->norm.bias.frozen = 1;
     o->embedding.weight.frozen = o->embedding.position_weight.frozen = 1;
     CHECK_OK(w, par_tp_linear_open(tp, &o->fc));
     CHECK_OK(w, par_tp_linear_open(tp, &o->proj));
+    CHECK_OK(w, par_tp_linear_open(tp, &o->head));
     CHECK_OK(w, par_tp_norm_open(tp, &o->norm));
     CHECK_OK(w, par_tp_embedding_open(tp, &o->embedding));
-    o->fc.weight.data = o->fc.bias.data = o->proj.weight.data = values[0];
+    o->fc.weight.data = o->fc.bias.data = o->proj.weight.data = o->head.weight.data = values[0];
     o->norm.weight.data = o->norm.bias.data = values[0];
     o->embedding.weight.data = o->embedding.position_weight.data = values[0];
     o->cache.data = values[0], o->cache.batch = 2, o->cache.capacity = 5;
@@ -1683,6 +1789,18 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     X(loss_backward, o.lse = NULL, "lse is NULL")                                                            \
     X(loss_backward, o.y->data = NULL, "dlogits.data is NULL")                                               \
     X(loss_forward_backward, o.lse = NULL, "lse is NULL")                                                    \
+    X(head_forward, o.ids = NULL, "targets is NULL")                                                         \
+    X(head_forward, o.sum = NULL, "sum is NULL")                                                             \
+    X(head_forward, o.target_count = NULL, "target_count is NULL")                                           \
+    X(head_forward, o.x = NULL, "x has no data")                                                             \
+    X(head_forward, o.x->layout = PAR_TP_HIDDEN, "x is split by features, but must be replicated")           \
+    X(head_forward, o.ids[7] = 999, "targets[7] is 999, but the vocabulary has")                             \
+    X(head_forward, o.head.weight.data = NULL, "weight.data is NULL")                                        \
+    X(head_forward, o.head.vocab_parallel = 0, "the head must be column-parallel with vocab_parallel")       \
+    X(head_forward, o.loss.vocabulary++, "as wide as the loss's vocabulary of")                              \
+    X(head_forward, o.head.recipe = PAR_TP_CURRENT, "the recipe current takes scales from all rows")         \
+    X(head_forward_backward, o.head.weight.frozen = 0, "head.weight: grad is NULL")                          \
+    X(head_forward_backward, o.y->data = NULL, "dx.data is NULL")                                            \
     X(attention_forward, o.lse = NULL, "lse is NULL")                                                        \
     X(attention_forward, o.y->data = NULL, "y.data is NULL")                                                 \
     X(attention_forward, o.tokens->position = 2, "are in no cache")                                          \
@@ -1770,7 +1888,7 @@ static void mistakes(par_comm *w) { // each is the same error on all ranks, whic
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     d.tp = self, d.cp = w;
     CHECK_OK(w, par_tp_open(&d, &ring));
-    CHECK(w, !par_tp_scratch(l.tp, 34, 1) && strstr(par_last_error(w), "no slot 34, only 0 to 33"));
+    CHECK(w, !par_tp_scratch(l.tp, 36, 1) && strstr(par_last_error(w), "no slot 36, only 0 to 35"));
     CHECK(w, !par_tp_scratch(l.tp, -1, 1) && strstr(par_last_error(w), "no slot -1"));
     bad_operands(w, l.tp, ring);
     CHECK_OK(w, par_barrier(w));
@@ -2237,14 +2355,31 @@ static void bits_open(par_comm *w, par_tp *tp, int llama, bits_model *m) {
     }
 }
 // Forward and backward of a microbatch; *sum receives its loss.
-static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
+// The head and its loss by one call, or by those for all rows.
+static void bits_head(par_comm *w, par_tp *tp, bits_model *m, const par_tp_matrix *z, const int32_t *targets,
+                      int by_one, par_tp_matrix *logits, double *sum, par_tp_matrix *dz) {
+    float lse[BITS_BATCH * BITS_TOKENS];
+    size_t counted;
+    if (by_one) {
+        CHECK(w, par_tp_head_forward_backward(tp, &m->head, &m->loss, z, targets, 3, NULL, sum, &counted,
+                                              0.1f, dz) == PAR_ERR_ARGUMENT &&
+                     strstr(par_last_error(tp->desc.tp), "set chunk_rows to 0"));
+        CHECK_OK(w, par_tp_head_forward_backward(tp, &m->head, &m->loss, z, targets, 0, NULL, sum, &counted,
+                                                 0.1f, dz));
+        return;
+    }
+    CHECK_OK(w, par_tp_linear_forward(tp, &m->head, z, NULL, logits));
+    CHECK_OK(w, par_tp_loss_forward_backward(tp, &m->loss, logits, targets, lse, NULL, sum, &counted, 0.1f,
+                                             logits));
+    CHECK_OK(w, par_tp_linear_backward(tp, &m->head, logits, z, dz));
+}
+static void bits_run(par_comm *w, par_tp *tp, bits_model *m, int by_one, double *sum) {
     const par_tp_tokens tokens = {BITS_BATCH, BITS_TOKENS, 5, 0, NULL};
     const int sequence = tp->desc.sequence_parallel;
     const size_t rows = par_tp_rows(tp, &tokens), own = sequence ? rows / (size_t)tp->t : rows;
     const par_tp_layout layout = sequence ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
     int32_t ids[2][BITS_BATCH * BITS_TOKENS];
-    float *stats, *lse;
-    size_t counted;
+    float *stats;
     par_tp_matrix x, y, z, logits, dz;
     par_tp_arena arena = {malloc(1 << 21), 1 << 21, 0};
     const par_tp_block_memory memory = {&arena, NULL, NULL, NULL, PAR_TP_RECOMPUTE_NONE};
@@ -2258,15 +2393,11 @@ static void bits_run(par_comm *w, par_tp *tp, bits_model *m, double *sum) {
     for (int i = 0; i < 4; i++) CHECK_OK(w, par_tp_alloc(tp, &arena, own, 48, layout, all[i]));
     CHECK_OK(w, par_tp_alloc(tp, &arena, rows, m->head.weight.local_rows, PAR_TP_VOCABULARY, &logits));
     CHECK_OK(w, par_tp_alloc_floats(tp, &arena, 2 * own, &stats));
-    CHECK_OK(w, par_tp_alloc_floats(tp, &arena, rows, &lse));
     CHECK_OK(w, par_tp_block_alloc(tp, &m->block, rows, &memory, &saved));
     CHECK_OK(w, par_tp_embedding_forward(tp, &m->embedding, &tokens, ids[0], &x));
     CHECK_OK(w, par_tp_block_forward(tp, &m->block, &tokens, 8, &x, &saved, &y));
     CHECK_OK(w, par_tp_norm_forward(tp, &m->norm, &y, stats, &z));
-    CHECK_OK(w, par_tp_linear_forward(tp, &m->head, &z, NULL, &logits));
-    CHECK_OK(w, par_tp_loss_forward_backward(tp, &m->loss, &logits, ids[1], lse, NULL, sum, &counted, 0.1f,
-                                             &logits));
-    CHECK_OK(w, par_tp_linear_backward(tp, &m->head, &logits, &z, &dz));
+    bits_head(w, tp, m, &z, ids[1], by_one, &logits, sum, &dz);
     CHECK_OK(w, par_tp_norm_backward(tp, &m->norm, &dz, &y, stats, &dz));
     CHECK_OK(w, par_tp_block_backward(tp, &m->block, &tokens, 8, &dz, &x, &saved, &dz));
     CHECK_OK(w, par_tp_embedding_backward(tp, &m->embedding, &tokens, ids[0], &dz));
@@ -2313,7 +2444,7 @@ static void canonical_of(par_comm *w, par_comm *const comm[3], int sequence, int
         d.tp = comm[i], d.cp = i ? comm[2] : NULL, d.sequence_parallel = i ? sequence : 0;
         CHECK_OK(w, par_tp_open(&d, &tp[i]));
         bits_open(w, tp[i], llama, &m[i]);
-        bits_run(w, tp[i], &m[i], &sum[i]);
+        bits_run(w, tp[i], &m[i], i, &sum[i]);
         if (!bf16) bits_of_loss(w, tp[i]);
         par_tp_parameter *there[BITS_PARAMETERS];
         size_t count = 0;
@@ -2831,6 +2962,7 @@ const test tests[] = {
     {"rope", rope, TEST_ALONE, 1, 60},
     {"embeddings", embeddings, TEST_ALONE, 1, 60},
     {"losses", losses, TEST_ALONE, 1, 60},
+    {"heads_in_chunks", heads_in_chunks, TEST_ALONE, 1, 60},
     {"attention", attention, TEST_ALONE, 1, 120},
     {"attention_cached", attention_cached, TEST_ALONE, 1, 120},
     {"attention_long", attention_long, TEST_ALONE, 1, 60},

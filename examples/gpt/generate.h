@@ -229,7 +229,7 @@ static gpt_model generate_begin(trainer *t, generator *g) {
     const gpt_model before = t->model;
     t->model.tp = g->tp;
     t->model.sequence_parallel = 0;
-    t->model.split_backward = 0;
+    t->model.split_backward = t->model.head_in_chunks = 0;
     t->model.recompute = PAR_TP_RECOMPUTE_FULL;
     t->model.cache = t->o.kv_cache ? g->cache : NULL;
     t->model.last_token_only = 1;
@@ -239,6 +239,7 @@ static void generate_end(trainer *t, const gpt_model *before) {
     t->model.tp = before->tp;
     t->model.sequence_parallel = before->sequence_parallel;
     t->model.split_backward = before->split_backward;
+    t->model.head_in_chunks = before->head_in_chunks;
     t->model.recompute = before->recompute;
     t->model.cache = NULL;
     t->model.last_token_only = 0;

@@ -38,8 +38,8 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        parameter_server, canonical, plan, save_async, take_over, pp, chunks, max_activation_mb, graph,
-        auto_layout, document_token, weights_only;
+        parameter_server, canonical, plan, save_async, take_over, pp, chunks, logits_rows, max_activation_mb,
+        graph, auto_layout, document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune, *auto_machine;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature, rope_theta,
@@ -106,6 +106,7 @@ typedef struct trainer {
     double *device_loss;
     uint64_t *dropout_offset; // of the step's random streams
     size_t *target_count;
+    double *losses;               // of microbatches, as par_pipe_work has them
     int32_t *sequence;            // one sequence and its targets
     size_t *offsets;              // of the documents of a microbatch
     int reads_tokens;             // this rank has the first stage or the last, or attends within documents
@@ -183,6 +184,8 @@ static const setting setting_table[] = {
     NUMBER(
         "--max_activation_mb", INT, max_activation_mb, "0", FROM(0),
         "of schedule auto (v_half, v_min): activations that a rank may keep, in MB; 0: any (their own peak)"),
+    NUMBER("--logits_rows", INT, logits_rows, "0", FROM(0),
+           "rows of logits that exist at a time; 0: at most 16384, or all (canonical, zb_h1 and its like)"),
     NUMBER("--zero", INT, zero, "0", RANGE(0, 3),
            "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
            "too"),
@@ -485,19 +488,23 @@ static par_result run_action(void *user, const par_pipe_work *w) {
         b->arena[i].bytes = SIZE_MAX;
     }
     b->in = w->x;
+    if (w->loss) t->losses = w->loss - w->microbatch;
+    const gpt_targets targets = {y, t->losses ? t->losses + w->microbatch : NULL, t->target_count,
+                                 (float)(1 / all), w->forward_only};
+    b->targets = targets;
     m->split_backward = w->kind == PAR_PIPE_B || w->kind == PAR_PIPE_W;
     GPT_TRY(gpt_buffers_layout(m, stage, b, par_tp_rows(t->tp, &tokens)));
     if (w->kind == PAR_PIPE_F) {
         b->out = w->y;
         par_trace_begin(t->world, "forward");
         GPT_TRY(gpt_stage_forward(m, stage, b, &tokens, x, drop));
-        const float scale = (float)(1 / all);
-        if (w->is_last && w->forward_only)
+        if (!w->is_last || m->head_in_chunks) return par_trace_end(t->world), PAR_OK;
+        if (w->forward_only)
             GPT_TRY(
                 par_tp_loss_forward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss, t->target_count));
-        if (w->is_last && !w->forward_only) // the logits become their gradients
+        if (!w->forward_only) // the logits become their gradients
             GPT_TRY(par_tp_loss_forward_backward(t->tp, &m->loss, &b->logits, y, b->lse, NULL, w->loss,
-                                                 t->target_count, scale, &b->logits));
+                                                 t->target_count, targets.scale, &b->logits));
         return par_trace_end(t->world), PAR_OK;
     }
     par_trace_begin(t->world, w->kind == PAR_PIPE_W ? "gradients of weights" : "backward");
@@ -677,6 +684,7 @@ static const char *check_canonical(settings *o) {
     if (o->graph) return "canonical adds some sums on the host, which no graph can: leave graph out";
     if (chosen_word(o, "--tp_sums"))
         return "canonical has the same bits for each tp, and tp_sums bf16 has not: leave tp_sums out";
+    if (o->logits_rows) return "canonical adds gradients of the head over all rows: leave logits_rows out";
     if (leaves % o->tp)
         return wrong(o, "with canonical %d tp must be a power of two up to %d", o->canonical, leaves);
     if (heads % parts)
@@ -1429,6 +1437,14 @@ static par_result open_schedule(trainer *t) {
     if (!t->buffers.layers) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory");
     GPT_TRY(build_schedule(t, &d, &t->schedule));
     const int stages = t->schedule.stages, split = splits_backward(t);
+    t->model.head_in_chunks = !split; // else the halves of its backward are apart, too
+    t->model.chunk_rows = (size_t)t->o.logits_rows;
+    if (split && t->o.logits_rows)
+        return par_fail(
+            t->world, PAR_ERR_ARGUMENT,
+            "logits_rows: schedule %s has backward in halves, between which logits are kept: leave "
+            "it out, or take another schedule",
+            t->o.schedule);
     par_pipe_schedule_close(&t->schedule);
     par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
     if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);
@@ -1549,6 +1565,8 @@ static par_result plan_this_rank(trainer *t, plan_rank *p) {
     p->gather_bytes = z.gather_bytes;
     p->activation_bytes = t->planned_bytes;
     p->scratch_bytes = t->scratch_bytes;
+    if (t->model.head_in_chunks && has_unit(t, t->o.model.n_layer + 1))
+        p->scratch_bytes += par_tp_head_bytes(t->tp, &t->model.head, rows_of(t), t->model.chunk_rows);
     print_part(t, p->what, sizeof p->what);
     FILE *text = fmemopen(p->zero, sizeof p->zero, "w");
     if (text) {

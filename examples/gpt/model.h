@@ -80,6 +80,8 @@ typedef struct gpt_stage {
 typedef struct gpt_model {
     par_tp_recompute recompute; // before gpt_buffers_open
     int split_backward;         // 1: the halves of backward are apart
+    int head_in_chunks;     // 1: the head and its loss are one call, with b->targets, and there are no logits
+    size_t chunk_rows;      // of that call
     par_tp_kv_cache *cache; // of each layer, for generating: keys and values of the tokens so far; NULL: none
     size_t last_token_only; // logits of so many sequences' last tokens alone; 0: of all tokens
     par_result (*on_phase)(void *user, int unit, gpt_phase what); // NULL: everything is always there
@@ -298,6 +300,13 @@ typedef enum gpt_lifetime {
     GPT_SCRATCH,
     GPT_LIFETIMES
 } gpt_lifetime;
+typedef struct gpt_targets { // of the loss, with head_in_chunks
+    const int32_t *ids;
+    double *sum;
+    size_t *count;
+    float scale; // of the gradients
+    int forward_only;
+} gpt_targets;
 typedef struct gpt_buffers {
     par_tp_arena arena[GPT_LIFETIMES]; // everything below
     char *memory;                      // all arenas, where gpt_buffers_open made them
@@ -306,6 +315,7 @@ typedef struct gpt_buffers {
     par_tp_matrix x, final_norm, logits;
     float *stats, *lse, *norm_gradients;
     par_tp_matrix dx, dy; // backward's scratch
+    gpt_targets targets;
 } gpt_buffers;
 
 // Describes a token matrix that comes from, or goes to, another stage.
@@ -393,6 +403,7 @@ static par_result gpt_buffers_layout(gpt_model *m, const gpt_stage *stage, gpt_b
     GPT_TRY(gpt_alloc_norm_gradients(m, b, m->config.n_layer, &b->norm_gradients));
     GPT_TRY(par_tp_alloc(m->tp, weight, N, C, layout, &b->final_norm));
     GPT_TRY(par_tp_alloc_floats(m->tp, input, 2 * N, &b->stats));
+    if (m->head_in_chunks) return PAR_OK;
     GPT_TRY(par_tp_alloc_floats(m->tp, input, rows, &b->lse));
     return par_tp_alloc(m->tp, weight, m->last_token_only ? m->last_token_only : rows,
                         m->head.weight.local_rows, PAR_TP_VOCABULARY, &b->logits);
@@ -462,11 +473,24 @@ static par_result gpt_layer_backward(gpt_model *m, gpt_activations *s, gpt_buffe
             : par_tp_block_backward(m->tp, k, tokens, stream, &b->dx, &s->x, &s->saved, &b->dx);
     return gpt_restore_norm_gradients(m, l, own), r;
 }
-// The backward of the head and the last norm, from b->logits to b->dx.
+// The forward of the head: to b->logits, or of an evaluation to the loss. Else backward does both.
+static par_result gpt_head_forward(gpt_model *m, gpt_buffers *b) {
+    const gpt_targets *y = &b->targets;
+    if (!m->head_in_chunks) return par_tp_linear_forward(m->tp, &m->head, &b->final_norm, NULL, &b->logits);
+    if (!y->forward_only) return PAR_OK;
+    return par_tp_head_forward(m->tp, &m->head, &m->loss, &b->final_norm, y->ids, m->chunk_rows, NULL, y->sum,
+                               y->count);
+}
+// The backward of the head and the last norm, from b->logits (or b->targets) to b->dx.
 static par_result gpt_head_backward(gpt_model *m, gpt_buffers *b) {
+    const gpt_targets *y = &b->targets;
     float *own[4];
-    GPT_TRY(m->split_backward ? par_tp_linear_backward_input(m->tp, &m->head, &b->logits, &b->dy)
-                              : par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->final_norm, &b->dy));
+    GPT_TRY(m->head_in_chunks
+                ? par_tp_head_forward_backward(m->tp, &m->head, &m->loss, &b->final_norm, y->ids,
+                                               m->chunk_rows, NULL, y->sum, y->count, y->scale, &b->dy)
+            : m->split_backward
+                ? par_tp_linear_backward_input(m->tp, &m->head, &b->logits, &b->dy)
+                : par_tp_linear_backward(m->tp, &m->head, &b->logits, &b->final_norm, &b->dy));
     GPT_TRY(gpt_hold_norm_gradients(m, m->config.n_layer, b->norm_gradients, own));
     const par_result r = par_tp_norm_backward(m->tp, &m->final_norm, &b->dy, &b->x, b->stats, &b->dx);
     return gpt_restore_norm_gradients(m, m->config.n_layer, own), r;
@@ -486,8 +510,9 @@ static par_result gpt_last_tokens(const gpt_model *m, const par_tp_tokens *token
     return par_tp_kernels_of(m->tp)->copy(m->tp, y->data, row, (const char *)x->data + (n - 1) * row, n * row,
                                           tokens->batch, row);
 }
-// The forward of a stage, from b->in (or ids) to b->out (or to b->logits, R rows split by vocabulary). A tied
-// embedding stays in use until the head.
+// The forward of a stage, from b->in (or ids) to b->out (or to b->logits, R rows split by vocabulary; with
+// head_in_chunks to the loss in an evaluation, else to b->final_norm). A tied embedding stays in use until
+// the head.
 static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                     const par_tp_tokens *tokens, const int32_t *ids,
                                     const gpt_dropout *drop) {
@@ -519,7 +544,7 @@ static par_result gpt_stage_forward(gpt_model *m, const gpt_stage *stage, gpt_bu
         x = &b->dy;
     }
     GPT_TRY(par_tp_norm_forward(m->tp, &m->final_norm, x, b->stats, &b->final_norm));
-    GPT_TRY(par_tp_linear_forward(m->tp, &m->head, &b->final_norm, NULL, &b->logits));
+    GPT_TRY(gpt_head_forward(m, b));
     if (tied) GPT_TRY(gpt_notify(m, 0, GPT_FORWARD_END));
     return gpt_notify(m, layers + 1, GPT_FORWARD_END);
 }
@@ -529,9 +554,9 @@ static inline par_result gpt_forward(gpt_model *m, gpt_buffers *b, const par_tp_
     return gpt_stage_forward(m, &all, b, tokens, ids, drop);
 }
 
-// The backward of a stage, from b->logits (which hold dlogits) or b->in (the gradient of the output) to
-// b->out (the gradient of the input). With a split backward gpt_stage_wgrad computes the gradients of the
-// linear layers' weights.
+// The backward of a stage, from b->logits (which hold dlogits, or b->targets) or b->in (the gradient of the
+// output) to b->out (the gradient of the input). With a split backward gpt_stage_wgrad computes the gradients
+// of the linear layers' weights.
 static par_result gpt_stage_backward(gpt_model *m, const gpt_stage *stage, gpt_buffers *b,
                                      const par_tp_tokens *tokens, const int32_t *ids,
                                      const gpt_dropout *drop) {
