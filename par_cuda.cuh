@@ -369,6 +369,9 @@ enum { PAR__CUDA_MAX_PLANS = 64, PAR__CUDA_CANDIDATES = 8 }; // candidates: of c
     X(size_t, lda)                                                                                           \
     X(size_t, ldb)                                                                                           \
     X(size_t, ldc)                                                                                           \
+    X(size_t, blocks)                                                                                        \
+    X(size_t, a_step)                                                                                        \
+    X(size_t, c_step)                                                                                        \
     X(int, trans_a)                                                                                          \
     X(int, trans_b)                                                                                          \
     X(int, epilogue)                                                                                         \
@@ -1373,6 +1376,8 @@ struct par__cuda_gemm_desc {
     const float *factors = NULL; // alpha and beta in the device's memory; NULL: those above
     int epilogue = 0;            // cublasLtEpilogue_t; 0: bias or nothing
     const void *aux = NULL;      // of the epilogue, with C's shape and ld
+    size_t blocks = 1, a_step = 0,
+           c_step = 0; // so many products of one B; elements from one's A to the next's
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
 template <class T, class C>
@@ -1440,6 +1445,17 @@ static int par__cuda_alignment(const void *p) {
     int bytes = 16;
     while ((uintptr_t)p % (unsigned)bytes) bytes /= 2;
     return bytes;
+}
+// blocks > 1: so many matrices, with `step` elements from one to the next.
+static cublasStatus_t par__cuda_set_blocks(cublasLtMatrixLayout_t layout, size_t blocks, size_t step) {
+    const int32_t count = (int32_t)blocks;
+    const int64_t offset = (int64_t)step;
+    if (blocks == 1) return CUBLAS_STATUS_SUCCESS;
+    const cublasStatus_t e =
+        cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+    return e ? e
+             : cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
+                                                sizeof offset);
 }
 #define PAR__CUDA_PREFERENCE(what, value)                                                                    \
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
@@ -1531,6 +1547,9 @@ static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_p
         e = cublasLtMatrixLayoutCreate(&plan->a, a_type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
                                        (int64_t)p->lda);
     if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
+    if (!e) e = par__cuda_set_blocks(plan->a, p->blocks, p->a_step);
+    if (!e) e = par__cuda_set_blocks(plan->b, p->blocks, 0);
+    if (!e) e = par__cuda_set_blocks(plan->c, p->blocks, p->c_step);
     if (!e) e = cublasLtMatmulPreferenceCreate(&preference);
     if (!e) e = PAR__CUDA_PREFERENCE(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
     if (!e && par_dtype_bytes((par_dtype)p->c_type) < 4) // parts of a sum are added in f32, and rounded once
@@ -1583,9 +1602,14 @@ static par__cuda_gemm_key par__cuda_gemm_key_of(const par_cuda *cuda, const par_
     key.factors = p->factors != NULL;
     key.epilogue = p->epilogue ? p->epilogue : p->bias ? (int)CUBLASLT_EPILOGUE_BIAS : 0;
     key.sm_count = par__cuda_free_sms(cuda);
-    key.align_a = par__cuda_alignment(a);
+    const size_t a_bytes = p->a_step * par_dtype_bytes(p->type),
+                 c_bytes = p->c_step * par_dtype_bytes(p->c_type);
+    key.blocks = p->blocks;
+    key.a_step = p->a_step;
+    key.c_step = p->c_step;
+    key.align_a = par__cuda_alignment((const void *)((uintptr_t)a | a_bytes)); // of each block's
     key.align_b = par__cuda_alignment(b);
-    key.align_c = par__cuda_alignment(c);
+    key.align_c = par__cuda_alignment((const void *)((uintptr_t)c | c_bytes));
     key.align_bias = p->bias ? par__cuda_alignment(p->bias) : 0;
     key.align_aux = p->aux ? par__cuda_alignment(p->aux) : 0;
     return key;
@@ -4228,9 +4252,10 @@ static void par__cuda_trial_layout(par__cuda_trial *t) {
     const size_t e = k->code_a ? 1 : par_dtype_bytes((par_dtype)k->type);
     const size_t scales =
         block * par__cuda_round_up((k->k + 15) / 16, 4); // of a row: at most a byte for 16 numbers
-    const size_t bytes[PAR__CUDA_TRIAL_PARTS] = {(k->trans_a ? k->k : k->m) * k->lda * e,
+    const size_t more_a = (k->blocks - 1) * k->a_step, more_c = (k->blocks - 1) * k->c_step;
+    const size_t bytes[PAR__CUDA_TRIAL_PARTS] = {((k->trans_a ? k->k : k->m) * k->lda + more_a) * e,
                                                  (k->trans_b ? k->n : k->k) * k->ldb * e,
-                                                 k->m * k->ldc * c,
+                                                 (k->m * k->ldc + more_c) * c,
                                                  k->align_aux ? k->m * k->ldc * c : 0,
                                                  k->align_bias ? PAR__MAX(k->m, k->n) * c : 0,
                                                  par__cuda_round_up(k->m, 128) * scales,
@@ -4271,6 +4296,9 @@ static par__cuda_gemm_desc par__cuda_trial_desc(const par__cuda_trial *t) {
         k->trans_a,         k->trans_b,           k->m, k->n, k->k, k->lda, k->ldb, k->ldc, 1, 0,
         (par_dtype)k->type, (par_dtype)k->c_type, NULL};
     p.epilogue = k->epilogue;
+    p.blocks = k->blocks;
+    p.a_step = k->a_step;
+    p.c_step = k->c_step;
     if (k->align_bias) p.bias = par__cuda_trial_at(t, PAR__CUDA_TRIAL_BIAS, k->align_bias);
     if (k->align_aux) p.aux = par__cuda_trial_at(t, PAR__CUDA_TRIAL_AUX, k->align_aux);
     if (k->factors) p.factors = (const float *)par__cuda_trial_at(t, PAR__CUDA_TRIAL_FACTORS, 0);
@@ -4364,13 +4392,13 @@ static par_result par__cuda_try_product(par_cuda *cuda, par__cuda_trial *t, cons
 
 // ---- the file of plans
 //
-//     par_cuda_tune 1
+//     par_cuda_tune 2
 //     device NVIDIA H200, 132 SMs, 9.0, cuBLASLt 130100
 //     # m n k lda ... plan
 //     768 1024 3072 ... 3
 //     end 1
 
-static const char par__cuda_tuned_begin[] = "par_cuda_tune 1\ndevice ";
+static const char par__cuda_tuned_begin[] = "par_cuda_tune 2\ndevice ";
 static int par__cuda_tuned_number(const char **text, uint64_t max, uint64_t *value) { // 0: there is none
     const char *c = *text;
     *value = 0;
@@ -4393,7 +4421,7 @@ static int par__cuda_tuned_row(const char **text, par__cuda_tuned *row) { // 0: 
 #undef PAR__X
     ok = ok && par__cuda_tuned_number(text, PAR__CUDA_CANDIDATES - 1, &x);
     row->plan = (int)x;
-    return ok && row->key.m && (*text)[-1] == '\n';
+    return ok && row->key.m && row->key.blocks && (*text)[-1] == '\n';
 }
 static par_result par__cuda_tuned_add(const par_cuda *cuda, par__cuda_tuned **list, size_t *count,
                                       const par__cuda_tuned *row) {
@@ -8405,6 +8433,22 @@ static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
 }
 #if defined(PAR_CUDA_CUBLASLT)
+static par_result par__cuda_t_gemm_blocks(par_tp *tp, int tb, size_t blocks, size_t m, size_t n, size_t k,
+                                          const void *a, size_t a_step, size_t lda, const void *b, size_t ldb,
+                                          void *c, size_t c_step, par_dtype c_type, size_t ldc,
+                                          const void *bias) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const void *inside = (uintptr_t)bias % 16 ? NULL : bias;
+    par__cuda_gemm_desc p = {0, tb, m, n, k, lda, ldb, ldc, 1.0f, 0.0f, par_tp_dtype(tp), c_type, inside};
+    p.blocks = blocks;
+    p.a_step = a_step;
+    p.c_step = c_step;
+    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
+    for (size_t i = 0; i < blocks && inside != bias; i++) // of the storage type
+        PAR__CUDA_TRY(
+            par__cuda_t_add_bias(tp, (char *)c + i * c_step * par_tp_element_bytes(tp), ldc, bias, m, n));
+    return PAR_OK;
+}
 // cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not
 // used: on H200 they are a kernel of their own, which takes 1.5 times as long as par__cuda_k_sum_rows.
 static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
@@ -8943,6 +8987,7 @@ static void par__cuda_tp_open_canonical(par_tp_kernels *t) {
     t->canonical = 1;
     t->gemm = par__cuda_c_gemm;
     t->gemm_fused = NULL;
+    t->gemm_blocks = NULL;
     t->sum_rows = par__cuda_c_sum_rows;
     t->norm_forward = par__cuda_c_norm_forward;
     t->norm_backward = par__cuda_c_norm_backward;
@@ -8999,6 +9044,7 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->gemm_codes = par__cuda_t_gemm_codes;
     t->roll_amax = par__cuda_t_roll_amax;
     t->gemm_fused = par__cuda_t_gemm_fused;
+    t->gemm_blocks = par__cuda_t_gemm_blocks;
 #endif
     t->square_sum = par__cuda_t_square_sum;
     t->set = par__cuda_t_set;

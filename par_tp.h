@@ -157,8 +157,10 @@ typedef struct par_tp_desc {
     int sequence_parallel; // 1: tokens are split over tp between the products
     int ulysses;           // 1: context parallelism by all-to-all; 0: by a ring
     // Pieces into which rows are split, at most 8, so that the communication of one runs beside the product
-    // of another; 1: never. 0: by size, up to 4 on GPUs, and 1 on CPUs, which do not compute while they copy.
-    // The bits are the same, unless a library multiplies fewer rows in another way.
+    // of another; 1: never. 0: by size, up to 4 on GPUs, and 1 on CPUs, which do not compute while they copy,
+    // and where tokens are split and the parts of a piece, one of each rank's tokens, are not one product:
+    // without cuBLASLt, and with GELU in the product. The bits are the same, unless a library multiplies
+    // fewer rows in another way.
     int row_pieces;
     // L, a power of two that t divides, at most 64: every such t and every c, with and without sequence
     // parallelism, gets the same bits; see MODEL. 0: sums in rank order. For kernels that are canonical, and
@@ -942,6 +944,11 @@ struct par_tp_kernels {
     par_result (*gemm_fused)(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k, const void *a,
                              size_t lda, const void *b, size_t ldb, void *c, size_t ldc, const void *bias,
                              void *other, int *handled);
+    // Optional (may be NULL): so many products C_i = A_i op(B) as one kernel, each as gemm's with the bias.
+    // A_i begins i a_step elements after A, C_i likewise.
+    par_result (*gemm_blocks)(par_tp *tp, int trans_b, size_t blocks, size_t m, size_t n, size_t k,
+                              const void *a, size_t a_step, size_t lda, const void *b, size_t ldb, void *c,
+                              size_t c_step, par_dtype c_type, size_t ldc, const void *bias);
 };
 const par_tp_kernels *par_tp_cpu(void);
 
@@ -4005,6 +4012,7 @@ const par_tp_kernels *par_tp_cpu(void) {
                                        par__tp_cpu_quantize,
                                        par__tp_cpu_gemm_codes,
                                        par__tp_cpu_roll_amax,
+                                       NULL,
                                        NULL};
     return &cpu;
 }
@@ -4553,14 +4561,15 @@ static size_t par__tp_piece_rows(const par__tp_pieces *p, size_t j) {
 }
 // Splits so many rows, of row_bytes each in messages. A piece has at least 2 rows of each block, because a
 // product of one row adds in another order; by a recipe all rows are one, because they may share a scale.
+// apart: the blocks of a piece are a product each, and these are small: then rows are not split by size.
 static par__tp_pieces par__tp_split_pieces(const par_tp *tp, const par_tp_linear *l, size_t rows,
-                                           size_t row_bytes) {
+                                           size_t row_bytes, int apart) {
     const size_t min_rows = 256, min_bytes = (size_t)512 << 10;
     par__tp_pieces p;
     p.blocks = tp->desc.sequence_parallel ? (size_t)tp->t : 1;
     p.block_rows = rows / p.blocks;
     p.count = (size_t)tp->desc.row_pieces;
-    if (!p.count && tp->device != par_cpu())
+    if (!p.count && tp->device != par_cpu() && (p.blocks == 1 || (tp->kernels->gemm_blocks && !apart)))
         p.count = PAR__MIN((size_t)4, PAR__MIN(p.block_rows / min_rows, rows * row_bytes / min_bytes));
     p.count = tp->t == 1 || (l && l->recipe) ? 1 : PAR__MAX((size_t)1, PAR__MIN(p.count, p.block_rows / 2));
     return p;
@@ -4592,7 +4601,7 @@ static par_result par__tp_reduction_open(par_tp *tp, const par_tp_linear *l, par
     memset(s, 0, sizeof *s);
     s->type = tp->t == 1 && !tp->desc.canonical_leaves ? par_tp_dtype(tp) : tp->desc.sum_dtype;
     const size_t e = par_dtype_bytes(s->type);
-    s->pieces = par__tp_split_pieces(tp, l, rows, cols * e);
+    s->pieces = par__tp_split_pieces(tp, l, rows, cols * e, 0);
     s->cols = cols;
     const int same = s->type == par_tp_dtype(tp), in_place = same && !par__tp_is_f32(tp);
     if (!same)
@@ -4640,6 +4649,19 @@ static par_result par__tp_reduction_end(par_tp *tp, par__tp_reduction *s, par_tp
     return r;
 }
 
+// Gathers so many elements of each rank. NCCL has its fastest kernels, and copy engines, where both arrays
+// lie in symmetric memory. So on a device this rank's elements are first copied to their place in `into`, if
+// that is scratch memory; the call does not copy them then.
+static par_result par__tp_gather_into(par_tp *tp, const void *mine, size_t count, void *into, int is_scratch,
+                                      par_request *request) {
+    const size_t bytes = count * par_tp_element_bytes(tp);
+    if (is_scratch && tp->device != par_cpu()) {
+        void *place = (char *)into + (size_t)tp->tp_rank * bytes;
+        PAR__TP_TRY(tp->kernels->copy(tp, place, bytes, mine, bytes, 1, bytes));
+        mine = place;
+    }
+    return par_all_gather_begin(mine, into, count, par_tp_dtype(tp), tp->desc.tp, request);
+}
 // Begins the all_gather of a SEQUENCE matrix; *all is complete after par_wait. For a REPLICATED x it does
 // nothing.
 static par_result par__tp_all_gather_begin(par_tp *tp, int slot, const par_tp_matrix *x, void *into,
@@ -4649,19 +4671,24 @@ static par_result par__tp_all_gather_begin(par_tp *tp, int slot, const par_tp_ma
     *all = x->data;
     if (x->layout != PAR_TP_SEQUENCE || (tp->t == 1 && !into)) return PAR_OK;
     const size_t count = x->rows * x->cols;
+    const int is_scratch = !into;
     if (!into) into = par_tp_scratch(tp, slot, count * (size_t)tp->t * par_tp_element_bytes(tp));
     if (!into) return PAR_ERR_MEMORY;
     *all = into;
-    return par_all_gather_begin(x->data, into, count, par_tp_dtype(tp), tp->desc.tp, request);
+    return par__tp_gather_into(tp, x->data, count, into, is_scratch, request);
 }
 static size_t par__tp_full_rows(const par_tp *tp, const par_tp_matrix *x) {
     return x ? x->rows * (x->layout == PAR_TP_SEQUENCE ? (size_t)tp->t : 1) : 0;
 }
-// The same in pieces of rows, which are complete one after the other; gathered_rows waits for all of them,
-// also after an error.
+// The same in pieces of rows, which are complete one after the other; gather_end waits for all of them, also
+// after an error. Where products alone read the rows they are packed, as a reduction's partial sums are:
+// piece after piece, each block after block. So each piece is an all_gather. Rows that are also an output,
+// or an operand of the product for the weights, have their order, and a piece is a gatherv of all blocks'
+// parts: packed ones would have to be put in order, a pass of memory.
 typedef struct par__tp_gather {
     const void *all;
     par__tp_pieces pieces;
+    int packed;
     par_request requests[PAR__TP_MAX_PIECES];
 } par__tp_gather;
 static par_result par__tp_gather_end(par__tp_gather *g) {
@@ -4673,11 +4700,12 @@ static par_result par__tp_gather_end(par__tp_gather *g) {
     return r;
 }
 static par_result par__tp_gather_begin(par_tp *tp, const par_tp_linear *l, int slot, const par_tp_matrix *x,
-                                       void *into, par__tp_gather *g) {
+                                       void *into, int packed, int apart, par__tp_gather *g) {
     const size_t t = (size_t)tp->t, rows = par__tp_full_rows(tp, x);
     par_result r = PAR_OK;
     memset(g, 0, sizeof *g);
-    g->pieces = par__tp_split_pieces(tp, l, rows, x->cols * par_tp_element_bytes(tp));
+    g->packed = packed;
+    g->pieces = par__tp_split_pieces(tp, l, rows, x->cols * par_tp_element_bytes(tp), apart);
     if (x->layout != PAR_TP_SEQUENCE) { // there is nothing to gather
         g->pieces.blocks = g->pieces.count = 1;
         g->pieces.block_rows = rows;
@@ -4687,14 +4715,17 @@ static par_result par__tp_gather_begin(par_tp *tp, const par_tp_linear *l, int s
     if (!into) return PAR_ERR_MEMORY;
     g->all = into;
     for (size_t j = 0; j < g->pieces.count && !r; j++) {
-        const size_t at = par__tp_piece_at(&g->pieces, j);
+        const size_t at = par__tp_piece_at(&g->pieces, j), n = par__tp_piece_rows(&g->pieces, j) * x->cols;
+        const void *mine = par__tp_const_element(tp, x->data, at * x->cols);
         size_t *counts = tp->piece_counts + 2 * j * t, *displs = counts + t;
         for (size_t q = 0; q < t; q++) {
-            counts[q] = par__tp_piece_rows(&g->pieces, j) * x->cols;
+            counts[q] = n;
             displs[q] = (q * g->pieces.block_rows + at) * x->cols;
         }
-        r = par_all_gatherv_begin(par__tp_const_element(tp, x->data, at * x->cols), into, counts, displs,
-                                  par_tp_dtype(tp), tp->desc.tp, &g->requests[j]);
+        r = packed ? par__tp_gather_into(tp, mine, n, par__tp_element(tp, into, t * at * x->cols), 1,
+                                         &g->requests[j])
+                   : par_all_gatherv_begin(mine, into, counts, displs, par_tp_dtype(tp), tp->desc.tp,
+                                           &g->requests[j]);
     }
     if (r) (void)par__tp_gather_end(g);
     return r;
@@ -5202,10 +5233,10 @@ static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const p
 // Y = X W^T + b, or with dgrad Y = X W, for one piece of the rows of x and y.
 typedef struct par__tp_row_product {
     const void *x, *w, *bias;
-    void *y, *other;            // other: of gemm_fused, or NULL
-    size_t x_ld, y_ld, in, out; // in: columns of x that are multiplied; out: of y
-    par_dtype type;             // of y
-    int dgrad, packed;          // packed: y is a reduction's `partial`
+    void *y, *other;             // other: of gemm_fused, or NULL
+    size_t x_ld, y_ld, in, out;  // in: columns of x that are multiplied; out: of y
+    par_dtype type;              // of y
+    int dgrad, packed, x_packed; // packed: y is a reduction's `partial`; x_packed: x is what a gather packed
 } par__tp_row_product;
 // Where the sum is over features that are split over tp: one leaf of it, segment after segment.
 static par_result par__tp_multiply_leaf(par_tp *tp, const par_tp_linear *l, size_t leaf, size_t rows,
@@ -5246,17 +5277,26 @@ static par_result par__tp_multiply_piece(par_tp *tp, const par_tp_linear *l, con
               by_leaves = tp->desc.canonical_leaves && !l->recipe && !m->dgrad != !l->row_parallel;
     const size_t at = par__tp_piece_at(p, j), e = par_dtype_bytes(m->type),
                  rows = whole ? p->blocks * p->block_rows : par__tp_piece_rows(p, j);
+    const size_t blocks = whole ? 1 : p->blocks, first = p->blocks * at; // of a packed piece
+    const int as_one = blocks > 1 && tp->kernels->gemm_blocks && !by_leaves && !m->other;
     par_result r = PAR_OK;
     if (m->dgrad) par_trace_begin(tp->desc.tp, "dgrad");
-    for (size_t b = 0; b < (whole ? 1 : p->blocks) && !r; b++) {
-        const size_t from = b * p->block_rows + at, to = m->packed ? p->blocks * at + b * rows : from;
+    for (size_t b = 0; b < (as_one ? 1 : blocks) && !r; b++) {
+        const size_t row = b * p->block_rows + at, from = m->x_packed ? first + b * rows : row,
+                     to = m->packed ? first + b * rows : row;
         const void *x = par__tp_const_element(tp, m->x, from * m->x_ld);
         char *y = (char *)m->y + to * m->y_ld * e;
-        r = by_leaves
-                ? par__tp_multiply_leaves(tp, l, rows, x, m, (float *)(void *)y)
-                : par__tp_linear_gemm(tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows, m->out, m->in,
-                                      x, m->x_ld, m->w, m->dgrad ? m->out : m->in, 0, y, m->type, m->y_ld,
-                                      m->bias, m->other ? (char *)m->other + to * m->y_ld * e : NULL);
+        if (as_one)
+            r = tp->kernels->gemm_blocks(
+                tp, !m->dgrad, blocks, rows, m->out, m->in, x, (m->x_packed ? rows : p->block_rows) * m->x_ld,
+                m->x_ld, m->w, m->dgrad ? m->out : m->in, y, (m->packed ? rows : p->block_rows) * m->y_ld,
+                m->type, m->y_ld, m->bias);
+        else
+            r = by_leaves ? par__tp_multiply_leaves(tp, l, rows, x, m, (float *)(void *)y)
+                          : par__tp_linear_gemm(tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows,
+                                                m->out, m->in, x, m->x_ld, m->w, m->dgrad ? m->out : m->in, 0,
+                                                y, m->type, m->y_ld, m->bias,
+                                                m->other ? (char *)m->other + to * m->y_ld * e : NULL);
     }
     if (m->dgrad) par_trace_end(tp->desc.tp);
     return r;
@@ -5272,7 +5312,8 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
                                      PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
     void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * e) : y->data;
     if (!mine) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, &g));
+    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, !gathered,
+                                     gelu != NULL, &g));
     if (gathered) par__tp_set_shape(gathered, rows, l->in, PAR_TP_REPLICATED);
     const par__tp_row_product m = {g.all,
                                    l->weight.data,
@@ -5285,7 +5326,8 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
                                    n,
                                    par_tp_dtype(tp),
                                    0,
-                                   0};
+                                   0,
+                                   g.packed};
     par_result r = PAR_OK;
     for (size_t j = 0; j < g.pieces.count && !r; j++) {
         r = par_wait(&g.requests[j]);
@@ -5307,7 +5349,7 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     const int alone = tp->t == 1 && !tp->desc.canonical_leaves;
     const void *bias = l->has_bias && alone ? l->bias.data : NULL; // else once, after the sum
     const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, NULL, n, l->out,
-                                   n,       l->out,         s.type, 0,         1};
+                                   n,       l->out,         s.type, 0,         1,    0};
     par_result r = PAR_OK;
     for (size_t j = 0; j < s.pieces.count && !r; j++) {
         r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
@@ -5388,7 +5430,7 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
         r = par__tp_reduction_open(tp, l, &s, dy->rows, l->in, dx);
         if (grads & PAR__TP_WGRAD) s.pieces = par__tp_one_piece(&s.pieces);
         const par__tp_row_product m = {grad, l->weight.data, NULL,   s.partial, NULL, ld, l->in,
-                                       n,    l->in,          s.type, 1,         1};
+                                       n,    l->in,          s.type, 1,         1,    0};
         for (size_t j = 0; j < s.pieces.count && !r; j++) {
             r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
             if (!r) r = par__tp_reduction_begin(tp, &s, j);
@@ -5416,7 +5458,8 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
         PAR__TP_TRY(par__tp_check_rows(tp, call, x->rows, rows));
     }
-    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, &g));
+    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, !(grads & PAR__TP_WGRAD),
+                                     gelu_input != NULL, &g));
     par_result r = PAR_OK;
     const int own_rows = t > 1 && par__tp_sums_own_rows(tp);
     if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad && own_rows) { // beside the gather
@@ -5426,9 +5469,19 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
     }
     if (grads & PAR__TP_DGRAD) {
-        const par__tp_row_product m = {
-            g.all, l->weight.data,   NULL, dx->data, gelu_input ? gelu_input->data : NULL, l->out, n, l->out,
-            n,     par_tp_dtype(tp), 1,    0};
+        const par__tp_row_product m = {g.all,
+                                       l->weight.data,
+                                       NULL,
+                                       dx->data,
+                                       gelu_input ? gelu_input->data : NULL,
+                                       l->out,
+                                       n,
+                                       l->out,
+                                       n,
+                                       par_tp_dtype(tp),
+                                       1,
+                                       0,
+                                       g.packed};
         par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
         for (size_t j = 0; j < g.pieces.count && !r; j++) {
             r = par_wait(&g.requests[j]);

@@ -672,6 +672,8 @@ static int tuned_product(par_comm *w, par_cuda *cuda, size_t rows, int epilogue)
     for (int i = 0; i < MOST * N; i++) host[i] = one;
     upload(cuda, a, host, sizeof host);
     if (epilogue) p.epilogue = epilogue, p.aux = a;
+    if (!epilogue && rows % 2 == 0) // the same in two blocks
+        p.m = rows / 2, p.blocks = 2, p.a_step = p.m * K, p.c_step = p.m * N;
     CHECK_OK(w, par__cuda_gemm(cuda, &p, a, a, c, cuda->stream));
     download(cuda, host, c, sizeof host);
     for (size_t i = 0; i < rows * N; i++) right = right && host[i] == host[0];
@@ -728,7 +730,7 @@ static void tuning_files(par_comm *w, par_cuda *cuda, const char *path) {
     tunes_by(w, cuda, path, header + "end 0\n", NULL);
     for (const std::string &text :
          {std::string(), std::string("\0\1\2\xff", 4), std::string("weights"),
-          "par_cuda_tune 2" + good.substr(15), good.substr(0, 30), header, header + first, header + "end 1\n",
+          "par_cuda_tune 1" + good.substr(15), good.substr(0, 30), header, header + first, header + "end 1\n",
           header + first + "end 2\n", header + first.substr(1), header + first + "end 1\nx",
           header + start + "8\nend 1\n", header + start + "-1\nend 1\n",
           header + start + "99999999999999999999\nend 1\n",

@@ -202,8 +202,8 @@ tests() { # name, options of the test program ...
     fi
 }
 kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses split_products fused_products"
-kernels+=" low_precision tensor_cores tp_attention own_attention ring_blocks models"
-collective_tests="collectives messages splits mismatch windows"
+kernels+=" block_products low_precision tensor_cores tp_attention own_attention ring_blocks models"
+collective_tests="collectives messages splits mismatch windows narrow_sums"
 # tool, test: on one rank, of the kit's kernels alone. NCCL would take longer, and asks for kernels that are
 # not there.
 sanitized() {

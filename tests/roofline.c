@@ -3,6 +3,7 @@
 //     nvdisasm -c -ndf CUBIN | build/roofline --count PTXAS    the table of docs/kernels.md
 //     build/roofline --check docs/kernels.md    1: a kernel is below its share of the roofline
 //     build/roofline --step docs/kernels.md     a step of GPT-2 124M, predicted from the table
+//     build/roofline --layer docs/kernels.md    a layer of Llama 7B on 8 GPUs, with what these exchange
 //
 // PTXAS: what nvcc -Xptxas -v said. An element's cost is that of the loops that its row names, each on the
 // way through it with most accesses of 128 bits, and then with fewest instructions: 'o', the best outermost
@@ -616,12 +617,122 @@ static int predict_step(const char *path) {
     }
     return 0;
 }
+// ---- a layer of tensor parallel ranks
+
+// Llama 7B: 4096 features, 32 heads of 128, an MLP of 11008; tp 8 with sequence parallelism. Of a rank: each
+// product's features, and their sum's inner size; row: row-parallel.
+enum { LLAMA = 4096, RANKS = 8, HEAD = LLAMA / RANKS, MLP = 11008 / RANKS, LAYER_SEQUENCE = 4096 };
+static const struct {
+    const char *name;
+    int row;
+    double split; // the features that are split over ranks, on this one
+} linears[] = {{"qkv", 0, 3 * HEAD}, {"proj", 1, HEAD}, {"up", 0, 2 * MLP}, {"down", 1, MLP}};
+static const struct {
+    const char *kernel;
+    double calls, columns; // of all tokens; of a rank's own tokens: by RANKS fewer
+} layer_passes[] = {{"norm, 4096", 1, HEAD},
+                    {"sum and norm, 4096", 1, HEAD},
+                    {"sum", 1, HEAD},
+                    {"norm backward and sum, 4096", 2, HEAD},
+                    {"SwiGLU", 1, MLP},
+                    {"SwiGLU backward", 1, MLP},
+                    {"RoPE", 2, 2.0 * LLAMA / RANKS}};
+// How the kit does it: bytes of an element of a sum, and of the pass that brings it to its place; rows in
+// pieces by size; the blocks of a piece, one of each rank's rows, as one product.
+typedef struct way {
+    const char *name;
+    double sum_bytes, pass_bytes;
+    int in_pieces, blocks_as_one;
+} way;
+static const way ways[] = {{"sums in f32, a product for each block", 4, 6, 1, 0},
+                           {"rows not in pieces", 4, 6, 0, 0},
+                           {"blocks as one product", 4, 6, 1, 1},
+                           {"and sums in bf16", 2, 4, 1, 1}};
+// Attention's rates at 4096 tokens, forward and backward: cuDNN on an H200 has 484 and 370 TFLOP/s at 2048.
+static const double layer_attention[2] = {484e12, 370e12};
+
+static double least_of(double a, double b) { return a < b ? a : b; }
+static double most_of(double a, double b) { return a > b ? a : b; }
+// An all_gather or a reduce_scatter of all tokens' features, over NVLink.
+static double exchange(const par_plan_machine *gpu, double tokens, double element_bytes) {
+    return element_bytes * tokens * LLAMA * (RANKS - 1) / RANKS / gpu->node_bandwidth +
+           (RANKS - 1) * gpu->node_latency;
+}
+static double layer_product(const par_plan_machine *gpu, double m, double n, double k, double batch) {
+    return par__plan_product(gpu, gpu->product_rate, m, n, k, batch, 2 * (batch * (m * k + m * n) + k * n));
+}
+// A product whose rows come, or whose sums go, in pieces: of each kind one is beside one of the other.
+static double beside(const par_plan_machine *gpu, const way *w, double tokens, double element_bytes, double n,
+                     double k) {
+    const double block = tokens / RANKS, size = tokens * LLAMA * element_bytes / 524288;
+    const double p = w->in_pieces ? most_of(1, least_of(4, least_of(floor(block / 256), floor(size)))) : 1;
+    const double one = p <= 1             ? layer_product(gpu, tokens, n, k, 1)
+                       : w->blocks_as_one ? layer_product(gpu, block / p, n, k, RANKS)
+                                          : RANKS * layer_product(gpu, block / p, n, k, 1);
+    const double message = exchange(gpu, tokens / p, element_bytes);
+    return one + message + (p - 1) * most_of(one, message);
+}
+static double weights_product(const par_plan_machine *gpu, double tokens, double n) { // cut in up to eight
+    double best = 1e9;
+    for (double parts = 1; parts <= 8; parts *= 2)
+        best = least_of(best, par__plan_product(gpu, gpu->product_rate, LLAMA, n, tokens / parts, parts,
+                                                2 * tokens * (LLAMA + n) + 4 * LLAMA * n * parts));
+    return best;
+}
+// Seconds of a layer, forward and backward: products, and messages that are not beside one.
+static double layer_products(const par_plan_machine *gpu, const way *w, double tokens) {
+    const double gather = exchange(gpu, tokens, 2), sum = exchange(gpu, tokens, w->sum_bytes);
+    double seconds = 0;
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
+        const double n = linears[i].split, weights = weights_product(gpu, tokens, n);
+        if (linears[i].row) { // product | sum; gather | gradient of the input, gradient of the weights
+            seconds += beside(gpu, w, tokens, w->sum_bytes, LLAMA, n);
+            seconds += beside(gpu, w, tokens, 2, n, LLAMA) + weights;
+            seconds += tokens * LLAMA / RANKS * w->pass_bytes / gpu->memory_rate + gpu->kernel_seconds;
+        } else { // gather | product; gather beside the gradient of the input, sum beside that of the weights
+            seconds += beside(gpu, w, tokens, 2, n, LLAMA);
+            seconds += most_of(gather, layer_product(gpu, tokens, LLAMA, n, 1)) + most_of(sum, weights);
+            seconds += tokens * LLAMA / RANKS * w->pass_bytes / gpu->memory_rate + gpu->kernel_seconds;
+        }
+    }
+    return seconds;
+}
+static int predict_layer(const char *path) {
+    counted rows[KERNELS];
+    par_plan_machine gpu;
+    const int count = read_table(path, rows);
+    if (!count || !par_plan_machine_get("h100", &gpu)) return 1;
+    printf("%-40s", "ms, of so many tokens");
+    for (double tokens = 4096; tokens <= 16384; tokens *= 2) printf(" %8.0f %8s", tokens, "times");
+    printf("\n");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        printf("%-40s", ways[i].name);
+        for (double tokens = 4096; tokens <= 16384; tokens *= 2) {
+            const double flops = 2.0 * LAYER_SEQUENCE * HEAD * tokens;
+            double others = flops / layer_attention[0] + 2.5 * flops / layer_attention[1];
+            for (size_t k = 0; k < sizeof layer_passes / sizeof layer_passes[0]; k++) {
+                const counted *c = row_of(rows, count, layer_passes[k].kernel);
+                if (!c) return 1;
+                others += layer_passes[k].calls * (tokens * layer_passes[k].columns * c->bytes /
+                                                       gpus[0].memory_rate / least(stream_rate, c->share[0]) +
+                                                   gpu.kernel_seconds);
+            }
+            const double first = layer_products(&gpu, &ways[0], tokens) + others;
+            const double seconds = layer_products(&gpu, &ways[i], tokens) + others;
+            printf(" %8.2f %8.2f", 1e3 * seconds, first / seconds);
+        }
+        printf("\n");
+    }
+    return 0;
+}
 int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--count")) return count_kernels(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "--check")) return check_table(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "--step")) return predict_step(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--layer")) return predict_layer(argv[2]);
     fprintf(stderr,
-            "usage: nvdisasm -c -ndf CUBIN | %s --count PTXAS\n       %s --check|--step docs/kernels.md\n",
+            "usage: nvdisasm -c -ndf CUBIN | %s --count PTXAS\n       %s --check|--step|--layer "
+            "docs/kernels.md\n",
             argv[0], argv[0]);
     return 2;
 }

@@ -1407,6 +1407,38 @@ static int has_whole_rows(const par__cuda_gemm_key *k) { // or is what is left o
     const int k_in_rows = !k->trans_a || k->trans_b;
     return (k->n % 8 == 0 && (k->k % 8 == 0 || !k_in_rows)) || k->n < 8 || k->k < 8;
 }
+// Several products of one matrix as one kernel: what the CPU makes of each, and nothing between them.
+static void block_products(par_comm *w) {
+    enum { BLOCKS = 3, ROWS = 5, LD = 24, A_STEP = 9 * LD, C_STEP = 7 * LD, BIAS = 40 };
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const par_tp_kernels *k[PLACES] = {par_tp_cpu(), par_cuda_tp(cuda)};
+    par_tp *tp[PLACES] = {open_tp(w, NULL, 0, 0, 1, NULL), open_tp(w, NULL, 0, 0, 1, par_cuda_tp(cuda))};
+    pair a = pair_open(w, cuda, PAR_BF16, BLOCKS * A_STEP, 1), b = pair_open(w, cuda, PAR_BF16, LD * LD, 2);
+    pair bias = pair_open(w, cuda, PAR_BF16, BIAS, 3), c = pair_open(w, cuda, PAR_BF16, BLOCKS * C_STEP, 4);
+    pair wide = pair_open(w, cuda, PAR_F32, BLOCKS * C_STEP, 5);
+    for (int i = 0; i < 12; i++) { // rows of B or columns; sizes that are no multiple of 8; a bias anywhere
+        const size_t n = i % 2 ? LD : 19, depth = i / 2 % 2 ? 16 : 13, at_bias = i / 4 == 2 ? 2 : 0;
+        const int tb = i / 2 % 2;
+        for (size_t j = 0; j < BLOCKS; j++) {
+            const char *x = a.at[HOST] + j * A_STEP * 2;
+            CHECK_OK(w, k[HOST]->gemm(tp[HOST], 0, tb, ROWS, n, depth, x, LD, b.at[HOST], LD, 0,
+                                      c.at[HOST] + j * C_STEP * 2, PAR_BF16, LD,
+                                      i / 4 ? bias.at[HOST] + at_bias : NULL));
+            CHECK_OK(w, k[HOST]->gemm(tp[HOST], 0, tb, ROWS, n, depth, x, LD, b.at[HOST], LD, 0,
+                                      wide.at[HOST] + j * C_STEP * 4, PAR_F32, LD, NULL));
+        }
+        CHECK_OK(w, k[DEVICE]->gemm_blocks(tp[DEVICE], tb, BLOCKS, ROWS, n, depth, a.at[DEVICE], A_STEP, LD,
+                                           b.at[DEVICE], LD, c.at[DEVICE], C_STEP, PAR_BF16, LD,
+                                           i / 4 ? bias.at[DEVICE] + at_bias : NULL));
+        CHECK_OK(w, k[DEVICE]->gemm_blocks(tp[DEVICE], tb, BLOCKS, ROWS, n, depth, a.at[DEVICE], A_STEP, LD,
+                                           b.at[DEVICE], LD, wide.at[DEVICE], C_STEP, PAR_F32, LD, NULL));
+        CLOSE(c, 0.02);
+        CLOSE(wide, 1e-5);
+    }
+    close_pairs({&a, &b, &bias, &c, &wide});
+    BOTH(par_tp_close(tp[at]));
+    par_cuda_close(cuda);
+}
 // Products whose rows are no multiple of 8 numbers are two: what is left over, and the rest.
 static void split_products(par_comm *w) {
     enum { M = 21, LD = 80 };
@@ -2198,6 +2230,7 @@ const test tests[] = {
     {"tp_losses", tp_losses, TEST_SERIAL, 1, 120},
 #if defined(PAR_CUDA_CUBLASLT)
     {"split_products", split_products, TEST_SERIAL, 1, 60},
+    {"block_products", block_products, TEST_SERIAL, 1, 60},
     {"fused_products", fused_products, TEST_SERIAL, 1, 60},
     {"low_precision", low_precision, TEST_SERIAL, 1, 120},
 #endif

@@ -417,9 +417,9 @@ enum { SPLIT_ROWS = 48, SPLIT_BYTES = SPLIT_ROWS * 64 * 4 }; // of an output's m
 static void run_in_pieces(layout *l, int sequence, par_tp_linear *f, const par_tp_matrix *x,
                           const par_tp_matrix *dy, int pieces, par_tp_matrix out[3]) {
     const int most = SPLIT_ROWS / (sequence ? l->t : 1) / 2, calls = pieces < most ? pieces : most;
-    const par_kind kind = f->row_parallel ? sequence ? PAR_KIND_REDUCE_SCATTER : PAR_KIND_ALL_REDUCE
-                          : calls > 1     ? PAR_KIND_ALL_GATHERV
-                                          : PAR_KIND_ALL_GATHER;
+    const par_kind kind = !f->row_parallel ? PAR_KIND_ALL_GATHER
+                          : sequence       ? PAR_KIND_REDUCE_SCATTER
+                                           : PAR_KIND_ALL_REDUCE;
     l->tp->desc.row_pieces = pieces;
     memset(f->weight.grad, 0, f->weight.local_rows * f->weight.local_cols * sizeof(float));
     CHECK_OK(l->world, par_tp_linear_forward(l->tp, f, x, NULL, &out[0])); // makes scratch memory

@@ -6,7 +6,12 @@ struct emu_matrix {
     cudaDataType_t type;
     uint64_t rows, cols;
     int64_t ld;
+    int batch;    // matrices
+    int64_t step; // elements from one to the next
 };
+static int64_t emu_step_bytes(const emu_matrix &m) {
+    return m.step * (m.type == CUDA_R_32F ? 4 : m.type == CUDA_R_16BF || m.type == CUDA_R_16F ? 2 : 1);
+}
 struct emu_preference { // what heuristics go by: alignments of A, B, C, D, the bias, aux; the workspace
     uint32_t align[4], bias_align, aux_align, schemes; // schemes: how parts of a sum may be added
     size_t workspace_bytes;
@@ -190,7 +195,18 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
                                           uint64_t cols, int64_t ld) {
     if (!rows || !cols || ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
-    return *out = (cublasLtMatrixLayout_t)(void *)new emu_matrix{type, rows, cols, ld}, CUBLAS_STATUS_SUCCESS;
+    return *out = (cublasLtMatrixLayout_t)(void *)new emu_matrix{type, rows, cols, ld, 1, 0},
+           CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t what, const void *value,
+                                                size_t bytes) {
+    emu_matrix *m = (emu_matrix *)(void *)layout;
+    if (what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(int32_t))
+        return memcpy(&m->batch, value, bytes), CUBLAS_STATUS_SUCCESS;
+    if (what == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(int64_t))
+        return memcpy(&m->step, value, bytes), CUBLAS_STATUS_SUCCESS;
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return delete (emu_matrix *)(void *)layout, CUBLAS_STATUS_SUCCESS;
@@ -253,6 +269,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const emu_matmul how = *(emu_matmul *)(void *)desc;
     const emu_matrix ma = *(emu_matrix *)(void *)la, mb = *(emu_matrix *)(void *)lb,
                      mc = *(emu_matrix *)(void *)lc;
+    const int64_t steps[4] = {emu_step_bytes(ma), emu_step_bytes(mb), emu_step_bytes(mc), emu_step_bytes(mc)};
     const float *x = (const float *)alpha, *y = (const float *)beta;
     const float host_x = how.device_factors ? 0 : *x, host_y = how.device_factors ? 0 : *y;
     const uint64_t k = how.trans_b ? mb.cols : mb.rows;
@@ -264,7 +281,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const auto &algorithm = emu_algorithms[can.algorithm];
     if (!algorithm.valid) emu_die("a product by a result of the heuristics whose state says that it is none");
     for (int i = 0; i < 4; i++)
-        if ((uintptr_t)arrays[i] % can.align[i]) return CUBLAS_STATUS_INVALID_VALUE;
+        if ((uintptr_t)arrays[i] % can.align[i] || steps[i] % can.align[i])
+            return CUBLAS_STATUS_INVALID_VALUE;
+    if (ma.batch != mc.batch || mb.batch != mc.batch || (mc.batch > 1 && (emu_is_code(ma.type) || how.aux)))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if ((uintptr_t)how.bias % can.bias_align || (uintptr_t)how.aux % can.aux_align)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!emu_has_codes(how, ma, mb, mc) || !emu_has_epilogue(how, ma, mc)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -281,8 +301,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         if (mine && *emu_access(mine) != number) emu_die("two products use one workspace at a time");
         const int device = how.device_factors;
         if (emu_streams.count(stream)) stream->pretended += algorithm.seconds;
-        emu_multiply(how, algorithm.differs, !device && host_y == 0 && can.schemes & 4,
-                     device ? *emu_access(x) : host_x, a, ma, b, mb, device ? *emu_access(y) : host_y, d, mc);
+        for (int i = 0; i < mc.batch; i++)
+            emu_multiply(how, algorithm.differs, !device && host_y == 0 && can.schemes & 4,
+                         device ? *emu_access(x) : host_x, (const char *)a + i * emu_step_bytes(ma), ma,
+                         (const char *)b + i * emu_step_bytes(mb), mb, device ? *emu_access(y) : host_y,
+                         (char *)d + i * emu_step_bytes(mc), mc);
     };
     emu_enqueue_host(stream, multiply, how.sm_count ? "product on some SMs" : "product", desc);
     return CUBLAS_STATUS_SUCCESS;
