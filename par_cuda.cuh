@@ -5688,10 +5688,15 @@ static __device__ __forceinline__ void par__cuda_put_partials(float *to, const f
     }
 }
 // Both sums of a row: of g and of g xhat, where g = dy w and xhat = x rstd + shift. Each thread adds to its
-// weights' gradients.
-static __device__ __forceinline__ void par__cuda_norm_sums(float *sums, float *dw, float *db, const float *dy,
-                                                           const float *x, const float *w, float rstd,
-                                                           float shift) {
+// weights' gradients. of: dy and x.
+template <class T>
+static __device__ __forceinline__ void
+par__cuda_norm_sums(float *sums, float *dw, float *db, const par__cuda_eight<T> *of,
+                    const par__cuda_eight<T> &weight, float rstd, float shift) {
+    float dy[8], x[8], w[8];
+    par__cuda_widen_eight(dy, of[0]);
+    par__cuda_widen_eight(x, of[1]);
+    par__cuda_widen_eight(w, weight);
     for (int j = 0; j < 8; j++) {
         const float h = fmaf(x[j], rstd, shift), g = dy[j] * w[j];
         sums[0] += g;
@@ -5700,43 +5705,66 @@ static __device__ __forceinline__ void par__cuda_norm_sums(float *sums, float *d
         db[j] += dy[j];
     }
 }
-// The same for eight columns beyond those that a thread keeps, whose gradients are summed in memory. of: dy,
-// x and w; first: of the block's rows.
+// The same for eight columns beyond those that a thread keeps, whose gradients are summed in memory. first:
+// of the block's rows.
 template <class T>
 static __device__ __forceinline__ void
-par__cuda_norm_sums_beyond(float *sums, float *own, const par__cuda_eight<T> *of, unsigned at, unsigned cols,
-                           bool first, float rstd, float shift) {
-    float u[8], v[8], w[8], more[2][8];
-    par__cuda_widen_eight(u, of[0]);
-    par__cuda_widen_eight(v, of[1]);
-    par__cuda_widen_eight(w, of[2]);
+par__cuda_norm_sums_beyond(float *sums, float *own, const par__cuda_eight<T> *of,
+                           const par__cuda_eight<T> &weight, unsigned at, unsigned cols, bool first,
+                           float rstd, float shift) {
+    float more[2][8];
     for (unsigned j = 0; j < 8; j++) {
         more[0][j] = first || at + j >= cols ? 0 : own[at + j];
         more[1][j] = first || at + j >= cols ? 0 : own[cols + at + j];
     }
-    par__cuda_norm_sums(sums, more[0], more[1], u, v, w, rstd, shift);
+    par__cuda_norm_sums(sums, more[0], more[1], of, weight, rstd, shift);
     par__cuda_put_partials<false>(own, more[0], more[1], at, cols, NULL);
 }
 // rstd (g - mean(g) - xhat mean(g xhat)) = rstd g + slope x + constant
 template <class T>
 static __device__ __forceinline__ void
 par__cuda_norm_gradients_of(float *to, const par__cuda_eight<T> &dy, const par__cuda_eight<T> &x,
-                            const par__cuda_eight<T> &weight, float rstd, float slope, float constant) {
-    float u[8], w[8];
+                            const float *w, float rstd, float slope, float constant) {
+    float u[8];
     par__cuda_widen_eight(u, dy);
     par__cuda_widen_eight(to, x);
-    par__cuda_widen_eight(w, weight);
     for (int j = 0; j < 8; j++) to[j] = fmaf(u[j] * w[j], rstd, fmaf(to[j], slope, constant));
 }
 // Writes eight numbers, or (ADD) their sums with `add` after they are rounded.
 template <bool ADD, class T>
-static __device__ __forceinline__ void par__cuda_put_added(T *to, const float *x, const T *add, unsigned at,
+static __device__ __forceinline__ void par__cuda_put_added(T *to, const float *x,
+                                                           const par__cuda_eight<T> &add, unsigned at,
                                                            unsigned cols, bool whole) {
     if constexpr (ADD)
-        par__cuda_put_sum(to, par__cuda_round_eight((T *)NULL, x), par__cuda_get(add, at, cols, whole), at,
-                          cols, whole);
+        par__cuda_put_sum(to, par__cuda_round_eight((T *)NULL, x), add, at, cols, whole);
     else
         par__cuda_put(to, x, at, cols, whole);
+}
+// Begins to bring memory to the L2 cache, where GPUs have an instruction for it (from sm_90 on). It takes no
+// registers and no threads' time, and so what is read next is in flight while a row is used.
+#if defined(CUDA_EMU)
+static inline void par__cuda_prefetch(const void *p, unsigned bytes) { // is it there?
+    (void)*(const volatile char *)p, (void)*((const volatile char *)p + bytes - 1);
+}
+#else
+static __device__ __forceinline__ void par__cuda_prefetch(const void *p, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    const uint64_t from = __cvta_generic_to_global(p), aligned = from & ~(uint64_t)15;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(aligned),
+                 "r"((unsigned)(from + bytes + 15 - aligned) & ~15u));
+#endif
+}
+#endif
+// Row r, which a backward kernel reads next, and its statistics.
+template <class T>
+static __device__ __forceinline__ void par__cuda_prefetch_row(const T *dy, const T *x, const T *add,
+                                                              const float *stats, size_t r, unsigned cols,
+                                                              int rms) {
+    const unsigned bytes = PAR__MIN(cols, 1u << 20) * (unsigned)sizeof(T), of_row = rms ? 1 : 2;
+    par__cuda_prefetch(dy + r * cols, bytes);
+    par__cuda_prefetch(x + r * cols, bytes);
+    if (add) par__cuda_prefetch(add + r * cols, bytes);
+    par__cuda_prefetch(stats + r * of_row, of_row * (unsigned)sizeof(float));
 }
 // A backward kernel by who has a row.
 template <class T, par__cuda_norm_size SIZE> struct par__cuda_norm_shape {
@@ -5754,8 +5782,9 @@ template <class T, par__cuda_norm_size SIZE> struct par__cuda_norm_shape {
                                                                                                       : 3
     };
 };
-// Columns beyond those that a thread keeps have their gradients summed in `partials`. The second pass over a
-// row finds it in the cache. ADD: the gradient is rounded, and `add` is added to it.
+// A thread loads all that it has of a row at once, and meanwhile the next row comes to the cache. MORE: the
+// gradients of columns beyond those that it keeps are summed in `partials`, and a second pass finds rows in
+// the cache. ADD: the gradient is rounded, and `add` is added to it.
 template <class T, par__cuda_norm_size SIZE, bool ADD>
 static __global__ void __launch_bounds__((par__cuda_norm_shape<T, SIZE>::THREADS),
                                          (par__cuda_norm_shape<T, SIZE>::BLOCKS))
@@ -5770,43 +5799,42 @@ static __global__ void __launch_bounds__((par__cuda_norm_shape<T, SIZE>::THREADS
     float dw[K][8] = {}, db[K][8] = {};
     const auto gradient = [&](size_t r, bool first) {
         const float rstd = rms ? stats[r] : stats[2 * r + 1], shift = rms ? 0 : -stats[2 * r] * rstd;
-        const T *dy_row = dy + r * cols, *x_row = x + r * cols;
-        float u[8], v[8], w[8], sums[2] = {0, 0};
-        par__cuda_eight<T> p[K], q[K];
+        float v[8], w[8], sums[2] = {0, 0};
+        par__cuda_eight<T> of[K][3], here[3]; // dy, x, add
+        const auto get = [&](par__cuda_eight<T> *to, unsigned at) {
+            to[0] = par__cuda_get(dy + r * cols, at, cols, whole);
+            to[1] = par__cuda_get(x + r * cols, at, cols, whole);
+            if (ADD) to[2] = par__cuda_get(add + r * cols, at, cols, whole);
+        };
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
-            if (t.at + k * t.step < cols) {
-                p[k] = par__cuda_get(dy_row, t.at + k * t.step, cols, whole);
-                q[k] = par__cuda_get(x_row, t.at + k * t.step, cols, whole);
-            }
+            if (t.at + k * t.step < cols) get(of[k], t.at + k * t.step);
+        const size_t next = r + (size_t)gridDim.x * t.rows;
+        if (t.at == 0 && next < rows)
+            par__cuda_prefetch_row(dy, x, ADD ? add : (const T *)NULL, stats, next, cols, rms);
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
-            if (t.at + k * t.step < cols) {
-                par__cuda_widen_eight(u, p[k]);
-                par__cuda_widen_eight(v, q[k]);
-                par__cuda_widen_eight(w, par__cuda_get(weight, t.at + k * t.step, cols, whole));
-                par__cuda_norm_sums(sums, dw[k], db[k], u, v, w, rstd, shift);
-            }
+            if (t.at + k * t.step < cols)
+                par__cuda_norm_sums(sums, dw[k], db[k], of[k],
+                                    par__cuda_get(weight, t.at + k * t.step, cols, whole), rstd, shift);
         for (unsigned at = t.at + K * t.step; MORE && at < cols; at += t.step) {
-            par__cuda_eight<T> here[3] = {par__cuda_get(dy_row, at, cols, whole),
-                                          par__cuda_get(x_row, at, cols, whole),
-                                          par__cuda_get(weight, at, cols, whole)};
-            par__cuda_norm_sums_beyond(sums, own, here, at, cols, first, rstd, shift);
+            get(here, at);
+            par__cuda_norm_sums_beyond(sums, own, here, par__cuda_get(weight, at, cols, whole), at, cols,
+                                       first, rstd, shift);
         }
         par__cuda_row_sums<ONE, 2>(sums, scratch);
         const float sum = rms ? 0 : sums[0] / (float)cols, dot = sums[1] / (float)cols;
         const float slope = -rstd * rstd * dot, constant = -rstd * (sum + shift * dot);
-        const auto put = [&](unsigned at) {
-            const par__cuda_eight<T> a = par__cuda_get(dy_row, at, cols, whole),
-                                     b = par__cuda_get(x_row, at, cols, whole);
-            par__cuda_norm_gradients_of(v, a, b, par__cuda_get(weight, at, cols, whole), rstd, slope,
-                                        constant);
-            par__cuda_put_added<ADD>(dx + r * cols, v, add + r * cols, at, cols, whole);
+        const auto put = [&](unsigned at, par__cuda_eight<T> *from) {
+            if (MORE) get(from, at);
+            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
+            par__cuda_norm_gradients_of(v, from[0], from[1], w, rstd, slope, constant);
+            par__cuda_put_added<ADD>(dx + r * cols, v, from[2], at, cols, whole);
         };
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
-            if (t.at + k * t.step < cols) put(t.at + k * t.step);
-        for (unsigned at = t.at + K * t.step; MORE && at < cols; at += t.step) put(at);
+            if (t.at + k * t.step < cols) put(t.at + k * t.step, of[k]);
+        for (unsigned at = t.at + K * t.step; MORE && at < cols; at += t.step) put(at, here);
     };
     const size_t begin = (size_t)blockIdx.x * t.rows + t.row;
     for (size_t r = begin; r < rows; r += (size_t)gridDim.x * t.rows) gradient(r, r == begin);
@@ -5815,15 +5843,15 @@ static __global__ void __launch_bounds__((par__cuda_norm_shape<T, SIZE>::THREADS
         if (k * t.step < cols) // the same in all threads
             par__cuda_put_partials<ONE>(own, dw[k], db[k], t.at + k * t.step, cols, scratch);
 }
-// Blocks are as many on any device, so that all add in the same order: whole waves of an H100's 132
-// multiprocessors. threads: of a block; sums: with dweight and dbias of each.
+// Blocks are as many on any device, so that all add in the same order: those that the 132 multiprocessors of
+// an H100 run at a time, with 16 rows or more. threads: of a block; sums: with dweight and dbias of each.
 template <class T, par__cuda_norm_size SIZE>
 static par_result par__cuda_norm_gradients(par_cuda *cuda, void *dx, float *dweight, float *dbias,
                                            const void *dy, const void *x, const void *add, const void *weight,
                                            const float *stats, size_t rows, size_t cols, int rms) {
     typedef par__cuda_norm_shape<T, SIZE> shape;
-    const size_t most = 132 * (SIZE == PAR__CUDA_NORM_BLOCK ? 6 : 4);
-    const unsigned blocks = (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 32, most));
+    const size_t most = 132 * (SIZE <= PAR__CUDA_NORM_BLOCK ? (size_t)shape::BLOCKS : 4);
+    const unsigned blocks = (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 16, most));
     const unsigned threads = PAR__MIN(par__cuda_norm_threads(cols, shape::SUMMED), (unsigned)shape::THREADS);
     float *partials = (float *)par__cuda_scratch(cuda, 1, 2 * blocks * cols * sizeof(float));
     if (!partials) return PAR_ERR_MEMORY;

@@ -175,6 +175,11 @@ static void norm_of(bench *b, void *user, int rms, int back) {
                  : k->norm_forward(r->tp, r->z, r->stats, r->x, NULL, NULL, r->w, NULL, r->rows, r->cols, rms,
                                    1e-5f));
 }
+static void layer_norm_backward_sum(bench *b, void *user) { // as a residual branch ends: z += the gradient
+    const rows *r = (const rows *)user;
+    must(b, par_cuda_tp(b->cuda)->norm_backward(r->tp, r->z, r->dw, NULL, r->y, r->x, r->z, r->w, r->stats,
+                                                r->rows, r->cols, 0));
+}
 static void layer_norm(bench *b, void *user) { norm_of(b, user, 0, 0); }
 static void layer_norm_backward(bench *b, void *user) { norm_of(b, user, 0, 1); }
 static void rms_norm(bench *b, void *user) { norm_of(b, user, 1, 0); }
@@ -215,6 +220,7 @@ static const struct {
     {"sum of rows", 2, sum_rows},
     {"LayerNorm forward", 4, layer_norm},
     {"LayerNorm backward", 6, layer_norm_backward},
+    {"LayerNorm backward and sum", 8, layer_norm_backward_sum},
     {"RMSNorm forward", 4, rms_norm},
     {"RMSNorm backward", 6, rms_norm_backward},
     {"dropout", 4, dropout},

@@ -352,6 +352,9 @@ class ptx_decoder {
             if (to.a_width != 4 || from.a_width != 8) ptx_syntax(file, t, "addresses of other sizes");
             i.list = (int32_t)k->lists.size(), i.run = ptx_copy_async;
             for (int32_t x : {to.a, to.target, from.a, from.target, bytes_of, there}) k->lists.push_back(x);
+        } else if (t.is("cp.async.bulk.prefetch.L2.global")) {
+            i.run = ptx_prefetch;
+            address(&i, t), expect(","), i.b = value(4, t);
         } else if (t.is("atom.global.max.u32") || t.is("atom.global.add.u32")) {
             i.d = destination(4, t), expect(","), address(&i, t), expect(","), i.b = value(4, t);
             i.run =

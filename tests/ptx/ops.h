@@ -357,6 +357,20 @@ static void ptx_copy_async(ptx_warp &w, const ptx_ins &i, uint32_t m) {
         ptx_begin_copy(w, i, l, c);
     }
 }
+// At both ends up to 15 bytes may be of no array, because it takes whole pieces of 16.
+static void ptx_prefetch(ptx_warp &w, const ptx_ins &i, uint32_t m) {
+    for (; m; m &= m - 1) {
+        const int l = __builtin_ctz(m);
+        const uint64_t address = ptx_address(w, i.a, i.a_width, i.target, l);
+        const uint32_t bytes = ptx_in<uint32_t>(w, i.b)[l];
+        if (address % 16 || bytes % 16 || !bytes) ptx_fault(w, i, l, "a prefetch takes whole pieces of 16");
+        for (uint64_t at : {address, address + bytes - 16}) {
+            const unsigned char *p = (const unsigned char *)(uintptr_t)at;
+            if (!emu_is_accessible(p, 1) && !emu_is_accessible(p + 15, 1))
+                ptx_fault(w, i, l, "a prefetch is out of bounds: " + ptx_hex(at));
+        }
+    }
+}
 static void ptx_wait_all(ptx_warp &w, const ptx_ins &, uint32_t m) {
     for (; m; m &= m - 1) ptx_end_copies(w, __builtin_ctz(m));
 }
