@@ -565,19 +565,16 @@ template <class T> static __device__ __forceinline__ T *par__cuda_global(T *p) {
 }
 
 // PAR__CUDA_UNROLL: the next loop has to be unrolled, because its arrays have to be in registers;
-// PAR__CUDA_UNROLL_BY_8: it may be, so that loads are in flight;
 // PAR__CUDA_ROLLED: it must not be, because it is long.
 // PAR__CUDA_PARAMETER: a kernel's argument whose address is taken; no thread writes or copies it.
 #if defined(CUDA_EMU)
 #define PAR__CUDA_UNROLL
-#define PAR__CUDA_UNROLL_BY_8
 #define PAR__CUDA_ROLLED
 #define PAR__CUDA_PARAMETER const
 #else
-#define PAR__CUDA_UNROLL      _Pragma("unroll")
-#define PAR__CUDA_UNROLL_BY_8 _Pragma("unroll 8")
-#define PAR__CUDA_ROLLED      _Pragma("unroll 1")
-#define PAR__CUDA_PARAMETER   const __grid_constant__
+#define PAR__CUDA_UNROLL    _Pragma("unroll")
+#define PAR__CUDA_ROLLED    _Pragma("unroll 1")
+#define PAR__CUDA_PARAMETER const __grid_constant__
 #endif
 
 // Every kernel is launched here. Shared memory is always dynamic, and PAR__CUDA_SHARED declares it.
@@ -6133,52 +6130,71 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
     return PAR_OK;
 }
 enum { PAR__CUDA_PIECE = 32 };
+// Of ids that are elsewhere the key is `count`, the last.
 static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
                                               size_t rows, size_t first, size_t count) {
     PAR__CUDA_FOR(i, rows) {
         const size_t id = (size_t)ids[i] - first;
-        keys[i] = id < count ? (uint32_t)id : 0xFFFFFFFFu;
+        keys[i] = (uint32_t)PAR__MIN(id, count);
         rows_of_keys[i] = (uint32_t)i;
     }
 }
-// A warp adds up the pieces within PAR__CUDA_PIECE sorted rows, in 256 columns. It loads four rows at a time,
-// whatever their ids are.
+// par__cuda_put of f32, which compilers do not cut where words come two ways.
+static __device__ __forceinline__ void par__cuda_put_sums(float *p, const float *x, size_t at, size_t n,
+                                                          bool whole) {
+#if defined(__CUDA_ARCH__)
+    if (whole) {
+        __stwb((float4 *)(void *)(p + at), make_float4(x[0], x[1], x[2], x[3]));
+        __stwb((float4 *)(void *)(p + at + 4), make_float4(x[4], x[5], x[6], x[7]));
+        return;
+    }
+#endif
+    par__cuda_put(p, x, at, n, whole);
+}
+// A warp adds up the pieces within PAR__CUDA_PIECE sorted rows, in 256 columns. It loads four rows and their
+// keys at a time, whatever the keys are, while the next four come to the cache.
 template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_embed_pieces(float *grad, float *partials, const uint32_t *keys, const uint32_t *rows_of_keys,
-                             const T *dy, size_t rows, size_t cols, bool aligned) {
+                             const T *dy, size_t rows, uint32_t count, size_t cols, bool aligned) {
     enum { PIECE = PAR__CUDA_PIECE, AHEAD = 4 };
     const size_t warps = (size_t)gridDim.x * (blockDim.x / 32), across = (cols + 255) / 256;
     const size_t items = (rows + PIECE - 1) / PIECE * across;
     for (size_t w = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; w < items; w += warps) {
-        const size_t first = w / across * PIECE, end = PAR__MIN(first + PIECE, rows);
-        const size_t at = w % across * 256 + threadIdx.x % 32 * 8;
+        const unsigned first = (unsigned)(w / across) * PIECE, end = PAR__MIN(first + PIECE, (unsigned)rows);
+        const unsigned lane = threadIdx.x % 32;
+        const size_t from_col = w % across * 256, at = from_col + lane * 8;
         const auto add = [&](bool whole) {
             float sum[8], v[8];
             bool opens = false; // the run that is added up begins here, so that its sum goes to the gradient
-            for (size_t from = first; from < end; from += AHEAD) {
+            for (unsigned from = first; from < end; from += AHEAD) {
                 par__cuda_eight<T> x[AHEAD];
+                uint32_t key[AHEAD + 2]; // of the row before, the rows, and the row behind; of none: `count`
                 PAR__CUDA_UNROLL
-                for (int k = 0; k < AHEAD; k++)
+                for (unsigned k = 0; k < AHEAD + 2; k++)
+                    key[k] = from + k > 0 && from + k <= (unsigned)rows ? keys[from + k - 1] : count;
+                PAR__CUDA_UNROLL
+                for (unsigned k = 0; k < AHEAD; k++)
                     x[k] =
                         par__cuda_get(dy + rows_of_keys[PAR__MIN(from + k, end - 1)] * cols, at, cols, whole);
+                if (lane < AHEAD && from + AHEAD + lane < end)
+                    par__cuda_prefetch(dy + rows_of_keys[from + AHEAD + lane] * cols + from_col,
+                                       (unsigned)(PAR__MIN(cols - from_col, (size_t)256) * sizeof(T)));
                 PAR__CUDA_UNROLL
-                for (int k = 0; k < AHEAD; k++) {
-                    const size_t i = from + k;
-                    if (i >= end || keys[i] == 0xFFFFFFFFu) break;
-                    const uint32_t key = keys[i];
-                    const bool begins = i == 0 || keys[i - 1] != key;
+                for (unsigned k = 0; k < AHEAD; k++) {
+                    const unsigned i = from + k;
+                    const bool begins = key[k] != key[k + 1], ends = i + 1 == end || key[k + 1] != key[k + 2];
+                    if (i >= end || key[k + 1] == count) break;
                     par__cuda_widen_eight(v, x[k]);
                     if (begins || i == first) opens = begins;
                     for (int j = 0; j < 8; j++) sum[j] = begins || i == first ? v[j] : sum[j] + v[j];
-                    if (i + 1 < end && keys[i + 1] == key) continue;
-                    if (!opens) { // two stores, because one whose words come two ways is cut
-                        par__cuda_put(partials + first / PIECE * cols, sum, at, cols, whole);
-                        continue;
+                    if (!ends) continue;
+                    float *to = opens ? grad + key[k + 1] * cols : partials + first / PIECE * cols;
+                    if (opens) {
+                        par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
+                        for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
                     }
-                    par__cuda_widen_eight(v, par__cuda_get(grad + key * cols, at, cols, whole));
-                    for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
-                    par__cuda_put(grad + key * cols, sum, at, cols, whole);
+                    par__cuda_put_sums(to, sum, at, cols, whole);
                 }
             }
         };
@@ -6189,15 +6205,15 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
 // in 32 columns.
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_embed_carry(float *grad, const float *partials, const uint32_t *keys, size_t rows,
-                            size_t cols) {
-    enum { PIECE = PAR__CUDA_PIECE };
+                            uint32_t count, size_t cols) {
+    enum { PIECE = PAR__CUDA_PIECE, AHEAD = 16 };
     const size_t warps = (size_t)gridDim.x * (blockDim.x / 32), across = (cols + 31) / 32;
     const size_t items = (rows - 1) / PIECE * across;
     for (size_t w = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; w < items; w += warps) {
         const size_t next = (w / across + 1) * PIECE, c = w % across * 32 + threadIdx.x % 32;
-        const uint32_t key = keys[next];
-        if (key == 0xFFFFFFFFu || keys[next - 1] != key || (next > PIECE && keys[next - PIECE - 1] == key))
-            continue;
+        const uint32_t key = keys[next], before = keys[next - 1];
+        const uint32_t earlier = next > PIECE ? keys[next - PIECE - 1] : count;
+        if (key == count || before != key || earlier == key) continue;
         size_t last = next / PIECE, beyond = (rows - 1) / PIECE + 1; // pieces: last begins with this id
         while (last + 1 < beyond) {
             const size_t middle = (last + beyond) / 2;
@@ -6208,27 +6224,33 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         }
         if (c >= cols) continue;
         float sum = 0;
-        PAR__CUDA_UNROLL_BY_8
-        for (size_t i = next / PIECE; i <= last; i++) sum += partials[i * cols + c];
+        for (size_t i = next / PIECE; i < beyond; i += AHEAD) {
+            float x[AHEAD];
+            PAR__CUDA_UNROLL
+            for (size_t k = 0; k < AHEAD; k++) x[k] = i + k < beyond ? partials[(i + k) * cols + c] : 0;
+            PAR__CUDA_UNROLL
+            for (size_t k = 0; k < AHEAD; k++) sum += x[k];
+        }
         grad[key * cols + c] += sum;
     }
 }
+// Sorts rows by their keys, of `bits` bits.
 #if !defined(CUDA_EMU)
 static par_result par__cuda_sort(par_cuda *cuda, const uint32_t *keys, uint32_t *sorted,
-                                 const uint32_t *rows_of_keys, uint32_t *order, size_t n) {
+                                 const uint32_t *rows_of_keys, uint32_t *order, size_t n, int bits) {
     size_t bytes = 0;
-    PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, sorted, rows_of_keys, order, n, 0, 32,
+    PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, sorted, rows_of_keys, order, n, 0, bits,
                                                    cuda->stream));
     void *scratch = par__cuda_scratch(cuda, 0, PAR__MAX(bytes, (size_t)2 * 1024 * sizeof(double)));
     if (!scratch) return PAR_ERR_MEMORY;
     PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted, rows_of_keys, order, n, 0,
-                                                   32, cuda->stream));
+                                                   bits, cuda->stream));
     return PAR_OK;
 }
 #else
 static par_result par__cuda_sort(par_cuda *cuda, const uint32_t *keys, uint32_t *sorted,
-                                 const uint32_t *places, uint32_t *order, size_t n) {
-    emu_sort_pairs(keys, sorted, places, order, n, cuda->stream);
+                                 const uint32_t *places, uint32_t *order, size_t n, int bits) {
+    emu_sort_pairs(keys, sorted, places, order, n, bits, cuda->stream);
     return PAR_OK;
 }
 #endif
@@ -6249,13 +6271,16 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
     PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_keys,
                                    par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
                                    cuda->stream, keys, rows_of_keys, ids, rows, first, count));
-    PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, rows_of_keys, order, rows));
+    int bits = 1; // of the largest key
+    while (bits < 32 && count >> bits) bits++;
+    PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, rows_of_keys, order, rows, bits));
     PAR__CUDA_DISPATCH_STORAGE(
         tp, T,
         PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_pieces<T>, blocks, threads, 0, cuda->stream,
-                                       grad, partials, sorted, order, (const T *)dy, rows, cols, aligned)))
+                                       grad, partials, sorted, order, (const T *)dy, rows, (uint32_t)count,
+                                       cols, aligned)))
     return par__cuda_launch(cuda, par__cuda_k_embed_carry, blocks, threads, 0, cuda->stream, grad, partials,
-                            sorted, rows, cols);
+                            sorted, rows, (uint32_t)count, cols);
 }
 template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)

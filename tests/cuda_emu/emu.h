@@ -92,7 +92,7 @@ cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3
                         const ptx_arguments &arguments, std::function<void()> body);
 
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
-                    cudaStream_t stream);
+                    int bits, cudaStream_t stream);
 
 // Inlined, so that emu_barrier and emu_exchange see from where in a kernel they are called.
 #define EMU_INLINE static inline __attribute__((always_inline))
