@@ -1831,6 +1831,12 @@ PAR__HOST_DEVICE uint64_t par__f64_to_bits(double f) {
 PAR__HOST_DEVICE double par__u32_to_f64(uint64_t x) { // x < 2^32, by instructions that every processor has
     return par__bits_to_f64(x | 0x4330000000000000u) - 0x1p52;
 }
+// A product that is rounded before it is added: nvcc would fuse both, and a device have other bits.
+#if defined(__CUDA_ARCH__)
+#define PAR__TIMES(x, y) __dmul_rn(x, y)
+#else
+#define PAR__TIMES(x, y) ((x) * (y))
+#endif
 // log(u) for finite u from 2^-64 on. u = 2^e m with m in [sqrt(1/2), sqrt(2)), and
 // log(m) = 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1)/(m + 1).
 PAR__HOST_DEVICE double par__log_finite(double u) {
@@ -1838,16 +1844,18 @@ PAR__HOST_DEVICE double par__log_finite(double u) {
     const double m = par__bits_to_f64(bits - ((e - 64) << 52)), power = par__u32_to_f64(e) - 64;
     const double s = (m - 1) / (m + 1), z = s * s;
     double p = 2.0 / 21;
-    p = p * z + 2.0 / 19;
-    p = p * z + 2.0 / 17;
-    p = p * z + 2.0 / 15;
-    p = p * z + 2.0 / 13;
-    p = p * z + 2.0 / 11;
-    p = p * z + 2.0 / 9;
-    p = p * z + 2.0 / 7;
-    p = p * z + 2.0 / 5;
-    p = p * z + 2.0 / 3;
-    return power * 0x1.62e42fefa3800p-1 + (2 * s + (s * z * p + power * 0x1.ef35793c76730p-45)); // log(2)
+    p = PAR__TIMES(p, z) + 2.0 / 19;
+    p = PAR__TIMES(p, z) + 2.0 / 17;
+    p = PAR__TIMES(p, z) + 2.0 / 15;
+    p = PAR__TIMES(p, z) + 2.0 / 13;
+    p = PAR__TIMES(p, z) + 2.0 / 11;
+    p = PAR__TIMES(p, z) + 2.0 / 9;
+    p = PAR__TIMES(p, z) + 2.0 / 7;
+    p = PAR__TIMES(p, z) + 2.0 / 5;
+    p = PAR__TIMES(p, z) + 2.0 / 3;
+    return PAR__TIMES(power, 0x1.62e42fefa3800p-1) +
+           (PAR__TIMES(2, s) +
+            (PAR__TIMES(s * z, p) + PAR__TIMES(power, 0x1.ef35793c76730p-45))); // times log(2)
 }
 PAR__HOST_DEVICE double par__log(double x) { // x is 0, infinite, NaN, or at least 2^-64
 #if PAR__OF_DEVICE
@@ -1895,35 +1903,37 @@ PAR__HOST_DEVICE double par__power(double x, uint64_t n) { // x^n by squares
 // sqrt(x) for x > 0, by Newton's method for 1/sqrt(x); compilers do not vectorize sqrt, which sets errno.
 PAR__HOST_DEVICE double par__sqrt(double x) {
     double y = par__bits_to_f64(0x5FE6EB50C7B537AAu - (par__f64_to_bits(x) >> 1));
-    y = y * (1.5 - 0.5 * x * y * y);
-    y = y * (1.5 - 0.5 * x * y * y);
-    y = y * (1.5 - 0.5 * x * y * y);
-    y = y * (1.5 - 0.5 * x * y * y);
+    y = y * (1.5 - PAR__TIMES(0.5 * x * y, y));
+    y = y * (1.5 - PAR__TIMES(0.5 * x * y, y));
+    y = y * (1.5 - PAR__TIMES(0.5 * x * y, y));
+    y = y * (1.5 - PAR__TIMES(0.5 * x * y, y));
     return x * y;
 }
 // cos(x + (quarter - k) pi/2) by the series about k pi/2, the multiple of pi/2 that is nearest to x; |k| is
 // at most 2^20.
 PAR__HOST_DEVICE double par__cos_about(double x, double k, uint64_t quarter) {
     const uint64_t odd = 0 - (quarter & 1);
-    const double r = ((x - k * 0x1.921fb544p+0) - k * 0x1.0b4611a6p-34) - k * 0x1.3198a2e037073p-69,
+    const double r = ((x - PAR__TIMES(k, 0x1.921fb544p+0)) - PAR__TIMES(k, 0x1.0b4611a6p-34)) -
+                     PAR__TIMES(k, 0x1.3198a2e037073p-69),
                  z = r * r;
     double c = -1.0 / 6402373705728000, s = 1.0 / 355687428096000;
-    c = c * z + 1.0 / 20922789888000;
-    s = s * z - 1.0 / 1307674368000;
-    c = c * z - 1.0 / 87178291200;
-    s = s * z + 1.0 / 6227020800;
-    c = c * z + 1.0 / 479001600;
-    s = s * z - 1.0 / 39916800;
-    c = c * z - 1.0 / 3628800;
-    s = s * z + 1.0 / 362880;
-    c = c * z + 1.0 / 40320;
-    s = s * z - 1.0 / 5040;
-    c = c * z - 1.0 / 720;
-    s = s * z + 1.0 / 120;
-    c = c * z + 1.0 / 24;
-    s = s * z - 1.0 / 6;
-    c = c * z - 0.5;
-    const uint64_t bits = (par__f64_to_bits(r + r * z * s) & odd) | (par__f64_to_bits(1 + z * c) & ~odd);
+    c = PAR__TIMES(c, z) + 1.0 / 20922789888000;
+    s = PAR__TIMES(s, z) - 1.0 / 1307674368000;
+    c = PAR__TIMES(c, z) - 1.0 / 87178291200;
+    s = PAR__TIMES(s, z) + 1.0 / 6227020800;
+    c = PAR__TIMES(c, z) + 1.0 / 479001600;
+    s = PAR__TIMES(s, z) - 1.0 / 39916800;
+    c = PAR__TIMES(c, z) - 1.0 / 3628800;
+    s = PAR__TIMES(s, z) + 1.0 / 362880;
+    c = PAR__TIMES(c, z) + 1.0 / 40320;
+    s = PAR__TIMES(s, z) - 1.0 / 5040;
+    c = PAR__TIMES(c, z) - 1.0 / 720;
+    s = PAR__TIMES(s, z) + 1.0 / 120;
+    c = PAR__TIMES(c, z) + 1.0 / 24;
+    s = PAR__TIMES(s, z) - 1.0 / 6;
+    c = PAR__TIMES(c, z) - 0.5;
+    const uint64_t bits =
+        (par__f64_to_bits(r + PAR__TIMES(r * z, s)) & odd) | (par__f64_to_bits(1 + PAR__TIMES(z, c)) & ~odd);
     return par__bits_to_f64(bits ^ ((quarter + 1) & 2) << 62);
 }
 // cos(x + quarters pi/2) for |x| up to 2^20
@@ -2115,17 +2125,13 @@ PAR__HOST_DEVICE void par__philox_at(uint64_t seed, uint64_t stream, uint64_t in
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     par__philox(counter, key, out);
 }
-// A normal number of 64 random bits, by Box and Muller's method.
+// A normal number of 64 random bits, by Box and Muller's method: a device draws the CPU's.
 PAR__HOST_DEVICE float par__normal_of(uint32_t a, uint32_t b) {
     const double u = (par__u32_to_f64(a) + 0.5) * 0x1p-32;
     const double angle = 6.283185307179586 * (par__u32_to_f64(b) * 0x1p-32);
-#if PAR__OF_DEVICE
-    return (float)(sqrt(-2 * log(u)) * cos(angle));
-#else
     const uint64_t quarter = ((uint64_t)b + (1u << 29)) >> 30;
     return (float)(par__sqrt(-2 * par__log_finite(u)) *
                    par__cos_about(angle, par__u32_to_f64(quarter), quarter));
-#endif
 }
 PAR__HOST_DEVICE float par__normal(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t r[4];

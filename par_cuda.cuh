@@ -5282,6 +5282,31 @@ static par_result par__cuda_z_unpack(const par_zero_kernels *k, int code, size_t
                                      void *x, par_dtype type) {
     return par__cuda_z_sum_packed(k, code, 1, 0, n, packed, x, type);
 }
+template <class T>
+static __global__ void par__cuda_k_initial(T *x, par_zero_initial v, PAR__CUDA_PARAMETER par_shard shard,
+                                           size_t first, size_t n) {
+    PAR__CUDA_FOR(i, n) {
+        size_t number;
+        if (!par__cuda_number(shard, first + i, &number)) continue;
+        float one = v.deviation > 0 ? v.deviation * par__normal(v.seed, v.stream, number) : v.value;
+        if (v.dtype != PAR_F32) {
+            uint16_t narrow;
+            par__cuda_put_any_at(&narrow, v.dtype, 0, one);
+            one = par__cuda_any_at(&narrow, v.dtype, 0);
+        }
+        par__cuda_round(x + i, one);
+    }
+}
+static par_result par__cuda_z_init(const par_zero_kernels *k, const par_zero_initial *v, size_t first,
+                                   size_t n, void *x, par_dtype type) {
+    par_cuda *cuda = par__cuda_of_zero(k);
+    if (!n) return PAR_OK;
+    PAR__CUDA_DISPATCH_FLOAT(
+        type, T,
+        return par__cuda_launch(cuda, par__cuda_k_initial<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, *v, *v->shard, first, n))
+    return PAR_ERR_ARGUMENT;
+}
 static void par__cuda_zero_open(par_cuda *cuda) {
     par_zero_kernels *z = &cuda->zero;
     z->name = "cuda";
@@ -5298,6 +5323,7 @@ static void par__cuda_zero_open(par_cuda *cuda) {
     z->quantize = par__cuda_z_pack;
     z->dequantize = par__cuda_z_unpack;
     z->sum_quantized = par__cuda_z_sum_packed;
+    z->init = par__cuda_z_init;
     z->canonical = cuda->desc.canonical;
 }
 const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }

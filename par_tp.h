@@ -319,8 +319,9 @@ int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, 
                     par_parameter *out);
 
 // par_tp_init draws normal numbers with mean 0; number i of the whole parameter depends on desc.seed, stream
-// and i alone, so that initial values are the same for every t. par_tp_fill sets all elements to one value.
-// Errors: ARGUMENT (the layer is not open, data is NULL, the deviation is not positive).
+// and i alone, so that initial values are the same for every t, and on each device. par_tp_fill sets all
+// elements to one value. Errors: ARGUMENT (the layer is not open, data is NULL, the deviation is not
+// positive).
 par_result par_tp_init(par_tp *tp, par_tp_parameter *p, uint64_t stream, float standard_deviation);
 par_result par_tp_fill(par_tp *tp, par_tp_parameter *p, float value);
 

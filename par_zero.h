@@ -445,7 +445,8 @@ par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_
 par_result par_zero_broadcast(par_zero *z, int tensor, par_zero_fill_fn fn, void *user);
 // Sets initial values. deviation above 0: normal numbers with mean 0; number i of the whole tensor depends on
 // desc.seed, stream and i alone, as with par_tp_init. Else all elements are `value`. They are rounded to
-// param_dtype, master weights, too. Local. Errors: those of par_zero_fill.
+// param_dtype, master weights, too. A GPU draws them itself, with a CPU's bits. Local. Errors: those
+// of par_zero_fill.
 par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value);
 // Of all tensors, as their par_zero_tensor says. Collective over comm.
 par_result par_zero_init_all(par_zero *z);
@@ -688,6 +689,12 @@ typedef struct par_zero_update {
     int raise;
 } par_zero_update;
 
+typedef struct par_zero_initial { // initial values of a tensor, as par_zero_init has them
+    uint64_t seed, stream;
+    float deviation, value;
+    par_dtype dtype;        // they are rounded to this one
+    const par_shard *shard; // gives elements their numbers
+} par_zero_initial;
 // Operations of a device. All arrays, sums too, are in its memory; calls run in order, as on one stream.
 struct par_zero_kernels {
     const char *name;
@@ -731,6 +738,10 @@ struct par_zero_kernels {
     // sum[i] = sum over ranks of quantized[rank * n + i], in f32, in rank order or (pairs) by a binary tree
     par_result (*sum_quantized)(const par_zero_kernels *k, int code, int ranks, int pairs, size_t n,
                                 const void *quantized, void *sum, par_dtype type);
+    // Optional (NULL: the host draws, and copies): x[0] to x[n - 1] = initial values of elements `first` and
+    // on of a rank's part, the same bits as on the CPU, stored as f32 or v->dtype
+    par_result (*init)(const par_zero_kernels *k, const par_zero_initial *v, size_t first, size_t n, void *x,
+                       par_dtype type);
 };
 const par_zero_kernels *par_zero_cpu(void);
 
@@ -1967,7 +1978,8 @@ static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
                                                        par__zero_cpu_decide_step,
                                                        par__zero_cpu_quantize,
                                                        par__zero_cpu_dequantize,
-                                                       par__zero_cpu_sum_quantized};
+                                                       par__zero_cpu_sum_quantized,
+                                                       NULL};
 const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
 
 // >>zero_structs --------------------------------------------------------------------------------------------
@@ -4974,14 +4986,18 @@ static size_t par__zero_stored_range(const par_zero *z, const par__zero_tensor *
     *begin = PAR__MAX(first, t->offset);
     return PAR__MIN(until, t->offset + t->count);
 }
+// Where element `at` of a unit's part is in this rank's parameters, in bytes.
+static size_t par__zero_parameter_at(const par_zero *z, const par__zero_unit *u, int part, size_t at) {
+    const size_t shard = par__zero_shard_count(z, u, part),
+                 first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
+    const size_t start = z->sharded_parameters ? par__zero_shard_at(z, u, part)
+                                               : u->unsharded_offset + (part ? u->count[0] : 0);
+    return (start + at - first) * par__zero_param_bytes(z);
+}
 // Copies n elements of a unit's part from or to this rank's parameters.
 static par_result par__zero_move_parameters(par_zero *z, const par__zero_unit *u, int part, size_t at,
                                             size_t n, void *memory, int write) {
-    const size_t e = par__zero_param_bytes(z), shard = par__zero_shard_count(z, u, part);
-    const size_t first = z->sharded_parameters ? shard * (size_t)z->rank : 0;
-    const size_t start = z->sharded_parameters ? par__zero_shard_at(z, u, part)
-                                               : u->unsharded_offset + (part ? u->count[0] : 0);
-    const size_t from = (start + at - first) * e;
+    const size_t e = par__zero_param_bytes(z), from = par__zero_parameter_at(z, u, part, at);
     if (z->parameter_store.kind)
         return par__zero_transfer_wait(
             z, par__zero_transfer_begin(z, &z->parameter_store, memory, from, n * e, write));
@@ -4998,8 +5014,18 @@ typedef struct par__zero_fill { // a fill of a whole tensor
     const par_shard *shard;
     par_zero_fill_fn fn;
     void *user;
-    int shards; // of parameters that all ranks have, only this rank's shard
+    int shards;                      // of parameters that all ranks have, only this rank's shard
+    const par_zero_initial *initial; // the values that fn draws, which a device may draw itself; NULL: others
 } par__zero_fill;
+// May a device draw the values itself? It waits then, as a copy would.
+static int par__zero_draws_there(const par_zero *z, const par__zero_fill *fill) {
+    return fill->initial && !z->on_cpu && z->kernels->init;
+}
+static par_result par__zero_draw_there(const par_zero *z, const par__zero_fill *fill, size_t first, size_t n,
+                                       void *x, par_dtype type) {
+    PAR__ZERO_TRY(z->kernels->init(z->kernels, fill->initial, first, n, x, type));
+    return z->device->stream_sync(z->device, NULL);
+}
 static void par__zero_fill_spans(const par__zero_fill *f, size_t first, size_t count, float *values) {
     for (size_t done = 0, n; done < count; done += n) {
         size_t at;
@@ -5042,42 +5068,67 @@ static void par__zero_fill_scales(const par__zero_fill *fill, const par_zero_upd
         a->new_scales[moment][last = block] = par__zero_largest_of(values);
     }
 }
+// Values on their way to a device are collected in pinned memory, 64 chunks of them: a copy and a wait for
+// 1024 numbers take longer than reading or drawing them.
+static size_t par__zero_staged_count(const par_zero *z) {
+    return z->on_cpu ? (size_t)PAR__ZERO_CHUNK : (size_t)PAR__ZERO_STAGING;
+}
+static void *par__zero_staged(const par_zero *z, float *own) { return z->on_cpu ? own : z->staging; }
+// Some elements of a state, at most a chunk, as they are stored.
+static par_result par__zero_fill_chunk(par_zero *z, const par__zero_fill *fill, par_zero_update *nearest,
+                                       int kind, size_t first, size_t count, void *to) {
+    float wide[PAR__ZERO_CHUNK];
+    const size_t whole =
+        nearest->state_dtype == PAR_U8 ? par__zero_round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
+    memset(wide, 0, sizeof wide);
+    nearest->first = first;
+    if (nearest->state_dtype == PAR_U8 && nearest->shard) {
+        memset(to, 0, par__zero_state_bytes(z, kind, whole));
+        par__zero_fill_scales(fill, nearest, kind == PAR__ZERO_V, count);
+    }
+    par__zero_fill_spans(fill, first, count, wide);
+    if (nearest->state_dtype == PAR_F32)
+        memcpy(to, wide, count * sizeof *wide);
+    else
+        par__zero_narrow_moment(to, wide, nearest, kind == PAR__ZERO_M, 0, whole);
+    return PAR_OK;
+}
 // Sets n elements of a state, from element `first` of this rank's part of the tensor and element k of the
 // present window on. u8: k begins a block, and zeros follow the last element of a tensor.
 static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, const par__zero_fill *fill,
                                        const par__zero_iter *p, int kind, size_t first, size_t n, size_t k) {
-    float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
+    float staging[PAR__ZERO_CHUNK];
     par_zero_update nearest = par__zero_rounding_of(z, t, 0);
     nearest.state_seed = 0;
     nearest.state_dtype = par__zero_state_dtype(z, kind);
     PAR__ZERO_TRY(par__zero_host_scales(z, t, 0, &nearest));
     memcpy(nearest.new_scales, nearest.scales, sizeof nearest.scales);
+    if (nearest.state_dtype == PAR_F32 && par__zero_draws_there(z, fill))
+        return par__zero_draw_there(z, fill, first, n, par__zero_state_at(z, p, kind, k), PAR_F32);
     if (z->on_cpu && nearest.state_dtype == PAR_F32)
         return par__zero_fill_spans(fill, first, n, (float *)par__zero_state_at(z, p, kind, k)), PAR_OK;
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        const size_t whole =
-            nearest.state_dtype == PAR_U8 ? par__zero_round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
-        const float *from = nearest.state_dtype == PAR_F32 ? wide : narrow;
-        memset(wide, 0, sizeof wide);
-        nearest.first = first + at;
-        if (nearest.state_dtype == PAR_U8 && nearest.shard) {
-            memset(narrow, 0, sizeof narrow);
-            par__zero_fill_scales(fill, &nearest, kind == PAR__ZERO_V, count);
+    char *const to = (char *)par__zero_staged(z, staging);
+    for (size_t at = 0, many; at < n; at += many) {
+        many = PAR__MIN(par__zero_staged_count(z), n - at);
+        for (size_t from = 0, count; from < many; from += count) {
+            count = PAR__MIN((size_t)PAR__ZERO_CHUNK, many - from);
+            PAR__ZERO_TRY(par__zero_fill_chunk(z, fill, &nearest, kind, first + at + from, count,
+                                               to + par__zero_state_bytes(z, kind, from)));
         }
-        par__zero_fill_spans(fill, first + at, count, wide);
-        par__zero_narrow_moment(narrow, wide, &nearest, kind == PAR__ZERO_M, 0, whole);
-        PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_state_at(z, p, kind, k + at), from,
+        const size_t whole =
+            par__zero_round_up(many, nearest.state_dtype == PAR_U8 ? PAR__ZERO_STATE_BLOCK : 1);
+        PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_state_at(z, p, kind, k + at), to,
                                           par__zero_state_bytes(z, kind, whole)));
     }
     return par__zero_host_scales(z, t, 1, &nearest);
 }
 static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor *t,
                                             const par__zero_fill *fill) {
-    float values[PAR__ZERO_CHUNK] = {0}, rounded[PAR__ZERO_CHUNK];
+    float values[PAR__ZERO_CHUNK] = {0}, own[PAR__ZERO_CHUNK];
     const par__zero_unit *u = &z->units[t->unit];
-    const uint64_t step = par_zero_steps(z);
-    const int randomly = z->desc.stochastic_rounding && step && !t->part && z->desc.param_dtype == PAR_BF16;
+    const int rounds = z->desc.stochastic_rounding && !t->part && z->desc.param_dtype == PAR_BF16;
+    const uint64_t step = rounds ? par_zero_steps(z) : 0; // a device is asked for it
+    const int randomly = rounds && step;
     size_t begin;
     size_t end = par__zero_stored_range(z, t, &begin);
     if (fill->shards && !t->part) {
@@ -5085,15 +5136,25 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
         begin = PAR__MAX(begin, first);
         end = PAR__MIN(end, first + shard);
     }
+    if (par__zero_draws_there(z, fill) && !z->parameter_store.kind && !randomly && begin < end)
+        return par__zero_draw_there(z, fill, begin - t->offset, end - begin,
+                                    z->parameters + par__zero_parameter_at(z, u, t->part, begin),
+                                    z->desc.param_dtype);
     const par_zero_update last = par__zero_rounding_of(z, t, step); // rounds as the last step did
-    for (size_t at = begin; at < end; at += PAR__ZERO_CHUNK) {
-        const size_t n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
-        par__zero_fill_spans(fill, at - t->offset, n, values);
-        if (randomly)
-            par__zero_round(&last, last.seed, (uint16_t *)(void *)rounded, values, n, at - t->offset);
-        else
-            par_cast(rounded, z->desc.param_dtype, values, PAR_F32, n);
-        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, n, rounded, 1));
+    char *const rounded = (char *)par__zero_staged(z, own);
+    for (size_t at = begin, many; at < end; at += many) {
+        many = PAR__MIN(par__zero_staged_count(z), end - at);
+        for (size_t from = 0, n; from < many; from += n) {
+            char *to = rounded + from * par__zero_param_bytes(z);
+            const size_t first = at + from - t->offset;
+            n = PAR__MIN((size_t)PAR__ZERO_CHUNK, many - from);
+            par__zero_fill_spans(fill, first, n, values);
+            if (randomly)
+                par__zero_round(&last, last.seed, (uint16_t *)(void *)to, values, n, first);
+            else
+                par_cast(to, z->desc.param_dtype, values, PAR_F32, n);
+        }
+        PAR__ZERO_TRY(par__zero_move_parameters(z, u, t->part, at, many, rounded, 1));
     }
     return PAR_OK;
 }
@@ -5131,14 +5192,10 @@ static par_result par__zero_check_fill(par_zero *z, const char *call, int tensor
     return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "%s: there is no tensor %d, or par_zero_commit was not called",
                           call, tensor);
 }
-static par_result par__zero_fill_tensor(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn,
-                                        void *user, int shards) {
-    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_fill", tensor, what));
-    const par__zero_fill fill = {&z->tensors[tensor].shard, fn, user, shards};
-    return par__zero_fill_by(z, &z->tensors[tensor], what, &fill);
-}
 par_result par_zero_fill(par_zero *z, int tensor, par_zero_field what, par_zero_fill_fn fn, void *user) {
-    return par__zero_fill_tensor(z, tensor, what, fn, user, 0);
+    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_fill", tensor, what));
+    const par__zero_fill fill = {&z->tensors[tensor].shard, fn, user, 0, NULL};
+    return par__zero_fill_by(z, &z->tensors[tensor], what, &fill);
 }
 static void par__zero_copy_values(void *user, size_t first, size_t count, float *values) {
     memcpy(values, (const float *)user + first, count * sizeof *values);
@@ -5151,7 +5208,8 @@ par_result par_zero_broadcast(par_zero *z, int tensor, par_zero_fill_fn fn, void
     const int counts[3] = {z->rank == 0 && z->replica == 0, z->rank == 0, 1};
     float *values = (float *)PAR_MALLOC((t->count + 1) * sizeof *values);
     const par_shard here = par_shard_whole(t->desc.shape, t->desc.dims);
-    const par__zero_fill theirs = {&t->shard, fn, user, 0}, mine = {&here, par__zero_copy_values, values, 0};
+    const par__zero_fill theirs = {&t->shard, fn, user, 0, NULL},
+                         mine = {&here, par__zero_copy_values, values, 0, NULL};
     par_result r = values ? PAR_OK : PAR_ERR_MEMORY;
     if (r) PAR__ZERO_FAIL(r, "par_zero_broadcast: out of memory for a tensor's values");
     for (int i = 2; i >= 0; i--)
@@ -5162,13 +5220,8 @@ par_result par_zero_broadcast(par_zero *z, int tensor, par_zero_fill_fn fn, void
     if (!r) r = par__zero_fill_by(z, t, PAR_ZERO_VALUE, &mine);
     return PAR_FREE(values), r;
 }
-typedef struct par__zero_init_values {
-    uint64_t seed, stream;
-    float deviation, value;
-    par_dtype dtype;
-} par__zero_init_values;
 static void par__zero_draw(void *user, size_t first, size_t count, float *values) {
-    const par__zero_init_values *v = (const par__zero_init_values *)user;
+    const par_zero_initial *v = (const par_zero_initial *)user;
     float narrow[256];
     if (v->deviation > 0) par_normals(v->seed, v->stream, first, count, values);
     for (size_t i = 0; i < count; i++) values[i] = v->deviation > 0 ? v->deviation * values[i] : v->value;
@@ -5180,8 +5233,11 @@ static void par__zero_draw(void *user, size_t first, size_t count, float *values
 }
 static par_result par__zero_init_tensor(par_zero *z, int tensor, uint64_t stream, float deviation,
                                         float value, int shards) {
-    par__zero_init_values v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype};
-    return par__zero_fill_tensor(z, tensor, PAR_ZERO_VALUE, par__zero_draw, &v, shards);
+    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_fill", tensor, PAR_ZERO_VALUE));
+    const par_shard *shard = &z->tensors[tensor].shard;
+    par_zero_initial v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype, shard};
+    const par__zero_fill fill = {shard, par__zero_draw, &v, shards, &v};
+    return par__zero_fill_by(z, &z->tensors[tensor], PAR_ZERO_VALUE, &fill);
 }
 par_result par_zero_init(par_zero *z, int tensor, uint64_t stream, float deviation, float value) {
     return par__zero_init_tensor(z, tensor, stream, deviation, value, 0);

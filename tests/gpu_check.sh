@@ -201,8 +201,8 @@ tests() { # name, options of the test program ...
         $test --only "$@"
     fi
 }
-kernels="device casts reduces gemm zero_update zero_packs tp_rows tp_losses split_products fused_products"
-kernels+=" block_products low_precision tensor_cores tp_attention own_attention ring_blocks models"
+kernels="device casts reduces gemm zero_update zero_packs initial_values tp_rows tp_losses split_products"
+kernels+=" fused_products block_products low_precision tensor_cores tp_attention own_attention ring_blocks models"
 collective_tests="collectives messages splits mismatch windows narrow_sums"
 # tool, test: on one rank, of the kit's kernels alone. NCCL would take longer, and asks for kernels that are
 # not there.

@@ -28,7 +28,9 @@ all_have_ptx() {
     grep '^ptx' "$work/log" | sort -u | wc -l
     ! grep '^g++' "$work/log" | grep -v -e ' _Z8reversedPfi$' -e ' _Z8plus_onePfPKfm$'
 }
-elements() { run build/canonical.ptx casts reduces gemm zero_update zero_packs && all_have_ptx; }
+elements() {
+    run build/canonical.ptx casts reduces gemm zero_update zero_packs initial_values && all_have_ptx
+}
 layers() { run build/canonical.ptx tp_rows tp_losses fused_products low_precision && all_have_ptx; }
 matrices() { run build/canonical.ptx tensor_cores tp_attention ring_blocks matrix_rules && all_have_ptx; }
 canonical() { run build/canonical.ptx canonical_kernels canonical_moments && all_have_ptx; }

@@ -1051,6 +1051,76 @@ static void zero_mistakes(par_comm *w) {
     par_cuda_close(cuda);
 }
 
+// Initial values: a device draws the CPU's bits itself; what the host computes comes in large copies. Counted
+// are the device's copies, here of three tensors, of which one has some columns of each row.
+static int copies_so_far;
+static par_result (*copy_uncounted)(par_device *d, void *to, const void *from, size_t bytes, void *stream);
+static par_result copy_counted(par_device *d, void *to, const void *from, size_t bytes, void *stream) {
+    return copies_so_far++, copy_uncounted(d, to, from, bytes, stream);
+}
+static par_zero *open_initial(par_comm *w, const par_zero_kernels *kernels, const zero_case *l) {
+    par_zero_desc d;
+    par_zero *z = NULL;
+    memset(&d, 0, sizeof d);
+    d.comm = w, d.stage = l->stage, d.hyper[0].lr = 0.01f, d.param_dtype = l->param, d.seed = 3;
+    d.ema = l->ema ? 0.9f : 0, d.offload_states = l->offload, d.kernels = kernels;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    if (!z) exit(3);
+    par_zero_add_unit(z, "unit");
+    for (int t = 0; t < 3; t++) {
+        static const char *const names[3] = {"whole", "columns", "ones"};
+        const size_t whole[2] = {300, t == 1 ? 40u : 10u};
+        par_zero_tensor x;
+        memset(&x, 0, sizeof x);
+        x.name = names[t], x.dims = 2, x.shape[0] = 300, x.shape[1] = 10;
+        par_shard part = par_shard_whole(whole, 2);
+        part.shape[1] = 10;
+        if (t == 1) part.runs[0].count = 3000, part.runs[0].offset = 20, part.runs[0].width = 10;
+        if (t == 1) part.runs[0].stride = 40, x.shard = &part;
+        x.stream = (uint64_t)(t + 5), x.deviation = t < 2 ? 0.37f : 0, x.value = 1.001f;
+        x.frozen = t == 2 && l->random;
+        par_zero_add_tensor(z, &x);
+    }
+    CHECK_OK(w, par_zero_commit(z));
+    return z;
+}
+static void initial_values_of(par_comm *w, par_cuda *cuda, const zero_case *l) {
+    par_device *d = par_cuda_device(cuda);
+    par_zero *z[PLACES] = {open_initial(w, NULL, l), open_initial(w, par_cuda_zero(cuda), l)};
+    copy_uncounted = d->copy, d->copy = copy_counted;
+    for (int filled = 0; filled < 2; filled++) {
+        static float values[PLACES][3000];
+        copies_so_far = 0;
+        for (int t = 0; t < 3 && filled; t++) {
+            uint64_t stream = (uint64_t)(t + 1);
+            BOTH(par_zero_fill(z[at], t, PAR_ZERO_VALUE, start_values, &stream));
+        }
+        if (!filled) BOTH(par_zero_init_all(z[at]));
+        const int most = filled ? 3 * 3 : 0; // of each tensor parameters, master weights and averages
+        if (!l->offload && copies_so_far > most)
+            fprintf(stderr, "%d copies, not %d at most\n", copies_so_far, most);
+        CHECK(w, l->offload || copies_so_far <= most);
+        for (int t = 0; t < 3; t++)
+            for (int field = 0; field < (l->ema ? 2 : 1); field++) {
+                BOTH(par_zero_read(z[at], t, field ? PAR_ZERO_EMA : PAR_ZERO_VALUE, values[at]));
+                CHECK(w, !memcmp(values[HOST], values[DEVICE], sizeof values[HOST]));
+                CHECK(w, field || (t == 2 && !filled) == (values[HOST][0] == values[HOST][1]));
+            }
+    }
+    d->copy = copy_uncounted;
+    BOTH(par_zero_close(z[at]));
+}
+static void initial_values(par_comm *w) {
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    for (int i = 0; i < 6; i++) {
+        zero_case l = {};
+        l.stage = i % 4, l.param = i % 3 == 0 ? PAR_F32 : i % 3 == 1 ? PAR_BF16 : PAR_F16;
+        l.ema = i % 2, l.random = i / 2 % 2, l.offload = i == 5 ? "host" : NULL;
+        initial_values_of(w, cuda, &l);
+    }
+    par_cuda_close(cuda);
+}
+
 // ---- par_tp.h's kernels, and a whole model with them
 
 static par_tp *open_tp_pieces(par_comm *tp, par_comm *cp, int sequence, int ulysses, int bf16,
@@ -1159,7 +1229,7 @@ static void tp_rows_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, si
     BOTH(k[at]->row_dots(tp[at], floats(stats, at), x.at[at], y.at[at], rows, cols));
     CLOSE(stats, 1e-4);
     BOTH(k[at]->init(tp[at], out.at[at], 3, 100, n, i % 2 ? 0.5f : 0, 7));
-    CLOSE(out, bf16 ? 0.01 : 1e-6);
+    CLOSE(out, 0.0); // the same bits
     *doubles(squares, HOST) = 3;
     pair_upload(&squares);
     if (!same_bits) BOTH(k[at]->square_sum(tp[at], floats(sum, at), cols, doubles(squares, at)));
@@ -1243,9 +1313,9 @@ static void tp_heads_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp, c
         head[at].in = h, head[at].out = l->vocabulary, head[at].vocab_parallel = 1;
         CHECK_OK(w, par_tp_linear_open(tp[at], &head[at]));
         head[at].weight.data = weight.at[at], head[at].weight.grad = floats(grad, at);
-        CHECK_OK(w, par_tp_head_forward_backward(tp[at], &head[at], &loss, &in, ints(ids, at), rows / 3 + 1,
-                                                 floats(each, at), doubles(sum, at),
-                                                 (size_t *)(void *)count.at[at], 0.5f, &out));
+        CHECK_OK(w, par_tp_head_forward_backward(
+                        tp[at], &head[at], &loss, &in, ints(ids, at), same_bits ? 0 : rows / 3 + 1,
+                        floats(each, at), doubles(sum, at), (size_t *)(void *)count.at[at], 0.5f, &out));
     }
     const double eps = d == PAR_BF16 ? 0.02 : 1e-5;
     CLOSE(each, eps);
@@ -1973,7 +2043,8 @@ static void run_model(par_comm *w, par_cuda *cuda, const gpt_config *g, par_comm
             ids[(size_t)j * rows + i] =
                 (int32_t)(par_random(4, (uint64_t)j, i / per * s + par_tp_position(r->tp, s, i % per)) %
                           (uint64_t)g->vocab_size);
-    r->model.head_in_chunks = cuda != NULL, r->model.chunk_rows = rows / 3 + 1; // on the CPU of all rows
+    r->model.head_in_chunks = cuda != NULL; // on the CPU all rows; canonical sums are over all, too
+    r->model.chunk_rows = same_bits ? 0 : rows / 3 + 1;
     CHECK(w, gpt_buffers_open(&r->model, &r->buffers, rows));
     CHECK_OK(w, d->alloc(d, n * par_tp_element_bytes(r->tp), &r->memory[0]));
     CHECK_OK(w, d->alloc(d, n * sizeof(float), &r->memory[1]));
@@ -2226,6 +2297,7 @@ const test tests[] = {
     {"partial_sums", partial_sums, TEST_ANY, 1, 60},
     {"graph", graph, TEST_SERIAL, 1, 60},
     {"zero_mistakes", zero_mistakes, TEST_ANY, 1, 60},
+    {"initial_values", initial_values, TEST_SERIAL, 1, 60},
     {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},
     {"tp_losses", tp_losses, TEST_SERIAL, 1, 120},
 #if defined(PAR_CUDA_CUBLASLT)
