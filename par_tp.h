@@ -6007,6 +6007,7 @@ static par_result par__tp_head_loss(par_tp *tp, par__tp_head *h, size_t from, si
                                    cols,
                                    par_tp_dtype(tp),
                                    0,
+                                   0,
                                    0};
     const int32_t *targets = h->targets + from;
     float *lse = h->lse + from, *losses = h->losses ? h->losses + from : NULL;

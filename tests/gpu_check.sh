@@ -202,7 +202,8 @@ tests() { # name, options of the test program ...
     fi
 }
 kernels="device casts reduces gemm zero_update zero_packs initial_values tp_rows tp_losses split_products"
-kernels+=" fused_products block_products low_precision tensor_cores tp_attention own_attention ring_blocks models"
+kernels+=" fused_products block_products low_precision tensor_cores tp_attention own_attention ring_blocks"
+kernels+=" models"
 collective_tests="collectives messages splits mismatch windows narrow_sums"
 # tool, test: on one rank, of the kit's kernels alone. NCCL would take longer, and asks for kernels that are
 # not there.
