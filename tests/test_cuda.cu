@@ -1350,6 +1350,18 @@ static void tp_embeddings_of(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **
     CLOSE(positions_grad, eps);
     close_pairs({&table, &grad, &positions, &y, &positions_grad});
 }
+// A run of an id that has more pieces than a warp loads at a time, and ids that another rank has.
+static void tp_long_runs(par_comm *w, par_cuda *cuda, par_dtype d, par_tp **tp) {
+    enum { ROWS = 700, COLS = 40, FIRST = 10, COUNT = 50 };
+    pair ids = pair_open(w, cuda, PAR_I32, ROWS, 0), dy = pair_open(w, cuda, d, ROWS * COLS, 1);
+    pair grad = pair_open(w, cuda, PAR_F32, COUNT * COLS, 2);
+    for (int r = 0; r < ROWS; r++) ints(ids, HOST)[r] = r % 8 ? 13 : r % 90;
+    pair_upload(&ids);
+    BOTH(par_tp_kernels_of(tp[at])->embed_backward(tp[at], floats(grad, at), ints(ids, at), ROWS, dy.at[at],
+                                                   FIRST, COUNT, COLS));
+    CLOSE(grad, 1e-4);
+    close_pairs({&ids, &dy, &grad});
+}
 // And embeddings, with many rows of one id; f32 and bf16 in turn; the first ones of the cases.
 static void tp_losses_to(par_comm *w, par_cuda *cuda, int count) {
     static const loss_case cases[] = {{24, 1000, 8, 0, 0, 0},      {24, 67, 24, 0.1f, 0, 0},
@@ -1372,6 +1384,7 @@ static void tp_losses_to(par_comm *w, par_cuda *cuda, int count) {
         tp_losses_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
         tp_heads_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
         tp_embeddings_of(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp, l, ids);
+        if (i < 2) tp_long_runs(w, cuda, bf16 ? PAR_BF16 : PAR_F32, tp);
         close_pairs({&ids});
         BOTH(par_tp_close(tp[at]));
     }

@@ -912,13 +912,14 @@ cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3
 }
 void emu_sort_pairs(const uint32_t *keys, uint32_t *sorted, const uint32_t *values, uint32_t *order, size_t n,
                     int bits, cudaStream_t stream) { // the library's, stable
-    const uint32_t mask = (uint32_t)(((uint64_t)1 << bits) - 1);
     emu_enqueue_host(stream, [=] {
         std::vector<uint32_t> at(n);
         emu_access(keys, n), emu_access(values, n), emu_access(sorted, n), emu_access(order, n);
-        for (size_t i = 0; i < n; i++) at[i] = (uint32_t)i;
-        std::stable_sort(at.begin(), at.end(),
-                         [=](uint32_t a, uint32_t b) { return (keys[a] & mask) < (keys[b] & mask); });
+        for (size_t i = 0; i < n; i++) {
+            if ((uint64_t)keys[i] >> bits) emu_die("a key has more bits than it is sorted by");
+            at[i] = (uint32_t)i;
+        }
+        std::stable_sort(at.begin(), at.end(), [=](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
         for (size_t i = 0; i < n; i++) sorted[i] = keys[at[i]], order[i] = values[at[i]];
     });
 }
