@@ -270,8 +270,7 @@ typedef enum par_pipe_recompute {
 } par_pipe_recompute;
 typedef enum par_pipe_protocol {
     PAR_PIPE_NONBLOCKING, // the executor's: only an action whose input has not arrived blocks
-    PAR_PIPE_EAGER,     // sends do not block; receives block in place; messages of a pair of ranks keep order
-    PAR_PIPE_RENDEZVOUS // a send blocks until its receive is posted
+    PAR_PIPE_RENDEZVOUS   // a send blocks until its receive is posted; messages of a pair of ranks keep order
 } par_pipe_protocol;
 
 typedef struct par_pipe_desc {
@@ -1984,13 +1983,8 @@ static int par__pipe_sim_message(par__pipe_sim *w, int r, size_t i) {
         par__pipe_sim_transfer(w, back, a.stage, a.microbatch, w->now[r]);
         par__pipe_peer_action(a, s, &q);
         par__pipe_sim_wake(w, q);
-    } else {
-        if (w->protocol == PAR_PIPE_EAGER) {
-            if (w->in[back][at] < 0) return 0;
-            end = PAR__MAX(end, w->in[back][at]);
-        }
+    } else
         par__pipe_sim_mark(w, at, back ? PAR__PIPE_POSTED_B : PAR__PIPE_POSTED_F);
-    }
     par__pipe_sim_record(w, i, w->now[r], end);
     w->now[r] = end;
     w->next[r]++;

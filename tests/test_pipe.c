@@ -52,7 +52,6 @@ static void check_case(par_comm *w, const char *name, int p, int m, int v, par_p
     else {
         if (r) fprintf(stderr, "%s, p %d, m %d, v %d: %s\n", name, p, m, v, s.why);
         CHECK(w, r == PAR_OK);
-        CHECK(w, par_pipe_verify(&s, PAR_PIPE_EAGER, NULL) == PAR_OK);
         CHECK(w, par_pipe_verify(&s, PAR_PIPE_RENDEZVOUS, memory) == PAR_OK);
         CHECK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) == PAR_OK);
         const double bubble = par_pipe_theory_bubble(&s, 0), window = par_pipe_theory_bubble(&s, 1);
@@ -587,7 +586,7 @@ static par_result open_all(const par_pipe_desc *d, par_comm *w, char *why, size_
     memset(&e, 0, sizeof e), memset(&t, 0, sizeof t), memset(&read, 0, sizeof read);
     e.comm = w, e.fn = idle_work;
     par_result r = par_pipe_schedule_open(d, &s);
-    if (!r) r = par_pipe_verify(&s, PAR_PIPE_EAGER, memory);
+    if (!r) r = par_pipe_verify(&s, PAR_PIPE_RENDEZVOUS, memory);
     if (!r) r = par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t);
     snprintf(why, bytes, "%s", s.why);
     if (!r) r = par_pipe_parse("0F0,0F1,0B0,0B1", 15, d, &read), snprintf(why, bytes, "%s", read.why);
