@@ -57,7 +57,7 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests, calls,
-    collectives, point-to-point, persistent calls, neighbors, one-sided access, diagnosis, devices, matrix
+    collectives, point-to-point, neighbors, signals, diagnosis, devices, matrix
     products, device backends, random numbers, shards, files, settings, call sites. The implementation
     follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
@@ -104,7 +104,6 @@ TABLE OF CONTENTS
     >>backends      calls that run on a device
     >>small         small collectives on one node
     >>issue         a call from begin to end; requests; groups
-    >>persistent    calls that are described once and started many times
     >>world         options; a rank's world and its memory
     >>binding       which processors a rank runs on: cores and NUMA nodes
     >>fork          ranks of this machine: fork, or the program run again
@@ -520,7 +519,8 @@ void *par_peer(par_comm *comm, const void *mine, int rank);
 // ---- requests ---------------------------------------------------------------------------------------------
 
 // Every call below has a _begin form with one more argument, which returns at once; par_wait ends the call.
-// All ranks issue calls in the same order. A zeroed request is complete. Errors besides the call's: ARGUMENT
+// All ranks issue calls in the same order. A zeroed request is complete, and so may be that of a call which
+// needed nobody any more. Errors besides the call's: ARGUMENT
 // (a copy of the request was waited for before; the call's group has not ended, or has and its comm is
 // closed).
 typedef struct par_request {
@@ -744,62 +744,6 @@ par_result par_send_begin(const void *send, size_t count, par_dtype dtype, int p
 par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm,
                           par_request *request);
 
-// ---- persistent calls -------------------------------------------------------------------------------------
-// A call that a program makes again and again with the same arguments: described and checked once, then
-// started any number of times; only what comes early over TCP is kept in new memory. The arrays, counts and
-// displs stay until it is freed; what the arrays hold may change between one wait and the next start. A
-// started call is the call itself, in the order of the comm's calls: other ranks may start theirs, or call
-// the function. Its call site, in errors too, is that of its init. (MPI 4.0, section 6.13.)
-
-typedef struct par_persistent par_persistent;
-// Make a persistent call from its description, of any kind but a neighbor exchange. No communication. Errors:
-// ARGUMENT (*persistent is NULL then), MEMORY.
-par_result par_init(par_comm *comm, const par_call *call, par_persistent **persistent);
-// Start it; request NULL: wait for it here. Errors: those of the call; ARGUMENT where it was started before
-// and not waited for.
-par_result par_start(par_persistent *persistent, par_request *request);
-// Free it; NULL is PAR_OK. par_close frees those of its comm that are left; one that was started, when it has
-// been waited for. Error: ARGUMENT where it was started and not waited for; then it stays.
-par_result par_persistent_free(par_persistent *persistent);
-
-// clang-format off Each collective also has the form par_..._init: the arguments of the blocking form, then
-// the persistent call. X(name, arguments of the _begin form, with no request, parameters)
-#define PAR_INITS(X)                                                                                         \
-    X(all_reduce, (send, recv, count, dtype, op, comm, NULL), const void *send, void *recv, size_t count,    \
-      par_dtype dtype, par_op op, par_comm *comm)                                                            \
-    X(reduce_scatter, (send, recv, count, dtype, op, comm, NULL), const void *send, void *recv,              \
-      size_t count, par_dtype dtype, par_op op, par_comm *comm)                                              \
-    X(reduce_scatterv, (send, recv, counts, dtype, op, comm, NULL), const void *send, void *recv,            \
-      const size_t *counts, par_dtype dtype, par_op op, par_comm *comm)                                      \
-    X(all_gather, (send, recv, count, dtype, comm, NULL), const void *send, void *recv, size_t count,        \
-      par_dtype dtype, par_comm *comm)                                                                       \
-    X(all_gatherv, (send, recv, counts, displs, dtype, comm, NULL), const void *send, void *recv,            \
-      const size_t *counts, const size_t *displs, par_dtype dtype, par_comm *comm)                           \
-    X(broadcast, (send, recv, count, dtype, root, comm, NULL), const void *send, void *recv, size_t count,   \
-      par_dtype dtype, int root, par_comm *comm)                                                             \
-    X(reduce, (send, recv, count, dtype, op, root, comm, NULL), const void *send, void *recv, size_t count,  \
-      par_dtype dtype, par_op op, int root, par_comm *comm)                                                  \
-    X(gather, (send, recv, count, dtype, root, comm, NULL), const void *send, void *recv, size_t count,      \
-      par_dtype dtype, int root, par_comm *comm)                                                             \
-    X(gatherv, (send, count, recv, recv_counts, recv_displs, dtype, root, comm, NULL), const void *send,     \
-      size_t count, void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,       \
-      int root, par_comm *comm)                                                                              \
-    X(scatter, (send, recv, count, dtype, root, comm, NULL), const void *send, void *recv, size_t count,     \
-      par_dtype dtype, int root, par_comm *comm)                                                             \
-    X(scatterv, (send, send_counts, send_displs, recv, count, dtype, root, comm, NULL), const void *send,    \
-      const size_t *send_counts, const size_t *send_displs, void *recv, size_t count, par_dtype dtype,       \
-      int root, par_comm *comm)                                                                              \
-    X(all_to_all, (send, recv, count, dtype, comm, NULL), const void *send, void *recv, size_t count,        \
-      par_dtype dtype, par_comm *comm)                                                                       \
-    X(all_to_allv, (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, comm, NULL),      \
-      const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,                    \
-      const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm)                 \
-    X(barrier, (comm, NULL), par_comm *comm)
-// clang-format on
-#define PAR__X(name, arguments, ...) par_result par_##name##_init(__VA_ARGS__, par_persistent **persistent);
-PAR_INITS(PAR__X)
-#undef PAR__X
-
 // ---- neighbors --------------------------------------------------------------------------------------------
 // The exchange of a halo: all sends to a rank's neighbors and all receives from them are one call. What
 // goes to one rank goes as one message, however many blocks it has. On a node, blocks in memory of
@@ -828,40 +772,25 @@ par_result par_neighbor_exchange(const void *send, const size_t *send_counts, co
 par_result par_neighbor_exchange_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
                                        void *recv, const size_t *recv_counts, const size_t *recv_displs,
                                        par_dtype dtype, par_neighbors *neighbors, par_request *request);
-// A persistent exchange: where its blocks are is worked out once.
-par_result par_neighbor_exchange_init(const void *send, const size_t *send_counts, const size_t *send_displs,
-                                      void *recv, const size_t *recv_counts, const size_t *recv_displs,
-                                      par_dtype dtype, par_neighbors *neighbors, par_persistent **persistent);
 // Their own comm, for par_at and par_last_error in other languages than C. Do not close it. NULL has none.
 par_comm *par_neighbors_comm(const par_neighbors *neighbors);
 int par_neighbors_degree(const par_neighbors *neighbors); // 0: NULL
-// Its persistent exchanges are freed, too. Waits for nobody, as par_close does. NULL is PAR_OK.
+// Waits for nobody, as par_close does. NULL is PAR_OK.
 par_result par_neighbors_close(par_neighbors *neighbors);
 
-// ---- one-sided access -------------------------------------------------------------------------------------
-// A rank of a node reads and writes another's memory while that one does not take part. `remote` and the
-// words are addresses in this rank's own block of par_alloc; what is accessed is what corresponds to them
-// in the block of `rank`, which may be this rank itself. par_peer gives its address for loads and stores of
-// your own. What was written is there for who has waited for a later par_signal, taken a lock that was
-// released later, or passed a later collective of the comm. Errors: ARGUMENT (no memory of par_alloc on
-// this comm, its block ends before, a word not aligned to 8 bytes, no such rank), UNSUPPORTED (a rank of
-// another node: send it a message). (OpenSHMEM 1.5: put, get, atomics, signals, locks.)
+// ---- signals ----------------------------------------------------------------------------------------------
+// A rank of a node tells another that its memory of par_alloc has something new, while that one does not take
+// part: par_peer gives the address of another rank's block for loads and stores, and a signal says when they
+// are done. A word is an address in this rank's own block; what is accessed is what corresponds to it in the
+// block of `rank`, which may be this rank itself. What was written before a signal is there for who has
+// waited for it. Errors: ARGUMENT (no memory of par_alloc on this comm, a word not aligned to 8 bytes, no
+// such rank), UNSUPPORTED (a rank of another node: send it a message). (OpenSHMEM 1.5, signaling operations.)
 
-par_result par_put(const void *send, void *remote, size_t count, par_dtype dtype, int rank, par_comm *comm);
-par_result par_get(const void *remote, void *recv, size_t count, par_dtype dtype, int rank, par_comm *comm);
-// Stores and puts of this rank before it are seen before those after it, by all ranks of the node.
-void par_fence(par_comm *comm);
-// *before (or NULL) = the word, and the word += value, at once.
-par_result par_fetch_add(uint64_t *word, uint64_t value, uint64_t *before, int rank, par_comm *comm);
 // Add value to a word of rank, after all that this rank has written, and wake the rank if it waits.
 par_result par_signal(uint64_t *word, uint64_t value, int rank, par_comm *comm);
 // Wait until this rank's own word is at least `value`. Waits as a collective does: also TIMEOUT, PEER_DIED (a
 // rank of the comm has gone), ABORTED, and begun calls make progress.
 par_result par_wait_signal(const uint64_t *word, uint64_t value, par_comm *comm);
-// A lock is a word of rank that was 0 at first. Taking it waits as par_wait_signal does; it is not fair.
-// Error of par_unlock: ARGUMENT (this rank does not hold it).
-par_result par_lock(uint64_t *word, int rank, par_comm *comm);
-par_result par_unlock(uint64_t *word, int rank, par_comm *comm);
 
 // ---- diagnosis --------------------------------------------------------------------------------------------
 
@@ -1459,9 +1388,6 @@ static inline par_result par__wait_signal_at(const char *site, const uint64_t *w
                                              par_comm *comm) {
     return par_wait_signal(word, value, par__at_site(comm, site));
 }
-static inline par_result par__lock_at(const char *site, uint64_t *word, int rank, par_comm *comm) {
-    return par_lock(word, rank, par__at_site(comm, site));
-}
 par_neighbors *par__neighbors_at_site(par_neighbors *neighbors, const char *site);
 static inline par_result par__neighbors_open_at(const char *site, par_comm *comm, int degree,
                                                 const int *peers, const int *sources,
@@ -1487,28 +1413,6 @@ static inline par_result par__neighbor_exchange_begin_at(const char *site, const
     return par_neighbor_exchange_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
                                        par__neighbors_at_site(neighbors, site), request);
 }
-static inline par_result par__neighbor_exchange_init_at(const char *site, const void *send,
-                                                        const size_t *send_counts, const size_t *send_displs,
-                                                        void *recv, const size_t *recv_counts,
-                                                        const size_t *recv_displs, par_dtype dtype,
-                                                        par_neighbors *neighbors,
-                                                        par_persistent **persistent) {
-    return par_neighbor_exchange_init(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                                      par__neighbors_at_site(neighbors, site), persistent);
-}
-static inline par_result par__init_at(const char *site, par_comm *comm, const par_call *call,
-                                      par_persistent **persistent) {
-    return par_init(par__at_site(comm, site), call, persistent);
-}
-void par__keep_next(par_comm *comm, par_persistent **persistent); // the next call becomes persistent
-#define PAR__X(name, arguments, ...)                                                                         \
-    static inline par_result par__##name##_init_at(const char *site, __VA_ARGS__,                            \
-                                                   par_persistent **persistent) {                            \
-        par__keep_next(par__at_site(comm, site), persistent);                                                \
-        return par_##name##_begin arguments;                                                                 \
-    }
-PAR_INITS(PAR__X)
-#undef PAR__X
 static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
                                               double *error) {
     return par_clock_offset(par__at_site(comm, site), offset, error);
@@ -1557,27 +1461,10 @@ static inline par_result par__clock_offset_at(const char *site, par_comm *comm, 
 #define par_sendrecv(...)                PAR__WITH_SITE(sendrecv, __VA_ARGS__)
 #define par_clock_offset(...)            PAR__WITH_SITE(clock_offset, __VA_ARGS__)
 #define par_wait_signal(...)             PAR__WITH_SITE(wait_signal, __VA_ARGS__)
-#define par_lock(...)                    PAR__WITH_SITE(lock, __VA_ARGS__)
 #define par_neighbors_open(...)          PAR__WITH_SITE(neighbors_open, __VA_ARGS__)
 #define par_neighbors_close(...)         PAR__WITH_SITE(neighbors_close, __VA_ARGS__)
 #define par_neighbor_exchange(...)       PAR__WITH_SITE(neighbor_exchange, __VA_ARGS__)
 #define par_neighbor_exchange_begin(...) PAR__WITH_SITE(neighbor_exchange_begin, __VA_ARGS__)
-#define par_neighbor_exchange_init(...)  PAR__WITH_SITE(neighbor_exchange_init, __VA_ARGS__)
-#define par_init(...)                    PAR__WITH_SITE(init, __VA_ARGS__)
-#define par_all_reduce_init(...)         PAR__WITH_SITE(all_reduce_init, __VA_ARGS__)
-#define par_reduce_scatter_init(...)     PAR__WITH_SITE(reduce_scatter_init, __VA_ARGS__)
-#define par_reduce_scatterv_init(...)    PAR__WITH_SITE(reduce_scatterv_init, __VA_ARGS__)
-#define par_all_gather_init(...)         PAR__WITH_SITE(all_gather_init, __VA_ARGS__)
-#define par_all_gatherv_init(...)        PAR__WITH_SITE(all_gatherv_init, __VA_ARGS__)
-#define par_broadcast_init(...)          PAR__WITH_SITE(broadcast_init, __VA_ARGS__)
-#define par_reduce_init(...)             PAR__WITH_SITE(reduce_init, __VA_ARGS__)
-#define par_gather_init(...)             PAR__WITH_SITE(gather_init, __VA_ARGS__)
-#define par_gatherv_init(...)            PAR__WITH_SITE(gatherv_init, __VA_ARGS__)
-#define par_scatter_init(...)            PAR__WITH_SITE(scatter_init, __VA_ARGS__)
-#define par_scatterv_init(...)           PAR__WITH_SITE(scatterv_init, __VA_ARGS__)
-#define par_all_to_all_init(...)         PAR__WITH_SITE(all_to_all_init, __VA_ARGS__)
-#define par_all_to_allv_init(...)        PAR__WITH_SITE(all_to_allv_init, __VA_ARGS__)
-#define par_barrier_init(...)            PAR__WITH_SITE(barrier_init, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -4868,8 +4755,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     uint64_t net_messages, net_bytes;
     const par__algorithm_row *algorithm;
     const par_device_backend *backend; // that runs the call; NULL: not offloaded
-    int persistent;                    // it belongs to a par_persistent; algorithm is the last start's, and
-    uint64_t choice;                   // on what its choice depended; 0: not chosen yet
+    int kept;                          // it belongs to a par_neighbors, and keeps the tables of its exchange
     // a group
     struct par__operation *group_head; // of its group: the first operation, which completes last
     int group_pending;                 // a head: operations of its group not yet completed
@@ -4949,21 +4835,18 @@ typedef struct par__layer_stats { // the calls of layers from one call site
     uint64_t calls, sent_bytes, ticks;
 } par__layer_stats;
 
-struct par_persistent {
-    par_comm *comm;
-    par_persistent *next; // of this comm
-    par_call call;
-    par__operation *operation;     // its own; NULL: each start is a fresh call
-    const par__operation *started; // of the last start, and its ticket
-    uint64_t ticket;
-    par__call_record record; // of a small call, and
-    int eager;               // how its data are sent with the arrival,
-    uint32_t eager_choice;   // decided when par__world.forced_count was this
-    uint64_t choice;         // of its algorithm, as in par__operation
-    size_t own_bytes;        // that this rank sends
-    const void **sources;    // of an inline reduction, in even and odd calls: size each
-    int reduces_inline;      // and this rank has the result
-};
+typedef struct par__plan { // of a small call on one node: what calls like it need besides their data
+    par_call call;         // one that is valid
+    par__call_record record;
+    const par__algorithm_row *algorithm;
+    uint32_t forced_count; // par__world's when this was made; calls from then on
+    int eager;             // how the data are sent with the arrival; NONE: the arrivals decide that
+    uint64_t volume;       // as par__operation.volume
+    size_t own_bytes;      // that this rank sends; of an inline one:
+    int reduces;           // this rank has the sum,
+    size_t from;           // and its part of what another sends begins there
+} par__plan;
+enum { PAR__PLANS = 16 }; // of a comm, a power of two
 
 struct par_neighbors {
     par_comm *comm, *own; // the program's; its own, whose messages mix with no others
@@ -4972,6 +4855,8 @@ struct par_neighbors {
     size_t block_count;           // of both sides
     par__bundle *bundles;         // sends, then receives: peer, sending, first, count
     size_t bundle_count;
+    par__operation *kept; // of the last exchange that no other was in flight beside; NULL: none yet
+    size_t *kept_sizes;   // its counts and displs, for send and recv: degree each
 };
 
 typedef struct par__world par__world;
@@ -5001,9 +4886,7 @@ struct par_comm {
     par_device_backend *backend;
     int splitting_host;             // par_split attaches no backend, see par_split_host
     par__operation *group_offloads; // issued in the present group
-    par_persistent **keep_next;     // the next call is made persistent, see >>persistent
-    par_persistent *persistents;    // of this comm
-    par_persistent *small;          // one of them, for small fresh calls; NULL: there was none
+    par__plan *plans;               // PAR__PLANS, see >>small; NULL: none yet
     par__operation *grouping;       // in the requests of calls in groups, with the group's number
     uint64_t group;                 // the number of the last group
     par__operation *groups;         // heads of those that have ended, and were not waited for
@@ -6013,35 +5896,25 @@ static int par__has_ticket(const par__operation *op, uint64_t ticket) {
 }
 static void par__keep_operation(par__world *w, par__operation *op) {
     PAR__STORE(&op->state, (int)PAR__DONE);
-    op->persistent = 0;
+    op->kept = 0;
     par__set_ticket(op, 0);
     op->next = w->idle_operations;
     w->idle_operations = op;
 }
-static void par__free_persistent(par_persistent *p) {
-    par_persistent **link = &p->comm->persistents;
-    while (*link && *link != p) link = &(*link)->next;
-    if (*link) *link = p->next;
-    par__lock_world(p->comm->world);
-    if (p->operation) par__keep_operation(p->comm->world, p->operation);
-    par__unlock_world(p->comm->world);
-    PAR_FREE((void *)p->sources);
-    PAR_FREE(p);
-}
-
 static void par__free_neighbors(par_neighbors *n) {
     if (!n) return;
     PAR_FREE(n->send_place);
     PAR_FREE(n->recv_place);
     PAR_FREE(n->bundles);
+    PAR_FREE(n->kept_sizes);
     PAR_FREE(n);
 }
 static void par__free_comm(par_comm *c) {
-    while (c->persistents) par__free_persistent(c->persistents);
-    par__free_neighbors(c->neighbors);
     par__lock_world(c->world);
+    if (c->neighbors && c->neighbors->kept) par__keep_operation(c->world, c->neighbors->kept);
     if (c->grouping) par__keep_operation(c->world, c->grouping);
     par__unlock_world(c->world);
+    par__free_neighbors(c->neighbors);
     PAR_FREE(c->world_rank);
     PAR_FREE(c->arena_index);
     PAR_FREE(c->ring_index);
@@ -6049,6 +5922,7 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
     PAR_FREE(c->layer_stats);
+    PAR_FREE(c->plans);
     PAR_FREE(c->ways);
     PAR_FREE(c->nodes.node_of);
     PAR_FREE(c->flat.node_of);
@@ -8892,7 +8766,7 @@ static char *par__exchange_buffer(par__operation *op) {
 static void par__send_eager(par__operation *op,
                             par__arrival *arrival) { // to where peers expect the data
     par_comm *c = op->comm;
-    const par_call *k = &op->call;
+    const size_t bytes = par__eager_own_bytes(op);
     char *to = (char *)arrival->u.data;
     if (op->eager == PAR__EAGER_ATTACHED) {
         to = par__exchange_buffer(op);
@@ -8902,7 +8776,7 @@ static void par__send_eager(par__operation *op,
         op->track->half = c->half + 1;
         to = par__stage_half(op, c->rank);
     }
-    if (par__eager_own_bytes(op)) par__copy(c->world->kernels, to, k->send, par__eager_own_bytes(op));
+    if (bytes) par__copy(c->world->kernels, to, op->call.send, bytes);
 }
 
 static const char *par__attached_data(const par__operation *op, int rank) {
@@ -8917,16 +8791,14 @@ static void par__receive_eager(par__operation *op) {
     const size_t e = par__element_bytes(op), bytes = k->count * e;
     const int parity = (int)(op->sequence & 1u), is_inline = op->eager == PAR__EAGER_INLINE;
     const int attached = op->eager == PAR__EAGER_ATTACHED;
-    const int all = (t->send & PAR_SIDE_ALL); // from each rank, this rank's block
     const int root = c->rank == k->root;
+    const size_t own = t->send & PAR_SIDE_ALL ? (size_t)c->rank * bytes : 0; // from each, this rank's block
     void *recv = k->recv;
     if (!is_inline && !attached) op->track->half = ++c->half;
-    for (int r = 0; r < c->size; r++) {
-        const char *x = is_inline  ? (const char *)c->board->arrivals[r].arrival[parity].u.data
-                        : attached ? par__attached_data(op, r)
-                                   : par__stage_half(op, r);
-        op->sources[r] = x + (all ? (size_t)c->rank * bytes : 0);
-    }
+    for (int r = 0; r < c->size; r++)
+        op->sources[r] = own + (is_inline  ? (const char *)c->board->arrivals[r].arrival[parity].u.data
+                                : attached ? par__attached_data(op, r)
+                                           : par__stage_half(op, r));
     if (!k->count || ((t->recv & PAR_SIDE_ROOT) && !root)) return;
     if (t->takes & PAR_TAKES_OP) {
         par__reduce_apart(c->world->kernels, recv, op->sources, c->size, k->count, k->dtype, k->op);
@@ -9837,27 +9709,13 @@ static const par__algorithm_row *par__requested_algorithm(const par__operation *
 static int par__is_decided(const par__operation *op) { // before the arrivals, whose flags do not matter
     return op->eager != PAR__EAGER_NONE && op->eager != PAR__EAGER_STAGE;
 }
-static const par__algorithm_row *par__search_algorithm(const par__operation *op) {
+static const par__algorithm_row *par__choose_algorithm(const par__operation *op) {
     const par__algorithm_row *requested = par__is_decided(op) ? NULL : par__requested_algorithm(op);
     if (requested && requested->fits(op, 1)) return requested;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == op->call.kind && par__algorithms[i].fits(op, 0))
             return &par__algorithms[i];
     return NULL;
-}
-
-// A persistent call keeps its choice while all that rows depend on is as it was: how the data were sent, the
-// flags of the arrivals, what is forced.
-static const par__algorithm_row *par__choose_algorithm(par__operation *op) {
-    const unsigned flags =
-        par__is_decided(op) || par__takes_tag(op->call.kind) ? 0 : op->flags[op->call.root];
-    const uint64_t choice = (uint64_t)op->comm->world->forced_count << 32 | flags << 8 |
-                            (unsigned)op->eager << 4 | (unsigned)op->all_staged << 3 |
-                            (unsigned)(op->send_addressable != 0) << 2 |
-                            (unsigned)(op->recv_addressable != 0) << 1 | 1u;
-    if (op->persistent && op->choice == choice) return op->algorithm;
-    op->choice = choice;
-    return par__search_algorithm(op);
 }
 
 static int par__is_beyond_caches(const par__operation *op) {
@@ -10193,7 +10051,7 @@ static void par__unpack_bucket(par__operation *op) {
 // the rank's arrays: in place (shared memory, CMA), staged, or with the data inline.
 
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
-static int par__alloc_addresses(par__operation *op) {
+static inline int par__alloc_addresses(par__operation *op) {
     par_comm *c = op->comm;
     if (op->pointer_capacity < c->size) {
         PAR_FREE((void *)op->inputs);
@@ -10653,7 +10511,7 @@ static void par__reset_operation(par__world *w, par__operation *op) { // for its
     op->start_ticks = 0;
     op->state = PAR__QUEUED;
     op->result = op->group_result = PAR_OK;
-    if (!op->persistent) op->algorithm = NULL;
+    op->algorithm = NULL;
 }
 // An operation for a call. The caller holds the world's lock. NULL: no memory, with an error text.
 static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16_t site) {
@@ -10680,7 +10538,7 @@ static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16
 static void par__recycle_operation(par__operation *op) {
     par__world *w = op->world;
     par__set_ticket(op, 0);
-    if (op->persistent) return;
+    if (op->kept) return;
     op->next = w->idle_operations;
     w->idle_operations = op;
 }
@@ -10690,12 +10548,13 @@ static void par__set_op_state(par__operation *op, int state) { PAR__STORE(&op->s
 static int par__op_state(const par__operation *op) { return PAR__LOAD(&op->state); }
 
 // Put the call into the flight recorder, while its arrival is on its way to the peers.
-static void par__record_begin(par__operation *op) {
+static void par__record_volume(par__operation *op, uint64_t volume) {
     op->start_ticks = par__ticks();
     op->record = op->comm->world->control->record_count;
     par__write_record(op->comm, &op->call, op->sequence, op->site, op->start_ticks, 0);
-    op->volume = par__volume(op);
+    op->volume = volume;
 }
+static void par__record_begin(par__operation *op) { par__record_volume(op, par__volume(op)); }
 
 static void par__push_trace_event(par__world *w, const char *name, uint64_t start_ticks, uint64_t end_ticks,
                                   uint64_t bytes, uint32_t comm, uint16_t tid, uint16_t site) {
@@ -11129,7 +10988,6 @@ static int par__plan_exchange(par__operation *op) {
         }
         if (op->comm->ring_index[b->peer] < 0) packed += b->bytes;
     }
-    op->call.count = y->bundle_count ? y->bundles[0].bytes / e : 0; // for the flight recorder
     if (packed <= y->packed_capacity) return 1;
     PAR_FREE(y->packed);
     y->packed = (char *)PAR_MALLOC(packed);
@@ -11359,8 +11217,8 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         const int agree = par__counts_agree(op);
         if (agree && !par__is_decided(op) && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
-        op->algorithm = agree ? par__choose_algorithm(op) : &par__finding_differences;
-        if (!agree) op->choice = 0; // a persistent call does not keep this one
+        if (!agree) op->algorithm = &par__finding_differences;
+        if (!op->algorithm) op->algorithm = par__choose_algorithm(op); // else a plan has
         if (op->ways) op->data_ticks = par__ticks();
         if (!op->algorithm->emit) par__receive_eager(op);
     }
@@ -11962,78 +11820,60 @@ static par_result par__offload_group_end(par_comm *c) {
 // A small collective on one node becomes an operation in a queue only if it waits:
 //     fill the arrival --> look for the others' --> all are there, and alike: done
 //                                               --> else: an operation that waits for arrivals
-// Its description was checked before: when a persistent call was made, or in an earlier fresh call like it.
+// What its kind, count and types decide is its plan, which calls like it share: that it is valid, its record,
+// how its data are sent.
 
-// Make a persistent call that is valid. with_operation: it has an operation of its own.
-static par_persistent *par__alloc_persistent(par_comm *c, const par_call *k, int with_operation) {
-    par_persistent *p = (par_persistent *)par__zalloc(sizeof *p);
-    par__operation *op = with_operation ? par__make_operation(c->world) : NULL;
-    if (op) {
-        op->comm = c;
-        op->world = c->world;
-        op->call = *k;
-        op->site = par__site_index(c->world, k->site);
-        op->persistent = 1;
-    }
-    if (p && op) p->sources = (const void **)par__zalloc(2 * sizeof(void *) * (size_t)c->size);
-    if (!p || (with_operation && (!op || !p->sources || !par__alloc_addresses(op)))) {
-        if (p) PAR_FREE((void *)p->sources);
-        PAR_FREE(p);
-        par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a persistent par_%s at %s",
-                       par_kind_name(k->kind), k->site);
-        return (par_persistent *)NULL;
-    }
-    p->comm = c;
-    p->call = *k;
-    p->operation = op;
-    p->eager_choice = c->world->forced_count - 1;
-    p->next = c->persistents;
-    c->persistents = p;
-    return p;
-}
-// What stays the same in all starts of a small call besides its arrival.
-static void par__plan_small(par_persistent *p) {
-    par__operation *op = p->operation;
-    const par_comm *c = p->comm;
-    const par_kind_traits *t = &par__kinds[op->call.kind];
-    const size_t own = t->send & PAR_SIDE_ALL ? (size_t)c->rank * op->call.count * par__element_bytes(op) : 0;
-    op->eager = p->eager;
-    op->all_staged = p->eager == PAR__EAGER_SMALL;
-    op->algorithm = par__choose_algorithm(op);
-    p->choice = op->choice;
-    p->own_bytes = par__eager_own_bytes(op);
-    p->reduces_inline = p->eager == PAR__EAGER_INLINE && op->call.count && (t->takes & PAR_TAKES_OP) &&
-                        (!(t->recv & PAR_SIDE_ROOT) || c->rank == op->call.root);
-    for (int parity = 0; parity < 2; parity++)
-        for (int r = 0; r < c->size; r++)
-            p->sources[parity * c->size + r] = c->board->arrivals[r].arrival[parity].u.data + own;
+static int par__is_like(const par_call *a, const par_call *b) {
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
+           a->root == b->root && a->tag == b->tag && !a->send == !b->send && !a->recv == !b->recv;
 }
 // How the data of a call on one node are sent with its arrival, if its kind and size alone decide that.
-static int par__decide_small(par_persistent *p) {
-    par_comm *c = p->comm;
-    par__operation *op = p->operation;
-    if (p->eager_choice == c->world->forced_count) return p->eager;
-    p->eager_choice = c->world->forced_count;
-    p->eager = PAR__EAGER_NONE;
-    if (c->nodes.node_count > 1 || par__is_exchange(p->call.kind)) return p->eager;
-    if (par__sends_inline(op))
-        p->eager = PAR__EAGER_INLINE;
-    else if (par__sends_staged(op, 1) && par__commit_stage(c))
-        p->eager = PAR__EAGER_SMALL;
-    par__record_call(c, &p->call, &p->record);
-    p->record.site = op->site;
-    p->record.flags = p->eager == PAR__EAGER_SMALL ? PAR__INPUT_STAGED : 0;
-    if (p->eager) par__plan_small(p);
-    return p->eager;
+static int par__plan_eager(par__operation *op) {
+    if (par__sends_inline(op)) return PAR__EAGER_INLINE;
+    return par__sends_staged(op, 1) && par__commit_stage(op->comm) ? PAR__EAGER_SMALL : PAR__EAGER_NONE;
+}
+static void par__make_plan(par__operation *op, par__plan *plan) {
+    const par_comm *c = op->comm;
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    plan->call = op->call;
+    plan->forced_count = c->world->forced_count;
+    plan->eager = op->eager = par__plan_eager(op);
+    if (!plan->eager) return;
+    op->all_staged = plan->eager == PAR__EAGER_SMALL;
+    plan->algorithm = par__choose_algorithm(op);
+    plan->volume = par__volume(op);
+    plan->own_bytes = par__eager_own_bytes(op);
+    plan->reduces = plan->eager == PAR__EAGER_INLINE && op->call.count && (t->takes & PAR_TAKES_OP) &&
+                    (!(t->recv & PAR_SIDE_ROOT) || c->rank == op->call.root);
+    plan->from = t->send & PAR_SIDE_ALL ? (size_t)c->rank * op->call.count * par__element_bytes(op) : 0;
+    par__record_call(c, &op->call, &plan->record);
+    plan->record.flags = op->all_staged ? PAR__INPUT_STAGED : 0;
+}
+// The plan of a valid call, made where it is new. NULL: it is not small, or not valid.
+static const par__plan *par__find_plan(par__operation *op) {
+    par_comm *c = op->comm;
+    const par_call *k = &op->call;
+    if (c->nodes.node_count > 1 || k->count > PAR__EAGER_SHARED_BYTES ||
+        (unsigned)k->kind >= PAR_KIND_COUNT || !(par__kinds[k->kind].runs & PAR_RUNS_EAGER) ||
+        par__has_counts(k))
+        return NULL;
+    if (!c->plans) c->plans = (par__plan *)par__zalloc(PAR__PLANS * sizeof *c->plans);
+    if (!c->plans) return NULL;
+    const uint64_t key =
+        k->count << 8 ^ k->op << 6 ^ (uint64_t)k->kind << 4 ^ (uint64_t)k->dtype ^ (uint64_t)k->root << 5;
+    par__plan *plan = &c->plans[key * 0x9E3779B97F4A7C15u >> 60];
+    if (!par__is_like(&plan->call, k) || !plan->call.site || plan->forced_count != c->world->forced_count) {
+        if (!par__validate_call(c, k)) return NULL;
+        par__make_plan(op, plan);
+    }
+    return plan;
 }
 
 // Look for the others' arrivals at a small call. 1: all are there, and make the same call.
-static int par__all_arrived(const par_persistent *p, unsigned looks) {
-    const par__operation *op = p->operation;
-    const par__call_record *mine = &p->record;
+static int par__all_arrived(const par__operation *op, const par__call_record *mine, unsigned looks) {
     int same = 1;
-    for (int r = 0; r < p->comm->size && same; r++) {
-        const par__call_record *x = &p->comm->board->arrivals[r].arrival[op->sequence & 1u].call;
+    for (int r = 0; r < op->comm->size && same; r++) {
+        const par__call_record *x = &op->comm->board->arrivals[r].arrival[op->sequence & 1u].call;
         par__prefetch_small(op, r);
         while (PAR__LOAD(&x->sequence) != op->sequence && --looks) par__cpu_relax();
         same = looks && x->count == mine->count && x->root == mine->root && x->op_hash == mine->op_hash &&
@@ -12043,83 +11883,46 @@ static int par__all_arrived(const par_persistent *p, unsigned looks) {
     return same;
 }
 // Start a small call while no other call of this rank is in flight. 1: it has ended; 0: it is in its queue.
-static int par__start_small(par_persistent *p, unsigned looks) {
-    par_comm *c = p->comm;
-    par__operation *op = p->operation;
+static int par__start_small(par__operation *op, const par__plan *plan, unsigned looks) {
+    par_comm *c = op->comm;
     par__call_queue *queue = op->queue = &c->queues[0];
     const uint32_t sequence = ++queue->issued;
     par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
     op->sequence = c->sequence = sequence;
-    op->eager = p->eager;
-    op->arrival_flags = p->record.flags;
-    memcpy((char *)&mine->call + sizeof sequence, (const char *)&p->record + sizeof sequence,
+    op->eager = plan->eager;
+    op->ways = NULL;
+    op->algorithm = plan->algorithm;
+    op->arrival_flags = plan->record.flags;
+    memcpy((char *)&mine->call + sizeof sequence, (const char *)&plan->record + sizeof sequence,
            sizeof mine->call - sizeof sequence);
-    if (p->eager == PAR__EAGER_INLINE) {
-        if (p->own_bytes) memcpy(mine->u.data, op->call.send, p->own_bytes);
-    } else {
+    mine->call.site = op->site;
+    if (op->eager != PAR__EAGER_INLINE) {
         par__begin_tracks(op);
         par__send_eager(op, mine);
-    }
+    } else if (plan->own_bytes)
+        memcpy(mine->u.data, op->call.send, plan->own_bytes);
     PAR__STORE(&mine->call.sequence, sequence);
-    par__record_begin(op);
-    const int arrived = par__all_arrived(p, looks);
+    par__record_volume(op, plan->volume);
+    const int arrived = par__all_arrived(op, &plan->record, looks);
     par__ring_doorbells(c, -1);
     if (!arrived) { // or something differs, which it will report
-        if (p->eager == PAR__EAGER_INLINE) par__begin_tracks(op);
+        if (op->eager == PAR__EAGER_INLINE) par__begin_tracks(op);
         par__set_op_state(op, PAR__ARRIVING);
         queue->running = op;
         par__activate_operation(op);
         return 0;
     }
     par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
-    op->all_staged = p->eager == PAR__EAGER_SMALL;
-    if (op->choice != p->choice) op->algorithm = par__choose_algorithm(op); // it was in its queue between
-    if (p->reduces_inline)
-        par__reduce_apart(c->world->kernels, op->call.recv, p->sources + (sequence & 1u) * (unsigned)c->size,
-                          c->size, op->call.count, op->call.dtype, op->call.op);
+    op->all_staged = op->eager == PAR__EAGER_SMALL;
+    for (int r = 0; r < c->size && plan->reduces; r++)
+        op->sources[r] = (char *)c->board->arrivals[r].arrival[sequence & 1u].u.data + plan->from;
+    if (plan->reduces)
+        par__reduce_apart(c->world->kernels, op->call.recv, op->sources, c->size, op->call.count,
+                          op->call.dtype, op->call.op);
     else
         par__receive_eager(op);
     par__complete(op);
     par__recycle_operation(op);
-    return 1;
-}
-
-// Start a persistent call, which has an operation. 1: it has ended.
-static int par__start_persistent(par_persistent *p, unsigned looks) {
-    par_comm *c = p->comm;
-    par__operation *op = p->operation;
-    par__reset_operation(c->world, op);
-    p->started = op;
-    p->ticket = op->ticket;
-    if (!c->queues[0].running && !c->world->active && par__decide_small(p)) return par__start_small(p, looks);
-    par__enqueue(op, &c->queues[0]);
-    return 0;
-}
-static int par__is_like(const par_call *a, const par_call *b) {
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
-           a->root == b->root && a->tag == b->tag && a->site == b->site && !a->send == !b->send &&
-           !a->recv == !b->recv;
-}
-// Start a small fresh call that waits, by the comm's own persistent call. It is checked where it differs from
-// the last one. 1: it has ended, or *op waits; 0: it is not small, or not valid.
-static int par__start_fresh(par_comm *c, const par_call *k, par__operation **op) {
-    par__world *w = c->world;
-    par_persistent *p = c->small;
-    if (c->size == 1 || k->count > PAR__EAGER_SHARED_BYTES || c->broken ||
-        PAR__LOAD(&w->arena->aborted) == 1 || !(par_kind_traits_of(k->kind)->runs & PAR_RUNS_EAGER) ||
-        par__has_counts(k))
-        return 0;
-    if (!p || !par__is_like(&p->call, k)) {
-        if (!par__validate_call(c, k)) return 0;
-        if (!p) p = c->small = par__alloc_persistent(c, k, 1);
-        if (!p) return 0;
-        p->call = *k;
-        p->operation->site = par__site_index(w, k->site);
-        p->operation->choice = 0;
-        p->eager_choice = w->forced_count - 1; // not decided yet
-    }
-    p->operation->call = *k;
-    *op = par__start_persistent(p, par__first_looks(w)) ? NULL : p->operation;
     return 1;
 }
 
@@ -12130,12 +11933,16 @@ static int par__start_fresh(par_comm *c, const par_call *k, par__operation **op)
 //                 (par__run_message)           --> make an operation, append it to its queue
 //                 else complete it             --> offloaded?  the device backend
 //                 (par__run_call)              --> in a group? keep it until the group ends
-//                                              --> can it end at once? nothing else is made (>>small)
-//                                              --> validate it, make an operation, append it to its queue
+//                                              --> make an operation; validate it, unless a plan tells that
+//                                                  it is valid; start it if it is small (>>small), else
+//                                                  append it to its queue
 // The blocking form waits here; a request is waited for by par_wait or tested by par_test.
 
-// Issue a call, or n > 1 calls of a group that share a bucket. The caller holds the world's lock.
-static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__operation **out) {
+// Issue a call, or n > 1 calls of a group that share a bucket. looks: how often a small call looks for the
+// others before it waits in its queue; 0: of a group. The caller holds the world's lock. *out NULL: it has
+// ended.
+static par_result par__issue(par_comm *c, const par_call *call, size_t n, unsigned looks,
+                             par__operation **out) {
     par__world *w = c->world;
     const par_result unusable = par__check_comm(c);
     if (unusable) return unusable;
@@ -12145,7 +11952,12 @@ static par_result par__issue(par_comm *c, const par_call *call, size_t n, par__o
         par__recycle_operation(op);
         return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     }
-    op->invalid = !par__validate_call(c, call);
+    const par__plan *plan = looks ? par__find_plan(op) : NULL;
+    op->invalid = !plan && !par__validate_call(c, call);
+    if (plan && plan->eager && !c->queues[0].running && !w->active && par__alloc_addresses(op)) {
+        *out = par__start_small(op, plan, looks) ? NULL : op;
+        return PAR_OK;
+    }
     if (op->invalid) {
         op->call.dtype = PAR_U8;
         op->call.op = PAR_SUM;
@@ -12238,7 +12050,7 @@ static par_result par__start_call(par_comm *c, par_call *k, int waits, par__oper
     if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
     par__prefetch_call(c, k);
-    if (!par__copy_at_once(c, k) && !(waits && par__start_fresh(c, k, op))) r = par__issue(c, k, 1, op);
+    if (!par__copy_at_once(c, k)) r = par__issue(c, k, 1, waits ? par__first_looks(c->world) : 1, op);
     par__unlock_world(c->world);
     return r;
 }
@@ -12282,12 +12094,10 @@ static par_result par__end_or_request(par__operation *op, par_request *request) 
     return PAR_OK;
 }
 
-static par_result par__make_persistent(par_comm *c, par_call *k);
-
 // May a call take the short way of par__run_message? It is a message on this node whose description is right,
-// and neither a group's, nor a backend's, nor to be made persistent.
+// and neither a group's nor a backend's.
 static inline int par__is_short(const par_comm *c, const par_call *k) {
-    return par__is_valid_message(c, k) && par__is_local(c, k->root) && !c->keep_next && !c->in_group &&
+    return par__is_valid_message(c, k) && par__is_local(c, k->root) && !c->in_group &&
            !par__is_offloaded(c, k);
 }
 static par_result par__run_message(par_comm *c, par_call *k, par_request *request) {
@@ -12318,7 +12128,6 @@ static par_result par__run_message(par_comm *c, par_call *k, par_request *reques
 
 static par_result par__run_call(par_comm *c, par_call *k, par_request *request) {
     par__operation *op;
-    if (c->keep_next) return par__make_persistent(c, k);
     const par_result r = par__start_call(c, k, !request, &op);
     if (!request && op) return par__end_call(op);
     if (!request) return par__progress_others(c->world), r;
@@ -12411,7 +12220,7 @@ par_result par_group_begin(par_comm *comm) {
 // others.
 static par_result par__issue_grouped(par_comm *c, const par_call *call, size_t n, par_request *request) {
     par__operation *head = request->operation, *op;
-    const par_result result = par__issue(c, call, n, &op);
+    const par_result result = par__issue(c, call, n, 0, &op);
     if (result) return result;
     if (head) {
         op->group_head = head;
@@ -12455,66 +12264,6 @@ par_result par_group_end(par_comm *comm) {
     par_request request;
     const par_result issued = par_group_end_begin(comm, &request), ended = par_wait(&request);
     return issued ? issued : ended;
-}
-
-// >>persistent ----------------------------------------------------------------------------------------------
-//
-// A persistent call keeps its description, which was checked when it was made, and an operation of its own
-// with all tables that it needs.
-
-void par__keep_next(par_comm *comm, par_persistent **persistent) {
-    if (persistent) *persistent = NULL;
-    if (comm) comm->keep_next = persistent ? persistent : &comm->persistents; // no caller's: it has none
-}
-static par_result par__make_persistent(par_comm *c, par_call *k) {
-    par_persistent **out = c->keep_next;
-    c->keep_next = NULL;
-    par__complete_call(c, k);
-    if (out == &c->persistents)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT, "par_%s_init at %s: persistent is NULL",
-                              par_kind_name(k->kind), k->site);
-    if (!par__validate_call(c, k)) return PAR_ERR_ARGUMENT;
-    *out = par__alloc_persistent(c, k, !par__is_message(k->kind) && c->size > 1);
-    return *out ? PAR_OK : PAR_ERR_MEMORY;
-}
-
-static int par__is_started(const par_persistent *p) { // and not waited for
-    return p->started && par__has_ticket(p->started, p->ticket);
-}
-par_result par_start(par_persistent *persistent, par_request *request) {
-    par_persistent *p = persistent;
-    par_comm *c = p->comm;
-    par__world *w = c->world;
-    par__operation *op = p->operation;
-    par_request none = {NULL, 0};
-    if (request) *request = none;
-    if (par__is_started(p))
-        return par__set_error(w, PAR_ERR_ARGUMENT,
-                              "par_start: the par_%s of %s was started before: wait for it first",
-                              par_kind_name(p->call.kind), p->call.site);
-    if (!op || c->in_group || par__is_offloaded(c, &p->call)) { // a fresh call
-        par_call k = p->call;
-        const par_result r = par__run(c, &k, request);
-        p->started = request ? request->operation : NULL;
-        p->ticket = request ? request->ticket : 0;
-        return r;
-    }
-    par__lock_world(w);
-    const par_result unusable = par__check_comm(c);
-    const int ended = unusable || par__start_persistent(p, request ? 1 : par__first_looks(w));
-    par__unlock_world(w);
-    if (ended) return unusable;
-    return par__end_or_request(op, request);
-}
-par_result par_persistent_free(par_persistent *persistent) {
-    par_persistent *p = persistent;
-    if (!p) return PAR_OK;
-    if (par__is_started(p))
-        return par__set_error(p->comm->world, PAR_ERR_ARGUMENT,
-                              "par_persistent_free: the par_%s of %s was started: wait for it first",
-                              par_kind_name(p->call.kind), p->call.site);
-    par__free_persistent(p);
-    return PAR_OK;
 }
 
 // >>world ---------------------------------------------------------------------------------------------------
@@ -14881,19 +14630,6 @@ par_result par_all_to_allv_begin(const void *send, const size_t *send_counts, co
     return par__call_v(comm, request, PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, 0, recv,
                        recv_counts, recv_displs, dtype, PAR_SUM, 0);
 }
-par_result par_init(par_comm *comm, const par_call *call, par_persistent **persistent) {
-    par_call k = *call;
-    par__keep_next(comm, persistent);
-    return comm ? par__make_persistent(comm, &k) : par__no_comm(k.kind);
-}
-#define PAR__X(name, arguments, ...)                                                                         \
-    par_result(par_##name##_init)(__VA_ARGS__, par_persistent * *persistent) {                               \
-        par__keep_next(comm, persistent);                                                                    \
-        return (par_##name##_begin)arguments;                                                                \
-    }
-PAR_INITS(PAR__X)
-#undef PAR__X
-
 par_result par_barrier(par_comm *comm) {
     return par__call(comm, NULL, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
 }
@@ -15085,66 +14821,25 @@ void *par_peer(par_comm *c, const void *mine, int rank) {
     return (*b)->base + ((const char *)mine - (*b)->base) + distance * (ptrdiff_t)(*b)->stride;
 }
 
-// ---- one-sided access
+// ---- signals
 
-// Where `bytes` bytes at `mine` are in rank's block.
-static par_result par__remote_address(par_comm *c, const char *call, const void *mine, size_t bytes, int rank,
-                                      char **where) {
+// The word of rank's block that corresponds to `mine`.
+static par_result par__remote_word(par_comm *c, const char *call, const uint64_t *mine, int rank,
+                                   uint64_t **word) {
     par__symmetric_block **link = par__find_symmetric_block(c, mine), *b = link ? *link : NULL;
-    const char *own = b ? b->base + (size_t)c->nodes.local_index[c->rank] * b->stride : NULL;
-    *where = NULL;
     if (!par__is_rank(c, rank, call)) return PAR_ERR_ARGUMENT;
-    if (!b || bytes > b->stride - (size_t)((const char *)mine - own))
+    if (!b)
         return par__set_error(c->world, PAR_ERR_ARGUMENT,
-                              "%s: %zu bytes at %p are not in this rank's memory of par_alloc on comm %s",
-                              call, bytes, mine, c->name);
+                              "%s: the word at %p is not in this rank's memory of par_alloc on comm %s", call,
+                              (const void *)mine, c->name);
     if (!par__is_local(c, rank))
         return par__set_error(c->world, PAR_ERR_UNSUPPORTED,
                               "%s: rank %d is on another node than rank %d: send it a message", call, rank,
                               c->rank);
-    *where = (char *)par_peer(c, mine, rank);
-    return PAR_OK;
-}
-static par_result par__remote_word(par_comm *c, const char *call, const uint64_t *mine, int rank,
-                                   uint64_t **word) {
-    char *where;
-    const par_result r = par__remote_address(c, call, mine, sizeof *mine, rank, &where);
-    *word = (uint64_t *)(void *)where;
-    if (!r && (uintptr_t)where % sizeof *mine)
+    if ((uintptr_t)mine % sizeof *mine)
         return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: the word at %p is not aligned to 8 bytes",
                               call, (const void *)mine);
-    return r;
-}
-static par_result par__copy_remote(par_comm *c, const char *call, const void *send, const void *mine,
-                                   void *recv, size_t count, par_dtype dtype, int rank) {
-    const size_t e = par_dtype_bytes(dtype);
-    char *where;
-    if (!e || count > SIZE_MAX / 16)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: %zu elements of %s are no array", call, count,
-                              par_dtype_name(dtype));
-    const par_result r = par__remote_address(c, call, mine, count * e, rank, &where);
-    if (!r && count && !send && !recv)
-        return par__set_error(c->world, PAR_ERR_ARGUMENT, "%s: %s is NULL", call,
-                              call[4] == 'p' ? "send" : "recv");
-    if (!r && count) par__copy(c->world->kernels, recv ? recv : where, recv ? where : send, count * e);
-    return r;
-}
-par_result par_put(const void *send, void *remote, size_t count, par_dtype dtype, int rank, par_comm *comm) {
-    return par__copy_remote(comm, "par_put", send, remote, NULL, count, dtype, rank);
-}
-par_result par_get(const void *remote, void *recv, size_t count, par_dtype dtype, int rank, par_comm *comm) {
-    return par__copy_remote(comm, "par_get", NULL, remote, recv, count, dtype, rank);
-}
-void par_fence(par_comm *comm) {
-    (void)comm;
-    par__fence();
-}
-par_result par_fetch_add(uint64_t *word, uint64_t value, uint64_t *before, int rank, par_comm *comm) {
-    uint64_t *at;
-    const par_result r = par__remote_word(comm, "par_fetch_add", word, rank, &at);
-    if (r) return r;
-    const uint64_t was = __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
-    if (before) *before = was;
+    *word = (uint64_t *)par_peer(c, mine, rank);
     return PAR_OK;
 }
 par_result par_signal(uint64_t *word, uint64_t value, int rank, par_comm *comm) {
@@ -15156,21 +14851,15 @@ par_result par_signal(uint64_t *word, uint64_t value, int rank, par_comm *comm) 
     return PAR_OK;
 }
 
-typedef struct par__word_wait { // until a word is at least `value`; lock: until it was 0, and is `value` now
+typedef struct par__word_wait { // until a word is at least `value`
     par_comm *comm;
     uint64_t *word, value;
-    int lock, locked;
-    const char *call, *site;
+    const char *site;
     double start; // when it was first checked; 0: not yet
 } par__word_wait;
 static int par__word_ready(void *wait) {
-    par__word_wait *x = (par__word_wait *)wait;
-    uint64_t free_lock = 0;
-    if (!x->lock) return PAR__LOAD(x->word) >= x->value;
-    if (!x->locked && PAR__LOAD(x->word) == 0)
-        x->locked =
-            __atomic_compare_exchange_n(x->word, &free_lock, x->value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    return x->locked;
+    const par__word_wait *x = (const par__word_wait *)wait;
+    return PAR__LOAD(x->word) >= x->value;
 }
 static par_result par__check_word(void *wait) { // as par__check_wait
     par__word_wait *x = (par__word_wait *)wait;
@@ -15179,7 +14868,7 @@ static par_result par__check_word(void *wait) { // as par__check_wait
     char waiting[128];
     int had_error;
     if (PAR__LOAD(&w->arena->aborted) == 1) return par__check_comm(c);
-    snprintf(waiting, sizeof waiting, "in %s at %s", x->call, x->site);
+    snprintf(waiting, sizeof waiting, "in par_wait_signal at %s", x->site);
     par__scan_ranks(w);
     for (int pass = w->net || PAR__LOAD(&w->arena->gone) ? 2 : 0; pass > 0; pass--)
         for (int r = 0; r < c->size; r++) {
@@ -15198,46 +14887,22 @@ static par_result par__check_word(void *wait) { // as par__check_wait
     if (now - x->start < w->timeout_s) return PAR_OK;
     return par__set_error(
         w, PAR_ERR_TIMEOUT,
-        "rank %d waited %.1f s in %s at %s on comm %s: the word is %llu, it waits for %s%llu", c->rank,
-        now - x->start, x->call, x->site, c->name, (unsigned long long)PAR__LOAD(x->word),
-        x->lock ? "the holder of the lock, rank + 1: " : "",
-        (unsigned long long)(x->lock ? PAR__LOAD(x->word) : x->value));
-}
-static par_result par__wait_for_word(par_comm *c, par__word_wait *x) {
-    par_result r = par__check_comm(c);
-    x->comm = c;
-    x->site = c->site ? c->site : "?";
-    c->site = NULL;
-    if (!r) r = par__wait_until(c->world, par__word_ready, par__check_word, x, 1000000);
-    return r ? par__break_comm(c, r) : PAR_OK;
+        "rank %d waited %.1f s in par_wait_signal at %s on comm %s: the word is %llu, it waits for %llu",
+        c->rank, now - x->start, x->site, c->name, (unsigned long long)PAR__LOAD(x->word),
+        (unsigned long long)x->value);
 }
 par_result par_wait_signal(const uint64_t *word, uint64_t value, par_comm *comm) {
     par__word_wait x;
     memset(&x, 0, sizeof x);
-    const par_result r = par__remote_word(comm, "par_wait_signal", word, comm->rank, &x.word);
-    x.value = value;
-    x.call = "par_wait_signal";
-    return r ? r : par__wait_for_word(comm, &x);
-}
-par_result par_lock(uint64_t *word, int rank, par_comm *comm) {
-    par__word_wait x;
-    memset(&x, 0, sizeof x);
-    const par_result r = par__remote_word(comm, "par_lock", word, rank, &x.word);
-    x.value = (uint64_t)comm->rank + 1;
-    x.lock = 1;
-    x.call = "par_lock";
-    return r ? r : par__wait_for_word(comm, &x);
-}
-par_result par_unlock(uint64_t *word, int rank, par_comm *comm) {
-    uint64_t *at, mine = (uint64_t)comm->rank + 1;
-    const par_result r = par__remote_word(comm, "par_unlock", word, rank, &at);
+    par_result r = par__remote_word(comm, "par_wait_signal", word, comm->rank, &x.word);
     if (r) return r;
-    if (!__atomic_compare_exchange_n(at, &mine, (uint64_t)0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return par__set_error(comm->world, PAR_ERR_ARGUMENT,
-                              "par_unlock: the lock is not held by rank %d; the word is %llu", comm->rank,
-                              (unsigned long long)mine);
-    par__ring_doorbells(comm, -1);
-    return PAR_OK;
+    r = par__check_comm(comm);
+    x.comm = comm;
+    x.value = value;
+    x.site = comm->site ? comm->site : "?";
+    comm->site = NULL;
+    if (!r) r = par__wait_until(comm->world, par__word_ready, par__check_word, &x, 1000000);
+    return r ? par__break_comm(comm, r) : PAR_OK;
 }
 
 // ---- groups
@@ -15559,33 +15224,66 @@ static par_result par__plan_checked(par__operation *op) {
                           "par_neighbor_exchange at %s: rank %d sends itself other counts than it receives",
                           op->call.site, c->rank);
 }
-static par_result par__exchange_call(par_neighbors *n, par_call *k, par_request *request,
-                                     par_persistent **persistent) {
+// Is an exchange like the last one, with the same tables? Else: keep what it is like.
+static int par__is_last_exchange(par_neighbors *n, const par_call *k) {
+    const size_t *given[4] = {k->send_counts, k->send_displs, k->recv_counts, k->recv_displs};
+    const size_t bytes = sizeof **given * (size_t)n->degree;
+    const par_call *last = &n->kept->call;
+    int same = n->kept->exchange.bundle_count && last->send == k->send && last->recv == k->recv &&
+               last->dtype == k->dtype && k->send_counts && k->recv_counts &&
+               !last->send_displs == !k->send_displs && !last->recv_displs == !k->recv_displs;
+    for (int i = 0; i < 4; i++) {
+        size_t *kept = n->kept_sizes + i * n->degree;
+        if (!given[i] || !bytes || (same && !memcmp(kept, given[i], bytes))) continue;
+        memcpy(kept, given[i], bytes);
+        same = 0;
+    }
+    if (!same) n->kept->exchange.bundle_count = 0; // its tables are not of these sizes
+    return same;
+}
+// The operation of an exchange: the one that its neighbors keep, with its tables, unless it is in flight.
+static par_result par__exchange_operation(par_neighbors *n, const par_call *k, par__operation **out) {
     par_comm *c = n->own;
     par__world *w = c->world;
+    const uint16_t site = par__site_index(w, k->site);
+    if (!n->kept && (n->kept = par__make_operation(w)) != NULL) {
+        n->kept->comm = c;
+        n->kept->world = w;
+        n->kept->kept = 1;
+    }
+    if (!n->kept_sizes) n->kept_sizes = (size_t *)par__zalloc(4 * sizeof(size_t) * ((size_t)n->degree + 1));
+    const int idle = n->kept_sizes && n->kept && par__has_ticket(n->kept, 0);
+    const int planned = idle && par__is_last_exchange(n, k);
+    par_result r = planned && !n->comm->backend ? PAR_OK : par__check_exchange(n, k);
+    if (r) return r;
+    par__operation *op = idle ? n->kept : par__new_operation(c, k, site);
+    if (!op) return PAR_ERR_MEMORY;
+    if (idle) par__reset_operation(w, op);
+    op->call = *k;
+    op->site = site;
+    if (!planned) r = par__plan_checked(op);
+    if (op->exchange.bundle_count) // for the flight recorder
+        op->call.count = op->exchange.bundles[0].bytes / par__element_bytes(op);
+    if (r) {
+        op->exchange.bundle_count = 0;
+        par__recycle_operation(op);
+    }
+    return *out = op, r;
+}
+static par_result par__exchange_call(par_neighbors *n, par_call *k, par_request *request) {
+    par_comm *c = n->own;
+    par__operation *op = NULL;
     k->kind = PAR_KIND_NEIGHBOR_EXCHANGE;
     k->site = c->site ? c->site : "?";
     c->site = NULL;
-    par_result r = par__check_exchange(n, k);
-    if (persistent) {
-        par_persistent *p = r ? NULL : par__alloc_persistent(c, k, 1);
-        *persistent = NULL;
-        if (!p) return r ? r : PAR_ERR_MEMORY;
-        r = par__plan_checked(p->operation);
-        if (r) return par__free_persistent(p), r;
-        return *persistent = p, PAR_OK;
-    }
-    if (!r) r = par__check_comm(c);
+    par_result r = par__check_comm(c);
     if (r) return r;
-    par__lock_world(w);
-    par__operation *op = par__new_operation(c, k, par__site_index(w, k->site));
-    r = op ? par__plan_checked(op) : PAR_ERR_MEMORY;
-    if (op && r) par__recycle_operation(op);
+    par__lock_world(c->world);
+    r = par__exchange_operation(n, k, &op);
     // Its queue is one that its comm does not need otherwise: [0] counts arrivals.
     if (!r) par__enqueue(op, &c->queues[1 + c->rank]);
-    par__unlock_world(w);
-    if (r) return r;
-    return par__end_or_request(op, request);
+    par__unlock_world(c->world);
+    return r ? r : par__end_or_request(op, request);
 }
 static par_call par__describe_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,
                                        void *recv, const size_t *recv_counts, const size_t *recv_displs,
@@ -15606,7 +15304,7 @@ par_result par_neighbor_exchange(const void *send, const size_t *send_counts, co
                                  par_dtype dtype, par_neighbors *neighbors) {
     par_call k =
         par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
-    return par__exchange_call(neighbors, &k, NULL, NULL);
+    return par__exchange_call(neighbors, &k, NULL);
 }
 par_result par_neighbor_exchange_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
                                        void *recv, const size_t *recv_counts, const size_t *recv_displs,
@@ -15614,18 +15312,7 @@ par_result par_neighbor_exchange_begin(const void *send, const size_t *send_coun
     par_call k =
         par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
     par__set_request(request, NULL);
-    return par__exchange_call(neighbors, &k, request, NULL);
-}
-par_result par_neighbor_exchange_init(const void *send, const size_t *send_counts, const size_t *send_displs,
-                                      void *recv, const size_t *recv_counts, const size_t *recv_displs,
-                                      par_dtype dtype, par_neighbors *neighbors,
-                                      par_persistent **persistent) {
-    par_call k =
-        par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
-    if (!persistent)
-        return par__set_error(neighbors->comm->world, PAR_ERR_ARGUMENT,
-                              "par_neighbor_exchange_init: persistent is NULL");
-    return par__exchange_call(neighbors, &k, NULL, persistent);
+    return par__exchange_call(neighbors, &k, request);
 }
 par_result par_neighbors_close(par_neighbors *neighbors) { // its comm frees it
     return neighbors ? par_close(neighbors->own) : PAR_OK;
@@ -15720,13 +15407,13 @@ static void par__print_final_ledger(const par_comm *c) {
 //     par_close --> closed --> all ended, and waited for --> released: the last rank frees the block
 // Only the program's thread looks for that, between calls: no loop over operations has the comm then.
 static int par__is_idle(const par_comm *c) {
-    const par_persistent *p = c->persistents;
+    const par__operation *kept = c->neighbors ? c->neighbors->kept : NULL;
     par__lock_world(c->world);
     const par__operation *op = c->world->active;
     while (op && op->comm != c) op = op->next;
-    while (p && !par__is_started(p)) p = p->next;
+    const int started = kept && !par__has_ticket(kept, 0);
     par__unlock_world(c->world);
-    return !op && !p && !c->groups && !c->offloads;
+    return !op && !started && !c->groups && !c->offloads;
 }
 static void par__release_closed(par__world *w) {
     for (par_comm **link = &w->closed; *link && !w->in_backend_progress;) {

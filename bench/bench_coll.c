@@ -33,7 +33,7 @@ typedef struct kind_info {
     double fixed, per_rank;    // bytes to load and store at least / size: fixed + per_rank n
     double through, exchanged; // busbw / algbw, as in nccl-tests: through + exchanged (n - 1) / n
     int neighbors;             // of a rank; it sends a message to each. 0: a collective
-    int started;               // a persistent call; with neighbors: a neighbor exchange
+    int exchange;              // they are one neighbor exchange
     int one_way;               // even ranks send, and odd ones receive
 } kind_info;
 static const kind_info kinds[] = {
@@ -51,7 +51,6 @@ static const kind_info kinds[] = {
     {"halo_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 0, 0},
     {"halo_exchange_6", PAR_KIND_SEND, 0, 0, 2, 1, 0, 6, 1, 0},
     {"halo_exchange_26", PAR_KIND_SEND, 0, 0, 2, 1, 0, 26, 1, 0},
-    {"started_all_reduce", PAR_KIND_ALL_REDUCE, 0, 0, 2, 0, 2, 0, 1, 0},
     {"barrier", PAR_KIND_BARRIER, 0, 1, 1, 1, 0, 0, 0, 0},
 };
 enum { KINDS = (int)(sizeof kinds / sizeof kinds[0]), CANARY = 256, MAX_NEIGHBORS = 26 };
@@ -69,7 +68,8 @@ typedef struct bench {
     double *times, *vs_times; // per iteration
     double roofline[2];       // bytes per second, all ranks together; of calls in place
     const char *algorithm;    // of the last timed call
-    par_persistent *persistent;
+    par_neighbors *neighbors; // of a neighbor exchange, and the elements for each
+    size_t counts[MAX_NEIGHBORS];
     int vs_calls;      // --vs calls
     size_t used_bytes; // bytes of send and recv that the current call may use
     int failed;
@@ -97,7 +97,7 @@ static int is_chosen(const bench *b, const kind_info *k) { // by --op; halo: for
            (!strncmp(b->o.op, k->name, n) && k->name[n] == '_' && k->neighbors > 1);
 }
 static int has_algorithms(const kind_info *k) {
-    return k->kind != PAR_KIND_BARRIER && k->kind != PAR_KIND_SEND && !k->started;
+    return k->kind != PAR_KIND_BARRIER && k->kind != PAR_KIND_SEND;
 }
 static size_t blocks(const bench *b,
                      const kind_info *k) { // of count elements, in the array that the size is of
@@ -202,34 +202,23 @@ static par_result run_halo(bench *b, const kind_info *k, const char *send, char 
     return r ? r : ended;
 }
 
-// Make the persistent call of a kind on these arrays; free it.
-typedef struct exchange {
-    par_neighbors *neighbors;
-    size_t counts[MAX_NEIGHBORS];
-} exchange;
-static void open_started(bench *b, const kind_info *k, const void *send, void *recv, size_t c, exchange *x) {
+static void open_neighbors(bench *b, const kind_info *k, size_t c) { // where the kind is their exchange
     int to[MAX_NEIGHBORS], from[MAX_NEIGHBORS];
-    x->neighbors = NULL;
-    if (!k->started) return;
-    if (!k->neighbors) {
-        must(b, par_all_reduce_init(send, recv, c, b->dtype, b->redop, b->world, &b->persistent));
-        return;
-    }
+    if (!k->exchange) return;
     for (int i = 0; i < k->neighbors; i++)
-        to[i] = neighbor(b, i, 1), from[i] = neighbor(b, i, 0), x->counts[i] = c;
-    must(b, par_neighbors_open(b->world, k->neighbors, to, from, &x->neighbors));
-    must(b, par_neighbor_exchange_init(send, x->counts, NULL, recv, x->counts, NULL, b->dtype, x->neighbors,
-                                       &b->persistent));
+        to[i] = neighbor(b, i, 1), from[i] = neighbor(b, i, 0), b->counts[i] = c;
+    must(b, par_neighbors_open(b->world, k->neighbors, to, from, &b->neighbors));
 }
-static void close_started(bench *b, exchange *x) {
-    must(b, par_persistent_free(b->persistent));
-    b->persistent = NULL;
-    must(b, par_neighbors_close(x->neighbors));
+static void close_neighbors(bench *b) {
+    must(b, par_neighbors_close(b->neighbors));
+    b->neighbors = NULL;
 }
 
-static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c, int fresh) {
+// apart: the messages of an exchange, by calls.
+static par_result run_par(bench *b, const kind_info *k, const void *send, void *recv, size_t c, int apart) {
     const int right = neighbor(b, 0, 1), left = neighbor(b, 0, 0), root = b->o.root, peer = one_way_peer(b);
-    if (b->persistent && !fresh) return par_start(b->persistent, NULL);
+    if (b->neighbors && !apart)
+        return par_neighbor_exchange(send, b->counts, NULL, recv, b->counts, NULL, b->dtype, b->neighbors);
     if (k->neighbors > 1) return run_halo(b, k, (const char *)send, (char *)recv, c);
     if (k->one_way && peer >= b->n) return PAR_OK;
     if (k->one_way)
@@ -427,7 +416,7 @@ static double time_once(bench *b, const kind_info *k, void *send, void *recv, si
     const double t = (par_seconds(b->world) - t0) / b->o.inner;
     if (!mpi)
         b->algorithm = k->kind != PAR_KIND_SEND ? par_last_algorithm(b->world)
-                       : k->started             ? "exchange"
+                       : k->exchange            ? "exchange"
                                                 : "message";
     must(b,
          par_barrier(b->world)); // do not take the processor from slower ranks
@@ -443,10 +432,11 @@ static int fitting_iterations(bench *b, double start, int wanted) {
     return b->o.seconds <= 0 || t * wanted <= b->o.seconds ? wanted : MAX(3, (int)(b->o.seconds / t));
 }
 
-// The kit's call and MPI's, or a fresh one, alternate, each as often the first of two, and start with the
-// same data and caches. After the second warm-up it is known whether the iterations take too long; then there
-// are fewer, and no more warm-ups. The root's broadcast is in place, because MPI has no other. In place, both
-// arrays are b->send, or one is this rank's block of it. Returns how many calls of the kit it made.
+// The kit's call and MPI's, or an exchange's messages, alternate, each as often the first of two, and start
+// with the same data and caches. After the second warm-up it is known whether the iterations take too long;
+// then there are fewer, and no more warm-ups. The root's broadcast is in place, because MPI has no other. In
+// place, both arrays are b->send, or one is this rank's block of it. Returns how many calls of the kit it
+// made.
 static int measure_calls(bench *b, const kind_info *k, size_t count, int iterations, int in_place, row *r) {
     const int vs = b->o.vs != NULL, broadcast_root = k->kind == PAR_KIND_BROADCAST && b->rank == b->o.root;
     const size_t block = count * b->element_bytes, bytes = block * blocks(b, k),
@@ -459,8 +449,7 @@ static int measure_calls(bench *b, const kind_info *k, size_t count, int iterati
     unsigned char *end = in_place || gathers(k) || k->neighbors ? array + bytes : array + block;
     // Further reductions in place would reduce the result of the one before.
     const int checks = b->o.check && (b->o.inner == 1 || !in_place || !reduces(k));
-    exchange x;
-    open_started(b, k, timed_array(b, send), timed_array(b, recv), count, &x);
+    open_neighbors(b, k, count);
     b->used_bytes = bytes + CANARY;
     int calls = 0;
     for (int i = -b->o.warmup; i < iterations; i++, calls += b->o.inner) {
@@ -478,7 +467,7 @@ static int measure_calls(bench *b, const kind_info *k, size_t count, int iterati
         const int fitting = fitting_iterations(b, start, iterations);
         if (fitting < iterations) iterations = fitting, i = -1;
     }
-    close_started(b, &x);
+    close_neighbors(b);
     timing *ours = in_place ? &r->in_place : &r->ours, *theirs = in_place ? &r->vs_in_place : &r->vs;
     *ours = summarize(b, b->times, iterations);
     if (vs) *theirs = summarize(b, b->vs_times, iterations);
@@ -753,9 +742,7 @@ static int model(bench *b) {
     for (int i = 0; i < KINDS; i++)
         for (size_t bytes = 65536; bytes <= b->o.end; bytes *= 4) {
             const kind_info *k = &kinds[i];
-            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || k->started || k->one_way ||
-                !is_chosen(b, k))
-                continue;
+            if (k->kind == PAR_KIND_BARRIER || k->neighbors > 1 || k->one_way || !is_chosen(b, k)) continue;
             must(b, par_calibrate(b->world)); // the machine's speed changes within seconds
             const double measured = time_of(b, k, bytes, 3 * default_iterations(bytes)).median;
             double predicted = par_predict(b->world, k->kind, bytes);
@@ -995,7 +982,7 @@ static void diagnosis(bench *b) {
     float one = 1;
     double hop, barrier, alone[2][ALONE_KINDS];
     must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
-    par__operation *op = c->small ? c->small->operation : c->world->idle_operations; // its arrivals stay
+    par__operation *op = c->world->idle_operations; // its arrivals stay
     const double recorder = recorder_seconds(c, op), compare = compare_seconds(b, op);
     measure_hop(b, &hop, &barrier);
     // Memory of one rank; 4096: the page of its call sites.
@@ -1165,7 +1152,7 @@ static const char *check_settings(bench *b) {
         return unknown(b, "--op", o->op,
                        "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all "
                        "sendrecv one_way "
-                       "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 started_all_reduce barrier all",
+                       "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 barrier all",
                        kinds, KINDS, sizeof kinds[0]);
     if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
         return "--memory is symmetric or private";
@@ -1227,7 +1214,7 @@ static int run(bench *b) {
     if (b->o.diagnosis) diagnosis(b);
     for (int i = 0; i < KINDS && !b->o.tune && !b->o.model && !b->o.overlap && !b->o.diagnosis; i++)
         if (is_chosen(b, &kinds[i]) &&
-            !(strcmp(b->o.device, "cpu") && (kinds[i].one_way || (kinds[i].started && kinds[i].neighbors))))
+            !(strcmp(b->o.device, "cpu") && (kinds[i].one_way || kinds[i].exchange)))
             wrong += run_kind(b, &kinds[i]); // these are not for memory of devices
     if (b->rank == 0 && wrong) fprintf(stderr, "bench_coll: %zu wrong results\n", wrong);
     if (!strcmp(b->o.memory, "symmetric")) {
@@ -1318,7 +1305,8 @@ static int parse_settings(int argc, char **argv, settings *o) {
         {"-c, --check", OPTION_INT, &o->check, "check results, unless 0 (reductions in place: with -m 1)", 0,
          INFINITY},
         {"--vs", OPTION_TEXT, &o->vs,
-         "mpi: the MPI call on the same buffers, alternating; calls: fresh calls, against persistent ones"},
+         "mpi: the MPI call on the same buffers, alternating; calls: a neighbor exchange's messages, by "
+         "calls"},
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
         {"other answers", OPTION_TITLE, NULL, NULL},
         {"--tune", OPTION_FLAG, &o->tune,

@@ -20,7 +20,7 @@ file == 1 { header(); next }
 function header(    text, name) {
     text = $0
     if (text ~ /^#define PAR_VERSION_[A-Z]+ /) version = version (version == "" ? "" : ".") $3
-    if (text ~ /^#define PAR_(RESULTS|DTYPES|OPS|KINDS|INITS)\(X\)/) {
+    if (text ~ /^#define PAR_(RESULTS|DTYPES|OPS|KINDS)\(X\)/) {
         list = text
         sub(/^#define /, "", list)
         sub(/\(.*/, "", list)
@@ -86,7 +86,6 @@ function parse_statements(    i, c, depth, text, n) {
             text = text c
         }
     }
-    add_inits()
     for (i = 1; i <= function_count; i++)
         for (n = 1; n <= arg_count[i]; n++) arg_class[i, n] = class_of(arg_type[i, n], arg_name[i, n])
     result_count = read_list("PAR_RESULTS", results)
@@ -94,22 +93,6 @@ function parse_statements(    i, c, depth, text, n) {
     op_count = read_list("PAR_OPS", ops)
     kind_count = read_list("PAR_KINDS", kinds)
     for (i = 1; i <= kind_count; i++) kind_of["par_" kinds[i, 2]] = i
-}
-
-# PAR_INITS has the forms of persistent calls: X(name, (arguments), parameters)
-function add_inits(    text, i, n, parts, name) {
-    text = rows["PAR_INITS"]
-    gsub(/\\/, " ", text)
-    gsub(/ +/, " ", text)
-    n = split(text, parts, /X\(/)
-    for (i = 2; i <= n; i++) {
-        name = parts[i]
-        sub(/,.*/, "", name)
-        text = parts[i]
-        sub(/^[^)]*\), /, "", text)
-        sub(/\) *$/, "", text)
-        declaration("par_result par_" name "_init(" text ", par_persistent **persistent)")
-    }
 }
 
 function statement(text,    name, body, n, i, parts) {
@@ -173,7 +156,7 @@ function class_of(type, name,    base) {
     if (type == "double" || type == "float") return type
     if (type == "const char *") return "text"
     if (type == "const int *") return name == "sources" ? "ints_null" : "ints"
-    if (type ~ /uint64_t \*$/) return name == "before" ? "word_null" : "word"
+    if (type ~ /uint64_t \*$/) return "word"
     if (type == "int *" || type == "par_dtype *") return "int_out"
     if (type == "par_op *") return "int64_out"
     if (type == "double *") return "double_out"
@@ -234,7 +217,7 @@ function generate(name) {
     else if (name == "py_structs") py_structs()
     else if (name == "py_functions") py_functions()
     else if (name == "hpp_calls") hpp_calls()
-    else if (name == "hpp_one_sided") hpp_one_sided()
+    else if (name == "hpp_signals") hpp_signals()
     else if (name == "hpp_neighbors") hpp_neighbors()
     else {
         print "no part is called " name > "/dev/stderr"
@@ -259,15 +242,15 @@ function f90_line(indent, text,    limit, cut, continued) {
 }
 
 # What C may get NULL for has a class of its own: displs, a struct, and what ends in _null. Counts that the root
-# alone needs, what is said of a clock or a launcher, and the request of a call that is waited for at once.
+# alone needs, and what is said of a clock or a launcher.
 function f90_nulls(    f, i, k, kind) {
     for (f = 1; f <= function_count; f++) {
         kind = function_name[f]
-        sub(/_(begin|init)$/, "", kind)
+        sub(/_begin$/, "", kind)
         k = kind in kind_of ? kind_of[kind] : 0
         for (i = 1; i <= arg_count[f]; i++)
             if (arg_class[f, i] == "counts" && k && kinds[k, 5] == "ROOT" ||
-                function_name[f] "(" arg_name[f, i] ~ /^par_(launched.rank|clock_offset.error|start.request)$/)
+                function_name[f] "(" arg_name[f, i] ~ /^par_(launched.rank|clock_offset.error)$/)
                 arg_class[f, i] = arg_class[f, i] "_null"
     }
 }
@@ -369,9 +352,8 @@ function f90_generics(    f, i) {
 }
 # Counts may be of either kind, but where arrays of them must stay until a request ends: those are C's.
 function f90_sized(f) { return (has_class(f, "count") f90_counts(f)) != "" }
-function f90_narrow(f) { return !(f90_kept(f) && f90_counts(f) != "") }
+function f90_narrow(f) { return !(is_begun(f) && f90_counts(f) != "") }
 function f90_counts(f) { return has_class(f, "counts") has_class(f, "counts_null") }
-function f90_kept(f) { return is_begun(f) || function_name[f] ~ /_(begin|init)$/ }
 
 function f90_c_type(class, type) {
     if (class ~ /^(send|recv|counts|displs|handle|struct|word|.*_null)$/)
@@ -437,7 +419,7 @@ function f90_dummies(f,    i, line, tail) {
 function f90_site(f) { return function_name[f] in has_site && f90_comm(f) != "c_null_ptr" }
 function f90_declare(f, i, count_kind,    class, kept) {
     class = arg_class[f, i]
-    kept = f90_kept(f) ? ", asynchronous" : ""
+    kept = is_begun(f) ? ", asynchronous" : ""
     if (class == "send") return "type(*), dimension(..), intent(in), target" kept
     if (class == "recv") return "type(*), dimension(..), intent(inout), target" kept
     if (class == "count") return "integer(c_" count_kind "_t), intent(in)"
@@ -446,10 +428,8 @@ function f90_declare(f, i, count_kind,    class, kept) {
             (f90_optional(class) ? ", optional" : "") kept
     if (class == "int_out_null") return "integer(c_int), intent(out), target, optional"
     if (class == "double_out_null") return "real(c_double), intent(out), target, optional"
-    if (class == "request_null") return "type(par_request), intent(inout), target, optional"
     if (class == "ints_null") return "integer(c_int), intent(in), target, contiguous, optional"
     if (class == "word") return "integer(c_int64_t), intent(inout), target"
-    if (class == "word_null") return "integer(c_int64_t), intent(out), target, optional"
     if (class == "int") return "integer(c_int), intent(in)"
     if (class == "int64") return "integer(c_int64_t), intent(in)"
     if (class == "double") return "real(c_double), intent(in)"
@@ -542,7 +522,7 @@ function f90_compared(f,    i) {
 }
 function f90_kind(f,    name) { # the row of its kind; 0: it is of none
     name = function_name[f]
-    sub(/_(begin|init)$/, "", name)
+    sub(/_begin$/, "", name)
     return name in kind_of ? kind_of[name] : 0
 }
 function f90_argument(f, name,    i) {
@@ -600,7 +580,7 @@ function f90_address(f, i) {
 function f90_place(f, i,    name, kind, row, send, recv, other, elements, j) {
     name = arg_name[f, i]
     kind = function_name[f]
-    sub(/_(begin|init)$/, "", kind)
+    sub(/_begin$/, "", kind)
     if (!(kind in kind_of)) return "c_loc(" name ")"
     row = kind_of[kind]
     if (kinds[row, 5] != "NONE" || arg_class[f, i] == "") return "c_loc(" name ")"
@@ -746,7 +726,7 @@ function py_trim(text) {
 function py_functions(    f, i, line, type) {
     print "_FUNCTIONS = {"
     for (f = 1; f <= function_count; f++) {
-        if (!supported(f) && function_name[f] !~ /^par_(alloc|begin|init|call_spans)$/) continue
+        if (!supported(f) && function_name[f] !~ /^par_(alloc|begin|call_spans)$/) continue
         line = ""
         for (i = 1; i <= arg_count[f]; i++) line = line (i > 1 ? ", " : "") py_type(arg_type[f, i])
         type = function_type[f]
@@ -774,20 +754,14 @@ function hpp_neighbors(    i, name) { # an exchange is a method of its neighbors
         hpp_forms(i, "par_" kinds[i, 2], name)
     }
 }
-function hpp_one_sided(    f) { # what accesses memory of a rank, or a word there
+function hpp_signals(    f) { # what accesses a word of a rank
     for (f = 1; f <= function_count; f++)
-        if (function_type[f] == "par_result" && supported(f) && (has_arg(f, "remote") || has_arg(f, "word")))
+        if (function_type[f] == "par_result" && supported(f) && has_class(f, "word") != "")
             hpp_call(f, 0, "", short_name(f))
-}
-function has_arg(f, name,    i) {
-    for (i = 1; i <= arg_count[f]; i++)
-        if (arg_name[f, i] == name) return 1
-    return 0
 }
 function hpp_forms(k, function_of, method) {
     hpp_call(function_called(function_of), k, "", method)
     hpp_call(function_called(function_of "_begin"), k, "_begin", method "_begin")
-    hpp_call(function_called(function_of "_init"), k, "_init", method "_init")
 }
 function function_called(name,    f) { # 0: there is none
     for (f = function_count; f; f--) if (function_name[f] == name) break
@@ -822,11 +796,10 @@ function hpp_call(f, k, suffix, method,    i, name, class, type, parameters, pas
         else if (arg_type[f, i] == "par_dtype") pass = pass ", " (compared ? "wrong.dtype(dtype_of<T>)" : "dtype_of<T>")
         else if (class == "handle") pass = pass ", " (sited ? "at_line(at)" : "handle_")
         else if (class == "request") pass = pass ", &r.request_"
-        else if (class == "handle_out") pass = pass ", &r.persistent_"
         else pass = pass ", " name
     }
     sub(/^, /, "", pass)
-    type = suffix == "" ? "void" : suffix == "_begin" ? "request" : "persistent"
+    type = suffix == "" ? "void" : "request"
     print ""
     if (arrays)
         print "    template <" (send != "" ? "class S" : "") (send != "" && recv != "" ? ", " : "") \
@@ -866,13 +839,12 @@ function hpp_line(indent, text,    limit, cut, open, depth, c) {
 }
 # The elements of a block: the size of what is a block; else the nth part.
 function hpp_count(k, send, recv) {
-    if (!k || kinds[k, 3] == "BLOCK") return send "_view.size()"
+    if (kinds[k, 3] == "BLOCK") return send "_view.size()"
     if (kinds[k, 4] == "BLOCK") return recv "_view.size()"
     return "part(" send "_view.size(), blocks())"
 }
-# How a misfit is made: of a call from its kind, root, count, sizes of arrays and lists; else arrays are as long.
+# How a misfit is made: of a call from its kind, root, count, sizes of arrays and lists.
 function hpp_misfit(f, k, send, recv,    i, name, root, list) {
-    if (!k) return "(" send "_view.size(), \"" recv "\", " recv "_view.size());"
     root = "0"
     for (i = 1; i <= arg_count[f]; i++) {
         name = arg_name[f, i]

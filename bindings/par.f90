@@ -24,8 +24,7 @@
 !     end program
 !
 ! Arguments are those of C in C's order, and mean what par.h says; those that C may get NULL for (displs, counts
-! that the root alone needs, desc, sources, before, error, par_start's request, par_launched's rank) come last and
-! are optional. Instead of an array that the root alone reads or writes the others may pass any, or PAR_IN_PLACE.
+! that the root alone needs, desc, sources, error, par_launched's rank) come last and are optional. Instead of an array that the root alone reads or writes the others may pass any, or PAR_IN_PLACE.
 ! Then come, all optional:
 !     result      PAR_OK or an error. Without it an error prints par_last_error and ends the program.
 !     file, line  the call site, for errors. In a file that is preprocessed, #include "par_site.h" and pass
@@ -103,9 +102,6 @@ module par
     ! GENERATED types by make bindings
     type, public :: par_comm
         type(c_ptr) :: handle = c_null_ptr ! C's par_comm *
-    end type
-    type, public :: par_persistent
-        type(c_ptr) :: handle = c_null_ptr ! C's par_persistent *
     end type
     type, public :: par_neighbors
         type(c_ptr) :: handle = c_null_ptr ! C's par_neighbors *
@@ -225,23 +221,14 @@ module par
     public :: par_barrier_begin
     public :: par_send_begin
     public :: par_recv_begin
-    public :: par_start
-    public :: par_persistent_free
     public :: par_neighbors_open
     public :: par_neighbor_exchange
     public :: par_neighbor_exchange_begin
-    public :: par_neighbor_exchange_init
     public :: par_neighbors_comm
     public :: par_neighbors_degree
     public :: par_neighbors_close
-    public :: par_put
-    public :: par_get
-    public :: par_fence
-    public :: par_fetch_add
     public :: par_signal
     public :: par_wait_signal
-    public :: par_lock
-    public :: par_unlock
     public :: par_ledger_reset
     public :: par_calibrate
     public :: par_predict
@@ -256,20 +243,6 @@ module par
     public :: par_normal
     public :: par_normals
     public :: par_random
-    public :: par_all_reduce_init
-    public :: par_reduce_scatter_init
-    public :: par_reduce_scatterv_init
-    public :: par_all_gather_init
-    public :: par_all_gatherv_init
-    public :: par_broadcast_init
-    public :: par_reduce_init
-    public :: par_gather_init
-    public :: par_gatherv_init
-    public :: par_scatter_init
-    public :: par_scatterv_init
-    public :: par_all_to_all_init
-    public :: par_all_to_allv_init
-    public :: par_barrier_init
     ! END GENERATED
 
     interface par_alloc
@@ -399,59 +372,11 @@ module par
     interface par_neighbor_exchange_begin
         module procedure par_neighbor_exchange_begin_i64
     end interface
-    interface par_neighbor_exchange_init
-        module procedure par_neighbor_exchange_init_i64
-    end interface
-    interface par_put
-        module procedure par_put_i64, par_put_i32
-    end interface
-    interface par_get
-        module procedure par_get_i64, par_get_i32
-    end interface
     interface par_predict
         module procedure par_predict_i64, par_predict_i32
     end interface
     interface par_normals
         module procedure par_normals_i64, par_normals_i32
-    end interface
-    interface par_all_reduce_init
-        module procedure par_all_reduce_init_i64, par_all_reduce_init_i32
-    end interface
-    interface par_reduce_scatter_init
-        module procedure par_reduce_scatter_init_i64, par_reduce_scatter_init_i32
-    end interface
-    interface par_reduce_scatterv_init
-        module procedure par_reduce_scatterv_init_i64
-    end interface
-    interface par_all_gather_init
-        module procedure par_all_gather_init_i64, par_all_gather_init_i32
-    end interface
-    interface par_all_gatherv_init
-        module procedure par_all_gatherv_init_i64
-    end interface
-    interface par_broadcast_init
-        module procedure par_broadcast_init_i64, par_broadcast_init_i32
-    end interface
-    interface par_reduce_init
-        module procedure par_reduce_init_i64, par_reduce_init_i32
-    end interface
-    interface par_gather_init
-        module procedure par_gather_init_i64, par_gather_init_i32
-    end interface
-    interface par_gatherv_init
-        module procedure par_gatherv_init_i64
-    end interface
-    interface par_scatter_init
-        module procedure par_scatter_init_i64, par_scatter_init_i32
-    end interface
-    interface par_scatterv_init
-        module procedure par_scatterv_init_i64
-    end interface
-    interface par_all_to_all_init
-        module procedure par_all_to_all_init_i64, par_all_to_all_init_i32
-    end interface
-    interface par_all_to_allv_init
-        module procedure par_all_to_allv_init_i64
     end interface
     ! END GENERATED
 
@@ -1067,17 +992,6 @@ module par
             type(par_request), intent(inout) :: request
             integer(c_int) :: r
         end function
-        function c_start(persistent, request) bind(c, name='par_start') result(r)
-            import
-            type(c_ptr), value :: persistent
-            type(c_ptr), value :: request
-            integer(c_int) :: r
-        end function
-        function c_persistent_free(persistent) bind(c, name='par_persistent_free') result(r)
-            import
-            type(c_ptr), value :: persistent
-            integer(c_int) :: r
-        end function
         function c_neighbors_open(comm, degree, peers, sources, neighbors) bind(c, &
             name='par_neighbors_open') result(r)
             import
@@ -1115,20 +1029,6 @@ module par
             type(par_request), intent(inout) :: request
             integer(c_int) :: r
         end function
-        function c_neighbor_exchange_init(send, send_counts, send_displs, recv, recv_counts, recv_displs, &
-            dtype, neighbors, persistent) bind(c, name='par_neighbor_exchange_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: send_counts
-            type(c_ptr), value :: send_displs
-            type(c_ptr), value :: recv
-            type(c_ptr), value :: recv_counts
-            type(c_ptr), value :: recv_displs
-            integer(c_int), value :: dtype
-            type(c_ptr), value :: neighbors
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
         function c_neighbors_comm(neighbors) bind(c, name='par_neighbors_comm') result(r)
             import
             type(c_ptr), value :: neighbors
@@ -1144,39 +1044,6 @@ module par
             type(c_ptr), value :: neighbors
             integer(c_int) :: r
         end function
-        function c_put(send, remote, count, dtype, rank, comm) bind(c, name='par_put') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: remote
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int), value :: rank
-            type(c_ptr), value :: comm
-            integer(c_int) :: r
-        end function
-        function c_get(remote, recv, count, dtype, rank, comm) bind(c, name='par_get') result(r)
-            import
-            type(c_ptr), value :: remote
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int), value :: rank
-            type(c_ptr), value :: comm
-            integer(c_int) :: r
-        end function
-        subroutine c_fence(comm) bind(c, name='par_fence')
-            import
-            type(c_ptr), value :: comm
-        end subroutine
-        function c_fetch_add(word, value, before, rank, comm) bind(c, name='par_fetch_add') result(r)
-            import
-            type(c_ptr), value :: word
-            integer(c_int64_t), value :: value
-            type(c_ptr), value :: before
-            integer(c_int), value :: rank
-            type(c_ptr), value :: comm
-            integer(c_int) :: r
-        end function
         function c_signal(word, value, rank, comm) bind(c, name='par_signal') result(r)
             import
             type(c_ptr), value :: word
@@ -1189,20 +1056,6 @@ module par
             import
             type(c_ptr), value :: word
             integer(c_int64_t), value :: value
-            type(c_ptr), value :: comm
-            integer(c_int) :: r
-        end function
-        function c_lock(word, rank, comm) bind(c, name='par_lock') result(r)
-            import
-            type(c_ptr), value :: word
-            integer(c_int), value :: rank
-            type(c_ptr), value :: comm
-            integer(c_int) :: r
-        end function
-        function c_unlock(word, rank, comm) bind(c, name='par_unlock') result(r)
-            import
-            type(c_ptr), value :: word
-            integer(c_int), value :: rank
             type(c_ptr), value :: comm
             integer(c_int) :: r
         end function
@@ -1291,173 +1144,6 @@ module par
             integer(c_int64_t), value :: stream
             integer(c_int64_t), value :: index
             integer(c_int64_t) :: r
-        end function
-        function c_all_reduce_init(send, recv, count, dtype, op, comm, persistent) bind(c, &
-            name='par_all_reduce_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int64_t), value :: op
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_reduce_scatter_init(send, recv, count, dtype, op, comm, persistent) bind(c, &
-            name='par_reduce_scatter_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int64_t), value :: op
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_reduce_scatterv_init(send, recv, counts, dtype, op, comm, persistent) bind(c, &
-            name='par_reduce_scatterv_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            type(c_ptr), value :: counts
-            integer(c_int), value :: dtype
-            integer(c_int64_t), value :: op
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_all_gather_init(send, recv, count, dtype, comm, persistent) bind(c, &
-            name='par_all_gather_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_all_gatherv_init(send, recv, counts, displs, dtype, comm, persistent) bind(c, &
-            name='par_all_gatherv_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            type(c_ptr), value :: counts
-            type(c_ptr), value :: displs
-            integer(c_int), value :: dtype
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_broadcast_init(send, recv, count, dtype, root, comm, persistent) bind(c, &
-            name='par_broadcast_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int), value :: root
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_reduce_init(send, recv, count, dtype, op, root, comm, persistent) bind(c, &
-            name='par_reduce_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int64_t), value :: op
-            integer(c_int), value :: root
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_gather_init(send, recv, count, dtype, root, comm, persistent) bind(c, &
-            name='par_gather_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int), value :: root
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_gatherv_init(send, count, recv, recv_counts, recv_displs, dtype, root, comm, &
-            persistent) bind(c, name='par_gatherv_init') result(r)
-            import
-            type(c_ptr), value :: send
-            integer(c_size_t), value :: count
-            type(c_ptr), value :: recv
-            type(c_ptr), value :: recv_counts
-            type(c_ptr), value :: recv_displs
-            integer(c_int), value :: dtype
-            integer(c_int), value :: root
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_scatter_init(send, recv, count, dtype, root, comm, persistent) bind(c, &
-            name='par_scatter_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int), value :: root
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_scatterv_init(send, send_counts, send_displs, recv, count, dtype, root, comm, &
-            persistent) bind(c, name='par_scatterv_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: send_counts
-            type(c_ptr), value :: send_displs
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            integer(c_int), value :: root
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_all_to_all_init(send, recv, count, dtype, comm, persistent) bind(c, &
-            name='par_all_to_all_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: recv
-            integer(c_size_t), value :: count
-            integer(c_int), value :: dtype
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_all_to_allv_init(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, &
-            comm, persistent) bind(c, name='par_all_to_allv_init') result(r)
-            import
-            type(c_ptr), value :: send
-            type(c_ptr), value :: send_counts
-            type(c_ptr), value :: send_displs
-            type(c_ptr), value :: recv
-            type(c_ptr), value :: recv_counts
-            type(c_ptr), value :: recv_displs
-            integer(c_int), value :: dtype
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
-        end function
-        function c_barrier_init(comm, persistent) bind(c, name='par_barrier_init') result(r)
-            import
-            type(c_ptr), value :: comm
-            type(c_ptr), intent(out) :: persistent
-            integer(c_int) :: r
         end function
         ! END GENERATED
     end interface
@@ -3701,26 +3387,6 @@ contains
         call par_recv_begin_i64(recv, int(count, c_int64_t), dtype, peer, comm, request, result, file, line)
     end subroutine
 
-    subroutine par_start(persistent, request, result)
-        type(par_persistent), intent(in) :: persistent
-        type(par_request), intent(inout), target, optional :: request
-        integer(c_int), intent(out), optional :: result
-        integer(c_int) :: r
-        type(c_ptr) :: request_or_null
-        request_or_null = c_null_ptr
-        if (present(request)) request_or_null = c_loc(request)
-        r = c_start(persistent%handle, request_or_null)
-        call finish(r, c_null_ptr, result)
-    end subroutine
-
-    subroutine par_persistent_free(persistent, result)
-        type(par_persistent), intent(in) :: persistent
-        integer(c_int), intent(out), optional :: result
-        integer(c_int) :: r
-        r = c_persistent_free(persistent%handle)
-        call finish(r, c_null_ptr, result)
-    end subroutine
-
     subroutine par_neighbors_open(comm, degree, peers, neighbors, sources, result, file, line)
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(in) :: degree
@@ -3843,46 +3509,6 @@ contains
         call finish(r, c_neighbors_comm(neighbors%handle), result)
     end subroutine
 
-    subroutine par_neighbor_exchange_init_i64(send, send_counts, recv, recv_counts, dtype, neighbors, &
-        persistent, send_displs, recv_displs, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: send_counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: recv_counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_displs(:)
-        integer(c_int), intent(in) :: dtype
-        type(par_neighbors), intent(in) :: neighbors
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: send_displs_or_null
-        type(c_ptr) :: recv_displs_or_null
-        send_displs_or_null = c_null_ptr
-        if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
-        recv_displs_or_null = c_null_ptr
-        if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
-        call compare_list(wrong, 'send_counts', size(send_counts), c_neighbors_degree(neighbors%handle))
-        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_neighbors_degree(neighbors%handle))
-        call compare_list(wrong, 'recv_counts', size(recv_counts), c_neighbors_degree(neighbors%handle))
-        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_neighbors_degree(neighbors%handle))
-        needs = bytes_touched(wrong, c_neighbors_comm(neighbors%handle), PAR_KIND_NEIGHBOR_EXCHANGE, 0, &
-            0_c_int64_t, dtype, c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), &
-            recv_displs_or_null)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(c_neighbors_comm(neighbors%handle), file, line)
-        r = c_neighbor_exchange_init(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
-            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), &
-            neighbors%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, c_neighbors_comm(neighbors%handle), 'par_neighbor_exchange_init')
-        call finish(r, c_neighbors_comm(neighbors%handle), result)
-    end subroutine
-
     function par_neighbors_comm(neighbors) result(r)
         type(par_neighbors), intent(in) :: neighbors
         type(par_comm) :: r
@@ -3906,84 +3532,6 @@ contains
         call finish(r, c_null_ptr, result)
     end subroutine
 
-    subroutine par_put_i64(send, remote, count, dtype, rank, comm, result)
-        type(*), dimension(..), intent(in), target :: send
-        type(*), dimension(..), intent(inout), target :: remote
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        call compare(wrong, 'send', send, count*c_dtype_bytes(dtype))
-        call compare(wrong, 'remote', remote, count*c_dtype_bytes(dtype))
-        r = c_put(c_loc(send), c_loc(remote), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), &
-            rank, comm%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_put')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_put_i32(send, remote, count, dtype, rank, comm, result)
-        type(*), dimension(..), intent(in), target :: send
-        type(*), dimension(..), intent(inout), target :: remote
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        call par_put_i64(send, remote, int(count, c_int64_t), dtype, rank, comm, result)
-    end subroutine
-
-    subroutine par_get_i64(remote, recv, count, dtype, rank, comm, result)
-        type(*), dimension(..), intent(in), target :: remote
-        type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        call compare(wrong, 'remote', remote, count*c_dtype_bytes(dtype))
-        call compare(wrong, 'recv', recv, count*c_dtype_bytes(dtype))
-        r = c_get(c_loc(remote), c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), &
-            rank, comm%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_get')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_get_i32(remote, recv, count, dtype, rank, comm, result)
-        type(*), dimension(..), intent(in), target :: remote
-        type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        call par_get_i64(remote, recv, int(count, c_int64_t), dtype, rank, comm, result)
-    end subroutine
-
-    subroutine par_fence(comm)
-        type(par_comm), intent(in) :: comm
-        call c_fence(comm%handle)
-    end subroutine
-
-    subroutine par_fetch_add(word, value, rank, comm, before, result)
-        integer(c_int64_t), intent(inout), target :: word
-        integer(c_int64_t), intent(in) :: value
-        integer(c_int64_t), intent(out), target, optional :: before
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        integer(c_int) :: r
-        type(c_ptr) :: before_or_null
-        before_or_null = c_null_ptr
-        if (present(before)) before_or_null = c_loc(before)
-        r = c_fetch_add(c_loc(word), value, before_or_null, rank, comm%handle)
-        call finish(r, comm%handle, result)
-    end subroutine
-
     subroutine par_signal(word, value, rank, comm, result)
         integer(c_int64_t), intent(inout), target :: word
         integer(c_int64_t), intent(in) :: value
@@ -4005,29 +3553,6 @@ contains
         integer(c_int) :: r
         call set_site(comm%handle, file, line)
         r = c_wait_signal(c_loc(word), value, comm%handle)
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_lock(word, rank, comm, result, file, line)
-        integer(c_int64_t), intent(inout), target :: word
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        call set_site(comm%handle, file, line)
-        r = c_lock(c_loc(word), rank, comm%handle)
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_unlock(word, rank, comm, result)
-        integer(c_int64_t), intent(inout), target :: word
-        integer(c_int), intent(in) :: rank
-        type(par_comm), intent(in) :: comm
-        integer(c_int), intent(out), optional :: result
-        integer(c_int) :: r
-        r = c_unlock(c_loc(word), rank, comm%handle)
         call finish(r, comm%handle, result)
     end subroutine
 
@@ -4157,509 +3682,5 @@ contains
         integer(c_int64_t) :: r
         r = c_random(seed, stream, index)
     end function
-
-    subroutine par_all_reduce_init_i64(send, recv, count, dtype, op, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_REDUCE, 0, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_all_reduce_init(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
-            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_reduce_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_all_reduce_init_i32(send, recv, count, dtype, op, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_all_reduce_init_i64(send, recv, int(count, c_int64_t), dtype, op, comm, persistent, result, &
-            file, line)
-    end subroutine
-
-    subroutine par_reduce_scatter_init_i64(send, recv, count, dtype, op, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTER, 0, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_reduce_scatter_init(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, &
-            dtype)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, comm%handle, &
-            persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatter_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_reduce_scatter_init_i32(send, recv, count, dtype, op, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_reduce_scatter_init_i64(send, recv, int(count, c_int64_t), dtype, op, comm, persistent, &
-            result, file, line)
-    end subroutine
-
-    subroutine par_reduce_scatterv_init_i64(send, recv, counts, dtype, op, comm, persistent, result, file, &
-        line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: counts(:)
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTERV, 0, 0_c_int64_t, dtype, &
-            c_null_ptr, c_null_ptr, c_loc(counts), c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_reduce_scatterv_init(c_loc(send), c_loc(recv), c_loc(counts), merge(-1_c_int, dtype, &
-            wrong%what /= 0), op, comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatterv_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_all_gather_init_i64(send, recv, count, dtype, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHER, 0, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_all_gather_init(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype)), &
-            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, &
-            persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gather_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_all_gather_init_i32(send, recv, count, dtype, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_all_gather_init_i64(send, recv, int(count, c_int64_t), dtype, comm, persistent, result, &
-            file, line)
-    end subroutine
-
-    subroutine par_all_gatherv_init_i64(send, recv, counts, dtype, comm, persistent, displs, result, file, &
-        line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: displs(:)
-        integer(c_int), intent(in) :: dtype
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: displs_or_null
-        displs_or_null = c_null_ptr
-        if (present(displs)) displs_or_null = c_loc(displs)
-        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
-        if (present(displs)) call compare_list(wrong, 'displs', size(displs), c_size(comm%handle))
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHERV, 0, 0_c_int64_t, dtype, c_null_ptr, &
-            c_null_ptr, c_loc(counts), displs_or_null)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_all_gatherv_init(c_loc(send), c_loc(recv), c_loc(counts), displs_or_null, merge(-1_c_int, &
-            dtype, wrong%what /= 0), comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gatherv_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_broadcast_init_i64(send, recv, count, dtype, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_BROADCAST, root, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_broadcast_init(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
-            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_broadcast_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_broadcast_init_i32(send, recv, count, dtype, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_broadcast_init_i64(send, recv, int(count, c_int64_t), dtype, root, comm, persistent, &
-            result, file, line)
-    end subroutine
-
-    subroutine par_reduce_init_i64(send, recv, count, dtype, op, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE, root, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_reduce_init(or_in_place(c_loc(send), c_loc(recv), 0_c_int64_t), c_loc(recv), int(count, &
-            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), op, root, comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_reduce_init_i32(send, recv, count, dtype, op, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int64_t), intent(in) :: op
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_reduce_init_i64(send, recv, int(count, c_int64_t), dtype, op, root, comm, persistent, &
-            result, file, line)
-    end subroutine
-
-    subroutine par_gather_init_i64(send, recv, count, dtype, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHER, root, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_gather_init(or_in_place(c_loc(send), c_loc(recv), own_block(comm, count, dtype, root)), &
-            c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
-            persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gather_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_gather_init_i32(send, recv, count, dtype, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_gather_init_i64(send, recv, int(count, c_int64_t), dtype, root, comm, persistent, result, &
-            file, line)
-    end subroutine
-
-    subroutine par_gatherv_init_i64(send, count, recv, dtype, root, comm, persistent, recv_counts, &
-        recv_displs, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        integer(c_int64_t), intent(in) :: count
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_displs(:)
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: recv_counts_or_null
-        type(c_ptr) :: recv_displs_or_null
-        recv_counts_or_null = c_null_ptr
-        if (present(recv_counts)) recv_counts_or_null = c_loc(recv_counts)
-        recv_displs_or_null = c_null_ptr
-        if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
-        if (present(recv_counts)) call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
-        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_GATHERV, root, count, dtype, c_null_ptr, &
-            c_null_ptr, recv_counts_or_null, recv_displs_or_null)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_gatherv_init(c_loc(send), int(count, c_size_t), c_loc(recv), recv_counts_or_null, &
-            recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
-            persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_gatherv_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_scatter_init_i64(send, recv, count, dtype, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTER, root, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_scatter_init(c_loc(send), or_in_place(c_loc(recv), c_loc(send), own_block(comm, count, dtype, &
-            root)), int(count, c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, &
-            persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatter_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_scatter_init_i32(send, recv, count, dtype, root, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_scatter_init_i64(send, recv, int(count, c_int64_t), dtype, root, comm, persistent, result, &
-            file, line)
-    end subroutine
-
-    subroutine par_scatterv_init_i64(send, recv, count, dtype, root, comm, persistent, send_counts, &
-        send_displs, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        integer(c_int), intent(in) :: root
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: send_counts_or_null
-        type(c_ptr) :: send_displs_or_null
-        send_counts_or_null = c_null_ptr
-        if (present(send_counts)) send_counts_or_null = c_loc(send_counts)
-        send_displs_or_null = c_null_ptr
-        if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
-        if (present(send_counts)) call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
-        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_SCATTERV, root, count, dtype, &
-            send_counts_or_null, send_displs_or_null, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_scatterv_init(c_loc(send), send_counts_or_null, send_displs_or_null, c_loc(recv), int(count, &
-            c_size_t), merge(-1_c_int, dtype, wrong%what /= 0), root, comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_scatterv_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_all_to_all_init_i64(send, recv, count, dtype, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALL, 0, count, dtype, c_null_ptr, &
-            c_null_ptr, c_null_ptr, c_null_ptr)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_all_to_all_init(c_loc(send), c_loc(recv), int(count, c_size_t), merge(-1_c_int, dtype, &
-            wrong%what /= 0), comm%handle, persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_all_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_all_to_all_init_i32(send, recv, count, dtype, comm, persistent, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int32_t), intent(in) :: count
-        integer(c_int), intent(in) :: dtype
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        call par_all_to_all_init_i64(send, recv, int(count, c_int64_t), dtype, comm, persistent, result, &
-            file, line)
-    end subroutine
-
-    subroutine par_all_to_allv_init_i64(send, send_counts, recv, recv_counts, dtype, comm, persistent, &
-        send_displs, recv_displs, result, file, line)
-        type(*), dimension(..), intent(in), target, asynchronous :: send
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: send_counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: send_displs(:)
-        type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: recv_counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_displs(:)
-        integer(c_int), intent(in) :: dtype
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        type(misfit) :: wrong
-        integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: send_displs_or_null
-        type(c_ptr) :: recv_displs_or_null
-        send_displs_or_null = c_null_ptr
-        if (present(send_displs)) send_displs_or_null = c_loc(send_displs)
-        recv_displs_or_null = c_null_ptr
-        if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
-        call compare_list(wrong, 'send_counts', size(send_counts), c_size(comm%handle))
-        if (present(send_displs)) call compare_list(wrong, 'send_displs', size(send_displs), c_size(comm%handle))
-        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
-        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
-        needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_TO_ALLV, 0, 0_c_int64_t, dtype, &
-            c_loc(send_counts), send_displs_or_null, c_loc(recv_counts), recv_displs_or_null)
-        call compare(wrong, 'send', send, needs(1))
-        call compare(wrong, 'recv', recv, needs(2))
-        call set_site(comm%handle, file, line)
-        r = c_all_to_allv_init(c_loc(send), c_loc(send_counts), send_displs_or_null, c_loc(recv), &
-            c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, &
-            persistent%handle)
-        if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_to_allv_init')
-        call finish(r, comm%handle, result)
-    end subroutine
-
-    subroutine par_barrier_init(comm, persistent, result, file, line)
-        type(par_comm), intent(in) :: comm
-        type(par_persistent), intent(out) :: persistent
-        integer(c_int), intent(out), optional :: result
-        character(*), intent(in), optional :: file
-        integer, intent(in), optional :: line
-        integer(c_int) :: r
-        call set_site(comm%handle, file, line)
-        r = c_barrier_init(comm%handle, persistent%handle)
-        call finish(r, comm%handle, result)
-    end subroutine
     ! END GENERATED
 end module

@@ -27,8 +27,8 @@ EXAMPLE
     par::expected, which is true, or has the error: if (auto r = world.barrier(); !r) puts(r.error()). Where
     exceptions are off, par::comm is that one.
     A _begin call returns a request. Its arrays stay until wait(), or its destructor, which waits; so requests go
-    before their world does. A call made by _init is persistent: start() and wait() it again and again.
-    neighbors_open(peers) gives an object that exchanges halos; put, get, signal and their like are C's.
+    before their world does. neighbors_open(peers) gives an object that exchanges halos; peer, signal and
+    wait_signal are C's.
     Errors name the line of the call by themselves. handle() is C's par_comm *, for all that is not here.
 */
 #ifndef PAR_HPP
@@ -288,36 +288,6 @@ template <class Errors> class request {
     par_request request_ = par_request();
 };
 
-// A persistent call: begun again and again. Its arrays and sizes stay until it goes, and it goes before its
-// comm or its neighbors are closed. wait() ends each start.
-template <class Errors> class persistent {
-  public:
-    template <class T> using outcome = typename Errors::template outcome<T>;
-    explicit persistent(par_comm *comm = nullptr) : comm_(comm) {}
-    persistent(persistent &&other) noexcept
-        : comm_(other.comm_), persistent_(std::exchange(other.persistent_, nullptr)),
-          request_(std::exchange(other.request_, par_request())) {}
-    persistent &operator=(persistent &&other) noexcept {
-        std::swap(comm_, other.comm_);
-        std::swap(persistent_, other.persistent_);
-        std::swap(request_, other.request_);
-        return *this;
-    }
-    ~persistent() {
-        (void)par_wait(&request_);
-        (void)par_persistent_free(persistent_);
-    }
-    outcome<void> start() { return Errors::end(par_start(persistent_, &request_), comm_); }
-    outcome<void> wait() { return Errors::end(par_wait(&request_), comm_); }
-
-  private:
-    template <class> friend class basic_comm;
-    template <class> friend class neighbors;
-    par_comm *comm_;
-    par_persistent *persistent_ = nullptr;
-    par_request request_ = par_request();
-};
-
 // ---- neighbors
 
 // The ranks with which a rank exchanges a halo: comm::neighbors_open. Calls take counts, and displs that may be
@@ -326,7 +296,6 @@ template <class Errors> class neighbors {
   public:
     template <class T> using outcome = typename Errors::template outcome<T>;
     using request = par::request<Errors>;
-    using persistent = par::persistent<Errors>;
 
     neighbors() = default;
     neighbors(neighbors &&other) noexcept
@@ -384,26 +353,6 @@ template <class Errors> class neighbors {
         if (wrong) result = wrong.fail(handle_, "exchange_begin");
         return Errors::end(result, handle_, std::move(r));
     }
-
-    template <class S, class R>
-    outcome<persistent> exchange_init(const S &send, sizes send_counts, sizes send_displs, R &&recv,
-                                      sizes recv_counts, sizes recv_displs, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_NEIGHBOR_EXCHANGE, 0, part(send_view.size(), blocks()),
-                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
-                           {recv_displs}});
-        par_result result = (par_neighbor_exchange_init)(send_view.data(), send_counts.data(),
-                                                         send_displs.data(), recv_view.data(),
-                                                         recv_counts.data(), recv_displs.data(),
-                                                         wrong.dtype(dtype_of<T>), at_line(at),
-                                                         &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "exchange_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
     // END GENERATED
     // clang-format on
 
@@ -424,7 +373,6 @@ template <class Errors> class basic_comm {
   public:
     template <class T> using outcome = typename Errors::template outcome<T>;
     using request = par::request<Errors>;
-    using persistent = par::persistent<Errors>;
     using neighbors = par::neighbors<Errors>;
 
     // The world: par_open. Where errors are values, look at valid().
@@ -497,7 +445,6 @@ template <class Errors> class basic_comm {
     template <class T> T *peer(const T *mine, int rank) const {
         return static_cast<T *>(par_peer(handle_, mine, rank));
     }
-    void fence() const { par_fence(handle_); }
 
     // In place.
     template <class A> outcome<void> all_reduce(A &&array, par_op op, site at = site::here()) const {
@@ -543,21 +490,6 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<persistent> all_reduce_init(const S &send, R &&recv, par_op op, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_REDUCE, 0, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_all_reduce_init)(send_view.data(), recv_view.data(), send_view.size(),
-                                                  wrong.dtype(dtype_of<T>), op, at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "all_reduce_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
     outcome<void> reduce_scatter(const S &send, R &&recv, par_op op, site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -584,23 +516,6 @@ template <class Errors> class basic_comm {
                                                        wrong.dtype(dtype_of<T>), op, at_line(at),
                                                        &r.request_);
         if (wrong) result = wrong.fail(handle_, "reduce_scatter_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> reduce_scatter_init(const S &send, R &&recv, par_op op,
-                                            site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTER, 0, recv_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_reduce_scatter_init)(send_view.data(), recv_view.data(), recv_view.size(),
-                                                      wrong.dtype(dtype_of<T>), op, at_line(at),
-                                                      &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "reduce_scatter_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -637,23 +552,6 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<persistent> reduce_scatterv_init(const S &send, R &&recv, sizes counts, par_op op,
-                                             site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTERV, 0, recv_view.size(),
-                           {send_view.size(), recv_view.size()}, {{}, {}, {counts}, {}});
-        par_result result = (par_reduce_scatterv_init)(send_view.data(), recv_view.data(), counts.data(),
-                                                       wrong.dtype(dtype_of<T>), op, at_line(at),
-                                                       &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "reduce_scatterv_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
     outcome<void> all_gather(const S &send, R &&recv, site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -679,21 +577,6 @@ template <class Errors> class basic_comm {
         par_result result = (par_all_gather_begin)(send_view.data(), recv_view.data(), send_view.size(),
                                                    wrong.dtype(dtype_of<T>), at_line(at), &r.request_);
         if (wrong) result = wrong.fail(handle_, "all_gather_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> all_gather_init(const S &send, R &&recv, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHER, 0, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_all_gather_init)(send_view.data(), recv_view.data(), send_view.size(),
-                                                  wrong.dtype(dtype_of<T>), at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "all_gather_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -730,23 +613,6 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<persistent> all_gatherv_init(const S &send, R &&recv, sizes counts, sizes displs,
-                                         site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHERV, 0, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {counts}, {displs}});
-        par_result result = (par_all_gatherv_init)(send_view.data(), recv_view.data(), counts.data(),
-                                                   displs.data(), wrong.dtype(dtype_of<T>), at_line(at),
-                                                   &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "all_gatherv_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
     outcome<void> broadcast(const S &send, R &&recv, int root, site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -772,21 +638,6 @@ template <class Errors> class basic_comm {
         par_result result = (par_broadcast_begin)(send_view.data(), recv_view.data(), recv_view.size(),
                                                   wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
         if (wrong) result = wrong.fail(handle_, "broadcast_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> broadcast_init(const S &send, R &&recv, int root, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_BROADCAST, root, recv_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_broadcast_init)(send_view.data(), recv_view.data(), recv_view.size(),
-                                                 wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "broadcast_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -821,23 +672,6 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<persistent> reduce_init(const S &send, R &&recv, par_op op, int root,
-                                    site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE, root, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_reduce_init)(send_view.data(), recv_view.data(), send_view.size(),
-                                              wrong.dtype(dtype_of<T>), op, root, at_line(at),
-                                              &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "reduce_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
     outcome<void> gather(const S &send, R &&recv, int root, site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -863,21 +697,6 @@ template <class Errors> class basic_comm {
         par_result result = (par_gather_begin)(send_view.data(), recv_view.data(), send_view.size(),
                                                wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
         if (wrong) result = wrong.fail(handle_, "gather_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> gather_init(const S &send, R &&recv, int root, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_GATHER, root, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_gather_init)(send_view.data(), recv_view.data(), send_view.size(),
-                                              wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "gather_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -915,23 +734,6 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<persistent> gatherv_init(const S &send, R &&recv, sizes recv_counts, sizes recv_displs, int root,
-                                     site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_GATHERV, root, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {recv_counts}, {recv_displs}});
-        par_result result = (par_gatherv_init)(send_view.data(), send_view.size(), recv_view.data(),
-                                               recv_counts.data(), recv_displs.data(),
-                                               wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "gatherv_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
     outcome<void> scatter(const S &send, R &&recv, int root, site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -957,21 +759,6 @@ template <class Errors> class basic_comm {
         par_result result = (par_scatter_begin)(send_view.data(), recv_view.data(), recv_view.size(),
                                                 wrong.dtype(dtype_of<T>), root, at_line(at), &r.request_);
         if (wrong) result = wrong.fail(handle_, "scatter_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> scatter_init(const S &send, R &&recv, int root, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTER, root, recv_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_scatter_init)(send_view.data(), recv_view.data(), recv_view.size(),
-                                               wrong.dtype(dtype_of<T>), root, at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "scatter_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -1009,23 +796,6 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<persistent> scatterv_init(const S &send, sizes send_counts, sizes send_displs, R &&recv, int root,
-                                      site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_SCATTERV, root, recv_view.size(), {send_view.size(),
-                           recv_view.size()}, {{send_counts}, {send_displs}, {}, {}});
-        par_result result = (par_scatterv_init)(send_view.data(), send_counts.data(), send_displs.data(),
-                                                recv_view.data(), recv_view.size(), wrong.dtype(dtype_of<T>),
-                                                root, at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "scatterv_init");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
     outcome<void> all_to_all(const S &send, R &&recv, site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -1052,22 +822,6 @@ template <class Errors> class basic_comm {
                                                    blocks()), wrong.dtype(dtype_of<T>), at_line(at),
                                                    &r.request_);
         if (wrong) result = wrong.fail(handle_, "all_to_all_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> all_to_all_init(const S &send, R &&recv, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALL, 0, part(send_view.size(), blocks()),
-                           {send_view.size(), recv_view.size()}, {{}, {}, {}, {}});
-        par_result result = (par_all_to_all_init)(send_view.data(), recv_view.data(), part(send_view.size(),
-                                                  blocks()), wrong.dtype(dtype_of<T>), at_line(at),
-                                                  &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "all_to_all_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -1103,24 +857,6 @@ template <class Errors> class basic_comm {
                                                     recv_view.data(), recv_counts.data(), recv_displs.data(),
                                                     wrong.dtype(dtype_of<T>), at_line(at), &r.request_);
         if (wrong) result = wrong.fail(handle_, "all_to_allv_begin");
-        return Errors::end(result, handle_, std::move(r));
-    }
-
-    template <class S, class R>
-    outcome<persistent> all_to_allv_init(const S &send, sizes send_counts, sizes send_displs, R &&recv,
-                                         sizes recv_counts, sizes recv_displs, site at = site::here()) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
-        persistent r(handle_);
-        const misfit wrong(handle_, blocks(), PAR_KIND_ALL_TO_ALLV, 0, part(send_view.size(), blocks()),
-                           {send_view.size(), recv_view.size()}, {{send_counts}, {send_displs}, {recv_counts},
-                           {recv_displs}});
-        par_result result = (par_all_to_allv_init)(send_view.data(), send_counts.data(), send_displs.data(),
-                                                   recv_view.data(), recv_counts.data(), recv_displs.data(),
-                                                   wrong.dtype(dtype_of<T>), at_line(at), &r.persistent_);
-        if (wrong) result = wrong.fail(handle_, "all_to_allv_init");
         return Errors::end(result, handle_, std::move(r));
     }
 
@@ -1163,39 +899,8 @@ template <class Errors> class basic_comm {
     }
     // END GENERATED
 
-    // One-sided access: remote and word are in this rank's own block of alloc(), and mean the one of rank.
-    // GENERATED one_sided by make bindings
-
-    template <class S, class R>
-    outcome<void> put(const S &send, R &&remote, int rank) const {
-        using T = element_of<S>;
-        const auto send_view = view_of(send);
-        const auto remote_view = view_of(remote);
-        static_assert(std::is_same_v<T, element_of<R>>, "send and remote differ in type");
-        const misfit wrong(send_view.size(), "remote", remote_view.size());
-        par_result result = (par_put)(send_view.data(), remote_view.data(), send_view.size(),
-                                      wrong.dtype(dtype_of<T>), rank, handle_);
-        if (wrong) result = wrong.fail(handle_, "put");
-        return Errors::end(result, handle_);
-    }
-
-    template <class S, class R>
-    outcome<void> get(const S &remote, R &&recv, int rank) const {
-        using T = element_of<S>;
-        const auto remote_view = view_of(remote);
-        const auto recv_view = view_of(recv);
-        static_assert(std::is_same_v<T, element_of<R>>, "remote and recv differ in type");
-        const misfit wrong(remote_view.size(), "recv", recv_view.size());
-        par_result result = (par_get)(remote_view.data(), recv_view.data(), remote_view.size(),
-                                      wrong.dtype(dtype_of<T>), rank, handle_);
-        if (wrong) result = wrong.fail(handle_, "get");
-        return Errors::end(result, handle_);
-    }
-
-    outcome<void> fetch_add(std::uint64_t *word, std::uint64_t value, std::uint64_t *before, int rank) const {
-        const par_result result = (par_fetch_add)(word, value, before, rank, handle_);
-        return Errors::end(result, handle_);
-    }
+    // Signals: a word is in this rank's own block of alloc(), and means the one of rank.
+    // GENERATED signals by make bindings
 
     outcome<void> signal(std::uint64_t *word, std::uint64_t value, int rank) const {
         const par_result result = (par_signal)(word, value, rank, handle_);
@@ -1204,16 +909,6 @@ template <class Errors> class basic_comm {
 
     outcome<void> wait_signal(const std::uint64_t *word, std::uint64_t value, site at = site::here()) const {
         const par_result result = (par_wait_signal)(word, value, at_line(at));
-        return Errors::end(result, handle_);
-    }
-
-    outcome<void> lock(std::uint64_t *word, int rank, site at = site::here()) const {
-        const par_result result = (par_lock)(word, rank, at_line(at));
-        return Errors::end(result, handle_);
-    }
-
-    outcome<void> unlock(std::uint64_t *word, int rank) const {
-        const par_result result = (par_unlock)(word, rank, handle_);
         return Errors::end(result, handle_);
     }
     // END GENERATED

@@ -25,8 +25,8 @@ prog.py in one cell, then !PAR_RANKS=2 python3 prog.py.
 Every kind of call of par.h is a method with C's arguments but for count and dtype, which follow from the arrays:
 send and recv, then by name op, root, peer, recv_counts, ... dtype="bf16" says what integers of that size hold. A _begin form
 returns a Request; its wait() ends the call, and keeps the arrays until then. Where nobody keeps it, it waits at once.
-An _init form returns a Persistent call. neighbors_open(peers) returns Neighbors, which exchange halos. Memory of
-alloc is what put, get, fetch_add, signal, wait_signal, lock and unlock access: slices of its buffer.
+neighbors_open(peers) returns Neighbors, which exchange halos. Memory of alloc is what peer, signal and wait_signal
+access: the buffer of another rank, and slices of its own.
 
 What a call reads and writes are the elements in memory, from the first to the last. So an array has C's order,
 no gaps and the processor's order of bytes, and is just as long as the call needs; with counts recv, or what is cut into
@@ -263,24 +263,14 @@ _FUNCTIONS = {
     "par_barrier_begin": (c_int, [c_void_p, c_void_p]),
     "par_send_begin": (c_int, [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
     "par_recv_begin": (c_int, [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
-    "par_init": (c_int, [c_void_p, c_void_p, c_void_p]),
-    "par_start": (c_int, [c_void_p, c_void_p]),
-    "par_persistent_free": (c_int, [c_void_p]),
     "par_neighbors_open": (c_int, [c_void_p, c_int, c_void_p, c_void_p, c_void_p]),
     "par_neighbor_exchange": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p]),
     "par_neighbor_exchange_begin": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
-    "par_neighbor_exchange_init": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
     "par_neighbors_comm": (c_void_p, [c_void_p]),
     "par_neighbors_degree": (c_int, [c_void_p]),
     "par_neighbors_close": (c_int, [c_void_p]),
-    "par_put": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p]),
-    "par_get": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p]),
-    "par_fence": (None, [c_void_p]),
-    "par_fetch_add": (c_int, [c_void_p, c_uint64, c_void_p, c_int, c_void_p]),
     "par_signal": (c_int, [c_void_p, c_uint64, c_int, c_void_p]),
     "par_wait_signal": (c_int, [c_void_p, c_uint64, c_void_p]),
-    "par_lock": (c_int, [c_void_p, c_int, c_void_p]),
-    "par_unlock": (c_int, [c_void_p, c_int, c_void_p]),
     "par_ledger_reset": (None, [c_void_p]),
     "par_calibrate": (c_int, [c_void_p]),
     "par_predict": (c_double, [c_void_p, c_int, c_size_t]),
@@ -295,20 +285,6 @@ _FUNCTIONS = {
     "par_normal": (c_float, [c_uint64, c_uint64, c_uint64]),
     "par_normals": (None, [c_uint64, c_uint64, c_uint64, c_size_t, c_void_p]),
     "par_random": (c_uint64, [c_uint64, c_uint64, c_uint64]),
-    "par_all_reduce_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_uint64, c_void_p, c_void_p]),
-    "par_reduce_scatter_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_uint64, c_void_p, c_void_p]),
-    "par_reduce_scatterv_init": (c_int, [c_void_p, c_void_p, c_void_p, c_int, c_uint64, c_void_p, c_void_p]),
-    "par_all_gather_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
-    "par_all_gatherv_init": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
-    "par_broadcast_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
-    "par_reduce_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_uint64, c_int, c_void_p, c_void_p]),
-    "par_gather_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
-    "par_gatherv_init": (c_int, [c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p]),
-    "par_scatter_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
-    "par_scatterv_init": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]),
-    "par_all_to_all_init": (c_int, [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p]),
-    "par_all_to_allv_init": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
-    "par_barrier_init": (c_int, [c_void_p, c_void_p]),
 }
 # END GENERATED
 
@@ -675,9 +651,9 @@ def _prepare(call, comm, blocks, arrays, options):
 def _issue(owner, form, keep, function):
     if form == "":
         return owner._check(function())
-    made = (Persistent if form == "_init" else Request)(owner, keep)
-    owner._check(function(ctypes.byref(made._handle if form == "_init" else made._request)))
-    return made
+    request = Request(owner, keep)
+    owner._check(function(ctypes.byref(request._request)))
+    return request
 
 
 # ---- requests, neighbors and comms
@@ -718,35 +694,6 @@ class Request:
                 self._comm._kept.append(self._keep)
             else:
                 self._comm._check(result)
-
-
-class Persistent:
-    """A call that is started again and again: all_reduce_init(x), then start() and wait() in each step."""
-
-    def __init__(self, comm, keep):
-        self._comm, self._keep, self._handle, self._request = comm, keep, c_void_p(), par_request()
-
-    def start(self):
-        self._comm.handle
-        if not self._handle:
-            raise ValueError("this call has been freed")
-        self._comm._check(lib.par_start(self._handle, ctypes.byref(self._request)))
-
-    def wait(self):
-        self._comm._world.handle
-        self._comm._check(lib.par_wait(ctypes.byref(self._request)))
-
-    def free(self):
-        self._comm.handle
-        self._comm._check(lib.par_persistent_free(self._handle))
-        self._handle = c_void_p()
-
-    def __del__(self):
-        if self._handle and self._comm._world._is_open() and not sys.is_finalizing():
-            if self._request.operation:
-                self.wait()
-            if self._comm._is_open():
-                self.free()
 
 
 class Neighbors:
@@ -794,9 +741,6 @@ class Neighbors:
     def exchange_begin(self, *arguments, **options):
         return self._call("_begin", *arguments, **options)
 
-    def exchange_init(self, *arguments, **options):
-        return self._call("_init", *arguments, **options)
-
     def close(self):
         handle, self._handle = self.handle, None
         self._check(lib.par_neighbors_close(handle))
@@ -809,13 +753,10 @@ class Memory:
         self.comm, self.count, self.dtype = comm, operator.index(count), _number_of("dtype", dtype, DTYPES)
         if count < 0:
             raise ValueError("alloc of %d elements" % count)
-        nbytes = count * _dtype_bytes(self.dtype)
-        self.address = lib.par_alloc(comm.handle, nbytes)
+        self.address = lib.par_alloc(comm.handle, count * _dtype_bytes(self.dtype))
         if not self.address:
             comm._check(RESULTS.index("PAR_ERR_MEMORY"))
-        self._bytes = (ctypes.c_char * nbytes).from_address(self.address)
-        codes = {"f64": "d", "f32": "f", "i8": "b", "u8": "B", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
-        self.buffer = memoryview(self._bytes).cast("B").cast(codes.get(dtype, "H" if dtype in ("f16", "bf16") else "B"))
+        self.buffer = self._buffer_at(self.address)
         form = {"f": "f", "i": "i", "u": "u"}[dtype[0]] if dtype[0] in "fiu" and dtype[:2] != "f8" else "u"
         self.__array_interface__ = {
             "shape": (count,),
@@ -823,6 +764,17 @@ class Memory:
             "data": (self.address, False),
             "version": 3,
         }
+
+    def _buffer_at(self, address):
+        codes = {"f64": "d", "f32": "f", "i8": "b", "u8": "B", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"}
+        dtype, size = _DTYPES[self.dtype][1], self.count * _dtype_bytes(self.dtype)
+        memory = memoryview((ctypes.c_char * size).from_address(address))
+        return memory.cast("B").cast(codes.get(dtype, "H" if dtype in ("f16", "bf16") else "B"))
+
+    def peer(self, rank):
+        """The buffer of what rank has in this place, until free; None: it is on another node."""
+        address = lib.par_peer(self.comm.handle, self.address, _int("rank", rank))
+        return self._buffer_at(address) if address else None
 
     def __dlpack_device__(self):
         return (1, 0)  # kDLCPU
@@ -927,41 +879,13 @@ class Comm:
         self._check(result)
         return Neighbors(self, handle)
 
-    # One-sided access: remote and word (one u64) are parts of this rank's own Memory, and mean those of rank.
-
-    def put(self, send, remote, rank, dtype=None):
-        """Write send to where rank has what corresponds to remote."""
-        self._move(lib.par_put, _array("send", send, dtype, False), _array("remote", remote, dtype, False), rank)
-
-    def get(self, remote, recv, rank, dtype=None):
-        """Read into recv what rank has where this one has remote."""
-        self._move(lib.par_get, _array("remote", remote, dtype, False), _array("recv", recv, dtype, True), rank)
-
-    def _move(self, function, source, target, rank):
-        if (source.count, source.dtype) != (target.count, target.dtype):
-            raise TypeError("the arrays differ in size or type")
-        self._check(function(source.address, target.address, source.count, source.dtype, rank, self.handle))
-
-    def fetch_add(self, word, value, rank):
-        """Add value to rank's word; returns what it was."""
-        before = c_uint64()
-        self._check(lib.par_fetch_add(_word(word), value, ctypes.byref(before), rank, self.handle))
-        return before.value
+    # Signals: word (one u64) is a part of this rank's own Memory, and means that of rank.
 
     def signal(self, word, value, rank):
         self._check(lib.par_signal(_word(word), value, rank, self.handle))
 
     def wait_signal(self, word, value):
         self._check(lib.par_wait_signal(_word(word), value, lib.par_at(self.handle, *_place(2))))
-
-    def lock(self, word, rank):
-        self._check(lib.par_lock(_word(word), rank, lib.par_at(self.handle, *_place(2))))
-
-    def unlock(self, word, rank):
-        self._check(lib.par_unlock(_word(word), rank, self.handle))
-
-    def fence(self):
-        lib.par_fence(self.handle)
 
     def close(self):
         if self._is_open():
@@ -984,8 +908,7 @@ class Comm:
     def _call(self, number, form, arrays, options):
         call, handle = par_call(kind=number, site=_site(3)), self.handle
         keep = _prepare(call, handle, (self.size, "ranks"), arrays, options)
-        function = lib.par_init if form == "_init" else lib.par_begin
-        return _issue(self, form, keep, lambda out=None: function(handle, ctypes.byref(call), out))
+        return _issue(self, form, keep, lambda out=None: lib.par_begin(handle, ctypes.byref(call), out))
 
 
 def _add_methods():
@@ -998,7 +921,7 @@ def _add_methods():
         setattr(Comm, method.__name__, method)
 
     for number, name in enumerate(KINDS):
-        for form in ("", "_begin", "_init"):
+        for form in ("", "_begin"):
             if _KINDS[number][5] != "NEIGHBORS":
                 add(number, name, form)
 

@@ -11,7 +11,7 @@ made_anew() { # make bindings would change nothing
 }
 from_the_header() { # a new kind of call and a new function appear in all of them
     local added='par_result par_scan(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,'
-    added+=' par_comm *comm); par_result par_scan_init(const void *send, void *recv, const size_t *counts,'
+    added+=' par_comm *comm); par_result par_scan_begin(const void *send, void *recv, const size_t *counts,'
     added+=' par_dtype dtype, par_comm *comm, par_request *request);'
     added+=' par_result par_fetch_max(uint64_t *word, uint64_t value, int rank, par_comm *comm);'
     sed 's/^    X(PAR_KIND_RECV,/    X(PAR_KIND_SCAN, "scan", BLOCK, BLOCK, NONE, OP, OWN) \\\n&/
@@ -24,11 +24,11 @@ from_the_header() { # a new kind of call and a new function appear in all of the
         grep -q "bytes_touched(wrong, comm%handle, PAR_KIND_SCAN, 0, count, dtype, " "$work/par.f90" &&
         grep -q "outcome<void> fetch_max(std::uint64_t \*word, std::uint64_t value, int rank)" \
             "$work/par.hpp" &&
-        grep -q '"par_scan_init": (c_int, \[c_void_p, c_void_p, c_void_p, c_int, ' "$work/par.py" &&
+        grep -q '"par_scan_begin": (c_int, \[c_void_p, c_void_p, c_void_p, c_int, ' "$work/par.py" &&
         grep -q '("PAR_KIND_SCAN", "scan", "BLOCK", "BLOCK", "NONE", "OP"),' "$work/par.py" &&
         grep -q 'parameter, public :: PAR_KIND_SCAN = ' "$work/par.f90" &&
         grep -q 'module procedure par_scan_i64, par_scan_i32$' "$work/par.f90" &&
-        grep -q 'module procedure par_scan_init_i64$' "$work/par.f90" # its counts stay: of 8 bytes
+        grep -q 'module procedure par_scan_begin_i64$' "$work/par.f90" # its counts stay: of 8 bytes
 }
 fortran="-std=f2018 -Wall -Wextra -Wno-compare-reals -Werror -cpp -ffree-line-length-none -Ibindings"
 example() { # of a binding's manual

@@ -1482,7 +1482,6 @@ bench_sees() {
                 want["barrier"] = 0
                 want["reduce"] = want["gather"] = 24
                 want["all_to_all"] = want["sendrecv"] = want["halo_6"] = want["halo_exchange_6"] = 36
-                want["started_all_reduce"] = 36
                 want["one_way"] = 12
             }
             {print; bad += $2 != ($1 in want ? want[$1] : 72)}
