@@ -979,296 +979,59 @@ const par__tp_recipe *par__tp_recipe_of(par_tp_recipe recipe); // which is a val
 
 par_tp *par__tp_set_site(par_tp *tp, const char *site); // site NULL: within the layer itself
 par_result par__tp_open_at(const char *site, const par_tp_desc *desc, par_tp **tp);
-static inline par_result par__tp_close_at(const char *site, par_tp *tp) {
-    return par_tp_close(par__tp_set_site(tp, site));
-}
-static inline par_result par__tp_all_reduce_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                               par_tp_matrix *y) {
-    return par_tp_all_reduce(par__tp_set_site(tp, site), x, y);
-}
-static inline par_result par__tp_all_gather_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                                    par_tp_matrix *y) {
-    return par_tp_all_gather_rows(par__tp_set_site(tp, site), x, y);
-}
-static inline par_result par__tp_reduce_scatter_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                                        par_tp_matrix *y) {
-    return par_tp_reduce_scatter_rows(par__tp_set_site(tp, site), x, y);
-}
-static inline par_result par__tp_split_rows_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                               par_tp_matrix *y) {
-    return par_tp_split_rows(par__tp_set_site(tp, site), x, y);
-}
-static inline par_result par__tp_documents_map_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
-                                                  const size_t *offsets, size_t count, uint32_t *map) {
-    return par_tp_documents_map(par__tp_set_site(tp, site), tokens, offsets, count, map);
-}
-static inline par_result par__tp_init_at(const char *site, par_tp *tp, par_tp_parameter *p, uint64_t stream,
-                                         float standard_deviation) {
-    return par_tp_init(par__tp_set_site(tp, site), p, stream, standard_deviation);
-}
-static inline par_result par__tp_fill_at(const char *site, par_tp *tp, par_tp_parameter *p, float value) {
-    return par_tp_fill(par__tp_set_site(tp, site), p, value);
-}
-static inline par_result par__tp_finalize_gradients_at(const char *site, par_tp *tp,
-                                                       par_tp_parameter *const *parameters, size_t count) {
-    return par_tp_finalize_gradients(par__tp_set_site(tp, site), parameters, count);
-}
-static inline par_result par__tp_global_norm_at(const char *site, par_tp *tp,
-                                                par_tp_parameter *const *parameters, size_t count,
-                                                double *norm) {
-    return par_tp_global_norm(par__tp_set_site(tp, site), parameters, count, norm);
-}
-static inline par_result par__tp_linear_open_at(const char *site, par_tp *tp, par_tp_linear *linear) {
-    return par_tp_linear_open(par__tp_set_site(tp, site), linear);
-}
-static inline par_result par__tp_linear_forward_at(const char *site, par_tp *tp, const par_tp_linear *linear,
-                                                   const par_tp_matrix *x, par_tp_matrix *gathered,
-                                                   par_tp_matrix *y) {
-    return par_tp_linear_forward(par__tp_set_site(tp, site), linear, x, gathered, y);
-}
-static inline par_result par__tp_linear_backward_at(const char *site, par_tp *tp, par_tp_linear *linear,
-                                                    const par_tp_matrix *dy, const par_tp_matrix *x,
-                                                    par_tp_matrix *dx) {
-    return par_tp_linear_backward(par__tp_set_site(tp, site), linear, dy, x, dx);
-}
-static inline par_result par__tp_linear_backward_input_at(const char *site, par_tp *tp, par_tp_linear *linear,
-                                                          const par_tp_matrix *dy, par_tp_matrix *dx) {
-    return par_tp_linear_backward_input(par__tp_set_site(tp, site), linear, dy, dx);
-}
-static inline par_result par__tp_linear_backward_weight_at(const char *site, par_tp *tp,
-                                                           par_tp_linear *linear, const par_tp_matrix *dy,
-                                                           const par_tp_matrix *x) {
-    return par_tp_linear_backward_weight(par__tp_set_site(tp, site), linear, dy, x);
-}
-static inline par_result par__tp_norm_open_at(const char *site, par_tp *tp, par_tp_norm *norm) {
-    return par_tp_norm_open(par__tp_set_site(tp, site), norm);
-}
-static inline par_result par__tp_norm_forward_at(const char *site, par_tp *tp, const par_tp_norm *norm,
-                                                 const par_tp_matrix *x, float *stats, par_tp_matrix *y) {
-    return par_tp_norm_forward(par__tp_set_site(tp, site), norm, x, stats, y);
-}
-static inline par_result par__tp_norm_backward_at(const char *site, par_tp *tp, par_tp_norm *norm,
-                                                  const par_tp_matrix *dy, const par_tp_matrix *x,
-                                                  const float *stats, par_tp_matrix *dx) {
-    return par_tp_norm_backward(par__tp_set_site(tp, site), norm, dy, x, stats, dx);
-}
-static inline par_result par__tp_add_norm_forward_at(const char *site, par_tp *tp, const par_tp_norm *norm,
-                                                     const par_tp_matrix *x, const par_tp_matrix *residual,
-                                                     float *stats, par_tp_matrix *sum, par_tp_matrix *y) {
-    return par_tp_add_norm_forward(par__tp_set_site(tp, site), norm, x, residual, stats, sum, y);
-}
-static inline par_result par__tp_norm_backward_add_at(const char *site, par_tp *tp, par_tp_norm *norm,
-                                                      const par_tp_matrix *dy, const par_tp_matrix *x,
-                                                      const float *stats, const par_tp_matrix *residual,
-                                                      par_tp_matrix *dx) {
-    return par_tp_norm_backward_add(par__tp_set_site(tp, site), norm, dy, x, stats, residual, dx);
-}
-static inline par_result par__tp_gelu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                                 par_tp_matrix *y) {
-    return par_tp_gelu_forward(par__tp_set_site(tp, site), x, y);
-}
-static inline par_result par__tp_gelu_backward_at(const char *site, par_tp *tp, const par_tp_matrix *dy,
-                                                  const par_tp_matrix *x, par_tp_matrix *dx) {
-    return par_tp_gelu_backward(par__tp_set_site(tp, site), dy, x, dx);
-}
-static inline par_result par__tp_swiglu_forward_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                                   par_tp_matrix *y) {
-    return par_tp_swiglu_forward(par__tp_set_site(tp, site), x, y);
-}
-static inline par_result par__tp_swiglu_backward_at(const char *site, par_tp *tp, const par_tp_matrix *dy,
-                                                    const par_tp_matrix *x, par_tp_matrix *dx) {
-    return par_tp_swiglu_backward(par__tp_set_site(tp, site), dy, x, dx);
-}
-static inline par_result par__tp_add_at(const char *site, par_tp *tp, const par_tp_matrix *x,
-                                        const par_tp_matrix *y, par_tp_matrix *z) {
-    return par_tp_add(par__tp_set_site(tp, site), x, y, z);
-}
-static inline par_result par__tp_dropout_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
-                                            uint64_t stream, float probability, const par_tp_matrix *x,
-                                            par_tp_matrix *y) {
-    return par_tp_dropout(par__tp_set_site(tp, site), tokens, stream, probability, x, y);
-}
-static inline par_result par__tp_rope_at(const char *site, par_tp *tp, const par_tp_tokens *tokens,
-                                         size_t heads, size_t dim, const par_tp_rotary *rotary, int backward,
-                                         par_tp_matrix *x) {
-    return par_tp_rope(par__tp_set_site(tp, site), tokens, heads, dim, rotary, backward, x);
-}
-static inline par_result par__tp_embedding_open_at(const char *site, par_tp *tp,
-                                                   par_tp_embedding *embedding) {
-    return par_tp_embedding_open(par__tp_set_site(tp, site), embedding);
-}
-static inline par_result par__tp_embedding_forward_at(const char *site, par_tp *tp,
-                                                      const par_tp_embedding *embedding,
-                                                      const par_tp_tokens *tokens, const int32_t *ids,
-                                                      par_tp_matrix *y) {
-    return par_tp_embedding_forward(par__tp_set_site(tp, site), embedding, tokens, ids, y);
-}
-static inline par_result par__tp_embedding_backward_at(const char *site, par_tp *tp,
-                                                       par_tp_embedding *embedding,
-                                                       const par_tp_tokens *tokens, const int32_t *ids,
-                                                       const par_tp_matrix *dy) {
-    return par_tp_embedding_backward(par__tp_set_site(tp, site), embedding, tokens, ids, dy);
-}
-static inline par_result par__tp_loss_forward_at(const char *site, par_tp *tp, const par_tp_loss *loss,
-                                                 const par_tp_matrix *logits, const int32_t *targets,
-                                                 float *lse, float *losses, double *sum,
-                                                 size_t *target_count) {
-    return par_tp_loss_forward(par__tp_set_site(tp, site), loss, logits, targets, lse, losses, sum,
-                               target_count);
-}
-static inline par_result par__tp_loss_backward_at(const char *site, par_tp *tp, const par_tp_loss *loss,
-                                                  const par_tp_matrix *logits, const int32_t *targets,
-                                                  const float *lse, float scale, par_tp_matrix *dlogits) {
-    return par_tp_loss_backward(par__tp_set_site(tp, site), loss, logits, targets, lse, scale, dlogits);
-}
-static inline par_result par__tp_loss_forward_backward_at(const char *site, par_tp *tp,
-                                                          const par_tp_loss *loss,
-                                                          const par_tp_matrix *logits, const int32_t *targets,
-                                                          float *lse, float *losses, double *sum,
-                                                          size_t *target_count, float scale,
-                                                          par_tp_matrix *dlogits) {
-    return par_tp_loss_forward_backward(par__tp_set_site(tp, site), loss, logits, targets, lse, losses, sum,
-                                        target_count, scale, dlogits);
-}
-static inline par_result par__tp_head_forward_at(const char *site, par_tp *tp, const par_tp_linear *head,
-                                                 const par_tp_loss *loss, const par_tp_matrix *x,
-                                                 const int32_t *targets, size_t chunk_rows, float *losses,
-                                                 double *sum, size_t *target_count) {
-    return par_tp_head_forward(par__tp_set_site(tp, site), head, loss, x, targets, chunk_rows, losses, sum,
-                               target_count);
-}
-static inline par_result par__tp_head_forward_backward_at(const char *site, par_tp *tp, par_tp_linear *head,
-                                                          const par_tp_loss *loss, const par_tp_matrix *x,
-                                                          const int32_t *targets, size_t chunk_rows,
-                                                          float *losses, double *sum, size_t *target_count,
-                                                          float scale, par_tp_matrix *dx) {
-    return par_tp_head_forward_backward(par__tp_set_site(tp, site), head, loss, x, targets, chunk_rows,
-                                        losses, sum, target_count, scale, dx);
-}
-static inline par_result par__tp_arena_open_at(const char *site, par_tp *tp, par_tp_arena *arena) {
-    return par_tp_arena_open(par__tp_set_site(tp, site), arena);
-}
-static inline par_result par__tp_logits_gather_at(const char *site, par_tp *tp, const par_tp_loss *loss,
-                                                  const par_tp_matrix *logits, size_t row, float *whole) {
-    return par_tp_logits_gather(par__tp_set_site(tp, site), loss, logits, row, whole);
-}
-static inline par_result par__tp_attention_forward_at(const char *site, par_tp *tp,
-                                                      const par_tp_attention *attention,
-                                                      const par_tp_tokens *tokens, uint64_t stream,
-                                                      const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
-    return par_tp_attention_forward(par__tp_set_site(tp, site), attention, tokens, stream, x, lse, y);
-}
-static inline par_result par__tp_attention_cached_at(const char *site, par_tp *tp,
-                                                     const par_tp_attention *attention,
-                                                     const par_tp_tokens *tokens, par_tp_kv_cache *cache,
-                                                     const par_tp_matrix *x, par_tp_matrix *y) {
-    return par_tp_attention_cached(par__tp_set_site(tp, site), attention, tokens, cache, x, y);
-}
-static inline par_result par__tp_alloc_at(const char *site, par_tp *tp, par_tp_arena *arena, size_t rows,
-                                          size_t cols, par_tp_layout layout, par_tp_matrix *x) {
-    return par_tp_alloc(par__tp_set_site(tp, site), arena, rows, cols, layout, x);
-}
-static inline par_result par__tp_alloc_floats_at(const char *site, par_tp *tp, par_tp_arena *arena,
-                                                 size_t count, float **floats) {
-    return par_tp_alloc_floats(par__tp_set_site(tp, site), arena, count, floats);
-}
-static inline par_result par__tp_attention_backward_at(const char *site, par_tp *tp,
-                                                       const par_tp_attention *attention,
-                                                       const par_tp_tokens *tokens, uint64_t stream,
-                                                       const par_tp_matrix *dy, const par_tp_matrix *x,
-                                                       const par_tp_matrix *y, const float *lse,
-                                                       par_tp_matrix *dx) {
-    return par_tp_attention_backward(par__tp_set_site(tp, site), attention, tokens, stream, dy, x, y, lse,
-                                     dx);
-}
-static inline par_result par__tp_block_open_at(const char *site, par_tp *tp, par_tp_block *block) {
-    return par_tp_block_open(par__tp_set_site(tp, site), block);
-}
-static inline par_result par__tp_block_alloc_at(const char *site, par_tp *tp, const par_tp_block *block,
-                                                size_t rows, const par_tp_block_memory *memory,
-                                                par_tp_block_saved *saved) {
-    return par_tp_block_alloc(par__tp_set_site(tp, site), block, rows, memory, saved);
-}
-static inline par_result par__tp_block_forward_at(const char *site, par_tp *tp, const par_tp_block *block,
-                                                  const par_tp_tokens *tokens, uint64_t stream,
-                                                  const par_tp_matrix *x, par_tp_block_saved *saved,
-                                                  par_tp_matrix *y) {
-    return par_tp_block_forward(par__tp_set_site(tp, site), block, tokens, stream, x, saved, y);
-}
-static inline par_result par__tp_block_cached_at(const char *site, par_tp *tp, const par_tp_block *block,
-                                                 const par_tp_tokens *tokens, par_tp_kv_cache *cache,
-                                                 const par_tp_matrix *x, par_tp_block_saved *saved,
-                                                 par_tp_matrix *y) {
-    return par_tp_block_cached(par__tp_set_site(tp, site), block, tokens, cache, x, saved, y);
-}
-static inline par_result par__tp_block_backward_at(const char *site, par_tp *tp, par_tp_block *block,
-                                                   const par_tp_tokens *tokens, uint64_t stream,
-                                                   const par_tp_matrix *dy, const par_tp_matrix *x,
-                                                   par_tp_block_saved *saved, par_tp_matrix *dx) {
-    return par_tp_block_backward(par__tp_set_site(tp, site), block, tokens, stream, dy, x, saved, dx);
-}
-static inline par_result par__tp_block_backward_input_at(const char *site, par_tp *tp, par_tp_block *block,
-                                                         const par_tp_tokens *tokens, uint64_t stream,
-                                                         const par_tp_matrix *dy, const par_tp_matrix *x,
-                                                         par_tp_block_saved *saved, par_tp_matrix *dx) {
-    return par_tp_block_backward_input(par__tp_set_site(tp, site), block, tokens, stream, dy, x, saved, dx);
-}
-static inline par_result par__tp_block_backward_weight_at(const char *site, par_tp *tp, par_tp_block *block,
-                                                          const par_tp_block_saved *saved) {
-    return par_tp_block_backward_weight(par__tp_set_site(tp, site), block, saved);
-}
 
-#define PAR__TP_WITH_SITE(name, ...)       par__tp_##name##_at(PAR_SITE, __VA_ARGS__)
-#define par_tp_open(...)                   PAR__TP_WITH_SITE(open, __VA_ARGS__)
-#define par_tp_close(...)                  PAR__TP_WITH_SITE(close, __VA_ARGS__)
-#define par_tp_all_reduce(...)             PAR__TP_WITH_SITE(all_reduce, __VA_ARGS__)
-#define par_tp_all_gather_rows(...)        PAR__TP_WITH_SITE(all_gather_rows, __VA_ARGS__)
-#define par_tp_reduce_scatter_rows(...)    PAR__TP_WITH_SITE(reduce_scatter_rows, __VA_ARGS__)
-#define par_tp_split_rows(...)             PAR__TP_WITH_SITE(split_rows, __VA_ARGS__)
-#define par_tp_documents_map(...)          PAR__TP_WITH_SITE(documents_map, __VA_ARGS__)
-#define par_tp_init(...)                   PAR__TP_WITH_SITE(init, __VA_ARGS__)
-#define par_tp_fill(...)                   PAR__TP_WITH_SITE(fill, __VA_ARGS__)
-#define par_tp_finalize_gradients(...)     PAR__TP_WITH_SITE(finalize_gradients, __VA_ARGS__)
-#define par_tp_global_norm(...)            PAR__TP_WITH_SITE(global_norm, __VA_ARGS__)
-#define par_tp_linear_open(...)            PAR__TP_WITH_SITE(linear_open, __VA_ARGS__)
-#define par_tp_linear_forward(...)         PAR__TP_WITH_SITE(linear_forward, __VA_ARGS__)
-#define par_tp_linear_backward(...)        PAR__TP_WITH_SITE(linear_backward, __VA_ARGS__)
-#define par_tp_linear_backward_input(...)  PAR__TP_WITH_SITE(linear_backward_input, __VA_ARGS__)
-#define par_tp_linear_backward_weight(...) PAR__TP_WITH_SITE(linear_backward_weight, __VA_ARGS__)
-#define par_tp_norm_open(...)              PAR__TP_WITH_SITE(norm_open, __VA_ARGS__)
-#define par_tp_norm_forward(...)           PAR__TP_WITH_SITE(norm_forward, __VA_ARGS__)
-#define par_tp_norm_backward(...)          PAR__TP_WITH_SITE(norm_backward, __VA_ARGS__)
-#define par_tp_add_norm_forward(...)       PAR__TP_WITH_SITE(add_norm_forward, __VA_ARGS__)
-#define par_tp_norm_backward_add(...)      PAR__TP_WITH_SITE(norm_backward_add, __VA_ARGS__)
-#define par_tp_gelu_forward(...)           PAR__TP_WITH_SITE(gelu_forward, __VA_ARGS__)
-#define par_tp_gelu_backward(...)          PAR__TP_WITH_SITE(gelu_backward, __VA_ARGS__)
-#define par_tp_swiglu_forward(...)         PAR__TP_WITH_SITE(swiglu_forward, __VA_ARGS__)
-#define par_tp_swiglu_backward(...)        PAR__TP_WITH_SITE(swiglu_backward, __VA_ARGS__)
-#define par_tp_add(...)                    PAR__TP_WITH_SITE(add, __VA_ARGS__)
-#define par_tp_dropout(...)                PAR__TP_WITH_SITE(dropout, __VA_ARGS__)
-#define par_tp_rope(...)                   PAR__TP_WITH_SITE(rope, __VA_ARGS__)
-#define par_tp_embedding_open(...)         PAR__TP_WITH_SITE(embedding_open, __VA_ARGS__)
-#define par_tp_embedding_forward(...)      PAR__TP_WITH_SITE(embedding_forward, __VA_ARGS__)
-#define par_tp_embedding_backward(...)     PAR__TP_WITH_SITE(embedding_backward, __VA_ARGS__)
-#define par_tp_loss_forward(...)           PAR__TP_WITH_SITE(loss_forward, __VA_ARGS__)
-#define par_tp_loss_backward(...)          PAR__TP_WITH_SITE(loss_backward, __VA_ARGS__)
-#define par_tp_loss_forward_backward(...)  PAR__TP_WITH_SITE(loss_forward_backward, __VA_ARGS__)
-#define par_tp_head_forward(...)           PAR__TP_WITH_SITE(head_forward, __VA_ARGS__)
-#define par_tp_head_forward_backward(...)  PAR__TP_WITH_SITE(head_forward_backward, __VA_ARGS__)
-#define par_tp_arena_open(...)             PAR__TP_WITH_SITE(arena_open, __VA_ARGS__)
-#define par_tp_logits_gather(...)          PAR__TP_WITH_SITE(logits_gather, __VA_ARGS__)
-#define par_tp_attention_forward(...)      PAR__TP_WITH_SITE(attention_forward, __VA_ARGS__)
-#define par_tp_attention_cached(...)       PAR__TP_WITH_SITE(attention_cached, __VA_ARGS__)
-#define par_tp_attention_backward(...)     PAR__TP_WITH_SITE(attention_backward, __VA_ARGS__)
-#define par_tp_alloc(...)                  PAR__TP_WITH_SITE(alloc, __VA_ARGS__)
-#define par_tp_alloc_floats(...)           PAR__TP_WITH_SITE(alloc_floats, __VA_ARGS__)
-#define par_tp_block_open(...)             PAR__TP_WITH_SITE(block_open, __VA_ARGS__)
-#define par_tp_block_alloc(...)            PAR__TP_WITH_SITE(block_alloc, __VA_ARGS__)
-#define par_tp_block_forward(...)          PAR__TP_WITH_SITE(block_forward, __VA_ARGS__)
-#define par_tp_block_cached(...)           PAR__TP_WITH_SITE(block_cached, __VA_ARGS__)
-#define par_tp_block_backward(...)         PAR__TP_WITH_SITE(block_backward, __VA_ARGS__)
-#define par_tp_block_backward_input(...)   PAR__TP_WITH_SITE(block_backward_input, __VA_ARGS__)
-#define par_tp_block_backward_weight(...)  PAR__TP_WITH_SITE(block_backward_weight, __VA_ARGS__)
+#define PAR__TP_SITED(tp)                      par__tp_set_site(tp, PAR_SITE)
+#define PAR__TP_WITH_SITE(name, ...)           par__tp_##name##_at(PAR_SITE, __VA_ARGS__)
+#define par_tp_open(...)                       PAR__TP_WITH_SITE(open, __VA_ARGS__)
+#define par_tp_close(tp)                       par_tp_close(PAR__TP_SITED(tp))
+#define par_tp_all_reduce(tp, ...)             par_tp_all_reduce(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_all_gather_rows(tp, ...)        par_tp_all_gather_rows(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_reduce_scatter_rows(tp, ...)    par_tp_reduce_scatter_rows(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_split_rows(tp, ...)             par_tp_split_rows(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_documents_map(tp, ...)          par_tp_documents_map(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_init(tp, ...)                   par_tp_init(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_fill(tp, ...)                   par_tp_fill(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_finalize_gradients(tp, ...)     par_tp_finalize_gradients(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_global_norm(tp, ...)            par_tp_global_norm(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_linear_open(tp, ...)            par_tp_linear_open(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_linear_forward(tp, ...)         par_tp_linear_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_linear_backward(tp, ...)        par_tp_linear_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_linear_backward_input(tp, ...)  par_tp_linear_backward_input(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_linear_backward_weight(tp, ...) par_tp_linear_backward_weight(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_norm_open(tp, ...)              par_tp_norm_open(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_norm_forward(tp, ...)           par_tp_norm_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_norm_backward(tp, ...)          par_tp_norm_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_add_norm_forward(tp, ...)       par_tp_add_norm_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_norm_backward_add(tp, ...)      par_tp_norm_backward_add(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_gelu_forward(tp, ...)           par_tp_gelu_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_gelu_backward(tp, ...)          par_tp_gelu_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_swiglu_forward(tp, ...)         par_tp_swiglu_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_swiglu_backward(tp, ...)        par_tp_swiglu_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_add(tp, ...)                    par_tp_add(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_dropout(tp, ...)                par_tp_dropout(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_rope(tp, ...)                   par_tp_rope(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_embedding_open(tp, ...)         par_tp_embedding_open(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_embedding_forward(tp, ...)      par_tp_embedding_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_embedding_backward(tp, ...)     par_tp_embedding_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_loss_forward(tp, ...)           par_tp_loss_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_loss_backward(tp, ...)          par_tp_loss_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_loss_forward_backward(tp, ...)  par_tp_loss_forward_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_head_forward(tp, ...)           par_tp_head_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_head_forward_backward(tp, ...)  par_tp_head_forward_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_arena_open(tp, ...)             par_tp_arena_open(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_logits_gather(tp, ...)          par_tp_logits_gather(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_attention_forward(tp, ...)      par_tp_attention_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_attention_cached(tp, ...)       par_tp_attention_cached(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_attention_backward(tp, ...)     par_tp_attention_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_alloc(tp, ...)                  par_tp_alloc(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_alloc_floats(tp, ...)           par_tp_alloc_floats(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_open(tp, ...)             par_tp_block_open(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_alloc(tp, ...)            par_tp_block_alloc(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_forward(tp, ...)          par_tp_block_forward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_cached(tp, ...)           par_tp_block_cached(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_backward(tp, ...)         par_tp_block_backward(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_backward_input(tp, ...)   par_tp_block_backward_input(PAR__TP_SITED(tp), __VA_ARGS__)
+#define par_tp_block_backward_weight(tp, ...)  par_tp_block_backward_weight(PAR__TP_SITED(tp), __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -1602,6 +1365,9 @@ PAR__FORMULAS_END
 #pragma push_macro("PAR__TP_WITH_SITE")
 #undef PAR__TP_WITH_SITE
 #define PAR__TP_WITH_SITE(name, ...) par_tp_##name(__VA_ARGS__)
+#pragma push_macro("PAR__TP_SITED")
+#undef PAR__TP_SITED
+#define PAR__TP_SITED(tp) tp
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -7038,6 +6804,7 @@ PAR__EXACT_END
 PAR__API_END
 #pragma pop_macro("PAR_SITE")
 #pragma pop_macro("PAR__TP_WITH_SITE")
+#pragma pop_macro("PAR__TP_SITED")
 #undef par_fail
 #endif // PAR_TP_IMPLEMENTATION
 

@@ -750,119 +750,35 @@ const par_zero_kernels *par_zero_cpu(void);
 
 par_zero *par__zero_called(par_zero *z, const char *site); // site NULL: a call within the implementation
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z);
-static inline par_result par__zero_close_at(const char *site, par_zero *z) {
-    return par_zero_close(par__zero_called(z, site));
-}
-static inline par_result par__zero_commit_at(const char *site, par_zero *z) {
-    return par_zero_commit(par__zero_called(z, site));
-}
-static inline par_result par__zero_save_end_at(const char *site, par_zero *z) {
-    return par_zero_save_end(par__zero_called(z, site));
-}
-static inline int par__zero_add_unit_at(const char *site, par_zero *z, const char *name) {
-    return par_zero_add_unit(par__zero_called(z, site), name);
-}
-static inline int par__zero_add_tensor_at(const char *site, par_zero *z, const par_zero_tensor *tensor) {
-    return par_zero_add_tensor(par__zero_called(z, site), tensor);
-}
-static inline int par__zero_add_layer_at(const char *site, par_zero *z, const char *name,
-                                         const par_parameter *parameters, int count) {
-    return par_zero_add_layer(par__zero_called(z, site), name, parameters, count);
-}
-static inline par_result par__zero_forward_begin_at(const char *site, par_zero *z, int unit) {
-    return par_zero_forward_begin(par__zero_called(z, site), unit);
-}
-static inline par_result par__zero_forward_end_at(const char *site, par_zero *z, int unit) {
-    return par_zero_forward_end(par__zero_called(z, site), unit);
-}
-static inline par_result par__zero_backward_begin_at(const char *site, par_zero *z, int unit) {
-    return par_zero_backward_begin(par__zero_called(z, site), unit);
-}
-static inline par_result par__zero_backward_end_at(const char *site, par_zero *z, int unit) {
-    return par_zero_backward_end(par__zero_called(z, site), unit);
-}
-static inline par_result par__zero_step_at(const char *site, par_zero *z, float lr_factor,
-                                           par_zero_report *report) {
-    return par_zero_step(par__zero_called(z, site), lr_factor, report);
-}
-static inline par_result par__zero_flush_at(const char *site, par_zero *z) {
-    return par_zero_flush(par__zero_called(z, site));
-}
-static inline par_result par__zero_set_lr_factor_at(const char *site, par_zero *z, float lr_factor) {
-    return par_zero_set_lr_factor(par__zero_called(z, site), lr_factor);
-}
-static inline par_result par__zero_fill_at(const char *site, par_zero *z, int tensor, par_zero_field what,
-                                           par_zero_fill_fn fn, void *user) {
-    return par_zero_fill(par__zero_called(z, site), tensor, what, fn, user);
-}
-static inline par_result par__zero_broadcast_at(const char *site, par_zero *z, int tensor,
-                                                par_zero_fill_fn fn, void *user) {
-    return par_zero_broadcast(par__zero_called(z, site), tensor, fn, user);
-}
-static inline par_result par__zero_read_at(const char *site, par_zero *z, int tensor, par_zero_field what,
-                                           float *values) {
-    return par_zero_read(par__zero_called(z, site), tensor, what, values);
-}
-static inline par_result par__zero_init_at(const char *site, par_zero *z, int tensor, uint64_t stream,
-                                           float deviation, float value) {
-    return par_zero_init(par__zero_called(z, site), tensor, stream, deviation, value);
-}
-static inline par_result par__zero_init_all_at(const char *site, par_zero *z) {
-    return par_zero_init_all(par__zero_called(z, site));
-}
-static inline par_result par__zero_gather_at(const char *site, par_zero *z, par_comm *comm,
-                                             par_zero_field what, size_t max_count, par_zero_gather_fn fn,
-                                             void *user) {
-    return par_zero_gather(par__zero_called(z, site), comm, what, max_count, fn, user);
-}
-static inline par_result par__zero_import_at(const char *site, par_zero *z, int tensor,
-                                             const par_zero_part *parts, int count) {
-    return par_zero_import(par__zero_called(z, site), tensor, parts, count);
-}
-static inline par_result par__zero_save_begin_at(const char *site, par_zero *z,
-                                                 const par_zero_checkpoint *files) {
-    return par_zero_save_begin(par__zero_called(z, site), files);
-}
-static inline par_result par__zero_save_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
-    return par_zero_save(par__zero_called(z, site), files);
-}
-static inline par_result par__zero_lock_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
-    return par_zero_lock(par__zero_called(z, site), files);
-}
-static inline par_result par__zero_unlock_at(const char *site, par_zero *z) {
-    return par_zero_unlock(par__zero_called(z, site));
-}
-static inline par_result par__zero_load_at(const char *site, par_zero *z, const par_zero_checkpoint *files) {
-    return par_zero_load(par__zero_called(z, site), files);
-}
 
-#define PAR__ZERO_WITH_SITE(name, ...) par__zero_##name##_at(PAR_SITE, __VA_ARGS__)
-#define par_zero_open(...)             PAR__ZERO_WITH_SITE(open, __VA_ARGS__)
-#define par_zero_close(...)            PAR__ZERO_WITH_SITE(close, __VA_ARGS__)
-#define par_zero_commit(...)           PAR__ZERO_WITH_SITE(commit, __VA_ARGS__)
-#define par_zero_save_end(...)         PAR__ZERO_WITH_SITE(save_end, __VA_ARGS__)
-#define par_zero_add_unit(...)         PAR__ZERO_WITH_SITE(add_unit, __VA_ARGS__)
-#define par_zero_add_tensor(...)       PAR__ZERO_WITH_SITE(add_tensor, __VA_ARGS__)
-#define par_zero_add_layer(...)        PAR__ZERO_WITH_SITE(add_layer, __VA_ARGS__)
-#define par_zero_forward_begin(...)    PAR__ZERO_WITH_SITE(forward_begin, __VA_ARGS__)
-#define par_zero_forward_end(...)      PAR__ZERO_WITH_SITE(forward_end, __VA_ARGS__)
-#define par_zero_backward_begin(...)   PAR__ZERO_WITH_SITE(backward_begin, __VA_ARGS__)
-#define par_zero_backward_end(...)     PAR__ZERO_WITH_SITE(backward_end, __VA_ARGS__)
-#define par_zero_step(...)             PAR__ZERO_WITH_SITE(step, __VA_ARGS__)
-#define par_zero_set_lr_factor(...)    PAR__ZERO_WITH_SITE(set_lr_factor, __VA_ARGS__)
-#define par_zero_flush(...)            PAR__ZERO_WITH_SITE(flush, __VA_ARGS__)
-#define par_zero_fill(...)             PAR__ZERO_WITH_SITE(fill, __VA_ARGS__)
-#define par_zero_broadcast(...)        PAR__ZERO_WITH_SITE(broadcast, __VA_ARGS__)
-#define par_zero_read(...)             PAR__ZERO_WITH_SITE(read, __VA_ARGS__)
-#define par_zero_init(...)             PAR__ZERO_WITH_SITE(init, __VA_ARGS__)
-#define par_zero_init_all(...)         PAR__ZERO_WITH_SITE(init_all, __VA_ARGS__)
-#define par_zero_gather(...)           PAR__ZERO_WITH_SITE(gather, __VA_ARGS__)
-#define par_zero_import(...)           PAR__ZERO_WITH_SITE(import, __VA_ARGS__)
-#define par_zero_save_begin(...)       PAR__ZERO_WITH_SITE(save_begin, __VA_ARGS__)
-#define par_zero_save(...)             PAR__ZERO_WITH_SITE(save, __VA_ARGS__)
-#define par_zero_load(...)             PAR__ZERO_WITH_SITE(load, __VA_ARGS__)
-#define par_zero_lock(...)             PAR__ZERO_WITH_SITE(lock, __VA_ARGS__)
-#define par_zero_unlock(...)           PAR__ZERO_WITH_SITE(unlock, __VA_ARGS__)
+#define PAR__ZERO_SITED(z)              par__zero_called(z, PAR_SITE)
+#define PAR__ZERO_WITH_SITE(name, ...)  par__zero_##name##_at(PAR_SITE, __VA_ARGS__)
+#define par_zero_open(...)              PAR__ZERO_WITH_SITE(open, __VA_ARGS__)
+#define par_zero_close(z)               par_zero_close(PAR__ZERO_SITED(z))
+#define par_zero_commit(z)              par_zero_commit(PAR__ZERO_SITED(z))
+#define par_zero_save_end(z)            par_zero_save_end(PAR__ZERO_SITED(z))
+#define par_zero_add_unit(z, ...)       par_zero_add_unit(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_add_tensor(z, ...)     par_zero_add_tensor(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_add_layer(z, ...)      par_zero_add_layer(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_forward_begin(z, ...)  par_zero_forward_begin(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_forward_end(z, ...)    par_zero_forward_end(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_backward_begin(z, ...) par_zero_backward_begin(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_backward_end(z, ...)   par_zero_backward_end(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_step(z, ...)           par_zero_step(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_set_lr_factor(z, ...)  par_zero_set_lr_factor(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_flush(z)               par_zero_flush(PAR__ZERO_SITED(z))
+#define par_zero_fill(z, ...)           par_zero_fill(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_broadcast(z, ...)      par_zero_broadcast(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_read(z, ...)           par_zero_read(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_init(z, ...)           par_zero_init(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_init_all(z)            par_zero_init_all(PAR__ZERO_SITED(z))
+#define par_zero_gather(z, ...)         par_zero_gather(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_import(z, ...)         par_zero_import(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_save_begin(z, ...)     par_zero_save_begin(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_save(z, ...)           par_zero_save(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_load(z, ...)           par_zero_load(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_lock(z, ...)           par_zero_lock(PAR__ZERO_SITED(z), __VA_ARGS__)
+#define par_zero_unlock(z)              par_zero_unlock(PAR__ZERO_SITED(z))
 
 #ifdef __cplusplus
 }
@@ -1139,6 +1055,9 @@ PAR__EXACT_END
 #pragma push_macro("PAR__ZERO_WITH_SITE")
 #undef PAR__ZERO_WITH_SITE
 #define PAR__ZERO_WITH_SITE(name, ...) par_zero_##name(__VA_ARGS__)
+#pragma push_macro("PAR__ZERO_SITED")
+#undef PAR__ZERO_SITED
+#define PAR__ZERO_SITED(z) z
 #pragma push_macro("PAR_SITE")
 #undef PAR_SITE
 #define PAR_SITE      NULL
@@ -7221,6 +7140,7 @@ PAR__EXACT_END
 PAR__API_END
 #pragma pop_macro("PAR_SITE")
 #pragma pop_macro("PAR__ZERO_WITH_SITE")
+#pragma pop_macro("PAR__ZERO_SITED")
 #undef par_fail
 #endif // PAR_ZERO_IMPLEMENTATION
 
