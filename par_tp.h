@@ -675,19 +675,11 @@ par_result par_tp_alloc_floats(par_tp *tp, par_tp_arena *arena, size_t count, fl
 par_result par_tp_arena_open(par_tp *tp, par_tp_arena *arena);
 void par_tp_arena_close(par_tp *tp, par_tp_arena *arena); // frees it
 
-// The bytes of 16-bit activations per transformer layer and rank as published for Megatron (Korthikanti et
-// al. 2022, table 2), with dropout masks of a byte and, unless recomputation is selective, the attention
-// scores. The layers above keep less: neither masks nor scores.
-typedef struct par_tp_layer_shape {
-    double s, b, h, a;        // tokens of a sequence, sequences, features, heads
-    int t, sequence_parallel; // tensor-parallel ranks; sequence parallelism
-} par_tp_layer_shape;
-typedef enum par_tp_recompute {
+typedef enum par_tp_recompute { // of what a layer's backward needs: nothing, attention, all
     PAR_TP_RECOMPUTE_NONE,
     PAR_TP_RECOMPUTE_SELECTIVE,
     PAR_TP_RECOMPUTE_FULL
 } par_tp_recompute;
-double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute);
 
 // ---- transformer block ------------------------------------------------------------------------------------
 
@@ -6510,17 +6502,6 @@ par_result par_tp_arena_open(par_tp *tp, par_tp_arena *arena) {
 void par_tp_arena_close(par_tp *tp, par_tp_arena *arena) {
     if (arena->data) tp->kernels->free(tp, arena->data);
     memset(arena, 0, sizeof *arena);
-}
-
-double par_tp_published_save_bytes(const par_tp_layer_shape *shape, par_tp_recompute recompute) {
-    const double s = shape->s, b = shape->b, h = shape->h, t = (double)shape->t;
-    // What is kept, in bytes per s b h: inputs of norms and products, and masks, that all ranks have, 10;
-    // what products over t ranks keep, 24; scores: softmax 2, its mask 1, after dropout 2, per a s / h.
-    const double common = 2 * 2 + 2 + 2 + 1 + 1, split = 2 * 2 + 2 + 2 + 8 + 8, scores = 5 * shape->a * s / h;
-    if (recompute == PAR_TP_RECOMPUTE_FULL) return 2 * s * b * h;
-    return s * b * h *
-           (common / (shape->sequence_parallel ? t : 1) + split / t +
-            (recompute == PAR_TP_RECOMPUTE_SELECTIVE ? 0 : scores / t));
 }
 
 // >>tp_block ------------------------------------------------------------------------------------------------

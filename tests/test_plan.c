@@ -4,6 +4,7 @@
 //     build/test_plan           every test          build/test_plan search rules    some of them
 #define PAR_IMPLEMENTATION
 #include "par_plan.h"
+#include "published_bytes.h"
 
 #include <math.h>
 #include <string.h>
@@ -337,7 +338,7 @@ static void memory(void) { // bytes of activations and states as published
     par_plan_problem p = problem_of("gpt3-175b", "a100-80", 1, 8, 2048);
     p.job.unfused = p.job.dropout = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        par_tp_layer_shape shape;
+        published_shape shape;
         memset(&shape, 0, sizeof shape);
         shape.s = 2048;
         shape.b = 1;
@@ -346,7 +347,7 @@ static void memory(void) { // bytes of activations and states as published
         shape.t = 8;
         shape.sequence_parallel = cases[i].sp;
         const par_plan_prediction x = predict(&p, cases[i].config);
-        const double layer = par_tp_published_save_bytes(&shape, cases[i].recompute);
+        const double layer = published_save_bytes(&shape, cases[i].recompute);
         CHECK(is_near(x.layer_activation_bytes, 96 * layer, 1e-9), "%s: %.9g bytes, not %.9g",
               cases[i].config, x.layer_activation_bytes, 96 * layer);
     }

@@ -7,6 +7,7 @@
 #define PAR_TP_IMPLEMENTATION
 #include "par_tp.h"
 #include "test.h"
+#include "published_bytes.h"
 
 // ---- data and references ----------------------------------------------------------------------------------
 
@@ -1484,15 +1485,15 @@ static void overlap(par_comm *w) {
 }
 
 static void published(par_comm *w) { // 175 billion parameters, MiB per layer (facts: arXiv 2205.05198)
-    const par_tp_layer_shape whole = {2048, 1, 12288, 96, 1, 0}, split = {2048, 1, 12288, 96, 8, 0},
-                             sp = {2048, 1, 12288, 96, 8, 1};
+    const published_shape whole = {2048, 1, 12288, 96, 1, 0}, split = {2048, 1, 12288, 96, 8, 0},
+                          sp = {2048, 1, 12288, 96, 8, 1};
     const double mib = 1048576;
-    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_RECOMPUTE_NONE) == 2736 * mib);
-    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_RECOMPUTE_NONE) == 552 * mib);
-    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_RECOMPUTE_NONE) == 342 * mib);
-    CHECK(w, par_tp_published_save_bytes(&split, PAR_TP_RECOMPUTE_SELECTIVE) == 312 * mib);
-    CHECK(w, par_tp_published_save_bytes(&sp, PAR_TP_RECOMPUTE_SELECTIVE) == 102 * mib);
-    CHECK(w, par_tp_published_save_bytes(&whole, PAR_TP_RECOMPUTE_FULL) == 48 * mib);
+    CHECK(w, published_save_bytes(&whole, PAR_TP_RECOMPUTE_NONE) == 2736 * mib);
+    CHECK(w, published_save_bytes(&split, PAR_TP_RECOMPUTE_NONE) == 552 * mib);
+    CHECK(w, published_save_bytes(&sp, PAR_TP_RECOMPUTE_NONE) == 342 * mib);
+    CHECK(w, published_save_bytes(&split, PAR_TP_RECOMPUTE_SELECTIVE) == 312 * mib);
+    CHECK(w, published_save_bytes(&sp, PAR_TP_RECOMPUTE_SELECTIVE) == 102 * mib);
+    CHECK(w, published_save_bytes(&whole, PAR_TP_RECOMPUTE_FULL) == 48 * mib);
 }
 
 // Layers keep what is published for selective recomputation (scores are never kept), without the masks of
@@ -1501,7 +1502,7 @@ static void own_bytes(par_comm *w) {
     for (int sequence = 0; sequence < 2; sequence++) {
         layout l = open_layout(w, par_size(w), sequence, 0, 1);
         const size_t s = 48, b = 2, h = 96, a = 48, R = s * b, t = (size_t)l.t;
-        const par_tp_layer_shape shape = {48, 2, 96, 48, l.t, sequence};
+        const published_shape shape = {48, 2, 96, 48, l.t, sequence};
         const size_t tokens = sequence ? R / t : R, stats = 4 * (2 * 2 * tokens + R * a / t);
         par_tp_norm norm;
         par_tp_linear qkv, up, down;
@@ -1523,13 +1524,12 @@ static void own_bytes(par_comm *w) {
                 par_tp_linear_save_bytes(l.tp, &up, R, 0) +
                 par_tp_linear_save_bytes(l.tp, &down, R, 0) * 2; // before and after GELU
             const double masks = 2 * (double)(tokens * h);
-            CHECK(w, (double)(own - stats) ==
-                         par_tp_published_save_bytes(&shape, PAR_TP_RECOMPUTE_SELECTIVE) - masks);
+            CHECK(w,
+                  (double)(own - stats) == published_save_bytes(&shape, PAR_TP_RECOMPUTE_SELECTIVE) - masks);
             const double scores = 5 * (double)(a * s * s * b / t);
             CHECK(w, (double)(own - stats) ==
-                         par_tp_published_save_bytes(&shape, PAR_TP_RECOMPUTE_NONE) - masks - scores);
-            CHECK(w, par_tp_published_save_bytes(&shape, PAR_TP_RECOMPUTE_FULL) ==
-                         2 * (double)(R * h)); // its input
+                         published_save_bytes(&shape, PAR_TP_RECOMPUTE_NONE) - masks - scores);
+            CHECK(w, published_save_bytes(&shape, PAR_TP_RECOMPUTE_FULL) == 2 * (double)(R * h)); // its input
         }
         close_layout(&l);
     }
