@@ -5282,6 +5282,11 @@ static par_result par__cuda_z_unpack(const par_zero_kernels *k, int code, size_t
                                      void *x, par_dtype type) {
     return par__cuda_z_sum_packed(k, code, 1, 0, n, packed, x, type);
 }
+template <class T> static __device__ __forceinline__ float par__cuda_rounded(float x) {
+    T narrow;
+    par__cuda_round(&narrow, x);
+    return (float)par__cuda_widen(narrow);
+}
 template <class T>
 static __global__ void par__cuda_k_initial(T *x, par_zero_initial v, PAR__CUDA_PARAMETER par_shard shard,
                                            size_t first, size_t n) {
@@ -5289,11 +5294,8 @@ static __global__ void par__cuda_k_initial(T *x, par_zero_initial v, PAR__CUDA_P
         size_t number;
         if (!par__cuda_number(shard, first + i, &number)) continue;
         float one = v.deviation > 0 ? v.deviation * par__normal(v.seed, v.stream, number) : v.value;
-        if (v.dtype != PAR_F32) {
-            uint16_t narrow;
-            par__cuda_put_any_at(&narrow, v.dtype, 0, one);
-            one = par__cuda_any_at(&narrow, v.dtype, 0);
-        }
+        if (v.dtype == PAR_BF16) one = par__cuda_rounded<par__cuda_bf16>(one);
+        if (v.dtype == PAR_F16) one = par__cuda_rounded<par__cuda_f16>(one);
         par__cuda_round(x + i, one);
     }
 }
