@@ -62,18 +62,22 @@ EXAMPLE
 
 TABLE OF CONTENTS
     The API comes first: contexts, memory, streams, tables of kernels. Implementation, bottom-up:
+    A device and its streams
     >>cuda_platform   errors, launches, grids
     >>cuda_numbers    types, 16-byte loads and stores, block reductions, random numbers
     >>cuda_reduce     reductions of several arrays, casts
-    >>cuda_gemm       matrix products: cuBLASLt, or plain tiles
     >>cuda_device     a GPU as a par_device
+    How ranks exchange
     >>cuda_exchange   the messages between hosts before and after a call
     >>cuda_peer       backend: peer-to-peer access to the arrays of all ranks
     >>cuda_staging    backend: through the host's memory
     >>cuda_nccl       backend: NCCL
     >>cuda_open       contexts, the choice of a backend
+    Matrix products
+    >>cuda_gemm       matrix products: cuBLASLt, or plain tiles
     >>cuda_tune       the fastest of cuBLASLt's plans, by measurement
     >>cuda_exact      matrix products that add as docs/bits.md defines
+    Rows, elements, optimizers
     >>cuda_zero       kernels of par_zero.h
     >>cuda_tp_rows    kernels of par_tp.h: rows, bias, sums over rows
     >>cuda_pointwise  kernels of par_tp.h: activations
@@ -82,11 +86,13 @@ TABLE OF CONTENTS
     >>cuda_rope       kernels of par_tp.h: rotary position embedding
     >>cuda_embedding  kernels of par_tp.h: tokens and positions
     >>cuda_loss       kernels of par_tp.h: cross-entropy
+    >>cuda_codes      kernels of par_tp.h: operands in codes of 8 and 4 bits
+    >>cuda_tp         other kernels of par_tp.h
+    Attention
     >>cuda_mma        matrix products of a warp by tensor cores
     >>cuda_attention  kernels of par_tp.h: attention
     >>cuda_cudnn      attention by cuDNN
-    >>cuda_codes      kernels of par_tp.h: operands in codes of 8 and 4 bits
-    >>cuda_tp         other kernels of par_tp.h
+    The table for par_tp.h
     >>cuda_tp_exact   kernels of par_tp.h that add as docs/bits.md defines
     >>cuda_tp_table   the table of kernels for par_tp.h
 
@@ -357,6 +363,14 @@ enum {
     PAR__CUDA_WIDE_KERNELS = 16,  // that par__cuda_allow_shared remembers
     PAR__CUDA_THREADS = 256
 };
+// Memory that kernels use between two launches of one call: what each part is for.
+enum {
+    PAR__CUDA_SCRATCH_SUMS,      // partial sums for one number; what sorts keys
+    PAR__CUDA_SCRATCH_PARTIALS,  // of sums over rows; sorted keys and rows
+    PAR__CUDA_SCRATCH_ROPE,      // the table of angles, which stays
+    PAR__CUDA_SCRATCH_ATTENTION, // dots, softmax sums, cuDNN's workspace
+    PAR__CUDA_SCRATCHES
+};
 
 #if defined(PAR_CUDA_CUBLASLT)
 enum { PAR__CUDA_MAX_PLANS = 64, PAR__CUDA_CANDIDATES = 8 }; // candidates: of cuBLASLt's plans for a product
@@ -482,14 +496,14 @@ struct par_cuda {
     par__cuda_window *windows;
     par__cuda_map_state *map_state; // of desc.comm's ranks that are processes; NULL: none
 #if defined(PAR_TP_H)
-    par__cuda_rope_key rope_key; // the arguments of the RoPE table in scratch[2]
+    par__cuda_rope_key rope_key; // the arguments of the RoPE table in the scratch
 #endif
     par__cuda_workspace *workspaces;
     size_t workspace_bytes; // of each
     int fuses;              // products with GELU, where cuBLASLt has them
     size_t split_from;      // products of so many multiplications, of sizes that are no multiple of 8
-    void *scratch[4];       // memory for kernels, see par__cuda_scratch
-    size_t scratch_bytes[4];
+    void *scratch[PAR__CUDA_SCRATCHES]; // memory for kernels, see par__cuda_scratch
+    size_t scratch_bytes[PAR__CUDA_SCRATCHES];
     int captured; // a graph has the compute stream's work, and may be replayed at any time
     par__cuda_kept *kept;
 #if defined(PAR_CUDA_CUBLASLT)
@@ -683,23 +697,15 @@ template <class T> struct par__cuda_accumulator { typedef T type; };
 PAR_DTYPES(PAR__X)
 #undef PAR__X
 
-// Runs code with T defined as float, bf16 or f16, by dtype.
-#define PAR__CUDA_DISPATCH_FLOAT(dtype, T, ...)                                                              \
-    switch (dtype) {                                                                                         \
-    case PAR_F32: {                                                                                          \
-        typedef float T;                                                                                     \
-        __VA_ARGS__;                                                                                         \
-    } break;                                                                                                 \
-    case PAR_BF16: {                                                                                         \
-        typedef par__cuda_bf16 T;                                                                            \
-        __VA_ARGS__;                                                                                         \
-    } break;                                                                                                 \
-    case PAR_F16: {                                                                                          \
-        typedef par__cuda_f16 T;                                                                             \
-        __VA_ARGS__;                                                                                         \
-    } break;                                                                                                 \
-    default: return PAR_ERR_ARGUMENT;                                                                        \
+// f(a number of the type): float, bf16 or f16, by dtype.
+template <class F> static par_result par__cuda_visit_float(par_dtype dtype, F f) {
+    switch (dtype) {
+    case PAR_F32: return f(float());
+    case PAR_BF16: return f(par__cuda_bf16());
+    case PAR_F16: return f(par__cuda_f16());
+    default: return PAR_ERR_ARGUMENT;
     }
+}
 
 // Two numbers in 16 bits each, the first one in the low half, rounded as par__cuda_round does. From sm_80 on
 // one instruction converts both, and NaNs alone get other bits from it (PTX ISA, cvt.rn.bf16x2.f32).
@@ -744,17 +750,17 @@ template <class T> static __device__ __forceinline__ uint32_t par__cuda_round_pa
     return a.bits | (uint32_t)b.bits << 16;
 }
 
-// Eight elements as memory has them. par__cuda_get reads those from `at` on, with 0 beyond n; par__cuda_put
-// rounds and writes them, and nothing beyond n. whole: all eight are there, and they begin at a multiple of
-// 16 bytes (8-bit floats: of 8), so that accesses have 16 bytes. Kernels ask it once for all their arrays,
-// and get all before they use some: so the loads of all arrays are in flight at a time.
-template <class T> struct par__cuda_eight { uint32_t word[2 * sizeof(T)]; };
+// A pack: eight elements as memory has them. par__cuda_load8 reads those from `at` on, with 0 beyond n;
+// par__cuda_store8 rounds and writes them, and nothing beyond n. whole: all eight are there, and they begin
+// at a multiple of 16 bytes (8-bit floats: of 8), so that accesses have 16 bytes. Kernels ask it once for all
+// their arrays, and load all before they use some: so the loads of all arrays are in flight at a time.
+template <class T> struct par__cuda_pack8 { uint32_t word[2 * sizeof(T)]; };
 static __device__ __forceinline__ uint32_t par__cuda_bits(float x) { return par__f32_to_bits(x); }
 template <class T> static __device__ __forceinline__ uint32_t par__cuda_bits(T x) { return x.bits; }
 template <class T>
-static __device__ __forceinline__ par__cuda_eight<T> par__cuda_get(const T *p, size_t at, size_t n,
-                                                                   bool whole) {
-    par__cuda_eight<T> v;
+static __device__ __forceinline__ par__cuda_pack8<T> par__cuda_load8(const T *p, size_t at, size_t n,
+                                                                     bool whole) {
+    par__cuda_pack8<T> v;
     if (!whole) {
         for (int i = 0; i < 2 * (int)sizeof(T); i++) v.word[i] = 0;
         PAR__CUDA_UNROLL
@@ -778,11 +784,11 @@ static __device__ __forceinline__ par__cuda_eight<T> par__cuda_get(const T *p, s
     }
     return v;
 }
-static __device__ __forceinline__ void par__cuda_widen_eight(float *x, const par__cuda_eight<float> &v) {
+static __device__ __forceinline__ void par__cuda_widen8(float *x, const par__cuda_pack8<float> &v) {
     for (int i = 0; i < 8; i++) x[i] = par__bits_to_f32(v.word[i]);
 }
 template <class T>
-static __device__ __forceinline__ void par__cuda_widen_eight(float *x, const par__cuda_eight<T> &v) {
+static __device__ __forceinline__ void par__cuda_widen8(float *x, const par__cuda_pack8<T> &v) {
     PAR__CUDA_UNROLL
     for (int i = 0; i < 8; i++) {
         T one;
@@ -794,14 +800,14 @@ static __device__ __forceinline__ void par__cuda_widen_eight(float *x, const par
         x[i] = par__cuda_widen(one);
     }
 }
-static __device__ __forceinline__ par__cuda_eight<float> par__cuda_round_eight(float *, const float *x) {
-    par__cuda_eight<float> v;
+static __device__ __forceinline__ par__cuda_pack8<float> par__cuda_round8(float *, const float *x) {
+    par__cuda_pack8<float> v;
     for (int i = 0; i < 8; i++) v.word[i] = par__f32_to_bits(x[i]);
     return v;
 }
 template <class T>
-static __device__ __forceinline__ par__cuda_eight<T> par__cuda_round_eight(T *, const float *x) {
-    par__cuda_eight<T> v;
+static __device__ __forceinline__ par__cuda_pack8<T> par__cuda_round8(T *, const float *x) {
+    par__cuda_pack8<T> v;
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(T) == 2) {
         for (int i = 0; i < 8; i += 2) v.word[i / 2] = par__cuda_convert_pair(T(), x[i], x[i + 1]);
@@ -818,7 +824,7 @@ static __device__ __forceinline__ par__cuda_eight<T> par__cuda_round_eight(T *, 
     return v;
 }
 template <class T>
-static __device__ __forceinline__ void par__cuda_put_words(T *p, const par__cuda_eight<T> &v) {
+static __device__ __forceinline__ void par__cuda_store8_words(T *p, const par__cuda_pack8<T> &v) {
     if constexpr (sizeof(T) == 1) {
         *(uint2 *)(void *)p = make_uint2(v.word[0], v.word[1]);
     } else {
@@ -830,79 +836,80 @@ static __device__ __forceinline__ void par__cuda_put_words(T *p, const par__cuda
 }
 // To global memory: compilers cut other stores where words have two ways.
 template <class T>
-static __device__ __forceinline__ void par__cuda_put_global(T *p, const par__cuda_eight<T> &v) {
+static __device__ __forceinline__ void par__cuda_store8_global(T *p, const par__cuda_pack8<T> &v) {
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(T) == 2) {
         __stwb((uint4 *)(void *)p, make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
         return;
     }
 #endif
-    par__cuda_put_words(p, v);
+    par__cuda_store8_words(p, v);
 }
 template <class T>
-static __device__ __forceinline__ void par__cuda_put(T *p, const float *x, size_t at, size_t n, bool whole) {
+static __device__ __forceinline__ void par__cuda_store8(T *p, const float *x, size_t at, size_t n,
+                                                        bool whole) {
     if (!whole) {
         PAR__CUDA_UNROLL
         for (int i = 0; i < 8; i++)
             if (at + (size_t)i < n) par__cuda_round(p + at + (size_t)i, x[i]);
         return;
     }
-    par__cuda_put_global(p + at, par__cuda_round_eight(p, x));
+    par__cuda_store8_global(p + at, par__cuda_round8(p, x));
 }
 template <class T>
-static __device__ __forceinline__ par__cuda_eight<T> par__cuda_add_eights(const par__cuda_eight<T> &a,
-                                                                          const par__cuda_eight<T> &b) {
+static __device__ __forceinline__ par__cuda_pack8<T> par__cuda_add8(const par__cuda_pack8<T> &a,
+                                                                    const par__cuda_pack8<T> &b) {
     float x[8], y[8];
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(T) == 2) {
-        par__cuda_eight<T> sum;
+        par__cuda_pack8<T> sum;
         for (int i = 0; i < 4; i++) sum.word[i] = par__cuda_add_pairs(T(), a.word[i], b.word[i]);
         if (par__cuda_are_numbers<T>(sum.word)) return sum;
     }
 #endif
-    par__cuda_widen_eight(x, a);
-    par__cuda_widen_eight(y, b);
+    par__cuda_widen8(x, a);
+    par__cuda_widen8(y, b);
     for (int i = 0; i < 8; i++) x[i] += y[i];
-    return par__cuda_round_eight((T *)NULL, x);
+    return par__cuda_round8((T *)NULL, x);
 }
-// Writes the sum of two eights, and returns it as it is in memory.
+// Writes the sum of two packs, and returns it as it is in memory.
 template <class T>
-static __device__ __forceinline__ par__cuda_eight<T> par__cuda_put_sum(T *p, const par__cuda_eight<T> &a,
-                                                                       const par__cuda_eight<T> &b, size_t at,
-                                                                       size_t n, bool whole) {
-    const par__cuda_eight<T> sum = par__cuda_add_eights(a, b);
+static __device__ __forceinline__ par__cuda_pack8<T> par__cuda_store8_sum(T *p, const par__cuda_pack8<T> &a,
+                                                                          const par__cuda_pack8<T> &b,
+                                                                          size_t at, size_t n, bool whole) {
+    const par__cuda_pack8<T> sum = par__cuda_add8(a, b);
     float x[8];
-    if (whole) return par__cuda_put_global(p + at, sum), sum;
-    par__cuda_widen_eight(x, sum);
-    par__cuda_put(p, x, at, n, false);
+    if (whole) return par__cuda_store8_global(p + at, sum), sum;
+    par__cuda_widen8(x, sum);
+    par__cuda_store8(p, x, at, n, false);
     return sum;
 }
-// Get and widen, or put, where nobody knows whether the eight are whole.
+// Load and widen, or store, where nobody knows whether the pack is whole.
 template <class T>
 static __device__ __forceinline__ bool par__cuda_is_whole(const T *p, size_t at, size_t n) {
     return at + 8 <= n && (uintptr_t)(p + at) % (sizeof(T) == 1 ? 8 : 16) == 0;
 }
 template <class T>
 static __device__ __forceinline__ void par__cuda_load(float *x, const T *p, size_t at, size_t n) {
-    par__cuda_widen_eight(x, par__cuda_get(p, at, n, par__cuda_is_whole(p, at, n)));
+    par__cuda_widen8(x, par__cuda_load8(p, at, n, par__cuda_is_whole(p, at, n)));
 }
 template <class T>
 static __device__ __forceinline__ void par__cuda_store(T *p, const float *x, size_t at, size_t n) {
-    par__cuda_put(p, x, at, n, par__cuda_is_whole(p, at, n));
+    par__cuda_store8(p, x, at, n, par__cuda_is_whole(p, at, n));
 }
 // Whether all addresses and row lengths in bytes are multiples of 16.
 template <class... P> static bool par__cuda_aligned(P... p) { return (((uintptr_t)p | ...) & 15u) == 0; }
 
 // Which of n numbers a thread has: every (number of threads)-th.
-#define PAR__CUDA_FOR(i, n)                                                                                  \
+#define PAR__CUDA_GRID_STRIDE(i, n)                                                                          \
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                                  \
          i += (size_t)gridDim.x * blockDim.x)
 
-// Which eights of a matrix a thread has, of `rows` with `groups` each: every (number of threads)-th. Rows and
+// Which packs of a matrix a thread has, of `rows` with `groups` each: every (number of threads)-th. Rows and
 // groups are counted on, so that there is a division at the begin alone.
-struct par__cuda_walk {
+struct par__cuda_grid_stride {
     size_t row, group, groups, row_step, group_step;
-    __device__ __forceinline__ par__cuda_walk(size_t groups_of_row) {
+    __device__ __forceinline__ par__cuda_grid_stride(size_t groups_of_row) {
         const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
         const uint32_t by = (uint32_t)PAR__MIN(groups_of_row, (size_t)0xFFFFFFFFu); // above first and step
         groups = groups_of_row;
@@ -939,34 +946,34 @@ static __device__ __forceinline__ size_t par__cuda_divide(const par__cuda_diviso
 }
 
 // The same for float, bf16 or f16, chosen when the kernel runs. 16-bit types have the first four words.
-static __device__ __forceinline__ par__cuda_eight<float> par__cuda_get_any(const void *p, par_dtype type,
-                                                                           size_t at, size_t n, bool whole) {
-    par__cuda_eight<float> v;
-    if (type != PAR_BF16 && type != PAR_F16) return par__cuda_get((const float *)p, at, n, whole);
-    const par__cuda_eight<par__cuda_bf16> half = par__cuda_get((const par__cuda_bf16 *)p, at, n, whole);
+static __device__ __forceinline__ par__cuda_pack8<float>
+par__cuda_load8_any(const void *p, par_dtype type, size_t at, size_t n, bool whole) {
+    par__cuda_pack8<float> v;
+    if (type != PAR_BF16 && type != PAR_F16) return par__cuda_load8((const float *)p, at, n, whole);
+    const par__cuda_pack8<par__cuda_bf16> half = par__cuda_load8((const par__cuda_bf16 *)p, at, n, whole);
     for (int i = 0; i < 8; i++) v.word[i] = i < 4 ? half.word[i] : 0;
     return v;
 }
-static __device__ __forceinline__ void par__cuda_widen_any(float *x, const par__cuda_eight<float> &v,
+static __device__ __forceinline__ void par__cuda_widen_any(float *x, const par__cuda_pack8<float> &v,
                                                            par_dtype type) {
-    par__cuda_eight<par__cuda_bf16> b;
-    par__cuda_eight<par__cuda_f16> h;
+    par__cuda_pack8<par__cuda_bf16> b;
+    par__cuda_pack8<par__cuda_f16> h;
     for (int i = 0; i < 4; i++) b.word[i] = h.word[i] = v.word[i];
     if (type == PAR_BF16)
-        par__cuda_widen_eight(x, b);
+        par__cuda_widen8(x, b);
     else if (type == PAR_F16)
-        par__cuda_widen_eight(x, h);
+        par__cuda_widen8(x, h);
     else
-        par__cuda_widen_eight(x, v);
+        par__cuda_widen8(x, v);
 }
-static __device__ __forceinline__ void par__cuda_put_any(void *p, par_dtype type, const float *x, size_t at,
-                                                         size_t n, bool whole) {
+static __device__ __forceinline__ void par__cuda_store8_any(void *p, par_dtype type, const float *x,
+                                                            size_t at, size_t n, bool whole) {
     if (type == PAR_BF16)
-        par__cuda_put((par__cuda_bf16 *)p, x, at, n, whole);
+        par__cuda_store8((par__cuda_bf16 *)p, x, at, n, whole);
     else if (type == PAR_F16)
-        par__cuda_put((par__cuda_f16 *)p, x, at, n, whole);
+        par__cuda_store8((par__cuda_f16 *)p, x, at, n, whole);
     else
-        par__cuda_put((float *)p, x, at, n, whole);
+        par__cuda_store8((float *)p, x, at, n, whole);
 }
 
 // The random bits of element i of a stream, by selects: an index would put the block into memory.
@@ -989,7 +996,7 @@ static __device__ __forceinline__ uint32_t par__cuda_max_pairs(uint32_t a, uint3
 }
 // The bits, as f32, of the largest absolute value of eight numbers; NaN is above all others.
 template <class T>
-static __device__ __forceinline__ uint32_t par__cuda_amax_bits(const par__cuda_eight<T> &v) {
+static __device__ __forceinline__ uint32_t par__cuda_amax_bits(const par__cuda_pack8<T> &v) {
     uint32_t size = 0;
     if constexpr (sizeof(T) == 2) {
         T largest;
@@ -1155,7 +1162,7 @@ static __device__ __forceinline__ void par__cuda_reduce_at(const par__cuda_reduc
         }
 }
 template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_reduction s, size_t n) {
-    PAR__CUDA_FOR(i, (n + N - 1) / N) {
+    PAR__CUDA_GRID_STRIDE(i, (n + N - 1) / N) {
         const size_t at = i * N;
         if (at + N <= n) {
             par__cuda_vector<T, N> out;
@@ -1176,7 +1183,7 @@ template <class T, int N> static __global__ void par__cuda_k_reduce(par__cuda_re
 template <class T> static __global__ void par__cuda_k_tree_sum(par__cuda_reduction s, size_t n) {
     typedef typename par__cuda_accumulator<T>::type A;
     enum { LEVELS = 8 };
-    PAR__CUDA_FOR(at, n) {
+    PAR__CUDA_GRID_STRIDE(at, n) {
         A level[LEVELS], sum = 0;
         for (int r = 0; r < s.sources; r++) {
             A carry = (A)par__cuda_widen(((const T *)s.from[r])[at]);
@@ -1290,7 +1297,7 @@ static par__cuda_cast_kernel par__cuda_find_cast_kernel(par_dtype dt, par_dtype 
 // Casts between any types, as par_cast does: floats to integers truncate and saturate, and NaN gives 0.
 static __global__ void par__cuda_k_cast_any(void *to, par_dtype dt, const void *from, par_dtype st,
                                             size_t n) {
-    PAR__CUDA_FOR(i, n) par__cast_one(to, dt, from, st, i);
+    PAR__CUDA_GRID_STRIDE(i, n) par__cast_one(to, dt, from, st, i);
 }
 static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const void *src, par_dtype st,
                                  size_t n, cudaStream_t stream) {
@@ -1301,8 +1308,8 @@ static par_result par__cuda_cast(par_cuda *cuda, void *dst, par_dtype dt, const 
         return PAR_OK;
     }
     const par__cuda_cast_kernel kernel = par__cuda_find_cast_kernel(dt, st);
-    const dim3 eights(par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS)), threads(PAR__CUDA_THREADS);
-    if (kernel) return par__cuda_launch(cuda, kernel, eights, threads, 0, stream, dst, src, n);
+    const dim3 packs(par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS)), threads(PAR__CUDA_THREADS);
+    if (kernel) return par__cuda_launch(cuda, kernel, packs, threads, 0, stream, dst, src, n);
     return par__cuda_launch(cuda, par__cuda_k_cast_any, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), threads,
                             0, stream, dst, dt, src, st, n);
 }
@@ -1343,400 +1350,17 @@ static par_result par__cuda_sum_squares(par_cuda *cuda, const void *x, par_dtype
                                         double weight, double *sum) {
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
     const unsigned count = par__cuda_partial_count(n);
-    double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
+    double *partials = (double *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_SUMS,
+                                                   2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
     if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(
-        type, T,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_sum_squares<T>, count, PAR__CUDA_THREADS, shared,
-                                       cuda->stream, (const T *)x, n, partials)))
+    PAR__CUDA_TRY(par__cuda_visit_float(type, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_launch(cuda, par__cuda_k_sum_squares<T>, count, PAR__CUDA_THREADS, shared,
+                                cuda->stream, (const T *)x, n, partials);
+    }));
     return par__cuda_launch(cuda, par__cuda_k_sum_partials, 1, PAR__CUDA_THREADS, shared, cuda->stream,
                             partials, count, 1, weight, sum);
-}
-
-// >>cuda_gemm -----------------------------------------------------------------------------------------------
-//
-// C = alpha op(A) op(B) + beta C, row-major, with sums in f32. The plain kernel: a block computes a tile of
-// 64 x 64 of C, 16 of K at a time, and each thread 4 x 4 of it.
-
-struct par__cuda_codes { // of an operand in codes of 8 or 4 bits: its cudaDataType_t, 0 for none; its scales
-    int type, mode;      // and how cuBLASLt is to use them (cublasLtMatmulMatrixScale_t)
-    const void *scales;
-};
-struct par__cuda_gemm_desc {
-    int trans_a, trans_b;
-    size_t m, n, k, lda, ldb, ldc;
-    float alpha, beta;
-    par_dtype type, c_type; // of A and B; of C
-    const void *bias;       // of C's type, one for each column; NULL: none
-    par__cuda_codes codes_a = {0, 0, NULL}, codes_b = {0, 0, NULL};
-    const float *factors = NULL; // alpha and beta in the device's memory; NULL: those above
-    int epilogue = 0;            // cublasLtEpilogue_t; 0: bias or nothing
-    const void *aux = NULL;      // of the epilogue, with C's shape and ld
-    size_t blocks = 1, a_step = 0,
-           c_step = 0; // so many products of one B; elements from one's A to the next's
-};
-enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
-template <class T, class C>
-static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const T *b, C *c) {
-    PAR__CUDA_SHARED(float, shared);
-    float *as = shared,
-          *bs = shared + PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1); // [depth][row], [depth][column]
-    const size_t across = (p.n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
-    const size_t row0 = blockIdx.x / across * PAR__CUDA_TILE, col0 = blockIdx.x % across * PAR__CUDA_TILE;
-    const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-    float sum[4][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    for (size_t k0 = 0; k0 < p.k; k0 += PAR__CUDA_DEPTH) {
-        for (unsigned i = threadIdx.x; i < PAR__CUDA_TILE * PAR__CUDA_DEPTH; i += blockDim.x) {
-            const unsigned ra = p.trans_a ? i % PAR__CUDA_TILE : i / PAR__CUDA_DEPTH;
-            const unsigned ka = p.trans_a ? i / PAR__CUDA_TILE : i % PAR__CUDA_DEPTH;
-            const unsigned cb = p.trans_b ? i / PAR__CUDA_DEPTH : i % PAR__CUDA_TILE;
-            const unsigned kb = p.trans_b ? i % PAR__CUDA_DEPTH : i / PAR__CUDA_TILE;
-            const size_t r = row0 + ra, col = col0 + cb, ak = k0 + ka, bk = k0 + kb;
-            as[ka * (PAR__CUDA_TILE + 1) + ra] =
-                r < p.m && ak < p.k ? (float)par__cuda_widen(a[p.trans_a ? ak * p.lda + r : r * p.lda + ak])
-                                    : 0.0f;
-            bs[kb * (PAR__CUDA_TILE + 1) + cb] =
-                col < p.n && bk < p.k
-                    ? (float)par__cuda_widen(b[p.trans_b ? col * p.ldb + bk : bk * p.ldb + col])
-                    : 0.0f;
-        }
-        __syncthreads();
-        for (unsigned k = 0; k < PAR__CUDA_DEPTH; k++)
-            for (unsigned i = 0; i < 4; i++)
-                for (unsigned j = 0; j < 4; j++)
-                    sum[i][j] +=
-                        as[k * (PAR__CUDA_TILE + 1) + ty * 4 + i] * bs[k * (PAR__CUDA_TILE + 1) + tx * 4 + j];
-        __syncthreads();
-    }
-    PAR__CUDA_UNROLL
-    for (unsigned i = 0; i < 4; i++) {
-        PAR__CUDA_UNROLL
-        for (unsigned j = 0; j < 4; j++) {
-            const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
-            if (r >= p.m || col >= p.n) continue;
-            C *to = c + r * p.ldc + col;
-            const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
-            const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
-            par__cuda_round(to, p.alpha * sum[i][j] + old + add);
-        }
-    }
-}
-#if defined(PAR_CUDA_CUBLASLT)
-static cudaDataType_t par__cuda_data_type(int d) {
-#define PAR__X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, ...) cuda,
-    static const cudaDataType_t types[] = {PAR_DTYPES(PAR__X)};
-#undef PAR__X
-    return types[d];
-}
-static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
-    if (plan->c) cublasLtMatrixLayoutDestroy(plan->c);
-    if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
-    if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->matmul) cublasLtMatmulDescDestroy(plan->matmul);
-    memset(plan, 0, sizeof *plan);
-}
-// The alignment of an address, at most 16 bytes, which is what kernels load at once. With larger alignments
-// the chosen kernel, and with it the bits of a result, would depend on the address of an array.
-static int par__cuda_alignment(const void *p) {
-    int bytes = 16;
-    while ((uintptr_t)p % (unsigned)bytes) bytes /= 2;
-    return bytes;
-}
-// blocks > 1: so many matrices, with `step` elements from one to the next.
-static cublasStatus_t par__cuda_set_blocks(cublasLtMatrixLayout_t layout, size_t blocks, size_t step) {
-    const int32_t count = (int32_t)blocks;
-    const int64_t offset = (int64_t)step;
-    if (blocks == 1) return CUBLAS_STATUS_SUCCESS;
-    const cublasStatus_t e =
-        cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
-    return e ? e
-             : cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
-                                                sizeof offset);
-}
-#define PAR__CUDA_PREFERENCE(what, value)                                                                    \
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
-// The scales of operands in codes: cuBLASLt's A is B here. Pointers are each call's own.
-static cublasStatus_t par__cuda_set_scales(cublasLtMatmulDesc_t matmul, const par__cuda_gemm_desc *p) {
-    const int32_t device = CUBLASLT_POINTER_MODE_DEVICE, a = p->codes_b.mode, b = p->codes_a.mode;
-    cublasStatus_t e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
-                                                      &p->codes_b.scales, sizeof p->codes_b.scales);
-    if (!e)
-        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->codes_a.scales,
-                                           sizeof p->codes_a.scales);
-#if CUBLAS_VERSION >= 120800
-    if (!e) e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a);
-    if (!e) e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b);
-#else
-    if (a || b) e = CUBLAS_STATUS_NOT_SUPPORTED;
-#endif
-    if (!e && p->factors)
-        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_POINTER_MODE, &device, sizeof device);
-    return e;
-}
-// Which arrays an epilogue reads and writes: each call's own. cuBLASLt chooses kernels by their alignments.
-static cublasStatus_t par__cuda_set_epilogue(cublasLtMatmulDesc_t matmul, const void *bias, const void *aux) {
-    cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
-    if (bias)
-        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (!e && aux)
-        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
-                                           sizeof aux);
-    return e;
-}
-// Says which product of codes cuBLASLt does not have, and where it has it.
-static par_result par__cuda_no_codes(const par_cuda *cuda, const par__cuda_gemm_desc *p, cublasStatus_t e) {
-    static const struct {
-        const char *name, *has;
-    } modes[] = {{"SCALAR_32F", "sm_89 on"},
-                 {"VEC16_UE4M3", "sm_100 and cuBLAS 12.8 on"},
-                 {"VEC32_UE8M0", "sm_100 and cuBLAS 12.8 on"},
-                 {"OUTER_VEC_32F", "cuBLAS 12.9 on, on sm_90"},
-                 {"VEC128_32F", "cuBLAS 12.9 on, on sm_90"},
-                 {"BLK128x128_32F", "cuBLAS 12.9 on, on sm_90"}};
-    int major = 0, minor = 0;
-    char text[400];
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal);
-    snprintf(
-        text, sizeof text,
-        "cuBLASLt %zu on sm_%d%d has no product of %zu x %zu x %zu (%s) with the scale modes %s and %s: it "
-        "has them from %s; take another recipe",
-        cublasLtGetVersion(), major, minor, p->m, p->n, p->k, cublasLtGetStatusString(e),
-        modes[p->codes_a.mode].name, modes[p->codes_b.mode].name, modes[p->codes_a.mode].has);
-    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", text);
-}
-// A product without its kernel, and of cuBLASLt's kernels for it the first `wanted`. cuBLAS is column-major:
-// it computes C^T = op(B)^T op(A)^T.
-static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
-                                          const par__cuda_gemm_desc *desc, int wanted,
-                                          cublasLtMatmulHeuristicResult_t *found, int *count) {
-    const par__cuda_gemm_key *p = &plan->key;
-    const int64_t aux_ld = (int64_t)p->ldc;
-    const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
-    const cudaDataType_t a_type = p->code_a ? (cudaDataType_t)p->code_a : type,
-                         b_type = p->code_b ? (cudaDataType_t)p->code_b : type;
-    const uint32_t parts = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    cublasLtMatmulPreference_t preference = NULL;
-    *count = 0;
-    cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
-    if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
-    if (!e && p->sm_count)
-        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &p->sm_count,
-                                           sizeof p->sm_count);
-    if (!e && p->code_a) e = par__cuda_set_scales(plan->matmul, desc);
-    if (!e && p->epilogue) // of C^T, which has a row for each number of the bias
-        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue,
-                                           sizeof p->epilogue);
-    if (!e && p->align_aux)
-        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld,
-                                           sizeof aux_ld);
-    if (!e) // addresses with these alignments
-        e = par__cuda_set_epilogue(plan->matmul, (const void *)(uintptr_t)p->align_bias,
-                                   (const void *)(uintptr_t)p->align_aux);
-    if (!e)
-        e = cublasLtMatrixLayoutCreate(&plan->b, b_type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
-                                       (int64_t)p->ldb);
-    if (!e)
-        e = cublasLtMatrixLayoutCreate(&plan->a, a_type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
-                                       (int64_t)p->lda);
-    if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
-    if (!e) e = par__cuda_set_blocks(plan->a, p->blocks, p->a_step);
-    if (!e) e = par__cuda_set_blocks(plan->b, p->blocks, 0);
-    if (!e) e = par__cuda_set_blocks(plan->c, p->blocks, p->c_step);
-    if (!e) e = cublasLtMatmulPreferenceCreate(&preference);
-    if (!e) e = PAR__CUDA_PREFERENCE(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
-    if (!e && par_dtype_bytes((par_dtype)p->c_type) < 4) // parts of a sum are added in f32, and rounded once
-        e = PAR__CUDA_PREFERENCE(REDUCTION_SCHEME_MASK, parts);
-    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_A_BYTES, p->align_b); // else it takes 256 for granted
-    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_B_BYTES, p->align_a);
-    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_C_BYTES, p->align_c);
-    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_D_BYTES, p->align_c);
-    if (!e)
-        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->matmul, plan->b, plan->a, plan->c, plan->c,
-                                           preference, wanted, found, count);
-    if (preference) cublasLtMatmulPreferenceDestroy(preference);
-    return e;
-}
-static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory);
-// The workspace of a stream, which its first product allocates.
-static par_result par__cuda_find_workspace(par_cuda *cuda, cudaStream_t stream, void **memory) {
-    par__cuda_workspace *x = cuda->workspaces;
-    while (x && x->stream != stream) x = x->next;
-    if (x) return *memory = x->memory, PAR_OK;
-    x = (par__cuda_workspace *)PAR_MALLOC(sizeof *x);
-    if (!x) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "matrix product", "out of memory");
-    const par_result r =
-        par__cuda_malloc(cuda, cuda->workspace_bytes, &x->memory); // not zeroed: of any stream
-    if (r) return PAR_FREE(x), r;
-    x->stream = stream;
-    x->next = cuda->workspaces;
-    cuda->workspaces = x;
-    return *memory = x->memory, PAR_OK;
-}
-static int par__cuda_free_sms(const par_cuda *cuda);
-static par__cuda_gemm_key par__cuda_gemm_key_of(const par_cuda *cuda, const par__cuda_gemm_desc *p,
-                                                const void *a, const void *b, const void *c) {
-    par__cuda_gemm_key key;
-    memset(&key, 0, sizeof key);
-    key.trans_a = p->trans_a;
-    key.trans_b = p->trans_b;
-    key.m = p->m;
-    key.n = p->n;
-    key.k = p->k;
-    key.lda = p->lda;
-    key.ldb = p->ldb;
-    key.ldc = p->ldc;
-    key.type = p->type;
-    key.c_type = p->c_type;
-    key.code_a = p->codes_a.type;
-    key.mode_a = p->codes_a.mode;
-    key.code_b = p->codes_b.type;
-    key.mode_b = p->codes_b.mode;
-    key.factors = p->factors != NULL;
-    key.epilogue = p->epilogue ? p->epilogue : p->bias ? (int)CUBLASLT_EPILOGUE_BIAS : 0;
-    key.sm_count = par__cuda_free_sms(cuda);
-    const size_t a_bytes = p->a_step * par_dtype_bytes(p->type),
-                 c_bytes = p->c_step * par_dtype_bytes(p->c_type);
-    key.blocks = p->blocks;
-    key.a_step = p->a_step;
-    key.c_step = p->c_step;
-    key.align_a = par__cuda_alignment((const void *)((uintptr_t)a | a_bytes)); // of each block's
-    key.align_b = par__cuda_alignment(b);
-    key.align_c = par__cuda_alignment((const void *)((uintptr_t)c | c_bytes));
-    key.align_bias = p->bias ? par__cuda_alignment(p->bias) : 0;
-    key.align_aux = p->aux ? par__cuda_alignment(p->aux) : 0;
-    return key;
-}
-static const par__cuda_tuned *par__cuda_tuned_of(const par_cuda *cuda, const par__cuda_gemm_key *key) {
-    for (size_t i = 0; i < cuda->tuned_count; i++)
-        if (!memcmp(&cuda->tuned[i].key, key, sizeof *key)) return &cuda->tuned[i];
-    return NULL;
-}
-// Makes a plan with cuBLASLt's first kernel, or with that which was measured to be the fastest.
-static cublasStatus_t par__cuda_choose_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
-                                            const par__cuda_gemm_desc *p) {
-    const par__cuda_tuned *tuned = par__cuda_tuned_of(cuda, &plan->key);
-    cublasLtMatmulHeuristicResult_t found[PAR__CUDA_CANDIDATES];
-    const int which = tuned ? tuned->plan : 0;
-    int count;
-    const cublasStatus_t e =
-        par__cuda_make_plan(cuda, plan, p, tuned ? PAR__CUDA_CANDIDATES : 1, found, &count);
-    if (e || which >= count) return e ? e : CUBLAS_STATUS_NOT_SUPPORTED;
-    plan->heuristic = found[which];
-    return found[which].state;
-}
-// The plan of a product, made if there is none. UNSUPPORTED, and no text: there is no kernel with its
-// epilogue.
-static par_result par__cuda_find_plan(par_cuda *cuda, const par__cuda_gemm_desc *p,
-                                      const par__cuda_gemm_key *key, par__cuda_gemm_plan **out) {
-    par__cuda_gemm_plan *plan = NULL, *oldest = &cuda->plans[0];
-    for (int i = 0; i < PAR__CUDA_MAX_PLANS && !plan; i++) {
-        par__cuda_gemm_plan *x = &cuda->plans[i];
-        if (x->last_used && !memcmp(&x->key, key, sizeof *key)) plan = x;
-        if (x->last_used < oldest->last_used) oldest = x;
-    }
-    if (!plan) {
-        plan = oldest;
-        par__cuda_destroy_plan(plan);
-        plan->key = *key;
-        const cublasStatus_t e = par__cuda_choose_plan(cuda, plan, p);
-        if (e) {
-            par__cuda_destroy_plan(plan);
-            if (p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
-            if (!p->epilogue)
-                return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
-            plan->key = *key; // it is not asked again
-        }
-    }
-    plan->last_used = ++cuda->plan_clock;
-    *out = plan;
-    return plan->matmul ? PAR_OK : PAR_ERR_UNSUPPORTED;
-}
-static cublasStatus_t par__cuda_run_plan(const par_cuda *cuda, const par__cuda_gemm_plan *plan,
-                                         const par__cuda_gemm_desc *p, const cublasLtMatmulAlgo_t *algorithm,
-                                         const void *a, const void *b, void *c, void *workspace,
-                                         cudaStream_t stream) {
-    const float *alpha = p->factors ? p->factors : &p->alpha, *beta = p->factors ? p->factors + 1 : &p->beta;
-    cublasStatus_t e = par__cuda_set_epilogue(plan->matmul, p->bias, p->aux);
-    if (!e && p->codes_a.type) e = par__cuda_set_scales(plan->matmul, p);
-    if (e) return e;
-    return cublasLtMatmul(cuda->cublas, plan->matmul, alpha, b, plan->b, a, plan->a, beta, c, plan->c, c,
-                          plan->c, algorithm, workspace, cuda->workspace_bytes, stream);
-}
-// cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
-// cached.
-static par_result par__cuda_cublaslt_one(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
-                                         const void *b, void *c, cudaStream_t stream) {
-    const par__cuda_gemm_key key = par__cuda_gemm_key_of(cuda, p, a, b, c);
-    par__cuda_gemm_plan *plan = NULL;
-    void *workspace;
-    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
-    PAR__CUDA_TRY(par__cuda_find_plan(cuda, p, &key, &plan));
-    const cublasStatus_t e =
-        par__cuda_run_plan(cuda, plan, p, &plan->heuristic.algo, a, b, c, workspace, stream);
-    if (e == CUBLAS_STATUS_NOT_SUPPORTED && p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
-    return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
-}
-// cuBLASLt's fast kernels move 16 bytes of a row, so a row of A, B and C has to be a multiple of 8 numbers.
-// Else a large product is two: first of what is left over, then of the rest.
-//     n = 50257       C's last column, then 50256
-//     k = 50257       C = A's last column times B's last row + beta C; then C += the rest, so that the large
-//                     sum is rounded once
-// Of a vocabulary of 50257 these products took 53 and 39 ms of a step of GPT-2 on H200.
-static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
-                                          const void *b, void *c, cudaStream_t stream) {
-    const size_t bytes = par_dtype_bytes(p->type), whole_n = p->n / 8 * 8, whole_k = p->k / 8 * 8;
-    const bool k_in_rows = !p->trans_a || p->trans_b, by_8 = (p->lda | p->ldb | p->ldc) % 8 == 0;
-    const bool splits = bytes == 2 && by_8 && !p->epilogue && !p->codes_a.type && !p->factors &&
-                        p->m * p->n * p->k >= cuda->split_from;
-    par__cuda_gemm_desc left = *p, rest = *p;
-    const void *left_a = a, *left_b = b;
-    void *left_c = c;
-    if (splits && whole_n && whole_n < p->n) {
-        left.n -= rest.n = whole_n;
-        left_b = (const char *)b + whole_n * (p->trans_b ? p->ldb : 1) * bytes;
-        left_c = (char *)c + whole_n * par_dtype_bytes(p->c_type);
-        if (p->bias) left.bias = (const char *)p->bias + whole_n * par_dtype_bytes(p->c_type);
-    } else if (splits && k_in_rows && whole_k && whole_k < p->k) {
-        left.k -= rest.k = whole_k;
-        left_a = (const char *)a + whole_k * (p->trans_a ? p->lda : 1) * bytes;
-        left_b = (const char *)b + whole_k * (p->trans_b ? 1 : p->ldb) * bytes;
-        left.bias = NULL;
-        rest.beta = 1;
-    } else {
-        return par__cuda_cublaslt_one(cuda, p, a, b, c, stream);
-    }
-    PAR__CUDA_TRY(par__cuda_cublaslt_one(cuda, &left, left_a, left_b, left_c, stream));
-    return par__cuda_cublaslt_gemm(cuda, &rest, a, b, c, stream);
-}
-#endif
-static par_result par__cuda_plain_gemm(const par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
-                                       const void *b, void *c, cudaStream_t stream) {
-    const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
-                 across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
-    const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
-    dim3 grid;
-    PAR__CUDA_TRY(par__cuda_grid(cuda, "matrix product", down * across, &grid));
-#define PAR__CUDA_GEMM(T, C)                                                                                 \
-    return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>, grid, 256, shared, stream, *p, (const T *)a,       \
-                            (const T *)b, (C *)c)
-    if (p->type == PAR_F32 && p->c_type == PAR_F32) PAR__CUDA_GEMM(float, float);
-    if (p->type == PAR_BF16 && p->c_type == PAR_F32) PAR__CUDA_GEMM(par__cuda_bf16, float);
-    if (p->type == PAR_BF16 && p->c_type == PAR_BF16) PAR__CUDA_GEMM(par__cuda_bf16, par__cuda_bf16);
-#undef PAR__CUDA_GEMM
-    return PAR_ERR_ARGUMENT;
-}
-static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a, const void *b,
-                                 void *c, cudaStream_t stream) {
-    if (!p->m || !p->n) return PAR_OK;
-#if defined(PAR_CUDA_CUBLASLT)
-    if (p->k) return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream);
-#endif
-    return par__cuda_plain_gemm(cuda, p, a, b, c, stream);
 }
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
@@ -1989,11 +1613,7 @@ static const char *par__cuda_d_gemm_name(par_device *device) {
 }
 static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k,
                                    float alpha, const float *a, size_t lda, const float *b, size_t ldb,
-                                   float beta, float *c, size_t ldc, void *stream) {
-    par_cuda *cuda = par__cuda_of(device);
-    const par__cuda_gemm_desc p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
-    return par__cuda_gemm(cuda, &p, a, b, c, par__cuda_stream_of(cuda, stream));
-}
+                                   float beta, float *c, size_t ldc, void *stream);
 static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
     par_cuda *cuda = par__cuda_of(device);
     PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "stream_open", PAR__CUDA_CAPTURED_MEMORY));
@@ -3602,6 +3222,9 @@ static void par__cuda_abort(par_cuda *cuda) {
 
 // >>cuda_open -----------------------------------------------------------------------------------------------
 
+static par_result par__cuda_products_open(par_cuda *cuda);
+static void par__cuda_products_close(par_cuda *cuda);
+
 static const char *const par__cuda_backend_names[] = {
 #define PAR__X(name, text) text,
     PAR_CUDA_BACKENDS(PAR__X)
@@ -3643,13 +3266,9 @@ static void par__cuda_release(par_cuda *cuda) {
     for (int i = 0; i < cuda->mapping_count; i++)
         if (cuda->mappings[i].base) cudaIpcCloseMemHandle(cuda->mappings[i].base);
     PAR_FREE(cuda->mappings);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < PAR__CUDA_SCRATCHES; i++)
         if (cuda->scratch[i]) cudaFree(cuda->scratch[i]);
-#if defined(PAR_CUDA_CUBLASLT)
-    for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) par__cuda_destroy_plan(&cuda->plans[i]);
-    PAR_FREE(cuda->tuned);
-    if (cuda->cublas) cublasLtDestroy(cuda->cublas);
-#endif
+    par__cuda_products_close(cuda);
 #if PAR__CUDA_DNN
     par__dnn_close(cuda);
 #endif
@@ -3954,18 +3573,7 @@ static par_result par__cuda_device_begin(par_cuda *cuda) {
     cuda->own_stream = !cuda->stream;
     if (!cuda->stream)
         PAR__CUDA_CALL(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, least_priority));
-#if defined(PAR_CUDA_CUBLASLT)
-    const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
-    if (e) return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cublasLtCreate", cublasLtGetStatusString(e));
-    int major = 0;
-    PAR__CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal));
-    cuda->workspace_bytes = (size_t)(major >= 9 ? 32 : 4) << 20; // what its kernels ask for
-    cuda->split_from = (size_t)1 << 32;                          // a few microseconds more
-    cuda->fuses = major >= 9; // before Hopper the fused kernels are slower than two (llm.c, matmul.cuh)
-    void *workspace;
-    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, cuda->stream, &workspace));
-#endif
-    return PAR_OK;
+    return par__cuda_products_open(cuda);
 }
 #if defined(PAR_ZERO_H)
 static void par__cuda_zero_open(par_cuda *cuda);
@@ -4169,6 +3777,423 @@ static par_result par__cuda_d_free_symmetric(par_device *device, par_comm *comm,
                      freed = par_cuda_free(cuda, PAR_CUDA_SYMMETRIC, memory);
     PAR_FREE(w);
     return closed ? closed : freed;
+}
+
+// >>cuda_gemm -----------------------------------------------------------------------------------------------
+//
+// C = alpha op(A) op(B) + beta C, row-major, with sums in f32. The plain kernel: a block computes a tile of
+// 64 x 64 of C, 16 of K at a time, and each thread 4 x 4 of it.
+
+struct par__cuda_codes { // of an operand in codes of 8 or 4 bits: its cudaDataType_t, 0 for none; its scales
+    int type, mode;      // and how cuBLASLt is to use them (cublasLtMatmulMatrixScale_t)
+    const void *scales;
+};
+struct par__cuda_gemm_desc {
+    int trans_a, trans_b;
+    size_t m, n, k, lda, ldb, ldc;
+    float alpha, beta;
+    par_dtype type, c_type; // of A and B; of C
+    const void *bias;       // of C's type, one for each column; NULL: none
+    par__cuda_codes codes_a = {0, 0, NULL}, codes_b = {0, 0, NULL};
+    const float *factors = NULL; // alpha and beta in the device's memory; NULL: those above
+    int epilogue = 0;            // cublasLtEpilogue_t; 0: bias or nothing
+    const void *aux = NULL;      // of the epilogue, with C's shape and ld
+    size_t blocks = 1, a_step = 0,
+           c_step = 0; // so many products of one B; elements from one's A to the next's
+};
+enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
+template <class T, class C>
+static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const T *b, C *c) {
+    PAR__CUDA_SHARED(float, shared);
+    float *as = shared,
+          *bs = shared + PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1); // [depth][row], [depth][column]
+    const size_t across = (p.n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
+    const size_t row0 = blockIdx.x / across * PAR__CUDA_TILE, col0 = blockIdx.x % across * PAR__CUDA_TILE;
+    const unsigned tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    float sum[4][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+    for (size_t k0 = 0; k0 < p.k; k0 += PAR__CUDA_DEPTH) {
+        for (unsigned i = threadIdx.x; i < PAR__CUDA_TILE * PAR__CUDA_DEPTH; i += blockDim.x) {
+            const unsigned ra = p.trans_a ? i % PAR__CUDA_TILE : i / PAR__CUDA_DEPTH;
+            const unsigned ka = p.trans_a ? i / PAR__CUDA_TILE : i % PAR__CUDA_DEPTH;
+            const unsigned cb = p.trans_b ? i / PAR__CUDA_DEPTH : i % PAR__CUDA_TILE;
+            const unsigned kb = p.trans_b ? i % PAR__CUDA_DEPTH : i / PAR__CUDA_TILE;
+            const size_t r = row0 + ra, col = col0 + cb, ak = k0 + ka, bk = k0 + kb;
+            as[ka * (PAR__CUDA_TILE + 1) + ra] =
+                r < p.m && ak < p.k ? (float)par__cuda_widen(a[p.trans_a ? ak * p.lda + r : r * p.lda + ak])
+                                    : 0.0f;
+            bs[kb * (PAR__CUDA_TILE + 1) + cb] =
+                col < p.n && bk < p.k
+                    ? (float)par__cuda_widen(b[p.trans_b ? col * p.ldb + bk : bk * p.ldb + col])
+                    : 0.0f;
+        }
+        __syncthreads();
+        for (unsigned k = 0; k < PAR__CUDA_DEPTH; k++)
+            for (unsigned i = 0; i < 4; i++)
+                for (unsigned j = 0; j < 4; j++)
+                    sum[i][j] +=
+                        as[k * (PAR__CUDA_TILE + 1) + ty * 4 + i] * bs[k * (PAR__CUDA_TILE + 1) + tx * 4 + j];
+        __syncthreads();
+    }
+    PAR__CUDA_UNROLL
+    for (unsigned i = 0; i < 4; i++) {
+        PAR__CUDA_UNROLL
+        for (unsigned j = 0; j < 4; j++) {
+            const size_t r = row0 + ty * 4 + i, col = col0 + tx * 4 + j;
+            if (r >= p.m || col >= p.n) continue;
+            C *to = c + r * p.ldc + col;
+            const float old = p.beta != 0 ? p.beta * (float)par__cuda_widen(*to) : 0.0f;
+            const float add = p.bias ? (float)par__cuda_widen(((const C *)p.bias)[col]) : 0.0f;
+            par__cuda_round(to, p.alpha * sum[i][j] + old + add);
+        }
+    }
+}
+#if defined(PAR_CUDA_CUBLASLT)
+static cudaDataType_t par__cuda_data_type(int d) {
+#define PAR__X(constant, name, type, sums, family, accumulator, max, mpi, nccl, cuda, ...) cuda,
+    static const cudaDataType_t types[] = {PAR_DTYPES(PAR__X)};
+#undef PAR__X
+    return types[d];
+}
+static void par__cuda_destroy_plan(par__cuda_gemm_plan *plan) {
+    if (plan->c) cublasLtMatrixLayoutDestroy(plan->c);
+    if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
+    if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
+    if (plan->matmul) cublasLtMatmulDescDestroy(plan->matmul);
+    memset(plan, 0, sizeof *plan);
+}
+// The alignment of an address, at most 16 bytes, which is what kernels load at once. With larger alignments
+// the chosen kernel, and with it the bits of a result, would depend on the address of an array.
+static int par__cuda_alignment(const void *p) {
+    int bytes = 16;
+    while ((uintptr_t)p % (unsigned)bytes) bytes /= 2;
+    return bytes;
+}
+// blocks > 1: so many matrices, with `step` elements from one to the next.
+static cublasStatus_t par__cuda_set_blocks(cublasLtMatrixLayout_t layout, size_t blocks, size_t step) {
+    const int32_t count = (int32_t)blocks;
+    const int64_t offset = (int64_t)step;
+    if (blocks == 1) return CUBLAS_STATUS_SUCCESS;
+    const cublasStatus_t e =
+        cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+    return e ? e
+             : cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
+                                                sizeof offset);
+}
+#define PAR__CUDA_PREFERENCE(what, value)                                                                    \
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
+// The scales of operands in codes: cuBLASLt's A is B here. Pointers are each call's own.
+static cublasStatus_t par__cuda_set_scales(cublasLtMatmulDesc_t matmul, const par__cuda_gemm_desc *p) {
+    const int32_t device = CUBLASLT_POINTER_MODE_DEVICE, a = p->codes_b.mode, b = p->codes_a.mode;
+    cublasStatus_t e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                                      &p->codes_b.scales, sizeof p->codes_b.scales);
+    if (!e)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->codes_a.scales,
+                                           sizeof p->codes_a.scales);
+#if CUBLAS_VERSION >= 120800
+    if (!e) e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a);
+    if (!e) e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b);
+#else
+    if (a || b) e = CUBLAS_STATUS_NOT_SUPPORTED;
+#endif
+    if (!e && p->factors)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_POINTER_MODE, &device, sizeof device);
+    return e;
+}
+// Which arrays an epilogue reads and writes: each call's own. cuBLASLt chooses kernels by their alignments.
+static cublasStatus_t par__cuda_set_epilogue(cublasLtMatmulDesc_t matmul, const void *bias, const void *aux) {
+    cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
+    if (bias)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (!e && aux)
+        e = cublasLtMatmulDescSetAttribute(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
+                                           sizeof aux);
+    return e;
+}
+// Says which product of codes cuBLASLt does not have, and where it has it.
+static par_result par__cuda_no_codes(const par_cuda *cuda, const par__cuda_gemm_desc *p, cublasStatus_t e) {
+    static const struct {
+        const char *name, *has;
+    } modes[] = {{"SCALAR_32F", "sm_89 on"},
+                 {"VEC16_UE4M3", "sm_100 and cuBLAS 12.8 on"},
+                 {"VEC32_UE8M0", "sm_100 and cuBLAS 12.8 on"},
+                 {"OUTER_VEC_32F", "cuBLAS 12.9 on, on sm_90"},
+                 {"VEC128_32F", "cuBLAS 12.9 on, on sm_90"},
+                 {"BLK128x128_32F", "cuBLAS 12.9 on, on sm_90"}};
+    int major = 0, minor = 0;
+    char text[400];
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal);
+    snprintf(
+        text, sizeof text,
+        "cuBLASLt %zu on sm_%d%d has no product of %zu x %zu x %zu (%s) with the scale modes %s and %s: it "
+        "has them from %s; take another recipe",
+        cublasLtGetVersion(), major, minor, p->m, p->n, p->k, cublasLtGetStatusString(e),
+        modes[p->codes_a.mode].name, modes[p->codes_b.mode].name, modes[p->codes_a.mode].has);
+    return par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "matrix product", text);
+}
+// A product without its kernel, and of cuBLASLt's kernels for it the first `wanted`. cuBLAS is column-major:
+// it computes C^T = op(B)^T op(A)^T.
+static cublasStatus_t par__cuda_make_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
+                                          const par__cuda_gemm_desc *desc, int wanted,
+                                          cublasLtMatmulHeuristicResult_t *found, int *count) {
+    const par__cuda_gemm_key *p = &plan->key;
+    const int64_t aux_ld = (int64_t)p->ldc;
+    const cublasOperation_t ta = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            tb = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cudaDataType_t type = par__cuda_data_type(p->type), c_type = par__cuda_data_type(p->c_type);
+    const cudaDataType_t a_type = p->code_a ? (cudaDataType_t)p->code_a : type,
+                         b_type = p->code_b ? (cudaDataType_t)p->code_b : type;
+    const uint32_t parts = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasLtMatmulPreference_t preference = NULL;
+    *count = 0;
+    cublasStatus_t e = cublasLtMatmulDescCreate(&plan->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
+    if (!e) e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    if (!e && p->sm_count)
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &p->sm_count,
+                                           sizeof p->sm_count);
+    if (!e && p->code_a) e = par__cuda_set_scales(plan->matmul, desc);
+    if (!e && p->epilogue) // of C^T, which has a row for each number of the bias
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue,
+                                           sizeof p->epilogue);
+    if (!e && p->align_aux)
+        e = cublasLtMatmulDescSetAttribute(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld,
+                                           sizeof aux_ld);
+    if (!e) // addresses with these alignments
+        e = par__cuda_set_epilogue(plan->matmul, (const void *)(uintptr_t)p->align_bias,
+                                   (const void *)(uintptr_t)p->align_aux);
+    if (!e)
+        e = cublasLtMatrixLayoutCreate(&plan->b, b_type, p->trans_b ? p->k : p->n, p->trans_b ? p->n : p->k,
+                                       (int64_t)p->ldb);
+    if (!e)
+        e = cublasLtMatrixLayoutCreate(&plan->a, a_type, p->trans_a ? p->m : p->k, p->trans_a ? p->k : p->m,
+                                       (int64_t)p->lda);
+    if (!e) e = cublasLtMatrixLayoutCreate(&plan->c, c_type, p->n, p->m, (int64_t)p->ldc);
+    if (!e) e = par__cuda_set_blocks(plan->a, p->blocks, p->a_step);
+    if (!e) e = par__cuda_set_blocks(plan->b, p->blocks, 0);
+    if (!e) e = par__cuda_set_blocks(plan->c, p->blocks, p->c_step);
+    if (!e) e = cublasLtMatmulPreferenceCreate(&preference);
+    if (!e) e = PAR__CUDA_PREFERENCE(MAX_WORKSPACE_BYTES, cuda->workspace_bytes);
+    if (!e && par_dtype_bytes((par_dtype)p->c_type) < 4) // parts of a sum are added in f32, and rounded once
+        e = PAR__CUDA_PREFERENCE(REDUCTION_SCHEME_MASK, parts);
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_A_BYTES, p->align_b); // else it takes 256 for granted
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_B_BYTES, p->align_a);
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_C_BYTES, p->align_c);
+    if (!e) e = PAR__CUDA_PREFERENCE(MIN_ALIGNMENT_D_BYTES, p->align_c);
+    if (!e)
+        e = cublasLtMatmulAlgoGetHeuristic(cuda->cublas, plan->matmul, plan->b, plan->a, plan->c, plan->c,
+                                           preference, wanted, found, count);
+    if (preference) cublasLtMatmulPreferenceDestroy(preference);
+    return e;
+}
+// The workspace of a stream, which its first product allocates.
+static par_result par__cuda_find_workspace(par_cuda *cuda, cudaStream_t stream, void **memory) {
+    par__cuda_workspace *x = cuda->workspaces;
+    while (x && x->stream != stream) x = x->next;
+    if (x) return *memory = x->memory, PAR_OK;
+    x = (par__cuda_workspace *)PAR_MALLOC(sizeof *x);
+    if (!x) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "matrix product", "out of memory");
+    const par_result r =
+        par__cuda_malloc(cuda, cuda->workspace_bytes, &x->memory); // not zeroed: of any stream
+    if (r) return PAR_FREE(x), r;
+    x->stream = stream;
+    x->next = cuda->workspaces;
+    cuda->workspaces = x;
+    return *memory = x->memory, PAR_OK;
+}
+static par__cuda_gemm_key par__cuda_gemm_key_of(const par_cuda *cuda, const par__cuda_gemm_desc *p,
+                                                const void *a, const void *b, const void *c) {
+    par__cuda_gemm_key key;
+    memset(&key, 0, sizeof key);
+    key.trans_a = p->trans_a;
+    key.trans_b = p->trans_b;
+    key.m = p->m;
+    key.n = p->n;
+    key.k = p->k;
+    key.lda = p->lda;
+    key.ldb = p->ldb;
+    key.ldc = p->ldc;
+    key.type = p->type;
+    key.c_type = p->c_type;
+    key.code_a = p->codes_a.type;
+    key.mode_a = p->codes_a.mode;
+    key.code_b = p->codes_b.type;
+    key.mode_b = p->codes_b.mode;
+    key.factors = p->factors != NULL;
+    key.epilogue = p->epilogue ? p->epilogue : p->bias ? (int)CUBLASLT_EPILOGUE_BIAS : 0;
+    key.sm_count = par__cuda_free_sms(cuda);
+    const size_t a_bytes = p->a_step * par_dtype_bytes(p->type),
+                 c_bytes = p->c_step * par_dtype_bytes(p->c_type);
+    key.blocks = p->blocks;
+    key.a_step = p->a_step;
+    key.c_step = p->c_step;
+    key.align_a = par__cuda_alignment((const void *)((uintptr_t)a | a_bytes)); // of each block's
+    key.align_b = par__cuda_alignment(b);
+    key.align_c = par__cuda_alignment((const void *)((uintptr_t)c | c_bytes));
+    key.align_bias = p->bias ? par__cuda_alignment(p->bias) : 0;
+    key.align_aux = p->aux ? par__cuda_alignment(p->aux) : 0;
+    return key;
+}
+static const par__cuda_tuned *par__cuda_tuned_of(const par_cuda *cuda, const par__cuda_gemm_key *key) {
+    for (size_t i = 0; i < cuda->tuned_count; i++)
+        if (!memcmp(&cuda->tuned[i].key, key, sizeof *key)) return &cuda->tuned[i];
+    return NULL;
+}
+// Makes a plan with cuBLASLt's first kernel, or with that which was measured to be the fastest.
+static cublasStatus_t par__cuda_choose_plan(const par_cuda *cuda, par__cuda_gemm_plan *plan,
+                                            const par__cuda_gemm_desc *p) {
+    const par__cuda_tuned *tuned = par__cuda_tuned_of(cuda, &plan->key);
+    cublasLtMatmulHeuristicResult_t found[PAR__CUDA_CANDIDATES];
+    const int which = tuned ? tuned->plan : 0;
+    int count;
+    const cublasStatus_t e =
+        par__cuda_make_plan(cuda, plan, p, tuned ? PAR__CUDA_CANDIDATES : 1, found, &count);
+    if (e || which >= count) return e ? e : CUBLAS_STATUS_NOT_SUPPORTED;
+    plan->heuristic = found[which];
+    return found[which].state;
+}
+// The plan of a product, made if there is none. UNSUPPORTED, and no text: there is no kernel with its
+// epilogue.
+static par_result par__cuda_find_plan(par_cuda *cuda, const par__cuda_gemm_desc *p,
+                                      const par__cuda_gemm_key *key, par__cuda_gemm_plan **out) {
+    par__cuda_gemm_plan *plan = NULL, *oldest = &cuda->plans[0];
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS && !plan; i++) {
+        par__cuda_gemm_plan *x = &cuda->plans[i];
+        if (x->last_used && !memcmp(&x->key, key, sizeof *key)) plan = x;
+        if (x->last_used < oldest->last_used) oldest = x;
+    }
+    if (!plan) {
+        plan = oldest;
+        par__cuda_destroy_plan(plan);
+        plan->key = *key;
+        const cublasStatus_t e = par__cuda_choose_plan(cuda, plan, p);
+        if (e) {
+            par__cuda_destroy_plan(plan);
+            if (p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
+            if (!p->epilogue)
+                return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e));
+            plan->key = *key; // it is not asked again
+        }
+    }
+    plan->last_used = ++cuda->plan_clock;
+    *out = plan;
+    return plan->matmul ? PAR_OK : PAR_ERR_UNSUPPORTED;
+}
+static cublasStatus_t par__cuda_run_plan(const par_cuda *cuda, const par__cuda_gemm_plan *plan,
+                                         const par__cuda_gemm_desc *p, const cublasLtMatmulAlgo_t *algorithm,
+                                         const void *a, const void *b, void *c, void *workspace,
+                                         cudaStream_t stream) {
+    const float *alpha = p->factors ? p->factors : &p->alpha, *beta = p->factors ? p->factors + 1 : &p->beta;
+    cublasStatus_t e = par__cuda_set_epilogue(plan->matmul, p->bias, p->aux);
+    if (!e && p->codes_a.type) e = par__cuda_set_scales(plan->matmul, p);
+    if (e) return e;
+    return cublasLtMatmul(cuda->cublas, plan->matmul, alpha, b, plan->b, a, plan->a, beta, c, plan->c, c,
+                          plan->c, algorithm, workspace, cuda->workspace_bytes, stream);
+}
+// cuBLASLt takes longer to choose a kernel than to run a small product, so the choice for each shape is
+// cached.
+static par_result par__cuda_cublaslt_one(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
+                                         const void *b, void *c, cudaStream_t stream) {
+    const par__cuda_gemm_key key = par__cuda_gemm_key_of(cuda, p, a, b, c);
+    par__cuda_gemm_plan *plan = NULL;
+    void *workspace;
+    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
+    PAR__CUDA_TRY(par__cuda_find_plan(cuda, p, &key, &plan));
+    const cublasStatus_t e =
+        par__cuda_run_plan(cuda, plan, p, &plan->heuristic.algo, a, b, c, workspace, stream);
+    if (e == CUBLAS_STATUS_NOT_SUPPORTED && p->codes_a.type) return par__cuda_no_codes(cuda, p, e);
+    return e ? par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cuBLASLt", cublasLtGetStatusString(e)) : PAR_OK;
+}
+// cuBLASLt's fast kernels move 16 bytes of a row, so a row of A, B and C has to be a multiple of 8 numbers.
+// Else a large product is two: first of what is left over, then of the rest.
+//     n = 50257       C's last column, then 50256
+//     k = 50257       C = A's last column times B's last row + beta C; then C += the rest, so that the large
+//                     sum is rounded once
+// Of a vocabulary of 50257 these products took 53 and 39 ms of a step of GPT-2 on H200.
+static par_result par__cuda_cublaslt_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
+                                          const void *b, void *c, cudaStream_t stream) {
+    const size_t bytes = par_dtype_bytes(p->type), whole_n = p->n / 8 * 8, whole_k = p->k / 8 * 8;
+    const bool k_in_rows = !p->trans_a || p->trans_b, by_8 = (p->lda | p->ldb | p->ldc) % 8 == 0;
+    const bool splits = bytes == 2 && by_8 && !p->epilogue && !p->codes_a.type && !p->factors &&
+                        p->m * p->n * p->k >= cuda->split_from;
+    par__cuda_gemm_desc left = *p, rest = *p;
+    const void *left_a = a, *left_b = b;
+    void *left_c = c;
+    if (splits && whole_n && whole_n < p->n) {
+        left.n -= rest.n = whole_n;
+        left_b = (const char *)b + whole_n * (p->trans_b ? p->ldb : 1) * bytes;
+        left_c = (char *)c + whole_n * par_dtype_bytes(p->c_type);
+        if (p->bias) left.bias = (const char *)p->bias + whole_n * par_dtype_bytes(p->c_type);
+    } else if (splits && k_in_rows && whole_k && whole_k < p->k) {
+        left.k -= rest.k = whole_k;
+        left_a = (const char *)a + whole_k * (p->trans_a ? p->lda : 1) * bytes;
+        left_b = (const char *)b + whole_k * (p->trans_b ? 1 : p->ldb) * bytes;
+        left.bias = NULL;
+        rest.beta = 1;
+    } else {
+        return par__cuda_cublaslt_one(cuda, p, a, b, c, stream);
+    }
+    PAR__CUDA_TRY(par__cuda_cublaslt_one(cuda, &left, left_a, left_b, left_c, stream));
+    return par__cuda_cublaslt_gemm(cuda, &rest, a, b, c, stream);
+}
+#endif
+static par_result par__cuda_plain_gemm(const par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
+                                       const void *b, void *c, cudaStream_t stream) {
+    const size_t down = (p->m + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE,
+                 across = (p->n + PAR__CUDA_TILE - 1) / PAR__CUDA_TILE;
+    const size_t shared = 2 * PAR__CUDA_DEPTH * (PAR__CUDA_TILE + 1) * sizeof(float);
+    dim3 grid;
+    PAR__CUDA_TRY(par__cuda_grid(cuda, "matrix product", down * across, &grid));
+    const auto run = [&](auto in, auto out) {
+        typedef decltype(in) T;
+        typedef decltype(out) C;
+        return par__cuda_launch(cuda, par__cuda_k_gemm<T, C>, grid, 256, shared, stream, *p, (const T *)a,
+                                (const T *)b, (C *)c);
+    };
+    if (p->type == PAR_F32 && p->c_type == PAR_F32) return run(float(), float());
+    if (p->type == PAR_BF16 && p->c_type == PAR_F32) return run(par__cuda_bf16(), float());
+    if (p->type == PAR_BF16 && p->c_type == PAR_BF16) return run(par__cuda_bf16(), par__cuda_bf16());
+    return PAR_ERR_ARGUMENT;
+}
+static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a, const void *b,
+                                 void *c, cudaStream_t stream) {
+    if (!p->m || !p->n) return PAR_OK;
+#if defined(PAR_CUDA_CUBLASLT)
+    if (p->k) return par__cuda_cublaslt_gemm(cuda, p, a, b, c, stream);
+#endif
+    return par__cuda_plain_gemm(cuda, p, a, b, c, stream);
+}
+static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k,
+                                   float alpha, const float *a, size_t lda, const float *b, size_t ldb,
+                                   float beta, float *c, size_t ldc, void *stream) {
+    par_cuda *cuda = par__cuda_of(device);
+    const par__cuda_gemm_desc p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
+    return par__cuda_gemm(cuda, &p, a, b, c, par__cuda_stream_of(cuda, stream));
+}
+static par_result par__cuda_products_open(par_cuda *cuda) {
+#if defined(PAR_CUDA_CUBLASLT)
+    const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
+    if (e) return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "cublasLtCreate", cublasLtGetStatusString(e));
+    int major = 0;
+    PAR__CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal));
+    cuda->workspace_bytes = (size_t)(major >= 9 ? 32 : 4) << 20; // what its kernels ask for
+    cuda->split_from = (size_t)1 << 32;                          // a few microseconds more
+    cuda->fuses = major >= 9; // before Hopper the fused kernels are slower than two (llm.c, matmul.cuh)
+    void *workspace;
+    PAR__CUDA_TRY(par__cuda_find_workspace(cuda, cuda->stream, &workspace));
+#else
+    (void)cuda;
+#endif
+    return PAR_OK;
+}
+static void par__cuda_products_close(par_cuda *cuda) { // but the workspaces
+#if defined(PAR_CUDA_CUBLASLT)
+    for (int i = 0; i < PAR__CUDA_MAX_PLANS; i++) par__cuda_destroy_plan(&cuda->plans[i]);
+    PAR_FREE(cuda->tuned);
+    if (cuda->cublas) cublasLtDestroy(cuda->cublas);
+#else
+    (void)cuda;
+#endif
 }
 
 // >>cuda_tune -----------------------------------------------------------------------------------------------
@@ -4664,7 +4689,7 @@ static __device__ __forceinline__ void par__cuda_put_any_at(void *to, par_dtype 
 template <class A, class C>
 static __global__ void par__cuda_k_canonical_gemm(PAR__CUDA_PARAMETER par__cuda_gemm_desc d, const A *a,
                                                   const A *b, C *c) {
-    PAR__CUDA_FOR(at, d.m * d.n) {
+    PAR__CUDA_GRID_STRIDE(at, d.m * d.n) {
         const size_t i = at / d.n, j = at % d.n;
         float sums[56]; // of blocks, in whole subtrees
         int used = 0;
@@ -4709,17 +4734,17 @@ static par_result par__cuda_canonical_gemm(par_cuda *cuda, const par__cuda_gemm_
 #if defined(PAR_ZERO_H)
 // Eight elements of a moment from and to its dtype. sign 0: the second moment. u8: the 32 threads of a warp
 // have the 256 elements of a block, and the first three words are the scale and the codes.
-static __device__ __forceinline__ par__cuda_eight<float>
+static __device__ __forceinline__ par__cuda_pack8<float>
 par__cuda_get_state(const void *state, const par_zero_update &a, size_t at, size_t n, bool whole) {
-    if (a.state_dtype != PAR_U8) return par__cuda_get_any(state, a.state_dtype, at, n, whole);
+    if (a.state_dtype != PAR_U8) return par__cuda_load8_any(state, a.state_dtype, at, n, whole);
     const uint32_t *block = (const uint32_t *)state + at / 256 * (PAR__ZERO_STATE_BLOCK_BYTES / 4);
-    par__cuda_eight<float> v = {};
+    par__cuda_pack8<float> v = {};
     v.word[0] = block[0];
     v.word[1] = block[1 + at % 256 / 4];
     v.word[2] = block[2 + at % 256 / 4];
     return v;
 }
-static __device__ __forceinline__ void par__cuda_widen_state(float *x, const par__cuda_eight<float> &v,
+static __device__ __forceinline__ void par__cuda_widen_state(float *x, const par__cuda_pack8<float> &v,
                                                              const par_zero_update &a, int sign) {
     if (a.state_dtype == PAR_U8)
         for (int i = 0; i < 8; i++)
@@ -4734,13 +4759,13 @@ static __device__ __forceinline__ void par__cuda_put_rounded(void *to, const flo
                                                              size_t n, bool whole) {
     if (!whole) return par__zero_round_eight((uint16_t *)to + at, x, n - at, seed, stream, number);
     uint32_t random[4];
-    par__cuda_eight<par__cuda_bf16> v;
+    par__cuda_pack8<par__cuda_bf16> v;
     par__philox_at(seed, stream, number / 8, random);
     PAR__CUDA_UNROLL
     for (int i = 0; i < 4; i++)
         v.word[i] = par__zero_round_randomly(x[2 * i], random[i] & 0xFFFFu) |
                     (uint32_t)par__zero_round_randomly(x[2 * i + 1], random[i] >> 16) << 16;
-    par__cuda_put_words((par__cuda_bf16 *)to + at, v);
+    par__cuda_store8_words((par__cuda_bf16 *)to + at, v);
 }
 static __device__ __forceinline__ void par__cuda_put_state(void *state, const float *x,
                                                            const par_zero_update &a, int sign, size_t at,
@@ -4761,7 +4786,7 @@ static __device__ __forceinline__ void par__cuda_put_state(void *state, const fl
     } else if (a.state_dtype == PAR_BF16 && a.state_seed)
         par__cuda_put_rounded(state, x, a.state_seed + !sign, a.stream, a.first + at, at, n, whole);
     else
-        par__cuda_put_any(state, a.state_dtype, x, at, n, whole);
+        par__cuda_store8_any(state, a.state_dtype, x, at, n, whole);
 }
 // Parts of tensors whose rounding must not depend on how they are split: each element by one thread, as the
 // number that it has in the whole tensor. They are a reference, and slow.
@@ -4806,9 +4831,9 @@ static __device__ void par__cuda_put_part_state(const par_zero_update &a, void *
 static __device__ void par__cuda_keep_scales(const par_zero_update &a, const par_shard &shard, size_t n,
                                              int moments) {
     size_t number;
-    PAR__CUDA_FOR(i, a.raise ? n : 0) {
-        const bool there = par__cuda_number(shard, a.first + i, &number);
-        PAR__CUDA_UNROLL for (int k = 0; k < 2; k++) if (there && k < moments)
+    PAR__CUDA_GRID_STRIDE(i, a.raise ? n : 0) {
+        const bool valid = par__cuda_number(shard, a.first + i, &number);
+        PAR__CUDA_UNROLL for (int k = 0; k < 2; k++) if (valid && k < moments)
             par__cuda_raise(&a.new_scales[k][number / 256], a.scales[k][number / 256]);
     }
 }
@@ -4817,7 +4842,7 @@ static __global__ void par__cuda_k_update_part(par_zero_update a, PAR__CUDA_PARA
                                                const void *g, par_dtype g_type, void *m, void *v,
                                                float *ema) {
     if (!par__zero_apply_control(&a)) return par__cuda_keep_scales(a, shard, n, moments);
-    PAR__CUDA_FOR(i, n) {
+    PAR__CUDA_GRID_STRIDE(i, n) {
         size_t number;
         if (!par__cuda_number(shard, a.first + i, &number)) continue;
         par__zero_element e = {w[i], moments > 0 ? par__cuda_part_state(a, m, 1, i, number) : 0,
@@ -4838,7 +4863,7 @@ static __global__ void par__cuda_k_lamb_part(par_zero_update a, PAR__CUDA_PARAME
                                              const float *w, const void *g, par_dtype g_type, const void *m,
                                              const void *v, float *steps) {
     if (!par__zero_apply_control(&a)) return;
-    PAR__CUDA_FOR(i, n) {
+    PAR__CUDA_GRID_STRIDE(i, n) {
         size_t number;
         steps[i] = 0;
         if (!par__cuda_number(shard, a.first + i, &number)) continue;
@@ -4852,7 +4877,7 @@ static __global__ void par__cuda_k_momentum_part(par_zero_update a, PAR__CUDA_PA
                                                  size_t n, const void *g, par_dtype g_type, void *m,
                                                  float *out) {
     if (!par__zero_apply_control(&a)) return par__cuda_keep_scales(a, shard, n, 1);
-    PAR__CUDA_FOR(i, n) {
+    PAR__CUDA_GRID_STRIDE(i, n) {
         size_t number;
         if (!par__cuda_number(shard, a.first + i, &number)) continue;
         float x = par__cuda_part_state(a, m, 1, i, number);
@@ -4870,14 +4895,14 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     if (!par__zero_apply_control(&a)) return;
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     const auto update = [&](size_t at, bool whole) {
-        par__cuda_eight<float> raw_m, raw_v, raw_ema;
+        par__cuda_pack8<float> raw_m, raw_v, raw_ema;
         float ws[8], gs[8], ms[8] = {0}, vs[8] = {0};
-        const par__cuda_eight<float> raw_w = par__cuda_get(w, at, n, whole);
-        const par__cuda_eight<float> raw_g = par__cuda_get_any(g, g_type, at, n, whole);
+        const par__cuda_pack8<float> raw_w = par__cuda_load8(w, at, n, whole);
+        const par__cuda_pack8<float> raw_g = par__cuda_load8_any(g, g_type, at, n, whole);
         if constexpr (READS > 0) raw_m = par__cuda_get_state(m, a, at, n, whole);
         if constexpr (READS > 1) raw_v = par__cuda_get_state(v, a, at, n, whole);
-        if (ema) raw_ema = par__cuda_get(ema, at, n, whole);
-        par__cuda_widen_eight(ws, raw_w);
+        if (ema) raw_ema = par__cuda_load8(ema, at, n, whole);
+        par__cuda_widen8(ws, raw_w);
         par__cuda_widen_any(gs, raw_g, g_type);
         if constexpr (READS > 0) par__cuda_widen_state(ms, raw_m, a, 1);
         if constexpr (READS > 1) par__cuda_widen_state(vs, raw_v, a, 0);
@@ -4888,18 +4913,18 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
             ms[i] = e.m;
             vs[i] = e.v;
         }
-        par__cuda_put(w, ws, at, n, whole);
+        par__cuda_store8(w, ws, at, n, whole);
         if constexpr (WRITES > 0) par__cuda_put_state(m, ms, a, 1, at, n, whole);
         if constexpr (WRITES > 1) par__cuda_put_state(v, vs, a, 0, at, n, whole);
         if (ema) {
-            par__cuda_widen_eight(gs, raw_ema);
+            par__cuda_widen8(gs, raw_ema);
             for (int i = 0; i < 8; i++) gs[i] = par__zero_average(gs[i], ws[i], a.ema);
-            par__cuda_put(ema, gs, at, n, whole);
+            par__cuda_store8(ema, gs, at, n, whole);
         }
         if (stored && a.seed && type == PAR_BF16)
             par__cuda_put_rounded(stored, ws, a.seed, a.stream, a.first + at, at, n, whole);
         else if (stored)
-            par__cuda_put_any(stored, type, ws, at, n, whole);
+            par__cuda_store8_any(stored, type, ws, at, n, whole);
     };
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step)
         aligned &&at + 8 <= n ? update(at, true) : update(at, false);
@@ -4946,12 +4971,12 @@ static __global__ void par__cuda_k_lamb_norms(par_zero_update a, size_t n, const
     const bool skipped = !par__zero_apply_control(&a);
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n && !skipped; at += step) {
         const bool whole = aligned && at + 8 <= n;
-        const par__cuda_eight<float> raw_w = par__cuda_get(w, at, n, whole),
-                                     raw_g = par__cuda_get_any(g, g_type, at, n, whole),
+        const par__cuda_pack8<float> raw_w = par__cuda_load8(w, at, n, whole),
+                                     raw_g = par__cuda_load8_any(g, g_type, at, n, whole),
                                      raw_m = par__cuda_get_state(m, a, at, n, whole),
                                      raw_v = par__cuda_get_state(v, a, at, n, whole);
         float ws[8], gs[8], ms[8], vs[8];
-        par__cuda_widen_eight(ws, raw_w);
+        par__cuda_widen8(ws, raw_w);
         par__cuda_widen_any(gs, raw_g, g_type);
         par__cuda_widen_state(ms, raw_m, a, 1);
         par__cuda_widen_state(vs, raw_v, a, 0);
@@ -4983,7 +5008,8 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
         return par__cuda_launch(cuda, par__cuda_k_lamb_part, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, *a, *a->shard, n, w, g, g_type, m, v,
                                 steps);
-    double *partials = (double *)par__cuda_scratch(cuda, 0, 2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
+    double *partials = (double *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_SUMS,
+                                                   2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
     PAR__CUDA_TRY(
         par__cuda_launch(cuda, par__cuda_k_lamb_norms, count, PAR__CUDA_THREADS, shared, cuda->stream, *a, n,
@@ -5009,14 +5035,14 @@ static __global__ void par__cuda_k_momentum(par_zero_update a, size_t n, const v
     const size_t step = (size_t)gridDim.x * blockDim.x * 8;
     for (size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; at < n; at += step) {
         const bool whole = aligned && at + 8 <= n;
-        const par__cuda_eight<float> raw_g = par__cuda_get_any(g, g_type, at, n, whole),
+        const par__cuda_pack8<float> raw_g = par__cuda_load8_any(g, g_type, at, n, whole),
                                      raw_m = par__cuda_get_state(m, a, at, n, whole);
         float gs[8], ms[8];
         par__cuda_widen_any(gs, raw_g, g_type);
         par__cuda_widen_state(ms, raw_m, a, 1);
         for (int i = 0; i < 8; i++) gs[i] = par__zero_muon_momentum(&a, &ms[i], gs[i]);
         par__cuda_put_state(m, ms, a, 1, at, n, whole);
-        par__cuda_put(out, gs, at, n, whole);
+        par__cuda_store8(out, gs, at, n, whole);
     }
 }
 static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero_update *a, size_t n,
@@ -5128,8 +5154,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         const unsigned left = (unsigned)PAR__MIN(n - first, (size_t)PAR__CUDA_PACK_NUMBERS);
         uint8_t *far = packed + first / 32 * bytes;
         uint8_t *to = near + (uintptr_t)far % 16 + threadIdx.x / 4 * bytes;
-        const par__cuda_eight<T> raw =
-            par__cuda_get(x + first, PAR__MIN(own, left), left, aligned && own + 8 <= left);
+        const par__cuda_pack8<T> raw =
+            par__cuda_load8(x + first, PAR__MIN(own, left), left, aligned && own + 8 <= left);
         float v[8];
         uint32_t word[2] = {0, 0};
         uint32_t size = par__cuda_amax_bits(raw);
@@ -5139,7 +5165,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
         }
         const float scale = par__zero_block_scale(size, par__zero_largest_code(CODE));
         const float up = par__zero_block_inverse(scale);
-        par__cuda_widen_eight(v, raw);
+        par__cuda_widen8(v, raw);
         for (int j = 0; j < 8; j++) v[j] *= up;
         if (par__zero_is_float_code(CODE)) {
             word[0] = par__cuda_four_codes(CODE == PAR_ZERO_E4M3, v, size < 0x7F800000u);
@@ -5233,7 +5259,7 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS, SUM == PAR__CUDA_PAC
                     for (int j = 0; j < 8; j++) level[l][j] = v[j];
             }
         }
-        if (at < left) par__cuda_put(x + first, v, at, left, aligned && at + 8 <= left);
+        if (at < left) par__cuda_store8(x + first, v, at, left, aligned && at + 8 <= left);
     }
 }
 template <class T, int CODE>
@@ -5259,7 +5285,10 @@ static par_result par__cuda_z_pack(const par_zero_kernels *k, int code, size_t n
     if (!n) return PAR_OK;
 #define PAR__X(constant, ...)                                                                                \
     if (code == constant)                                                                                    \
-    PAR__CUDA_DISPATCH_FLOAT(type, T, return par__cuda_pack_as<T, constant>(cuda, n, x, packed))
+        return par__cuda_visit_float(type, [&](auto number) {                                                \
+            typedef decltype(number) T;                                                                      \
+            return par__cuda_pack_as<T, constant>(cuda, n, x, packed);                                       \
+        });
     PAR_ZERO_CODES(PAR__X)
 #undef PAR__X
     return PAR_ERR_ARGUMENT;
@@ -5272,8 +5301,10 @@ static par_result par__cuda_z_sum_packed(const par_zero_kernels *k, int code, in
     if (!n) return PAR_OK;
 #define PAR__X(constant, ...)                                                                                \
     if (code == constant)                                                                                    \
-    PAR__CUDA_DISPATCH_FLOAT(type, T,                                                                        \
-                             return par__cuda_unpack_as<T, constant>(cuda, ranks, pairs, n, packed, sum))
+        return par__cuda_visit_float(type, [&](auto number) {                                                \
+            typedef decltype(number) T;                                                                      \
+            return par__cuda_unpack_as<T, constant>(cuda, ranks, pairs, n, packed, sum);                     \
+        });
     PAR_ZERO_CODES(PAR__X)
 #undef PAR__X
     return PAR_ERR_ARGUMENT;
@@ -5290,7 +5321,7 @@ template <class T> static __device__ __forceinline__ float par__cuda_rounded(flo
 template <class T>
 static __global__ void par__cuda_k_initial(T *x, par_zero_initial v, PAR__CUDA_PARAMETER par_shard shard,
                                            size_t first, size_t n) {
-    PAR__CUDA_FOR(i, n) {
+    PAR__CUDA_GRID_STRIDE(i, n) {
         size_t number;
         if (!par__cuda_number(shard, first + i, &number)) continue;
         float one = v.deviation > 0 ? v.deviation * par__normal(v.seed, v.stream, number) : v.value;
@@ -5303,10 +5334,11 @@ static par_result par__cuda_z_init(const par_zero_kernels *k, const par_zero_ini
                                    size_t n, void *x, par_dtype type) {
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
-    PAR__CUDA_DISPATCH_FLOAT(
-        type, T,
+    return par__cuda_visit_float(type, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_initial<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, *v, *v->shard, first, n))
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, *v, *v->shard, first, n);
+    });
     return PAR_ERR_ARGUMENT;
 }
 static void par__cuda_zero_open(par_cuda *cuda) {
@@ -5337,15 +5369,10 @@ const par_zero_kernels *par_cuda_zero(par_cuda *cuda) { return &cuda->zero; }
 // over runs of consecutive rows, then over the runs.
 
 #if defined(PAR_TP_H)
-// Runs code with T defined as the context's storage type.
-#define PAR__CUDA_DISPATCH_STORAGE(tp, T, ...)                                                               \
-    if (par_tp_dtype(tp) == PAR_F32) {                                                                       \
-        typedef float T;                                                                                     \
-        __VA_ARGS__;                                                                                         \
-    } else {                                                                                                 \
-        typedef par__cuda_bf16 T;                                                                            \
-        __VA_ARGS__;                                                                                         \
-    }
+// f(a number of the context's storage type).
+template <class F> static par_result par__cuda_visit_storage(const par_tp *tp, F f) {
+    return par_tp_dtype(tp) == PAR_F32 ? f(float()) : f(par__cuda_bf16());
+}
 static par_cuda *par__cuda_of_tp(const par_tp *tp) { return par__cuda_of(par_tp_kernels_of(tp)->device); }
 enum { PAR__CUDA_MAX_ROW_RUNS = 256 }; // of rows, at most
 
@@ -5356,17 +5383,17 @@ static unsigned par__cuda_row_blocks(const par_cuda *cuda, size_t rows) {
 template <class T>
 static __global__ void par__cuda_k_add_bias(T *y, size_t ld, const T *bias, size_t rows, size_t cols,
                                             bool aligned) {
-    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+    for (par__cuda_grid_stride i((cols + 7) / 8); i.row < rows; i.next()) {
         const size_t at = i.group * 8;
         T *row = y + i.row * ld;
         const auto add = [&](bool whole) {
-            const par__cuda_eight<T> p = par__cuda_get(row, at, cols, whole),
-                                     q = par__cuda_get(bias, at, cols, whole);
+            const par__cuda_pack8<T> p = par__cuda_load8(row, at, cols, whole),
+                                     q = par__cuda_load8(bias, at, cols, whole);
             float x[8], b[8];
-            par__cuda_widen_eight(x, p);
-            par__cuda_widen_eight(b, q);
+            par__cuda_widen8(x, p);
+            par__cuda_widen8(b, q);
             for (int j = 0; j < 8; j++) x[j] += b[j];
-            par__cuda_put(row, x, at, cols, whole);
+            par__cuda_store8(row, x, at, cols, whole);
         };
         aligned &&at + 8 <= cols ? add(true) : add(false);
     }
@@ -5375,12 +5402,12 @@ static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const voi
                                        size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const bool aligned = par__cuda_aligned(y, bias, ld * par_tp_element_bytes(tp));
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(
             cuda, par__cuda_k_add_bias<T>, par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-            PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols, aligned))
-    return PAR_OK;
+            PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols, aligned);
+    });
 }
 // partials[run][column] = the sum over a run of rows. A thread has 8 columns, a warp has every 8th row, and
 // the rows of a warp are loaded four at a time.
@@ -5395,20 +5422,20 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     const auto add = [&](bool whole) {
         for (size_t r = blockIdx.y * run + warp; r < end; r += 32) {
-            par__cuda_eight<T> v[4] = {};
+            par__cuda_pack8<T> v[4] = {};
             PAR__CUDA_UNROLL
             for (size_t k = 0; k < 4; k++)
-                if (r + 8 * k < end) v[k] = par__cuda_get(x + (r + 8 * k) * ld, at, cols, whole);
+                if (r + 8 * k < end) v[k] = par__cuda_load8(x + (r + 8 * k) * ld, at, cols, whole);
             PAR__CUDA_UNROLL
             for (size_t k = 0; k < 4; k++) {
                 float y[8];
-                par__cuda_widen_eight(y, v[k]);
+                par__cuda_widen8(y, v[k]);
                 for (int j = 0; j < 8; j++) sum[j] += y[j];
             }
         }
     };
     aligned &&at + 8 <= cols ? add(true) : add(false);
-    par__cuda_put(scratch + warp * 256, sum, threadIdx.x % 32 * 8, 256, true);
+    par__cuda_store8(scratch + warp * 256, sum, threadIdx.x % 32 * 8, 256, true);
     __syncthreads();
     const size_t col = from + threadIdx.x;
     float total = scratch[threadIdx.x];
@@ -5452,14 +5479,16 @@ static par_result par__cuda_t_sum_rows(par_tp *tp, float *sum, const void *x, si
     const size_t run = PAR__MAX((size_t)64, (rows + PAR__CUDA_MAX_ROW_RUNS - 1) / PAR__CUDA_MAX_ROW_RUNS);
     const unsigned runs = (unsigned)((rows + run - 1) / run);
     const bool aligned = par__cuda_aligned(x, ld * par_tp_element_bytes(tp));
-    float *partials = (float *)par__cuda_scratch(cuda, 1, PAR__CUDA_MAX_ROW_RUNS * cols * sizeof(float));
+    float *partials = (float *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_PARTIALS,
+                                                 PAR__CUDA_MAX_ROW_RUNS * cols * sizeof(float));
     if (!partials) return PAR_ERR_MEMORY;
     if (!rows || !cols) return PAR_OK;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
-        PAR__CUDA_TRY(par__cuda_launch(
-            cuda, par__cuda_k_sum_rows<T>, dim3((unsigned)((cols + 255) / 256), runs), PAR__CUDA_THREADS,
-            8 * 256 * sizeof(float), cuda->stream, partials, (const T *)x, ld, rows, cols, run, aligned)))
+    PAR__CUDA_TRY(par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_launch(cuda, par__cuda_k_sum_rows<T>, dim3((unsigned)((cols + 255) / 256), runs),
+                                PAR__CUDA_THREADS, 8 * 256 * sizeof(float), cuda->stream, partials,
+                                (const T *)x, ld, rows, cols, run, aligned);
+    }));
     return par__cuda_add_partials(cuda, sum, NULL, partials, runs, cols, cols);
 }
 
@@ -5472,17 +5501,17 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_elementwise(size_t rows, size_t cols, T *o0, T *o1, size_t out_ld, const T *a, size_t a_ld,
                             const T *b, const T *c, size_t bc_ld, bool aligned) {
     constexpr bool has_b = WHAT != PAR_TP_GELU, has_c = WHAT == PAR_TP_SWIGLU_BACKWARD;
-    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+    for (par__cuda_grid_stride i((cols + 7) / 8); i.row < rows; i.next()) {
         const size_t at = i.group * 8;
         const auto apply = [&](bool whole) {
             float x[8], y[8], z[8], o[8], p[8];
-            par__cuda_eight<T> v[3];
-            v[0] = par__cuda_get(a + i.row * a_ld, at, cols, whole);
-            if constexpr (has_b) v[1] = par__cuda_get(b + i.row * bc_ld, at, cols, whole);
-            if constexpr (has_c) v[2] = par__cuda_get(c + i.row * bc_ld, at, cols, whole);
-            par__cuda_widen_eight(x, v[0]);
-            if constexpr (has_b) par__cuda_widen_eight(y, v[1]);
-            if constexpr (has_c) par__cuda_widen_eight(z, v[2]);
+            par__cuda_pack8<T> v[3];
+            v[0] = par__cuda_load8(a + i.row * a_ld, at, cols, whole);
+            if constexpr (has_b) v[1] = par__cuda_load8(b + i.row * bc_ld, at, cols, whole);
+            if constexpr (has_c) v[2] = par__cuda_load8(c + i.row * bc_ld, at, cols, whole);
+            par__cuda_widen8(x, v[0]);
+            if constexpr (has_b) par__cuda_widen8(y, v[1]);
+            if constexpr (has_c) par__cuda_widen8(z, v[2]);
             for (int j = 0; j < 8; j++) {
                 if constexpr (WHAT == PAR_TP_GELU) o[j] = x[j] * par__tp_gelu_gate(x[j]);
                 if constexpr (WHAT == PAR_TP_GELU_BACKWARD) o[j] = par__tp_gelu_gradient(x[j], y[j]);
@@ -5490,8 +5519,8 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
                 if constexpr (has_c) o[j] = par__tp_swiglu_gradient(x[j], y[j], z[j], &p[j]);
                 if constexpr (WHAT == PAR_TP_ADD) o[j] = x[j] + y[j];
             }
-            par__cuda_put(o0 + i.row * out_ld, o, at, cols, whole);
-            if constexpr (has_c) par__cuda_put(o1 + i.row * out_ld, p, at, cols, whole);
+            par__cuda_store8(o0 + i.row * out_ld, o, at, cols, whole);
+            if constexpr (has_c) par__cuda_store8(o1 + i.row * out_ld, p, at, cols, whole);
         };
         aligned &&at + 8 <= cols ? apply(true) : apply(false);
     }
@@ -5503,13 +5532,13 @@ static par_result par__cuda_elementwise_of(par_tp *tp, size_t rows, size_t cols,
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t e = rows > 1 ? par_tp_element_bytes(tp) : 0;
     const bool aligned = par__cuda_aligned(o0, o1, a, b, c, e * out_ld, e * a_ld, b ? e * bc_ld : 0);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_elementwise<T, WHAT>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, rows, cols, (T *)o0, (T *)o1, out_ld,
-                                (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld, aligned))
-    return PAR_OK;
+                                (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld, aligned);
+    });
 }
 static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
                                           void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
@@ -5535,14 +5564,14 @@ static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, s
 // registers, so that it is read once. In the backward pass a thread has the same columns of all its rows, and
 // sums their weight gradients in registers.
 
-// The eights of a row that a thread keeps; threads of a block, where a warp has a row and where a block has.
-template <class T> struct par__cuda_norm_eights {
+// The packs of a row that a thread keeps; threads of a block, where a warp has a row and where a block has.
+template <class T> struct par__cuda_norm_packs {
     enum { KEPT = sizeof(T) == 2 ? 4 : 2 };
 };
 enum { PAR__CUDA_WARP_NORM = 128, PAR__CUDA_BLOCK_NORM = 512 };
-// The number of threads of a block for rows of so many elements, of which each has `eights` eights.
-static unsigned par__cuda_norm_threads(size_t cols, size_t eights) {
-    return cols <= 128 * 8 * eights ? 128 : cols <= 256 * 8 * eights ? 256 : PAR__CUDA_BLOCK_NORM;
+// The number of threads of a block for rows of so many elements, of which each has `packs` packs.
+static unsigned par__cuda_norm_threads(size_t cols, size_t packs) {
+    return cols <= 128 * 8 * packs ? 128 : cols <= 256 * 8 * packs ? 256 : PAR__CUDA_BLOCK_NORM;
 }
 // Who has a row: a warp, or a block. In the backward pass blocks of up to 256 threads have a kernel, and
 // larger ones, where rows may have columns beyond those that the threads keep. Rows that are not aligned have
@@ -5555,7 +5584,7 @@ enum par__cuda_norm_size {
 };
 // Where a thread stands in its block's rows: `rows` of them at a time.
 template <bool ONE> struct par__cuda_row_threads {
-    unsigned rows, row, at, step; // at: its first element; step: from one of its eights to the next
+    unsigned rows, row, at, step; // at: its first element; step: from one of its packs to the next
     __device__ __forceinline__ par__cuda_row_threads() {
         rows = ONE ? blockDim.x / 32 : 1;
         row = ONE ? threadIdx.x / 32 : 0;
@@ -5578,10 +5607,10 @@ static __device__ __forceinline__ void par__cuda_row_sums(float *x, float *scrat
         for (int i = 0; i < N; i++) x[i] = __shfl_sync(0xffffffffu, sum, i);
     }
 }
-// What a thread has of a row: f(at, x) for each of its eights, of which the first ones are kept.
+// What a thread has of a row: f(at, x) for each of its packs, of which the first ones are kept.
 template <class T, bool ONE> struct par__cuda_row_part {
-    enum { K = par__cuda_norm_eights<T>::KEPT };
-    par__cuda_eight<T> kept[K];
+    enum { K = par__cuda_norm_packs<T>::KEPT };
+    par__cuda_pack8<T> kept[K];
     template <class F>
     __device__ __forceinline__ void each(const par__cuda_row_threads<ONE> &t, const T *from, unsigned cols,
                                          bool whole, F f) {
@@ -5589,31 +5618,31 @@ template <class T, bool ONE> struct par__cuda_row_part {
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
             if (t.at + k * t.step < cols) {
-                par__cuda_widen_eight(x, kept[k]);
+                par__cuda_widen8(x, kept[k]);
                 f(t.at + k * t.step, x);
             }
         for (unsigned at = t.at + K * t.step; !ONE && at < cols; at += t.step) {
-            par__cuda_widen_eight(x, par__cuda_get(from, at, cols, whole));
+            par__cuda_widen8(x, par__cuda_load8(from, at, cols, whole));
             f(at, x);
         }
     }
     // Reads the row, or (add) writes x + add to `total` and keeps that.
     __device__ __forceinline__ void read(const par__cuda_row_threads<ONE> &t, const T *x, const T *add,
                                          T *total, unsigned cols, bool whole) {
-        par__cuda_eight<T> more[K];
+        par__cuda_pack8<T> more[K];
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++) {
             const unsigned at = t.at + k * t.step;
-            if (at < cols) kept[k] = par__cuda_get(x, at, cols, whole);
-            if (at < cols && add) more[k] = par__cuda_get(add, at, cols, whole);
+            if (at < cols) kept[k] = par__cuda_load8(x, at, cols, whole);
+            if (at < cols && add) more[k] = par__cuda_load8(add, at, cols, whole);
         }
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
             if (t.at + k * t.step < cols && add)
-                kept[k] = par__cuda_put_sum(total, kept[k], more[k], t.at + k * t.step, cols, whole);
+                kept[k] = par__cuda_store8_sum(total, kept[k], more[k], t.at + k * t.step, cols, whole);
         for (unsigned at = t.at + K * t.step; !ONE && add && at < cols; at += t.step)
-            (void)par__cuda_put_sum(total, par__cuda_get(x, at, cols, whole),
-                                    par__cuda_get(add, at, cols, whole), at, cols, whole);
+            (void)par__cuda_store8_sum(total, par__cuda_load8(x, at, cols, whole),
+                                       par__cuda_load8(add, at, cols, whole), at, cols, whole);
     }
 };
 template <class T, par__cuda_norm_size SIZE, bool ADD>
@@ -5647,10 +5676,10 @@ static __global__ void __launch_bounds__(SIZE == PAR__CUDA_NORM_WARP ? PAR__CUDA
         const float rstd = par__tp_rstd(squares, cols, epsilon);
         row.each(t, from, cols, whole, [&](unsigned at, const float *v) {
             float w[8], b[8] = {0, 0, 0, 0, 0, 0, 0, 0}, o[8];
-            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
-            if (bias) par__cuda_widen_eight(b, par__cuda_get(bias, at, cols, whole));
+            par__cuda_widen8(w, par__cuda_load8(weight, at, cols, whole));
+            if (bias) par__cuda_widen8(b, par__cuda_load8(bias, at, cols, whole));
             for (int j = 0; j < 8; j++) o[j] = par__tp_normalized(v[j], mean, rstd) * w[j] + b[j];
-            par__cuda_put(y + r * cols, o, at, cols, whole);
+            par__cuda_store8(y + r * cols, o, at, cols, whole);
         });
         if (t.at == 0 && rms) stats[r] = rstd;
         if (t.at == 0 && !rms) {
@@ -5673,8 +5702,9 @@ static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, co
     PAR__CUDA_TRY(par__cuda_check_norm(cuda, cols));
     if (!rows) return PAR_OK;
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, sum, x, add, weight, bias);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T, constexpr unsigned kept = par__cuda_norm_eights<T>::KEPT;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        constexpr unsigned kept = par__cuda_norm_packs<T>::KEPT;
         const bool one = aligned && cols <= 32 * 8 * kept;
         const auto kernel = !aligned ? add ? par__cuda_k_norm<T, PAR__CUDA_NORM_UNALIGNED, true>
                                            : par__cuda_k_norm<T, PAR__CUDA_NORM_UNALIGNED, false>
@@ -5685,8 +5715,8 @@ static par_result par__cuda_t_norm_forward(par_tp *tp, void *y, float *stats, co
         return par__cuda_launch(cuda, kernel, par__cuda_row_blocks(cuda, one ? (rows + 3) / 4 : rows),
                                 par__cuda_norm_threads(cols, kept), 32 * sizeof(float), cuda->stream, (T *)y,
                                 stats, (const T *)x, (const T *)add, (T *)sum, (const T *)weight,
-                                (const T *)bias, rows, (unsigned)cols, rms, epsilon))
-    return PAR_OK;
+                                (const T *)bias, rows, (unsigned)cols, rms, epsilon);
+    });
 }
 // Writes the sums of dw and db of eight columns to `to` and to + cols. Where a warp has a row, the block's
 // warps have the same columns, and theirs are added first.
@@ -5702,8 +5732,8 @@ static __device__ __forceinline__ void par__cuda_put_partials(float *to, const f
         return;
     }
     __syncthreads();
-    par__cuda_put(scratch + warp * 512, dw, lane, 256, true);
-    par__cuda_put(scratch + warp * 512 + 256, db, lane, 256, true);
+    par__cuda_store8(scratch + warp * 512, dw, lane, 256, true);
+    par__cuda_store8(scratch + warp * 512 + 256, db, lane, 256, true);
     __syncthreads();
     for (unsigned c = threadIdx.x; c < 512; c += blockDim.x) {
         const unsigned col = at - lane + c % 256;
@@ -5716,12 +5746,12 @@ static __device__ __forceinline__ void par__cuda_put_partials(float *to, const f
 // weights' gradients. of: dy and x.
 template <class T>
 static __device__ __forceinline__ void
-par__cuda_norm_sums(float *sums, float *dw, float *db, const par__cuda_eight<T> *of,
-                    const par__cuda_eight<T> &weight, float rstd, float shift) {
+par__cuda_norm_sums(float *sums, float *dw, float *db, const par__cuda_pack8<T> *of,
+                    const par__cuda_pack8<T> &weight, float rstd, float shift) {
     float dy[8], x[8], w[8];
-    par__cuda_widen_eight(dy, of[0]);
-    par__cuda_widen_eight(x, of[1]);
-    par__cuda_widen_eight(w, weight);
+    par__cuda_widen8(dy, of[0]);
+    par__cuda_widen8(x, of[1]);
+    par__cuda_widen8(w, weight);
     for (int j = 0; j < 8; j++) {
         const float h = fmaf(x[j], rstd, shift), g = dy[j] * w[j];
         sums[0] += g;
@@ -5734,8 +5764,8 @@ par__cuda_norm_sums(float *sums, float *dw, float *db, const par__cuda_eight<T> 
 // of the block's rows.
 template <class T>
 static __device__ __forceinline__ void
-par__cuda_norm_sums_beyond(float *sums, float *own, const par__cuda_eight<T> *of,
-                           const par__cuda_eight<T> &weight, unsigned at, unsigned cols, bool first,
+par__cuda_norm_sums_beyond(float *sums, float *own, const par__cuda_pack8<T> *of,
+                           const par__cuda_pack8<T> &weight, unsigned at, unsigned cols, bool first,
                            float rstd, float shift) {
     float more[2][8];
     for (unsigned j = 0; j < 8; j++) {
@@ -5748,22 +5778,22 @@ par__cuda_norm_sums_beyond(float *sums, float *own, const par__cuda_eight<T> *of
 // rstd (g - mean(g) - xhat mean(g xhat)) = rstd g + slope x + constant
 template <class T>
 static __device__ __forceinline__ void
-par__cuda_norm_gradients_of(float *to, const par__cuda_eight<T> &dy, const par__cuda_eight<T> &x,
+par__cuda_norm_gradients_of(float *to, const par__cuda_pack8<T> &dy, const par__cuda_pack8<T> &x,
                             const float *w, float rstd, float slope, float constant) {
     float u[8];
-    par__cuda_widen_eight(u, dy);
-    par__cuda_widen_eight(to, x);
+    par__cuda_widen8(u, dy);
+    par__cuda_widen8(to, x);
     for (int j = 0; j < 8; j++) to[j] = fmaf(u[j] * w[j], rstd, fmaf(to[j], slope, constant));
 }
 // Writes eight numbers, or (ADD) their sums with `add` after they are rounded.
 template <bool ADD, class T>
 static __device__ __forceinline__ void par__cuda_put_added(T *to, const float *x,
-                                                           const par__cuda_eight<T> &add, unsigned at,
+                                                           const par__cuda_pack8<T> &add, unsigned at,
                                                            unsigned cols, bool whole) {
     if constexpr (ADD)
-        par__cuda_put_sum(to, par__cuda_round_eight((T *)NULL, x), add, at, cols, whole);
+        par__cuda_store8_sum(to, par__cuda_round8((T *)NULL, x), add, at, cols, whole);
     else
-        par__cuda_put(to, x, at, cols, whole);
+        par__cuda_store8(to, x, at, cols, whole);
 }
 // Begins to bring memory to the L2 cache, where GPUs have an instruction for it (from sm_90 on). It takes no
 // registers and no threads' time, and so what is read next is in flight while a row is used.
@@ -5801,7 +5831,7 @@ template <class T, par__cuda_norm_size SIZE> struct par__cuda_norm_shape {
         BLOCKS = SIZE == PAR__CUDA_NORM_WARP    ? 4
                  : SIZE == PAR__CUDA_NORM_BLOCK ? (sizeof(T) == 2 ? 3 : 2)
                                                 : 1,
-        // eights of a thread
+        // packs of a thread
         SUMMED = SIZE == PAR__CUDA_NORM_UNALIGNED || (sizeof(T) == 4 && SIZE == PAR__CUDA_NORM_LARGE) ? 1
                  : sizeof(T) == 4 || SIZE == PAR__CUDA_NORM_BLOCK                                     ? 2
                                                                                                       : 3
@@ -5825,11 +5855,11 @@ static __global__ void __launch_bounds__((par__cuda_norm_shape<T, SIZE>::THREADS
     const auto gradient = [&](size_t r, bool first) {
         const float rstd = rms ? stats[r] : stats[2 * r + 1], shift = rms ? 0 : -stats[2 * r] * rstd;
         float v[8], w[8], sums[2] = {0, 0};
-        par__cuda_eight<T> of[K][3], here[3]; // dy, x, add
-        const auto get = [&](par__cuda_eight<T> *to, unsigned at) {
-            to[0] = par__cuda_get(dy + r * cols, at, cols, whole);
-            to[1] = par__cuda_get(x + r * cols, at, cols, whole);
-            if (ADD) to[2] = par__cuda_get(add + r * cols, at, cols, whole);
+        par__cuda_pack8<T> of[K][3], here[3]; // dy, x, add
+        const auto get = [&](par__cuda_pack8<T> *to, unsigned at) {
+            to[0] = par__cuda_load8(dy + r * cols, at, cols, whole);
+            to[1] = par__cuda_load8(x + r * cols, at, cols, whole);
+            if (ADD) to[2] = par__cuda_load8(add + r * cols, at, cols, whole);
         };
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < K; k++)
@@ -5841,18 +5871,18 @@ static __global__ void __launch_bounds__((par__cuda_norm_shape<T, SIZE>::THREADS
         for (unsigned k = 0; k < K; k++)
             if (t.at + k * t.step < cols)
                 par__cuda_norm_sums(sums, dw[k], db[k], of[k],
-                                    par__cuda_get(weight, t.at + k * t.step, cols, whole), rstd, shift);
+                                    par__cuda_load8(weight, t.at + k * t.step, cols, whole), rstd, shift);
         for (unsigned at = t.at + K * t.step; MORE && at < cols; at += t.step) {
             get(here, at);
-            par__cuda_norm_sums_beyond(sums, own, here, par__cuda_get(weight, at, cols, whole), at, cols,
+            par__cuda_norm_sums_beyond(sums, own, here, par__cuda_load8(weight, at, cols, whole), at, cols,
                                        first, rstd, shift);
         }
         par__cuda_row_sums<ONE, 2>(sums, scratch);
         const float sum = rms ? 0 : sums[0] / (float)cols, dot = sums[1] / (float)cols;
         const float slope = -rstd * rstd * dot, constant = -rstd * (sum + shift * dot);
-        const auto put = [&](unsigned at, par__cuda_eight<T> *from) {
+        const auto put = [&](unsigned at, par__cuda_pack8<T> *from) {
             if (MORE) get(from, at);
-            par__cuda_widen_eight(w, par__cuda_get(weight, at, cols, whole));
+            par__cuda_widen8(w, par__cuda_load8(weight, at, cols, whole));
             par__cuda_norm_gradients_of(v, from[0], from[1], w, rstd, slope, constant);
             par__cuda_put_added<ADD>(dx + r * cols, v, from[2], at, cols, whole);
         };
@@ -5878,7 +5908,8 @@ static par_result par__cuda_norm_gradients(par_cuda *cuda, void *dx, float *dwei
     const size_t most = 132 * (SIZE <= PAR__CUDA_NORM_BLOCK ? (size_t)shape::BLOCKS : 4);
     const unsigned blocks = (unsigned)PAR__MAX((size_t)1, PAR__MIN(rows / 16, most));
     const unsigned threads = PAR__MIN(par__cuda_norm_threads(cols, shape::SUMMED), (unsigned)shape::THREADS);
-    float *partials = (float *)par__cuda_scratch(cuda, 1, 2 * blocks * cols * sizeof(float));
+    float *partials =
+        (float *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_PARTIALS, 2 * blocks * cols * sizeof(float));
     if (!partials) return PAR_ERR_MEMORY;
     PAR__CUDA_TRY(par__cuda_launch(
         cuda, add ? par__cuda_k_norm_backward<T, SIZE, true> : par__cuda_k_norm_backward<T, SIZE, false>,
@@ -5894,16 +5925,17 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(dx, dy, x, add, weight);
     PAR__CUDA_TRY(par__cuda_check_norm(cuda, cols));
     if (!rows) return PAR_OK;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T, typedef par__cuda_norm_shape<T, PAR__CUDA_NORM_WARP> warp;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        typedef par__cuda_norm_shape<T, PAR__CUDA_NORM_WARP> warp;
         typedef par__cuda_norm_shape<T, PAR__CUDA_NORM_BLOCK> block;
         const auto run = !aligned ? par__cuda_norm_gradients<T, PAR__CUDA_NORM_UNALIGNED>
                          : cols <= 32 * 8 * warp::SUMMED ? par__cuda_norm_gradients<T, PAR__CUDA_NORM_WARP>
                          : cols <= block::THREADS * 8 * block::SUMMED
                              ? par__cuda_norm_gradients<T, PAR__CUDA_NORM_BLOCK>
                              : par__cuda_norm_gradients<T, PAR__CUDA_NORM_LARGE>;
-        return run(cuda, dx, dweight, dbias, dy, x, add, weight, stats, rows, cols, rms))
-    return PAR_OK;
+        return run(cuda, dx, dweight, dbias, dy, x, add, weight, stats, rows, cols, rms);
+    });
 }
 
 // >>cuda_dropout --------------------------------------------------------------------------------------------
@@ -5987,34 +6019,33 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS, LINEAR ? 6 : 1)
     par__cuda_k_dropout(T *y, const T *x, size_t rows, size_t cols, PAR__CUDA_PARAMETER par__cuda_dropped d,
                         bool aligned) {
     const uint64_t stream = par__cuda_dropout_stream(d.drop);
-    const auto drop_eight = [&](size_t row, size_t at, uint64_t first, bool whole) {
+    const auto drop8 = [&](size_t row, size_t at, uint64_t first, bool whole) {
         float v[8];
         uint32_t bits[8];
-        const par__cuda_eight<T> raw = par__cuda_get(x + row * cols, at, cols, whole);
+        const par__cuda_pack8<T> raw = par__cuda_load8(x + row * cols, at, cols, whole);
         if (whole) { // a Philox block has the bits of four elements, and these begin at a multiple of four
             par__cuda_philox(d.keys, stream, first >> 2, bits);
             par__cuda_philox(d.keys, stream, first >> 2 | 1, bits + 4); // the upper half is the same
         } else
             for (int j = 0; j < 8; j++)
                 bits[j] = par__cuda_random_bits(d.drop.seed, stream, first + (uint64_t)j);
-        par__cuda_widen_eight(v, raw);
+        par__cuda_widen8(v, raw);
         for (int j = 0; j < 8; j++) v[j] = par__tp_is_dropped(bits[j], d.drop.limit) ? 0.0f : v[j] * d.scale;
-        par__cuda_put(y + row * cols, v, at, cols, whole);
+        par__cuda_store8(y + row * cols, v, at, cols, whole);
     };
     if constexpr (LINEAR) {
         const size_t whole = aligned ? cols / 8 * 8 : 0;
         const unsigned step = gridDim.x * blockDim.x * 8;
         size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8;
-        for (; at < whole; at += step) drop_eight(0, at, d.base + at, true);
-        for (; at < cols; at += step) drop_eight(0, at, d.base + at, false);
+        for (; at < whole; at += step) drop8(0, at, d.base + at, true);
+        for (; at < cols; at += step) drop8(0, at, d.base + at, false);
     } else {
         const par_tp_row_map &m = d.map.map;
-        for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+        for (par__cuda_grid_stride i((cols + 7) / 8); i.row < rows; i.next()) {
             size_t sequence;
             const size_t at = i.group * 8, position = par__cuda_row_position(d.map, i.row, &sequence);
             const uint64_t first = ((m.first_sequence + sequence) * m.sequence + position) * cols + at;
-            aligned &&at + 8 <= cols ? drop_eight(i.row, at, first, true)
-                                     : drop_eight(i.row, at, first, false);
+            aligned &&at + 8 <= cols ? drop8(i.row, at, first, true) : drop8(i.row, at, first, false);
         }
     }
 }
@@ -6029,12 +6060,12 @@ static par_result par__cuda_t_dropout(par_tp *tp, void *y, const void *x, size_t
                                  (map->first_sequence * map->sequence + map->first_row) * cols};
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(x, y);
     const unsigned blocks = par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, linear ? par__cuda_k_dropout<T, true> : par__cuda_k_dropout<T, false>,
                                 blocks, PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)x,
-                                linear ? 1 : rows, linear ? rows * cols : cols, d, aligned))
-    return PAR_OK;
+                                linear ? 1 : rows, linear ? rows * cols : cols, d, aligned);
+    });
 }
 
 // >>cuda_rope -----------------------------------------------------------------------------------------------
@@ -6044,35 +6075,35 @@ static __global__ void par__cuda_k_rope_table(float *table, size_t local_sequenc
                                               PAR__CUDA_PARAMETER par_tp_row_map map,
                                               PAR__CUDA_PARAMETER par_tp_rotary rotary) {
     const size_t half = dim / 2;
-    PAR__CUDA_FOR(i, local_sequence * half) {
+    PAR__CUDA_GRID_STRIDE(i, local_sequence * half) {
         const double angle =
             (double)par__tp_map_position(&map, i / half) * par__tp_rope_frequency(&rotary, i % half, dim);
         table[i / half * dim + i % half] = (float)par__cos(angle);
         table[i / half * dim + half + i % half] = (float)par__sin(angle);
     }
 }
-// A thread rotates eight pairs, whose halves are two eights of a head; `groups` is how many a head has.
+// A thread rotates eight pairs, whose halves are two packs of a head; `groups` is how many a head has.
 template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_rope(T *x, size_t rows, size_t ld, size_t heads, size_t dim, const float *table,
                      PAR__CUDA_PARAMETER par__cuda_map map, par__cuda_divisor groups, float sign) {
     const size_t half = dim / 2;
-    for (par__cuda_walk i(heads * groups.by); i.row < rows; i.next()) {
+    for (par__cuda_grid_stride i(heads * groups.by); i.row < rows; i.next()) {
         const size_t token = map.map.first_row + i.row, head = par__cuda_divide(groups, i.group),
                      j = (i.group - head * groups.by) * 8;
         const float *cos_sin =
             table + (token - par__cuda_divide(map.local_sequence, token) * map.map.local_sequence) * dim;
         T *a = x + i.row * ld + head * dim, *b = a + half;
-        const par__cuda_eight<T> p = par__cuda_get(a, j, half, true), q = par__cuda_get(b, j, half, true);
+        const par__cuda_pack8<T> p = par__cuda_load8(a, j, half, true), q = par__cuda_load8(b, j, half, true);
         float u[8], v[8], c[8], s[8], o[8];
-        par__cuda_widen_eight(c, par__cuda_get(cos_sin, j, half, true));
-        par__cuda_widen_eight(s, par__cuda_get(cos_sin + half, j, half, true));
-        par__cuda_widen_eight(u, p);
-        par__cuda_widen_eight(v, q);
+        par__cuda_widen8(c, par__cuda_load8(cos_sin, j, half, true));
+        par__cuda_widen8(s, par__cuda_load8(cos_sin + half, j, half, true));
+        par__cuda_widen8(u, p);
+        par__cuda_widen8(v, q);
         for (int k = 0; k < 8; k++) o[k] = par__tp_rotate_first(u[k], v[k], c[k], sign * s[k]);
-        par__cuda_put(a, o, j, half, true);
+        par__cuda_store8(a, o, j, half, true);
         for (int k = 0; k < 8; k++) o[k] = par__tp_rotate_second(u[k], v[k], c[k], sign * s[k]);
-        par__cuda_put(b, o, j, half, true);
+        par__cuda_store8(b, o, j, half, true);
     }
 }
 // The same for heads of other lengths, or elsewhere in memory: a thread rotates one pair.
@@ -6080,7 +6111,7 @@ template <class T>
 static __global__ void par__cuda_k_rope_pairs(T *x, size_t rows, size_t ld, size_t heads, size_t dim,
                                               const float *table, PAR__CUDA_PARAMETER par__cuda_map map,
                                               par__cuda_divisor half, float sign) {
-    for (par__cuda_walk i(heads * half.by); i.row < rows; i.next()) {
+    for (par__cuda_grid_stride i(heads * half.by); i.row < rows; i.next()) {
         const size_t token = map.map.first_row + i.row, head = par__cuda_divide(half, i.group),
                      j = i.group - head * half.by;
         const float *cos_sin =
@@ -6102,7 +6133,8 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
     key.dim = dim;
     key.map.first_row = 0;
     key.map.first_sequence = 0;
-    float *table = (float *)par__cuda_scratch(cuda, 2, map->local_sequence * dim * sizeof(float));
+    float *table =
+        (float *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_ROPE, map->local_sequence * dim * sizeof(float));
     if (!table) return PAR_ERR_MEMORY;
     if (cuda->captured || memcmp(&key, &cuda->rope_key, sizeof key)) { // a replay writes another one
         PAR__CUDA_TRY(par__cuda_launch(
@@ -6114,13 +6146,13 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
     const float sign = backward ? -1.0f : 1.0f;
     const bool whole = dim % 16 == 0 && par__cuda_aligned(x, ld * par_tp_element_bytes(tp));
     const par__cuda_divisor parts = par__cuda_divisor_of(whole ? dim / 16 : dim / 2);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, whole ? par__cuda_k_rope<T> : par__cuda_k_rope_pairs<T>,
                                 par__cuda_blocks(cuda, rows * heads * parts.by, PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, rows, ld, heads, dim, table,
-                                par__cuda_map_of(map), parts, sign))
-    return PAR_OK;
+                                par__cuda_map_of(map), parts, sign);
+    });
 }
 
 // >>cuda_embedding ------------------------------------------------------------------------------------------
@@ -6135,12 +6167,12 @@ template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_embed(T *y, const int32_t *ids, size_t rows, const T *table, size_t first, size_t count,
                       size_t cols, bool aligned) {
-    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+    for (par__cuda_grid_stride i((cols + 7) / 8); i.row < rows; i.next()) {
         const size_t id = (size_t)ids[i.row] - first, at = i.group * 8; // wraps around below
         const auto copy = [&](bool whole) {
             float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-            if (id < count) par__cuda_widen_eight(v, par__cuda_get(table + id * cols, at, cols, whole));
-            par__cuda_put(y + i.row * cols, v, at, cols, whole);
+            if (id < count) par__cuda_widen8(v, par__cuda_load8(table + id * cols, at, cols, whole));
+            par__cuda_store8(y + i.row * cols, v, at, cols, whole);
         };
         aligned &&at + 8 <= cols ? copy(true) : copy(false);
     }
@@ -6149,25 +6181,25 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
                                     size_t first, size_t count, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, table);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_embed<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table,
-                                first, count, cols, aligned))
-    return PAR_OK;
+                                first, count, cols, aligned);
+    });
 }
 enum { PAR__CUDA_PIECE = 32 };
 // Of ids that are elsewhere the key is `count`, the last.
 static __global__ void par__cuda_k_embed_keys(uint32_t *keys, uint32_t *rows_of_keys, const int32_t *ids,
                                               size_t rows, size_t first, size_t count) {
-    PAR__CUDA_FOR(i, rows) {
+    PAR__CUDA_GRID_STRIDE(i, rows) {
         const size_t id = (size_t)ids[i] - first;
         keys[i] = (uint32_t)PAR__MIN(id, count);
         rows_of_keys[i] = (uint32_t)i;
     }
 }
-// par__cuda_put of f32, which compilers do not cut where words come two ways.
+// par__cuda_store8 of f32, which compilers do not cut where words come two ways.
 static __device__ __forceinline__ void par__cuda_put_sums(float *p, const float *x, size_t at, size_t n,
                                                           bool whole) {
 #if defined(__CUDA_ARCH__)
@@ -6177,7 +6209,7 @@ static __device__ __forceinline__ void par__cuda_put_sums(float *p, const float 
         return;
     }
 #endif
-    par__cuda_put(p, x, at, n, whole);
+    par__cuda_store8(p, x, at, n, whole);
 }
 // A warp adds up the pieces within PAR__CUDA_PIECE sorted rows, in 256 columns. It loads four rows and their
 // keys at a time, whatever the keys are, while the next four come to the cache.
@@ -6196,15 +6228,15 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
             float sum[8], v[8];
             bool opens = false; // the run that is added up begins here, so that its sum goes to the gradient
             for (unsigned from = first; from < end; from += AHEAD) {
-                par__cuda_eight<T> x[AHEAD];
+                par__cuda_pack8<T> x[AHEAD];
                 uint32_t key[AHEAD + 2]; // of the row before, the rows, and the row behind; of none: `count`
                 PAR__CUDA_UNROLL
                 for (unsigned k = 0; k < AHEAD + 2; k++)
                     key[k] = from + k > 0 && from + k <= (unsigned)rows ? keys[from + k - 1] : count;
                 PAR__CUDA_UNROLL
                 for (unsigned k = 0; k < AHEAD; k++)
-                    x[k] =
-                        par__cuda_get(dy + rows_of_keys[PAR__MIN(from + k, end - 1)] * cols, at, cols, whole);
+                    x[k] = par__cuda_load8(dy + rows_of_keys[PAR__MIN(from + k, end - 1)] * cols, at, cols,
+                                           whole);
                 if (lane < AHEAD && from + AHEAD + lane < end)
                     par__cuda_prefetch(dy + rows_of_keys[from + AHEAD + lane] * cols + from_col,
                                        (unsigned)(PAR__MIN(cols - from_col, (size_t)256) * sizeof(T)));
@@ -6213,13 +6245,13 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
                     const unsigned i = from + k;
                     const bool begins = key[k] != key[k + 1], ends = i + 1 == end || key[k + 1] != key[k + 2];
                     if (i >= end || key[k + 1] == count) break;
-                    par__cuda_widen_eight(v, x[k]);
+                    par__cuda_widen8(v, x[k]);
                     if (begins || i == first) opens = begins;
                     for (int j = 0; j < 8; j++) sum[j] = begins || i == first ? v[j] : sum[j] + v[j];
                     if (!ends) continue;
                     float *to = opens ? grad + key[k + 1] * cols : partials + first / PIECE * cols;
                     if (opens) {
-                        par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
+                        par__cuda_widen8(v, par__cuda_load8(to, at, cols, whole));
                         for (int j = 0; j < 8; j++) sum[j] = v[j] + sum[j];
                     }
                     par__cuda_put_sums(to, sum, at, cols, whole);
@@ -6269,7 +6301,8 @@ static par_result par__cuda_sort(par_cuda *cuda, const uint32_t *keys, uint32_t 
     size_t bytes = 0;
     PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, sorted, rows_of_keys, order, n, 0, bits,
                                                    cuda->stream));
-    void *scratch = par__cuda_scratch(cuda, 0, PAR__MAX(bytes, (size_t)2 * 1024 * sizeof(double)));
+    void *scratch =
+        par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_SUMS, PAR__MAX(bytes, (size_t)2 * 1024 * sizeof(double)));
     if (!scratch) return PAR_ERR_MEMORY;
     PAR__CUDA_CALL(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted, rows_of_keys, order, n, 0,
                                                    bits, cuda->stream));
@@ -6286,8 +6319,8 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
                                              const void *dy, size_t first, size_t count, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const size_t pieces = rows / PAR__CUDA_PIECE + 1, up = (rows + 63) / 64 * 64;
-    char *scratch =
-        (char *)par__cuda_scratch(cuda, 1, 4 * up * sizeof(uint32_t) + pieces * cols * sizeof(float));
+    char *scratch = (char *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_PARTIALS,
+                                              4 * up * sizeof(uint32_t) + pieces * cols * sizeof(float));
     if (!scratch) return PAR_ERR_MEMORY;
     if (!rows || !cols) return PAR_OK;
     uint32_t *keys = (uint32_t *)(void *)scratch, *rows_of_keys = keys + up, *sorted = rows_of_keys + up,
@@ -6302,11 +6335,11 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
     int bits = 1; // of the largest key
     while (bits < 32 && count >> bits) bits++;
     PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, rows_of_keys, order, rows, bits));
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_pieces<T>, blocks, threads, 0, cuda->stream,
-                                       grad, partials, sorted, order, (const T *)dy, rows, (uint32_t)count,
-                                       cols, aligned)))
+    PAR__CUDA_TRY(par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_launch(cuda, par__cuda_k_embed_pieces<T>, blocks, threads, 0, cuda->stream, grad,
+                                partials, sorted, order, (const T *)dy, rows, (uint32_t)count, cols, aligned);
+    }));
     return par__cuda_launch(cuda, par__cuda_k_embed_carry, blocks, threads, 0, cuda->stream, grad, partials,
                             sorted, rows, (uint32_t)count, cols);
 }
@@ -6314,18 +6347,18 @@ template <class T>
 static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_positions(T *y, const T *table, size_t rows, size_t cols,
                           PAR__CUDA_PARAMETER par__cuda_map map, bool aligned) {
-    for (par__cuda_walk i((cols + 7) / 8); i.row < rows; i.next()) {
+    for (par__cuda_grid_stride i((cols + 7) / 8); i.row < rows; i.next()) {
         const size_t at = i.group * 8;
         size_t sequence;
         const T *from = table + par__cuda_row_position(map, i.row, &sequence) * cols;
         const auto add = [&](bool whole) {
-            const par__cuda_eight<T> p = par__cuda_get(y + i.row * cols, at, cols, whole),
-                                     q = par__cuda_get(from, at, cols, whole);
+            const par__cuda_pack8<T> p = par__cuda_load8(y + i.row * cols, at, cols, whole),
+                                     q = par__cuda_load8(from, at, cols, whole);
             float x[8], t[8];
-            par__cuda_widen_eight(x, p);
-            par__cuda_widen_eight(t, q);
+            par__cuda_widen8(x, p);
+            par__cuda_widen8(t, q);
             for (int j = 0; j < 8; j++) x[j] += t[j];
-            par__cuda_put(y + i.row * cols, x, at, cols, whole);
+            par__cuda_store8(y + i.row * cols, x, at, cols, whole);
         };
         aligned &&at + 8 <= cols ? add(true) : add(false);
     }
@@ -6334,13 +6367,13 @@ static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, 
                                         const par_tp_row_map *map) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, table);
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_positions<T>,
                                 par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)table, rows, cols,
-                                par__cuda_map_of(map), aligned))
-    return PAR_OK;
+                                par__cuda_map_of(map), aligned);
+    });
 }
 // A thread has one position of the sequence and eight columns, and sums the rows with that position in order.
 // offset: of the first row in its sequence.
@@ -6349,27 +6382,27 @@ static __global__ void __launch_bounds__(PAR__CUDA_THREADS)
     par__cuda_k_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
                                    PAR__CUDA_PARAMETER par__cuda_map map, size_t offset, bool aligned) {
     const size_t tokens = map.map.local_sequence;
-    for (par__cuda_walk i((cols + 7) / 8); i.row < tokens; i.next()) {
+    for (par__cuda_grid_stride i((cols + 7) / 8); i.row < tokens; i.next()) {
         const size_t at = i.group * 8, first = i.row - offset + (i.row < offset ? tokens : 0);
         if (first >= rows) continue;
         float *to = grad + par__cuda_position(map, i.row) * cols;
         const auto add = [&](bool whole) {
             float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0}, v[8];
             for (size_t r = first; r < rows; r += 4 * tokens) {
-                par__cuda_eight<T> raw[4] = {};
+                par__cuda_pack8<T> raw[4] = {};
                 PAR__CUDA_UNROLL
                 for (size_t k = 0; k < 4; k++)
                     if (r + k * tokens < rows)
-                        raw[k] = par__cuda_get(dy + (r + k * tokens) * cols, at, cols, whole);
+                        raw[k] = par__cuda_load8(dy + (r + k * tokens) * cols, at, cols, whole);
                 PAR__CUDA_UNROLL
                 for (size_t k = 0; k < 4; k++) {
-                    par__cuda_widen_eight(v, raw[k]);
+                    par__cuda_widen8(v, raw[k]);
                     for (int j = 0; j < 8; j++) sum[j] += v[j];
                 }
             }
-            par__cuda_widen_eight(v, par__cuda_get(to, at, cols, whole));
+            par__cuda_widen8(v, par__cuda_load8(to, at, cols, whole));
             for (int j = 0; j < 8; j++) v[j] += sum[j];
-            par__cuda_put(to, v, at, cols, whole);
+            par__cuda_store8(to, v, at, cols, whole);
         };
         aligned &&at + 8 <= cols ? add(true) : add(false);
     }
@@ -6379,13 +6412,13 @@ static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const 
     par_cuda *cuda = par__cuda_of_tp(tp);
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(grad, dy);
     const size_t tokens = map->local_sequence;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_positions_backward<T>,
                                 par__cuda_blocks(cuda, tokens * ((cols + 7) / 8), PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows, cols,
-                                par__cuda_map_of(map), map->first_row % tokens, aligned))
-    return PAR_OK;
+                                par__cuda_map_of(map), map->first_row % tokens, aligned);
+    });
 }
 
 // >>cuda_loss -----------------------------------------------------------------------------------------------
@@ -6415,31 +6448,31 @@ struct par__cuda_softmax {
 };
 // An online softmax over a row, in one pass: each thread updates its maximum and its sum of e^(x - max), 64
 // bytes at a time. Returns the row's maximum, its sum of e^(x - max) and the sum of x, in all threads. KEEP:
-// `keep` is shared memory, to which each thread copies the eights that it reads.
+// `keep` is shared memory, to which each thread copies the packs that it reads.
 template <bool KEEP, class T>
 static __device__ __forceinline__ float3 par__cuda_row_stats(const T *x, size_t cols, float *scratch, T *keep,
                                                              bool whole) {
-    enum { N = 8 / sizeof(T) }; // eights at a time
+    enum { N = 8 / sizeof(T) }; // packs at a time
     const unsigned step = blockDim.x * 8;
     par__cuda_softmax s = {-INFINITY, -INFINITY, 0, 0};
     float v[8];
     size_t from = threadIdx.x * 8;
     for (; whole && from + (N - 1) * step + 8 <= cols; from += N * step) {
-        par__cuda_eight<T> raw[N];
+        par__cuda_pack8<T> raw[N];
         PAR__CUDA_UNROLL
-        for (unsigned k = 0; k < N; k++) raw[k] = par__cuda_get(x + from, k * step, cols, true);
+        for (unsigned k = 0; k < N; k++) raw[k] = par__cuda_load8(x + from, k * step, cols, true);
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < N; k++) {
-            if (KEEP) par__cuda_put_words(keep + from + k * step, raw[k]);
-            par__cuda_widen_eight(v, raw[k]);
+            if (KEEP) par__cuda_store8_words(keep + from + k * step, raw[k]);
+            par__cuda_widen8(v, raw[k]);
             s.add(v);
             for (int j = 0; j < 8; j++) s.total += v[j];
         }
     }
     for (; from < cols; from += step) {
-        const par__cuda_eight<T> raw = par__cuda_get(x, from, cols, whole && from + 8 <= cols);
-        if (KEEP) par__cuda_put_words(keep + from, raw);
-        par__cuda_widen_eight(v, raw);
+        const par__cuda_pack8<T> raw = par__cuda_load8(x, from, cols, whole && from + 8 <= cols);
+        if (KEEP) par__cuda_store8_words(keep + from, raw);
+        par__cuda_widen8(v, raw);
         for (size_t j = 0; j < 8; j++) v[j] = from + j < cols ? v[j] : -INFINITY;
         s.add(v);
         for (size_t j = 0; j < 8; j++) s.total += from + j < cols ? v[j] : 0;
@@ -6471,13 +6504,13 @@ static par_result par__cuda_t_loss_stats(par_tp *tp, float *stats, const void *l
                                          const int32_t *targets, size_t rows, size_t first, size_t cols) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (!rows) return PAR_OK;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_loss_stats<T>, par__cuda_row_blocks(cuda, rows),
                                 par__cuda_loss_threads(cols), 32 * sizeof(float), cuda->stream, stats,
                                 (const T *)logits, ld, targets, rows, first, cols,
-                                par__cuda_aligned(logits, ld * sizeof(T))))
-    return PAR_OK;
+                                par__cuda_aligned(logits, ld * sizeof(T)));
+    });
 }
 static __global__ void par__cuda_k_loss_combine(const float *stats, size_t ranks, size_t rows,
                                                 const int32_t *targets, par_tp_loss loss, float *lse,
@@ -6508,13 +6541,13 @@ static par_result par__cuda_t_loss_combine(par_tp *tp, const float *stats, size_
                             ranks, rows, targets, *loss, lse, losses, sum, target_count);
 }
 // y: the gradient of a row of logits; x is the row in memory (kept: in shared memory, padded to whole
-// eights), which may be y. The thread that has the target's eight writes the target's own gradient
+// packs), which may be y. The thread that has the target's pack writes the target's own gradient
 // afterwards.
 template <class T>
 static __device__ __forceinline__ void
 par__cuda_row_gradient(T *y, const T *x, bool kept, int32_t id, size_t first, size_t cols, float lse,
                        const par_tp_loss &loss, float scale, bool whole) {
-    enum { N = 8 / sizeof(T) }; // eights at a time
+    enum { N = 8 / sizeof(T) }; // packs at a time
     const float base = lse * PAR__CUDA_LOG2E, smooth = par__tp_loss_smooth(&loss, scale);
     const float factor =
         par__tp_loss_factor(&loss, scale, lse) * par__cuda_exp2(fmaf(-lse, PAR__CUDA_LOG2E, base));
@@ -6526,23 +6559,23 @@ par__cuda_row_gradient(T *y, const T *x, bool kept, int32_t id, size_t first, si
     const auto gradient = [&](float v) {
         return fmaf(factor, par__cuda_exp2(fmaf(v, PAR__CUDA_LOG2E, -base)), -smooth);
     };
-    const auto put = [&](const par__cuda_eight<T> &raw, size_t at, bool all) {
+    const auto put = [&](const par__cuda_pack8<T> &raw, size_t at, bool all) {
         float v[8];
-        par__cuda_widen_eight(v, raw);
+        par__cuda_widen8(v, raw);
         for (int j = 0; j < 8; j++) v[j] = ignored ? 0.0f : gradient(v[j]);
-        par__cuda_put(y, v, at, cols, all);
+        par__cuda_store8(y, v, at, cols, all);
     };
     size_t from = threadIdx.x * 8;
     for (; whole && from + (N - 1) * step + 8 <= cols; from += N * step) {
-        par__cuda_eight<T> raw[N];
+        par__cuda_pack8<T> raw[N];
         PAR__CUDA_UNROLL
-        for (unsigned k = 0; k < N; k++) raw[k] = par__cuda_get(x + from, k * step, cols, true);
+        for (unsigned k = 0; k < N; k++) raw[k] = par__cuda_load8(x + from, k * step, cols, true);
         PAR__CUDA_UNROLL
         for (unsigned k = 0; k < N; k++) put(raw[k], from + k * step, true);
     }
     for (; from < cols; from += step) {
         const bool all = whole && from + 8 <= cols;
-        put(par__cuda_get(x, from, cols, kept || all), from, all);
+        put(par__cuda_load8(x, from, cols, kept || all), from, all);
     }
     if (owns) par__cuda_round(y + target, par__tp_target_gradient(&loss, scale, gradient(logit)));
 }
@@ -6583,13 +6616,13 @@ static par_result par__cuda_t_loss_backward(par_tp *tp, void *dlogits, const voi
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
     par_cuda *cuda = par__cuda_of_tp(tp);
     if (!rows) return PAR_OK;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         return par__cuda_launch(cuda, par__cuda_k_loss_backward<T>, par__cuda_row_blocks(cuda, rows),
                                 par__cuda_loss_threads(cols), 0, cuda->stream, (T *)dlogits,
                                 (const T *)logits, ld, targets, lse, rows, first, cols, *loss, scale,
-                                par__cuda_aligned(dlogits, logits, ld * sizeof(T))))
-    return PAR_OK;
+                                par__cuda_aligned(dlogits, logits, ld * sizeof(T)));
+    });
 }
 static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
                                                     const void *logits, size_t ld, const int32_t *targets,
@@ -6600,12 +6633,13 @@ static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, f
     const size_t shared = 32 * sizeof(float) + (cols + 7) / 8 * 8 * par_tp_element_bytes(tp);
     const int fits = shared <= (size_t)cuda->max_shared_bytes;
     if (rows && fits) {
-        PAR__CUDA_DISPATCH_STORAGE(
-            tp, T,
-            PAR__CUDA_TRY(par__cuda_launch(
-                cuda, par__cuda_k_loss_forward_backward<T>, par__cuda_row_blocks(cuda, rows),
-                par__cuda_loss_threads(cols), shared, cuda->stream, (T *)dlogits, stats, (const T *)logits,
-                ld, targets, rows, cols, *loss, scale, par__cuda_aligned(dlogits, logits, ld * sizeof(T)))))
+        PAR__CUDA_TRY(par__cuda_visit_storage(tp, [&](auto number) {
+            typedef decltype(number) T;
+            return par__cuda_launch(cuda, par__cuda_k_loss_forward_backward<T>,
+                                    par__cuda_row_blocks(cuda, rows), par__cuda_loss_threads(cols), shared,
+                                    cuda->stream, (T *)dlogits, stats, (const T *)logits, ld, targets, rows,
+                                    cols, *loss, scale, par__cuda_aligned(dlogits, logits, ld * sizeof(T)));
+        }));
     }
     if (!fits) PAR__CUDA_TRY(par__cuda_t_loss_stats(tp, stats, logits, ld, targets, rows, 0, cols));
     PAR__CUDA_TRY(
@@ -6613,6 +6647,363 @@ static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, f
     return fits
                ? PAR_OK
                : par__cuda_t_loss_backward(tp, dlogits, logits, ld, targets, lse, rows, 0, cols, loss, scale);
+}
+
+// >>cuda_codes ----------------------------------------------------------------------------------------------
+//
+// A block quantizes a tile of 128 x 128 of an operand, the largest block that shares a scale, in groups of 16
+// columns: first the amax of each, then the codes, for which the tile is read again from the L1 cache. Where
+// one scale is for more than a tile, a pass before finds amax. Maxima are taken of bits as integers, whose
+// order does not matter.
+
+#if defined(PAR_CUDA_CUBLASLT)
+enum { PAR__CUDA_CODES_TILE = 128, PAR__CUDA_CODES_GROUP = 16, PAR__CUDA_CODES_GROUPS = 4 };
+struct par__cuda_amax_of {
+    static __device__ __forceinline__ float of(float a, float b) { return par__tp_amax(a, b); }
+};
+struct par__cuda_code_place { // of a thread's group: in the operand, and in the tile
+    size_t row, col;
+    unsigned tile_row, group;
+};
+static __device__ __forceinline__ par__cuda_code_place par__cuda_find_group(const par_tp_operand &q,
+                                                                            unsigned j, int transposed) {
+    const unsigned across = (unsigned)(q.ld / PAR__CUDA_CODES_TILE); // at most the number of blocks
+    const unsigned i = threadIdx.x + blockDim.x * j;
+    par__cuda_code_place p; // threads beside each other load what is beside each other
+    p.tile_row = transposed ? i % PAR__CUDA_CODES_TILE : i / 8;
+    p.group = transposed ? i / PAR__CUDA_CODES_TILE : i % 8;
+    p.row = (size_t)(blockIdx.x / across) * PAR__CUDA_CODES_TILE + p.tile_row;
+    p.col = blockIdx.x % across * PAR__CUDA_CODES_TILE + p.group * PAR__CUDA_CODES_GROUP;
+    return p;
+}
+// Whether all of a group is there, in a row, at a multiple of 16 bytes.
+template <class T>
+static __device__ __forceinline__ bool par__cuda_is_whole_group(const par_tp_operand &q, const T *x,
+                                                                size_t x_ld, int transposed,
+                                                                const par__cuda_code_place &p) {
+    return !transposed && p.row < q.rows && p.col + PAR__CUDA_CODES_GROUP <= q.cols &&
+           (((uintptr_t)x | x_ld * sizeof(T)) & 15u) == 0;
+}
+template <class T>
+static __device__ __forceinline__ void par__cuda_load_group(float *v, const par_tp_operand &q, const T *x,
+                                                            size_t x_ld, int transposed,
+                                                            const par__cuda_code_place &p) {
+    const size_t cols = p.row < q.rows ? q.cols : 0, down = transposed ? x_ld : 1;
+    const T *from = transposed ? x + p.col * x_ld + p.row : x + p.row * x_ld + p.col;
+    if (par__cuda_is_whole_group(q, x, x_ld, transposed, p)) {
+        const par__cuda_pack8<T> low = par__cuda_load8(from, 0, cols, true),
+                                 high = par__cuda_load8(from, 8, cols, true);
+        par__cuda_widen8(v, low);
+        par__cuda_widen8(v + 8, high);
+    } else {
+        PAR__CUDA_UNROLL
+        for (size_t i = 0; i < PAR__CUDA_CODES_GROUP; i++)
+            v[i] = p.col + i < cols ? (float)par__cuda_widen(from[i * down]) : 0.0f;
+    }
+    if (q.hadamard) par__tp_hadamard(v);
+}
+template <class T>
+static __device__ __forceinline__ float par__cuda_group_amax(const par_tp_operand &q, const T *x, size_t x_ld,
+                                                             int transposed, const par__cuda_code_place &p) {
+    float v[PAR__CUDA_CODES_GROUP], amax = 0;
+    if (!q.hadamard && par__cuda_is_whole_group(q, x, x_ld, transposed, p)) {
+        const par__cuda_pack8<T> low = par__cuda_load8(x + p.row * x_ld, p.col, q.cols, true),
+                                 high = par__cuda_load8(x + p.row * x_ld, p.col + 8, q.cols, true);
+        const uint32_t a = par__cuda_amax_bits(low), b = par__cuda_amax_bits(high);
+        return par__bits_to_f32(PAR__MAX(a, b));
+    }
+    par__cuda_load_group(v, q, x, x_ld, transposed, p);
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) amax = par__tp_amax(amax, v[i]);
+    return amax;
+}
+static __device__ __forceinline__ void par__cuda_atomic_amax(float *to, float amax) {
+    atomicMax((unsigned *)(void *)to, par__f32_to_bits(amax));
+}
+template <class T>
+static __global__ void par__cuda_k_codes_amax(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
+                                              int transposed) {
+    PAR__CUDA_SHARED(float, scratch);
+    float amax = 0;
+    if (q.history && q.history[0] > 0) return; // that one is in use
+    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
+        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
+        const float group = par__cuda_group_amax(q, x, x_ld, transposed, p);
+        amax = par__tp_amax(amax, group);
+        if (q.block_rows == 1 && !q.block_cols && p.row < q.rows)
+            par__cuda_atomic_amax(q.amax + p.row, group);
+    }
+    if (q.block_rows == 1 && !q.block_cols) return;
+    amax = par__cuda_block_reduce<par__cuda_amax_of>(amax, scratch);
+    if (threadIdx.x == 0) par__cuda_atomic_amax(q.amax, amax);
+}
+// The amax of a group's block from those of the tile's groups.
+static __device__ __forceinline__ float par__cuda_amax_in_tile(const par_tp_operand &q, const float *groups,
+                                                               const par__cuda_code_place &p) {
+    const unsigned rows = (unsigned)q.block_rows, cols = (unsigned)q.block_cols / PAR__CUDA_CODES_GROUP;
+    const unsigned row = p.tile_row / rows * rows, col = p.group / cols * cols;
+    float amax = 0;
+    for (unsigned r = row; r < row + rows; r++)
+        for (unsigned c = col; c < col + cols; c++) amax = par__tp_amax(amax, groups[r * 8 + c]);
+    return amax;
+}
+// amax: of the group.
+static __device__ __forceinline__ void par__cuda_store_codes(const par_tp_operand &q, float *v, float encode,
+                                                             float amax, const par__cuda_code_place &p,
+                                                             uint64_t seed, uint64_t stream) {
+    const size_t at = p.row * q.ld + p.col;
+    uint32_t w[4] = {0, 0, 0, 0}, bits[4] = {0, 0, 0, 0};
+    PAR__CUDA_UNROLL
+    for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) v[i] *= encode;
+    if (q.code == PAR_TP_E2M1) {
+        PAR__CUDA_UNROLL
+        for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++)
+            w[i / 8] |= par__tp_e2m1_code(&q, seed, stream, at, (unsigned)i, v[i], bits) << 4 * (i % 8);
+        uint2 two;
+        two.x = w[0];
+        two.y = w[1];
+        *(uint2 *)(void *)((uint8_t *)q.codes + at / 2) = two;
+    } else {
+        const auto put = [&](bool e4m3, bool numbers) {
+            uint4 four;
+            four.x = par__cuda_four_codes(e4m3, v, numbers);
+            four.y = par__cuda_four_codes(e4m3, v + 4, numbers);
+            four.z = par__cuda_four_codes(e4m3, v + 8, numbers);
+            four.w = par__cuda_four_codes(e4m3, v + 12, numbers);
+            *(uint4 *)(void *)((uint8_t *)q.codes + at) = four;
+        };
+        if (amax != amax || encode != encode) // which is above 0
+            put(q.code == PAR_TP_E4M3, false);
+        else
+            q.code == PAR_TP_E4M3 ? put(true, true) : put(false, true);
+    }
+}
+template <class T>
+static __global__ void par__cuda_k_codes(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
+                                         int transposed, uint64_t seed, const uint64_t *offset) {
+    PAR__CUDA_SHARED(float, groups); // the amax of each, then one of each warp
+    const float tensor = q.history && q.history[0] > 0 ? q.history[0] : q.amax[0];
+    const uint64_t stream = q.stream + (offset ? *offset << 24 : 0);
+    float v[PAR__CUDA_CODES_GROUP], tile = 0;
+    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
+        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
+        const float amax = par__cuda_group_amax(q, x, x_ld, transposed, p);
+        groups[p.tile_row * 8 + p.group] = amax;
+        tile = par__tp_amax(tile, amax);
+    }
+    tile = par__cuda_block_reduce<par__cuda_amax_of>(tile, groups + PAR__CUDA_CODES_TILE * 8);
+    if (q.observed && threadIdx.x == 0) par__cuda_atomic_amax(q.history + 1, tile);
+    // a scale of all of the tile, or of the group's row or block
+    const bool common = q.block_cols ? q.block_rows == 128 : !q.block_rows;
+    par__tp_block_scale s = par__tp_scale_block(q.code, q.scale, q.block_cols ? tile : tensor, tensor);
+    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
+        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
+        if (p.row >= q.rows) continue;
+        par__cuda_load_group(v, q, x, x_ld, transposed, p);
+        if (!common)
+            s = par__tp_scale_block(
+                q.code, q.scale, q.block_cols ? par__cuda_amax_in_tile(q, groups, p) : q.amax[p.row], tensor);
+        par__cuda_store_codes(q, v, s.encode, groups[p.tile_row * 8 + p.group], p, seed, stream);
+        // a block's sides divide those of a tile; 0: all of the operand's
+        const bool first_row = q.block_rows ? p.tile_row % (unsigned)q.block_rows == 0 : p.row == 0;
+        const bool first =
+            q.block_cols ? p.group * PAR__CUDA_CODES_GROUP % (unsigned)q.block_cols == 0 : p.col == 0;
+        if (!first || (q.scale < PAR_TP_SCALE_E8M0 && !first_row)) continue;
+        const size_t at = par__tp_scale_at(&q, p.row, p.col);
+        if (q.scale >= PAR_TP_SCALE_E8M0)
+            ((uint8_t *)q.scales)[at] = (uint8_t)s.stored;
+        else
+            ((float *)q.scales)[at] = s.decode;
+    }
+}
+static par_result par__cuda_t_quantize(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
+                                       int transposed) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const size_t tiles =
+        (q->rows + PAR__CUDA_CODES_TILE - 1) / PAR__CUDA_CODES_TILE * (q->ld / PAR__CUDA_CODES_TILE);
+    const size_t shared = (PAR__CUDA_CODES_TILE * 8 + PAR__CUDA_THREADS / 32) * sizeof(float);
+    const int whole = !q->block_cols || q->scale == PAR_TP_SCALE_E4M3;
+    dim3 grid;
+    PAR__CUDA_TRY(par__cuda_grid(cuda, "quantization", tiles, &grid));
+    if (q->block_cols) // those of rows and columns beyond the last
+        PAR__CUDA_CALL(cudaMemsetAsync(q->scales, 0, par__tp_scale_bytes(q), cuda->stream));
+    if (whole) PAR__CUDA_CALL(cudaMemsetAsync(q->amax, 0, (q->rows + 1) * sizeof(float), cuda->stream));
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        if (whole)
+            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_codes_amax<T>, grid, PAR__CUDA_THREADS, shared,
+                                           cuda->stream, *q, (const T *)x, x_ld, transposed));
+        return par__cuda_launch(cuda, par__cuda_k_codes<T>, grid, PAR__CUDA_THREADS, shared, cuda->stream, *q,
+                                (const T *)x, x_ld, transposed, par_tp_seed(tp), par_tp_dropout_offset(tp));
+    });
+}
+// A product's alpha and beta, where scales of tensors in the device's memory are a part of alpha.
+static __global__ void par__cuda_k_factors(float *factors, PAR__CUDA_PARAMETER par_tp_operand a,
+                                           PAR__CUDA_PARAMETER par_tp_operand b, float beta) {
+    if (threadIdx.x) return;
+    factors[0] =
+        1.0f / par__tp_tensor_scale(a.code, a.amax[0]) * (1.0f / par__tp_tensor_scale(b.code, b.amax[0]));
+    factors[1] = beta;
+}
+// What cuBLASLt calls the operand's codes and its way of scaling (cublasLtMatmulMatrixScale_t).
+static par__cuda_codes par__cuda_codes_of(const par_tp_operand *q) {
+    par__cuda_codes c;
+    c.type = q->code == PAR_TP_E4M3   ? CUDA_R_8F_E4M3
+             : q->code == PAR_TP_E5M2 ? CUDA_R_8F_E5M2
+                                      : 33;      // 4F_E2M1
+    c.mode = q->scale == PAR_TP_SCALE_E4M3   ? 1 // VEC16_UE4M3
+             : q->scale == PAR_TP_SCALE_E8M0 ? 2 // VEC32_UE8M0
+             : !q->block_rows                ? 0 // SCALAR_32F
+             : !q->block_cols                ? 3 // OUTER_VEC_32F
+             : q->block_rows == 1            ? 4 // VEC128_32F
+                                             : 5;           // BLK128x128_32F
+    c.scales = q->scales;
+    return c;
+}
+static par_result par__cuda_t_gemm_codes(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b,
+                                         float beta, void *c, par_dtype c_type, size_t ldc,
+                                         const void *bias) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const void *inside = (uintptr_t)bias % 16 || c_type == PAR_F32 ? NULL : bias; // cuBLASLt's is bf16
+    const float *factors = NULL;
+    if (a->scale == PAR_TP_SCALE_E4M3) {
+        factors = a->amax + 4;
+        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_factors, dim3(1), 32, 0, cuda->stream, a->amax + 4,
+                                       *a, *b, beta));
+    }
+    const par__cuda_gemm_desc p = {0,
+                                   1,
+                                   a->rows,
+                                   b->rows,
+                                   a->ld,
+                                   a->ld,
+                                   b->ld,
+                                   ldc,
+                                   1.0f,
+                                   beta,
+                                   PAR_U8,
+                                   c_type,
+                                   inside,
+                                   par__cuda_codes_of(a),
+                                   par__cuda_codes_of(b),
+                                   factors};
+    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a->codes, b->codes, c, cuda->stream));
+    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, a->rows, b->rows);
+}
+static __global__ void par__cuda_k_roll_amax(float *histories, size_t tensors) {
+    for (size_t i = threadIdx.x; i < tensors; i += blockDim.x)
+        par__tp_roll_amax(histories + i * PAR__TP_HISTORY);
+}
+static par_result par__cuda_t_roll_amax(par_tp *tp, float *histories, size_t tensors) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_launch(cuda, par__cuda_k_roll_amax, dim3(1), 32, 0, cuda->stream, histories, tensors);
+}
+#endif
+
+// >>cuda_tp -------------------------------------------------------------------------------------------------
+
+static par_result par__cuda_t_alloc(par_tp *tp, size_t bytes, void **memory) {
+    return par_cuda_alloc(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, bytes, memory);
+}
+static par_result par__cuda_t_free(par_tp *tp, void *memory) {
+    return par_cuda_free(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, memory);
+}
+static int par__cuda_t_captured(par_tp *tp) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_is_capturing(cuda) || cuda->captured;
+}
+static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
+                                   par_dtype c_type, size_t ldc, const void *bias) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const void *inside = (uintptr_t)bias % 16 ? NULL : bias; // libraries load 16 bytes at a time
+    const par__cuda_gemm_desc p = {ta,     tb,    m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_dtype(tp),
+                                   c_type, inside};
+    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
+    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
+}
+#if defined(PAR_CUDA_CUBLASLT)
+static par_result par__cuda_t_gemm_blocks(par_tp *tp, int tb, size_t blocks, size_t m, size_t n, size_t k,
+                                          const void *a, size_t a_step, size_t lda, const void *b, size_t ldb,
+                                          void *c, size_t c_step, par_dtype c_type, size_t ldc,
+                                          const void *bias) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const void *inside = (uintptr_t)bias % 16 ? NULL : bias;
+    par__cuda_gemm_desc p = {0, tb, m, n, k, lda, ldb, ldc, 1.0f, 0.0f, par_tp_dtype(tp), c_type, inside};
+    p.blocks = blocks;
+    p.a_step = a_step;
+    p.c_step = c_step;
+    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
+    for (size_t i = 0; i < blocks && inside != bias; i++) // of the storage type
+        PAR__CUDA_TRY(
+            par__cuda_t_add_bias(tp, (char *)c + i * c_step * par_tp_element_bytes(tp), ldc, bias, m, n));
+    return PAR_OK;
+}
+// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not
+// used: on H200 they are a kernel of their own, which takes 1.5 times as long as par__cuda_k_sum_rows.
+static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
+                                         const void *a, size_t lda, const void *b, size_t ldb, void *c,
+                                         size_t ldc, const void *bias, void *other, int *handled) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const int gelu = what == PAR_TP_FUSED_GELU;
+    const par_dtype type = par_tp_dtype(tp);
+    par__cuda_gemm_desc p = {0, gelu, m, n, k, lda, ldb, ldc, 1.0f, 0.0f, type, type, bias};
+    *handled = 0;
+    if (!cuda->fuses || ldc % 8 || (uintptr_t)bias % 16) return PAR_OK;
+    p.epilogue = (int)(!gelu  ? CUBLASLT_EPILOGUE_DGELU
+                       : bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                              : CUBLASLT_EPILOGUE_GELU_AUX);
+    p.aux = gelu ? c : other;
+    const par_result r = par__cuda_gemm(cuda, &p, a, b, gelu ? other : c, cuda->stream);
+    if (r == PAR_ERR_UNSUPPORTED) return PAR_OK;
+    return *handled = 1, r;
+}
+#endif
+static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                   size_t n) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_cast(cuda, dst, dt, src, st, n, cuda->stream);
+}
+static par_result par__cuda_t_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
+                                   size_t rows, size_t row_bytes) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    const int far = PAR__MAX(dst_ld, src_ld) > 0x7FFFFFFF; // copies in two dimensions take no more
+    if (rows && row_bytes && !far)
+        PAR__CUDA_CALL(cudaMemcpy2DAsync(dst, dst_ld, src, src_ld, row_bytes, rows, cudaMemcpyDeviceToDevice,
+                                         cuda->stream));
+    for (size_t i = 0; i < rows && row_bytes && far; i++)
+        PAR__CUDA_CALL(cudaMemcpyAsync((char *)dst + i * dst_ld, (const char *)src + i * src_ld, row_bytes,
+                                       cudaMemcpyDeviceToDevice, cuda->stream));
+    return PAR_OK;
+}
+template <class T>
+static __global__ void par__cuda_k_init(T *dst, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
+                                        float deviation, float value) {
+    PAR__CUDA_GRID_STRIDE(i, n) {
+        const float x = deviation > 0 ? deviation * par__normal(seed, stream, first + i) : value;
+        par__cuda_round(dst + i, x);
+    }
+}
+static par_result par__cuda_t_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
+                                   float deviation, float value) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_launch(cuda, par__cuda_k_init<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)dst, par_tp_seed(tp), stream, first,
+                                n, deviation, value);
+    });
+}
+static par_result par__cuda_t_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
+    return par__cuda_sum_squares(par__cuda_of_tp(tp), x, PAR_F32, n, 1, sum);
+}
+static __global__ void par__cuda_k_set(float *x, size_t n, float value) {
+    PAR__CUDA_GRID_STRIDE(i, n) x[i] = value;
+}
+static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
+    par_cuda *cuda = par__cuda_of_tp(tp);
+    return par__cuda_launch(cuda, par__cuda_k_set, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
+                            PAR__CUDA_THREADS, 0, cuda->stream, x, n, value);
 }
 
 // >>cuda_mma ------------------------------------------------------------------------------------------------
@@ -6624,7 +7015,6 @@ static par_result par__cuda_t_loss_forward_backward(par_tp *tp, void *dlogits, f
 // Fragments are spread over a warp. Lane 4 g + t has of a 16 x 8 matrix of sums the elements (g, 2t),
 // (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 
-#if defined(PAR_TP_H)
 #if defined(CUDA_EMU)
 static inline uint32_t par__cuda_shared_address(const void *p) { return emu_shared_address(p); }
 static inline void par__cuda_ldmatrix_x4(uint32_t *r, uint32_t address) { emu_ldmatrix(r, address, 0); }
@@ -6632,11 +7022,11 @@ static inline void par__cuda_ldmatrix_x4_trans(uint32_t *r, uint32_t address) { 
 static inline void par__cuda_mma_m16n8k16_bf16(float *c, const uint32_t *a, const uint32_t *b) {
     emu_mma_bf16(c, a, b);
 }
-static inline void par__cuda_copy_async(uint32_t to, const void *from, bool there) {
-    emu_copy_async(to, from, there, 16);
+static inline void par__cuda_copy_async(uint32_t to, const void *from, bool valid) {
+    emu_copy_async(to, from, valid, 16);
 }
-static inline void par__cuda_copy_async_word(uint32_t to, const void *from, bool there) {
-    emu_copy_async(to, from, there, 4);
+static inline void par__cuda_copy_async_word(uint32_t to, const void *from, bool valid) {
+    emu_copy_async(to, from, valid, 4);
 }
 static inline void par__cuda_copies_end() { emu_copies_end(); }
 static inline void par__cuda_store_shared(uint32_t to, uint4 x) { memcpy(emu_shared_pointer(to), &x, 16); }
@@ -6670,14 +7060,14 @@ static __device__ __forceinline__ void par__cuda_mma_m16n8k16_bf16(float *c, con
 }
 // Begin to copy 16 bytes, or a word of 4, to shared memory, or zeros if they are not there. copies_end waits
 // until this thread's copies have ended; then others see them after a barrier.
-static __device__ __forceinline__ void par__cuda_copy_async(uint32_t to, const void *from, bool there) {
+static __device__ __forceinline__ void par__cuda_copy_async(uint32_t to, const void *from, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
                  : "memory");
 }
-static __device__ __forceinline__ void par__cuda_copy_async_word(uint32_t to, const void *from, bool there) {
+static __device__ __forceinline__ void par__cuda_copy_async_word(uint32_t to, const void *from, bool valid) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to),
-                 "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
+                 "l"(__cvta_generic_to_global(from)), "r"(valid ? 4 : 0)
                  : "memory");
 }
 static __device__ __forceinline__ void par__cuda_copies_end() {
@@ -6765,9 +7155,9 @@ static __device__ __forceinline__ void par__cuda_begin_tile(uint32_t tile, const
     if (wide) {
         PAR__CUDA_UNROLL for (int i = 0; i < ROWS / STEP; i++) {
             const int row = first + i * STEP;
-            const bool there = row < count && at < dim;
+            const bool valid = row < count && at < dim;
             const uint32_t to = tile + par__cuda_lane_address<D>(row, at / 8);
-            par__cuda_copy_async(to, from + (there ? (size_t)row * ld + (size_t)at : 0), there);
+            par__cuda_copy_async(to, from + (valid ? (size_t)row * ld + (size_t)at : 0), valid);
         }
         return;
     }
@@ -6787,7 +7177,7 @@ static __device__ __forceinline__ void par__cuda_begin_tile(uint32_t tile, const
 // Stores one row of x times `factor`, of the lane's: h 0 or 1 is its first or second row. Four lanes exchange
 // what they have of four pieces of 8 numbers, so that each has 16 bytes to store.
 template <int D>
-static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *row, bool there, int dim,
+static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *row, bool valid, int dim,
                                                                 bool wide, const float (&x)[D / 8][4], int h,
                                                                 float factor) {
     const int t = (int)threadIdx.x % 4;
@@ -6806,7 +7196,7 @@ static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *
             }
         }
         const int at = (n + t) * 8;
-        if (there && wide && at < dim) {
+        if (valid && wide && at < dim) {
             uint4 v;
             v.x = w[0];
             v.y = w[1];
@@ -6814,26 +7204,25 @@ static __device__ __forceinline__ void par__cuda_store_fragment(par__cuda_bf16 *
             v.w = w[3];
             *(uint4 *)(void *)(row + at) = v;
         }
-        PAR__CUDA_UNROLL for (int j = 0; j < 8; j++) if (there && !wide && at + j < dim) row[at + j].bits =
+        PAR__CUDA_UNROLL for (int j = 0; j < 8; j++) if (valid && !wide && at + j < dim) row[at + j].bits =
             (uint16_t)(w[j / 2] >> 16 * (j % 2));
     }
 }
 // Multiplies one row of x, of the lane's, by `factor`, and adds `sums` of earlier blocks where there are any.
 // keep: the sums go back there, else they stay in x.
 template <int D>
-static __device__ __forceinline__ void par__cuda_sum_fragment(float *sums, bool any, bool keep, bool there,
+static __device__ __forceinline__ void par__cuda_sum_fragment(float *sums, bool any, bool keep, bool valid,
                                                               int dim, float (&x)[D / 8][4], int h,
                                                               float factor) {
     const int t = (int)threadIdx.x % 4;
     PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++) PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) {
         const int col = 8 * n + 2 * t + e;
         float sum = x[n][2 * h + e] * factor;
-        if (any && there && col < dim) sum += sums[col];
+        if (any && valid && col < dim) sum += sums[col];
         x[n][2 * h + e] = sum;
-        if (keep && there && col < dim) sums[col] = sum;
+        if (keep && valid && col < dim) sums[col] = sum;
     }
 }
-#endif
 
 // >>cuda_attention ------------------------------------------------------------------------------------------
 //
@@ -6985,14 +7374,14 @@ par__cuda_flash_begin(const par__cuda_flash &f, const par__cuda_flash_place &p, 
     const int t = (int)threadIdx.x % 4;
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
         const int r = row + 16 * i + 8 * h;
-        const bool there = !f.m.first && r < p.q_count;
+        const bool valid = !f.m.first && r < p.q_count;
         const size_t at = par__cuda_flash_q_row(f.m, p, r);
-        row_max[i][h] = there ? f.m.row_max[at * f.m.heads + (size_t)p.h] * PAR__CUDA_LOG2E : -INFINITY;
-        sum[i][h] = there && t == 0 ? f.m.row_sum[at * f.m.heads + (size_t)p.h] : 0.0f;
-        const float *acc = f.m.acc + (there ? at * f.m.acc_ld + (size_t)p.h * f.m.dim : 0);
+        row_max[i][h] = valid ? f.m.row_max[at * f.m.heads + (size_t)p.h] * PAR__CUDA_LOG2E : -INFINITY;
+        sum[i][h] = valid && t == 0 ? f.m.row_sum[at * f.m.heads + (size_t)p.h] : 0.0f;
+        const float *acc = f.m.acc + (valid ? at * f.m.acc_ld + (size_t)p.h * f.m.dim : 0);
         PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++) PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) {
             const int col = 8 * n + 2 * t + e;
-            out[i][n][2 * h + e] = there && col < p.dim ? acc[col] : 0.0f;
+            out[i][n][2 * h + e] = valid && col < p.dim ? acc[col] : 0.0f;
         }
     }
 }
@@ -7004,24 +7393,24 @@ par__cuda_flash_end(const par__cuda_flash &f, const par__cuda_flash_place &p, in
     __syncwarp(); // the lanes of a row have read what earlier keys left; shuffles do not order memory
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
         const int r = row + 16 * i + 8 * h;
-        const bool there = r < p.q_count;
+        const bool valid = r < p.q_count;
         const size_t at = par__cuda_flash_q_row(f.m, p, r), state = at * f.m.heads + (size_t)p.h;
         float total = sum[i][h];
         total += __shfl_xor_sync(0xffffffffu, total, 1);
         total += __shfl_xor_sync(0xffffffffu, total, 2);
         if (f.m.y) {
-            if (there && t == 0) f.m.row_max[state] = row_max[i][h] * PAR__CUDA_LN2 + logf(total);
-            par__cuda_store_fragment<D>((par__cuda_bf16 *)f.m.y + state * f.m.dim, there, p.dim, f.wide,
+            if (valid && t == 0) f.m.row_max[state] = row_max[i][h] * PAR__CUDA_LN2 + logf(total);
+            par__cuda_store_fragment<D>((par__cuda_bf16 *)f.m.y + state * f.m.dim, valid, p.dim, f.wide,
                                         out[i], h, 1.0f / total);
             continue;
         }
-        if (there && t == 0) {
+        if (valid && t == 0) {
             f.m.row_max[state] = row_max[i][h] * PAR__CUDA_LN2;
             f.m.row_sum[state] = total;
         }
         float *acc = f.m.acc + at * f.m.acc_ld + (size_t)p.h * f.m.dim;
         PAR__CUDA_UNROLL for (int n = 0; n < D / 8; n++)
-            PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) if (there && 8 * n + 2 * t + e < p.dim)
+            PAR__CUDA_UNROLL for (int e = 0; e < 2; e++) if (valid && 8 * n + 2 * t + e < p.dim)
                 acc[8 * n + 2 * t + e] = out[i][n][2 * h + e];
     }
 }
@@ -7097,9 +7486,9 @@ static __device__ __forceinline__ void par__cuda_begin_statistics(uint32_t to, c
                                                                   int q0) {
     for (int i = (int)threadIdx.x; i < 2 * N; i += (int)blockDim.x) {
         const size_t at = par__cuda_flash_q_row(f.m, p, q0 + i % N) * f.m.heads + head;
-        const bool there = q0 + i % N < p.q_count;
-        par__cuda_copy_async_word(to + (uint32_t)i * 4, (i < N ? f.m.lse : f.m.dot) + (there ? at : 0),
-                                  there);
+        const bool valid = q0 + i % N < p.q_count;
+        par__cuda_copy_async_word(to + (uint32_t)i * 4, (i < N ? f.m.lse : f.m.dot) + (valid ? at : 0),
+                                  valid);
     }
 }
 // Gradients of scores, but for their factor: g = p (g - dot) where p = 2^(s - lse), and s = p; both with
@@ -7262,10 +7651,10 @@ static __device__ __forceinline__ void par__cuda_row_statistics(const par__cuda_
                                                                 float (&lse)[M][2], float (&dot)[M][2]) {
     PAR__CUDA_UNROLL for (int i = 0; i < M; i++) PAR__CUDA_UNROLL for (int h = 0; h < 2; h++) {
         const int r = row + 16 * i + 8 * h;
-        const bool there = r < p.q_count;
-        const size_t at = par__cuda_flash_q_row(f.m, p, there ? r : 0) * f.m.heads + (size_t)p.h;
-        lse[i][h] = there ? f.m.lse[at] * PAR__CUDA_LOG2E : 0.0f;
-        dot[i][h] = there ? f.m.dot[at] : 0.0f;
+        const bool valid = r < p.q_count;
+        const size_t at = par__cuda_flash_q_row(f.m, p, valid ? r : 0) * f.m.heads + (size_t)p.h;
+        lse[i][h] = valid ? f.m.lse[at] * PAR__CUDA_LOG2E : 0.0f;
+        dot[i][h] = valid ? f.m.dot[at] : 0.0f;
     }
 }
 template <int D, int M, int WARPS, int N>
@@ -7493,9 +7882,9 @@ static __global__ void __launch_bounds__(PAR__CUDA_ATTENTION_THREADS, 1) // as s
     }
     for (int r = (int)threadIdx.x; r < t.tile; r += PAR__CUDA_ATTENTION_THREADS) {
         const size_t at = (row0 + (size_t)r) * m.heads + s.h;
-        const bool there = !m.first && (size_t)r < s.nq;
-        row_max[r] = there ? m.row_max[at] : -INFINITY;
-        sum[r] = there ? m.row_sum[at] : 0.0f;
+        const bool valid = !m.first && (size_t)r < s.nq;
+        row_max[r] = valid ? m.row_max[at] : -INFINITY;
+        sum[r] = valid ? m.row_sum[at] : 0.0f;
     }
     for (s.k0 = 0; s.k0 < m.kv_count && m.kv_position + s.k0 < last; s.k0 += (size_t)t.tile) {
         const size_t kv = par__cuda_kv_row(m, s) * m.kv_ld + s.kh * m.kv_head_stride;
@@ -7778,12 +8167,12 @@ static __global__ void par__cuda_k_row_dots(float *dot, const T *a, const T *b, 
 static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
                                        size_t dim) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_launch(cuda, par__cuda_k_row_dots<T>,
-                                                       par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS / 32),
-                                                       PAR__CUDA_THREADS, 0, cuda->stream, dot, (const T *)a,
-                                                       (const T *)b, rows, dim))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_launch(cuda, par__cuda_k_row_dots<T>,
+                                par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS / 32), PAR__CUDA_THREADS, 0,
+                                cuda->stream, dot, (const T *)a, (const T *)b, rows, dim);
+    });
 }
 
 // >>cuda_cudnn ----------------------------------------------------------------------------------------------
@@ -8162,7 +8551,7 @@ static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_
     if (!par__dnn_supports(tp, m, y)) return PAR_OK;
     PAR__CUDA_TRY(par__dnn_find(cuda, m, 0, &p));
     if (!p) return PAR_OK;
-    void *workspace = par__cuda_scratch(cuda, 3, p->workspace_bytes);
+    void *workspace = par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_ATTENTION, p->workspace_bytes);
     float scale = m->scale, low = -INFINITY;
     const int64_t ids[] = {PAR__DNN_Q,     PAR__DNN_K_TRANSPOSED,      PAR__DNN_V,  PAR__DNN_Y,
                            PAR__DNN_SCALE, PAR__DNN_NEGATIVE_INFINITY, PAR__DNN_LSE};
@@ -8174,7 +8563,7 @@ static par_result par__dnn_attention_forward(par_tp *tp, const par_tp_attention_
 // backward.
 static __global__ void par__cuda_k_lse_by_heads(float *to, const float *from, size_t n, size_t heads,
                                                 size_t all) {
-    PAR__CUDA_FOR(i, all) to[i] = from[(i / n / heads * n + i % n) * heads + i / n % heads];
+    PAR__CUDA_GRID_STRIDE(i, all) to[i] = from[(i / n / heads * n + i % n) * heads + i / n % heads];
 }
 static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
                                               void *dx, int *handled) {
@@ -8185,7 +8574,8 @@ static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention
     PAR__CUDA_TRY(par__dnn_find(cuda, m, 1, &p));
     if (!p) return PAR_OK;
     const size_t all = m->batch * m->heads * m->q_count, up = (all + 63) / 64 * 64;
-    float *lse = (float *)par__cuda_scratch(cuda, 3, 2 * up * sizeof(float) + p->workspace_bytes);
+    float *lse = (float *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_ATTENTION,
+                                            2 * up * sizeof(float) + p->workspace_bytes);
     if (!lse) return PAR_ERR_MEMORY;
     float scale = m->scale, low = -INFINITY, one = 1;
     uint16_t *dq = (uint16_t *)dx, *dk = dq + m->heads * m->dim, *dv = dk + m->kv_heads * m->dim;
@@ -8232,369 +8622,13 @@ static par_result par__cuda_t_attention_fused_backward(par_tp *tp, const par_tp_
     if (!cuda->desc.own_attention) PAR__CUDA_TRY(par__dnn_attention_backward(tp, m, y, dx, handled));
 #endif
     if (*handled || !y || par_tp_dtype(tp) != PAR_BF16) return PAR_OK;
-    float *dot = (float *)par__cuda_scratch(cuda, 3, PAR__MAX(states, (size_t)1) * sizeof *dot);
+    float *dot = (float *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_ATTENTION,
+                                            PAR__MAX(states, (size_t)1) * sizeof *dot);
     if (!dot) return PAR_ERR_MEMORY;
     *handled = 1;
     whole.dot = dot;
     PAR__CUDA_TRY(par__cuda_t_row_dots(tp, dot, m->dy, y, states, m->dim));
     return par__cuda_flash_run(tp, &whole);
-}
-
-// >>cuda_codes ----------------------------------------------------------------------------------------------
-//
-// A block quantizes a tile of 128 x 128 of an operand, the largest block that shares a scale, in groups of 16
-// columns: first the amax of each, then the codes, for which the tile is read again from the L1 cache. Where
-// one scale is for more than a tile, a pass before finds amax. Maxima are taken of bits as integers, whose
-// order does not matter.
-
-#if defined(PAR_CUDA_CUBLASLT)
-enum { PAR__CUDA_CODES_TILE = 128, PAR__CUDA_CODES_GROUP = 16, PAR__CUDA_CODES_GROUPS = 4 };
-struct par__cuda_amax_of {
-    static __device__ __forceinline__ float of(float a, float b) { return par__tp_amax(a, b); }
-};
-struct par__cuda_code_place { // of a thread's group: in the operand, and in the tile
-    size_t row, col;
-    unsigned tile_row, group;
-};
-static __device__ __forceinline__ par__cuda_code_place par__cuda_find_group(const par_tp_operand &q,
-                                                                            unsigned j, int transposed) {
-    const unsigned across = (unsigned)(q.ld / PAR__CUDA_CODES_TILE); // at most the number of blocks
-    const unsigned i = threadIdx.x + blockDim.x * j;
-    par__cuda_code_place p; // threads beside each other load what is beside each other
-    p.tile_row = transposed ? i % PAR__CUDA_CODES_TILE : i / 8;
-    p.group = transposed ? i / PAR__CUDA_CODES_TILE : i % 8;
-    p.row = (size_t)(blockIdx.x / across) * PAR__CUDA_CODES_TILE + p.tile_row;
-    p.col = blockIdx.x % across * PAR__CUDA_CODES_TILE + p.group * PAR__CUDA_CODES_GROUP;
-    return p;
-}
-// Whether all of a group is there, in a row, at a multiple of 16 bytes.
-template <class T>
-static __device__ __forceinline__ bool par__cuda_is_whole_group(const par_tp_operand &q, const T *x,
-                                                                size_t x_ld, int transposed,
-                                                                const par__cuda_code_place &p) {
-    return !transposed && p.row < q.rows && p.col + PAR__CUDA_CODES_GROUP <= q.cols &&
-           (((uintptr_t)x | x_ld * sizeof(T)) & 15u) == 0;
-}
-template <class T>
-static __device__ __forceinline__ void par__cuda_load_group(float *v, const par_tp_operand &q, const T *x,
-                                                            size_t x_ld, int transposed,
-                                                            const par__cuda_code_place &p) {
-    const size_t cols = p.row < q.rows ? q.cols : 0, down = transposed ? x_ld : 1;
-    const T *from = transposed ? x + p.col * x_ld + p.row : x + p.row * x_ld + p.col;
-    if (par__cuda_is_whole_group(q, x, x_ld, transposed, p)) {
-        const par__cuda_eight<T> low = par__cuda_get(from, 0, cols, true),
-                                 high = par__cuda_get(from, 8, cols, true);
-        par__cuda_widen_eight(v, low);
-        par__cuda_widen_eight(v + 8, high);
-    } else {
-        PAR__CUDA_UNROLL
-        for (size_t i = 0; i < PAR__CUDA_CODES_GROUP; i++)
-            v[i] = p.col + i < cols ? (float)par__cuda_widen(from[i * down]) : 0.0f;
-    }
-    if (q.hadamard) par__tp_hadamard(v);
-}
-template <class T>
-static __device__ __forceinline__ float par__cuda_group_amax(const par_tp_operand &q, const T *x, size_t x_ld,
-                                                             int transposed, const par__cuda_code_place &p) {
-    float v[PAR__CUDA_CODES_GROUP], amax = 0;
-    if (!q.hadamard && par__cuda_is_whole_group(q, x, x_ld, transposed, p)) {
-        const par__cuda_eight<T> low = par__cuda_get(x + p.row * x_ld, p.col, q.cols, true),
-                                 high = par__cuda_get(x + p.row * x_ld, p.col + 8, q.cols, true);
-        const uint32_t a = par__cuda_amax_bits(low), b = par__cuda_amax_bits(high);
-        return par__bits_to_f32(PAR__MAX(a, b));
-    }
-    par__cuda_load_group(v, q, x, x_ld, transposed, p);
-    PAR__CUDA_UNROLL
-    for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) amax = par__tp_amax(amax, v[i]);
-    return amax;
-}
-static __device__ __forceinline__ void par__cuda_atomic_amax(float *to, float amax) {
-    atomicMax((unsigned *)(void *)to, par__f32_to_bits(amax));
-}
-template <class T>
-static __global__ void par__cuda_k_codes_amax(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
-                                              int transposed) {
-    PAR__CUDA_SHARED(float, scratch);
-    float amax = 0;
-    if (q.history && q.history[0] > 0) return; // that one is in use
-    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
-        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
-        const float group = par__cuda_group_amax(q, x, x_ld, transposed, p);
-        amax = par__tp_amax(amax, group);
-        if (q.block_rows == 1 && !q.block_cols && p.row < q.rows)
-            par__cuda_atomic_amax(q.amax + p.row, group);
-    }
-    if (q.block_rows == 1 && !q.block_cols) return;
-    amax = par__cuda_block_reduce<par__cuda_amax_of>(amax, scratch);
-    if (threadIdx.x == 0) par__cuda_atomic_amax(q.amax, amax);
-}
-// The amax of a group's block from those of the tile's groups.
-static __device__ __forceinline__ float par__cuda_amax_in_tile(const par_tp_operand &q, const float *groups,
-                                                               const par__cuda_code_place &p) {
-    const unsigned rows = (unsigned)q.block_rows, cols = (unsigned)q.block_cols / PAR__CUDA_CODES_GROUP;
-    const unsigned row = p.tile_row / rows * rows, col = p.group / cols * cols;
-    float amax = 0;
-    for (unsigned r = row; r < row + rows; r++)
-        for (unsigned c = col; c < col + cols; c++) amax = par__tp_amax(amax, groups[r * 8 + c]);
-    return amax;
-}
-// amax: of the group.
-static __device__ __forceinline__ void par__cuda_store_codes(const par_tp_operand &q, float *v, float encode,
-                                                             float amax, const par__cuda_code_place &p,
-                                                             uint64_t seed, uint64_t stream) {
-    const size_t at = p.row * q.ld + p.col;
-    uint32_t w[4] = {0, 0, 0, 0}, bits[4] = {0, 0, 0, 0};
-    PAR__CUDA_UNROLL
-    for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++) v[i] *= encode;
-    if (q.code == PAR_TP_E2M1) {
-        PAR__CUDA_UNROLL
-        for (int i = 0; i < PAR__CUDA_CODES_GROUP; i++)
-            w[i / 8] |= par__tp_e2m1_code(&q, seed, stream, at, (unsigned)i, v[i], bits) << 4 * (i % 8);
-        uint2 two;
-        two.x = w[0];
-        two.y = w[1];
-        *(uint2 *)(void *)((uint8_t *)q.codes + at / 2) = two;
-    } else {
-        const auto put = [&](bool e4m3, bool numbers) {
-            uint4 four;
-            four.x = par__cuda_four_codes(e4m3, v, numbers);
-            four.y = par__cuda_four_codes(e4m3, v + 4, numbers);
-            four.z = par__cuda_four_codes(e4m3, v + 8, numbers);
-            four.w = par__cuda_four_codes(e4m3, v + 12, numbers);
-            *(uint4 *)(void *)((uint8_t *)q.codes + at) = four;
-        };
-        if (amax != amax || encode != encode) // which is above 0
-            put(q.code == PAR_TP_E4M3, false);
-        else
-            q.code == PAR_TP_E4M3 ? put(true, true) : put(false, true);
-    }
-}
-template <class T>
-static __global__ void par__cuda_k_codes(PAR__CUDA_PARAMETER par_tp_operand q, const T *x, size_t x_ld,
-                                         int transposed, uint64_t seed, const uint64_t *offset) {
-    PAR__CUDA_SHARED(float, groups); // the amax of each, then one of each warp
-    const float tensor = q.history && q.history[0] > 0 ? q.history[0] : q.amax[0];
-    const uint64_t stream = q.stream + (offset ? *offset << 24 : 0);
-    float v[PAR__CUDA_CODES_GROUP], tile = 0;
-    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
-        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
-        const float amax = par__cuda_group_amax(q, x, x_ld, transposed, p);
-        groups[p.tile_row * 8 + p.group] = amax;
-        tile = par__tp_amax(tile, amax);
-    }
-    tile = par__cuda_block_reduce<par__cuda_amax_of>(tile, groups + PAR__CUDA_CODES_TILE * 8);
-    if (q.observed && threadIdx.x == 0) par__cuda_atomic_amax(q.history + 1, tile);
-    // a scale of all of the tile, or of the group's row or block
-    const bool common = q.block_cols ? q.block_rows == 128 : !q.block_rows;
-    par__tp_block_scale s = par__tp_scale_block(q.code, q.scale, q.block_cols ? tile : tensor, tensor);
-    for (unsigned j = 0; j < PAR__CUDA_CODES_GROUPS; j++) {
-        const par__cuda_code_place p = par__cuda_find_group(q, j, transposed);
-        if (p.row >= q.rows) continue;
-        par__cuda_load_group(v, q, x, x_ld, transposed, p);
-        if (!common)
-            s = par__tp_scale_block(
-                q.code, q.scale, q.block_cols ? par__cuda_amax_in_tile(q, groups, p) : q.amax[p.row], tensor);
-        par__cuda_store_codes(q, v, s.encode, groups[p.tile_row * 8 + p.group], p, seed, stream);
-        // a block's sides divide those of a tile; 0: all of the operand's
-        const bool first_row = q.block_rows ? p.tile_row % (unsigned)q.block_rows == 0 : p.row == 0;
-        const bool first =
-            q.block_cols ? p.group * PAR__CUDA_CODES_GROUP % (unsigned)q.block_cols == 0 : p.col == 0;
-        if (!first || (q.scale < PAR_TP_SCALE_E8M0 && !first_row)) continue;
-        const size_t at = par__tp_scale_at(&q, p.row, p.col);
-        if (q.scale >= PAR_TP_SCALE_E8M0)
-            ((uint8_t *)q.scales)[at] = (uint8_t)s.stored;
-        else
-            ((float *)q.scales)[at] = s.decode;
-    }
-}
-static par_result par__cuda_t_quantize(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
-                                       int transposed) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    const size_t tiles =
-        (q->rows + PAR__CUDA_CODES_TILE - 1) / PAR__CUDA_CODES_TILE * (q->ld / PAR__CUDA_CODES_TILE);
-    const size_t shared = (PAR__CUDA_CODES_TILE * 8 + PAR__CUDA_THREADS / 32) * sizeof(float);
-    const int whole = !q->block_cols || q->scale == PAR_TP_SCALE_E4M3;
-    dim3 grid;
-    PAR__CUDA_TRY(par__cuda_grid(cuda, "quantization", tiles, &grid));
-    if (q->block_cols) // those of rows and columns beyond the last
-        PAR__CUDA_CALL(cudaMemsetAsync(q->scales, 0, par__tp_scale_bytes(q), cuda->stream));
-    if (whole) PAR__CUDA_CALL(cudaMemsetAsync(q->amax, 0, (q->rows + 1) * sizeof(float), cuda->stream));
-    PAR__CUDA_DISPATCH_STORAGE(tp, T, {
-        if (whole)
-            PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_codes_amax<T>, grid, PAR__CUDA_THREADS, shared,
-                                           cuda->stream, *q, (const T *)x, x_ld, transposed));
-        return par__cuda_launch(cuda, par__cuda_k_codes<T>, grid, PAR__CUDA_THREADS, shared, cuda->stream, *q,
-                                (const T *)x, x_ld, transposed, par_tp_seed(tp), par_tp_dropout_offset(tp));
-    })
-    return PAR_OK;
-}
-// A product's alpha and beta, where scales of tensors in the device's memory are a part of alpha.
-static __global__ void par__cuda_k_factors(float *factors, PAR__CUDA_PARAMETER par_tp_operand a,
-                                           PAR__CUDA_PARAMETER par_tp_operand b, float beta) {
-    if (threadIdx.x) return;
-    factors[0] =
-        1.0f / par__tp_tensor_scale(a.code, a.amax[0]) * (1.0f / par__tp_tensor_scale(b.code, b.amax[0]));
-    factors[1] = beta;
-}
-// What cuBLASLt calls the operand's codes and its way of scaling (cublasLtMatmulMatrixScale_t).
-static par__cuda_codes par__cuda_codes_of(const par_tp_operand *q) {
-    par__cuda_codes c;
-    c.type = q->code == PAR_TP_E4M3   ? CUDA_R_8F_E4M3
-             : q->code == PAR_TP_E5M2 ? CUDA_R_8F_E5M2
-                                      : 33;      // 4F_E2M1
-    c.mode = q->scale == PAR_TP_SCALE_E4M3   ? 1 // VEC16_UE4M3
-             : q->scale == PAR_TP_SCALE_E8M0 ? 2 // VEC32_UE8M0
-             : !q->block_rows                ? 0 // SCALAR_32F
-             : !q->block_cols                ? 3 // OUTER_VEC_32F
-             : q->block_rows == 1            ? 4 // VEC128_32F
-                                             : 5;           // BLK128x128_32F
-    c.scales = q->scales;
-    return c;
-}
-static par_result par__cuda_t_gemm_codes(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b,
-                                         float beta, void *c, par_dtype c_type, size_t ldc,
-                                         const void *bias) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    const void *inside = (uintptr_t)bias % 16 || c_type == PAR_F32 ? NULL : bias; // cuBLASLt's is bf16
-    const float *factors = NULL;
-    if (a->scale == PAR_TP_SCALE_E4M3) {
-        factors = a->amax + 4;
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_factors, dim3(1), 32, 0, cuda->stream, a->amax + 4,
-                                       *a, *b, beta));
-    }
-    const par__cuda_gemm_desc p = {0,
-                                   1,
-                                   a->rows,
-                                   b->rows,
-                                   a->ld,
-                                   a->ld,
-                                   b->ld,
-                                   ldc,
-                                   1.0f,
-                                   beta,
-                                   PAR_U8,
-                                   c_type,
-                                   inside,
-                                   par__cuda_codes_of(a),
-                                   par__cuda_codes_of(b),
-                                   factors};
-    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a->codes, b->codes, c, cuda->stream));
-    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, a->rows, b->rows);
-}
-static __global__ void par__cuda_k_roll_amax(float *histories, size_t tensors) {
-    for (size_t i = threadIdx.x; i < tensors; i += blockDim.x)
-        par__tp_roll_amax(histories + i * PAR__TP_HISTORY);
-}
-static par_result par__cuda_t_roll_amax(par_tp *tp, float *histories, size_t tensors) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    return par__cuda_launch(cuda, par__cuda_k_roll_amax, dim3(1), 32, 0, cuda->stream, histories, tensors);
-}
-#endif
-
-// >>cuda_tp -------------------------------------------------------------------------------------------------
-
-static par_result par__cuda_t_alloc(par_tp *tp, size_t bytes, void **memory) {
-    return par_cuda_alloc(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, bytes, memory);
-}
-static par_result par__cuda_t_free(par_tp *tp, void *memory) {
-    return par_cuda_free(par__cuda_of_tp(tp), PAR_CUDA_DEVICE, memory);
-}
-static int par__cuda_t_captured(par_tp *tp) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    return par__cuda_is_capturing(cuda) || cuda->captured;
-}
-static par_result par__cuda_t_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
-                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
-                                   par_dtype c_type, size_t ldc, const void *bias) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    const void *inside = (uintptr_t)bias % 16 ? NULL : bias; // libraries load 16 bytes at a time
-    const par__cuda_gemm_desc p = {ta,     tb,    m, n, k, lda, ldb, ldc, 1.0f, beta, par_tp_dtype(tp),
-                                   c_type, inside};
-    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
-    return inside == bias ? PAR_OK : par__cuda_t_add_bias(tp, c, ldc, bias, m, n);
-}
-#if defined(PAR_CUDA_CUBLASLT)
-static par_result par__cuda_t_gemm_blocks(par_tp *tp, int tb, size_t blocks, size_t m, size_t n, size_t k,
-                                          const void *a, size_t a_step, size_t lda, const void *b, size_t ldb,
-                                          void *c, size_t c_step, par_dtype c_type, size_t ldc,
-                                          const void *bias) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    const void *inside = (uintptr_t)bias % 16 ? NULL : bias;
-    par__cuda_gemm_desc p = {0, tb, m, n, k, lda, ldb, ldc, 1.0f, 0.0f, par_tp_dtype(tp), c_type, inside};
-    p.blocks = blocks;
-    p.a_step = a_step;
-    p.c_step = c_step;
-    PAR__CUDA_TRY(par__cuda_gemm(cuda, &p, a, b, c, cuda->stream));
-    for (size_t i = 0; i < blocks && inside != bias; i++) // of the storage type
-        PAR__CUDA_TRY(
-            par__cuda_t_add_bias(tp, (char *)c + i * c_step * par_tp_element_bytes(tp), ldc, bias, m, n));
-    return PAR_OK;
-}
-// cuBLASLt's D is C, but with GELU: there its auxiliary output is C. Its sums for biases (BGRADB) are not
-// used: on H200 they are a kernel of their own, which takes 1.5 times as long as par__cuda_k_sum_rows.
-static par_result par__cuda_t_gemm_fused(par_tp *tp, par_tp_fused what, size_t m, size_t n, size_t k,
-                                         const void *a, size_t lda, const void *b, size_t ldb, void *c,
-                                         size_t ldc, const void *bias, void *other, int *handled) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    const int gelu = what == PAR_TP_FUSED_GELU;
-    const par_dtype type = par_tp_dtype(tp);
-    par__cuda_gemm_desc p = {0, gelu, m, n, k, lda, ldb, ldc, 1.0f, 0.0f, type, type, bias};
-    *handled = 0;
-    if (!cuda->fuses || ldc % 8 || (uintptr_t)bias % 16) return PAR_OK;
-    p.epilogue = (int)(!gelu  ? CUBLASLT_EPILOGUE_DGELU
-                       : bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                              : CUBLASLT_EPILOGUE_GELU_AUX);
-    p.aux = gelu ? c : other;
-    const par_result r = par__cuda_gemm(cuda, &p, a, b, gelu ? other : c, cuda->stream);
-    if (r == PAR_ERR_UNSUPPORTED) return PAR_OK;
-    return *handled = 1, r;
-}
-#endif
-static par_result par__cuda_t_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
-                                   size_t n) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    return par__cuda_cast(cuda, dst, dt, src, st, n, cuda->stream);
-}
-static par_result par__cuda_t_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
-                                   size_t rows, size_t row_bytes) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    const int far = PAR__MAX(dst_ld, src_ld) > 0x7FFFFFFF; // copies in two dimensions take no more
-    if (rows && row_bytes && !far)
-        PAR__CUDA_CALL(cudaMemcpy2DAsync(dst, dst_ld, src, src_ld, row_bytes, rows, cudaMemcpyDeviceToDevice,
-                                         cuda->stream));
-    for (size_t i = 0; i < rows && row_bytes && far; i++)
-        PAR__CUDA_CALL(cudaMemcpyAsync((char *)dst + i * dst_ld, (const char *)src + i * src_ld, row_bytes,
-                                       cudaMemcpyDeviceToDevice, cuda->stream));
-    return PAR_OK;
-}
-template <class T>
-static __global__ void par__cuda_k_init(T *dst, uint64_t seed, uint64_t stream, uint64_t first, size_t n,
-                                        float deviation, float value) {
-    PAR__CUDA_FOR(i, n) {
-        const float x = deviation > 0 ? deviation * par__normal(seed, stream, first + i) : value;
-        par__cuda_round(dst + i, x);
-    }
-}
-static par_result par__cuda_t_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
-                                   float deviation, float value) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_launch(cuda, par__cuda_k_init<T>,
-                                                       par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                                                       PAR__CUDA_THREADS, 0, cuda->stream, (T *)dst,
-                                                       par_tp_seed(tp), stream, first, n, deviation, value))
-    return PAR_OK;
-}
-static par_result par__cuda_t_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
-    return par__cuda_sum_squares(par__cuda_of_tp(tp), x, PAR_F32, n, 1, sum);
-}
-static __global__ void par__cuda_k_set(float *x, size_t n, float value) {
-    PAR__CUDA_FOR(i, n) x[i] = value;
-}
-static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
-    par_cuda *cuda = par__cuda_of_tp(tp);
-    return par__cuda_launch(cuda, par__cuda_k_set, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                            PAR__CUDA_THREADS, 0, cuda->stream, x, n, value);
 }
 
 // >>cuda_tp_exact -------------------------------------------------------------------------------------------
@@ -8645,20 +8679,21 @@ static par_result par__cuda_c_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
 }
 template <class T>
 static __global__ void par__cuda_k_c_sum_rows(float *sum, const T *x, size_t ld, size_t rows, size_t cols) {
-    PAR__CUDA_FOR(j, cols)
+    PAR__CUDA_GRID_STRIDE(j, cols)
         for (size_t r = 0; r < rows; r++) sum[j] += par__cuda_at(x, r * ld + j);
 }
 static par_result par__cuda_c_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
                                        size_t cols) {
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T, return par__cuda_each(tp, par__cuda_k_c_sum_rows<T>, cols, sum, (const T *)x, ld, rows, cols))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_sum_rows<T>, cols, sum, (const T *)x, ld, rows, cols);
+    });
 }
 
 template <class T>
 static __global__ void par__cuda_k_c_norm(T *y, float *stats, const T *x, const T *w, const T *b, size_t rows,
                                           size_t n, int rms, float epsilon) {
-    PAR__CUDA_FOR(r, rows) {
+    PAR__CUDA_GRID_STRIDE(r, rows) {
         const T *row = x + r * n;
         const float mean =
             rms ? 0 : par__cuda_lane_sum(n, [&](size_t i) { return par__cuda_at(row, i); }) / (float)n;
@@ -8682,16 +8717,16 @@ static par_result par__cuda_c_norm_forward(par_tp *tp, void *y, float *stats, co
         PAR__CUDA_TRY(
             par__cuda_t_elementwise(tp, PAR_TP_ADD, rows, cols, sum, NULL, cols, x, cols, add, NULL, cols));
     if (add) x = sum;
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_norm<T>, rows, (T *)y, stats,
-                                                     (const T *)x, (const T *)weight, (const T *)bias, rows,
-                                                     cols, rms, epsilon))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_norm<T>, rows, (T *)y, stats, (const T *)x, (const T *)weight,
+                              (const T *)bias, rows, cols, rms, epsilon);
+    });
 }
 template <class T>
 static __global__ void par__cuda_k_c_norm_weights(float *dw, float *db, const T *dy, const T *x,
                                                   const float *stats, size_t rows, size_t n, int rms) {
-    PAR__CUDA_FOR(i, n)
+    PAR__CUDA_GRID_STRIDE(i, n)
         for (size_t r = 0; r < rows; r++) {
             const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1],
                         g = par__cuda_at(dy, r * n + i);
@@ -8702,7 +8737,7 @@ static __global__ void par__cuda_k_c_norm_weights(float *dw, float *db, const T 
 template <class T>
 static __global__ void par__cuda_k_c_norm_backward(T *dx, const T *dy, const T *x, const T *add, const T *w,
                                                    const float *stats, size_t rows, size_t n, int rms) {
-    PAR__CUDA_FOR(r, rows) {
+    PAR__CUDA_GRID_STRIDE(r, rows) {
         const float mean = rms ? 0 : stats[2 * r], rstd = stats[rms ? r : 2 * r + 1];
         const auto g = [&](size_t i) { return par__cuda_at(dy, r * n + i) * par__cuda_at(w, i); };
         const auto h = [&](size_t i) { return par__tp_normalized(par__cuda_at(x, r * n + i), mean, rstd); };
@@ -8721,19 +8756,19 @@ static par_result par__cuda_c_norm_backward(par_tp *tp, void *dx, float *dweight
                                             const void *dy, const void *x, const void *add,
                                             const void *weight, const float *stats, size_t rows, size_t cols,
                                             int rms) {
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         PAR__CUDA_TRY(par__cuda_each(tp, par__cuda_k_c_norm_weights<T>, cols, dweight, dbias, (const T *)dy,
                                      (const T *)x, stats, rows, cols, rms)); // dx may be dy
         return par__cuda_each(tp, par__cuda_k_c_norm_backward<T>, rows, (T *)dx, (const T *)dy, (const T *)x,
-                              (const T *)add, (const T *)weight, stats, rows, cols, rms))
-    return PAR_OK;
+                              (const T *)add, (const T *)weight, stats, rows, cols, rms);
+    });
 }
 
 template <class T>
 static __global__ void par__cuda_k_c_embed_backward(float *grad, const int32_t *ids, size_t rows, const T *dy,
                                                     size_t first, size_t count, size_t cols) {
-    PAR__CUDA_FOR(j, cols)
+    PAR__CUDA_GRID_STRIDE(j, cols)
         for (size_t r = 0; r < rows; r++) {
             const size_t id = (size_t)ids[r] - first;
             if (id < count) grad[id * cols + j] += par__cuda_at(dy, r * cols + j);
@@ -8741,31 +8776,33 @@ static __global__ void par__cuda_k_c_embed_backward(float *grad, const int32_t *
 }
 static par_result par__cuda_c_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
                                              const void *dy, size_t first, size_t count, size_t cols) {
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_embed_backward<T>, cols, grad, ids,
-                                                     rows, (const T *)dy, first, count, cols))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_embed_backward<T>, cols, grad, ids, rows, (const T *)dy,
+                              first, count, cols);
+    });
 }
 template <class T>
 static __global__ void par__cuda_k_c_positions_backward(float *grad, const T *dy, size_t rows, size_t cols,
                                                         PAR__CUDA_PARAMETER par_tp_row_map map) {
-    PAR__CUDA_FOR(j, cols)
+    PAR__CUDA_GRID_STRIDE(j, cols)
         for (size_t r = 0; r < rows; r++)
             grad[par__tp_row_position(&map, r) * cols + j] += par__cuda_at(dy, r * cols + j);
 }
 static par_result par__cuda_c_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
                                                  size_t cols, const par_tp_row_map *map) {
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_positions_backward<T>, cols, grad,
-                                                     (const T *)dy, rows, cols, *map))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_positions_backward<T>, cols, grad, (const T *)dy, rows, cols,
+                              *map);
+    });
 }
 
 template <class T>
 static __global__ void par__cuda_k_c_loss_stats(float *stats, const T *logits, size_t ld,
                                                 const int32_t *targets, size_t rows, size_t first,
                                                 size_t cols) {
-    PAR__CUDA_FOR(r, rows) {
+    PAR__CUDA_GRID_STRIDE(r, rows) {
         const T *x = logits + r * ld;
         const size_t target = (size_t)targets[r] - first;
         float max = -INFINITY;
@@ -8779,10 +8816,11 @@ static __global__ void par__cuda_k_c_loss_stats(float *stats, const T *logits, s
 }
 static par_result par__cuda_c_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
                                          const int32_t *targets, size_t rows, size_t first, size_t cols) {
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_loss_stats<T>, rows, stats,
-                                                     (const T *)logits, ld, targets, rows, first, cols))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_loss_stats<T>, rows, stats, (const T *)logits, ld, targets,
+                              rows, first, cols);
+    });
 }
 static __global__ void par__cuda_k_c_loss_combine(const float *stats, size_t ranks, size_t rows,
                                                   const int32_t *targets, par_tp_loss loss, float *lse,
@@ -8811,7 +8849,7 @@ template <class T>
 static __global__ void par__cuda_k_c_loss_backward(T *dlogits, const T *logits, size_t ld,
                                                    const int32_t *targets, const float *lse, size_t rows,
                                                    size_t first, size_t cols, par_tp_loss loss, float scale) {
-    PAR__CUDA_FOR(r, rows) {
+    PAR__CUDA_GRID_STRIDE(r, rows) {
         const float factor = par__tp_loss_factor(&loss, scale, lse[r]);
         const float smooth = par__tp_loss_smooth(&loss, scale);
         const bool ignored = par__tp_ignored(&loss, targets[r]);
@@ -8826,11 +8864,11 @@ static __global__ void par__cuda_k_c_loss_backward(T *dlogits, const T *logits, 
 static par_result par__cuda_c_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
                                             const int32_t *targets, const float *lse, size_t rows,
                                             size_t first, size_t cols, const par_tp_loss *loss, float scale) {
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_loss_backward<T>, rows, (T *)dlogits,
-                                                     (const T *)logits, ld, targets, lse, rows, first, cols,
-                                                     *loss, scale))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_loss_backward<T>, rows, (T *)dlogits, (const T *)logits, ld,
+                              targets, lse, rows, first, cols, *loss, scale);
+    });
 }
 static par_result par__cuda_c_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
                                                     const void *logits, size_t ld, const int32_t *targets,
@@ -8899,7 +8937,7 @@ static __device__ float par__cuda_c_softmax(const par__cuda_query<T> &o, const p
 template <class T>
 static __global__ void par__cuda_k_c_attention(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                PAR__CUDA_PARAMETER par__cuda_dropout drop, float *outs) {
-    PAR__CUDA_FOR(at, m.batch * m.q_count * m.heads) {
+    PAR__CUDA_GRID_STRIDE(at, m.batch * m.q_count * m.heads) {
         const par__cuda_query<T> o(m, at);
         float *out = outs + at * m.dim, max = -INFINITY, sum = 0, s[PAR__CUDA_KEYS];
         for (size_t d = 0; d < m.dim; d++) out[d] = 0;
@@ -8935,12 +8973,14 @@ static __global__ void par__cuda_k_c_attention(PAR__CUDA_PARAMETER par_tp_attent
 }
 static par_result par__cuda_c_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
     const size_t n = m->batch * m->q_count * m->heads;
-    float *outs = (float *)par__cuda_scratch(par__cuda_of_tp(tp), 3, (n * m->dim + 1) * sizeof *outs);
+    float *outs = (float *)par__cuda_scratch(par__cuda_of_tp(tp), PAR__CUDA_SCRATCH_ATTENTION,
+                                             (n * m->dim + 1) * sizeof *outs);
     if (!outs) return PAR_ERR_MEMORY;
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_attention<T>, n, *m,
-                                                     par__cuda_dropout_of(tp, m->stream, m->dropout), outs))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_attention<T>, n, *m,
+                              par__cuda_dropout_of(tp, m->stream, m->dropout), outs);
+    });
 }
 static par_result par__cuda_c_attention_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
                                                 float *lse, int *handled) {
@@ -8949,7 +8989,7 @@ static par_result par__cuda_c_attention_forward(par_tp *tp, const par_tp_attenti
 }
 template <class T>
 static __global__ void par__cuda_k_c_row_dots(float *dot, const T *a, const T *b, size_t rows, size_t dim) {
-    PAR__CUDA_FOR(r, rows) {
+    PAR__CUDA_GRID_STRIDE(r, rows) {
         float lanes[16] = {0};
         par__cuda_add_to_lanes<16>(lanes, 0, dim, [&](size_t i) {
             return par__cuda_at(a, r * dim + i) * par__cuda_at(b, r * dim + i);
@@ -8960,17 +9000,18 @@ static __global__ void par__cuda_k_c_row_dots(float *dot, const T *a, const T *b
 }
 static par_result par__cuda_c_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
                                        size_t dim) {
-    PAR__CUDA_DISPATCH_STORAGE(tp, T,
-                               return par__cuda_each(tp, par__cuda_k_c_row_dots<T>, rows, dot, (const T *)a,
-                                                     (const T *)b, rows, dim))
-    return PAR_OK;
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
+        return par__cuda_each(tp, par__cuda_k_c_row_dots<T>, rows, dot, (const T *)a, (const T *)b, rows,
+                              dim);
+    });
 }
 // Of each query: the weights and the gradients of the scores of all keys, and the gradient of the query.
 template <class T>
 static __global__ void par__cuda_k_c_attention_queries(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                        PAR__CUDA_PARAMETER par__cuda_dropout drop,
                                                        float *weights, float *gradients) {
-    PAR__CUDA_FOR(at, m.batch * m.q_count * m.heads) {
+    PAR__CUDA_GRID_STRIDE(at, m.batch * m.q_count * m.heads) {
         const par__cuda_query<T> o(m, at);
         const T *dy = (const T *)m.dy + o.row * m.dy_ld + o.head * m.dim;
         float *p = weights + at * m.kv_count, *ds = gradients + at * m.kv_count;
@@ -9006,7 +9047,7 @@ template <class T>
 static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_attention_block m,
                                                     const float *weights, const float *gradients) {
     T *dx = (T *)m.dx_kv;
-    PAR__CUDA_FOR(at, m.batch * m.kv_heads * m.kv_count * m.dim) {
+    PAR__CUDA_GRID_STRIDE(at, m.batch * m.kv_heads * m.kv_count * m.dim) {
         const size_t d = at % m.dim, kv_head = at / m.dim % m.kv_heads, group = m.heads / m.kv_heads,
                      key = at / m.dim / m.kv_heads % m.kv_count,
                      sequence = at / m.dim / m.kv_heads / m.kv_count;
@@ -9041,19 +9082,20 @@ static __global__ void par__cuda_k_c_attention_keys(PAR__CUDA_PARAMETER par_tp_a
 static par_result par__cuda_c_attention_gradients(par_tp *tp, const par_tp_attention_block *m,
                                                   const void *y) {
     const size_t n = m->batch * m->q_count * m->heads, pairs = n * m->kv_count;
-    float *dot = (float *)par__cuda_scratch(par__cuda_of_tp(tp), 3, (n + 2 * pairs + 1) * sizeof *dot);
+    float *dot = (float *)par__cuda_scratch(par__cuda_of_tp(tp), PAR__CUDA_SCRATCH_ATTENTION,
+                                            (n + 2 * pairs + 1) * sizeof *dot);
     float *weights = dot + n, *gradients = weights + pairs;
     par_tp_attention_block with_dot = *m;
     if (!dot) return PAR_ERR_MEMORY;
     if (y) PAR__CUDA_TRY(par__cuda_c_row_dots(tp, dot, m->dy, y, n, m->dim));
     if (y) with_dot.dot = dot;
-    PAR__CUDA_DISPATCH_STORAGE(
-        tp, T,
+    return par__cuda_visit_storage(tp, [&](auto number) {
+        typedef decltype(number) T;
         PAR__CUDA_TRY(par__cuda_each(tp, par__cuda_k_c_attention_queries<T>, n, with_dot,
                                      par__cuda_dropout_of(tp, m->stream, m->dropout), weights, gradients));
         return par__cuda_each(tp, par__cuda_k_c_attention_keys<T>,
-                              m->batch * m->kv_heads * m->kv_count * m->dim, *m, weights, gradients))
-    return PAR_OK;
+                              m->batch * m->kv_heads * m->kv_count * m->dim, *m, weights, gradients);
+    });
 }
 static par_result par__cuda_c_attention_backward(par_tp *tp, const par_tp_attention_block *m, const void *y,
                                                  void *dx, int *handled) {
