@@ -48,6 +48,7 @@ int emu_overlaps(cudaStream_t a, const char *what_a, cudaStream_t b, const char 
 void emu_patience(double seconds);     // how long the host waits for the device before the program ends
 void emu_connections(int n);           // hardware queues of streams made from now on; 0: one for each
 void emu_no_algorithms(int none);      // 1: cuBLASLt's heuristics find none
+void emu_narrow_counts(size_t most);   // elements that its kernels for few rows, columns or terms count
 int emu_communicators(void);           // number of NCCL's communicators that exist
 void emu_nccl_version(int version);    // what ncclGetVersion says, and how it aborts
 int emu_newest_max_ctas(void);         // of NCCL's newest communicator; 0: NCCL's choice

@@ -27,6 +27,9 @@ static const struct {
     {40e-6, 0, 0, 1}, {20e-6, 8 << 20, 0, 1}, {10e-6, 0, 1, 1}, {5e-6, 0, 0, 0}, {30e-6, 0, 0, 1}};
 static int emu_algorithms_missing;
 void emu_no_algorithms(int none) { emu_algorithms_missing = none; }
+static size_t emu_most_elements = 0x7FFFFFFF;
+void emu_narrow_counts(size_t most) { emu_most_elements = most; }
+static size_t emu_elements(const emu_matrix &m) { return (size_t)m.ld * m.cols; }
 struct emu_matmul {
     int trans_a, trans_b, epilogue, sm_count; // sm_count: that it may use; 0: all
     const void *bias;                         // for each row
@@ -276,6 +279,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (c != d || lc != ld || (how.trans_a ? ma.cols : ma.rows) != mc.rows ||
         (how.trans_b ? mb.rows : mb.cols) != mc.cols || (how.trans_a ? ma.rows : ma.cols) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
+    // Measured on H200 (cuBLASLt 13.1): gemv kernels wrote 4 GiB before C.
+    const bool few = std::min({mc.rows, mc.cols, k}) < 8;
+    if (few && std::max({emu_elements(ma), emu_elements(mb), emu_elements(mc)}) > emu_most_elements)
+        emu_die("a product of few rows, columns or terms, of more elements than its kernels count");
     memcpy(&can, algo, sizeof can);
     if (!can.bias_align) emu_die("a product by an algorithm that the heuristics did not find");
     const auto &algorithm = emu_algorithms[can.algorithm];
