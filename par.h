@@ -187,7 +187,7 @@ MODEL
     rank that is late may then still write to the recv arrays of a collective that failed on the others.
 
 DOES NOT
-    No derived datatypes, user-defined operators, message tags, one-sided access between nodes or dynamic
+    No derived datatypes, user-defined operators, message tags, one-sided calls or dynamic
     processes: keep MPI for these, and adopt its communicator (par_open_mpi). No par_probe: who receives knows
     the sender and the size, so send a size first where it does not. No encryption. No recovery of a job that
     has lost a rank: all ranks get an error, and a restart goes on from your last checkpoint.
@@ -519,8 +519,7 @@ void *par_peer(par_comm *comm, const void *mine, int rank);
 // ---- requests ---------------------------------------------------------------------------------------------
 
 // Every call below has a _begin form with one more argument, which returns at once; par_wait ends the call.
-// All ranks issue calls in the same order. A zeroed request is complete, and so may be that of a call which
-// needed nobody any more. Errors besides the call's: ARGUMENT
+// All ranks issue calls in the same order. A zeroed request is complete. Errors besides the call's: ARGUMENT
 // (a copy of the request was waited for before; the call's group has not ended, or has and its comm is
 // closed).
 typedef struct par_request {
@@ -2015,7 +2014,7 @@ PAR__HOST_DEVICE void par__philox_at(uint64_t seed, uint64_t stream, uint64_t in
 // A normal number of 64 random bits, by Box and Muller's method: a device draws the CPU's.
 PAR__HOST_DEVICE float par__normal_of(uint32_t a, uint32_t b) {
     const double u = (par__u32_to_f64(a) + 0.5) * 0x1p-32;
-    const double angle = 6.283185307179586 * (par__u32_to_f64(b) * 0x1p-32);
+    const double angle = PAR__TIMES(6.283185307179586, par__u32_to_f64(b) * 0x1p-32);
     const uint64_t quarter = ((uint64_t)b + (1u << 29)) >> 30;
     return (float)(par__sqrt(-2 * par__log_finite(u)) *
                    par__cos_about(angle, par__u32_to_f64(quarter), quarter));
@@ -4755,7 +4754,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     uint64_t net_messages, net_bytes;
     const par__algorithm_row *algorithm;
     const par_device_backend *backend; // that runs the call; NULL: not offloaded
-    int kept;                          // it belongs to a par_neighbors, and keeps the tables of its exchange
+    int kept; // it belongs to a comm's small calls, or to a par_neighbors with its tables
     // a group
     struct par__operation *group_head; // of its group: the first operation, which completes last
     int group_pending;                 // a head: operations of its group not yet completed
@@ -4887,6 +4886,7 @@ struct par_comm {
     int splitting_host;             // par_split attaches no backend, see par_split_host
     par__operation *group_offloads; // issued in the present group
     par__plan *plans;               // PAR__PLANS, see >>small; NULL: none yet
+    par__operation *small;          // of its small calls, one at a time; NULL: none yet
     par__operation *grouping;       // in the requests of calls in groups, with the group's number
     uint64_t group;                 // the number of the last group
     par__operation *groups;         // heads of those that have ended, and were not waited for
@@ -5889,6 +5889,15 @@ static par__operation *par__make_operation(par__world *w) {
     op->next_made = w->operations;
     return w->operations = op;
 }
+// For calls of a comm, one at a time: it is not recycled.
+static par__operation *par__make_kept_operation(par_comm *c) {
+    par__operation *op = par__make_operation(c->world);
+    if (!op) return op;
+    op->comm = c;
+    op->world = c->world;
+    op->kept = 1;
+    return op;
+}
 // A request, or a copy of it, may look meanwhile for the call that an operation is in; 0: none.
 static void par__set_ticket(par__operation *op, uint64_t ticket) { PAR__STORE(&op->ticket, ticket); }
 static int par__has_ticket(const par__operation *op, uint64_t ticket) {
@@ -5912,6 +5921,7 @@ static void par__free_neighbors(par_neighbors *n) {
 static void par__free_comm(par_comm *c) {
     par__lock_world(c->world);
     if (c->neighbors && c->neighbors->kept) par__keep_operation(c->world, c->neighbors->kept);
+    if (c->small) par__keep_operation(c->world, c->small);
     if (c->grouping) par__keep_operation(c->world, c->grouping);
     par__unlock_world(c->world);
     par__free_neighbors(c->neighbors);
@@ -11599,7 +11609,8 @@ par_result par_alive(par_comm *c) {
 }
 
 static par_result par__check_comm(par_comm *c) { // may it make a call?
-    if (c->broken || PAR__LOAD(&c->world->arena->aborted) != 1) return par__repeat_error(c);
+    if (c->broken) return par__repeat_error(c);
+    if (PAR__LOAD(&c->world->arena->aborted) != 1) return PAR_OK;
     const par__shared_text text = par__copy_shared_text(c->world->arena->abort_text, PAR__ERROR_BYTES);
     return par__break_comm(c, par__set_error(c->world, PAR_ERR_ABORTED, "%s", text.at));
 }
@@ -11849,14 +11860,26 @@ static void par__make_plan(par__operation *op, par__plan *plan) {
     par__record_call(c, &op->call, &plan->record);
     plan->record.flags = op->all_staged ? PAR__INPUT_STAGED : 0;
 }
-// The plan of a valid call, made where it is new. NULL: it is not small, or not valid.
-static const par__plan *par__find_plan(par__operation *op) {
-    par_comm *c = op->comm;
-    const par_call *k = &op->call;
+// The operation of a comm's small calls, for a call that may be one; NULL: it is none, or there is no memory,
+// or the last one was begun and not waited for. So the program's order alone decides which operation a call
+// takes.
+static par__operation *par__small_operation(par_comm *c, const par_call *k, uint16_t site) {
     if (c->nodes.node_count > 1 || k->count > PAR__EAGER_SHARED_BYTES ||
         (unsigned)k->kind >= PAR_KIND_COUNT || !(par__kinds[k->kind].runs & PAR_RUNS_EAGER) ||
         par__has_counts(k))
         return NULL;
+    if (!c->small && (c->small = par__make_kept_operation(c)) == NULL) return NULL;
+    par__operation *op = c->small;
+    if (!par__has_ticket(op, 0) || !par__alloc_addresses(op)) return NULL;
+    par__reset_operation(c->world, op);
+    op->call = *k;
+    op->site = site;
+    return op;
+}
+// The plan of a valid call, made where it is new. NULL: it is not valid.
+static const par__plan *par__find_plan(par__operation *op) {
+    par_comm *c = op->comm;
+    const par_call *k = &op->call;
     if (!c->plans) c->plans = (par__plan *)par__zalloc(PAR__PLANS * sizeof *c->plans);
     if (!c->plans) return NULL;
     const uint64_t key =
@@ -11882,8 +11905,8 @@ static int par__all_arrived(const par__operation *op, const par__call_record *mi
     }
     return same;
 }
-// Start a small call while no other call of this rank is in flight. 1: it has ended; 0: it is in its queue.
-static int par__start_small(par__operation *op, const par__plan *plan, unsigned looks) {
+// Start a small call while no other call of this rank is in flight: then it has ended, or is in its queue.
+static void par__start_small(par__operation *op, const par__plan *plan, unsigned looks) {
     par_comm *c = op->comm;
     par__call_queue *queue = op->queue = &c->queues[0];
     const uint32_t sequence = ++queue->issued;
@@ -11910,7 +11933,7 @@ static int par__start_small(par__operation *op, const par__plan *plan, unsigned 
         par__set_op_state(op, PAR__ARRIVING);
         queue->running = op;
         par__activate_operation(op);
-        return 0;
+        return;
     }
     par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
     op->all_staged = op->eager == PAR__EAGER_SMALL;
@@ -11922,8 +11945,6 @@ static int par__start_small(par__operation *op, const par__plan *plan, unsigned 
     else
         par__receive_eager(op);
     par__complete(op);
-    par__recycle_operation(op);
-    return 1;
 }
 
 // >>issue ---------------------------------------------------------------------------------------------------
@@ -11939,25 +11960,30 @@ static int par__start_small(par__operation *op, const par__plan *plan, unsigned 
 // The blocking form waits here; a request is waited for by par_wait or tested by par_test.
 
 // Issue a call, or n > 1 calls of a group that share a bucket. looks: how often a small call looks for the
-// others before it waits in its queue; 0: of a group. The caller holds the world's lock. *out NULL: it has
-// ended.
+// others before it waits in its queue; 0: of a group. The caller holds the world's lock.
 static par_result par__issue(par_comm *c, const par_call *call, size_t n, unsigned looks,
                              par__operation **out) {
     par__world *w = c->world;
     const par_result unusable = par__check_comm(c);
     if (unusable) return unusable;
-    par__operation *op = par__new_operation(c, call, par__site_index(w, call->site));
+    const uint16_t site = par__site_index(w, call->site);
+    par__operation *op = looks ? par__small_operation(c, call, site) : NULL;
+    const par__plan *plan = op ? par__find_plan(op) : NULL;
+    if (plan && plan->eager) {
+        if (c->queues[0].running || w->active)
+            par__enqueue(op, &c->queues[0]);
+        else
+            par__start_small(op, plan, looks);
+        return *out = op, PAR_OK;
+    }
+    if (op) par__recycle_operation(op);
+    op = par__new_operation(c, call, site);
     if (!op) return PAR_ERR_MEMORY;
     if (n > 1 && !par__fill_bucket(op, call, n)) {
         par__recycle_operation(op);
         return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
     }
-    const par__plan *plan = looks ? par__find_plan(op) : NULL;
     op->invalid = !plan && !par__validate_call(c, call);
-    if (plan && plan->eager && !c->queues[0].running && !w->active && par__alloc_addresses(op)) {
-        *out = par__start_small(op, plan, looks) ? NULL : op;
-        return PAR_OK;
-    }
     if (op->invalid) {
         op->call.dtype = PAR_U8;
         op->call.op = PAR_SUM;
@@ -12051,6 +12077,10 @@ static par_result par__start_call(par_comm *c, par_call *k, int waits, par__oper
     par__lock_world(c->world);
     par__prefetch_call(c, k);
     if (!par__copy_at_once(c, k)) r = par__issue(c, k, 1, waits ? par__first_looks(c->world) : 1, op);
+    if (waits && *op && (*op)->kept && (*op)->state == PAR__DONE) { // a small one that has ended at once
+        par__recycle_operation(*op);
+        *op = NULL;
+    }
     par__unlock_world(c->world);
     return r;
 }
@@ -12136,7 +12166,7 @@ static par_result par__run_call(par_comm *c, par_call *k, par_request *request) 
         request->operation = c->grouping;
         request->ticket = c->group;
     }
-    if (!op || op->backend) return r;
+    if (!op || op->backend || (op->kept && par__op_state(op) == PAR__DONE)) return r;
     par__lock_world(c->world);
     par__start_message(op);
     par__unlock_world(c->world);
@@ -15246,11 +15276,7 @@ static par_result par__exchange_operation(par_neighbors *n, const par_call *k, p
     par_comm *c = n->own;
     par__world *w = c->world;
     const uint16_t site = par__site_index(w, k->site);
-    if (!n->kept && (n->kept = par__make_operation(w)) != NULL) {
-        n->kept->comm = c;
-        n->kept->world = w;
-        n->kept->kept = 1;
-    }
+    if (!n->kept) n->kept = par__make_kept_operation(c);
     if (!n->kept_sizes) n->kept_sizes = (size_t *)par__zalloc(4 * sizeof(size_t) * ((size_t)n->degree + 1));
     const int idle = n->kept_sizes && n->kept && par__has_ticket(n->kept, 0);
     const int planned = idle && par__is_last_exchange(n, k);
@@ -15411,7 +15437,7 @@ static int par__is_idle(const par_comm *c) {
     par__lock_world(c->world);
     const par__operation *op = c->world->active;
     while (op && op->comm != c) op = op->next;
-    const int started = kept && !par__has_ticket(kept, 0);
+    const int started = (kept && !par__has_ticket(kept, 0)) || (c->small && !par__has_ticket(c->small, 0));
     par__unlock_world(c->world);
     return !op && !started && !c->groups && !c->offloads;
 }

@@ -835,7 +835,7 @@ static __device__ __forceinline__ void par__cuda_store8_words(T *p, const par__c
                 make_uint4(v.word[4 * k], v.word[4 * k + 1], v.word[4 * k + 2], v.word[4 * k + 3]);
     }
 }
-// To global memory: compilers cut other stores where words have two ways.
+// To global memory: compilers split other stores of 16 bytes whose words come from two branches.
 template <class T>
 static __device__ __forceinline__ void par__cuda_store8_global(T *p, const par__cuda_pack8<T> &v) {
 #if defined(__CUDA_ARCH__)
@@ -3803,6 +3803,9 @@ struct par__cuda_gemm_desc {
            c_step = 0; // so many products of one B; elements from one's A to the next's
 };
 enum { PAR__CUDA_TILE = 64, PAR__CUDA_DEPTH = 16 };
+enum {
+    PAR__CUDA_FEW = 8
+}; // numbers in 16 bytes: for fewer rows, columns or terms cuBLASLt has kernels of their own
 template <class T, class C>
 static __global__ void par__cuda_k_gemm(par__cuda_gemm_desc p, const T *a, const T *b, C *c) {
     PAR__CUDA_SHARED(float, shared);
@@ -4113,7 +4116,7 @@ static cublasStatus_t par__cuda_run_plan(const par_cuda *cuda, const par__cuda_g
 // larger array write elsewhere: 13.1 on H200, of 1 column, 65536 rows with a leading dimension of 50264.
 static bool par__cuda_miscounts(const par_cuda *cuda, const par__cuda_gemm_desc *p) {
     const size_t a = (p->trans_a ? p->k : p->m) * p->lda, b = (p->trans_b ? p->n : p->k) * p->ldb;
-    const bool few = PAR__MIN(PAR__MIN(p->m, p->n), p->k) < 8 && !p->codes_a.type;
+    const bool few = PAR__MIN(PAR__MIN(p->m, p->n), p->k) < PAR__CUDA_FEW && !p->codes_a.type;
     return few && PAR__MAX(PAR__MAX(a, b), p->m * p->ldc) > cuda->most_elements;
 }
 static par_result par__cuda_plain_blocks(const par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
@@ -4601,7 +4604,9 @@ static par_result par__cuda_tune_share(par_cuda *cuda, par__cuda_tuner *t) {
     return par__cuda_agree(cuda, r);
 }
 // What a split product leaves over (cuda_gemm): it takes a few microseconds by any plan.
-static bool par__cuda_is_left_over(const par__cuda_gemm_key *k) { return k->n < 8 || k->k < 8; }
+static bool par__cuda_is_left_over(const par__cuda_gemm_key *k) {
+    return PAR__MIN(k->n, k->k) < PAR__CUDA_FEW;
+}
 // The products of all ranks that have no measured plan, in t->list; their plan: the rank that measures them.
 static par_result par__cuda_tune_gather(par_cuda *cuda, par__cuda_tuner *t) {
     par_comm *hosts = par__cuda_hosts(cuda);
@@ -5358,7 +5363,6 @@ static par_result par__cuda_z_init(const par_zero_kernels *k, const par_zero_ini
         return par__cuda_launch(cuda, par__cuda_k_initial<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
                                 PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, *v, *v->shard, first, n);
     });
-    return PAR_ERR_ARGUMENT;
 }
 static void par__cuda_zero_open(par_cuda *cuda) {
     par_zero_kernels *z = &cuda->zero;
@@ -5817,7 +5821,7 @@ static __device__ __forceinline__ void par__cuda_put_added(T *to, const float *x
 // Begins to bring memory to the L2 cache, where GPUs have an instruction for it (from sm_90 on). It takes no
 // registers and no threads' time, and so what is read next is in flight while a row is used.
 #if defined(CUDA_EMU)
-static inline void par__cuda_prefetch(const void *p, unsigned bytes) { // is it there?
+static inline void par__cuda_prefetch(const void *p, unsigned bytes) { // reads, to find a wrong address
     (void)*(const volatile char *)p, (void)*((const volatile char *)p + bytes - 1);
 }
 #else
@@ -7368,7 +7372,7 @@ par__cuda_online_softmax(float (&s)[M][N / 8][4], float (&out)[M][D / 8][4], flo
         }
     }
 }
-// What is the same in all lanes, said to nvcc, since lanes that may part take instructions to meet again.
+// Tells nvcc that x is the same in all lanes; else it adds instructions with which lanes meet again.
 static __device__ __forceinline__ bool par__cuda_of_warp(bool x) { return __any_sync(0xffffffffu, x) != 0; }
 // Scores of which the query does not see the key become -inf. row, key: the lane's first.
 template <int M, int N>

@@ -571,15 +571,16 @@ par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, con
 // The head and its loss in one call, so that logits of some rows at a time exist (FusedLinearCrossEntropy,
 // Hsu et al. 2024): R x V of them are a model's largest matrix, and nothing else needs them. `head` is
 // column-parallel with vocab_parallel; x is tokens, as for par_tp_linear_forward, and is gathered once.
-// Logits of a chunk of at most chunk_rows rows (but of 2) are in the context's scratch memory, and become
-// their gradient there; no product is made twice. chunk_rows 0: PAR_TP_CHUNK_ROWS; with canonical_leaves all
-// rows. forward: the loss alone. forward_backward: also dx = scale x the gradient of x (NULL: none), and adds
-// to the gradients of weight and bias. Call that one in backward, where gradients have memory, and keep x
-// until then. losses, *sum, *target_count and dx have the bits of par_tp_linear_forward,
-// par_tp_loss_forward_backward and par_tp_linear_backward, unless a library multiplies fewer rows in another
-// way; so have gradients of one chunk. Of several they are the chunks' sums, added in their order in f32.
-// Errors: ARGUMENT (as of those functions; a recipe, whose scales are of all rows; chunk_rows with
-// canonical_leaves, but for all rows), MEMORY, and the collectives'.
+// Logits of a chunk of chunk_rows rows (the last of 2 at least, so one may have one more) are in the
+// context's scratch memory, and become their gradient there; no product is made twice. chunk_rows 0:
+// PAR_TP_CHUNK_ROWS; with canonical_leaves all rows. forward: the loss alone. forward_backward: also dx =
+// scale x the gradient of x (NULL: none; not x itself, which later chunks read), and adds to the gradients of
+// weight and bias. Call that one in backward, where gradients have memory, and keep x until then. losses,
+// *sum, *target_count and dx have the bits of par_tp_linear_forward, par_tp_loss_forward_backward and
+// par_tp_linear_backward, unless a library multiplies fewer rows in another way; so have gradients of one
+// chunk. Of several they are the chunks' sums, added in their order in f32. Errors: ARGUMENT (as of those
+// functions; a recipe, whose scales are of all rows; chunk_rows with canonical_leaves, but for all rows; dx
+// is x), MEMORY, and the collectives'.
 enum { PAR_TP_CHUNK_ROWS = 16384 };
 par_result par_tp_head_forward(par_tp *tp, const par_tp_linear *head, const par_tp_loss *loss,
                                const par_tp_matrix *x, const int32_t *targets, size_t chunk_rows,
@@ -5848,6 +5849,7 @@ static par_result par__tp_head_run(par_tp *tp, const char *call, par__tp_head *h
     PAR__TP_TRY(par__tp_head_check(tp, call, h, x));
     if (dx) {
         PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
+        if (dx->data == x->data) return PAR__TP_FAIL("%s: dx must not be x, which later chunks read", call);
         PAR__TP_TRY(par__tp_reduction_open(tp, h->layer, &s, h->rows, h->layer->in, dx));
         s.pieces = par__tp_one_piece(&s.pieces);
     }

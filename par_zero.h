@@ -5152,7 +5152,7 @@ static void par__zero_draw(void *user, size_t first, size_t count, float *values
 }
 static par_result par__zero_init_tensor(par_zero *z, int tensor, uint64_t stream, float deviation,
                                         float value, int shards) {
-    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_fill", tensor, PAR_ZERO_VALUE));
+    PAR__ZERO_TRY(par__zero_check_fill(z, "par_zero_init", tensor, PAR_ZERO_VALUE));
     const par_shard *shard = &z->tensors[tensor].shard;
     par_zero_initial v = {z->desc.seed, stream, deviation, value, z->desc.param_dtype, shard};
     const par__zero_fill fill = {shard, par__zero_draw, &v, shards, &v};

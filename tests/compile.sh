@@ -22,21 +22,26 @@ nvcc_units() { # the implementation by nvcc, whose host's compiler is g++; the p
         nvcc $strict -I. -c "$work/implementation.cu" -o "$work/implementation.o" &&
         link=nvcc two_units g++ "-x c++ -std=c++17" "$work/implementation.o"
 }
-every_macro() { # c, cpp or cu; compiler, flags: all arguments of all macros of call sites with commas in them
+# c, cpp or cu; compiler, flags: all arguments of all macros of call sites with commas in them, but for the
+# handles of par_zero.h and par_tp.h, which are the first of theirs
+every_macro() {
     dir=$(mktemp -d "$work/macros.XXXXXX") how=$1 headers="par_zero.h par_pipe.h par_tp.h" &&
         shift || return 1
     [ "$how" = cu ] && headers="$headers par_cuda.cuh"
     unit=$dir/use.${how/cpp/c}
     printf '#include "%s"\n' $headers >"$unit"
+    sited=$(sed -n 's/^#define \(par_[a-z_]*\)([a-z].*SITED.*/\1/p' $headers | paste -sd'|')
     "$@" -I. -E "$unit" |
         grep -v '^#' |
         tr '\n' ' ' |
-        grep -oE 'par__[a-z_]+_at\(const char \*site, [^)]*\)' |
+        grep -oE "par__[a-z_]+_at\(const char \*site, [^)]*\)|\<($sited)\(par_(zero|tp) \*[^)]*\);" |
         awk -F '[(,)]' -v how="$how" '{
-            sub(/^par__/, "", $1); sub(/_at$/, "", $1); list = ""
-            for (i = 3; i < NF; i++) {
+            handle = $1 ~ /_at$/ ? 0 : 2
+            sub(/^par__?/, "", $1); sub(/_at$/, "", $1); list = ""
+            for (i = handle ? 2 : 3; i < NF; i++) {
                 sub(/[a-z_0-9]+$/, "", $i)
-                list = list (i > 3 ? ", " : "") (how == "c" ? "(" $i "[2]){0, 0}[0]" : "pick<" $i ", 2>()")
+                list = list (list == "" ? "" : ", ") (i == handle ? "(" $i ")0" : how == "c" \
+                    ? "(" $i "[2]){0, 0}[0]" : "pick<" $i ", 2>()")
             }
             print "    par_" $1 "(" list ");\n    (par_" $1 ")(" list ");\n" \
                 "    address = (void (*)(void))par_" $1 ";"
@@ -64,7 +69,7 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
     done
     comm -13 "$dir/system.macros" "$dir/api.macros" >"$dir/own"
     grep -q PAR_VERSION "$dir/own" &&
-        ! grep -vE '^(PAR|par)_[A-Za-z]|^PAR__([A-Z]*_)?WITH_SITE$' "$dir/own" |
+        ! grep -vE '^(PAR|par)_[A-Za-z]|^PAR__([A-Z]*_)?(WITH_SITE|SITED)$' "$dir/own" |
         grep -vxE 'PAR__(STRINGIFY(_VALUE)?|PRAGMA|API_(BEGIN|END))' &&
         ! grep -xE 'PAR_(MALLOC|REALLOC|FREE|ASSERT|LOG)' "$dir/own" &&
         ! comm -13 "$dir/system.files" "$dir/api.files" | grep -vE '^(./)?par(_[a-z]+)?\.(h|cuh)$'

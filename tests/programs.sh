@@ -118,13 +118,13 @@ logits_in_chunks() {
     scratch() { sed -n 's/.*"scratch_bytes":\([0-9]*\).*/\1/p' "$work/$1" | tail -1; }
     for o in "" "--ranks 2 --tp 2 --sp" "--ranks 2 --zero 3 --dtype bf16" \
         "--ranks 2 --pp 2 --schedule gpipe"; do
-        train $common $o >"$work/whole" && trains_as whole 1e-5 $common $o --logits_rows 50 || return 1
+        train $common $o >"$work/whole" && trains_as whole 1e-5 $common $o --head_rows 50 || return 1
         echo "$(scratch whole) bytes, then $(scratch many)"
         [ "$(scratch many)" -lt "$(scratch whole)" ] || return 1
     done
-    refuses "logits_rows: schedule zb_h1 has backward in halves" --ranks 2 --pp 2 --schedule zb_h1 \
-        --logits_rows 50 &&
-        refuses "canonical adds gradients of the head over all rows" --canonical 2 --logits_rows 50
+    refuses "head_rows: schedule zb_h1 has backward in halves" --ranks 2 --pp 2 --schedule zb_h1 \
+        --head_rows 50 &&
+        refuses "canonical adds gradients of the head over all rows" --canonical 2 --head_rows 50
 }
 low_precision() { # products of 8 and 4 bits take the loss down as those of bf16 do; sizes must fit
     common="--n_layer 1 --n_embd 64 --n_head 2 --max_iters 20 --learning_rate 3e-3 --dtype bf16"

@@ -1801,6 +1801,7 @@ static void open_operands(par_comm *w, par_tp *tp, operands *o) {
     X(head_forward, o.head.recipe = PAR_TP_CURRENT, "the recipe current takes scales from all rows")         \
     X(head_forward_backward, o.head.weight.frozen = 0, "head.weight: grad is NULL")                          \
     X(head_forward_backward, o.y->data = NULL, "dx.data is NULL")                                            \
+    X(head_forward_backward, o.y->data = o.x->data, "dx must not be x")                                      \
     X(attention_forward, o.lse = NULL, "lse is NULL")                                                        \
     X(attention_forward, o.y->data = NULL, "y.data is NULL")                                                 \
     X(attention_forward, o.tokens->position = 2, "are in no cache")                                          \

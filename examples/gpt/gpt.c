@@ -38,7 +38,7 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        parameter_server, canonical, plan, save_async, take_over, pp, chunks, logits_rows, max_activation_mb,
+        parameter_server, canonical, plan, save_async, take_over, pp, chunks, head_rows, max_activation_mb,
         graph, auto_layout, document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune, *auto_machine;
     int kv_cache, top_k;
@@ -184,7 +184,7 @@ static const setting setting_table[] = {
     NUMBER(
         "--max_activation_mb", INT, max_activation_mb, "0", FROM(0),
         "of schedule auto (v_half, v_min): activations that a rank may keep, in MB; 0: any (their own peak)"),
-    NUMBER("--logits_rows", INT, logits_rows, "0", FROM(0),
+    NUMBER("--head_rows", INT, head_rows, "0", FROM(0),
            "rows of logits that exist at a time; 0: at most 16384, or all (canonical, zb_h1 and its like)"),
     NUMBER("--zero", INT, zero, "0", RANGE(0, 3),
            "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
@@ -684,7 +684,7 @@ static const char *check_canonical(settings *o) {
     if (o->graph) return "canonical adds some sums on the host, which no graph can: leave graph out";
     if (chosen_word(o, "--tp_sums"))
         return "canonical has the same bits for each tp, and tp_sums bf16 has not: leave tp_sums out";
-    if (o->logits_rows) return "canonical adds gradients of the head over all rows: leave logits_rows out";
+    if (o->head_rows) return "canonical adds gradients of the head over all rows: leave head_rows out";
     if (leaves % o->tp)
         return wrong(o, "with canonical %d tp must be a power of two up to %d", o->canonical, leaves);
     if (heads % parts)
@@ -1438,13 +1438,12 @@ static par_result open_schedule(trainer *t) {
     GPT_TRY(build_schedule(t, &d, &t->schedule));
     const int stages = t->schedule.stages, split = splits_backward(t);
     t->model.head_in_chunks = !split; // else the halves of its backward are apart, too
-    t->model.chunk_rows = (size_t)t->o.logits_rows;
-    if (split && t->o.logits_rows)
-        return par_fail(
-            t->world, PAR_ERR_ARGUMENT,
-            "logits_rows: schedule %s has backward in halves, between which logits are kept: leave "
-            "it out, or take another schedule",
-            t->o.schedule);
+    t->model.chunk_rows = (size_t)t->o.head_rows;
+    if (split && t->o.head_rows)
+        return par_fail(t->world, PAR_ERR_ARGUMENT,
+                        "head_rows: schedule %s has backward in halves, between which logits are kept: leave "
+                        "it out, or take another schedule",
+                        t->o.schedule);
     par_pipe_schedule_close(&t->schedule);
     par_pipe_stage *costs = (par_pipe_stage *)calloc((size_t)stages, sizeof *costs);
     if (!costs) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory for %d stages", stages);
