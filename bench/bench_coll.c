@@ -982,8 +982,8 @@ static void diagnosis(bench *b) {
     float one = 1;
     double hop, barrier, alone[2][ALONE_KINDS];
     must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
-    par__operation *op = c->world->idle_operations; // its arrivals stay
-    const double recorder = recorder_seconds(c, op), compare = compare_seconds(b, op);
+    par__operation *op = c->small ? c->small : c->world->idle_operations; // its arrivals stay; NULL: one rank
+    const double recorder = op ? recorder_seconds(c, op) : 0, compare = op ? compare_seconds(b, op) : 0;
     measure_hop(b, &hop, &barrier);
     // Memory of one rank; 4096: the page of its call sites.
     const size_t control = sizeof(par__rank_control) + 4096 + sizeof(par__arrivals) + PAR__SITE_BYTES +

@@ -2187,6 +2187,7 @@ answers() { # the benchmark's other modes; of times only that they were taken
     [ $? -le 1 ] &&
         every_line "$work/model" '"predicted_us":[0-9.]*,"time_us":' &&
         prints '"overlap":' build/bench_coll_test --overlap -b 64K -e 64K --json &&
+        prints '"barrier_ns":' build/bench_coll_test --ranks 1 --diagnosis --start 2 --json &&
         build/bench_coll_test --diagnosis --start 2 --json >"$work/out" || return 1
     fields "$work/out" recorder_ns compare_ns control_bytes stage_bytes idle_share | awk '
         {print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1}
