@@ -4131,11 +4131,11 @@ static par_result par__cuda_plain_blocks(const par_cuda *cuda, const par__cuda_g
 // cached.
 static par_result par__cuda_cublaslt_one(par_cuda *cuda, const par__cuda_gemm_desc *p, const void *a,
                                          const void *b, void *c, cudaStream_t stream) {
+    if (par__cuda_miscounts(cuda, p))
+        return p->epilogue ? PAR_ERR_UNSUPPORTED : par__cuda_plain_blocks(cuda, p, a, b, c, stream);
     const par__cuda_gemm_key key = par__cuda_gemm_key_of(cuda, p, a, b, c);
     par__cuda_gemm_plan *plan = NULL;
     void *workspace;
-    if (par__cuda_miscounts(cuda, p))
-        return p->epilogue ? PAR_ERR_UNSUPPORTED : par__cuda_plain_blocks(cuda, p, a, b, c, stream);
     PAR__CUDA_TRY(par__cuda_find_workspace(cuda, stream, &workspace));
     PAR__CUDA_TRY(par__cuda_find_plan(cuda, p, &key, &plan));
     const cublasStatus_t e =

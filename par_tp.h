@@ -4478,7 +4478,7 @@ static par_result par__tp_gather_begin(par_tp *tp, const par_tp_linear *l, int s
         const size_t at = par__tp_piece_at(&g->pieces, j), n = par__tp_piece_rows(&g->pieces, j) * x->cols;
         const void *mine = par__tp_const_element(tp, x->data, at * x->cols);
         size_t *counts = tp->piece_counts + 2 * j * t, *displs = counts + t;
-        for (size_t q = 0; q < t; q++) {
+        for (size_t q = 0; q < t && !packed; q++) {
             counts[q] = n;
             displs[q] = (q * g->pieces.block_rows + at) * x->cols;
         }
@@ -4998,6 +4998,20 @@ typedef struct par__tp_row_product {
     par_dtype type;              // of y
     int dgrad, packed, x_packed; // packed: y is a reduction's `partial`; x_packed: x is what a gather packed
 } par__tp_row_product;
+// With rows of x and y that are as long as what is multiplied of them, and nothing else.
+static par__tp_row_product par__tp_product_of(const par_tp_linear *l, int dgrad, const void *x, size_t in,
+                                              void *y, size_t out, par_dtype type) {
+    par__tp_row_product m;
+    memset(&m, 0, sizeof m);
+    m.x = x;
+    m.w = l->weight.data;
+    m.y = y;
+    m.x_ld = m.in = in;
+    m.y_ld = m.out = out;
+    m.type = type;
+    m.dgrad = dgrad;
+    return m;
+}
 // Where the sum is over features that are split over tp: one leaf of it, segment after segment.
 static par_result par__tp_multiply_leaf(par_tp *tp, const par_tp_linear *l, size_t leaf, size_t rows,
                                         const void *x, const par__tp_row_product *m, float *sum) {
@@ -5075,19 +5089,11 @@ static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, con
     PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, !gathered,
                                      gelu != NULL, &g));
     if (gathered) par__tp_set_shape(gathered, rows, l->in, PAR_TP_REPLICATED);
-    const par__tp_row_product m = {g.all,
-                                   l->weight.data,
-                                   l->has_bias ? l->bias.data : NULL,
-                                   mine,
-                                   gelu ? gelu->data : NULL,
-                                   l->in,
-                                   par_tp_ld(layout, n),
-                                   l->in,
-                                   n,
-                                   par_tp_dtype(tp),
-                                   0,
-                                   0,
-                                   g.packed};
+    par__tp_row_product m = par__tp_product_of(l, 0, g.all, l->in, mine, n, par_tp_dtype(tp));
+    m.bias = l->has_bias ? l->bias.data : NULL;
+    m.other = gelu ? gelu->data : NULL;
+    m.y_ld = par_tp_ld(layout, n);
+    m.x_packed = g.packed;
     par_result r = PAR_OK;
     for (size_t j = 0; j < g.pieces.count && !r; j++) {
         r = par_wait(&g.requests[j]);
@@ -5108,8 +5114,9 @@ static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const 
     PAR__TP_TRY(par__tp_reduction_open(tp, l, &s, x->rows, l->out, y));
     const int alone = tp->t == 1 && !tp->desc.canonical_leaves;
     const void *bias = l->has_bias && alone ? l->bias.data : NULL; // else once, after the sum
-    const par__tp_row_product m = {x->data, l->weight.data, bias,   s.partial, NULL, n, l->out,
-                                   n,       l->out,         s.type, 0,         1,    0};
+    par__tp_row_product m = par__tp_product_of(l, 0, x->data, n, s.partial, l->out, s.type);
+    m.bias = bias;
+    m.packed = 1;
     par_result r = PAR_OK;
     for (size_t j = 0; j < s.pieces.count && !r; j++) {
         r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
@@ -5189,8 +5196,9 @@ static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const pa
     if (grads & PAR__TP_DGRAD) { // its sum is beside the product for the weights; without that, in pieces
         r = par__tp_reduction_open(tp, l, &s, dy->rows, l->in, dx);
         if (grads & PAR__TP_WGRAD) s.pieces = par__tp_one_piece(&s.pieces);
-        const par__tp_row_product m = {grad, l->weight.data, NULL,   s.partial, NULL, ld, l->in,
-                                       n,    l->in,          s.type, 1,         1,    0};
+        par__tp_row_product m = par__tp_product_of(l, 1, grad, n, s.partial, l->in, s.type);
+        m.x_ld = ld;
+        m.packed = 1;
         for (size_t j = 0; j < s.pieces.count && !r; j++) {
             r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
             if (!r) r = par__tp_reduction_begin(tp, &s, j);
@@ -5229,19 +5237,9 @@ static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_t
         r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
     }
     if (grads & PAR__TP_DGRAD) {
-        const par__tp_row_product m = {g.all,
-                                       l->weight.data,
-                                       NULL,
-                                       dx->data,
-                                       gelu_input ? gelu_input->data : NULL,
-                                       l->out,
-                                       n,
-                                       l->out,
-                                       n,
-                                       par_tp_dtype(tp),
-                                       1,
-                                       0,
-                                       g.packed};
+        par__tp_row_product m = par__tp_product_of(l, 1, g.all, l->out, dx->data, n, par_tp_dtype(tp));
+        m.other = gelu_input ? gelu_input->data : NULL;
+        m.x_packed = g.packed;
         par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
         for (size_t j = 0; j < g.pieces.count && !r; j++) {
             r = par_wait(&g.requests[j]);
@@ -5755,19 +5753,10 @@ static par_result par__tp_head_loss(par_tp *tp, par__tp_head *h, size_t from, si
     const par_tp_linear *l = h->layer;
     const size_t cols = l->weight.local_rows, row = 4 * sizeof(float);
     const par__tp_pieces rows = {1, n, 1};
-    const par__tp_row_product m = {par__tp_const_element(tp, h->x, from * l->in),
-                                   l->weight.data,
-                                   l->has_bias ? l->bias.data : NULL,
-                                   h->logits.data,
-                                   NULL,
-                                   l->in,
-                                   par_tp_ld(PAR_TP_VOCABULARY, cols),
-                                   l->in,
-                                   cols,
-                                   par_tp_dtype(tp),
-                                   0,
-                                   0,
-                                   0};
+    par__tp_row_product m = par__tp_product_of(l, 0, par__tp_const_element(tp, h->x, from * l->in), l->in,
+                                               h->logits.data, cols, par_tp_dtype(tp));
+    m.bias = l->has_bias ? l->bias.data : NULL;
+    m.y_ld = par_tp_ld(PAR_TP_VOCABULARY, cols);
     const int32_t *targets = h->targets + from;
     float *lse = h->lse + from, *losses = h->losses ? h->losses + from : NULL;
     double *sum = h->stats ? h->chunk_sum : h->sum;
@@ -5792,16 +5781,9 @@ static par_result par__tp_head_chunk(par_tp *tp, par__tp_head *h, size_t i, par_
     const par__tp_pieces rows = {1, n, 1};
     PAR__TP_TRY(par__tp_head_loss(tp, h, from, n));
     if (s) {
-        par__tp_row_product m;
-        memset(&m, 0, sizeof m);
-        m.x = h->logits.data;
-        m.w = l->weight.data;
-        m.y = (char *)s->partial + from * l->in * par_dtype_bytes(s->type);
+        char *y = (char *)s->partial + from * l->in * par_dtype_bytes(s->type);
+        par__tp_row_product m = par__tp_product_of(l, 1, h->logits.data, cols, y, l->in, s->type);
         m.x_ld = ld;
-        m.in = cols;
-        m.y_ld = m.out = l->in;
-        m.type = s->type;
-        m.dgrad = 1;
         PAR__TP_TRY(par__tp_multiply_piece(tp, l, &rows, 0, &m));
         if (i + 1 == h->chunks) PAR__TP_TRY(par__tp_reduction_begin(tp, s, 0));
     }
@@ -5863,9 +5845,9 @@ static par_result par__tp_head_run(par_tp *tp, const char *call, par__tp_head *h
     return tp->kernels->loss_combine(tp, h->stats, h->blocks, h->rows, h->targets, h->loss, h->lse, h->losses,
                                      h->sum, h->target_count);
 }
-par_result par_tp_head_forward(par_tp *tp, const par_tp_linear *head, const par_tp_loss *loss,
-                               const par_tp_matrix *x, const int32_t *targets, size_t chunk_rows,
-                               float *losses, double *sum, size_t *target_count) {
+static par__tp_head par__tp_head_of(const par_tp_linear *head, const par_tp_loss *loss,
+                                    const int32_t *targets, size_t chunk_rows, float *losses, double *sum,
+                                    size_t *target_count) {
     par__tp_head h;
     memset(&h, 0, sizeof h);
     h.layer = head;
@@ -5875,21 +5857,20 @@ par_result par_tp_head_forward(par_tp *tp, const par_tp_linear *head, const par_
     h.losses = losses;
     h.sum = sum;
     h.target_count = target_count;
+    return h;
+}
+par_result par_tp_head_forward(par_tp *tp, const par_tp_linear *head, const par_tp_loss *loss,
+                               const par_tp_matrix *x, const int32_t *targets, size_t chunk_rows,
+                               float *losses, double *sum, size_t *target_count) {
+    par__tp_head h = par__tp_head_of(head, loss, targets, chunk_rows, losses, sum, target_count);
     return par__tp_head_run(tp, "par_tp_head_forward", &h, x, NULL);
 }
 par_result par_tp_head_forward_backward(par_tp *tp, par_tp_linear *head, const par_tp_loss *loss,
                                         const par_tp_matrix *x, const int32_t *targets, size_t chunk_rows,
                                         float *losses, double *sum, size_t *target_count, float scale,
                                         par_tp_matrix *dx) {
-    par__tp_head h;
-    memset(&h, 0, sizeof h);
-    h.layer = h.trained = head;
-    h.loss = loss;
-    h.targets = targets;
-    h.chunk_rows = chunk_rows;
-    h.losses = losses;
-    h.sum = sum;
-    h.target_count = target_count;
+    par__tp_head h = par__tp_head_of(head, loss, targets, chunk_rows, losses, sum, target_count);
+    h.trained = head;
     h.scale = scale;
     return par__tp_head_run(tp, "par_tp_head_forward_backward", &h, x, dx);
 }

@@ -4994,8 +4994,8 @@ static size_t par__zero_staged_count(const par_zero *z) {
 }
 static void *par__zero_staged(const par_zero *z, float *own) { return z->on_cpu ? own : z->staging; }
 // Some elements of a state, at most a chunk, as they are stored.
-static par_result par__zero_fill_chunk(par_zero *z, const par__zero_fill *fill, par_zero_update *nearest,
-                                       int kind, size_t first, size_t count, void *to) {
+static void par__zero_fill_chunk(par_zero *z, const par__zero_fill *fill, par_zero_update *nearest, int kind,
+                                 size_t first, size_t count, void *to) {
     float wide[PAR__ZERO_CHUNK];
     const size_t whole =
         nearest->state_dtype == PAR_U8 ? par__zero_round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
@@ -5010,7 +5010,6 @@ static par_result par__zero_fill_chunk(par_zero *z, const par__zero_fill *fill, 
         memcpy(to, wide, count * sizeof *wide);
     else
         par__zero_narrow_moment(to, wide, nearest, kind == PAR__ZERO_M, 0, whole);
-    return PAR_OK;
 }
 // Sets n elements of a state, from element `first` of this rank's part of the tensor and element k of the
 // present window on. u8: k begins a block, and zeros follow the last element of a tensor.
@@ -5031,8 +5030,8 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, c
         many = PAR__MIN(par__zero_staged_count(z), n - at);
         for (size_t from = 0, count; from < many; from += count) {
             count = PAR__MIN((size_t)PAR__ZERO_CHUNK, many - from);
-            PAR__ZERO_TRY(par__zero_fill_chunk(z, fill, &nearest, kind, first + at + from, count,
-                                               to + par__zero_state_bytes(z, kind, from)));
+            par__zero_fill_chunk(z, fill, &nearest, kind, first + at + from, count,
+                                 to + par__zero_state_bytes(z, kind, from));
         }
         const size_t whole =
             par__zero_round_up(many, nearest.state_dtype == PAR_U8 ? PAR__ZERO_STATE_BLOCK : 1);
