@@ -76,7 +76,7 @@ TABLE OF CONTENTS
     >>pipe_structs          action lists, placement of stages, costs
     >>pipe_lists            generators: one function for each schedule
     >>pipe_list_scheduling  list scheduling: improves the order of a correct schedule
-    >>pipe_auto             search for a schedule: heuristics, then branch and bound
+    >>pipe_auto             search for a schedule
     >>pipe_theory           closed formulas for bubbles and peaks
     >>pipe_table            the list of schedules
     >>pipe_events           discrete-event simulation; deadlocks
@@ -1302,8 +1302,7 @@ static par_result par__pipe_v_finish(par__pipe_build *b) {
 // >>pipe_auto -----------------------------------------------------------------------------------------------
 // Starts from ZB-H orders with different numbers of forwards in warmup, within the memory limit, and improves
 // each by list scheduling with several priority rules (the search of Qi et al. 2024, section 4: W fills gaps,
-// waits, or runs where memory forces it). If there are few actions, branch and bound then searches for an
-// optimal order.
+// waits, or runs where memory forces it).
 
 static void par__pipe_auto_lists(par__pipe_build *b, int r, double k, size_t limit) {
     const par_pipe_stage *c = par__pipe_stage_of(b->s, r);
@@ -1351,125 +1350,6 @@ static double par__pipe_auto_bound(const par_pipe_schedule *s, size_t limit) {
     return bound;
 }
 
-// Depth-first branch and bound over active schedules (Giffler and Thompson 1960): of all possible next
-// actions, the one that could end first determines a rank; every action that could start on that rank before
-// that end is a branch.
-typedef struct par__pipe_branch {
-    const par_pipe_schedule *s;
-    int p, m;
-    size_t limit;
-    double *f_end, *b_end; // [rank][microbatch]
-    par_pipe_action *path, *best_path;
-    int depth, all, improved;
-    double best;
-    long nodes_left;
-} par__pipe_branch;
-typedef struct par__pipe_state { // state of a rank
-    int f, b, w;
-    double now;
-    long long live;
-} par__pipe_state;
-
-static double par__pipe_branch_ready(const par__pipe_branch *q, const par__pipe_state *st, int r, int kind) {
-    const par__pipe_state *x = &st[r];
-    const size_t m = (size_t)q->m;
-    if (kind == PAR_PIPE_F) {
-        if (x->f == q->m) return -1;
-        if (q->limit &&
-            x->live + par__pipe_memory_delta(q->s, par__pipe_action(PAR_PIPE_F, r, 0)) > (long long)q->limit)
-            return -1;
-        if (r == 0) return x->now;
-        if (st[r - 1].f <= x->f) return -1;
-        return PAR__MAX(x->now, q->f_end[(size_t)(r - 1) * m + (size_t)x->f] +
-                                    par__pipe_message_seconds(q->s, r, x->f));
-    }
-    if (kind == PAR_PIPE_B) {
-        if (x->b == x->f) return -1;
-        if (r == q->p - 1) return PAR__MAX(x->now, q->f_end[(size_t)r * m + (size_t)x->b]);
-        if (st[r + 1].b <= x->b) return -1;
-        return PAR__MAX(x->now, q->b_end[(size_t)(r + 1) * m + (size_t)x->b] +
-                                    par__pipe_message_seconds(q->s, r + 1, x->b));
-    }
-    return x->w == x->b ? -1 : x->now;
-}
-static void par__pipe_branch_down(par__pipe_branch *q, par__pipe_state *st) {
-    static const int kinds[3] = {PAR_PIPE_B, PAR_PIPE_F, PAR_PIPE_W};
-    double first = 1e300, reach = 0;
-    int rank = -1;
-    if (q->nodes_left-- <= 0) return;
-    for (int r = 0; r < q->p; r++) { // lower bound of the remaining time
-        const par_pipe_stage *c = par__pipe_stage_of(q->s, r);
-        reach = PAR__MAX(reach, st[r].now + (q->m - st[r].f) * c->f + (q->m - st[r].b) * c->b +
-                                    (q->m - st[r].w) * c->w);
-        for (int k = 0; k < 3; k++) {
-            const double t = par__pipe_branch_ready(q, st, r, kinds[k]);
-            const double end = t + par__pipe_seconds(q->s, par__pipe_action(kinds[k], r, 0));
-            if (t >= 0 && end < first) {
-                first = end;
-                rank = r;
-            }
-        }
-    }
-    if (reach >= q->best * (1 - 1e-9)) return;
-    if (rank < 0) {
-        if (q->depth == q->all) {
-            q->best = reach;
-            q->improved = 1;
-            memcpy(q->best_path, q->path, (size_t)q->all * sizeof *q->path);
-        }
-        return;
-    }
-    for (int k = 0; k < 3; k++) {
-        const int kind = kinds[k];
-        const double t = par__pipe_branch_ready(q, st, rank, kind);
-        if (t < 0 || t >= first - 1e-12 * first) continue;
-        const par__pipe_state kept = st[rank];
-        par__pipe_state *x = &st[rank];
-        const int i = kind == PAR_PIPE_F ? x->f++ : kind == PAR_PIPE_B ? x->b++ : x->w++;
-        const par_pipe_action a = par__pipe_action(kind, rank, i);
-        x->now = t + par__pipe_seconds(q->s, a);
-        x->live += par__pipe_memory_delta(q->s, a);
-        if (kind == PAR_PIPE_F) q->f_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
-        if (kind == PAR_PIPE_B) q->b_end[(size_t)rank * (size_t)q->m + (size_t)i] = x->now;
-        q->path[q->depth++] = a;
-        par__pipe_branch_down(q, st);
-        q->depth--;
-        *x = kept;
-    }
-}
-static int par__pipe_branch_and_bound(par__pipe_build *b, size_t limit, double best) { // 0: no memory
-    const size_t pm = (size_t)b->p * (size_t)b->m;
-    par__pipe_branch q;
-    memset(&q, 0, sizeof q);
-    q.s = b->s;
-    q.p = b->p;
-    q.m = b->m;
-    q.limit = limit;
-    q.all = (int)(3 * pm);
-    q.best = best / (1 + PAR__PIPE_TIE);
-    q.nodes_left = 400000;
-    q.f_end = (double *)PAR_MALLOC(pm * sizeof(double));
-    q.b_end = (double *)PAR_MALLOC(pm * sizeof(double));
-    q.path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
-    q.best_path = (par_pipe_action *)PAR_MALLOC(3 * pm * sizeof *q.path);
-    par__pipe_state *st = (par__pipe_state *)par__pipe_alloc_zeroed((size_t)b->p, sizeof *st);
-    const int ok = q.f_end && q.b_end && q.path && q.best_path && st;
-    if (ok) {
-        par__pipe_branch_down(&q, st);
-        if (q.improved) {
-            for (int r = 0; r < b->p; r++) b->lists[r].count = 0;
-            for (int i = 0; i < q.all; i++) par__pipe_push(b, q.best_path[i].stage, q.best_path[i]);
-        }
-        if (q.nodes_left > 0)
-            b->s->lower_bound = PAR__MAX(b->s->lower_bound, q.best); // the search was exhaustive
-    }
-    PAR_FREE(q.f_end);
-    PAR_FREE(q.b_end);
-    PAR_FREE(q.path);
-    PAR_FREE(q.best_path);
-    PAR_FREE(st);
-    return ok;
-}
 // Another heuristic (after Qi et al. 2024, section 4): F and B in the order of 1F1B, after as many F as fit
 // before the first B can run. W runs where a gap is long enough, where this rank would otherwise become the
 // one that idles most, and where memory forces it.
@@ -1630,9 +1510,6 @@ static par_result par__pipe_auto_finish(par__pipe_build *b) {
     if (best > 1e299)
         return par__pipe_fail(s, PAR_ERR_MEMORY,
                               "found no order within desc.max_activation_bytes; allow more");
-    if (3 * b->p * b->m <= 96 && best > s->lower_bound * (1 + 2 * PAR__PIPE_TIE) &&
-        !par__pipe_branch_and_bound(b, limit, best))
-        return par__pipe_no_memory(s);
     return PAR_OK;
 }
 static void par__pipe_auto(par__pipe_build *b, int r) {
