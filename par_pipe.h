@@ -296,32 +296,73 @@ typedef struct par_pipe_desc {
 
 // ---- schedules --------------------------------------------------------------------------------------------
 
-// X(name, generator of one rank's list, function over all lists afterwards, chunks (0: any), placement,
-// 1: B and W are separate, formula of the bubble, formula of the peak number of microbatches, source)
+// X(constant, name, generator of one rank's list, function over all lists afterwards; chunks of a rank (0:
+// any), placement, (1) B and W are apart; microbatches that the planner asks for: at least so many times the
+// ranks (-1: it does not take the schedule), and (1) a multiple of them; formulas: seconds of the bubble,
+// seconds of messages, where both are exact, seconds of the bubble in the window, microbatches whose
+// activations a rank holds, the same with what weight halves keep; source)
 #define PAR_PIPE_SCHEDULES(X)                                                                                \
-    X("naive", naive, nothing, 1, LOOP, 0, naive_bubble, one_peak, "one microbatch at a time")               \
-    X("gpipe", gpipe, nothing, 1, LOOP, 0, gpipe_bubble, all_peak, "Huang et al. 2019")                      \
-    X("1f1b", 1f1b, nothing, 1, LOOP, 0, 1f1b_bubble, 1f1b_peak, "Narayanan et al. 2019, flushed")           \
-    X("pipedream_2bw", 2bw, nothing, 1, LOOP, 0, no_bubble, 1f1b_peak,                                       \
-      "Narayanan et al. 2021: asynchronous, two versions of the weights")                                    \
-    X("interleaved_1f1b", interleaved, nothing, 0, LOOP, 0, interleaved_bubble, interleaved_peak,            \
-      "Narayanan et al. 2021, Megatron-LM")                                                                  \
-    X("interleaved_zb", interleaved_zb, nothing, 0, LOOP, 1, interleaved_zb_bubble, interleaved_zb_peak,     \
+    X(1F1B, "1f1b", 1f1b, nothing, 1, LOOP, 0, 0, 0, fill_and_drain, 1f1b_hops, if_1f1b, no_window,          \
+      1f1b_peak, 1f1b_peak, "Narayanan et al. 2019, flushed")                                                \
+    X(GPIPE, "gpipe", gpipe, nothing, 1, LOOP, 0, 0, 0, fill_and_drain, gpipe_hops, always, no_window,       \
+      all_peak, all_peak, "Huang et al. 2019")                                                               \
+    X(INTERLEAVED, "interleaved_1f1b", interleaved, nothing, 0, LOOP, 0, 1, 1, fill_and_drain, chunk_hops,   \
+      if_interleaved, no_window, interleaved_peak, interleaved_peak, "Narayanan et al. 2021, Megatron-LM")   \
+    X(BFS, "looped_bfs", looped_bfs, nothing, 0, LOOP, 0, 1, 0, fill_and_drain, chunk_hops, if_bfs,          \
+      no_window, all_peak, all_peak, "Lamy-Poirier 2023: breadth first")                                     \
+    X(ZB_H1, "zb_h1", zb_h1, nothing, 1, LOOP, 1, 0, 0, h1_bubble, h1_hops, if_h1, no_window, 1f1b_peak,     \
+      p_peak, "Qi et al. 2024: memory of 1F1B")                                                              \
+    X(ZB_H2, "zb_h2", zb_h2, nothing, 1, LOOP, 1, 2, 0, h2_bubble, h1_hops, never, h2_window, h2_peak,       \
+      twice_peak, "Qi et al. 2024: twice that memory")                                                       \
+    X(INTERLEAVED_ZB, "interleaved_zb", interleaved_zb, nothing, 0, LOOP, 1, 2, 1, h1_bubble, chunk_hops,    \
+      if_interleaved_zb, no_window, interleaved_zb_peak, p_peak,                                             \
       "Qi et al. 2024, interleaved: torch's ScheduleInterleavedZeroBubble")                                  \
-    X("looped_bfs", looped_bfs, nothing, 0, LOOP, 0, bfs_bubble, all_peak,                                   \
-      "Lamy-Poirier 2023: breadth first")                                                                    \
-    X("zb_h1", zb_h1, nothing, 1, LOOP, 1, h1_bubble, 1f1b_peak, "Qi et al. 2024: memory of 1F1B")           \
-    X("zb_h2", zb_h2, nothing, 1, LOOP, 1, h2_bubble, h2_peak, "Qi et al. 2024: twice that memory")          \
-    X("zb_v", zb_v, nothing, 2, V_SHAPE, 1, zbv_bubble, no_peak, "Qi et al. 2024: memory of 1F1B")           \
-    X("v_half", v_half, v_finish, 2, V_SHAPE, 1, vhalf_bubble, no_peak,                                      \
-      "Qi et al. 2024b: half of that memory")                                                                \
-    X("v_min", v_min, v_finish, 2, V_SHAPE, 1, vmin_bubble, no_peak, "Qi et al. 2024b: a third of it")       \
-    X("dualpipe", dualpipe, nothing, 2, BIDIRECTIONAL, 1, dual_bubble, no_peak,                              \
-      "DeepSeek-V3 2024: from both ends")                                                                    \
-    X("dualpipev", dualpipev, nothing, 2, V_SHAPE, 1, dualv_bubble, no_peak,                                 \
-      "the same, cut in half (Qi 2025)")                                                                     \
-    X("auto", auto, auto_finish, 1, LOOP, 1, no_bubble, no_peak,                                             \
-      "searched, for the stages' costs and desc.max_activation_bytes")
+    X(ZB_V, "zb_v", zb_v, nothing, 2, V_SHAPE, 1, 2, 0, zb_v_bubble, chunk_hops, if_zb_v, zb_v_window,       \
+      no_peak, p_peak, "Qi et al. 2024: memory of 1F1B")                                                     \
+    X(V_HALF, "v_half", v_half, v_finish, 2, V_SHAPE, 1, 2, 0, v_half_bubble, chunk_hops, if_v_half,         \
+      no_window, no_peak, half_peak, "Qi et al. 2024b: half of that memory")                                 \
+    X(V_MIN, "v_min", v_min, v_finish, 2, V_SHAPE, 1, 2, 0, v_min_bubble, chunk_hops, if_v_min, no_window,   \
+      no_peak, third_peak, "Qi et al. 2024b: a third of it")                                                 \
+    X(DUALPIPEV, "dualpipev", dualpipev, nothing, 2, V_SHAPE, 1, 2, 0, dualpipev_bubble, chunk_hops,         \
+      if_dualpipe, no_window, no_peak, dualpipev_peak, "the next, cut in half (Qi 2025)")                    \
+    X(DUALPIPE, "dualpipe", dualpipe, nothing, 2, BIDIRECTIONAL, 1, 2, 0, dualpipe_bubble, chunk_hops,       \
+      if_dualpipe, no_window, no_peak, dualpipe_peak, "DeepSeek-V3 2024: from both ends")                    \
+    X(AUTO, "auto", auto, auto_finish, 1, LOOP, 1, 0, 0, auto_bubble, h1_hops, never, no_window, no_peak,    \
+      auto_peak, "searched, for the stages' costs and desc.max_activation_bytes")                            \
+    X(NAIVE, "naive", naive, nothing, 1, LOOP, 0, -1, 0, naive_bubble, naive_hops, always, no_window,        \
+      one_peak, one_peak, "one microbatch at a time")                                                        \
+    X(2BW, "pipedream_2bw", 2bw, nothing, 1, LOOP, 0, -1, 0, fill_and_drain, 1f1b_hops, never, no_window,    \
+      1f1b_peak, 1f1b_peak, "Narayanan et al. 2021: asynchronous, two versions of the weights")
+enum {
+#define PAR__X(constant, ...) PAR_PIPE_##constant,
+    PAR_PIPE_SCHEDULES(PAR__X)
+#undef PAR__X
+        PAR_PIPE_SCHEDULE_COUNT
+};
+enum { PAR_PIPE_LOOP, PAR_PIPE_V_SHAPE, PAR_PIPE_BIDIRECTIONAL }; // placement of stages
+
+// What formulas count with. Seconds: f, b and w of a microbatch on all ranks but the slowest together (where
+// ranks are equal: ranks - 1 times a rank's), own_f on the slowest; fbw of a fused F and BW likewise.
+typedef struct par_pipe_costs {
+    double ranks, microbatches, chunks;
+    double f, b, w, fbw, own_f;
+    double message;   // of activations, from a stage to the next
+    double in_flight; // "auto": microbatches that memory allows
+} par_pipe_costs;
+// A row of PAR_PIPE_SCHEDULES. The bubble is what the slowest rank waits for beside its own work: for equal
+// stages the simulator's seconds for F, B and W of any ratio; of dualpipev (F/2 less, at most), v_half, v_min
+// and auto an estimate, exact where F = B = W.
+typedef struct par_pipe_traits {
+    const char *name;
+    int chunks, placement, splits_backward, rounds, multiple;
+    double (*bubble)(const par_pipe_costs *x);
+    double (*messages)(const par_pipe_costs *x); // that nothing hides, where sends do not block
+    int (*is_exact)(const par_pipe_costs *x);
+    double (*window)(const par_pipe_costs *x); // NaN: no formula
+    double (*peak)(const par_pipe_costs *x, double rank), (*in_flight)(const par_pipe_costs *x, double rank);
+    const char *source; // paper or program
+} par_pipe_traits;
+extern const par_pipe_traits par_pipe_schedules[PAR_PIPE_SCHEDULE_COUNT];
 
 typedef struct par_pipe_schedule {
     par_pipe_desc desc; // with defaults; its stages and row_counts are these copies
@@ -339,10 +380,8 @@ typedef struct par_pipe_schedule {
     char why[512];            // error text
 } par_pipe_schedule;
 
-int par_pipe_schedule_count(void);
-const char *par_pipe_schedule_name(int i);                  // "naive", ...; NULL after the last
-const char *par_pipe_schedule_source(int i);                // paper or program
-par_suggestion par_pipe_schedule_suggest(const char *name); // as par_suggest
+const par_pipe_traits *par_pipe_schedule_find(const char *name); // NULL: there is none
+par_suggestion par_pipe_schedule_suggest(const char *name);      // as par_suggest
 // The desc with defaults in place of zeros. If stages is NULL, stage_count is the number of stages that the
 // schedule has, that is, how many costs to give; 0: the schedule is unknown or too large.
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc);
@@ -358,8 +397,6 @@ void par_pipe_schedule_close(par_pipe_schedule *s);
 par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, par_pipe_schedule *out);
 // The rank that runs a stage for a microbatch. -1: there is no such stage or microbatch.
 int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch);
-int par_pipe_schedule_splits_backward(const char *name); // 1: B and W; 0: BW; -1: unknown name
-int par_pipe_schedule_chunks(const char *name);          // on each rank; 0: any number; -1: unknown name
 
 // Reads a table in the format of torch.distributed.pipelining: a row for each rank; cells such as 0F1, 2B0,
 // 1SEND_F3, (0F7;7B3)OVERLAP_F_B, or empty. A table without sends and receives is lowered; one without
@@ -569,8 +606,6 @@ extern "C" {
 #endif
 
 // >>pipe_structs --------------------------------------------------------------------------------------------
-
-enum { PAR__PIPE_LOOP, PAR__PIPE_V_SHAPE, PAR__PIPE_BIDIRECTIONAL }; // placement of stages
 
 typedef struct par__pipe_list { // actions of one rank, while the table is made
     par_pipe_action *at;
@@ -1517,155 +1552,175 @@ static void par__pipe_auto(par__pipe_build *b, int r) {
 }
 
 // >>pipe_theory ---------------------------------------------------------------------------------------------
-// Formulas for the seconds of the bubble and for the peak number of microbatches, for stages of equal costs.
-// F, B, W: seconds of a rank's whole share of the model; c: of a message. NaN: the formula does not hold.
+// Formulas for the seconds of the bubble and of messages, and for the peak number of microbatches. With p
+// equal ranks x->f, x->b and x->w are (p - 1) F, B and W.
 
-typedef struct par__pipe_uniform_case {
-    double p, m, v, F, B, W, T, c, fbw;
-} par__pipe_uniform_case;
-
-static int par__pipe_equal_costs(const par__pipe_uniform_case *x) { // F = B = W
-    return fabs(x->F - x->B) < 1e-9 * x->F && fabs(x->F - x->W) < 1e-9 * x->F;
-}
 static double par__pipe_nan(void) { return strtod("nan", NULL); }
-static double par__pipe_naive_bubble(const par__pipe_uniform_case *x, int window) {
-    return window ? par__pipe_nan() : x->m * (x->p - 1) * (x->T + 2 * x->c);
+static double par__pipe_fill_and_drain(const par_pipe_costs *x) { return (x->f + x->b + x->w) / x->chunks; }
+static double par__pipe_naive_bubble(const par_pipe_costs *x) {
+    return x->microbatches * (x->f + x->b + x->w);
 }
-static double par__pipe_gpipe_bubble(const par__pipe_uniform_case *x, int window) {
-    return window ? par__pipe_nan() : (x->p - 1) * (x->T + 2 * x->c);
+static double par__pipe_h1_bubble(const par_pipe_costs *x) {
+    return PAR__MAX(x->f, x->f + x->b - x->w) / x->chunks;
 }
-static double par__pipe_1f1b_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || (x->c > 0 && (fmod(x->m, x->p) != 0 || x->p < 2))) return par__pipe_nan();
-    return (x->p - 1) * x->T + (x->c > 0 ? 2 * x->c * ((x->p - 1) * (x->m / x->p + 1) - 1) : 0);
+static double par__pipe_h2_bubble(const par_pipe_costs *x) { return PAR__MAX(x->f, x->f + x->b - 2 * x->w); }
+static double par__pipe_zb_v_bubble(const par_pipe_costs *x) {
+    const double longer = PAR__MAX(x->f - x->b, 0) / 2 * (x->ranks - 2) / (x->ranks - 1);
+    return PAR__MAX(x->f / 2 + longer, PAR__MAX(x->b / 2, x->b - x->w));
 }
-static double par__pipe_interleaved_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || fmod(x->m, x->p) != 0 || (x->c > 0 && (x->p < 2 || x->v < 2))) return par__pipe_nan();
-    return (x->p - 1) * x->T / x->v + (x->c > 0 ? (2 * x->p * x->v - 2) * x->c : 0);
+static double par__pipe_v_half_bubble(const par_pipe_costs *x) { // its cycle has room for B of twice F
+    const double most = PAR__MAX(x->f, x->b), each = 1 / (x->ranks - 1);
+    return (1.5 - each / 2) * most + PAR__MAX(x->f - x->w, 0) / 2 +
+           x->microbatches * each * PAR__MAX(x->b - 2 * x->f, 0);
 }
-static double par__pipe_bfs_bubble(const par__pipe_uniform_case *x, int window) {
-    return window || x->c > 0 || x->m < x->p ? par__pipe_nan() : (x->p - 1) * x->T / x->v;
+static double par__pipe_v_min_bubble(const par_pipe_costs *x) { // its cycle has three equal parts
+    const double most = PAR__MAX(PAR__MAX(x->f, x->b), x->w), each = 1 / (x->ranks - 1);
+    return (2 - (fmod(x->ranks, 3) > 0 ? .5 : 1.5) * each) * most +
+           x->microbatches * each * (3 * most - x->f - x->b - x->w);
 }
-static double par__pipe_h1_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
-    return (x->p - 1) * (x->F + x->B - x->W + 4 * x->c);
+static double par__pipe_dualpipev_bubble(const par_pipe_costs *x) {
+    return PAR__MAX(x->fbw + x->b - 2 * x->w, 2 * x->f) / 2;
 }
-static double par__pipe_interleaved_zb_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || fmod(x->m, x->p) != 0 || x->m < 2 * x->p || x->W > x->B || x->W > x->F || x->c > 0)
-        return par__pipe_nan();
-    return (x->p - 1) * (x->F + x->B - x->W) / x->v;
+static double par__pipe_dualpipe_bubble(const par_pipe_costs *x) {
+    return par__pipe_dualpipev_bubble(x) * (x->ranks - 2) / (x->ranks - 1);
 }
-static double par__pipe_h2_bubble(const par__pipe_uniform_case *x, int window) {
-    if (!window || x->m < 2 * x->p || x->W > x->B || x->W > x->F) return par__pipe_nan();
-    return (x->p - 1) * (x->F + x->B - 2 * x->W + 2 * x->c);
+static double par__pipe_auto_bubble(const par_pipe_costs *x) {
+    return PAR__MAX(x->f, x->f + x->b - (x->in_flight - 1) * x->own_f);
 }
-static double par__pipe_zbv_bubble(const par__pipe_uniform_case *x, int window) {
-    if (!par__pipe_equal_costs(x) || x->p < 2 || x->m < 2 * x->p - 1 || (!window && x->c > 0))
-        return par__pipe_nan();
-    return window ? (x->c > 0 ? (6 * x->p - 8) * x->c : 0) : (x->p - 1) * x->F / 2;
+
+static double par__pipe_naive_hops(const par_pipe_costs *x) {
+    return 2 * x->microbatches * (x->ranks - 1) * x->message;
+}
+static double par__pipe_gpipe_hops(const par_pipe_costs *x) { return 2 * (x->ranks - 1) * x->message; }
+static double par__pipe_1f1b_hops(const par_pipe_costs *x) {
+    return 2 * ((x->ranks - 1) * (x->microbatches / x->ranks + 1) - 1) * x->message;
+}
+static double par__pipe_h1_hops(const par_pipe_costs *x) { return 4 * (x->ranks - 1) * x->message; }
+static double par__pipe_chunk_hops(const par_pipe_costs *x) {
+    return (2 * x->ranks * x->chunks - 2) * x->message;
+}
+
+static double par__pipe_no_window(const par_pipe_costs *x) { return (void)x, par__pipe_nan(); }
+static double par__pipe_h2_window(const par_pipe_costs *x) {
+    if (x->microbatches < 2 * x->ranks || x->w > x->b || x->w > x->f) return par__pipe_nan();
+    return x->f + x->b - 2 * x->w + par__pipe_gpipe_hops(x);
+}
+static int par__pipe_is_equal(const par_pipe_costs *x) { // F = B = W
+    return fabs(x->f - x->b) < 1e-9 * x->f && fabs(x->f - x->w) < 1e-9 * x->f;
+}
+static double par__pipe_zb_v_window(const par_pipe_costs *x) {
+    if (!par__pipe_is_equal(x) || x->ranks < 2 || x->microbatches < 2 * x->ranks - 1) return par__pipe_nan();
+    return (6 * x->ranks - 8) * x->message;
+}
+
+static int par__pipe_always(const par_pipe_costs *x) { return (void)x, 1; }
+static int par__pipe_never(const par_pipe_costs *x) { return (void)x, 0; }
+static int par__pipe_is_multiple(const par_pipe_costs *x) { return fmod(x->microbatches, x->ranks) == 0; }
+static int par__pipe_is_long(const par_pipe_costs *x) { return x->microbatches >= 2 * x->ranks; }
+static int par__pipe_if_1f1b(const par_pipe_costs *x) {
+    return x->message <= 0 || (par__pipe_is_multiple(x) && x->ranks >= 2);
+}
+static int par__pipe_if_interleaved(const par_pipe_costs *x) {
+    return par__pipe_is_multiple(x) && (x->message <= 0 || (x->ranks >= 2 && x->chunks >= 2));
+}
+static int par__pipe_if_bfs(const par_pipe_costs *x) {
+    return x->message <= 0 && x->microbatches >= x->ranks;
+}
+static int par__pipe_if_h1(const par_pipe_costs *x) {
+    return par__pipe_is_long(x) && x->w <= x->b && x->w <= x->f;
+}
+static int par__pipe_if_interleaved_zb(const par_pipe_costs *x) {
+    return x->message <= 0 && par__pipe_is_multiple(x) && par__pipe_if_h1(x);
+}
+static int par__pipe_if_zb_v(const par_pipe_costs *x) {
+    return x->message <= 0 && par__pipe_is_equal(x) && x->ranks >= 2 && x->microbatches >= 2 * x->ranks - 1;
+}
+static int par__pipe_if_equal(const par_pipe_costs *x) {
+    return x->message <= 0 && par__pipe_is_equal(x) && par__pipe_is_long(x);
 }
 // The published formulas of the next two also cover other p. There list scheduling finds orders that
 // are longer or shorter by a chunk or two for some m (V-Half: even p; V-Min: p = 3 k + 2).
-static double par__pipe_vhalf_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->p < 3 || fmod(x->p, 2) < 1 || x->m < 2 * x->p)
-        return par__pipe_nan();
-    return (3 * x->p - 4) * x->F / 2;
+static int par__pipe_if_v_half(const par_pipe_costs *x) {
+    return par__pipe_if_equal(x) && x->ranks >= 3 && fmod(x->ranks, 2) > 0;
 }
-static double par__pipe_vmin_bubble(const par__pipe_uniform_case *x, int window) {
-    const double rest = fmod(x->p, 3);
-    if (window || !par__pipe_equal_costs(x) || x->c > 0 || rest > 1 || x->p < 3 || x->m < 2 * x->p)
-        return par__pipe_nan();
-    return (rest > 0 ? 4 * x->p - 5 : 4 * x->p - 7) * x->F / 2;
+static int par__pipe_if_v_min(const par_pipe_costs *x) {
+    return par__pipe_if_equal(x) && x->ranks >= 3 && fmod(x->ranks, 3) <= 1;
 }
-static double par__pipe_dual_of(const par__pipe_uniform_case *x, double p) {
-    const double chunk = x->fbw > 0 ? x->fbw : x->T / 2;
-    return (p - 1) * (chunk + (x->B + x->W) / 2 - 3 * x->W / 2);
-}
-static double par__pipe_dual_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->m < 2 * x->p || fmod(x->m, 2) > 0)
-        return par__pipe_nan();
-    return par__pipe_dual_of(x, x->p / 2);
-}
-static double par__pipe_dualv_bubble(const par__pipe_uniform_case *x, int window) {
-    if (window || !par__pipe_equal_costs(x) || x->c > 0 || x->m < 2 * x->p) return par__pipe_nan();
-    return par__pipe_dual_of(x, x->p);
-}
-static double par__pipe_no_bubble(const par__pipe_uniform_case *x, int window) {
-    return (void)x, (void)window, par__pipe_nan();
+static int par__pipe_if_dualpipe(const par_pipe_costs *x) {
+    return par__pipe_if_equal(x) && (x->ranks < 2 || fmod(x->microbatches, 2) == 0);
 }
 
-static double par__pipe_one_peak(const par__pipe_uniform_case *x, double r) { return (void)x, (void)r, 1; }
-static double par__pipe_all_peak(const par__pipe_uniform_case *x, double r) { return (void)r, x->m; }
-static double par__pipe_1f1b_peak(const par__pipe_uniform_case *x, double r) {
-    return PAR__MIN(x->m, x->p - r);
-}
-static double par__pipe_interleaved_peak(const par__pipe_uniform_case *x, double r) {
-    if (fmod(x->m, x->p) != 0) return par__pipe_nan();
-    return PAR__MIN(x->m, (2 * (x->p - r - 1) + (x->v - 1) * x->p + 1) / x->v);
-}
-static double par__pipe_interleaved_zb_peak(const par__pipe_uniform_case *x, double r) {
-    if (fmod(x->m, x->p) != 0) return par__pipe_nan();
-    return PAR__MIN(x->m, (x->v * x->p - r) / x->v);
-}
-static double par__pipe_h2_peak(const par__pipe_uniform_case *x, double r) {
-    return PAR__MIN(x->m, 2 * (x->p - r) - 1);
-}
-static double par__pipe_no_peak(const par__pipe_uniform_case *x, double r) {
+static double par__pipe_one_peak(const par_pipe_costs *x, double r) { return (void)x, (void)r, 1; }
+static double par__pipe_all_peak(const par_pipe_costs *x, double r) { return (void)r, x->microbatches; }
+static double par__pipe_no_peak(const par_pipe_costs *x, double r) {
     return (void)x, (void)r, par__pipe_nan();
 }
+static double par__pipe_1f1b_peak(const par_pipe_costs *x, double r) {
+    return PAR__MIN(x->microbatches, x->ranks - r);
+}
+static double par__pipe_interleaved_peak(const par_pipe_costs *x, double r) {
+    return PAR__MIN(x->microbatches, (2 * (x->ranks - r - 1) + (x->chunks - 1) * x->ranks + 1) / x->chunks);
+}
+static double par__pipe_interleaved_zb_peak(const par_pipe_costs *x, double r) {
+    return PAR__MIN(x->microbatches, (x->chunks * x->ranks - r) / x->chunks);
+}
+static double par__pipe_h2_peak(const par_pipe_costs *x, double r) {
+    return PAR__MIN(x->microbatches, 2 * (x->ranks - r) - 1);
+}
+static double par__pipe_auto_peak(const par_pipe_costs *x, double r) { return (void)r, x->in_flight; }
+// Of weight halves all ranks keep what the first one does, which is a schedule's memory as it is published.
+#define PAR__PIPE_PEAK(name, most)                                                                           \
+    static double par__pipe_##name##_peak(const par_pipe_costs *x, double r) {                               \
+        return (void)r, PAR__MIN(x->microbatches, most);                                                     \
+    }
+PAR__PIPE_PEAK(p, x->ranks)
+PAR__PIPE_PEAK(twice, 2 * x->ranks - 1)
+PAR__PIPE_PEAK(half, x->ranks / 2 + 1)
+PAR__PIPE_PEAK(third, x->ranks / 3 + 1)
+PAR__PIPE_PEAK(dualpipev, x->ranks + .5)
+PAR__PIPE_PEAK(dualpipe, x->ranks + 1)
 
 // >>pipe_table ----------------------------------------------------------------------------------------------
 
 static par_result par__pipe_nothing(par__pipe_build *b) { return (void)b, PAR_OK; }
 
-typedef struct par__pipe_schedule_row {
-    const char *name;
-    void (*lists)(par__pipe_build *b, int rank);
-    par_result (*finish)(par__pipe_build *b); // runs after the generator, over all ranks' lists
-    int chunks, placement, splits_backward;   // splits_backward: 1: B and W, at least in part
-    double (*bubble)(const par__pipe_uniform_case *x, int window);
-    double (*peak)(const par__pipe_uniform_case *x, double rank);
-    const char *source;
-} par__pipe_schedule_row;
-
-static const par__pipe_schedule_row par__pipe_schedule_rows[] = {
-#define PAR__X(name, lists, finish, chunks, placement, splits_backward, bubble, peak, source)                \
+const par_pipe_traits par_pipe_schedules[PAR_PIPE_SCHEDULE_COUNT] = {
+#define PAR__X(constant, name, lists, finish, chunks, placement, splits, rounds, multiple, bubble, messages, \
+               is_exact, window, peak, in_flight, source)                                                    \
     {name,                                                                                                   \
-     par__pipe_##lists,                                                                                      \
-     par__pipe_##finish,                                                                                     \
      chunks,                                                                                                 \
-     PAR__PIPE_##placement,                                                                                  \
-     splits_backward,                                                                                        \
+     PAR_PIPE_##placement,                                                                                   \
+     splits,                                                                                                 \
+     rounds,                                                                                                 \
+     multiple,                                                                                               \
      par__pipe_##bubble,                                                                                     \
+     par__pipe_##messages,                                                                                   \
+     par__pipe_##is_exact,                                                                                   \
+     par__pipe_##window,                                                                                     \
      par__pipe_##peak,                                                                                       \
+     par__pipe_##in_flight,                                                                                  \
      source},
     PAR_PIPE_SCHEDULES(PAR__X)
 #undef PAR__X
 };
-enum { PAR__PIPE_ROWS = sizeof par__pipe_schedule_rows / sizeof par__pipe_schedule_rows[0] };
+typedef struct par__pipe_generator {
+    void (*lists)(par__pipe_build *b, int rank);
+    par_result (*finish)(par__pipe_build *b); // runs after the generator, over all ranks' lists
+} par__pipe_generator;
+static const par__pipe_generator par__pipe_generators[] = { // of the same rows
+#define PAR__X(constant, name, lists, finish, ...) {par__pipe_##lists, par__pipe_##finish},
+    PAR_PIPE_SCHEDULES(PAR__X)
+#undef PAR__X
+};
 
-static const par__pipe_schedule_row *par__pipe_find_schedule(const char *name) {
-    for (int i = 0; name && i < PAR__PIPE_ROWS; i++)
-        if (!strcmp(par__pipe_schedule_rows[i].name, name)) return &par__pipe_schedule_rows[i];
+const par_pipe_traits *par_pipe_schedule_find(const char *name) {
+    for (int i = 0; name && i < PAR_PIPE_SCHEDULE_COUNT; i++)
+        if (!strcmp(par_pipe_schedules[i].name, name)) return &par_pipe_schedules[i];
     return NULL;
 }
-int par_pipe_schedule_count(void) { return PAR__PIPE_ROWS; }
-const char *par_pipe_schedule_name(int i) {
-    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_schedule_rows[i].name : NULL;
-}
 par_suggestion par_pipe_schedule_suggest(const char *name) {
-    return par_suggest(name, &par__pipe_schedule_rows[0].name, PAR__PIPE_ROWS,
-                       sizeof par__pipe_schedule_rows[0]);
-}
-const char *par_pipe_schedule_source(int i) {
-    return i >= 0 && i < PAR__PIPE_ROWS ? par__pipe_schedule_rows[i].source : NULL;
-}
-int par_pipe_schedule_splits_backward(const char *name) {
-    const par__pipe_schedule_row *row = par__pipe_find_schedule(name);
-    return row ? row->splits_backward : -1;
-}
-int par_pipe_schedule_chunks(const char *name) {
-    const par__pipe_schedule_row *row = par__pipe_find_schedule(name);
-    return row ? row->chunks : -1;
+    return par_suggest(name, &par_pipe_schedules[0].name, PAR_PIPE_SCHEDULE_COUNT,
+                       sizeof par_pipe_schedules[0]);
 }
 
 // >>pipe_events ---------------------------------------------------------------------------------------------
@@ -2536,9 +2591,9 @@ par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par
 
 // >>pipe_schedule -------------------------------------------------------------------------------------------
 
-static int par__pipe_stage_count(const par__pipe_schedule_row *row, int ranks,
+static int par__pipe_stage_count(const par_pipe_traits *row, int ranks,
                                  int chunks) { // 0: the number is not possible
-    const long long count = (long long)ranks * (row->placement == PAR__PIPE_BIDIRECTIONAL ? 1 : chunks);
+    const long long count = (long long)ranks * (row->placement == PAR_PIPE_BIDIRECTIONAL ? 1 : chunks);
     return count > 0 && count <= 65536 ? (int)count : 0;
 }
 par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
@@ -2546,7 +2601,7 @@ par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (!d.schedule) d.schedule = "1f1b";
-    const par__pipe_schedule_row *row = par__pipe_find_schedule(d.schedule);
+    const par_pipe_traits *row = par_pipe_schedule_find(d.schedule);
     if (d.ranks == 0) d.ranks = 1;
     if (d.microbatches == 0) d.microbatches = 1;
     if (d.batches == 0) d.batches = 1;
@@ -2622,32 +2677,32 @@ void par_pipe_schedule_close(par_pipe_schedule *s) {
 static void par__pipe_place_stages(par_pipe_schedule *s, int placement) {
     const int p = s->ranks;
     for (int i = 0; i < s->stages; i++) {
-        s->rank_of[i] = placement == PAR__PIPE_LOOP                ? i % p
-                        : placement == PAR__PIPE_V_SHAPE && i >= p ? 2 * p - 1 - i
-                                                                   : i;
+        s->rank_of[i] = placement == PAR_PIPE_LOOP                ? i % p
+                        : placement == PAR_PIPE_V_SHAPE && i >= p ? 2 * p - 1 - i
+                                                                  : i;
         if (s->directions == 2) s->rank_of[s->stages + i] = p - 1 - i;
     }
 }
-static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_schedule_row *row) {
+static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_generator *how) {
     par__pipe_build b;
     par_result result = PAR_OK;
     if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
-    for (int r = 0; r < s->ranks; r++) row->lists(&b, r);
-    if (!b.no_memory) result = row->finish(&b);
+    for (int r = 0; r < s->ranks; r++) how->lists(&b, r);
+    if (!b.no_memory) result = how->finish(&b);
     if (result) return par__pipe_build_close(&b), result;
     return par__pipe_build_end(&b);
 }
 par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *s) {
     memset(s, 0, sizeof *s);
     par_pipe_desc d = par_pipe_defaults(desc);
-    const par__pipe_schedule_row *row = par__pipe_find_schedule(d.schedule);
+    const par_pipe_traits *row = par_pipe_schedule_find(d.schedule);
     if (!row)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "no schedule is called \"%.100s\"%s", d.schedule,
                               par_pipe_schedule_suggest(d.schedule).text);
     s->desc = d;
     s->desc.schedule = row->name;
     s->ranks = d.ranks;
-    s->directions = row->placement == PAR__PIPE_BIDIRECTIONAL ? 2 : 1;
+    s->directions = row->placement == PAR_PIPE_BIDIRECTIONAL ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
@@ -2657,7 +2712,7 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     if (s->directions == 2 && d.ranks % 2)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s needs an even number of ranks, not %d", row->name,
                               d.ranks);
-    if (d.batches > 1 && row->lists != par__pipe_2bw)
+    if (d.batches > 1 && row != &par_pipe_schedules[PAR_PIPE_2BW])
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s is synchronous: batches must be 1", row->name);
     s->stages = par__pipe_stage_count(row, d.ranks, d.chunks);
     if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
@@ -2667,7 +2722,7 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     s->rank_of = (int *)PAR_MALLOC((size_t)(s->directions * s->stages) * sizeof(int));
     if (!s->rank_of) return par__pipe_no_memory(s);
     par__pipe_place_stages(s, row->placement);
-    result = par__pipe_generate(s, row);
+    result = par__pipe_generate(s, &par__pipe_generators[row - par_pipe_schedules]);
     if (result == PAR_OK) result = par__pipe_add_hooks(s);
     if (result == PAR_OK) result = par__pipe_add_sends(s);
     return result ? result : par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL);
@@ -3095,10 +3150,9 @@ par_result par_pipe_simulate(par_pipe_schedule *s, par_pipe_protocol protocol, p
     par__pipe_sim_close(&w);
     return result;
 }
-static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
-                                     par__pipe_uniform_case *x) { // 0: the formulas do not hold
+// The costs of equal stages. 0: they are not equal, or something else that formulas do not know.
+static int par__pipe_costs_of(const par_pipe_schedule *s, par_pipe_costs *x) {
     const par_pipe_stage *c = s->desc.stages;
-    const int v = s->desc.chunks;
     for (int i = 1; i < s->desc.stage_count; i++)
         if (fabs(c[i].f - c->f) > 1e-12 * c->f || fabs(c[i].b - c->b) > 1e-12 * c->b ||
             fabs(c[i].w - c->w) > 1e-12 * c->w)
@@ -3109,29 +3163,34 @@ static int par__pipe_uniform_case_of(const par_pipe_schedule *s,
     // Formulas count recomputation as part of each backward; EARLY recomputation is not on the critical path.
     if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
         return 0;
-    x->p = s->ranks;
-    x->m = s->microbatches;
-    x->v = v;
-    x->c = s->desc.latency;
-    x->fbw = c->fbw;
-    x->F = c->f * v;
-    x->B = (c->b + (s->desc.recompute ? c->r : 0)) * v;
-    x->W = c->w * v;
-    x->T = x->F + x->B + x->W;
+    const int stages = s->directions == 2 ? 1 : s->desc.chunks; // that a microbatch passes on a rank
+    const double others = (double)(s->ranks - 1) * stages;
+    memset(x, 0, sizeof *x);
+    x->ranks = s->ranks;
+    x->microbatches = s->microbatches;
+    x->chunks = s->desc.chunks;
+    x->message = s->desc.latency;
+    x->own_f = c->f * stages;
+    x->f = c->f * others;
+    x->b = (c->b + (s->desc.recompute ? c->r : 0)) * others;
+    x->w = c->w * others;
+    x->fbw = c->fbw > 0 ? c->fbw * others : x->f + x->b + x->w;
     return 1;
 }
 double par_pipe_theory_bubble(const par_pipe_schedule *s, int window) {
-    const par__pipe_schedule_row *row = par__pipe_find_schedule(s->desc.schedule);
-    par__pipe_uniform_case x;
-    if (!row || !par__pipe_uniform_case_of(s, &x)) return par__pipe_nan();
-    const double bubble = row->bubble(&x, window);
-    return bubble / (x.m * x.T / s->directions + bubble); // bidirectional: half of the microbatches each
+    const par_pipe_traits *row = par_pipe_schedule_find(s->desc.schedule);
+    const par_pipe_stage *c = s->desc.stages;
+    par_pipe_costs x;
+    if (!row || !par__pipe_costs_of(s, &x) || (!window && !row->is_exact(&x))) return par__pipe_nan();
+    const double bubble = window ? row->window(&x) : row->bubble(&x) + row->messages(&x);
+    const double stage = c->f + c->b + c->w + (s->desc.recompute ? c->r : 0);
+    return bubble / (x.microbatches * stage * s->desc.chunks / s->directions + bubble);
 }
 double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
-    const par__pipe_schedule_row *row = par__pipe_find_schedule(s->desc.schedule);
-    par__pipe_uniform_case x;
-    if (!row || rank < 0 || rank >= s->ranks || !par__pipe_uniform_case_of(s, &x)) return par__pipe_nan();
-    return row->peak(&x, rank);
+    const par_pipe_traits *row = par_pipe_schedule_find(s->desc.schedule);
+    par_pipe_costs x;
+    if (!row || rank < 0 || rank >= s->ranks || !par__pipe_costs_of(s, &x)) return par__pipe_nan();
+    return row->multiple && !par__pipe_is_multiple(&x) ? par__pipe_nan() : row->peak(&x, rank);
 }
 
 // >>pipe_draw -----------------------------------------------------------------------------------------------

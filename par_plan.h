@@ -239,30 +239,8 @@ double par_plan_flops(const par_plan_problem *problem);
 
 // ---- configurations ---------------------------------------------------------------------------------------
 
-// The schedules of par_pipe.h; "auto" fills the memory that is left.
-// X(constant, name, chunks of a rank (0: any from 2 on), microbatches: at least so many times pp, and (1) a
-// multiple of pp, (1) B and W are apart, (1) V-shaped: embedding and head are both on the first rank,
-// (1) bidirectional: every stage is on two ranks)
-#define PAR_PLAN_SCHEDULES(X)                                                                                \
-    X(1F1B, "1f1b", 1, 0, 0, 0, 0, 0)                                                                        \
-    X(GPIPE, "gpipe", 1, 0, 0, 0, 0, 0)                                                                      \
-    X(INTERLEAVED, "interleaved_1f1b", 0, 1, 1, 0, 0, 0)                                                     \
-    X(BFS, "looped_bfs", 0, 1, 0, 0, 0, 0)                                                                   \
-    X(ZB_H1, "zb_h1", 1, 0, 0, 1, 0, 0)                                                                      \
-    X(ZB_H2, "zb_h2", 1, 2, 0, 1, 0, 0)                                                                      \
-    X(INTERLEAVED_ZB, "interleaved_zb", 0, 2, 1, 1, 0, 0)                                                    \
-    X(ZB_V, "zb_v", 2, 2, 0, 1, 1, 0)                                                                        \
-    X(V_HALF, "v_half", 2, 2, 0, 1, 1, 0)                                                                    \
-    X(V_MIN, "v_min", 2, 2, 0, 1, 1, 0)                                                                      \
-    X(DUALPIPEV, "dualpipev", 2, 2, 0, 1, 1, 0)                                                              \
-    X(DUALPIPE, "dualpipe", 2, 2, 0, 1, 1, 1)                                                                \
-    X(AUTO, "auto", 1, 0, 0, 1, 0, 0)
-typedef enum par_plan_schedule {
-#define PAR__X(constant, ...) PAR_PLAN_##constant,
-    PAR_PLAN_SCHEDULES(PAR__X)
-#undef PAR__X
-        PAR_PLAN_SCHEDULE_COUNT
-} par_plan_schedule;
+// config.schedule is a constant of PAR_PIPE_SCHEDULES (0: 1F1B), of a row that has rounds >= 0; "auto" fills
+// the memory that is left.
 typedef enum par_plan_recompute { // SELECTIVE: scores, or (with fused attention) norms and GELU or SwiGLU
     PAR_PLAN_RECOMPUTE_NONE,
     PAR_PLAN_RECOMPUTE_SELECTIVE,
@@ -548,14 +526,18 @@ enum {
 };
 
 #define PAR__X(constant, name, ...) name,
-const char *const par_plan_schedule_names[] = {PAR_PLAN_SCHEDULES(PAR__X) NULL};
+const char *const par_plan_schedule_names[] = {PAR_PIPE_SCHEDULES(PAR__X) NULL};
 #undef PAR__X
-typedef struct par__plan_trait {
-    int chunks, rounds, multiple, splits, v_shape, bidirectional;
-} par__plan_trait;
-#define PAR__X(constant, name, ...) {__VA_ARGS__},
-static const par__plan_trait par__plan_traits[] = {PAR_PLAN_SCHEDULES(PAR__X)};
-#undef PAR__X
+static const par_pipe_traits *par__plan_schedule(const par_plan_config *c) {
+    return &par_pipe_schedules[c->schedule];
+}
+static int par__plan_splits(const par_plan_config *c) { return par__plan_schedule(c)->splits_backward; }
+static int par__plan_is_bidirectional(const par_plan_config *c) {
+    return par__plan_schedule(c)->placement == PAR_PIPE_BIDIRECTIONAL;
+}
+static int par__plan_has_both_ends(const par_plan_config *c) { // embedding and head on the first rank
+    return par__plan_schedule(c)->placement != PAR_PIPE_LOOP;
+}
 const char *const par_plan_recompute_names[] = {"none", "selective", "full", NULL};
 const char *const par_plan_offload_names[] = {
     "none", "states",      "activations",      "states+activations",
@@ -1464,7 +1446,7 @@ static par__plan_times par__plan_layer_times(const par__plan_case *k, const par_
     par__plan_times t;
     const int full = config->recompute == PAR_PLAN_RECOMPUTE_FULL;
     const double cost = k->x->overlap_cost;
-    const double beside = l->hide_b - (par__plan_traits[config->schedule].splits ? l->w : 0);
+    const double beside = l->hide_b - (par__plan_splits(config) ? l->w : 0);
     const double hidden = par__plan_hidden(l->tp_b, beside, config->overlap & PAR_PLAN_OVERLAP_TP);
     const double ring_f = par__plan_hidden(l->cp_f, l->hide_cp_f, 1);
     const double ring_b = par__plan_hidden(l->cp_b, l->hide_cp_b, 1);
@@ -1475,7 +1457,7 @@ static par__plan_times par__plan_layer_times(const par__plan_case *k, const par_
     t.f = l->f + tp_f + cp_f + cost * ring_f;
     t.r = l->recompute[config->recompute] + (full ? tp_f + cp_f + cost * ring_f : 0);
     t.b = l->b + tp_b + cp_b + cost * (hidden + ring_b);
-    t.w = l->w + (par__plan_traits[config->schedule].splits ? k->x->split_cost * (l->f + l->b + l->w) : 0);
+    t.w = l->w + (par__plan_splits(config) ? k->x->split_cost * (l->f + l->b + l->w) : 0);
     t.offload = 0;
     if (config->offload & PAR_PLAN_OFFLOAD_ACTIVATIONS) { // out in forward, back in backward
         const double bytes = l->saved[config->recompute], copy = bytes / k->x->memory_rate;
@@ -1579,9 +1561,9 @@ static par__plan_cut par__plan_cut_of(double layers, double p, double v, int bot
 // stages are equal.
 static par__plan_cut par__plan_cut_for(const par__plan_case *k, const par_plan_config *c, double layer,
                                        double first, double last) {
-    const int bidirectional = par__plan_traits[c->schedule].bidirectional;
+    const int bidirectional = par__plan_is_bidirectional(c);
     const double half = (first + last) / 2;
-    return par__plan_cut_of(k->m->layers, k->p, k->v, par__plan_traits[c->schedule].v_shape,
+    return par__plan_cut_of(k->m->layers, k->p, k->v, par__plan_has_both_ends(c),
                             bidirectional || k->j->equal_layers > 0, layer, bidirectional ? half : first,
                             bidirectional ? half : last);
 }
@@ -1589,66 +1571,38 @@ static par__plan_cut par__plan_cut_for(const par__plan_case *k, const par_plan_c
 typedef struct par__plan_halves { // seconds of a microbatch: forward, and the halves of backward
     double f, b, w;
 } par__plan_halves;
-// What a schedule waits for, besides m microbatches on the slowest rank: x is a microbatch on all p ranks but
-// that one, own_f its forward there, live how many microbatches may be in flight. With equal stages these
-// are the simulator's seconds for F, B and W of any ratio, but for dualpipev (at most F/2 less), v_half,
-// v_min and auto, where they are estimates, exact where F = B = W.
-static double par__plan_bubble(int schedule, double p, double m, double v, par__plan_halves x, double own_f,
-                               double live) {
-    const double all = x.f + x.b + x.w, most = par__plan_max(x.f, x.b), each = 1 / (p - 1);
-    const double h1 = par__plan_max(x.f, x.f + x.b - x.w);
-    const double dual = par__plan_max(x.f + 2 * x.b - x.w, 2 * x.f);
-    switch (schedule) {
-    case PAR_PLAN_INTERLEAVED:
-    case PAR_PLAN_BFS: return all / v;
-    case PAR_PLAN_ZB_H1: return h1;
-    case PAR_PLAN_ZB_H2: return par__plan_max(x.f, x.f + x.b - 2 * x.w);
-    case PAR_PLAN_INTERLEAVED_ZB: return h1 / v;
-    case PAR_PLAN_ZB_V:
-        return par__plan_max(x.f / 2 + par__plan_max(x.f - x.b, 0) / 2 * (p - 2) * each,
-                             par__plan_max(x.b / 2, x.b - x.w));
-    case PAR_PLAN_V_HALF: // its cycle has room for B of twice F
-        return 1.5 * most + par__plan_max(x.f - x.w, 0) / 2 + m * each * par__plan_max(x.b - 2 * x.f, 0);
-    case PAR_PLAN_V_MIN: // its cycle has three equal parts
-        return 2 * par__plan_max(most, x.w) + m * each * (3 * par__plan_max(most, x.w) - all);
-    case PAR_PLAN_DUALPIPEV: return dual / 2;
-    case PAR_PLAN_DUALPIPE: return dual * (p / 2 - 1) * each;
-    case PAR_PLAN_AUTO: return par__plan_max(x.f, x.f + x.b - (live - 1) * own_f);
-    default: return all;
-    }
+// What formulas of schedules count with: x is a microbatch on all ranks but the slowest, own_f its forward
+// there.
+static par_pipe_costs par__plan_costs(const par__plan_case *k, double v, par__plan_halves x, double own_f) {
+    par_pipe_costs costs;
+    costs.ranks = k->p;
+    costs.microbatches = k->microbatches;
+    costs.chunks = v;
+    costs.f = x.f;
+    costs.b = x.b;
+    costs.w = x.w;
+    costs.fbw = x.f + x.b + x.w;
+    costs.own_f = own_f;
+    costs.message = 0;
+    costs.in_flight = k->live;
+    return costs;
 }
-// Messages of activations between stages, c seconds each: the formulas of par_pipe.h where sends do not
-// block. Blocking sends cost two messages per microbatch and chunk, and the host's waits.
-static double par__plan_between(int schedule, int overlaps, double p, double m, double v, double c,
-                                double sync) {
-    if (p < 2) return 0;
-    if (!overlaps) return 2 * m * v * (c + sync) + 2 * (p - 1) * c;
-    switch (schedule) {
-    case PAR_PLAN_1F1B: return 2 * c * ((p - 1) * (m / p + 1) - 1);
-    case PAR_PLAN_INTERLEAVED:
-    case PAR_PLAN_BFS: return (2 * p * v - 2) * c;
-    case PAR_PLAN_GPIPE: return 2 * (p - 1) * c;
-    default: return v > 1 ? (2 * p * v - 2) * c : 4 * (p - 1) * c;
-    }
+// Messages of activations between stages, c seconds each. Blocking sends cost two messages per microbatch and
+// chunk, and the host's waits.
+static double par__plan_between(const par__plan_case *k, const par_plan_config *config, double c) {
+    const par__plan_halves none = {0, 0, 0};
+    par_pipe_costs costs = par__plan_costs(k, k->v, none, 0);
+    costs.message = c;
+    if (k->p < 2) return 0;
+    if (config->overlap & PAR_PLAN_OVERLAP_PP) return par__plan_schedule(config)->messages(&costs);
+    return 2 * k->microbatches * k->v * (c + k->x->sync_seconds) + 2 * (k->p - 1) * c;
 }
 // Microbatches of which rank r has activations, in units of its whole share of the model. Where backward is
 // split the weight halves keep what they need.
-static double par__plan_in_flight(int schedule, double p, double m, double v, double r, double live) {
-    switch (schedule) {
-    case PAR_PLAN_GPIPE:
-    case PAR_PLAN_BFS: return m;
-    case PAR_PLAN_INTERLEAVED: return par__plan_min(m, (2 * (p - r - 1) + (v - 1) * p + 1) / v);
-    case PAR_PLAN_ZB_H1:
-    case PAR_PLAN_INTERLEAVED_ZB:
-    case PAR_PLAN_ZB_V: return par__plan_min(m, p);
-    case PAR_PLAN_ZB_H2: return par__plan_min(m, 2 * p - 1);
-    case PAR_PLAN_V_HALF: return par__plan_min(m, p / 2 + 1);
-    case PAR_PLAN_V_MIN: return par__plan_min(m, p / 3 + 1);
-    case PAR_PLAN_DUALPIPEV: return par__plan_min(m, p + .5);
-    case PAR_PLAN_DUALPIPE: return par__plan_min(m, p + 1);
-    case PAR_PLAN_AUTO: return live;
-    default: return par__plan_min(m, p - r);
-    }
+static double par__plan_in_flight(const par__plan_case *k, const par_plan_config *c, double r) {
+    const par__plan_halves none = {0, 0, 0};
+    const par_pipe_costs costs = par__plan_costs(k, k->v, none, 0);
+    return par__plan_schedule(c)->in_flight(&costs, r);
 }
 
 // >>plan_memory ---------------------------------------------------------------------------------------------
@@ -1656,10 +1610,10 @@ static double par__plan_in_flight(int schedule, double p, double m, double v, do
 // ZeRO stages 2 and 3 reduce the gradients of each microbatch, and keep shards; but where a schedule splits
 // backward a rank adds up whole gradients, and reduces them once, as stage 1 does.
 static int par__plan_shards_gradients(const par_plan_config *c) {
-    return c->zero >= 2 && !par__plan_traits[c->schedule].splits;
+    return c->zero >= 2 && !par__plan_splits(c);
 }
 static double par__plan_copies(const par_plan_config *c) { // ranks of a pipeline that have a stage
-    return par__plan_traits[c->schedule].bidirectional ? 2 : 1;
+    return par__plan_is_bidirectional(c) ? 2 : 1;
 }
 typedef struct par__plan_held { // elements that a rank has of the model, before ZeRO shards them
     double parameters, gradients;
@@ -1681,11 +1635,10 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
     const double ends = (is_first ? l->first_weights : 0) + (is_last ? l->last_weights : 0);
     const double copies = par__plan_copies(c), shard = copies * c->shard, params = c->zero >= 3 ? shard : 1;
     const int shards_gradients = par__plan_shards_gradients(c);
-    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, rank, k->live);
+    const double live = par__plan_in_flight(k, c, rank);
     double saved = l->saved[c->recompute] * layers * live;
     const double states = k->state_bytes * held.parameters / (c->zero >= 1 ? shard : 1);
-    const int whole =
-        par__plan_traits[c->schedule].splits || k->j->unfused > 0; // else par_tp_head_forward_...
+    const int whole = par__plan_splits(c) || k->j->unfused > 0; // else par_tp_head_forward_...
     const double logits = l->logits * (whole ? 1 : par__plan_min(1, (double)PAR_TP_CHUNK_ROWS / k->rows));
     double buffers = l->transient[c->recompute] + 4 * l->message * k->split + (is_last ? logits : 0);
     p->memory.host = 0;
@@ -1709,7 +1662,7 @@ static double par__plan_memory_of(const par__plan_case *k, const par__plan_layer
 static void par__plan_memory(const par__plan_case *k, const par__plan_layer *l, const par_plan_config *c,
                              const par__plan_cut *cut, par_plan_prediction *p) {
     par_plan_prediction other;
-    const int ranks = (int)par__plan_min(k->p, 3), both = par__plan_traits[c->schedule].v_shape;
+    const int ranks = (int)par__plan_min(k->p, 3), both = par__plan_has_both_ends(c);
     const double layers[3] = {cut->first, ranks < 3 ? cut->last : cut->middle, cut->last};
     double host = 0, disk = 0;
     p->bytes = 0;
@@ -1724,7 +1677,7 @@ static void par__plan_memory(const par__plan_case *k, const par__plan_layer *l, 
     }
     p->memory.host = host;
     p->memory.disk = disk;
-    const double live = par__plan_in_flight(c->schedule, k->p, k->microbatches, k->v, 0, k->live);
+    const double live = par__plan_in_flight(k, c, 0);
     p->in_flight = live;
     const double all = (k->m->layers * l->weights + l->first_weights + l->last_weights) / k->p;
     p->layer_activation_bytes = l->saved[c->recompute] * cut->first * live;
@@ -1790,7 +1743,7 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
 // gradients.
 static double par__plan_tied(const par__plan_case *k, const par_plan_config *c, double elements) {
     par__plan_group ends;
-    if (!k->m->tied || k->p < 2 || par__plan_traits[c->schedule].v_shape) return 0;
+    if (!k->m->tied || k->p < 2 || par__plan_has_both_ends(c)) return 0;
     ends.ranks = 2;
     ends.inside = k->x->nodes > 1 ? 1 : 2;
     return par__plan_all_reduce(k->x, ends, k->gradient_bytes * elements / (c->zero ? c->shard : 1));
@@ -1851,8 +1804,10 @@ static void par__plan_add_bubble(const par__plan_case *k, const par_plan_config 
     const double m = k->microbatches, busy = m * base->cut.slowest;
     p->times.compute = base->compute;
     p->times.bubble = 0;
-    if (k->p > 1)
-        p->times.bubble = par__plan_bubble(c->schedule, k->p, m, k->v, base->others, base->own_f, k->live);
+    if (k->p > 1) {
+        const par_pipe_costs costs = par__plan_costs(k, k->v, base->others, base->own_f);
+        p->times.bubble = par__plan_schedule(c)->bubble(&costs);
+    }
     if (k->oversubscription > 1 && k->p > 1) {
         // no less than all work, nor than the longest chain at a rank's full speed, there and back
         const double chain = (busy + p->times.bubble) / k->oversubscription,
@@ -1870,7 +1825,7 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     const par__plan_cut cut = par__plan_cut_for(k, c, layer, first, last);
     const double n = cut.slowest_layers;
     const par__plan_halves others = par__plan_others(k, l, &t, &cut);
-    const int both = par__plan_traits[c->schedule].v_shape;
+    const int both = par__plan_has_both_ends(c);
     const double wake = k->oversubscription > 1 ? 0 : k->x->wake_seconds; // else: par__plan_add_bubble
     const double message = par__plan_send(k->x, k->pp_between_nodes, l->message) + l->regather + wake;
     memset(p, 0, sizeof *p);
@@ -1891,8 +1846,7 @@ static void par__plan_base_of(const par__plan_case *k, const par__plan_layer *l,
     base->others = others;
     base->own_f = n * t.f + (cut.at == 0 ? l->first_f : cut.at == 2 ? l->last_f : 0);
     base->compute = p->times.compute;
-    p->times.pp = par__plan_between(c->schedule, c->overlap & PAR_PLAN_OVERLAP_PP, k->p, m, k->v, message,
-                                    k->x->sync_seconds);
+    p->times.pp = par__plan_between(k, c, message);
     base->messages = p->times.pp;
     p->forward = (layers * t.f + l->first_f + l->last_f) / k->p;
     p->backward = (layers * (t.r + t.b) + l->first_b + l->last_b) / k->p;
@@ -1942,7 +1896,7 @@ void par_plan_evaluate(const par_plan_problem *problem, const par_plan_config *c
     const par__plan_layer l = par__plan_layer_of(&k, c.ulysses);
     par__plan_base base;
     par__plan_base_of(&k, &l, &c, &base);
-    if (c.schedule == PAR_PLAN_AUTO) {
+    if (c.schedule == PAR_PIPE_AUTO) {
         k.live = par__plan_auto_live(&k, &l, &c, &base.cut);
         par__plan_add_bubble(&k, &c, &base);
     }
@@ -2210,14 +2164,15 @@ static int par__plan_sp_divides(const par_plan_problem *p, const par_plan_config
 }
 static int par__plan_schedule_allows(const par_plan_problem *p, const par_plan_config *c) {
     const int m = (int)(p->job.batch / c->dp / c->microbatch), v = c->chunks;
-    if (v < 1 || c->schedule < 0 || c->schedule >= PAR_PLAN_SCHEDULE_COUNT) return 0;
+    if (v < 1 || c->schedule < 0 || c->schedule >= PAR_PIPE_SCHEDULE_COUNT) return 0;
     if (p->job.equal_layers > 0 && p->model.layers % (c->pp * v)) return 0;
-    if (c->pp == 1) return c->schedule == PAR_PLAN_1F1B && v == 1;
-    const par__plan_trait *t = &par__plan_traits[c->schedule];
+    if (c->pp == 1) return c->schedule == PAR_PIPE_1F1B && v == 1;
+    const par_pipe_traits *t = par__plan_schedule(c);
+    if (t->rounds < 0) return 0;
     if (t->chunks ? v != t->chunks : v < 2 || v > PAR__PLAN_MAX_CHUNKS) return 0;
     // a chunk has a layer, but for those of embedding and head
     if (v > 1 && (v > (p->model.layers + c->pp - 1) / c->pp || v * c->pp > p->model.layers + 2)) return 0;
-    if (t->bidirectional && (m % 2 || c->pp % 2)) return 0;
+    if (par__plan_is_bidirectional(c) && (m % 2 || c->pp % 2)) return 0;
     return m >= t->rounds * c->pp && !(t->multiple && m % c->pp);
 }
 static int par__plan_zero_allows(const par_plan_problem *p, const par_plan_config *c, int replicas) {
@@ -2359,15 +2314,18 @@ static par__plan_sums par__plan_sums_of(const par__plan_case *k, const par__plan
 // A bound of the bubble, whatever the cut: a slowest rank with more than its share of the work takes longer
 // itself; one with more than its share of F or W is not known, so their formulas count by half.
 static double par__plan_bubble_bound(const par__plan_case *k, int schedule, double v, par__plan_sums s) {
+    const par_pipe_traits *t = &par_pipe_schedules[schedule];
     const double share = 1 - 1 / k->p;
     par__plan_halves x;
     if (k->p < 2 || k->oversubscription > 1) return 0;
-    if (schedule < PAR_PLAN_ZB_H1)
-        return s.all * share / (schedule == PAR_PLAN_1F1B || schedule == PAR_PLAN_GPIPE ? 1 : v);
+    if (!t->splits_backward) return s.all * share / (t->chunks == 1 ? 1 : v);
     x.f = s.forward * share;
     x.w = s.weight;
     x.b = par__plan_max(s.all * share - x.f - x.w, 0);
-    return par__plan_max(par__plan_bubble(schedule, k->p, 0, v, x, 0, 1e300), 0) / 2;
+    par_pipe_costs costs = par__plan_costs(k, v, x, 0);
+    costs.microbatches = 0;
+    costs.in_flight = 1e300;
+    return par__plan_max(t->bubble(&costs), 0) / 2;
 }
 // A bound of a group: the slowest rank has at least 1/p of the work, and waits for the bubble.
 static double par__plan_group_bound(const par__plan_case *k, const par_plan_config *c, par__plan_sums s) {
@@ -2414,7 +2372,7 @@ static void par__plan_visit(par__plan_walk *w, const par__plan_case *k, const pa
         c->shard = s->shard[i];
         each.shard = par__plan_group_of(k->x, c->shard, k->t);
         each.copies = par__plan_group_of(k->x, k->d * k->c / c->shard, k->t * c->shard);
-        if (c->schedule == PAR_PLAN_AUTO) {
+        if (c->schedule == PAR_PIPE_AUTO) {
             each.live = par__plan_auto_live(&each, l, c, &base.cut);
             par__plan_add_bubble(&each, c, &base);
         }
@@ -2434,14 +2392,15 @@ static double par__plan_node_bound(const par__plan_case *k, const par__plan_laye
     c.offload = 0;
     c.overlap = PAR_PLAN_OVERLAP_TP;
     const par__plan_sums s = par__plan_sums_of(k, l, &c);
-    for (int i = 0; i < PAR_PLAN_SCHEDULE_COUNT; i++)
-        bubble = par__plan_min(bubble, par__plan_bubble_bound(k, i, PAR__PLAN_MAX_CHUNKS, s));
+    for (int i = 0; i < PAR_PIPE_SCHEDULE_COUNT; i++)
+        if (par_pipe_schedules[i].rounds >= 0)
+            bubble = par__plan_min(bubble, par__plan_bubble_bound(k, i, PAR__PLAN_MAX_CHUNKS, s));
     return k->microbatches * s.all / k->p + bubble;
 }
 // What may be below a node, in the order of visits: `kinds` of recomputation, overlap and offloading, each
 // with `schedules` and chunks.
 typedef struct par__plan_leaves {
-    par_plan_config kinds[3 * 8 * 8], schedules[(int)PAR_PLAN_SCHEDULE_COUNT * PAR__PLAN_MAX_CHUNKS];
+    par_plan_config kinds[3 * 8 * 8], schedules[(int)PAR_PIPE_SCHEDULE_COUNT * PAR__PLAN_MAX_CHUNKS];
     int kind_count, schedule_count;
 } par__plan_leaves;
 static void par__plan_leaves_of(const par__plan_walk *w, par_plan_config c, par__plan_leaves *l) {
@@ -2454,7 +2413,7 @@ static void par__plan_leaves_of(const par__plan_walk *w, par_plan_config c, par_
                     par__plan_allows(w, PAR_PLAN_AXIS_offload, c.offload) &&
                     par__plan_offload_allows(&w->problem->machine, c.offload))
                     l->kinds[l->kind_count++] = c;
-    for (c.schedule = 0; c.schedule < PAR_PLAN_SCHEDULE_COUNT; c.schedule++)
+    for (c.schedule = 0; c.schedule < PAR_PIPE_SCHEDULE_COUNT; c.schedule++)
         for (c.chunks = 1; c.chunks <= PAR__PLAN_MAX_CHUNKS; c.chunks++)
             if (par__plan_allows(w, PAR_PLAN_AXIS_schedule, c.schedule) &&
                 par__plan_allows(w, PAR_PLAN_AXIS_chunks, c.chunks) &&
@@ -2784,8 +2743,8 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
 // for more layers than there are, ranks without embedding and head have fewer, then those with them.
 static void par__plan_stage_layers(const par__plan_case *k, const par_plan_config *c,
                                    const par__plan_cut *cut, int *layers) {
-    const int p = c->pp, v = c->chunks, both = par__plan_traits[c->schedule].v_shape, last = p * v - 1;
-    const int bidirectional = par__plan_traits[c->schedule].bidirectional;
+    const int p = c->pp, v = c->chunks, both = par__plan_has_both_ends(c), last = p * v - 1;
+    const int bidirectional = par__plan_is_bidirectional(c);
     int spare = (int)(cut->first + (both ? cut->middle : cut->last) + (p - 2) * cut->middle) - k->m->layers;
     for (int i = 0; bidirectional && i < p; i++)
         layers[i] = k->m->layers * (i + 1) / p - k->m->layers * i / p;
@@ -2950,8 +2909,7 @@ static par_result par__plan_simulate_one(const par_plan_problem *problem, par_pl
     const par_plan_config *c = &choice->config;
     const par__plan_case k = par__plan_case_of(problem, c);
     const par__plan_layer l = par__plan_layer_of(&k, c->ulysses);
-    const int bidirectional = par__plan_traits[c->schedule].bidirectional,
-              m = choice->prediction.microbatches;
+    const int bidirectional = par__plan_is_bidirectional(c), m = choice->prediction.microbatches;
     const int stages = bidirectional ? c->pp : c->pp * c->chunks;
     par_pipe_desc desc;
     par_pipe_schedule s;
@@ -2966,7 +2924,7 @@ static par_result par__plan_simulate_one(const par_plan_problem *problem, par_pl
     desc.microbatches = m;
     desc.stages = costs;
     desc.stage_count = stages;
-    if (c->schedule == PAR_PLAN_AUTO)
+    if (c->schedule == PAR_PIPE_AUTO)
         desc.max_activation_bytes = (size_t)(1000 * choice->prediction.in_flight);
     par_result r = par_pipe_schedule_open(&desc, &s);
     if (!r) r = par__plan_simulate_table(&k, &l, &s, choice);
@@ -3129,7 +3087,7 @@ static void par__plan_say_zero(const par__plan_explanation *s) {
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
     const double gathers = 2 * p->microbatches / par__plan_copies(c);
-    const int splits = par__plan_traits[c->schedule].splits, reductions = splits ? 1 : p->microbatches;
+    const int splits = par__plan_splits(c), reductions = splits ? 1 : p->microbatches;
     const double sent[] = {2, 2, 1.0 + reductions, reductions + gathers};
     snprintf(
         reason, sizeof reason,

@@ -145,7 +145,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     memset(&d, 0, sizeof d), memset(&c, 0, sizeof c);
     d.schedule = name, d.ranks = o->stages, d.microbatches = o->microbatches;
     d.batches = !strcmp(name, "pipedream_2bw") ? o->batches : 1;
-    d.chunks = !o->all || par_pipe_schedule_chunks(name) == 0 ? o->chunks : 0;
+    d.chunks = !o->all || par_pipe_schedule_find(name)->chunks == 0 ? o->chunks : 0;
     d.chunks = par_pipe_defaults(&d).chunks;
     const double cut = strcmp(name, "dualpipe") ? d.chunks : 1; // there, each stage is on two ranks
     const size_t parts = (size_t)cut;
@@ -305,10 +305,10 @@ static int by_bubble(const void *a, const void *b) {
     return p < q ? -1 : p > q;
 }
 static int run_all(bench *b) {
-    const int root = !b->world || par_rank(b->world) == 0, n = par_pipe_schedule_count();
+    const int root = !b->world || par_rank(b->world) == 0, n = PAR_PIPE_SCHEDULE_COUNT;
     row *rows = (row *)calloc((size_t)n, sizeof *rows);
     for (int i = 0; rows && i < n; i++) {
-        const int status = run(b, par_pipe_schedule_name(i), &rows[i]);
+        const int status = run(b, par_pipe_schedules[i].name, &rows[i]);
         if (status) return status;
     }
     if (!rows || !root) return free(rows), 0;

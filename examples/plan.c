@@ -350,7 +350,7 @@ static void format_launch(const plan *x, char *text, size_t capacity) {
     if (c->chunks > 1) append(text, capacity, " --chunks %d", c->chunks);
     if (c->recompute) append(text, capacity, " --recompute %s", par_plan_recompute_names[c->recompute]);
     if (c->fp8) append(text, capacity, " --fp8 %s", par_plan_recipe_names[c->fp8]);
-    if (c->schedule == PAR_PLAN_AUTO)
+    if (c->schedule == PAR_PIPE_AUTO)
         append(text, capacity, " --max_activation_mb %.0f",
                par_plan_activation_room(p, &x->choices[0].prediction) / 1e6);
     if (c->offload & PAR_PLAN_OFFLOAD_DISK)

@@ -87,7 +87,7 @@ static const char *row_complete(row *r, char *why, size_t capacity) {
     for (int i = 0; i < 5; i++) *ones[i] = MAX(*ones[i], 1);
     if (!c->dp) c->dp = (int)(r->gpus / ((double)c->tp * c->pp * c->cp));
     if (!c->shard) c->shard = c->zero ? (int)MIN((double)c->dp * c->cp, r->gpus) : 1;
-    if (c->chunks > 1 && !(r->mask >> PAR_PLAN_AXIS_schedule & 1)) c->schedule = PAR_PLAN_INTERLEAVED;
+    if (c->chunks > 1 && !(r->mask >> PAR_PLAN_AXIS_schedule & 1)) c->schedule = PAR_PIPE_INTERLEAVED;
     if (c->tp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_TP;
     if (c->pp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_PP;
     if (c->dp * (double)c->cp < 2) c->overlap &= ~PAR_PLAN_OVERLAP_DP;

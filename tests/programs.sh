@@ -546,7 +546,7 @@ pipe_rows() {
     pipe=build/bench_pipe
     $pipe --all --simulate --stages 6 --microbatches 12 --json >"$work/out" || return 1
     fields "$work/out" bubble_sim >"$work/bubbles"
-    schedules=$(grep -c '^    X(.*, \(LOOP\|V_SHAPE\|BIDIRECTIONAL\), ' par_pipe.h)
+    schedules=$(sed -n '/^#define PAR_PIPE_SCHEDULES/,/^enum/p' par_pipe.h | grep -c '^    X(')
     [ "$(wc -l <"$work/bubbles")" = "$schedules" ] && sort -c -n "$work/bubbles" || return 1
     for s in 1f1b zb_h1 zb_v dualpipe auto; do
         for try in 1 2 3 4 5; do

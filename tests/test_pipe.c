@@ -35,7 +35,7 @@ static par_pipe_stage stage_of(double f, double b, double w) {
     s.f = f, s.b = b, s.w = w, s.input_bytes = 8, s.b_bytes = 100, s.w_bytes = 10;
     return s;
 }
-static int any_chunks(const char *name) { return par_pipe_schedule_chunks(name) == 0; }
+static int any_chunks(const char *name) { return par_pipe_schedule_find(name)->chunks == 0; }
 
 // For any schedule, ranks, microbatches and chunks the table is right under every channel model, and has the
 // bubble and the memory that the formulas give.
@@ -107,17 +107,17 @@ static void set_costs(par_comm *w) { // the times of a timeline become the costs
     }
 }
 static void formulas(par_comm *w) {
-    for (int k = 0; k < par_pipe_schedule_count(); k++)
+    for (int k = 0; k < PAR_PIPE_SCHEDULE_COUNT; k++)
         for (int p = 1; p <= (getenv("SOAK") ? 16 : 6); p += p == 8 ? 8 : 1)
             for (int m = 1; m <= 3 * p; m += next_microbatches(p, m))
-                for (int v = 1; v <= (any_chunks(par_pipe_schedule_name(k)) ? 4 : 1); v++)
-                    check_case(w, par_pipe_schedule_name(k), p, m, v, stage_of(1, 1, 1), 0);
-    for (int k = 0; k < par_pipe_schedule_count(); k++) // uneven stages, and messages that take time
+                for (int v = 1; v <= (any_chunks(par_pipe_schedules[k].name) ? 4 : 1); v++)
+                    check_case(w, par_pipe_schedules[k].name, p, m, v, stage_of(1, 1, 1), 0);
+    for (int k = 0; k < PAR_PIPE_SCHEDULE_COUNT; k++) // uneven stages, and messages that take time
         for (int p = 1; p <= 6; p++)
             for (int m = p; m <= 3 * p; m += p) {
-                check_case(w, par_pipe_schedule_name(k), p, m, 2, stage_of(1, 1, 1), .05);
-                check_case(w, par_pipe_schedule_name(k), p, m, 3, stage_of(1.8, 1.7, .9), .06);
-                check_case(w, par_pipe_schedule_name(k), p, m, 2, stage_of(1, 1.4, .7), 0);
+                check_case(w, par_pipe_schedules[k].name, p, m, 2, stage_of(1, 1, 1), .05);
+                check_case(w, par_pipe_schedules[k].name, p, m, 3, stage_of(1.8, 1.7, .9), .06);
+                check_case(w, par_pipe_schedules[k].name, p, m, 2, stage_of(1, 1.4, .7), 0);
             }
 }
 
@@ -366,11 +366,11 @@ static int same_actions(const par_pipe_schedule *a, const par_pipe_schedule *b) 
 static void tables(par_comm *w) { // what is saved is loaded again
     char path[600];
     snprintf(path, sizeof path, "%s/par_pipe_%d.csv", test_dir, (int)getpid());
-    for (int k = 0; k < par_pipe_schedule_count(); k++)
+    for (int k = 0; k < PAR_PIPE_SCHEDULE_COUNT; k++)
         for (int p = 2; p <= 4; p += 2)
             for (int full = 0; full < 3; full++) {
                 par_pipe_stage stage = stage_of(1, 1, 1);
-                par_pipe_desc d = desc_of(par_pipe_schedule_name(k), p, 2 * p, 0, &stage);
+                par_pipe_desc d = desc_of(par_pipe_schedules[k].name, p, 2 * p, 0, &stage);
                 par_pipe_schedule s, t;
                 if (full == 2)
                     d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_unsharded_stages = 2, d.reduce = 1,
@@ -412,7 +412,7 @@ static void overlapped(par_comm *w) {
     int read = 0, pairs = 0, waits = 0;
     for (uint64_t trial = 0; trial < 400; trial++) {
         const int p = 1 + (int)(trial % 4), m = 2 + (int)(trial / 4 % 5);
-        const char *const name = par_pipe_schedule_name((int)(trial % (uint64_t)par_pipe_schedule_count()));
+        const char *const name = par_pipe_schedules[(int)(trial % (uint64_t)PAR_PIPE_SCHEDULE_COUNT)].name;
         par_pipe_desc d = desc_of(name, p, m, 0, NULL);
         par_pipe_schedule s, again;
         char text[16384];
@@ -554,10 +554,10 @@ static void impossible(par_comm *w) {
 
 static void
 stage_counts(par_comm *w) { // known before the table is made, so that each stage's costs can be given
-    for (int i = 0; i < par_pipe_schedule_count(); i++)
+    for (int i = 0; i < PAR_PIPE_SCHEDULE_COUNT; i++)
         for (int p = 2; p <= 6; p += 2)
-            for (int v = 0; v <= (any_chunks(par_pipe_schedule_name(i)) ? 3 : 0); v++) {
-                par_pipe_desc d = desc_of(par_pipe_schedule_name(i), p, 2 * p, v, NULL);
+            for (int v = 0; v <= (any_chunks(par_pipe_schedules[i].name) ? 3 : 0); v++) {
+                par_pipe_desc d = desc_of(par_pipe_schedules[i].name, p, 2 * p, v, NULL);
                 par_pipe_schedule s;
                 d = par_pipe_defaults(&d);
                 const int count = d.stage_count;
@@ -640,11 +640,11 @@ static void not_open(par_comm *w) { // a closed schedule is an error that says s
 // Hooks gather a stage's parameters before use, and never more stages than asked for; they reduce gradients
 // once these are complete, and sum tied ones before that.
 static void hooks(par_comm *w) {
-    for (int k = 0; k < par_pipe_schedule_count(); k++)
+    for (int k = 0; k < PAR_PIPE_SCHEDULE_COUNT; k++)
         for (int reduce = 0; reduce <= 2; reduce++)
             for (int unshard = 0; unshard <= 2; unshard++) {
                 const par_pipe_stage stage = stage_of(1, 1, 1);
-                par_pipe_desc d = desc_of(par_pipe_schedule_name(k), 4, 8, 0, &stage);
+                par_pipe_desc d = desc_of(par_pipe_schedules[k].name, 4, 8, 0, &stage);
                 par_pipe_schedule s;
                 d.reduce = reduce, d.max_unsharded_stages = unshard, d.tied = 1;
                 CHECK_OK(w, par_pipe_schedule_open(&d, &s));
@@ -910,9 +910,9 @@ static void train_one(par_comm *w, par_pipe_desc d, int bits) {
 }
 static void training(par_comm *w) {
     const int p = par_size(w), counts[3] = {1, p > 2 ? p - 1 : 3, 2 * p + 1};
-    for (int k = 0; k < par_pipe_schedule_count(); k++)
+    for (int k = 0; k < PAR_PIPE_SCHEDULE_COUNT; k++)
         for (int i = 0; i < 3; i++) {
-            const char *name = par_pipe_schedule_name(k);
+            const char *name = par_pipe_schedules[k].name;
             par_pipe_desc d = desc_of(name, p, counts[i], 0, NULL);
             if (!strcmp(name, "dualpipe") && p % 2) continue;
             if (any_chunks(name) && i == 1) d.chunks = 3;
@@ -1191,7 +1191,7 @@ static void printed(par_comm *w) {
                 const char *bar = strchr(line, '|');
                 if (!strncmp(line, "digits", 6)) {
                     CHECK(w, (strstr(line, "A, B") != NULL) ==
-                                 (par_pipe_schedule_splits_backward(names[k]) == 1));
+                                 (par_pipe_schedule_find(names[k])->splits_backward));
                     CHECK(w, (strstr(line, "a rank's rows: its chunks") != NULL) == (k == 1 || k == 3));
                     CHECK(w, (strstr(line, "v, ^: ") != NULL) == (k == 2) && !strstr(line, "~"));
                     continue;

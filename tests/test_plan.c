@@ -144,7 +144,7 @@ static void brute_layout(brute *b, par_plan_config c, int batch) {
         for (c.ulysses = 0; c.ulysses < 2; c.ulysses++)
             for (c.sp = 0; c.sp < 2; c.sp++)
                 for (c.fp8 = 0; c.fp8 < (b->p->job.fp8 > 0 ? PAR_TP_RECIPE_COUNT : 1); c.fp8++)
-                    for (c.schedule = 0; c.schedule < PAR_PLAN_SCHEDULE_COUNT; c.schedule++)
+                    for (c.schedule = 0; c.schedule < PAR_PIPE_SCHEDULE_COUNT; c.schedule++)
                         for (c.chunks = 1; c.chunks <= 17; c.chunks++) {
                             c.zero = c.overlap = c.recompute = c.offload = 0;
                             c.shard = 1;
@@ -562,8 +562,8 @@ static void splits(void) {
     CHECK(is_near(compute[1][1], 1.1 * compute[0][1], 1e-2), "ZB-H1 computes %g s instead of %g",
           compute[1][1], compute[0][1]);
 }
-// With how many microbatches the planner takes a schedule: the fewest and the next; par_pipe.h has each of
-// these tables.
+// With how many microbatches the planner takes a schedule: the fewest and the next (0: never); par_pipe.h has
+// each of these tables.
 static void schedules(void) {
     static const struct {
         const char *name;
@@ -572,9 +572,9 @@ static void schedules(void) {
         {"1f1b", 1, 1, 2},   {"gpipe", 1, 1, 2}, {"interleaved_1f1b", 3, 4, 8}, {"looped_bfs", 3, 4, 5},
         {"zb_h1", 1, 1, 2},  {"zb_h2", 1, 8, 9}, {"interleaved_zb", 3, 8, 12},  {"zb_v", 2, 8, 9},
         {"v_half", 2, 8, 9}, {"v_min", 2, 8, 9}, {"dualpipev", 2, 8, 9},        {"dualpipe", 2, 8, 10},
-        {"auto", 1, 1, 2}};
+        {"auto", 1, 1, 2},   {"naive", 1, 0, 0}, {"pipedream_2bw", 1, 0, 0}};
     char why[320], text[96];
-    for (int i = 0; i < PAR_PLAN_SCHEDULE_COUNT; i++) {
+    for (int i = 0; i < PAR_PIPE_SCHEDULE_COUNT; i++) {
         int taken[2] = {0, 0}, count = 0;
         CHECK(!strcmp(par_plan_schedule_names[i], rules[i].name), "schedule %d is %s", i, rules[i].name);
         for (int m = 1; m < 16 && count < 2; m++) {
@@ -1008,7 +1008,7 @@ static void check_stages(const par__plan_cut *cut, int layers, int p, int v, int
     for (int r = 0; r < p; r++) {
         double seconds = (r == 0 ? first : 0) + (v == 1 && r == p - 1 ? last : 0);
         for (int i = 0; i < v; i++)
-            seconds += stages[schedule == PAR_PLAN_ZB_V && i ? 2 * p - 1 - r : i * p + r];
+            seconds += stages[schedule == PAR_PIPE_ZB_V && i ? 2 * p - 1 - r : i * p + r];
         CHECK(v > 1 || seconds <= cut->slowest + 1e-9, "rank %d takes %g s, not %g", r, seconds,
               cut->slowest);
     }
@@ -1029,9 +1029,9 @@ static void best_cuts(void) {
         CHECK(is_near(cut.slowest, cut.slowest_layers + cut.ends, 1e-9), "parts of the slowest");
         CHECK(is_near(cut.sum, layers + first + last, 1e-12), "the sum");
         check_stages(&cut, layers, p, v,
-                     both    ? PAR_PLAN_ZB_V
-                     : v > 1 ? PAR_PLAN_INTERLEAVED
-                             : PAR_PLAN_1F1B,
+                     both    ? PAR_PIPE_ZB_V
+                     : v > 1 ? PAR_PIPE_INTERLEAVED
+                             : PAR_PIPE_1F1B,
                      first, last);
     }
 }
@@ -1095,7 +1095,7 @@ static void rules(void) {
         CHECK(c->zero == 1, "%s: not ZeRO-1 with a pipeline: %s", large[i].model, text);
         CHECK(c->sp == 1, "%s: no sequence parallelism: %s", large[i].model, text);
         CHECK(c->recompute < PAR_PLAN_RECOMPUTE_FULL, "%s: full recomputation: %s", large[i].model, text);
-        CHECK(c->schedule != PAR_PLAN_GPIPE, "%s: GPipe: %s", large[i].model, text);
+        CHECK(c->schedule != PAR_PIPE_GPIPE, "%s: GPipe: %s", large[i].model, text);
         // tensor parallelism over the network loses, and so does ZeRO-2 or 3 with that pipeline
         snprintf(text, sizeof text, "cp=1 tp=%d", 16);
         CHECK(best_of(&p, text).prediction.seconds > 1.05 * best.prediction.seconds, "%s: tp 16",

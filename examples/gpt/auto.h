@@ -529,7 +529,7 @@ static const char *auto_fixed(trainer *t, par_plan_config *c, unsigned *mask) {
 // In MB, the activations that schedule auto may keep: as many as memory has room for.
 static int auto_activation_mb(const par_plan_problem *p, const par_plan_choice *x) {
     const double mb = floor(par_plan_activation_room(p, &x->prediction) / 1e6);
-    return x->config.schedule == PAR_PLAN_AUTO ? (int)MIN(MAX(mb, 1), 1e9) : 0;
+    return x->config.schedule == PAR_PIPE_AUTO ? (int)MIN(MAX(mb, 1), 1e9) : 0;
 }
 // The options by which this trainer takes a layout.
 static void auto_options(const par_plan_problem *p, const par_plan_choice *x, char *text, size_t capacity) {

@@ -379,7 +379,8 @@ static int any_rank_failed(const trainer *t, const char *why) {
 }
 
 static int splits_backward(const trainer *t) { // of backward; or perhaps, in a table
-    return par_pipe_schedule_splits_backward(t->schedule.desc.schedule) != 0;
+    const par_pipe_traits *row = par_pipe_schedule_find(t->schedule.desc.schedule);
+    return !row || row->splits_backward;
 }
 // Does the head, whose weight is the embedding's, add to gradients of its own? They come at another time in
 // another stage or half of backward; and with canonical they are the other part of a sum in any case.
@@ -762,8 +763,7 @@ static const char *check_settings(settings *o) {
     if (o->tune && strcmp(o->device, "cuda")) return "tune needs a GPU: --device cuda of build/gpt_cuda";
     if ((bad = check_canonical(o))) return bad;
     const int csv = is_schedule_file(o->schedule);
-    const int split = par_pipe_schedule_splits_backward(o->schedule);
-    if (!csv && split < 0)
+    if (!csv && !par_pipe_schedule_find(o->schedule))
         return wrong(o, "no schedule is called \"%.100s\"%s (or give a FILE.csv)", o->schedule,
                      par_pipe_schedule_suggest(o->schedule).text);
     if (!strcmp(o->schedule, "pipedream_2bw"))
