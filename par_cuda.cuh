@@ -533,6 +533,13 @@ static par_result par__cuda_fail(const par_cuda *cuda, par_result result, const 
     PAR_LOG(text);
     return result;
 }
+// An error of any rank of comm is one of all: its own, or that another rank failed. comm NULL: of this rank alone.
+static par_result par__cuda_agree(const par_cuda *cuda, par_comm *comm, par_result r, const char *what) {
+    int worst = (int)r;
+    const par_result announced = comm ? par_all_reduce(&worst, &worst, 1, PAR_I32, PAR_MAX, comm) : PAR_OK;
+    if (r || announced || !worst) return r ? r : announced;
+    return par__cuda_fail(cuda, (par_result)worst, what, "another rank failed: its error says why");
+}
 static par_result par__cuda_check(const par_cuda *cuda, cudaError_t e, const char *what) {
     if (e == cudaSuccess) return PAR_OK;
     cudaGetLastError(); // else the next call reports it again
@@ -634,6 +641,13 @@ static cudaStream_t par__cuda_stream_of(const par_cuda *cuda, void *stream) {
 static unsigned par__cuda_blocks(const par_cuda *cuda, size_t items, size_t per) {
     const size_t wanted = (items + per - 1) / per, max_blocks = (size_t)cuda->sm_count * 8;
     return (unsigned)PAR__MAX((size_t)1, PAR__MIN(wanted, max_blocks));
+}
+// On the compute stream so many threads, at most as many as fill the device.
+template <class... P>
+static par_result par__cuda_over(const par_cuda *cuda, size_t threads, void (*kernel)(P...),
+                                 typename par__cuda_identity<P>::type... a) {
+    return par__cuda_launch(cuda, kernel, par__cuda_blocks(cuda, threads, PAR__CUDA_THREADS),
+                            PAR__CUDA_THREADS, 0, cuda->stream, a...);
 }
 // A grid of so many blocks in a row: only this axis of a grid takes more than 65535.
 static par_result par__cuda_grid(const par_cuda *cuda, const char *what, size_t blocks, dim3 *grid) {
@@ -1369,13 +1383,17 @@ static par_result par__cuda_sum_squares(par_cuda *cuda, const void *x, par_dtype
 static void par__cuda_abort(par_cuda *cuda);
 static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what);
 // For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
-static par_result par__cuda_poll(par_comm *c, double start, double *last_check, const char *what,
-                                 const char *missing, const char *hint) {
+struct par__cuda_waiting {
+    double start = -1, last_check = 0;
+};
+static par_result par__cuda_poll(par_comm *c, par__cuda_waiting *w, const char *what, const char *missing,
+                                 const char *hint) {
     const double now = par_seconds(c), limit = par_timeout(c);
+    if (w->start < 0) w->start = w->last_check = now;
     sched_yield();
-    if (now - *last_check < 0.005) return PAR_OK;
-    *last_check = now;
-    return now - start > limit
+    if (now - w->last_check < 0.005) return PAR_OK;
+    w->last_check = now;
+    return now - w->start > limit
                ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
                : par_alive(c);
 }
@@ -1394,13 +1412,12 @@ static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_
     if (!c || par_size(c) == 1)
         return par__cuda_check(cuda, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream),
                                what);
-    const double start = par_seconds(c);
-    double last_check = start;
+    par__cuda_waiting wait;
     cudaError_t e;
     while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
         cudaGetLastError();
         par__step_calls(c);
-        const par_result r = par__cuda_poll(c, start, &last_check, what, "the stream has not finished",
+        const par_result r = par__cuda_poll(c, &wait, what, "the stream has not finished",
                                             ": a rank may not have made the call that the others wait for "
                                             "(PAR_CUDA_CHECK=1 finds out); close "
                                             "the comm");
@@ -1473,8 +1490,7 @@ static par_result par__cuda_free_device(par_cuda *cuda, void *memory) {
 // Where memory is short, waits for what other processes have not unmapped yet.
 static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) {
     par_comm *c = cuda->desc.comm;
-    const double start = c ? par_seconds(c) : 0;
-    double last_check = start;
+    par__cuda_waiting wait;
     PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_alloc", PAR__CUDA_CAPTURED_MEMORY));
     for (;;) {
         const int waiting = par__cuda_free_pending(cuda);
@@ -1482,7 +1498,7 @@ static par_result par__cuda_malloc(par_cuda *cuda, size_t bytes, void **memory) 
         if (e != cudaErrorMemoryAllocation || !waiting) return par__cuda_check(cuda, e, "cudaMalloc");
         cudaGetLastError();
         par__step_calls(c);
-        PAR__CUDA_TRY(par__cuda_poll(c, start, &last_check, "par_cuda_alloc",
+        PAR__CUDA_TRY(par__cuda_poll(c, &wait, "par_cuda_alloc",
                                      "out of memory; others have not unmapped what was freed", ""));
     }
 }
@@ -2647,14 +2663,13 @@ static int par__cuda_nccl_adds(par_dtype d) { return d == PAR_U8 || par__cuda_nc
 // Calls on a nonblocking NCCL communicator may return before they are complete: the host polls until the
 // deadline.
 static par_result par__cuda_nccl_wait_ready(par__cuda_comm *l, const char *what) {
-    const double start = par_seconds(l->comm);
-    double last_check = start;
+    par__cuda_waiting wait;
     ncclResult_t state;
     for (;;) {
         PAR__CUDA_NCCL_CALL(ncclCommGetAsyncError(l->nccl, &state));
         if (state != ncclInProgress) break;
         par__step_calls(l->comm); // other ranks may wait for messages of this one before they come here
-        const par_result r = par__cuda_poll(l->comm, start, &last_check, what, "a rank did not arrive",
+        const par_result r = par__cuda_poll(l->comm, &wait, what, "a rank did not arrive",
                                             l->adopted ? "; abort your ncclComm_t" : "; close the comm");
         if (r) return par__cuda_nccl_abort(l), r;
     }
@@ -2932,10 +2947,9 @@ static par_result par__cuda_link_launch(par__cuda_comm *l, par__cuda_link *x, pa
     x->launching = p;
     p->state = PAR__CUDA_RUNNING;
     par_result r = par__cuda_nccl_check_on(l, x->nccl, e, x->sends ? "ncclSend" : "ncclRecv");
-    const double start = par_seconds(l->comm);
-    double last_check = start;
+    par__cuda_waiting wait;
     while (!r && x->connected && !par__cuda_link_poll(l, x, "a message", &r))
-        r = par__cuda_poll(l->comm, start, &last_check, "ncclSend or ncclRecv", "not launched", "");
+        r = par__cuda_poll(l->comm, &wait, "ncclSend or ncclRecv", "not launched", "");
     return r;
 }
 static par_result par__cuda_link_step(par__cuda_comm *l, par__cuda_link *x) {
@@ -3010,8 +3024,7 @@ static par_result par__cuda_nccl_message(par__cuda_comm *l, par__cuda_pending *p
 }
 // Waits until a message is launched.
 static void par__cuda_nccl_wait_launched(par__cuda_comm *l, par__cuda_pending *p) {
-    const double start = par_seconds(l->comm);
-    double last_check = start;
+    par__cuda_waiting wait;
     char what[120];
     if (p->call->root == l->me)
         par__cuda_finish(p,
@@ -3025,7 +3038,7 @@ static void par__cuda_nccl_wait_launched(par__cuda_comm *l, par__cuda_pending *p
         if (p->state == PAR__CUDA_DONE) break;
         char missing[64];
         snprintf(missing, sizeof missing, "rank %d has not begun its half", p->call->root);
-        const par_result r = par__cuda_poll(l->comm, start, &last_check, what, missing, "");
+        const par_result r = par__cuda_poll(l->comm, &wait, what, missing, "");
         if (!r) continue;
         for (par__cuda_link *x = l->links; x; x = x->next)
             if (par__cuda_is_on_link(p, x)) par__cuda_link_fail(l, x, r);
@@ -3034,19 +3047,17 @@ static void par__cuda_nccl_wait_launched(par__cuda_comm *l, par__cuda_pending *p
 }
 // Copy engines hold up their hardware queue: what must come before is launched before.
 static par_result par__cuda_nccl_wait_all_launched(par__cuda_comm *l, const char *what) {
-    const double start = par_seconds(l->comm);
-    double last_check = start;
+    par__cuda_waiting wait;
     par_result r = PAR_OK;
     while (!r && par__cuda_is_launch_pending(l, NULL)) {
         par__step_calls(l->comm);
-        r = par__cuda_poll(l->comm, start, &last_check, what, "a message that began before is not launched",
+        r = par__cuda_poll(l->comm, &wait, what, "a message that began before is not launched",
                            ": its other half must begin, too");
     }
     return r;
 }
 static void par__cuda_links_close(par__cuda_comm *l) {
-    const double start = par_seconds(l->comm);
-    double last_check = start;
+    par__cuda_waiting wait;
     par_result r;
     for (par__cuda_link *x = l->links; x; x = x->next)
         if (x->nccl && (l->cuda->stuck || x->state != PAR__CUDA_LINK_READY || x->launching ||
@@ -3055,7 +3066,7 @@ static void par__cuda_links_close(par__cuda_comm *l) {
     for (par__cuda_link *x = l->links; x; x = x->next) { // all end at once: two ranks may have other orders
         r = PAR_OK;
         while (x->nccl && !r && !par__cuda_link_poll(l, x, "ncclCommFinalize", &r))
-            r = par__cuda_poll(l->comm, start, &last_check, "par_close", "messages have not ended", "");
+            r = par__cuda_poll(l->comm, &wait, "par_close", "messages have not ended", "");
         if (x->nccl && !r) ncclCommDestroy(x->nccl);
         if (!r) x->nccl = NULL;
         par__cuda_nccl_drop(l, &x->nccl);
@@ -3356,11 +3367,7 @@ static par_result par__cuda_share_events(par__cuda_comm *l, cudaEvent_t *events)
                 cuda, cudaIpcGetEventHandle((cudaIpcEventHandle_t *)(void *)(mine + (size_t)i * each), *e),
                 "cudaIpcGetEventHandle");
     }
-    int failed = r != PAR_OK;
-    const par_result announced = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, l->announce_comm);
-    if (!r) r = announced;
-    if (!r && failed)
-        r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank could not make events");
+    r = par__cuda_agree(cuda, l->announce_comm, r, "par_cuda_open: events");
     if (!r) r = par_all_gather(mine, all, row, PAR_U8, l->announce_comm);
     for (int i = 0; i < l->n * PAR__CUDA_EVENTS && !r; i++) {
         if (i / PAR__CUDA_EVENTS == l->me) continue;
@@ -3544,15 +3551,8 @@ static par_result par__cuda_choose_backend(par_cuda *cuda) {
 #endif
     par_result r = par_all_gather(&mine, all, sizeof mine, PAR_U8, c);
     if (!r) r = par__cuda_choose_from(cuda, all);
-    if (!r && threads) {
-        r = par__cuda_open_to_peers(cuda, all, n);
-        int failed = r != PAR_OK;
-        const par_result announced = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, c);
-        if (!r) r = announced;
-        if (!r && failed)
-            r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open",
-                               "another rank could not open its memory to the others: its error says why");
-    }
+    if (!r && threads)
+        r = par__cuda_agree(cuda, c, par__cuda_open_to_peers(cuda, all, n), "par_cuda_open: access of peers");
     return PAR_FREE(all), r;
 }
 static par_result par__cuda_device_begin(par_cuda *cuda) {
@@ -3641,12 +3641,7 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     if (!r) r = par__cuda_read_environment(cuda);
     if (!r) r = par__cuda_device_begin(cuda);
     if (!r && desc->canonical) r = par__cuda_check_canonical(cuda);
-    int failed = r != PAR_OK;
-    const par_result announced =
-        desc->comm ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, desc->comm) : PAR_OK;
-    if (!r) r = announced;
-    if (!r && failed)
-        r = par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_open", "another rank failed: its error says why");
+    r = par__cuda_agree(cuda, desc->comm, r, "par_cuda_open");
     if (!r && desc->comm) {
         r = par__cuda_choose_backend(cuda);
         if (!r) r = par__cuda_comm_open(cuda, desc->comm, NULL, 0, 0);
@@ -3752,10 +3747,7 @@ static par_result par__cuda_d_alloc_symmetric(par_device *device, par_comm *comm
     bytes = PAR__MAX(bytes, (size_t)16);
     *memory = NULL;
     par_result r = w ? par_cuda_alloc(cuda, PAR_CUDA_SYMMETRIC, bytes, memory) : PAR_ERR_MEMORY;
-    int failed = r != PAR_OK;
-    const par_result announced = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, l->announce_comm);
-    if (!r) r = announced;
-    if (!r && failed) r = par_fail(comm, PAR_ERR_MEMORY, "symmetric memory: another rank has too little");
+    r = par__cuda_agree(cuda, l->announce_comm, r, "symmetric memory");
     if (!r) r = par_cuda_window_open(comm, *memory, bytes, &w->window);
     if (r) {
         PAR_FREE(w);
@@ -4327,9 +4319,8 @@ static par_result par__cuda_trial_fill(const par_cuda *cuda, const par__cuda_tri
         const uint32_t fixed = scales ? one : code ? 0 : wide ? 0x3F000000 : 0x3F003F00;
         const uint32_t random = scales ? 0 : code ? 0xBFBFBFBF : wide ? 0x80FFFFFF : 0x80FF80FF;
         const size_t words = (t->part[i + 1] - t->part[i]) / 4;
-        PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_trial_fill, par__cuda_blocks(cuda, words, 1024),
-                                       PAR__CUDA_THREADS, 0, cuda->stream,
-                                       (uint32_t *)(void *)(t->memory + t->part[i]), words, fixed, random));
+        PAR__CUDA_TRY(par__cuda_over(cuda, (words + 3) / 4, par__cuda_k_trial_fill,
+                                     (uint32_t *)(void *)(t->memory + t->part[i]), words, fixed, random));
     }
     return PAR_OK;
 }
@@ -4553,13 +4544,8 @@ static par_result par__cuda_tuned_write(const par_cuda *cuda, const char *path, 
 static par_comm *par__cuda_hosts(const par_cuda *cuda) { // for arrays of the host; NULL: this rank alone
     return cuda->desc.comm ? par__cuda_comm_of(par_backend_of(cuda->desc.comm))->announce_comm : NULL;
 }
-static par_result par__cuda_agree(const par_cuda *cuda, par_result r) {
-    par_comm *hosts = par__cuda_hosts(cuda);
-    int failed = r != PAR_OK;
-    const par_result announced =
-        hosts ? par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, hosts) : PAR_OK;
-    if (r || announced || !failed) return r ? r : announced;
-    return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "par_cuda_tune", "another rank failed: its error says why");
+static par_result par__cuda_tune_agree(const par_cuda *cuda, par_result r) {
+    return par__cuda_agree(cuda, par__cuda_hosts(cuda), r, "par_cuda_tune");
 }
 static par_result par__cuda_tune_begin(par_cuda *cuda, const char *file, par__cuda_tuner *t) {
     struct cudaDeviceProp p;
@@ -4593,7 +4579,7 @@ static par_result par__cuda_tune_share(par_cuda *cuda, par__cuda_tuner *t) {
         t->list = (par__cuda_tuned *)PAR_MALLOC(count * sizeof *t->list);
         if (!t->list) r = par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
     }
-    PAR__CUDA_TRY(par__cuda_agree(cuda, r));
+    PAR__CUDA_TRY(par__cuda_tune_agree(cuda, r));
     t->count = count;
     if (hosts && count)
         PAR__CUDA_TRY(par_broadcast(t->list, t->list, count * sizeof *t->list, PAR_U8, 0, hosts));
@@ -4601,7 +4587,7 @@ static par_result par__cuda_tune_share(par_cuda *cuda, par__cuda_tuner *t) {
         if (!par__cuda_tuned_of(cuda, &t->list[i].key))
             r = r ? r : par__cuda_tuned_add(cuda, &cuda->tuned, &cuda->tuned_count, &t->list[i]);
     t->count = 0;
-    return par__cuda_agree(cuda, r);
+    return par__cuda_tune_agree(cuda, r);
 }
 // What a split product leaves over (cuda_gemm): it takes a few microseconds by any plan.
 static bool par__cuda_is_left_over(const par__cuda_gemm_key *k) {
@@ -4619,7 +4605,7 @@ static par_result par__cuda_tune_gather(par_cuda *cuda, par__cuda_tuner *t) {
     for (int i = 0; i < PAR__CUDA_MAX_PLANS && !r; i++)
         if (cuda->plans[i].matmul && !par__cuda_is_left_over(&cuda->plans[i].key))
             mine[i] = cuda->plans[i].key;
-    r = par__cuda_agree(cuda, r);
+    r = par__cuda_tune_agree(cuda, r);
     if (!r && hosts) r = par_all_gather(mine, all, row, PAR_U8, hosts);
     for (size_t i = 0; i < n * PAR__CUDA_MAX_PLANS && !r; i++) {
         par__cuda_tuned x;
@@ -4632,7 +4618,7 @@ static par_result par__cuda_tune_gather(par_cuda *cuda, par__cuda_tuner *t) {
             r = par__cuda_tuned_add(cuda, &t->list, &t->count, &x);
     }
     PAR_FREE(all);
-    return par__cuda_agree(cuda, r);
+    return par__cuda_tune_agree(cuda, r);
 }
 static par_result par__cuda_tune_measure(par_cuda *cuda, par__cuda_tuner *t, par_cuda_tuning *out) {
     par_comm *hosts = par__cuda_hosts(cuda);
@@ -4642,7 +4628,7 @@ static par_result par__cuda_tune_measure(par_cuda *cuda, par__cuda_tuner *t, par
     if (choice) memset(choice, 0, (t->count + 1) * sizeof *choice);
     for (size_t i = 0; i < t->count && !r; i++)
         if (t->list[i].plan == me) r = par__cuda_try_product(cuda, &t->trial, &t->list[i].key, &choice[i]);
-    r = par__cuda_agree(cuda, r);
+    r = par__cuda_tune_agree(cuda, r);
     if (!r && hosts) r = par_all_reduce(choice, choice, 4 * t->count, PAR_U32, PAR_SUM, hosts);
     for (size_t i = 0; i < t->count && !r; i++) {
         if (!choice[i].plan) continue;
@@ -4656,7 +4642,7 @@ static par_result par__cuda_tune_measure(par_cuda *cuda, par__cuda_tuner *t, par
     }
     PAR_FREE(choice);
     out->products = (int)cuda->tuned_count;
-    return par__cuda_agree(cuda, r);
+    return par__cuda_tune_agree(cuda, r);
 }
 par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *result) {
     par__cuda_tuner *t = (par__cuda_tuner *)PAR_MALLOC(sizeof *t);
@@ -4665,14 +4651,14 @@ par_result par_cuda_tune(par_cuda *cuda, const char *file, par_cuda_tuning *resu
     if (t) memset(t, 0, sizeof *t);
     par_result r = t ? par__cuda_tune_begin(cuda, file, t)
                      : par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
-    r = par__cuda_agree(cuda, r);
+    r = par__cuda_tune_agree(cuda, r);
     if (!r) r = par__cuda_tune_share(cuda, t);
     if (!r) r = par__cuda_tune_gather(cuda, t);
     if (!r) r = par__cuda_tune_measure(cuda, t, &out);
     for (int i = 0; i < PAR__CUDA_MAX_PLANS && !r; i++) // the next product makes its plan anew
         par__cuda_destroy_plan(&cuda->plans[i]);
     const int writes = file && out.measured && (!cuda->desc.comm || par_rank(cuda->desc.comm) == 0);
-    if (!r) r = par__cuda_agree(cuda, writes ? par__cuda_tuned_write(cuda, file, t->identity) : PAR_OK);
+    if (!r) r = par__cuda_tune_agree(cuda, writes ? par__cuda_tuned_write(cuda, file, t->identity) : PAR_OK);
     for (int i = 0; t && i < PAR__CUDA_CANDIDATES * PAR__CUDA_TRIAL_ROUNDS * 2; i++)
         if ((&t->trial.event[0][0][0])[i]) cudaEventDestroy((&t->trial.event[0][0][0])[i]);
     if (t) PAR_FREE(t->list);
@@ -5029,9 +5015,7 @@ static par_result par__cuda_z_lamb_norms(const par_zero_kernels *k, const par_ze
     const size_t shared = PAR__CUDA_THREADS / 32 * sizeof(double);
     const unsigned count = par__cuda_partial_count(n);
     if (steps && par__cuda_rounds_part(a)) // their squares are what counts
-        return par__cuda_launch(cuda, par__cuda_k_lamb_part, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, *a, *a->shard, n, w, g, g_type, m, v,
-                                steps);
+        return par__cuda_over(cuda, n, par__cuda_k_lamb_part, *a, *a->shard, n, w, g, g_type, m, v, steps);
     double *partials = (double *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_SUMS,
                                                    2 * PAR__CUDA_MAX_PARTIALS * sizeof(double));
     if (!partials) return PAR_ERR_MEMORY;
@@ -5074,11 +5058,9 @@ static par_result par__cuda_z_momentum(const par_zero_kernels *k, const par_zero
     par_cuda *cuda = par__cuda_of_zero(k);
     if (!n) return PAR_OK;
     if (par__cuda_rounds_part(a))
-        return par__cuda_launch(cuda, par__cuda_k_momentum_part, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, *a, *a->shard, n, g, g_type, m, out);
-    return par__cuda_launch(cuda, par__cuda_k_momentum, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                            PAR__CUDA_THREADS, 0, cuda->stream, *a, n, g, g_type, m, out,
-                            par__cuda_aligned(g, par__cuda_whole_state(a, m), out));
+        return par__cuda_over(cuda, n, par__cuda_k_momentum_part, *a, *a->shard, n, g, g_type, m, out);
+    return par__cuda_over(cuda, (n + 7) / 8, par__cuda_k_momentum, *a, n, g, g_type, m, out,
+                          par__cuda_aligned(g, par__cuda_whole_state(a, m), out));
 }
 static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, float factor,
                                          const double *squares) {
@@ -5094,8 +5076,7 @@ static __global__ void par__cuda_k_scale(size_t n, float *y, const float *x, flo
 static par_result par__cuda_z_scale(const par_zero_kernels *k, size_t n, float *y, const float *x,
                                     float factor, const double *squares) {
     par_cuda *cuda = par__cuda_of_zero(k);
-    return par__cuda_launch(cuda, par__cuda_k_scale, par__cuda_blocks(cuda, n, 8 * PAR__CUDA_THREADS),
-                            PAR__CUDA_THREADS, 0, cuda->stream, n, y, x, factor, squares);
+    return par__cuda_over(cuda, (n + 7) / 8, par__cuda_k_scale, n, y, x, factor, squares);
 }
 static par_result par__cuda_z_gemm(const par_zero_kernels *k, par_dtype type, int canonical, int ta, int tb,
                                    size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
@@ -5360,8 +5341,7 @@ static par_result par__cuda_z_init(const par_zero_kernels *k, const par_zero_ini
     if (!n) return PAR_OK;
     return par__cuda_visit_float(type, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_initial<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, *v, *v->shard, first, n);
+        return par__cuda_over(cuda, n, par__cuda_k_initial<T>, (T *)x, *v, *v->shard, first, n);
     });
 }
 static void par__cuda_zero_open(par_cuda *cuda) {
@@ -5427,9 +5407,8 @@ static par_result par__cuda_t_add_bias(par_tp *tp, void *y, size_t ld, const voi
     const bool aligned = par__cuda_aligned(y, bias, ld * par_tp_element_bytes(tp));
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(
-            cuda, par__cuda_k_add_bias<T>, par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-            PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ld, (const T *)bias, rows, cols, aligned);
+        return par__cuda_over(cuda, rows * ((cols + 7) / 8), par__cuda_k_add_bias<T>, (T *)y, ld,
+                              (const T *)bias, rows, cols, aligned);
     });
 }
 // partials[run][column] = the sum over a run of rows. A thread has 8 columns, a warp has every 8th row, and
@@ -5557,10 +5536,9 @@ static par_result par__cuda_elementwise_of(par_tp *tp, size_t rows, size_t cols,
     const bool aligned = par__cuda_aligned(o0, o1, a, b, c, e * out_ld, e * a_ld, b ? e * bc_ld : 0);
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_elementwise<T, WHAT>,
-                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, rows, cols, (T *)o0, (T *)o1, out_ld,
-                                (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld, aligned);
+        return par__cuda_over(cuda, rows * ((cols + 7) / 8), par__cuda_k_elementwise<T, WHAT>, rows, cols,
+                              (T *)o0, (T *)o1, out_ld, (const T *)a, a_ld, (const T *)b, (const T *)c, bc_ld,
+                              aligned);
     });
 }
 static par_result par__cuda_t_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
@@ -6160,10 +6138,8 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
         (float *)par__cuda_scratch(cuda, PAR__CUDA_SCRATCH_ROPE, map->local_sequence * dim * sizeof(float));
     if (!table) return PAR_ERR_MEMORY;
     if (cuda->captured || memcmp(&key, &cuda->rope_key, sizeof key)) { // a replay writes another one
-        PAR__CUDA_TRY(par__cuda_launch(
-            cuda, par__cuda_k_rope_table,
-            par__cuda_blocks(cuda, map->local_sequence * dim / 2, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
-            cuda->stream, table, map->local_sequence, dim, *map, *rotary));
+        PAR__CUDA_TRY(par__cuda_over(cuda, map->local_sequence * dim / 2, par__cuda_k_rope_table, table,
+                                     map->local_sequence, dim, *map, *rotary));
         memcpy(&cuda->rope_key, &key, sizeof key);
     }
     const float sign = backward ? -1.0f : 1.0f;
@@ -6171,10 +6147,9 @@ static par_result par__cuda_t_rope(par_tp *tp, void *x, size_t rows, size_t ld, 
     const par__cuda_divisor parts = par__cuda_divisor_of(whole ? dim / 16 : dim / 2);
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, whole ? par__cuda_k_rope<T> : par__cuda_k_rope_pairs<T>,
-                                par__cuda_blocks(cuda, rows * heads * parts.by, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)x, rows, ld, heads, dim, table,
-                                par__cuda_map_of(map), parts, sign);
+        return par__cuda_over(cuda, rows * heads * parts.by,
+                              whole ? par__cuda_k_rope<T> : par__cuda_k_rope_pairs<T>, (T *)x, rows, ld,
+                              heads, dim, table, par__cuda_map_of(map), parts, sign);
     });
 }
 
@@ -6206,10 +6181,8 @@ static par_result par__cuda_t_embed(par_tp *tp, void *y, const int32_t *ids, siz
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, table);
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_embed<T>,
-                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, ids, rows, (const T *)table,
-                                first, count, cols, aligned);
+        return par__cuda_over(cuda, rows * ((cols + 7) / 8), par__cuda_k_embed<T>, (T *)y, ids, rows,
+                              (const T *)table, first, count, cols, aligned);
     });
 }
 enum { PAR__CUDA_PIECE = 32 };
@@ -6352,9 +6325,8 @@ static par_result par__cuda_t_embed_backward(par_tp *tp, float *grad, const int3
     const unsigned threads = PAR__CUDA_THREADS;
     const unsigned blocks = par__cuda_blocks(cuda, pieces * ((cols + 31) / 32), threads / 32);
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(grad, partials, dy);
-    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_embed_keys,
-                                   par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
-                                   cuda->stream, keys, rows_of_keys, ids, rows, first, count));
+    PAR__CUDA_TRY(
+        par__cuda_over(cuda, rows, par__cuda_k_embed_keys, keys, rows_of_keys, ids, rows, first, count));
     int bits = 1; // of the largest key
     while (bits < 32 && count >> bits) bits++;
     PAR__CUDA_TRY(par__cuda_sort(cuda, keys, sorted, rows_of_keys, order, rows, bits));
@@ -6392,10 +6364,8 @@ static par_result par__cuda_t_positions(par_tp *tp, void *y, const void *table, 
     const bool aligned = cols % 8 == 0 && par__cuda_aligned(y, table);
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_positions<T>,
-                                par__cuda_blocks(cuda, rows * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)y, (const T *)table, rows, cols,
-                                par__cuda_map_of(map), aligned);
+        return par__cuda_over(cuda, rows * ((cols + 7) / 8), par__cuda_k_positions<T>, (T *)y,
+                              (const T *)table, rows, cols, par__cuda_map_of(map), aligned);
     });
 }
 // A thread has one position of the sequence and eight columns, and sums the rows with that position in order.
@@ -6437,10 +6407,9 @@ static par_result par__cuda_t_positions_backward(par_tp *tp, float *grad, const 
     const size_t tokens = map->local_sequence;
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_positions_backward<T>,
-                                par__cuda_blocks(cuda, tokens * ((cols + 7) / 8), PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, grad, (const T *)dy, rows, cols,
-                                par__cuda_map_of(map), map->first_row % tokens, aligned);
+        return par__cuda_over(cuda, tokens * ((cols + 7) / 8), par__cuda_k_positions_backward<T>, grad,
+                              (const T *)dy, rows, cols, par__cuda_map_of(map), map->first_row % tokens,
+                              aligned);
     });
 }
 
@@ -7012,9 +6981,8 @@ static par_result par__cuda_t_init(par_tp *tp, void *dst, uint64_t stream, uint6
     par_cuda *cuda = par__cuda_of_tp(tp);
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_init<T>, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                                PAR__CUDA_THREADS, 0, cuda->stream, (T *)dst, par_tp_seed(tp), stream, first,
-                                n, deviation, value);
+        return par__cuda_over(cuda, n, par__cuda_k_init<T>, (T *)dst, par_tp_seed(tp), stream, first, n,
+                              deviation, value);
     });
 }
 static par_result par__cuda_t_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
@@ -7025,8 +6993,7 @@ static __global__ void par__cuda_k_set(float *x, size_t n, float value) {
 }
 static par_result par__cuda_t_set(par_tp *tp, float *x, size_t n, float value) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    return par__cuda_launch(cuda, par__cuda_k_set, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS),
-                            PAR__CUDA_THREADS, 0, cuda->stream, x, n, value);
+    return par__cuda_over(cuda, n, par__cuda_k_set, x, n, value);
 }
 
 // >>cuda_mma ------------------------------------------------------------------------------------------------
@@ -8192,9 +8159,8 @@ static par_result par__cuda_t_row_dots(par_tp *tp, float *dot, const void *a, co
     par_cuda *cuda = par__cuda_of_tp(tp);
     return par__cuda_visit_storage(tp, [&](auto number) {
         typedef decltype(number) T;
-        return par__cuda_launch(cuda, par__cuda_k_row_dots<T>,
-                                par__cuda_blocks(cuda, rows, PAR__CUDA_THREADS / 32), PAR__CUDA_THREADS, 0,
-                                cuda->stream, dot, (const T *)a, (const T *)b, rows, dim);
+        return par__cuda_over(cuda, rows * 32, par__cuda_k_row_dots<T>, dot, (const T *)a, (const T *)b, rows,
+                              dim);
     });
 }
 
@@ -8610,9 +8576,8 @@ static par_result par__dnn_attention_backward(par_tp *tp, const par_tp_attention
     void *data[] = {(void *)m->q, (void *)m->k, (void *)m->v, (void *)y, (void *)m->dy, lse, lse + up,
                     dq,           dk,           dv,           &scale,    &low,          &one};
     *handled = 1;
-    PAR__CUDA_TRY(par__cuda_launch(cuda, par__cuda_k_lse_by_heads,
-                                   par__cuda_blocks(cuda, all, PAR__CUDA_THREADS), PAR__CUDA_THREADS, 0,
-                                   cuda->stream, lse, m->lse, m->q_count, m->heads, all));
+    PAR__CUDA_TRY(
+        par__cuda_over(cuda, all, par__cuda_k_lse_by_heads, lse, m->lse, m->q_count, m->heads, all));
     return par__dnn_run(cuda, p, ids, data, sizeof ids / sizeof *ids, lse + 2 * up);
 }
 #endif
@@ -8688,9 +8653,7 @@ template <class... P>
 static par_result par__cuda_each(par_tp *tp, void (*kernel)(P...), size_t n,
                                  typename par__cuda_identity<P>::type... a) {
     par_cuda *cuda = par__cuda_of_tp(tp);
-    return n ? par__cuda_launch(cuda, kernel, par__cuda_blocks(cuda, n, PAR__CUDA_THREADS), PAR__CUDA_THREADS,
-                                0, cuda->stream, a...)
-             : PAR_OK;
+    return n ? par__cuda_over(cuda, n, kernel, a...) : PAR_OK;
 }
 
 static par_result par__cuda_c_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,

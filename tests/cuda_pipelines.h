@@ -94,7 +94,7 @@ static int backend_here(par_comm *w, par_cuda_backend b) {
     return b == PAR_CUDA_STAGING || (b == PAR_CUDA_PEER && par_node_count(w) == 1);
 }
 static void pipelines(par_comm *w) { // PIPELINES=all: each schedule over each backend; else in turns
-#define X(name, ...) name,
+#define X(constant, name, ...) name,
     static const char *const schedules[] = {PAR_PIPE_SCHEDULES(X)};
 #undef X
     const int count = (int)(sizeof schedules / sizeof schedules[0]), all = getenv("PIPELINES") != NULL;
