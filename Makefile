@@ -27,7 +27,7 @@ quoted = '$(subst ','\'',$(1))'# one word of the shell's
 OPTIONS = examples/options.h examples/output.h
 GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
-GPT_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
+GPT_DEPS = par.h par_math.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= native
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
@@ -67,7 +67,7 @@ CUDA_LIBRARIES = $(foreach l,nccl cublaslt cudnn,$(shell bash tests/cuda_find.sh
 CUDA_CODE = $(foreach a,$(shell bash tests/cuda_find.sh archs $(CUDA_ARCHS)),-gencode=arch=compute_$(a),code=sm_$(a))
 CUDA_FLAGS = -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests
 CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(CUDA_LIBRARIES) -lpthread
-CUDA_DEPS = par.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
+CUDA_DEPS = par.h par_math.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
 CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
 cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda build/test_cuda_canonical
@@ -167,7 +167,7 @@ build/gemm.flags: FORCE | build
 build/corpus.txt: $(SOURCES) | build
 	cat $(SOURCES) > $@
 
-# For these programs par.h is compiled once more, with the libraries for matrix products; make check does without,
+# For these programs par.h and par_math.h are compiled once more, with the libraries for matrix products; make check does without,
 # but for programs that test them, below.
 FAST_PAR ?= build/par_fast.o
 FAST_KIT = $(FAST_PAR) build/layers.o build/gemm.flags
@@ -180,20 +180,21 @@ build/gpt: build/gpt.o $(FAST_KIT)
 build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-# Each is a program in one file. Here par.h's implementation is compiled once and linked to all, and the layers' too.
-PAR_IS_LINKED = -DPAR_H_IMPLEMENTED
+# Each is a program in one file. Here the implementation of par.h and par_math.h is compiled once and linked to all, and
+# the layers' too.
+PAR_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED
 ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/par.o: par.h build/cc.flags
+build/par.o: par_math.h par.h build/cc.flags
 	$(CC) -std=c11 -pedantic-errors $(CFLAGS) $(WARN) -Wvla -fPIC -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@
 
 # Compiled once for the trainer, which wants its kernels to be fast, and for all others; make check makes its
 # warnings errors.
 LAYERS_WARN ?= -Wall -Wextra
 LAYERS = build/tp.o build/zero.o build/pipe.o build/plan.o
-$(LAYERS): build/%.o: par_%.h par.h build/cc.flags
+$(LAYERS): build/%.o: par_%.h par_math.h par.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) $(DEBUG) $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
 	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
 build/plan.o: par_tp.h par_zero.h par_pipe.h
@@ -207,7 +208,7 @@ build/layers.o: $(LAYERS)
 build/libpar.so: build/par.o
 	$(CC) -shared -Wl,-soname,libpar.so.$(basename $(VERSION)) $^ -o $@ $(LIBS)
 
-build/par_fast.o: par.h build/gemm.flags build/cc.flags # its kernels are compiled for each instruction set anyhow
+build/par_fast.o: par_math.h par.h build/gemm.flags build/cc.flags # its kernels are compiled for each instruction set anyhow
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
 build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags
@@ -260,12 +261,12 @@ build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) build
 build/bench_zero: bench/bench_zero.c $(FAST_KIT) $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/bench_tp.o: bench/bench_tp.c par_tp.h par.h examples/gpt/model.h $(OPTIONS) examples/median.h build/cc.flags
+build/bench_tp.o: bench/bench_tp.c par_tp.h par_math.h par.h examples/gpt/model.h $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $< -o $@
 build/bench_tp: build/bench_tp.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h
+TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h par_math.h
 build/test_par: build/test_par.o
 	$(CC) $^ -o $@ $(LIBS)
 
@@ -315,7 +316,7 @@ build/gpt_gemm: build/gpt.o build/kit_gemm.o build/layers.o
 build/bench_tp_gemm: build/bench_tp.o build/kit_gemm.o build/layers.o
 build/test_gemm_par build/gpt_gemm build/bench_tp_gemm:
 	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
-build/test_gemm.o: tests/test_gemm.c par.h build/cc.flags
+build/test_gemm.o: tests/test_gemm.c par.h par_math.h build/cc.flags
 	$(CC) -std=c11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
 
 build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o build/cc.flags

@@ -991,6 +991,7 @@ static __device__ __forceinline__ void par__cuda_store8_any(void *p, par_dtype t
         par__cuda_store8((float *)p, x, at, n, whole);
 }
 
+#if defined(PAR_MATH_H)
 // The random bits of element i of a stream, by selects: an index would put the block into memory.
 static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, uint64_t stream, uint64_t i) {
     uint32_t block[4];
@@ -998,6 +999,7 @@ static __device__ __forceinline__ uint32_t par__cuda_random_bits(uint64_t seed, 
     const uint32_t low = i & 1u ? block[1] : block[0], high = i & 1u ? block[3] : block[2];
     return i & 2u ? high : low;
 }
+#endif
 
 // The largest bits of two pairs' halves.
 static __device__ __forceinline__ uint32_t par__cuda_max_pairs(uint32_t a, uint32_t b) {
@@ -1620,17 +1622,6 @@ static par_result par__cuda_d_reduce(par_device *device, void *dst, const void *
     s.destinations = 1;
     return par__cuda_reduce(cuda, s, n, dtype, par__cuda_stream_of(cuda, stream));
 }
-static const char *par__cuda_d_gemm_name(par_device *device) {
-    (void)device;
-#if defined(PAR_CUDA_CUBLASLT)
-    return "cuBLASLt";
-#else
-    return "built-in";
-#endif
-}
-static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k,
-                                   float alpha, const float *a, size_t lda, const float *b, size_t ldb,
-                                   float beta, float *c, size_t ldc, void *stream);
 static par_result par__cuda_d_stream_open(par_device *device, void **stream) {
     par_cuda *cuda = par__cuda_of(device);
     PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "stream_open", PAR__CUDA_CAPTURED_MEMORY));
@@ -1690,8 +1681,6 @@ static void par__cuda_device_open(par_cuda *cuda) {
     d->fill = par__cuda_d_fill;
     d->cast = par__cuda_d_cast;
     d->reduce = par__cuda_d_reduce;
-    d->gemm = par__cuda_d_gemm;
-    d->gemm_name = par__cuda_d_gemm_name;
     d->stream_open = par__cuda_d_stream_open;
     d->stream_close = par__cuda_d_stream_close;
     d->stream_sync = par__cuda_d_stream_sync;
@@ -4176,13 +4165,6 @@ static par_result par__cuda_gemm(par_cuda *cuda, const par__cuda_gemm_desc *p, c
 #endif
     return par__cuda_plain_gemm(cuda, p, a, b, c, stream);
 }
-static par_result par__cuda_d_gemm(par_device *device, int ta, int tb, size_t m, size_t n, size_t k,
-                                   float alpha, const float *a, size_t lda, const float *b, size_t ldb,
-                                   float beta, float *c, size_t ldc, void *stream) {
-    par_cuda *cuda = par__cuda_of(device);
-    const par__cuda_gemm_desc p = {ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, PAR_F32, PAR_F32, NULL};
-    return par__cuda_gemm(cuda, &p, a, b, c, par__cuda_stream_of(cuda, stream));
-}
 static par_result par__cuda_products_open(par_cuda *cuda) {
 #if defined(PAR_CUDA_CUBLASLT)
     const cublasStatus_t e = cublasLtCreate(&cuda->cublas);
@@ -5941,7 +5923,7 @@ static par_result par__cuda_t_norm_backward(par_tp *tp, void *dx, float *dweight
 
 // >>cuda_dropout --------------------------------------------------------------------------------------------
 //
-// The random numbers depend on the element alone, not on the layout: those of >>philox.
+// The random numbers depend on the element alone, not on the layout: those of >>math_philox.
 
 struct par__cuda_dropout { // of what the random numbers are, and under which of them an element is dropped
     uint64_t seed, stream;
@@ -9148,7 +9130,9 @@ static void par__cuda_tp_open(par_cuda *cuda) {
     t->init = par__cuda_t_init;
     t->attention_fused_forward = par__cuda_t_attention_fused_forward;
     t->attention_fused_backward = par__cuda_t_attention_fused_backward;
+    t->gemm_name = "built-in";
 #if defined(PAR_CUDA_CUBLASLT)
+    t->gemm_name = "cuBLASLt";
     t->quantize = par__cuda_t_quantize;
     t->gemm_codes = par__cuda_t_gemm_codes;
     t->roll_amax = par__cuda_t_roll_amax;

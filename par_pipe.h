@@ -1121,6 +1121,12 @@ static double par__pipe_ready(const par__pipe_list_scheduler *q, par_pipe_action
     if (a.kind == PAR_PIPE_B) return q->in[1][at];
     return q->stage_w[at];
 }
+// In [0, 1), the same for the same number (splitmix64's last steps; Steele et al. 2014).
+static double par__pipe_random(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
 // The index of the best action for rank r now; -1: none is ready, and *when is the earliest time for one (or
 // 1e300).
 static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *when) {
@@ -1143,7 +1149,7 @@ static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *whe
                 (a.kind == PAR_PIPE_F && a.stage >= q->s->ranks ? q->priority->z : 0) +
                 (q->priority->noise > 0
                      ? q->priority->noise *
-                           (double)par_uniform(q->seed, (uint64_t)r, (uint64_t)(q->out[r].count * 64 + seen))
+                           par__pipe_random(q->seed << 48 ^ (uint64_t)r << 32 ^ (q->out[r].count * 64 + seen))
                      : 0);
             if (ready > q->now[r])
                 *when = PAR__MIN(*when, ready);

@@ -9,6 +9,7 @@
 // clang-format on
 
 #include "par.h"
+#include "par_math.h"
 #if PAR_VERSION != 200
 #error "par_tp.h is version 0.2.0, and par.h is of another version: take all headers from one version"
 #endif
@@ -84,7 +85,7 @@ TABLE OF CONTENTS
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
-    PAR_DNNL, PAR_CBLAS, PAR_MALLOC, PAR_ASSERT ... as in par.h
+    PAR_DNNL, PAR_CBLAS as in par_math.h; PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
     A context (par_tp) has t tensor-parallel ranks (desc.tp) and c context-parallel ranks (desc.cp). A row of
@@ -850,9 +851,10 @@ typedef enum par_tp_fused {    // the products that gemm_fused has
 // on one stream.
 struct par_tp_kernels {
     const char *name;
-    par_device *device;  // NULL: the CPU
-    int canonical;       // 1: with canonical_leaves they add as MODEL and docs/bits.md define
-    int attention_apart; // 1: attention_block_backward takes m->without, by kernels for each gradient
+    const char *gemm_name; // the library of its products; NULL: par_gemm_name's
+    par_device *device;    // NULL: the CPU
+    int canonical;         // 1: with canonical_leaves they add as MODEL and docs/bits.md define
+    int attention_apart;   // 1: attention_block_backward takes m->without, by kernels for each gradient
     par_result (*alloc)(par_tp *tp, size_t bytes, void **memory);
     par_result (*free)(par_tp *tp, void *memory);
     int (*captured)(par_tp *tp); // NULL, or: is there a CUDA graph, which may use scratch memory at any time?
@@ -2519,7 +2521,7 @@ static float *par__tp_f32_output(const par_tp *tp, void *x, size_t at, float *sc
 static void par__tp_store_f32(const par_tp *tp, void *x, size_t at, size_t n, const float *scratch) {
     if (!par__tp_is_f32(tp)) par_cast((par_bf16 *)x + at, PAR_BF16, scratch, PAR_F32, n);
 }
-// Sets the error text for a failed matrix product, because the device's gemm sets none.
+// Sets the error text for a failed matrix product, because par_gemm sets none.
 static par_result par__tp_gemm_result(par_tp *tp, par_result r) {
     return r ? par_fail(tp->desc.tp, r, "par_tp: a matrix product: %s", par_result_text(r)) : r;
 }
@@ -2604,7 +2606,9 @@ static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_product *m) {
 }
 // The same of bf16 that are converted to f32, and of f32; or a library's product of bf16.
 static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
-    par_device *cpu = par_cpu();
+    const par__gemm_fn multiply = tp->desc.canonical_leaves                ? par_gemm_canonical
+                                  : tp->product == PAR__BF16_WIDEN_BUILTIN ? par__gemm_builtin
+                                                                           : par_gemm;
     size_t lda = m->lda, ldb = m->ldb;
     par_result r = PAR_ERR_UNSUPPORTED;
     if (tp->product == PAR__BF16_LIBRARY && m->k)
@@ -2616,14 +2620,8 @@ static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
     const float *b =
         par__tp_gemm_operand(tp, PAR__TP_OPERAND_B, m->b, m->tb ? m->n : m->k, m->tb ? m->k : m->n, &ldb);
     if (!a || !b) return PAR_ERR_MEMORY;
-    if (tp->desc.canonical_leaves)
-        return par__tp_gemm_result(tp, par_gemm_canonical(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b,
-                                                          ldb, m->beta, (float *)m->c, m->ldc));
-    if (tp->product == PAR__BF16_WIDEN_BUILTIN)
-        return par__tp_gemm_result(tp, par__gemm_builtin(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb,
-                                                         m->beta, (float *)m->c, m->ldc));
-    return par__tp_gemm_result(tp, cpu->gemm(cpu, m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb,
-                                             m->beta, (float *)m->c, m->ldc, NULL));
+    return par__tp_gemm_result(
+        tp, multiply(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb, m->beta, (float *)m->c, m->ldc));
 }
 static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
                                    size_t lda, const void *b, size_t ldb, float beta, void *c,
@@ -3712,7 +3710,6 @@ static par_result par__tp_cpu_gemm_codes(par_tp *tp, const par_tp_operand *a, co
                                          float beta, void *c, par_dtype c_type, size_t ldc,
                                          const void *bias) {
     float alpha = 1;
-    par_device *cpu = par_cpu();
     const float *x = par__tp_decode(tp, PAR__TP_OPERAND_A, a, &alpha);
     const float *y = par__tp_decode(tp, PAR__TP_OPERAND_B, b, &alpha);
     float *z = c_type == PAR_F32 ? (float *)c
@@ -3721,7 +3718,7 @@ static par_result par__tp_cpu_gemm_codes(par_tp *tp, const par_tp_operand *a, co
     float *scratch = par__tp_row_scratch(tp, 1, b->rows);
     if (!x || !y || !z || !scratch) return PAR_ERR_MEMORY;
     PAR__TP_TRY(par__tp_gemm_result(
-        tp, cpu->gemm(cpu, 0, 1, a->rows, b->rows, a->ld, alpha, x, a->ld, y, b->ld, beta, z, ldz, NULL)));
+        tp, par_gemm(0, 1, a->rows, b->rows, a->ld, alpha, x, a->ld, y, b->ld, beta, z, ldz)));
     const float *row = par__tp_as_f32(tp, bias, 0, b->rows, scratch);
     for (size_t r = 0; r < a->rows; r++) {
         if (row) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, b->rows, 0);
@@ -3737,6 +3734,7 @@ static par_result par__tp_cpu_roll_amax(par_tp *tp, float *history, size_t tenso
 
 const par_tp_kernels *par_tp_cpu(void) {
     static const par_tp_kernels cpu = {"cpu",
+                                       NULL,
                                        NULL,
                                        1,
                                        0,

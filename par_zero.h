@@ -10,6 +10,7 @@
 // clang-format on
 
 #include "par.h"
+#include "par_math.h"
 #if PAR_VERSION != 200
 #error "par_zero.h is version 0.2.0, and par.h is of another version: take all headers from one version"
 #endif
@@ -719,7 +720,7 @@ struct par_zero_kernels {
     // y = factor x / (sqrt(*squares) + 1e-7); squares NULL: factor x
     par_result (*scale)(const par_zero_kernels *k, size_t n, float *y, const float *x, float factor,
                         const double *squares);
-    // C = alpha op(A) op(B) + beta C as par_device.gemm, but of f32 or bf16 (all three), with sums in f32; on
+    // C = alpha op(A) op(B) + beta C as par_gemm, but of f32 or bf16 (all three), with sums in f32; on
     // CPUs with canonical = 1 in the order of par_gemm_canonical
     par_result (*gemm)(const par_zero_kernels *k, par_dtype type, int canonical, int trans_a, int trans_b,
                        size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
@@ -1772,7 +1773,6 @@ static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n,
 static par_result par__zero_cpu_gemm(const par_zero_kernels *k, par_dtype type, int canonical, int ta, int tb,
                                      size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
                                      const void *b, size_t ldb, float beta, void *c, size_t ldc) {
-    par_device *d = par_cpu();
     const size_t of_a = (ta ? depth : m) * lda, of_b = (tb ? n : depth) * ldb, of_c = m * ldc;
     float *wide = NULL, *x = (float *)c;
     const float *xa = (const float *)a, *xb = (const float *)b;
@@ -1787,9 +1787,8 @@ static par_result par__zero_cpu_gemm(const par_zero_kernels *k, par_dtype type, 
         xb = wide + of_a;
         x = wide + of_a + of_b;
     }
-    const par_result r = canonical
-                             ? par_gemm_canonical(ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc)
-                             : d->gemm(d, ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc, NULL);
+    const par__gemm_fn multiply = canonical ? par_gemm_canonical : par_gemm;
+    const par_result r = multiply(ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc);
     if (wide && !r) par_cast(c, type, x, PAR_F32, of_c);
     if (wide) PAR_FREE(wide);
     return r;

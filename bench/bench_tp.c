@@ -82,7 +82,7 @@ static void measure_machine(bench *b) {
         for (int i = 0; i < 6; i++) {
             const size_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
             const double start = par_seconds(b->world);
-            must(b, par_cpu()->gemm(par_cpu(), 0, 1, m, n, k, 1, x, k, y, k, 0, z, n, NULL));
+            must(b, par_gemm(0, 1, m, n, k, 1, x, k, y, k, 0, z, n));
             b->gemm =
                 fmax(b->gemm, 2.0 * (double)m * (double)n * (double)k / (par_seconds(b->world) - start));
         }
@@ -112,8 +112,7 @@ static void measure_canonical(bench *b) {
         for (int i = 0; i < 2 * b->o.iterations; i++) {
             const double start = par_seconds(b->world);
             must(b, i & 1 ? par_gemm_canonical(forms[f].ta, forms[f].tb, m, n, k, 1, x, lda, y, ldb, 0, z, n)
-                          : par_cpu()->gemm(par_cpu(), forms[f].ta, forms[f].tb, m, n, k, 1, x, lda, y, ldb,
-                                            0, z, n, NULL));
+                          : par_gemm(forms[f].ta, forms[f].tb, m, n, k, 1, x, lda, y, ldb, 0, z, n));
             speed[i & 1] = fmax(speed[i & 1],
                                 2e-9 * (double)m * (double)n * (double)k / (par_seconds(b->world) - start));
         }
@@ -122,7 +121,7 @@ static void measure_canonical(bench *b) {
                        forms[f].what, m, n, k, speed[1], speed[0], speed[1] / speed[0]);
         else
             printf("# canonical product, %-7s %zu x %zu x %zu: %.1f GFLOP/s, %.2f of %s\n", forms[f].what, m,
-                   n, k, speed[1], speed[1] / speed[0], par_cpu()->gemm_name(par_cpu()));
+                   n, k, speed[1], speed[1] / speed[0], par_gemm_name());
     }
     free(x), free(y), free(z);
 }
@@ -809,8 +808,8 @@ static double measure_one_rank(bench *b, double *mfu, double *small_mfu,
     double training[2];
     measure_machine(b);
     if (!b->o.json)
-        printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n",
-               par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, b->copy * 1e-9);
+        printf("# %s: %.1f GFLOP/s at best; copying: %.1f GB/s; one thread a rank\n", par_gemm_name(),
+               b->gemm * 1e-9, b->copy * 1e-9);
     measure_canonical(b);
     const double block = measure_block(b, b->self, NULL, 0, b->o.batch, 1);
     measure_machine(b); // again, for the best of several times: the machine may have been busy
@@ -846,9 +845,8 @@ static void measure(bench *b) {
         json_print("summary:%b mfu:%.4f mfu_small:%.4f bf16_speedup:%.4f tp2_speedup:%.4f sp2_speedup:%.4f "
                    "pieces_speedup:%.4f dp2_speedup:%.4f gemm:%s "
                    "gemm_gflops:%.1f n_embd:%d n_head:%d sequence:%d batch:%d",
-                   1, mfu, small, bf16, one / tp2, one / sp2, pieces, one / dp2,
-                   par_cpu()->gemm_name(par_cpu()), b->gemm * 1e-9, o->n_embd, o->n_head, o->sequence,
-                   o->batch);
+                   1, mfu, small, bf16, one / tp2, one / sp2, pieces, one / dp2, par_gemm_name(),
+                   b->gemm * 1e-9, o->n_embd, o->n_head, o->sequence, o->batch);
     else if (root)
         printf("mfu %.3f, of a small training step %.3f, which is %.2f times as fast in bf16; 2 ranks: tp "
                "%.2f, with sequence parallelism %.2f, "

@@ -317,9 +317,8 @@ typedef struct model {
 } model;
 static void compute(model *m, const float *w, float *grad) {
     const size_t n = (size_t)m->b->o.width, rows = (size_t)m->b->o.rows;
-    par_device *cpu = par_cpu();
-    if (grad) need(m->b, cpu->gemm(cpu, 1, 0, n, n, rows, 1e-6f, m->y, n, m->x, n, 1, grad, n, NULL));
-    need(m->b, cpu->gemm(cpu, 0, 0, rows, n, n, 1e-3f, m->x, n, w, n, 0, m->y, n, NULL));
+    if (grad) need(m->b, par_gemm(1, 0, n, n, rows, 1e-6f, m->y, n, m->x, n, 1, grad, n));
+    need(m->b, par_gemm(0, 0, rows, n, n, 1e-3f, m->x, n, w, n, 0, m->y, n));
 }
 static void some_values(void *user, size_t first, size_t count, float *values) {
     for (size_t i = 0; i < count; i++) values[i] = par_uniform(1, (uint64_t) * (int *)user, first + i) - 0.5f;

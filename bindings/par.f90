@@ -239,10 +239,6 @@ module par
     public :: par_at
     public :: par_trace_begin
     public :: par_trace_end
-    public :: par_uniform
-    public :: par_normal
-    public :: par_normals
-    public :: par_random
     ! END GENERATED
 
     interface par_alloc
@@ -374,9 +370,6 @@ module par
     end interface
     interface par_predict
         module procedure par_predict_i64, par_predict_i32
-    end interface
-    interface par_normals
-        module procedure par_normals_i64, par_normals_i32
     end interface
     ! END GENERATED
 
@@ -1115,35 +1108,6 @@ module par
             import
             type(c_ptr), value :: comm
             integer(c_int) :: r
-        end function
-        function c_uniform(seed, stream, index) bind(c, name='par_uniform') result(r)
-            import
-            integer(c_int64_t), value :: seed
-            integer(c_int64_t), value :: stream
-            integer(c_int64_t), value :: index
-            real(c_float) :: r
-        end function
-        function c_normal(seed, stream, index) bind(c, name='par_normal') result(r)
-            import
-            integer(c_int64_t), value :: seed
-            integer(c_int64_t), value :: stream
-            integer(c_int64_t), value :: index
-            real(c_float) :: r
-        end function
-        subroutine c_normals(seed, stream, first, count, values) bind(c, name='par_normals')
-            import
-            integer(c_int64_t), value :: seed
-            integer(c_int64_t), value :: stream
-            integer(c_int64_t), value :: first
-            integer(c_size_t), value :: count
-            real(c_float), intent(inout) :: values(*)
-        end subroutine
-        function c_random(seed, stream, index) bind(c, name='par_random') result(r)
-            import
-            integer(c_int64_t), value :: seed
-            integer(c_int64_t), value :: stream
-            integer(c_int64_t), value :: index
-            integer(c_int64_t) :: r
         end function
         ! END GENERATED
     end interface
@@ -3640,47 +3604,5 @@ contains
         r = c_trace_end(comm%handle)
         call finish(r, comm%handle, result)
     end subroutine
-
-    function par_uniform(seed, stream, index) result(r)
-        integer(c_int64_t), intent(in) :: seed
-        integer(c_int64_t), intent(in) :: stream
-        integer(c_int64_t), intent(in) :: index
-        real(c_float) :: r
-        r = c_uniform(seed, stream, index)
-    end function
-
-    function par_normal(seed, stream, index) result(r)
-        integer(c_int64_t), intent(in) :: seed
-        integer(c_int64_t), intent(in) :: stream
-        integer(c_int64_t), intent(in) :: index
-        real(c_float) :: r
-        r = c_normal(seed, stream, index)
-    end function
-
-    subroutine par_normals_i64(seed, stream, first, count, values)
-        integer(c_int64_t), intent(in) :: seed
-        integer(c_int64_t), intent(in) :: stream
-        integer(c_int64_t), intent(in) :: first
-        integer(c_int64_t), intent(in) :: count
-        real(c_float), intent(inout) :: values(*)
-        call c_normals(seed, stream, first, int(count, c_size_t), values)
-    end subroutine
-
-    subroutine par_normals_i32(seed, stream, first, count, values)
-        integer(c_int64_t), intent(in) :: seed
-        integer(c_int64_t), intent(in) :: stream
-        integer(c_int64_t), intent(in) :: first
-        integer(c_int32_t), intent(in) :: count
-        real(c_float), intent(inout) :: values(*)
-        call par_normals_i64(seed, stream, first, int(count, c_int64_t), values)
-    end subroutine
-
-    function par_random(seed, stream, index) result(r)
-        integer(c_int64_t), intent(in) :: seed
-        integer(c_int64_t), intent(in) :: stream
-        integer(c_int64_t), intent(in) :: index
-        integer(c_int64_t) :: r
-        r = c_random(seed, stream, index)
-    end function
     ! END GENERATED
 end module

@@ -281,10 +281,6 @@ _FUNCTIONS = {
     "par_at": (c_void_p, [c_void_p, c_char_p, c_int]),
     "par_trace_begin": (c_int, [c_void_p, c_char_p]),
     "par_trace_end": (c_int, [c_void_p]),
-    "par_uniform": (c_float, [c_uint64, c_uint64, c_uint64]),
-    "par_normal": (c_float, [c_uint64, c_uint64, c_uint64]),
-    "par_normals": (None, [c_uint64, c_uint64, c_uint64, c_size_t, c_void_p]),
-    "par_random": (c_uint64, [c_uint64, c_uint64, c_uint64]),
 }
 # END GENERATED
 

@@ -161,7 +161,7 @@ built() {
     done
     local options="-std=gnu11 $2 -I. -Itests"
     $1 $options -c tests/kit.c -o "$work/kit.o" &&
-        $1 $options -DPAR_H_IMPLEMENTED tests/test_zero.c "$work/kit.o" -o "$work/zero" -pthread -lm &&
+        $1 $options -DPAR_{H,MATH}_IMPLEMENTED tests/test_zero.c "$work/kit.o" -o "$work/zero" -pthread -lm &&
         ${3-} "$work/zero" --worker threads 4 0 scaled
 }
 

@@ -25,7 +25,7 @@ nvcc_units() { # the implementation by nvcc, whose host's compiler is g++; the p
 # c, cpp or cu; compiler, flags: all arguments of all macros of call sites with commas in them, but for the
 # handles of par_zero.h and par_tp.h, which are the first of theirs
 every_macro() {
-    dir=$(mktemp -d "$work/macros.XXXXXX") how=$1 headers="par_zero.h par_pipe.h par_tp.h" &&
+    dir=$(mktemp -d "$work/macros.XXXXXX") how=$1 headers="par_math.h par_zero.h par_pipe.h par_tp.h" &&
         shift || return 1
     [ "$how" = cu ] && headers="$headers par_cuda.cuh"
     unit=$dir/use.${how/cpp/c}
@@ -77,14 +77,14 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
 # compiler, flags: implementations of all layers without par.h's, and of each without the others'
 layers_alone() {
     [ "$1" = gcc ] || "$@" ${parses/implementation/layer} || return 1 # gcc's is build/layers.o
-    for layer in pipe tp zero plan; do
+    for layer in math pipe tp zero plan; do
         printf '#define PAR_%s_IMPLEMENTATION\n#include "par_%s.h"\n' ${layer^^} $layer >"$work/$layer.c"
         "$@" -fsyntax-only "$work/$layer.c" || return 1
     done
 }
 small_gpts() { # compiler, flags: the programs alone; the implementation is compiled by other checks
     for program in examples/0[567]_*.c; do
-        "$@" -DPAR_{H,TP,ZERO,PIPE}_IMPLEMENTED -fsyntax-only $program || return 1
+        "$@" -DPAR_{H,MATH,TP,ZERO,PIPE}_IMPLEMENTED -fsyntax-only $program || return 1
     done
 }
 versions() { # all headers have one, beside another one's par.h each is an error, and pkg-config knows it
@@ -96,7 +96,7 @@ END
     gcc -I. "$work/version.c" -o "$work/version" && read -r name number <<<"$("$work/version")" || return 1
     mkdir -p "$work/other" &&
         sed 's/^#define PAR_VERSION_PATCH .*/#define PAR_VERSION_PATCH 99/' par.h >"$work/other/par.h"
-    for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h par_cuda.cuh; do
+    for header in par.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h par_cuda.cuh; do
         grep -q "^#if PAR_VERSION != $number\$" $header || {
             echo "$header is not for PAR_VERSION $number"
             return 1
@@ -127,7 +127,7 @@ for cc in gcc clang; do
     check "$cc a layer alone" layers_alone $cc -std=c11 $flags
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
-    for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
+    for header in par.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
         check "$cc $header: the API alone" api_alone $header $cc -std=c11
     done
 done
@@ -164,7 +164,7 @@ own_macros() { # the headers leave the program's macros alone: they define and u
     ! grep -nE '^[[:space:]]*#[[:space:]]*(define|undef)' *.h *.cuh |
         grep -vE '(define|undef) +(par_|PAR_|_DEFAULT_SOURCE|_GNU_SOURCE)' &&
         printf '#define %s 5\n' X ROW I N MIN MAX >"$work/own.c" &&
-        printf '#include "%s.h"\n' par par_zero par_pipe par_tp par_plan >>"$work/own.c" &&
+        printf '#include "%s.h"\n' par par_math par_zero par_pipe par_tp par_plan >>"$work/own.c" &&
         echo 'int own[X == 5 ? 1 : -1];' >>"$work/own.c" &&
         gcc -std=c11 $flags -I. -fsyntax-only "$work/own.c" &&
         g++ -std=c++17 $flags -I. -fsyntax-only -x c++ "$work/own.c"
@@ -178,7 +178,7 @@ visible() { # mpicc: MPI's functions are, for the program and its Fortran librar
 }
 refused() { # machines of 32 bits, and big-endian ones: by one sentence
     local header how
-    for header in par.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
+    for header in par.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
         for how in "gcc -m32" "gcc -U__LP64__" "gcc -U__BYTE_ORDER__ -D__BYTE_ORDER__=4321"; do
             fails 1 "#error .par.h is for 64-bit" $how -Wfatal-errors -I. -fsyntax-only -x c $header ||
                 return 1

@@ -56,7 +56,7 @@ static void rows_beside_products(par_comm *w) {
     if (par_node_count(w) > 1) return;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
     const int n = par_size(w), nccl = is_nccl(cuda),
-              library = !strcmp(par_cuda_device(cuda)->gemm_name(NULL), "cuBLASLt");
+              library = !strcmp(par_cuda_tp(cuda)->gemm_name, "cuBLASLt");
     const char *product = library ? "product" : "kernel", *sum = nccl ? "reduce_scatter" : "kernel";
     const cudaStream_t compute = par_cuda_stream(cuda);
     par_tp_linear up, down;
@@ -180,10 +180,9 @@ static void limited_ctas(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (!nccl_here(w) || par_node_count(w) > 1) return;
     par_cuda *cuda = open_cuda(w, PAR_CUDA_NCCL_BACKEND);
-    par_device *d = par_cuda_device(cuda);
     enum { N = 16 };
     const cudaStream_t compute = par_cuda_stream(cuda);
-    const int library = !strcmp(d->gemm_name(d), "cuBLASLt");
+    const int library = !strcmp(par_cuda_tp(cuda)->gemm_name, "cuBLASLt");
     float host[N * N], *x = (float *)on_device(w, cuda, sizeof host),
                        *y = (float *)on_device(w, cuda, sizeof host);
     par_request q;
@@ -198,9 +197,9 @@ static void limited_ctas(par_comm *w) {
     trace_from_here(w);
     CHECK_OK(w, par_all_reduce_begin(x, x, N * N, PAR_F32, PAR_AVG, w, &q));
     CHECK(w, par_cuda_limit_ctas(w, 3) == PAR_ERR_ARGUMENT && strstr(par_last_error(w), "in flight"));
-    CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, y, N, y, N, 0, y, N, NULL));
+    CHECK_OK(w, square_product(cuda, N, y, y, y, NULL));
     CHECK_OK(w, par_wait(&q));
-    CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, NULL));
+    CHECK_OK(w, square_product(cuda, N, x, x, y, NULL));
     download(cuda, host, x, sizeof host);
     CHECK(w, emu_traced_count(compute, "product on some SMs") == library);
     CHECK(w, emu_traced_count(compute, "product") == library);

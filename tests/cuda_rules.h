@@ -494,9 +494,9 @@ static void captured_kit(par_comm *w) {
     CHECK(w, par_close(part) == PAR_ERR_UNSUPPORTED && strstr(par_last_error(w), "end the capture"));
     CHECK(w,
           par_all_reduce(x, x, N, PAR_F32, PAR_SUM, w) == (par_size(w) > 1 ? PAR_ERR_UNSUPPORTED : PAR_OK));
-    CHECK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, second) == PAR_ERR_UNSUPPORTED ||
-                 strcmp(d->gemm_name(d), "cuBLASLt")); // its workspace
-    CHECK_OK(w, d->gemm(d, 0, 0, N, N, N, 1, x, N, x, N, 0, y, N, NULL));
+    CHECK(w, square_product(cuda, N, x, x, y, second) == PAR_ERR_UNSUPPORTED ||
+                 strcmp(par_cuda_tp(cuda)->gemm_name, "cuBLASLt")); // its workspace
+    CHECK_OK(w, square_product(cuda, N, x, x, y, NULL));
     CHECK_OK(w, d->event_record(d, NULL, &event));
     CHECK_OK(w, d->event_wait(d, second, event));
     CHECK_OK(w, d->reduce(d, y, sources, 2, N, PAR_F32, PAR_SUM, second)); // the first row
@@ -573,7 +573,7 @@ static par_result two_products(par_comm *w, par_cuda *cuda, int shared, float *g
     const uint64_t kernels = emu_launches();
     for (int k = 0; k < 20 && !r; k++)
         for (int i = 0; i < 2 && !r; i++) {
-            r = d->gemm(d, 0, 0, n, n, n, 1, a, n, a, n, 0, c[i], n, stream[i]);
+            r = square_product(cuda, n, a, a, c[i], stream[i]);
             if (shared && i && !k) cuda->workspaces->memory = cuda->workspaces->next->memory;
         }
     for (int i = 0; i < 2 && !r; i++) r = d->stream_sync(d, stream[i]);

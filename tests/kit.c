@@ -1,5 +1,6 @@
-// kit.c - par.h's implementation for test programs; see kit.h.
+// kit.c - the implementation of par.h and par_math.h for test programs; see kit.h.
 #define PAR_H_IMPLEMENTATION
+#define PAR_MATH_IMPLEMENTATION
 #include "kit.h"
 #include <stdlib.h>
 int test_processors(void) { return par__available_cpus(); }

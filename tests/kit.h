@@ -1,6 +1,6 @@
-// kit.h - par.h for test programs, with what they need of its insides. Those that test the insides of par.h
-// include tests/kit.c. Most link it: the Makefile takes it from the object of test_par.c, once for each
-// sanitizer and MPI.
+// kit.h - par.h and par_math.h for test programs, with what they need of their insides. Those that test the
+// insides include tests/kit.c. Most link it: the Makefile takes it from the object of test_par.c, once for
+// each sanitizer and MPI.
 #ifndef TEST_KIT_H
 #define TEST_KIT_H
 #include <stddef.h>
@@ -18,7 +18,7 @@ void *test_realloc(void *old, size_t bytes);
 #define PAR_FREE(p)       free(p)
 #define TEST_ALLOCATES
 #endif
-#include "par.h"
+#include "par_math.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1890,7 +1890,7 @@ tile_registers() { # AVX2's tile keeps its sums in registers, with options by wh
 
 loops_are_vectors() { # by a stranger's -O2, which before gcc 12 vectorizes only what is told to
     [ "$(uname -m)" = x86_64 ] || return 0
-    old="gcc -O2 -fno-tree-vectorize -I. -DPAR_H_IMPLEMENTED -x c -c"
+    old="gcc -O2 -fno-tree-vectorize -I. -DPAR_{H,MATH}_IMPLEMENTED -x c -c"
     $old -DPAR_TP_IMPLEMENTATION par_tp.h -o "$work/tp.o" &&
         $old -DPAR_ZERO_IMPLEMENTATION par_zero.h -o "$work/zero.o" || return 1
     cp build/par.o "$work" # made by -O2

@@ -117,7 +117,8 @@ else
     asan test_par --full --launch tcp
     suite build/test_par_tsan --full --launch threads
 fi
-seconds=${SOAK:+60}1 kit="-DPAR_H_IMPLEMENTED build/par.o" # where par.h is not what is tested
+kit="-DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED build/par.o" # where par.h is not what is tested
+seconds=${SOAK:+60}1
 files=$kit plan=$kit                                       # and layers
 [ -n "${SOAK-}" ] || {
     files+=" -DPAR_TP_IMPLEMENTED build/tp.o"

@@ -1,7 +1,7 @@
 // test_gemm.c - who makes matrix products: test_gemm MODE, linked with a CBLAS (tests/programs.sh has some
 // of its own). Rank 0 prints "NAME, threads N: CANDIDATE MEASURED NOTE; ..." if all ranks agree.
 #define PAR_IMPLEMENTATION
-#include "par.h"
+#include "par_math.h"
 
 static const par_gemm_shape shapes[] = {{0, 1, 128, 128, 128, 1}, {1, 0, 128, 96, 64, 3}};
 
@@ -9,7 +9,7 @@ static float product(void) { // of matrices of 1/2 and 2: the size that they hav
     float a[30 * 20], b[20 * 10], c[30 * 10];
     for (int i = 0; i < 600; i++) a[i] = 0.5f;
     for (int i = 0; i < 200; i++) b[i] = 2;
-    if (par_cpu()->gemm(par_cpu(), 0, 0, 30, 10, 20, 1, a, 20, b, 10, 0, c, 10, NULL)) return -1;
+    if (par_gemm(0, 0, 30, 10, 20, 1, a, 20, b, 10, 0, c, 10)) return -1;
     return c[0] == c[299] ? c[0] : -2;
 }
 static int canonical(void) { // prints a checksum of the bits of products of all forms
@@ -24,14 +24,12 @@ static int canonical(void) { // prints a checksum of the bits of products of all
         for (size_t i = 0; i < k * n; i++) b[i] = par_uniform(1, 2, i) - 0.5f;
         for (size_t i = 0; i < m * n; i++) c[i] = par_uniform(1, 3, i);
         const float alpha = form % 3 ? 1 : 0.3f, beta = (float)(form % 5) * 0.25f;
-        if (par_cpu()->gemm(par_cpu(), ta, tb, m, n, k, alpha, a, ta ? m : k, b, tb ? k : n, beta, c, n,
-                            NULL))
-            return 1;
+        if (par_gemm(ta, tb, m, n, k, alpha, a, ta ? m : k, b, tb ? k : n, beta, c, n)) return 1;
         for (size_t i = 0; i < m * n * sizeof *c; i++)
             sum = (sum ^ ((const unsigned char *)c)[i]) * 1099511628211u;
         free(a), free(b), free(c);
     }
-    printf("%s %d %016llx\n", par_cpu()->gemm_name(par_cpu()), par__isa(), (unsigned long long)sum);
+    printf("%s %d %016llx\n", par_gemm_name(), par__isa(), (unsigned long long)sum);
     return 0;
 }
 // A tile of bf16, which $TILE makes slow, wrong, or fast: then it gives what it has computed before.

@@ -3038,7 +3038,6 @@ static void gemm_tiles(par_comm *w) {
 }
 static void gemm(par_comm *w) {
     static const size_t sizes[] = {1, 2, 5, 6, 7, 31, 32, 33, 97, 260};
-    par_device *d = par_cpu();
     double worst = 0;
     for (size_t s = 0; s < 400; s++) {
         const size_t m = sizes[par_random(1, 1, s) % 10], n = sizes[par_random(1, 2, s) % 10],
@@ -3052,7 +3051,7 @@ static void gemm(par_comm *w) {
         for (size_t i = 0; i < lda * (ta ? k : m); i++) a[i] = par_uniform(2, s, i) - 0.5f;
         for (size_t i = 0; i < ldb * (tb ? n : k); i++) b[i] = par_uniform(3, s, i) - 0.5f;
         for (size_t i = 0; i < ldc * m; i++) c[i] = c0[i] = beta == 0 ? NAN : par_uniform(4, s, i);
-        CHECK_OK(w, d->gemm(d, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL));
+        CHECK_OK(w, par_gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc));
         for (size_t i = 0; i < m; i++)
             for (size_t j = 0; j < ldc; j++) {
                 double sum = 0;
@@ -3072,16 +3071,16 @@ static void gemm(par_comm *w) {
     // no sums; a row length beyond int; NaN stays NaN
     float x[4] = {1, NAN, 3, INFINITY}, y[4] = {1, 0, 0, 1}, z[4] = {1, 2, NAN, 4};
     const size_t far = (size_t)INT_MAX + 9;
-    CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 0, 1, x, 2, y, 2, 0.5f, z, 2, NULL));
+    CHECK_OK(w, par_gemm(0, 0, 2, 2, 0, 1, x, 2, y, 2, 0.5f, z, 2));
     CHECK(w, z[0] == 0.5f && z[1] == 1 && isnan(z[2]) && z[3] == 2);
-    CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 0, 1, x, 2, y, 2, 0, z, 2, NULL));
+    CHECK_OK(w, par_gemm(0, 0, 2, 2, 0, 1, x, 2, y, 2, 0, z, 2));
     CHECK(w, z[0] == 0 && z[1] == 0 && z[2] == 0 && z[3] == 0);
-    CHECK_OK(w, d->gemm(d, 0, 0, 1, 2, 2, 1, y, far, y, 2, 0, z, far, NULL));
+    CHECK_OK(w, par_gemm(0, 0, 1, 2, 2, 1, y, far, y, 2, 0, z, far));
     CHECK(w, z[0] == 1 && z[1] == 0);
-    CHECK_OK(w, d->gemm(d, 0, 0, 2, 2, 2, 1, x, 2, y, 2, 0, z, 2, NULL));
+    CHECK_OK(w, par_gemm(0, 0, 2, 2, 2, 1, x, 2, y, 2, 0, z, 2));
     CHECK(w, isnan(z[0]) && isnan(z[1]) && isnan(z[2]) && isinf(z[3]));
     CHECK(w,
-          par_gemm_get().chosen >= 0 && !strcmp(d->gemm_name(d), par_gemm_get().name[par_gemm_get().chosen]));
+          par_gemm_get().chosen >= 0 && !strcmp(par_gemm_name(), par_gemm_get().name[par_gemm_get().chosen]));
 }
 
 // ---- binding to processors --------------------------------------------------------------------------------

@@ -987,7 +987,8 @@ static par_result choose_gemm(trainer *t) {
     return par_tp_gemm_select(shapes, sizeof shapes / sizeof *shapes, dtype, t->world);
 }
 static const char *gemm_name(const trainer *t) {
-    return canonical_leaves(t) ? "canonical" : t->device->gemm_name(t->device);
+    if (canonical_leaves(t)) return "canonical";
+    return t->tp_kernels ? t->tp_kernels->gemm_name : par_gemm_name();
 }
 static double gemm_rate(const trainer *t) { // GFLOP/s; NaN: not measured
     const par_gemm_report r = par_gemm_get();
