@@ -533,7 +533,8 @@ static par_result par__cuda_fail(const par_cuda *cuda, par_result result, const 
     PAR_LOG(text);
     return result;
 }
-// An error of any rank of comm is one of all: its own, or that another rank failed. comm NULL: of this rank alone.
+// An error of any rank of comm is one of all: its own, or that another rank failed. comm NULL: of this rank
+// alone.
 static par_result par__cuda_agree(const par_cuda *cuda, par_comm *comm, par_result r, const char *what) {
     int worst = (int)r;
     const par_result announced = comm ? par_all_reduce(&worst, &worst, 1, PAR_I32, PAR_MAX, comm) : PAR_OK;
