@@ -1888,6 +1888,19 @@ tile_registers() { # AVX2's tile keeps its sums in registers, with options by wh
     [ "$(grep -c 'vfmadd.*ymm' "$work/tile")" -ge 12 ] && ! grep '%ymm[0-9]*,.*(%rsp)' "$work/tile"
 }
 
+# The functions of par.h that a small all_reduce enters, and how often they lead from one section to
+# another: a way that has grown is harder to follow.
+way() {
+    command -v addr2line >/dev/null || {
+        echo "addr2line (binutils)"
+        return 77
+    }
+    gcc -O0 -g1 -w -finstrument-functions -no-pie -I. tests/walk.c -o "$work/walk" -pthread -lm &&
+        PAR_RANKS=2 "$work/walk" >"$work/ways" &&
+        grep -v ^way "$work/ways" | addr2line -f -e "$work/walk" >"$work/lines" &&
+        awk -v header=par.h -v lines="$work/lines" -v functions=70 -v changes=52 \
+            -f tests/walk.awk "$work/ways"
+}
 loops_are_vectors() { # by a stranger's -O2, which before gcc 12 vectorizes only what is told to
     [ "$(uname -m)" = x86_64 ] || return 0
     old="gcc -O2 -fno-tree-vectorize -I. -DPAR_{H,MATH}_IMPLEMENTED -x c -c"
@@ -2144,6 +2157,7 @@ alone "the race of matrix product libraries" gemm_race
 check "matrix product libraries that link" gemm_libraries
 check "sums of a tile in registers" tile_registers
 check "vectors without further options" loops_are_vectors
+check "the way of a small call" way
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll_test --tune -e 64K >"$work/tuned" &&
         grep -q "^all_reduce 2 1 [0-9]* [a-z_]*$" "$work/tuned" &&
