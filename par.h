@@ -3522,16 +3522,18 @@ typedef struct par__layer_stats { // the calls of layers from one call site
     uint64_t calls, sent_bytes, ticks;
 } par__layer_stats;
 
-typedef struct par__plan { // of a small call on one node: what calls like it need besides their data
+typedef struct par__plan { // of small calls on one node that are alike: what they need besides their data
     par_call call;         // one that is valid
     par__call_record record;
     const par__algorithm_row *algorithm;
     uint32_t forced_count; // par__world's when this was made; calls from then on
     int eager;             // how the data are sent with the arrival; NONE: the arrivals decide that
     uint64_t volume;       // as par__operation.volume
-    size_t own_bytes;      // that this rank sends; of an inline one:
-    int reduces;           // this rank has the sum,
-    size_t from;           // and its part of what another sends begins there
+    size_t own_bytes;      // that this rank sends
+    char *data[2];         // of rank 0: where even and odd calls, or halves of stages, have what is sent
+    size_t stride;         // from one rank's to the next one's
+    size_t from;           // this rank's part of what another sends begins there
+    size_t prefetched;     // bytes of it, asked for before they have arrived
 } par__plan;
 enum { PAR__PLANS = 16 }; // of a comm, a power of two
 
@@ -3560,9 +3562,10 @@ struct par_comm {
     uint64_t board_offset, rings_offset; // in the arena; 0: none
     int ring_count;                      // ranks that share the rings
     int *ring_index;                     // per rank: its index among them; -1: reached by >>net
-    size_t stage_bytes;
-    uint32_t ring_lines; // of payload in a ring, a power of two
-    size_t piece_bytes;  // of a message, at most so many in a cell or the payload at a time
+    char *stages;                        // of the ranks of this node, stage_bytes each
+    size_t stage_bytes, half_bytes;      // a track has two halves of a stage; one node: one track has all
+    uint32_t ring_lines;                 // of payload in a ring, a power of two
+    size_t piece_bytes;                  // of a message, at most so many in a cell or the payload at a time
     par__rings *rings;
     char *first_ring;                // where they are; NULL: not known yet
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
@@ -4666,6 +4669,7 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     c->ring_count = 0;
     for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
+    c->half_bytes = c->stage_bytes / (c->nodes.node_count > 1 ? 2 * PAR__TRACKS : 2) / 64 * 64;
     c->lane_count = par__ring_lanes(c->nodes.node_count);
     c->ring_lines = par__ring_lines(c->ring_count);
     c->piece_bytes = PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384);
@@ -4687,14 +4691,14 @@ static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     c->board_offset = board_at;
     c->rings_offset = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
+    c->stages = (char *)c->board + par__board_bytes(c->size, 0, 0);
     c->rings = (par__rings *)(c->world->base + rings_at);
     c->next = c->world->comms;
     c->world->comms = c;
 }
 
 static char *par__stage_of(const par_comm *c, int rank) { // of a rank of this node
-    return (char *)c->board + par__board_bytes(c->size, 0, 0) +
-           (size_t)c->nodes.local_index[rank] * c->stage_bytes;
+    return c->stages + (size_t)c->nodes.local_index[rank] * c->stage_bytes;
 }
 static int par__commit_stage(par_comm *c) {
     if (!c->stage_committed)
@@ -6960,22 +6964,21 @@ static size_t par__element_bytes(const par__operation *op) { return par__dtypes[
 
 static size_t par__call_bytes(const par__operation *op) { return op->call.count * par__element_bytes(op); }
 
-static size_t par__block_count(const par__operation *op, int r) { // elements of block r
-    const par_call *k = &op->call;
+static size_t par__block_count(const par_call *k, int r) { // elements of block r
     return k->recv_counts ? k->recv_counts[r] : k->send_counts ? k->send_counts[r] : k->count;
 }
-static size_t par__block_displ(const par__operation *op, const size_t *counts, const size_t *displs, int r) {
+static size_t par__block_displ(const par_call *k, const size_t *counts, const size_t *displs, int r) {
     size_t at = 0;
     if (displs) return displs[r];
-    if (!counts) return (size_t)r * op->call.count;
+    if (!counts) return (size_t)r * k->count;
     for (int i = 0; i < r; i++) at += counts[i];
     return at;
 }
-static size_t par__send_displ(const par__operation *op, int r) {
-    return par__block_displ(op, op->call.send_counts, op->call.send_displs, r);
+static size_t par__send_displ(const par_call *k, int r) {
+    return par__block_displ(k, k->send_counts, k->send_displs, r);
 }
-static size_t par__recv_displ(const par__operation *op, int r) {
-    return par__block_displ(op, op->call.recv_counts, op->call.recv_displs, r);
+static size_t par__recv_displ(const par_call *k, int r) {
+    return par__block_displ(k, k->recv_counts, k->recv_displs, r);
 }
 // Blocks whose place is negative are skipped, as those without a neighbor; places NULL: none is.
 static size_t par__elements_spanned(const size_t *counts, const size_t *displs, const int *places, int n,
@@ -7019,7 +7022,7 @@ static void par__spans_shared(const par__operation *op, int rank, size_t *send, 
     par__spans_of(op->comm, &op->call, rank, send, recv);
     if (t->counts == PAR_COUNTS_OWN) *send = *recv = 0;
     if (t->counts != PAR_COUNTS_ROOT) return;
-    const size_t block = op->comm->rank == op->call.root ? par__block_count(op, rank) : 0;
+    const size_t block = op->comm->rank == op->call.root ? par__block_count(&op->call, rank) : 0;
     *send = t->recv == PAR_SIDE_ROOT_ALL ? block : 0;
     *recv = t->send == PAR_SIDE_ROOT_ALL ? block : 0;
 }
@@ -7067,7 +7070,7 @@ static size_t par__volume(const par__operation *op) {
         for (int r = 0; r < n && counts; r++) sum += r == me ? 0 : counts[r];
         return counts ? sum : others * k->count;
     }
-    if (t->recv == PAR_SIDE_ALL) return others * par__block_count(op, me);
+    if (t->recv == PAR_SIDE_ALL) return others * par__block_count(&op->call, me);
     return t->recv == PAR_SIDE_ROOT_ALL && root ? 0 : k->count;
 }
 
@@ -7147,22 +7150,15 @@ static int par__validate_call(const par_comm *c, const par_call *k) {
 }
 
 // Fill in what a call leaves to its comm or its counts, and clear what its kind does not use.
-static inline void par__take_site(par_comm *c, par_call *k) {
+static void par__complete_call(par_comm *c, par_call *k) {
+    const par_kind_traits *t = &par__kinds[(unsigned)k->kind < PAR_KIND_COUNT ? k->kind : PAR_KIND_COUNT];
     if (!k->site) k->site = c->site ? c->site : "?";
     c->site = NULL;
-}
-static inline void par__complete_message(par_comm *c, par_call *k) {
-    par__take_site(c, k);
-    k->op = PAR_SUM;
-    k->tag = 0;
-}
-static void par__complete_call(par_comm *c, par_call *k) {
-    const par_kind_traits *t = par_kind_traits_of(k->kind);
     if (t->takes == PAR_TAKES_PEER) {
-        par__complete_message(c, k);
+        k->op = PAR_SUM;
+        k->tag = 0;
         return;
     }
-    par__take_site(c, k);
     if (!(t->takes & PAR_TAKES_OP)) k->op = PAR_SUM;
     if (!t->send && !t->recv) {
         k->dtype = PAR_U8;
@@ -7288,14 +7284,9 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
     return a;
 }
 
-static size_t par__stage_half_bytes(const par_comm *c) { // one node: one track has all
-    const size_t half = c->stage_bytes / 2;
-    return (c->nodes.node_count > 1 ? half / PAR__TRACKS : half) / 64 * 64;
-}
 static char *par__stage_half(const par__operation *op, int rank) {
     const par__track *t = op->track;
-    return par__stage_of(op->comm, rank) +
-           ((unsigned)t->index * 2 + (t->half & 1u)) * par__stage_half_bytes(op->comm);
+    return par__stage_of(op->comm, rank) + ((unsigned)t->index * 2 + (t->half & 1u)) * op->comm->half_bytes;
 }
 
 // Sources that this process cannot address are copied to its stage, and results are copied from there, one
@@ -7307,7 +7298,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     int cma_sources = 0, any_cma = 0;
     for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
     for (int r = a->first; r <= a->last; r++) cma_sources += (op->cma[r] & PAR__SEND_CMA) != 0;
-    const size_t slot = par__stage_half_bytes(op->comm) / (size_t)(cma_sources + 1) / 64 * 64;
+    const size_t slot = op->comm->half_bytes / (size_t)(cma_sources + 1) / 64 * 64;
     const size_t skew = slot < 4096 ? 0 : 63;
     const size_t capacity = any_cma ? (slot - skew) / e : a->count;
     for (size_t at = 0; at < a->count; at += capacity) {
@@ -7442,8 +7433,9 @@ static int par__has_input(const par__operation *op) { // that other ranks need
 
 static size_t par__eager_own_bytes(const par__operation *op) { // that this rank sends
     if (!op->call.count || !par__has_input(op)) return 0;
-    return par__kinds[op->call.kind].counts ? par__block_count(op, op->comm->rank) * par__element_bytes(op)
-                                            : par__eager_bytes(op);
+    return par__kinds[op->call.kind].counts
+               ? par__block_count(&op->call, op->comm->rank) * par__element_bytes(op)
+               : par__eager_bytes(op);
 }
 // The bytes that one rank's data may have which are attached to its arrival; 0: none ever are.
 static size_t par__attached_max(const par_comm *c) {
@@ -7482,32 +7474,39 @@ static const char *par__attached_data(const par__operation *op, int rank) {
     const int q = (l->node_of[rank] - l->my_node + l->node_count) % l->node_count;
     return op->scratch + (size_t)q * par__exchange_stride(op->comm) + PAR__ARRIVAL_BYTES;
 }
-static void par__receive_eager(par__operation *op) {
-    par_comm *c = op->comm;
-    const par_call *k = &op->call;
+// The sum, or the blocks, of what all ranks have sent: sources[r] is where rank r's is.
+static void par__take_eager(const par_comm *c, const par_call *k, const void *const *sources) {
     const par_kind_traits *t = &par__kinds[k->kind];
-    const size_t e = par__element_bytes(op), bytes = k->count * e;
-    const int parity = (int)(op->sequence & 1u), is_inline = op->eager == PAR__EAGER_INLINE;
-    const int attached = op->eager == PAR__EAGER_ATTACHED;
+    const par__kernels *kernels = c->world->kernels;
+    const size_t e = par__dtypes[k->dtype].bytes;
     const int root = c->rank == k->root;
-    const size_t own = t->send & PAR_SIDE_ALL ? (size_t)c->rank * bytes : 0; // from each, this rank's block
-    void *recv = k->recv;
-    if (!is_inline && !attached) op->track->half = ++c->half;
-    for (int r = 0; r < c->size; r++)
-        op->sources[r] = own + (is_inline  ? (const char *)c->board->arrivals[r].arrival[parity].u.data
-                                : attached ? par__attached_data(op, r)
-                                           : par__stage_half(op, r));
     if (!k->count || ((t->recv & PAR_SIDE_ROOT) && !root)) return;
     if (t->takes & PAR_TAKES_OP) {
-        par__reduce_apart(c->world->kernels, recv, op->sources, c->size, k->count, k->dtype, k->op);
+        par__reduce_apart(kernels, k->recv, sources, c->size, k->count, k->dtype, k->op);
     } else if (t->send & PAR_SIDE_ROOT) {
-        if (!root || recv != k->send) par__copy(c->world->kernels, recv, op->sources[k->root], bytes);
+        if (!root || k->recv != k->send) par__copy(kernels, k->recv, sources[k->root], k->count * e);
     } else {
         for (int r = 0; r < c->size; r++)
-            if (par__block_count(op, r))
-                par__copy(c->world->kernels, (char *)recv + par__recv_displ(op, r) * e, op->sources[r],
-                          par__block_count(op, r) * e);
+            if (par__block_count(k, r))
+                par__copy(kernels, (char *)k->recv + par__recv_displ(k, r) * e, sources[r],
+                          par__block_count(k, r) * e);
     }
+}
+static size_t par__eager_from(const par_comm *c, const par_call *k) { // where this rank's block of it begins
+    return par__kinds[k->kind].send & PAR_SIDE_ALL ? (size_t)c->rank * k->count * par__dtypes[k->dtype].bytes
+                                                   : 0;
+}
+static void par__receive_eager(par__operation *op) {
+    par_comm *c = op->comm;
+    const int parity = (int)(op->sequence & 1u);
+    if (op->eager == PAR__EAGER_SMALL || op->eager == PAR__EAGER_STAGE) op->track->half = ++c->half;
+    for (int r = 0; r < c->size; r++)
+        op->sources[r] =
+            par__eager_from(c, &op->call) + (op->eager == PAR__EAGER_INLINE
+                                                 ? (const char *)c->board->arrivals[r].arrival[parity].u.data
+                                             : op->eager == PAR__EAGER_ATTACHED ? par__attached_data(op, r)
+                                                                                : par__stage_half(op, r));
+    par__take_eager(c, &op->call, op->sources);
 }
 
 // >>oneshot -------------------------------------------------------------------------------------------------
@@ -7545,7 +7544,7 @@ static char *par__output_at(const par__operation *op, size_t byte) { return (cha
 // place.
 static void par__emit_oneshot_all_reduce(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), capacity = par__stage_half_bytes(op->comm) / e, at = op->offset;
+    const size_t e = par__element_bytes(op), capacity = op->comm->half_bytes / e, at = op->offset;
     const size_t n = PAR__MIN(capacity, op->call.count - at);
     for (int r = 0; r < c->size; r++)
         par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) - at * e));
@@ -7559,25 +7558,26 @@ static void par__emit_oneshot_all_reduce(par__operation *op) {
 
 static size_t par__largest_block(const par__operation *op) { // elements of the largest block
     size_t max = 0;
-    for (int r = 0; r < op->comm->size; r++) max = PAR__MAX(max, par__block_count(op, r));
+    for (int r = 0; r < op->comm->size; r++) max = PAR__MAX(max, par__block_count(&op->call, r));
     return max;
 }
 
 static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op),
-                 slot = op->send_addressable ? SIZE_MAX
-                                             : par__stage_half_bytes(op->comm) / (size_t)c->size / 64 * 64;
+                 slot = op->send_addressable ? SIZE_MAX : op->comm->half_bytes / (size_t)c->size / 64 * 64;
     const size_t max = par__largest_block(op), at = op->offset,
                  capacity = op->send_addressable ? max : slot / e;
-    const size_t mine = par__block_count(op, c->rank), n = mine > at ? PAR__MIN(capacity, mine - at) : 0;
-    const size_t me_at = (par__recv_displ(op, c->rank) + at) * e;
+    const size_t mine = par__block_count(&op->call, c->rank),
+                 n = mine > at ? PAR__MIN(capacity, mine - at) : 0;
+    const size_t me_at = (par__recv_displ(&op->call, c->rank) + at) * e;
     if (!op->send_addressable) {
         for (int b = 0; b < c->size && par__must_stage(op); b++) {
-            const size_t count = par__block_count(op, b), m = count > at ? PAR__MIN(capacity, count - at) : 0;
+            const size_t count = par__block_count(&op->call, b),
+                         m = count > at ? PAR__MIN(capacity, count - at) : 0;
             if (b != c->rank)
                 par__emit_copy(op, par__stage_half(op, c->rank) + (size_t)b * slot,
-                               par__input_at(op, (par__recv_displ(op, b) + at) * e), m * e);
+                               par__input_at(op, (par__recv_displ(&op->call, b) + at) * e), m * e);
         }
         par__emit_publish(op, 1);
         par__emit_wait_all(op, 1);
@@ -7595,11 +7595,12 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
 static void par__emit_oneshot_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), max = par__largest_block(op), at = op->offset;
-    const size_t capacity = op->send_addressable ? max : par__stage_half_bytes(op->comm) / e;
+    const size_t capacity = op->send_addressable ? max : op->comm->half_bytes / e;
     for (int i = 0; i < c->size; i++) {
         const int r = (c->rank + i) % c->size; // own block first; then different peers
-        const size_t count = par__block_count(op, r), m = count > at ? PAR__MIN(capacity, count - at) : 0;
-        char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
+        const size_t count = par__block_count(&op->call, r),
+                     m = count > at ? PAR__MIN(capacity, count - at) : 0;
+        char *to = par__output_at(op, (par__recv_displ(&op->call, r) + at) * e);
         if (i == 0 && !op->send_addressable) {
             if (par__must_stage(op))
                 par__emit_copy(op, par__stage_half(op, r), par__input_at(op, at * e), m * e);
@@ -7637,7 +7638,7 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
     const unsigned flags = op->flags[root];
     const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_CMA)) != 0;
     const size_t e = par__element_bytes(op), at = op->offset, rest = op->call.count - at;
-    const size_t count = direct ? rest : PAR__MIN(rest, par__stage_half_bytes(op->comm) / e);
+    const size_t count = direct ? rest : PAR__MIN(rest, op->comm->half_bytes / e);
     const size_t share = par__root_share(op, direct && op->recv_addressable, count * e);
     const size_t read = count * e - share;
     if (c->rank != root) {
@@ -7696,11 +7697,11 @@ static void par__emit_oneshot_blocks(par__operation *op) {
     const size_t e = par__element_bytes(op), block = par__call_bytes(op);
     for (int i = 0; i < n && acts; i++) {
         const int r = (me + i) % n;
-        const size_t bytes = par__block_count(op, r) * e;
+        const size_t bytes = par__block_count(&op->call, r) * e;
         if (kind == PAR_KIND_SCATTERV)
-            par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(op, r) * e), bytes);
+            par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(&op->call, r) * e), bytes);
         else
-            par__emit_pull(op, r, par__output_at(op, par__recv_displ(op, r) * e),
+            par__emit_pull(op, r, par__output_at(op, par__recv_displ(&op->call, r) * e),
                            op->input[r] + (kind == PAR_KIND_GATHERV ? 0 : (size_t)me * block), bytes);
     }
     par__emit_publish(op, 1);
@@ -7723,8 +7724,7 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
     const int push = rooted ? op->output[op->call.root] != NULL : op->recv_addressable;
     const int zero_copy = op->send_addressable && push;
     const size_t e = par__element_bytes(op), at = op->offset;
-    const size_t n =
-        PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : par__stage_half_bytes(op->comm) / e);
+    const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : op->comm->half_bytes / e);
     size_t first, length;
     par__slice(n, c->size, c->rank, e, &first, &length);
     const size_t mine = (at + first) * e, end = first + length;
@@ -7890,7 +7890,7 @@ static size_t par__chain_accumulator_parts(const par__operation *op) {
     return par__dtypes[par__accumulator(op->call.dtype)].bytes / par__element_bytes(op);
 }
 static size_t par__chain_part(const par__operation *op) { // bytes
-    return par__stage_half_bytes(op->comm) / (2 + par__chain_accumulator_parts(op)) / 64 * 64;
+    return op->comm->half_bytes / (2 + par__chain_accumulator_parts(op)) / 64 * 64;
 }
 
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
@@ -7947,7 +7947,8 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     const size_t e = par__element_bytes(op), capacity = par__chain_part(op) / e;
     const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
     par__chain ch;
-    while (blocks && op->block < (size_t)c->size && op->offset == par__block_count(op, (int)op->block)) {
+    while (blocks && op->block < (size_t)c->size &&
+           op->offset == par__block_count(&op->call, (int)op->block)) {
         op->block++;
         op->offset = 0;
     }
@@ -7955,13 +7956,13 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
         op->more_pieces = 0;
         return;
     }
-    const size_t length = blocks ? par__block_count(op, (int)op->block) : op->call.count;
+    const size_t length = blocks ? par__block_count(&op->call, (int)op->block) : op->call.count;
     const size_t pieces = (length + capacity - 1) / capacity;
     memset(&ch, 0, sizeof ch);
     ch.layout = layout;
     ch.piece = op->piece;
     ch.many = ring || pieces > 2; // keep all links busy; few: fewest steps
-    ch.at = op->offset + (blocks ? par__recv_displ(op, (int)op->block) : 0);
+    ch.at = op->offset + (blocks ? par__recv_displ(&op->call, (int)op->block) : 0);
     ch.result_count = ch.count = PAR__MIN(capacity, length - op->offset);
     ch.dest = blocks ? (int)op->block : par__takes_root(op->call.kind) ? op->call.root : -1;
     ch.into = par__output_at(op, op->offset * e);
@@ -7988,7 +7989,7 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), at = op->offset;
-    const size_t n = PAR__MIN(op->call.count - at, par__stage_half_bytes(op->comm) / e), bytes = n * e;
+    const size_t n = PAR__MIN(op->call.count - at, op->comm->half_bytes / e), bytes = n * e;
     const int root = op->call.root, root_node = l->node_of[root], alone = par__node_size(l, l->my_node) == 1;
     const int leader = l->my_node == root_node ? root : par__node_leader(l, l->my_node, op->piece);
     const int parent = par__tree_parent(l->node_count, root_node, l->my_node, 0);
@@ -8025,14 +8026,14 @@ static void par__emit_ring_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, right = (c->rank + 1) % n, left = (c->rank + n - 1) % n;
     const size_t e = par__element_bytes(op);
-    par__emit_copy(op, par__output_at(op, par__recv_displ(op, c->rank) * e), op->call.send,
-                   par__block_count(op, c->rank) * e);
+    par__emit_copy(op, par__output_at(op, par__recv_displ(&op->call, c->rank) * e), op->call.send,
+                   par__block_count(&op->call, c->rank) * e);
     for (int s = 0; s < n - 1; s++) {
         const int out = (c->rank - s + n) % n, in = (c->rank - s - 1 + n) % n;
-        par__emit_message(op, PAR__SEND, right, par__output_at(op, par__recv_displ(op, out) * e),
-                          par__block_count(op, out) * e);
-        par__emit_message(op, PAR__RECV, left, par__output_at(op, par__recv_displ(op, in) * e),
-                          par__block_count(op, in) * e);
+        par__emit_message(op, PAR__SEND, right, par__output_at(op, par__recv_displ(&op->call, out) * e),
+                          par__block_count(&op->call, out) * e);
+        par__emit_message(op, PAR__RECV, left, par__output_at(op, par__recv_displ(&op->call, in) * e),
+                          par__block_count(&op->call, in) * e);
         par__emit_join(op);
     }
 }
@@ -8040,13 +8041,13 @@ static void par__emit_ring_all_gather(par__operation *op) {
 static void par__emit_two_level_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const size_t slot = par__stage_half_bytes(op->comm) / (size_t)c->size / 64 * 64,
-                 e = par__element_bytes(op), capacity = slot / e;
+    const size_t slot = op->comm->half_bytes / (size_t)c->size / 64 * 64, e = par__element_bytes(op),
+                 capacity = slot / e;
     const size_t max = par__largest_block(op), at = op->offset;
     const int me = c->rank, index = l->local_index[me];
     char *half = par__stage_half(op, me);
 #define PAR__PIECE_BYTES(r)                                                                                  \
-    ((par__block_count(op, r) > at ? PAR__MIN(capacity, par__block_count(op, r) - at) : 0) * e)
+    ((par__block_count(&op->call, r) > at ? PAR__MIN(capacity, par__block_count(&op->call, r) - at) : 0) * e)
     if (par__must_stage(op))
         par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__PIECE_BYTES(me));
     par__emit_publish(op, 1);
@@ -8068,7 +8069,7 @@ static void par__emit_two_level_all_gather(par__operation *op) {
             x = par__input_at(op, at * e);
         else if (from == r && op->input[r])
             x = op->input[r] + at * e; // addressable
-        char *to = par__output_at(op, (par__recv_displ(op, r) + at) * e);
+        char *to = par__output_at(op, (par__recv_displ(&op->call, r) + at) * e);
         if (from != me) par__emit_wait(op, from, 2);
         if (r != me && from == r && op->input[r])
             par__emit_pull(op, r, to, x, PAR__PIECE_BYTES(r));
@@ -8117,8 +8118,8 @@ static void par__emit_doubling(par__operation *op) {
     size_t *starts = (size_t *)scratch, *lengths = starts + n;
     char *blocks = sum ? scratch + par__round_up(table, 64) : (char *)op->call.recv;
     for (int r = 0; r < n; r++) {
-        starts[r] = sum ? (size_t)r * stride : par__recv_displ(op, r) * e;
-        lengths[r] = sum ? bytes : par__block_count(op, r) * e;
+        starts[r] = sum ? (size_t)r * stride : par__recv_displ(&op->call, r) * e;
+        lengths[r] = sum ? bytes : par__block_count(&op->call, r) * e;
         if (sum) par__set_input(op, r, blocks + starts[r]);
     }
     par__emit_copy(op, blocks + starts[c->rank], op->call.send, lengths[c->rank]);
@@ -8184,23 +8185,24 @@ static void par__emit_pairwise(par__operation *op) {
     const int gather = t->recv == PAR_SIDE_ROOT_ALL, scatter = t->send == PAR_SIDE_ROOT_ALL;
     const int spread = t->send == PAR_SIDE_BLOCK && t->recv == PAR_SIDE_ALL;
     const int rooted = gather || scatter, root = c->rank == k->root, one = gather || spread; // block is sent
-    const size_t mine = spread ? par__block_count(op, c->rank) : k->count;
+    const size_t mine = spread ? par__block_count(&op->call, c->rank) : k->count;
     for (int i = 1; i < c->size; i++) {
         const int to = (c->rank + i) % c->size, from = (c->rank - i + c->size) % c->size;
         const size_t out = k->send_counts ? (root || !rooted ? k->send_counts[to] : 0) : k->count;
         const size_t in = k->recv_counts ? (root || !rooted ? k->recv_counts[from] : 0) : k->count;
         if (!rooted || (gather ? from != c->rank && root : !root && from == k->root))
             par__emit_message(op, PAR__RECV, from,
-                              par__output_at(op, (scatter ? 0 : par__recv_displ(op, from)) * e),
+                              par__output_at(op, (scatter ? 0 : par__recv_displ(&op->call, from)) * e),
                               (scatter ? k->count : in) * e);
         if (!rooted || (scatter ? root : !root && to == k->root))
-            par__emit_message(op, PAR__SEND, to, par__input_at(op, (one ? 0 : par__send_displ(op, to)) * e),
+            par__emit_message(op, PAR__SEND, to,
+                              par__input_at(op, (one ? 0 : par__send_displ(&op->call, to)) * e),
                               (one ? mine : out) * e);
     }
     if (!rooted || root) { // the own block
         const size_t in = k->recv_counts ? k->recv_counts[c->rank] : k->count;
-        par__emit_copy(op, par__output_at(op, scatter ? 0 : par__recv_displ(op, c->rank) * e),
-                       par__input_at(op, one ? 0 : par__send_displ(op, c->rank) * e),
+        par__emit_copy(op, par__output_at(op, scatter ? 0 : par__recv_displ(&op->call, c->rank) * e),
+                       par__input_at(op, one ? 0 : par__send_displ(&op->call, c->rank) * e),
                        (scatter ? k->count : in) * e);
     }
     par__emit_join(op);
@@ -8212,14 +8214,14 @@ typedef struct par__pairwise_part { // a piece of rank r's slice or block
 
 static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r, size_t capacity) {
     const size_t e = par__element_bytes(op);
-    size_t first = 0, length = par__block_count(op, r);
+    size_t first = 0, length = par__block_count(&op->call, r);
     par__pairwise_part p;
     if (par__is_all_reduce(op->call.kind))
         par__slice(op->call.count, op->comm->size, r, e, &first, &length);
     else if (par__takes_root(op->call.kind))
         length = r == op->call.root ? op->call.count : 0;
     else
-        first = par__recv_displ(op, r);
+        first = par__recv_displ(&op->call, r);
     p.at = (first + op->offset) * e;
     p.bytes = length > op->offset ? PAR__MIN(capacity, length - op->offset) * e : 0;
     return p;
@@ -8228,7 +8230,7 @@ static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r,
 static void par__emit_pairwise_sum(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, me = c->rank, all = par__is_all_reduce(op->call.kind);
-    const size_t e = par__element_bytes(op), slot = par__stage_half_bytes(op->comm) / (size_t)n / 64 * 64,
+    const size_t e = par__element_bytes(op), slot = op->comm->half_bytes / (size_t)n / 64 * 64,
                  capacity = slot / e;
     const par__pairwise_part mine = par__pairwise_part_of(op, me, capacity);
     char *half = par__stage_half(op, me), *sum = par__output_at(op, all ? mine.at : op->offset * e);
@@ -8482,7 +8484,7 @@ static int par__sends_staged(const par__operation *op, int shared) {
     const int all_add = par__is_all_reduce(op->call.kind),
               root_adds = par__takes_op(op->call.kind) && !shared && par__takes_root(op->call.kind);
     const size_t work = all_add ? bytes * n / 2 : root_adds ? bytes / 4 : bytes;
-    if (!par__one_node(op) || bytes > par__stage_half_bytes(op->comm)) return 0;
+    if (!par__one_node(op) || bytes > op->comm->half_bytes) return 0;
     // With the arrival staged data need no other step, so that the system's copy wins from twice the size on.
     if (!requested && !shared && par__may_use_cma(op, 2)) return 0;
     return requested ? requested->fits == par__fits_eager
@@ -8847,9 +8849,9 @@ void par__record_call(const par_comm *c, const par_call *k, par__call_record *s)
                                    par__hash_sizes(k->recv_counts, c->size, 0xcbf29ce484222325u));
 }
 int par__is_same_call(const par__call_record *a, const par__call_record *b) {
-    const int own_counts = par_kind_traits_of((par_kind)a->kind)->counts >= PAR_COUNTS_ROOT;
     return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->op_hash == b->op_hash &&
-           a->root == b->root && (own_counts || a->count == b->count);
+           a->root == b->root &&
+           (a->count == b->count || par_kind_traits_of((par_kind)a->kind)->counts >= PAR_COUNTS_ROOT);
 }
 const char *par__describe_call(const par__call_record *s, char *text, size_t bytes) {
     char count[40] = "", root[32] = "";
@@ -9187,6 +9189,24 @@ static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     return 1;
 }
 
+// The same for a small call that is not an operation yet. data: of rank 0, as in par__plan. 1: all ranks make
+// the same call; else one is late, or differs, which the operation finds out.
+static int par__all_arrived(const par_comm *c, const par__plan *plan, const char *data, int waits) {
+    unsigned looks = waits ? par__first_looks(c->world) : 1;
+    data += plan->from;
+    for (int r = 0; r < c->size; r++, data += plan->stride) {
+        const par__call_record *x = &c->board->arrivals[r].arrival[c->sequence & 1u].call;
+        int here;
+        do { // ask for its data meanwhile: both travel at a time
+            for (size_t i = 0; i < plan->prefetched && r != c->rank; i += 64) __builtin_prefetch(data + i);
+            here = PAR__LOAD(&x->sequence) == c->sequence;
+            if (!here) par__cpu_relax();
+        } while (!here && --looks);
+        if (!here || x->flags != plan->record.flags || !par__is_same_call(&plan->record, x)) return 0;
+    }
+    return 1;
+}
+
 // >>queues --------------------------------------------------------------------------------------------------
 //
 // A call in flight is an operation. A comm's calls execute in queues: its collectives, its sends to each
@@ -9196,22 +9216,30 @@ static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
 //             receives from 2      running --> waiting
 //     world   active operations    the running ones of all queues
 
-static void par__reset_operation(par__world *w, par__operation *op) { // for its next use
+// The operation of a call from now on.
+static par__operation *par__use_operation(par__operation *op, par_comm *c, const par_call *k, uint16_t site) {
     op->next = NULL;
+    op->comm = c;
+    op->world = c->world;
+    op->call = *k;
+    op->site = site;
+    op->backend = NULL;
+    op->invalid = 0;
     op->group_head = NULL;
     op->group_pending = op->detached = 0;
     op->group = 0;
     op->bucket_call_count = 0;
     op->bucket_hash = 0;
-    par__set_ticket(op, ++w->tickets);
+    par__set_ticket(op, ++c->world->tickets);
     op->net_messages = op->net_bytes = 0;
     op->wait_start = 0;
     op->start_ticks = 0;
     op->state = PAR__QUEUED;
     op->result = op->group_result = PAR_OK;
     op->algorithm = NULL;
+    return op;
 }
-// An operation for a call. The caller holds the world's lock. NULL: no memory, with an error text.
+// An idle operation. The caller holds the world's lock. NULL: no memory, with an error text.
 static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16_t site) {
     par__world *w = c->world;
     par__operation *op = w->idle_operations;
@@ -9219,18 +9247,9 @@ static par__operation *par__new_operation(par_comm *c, const par_call *k, uint16
         w->idle_operations = op->next;
     else
         op = par__make_operation(w);
-    if (!op) {
-        par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
-        return op;
-    }
-    par__reset_operation(w, op);
-    op->comm = c;
-    op->world = w;
-    op->call = *k;
-    op->site = site;
-    op->backend = NULL;
-    op->invalid = 0;
-    return op;
+    if (op) return par__use_operation(op, c, k, site);
+    par__set_error(w, PAR_ERR_MEMORY, "no memory for an operation");
+    return NULL;
 }
 
 static void par__recycle_operation(par__operation *op) {
@@ -9313,6 +9332,15 @@ static inline void par__count_call(par_comm *c, const par_call *k, uint16_t site
     }
     if (c->model || (site & PAR__SITE_IN_LAYER) || c->world->trace_path)
         par__count_details(c, k, site, result, volume, start, now);
+}
+
+// A call that has ended without an operation. start 0: now, with one reading of the clock.
+static inline void par__ended_at_once(par_comm *c, const par_call *k, uint16_t site, uint32_t sequence,
+                                      uint64_t volume, uint64_t start) {
+    const uint64_t now = par__ticks();
+    if (!start) start = now;
+    par__write_record(c, k, sequence, site, start, now);
+    par__count_call(c, k, site, PAR_OK, volume, start, now);
 }
 
 // Enter the end of a call into the recorder and the ledger, and let who waits for it know.
@@ -9711,7 +9739,7 @@ static void par__copy_own_blocks(const par__exchange *x, int rank) {
             memcpy(x->blocks[to->first + i].memory, x->blocks[from->first + i].memory,
                    x->blocks[from->first + i].bytes);
 }
-static void par__begin_exchange(par__operation *op) {
+static void par__start_exchange(par__operation *op) {
     par_comm *c = op->comm;
     par__exchange *x = &op->exchange;
     char *packed = x->packed;
@@ -9762,7 +9790,7 @@ static int par__step_exchange(par__operation *op) { // 1: something moved
     if (!op->start_ticks) par__record_begin(op);
     if (c->broken) return par__complete_with_error(op, par__repeat_error(c));
     if (op->state == PAR__QUEUED) {
-        par__begin_exchange(op);
+        par__start_exchange(op);
         moved = 1;
     }
     while (!op->result || op->result == PAR_ERR_MISMATCH) {
@@ -10459,30 +10487,31 @@ static void par__detach_backend(par_comm *c) {
 }
 par_device_backend *par_backend_of(const par_comm *c) { return c->backend; }
 
-static int par__is_offloaded(const par_comm *c, const par_call *k) {
+static int par__is_offloaded(const par_comm *c, const par_call *k) { // c has a backend
     const void *memory = k->send ? k->send : k->recv;
-    return c->backend && memory && c->backend->supports(c->backend, memory);
+    return memory && c->backend->supports(c->backend, memory);
 }
-// Offload a call. Its operation is not in the world's list: the backend runs it until par__offload_end.
-static par_result par__offload_begin(par_comm *c, const par_call *call, par__operation **out) {
-    par__world *w = c->world;
-    const par_result unusable = par__check_comm(c);
-    if (unusable) return unusable;
-    par__lock_world(w);
-    const int valid = par__validate_call(c, call);
-    par__operation *op = valid ? par__new_operation(c, call, par__site_index(w, call->site)) : NULL;
-    if (op) {
-        op->sequence = ++c->offload_count;
-        op->backend = c->backend;
-        op->offload_state = NULL;
-        c->offloads++;
-        par__record_begin(op);
-    }
-    par__unlock_world(w);
-    if (!valid) return PAR_ERR_ARGUMENT;
-    if (!op) return PAR_ERR_MEMORY;
+// An offloaded call has an operation that is not in the world's list: the backend runs it from
+// par__offload_begin to par__offload_end. NULL: *r says why.
+static par__operation *par__offload_operation(par_comm *c, const par_call *k, uint16_t site, par_result *r) {
+    const int valid = par__validate_call(c, k);
+    par__operation *op = valid ? par__new_operation(c, k, site) : NULL;
+    if (!op) return *r = valid ? PAR_ERR_MEMORY : PAR_ERR_ARGUMENT, op;
+    op->sequence = ++c->offload_count;
+    op->backend = c->backend;
+    op->offload_state = NULL;
+    c->offloads++;
+    par__record_begin(op);
+    return op;
+}
+// Without the lock. In a group it ends with the group: NULL.
+static par__operation *par__offload_begin(par__operation *op) {
+    par_comm *c = op->comm;
     op->result = c->backend->begin(c->backend, &op->call, &op->offload_state);
-    return *out = op, PAR_OK;
+    if (!c->in_group) return op;
+    op->next = c->group_offloads;
+    c->group_offloads = op;
+    return NULL;
 }
 static par_result par__offload_end(par__operation *op) {
     par_comm *c = op->comm;
@@ -10522,170 +10551,152 @@ static par_result par__offload_group_end(par_comm *c) {
 // What its kind, count and types decide is its plan, which calls like it share: that it is valid, its record,
 // how its data are sent.
 
-static int par__is_like(const par_call *a, const par_call *b) {
+static int par__is_like(const par_call *a, const par_call *b) { // a has no counts
     return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->count == b->count &&
-           a->root == b->root && a->tag == b->tag && !a->send == !b->send && !a->recv == !b->recv;
+           a->root == b->root && a->tag == b->tag && !a->send == !b->send && !a->recv == !b->recv &&
+           !b->send_counts && !b->send_displs && !b->recv_counts && !b->recv_displs;
 }
 // How the data of a call on one node are sent with its arrival, if its kind and size alone decide that.
 static int par__plan_eager(par__operation *op) {
     if (par__sends_inline(op)) return PAR__EAGER_INLINE;
     return par__sends_staged(op, 1) && par__commit_stage(op->comm) ? PAR__EAGER_SMALL : PAR__EAGER_NONE;
 }
-static void par__make_plan(par__operation *op, par__plan *plan) {
-    const par_comm *c = op->comm;
-    const par_kind_traits *t = &par__kinds[op->call.kind];
-    plan->call = op->call;
+static void par__plan_data(const par_comm *c, par__plan *plan) {
+    const int staged = plan->eager == PAR__EAGER_SMALL;
+    for (int i = 0; i < 2; i++)
+        plan->data[i] =
+            staged ? c->stages + (size_t)i * c->half_bytes : (char *)c->board->arrivals[0].arrival[i].u.data;
+    plan->stride = staged ? c->stage_bytes : sizeof *c->board->arrivals;
+    plan->from = par__eager_from(c, &plan->call);
+    plan->prefetched =
+        staged ? PAR__MIN(plan->call.count * par__dtypes[plan->call.dtype].bytes, (size_t)PAR__PREFETCH_BYTES)
+               : 0;
+}
+// NULL: a call that cannot be small, or is not valid; or there is no memory. The comm's operation of small
+// calls is used to ask; where it is in use the call is none of them.
+static const par__plan *par__make_plan(par_comm *c, const par_call *k, par__plan *plan) {
+    par__operation *op = c->small;
+    if (op->ticket || !par__validate_call(c, k)) return NULL;
+    op->call = *k;
+    plan->call = *k;
     plan->forced_count = c->world->forced_count;
     plan->eager = op->eager = par__plan_eager(op);
-    if (!plan->eager) return;
+    if (!plan->eager) return plan;
     op->all_staged = plan->eager == PAR__EAGER_SMALL;
     plan->algorithm = par__choose_algorithm(op);
     plan->volume = par__volume(op);
     plan->own_bytes = par__eager_own_bytes(op);
-    plan->reduces = plan->eager == PAR__EAGER_INLINE && op->call.count && (t->takes & PAR_TAKES_OP) &&
-                    (!(t->recv & PAR_SIDE_ROOT) || c->rank == op->call.root);
-    plan->from = t->send & PAR_SIDE_ALL ? (size_t)c->rank * op->call.count * par__element_bytes(op) : 0;
-    par__record_call(c, &op->call, &plan->record);
+    par__plan_data(c, plan);
+    par__record_call(c, k, &plan->record);
     plan->record.flags = op->all_staged ? PAR__INPUT_STAGED : 0;
-}
-// The operation of a comm's small calls, for a call that may be one; NULL: it is none, or there is no memory,
-// or the last one was begun and not waited for. So the program's order alone decides which operation a call
-// takes.
-static par__operation *par__small_operation(par_comm *c, const par_call *k, uint16_t site) {
-    if (c->nodes.node_count > 1 || k->count > PAR__EAGER_SHARED_BYTES ||
-        (unsigned)k->kind >= PAR_KIND_COUNT || !(par__kinds[k->kind].runs & PAR_RUNS_EAGER) ||
-        par__has_counts(k))
-        return NULL;
-    if (!c->small && (c->small = par__make_kept_operation(c)) == NULL) return NULL;
-    par__operation *op = c->small;
-    if (!par__has_ticket(op, 0) || !par__alloc_addresses(op)) return NULL;
-    par__reset_operation(c->world, op);
-    op->call = *k;
-    op->site = site;
-    return op;
-}
-// The plan of a valid call, made where it is new. NULL: it is not valid.
-static const par__plan *par__find_plan(par__operation *op) {
-    par_comm *c = op->comm;
-    const par_call *k = &op->call;
-    if (!c->plans) c->plans = (par__plan *)par__zalloc(PAR__PLANS * sizeof *c->plans);
-    if (!c->plans) return NULL;
-    const uint64_t key =
-        k->count << 8 ^ k->op << 6 ^ (uint64_t)k->kind << 4 ^ (uint64_t)k->dtype ^ (uint64_t)k->root << 5;
-    par__plan *plan = &c->plans[key * 0x9E3779B97F4A7C15u >> 60];
-    if (!par__is_like(&plan->call, k) || !plan->call.site || plan->forced_count != c->world->forced_count) {
-        if (!par__validate_call(c, k)) return NULL;
-        par__make_plan(op, plan);
-    }
     return plan;
 }
-
-// Look for the others' arrivals at a small call. 1: all are there, and make the same call.
-static int par__all_arrived(const par__operation *op, const par__call_record *mine, unsigned looks) {
-    int same = 1;
-    for (int r = 0; r < op->comm->size && same; r++) {
-        const par__call_record *x = &op->comm->board->arrivals[r].arrival[op->sequence & 1u].call;
-        par__prefetch_small(op, r);
-        while (PAR__LOAD(&x->sequence) != op->sequence && --looks) par__cpu_relax();
-        same = looks && x->count == mine->count && x->root == mine->root && x->op_hash == mine->op_hash &&
-               x->kind == mine->kind && x->dtype == mine->dtype && x->op == mine->op &&
-               x->flags == mine->flags;
-    }
-    return same;
+// What a comm needs for small calls. 0: its calls are never small, or there is no memory.
+static int par__alloc_plans(par_comm *c) {
+    if (c->plans) return 1;
+    if (c->nodes.node_count > 1) return 0;
+    if (!c->small) c->small = par__make_kept_operation(c);
+    if (!c->small || !par__alloc_addresses(c->small)) return 0;
+    c->plans = (par__plan *)par__zalloc(PAR__PLANS * sizeof *c->plans);
+    return c->plans != NULL;
 }
-// Start a small call while no other call of this rank is in flight: then it has ended, or is in its queue.
-static void par__start_small(par__operation *op, const par__plan *plan, unsigned looks) {
-    par_comm *c = op->comm;
-    par__call_queue *queue = op->queue = &c->queues[0];
-    const uint32_t sequence = ++queue->issued;
-    par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
-    op->sequence = c->sequence = sequence;
+// The plan of a collective, made where the call is new; NULL: it has none.
+static const par__plan *par__find_plan(par_comm *c, const par_call *k) {
+    const uint64_t key =
+        k->count << 8 ^ k->op << 6 ^ (uint64_t)k->kind << 4 ^ (uint64_t)k->dtype ^ (uint64_t)k->root << 5;
+    if (k->count > PAR__EAGER_SHARED_BYTES || (!c->plans && !par__alloc_plans(c))) return NULL;
+    par__plan *plan = &c->plans[key * 0x9E3779B97F4A7C15u >> 60];
+    if (par__is_like(&plan->call, k) && plan->call.site && plan->forced_count == c->world->forced_count)
+        return plan;
+    if ((unsigned)k->kind >= PAR_KIND_COUNT || !(par__kinds[k->kind].runs & PAR_RUNS_EAGER) ||
+        par__has_counts(k))
+        return NULL;
+    return par__make_plan(c, k, plan);
+}
+
+// A small call goes on: it waits for others; or it has ended, and its request keeps it, so that the program's
+// order alone decides which operations are used.
+static par__operation *par__continue_small(par_comm *c, const par_call *k, uint16_t site,
+                                           const par__plan *plan, int ended) {
+    par__operation *op = par__use_operation(c->small, c, k, site);
+    op->queue = &c->queues[0];
+    op->sequence = c->sequence;
+    if (ended) return par__set_op_state(op, PAR__DONE), op;
     op->eager = plan->eager;
     op->ways = NULL;
     op->algorithm = plan->algorithm;
     op->arrival_flags = plan->record.flags;
+    par__begin_tracks(op);
+    op->track->half = c->half + 1;
+    par__record_volume(op, plan->volume);
+    par__set_op_state(op, PAR__ARRIVING);
+    op->queue->running = op;
+    par__activate_operation(op);
+    return op;
+}
+// Start a small call while no other call of this rank is in flight. The operation by which it goes on; NULL:
+// it has ended.
+static par__operation *par__start_small(par_comm *c, const par_call *k, uint16_t site, const par__plan *plan,
+                                        int waits) {
+    const uint32_t sequence = c->sequence = ++c->queues[0].issued;
+    const int staged = plan->eager == PAR__EAGER_SMALL;
+    par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
+    char *data = plan->data[(staged ? c->half + 1 : sequence) & 1u];
+    char *own = data + (size_t)c->rank * plan->stride;
+    const void **sources = c->small->sources;
+    par__prefetch_for_write(mine); // peers that wait for it have its line, and those of their last data
+    for (size_t i = 0; i < plan->prefetched; i += 64) par__prefetch_for_write(own + i);
     memcpy((char *)&mine->call + sizeof sequence, (const char *)&plan->record + sizeof sequence,
            sizeof mine->call - sizeof sequence);
-    mine->call.site = op->site;
-    if (op->eager != PAR__EAGER_INLINE) {
-        par__begin_tracks(op);
-        par__send_eager(op, mine);
-    } else if (plan->own_bytes)
-        memcpy(mine->u.data, op->call.send, plan->own_bytes);
+    mine->call.site = site;
+    if (plan->own_bytes) par__copy(c->world->kernels, own, k->send, plan->own_bytes);
     PAR__STORE(&mine->call.sequence, sequence);
-    par__record_volume(op, plan->volume);
-    const int arrived = par__all_arrived(op, &plan->record, looks);
+    const uint64_t start = par__ticks();
+    const int arrived = par__all_arrived(c, plan, data, waits);
     par__ring_doorbells(c, -1);
-    if (!arrived) { // or something differs, which it will report
-        if (op->eager == PAR__EAGER_INLINE) par__begin_tracks(op);
-        par__set_op_state(op, PAR__ARRIVING);
-        queue->running = op;
-        par__activate_operation(op);
-        return;
-    }
-    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]);
-    op->all_staged = op->eager == PAR__EAGER_SMALL;
-    for (int r = 0; r < c->size && plan->reduces; r++)
-        op->sources[r] = (char *)c->board->arrivals[r].arrival[sequence & 1u].u.data + plan->from;
-    if (plan->reduces)
-        par__reduce_apart(c->world->kernels, op->call.recv, op->sources, c->size, op->call.count,
-                          op->call.dtype, op->call.op);
-    else
-        par__receive_eager(op);
-    par__complete(op);
+    if (!arrived) return par__continue_small(c, k, site, plan, 0);
+    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[~sequence & 1u]); // nobody reads it any more
+    c->half += (uint32_t)staged;
+    for (int r = 0; r < c->size; r++) sources[r] = data + (size_t)r * plan->stride + plan->from;
+    par__take_eager(c, k, sources);
+    c->last_algorithm = plan->algorithm->name;
+    par__ended_at_once(c, k, site, sequence, plan->volume, start);
+    return waits ? NULL : par__continue_small(c, k, site, plan, 1);
 }
 
 // >>issue ---------------------------------------------------------------------------------------------------
 //
 // A call from begin to end:
-//     par__run    a message on this node       --> can it end at once? nothing else is made
-//                 (par__run_message)           --> make an operation, append it to its queue
-//                 else complete it             --> offloaded?  the device backend
-//                 (par__run_call)              --> in a group? keep it until the group ends
-//                                              --> make an operation; validate it, unless a plan tells that
-//                                                  it is valid; start it if it is small (>>small), else
-//                                                  append it to its queue
-// The blocking form waits here; a request is waited for by par_wait or tested by par_test.
+//     par__start_call   complete its description, lock the world
+//       par__begin_call   in a group? keep it until the group ends
+//                         offloaded? an operation, which the device backend runs
+//                         can it end at once? a message that is here or has room, a small collective
+//                         else an operation in a queue; its arguments are checked
+//     par__run          wait here, or leave it to a request, for par_wait or par_test
 
-// Issue a call, or n > 1 calls of a group that share a bucket. looks: how often a small call looks for the
-// others before it waits in its queue; 0: of a group. The caller holds the world's lock.
-static par_result par__issue(par_comm *c, const par_call *call, size_t n, unsigned looks,
-                             par__operation **out) {
-    par__world *w = c->world;
-    const par_result unusable = par__check_comm(c);
-    if (unusable) return unusable;
-    const uint16_t site = par__site_index(w, call->site);
-    par__operation *op = looks ? par__small_operation(c, call, site) : NULL;
-    const par__plan *plan = op ? par__find_plan(op) : NULL;
-    if (plan && plan->eager) {
-        if (c->queues[0].running || w->active)
-            par__enqueue(op, &c->queues[0]);
-        else
-            par__start_small(op, plan, looks);
-        return *out = op, PAR_OK;
-    }
-    if (op) par__recycle_operation(op);
-    op = par__new_operation(c, call, site);
+// Put a call, or n > 1 calls of a group that share a bucket, into its queue. op: its operation; NULL: there
+// was no memory. valid: that is known; else its arguments are checked. The caller holds the world's lock.
+static par_result par__issue(par__operation *op, const par_call *calls, size_t n, int valid) {
     if (!op) return PAR_ERR_MEMORY;
-    if (n > 1 && !par__fill_bucket(op, call, n)) {
+    par_comm *c = op->comm;
+    if (n > 1 && !par__fill_bucket(op, calls, n)) {
         par__recycle_operation(op);
-        return par__set_error(w, PAR_ERR_MEMORY, "no memory for a group of calls");
+        return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for a group of calls");
     }
-    op->invalid = !plan && !par__validate_call(c, call);
+    op->invalid = !valid && !par__validate_call(c, calls);
     if (op->invalid) {
         op->call.dtype = PAR_U8;
         op->call.op = PAR_SUM;
         op->call.count = 0;
     } // safe to use
-    if ((unsigned)call->kind >= PAR_KIND_COUNT || par__is_exchange(call->kind))
+    if ((unsigned)calls->kind >= PAR_KIND_COUNT || par__is_exchange(calls->kind))
         op->call.kind = PAR_KIND_BARRIER;
-    if (op->invalid && par__is_message(op->call.kind)) {
+    const int message = par__is_message(op->call.kind);
+    if (op->invalid && message) {
         par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
     }
-    par__enqueue(op, par__is_message(op->call.kind) ? par__message_queue(c, op->call.kind, op->call.root)
-                                                    : &c->queues[0]);
-    *out = op;
+    par__enqueue(op, message ? par__message_queue(c, op->call.kind, op->call.root) : &c->queues[0]);
     return PAR_OK;
 }
 
@@ -10713,19 +10724,11 @@ static void par__start_message(par__operation *op) {
         par__record_begin(op);
 }
 
-// A call that has ended at once has no operation, and one reading of the clock.
-static inline void par__ended_at_once(par_comm *c, const par_call *k, uint16_t site, par__call_queue *queue,
-                                      uint64_t volume) {
-    const uint64_t now = par__ticks();
-    par__write_record(c, k, ++queue->issued, site, now, now);
-    par__count_call(c, k, site, PAR_OK, volume, now, now);
-}
 // A collective of one rank: it copies nothing, or little, so that it may count as no time at all. 1: it has
 // ended; 0: it needs an operation, which also reports what is wrong.
-static int par__copy_at_once(par_comm *c, const par_call *k) {
-    if (c->size > 1 || c->broken || PAR__LOAD(&c->world->arena->aborted) ||
-        (unsigned)k->kind >= PAR_KIND_COUNT || par__is_message(k->kind) ||
-        (unsigned)k->dtype >= PAR_DTYPE_COUNT || k->count > SIZE_MAX / 16)
+static int par__copy_at_once(par_comm *c, const par_call *k, uint16_t site) {
+    if ((unsigned)k->kind >= PAR_KIND_COUNT || (unsigned)k->dtype >= PAR_DTYPE_COUNT ||
+        k->count > SIZE_MAX / 16)
         return 0;
     const size_t bytes = k->recv == k->send ? 0 : k->count * par__dtypes[k->dtype].bytes;
     if (par__has_counts(k) || c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
@@ -10733,44 +10736,57 @@ static int par__copy_at_once(par_comm *c, const par_call *k) {
         (k->count && (!k->send || !k->recv)) || bytes > PAR__EAGER_MESSAGE_BYTES)
         return 0;
     if (bytes) memmove(k->recv, k->send, bytes);
-    par__ended_at_once(c, k, par__site_index(c->world, k->site), &c->queues[0], 0);
+    par__ended_at_once(c, k, site, ++c->queues[0].issued, 0, 0);
     return 1;
 }
 
-// Peers that wait for this call have the cache lines of its arrival and of small data: ask for them early.
-static void par__prefetch_call(const par_comm *c, const par_call *k) {
-    if (par_kind_traits_of(k->kind)->takes == PAR_TAKES_PEER || c->size == 1) return;
-    par__prefetch_for_write(&c->board->arrivals[c->rank].arrival[(c->queues[0].issued + 1) & 1u]);
-    const size_t bytes = PAR__MIN(k->count * par_dtype_bytes(k->dtype), (size_t)PAR__PREFETCH_BYTES);
-    if (bytes <= PAR__INLINE_BYTES || c->nodes.node_count > 1 || !c->stage_committed) return;
-    char *half = par__stage_of(c, c->rank) + ((c->half + 1) & 1u) * par__stage_half_bytes(c);
-    for (size_t i = 0; i < bytes; i += 64) par__prefetch_for_write(half + i);
+// The operation of a message; NULL: it has ended, or *r says what is wrong.
+static par__operation *par__begin_message(par_comm *c, const par_call *k, uint16_t site, int waits,
+                                          par_result *r) {
+    const int valid = par__is_valid_message(c, k), sends = k->kind == PAR_KIND_SEND;
+    par__call_queue *queue =
+        valid && par__is_local(c, k->root) ? par__message_queue(c, k->kind, k->root) : NULL;
+    if (queue && queue->ring && !queue->running &&
+        (sends ? par__put_message(c, k, queue->ring, site) : par__take_message(c, k, queue->ring) > 0)) {
+        par__ended_at_once(c, k, site, ++queue->issued, sends ? k->count : 0, 0);
+        return NULL;
+    }
+    par__operation *op = par__new_operation(c, k, site);
+    *r = par__issue(op, k, 1, valid);
+    if (!*r && !waits) par__start_message(op);
+    return *r ? NULL : op;
 }
-// Issue a call. *op is NULL where it has ended, or waits for the end of a group. In a group offloaded calls
-// are issued at once, and end with the group. waits: the caller waits for its end.
-static par_result par__start_call(par_comm *c, par_call *k, int waits, par__operation **op) {
-    par_result r = PAR_OK;
-    *op = NULL;
+// The same of a collective.
+static par__operation *par__begin_collective(par_comm *c, const par_call *k, uint16_t site, int waits,
+                                             par_result *r) {
+    const par__plan *plan = par__find_plan(c, k);
+    const int small = plan && plan->eager && !c->small->ticket;
+    if (small && !c->queues[0].running && !c->world->active) return par__start_small(c, k, site, plan, waits);
+    par__operation *op = small ? par__use_operation(c->small, c, k, site) : par__new_operation(c, k, site);
+    *r = par__issue(op, k, 1, plan != NULL);
+    return *r ? NULL : op;
+}
+static par__operation *par__begin_exchange(par_neighbors *n, const par_call *k, uint16_t site, par_result *r);
+// Begin any call; waits: the caller waits for its end. Its operation; NULL: it has ended, or waits for the end
+// of its group, or *r says what is wrong. The caller holds the world's lock.
+static par__operation *par__begin_call(par_comm *c, const par_call *k, int waits, par_result *r) {
+    const int offloaded = c->backend && par__is_offloaded(c, k);
+    const int exchange = c->neighbors && k->kind == PAR_KIND_NEIGHBOR_EXCHANGE;
+    *r = c->in_group && !offloaded && !exchange ? par__add_to_group(c, k) : par__check_comm(c);
+    if (*r || (c->in_group && !offloaded && !exchange)) return NULL;
+    const uint16_t site = par__site_index(c->world, k->site);
+    if (offloaded) return par__offload_operation(c, k, site, r);
+    if (exchange) return par__begin_exchange(c->neighbors, k, site, r);
+    if (k->kind == PAR_KIND_SEND || k->kind == PAR_KIND_RECV) return par__begin_message(c, k, site, waits, r);
+    if (c->size == 1 && par__copy_at_once(c, k, site)) return NULL;
+    return par__begin_collective(c, k, site, waits, r);
+}
+static par__operation *par__start_call(par_comm *c, par_call *k, int waits, par_result *r) {
     par__complete_call(c, k);
-    if (par__is_offloaded(c, k)) {
-        r = par__offload_begin(c, k, op);
-        if (c->in_group && *op) {
-            (*op)->next = c->group_offloads;
-            c->group_offloads = *op;
-            *op = NULL;
-        }
-        return r;
-    }
-    if (c->in_group) return par__add_to_group(c, k);
     par__lock_world(c->world);
-    par__prefetch_call(c, k);
-    if (!par__copy_at_once(c, k)) r = par__issue(c, k, 1, waits ? par__first_looks(c->world) : 1, op);
-    if (waits && *op && (*op)->kept && (*op)->state == PAR__DONE) { // a small one that has ended at once
-        par__recycle_operation(*op);
-        *op = NULL;
-    }
+    par__operation *op = par__begin_call(c, k, waits, r);
     par__unlock_world(c->world);
-    return r;
+    return op && op->backend ? par__offload_begin(op) : op;
 }
 static par_result par__end_call(par__operation *op) {
     if (op->backend) return par__offload_end(op);
@@ -10803,50 +10819,18 @@ static par_result par__foreign_request(par_request *request, const char *what, p
                           "has been closed: wait once for each call",
                           what);
 }
-static par_result par__end_or_request(par__operation *op, par_request *request) { // NULL: wait for it here
-    par__world *w = op->comm->world;
-    if (!request) return par__end_call(op);
-    par__set_request(request, op);
+// Step all calls, and have the progress thread do so.
+static void par__go_on(par__world *w) {
     par__progress(w);
     if (w->has_progress_thread) par__wake_progress(w);
-    return PAR_OK;
 }
-
-// May a call take the short way of par__run_message? It is a message on this node whose description is right,
-// and neither a group's nor a backend's.
-static inline int par__is_short(const par_comm *c, const par_call *k) {
-    return par__is_valid_message(c, k) && par__is_local(c, k->root) && !c->in_group &&
-           !par__is_offloaded(c, k);
+static par_result par__no_comm(par_kind kind) {
+    return par__log_error(PAR_ERR_ARGUMENT, "par_%s: comm is NULL", par_kind_name(kind));
 }
-static par_result par__run_message(par_comm *c, par_call *k, par_request *request) {
-    par__world *w = c->world;
-    par__call_queue *queue = par__message_queue(c, k->kind, k->root);
-    par__operation *op = NULL;
-    const int sends = k->kind == PAR_KIND_SEND;
-    par__complete_message(c, k);
-    par__lock_world(w);
-    const uint16_t site = par__site_index(w, k->site);
-    par_result r = par__check_comm(c);
-    if (!r && queue->ring && !queue->running &&
-        (sends ? par__put_message(c, k, queue->ring, site) : par__take_message(c, k, queue->ring) > 0))
-        par__ended_at_once(c, k, site, queue, sends ? k->count : 0);
-    else if (!r && (op = par__new_operation(c, k, site)) != NULL) {
-        par__enqueue(op, queue);
-        if (request) par__start_message(op);
-    } else if (!r)
-        r = PAR_ERR_MEMORY;
-    par__unlock_world(w);
-    if (!request && op) return par__end_call(op);
-    if (request) par__set_request(request, op);
-    if (op && par__op_state(op) == PAR__DONE) par__progress(w); // take what is done off the list
-    if (!op && !request) par__progress_others(w);
-    if (op && w->has_progress_thread) par__wake_progress(w);
-    return r;
-}
-
-static par_result par__run_call(par_comm *c, par_call *k, par_request *request) {
-    par__operation *op;
-    const par_result r = par__start_call(c, k, !request, &op);
+static par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
+    par_result r;
+    if (!c) return par__no_comm(k->kind);
+    par__operation *op = par__start_call(c, k, !request, &r);
     if (!request && op) return par__end_call(op);
     if (!request) return par__progress_others(c->world), r;
     par__set_request(request, op);
@@ -10855,20 +10839,11 @@ static par_result par__run_call(par_comm *c, par_call *k, par_request *request) 
         request->ticket = c->group;
     }
     if (!op || op->backend || (op->kept && par__op_state(op) == PAR__DONE)) return r;
-    par__lock_world(c->world);
-    par__start_message(op);
-    par__unlock_world(c->world);
-    if (!par__is_message(op->call.kind) || c->ring_index[op->call.root] < 0 || par__op_state(op) == PAR__DONE)
-        par__progress(c->world); // publish the arrival now; take what is done off the list
-    if (c->world->has_progress_thread) par__wake_progress(c->world);
+    if (!par__is_message(k->kind) || c->ring_index[k->root] < 0 || par__op_state(op) == PAR__DONE)
+        par__go_on(c->world); // publish the arrival now; take what is done off the list
+    else if (c->world->has_progress_thread)
+        par__wake_progress(c->world);
     return PAR_OK;
-}
-static par_result par__no_comm(par_kind kind) {
-    return par__log_error(PAR_ERR_ARGUMENT, "par_%s: comm is NULL", par_kind_name(kind));
-}
-static inline par_result par__run(par_comm *c, par_call *k, par_request *request) { // NULL: wait for it here
-    if (!c) return par__no_comm(k->kind);
-    return par__is_short(c, k) ? par__run_message(c, k, request) : par__run_call(c, k, request);
 }
 
 static void par__release_closed(par__world *w);
@@ -10938,7 +10913,10 @@ par_result par_group_begin(par_comm *comm) {
 // others.
 static par_result par__issue_grouped(par_comm *c, const par_call *call, size_t n, par_request *request) {
     par__operation *head = request->operation, *op;
-    const par_result result = par__issue(c, call, n, 0, &op);
+    par_result result = par__check_comm(c);
+    if (result) return result;
+    op = par__new_operation(c, call, par__site_index(c->world, call->site));
+    result = par__issue(op, call, n, 0);
     if (result) return result;
     if (head) {
         op->group_head = head;
@@ -10973,8 +10951,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
     }
     if (request->operation) request->operation->group_pending--;
     par__unlock_world(c->world);
-    par__progress(c->world);
-    if (c->world->has_progress_thread) par__wake_progress(c->world);
+    par__go_on(c->world);
     return result;
 }
 
@@ -13960,50 +13937,35 @@ static int par__is_last_exchange(par_neighbors *n, const par_call *k) {
     return same;
 }
 // The operation of an exchange: the one that its neighbors keep, with its tables, unless it is in flight.
-static par_result par__exchange_operation(par_neighbors *n, const par_call *k, par__operation **out) {
+// NULL: *r says what is wrong.
+static par__operation *par__begin_exchange(par_neighbors *n, const par_call *k, uint16_t site,
+                                           par_result *r) {
     par_comm *c = n->own;
-    par__world *w = c->world;
-    const uint16_t site = par__site_index(w, k->site);
     if (!n->kept) n->kept = par__make_kept_operation(c);
     if (!n->kept_sizes) n->kept_sizes = (size_t *)par__zalloc(4 * sizeof(size_t) * ((size_t)n->degree + 1));
     const int idle = n->kept_sizes && n->kept && par__has_ticket(n->kept, 0);
     const int planned = idle && par__is_last_exchange(n, k);
-    par_result r = planned && !n->comm->backend ? PAR_OK : par__check_exchange(n, k);
-    if (r) return r;
-    par__operation *op = idle ? n->kept : par__new_operation(c, k, site);
-    if (!op) return PAR_ERR_MEMORY;
-    if (idle) par__reset_operation(w, op);
-    op->call = *k;
-    op->site = site;
-    if (!planned) r = par__plan_checked(op);
-    if (op->exchange.bundle_count) // for the flight recorder
-        op->call.count = op->exchange.bundles[0].bytes / par__element_bytes(op);
-    if (r) {
+    *r = planned && !n->comm->backend ? PAR_OK : par__check_exchange(n, k);
+    if (*r) return NULL;
+    par__operation *op = idle ? par__use_operation(n->kept, c, k, site) : par__new_operation(c, k, site);
+    if (!op) return *r = PAR_ERR_MEMORY, op;
+    if (!planned) *r = par__plan_checked(op);
+    if (*r) {
         op->exchange.bundle_count = 0;
         par__recycle_operation(op);
+        return NULL;
     }
-    return *out = op, r;
-}
-static par_result par__exchange_call(par_neighbors *n, par_call *k, par_request *request) {
-    par_comm *c = n->own;
-    par__operation *op = NULL;
-    k->kind = PAR_KIND_NEIGHBOR_EXCHANGE;
-    k->site = c->site ? c->site : "?";
-    c->site = NULL;
-    par_result r = par__check_comm(c);
-    if (r) return r;
-    par__lock_world(c->world);
-    r = par__exchange_operation(n, k, &op);
-    // Its queue is one that its comm does not need otherwise: [0] counts arrivals.
-    if (!r) par__enqueue(op, &c->queues[1 + c->rank]);
-    par__unlock_world(c->world);
-    return r ? r : par__end_or_request(op, request);
+    if (op->exchange.bundle_count) // for the flight recorder
+        op->call.count = op->exchange.bundles[0].bytes / par__element_bytes(op);
+    par__enqueue(op, &c->queues[1 + c->rank]); // which its comm does not need: [0] counts arrivals
+    return op;
 }
 static par_call par__describe_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,
                                        void *recv, const size_t *recv_counts, const size_t *recv_displs,
                                        par_dtype dtype) {
     par_call k;
     memset(&k, 0, sizeof k);
+    k.kind = PAR_KIND_NEIGHBOR_EXCHANGE;
     k.send = send;
     k.send_counts = send_counts;
     k.send_displs = send_displs;
@@ -14018,15 +13980,14 @@ par_result par_neighbor_exchange(const void *send, const size_t *send_counts, co
                                  par_dtype dtype, par_neighbors *neighbors) {
     par_call k =
         par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
-    return par__exchange_call(neighbors, &k, NULL);
+    return par__run(neighbors->own, &k, NULL);
 }
 par_result par_neighbor_exchange_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
                                        void *recv, const size_t *recv_counts, const size_t *recv_displs,
                                        par_dtype dtype, par_neighbors *neighbors, par_request *request) {
     par_call k =
         par__describe_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype);
-    par__set_request(request, NULL);
-    return par__exchange_call(neighbors, &k, request);
+    return par__run(neighbors->own, &k, request);
 }
 par_result par_neighbors_close(par_neighbors *neighbors) { // its comm frees it
     return neighbors ? par_close(neighbors->own) : PAR_OK;
@@ -14395,9 +14356,9 @@ enum { PAR__TURN_YIELDS = 200 }; // while nothing moves in several threads; then
 par_result par__run_in_turn(par_comm *c, const par_call *call) {
     par__world *w = c->world;
     par_call k = *call;
-    par__operation *op;
-    const par_result r = w->takes_turns ? par__start_call(c, &k, 1, &op) : par_begin(c, call, NULL);
-    if (!w->takes_turns) return r;
+    par_result r;
+    if (!w->takes_turns) return par_begin(c, call, NULL);
+    par__operation *op = par__start_call(c, &k, 1, &r);
     if (!op) return par__progress_others(w), r;
     for (unsigned looks = 0; !par__is_done(op); looks++) {
         par__wait_until(w, par__is_done_or_wanted, par__check_operation, op, par__sleep_ns(w));

@@ -979,10 +979,12 @@ static double measure_waiting(bench *b) { // processor seconds of a rank that wa
 }
 static void diagnosis(bench *b) {
     par_comm *c = b->world;
+    par_request begun;
     float one = 1;
     double hop, barrier, alone[2][ALONE_KINDS];
-    must(b, par_all_reduce(&one, &one, 1, PAR_F32, PAR_SUM, c));
-    par__operation *op = c->small ? c->small : c->world->idle_operations; // its arrivals stay; NULL: one rank
+    must(b, par_all_reduce_begin(&one, &one, 1, PAR_F32, PAR_SUM, c, &begun));
+    par__operation *op = begun.operation; // it stays, and its arrivals do; NULL: one rank
+    must(b, par_wait(&begun));
     const double recorder = op ? recorder_seconds(c, op) : 0, compare = op ? compare_seconds(b, op) : 0;
     measure_hop(b, &hop, &barrier);
     // Memory of one rank; 4096: the page of its call sites.
