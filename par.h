@@ -3335,8 +3335,17 @@ typedef struct par__net_request { // bytes in flight between nodes, see >>net
 #endif
 } par__net_request;
 
+typedef enum par__transfer_state {
+    PAR__TRANSFER_NEW,
+    PAR__TRANSFER_HEADER,  // between nodes: a receive waits for the message's header
+    PAR__TRANSFER_PIECES,  // the bytes pass, piece by piece
+    PAR__TRANSFER_OFFERED, // a send whose receiver copies them, and says when it has
+    PAR__TRANSFER_ENDED
+} par__transfer_state;
+typedef enum par__sharing { PAR__SHARING_OPEN, PAR__SHARING_NONE, PAR__SHARING_BOTH } par__sharing;
 typedef struct par__transfer { // a message in flight
-    int sending, peer, lane, state, mismatched;
+    int sending, peer, lane, mismatched;
+    par__transfer_state state;
     uint64_t hash; // as par__message_header.hash
     char *memory;
     size_t bytes, done;
@@ -3346,7 +3355,7 @@ typedef struct par__transfer { // a message in flight
     char *eager;                             // a user's message: its header and first bytes
     size_t chunk;                            // bytes in flight
     int chunks;                              // issued so far
-    int sharing;                             // a receive: does the sender help? 0: undecided, 1: no, 2: yes
+    par__sharing sharing;                    // a receive: does the sender copy a part?
     size_t pulled;                           // bytes that the receiver has copied then
     par__message_header header;              // of what this rank receives
 } par__transfer;
@@ -3362,9 +3371,10 @@ typedef struct
     size_t bytes;        // of all of them
     uint64_t hash;       // of their counts
     // of the present exchange
-    int state, mismatched, place; // 0: new, 1: in pieces, 2: the receiver copies, 3: done; par__place
-    size_t done, length;          // bytes of the message that have passed; all of them
-    size_t block, at;             // where in the blocks they end
+    par__transfer_state state;
+    int mismatched, place; // par__place
+    size_t done, length;   // bytes of the message that have passed; all of them
+    size_t block, at;      // where in the blocks they end
     uint32_t ticket;
     char *packed;    // between nodes, and
     size_t transfer; // its number
@@ -6634,13 +6644,14 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     par__ring *ring = par__ring_to(c, x->peer, x->lane);
     par__cell *cell;
     if (!ring) {
-        x->state = 3; // its comm cannot go on
+        x->state = PAR__TRANSFER_ENDED; // its comm cannot go on
         return par__no_ring(c, x->peer);
     }
-    while (x->state < 2) {
+    while (x->state == PAR__TRANSFER_NEW || x->state == PAR__TRANSFER_PIECES) {
         uint64_t address = 0;
-        const par__place place =
-            x->state ? PAR__IN_RING : par__message_place(c, x->memory, x->bytes, x->peer, &address);
+        const par__place place = x->state == PAR__TRANSFER_PIECES
+                                     ? PAR__IN_RING
+                                     : par__message_place(c, x->memory, x->bytes, x->peer, &address);
         const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, x->bytes - x->done) : 0;
         if ((cell = par__free_cell(c, ring, n)) == NULL) break;
         cell->site = op->site;
@@ -6656,20 +6667,22 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
         }
         x->done += n;
         x->ticket = ring->head + 1;
-        x->state = place != PAR__IN_RING ? 2 : x->done < x->bytes ? 1 : 3;
+        x->state = place != PAR__IN_RING ? PAR__TRANSFER_OFFERED
+                   : x->done < x->bytes  ? PAR__TRANSFER_PIECES
+                                         : PAR__TRANSFER_ENDED;
         par__publish_cell(c, ring, cell, x->peer);
         *moved = 1;
     }
-    if (x->state == 2 && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
-        x->state = 3;
+    if (x->state == PAR__TRANSFER_OFFERED && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
+        x->state = PAR__TRANSFER_ENDED;
         *moved = 1;
-    } else if (x->state == 2)
+    } else if (x->state == PAR__TRANSFER_OFFERED)
         *moved |= par__push_part(op, x, &ring->cells[(x->ticket - 1) % PAR__RING_CELLS]);
     return PAR_OK;
 }
 
 static par_result par__ring_corrupt(par__operation *op, par__transfer *x, const char *what, uint64_t value) {
-    x->state = 3; // what follows cannot be trusted
+    x->state = PAR__TRANSFER_ENDED; // what follows cannot be trusted
     return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
 }
 
@@ -6685,7 +6698,7 @@ static par_result par__open_message(par__operation *op, par__transfer *x, const 
     m->hash = x->hash;
     if (!par__address_valid(c->world, m))
         return par__ring_corrupt(op, x, "the address of a message as", m->address);
-    x->state = 1;
+    x->state = PAR__TRANSFER_PIECES;
     return par__check_message(op, x, par__site_at(c, x->peer, cell->site));
 }
 
@@ -6695,16 +6708,16 @@ static int par__pull_message(par__operation *op, par__transfer *x, par__cell *ce
     const par_comm *c = op->comm;
     const par__message_header *m = &x->header;
     size_t at, n;
-    if (!x->sharing) {
+    if (x->sharing == PAR__SHARING_OPEN) {
         // Where this rank has other operations, the sender may have its own to copy: then few system calls.
         const size_t least = (c->world->active->next ? 16 : 2) * (size_t)PAR__CHUNK_BYTES;
         uint64_t to;
         const par__place place = par__message_place(c, x->memory, x->bytes, x->peer, &to);
-        x->sharing = x->bytes >= least && place != PAR__IN_RING ? 2 : 1;
+        x->sharing = x->bytes >= least && place != PAR__IN_RING ? PAR__SHARING_BOTH : PAR__SHARING_NONE;
         cell->u.copy.to = to;
-        if (x->sharing == 2) PAR__STORE(&cell->u.copy.to_place, (uint32_t)place);
+        if (x->sharing == PAR__SHARING_BOTH) PAR__STORE(&cell->u.copy.to_place, (uint32_t)place);
     }
-    if (x->sharing == 2) {
+    if (x->sharing == PAR__SHARING_BOTH) {
         for (; (n = par__claim(cell, x->bytes, &at)) != 0; x->pulled += n, *moved = 1)
             if (!par__copy_part(c, x->peer, m->place, x->memory, m->address, at, n, 0))
                 PAR__STORE(&cell->u.copy.failed, 1u);
@@ -6722,14 +6735,14 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
     par_comm *c = op->comm;
     par__ring *ring = par__ring_from(c, x->peer, x->lane);
     par_result result = PAR_OK;
-    while (ring && x->state < 3) {
+    while (ring && x->state != PAR__TRANSFER_ENDED) {
         uint32_t ticket;
         par__cell *cell = par__expected_cell(ring, &ticket);
         if (par__is_ticket_old(ring, ticket)) break;
         if (ticket != (uint32_t)ring->tail + 1)
             return par__ring_corrupt(op, x, "a message's number as", ticket);
-        if (x->state == 0) result = par__open_message(op, x, cell);
-        if (x->state == 3) return result;
+        if (x->state == PAR__TRANSFER_NEW) result = par__open_message(op, x, cell);
+        if (x->state == PAR__TRANSFER_ENDED) return result;
         const size_t left = (size_t)x->header.bytes - x->done;
         const par__place place = (par__place)x->header.place;
         const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, left) : left;
@@ -6738,7 +6751,7 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
         else if (!x->mismatched && !par__pull_message(op, x, cell, moved))
             break;
         x->done += n;
-        if (n == left) x->state = 3;
+        if (n == left) x->state = PAR__TRANSFER_ENDED;
         par__drain_cell(c, ring, place == PAR__IN_RING ? n : 0, x->peer, place != PAR__IN_RING);
         *moved = 1;
         if (result) return result;
@@ -6809,7 +6822,7 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
         if (done) {
             if (x->mismatched) PAR_FREE(x->memory);
             par__free_eager(w, x);
-            x->state = 3;
+            x->state = PAR__TRANSFER_ENDED;
             *moved = 1;
         }
         return PAR_OK;
@@ -6824,10 +6837,10 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
 
 static par_result par__net_start(par__operation *op, par__transfer *x) {
     const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
-    if (x->lane) return x->state = 2, x->header.bytes = x->bytes, PAR_OK;
+    if (x->lane) return x->state = PAR__TRANSFER_PIECES, x->header.bytes = x->bytes, PAR_OK;
     if (!par__alloc_eager(op->comm->world, x))
         return par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
-    x->state = x->sending ? 2 : 1;
+    x->state = x->sending ? PAR__TRANSFER_PIECES : PAR__TRANSFER_HEADER;
     if (!x->sending)
         return par__net_issue(op, x, x->eager, sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES,
                               &x->first_request);
@@ -6855,12 +6868,13 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
     par_result r = PAR_OK;
     int done = 0;
     size_t received = 0;
-    if (x->state == 0) {
+    if (x->state == PAR__TRANSFER_NEW) {
         r = par__net_start(op, x);
         *moved = 1;
     }
-    if (r || x->state == 3) return r;
-    if (x->state == 2) return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->header.bytes, moved);
+    if (r || x->state == PAR__TRANSFER_ENDED) return r;
+    if (x->state == PAR__TRANSFER_PIECES)
+        return par__net_chunk(op, x, x->sending ? x->bytes : (size_t)x->header.bytes, moved);
     r = w->net->test(w, &x->first_request, &done, &received);
     if (r || !done) return r;
     if (!par__parse_header(x, &x->header, received))
@@ -6876,19 +6890,19 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
         memcpy(x->memory, x->eager + sizeof(par__message_header), first);
     }
     x->done = first;
-    x->state = 2;
+    x->state = PAR__TRANSFER_PIECES;
     *moved = 1;
     return r;
 }
 
 static void par__net_cancel(par__world *w, par__transfer *x) { // of an operation that failed
     int touched = 0;
-    if (x->state == 0 || x->state == 3) return;
+    if (x->state == PAR__TRANSFER_NEW || x->state == PAR__TRANSFER_ENDED) return;
     if (x->request.active) touched |= !w->net->cancel(w, &x->request);
     if (x->first_request.active) touched |= !w->net->cancel(w, &x->first_request);
     if (touched) x->eager = NULL;
     par__free_eager(w, x);
-    x->state = 3;
+    x->state = PAR__TRANSFER_ENDED;
 }
 
 // A mismatched message is drained. After any other error neither the message nor its comm can go on.
@@ -6937,16 +6951,16 @@ static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
     for (size_t k = 0; k < 2 * t->transfer_count; k++) {
         const size_t i = k % t->transfer_count;
         par__transfer *x = &t->transfers[i];
-        int ready = x->state != 3 && x->sending == (k < t->transfer_count);
-        for (size_t j = 0; ready && j < i && x->state == 0; j++)
-            if (t->transfers[j].state != 3 && t->transfers[j].sending == x->sending &&
+        int ready = x->state != PAR__TRANSFER_ENDED && x->sending == (k < t->transfer_count);
+        for (size_t j = 0; ready && j < i && x->state == PAR__TRANSFER_NEW; j++)
+            if (t->transfers[j].state != PAR__TRANSFER_ENDED && t->transfers[j].sending == x->sending &&
                 t->transfers[j].peer == x->peer)
                 ready = 0;
         if (ready) {
             const par_result r = par__transfer_step(op, x, moved);
             if (r && !op->result) op->result = r;
         }
-        all &= x->state == 3;
+        all &= x->state == PAR__TRANSFER_ENDED;
     }
     return all;
 }
@@ -9423,7 +9437,7 @@ static void par__await_help(const par__operation *op) {
     par__world *w = op->world;
     const par__transfer *x = op->tracks[0].transfers;
     const par__cell *cell = &queue->ring->cells[(uint32_t)queue->ring->tail % PAR__RING_CELLS];
-    if (x->state != 1 || x->sharing != 2) return;
+    if (x->state != PAR__TRANSFER_PIECES || x->sharing != PAR__SHARING_BOTH) return;
     const double until = par__now() + w->timeout_s;
     while (x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes) {
         if (par__peer_dead(w, op->comm->arena_index[x->peer])) return;
@@ -9542,7 +9556,7 @@ static par_result par__bundle_send(par__operation *op, par__bundle *b, int *move
     par__cell *cell;
     size_t room;
     if (!ring) return par__no_ring(c, b->peer);
-    while (b->state < 2) {
+    while (b->state == PAR__TRANSFER_NEW || b->state == PAR__TRANSFER_PIECES) {
         if (!b->done) b->place = (int)par__bundle_place(op, b);
         const int in_ring = b->place == PAR__IN_RING;
         const size_t n = in_ring ? par__piece_bytes(c, b->length - b->done) : PAR__BUNDLE_HASH + 8 * b->count;
@@ -9563,12 +9577,14 @@ static par_result par__bundle_send(par__operation *op, par__bundle *b, int *move
         ring->head_line += par__payload_lines(n);
         b->done += n;
         b->ticket = ring->head + 1;
-        b->state = !in_ring ? 2 : b->done < b->length ? 1 : 3;
+        b->state = !in_ring              ? PAR__TRANSFER_OFFERED
+                   : b->done < b->length ? PAR__TRANSFER_PIECES
+                                         : PAR__TRANSFER_ENDED;
         par__publish_cell(c, ring, cell, b->peer);
         *moved = 1;
     }
-    if (b->state == 2 && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - b->ticket) >= 0) {
-        b->state = 3;
+    if (b->state == PAR__TRANSFER_OFFERED && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - b->ticket) >= 0) {
+        b->state = PAR__TRANSFER_ENDED;
         *moved = 1;
     }
     return PAR_OK;
@@ -9627,7 +9643,7 @@ static par_result par__bundle_open(par__operation *op, par__bundle *b, par__ring
         &hash,
         par__piece_at(c, ring, cell, (uint32_t)(ring->tail >> 32), par__piece_bytes(c, b->length), 0, &room),
         sizeof hash);
-    b->state = 1;
+    b->state = PAR__TRANSFER_PIECES;
     b->mismatched = cell->bytes != expected || cell->dtype != (uint8_t)op->call.dtype || hash != b->hash;
     if (!b->mismatched) return PAR_OK;
     return par__set_error(
@@ -9644,13 +9660,13 @@ static par_result par__bundle_recv(par__operation *op, par__bundle *b, int *move
     par_comm *c = op->comm;
     par__ring *ring = par__ring_from(c, b->peer, 0);
     par_result result = PAR_OK;
-    while (ring && b->state < 3) {
+    while (ring && b->state != PAR__TRANSFER_ENDED) {
         par__cell *cell = &ring->cells[(uint32_t)ring->tail % PAR__RING_CELLS];
         const uint32_t ticket = PAR__LOAD(&cell->ticket), line = (uint32_t)(ring->tail >> 32);
         if (par__is_ticket_old(ring, ticket)) break;
         if (ticket != (uint32_t)ring->tail + 1)
             return par__bundle_corrupt(op, "a message's number as", ticket);
-        const int first = b->state == 0;
+        const int first = b->state == PAR__TRANSFER_NEW;
         if (first) result = par__bundle_open(op, b, ring, cell);
         if (result && result != PAR_ERR_MISMATCH) return result;
         const int in_ring = b->place == PAR__IN_RING;
@@ -9660,7 +9676,7 @@ static par_result par__bundle_recv(par__operation *op, par__bundle *b, int *move
         else if (!b->mismatched)
             result = par__bundle_pull(op, b, ring, cell);
         b->done += n;
-        if (b->done >= b->length) b->state = 3;
+        if (b->done >= b->length) b->state = PAR__TRANSFER_ENDED;
         par__drain_cell(c, ring, n, b->peer, !in_ring);
         *moved = 1;
         if (result) return result;
@@ -9752,7 +9768,7 @@ static void par__start_exchange(par__operation *op) {
         b->mismatched = 0;
         b->done = b->block = b->at = 0;
         b->length = PAR__BUNDLE_HASH + b->bytes;
-        b->state = b->peer == c->rank ? 3 : 0;
+        b->state = b->peer == c->rank ? PAR__TRANSFER_ENDED : PAR__TRANSFER_NEW;
         if (b->sending && c->nodes.node_of[b->peer] != c->nodes.my_node && c->ring_index[b->peer] >= 0) {
             op->net_messages++;
             op->net_bytes += b->bytes;
@@ -9775,11 +9791,11 @@ static int par__step_bundles(par__operation *op, int *moved) {
     int all = !op->track->transfer_count || par__step_transfers(op, op->track, moved);
     for (size_t i = 0; i < x->bundle_count; i++) {
         par__bundle *b = &x->bundles[i];
-        if (b->state == 3 || c->ring_index[b->peer] < 0) continue;
+        if (b->state == PAR__TRANSFER_ENDED || c->ring_index[b->peer] < 0) continue;
         const par_result r = b->sending ? par__bundle_send(op, b, moved) : par__bundle_recv(op, b, moved);
         if (r && !op->result) op->result = r;
         if (r && r != PAR_ERR_MISMATCH) return 1; // its comm is broken
-        all &= b->state == 3;
+        all &= b->state == PAR__TRANSFER_ENDED;
     }
     return all;
 }
@@ -9813,8 +9829,8 @@ static int par__exchange_waits(const par__operation *op,
     for (size_t i = 0; i < op->exchange.bundle_count; i++) {
         const par__bundle *b = &op->exchange.bundles[i];
         const int remote = op->comm->ring_index[b->peer] < 0;
-        if (b->peer == rank &&
-            (remote ? op->state == PAR__RUNNING && op->track->transfers[b->transfer].state : b->state) != 3)
+        if (b->peer == rank && (remote ? op->state == PAR__RUNNING && op->track->transfers[b->transfer].state
+                                       : b->state) != PAR__TRANSFER_ENDED)
             return 1;
     }
     return 0;
@@ -9991,7 +10007,7 @@ static int par__step_message(par__operation *op) {
         moved = 1;
     }
     ended = ended || par__step_transfers(op, op->track, &moved);
-    if (!ended && op->track->transfers->state == 2 && c->ring_index[op->call.root] >= 0)
+    if (!ended && op->track->transfers->state == PAR__TRANSFER_OFFERED)
         par__dequeue(op);     // its address is with the receiver: the next send can follow
     if (!ended) return moved; // a mismatched message is drained before it fails
     par__dequeue(op);
@@ -10135,7 +10151,7 @@ static int par__actions_wait(const par__operation *op, int rank) {
             a->verb == PAR__WAIT_ALL ? par__is_local(c, rank) : a->verb == PAR__WAIT && a->rank == rank;
         if (named && (int32_t)(phase - a->phase) < 0) return 1;
         for (size_t k = 0; k < t->transfer_count; k++)
-            if (t->transfers[k].peer == rank && t->transfers[k].state != 3) return 1;
+            if (t->transfers[k].peer == rank && t->transfers[k].state != PAR__TRANSFER_ENDED) return 1;
     }
     return 0;
 }
