@@ -1107,219 +1107,81 @@ const char *par__describe_call(const par__call_record *record, char *text, size_
 #define PAR_SITE                  __FILE__ ":" PAR__STRINGIFY(__LINE__)
 #define PAR__WITH_SITE(name, ...) par__##name##_at(PAR_SITE, __VA_ARGS__)
 
-static inline void *par__alloc_at(const char *site, par_comm *comm, size_t bytes) {
-    return par_alloc(par__at_site(comm, site), bytes);
-}
-static inline par_result par__split_at(const char *site, par_comm *comm, int color, int key, par_comm **out) {
-    return par_split(par__at_site(comm, site), color, key, out);
-}
-static inline par_result par__close_at(const char *site, par_comm *comm) {
-    return par_close(par__at_site(comm, site));
-}
-static inline par_result par__mesh_close_at(const char *site, par_mesh *mesh) {
-    return par_mesh_close(par__mesh_at_site(mesh, site));
-}
-static inline par_result par__free_at(const char *site, par_comm *comm, void *memory) {
-    return par_free(par__at_site(comm, site), memory);
-}
-static inline par_result par__mesh_comm_at(const char *site, par_mesh *mesh, const char *axes,
-                                           par_comm **comm) {
-    return par_mesh_comm(par__mesh_at_site(mesh, site), axes, comm);
-}
-static inline par_result par__begin_at(const char *site, par_comm *comm, const par_call *call,
-                                       par_request *request) {
-    return par_begin(par__at_site(comm, site), call, request);
-}
-static inline par_result par__all_reduce_at(const char *site, const void *send, void *recv, size_t count,
-                                            par_dtype dtype, par_op op, par_comm *comm) {
-    return par_all_reduce(send, recv, count, dtype, op, par__at_site(comm, site));
-}
-static inline par_result par__all_reduce_begin_at(const char *site, const void *send, void *recv,
-                                                  size_t count, par_dtype dtype, par_op op, par_comm *comm,
-                                                  par_request *request) {
-    return par_all_reduce_begin(send, recv, count, dtype, op, par__at_site(comm, site), request);
-}
-static inline par_result par__reduce_scatter_at(const char *site, const void *send, void *recv, size_t count,
-                                                par_dtype dtype, par_op op, par_comm *comm) {
-    return par_reduce_scatter(send, recv, count, dtype, op, par__at_site(comm, site));
-}
-static inline par_result par__reduce_scatter_begin_at(const char *site, const void *send, void *recv,
-                                                      size_t count, par_dtype dtype, par_op op,
-                                                      par_comm *comm, par_request *request) {
-    return par_reduce_scatter_begin(send, recv, count, dtype, op, par__at_site(comm, site), request);
-}
-static inline par_result par__reduce_scatterv_at(const char *site, const void *send, void *recv,
-                                                 const size_t *counts, par_dtype dtype, par_op op,
-                                                 par_comm *comm) {
-    return par_reduce_scatterv(send, recv, counts, dtype, op, par__at_site(comm, site));
-}
-static inline par_result par__reduce_scatterv_begin_at(const char *site, const void *send, void *recv,
-                                                       const size_t *counts, par_dtype dtype, par_op op,
-                                                       par_comm *comm, par_request *request) {
-    return par_reduce_scatterv_begin(send, recv, counts, dtype, op, par__at_site(comm, site), request);
-}
-static inline par_result par__all_gather_at(const char *site, const void *send, void *recv, size_t count,
-                                            par_dtype dtype, par_comm *comm) {
-    return par_all_gather(send, recv, count, dtype, par__at_site(comm, site));
-}
-static inline par_result par__all_gather_begin_at(const char *site, const void *send, void *recv,
-                                                  size_t count, par_dtype dtype, par_comm *comm,
-                                                  par_request *request) {
-    return par_all_gather_begin(send, recv, count, dtype, par__at_site(comm, site), request);
-}
-static inline par_result par__all_gatherv_at(const char *site, const void *send, void *recv,
-                                             const size_t *counts, const size_t *displs, par_dtype dtype,
-                                             par_comm *comm) {
-    return par_all_gatherv(send, recv, counts, displs, dtype, par__at_site(comm, site));
-}
-static inline par_result par__all_gatherv_begin_at(const char *site, const void *send, void *recv,
-                                                   const size_t *counts, const size_t *displs,
-                                                   par_dtype dtype, par_comm *comm, par_request *request) {
-    return par_all_gatherv_begin(send, recv, counts, displs, dtype, par__at_site(comm, site), request);
-}
-static inline par_result par__broadcast_at(const char *site, const void *send, void *recv, size_t count,
-                                           par_dtype dtype, int root, par_comm *comm) {
-    return par_broadcast(send, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__broadcast_begin_at(const char *site, const void *send, void *recv, size_t count,
-                                                 par_dtype dtype, int root, par_comm *comm,
-                                                 par_request *request) {
-    return par_broadcast_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
-}
-static inline par_result par__reduce_at(const char *site, const void *send, void *recv, size_t count,
-                                        par_dtype dtype, par_op op, int root, par_comm *comm) {
-    return par_reduce(send, recv, count, dtype, op, root, par__at_site(comm, site));
-}
-static inline par_result par__reduce_begin_at(const char *site, const void *send, void *recv, size_t count,
-                                              par_dtype dtype, par_op op, int root, par_comm *comm,
-                                              par_request *request) {
-    return par_reduce_begin(send, recv, count, dtype, op, root, par__at_site(comm, site), request);
-}
-static inline par_result par__gather_at(const char *site, const void *send, void *recv, size_t count,
-                                        par_dtype dtype, int root, par_comm *comm) {
-    return par_gather(send, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__gather_begin_at(const char *site, const void *send, void *recv, size_t count,
-                                              par_dtype dtype, int root, par_comm *comm,
-                                              par_request *request) {
-    return par_gather_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
-}
-static inline par_result par__gatherv_at(const char *site, const void *send, size_t count, void *recv,
-                                         const size_t *recv_counts, const size_t *recv_displs,
-                                         par_dtype dtype, int root, par_comm *comm) {
-    return par_gatherv(send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__gatherv_begin_at(const char *site, const void *send, size_t count, void *recv,
-                                               const size_t *recv_counts, const size_t *recv_displs,
-                                               par_dtype dtype, int root, par_comm *comm,
-                                               par_request *request) {
-    return par_gatherv_begin(send, count, recv, recv_counts, recv_displs, dtype, root,
-                             par__at_site(comm, site), request);
-}
-static inline par_result par__scatter_at(const char *site, const void *send, void *recv, size_t count,
-                                         par_dtype dtype, int root, par_comm *comm) {
-    return par_scatter(send, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__scatter_begin_at(const char *site, const void *send, void *recv, size_t count,
-                                               par_dtype dtype, int root, par_comm *comm,
-                                               par_request *request) {
-    return par_scatter_begin(send, recv, count, dtype, root, par__at_site(comm, site), request);
-}
-static inline par_result par__scatterv_at(const char *site, const void *send, const size_t *send_counts,
-                                          const size_t *send_displs, void *recv, size_t count,
-                                          par_dtype dtype, int root, par_comm *comm) {
-    return par_scatterv(send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site));
-}
-static inline par_result par__scatterv_begin_at(const char *site, const void *send, const size_t *send_counts,
-                                                const size_t *send_displs, void *recv, size_t count,
-                                                par_dtype dtype, int root, par_comm *comm,
-                                                par_request *request) {
-    return par_scatterv_begin(send, send_counts, send_displs, recv, count, dtype, root,
-                              par__at_site(comm, site), request);
-}
-static inline par_result par__all_to_all_at(const char *site, const void *send, void *recv, size_t count,
-                                            par_dtype dtype, par_comm *comm) {
-    return par_all_to_all(send, recv, count, dtype, par__at_site(comm, site));
-}
-static inline par_result par__all_to_all_begin_at(const char *site, const void *send, void *recv,
-                                                  size_t count, par_dtype dtype, par_comm *comm,
-                                                  par_request *request) {
-    return par_all_to_all_begin(send, recv, count, dtype, par__at_site(comm, site), request);
-}
-static inline par_result par__all_to_allv_at(const char *site, const void *send, const size_t *send_counts,
-                                             const size_t *send_displs, void *recv, const size_t *recv_counts,
-                                             const size_t *recv_displs, par_dtype dtype, par_comm *comm) {
-    return par_all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                           par__at_site(comm, site));
-}
-static inline par_result par__all_to_allv_begin_at(const char *site, const void *send,
-                                                   const size_t *send_counts, const size_t *send_displs,
-                                                   void *recv, const size_t *recv_counts,
-                                                   const size_t *recv_displs, par_dtype dtype, par_comm *comm,
-                                                   par_request *request) {
-    return par_all_to_allv_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                                 par__at_site(comm, site), request);
-}
-static inline par_result par__barrier_at(const char *site, par_comm *comm) {
-    return par_barrier(par__at_site(comm, site));
-}
-static inline par_result par__barrier_begin_at(const char *site, par_comm *comm, par_request *request) {
-    return par_barrier_begin(par__at_site(comm, site), request);
-}
-static inline par_result par__send_at(const char *site, const void *send, size_t count, par_dtype dtype,
-                                      int peer, par_comm *comm) {
-    return par_send(send, count, dtype, peer, par__at_site(comm, site));
-}
-static inline par_result par__send_begin_at(const char *site, const void *send, size_t count, par_dtype dtype,
-                                            int peer, par_comm *comm, par_request *request) {
-    return par_send_begin(send, count, dtype, peer, par__at_site(comm, site), request);
-}
-static inline par_result par__recv_at(const char *site, void *recv, size_t count, par_dtype dtype, int peer,
-                                      par_comm *comm) {
-    return par_recv(recv, count, dtype, peer, par__at_site(comm, site));
-}
-static inline par_result par__recv_begin_at(const char *site, void *recv, size_t count, par_dtype dtype,
-                                            int peer, par_comm *comm, par_request *request) {
-    return par_recv_begin(recv, count, dtype, peer, par__at_site(comm, site), request);
-}
-static inline par_result par__sendrecv_at(const char *site, const void *send, size_t send_count, int dest,
-                                          void *recv, size_t recv_count, int source, par_dtype dtype,
-                                          par_comm *comm) {
-    return par_sendrecv(send, send_count, dest, recv, recv_count, source, dtype, par__at_site(comm, site));
-}
-static inline par_result par__wait_signal_at(const char *site, const uint64_t *word, uint64_t value,
-                                             par_comm *comm) {
-    return par_wait_signal(word, value, par__at_site(comm, site));
-}
 par_neighbors *par__neighbors_at_site(par_neighbors *neighbors, const char *site);
-static inline par_result par__neighbors_open_at(const char *site, par_comm *comm, int degree,
-                                                const int *peers, const int *sources,
-                                                par_neighbors **neighbors) {
-    return par_neighbors_open(par__at_site(comm, site), degree, peers, sources, neighbors);
-}
-static inline par_result par__neighbors_close_at(const char *site, par_neighbors *neighbors) {
-    return par_neighbors_close(par__neighbors_at_site(neighbors, site));
-}
-static inline par_result par__neighbor_exchange_at(const char *site, const void *send,
-                                                   const size_t *send_counts, const size_t *send_displs,
-                                                   void *recv, const size_t *recv_counts,
-                                                   const size_t *recv_displs, par_dtype dtype,
-                                                   par_neighbors *neighbors) {
-    return par_neighbor_exchange(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                                 par__neighbors_at_site(neighbors, site));
-}
-static inline par_result par__neighbor_exchange_begin_at(const char *site, const void *send,
-                                                         const size_t *send_counts, const size_t *send_displs,
-                                                         void *recv, const size_t *recv_counts,
-                                                         const size_t *recv_displs, par_dtype dtype,
-                                                         par_neighbors *neighbors, par_request *request) {
-    return par_neighbor_exchange_begin(send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
-                                       par__neighbors_at_site(neighbors, site), request);
-}
-static inline par_result par__clock_offset_at(const char *site, par_comm *comm, double *offset,
-                                              double *error) {
-    return par_clock_offset(par__at_site(comm, site), offset, error);
-}
+// par__..._at, which the macros below call: the function's parameters, and what it is called with. BOTH: the
+// blocking form, and that with a request.
+#define PAR__UNWRAP(...) __VA_ARGS__
+#define PAR__SITED(type, name, parameters, arguments)                                                        \
+    static inline type par__##name##_at(const char *site, PAR__UNWRAP parameters) {                          \
+        return par_##name arguments;                                                                         \
+    }
+#define PAR__SITED_BOTH(name, parameters, arguments)                                                         \
+    PAR__SITED(par_result, name, parameters, arguments)                                                      \
+    PAR__SITED(par_result, name##_begin, (PAR__UNWRAP parameters, par_request * request),                    \
+               (PAR__UNWRAP arguments, request))
+// clang-format off
+PAR__SITED(void *, alloc, (par_comm *comm, size_t bytes), (par__at_site(comm, site), bytes))
+PAR__SITED(par_result, split, (par_comm *comm, int color, int key, par_comm **out),
+    (par__at_site(comm, site), color, key, out))
+PAR__SITED(par_result, close, (par_comm *comm), (par__at_site(comm, site)))
+PAR__SITED(par_result, mesh_close, (par_mesh *mesh), (par__mesh_at_site(mesh, site)))
+PAR__SITED(par_result, free, (par_comm *comm, void *memory), (par__at_site(comm, site), memory))
+PAR__SITED(par_result, mesh_comm, (par_mesh *mesh, const char *axes, par_comm **comm),
+    (par__mesh_at_site(mesh, site), axes, comm))
+PAR__SITED(par_result, begin, (par_comm *comm, const par_call *call, par_request *request),
+    (par__at_site(comm, site), call, request))
+PAR__SITED(par_result, sendrecv, (const void *send, size_t send_count, int dest, void *recv,
+    size_t recv_count, int source, par_dtype dtype, par_comm *comm),
+    (send, send_count, dest, recv, recv_count, source, dtype, par__at_site(comm, site)))
+PAR__SITED(par_result, wait_signal, (const uint64_t *word, uint64_t value, par_comm *comm),
+    (word, value, par__at_site(comm, site)))
+PAR__SITED(par_result, neighbors_open, (par_comm *comm, int degree, const int *peers, const int *sources,
+    par_neighbors **neighbors), (par__at_site(comm, site), degree, peers, sources, neighbors))
+PAR__SITED(par_result, neighbors_close, (par_neighbors *neighbors), (par__neighbors_at_site(neighbors, site)))
+PAR__SITED(par_result, clock_offset, (par_comm *comm, double *offset, double *error),
+    (par__at_site(comm, site), offset, error))
+PAR__SITED_BOTH(all_reduce, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+    par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)))
+PAR__SITED_BOTH(reduce_scatter, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
+    par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)))
+PAR__SITED_BOTH(reduce_scatterv, (const void *send, void *recv, const size_t *counts, par_dtype dtype,
+    par_op op, par_comm *comm), (send, recv, counts, dtype, op, par__at_site(comm, site)))
+PAR__SITED_BOTH(all_gather, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm),
+    (send, recv, count, dtype, par__at_site(comm, site)))
+PAR__SITED_BOTH(all_gatherv, (const void *send, void *recv, const size_t *counts, const size_t *displs,
+    par_dtype dtype, par_comm *comm), (send, recv, counts, displs, dtype, par__at_site(comm, site)))
+PAR__SITED_BOTH(broadcast, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
+    par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
+PAR__SITED_BOTH(reduce, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
+    par_comm *comm), (send, recv, count, dtype, op, root, par__at_site(comm, site)))
+PAR__SITED_BOTH(gather, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
+    par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
+PAR__SITED_BOTH(gatherv, (const void *send, size_t count, void *recv, const size_t *recv_counts,
+    const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm),
+    (send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site)))
+PAR__SITED_BOTH(scatter, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
+    par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
+PAR__SITED_BOTH(scatterv, (const void *send, const size_t *send_counts, const size_t *send_displs,
+    void *recv, size_t count, par_dtype dtype, int root, par_comm *comm),
+    (send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site)))
+PAR__SITED_BOTH(all_to_all, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm),
+    (send, recv, count, dtype, par__at_site(comm, site)))
+PAR__SITED_BOTH(all_to_allv, (const void *send, const size_t *send_counts, const size_t *send_displs,
+    void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm),
+    (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, par__at_site(comm, site)))
+PAR__SITED_BOTH(barrier, (par_comm *comm), (par__at_site(comm, site)))
+PAR__SITED_BOTH(send, (const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm),
+    (send, count, dtype, peer, par__at_site(comm, site)))
+PAR__SITED_BOTH(recv, (void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm),
+    (recv, count, dtype, peer, par__at_site(comm, site)))
+PAR__SITED_BOTH(neighbor_exchange, (const void *send, const size_t *send_counts, const size_t *send_displs,
+    void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
+    par_neighbors *neighbors), (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
+    par__neighbors_at_site(neighbors, site)))
+// clang-format on
+#undef PAR__SITED_BOTH
+#undef PAR__SITED
+#undef PAR__UNWRAP
 
 #define par_alloc(...)                   PAR__WITH_SITE(alloc, __VA_ARGS__)
 #define par_split(...)                   PAR__WITH_SITE(split, __VA_ARGS__)
@@ -10783,8 +10645,8 @@ static par__operation *par__begin_collective(par_comm *c, const par_call *k, uin
     return *r ? NULL : op;
 }
 static par__operation *par__begin_exchange(par_neighbors *n, const par_call *k, uint16_t site, par_result *r);
-// Begin any call; waits: the caller waits for its end. Its operation; NULL: it has ended, or waits for the end
-// of its group, or *r says what is wrong. The caller holds the world's lock.
+// Begin any call; waits: the caller waits for its end. Its operation; NULL: it has ended, or waits for the
+// end of its group, or *r says what is wrong. The caller holds the world's lock.
 static par__operation *par__begin_call(par_comm *c, const par_call *k, int waits, par_result *r) {
     const int offloaded = c->backend && par__is_offloaded(c, k);
     const int exchange = c->neighbors && k->kind == PAR_KIND_NEIGHBOR_EXCHANGE;
