@@ -56,9 +56,9 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first, grouped by noun: version, results, types, ranks, groups, memory, requests, calls,
-    collectives, point-to-point, neighbors, signals, diagnosis, devices, device
-    backends, shards, files, settings, call sites. The implementation follows; search for ">>name":
+    The API comes first, grouped by noun: version, results, types, ranks, splits, memory, requests, calls,
+    collectives, point-to-point, neighbors, signals, diagnosis, devices, device backends, shards, files,
+    settings, call sites. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>settings      environment variables; escaping of texts for JSON and error messages
@@ -110,7 +110,11 @@ TABLE OF CONTENTS
     >>rendezvous    ranks find each other over TCP
     >>tcp_open      all-gather while the world opens; addresses; a world over TCP
     >>launch        par_open: which of these
-    >>calls         the public functions
+    >>calls         the public functions of collectives and messages
+    >>memory        symmetric memory; signals
+    >>split         comms of some ranks of another
+    >>neighbors     neighbor exchanges: opened, checked, begun
+    >>close         the end of a comm, and of the world
     >>mesh          named axes
     >>mpi_program   one world for the communicators of a program (par_mpi.h); turns of its threads
     >>clocks        offsets between the ranks' clocks
@@ -125,8 +129,7 @@ CONFIG (define before the implementation)
     PAR_LOG(text)                   default: one line on stderr
     PAR_MPI                         compile the MPI launcher and transport (mpicc)
 
-ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts as unset; all ranks need the
-             same values)
+ENVIRONMENT (the same on all ranks; what cannot be parsed is an error, an empty value counts as unset)
     PAR_RANKS=n         ranks to start on this machine
     RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: the ranks rendezvous at rank 0's
                         host over TCP. So do ranks of srun (set MASTER_ADDR where names of nodes do not
@@ -134,8 +137,7 @@ ENVIRONMENT (a value that cannot be parsed is an error; an empty variable counts
     PAR_PORT=n          rendezvous at this port instead of MASTER_PORT (torchrun's agent listens on that one)
     PAR_JOB=name        over TCP only ranks with the same name join; unset: the launcher's name of the run.
                         Without either rank 0 keeps its port, and refuses other runs, while its world is open
-    PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more (an empty secret
-                        is an error)
+    PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more, never empty
     PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
     PAR_NODE_RANKS=k    treat every k consecutive ranks as a node of their own
     PAR_TIMEOUT=s       seconds until a wait fails (600)
@@ -3315,46 +3317,49 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     const par__algorithm_row *algorithm;
     const par_device_backend *backend; // that runs the call; NULL: not offloaded
     int kept; // it belongs to a comm's small calls, or to a par_neighbors with its tables
-    // a group
-    struct par__operation *group_head; // of its group: the first operation, which completes last
-    int group_pending;                 // a head: operations of its group not yet completed
-    int detached;                      // nobody waits for it: it is recycled when it completes
-    par_result group_result;
-    uint16_t bucket_hash;     // of the counts of the calls that share the bucket; 0: a single call
-    size_t bucket_call_count; // the calls that share the bucket
-    par_call *bucket_calls;
-    size_t bucket_call_capacity;
-    char *bucket;
+    struct {  // a call of a group
+        struct par__operation *head; // of its group: the first operation, which completes last
+        int pending;                 // a head: operations of its group not yet completed
+        int detached;                // nobody waits for it: it is recycled when it completes
+        par_result result;           // a head: the first error of its group
+        uint64_t number;             // a head: its group's; else 0
+        struct par__operation *next; // in par_comm.groups
+    } group;
+    struct {           // calls of a group that share an operation
+        uint16_t hash; // of their counts; 0: a single call
+        size_t count, capacity;
+        par_call *calls;
+        char *memory;
+    } bucket;
     void *offload_state; // the backend's
     // a collective while it runs
-    int eager;           // how the data were sent with the arrival: PAR__EAGER_NONE, ...
-    par__two_ways *ways; // that this call's seconds are counted in; NULL: none
-    int way;             // 1: staged
-    uint64_t data_ticks; // when all ranks had arrived
-    int send_addressable, recv_addressable, all_staged; // true of all ranks, so the same on all
-    unsigned arrival_flags;                             // the flags of this rank's arrival
-    int nontemporal, stream_recv; // write past the caches: all ranks' arrays; this rank's ordinary one
+    int eager;              // how the data were sent with the arrival: PAR__EAGER_NONE, ...
+    par__two_ways *ways;    // that this call's seconds are counted in; NULL: none
+    int way;                // 1: staged
+    uint64_t data_ticks;    // when all ranks had arrived
+    unsigned arrival_flags; // the flags of this rank's arrival
     size_t piece, block, offset;
     int more_pieces, final_piece; // the algorithm has further pieces; the final piece was emitted
     int track_count;
     par__track tracks[PAR__TRACKS], *track; // piece i runs on track i % track_count; the current one
     par__action discard;                    // written when memory is out; never read
-    const char **inputs,
-        **input;          // per track and rank, and of the current track: the address of byte 0 of the input
-    char **output;        // per rank: the address of byte 0 of its output array
-    unsigned char *cma;   // per rank: which of the two need CMA (PAR__SEND_CMA, PAR__RECV_CMA)
-    unsigned char *flags; // per rank: of its arrival, read once with its addresses
-    const void **sources; // scratch for par__reduce_sources: an address for each rank
-    void **destinations;
-    int pointer_capacity;
+    struct {                                // the ranks' arrays
+        int send_addressable, recv_addressable, all_staged; // true of all ranks, so the same on all
+        int nontemporal, stream_recv; // write past the caches: all ranks' arrays; this rank's ordinary one
+        const char **inputs, **input; // per track and rank, and of the current track: byte 0 of the input
+        char **output;                // per rank: the address of byte 0 of its output array
+        unsigned char *cma;           // per rank: which of the two need CMA (PAR__SEND_CMA, PAR__RECV_CMA)
+        unsigned char *flags;         // per rank: of its arrival, read once with its addresses
+        const void **sources;         // scratch for par__reduce_sources: an address for each rank
+        void **destinations;
+        int capacity; // ranks
+    } arrays;
     char *scratch;
     size_t scratch_bytes;
     par__exchange exchange; // a neighbor exchange
     // not used by most calls
-    struct par__world *world;          // which outlives the comm
-    uint64_t group;                    // a head: its group's number; else 0
-    struct par__operation *next_group; // in par_comm.groups
-    struct par__operation *next_made;  // in par__world.operations
+    struct par__world *world;         // which outlives the comm
+    struct par__operation *next_made; // in par__world.operations
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
@@ -4429,14 +4434,14 @@ static void par__free_operation(par__operation *op) {
         PAR_FREE(op->tracks[i].transfers);
     }
     if (!op) return;
-    PAR_FREE((void *)op->inputs);
-    PAR_FREE(op->output);
-    PAR_FREE(op->cma);
-    PAR_FREE((void *)op->sources);
-    PAR_FREE(op->destinations);
+    PAR_FREE((void *)op->arrays.inputs);
+    PAR_FREE(op->arrays.output);
+    PAR_FREE(op->arrays.cma);
+    PAR_FREE((void *)op->arrays.sources);
+    PAR_FREE(op->arrays.destinations);
     PAR_FREE(op->scratch);
-    PAR_FREE(op->bucket_calls);
-    PAR_FREE(op->bucket);
+    PAR_FREE(op->bucket.calls);
+    PAR_FREE(op->bucket.memory);
     PAR_FREE(op->exchange.bundles);
     PAR_FREE(op->exchange.blocks);
     PAR_FREE(op->exchange.addresses);
@@ -7106,17 +7111,17 @@ static void par__emit_copy_by(par__operation *op, void *dst, const void *src, si
     a->stream = stream;
 }
 static void par__emit_copy(par__operation *op, void *dst, const void *src, size_t bytes) {
-    par__emit_copy_by(op, dst, src, bytes, op->nontemporal);
+    par__emit_copy_by(op, dst, src, bytes, op->arrays.nontemporal);
 }
 // The same from a stage to this rank's result.
 static void par__emit_unstage(par__operation *op, void *dst, const void *src, size_t bytes) {
-    par__emit_copy_by(op, dst, src, bytes, op->nontemporal | op->stream_recv);
+    par__emit_copy_by(op, dst, src, bytes, op->arrays.nontemporal | op->arrays.stream_recv);
 }
 // The same from or to an address in rank's memory, as in input[] and output[], whether this process can
 // address it or not. (An address of another process may be equal to one of this process.)
 static void par__emit_cma(par__operation *op, par__verb verb, int rank, void *dst, const void *src,
                           size_t bytes) {
-    if (!(op->cma[rank] & (verb == PAR__PULL ? PAR__SEND_CMA : PAR__RECV_CMA))) {
+    if (!(op->arrays.cma[rank] & (verb == PAR__PULL ? PAR__SEND_CMA : PAR__RECV_CMA))) {
         par__emit_copy(op, dst, src, bytes);
         return;
     }
@@ -7170,10 +7175,10 @@ static char *par__stage_half(const par__operation *op, int rank) {
 static void par__run_reduce(par__operation *op, const par__action *a) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), wide = par__dtypes[par__accumulator(op->call.dtype)].bytes;
-    void **out = op->destinations;
+    void **out = op->arrays.destinations;
     int cma_sources = 0, any_cma = 0;
-    for (int r = 0; r < c->size; r++) any_cma |= op->cma[r];
-    for (int r = a->first; r <= a->last; r++) cma_sources += (op->cma[r] & PAR__SEND_CMA) != 0;
+    for (int r = 0; r < c->size; r++) any_cma |= op->arrays.cma[r];
+    for (int r = a->first; r <= a->last; r++) cma_sources += (op->arrays.cma[r] & PAR__SEND_CMA) != 0;
     const size_t slot = op->comm->half_bytes / (size_t)(cma_sources + 1) / 64 * 64;
     const size_t skew = slot < 4096 ? 0 : 63;
     const size_t capacity = any_cma ? (slot - skew) / e : a->count;
@@ -7182,27 +7187,28 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
         char *half = par__stage_half(op, c->rank), *next = half;
         int outs = 0;
         for (int r = a->first; r <= a->last; r++) {
-            const char *x = op->input[r] + offset;
-            op->sources[r - a->first] = x;
-            if (!(op->cma[r] & PAR__SEND_CMA)) continue;
+            const char *x = op->arrays.input[r] + offset;
+            op->arrays.sources[r - a->first] = x;
+            if (!(op->arrays.cma[r] & PAR__SEND_CMA)) continue;
             char *to = (next += slot) + ((uintptr_t)x & skew);
-            op->sources[r - a->first] = to;
+            op->arrays.sources[r - a->first] = to;
             par__run_cma(op, r, par__iovec(to, count * e), (uintptr_t)x, 0);
         }
         for (int i = 0; i < c->size; i++) {
             const int r = (c->rank + i) % c->size, writes = a->push || r == a->rank;
-            if (writes && !(op->cma[r] & PAR__RECV_CMA)) out[outs++] = op->output[r] + offset;
+            if (writes && !(op->arrays.cma[r] & PAR__RECV_CMA)) out[outs++] = op->arrays.output[r] + offset;
         }
         if (a->dst) out[outs++] = a->dst + at * (a->finalize ? e : wide);
         if (a->keep) out[outs++] = (char *)op->call.recv + offset;
-        if (!outs) out[outs++] = half + ((uintptr_t)(op->output[a->rank] + offset) & skew);
+        if (!outs) out[outs++] = half + ((uintptr_t)(op->arrays.output[a->rank] + offset) & skew);
         if (op->result) return;
-        par__reduce_sources(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL, op->sources,
-                            a->last - a->first + 1, count, op->call.dtype, op->call.op,
-                            a->finalize ? c->size : 0, op->nontemporal);
+        par__reduce_sources(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL,
+                            op->arrays.sources, a->last - a->first + 1, count, op->call.dtype, op->call.op,
+                            a->finalize ? c->size : 0, op->arrays.nontemporal);
         for (int r = 0; r < c->size; r++)
-            if ((a->push || r == a->rank) && (op->cma[r] & PAR__RECV_CMA))
-                par__run_cma(op, r, par__iovec(out[0], count * e), (uintptr_t)(op->output[r] + offset), 1);
+            if ((a->push || r == a->rank) && (op->arrays.cma[r] & PAR__RECV_CMA))
+                par__run_cma(op, r, par__iovec(out[0], count * e), (uintptr_t)(op->arrays.output[r] + offset),
+                             1);
     }
 }
 
@@ -7377,12 +7383,12 @@ static void par__receive_eager(par__operation *op) {
     const int parity = (int)(op->sequence & 1u);
     if (op->eager == PAR__EAGER_SMALL || op->eager == PAR__EAGER_STAGE) op->track->half = ++c->half;
     for (int r = 0; r < c->size; r++)
-        op->sources[r] =
+        op->arrays.sources[r] =
             par__eager_from(c, &op->call) + (op->eager == PAR__EAGER_INLINE
                                                  ? (const char *)c->board->arrivals[r].arrival[parity].u.data
                                              : op->eager == PAR__EAGER_ATTACHED ? par__attached_data(op, r)
                                                                                 : par__stage_half(op, r));
-    par__take_eager(c, &op->call, op->sources);
+    par__take_eager(c, &op->call, op->arrays.sources);
 }
 
 // >>oneshot -------------------------------------------------------------------------------------------------
@@ -7398,18 +7404,18 @@ static void par__receive_eager(par__operation *op) {
 // they have read it.
 
 static void par__set_input(par__operation *op, int r, const char *at) {
-    op->input[r] = at;
-    op->cma[r] &= (unsigned char)~PAR__SEND_CMA;
+    op->arrays.input[r] = at;
+    op->arrays.cma[r] &= (unsigned char)~PAR__SEND_CMA;
 }
 // Point input[] at the peers' stages, where byte `at` of their arrays is `skip` bytes in.
 static void par__inputs_from_stages(par__operation *op, size_t at, size_t skip) {
     par_comm *c = op->comm;
     for (int r = 0; r < c->size; r++)
-        if (r != c->rank && par__is_local(c, r) && !(op->flags[r] & PAR__SEND_SHARED))
+        if (r != c->rank && par__is_local(c, r) && !(op->arrays.flags[r] & PAR__SEND_SHARED))
             par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) + skip - at));
 }
 static int par__must_stage(const par__operation *op) { // peers cannot read the input in place
-    return !(op->flags[op->comm->rank] & PAR__SEND_SHARED);
+    return !(op->arrays.flags[op->comm->rank] & PAR__SEND_SHARED);
 }
 static const char *par__input_at(const par__operation *op, size_t byte) {
     return (const char *)op->call.send + byte;
@@ -7440,14 +7446,15 @@ static size_t par__largest_block(const par__operation *op) { // elements of the 
 
 static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op),
-                 slot = op->send_addressable ? SIZE_MAX : op->comm->half_bytes / (size_t)c->size / 64 * 64;
+    const size_t e = par__element_bytes(op), slot = op->arrays.send_addressable
+                                                        ? SIZE_MAX
+                                                        : op->comm->half_bytes / (size_t)c->size / 64 * 64;
     const size_t max = par__largest_block(op), at = op->offset,
-                 capacity = op->send_addressable ? max : slot / e;
+                 capacity = op->arrays.send_addressable ? max : slot / e;
     const size_t mine = par__block_count(&op->call, c->rank),
                  n = mine > at ? PAR__MIN(capacity, mine - at) : 0;
     const size_t me_at = (par__recv_displ(&op->call, c->rank) + at) * e;
-    if (!op->send_addressable) {
+    if (!op->arrays.send_addressable) {
         for (int b = 0; b < c->size && par__must_stage(op); b++) {
             const size_t count = par__block_count(&op->call, b),
                          m = count > at ? PAR__MIN(capacity, count - at) : 0;
@@ -7471,25 +7478,25 @@ static void par__emit_oneshot_reduce_scatter(par__operation *op) {
 static void par__emit_oneshot_all_gather(par__operation *op) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), max = par__largest_block(op), at = op->offset;
-    const size_t capacity = op->send_addressable ? max : op->comm->half_bytes / e;
+    const size_t capacity = op->arrays.send_addressable ? max : op->comm->half_bytes / e;
     for (int i = 0; i < c->size; i++) {
         const int r = (c->rank + i) % c->size; // own block first; then different peers
         const size_t count = par__block_count(&op->call, r),
                      m = count > at ? PAR__MIN(capacity, count - at) : 0;
         char *to = par__output_at(op, (par__recv_displ(&op->call, r) + at) * e);
-        if (i == 0 && !op->send_addressable) {
+        if (i == 0 && !op->arrays.send_addressable) {
             if (par__must_stage(op))
                 par__emit_copy(op, par__stage_half(op, r), par__input_at(op, at * e), m * e);
             par__emit_publish(op, 1);
         }
-        if (i == 1 && !op->send_addressable) {
+        if (i == 1 && !op->arrays.send_addressable) {
             par__emit_wait_all(op, 1);
             par__inputs_from_stages(op, at * e, 0);
         }
         if (i == 0)
             par__emit_copy(op, to, par__input_at(op, at * e), m * e);
         else
-            par__emit_pull(op, r, to, op->input[r] + at * e, m * e);
+            par__emit_pull(op, r, to, op->arrays.input[r] + at * e, m * e);
     }
     op->offset += capacity;
     op->more_pieces = op->offset < max;
@@ -7502,7 +7509,7 @@ static void par__emit_oneshot_all_gather(par__operation *op) {
 // The bytes of a reader's or a writer's block that the root copies: 1/n of it where all can address what is
 // needed and the root has no copy of its own to make; else none.
 static size_t par__root_share(const par__operation *op, int addressable, size_t bytes) {
-    if (!addressable || !(op->flags[op->call.root] & PAR__IN_PLACE)) return 0;
+    if (!addressable || !(op->arrays.flags[op->call.root] & PAR__IN_PLACE)) return 0;
     return bytes / (size_t)op->comm->size / 64 * 64;
 }
 
@@ -7511,18 +7518,18 @@ static size_t par__root_share(const par__operation *op, int addressable, size_t 
 static void par__emit_oneshot_broadcast(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, root = op->call.root;
-    const unsigned flags = op->flags[root];
+    const unsigned flags = op->arrays.flags[root];
     const int direct = (flags & (PAR__SEND_SHARED | PAR__SEND_CMA)) != 0;
     const size_t e = par__element_bytes(op), at = op->offset, rest = op->call.count - at;
     const size_t count = direct ? rest : PAR__MIN(rest, op->comm->half_bytes / e);
-    const size_t share = par__root_share(op, direct && op->recv_addressable, count * e);
+    const size_t share = par__root_share(op, direct && op->arrays.recv_addressable, count * e);
     const size_t read = count * e - share;
     if (c->rank != root) {
         if (!direct) {
             par__inputs_from_stages(op, at * e, 0);
             par__emit_wait(op, root, 1);
         }
-        par__emit_pull(op, root, par__output_at(op, at * e), op->input[root] + at * e, read);
+        par__emit_pull(op, root, par__output_at(op, at * e), op->arrays.input[root] + at * e, read);
     } else if (!direct) {
         if (op->piece >= 2) par__emit_wait_all(op, 2 - 2 * PAR__PHASES); // all have read this half
         par__emit_copy(op, par__stage_half(op, root), par__input_at(op, at * e), count * e);
@@ -7532,7 +7539,7 @@ static void par__emit_oneshot_broadcast(par__operation *op) {
         par__emit_copy(op, op->call.recv, op->call.send, read);
         for (int i = 1; i < n && share; i++) {
             const int r = (root + i) % n;
-            par__emit_put(op, r, op->output[r] + read, par__input_at(op, read), share);
+            par__emit_put(op, r, op->arrays.output[r] + read, par__input_at(op, read), share);
         }
     }
     op->offset += count;
@@ -7547,19 +7554,20 @@ static void par__emit_oneshot_rooted(par__operation *op) {
     const par_call *k = &op->call;
     const int n = op->comm->size, me = op->comm->rank, root = k->root, gather = k->kind == PAR_KIND_GATHER;
     const size_t block = par__call_bytes(op), mine = (size_t)me * block;
-    const size_t share = par__root_share(op, gather ? op->send_addressable : op->recv_addressable, block);
+    const size_t share =
+        par__root_share(op, gather ? op->arrays.send_addressable : op->arrays.recv_addressable, block);
     const size_t rest = block - share;
-    if (me != root && gather) par__emit_put(op, root, op->output[root] + mine, k->send, rest);
-    if (me != root && !gather) par__emit_pull(op, root, k->recv, op->input[root] + mine, rest);
+    if (me != root && gather) par__emit_put(op, root, op->arrays.output[root] + mine, k->send, rest);
+    if (me != root && !gather) par__emit_pull(op, root, k->recv, op->arrays.input[root] + mine, rest);
     if (me == root && gather) par__emit_copy(op, par__output_at(op, mine), k->send, block);
     if (me == root && !gather) par__emit_copy(op, k->recv, par__input_at(op, mine), block);
     for (int i = 1; i < n && me == root && share; i++) {
         const int r = (root + i) % n;
         const size_t at = (size_t)r * block + rest;
         if (gather)
-            par__emit_pull(op, r, par__output_at(op, at), op->input[r] + rest, share);
+            par__emit_pull(op, r, par__output_at(op, at), op->arrays.input[r] + rest, share);
         else
-            par__emit_put(op, r, op->output[r] + rest, par__input_at(op, at), share);
+            par__emit_put(op, r, op->arrays.output[r] + rest, par__input_at(op, at), share);
     }
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
@@ -7575,10 +7583,11 @@ static void par__emit_oneshot_blocks(par__operation *op) {
         const int r = (me + i) % n;
         const size_t bytes = par__block_count(&op->call, r) * e;
         if (kind == PAR_KIND_SCATTERV)
-            par__emit_put(op, r, op->output[r], par__input_at(op, par__send_displ(&op->call, r) * e), bytes);
+            par__emit_put(op, r, op->arrays.output[r], par__input_at(op, par__send_displ(&op->call, r) * e),
+                          bytes);
         else
             par__emit_pull(op, r, par__output_at(op, par__recv_displ(&op->call, r) * e),
-                           op->input[r] + (kind == PAR_KIND_GATHERV ? 0 : (size_t)me * block), bytes);
+                           op->arrays.input[r] + (kind == PAR_KIND_GATHERV ? 0 : (size_t)me * block), bytes);
     }
     par__emit_publish(op, 1);
     par__emit_wait_all(op, 1);
@@ -7597,8 +7606,8 @@ static void par__emit_oneshot_blocks(par__operation *op) {
 static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only the root gets the result
     par_comm *c = op->comm;
     const int rooted = par__takes_root(op->call.kind), receives = !rooted || c->rank == op->call.root;
-    const int push = rooted ? op->output[op->call.root] != NULL : op->recv_addressable;
-    const int zero_copy = op->send_addressable && push;
+    const int push = rooted ? op->arrays.output[op->call.root] != NULL : op->arrays.recv_addressable;
+    const int zero_copy = op->arrays.send_addressable && push;
     const size_t e = par__element_bytes(op), at = op->offset;
     const size_t n = PAR__MIN(op->call.count - at, zero_copy ? SIZE_MAX : op->comm->half_bytes / e);
     size_t first, length;
@@ -7621,10 +7630,10 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
             a->push = !rooted;
             a->rank = rooted ? op->call.root : -1;
         }
-        a->keep = !push && receives && !op->stream_recv;
+        a->keep = !push && receives && !op->arrays.stream_recv;
     }
     par__emit_publish(op, 2);
-    if (!push && receives && op->stream_recv)
+    if (!push && receives && op->arrays.stream_recv)
         par__emit_unstage(op, par__output_at(op, mine), stage + first * e, length * e);
     par__emit_wait_all(op, 2);
     for (int i = 1; i < c->size && !push && receives; i++) {
@@ -7701,8 +7710,8 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
                               wide);
             par__emit_join(op);
         }
-        if (s == 0 && !final && lone && wide_type == op->call.dtype && op->input[first])
-            sum = op->input[first] + ch->at * e; // the input of a single rank is its sum
+        if (s == 0 && !final && lone && wide_type == op->call.dtype && op->arrays.input[first])
+            sum = op->arrays.input[first] + ch->at * e; // the input of a single rank is its sum
         else
             par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
                              final ? result : acc, final);
@@ -7747,8 +7756,8 @@ static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, c
                           ch->result_count * e)
             ->lane = lane;
     par__emit_join(op);
-    if (s == 0 && first == l->segment_last[s] && wide_type == op->call.dtype && op->input[first])
-        sum = op->input[first] + ch->at * e;
+    if (s == 0 && first == l->segment_last[s] && wide_type == op->call.dtype && op->arrays.input[first])
+        sum = op->arrays.input[first] + ch->at * e;
     else if (ch->count)
         par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
                          s == last ? result : acc, s == last);
@@ -7846,7 +7855,7 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     const int more =
         ch.two_way ? par__chain_result(op, &ch, length, capacity) : op->offset + ch.count < length;
     if (layout == &c->nodes) par__inputs_from_stages(op, ch.at * e, 0);
-    op->input[c->rank] = (const char *)op->call.send;
+    op->arrays.input[c->rank] = (const char *)op->call.send;
     par__emit_chain(op, &ch);
     op->offset += ch.count;
     op->more_pieces = blocks || more;
@@ -7943,11 +7952,11 @@ static void par__emit_two_level_all_gather(par__operation *op) {
         const char *x = par__stage_half(op, from) + (size_t)r * slot;
         if (r == me)
             x = par__input_at(op, at * e);
-        else if (from == r && op->input[r])
-            x = op->input[r] + at * e; // addressable
+        else if (from == r && op->arrays.input[r])
+            x = op->arrays.input[r] + at * e; // addressable
         char *to = par__output_at(op, (par__recv_displ(&op->call, r) + at) * e);
         if (from != me) par__emit_wait(op, from, 2);
-        if (r != me && from == r && op->input[r])
+        if (r != me && from == r && op->arrays.input[r])
             par__emit_pull(op, r, to, x, PAR__PIECE_BYTES(r));
         else
             par__emit_copy(op, to, x, PAR__PIECE_BYTES(r));
@@ -8029,9 +8038,9 @@ static void par__emit_halving(par__operation *op) {
         const size_t half = (size_t)d * op->call.count * e;
         for (int q = 0; q < n; q++) { // held: q that agree with me in the bits not yet exchanged
             if ((q & (2 * d - 1)) == (me & (2 * d - 1)))
-                par__emit_message(op, PAR__SEND, partner, op->input[q] + give, half);
+                par__emit_message(op, PAR__SEND, partner, op->arrays.input[q] + give, half);
             if ((q & (2 * d - 1)) == (partner & (2 * d - 1)))
-                par__emit_message(op, PAR__RECV, partner, op->input[q] + keep, half);
+                par__emit_message(op, PAR__RECV, partner, op->arrays.input[q] + keep, half);
         }
         par__emit_join(op);
         if (upper)
@@ -8154,10 +8163,12 @@ static int par__one_node(const par__operation *op) { return op->comm->nodes.node
 static int par__fits_inline(const par__operation *op, int forced) {
     return (void)forced, op->eager == PAR__EAGER_INLINE;
 }
-static int par__fits_eager(const par__operation *op, int forced) { return (void)forced, op->all_staged; }
+static int par__fits_eager(const par__operation *op, int forced) {
+    return (void)forced, op->arrays.all_staged;
+}
 static int par__fits_node(const par__operation *op, int forced) { return (void)forced, par__one_node(op); }
 static int par__root_flags(const par__operation *op) {
-    return op->eager == PAR__EAGER_INLINE ? 0 : op->flags[op->call.root];
+    return op->eager == PAR__EAGER_INLINE ? 0 : op->arrays.flags[op->call.root];
 }
 static int par__fits_gather(const par__operation *op, int forced) {
     return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__RECV_SHARED | PAR__RECV_CMA));
@@ -8166,10 +8177,10 @@ static int par__fits_scatter(const par__operation *op, int forced) {
     return (void)forced, par__one_node(op) && (par__root_flags(op) & (PAR__SEND_SHARED | PAR__SEND_CMA));
 }
 static int par__fits_reading(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && op->send_addressable;
+    return (void)forced, par__one_node(op) && op->arrays.send_addressable;
 }
 static int par__fits_writing(const par__operation *op, int forced) {
-    return (void)forced, par__one_node(op) && op->recv_addressable;
+    return (void)forced, par__one_node(op) && op->arrays.recv_addressable;
 }
 static int par__fits_always(const par__operation *op, int forced) { return (void)op, (void)forced, 1; }
 static int par__fits_forced(const par__operation *op, int forced) { return (void)op, forced; }
@@ -8581,39 +8592,39 @@ static int par__fill_bucket(par__operation *op, const par_call *calls, size_t n)
     const size_t e = par__dtypes[calls->dtype].bytes;
     const int reads = par__has_input(op);
     uint64_t hash = 0xcbf29ce484222325u;
-    if (op->bucket_call_capacity < n) {
-        PAR_FREE(op->bucket_calls);
-        op->bucket_calls = (par_call *)PAR_MALLOC(n * sizeof *calls);
-        op->bucket_call_capacity = op->bucket_calls ? n : 0;
+    if (op->bucket.capacity < n) {
+        PAR_FREE(op->bucket.calls);
+        op->bucket.calls = (par_call *)PAR_MALLOC(n * sizeof *calls);
+        op->bucket.capacity = op->bucket.calls ? n : 0;
     }
-    if (!op->bucket) op->bucket = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
-    if (!op->bucket_calls || !op->bucket) return 0;
+    if (!op->bucket.memory) op->bucket.memory = (char *)PAR_MALLOC(PAR__BUCKET_BYTES);
+    if (!op->bucket.calls || !op->bucket.memory) return 0;
     all->count = 0;
     for (size_t i = 0; i < n; i++) {
         const par_call *k = &calls[i];
         if (k->count && reads)
-            par__copy(op->comm->world->kernels, op->bucket + all->count * e, k->send, k->count * e);
+            par__copy(op->comm->world->kernels, op->bucket.memory + all->count * e, k->send, k->count * e);
         all->count += k->count;
         hash = par__hash_sizes(&k->count, 1, hash);
-        op->bucket_calls[i] = *k;
+        op->bucket.calls[i] = *k;
     }
-    all->send = all->recv = op->bucket;
-    op->bucket_hash = (uint16_t)(hash >> 48 | 1);
-    op->bucket_call_count = n;
+    all->send = all->recv = op->bucket.memory;
+    op->bucket.hash = (uint16_t)(hash >> 48 | 1);
+    op->bucket.count = n;
     return 1;
 }
 
 // Copy the results of a bucket to the arrays of its calls.
 static void par__unpack_bucket(par__operation *op) {
     const size_t e = par__element_bytes(op);
-    const char *from = op->bucket;
-    for (size_t i = 0; i < op->bucket_call_count; i++) {
-        const par_call *k = &op->bucket_calls[i];
+    const char *from = op->bucket.memory;
+    for (size_t i = 0; i < op->bucket.count; i++) {
+        const par_call *k = &op->bucket.calls[i];
         if (op->result == PAR_OK && k->count)
             par__copy(op->comm->world->kernels, k->recv, from, k->count * e);
         from += k->count * e;
     }
-    op->bucket_call_count = 0;
+    op->bucket.count = 0;
 }
 
 // >>arrival -------------------------------------------------------------------------------------------------
@@ -8629,22 +8640,24 @@ static void par__unpack_bucket(par__operation *op) {
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
 static inline int par__alloc_addresses(par__operation *op) {
     par_comm *c = op->comm;
-    if (op->pointer_capacity < c->size) {
-        PAR_FREE((void *)op->inputs);
-        PAR_FREE(op->output);
-        PAR_FREE(op->cma);
-        PAR_FREE((void *)op->sources);
-        PAR_FREE(op->destinations);
-        op->cma = (unsigned char *)par__zalloc(2 * (size_t)c->size);
-        op->inputs = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
-        op->output = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
-        op->sources = (const void **)par__zalloc(sizeof(char *) * (size_t)c->size);
-        op->destinations = (void **)par__zalloc(sizeof(char *) * ((size_t)c->size + 2)); // recv, a->dst
-        op->pointer_capacity = c->size;
-        if (!op->inputs || !op->output || !op->cma || !op->sources || !op->destinations)
-            return op->pointer_capacity = 0, 0;
+    if (op->arrays.capacity < c->size) {
+        PAR_FREE((void *)op->arrays.inputs);
+        PAR_FREE(op->arrays.output);
+        PAR_FREE(op->arrays.cma);
+        PAR_FREE((void *)op->arrays.sources);
+        PAR_FREE(op->arrays.destinations);
+        op->arrays.cma = (unsigned char *)par__zalloc(2 * (size_t)c->size);
+        op->arrays.inputs = (const char **)par__zalloc(sizeof(char *) * (size_t)c->size * PAR__TRACKS);
+        op->arrays.output = (char **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->arrays.sources = (const void **)par__zalloc(sizeof(char *) * (size_t)c->size);
+        op->arrays.destinations =
+            (void **)par__zalloc(sizeof(char *) * ((size_t)c->size + 2)); // recv, a->dst
+        op->arrays.capacity = c->size;
+        if (!op->arrays.inputs || !op->arrays.output || !op->arrays.cma || !op->arrays.sources ||
+            !op->arrays.destinations)
+            return op->arrays.capacity = 0, 0;
     }
-    op->flags = op->cma + op->pointer_capacity;
+    op->arrays.flags = op->arrays.cma + op->arrays.capacity;
     return 1;
 }
 
@@ -8667,46 +8680,46 @@ static par_result par__resolve_addresses(par__operation *op) {
     const size_t e = par__element_bytes(op);
     int disjoint = 1;    // all arrays are addressable, and none is both read and written
     unsigned hidden = 0; // the system copies for all ranks, or for none: par__prefers_stages
-    op->send_addressable = op->recv_addressable = op->all_staged = 1;
+    op->arrays.send_addressable = op->arrays.recv_addressable = op->arrays.all_staged = 1;
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const unsigned flags = r == c->rank ? op->arrival_flags : PAR__LOAD(&s->call.flags);
-        op->flags[r] = (unsigned char)flags;
+        op->arrays.flags[r] = (unsigned char)flags;
         if (!(flags & send_flags) || !(flags & recv_flags)) hidden = PAR__SEND_CMA | PAR__RECV_CMA;
     }
     for (int r = 0; r < c->size; r++) {
         const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
         const int local = par__is_local(c, r);
-        const unsigned flags = op->flags[r] &= (unsigned char)~hidden;
+        const unsigned flags = op->arrays.flags[r] &= (unsigned char)~hidden;
         const uint64_t send_at = s->u.address.send, recv_at = s->u.address.recv;
         size_t send, recv;
         char *from;
         par__spans_shared(op, r, &send, &recv);
-        op->all_staged &= (flags & PAR__INPUT_STAGED) != 0;
-        op->send_addressable &= local && (flags & send_flags);
-        op->recv_addressable &= local && (flags & recv_flags);
+        op->arrays.all_staged &= (flags & PAR__INPUT_STAGED) != 0;
+        op->arrays.send_addressable &= local && (flags & send_flags);
+        op->arrays.recv_addressable &= local && (flags & recv_flags);
         disjoint &= (flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
                     (PAR__SEND_SHARED | PAR__RECV_SHARED);
-        op->input[r] = NULL;
-        op->output[r] = r == c->rank && (flags & recv_flags) && recv ? (char *)op->call.recv : NULL;
-        op->cma[r] = 0;
+        op->arrays.input[r] = NULL;
+        op->arrays.output[r] = r == c->rank && (flags & recv_flags) && recv ? (char *)op->call.recv : NULL;
+        op->arrays.cma[r] = 0;
         if (!local || r == c->rank) continue;
-        op->cma[r] = (unsigned char)(flags & (PAR__SEND_CMA | PAR__RECV_CMA));
+        op->arrays.cma[r] = (unsigned char)(flags & (PAR__SEND_CMA | PAR__RECV_CMA));
         if (!par__resolve_address(c->world, flags & PAR__SEND_SHARED, flags & PAR__SEND_CMA, send_at,
                                   send * e, &from))
             return par__memory_corrupt(c->world, "the address of a rank's data as", send_at);
-        op->input[r] = from;
+        op->arrays.input[r] = from;
         if (!par__resolve_address(c->world, flags & PAR__RECV_SHARED, flags & PAR__RECV_CMA, recv_at,
-                                  recv * e, &op->output[r]))
+                                  recv * e, &op->arrays.output[r]))
             return par__memory_corrupt(c->world, "the address of a rank's result as", recv_at);
     }
-    op->input[c->rank] = (const char *)op->call.send;
+    op->arrays.input[c->rank] = (const char *)op->call.send;
     for (int i = 1; i < op->track_count; i++)
-        memcpy((void *)(op->inputs + i * c->size), (const void *)op->inputs,
+        memcpy((void *)(op->arrays.inputs + i * c->size), (const void *)op->arrays.inputs,
                sizeof(char *) * (size_t)c->size);
-    if (op->recv_addressable) op->output[c->rank] = (char *)op->call.recv;
-    op->nontemporal = disjoint && par__is_beyond_caches(op);
-    op->stream_recv = !(op->arrival_flags & PAR__IN_PLACE) && par__is_beyond_caches(op);
+    if (op->arrays.recv_addressable) op->arrays.output[c->rank] = (char *)op->call.recv;
+    op->arrays.nontemporal = disjoint && par__is_beyond_caches(op);
+    op->arrays.stream_recv = !(op->arrival_flags & PAR__IN_PLACE) && par__is_beyond_caches(op);
     return PAR_OK;
 }
 
@@ -8962,7 +8975,7 @@ static void par__publish_arrival(par__operation *op) {
     op->ways = NULL;
     par__record_call(c, k, &s->call);
     s->call.site = op->site;
-    s->call.op_hash ^= op->bucket_hash;
+    s->call.op_hash ^= op->bucket.hash;
     op->eager = flags                      ? PAR__EAGER_NONE
                 : par__sends_inline(op)    ? PAR__EAGER_INLINE
                 : par__sends_attached(op)  ? PAR__EAGER_ATTACHED
@@ -9101,17 +9114,17 @@ static par__operation *par__use_operation(par__operation *op, par_comm *c, const
     op->site = site;
     op->backend = NULL;
     op->invalid = 0;
-    op->group_head = NULL;
-    op->group_pending = op->detached = 0;
-    op->group = 0;
-    op->bucket_call_count = 0;
-    op->bucket_hash = 0;
+    op->group.head = NULL;
+    op->group.pending = op->group.detached = 0;
+    op->group.number = 0;
+    op->bucket.count = 0;
+    op->bucket.hash = 0;
     par__set_ticket(op, ++c->world->tickets);
     op->net_messages = op->net_bytes = 0;
     op->wait_start = 0;
     op->start_ticks = 0;
     op->state = PAR__QUEUED;
-    op->result = op->group_result = PAR_OK;
+    op->result = op->group.result = PAR_OK;
     op->algorithm = NULL;
     return op;
 }
@@ -9222,18 +9235,18 @@ static inline void par__ended_at_once(par_comm *c, const par_call *k, uint16_t s
 // Enter the end of a call into the recorder and the ledger, and let who waits for it know.
 static void par__end_operation(par__operation *op) {
     const uint64_t now = par__ticks();
-    if (op->group_head) {
-        op->group_head->group_pending--;
-        if (!op->group_head->group_result) op->group_head->group_result = op->result;
+    if (op->group.head) {
+        op->group.head->group.pending--;
+        if (!op->group.head->group.result) op->group.head->group.result = op->result;
     }
     par__end_record(op, now);
     par__count_call(op->comm, &op->call, op->site, op->result, op->volume, op->start_ticks, now);
-    par__set_op_state(op, op->group_pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
+    par__set_op_state(op, op->group.pending ? PAR__WAITING_FOR_GROUP : PAR__DONE);
 }
 static void par__complete(par__operation *op) {
     par_comm *c = op->comm;
     par_ledger *row = &c->ledger[op->call.kind];
-    if (op->bucket_call_count) par__unpack_bucket(op);
+    if (op->bucket.count) par__unpack_bucket(op);
     if (op->result == PAR_OK && op->algorithm) c->last_algorithm = op->algorithm->name;
     row->net_messages += op->net_messages;
     row->net_bytes += op->net_bytes;
@@ -9334,9 +9347,9 @@ static int par__complete_with_error(par__operation *op, par_result result) {
 // mistake may have left the ranks with different numbers of calls: the next call has the next number on all.
 static int par__fail_collective(par__operation *op, par_result result) {
     par__call_queue *queue = op->queue;
-    const par__operation *head = op->group_head ? op->group_head : op;
+    const par__operation *head = op->group.head ? op->group.head : op;
     uint32_t dropped = 0;
-    while (queue->waiting && queue->waiting->next->group_head == head) {
+    while (queue->waiting && queue->waiting->next->group.head == head) {
         par__operation *rest = par__queue_pop(queue);
         rest->result = result;
         par__complete(rest);
@@ -9707,7 +9720,7 @@ static int par__exchange_waits(const par__operation *op,
 
 static void par__use_track(par__operation *op, int i) {
     op->track = &op->tracks[i];
-    op->input = op->inputs + i * op->comm->size;
+    op->arrays.input = op->arrays.inputs + i * op->comm->size;
 }
 
 static void par__begin_tracks(par__operation *op) {
@@ -9817,7 +9830,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if ((r = par__compare_arrivals(op)) != PAR_OK) return par__fail_collective(op, r);
         par__set_op_state(op, PAR__RUNNING);
         op->block = 0;
-        op->all_staged = par__is_decided(op) && op->eager != PAR__EAGER_INLINE;
+        op->arrays.all_staged = par__is_decided(op) && op->eager != PAR__EAGER_INLINE;
         const int agree = par__counts_agree(op);
         if (agree && !par__is_decided(op) && (r = par__resolve_addresses(op)) != PAR_OK)
             return par__complete_with_error(op, par__break_comm(c, r));
@@ -9895,7 +9908,7 @@ static int par__progress_operations(par__world *w, int on_node) {
             continue;
         }
         if (op->state == PAR__WAITING_FOR_GROUP) {
-            if (!op->group_pending) {
+            if (!op->group.pending) {
                 par__set_op_state(op, PAR__DONE);
                 moved = 1;
             }
@@ -9907,7 +9920,7 @@ static int par__progress_operations(par__world *w, int on_node) {
         }
         *link = op->next;
         op->next = NULL;
-        if (op->detached) par__recycle_operation(op);
+        if (op->group.detached) par__recycle_operation(op);
     }
     w->active_end = link;
     par__unlock_world(w);
@@ -10170,7 +10183,7 @@ static int par__find_absent(const par__operation *op, const par__operation **of)
     int r = par__absent_rank(*of = op);
     if (op->state == PAR__WAITING_FOR_GROUP)
         for (const par__operation *x = op->world->active; x && r < 0; x = x->next)
-            if (x->group_head == op) r = par__absent_rank(*of = x);
+            if (x->group.head == op) r = par__absent_rank(*of = x);
     par__unlock_world(op->world);
     return r;
 }
@@ -10263,11 +10276,11 @@ static void par__abandon_operation(par__operation *op, par_result r) {
     while (*link != op) link = &(*link)->next;
     *link = op->next;
     for (link = &w->active; *link; link = &(*link)->next)
-        if ((*link)->group_head == op) (*link)->group_head = NULL;
+        if ((*link)->group.head == op) (*link)->group.head = NULL;
     w->active_end = link;
-    op->group_pending = 0;
+    op->group.pending = 0;
     if (op->state == PAR__WAITING_FOR_GROUP) {
-        op->group_result = r;
+        op->group.result = r;
         par__set_op_state(op, PAR__DONE);
         return;
     }
@@ -10460,13 +10473,13 @@ static const par__plan *par__make_plan(par_comm *c, const par_call *k, par__plan
     plan->forced_count = c->world->forced_count;
     plan->eager = op->eager = par__plan_eager(op);
     if (!plan->eager) return plan;
-    op->all_staged = plan->eager == PAR__EAGER_SMALL;
+    op->arrays.all_staged = plan->eager == PAR__EAGER_SMALL;
     plan->algorithm = par__choose_algorithm(op);
     plan->volume = par__volume(op);
     plan->own_bytes = par__eager_own_bytes(op);
     par__plan_data(c, plan);
     par__record_call(c, k, &plan->record);
-    plan->record.flags = op->all_staged ? PAR__INPUT_STAGED : 0;
+    plan->record.flags = op->arrays.all_staged ? PAR__INPUT_STAGED : 0;
     return plan;
 }
 // What a comm needs for small calls. 0: its calls are never small, or there is no memory.
@@ -10521,7 +10534,7 @@ static par__operation *par__start_small(par_comm *c, const par_call *k, uint16_t
     par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
     char *data = plan->data[(staged ? c->half + 1 : sequence) & 1u];
     char *own = data + (size_t)c->rank * plan->stride;
-    const void **sources = c->small->sources;
+    const void **sources = c->small->arrays.sources;
     par__prefetch_for_write(mine); // peers that wait for it have its line, and those of their last data
     for (size_t i = 0; i < plan->prefetched; i += 64) par__prefetch_for_write(own + i);
     memcpy((char *)&mine->call + sizeof sequence, (const char *)&plan->record + sizeof sequence,
@@ -10581,11 +10594,11 @@ static par_result par__issue(par__operation *op, const par_call *calls, size_t n
 // What has ended may be of a comm that was closed and is gone, but for the head of a group.
 static par_result par__release_operation(par__operation *op) {
     par__world *w = op->world;
-    const par_result r = op->group_result ? op->group_result : op->result;
-    par__operation **link = op->group ? &op->comm->groups : NULL;
+    const par_result r = op->group.result ? op->group.result : op->result;
+    par__operation **link = op->group.number ? &op->comm->groups : NULL;
     par__lock_world(w);
-    while (link && *link && *link != op) link = &(*link)->next_group;
-    if (link && *link) *link = op->next_group;
+    while (link && *link && *link != op) link = &(*link)->group.next;
+    if (link && *link) *link = op->group.next;
     par__recycle_operation(op);
     par__unlock_world(w);
     return r;
@@ -10689,7 +10702,7 @@ static par_result par__foreign_request(par_request *request, const char *what, p
                               "par_group_end first",
                               what);
     if (grouped)
-        for (*op = c->groups; *op && (*op)->group != request->ticket;) *op = (*op)->next_group;
+        for (*op = c->groups; *op && (*op)->group.number != request->ticket;) *op = (*op)->group.next;
     if (!*op) request->operation = NULL;
     if (grouped && (*op || !c->closed)) return PAR_OK;
     return par__set_error(of->world, PAR_ERR_ARGUMENT,
@@ -10739,7 +10752,7 @@ par_result par_wait(par_request *request) {
     if (r || !op) return r;
     request->operation = NULL;
     if (par__op_state(op) != PAR__DONE) par__wait_for(op); // the group's own request still stands
-    return op->group_result ? op->group_result : op->result;
+    return op->group.result ? op->group.result : op->result;
 }
 
 par_result par_test(par_request *request, int *done) {
@@ -10797,13 +10810,13 @@ static par_result par__issue_grouped(par_comm *c, const par_call *call, size_t n
     result = par__issue(op, call, n, 0);
     if (result) return result;
     if (head) {
-        op->group_head = head;
-        op->detached = 1;
-        head->group_pending++;
+        op->group.head = head;
+        op->group.detached = 1;
+        head->group.pending++;
     } else {
-        op->group_pending = 1;
-        op->group = c->group;
-        op->next_group = c->groups;
+        op->group.pending = 1;
+        op->group.number = c->group;
+        op->group.next = c->groups;
         c->groups = op;
         par__set_request(request, op);
     }
@@ -10827,7 +10840,7 @@ par_result par_group_end_begin(par_comm *comm, par_request *request) {
         if (!c->group_invalid || par__is_message(c->grouped[i].kind))
             result = par__issue_grouped(c, &c->grouped[i], n, request);
     }
-    if (request->operation) request->operation->group_pending--;
+    if (request->operation) request->operation->group.pending--;
     par__unlock_world(c->world);
     par__go_on(c->world);
     return result;
@@ -13274,7 +13287,11 @@ par_result par_abort(par_comm *comm, const char *text) {
     return PAR_OK;
 }
 
-// ---- memory
+// >>memory --------------------------------------------------------------------------------------------------
+//
+// A block of par_alloc has a part for each rank of the node, in the arena:
+//     [ rank 0 ..... ][ rank 1 ..... ][ rank 2 ..... ]    par_peer adds whole parts
+// Its node's leader takes it; each rank commits its part.
 
 static int par__is_node_leader(const par_comm *c) { return c->nodes.local_index[c->rank] == 0; }
 
@@ -13478,7 +13495,7 @@ par_result par_wait_signal(const uint64_t *word, uint64_t value, par_comm *comm)
     return r ? par__break_comm(comm, r) : PAR_OK;
 }
 
-// ---- groups
+// >>split ---------------------------------------------------------------------------------------------------
 
 typedef struct par__member {
     int32_t color, key, rank;
@@ -13631,7 +13648,7 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
     return comm->splitting_host = 0, r;
 }
 
-// ---- neighbors
+// >>neighbors -----------------------------------------------------------------------------------------------
 
 par_comm *par_neighbors_comm(const par_neighbors *neighbors) {
     return neighbors ? neighbors->own : (par_comm *)NULL;
@@ -13870,6 +13887,8 @@ par_result par_neighbor_exchange_begin(const void *send, const size_t *send_coun
 par_result par_neighbors_close(par_neighbors *neighbors) { // its comm frees it
     return neighbors ? par_close(neighbors->own) : PAR_OK;
 }
+
+// >>close ---------------------------------------------------------------------------------------------------
 
 // This rank does not access the shared parts of a comm any more. The last rank frees them: of its node, what
 // par_alloc gave; of the arena, the rings, in whose block is the board of their owner's node. The board of
@@ -14611,7 +14630,7 @@ static const char *par__all_reduce_algorithm(par_comm *comm, size_t bytes) {
     op.call.count = bytes / 4;
     op.call.dtype = PAR_F32;
     op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
-    op.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
+    op.arrays.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
     return par__choose_algorithm(&op)->name;
 }
 void par_print_algorithms(par_comm *comm, FILE *file) {
