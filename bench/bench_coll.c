@@ -11,6 +11,7 @@
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #if defined(BENCH_CUDA)
+#include "par_math.h" // of the layers, which are linked
 #include "par_cuda.cuh"
 #endif
 
