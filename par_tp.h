@@ -2162,7 +2162,7 @@ typedef struct par__tp_dot { // an instruction set's tile
     void (*tile)(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
                  const par__tp_output *o);
 } par__tp_dot;
-typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
+typedef struct par__tp_dot_product { // C = alpha op(A) op(B) + beta C + bias
     int ta, tb;
     size_t m, n, k;
     const void *a, *b; // bf16
@@ -2172,7 +2172,7 @@ typedef struct par__tp_product { // C = alpha op(A) op(B) + beta C + bias
     void *c;
     par_dtype c_type; // f32; or bf16, with K of one slice
     size_t ldc;
-} par__tp_product;
+} par__tp_dot_product;
 
 #if PAR__X86 && !defined(__CUDACC__) && (__GNUC__ >= 11 || (defined(__clang__) && __clang_major__ >= 12))
 #define PAR__TP_DOT_ROW(i)                                                                                   \
@@ -2340,7 +2340,7 @@ typedef struct par__tp_dot_block { // what is multiplied at a time
 } par__tp_dot_block;
 
 // The operands of A: rows where they are, packed rows, or panels, in which row i is column i.
-static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_product *m,
+static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_dot_product *m,
                            const par__tp_dot_block *s, size_t direct) {
     const size_t i_ld = m->ta ? 1 : m->lda, k_ld = m->ta ? m->lda : 1;
     const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
@@ -2351,8 +2351,8 @@ static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, c
         loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
                          par__tp_round_up(s->rows - direct, dot->rows));
 }
-static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
-                                   const par__tp_product *m, const par__tp_dot_block *s) {
+static void par__tp_dot_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
+                                       const par__tp_dot_product *m, const par__tp_dot_block *s) {
     const size_t tile = dot->rows, cols = PAR__TP_DOT_COLS;
     const size_t direct =
         m->ta || s->k != s->padded ? 0 : s->rows / tile * tile; // rows that are read in place
@@ -2385,8 +2385,8 @@ static void par__tp_multiply_block(const par__tp_loops *loops, const par__tp_dot
     }
 }
 // pack: memory for PAR__TP_DOT_A + PAR__TP_DOT_B numbers.
-static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_product *m,
-                             par_bf16 *pack) {
+static void par__tp_dot_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
+                                 const par__tp_dot_product *m, par_bf16 *pack) {
     const size_t slice = par__tp_dot_slice(m->ta), cols = PAR__TP_DOT_COLS;
     const size_t k_ld = m->tb ? 1 : m->ldb, j_ld = m->tb ? m->ldb : 1;
     const par_bf16 *b = (const par_bf16 *)m->b;
@@ -2405,7 +2405,7 @@ static void par__tp_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
                                s.cols, dot->group);
             for (s.i = 0; s.i < m->m; s.i += most_rows) {
                 s.rows = PAR__MIN(most_rows, m->m - s.i);
-                par__tp_multiply_block(loops, dot, m, &s);
+                par__tp_dot_multiply_block(loops, dot, m, &s);
             }
         }
     }
@@ -2597,15 +2597,15 @@ static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a
     return PAR_OK;
 }
 // A product of bf16 by the processor's instructions for them. PAR_ERR_MEMORY is the only error.
-static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_product *m) {
+static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_dot_product *m) {
     const size_t bytes = (PAR__TP_DOT_A + PAR__TP_DOT_B) * sizeof(par_bf16);
     par_bf16 *pack = (par_bf16 *)par_tp_scratch(tp, PAR__TP_OPERAND_A, bytes);
     if (!pack) return PAR_ERR_MEMORY;
-    par__tp_multiply(tp->loops, tp->dot, m, pack);
+    par__tp_dot_multiply(tp->loops, tp->dot, m, pack);
     return PAR_OK;
 }
 // The same of bf16 that are converted to f32, and of f32; or a library's product of bf16.
-static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_product *m) {
+static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_dot_product *m) {
     const par__gemm_fn multiply = tp->desc.canonical_leaves                ? par_gemm_canonical
                                   : tp->product == PAR__BF16_WIDEN_BUILTIN ? par__gemm_builtin
                                                                            : par_gemm;
@@ -2638,14 +2638,14 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     if (one) {
         e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
     } else {
-        const par__tp_product p = {ta,   tb,
-                                   m,    n,
-                                   k,    a,
-                                   b,    lda,
-                                   ldb,  1,
-                                   beta, dot && direct ? par__tp_as_f32(tp, bias, 0, n, scratch) : NULL,
-                                   z,    direct ? c_type : PAR_F32,
-                                   ldz};
+        const par__tp_dot_product p = {ta,   tb,
+                                       m,    n,
+                                       k,    a,
+                                       b,    lda,
+                                       ldb,  1,
+                                       beta, dot && direct ? par__tp_as_f32(tp, bias, 0, n, scratch) : NULL,
+                                       z,    direct ? c_type : PAR_F32,
+                                       ldz};
         e = dot ? par__tp_dot_gemm(tp, &p) : par__tp_f32_gemm(tp, &p);
         if (p.bias) bias = NULL; // added already
     }
@@ -3944,8 +3944,8 @@ static par_result par__tp_connect_ring(par_tp *tp) {
 static par_result par__tp_tile_product(const void *user, int ta, int tb, size_t m, size_t n, size_t k,
                                        const par_bf16 *a, size_t lda, const par_bf16 *b, size_t ldb, float *c,
                                        void *scratch) {
-    const par__tp_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, 0, NULL, c, PAR_F32, n};
-    par__tp_multiply(PAR__PICK(par__tp_loops), (const par__tp_dot *)user, &p, (par_bf16 *)scratch);
+    const par__tp_dot_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, 0, NULL, c, PAR_F32, n};
+    par__tp_dot_multiply(PAR__PICK(par__tp_loops), (const par__tp_dot *)user, &p, (par_bf16 *)scratch);
     return PAR_OK;
 }
 par_result par_tp_gemm_select(const par_gemm_shape *shapes, size_t count, par_dtype dtype, par_comm *comm) {
@@ -4693,6 +4693,11 @@ static par_result par__tp_check_gradient(const par_tp *tp, const char *call, con
         "_end), or set frozen if it is not trained",
         call, p->name);
 }
+static par_result par__tp_check_trained(const par_tp *tp, const char *call, const par_tp_parameter *weight,
+                                        int has_bias, const par_tp_parameter *bias) {
+    PAR__TP_TRY(par__tp_check_gradient(tp, call, weight));
+    return has_bias ? par__tp_check_gradient(tp, call, bias) : PAR_OK;
+}
 // Gradients that this context completes itself: what this rank can find out.
 static par_result par__tp_check_own_gradients(const par_tp *tp, const char *call,
                                               par_tp_parameter *const *parameters, size_t count) {
@@ -4816,42 +4821,6 @@ static par_result par__tp_open_operand(par_tp *tp, const par_tp_linear *l, int p
     q->scales = memory + amax;
     q->codes = memory + amax + scales;
     return PAR_OK;
-}
-// C = op(A) op(B) + beta C, one of the three products of a layer; C is m x n, and the sums have k terms.
-static par_result par__tp_plain_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
-                                     size_t k, const void *a, size_t lda, const void *b, size_t ldb,
-                                     float beta, void *c, par_dtype c_type, size_t ldc, const void *bias) {
-    static const par__tp_role roles[3][2] = {{PAR__TP_ROLE_X, PAR__TP_ROLE_W},
-                                             {PAR__TP_ROLE_DY, PAR__TP_ROLE_W},
-                                             {PAR__TP_ROLE_DY, PAR__TP_ROLE_X}};
-    const int trans_a = product == PAR__TP_WGRAD, trans_b = product == PAR__TP_FORWARD;
-    par_tp_operand x, y;
-    if (!l->recipe || !m || !n || !k)
-        return tp->kernels->gemm(tp, trans_a, trans_b, m, n, k, a, lda, b, ldb, beta, c, c_type, ldc, bias);
-    PAR__TP_TRY(par__tp_open_operand(tp, l, product, roles[product][0], m, k, PAR__TP_CODES_A, &x));
-    PAR__TP_TRY(par__tp_open_operand(tp, l, product, roles[product][1], n, k, PAR__TP_CODES_B, &y));
-    PAR__TP_TRY(tp->kernels->quantize(tp, &x, a, lda, trans_a));
-    PAR__TP_TRY(tp->kernels->quantize(tp, &y, b, ldb, !trans_b));
-    return tp->kernels->gemm_codes(tp, &x, &y, beta, c, c_type, ldc, bias);
-}
-// The same with what follows it: GELU or its gradient, see par_tp_fused, or the sums of A's rows. other NULL:
-// nothing does.
-static par_result par__tp_linear_gemm(par_tp *tp, const par_tp_linear *l, int product, size_t m, size_t n,
-                                      size_t k, const void *a, size_t lda, const void *b, size_t ldb,
-                                      float beta, void *c, par_dtype c_type, size_t ldc, const void *bias,
-                                      void *other) {
-    const par_tp_kernels *const kernels = tp->kernels;
-    int fused = 0;
-    if (other && product != PAR__TP_WGRAD && kernels->gemm_fused && !l->recipe && m && n && k)
-        PAR__TP_TRY(kernels->gemm_fused(tp, (par_tp_fused)product, m, n, k, a, lda, b, ldb, c, ldc, bias,
-                                        other, &fused));
-    if (fused) return PAR_OK;
-    PAR__TP_TRY(par__tp_plain_gemm(tp, l, product, m, n, k, a, lda, b, ldb, beta, c, c_type, ldc, bias));
-    if (!other) return PAR_OK;
-    if (product == PAR__TP_WGRAD) return kernels->sum_rows(tp, (float *)other, a, lda, k, m);
-    return product == PAR__TP_DGRAD
-               ? kernels->elementwise(tp, PAR_TP_GELU_BACKWARD, m, n, c, NULL, ldc, c, ldc, other, NULL, ldc)
-               : kernels->elementwise(tp, PAR_TP_GELU, m, n, other, NULL, ldc, c, ldc, NULL, NULL, 0);
 }
 static par_result par__tp_open_recipe(par_tp *tp, par_tp_linear *l, const char *call) {
     const size_t floats = 3 * PAR__TP_HISTORY, m = l->weight.local_rows, n = l->weight.local_cols;
@@ -4988,154 +4957,181 @@ static par_result par__tp_local_cols(par_tp *tp, const par_tp_linear *l, const p
     return par_reduce_scatterv(packed, block, counts, par_tp_dtype(tp), par__tp_op(tp), tp->desc.tp);
 }
 
-// Y = X W^T + b, or with dgrad Y = X W, for one piece of the rows of x and y.
-typedef struct par__tp_row_product {
-    const void *x, *w, *bias;
-    void *y, *other;             // other: of gemm_fused, or NULL
-    size_t x_ld, y_ld, in, out;  // in: columns of x that are multiplied; out: of y
-    par_dtype type;              // of y
-    int dgrad, packed, x_packed; // packed: y is a reduction's `partial`; x_packed: x is what a gather packed
-} par__tp_row_product;
-// With rows of x and y that are as long as what is multiplied of them, and nothing else.
-static par__tp_row_product par__tp_product_of(const par_tp_linear *l, int dgrad, const void *x, size_t in,
-                                              void *y, size_t out, par_dtype type) {
-    par__tp_row_product m;
-    memset(&m, 0, sizeof m);
-    m.x = x;
-    m.w = l->weight.data;
-    m.y = y;
-    m.x_ld = m.in = in;
-    m.y_ld = m.out = out;
-    m.type = type;
-    m.dgrad = dgrad;
-    return m;
+// One of a layer's three products, C = op(A) op(B) + beta C: how it is multiplied, and what follows.
+typedef struct par__tp_product {
+    const par_tp_linear *layer; // its recipe, and the segments of its sums by leaves
+    int what;                   // PAR__TP_FORWARD ...
+    const void *a, *b, *bias;   // bias: or NULL
+    void *c, *other; // other: NULL; GELU(C); the input of the GELU whose gradient C is; sums of op(A)
+    size_t n, k, lda, ldb, ldc; // columns of C, terms of its sums
+    float beta;
+    par_dtype c_type;
+    par__tp_pieces pieces;  // of the rows of C
+    int a_packed, c_packed; // A is what a gather packed; C is a reduction's `partial`
+} par__tp_product;
+// Y = X W^T or dX = dY W, with rows of A and C that are as long as what is multiplied of them.
+static par__tp_product par__tp_product_of(const par_tp_linear *l, int what, const void *a, void *c,
+                                          par_dtype c_type, const par__tp_pieces *pieces) {
+    const size_t rows = l->weight.local_rows, cols = l->weight.local_cols;
+    par__tp_product p;
+    memset(&p, 0, sizeof p);
+    p.layer = l;
+    p.what = what;
+    p.a = a;
+    p.b = l->weight.data;
+    p.c = c;
+    p.n = p.ldc = what == PAR__TP_FORWARD ? rows : cols;
+    p.k = p.lda = what == PAR__TP_FORWARD ? cols : rows;
+    p.ldb = cols;
+    p.c_type = c_type;
+    p.pieces = *pieces;
+    return p;
 }
 // Where the sum is over features that are split over tp: one leaf of it, segment after segment.
-static par_result par__tp_multiply_leaf(par_tp *tp, const par_tp_linear *l, size_t leaf, size_t rows,
-                                        const void *x, const par__tp_row_product *m, float *sum) {
-    const par_tp_parameter *p = &l->weight;
+static par_result par__tp_multiply_leaf(par_tp *tp, const par__tp_product *p, size_t leaf, size_t rows,
+                                        const void *a, float *sum) {
+    const par_tp_parameter *w = &p->layer->weight;
+    const int dgrad = p->what == PAR__TP_DGRAD;
     size_t first, global, count;
     int replicas;
-    for (int i = 0; par_tp_shard(tp, p, i, &first, &global, &count, &replicas); i++) {
-        const size_t n = p->segment_count ? p->segments[i].count : l->row_parallel ? p->cols : p->rows;
+    for (int i = 0; par_tp_shard(tp, w, i, &first, &global, &count, &replicas); i++) {
+        const size_t n = w->segment_count ? w->segments[i].count : dgrad ? w->rows : w->cols;
         const size_t at = first + par__tp_leaf_at(tp, n, leaf);
-        PAR__TP_TRY(tp->kernels->gemm(tp, 0, !m->dgrad, rows, m->out,
+        PAR__TP_TRY(tp->kernels->gemm(tp, 0, !dgrad, rows, p->n,
                                       first + par__tp_leaf_at(tp, n, leaf + 1) - at,
-                                      par__tp_const_element(tp, x, at), m->x_ld,
-                                      par__tp_const_element(tp, m->w, m->dgrad ? at * m->out : at),
-                                      m->dgrad ? m->out : m->in, i > 0, sum, PAR_F32, m->out, NULL));
+                                      par__tp_const_element(tp, a, at), p->lda,
+                                      par__tp_const_element(tp, p->b, dgrad ? at * p->ldb : at), p->ldb,
+                                      i > 0, sum, PAR_F32, p->ldc, NULL));
     }
     return PAR_OK;
 }
 // All of this rank's leaves, of some rows at a time, so that their sums stay in the caches.
-static par_result par__tp_multiply_leaves(par_tp *tp, const par_tp_linear *l, size_t rows, const void *x,
-                                          const par__tp_row_product *m, float *y) {
+static par_result par__tp_multiply_leaves(par_tp *tp, const par__tp_product *p, size_t rows) {
     const size_t leaves = par__tp_own_leaves(tp), some = PAR__TP_LEAF_ROWS;
     for (size_t r = 0; r < rows; r += some) {
         const size_t n = PAR__MIN(some, rows - r);
         par__tp_tree tree;
-        PAR__TP_TRY(par__tp_tree_open(tp, &tree, y + r * m->out, n * m->out, leaves));
+        PAR__TP_TRY(par__tp_tree_open(tp, &tree, (float *)p->c + r * p->ldc, n * p->ldc, leaves));
         for (size_t i = 0; i < leaves; i++) {
-            PAR__TP_TRY(par__tp_multiply_leaf(tp, l, i, n, par__tp_const_element(tp, x, r * m->x_ld), m,
+            PAR__TP_TRY(par__tp_multiply_leaf(tp, p, i, n, par__tp_const_element(tp, p->a, r * p->lda),
                                               tree.sums[tree.used]));
             PAR__TP_TRY(par__tp_tree_push(tp, &tree));
         }
     }
     return PAR_OK;
 }
-static par_result par__tp_multiply_piece(par_tp *tp, const par_tp_linear *l, const par__tp_pieces *p,
-                                         size_t j, const par__tp_row_product *m) {
-    const int whole = p->count == 1,
-              by_leaves = tp->desc.canonical_leaves && !l->recipe && !m->dgrad != !l->row_parallel;
-    const size_t at = par__tp_piece_at(p, j), e = par_dtype_bytes(m->type),
-                 rows = whole ? p->blocks * p->block_rows : par__tp_piece_rows(p, j);
-    const size_t blocks = whole ? 1 : p->blocks, first = p->blocks * at; // of a packed piece
-    const int as_one = blocks > 1 && tp->kernels->gemm_blocks && !by_leaves && !m->other;
+// By the layer's recipe. The roles of A and B are those of the product.
+static par_result par__tp_multiply_codes(par_tp *tp, const par__tp_product *p, size_t rows) {
+    const int wgrad = p->what == PAR__TP_WGRAD, forward = p->what == PAR__TP_FORWARD;
+    par_tp_operand x, y;
+    PAR__TP_TRY(par__tp_open_operand(tp, p->layer, p->what, forward ? PAR__TP_ROLE_X : PAR__TP_ROLE_DY, rows,
+                                     p->k, PAR__TP_CODES_A, &x));
+    PAR__TP_TRY(par__tp_open_operand(tp, p->layer, p->what, wgrad ? PAR__TP_ROLE_X : PAR__TP_ROLE_W, p->n,
+                                     p->k, PAR__TP_CODES_B, &y));
+    PAR__TP_TRY(tp->kernels->quantize(tp, &x, p->a, p->lda, wgrad));
+    PAR__TP_TRY(tp->kernels->quantize(tp, &y, p->b, p->ldb, !forward));
+    return tp->kernels->gemm_codes(tp, &x, &y, p->beta, p->c, p->c_type, p->ldc, p->bias);
+}
+// What follows a product where its kernel does not do it.
+static par_result par__tp_follow(par_tp *tp, const par__tp_product *p, size_t rows) {
+    if (p->what == PAR__TP_WGRAD)
+        return tp->kernels->sum_rows(tp, (float *)p->other, p->a, p->lda, p->k, rows);
+    return p->what == PAR__TP_DGRAD
+               ? tp->kernels->elementwise(tp, PAR_TP_GELU_BACKWARD, rows, p->n, p->c, NULL, p->ldc, p->c,
+                                          p->ldc, p->other, NULL, p->ldc)
+               : tp->kernels->elementwise(tp, PAR_TP_GELU, rows, p->n, p->other, NULL, p->ldc, p->c, p->ldc,
+                                          NULL, NULL, 0);
+}
+// Multiplies piece j: from here to the kernel. Its blocks are one product of each, or one kernel's.
+static par_result par__tp_multiply(par_tp *tp, const par__tp_product *p, size_t j) {
+    const par_tp_kernels *const k = tp->kernels;
+    const par__tp_pieces *const s = &p->pieces;
+    const int whole = s->count == 1, wgrad = p->what == PAR__TP_WGRAD, trans_b = p->what == PAR__TP_FORWARD;
+    const size_t at = par__tp_piece_at(s, j), blocks = whole ? 1 : s->blocks;
+    const size_t rows = whole ? s->blocks * s->block_rows : par__tp_piece_rows(s, j);
+    const size_t a_step = p->a_packed ? rows : s->block_rows, c_step = p->c_packed ? rows : s->block_rows;
+    const size_t a_first = p->a_packed ? blocks * at : at, c_first = p->c_packed ? blocks * at : at;
+    const int recipe = p->layer->recipe && rows && p->n && p->k, row_parallel = p->layer->row_parallel;
+    const int leaves = tp->desc.canonical_leaves && !p->layer->recipe && !wgrad && trans_b == !!row_parallel;
+    const int as_one = blocks > 1 && k->gemm_blocks && !leaves && !p->other;
+    const int fuse = p->other && !wgrad && k->gemm_fused && !p->layer->recipe && rows && p->n && p->k;
     par_result r = PAR_OK;
-    if (m->dgrad) par_trace_begin(tp->desc.tp, "dgrad");
+    if (p->what != PAR__TP_FORWARD) par_trace_begin(tp->desc.tp, wgrad ? "wgrad" : "dgrad");
     for (size_t b = 0; b < (as_one ? 1 : blocks) && !r; b++) {
-        const size_t row = b * p->block_rows + at, from = m->x_packed ? first + b * rows : row,
-                     to = m->packed ? first + b * rows : row;
-        const void *x = par__tp_const_element(tp, m->x, from * m->x_ld);
-        char *y = (char *)m->y + to * m->y_ld * e;
+        const size_t to = (c_first + b * c_step) * p->ldc * par_dtype_bytes(p->c_type);
+        par__tp_product m = *p;
+        int done = 0;
+        m.a = par__tp_const_element(tp, p->a, (a_first + b * a_step) * p->lda);
+        m.c = (char *)p->c + to;
+        if (p->other && !wgrad) m.other = (char *)p->other + to;
+        if (fuse)
+            r = k->gemm_fused(tp, (par_tp_fused)m.what, rows, m.n, m.k, m.a, m.lda, m.b, m.ldb, m.c, m.ldc,
+                              m.bias, m.other, &done);
+        if (r || done) continue;
         if (as_one)
-            r = tp->kernels->gemm_blocks(
-                tp, !m->dgrad, blocks, rows, m->out, m->in, x, (m->x_packed ? rows : p->block_rows) * m->x_ld,
-                m->x_ld, m->w, m->dgrad ? m->out : m->in, y, (m->packed ? rows : p->block_rows) * m->y_ld,
-                m->type, m->y_ld, m->bias);
+            r = k->gemm_blocks(tp, trans_b, blocks, rows, m.n, m.k, m.a, a_step * m.lda, m.lda, m.b, m.ldb,
+                               m.c, c_step * m.ldc, m.c_type, m.ldc, m.bias);
+        else if (leaves)
+            r = par__tp_multiply_leaves(tp, &m, rows);
+        else if (recipe)
+            r = par__tp_multiply_codes(tp, &m, rows);
         else
-            r = by_leaves ? par__tp_multiply_leaves(tp, l, rows, x, m, (float *)(void *)y)
-                          : par__tp_linear_gemm(tp, l, m->dgrad ? PAR__TP_DGRAD : PAR__TP_FORWARD, rows,
-                                                m->out, m->in, x, m->x_ld, m->w, m->dgrad ? m->out : m->in, 0,
-                                                y, m->type, m->y_ld, m->bias,
-                                                m->other ? (char *)m->other + to * m->y_ld * e : NULL);
+            r = k->gemm(tp, wgrad, trans_b, rows, m.n, m.k, m.a, m.lda, m.b, m.ldb, m.beta, m.c, m.c_type,
+                        m.ldc, m.bias);
+        if (!r && m.other) r = par__tp_follow(tp, &m, rows);
     }
-    if (m->dgrad) par_trace_end(tp->desc.tp);
+    if (p->what != PAR__TP_FORWARD) par_trace_end(tp->desc.tp);
     return r;
-}
-static par_result par__tp_column_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
-                                         par_tp_matrix *gathered, par_tp_matrix *y, par_tp_matrix *gelu) {
-    const par_tp_layout layout = l->gather_output    ? PAR_TP_REPLICATED
-                                 : l->vocab_parallel ? PAR_TP_VOCABULARY
-                                                     : PAR_TP_HIDDEN;
-    const size_t n = l->weight.local_rows, rows = par__tp_full_rows(tp, x), e = par_tp_element_bytes(tp);
-    par__tp_gather g;
-    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x,
-                                     PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
-    void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * e) : y->data;
-    if (!mine) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL, !gathered,
-                                     gelu != NULL, &g));
-    if (gathered) par__tp_set_shape(gathered, rows, l->in, PAR_TP_REPLICATED);
-    par__tp_row_product m = par__tp_product_of(l, 0, g.all, l->in, mine, n, par_tp_dtype(tp));
-    m.bias = l->has_bias ? l->bias.data : NULL;
-    m.other = gelu ? gelu->data : NULL;
-    m.y_ld = par_tp_ld(layout, n);
-    m.x_packed = g.packed;
-    par_result r = PAR_OK;
-    for (size_t j = 0; j < g.pieces.count && !r; j++) {
-        r = par_wait(&g.requests[j]);
-        if (!r) r = par__tp_multiply_piece(tp, l, &g.pieces, j, &m);
-    }
-    const par_result ended = par__tp_gather_end(&g);
-    if (r || ended) return r ? r : ended;
-    if (gelu) par__tp_set_shape(gelu, rows, n, layout);
-    if (l->gather_output) PAR__TP_TRY(par__tp_all_gather_cols(tp, l, mine, rows, y->data));
-    return par__tp_set_shape(y, rows, l->gather_output ? l->out : n, layout), PAR_OK;
-}
-static par_result par__tp_row_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
-                                      par_tp_matrix *y) {
-    const size_t n = l->weight.local_cols;
-    par__tp_reduction s;
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, "par_tp_linear_forward", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
-    PAR__TP_TRY(par__tp_reduction_open(tp, l, &s, x->rows, l->out, y));
-    const int alone = tp->t == 1 && !tp->desc.canonical_leaves;
-    const void *bias = l->has_bias && alone ? l->bias.data : NULL; // else once, after the sum
-    par__tp_row_product m = par__tp_product_of(l, 0, x->data, n, s.partial, l->out, s.type);
-    m.bias = bias;
-    m.packed = 1;
-    par_result r = PAR_OK;
-    for (size_t j = 0; j < s.pieces.count && !r; j++) {
-        r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
-        if (!r) r = par__tp_reduction_begin(tp, &s, j);
-    }
-    const par_result summed = par__tp_reduction_end(tp, &s, y);
-    if (r || summed) return r ? r : summed;
-    return l->has_bias && !bias ? tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols)
-                                : PAR_OK;
 }
 // gelu NULL, or for a column-parallel layer whose output is not gathered: y's GELU.
 static par_result par__tp_linear_gelu(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                       par_tp_matrix *gathered, par_tp_matrix *y, par_tp_matrix *gelu) {
+    static const char *const call = "par_tp_linear_forward";
+    const par_tp_layout layout = l->gather_output    ? PAR_TP_REPLICATED
+                                 : l->vocab_parallel ? PAR_TP_VOCABULARY
+                                                     : PAR_TP_HIDDEN;
+    const int row = l->row_parallel, alone = tp->t == 1 && !tp->desc.canonical_leaves;
+    const size_t n = l->weight.local_rows, k = l->weight.local_cols, rows = par__tp_full_rows(tp, x);
+    par__tp_gather g;
+    par__tp_reduction s;
+    memset(&g, 0, sizeof g);
     par__tp_set_layer_name(tp, l->name);
-    PAR__TP_TRY(
-        par__tp_check_weight_and_bias(tp, "par_tp_linear_forward", &l->weight, l->has_bias, &l->bias));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_linear_forward", "y", y, x ? x->rows : 0));
-    if (gelu)
-        PAR__TP_TRY(par__tp_check_output(tp, "par_tp_linear_forward", "gelu(y)", gelu, x ? x->rows : 0));
-    return l->row_parallel ? par__tp_row_forward(tp, l, x, y)
-                           : par__tp_column_forward(tp, l, x, gathered, y, gelu);
+    PAR__TP_TRY(par__tp_check_weight_and_bias(tp, call, &l->weight, l->has_bias, &l->bias));
+    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, x ? x->rows : 0));
+    if (gelu) PAR__TP_TRY(par__tp_check_output(tp, call, "gelu(y)", gelu, x ? x->rows : 0));
+    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x,
+                                     PAR__TP_LAYOUT_BIT(row ? PAR_TP_HIDDEN : par__tp_token_layout(tp)), k));
+    void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * par_tp_element_bytes(tp))
+                                  : y->data;
+    if (!mine && rows) return PAR_ERR_MEMORY;
+    if (row)
+        PAR__TP_TRY(par__tp_reduction_open(tp, l, &s, rows, n, y));
+    else
+        PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED, x, gathered ? gathered->data : NULL,
+                                         !gathered, gelu != NULL, &g));
+    par__tp_product m =
+        row ? par__tp_product_of(l, PAR__TP_FORWARD, x->data, s.partial, s.type, &s.pieces)
+            : par__tp_product_of(l, PAR__TP_FORWARD, g.all, mine, par_tp_dtype(tp), &g.pieces);
+    if (l->has_bias && (!row || alone)) m.bias = l->bias.data; // else once, after the sum
+    m.other = gelu ? gelu->data : NULL;
+    m.ldc = row ? n : par_tp_ld(layout, n);
+    m.a_packed = g.packed;
+    m.c_packed = row;
+    par_result r = PAR_OK;
+    for (size_t j = 0; j < m.pieces.count && !r; j++) {
+        r = par_wait(&g.requests[j]);
+        if (!r) r = par__tp_multiply(tp, &m, j);
+        if (!r && row) r = par__tp_reduction_begin(tp, &s, j);
+    }
+    const par_result ended = row ? par__tp_reduction_end(tp, &s, y) : par__tp_gather_end(&g);
+    if (r || ended) return r ? r : ended;
+    if (row && l->has_bias && !m.bias)
+        return tp->kernels->add_bias(tp, y->data, y->cols, l->bias.data, y->rows, y->cols);
+    if (row) return PAR_OK;
+    if (gathered) par__tp_set_shape(gathered, rows, k, PAR_TP_REPLICATED);
+    if (gelu) par__tp_set_shape(gelu, rows, n, layout);
+    if (l->gather_output) PAR__TP_TRY(par__tp_all_gather_cols(tp, l, mine, rows, y->data));
+    return par__tp_set_shape(y, rows, l->gather_output ? l->out : n, layout), PAR_OK;
 }
 par_result par_tp_linear_forward(par_tp *tp, const par_tp_linear *l, const par_tp_matrix *x,
                                  par_tp_matrix *gathered, par_tp_matrix *y) {
@@ -5160,118 +5156,102 @@ static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, si
     dy = par__tp_const_element(tp, dy, first);
     float *sums = bias && l->has_bias && l->bias.grad ? l->bias.grad + first : NULL;
     if (!l->weight.grad) return sums ? tp->kernels->sum_rows(tp, sums, dy, ld, rows, m) : PAR_OK;
-    par_trace_begin(tp->desc.tp, "wgrad");
-    const par_result r = par__tp_linear_gemm(tp, l, PAR__TP_WGRAD, m, n, rows, dy, ld, x, n, 1,
-                                             l->weight.grad + first * n, PAR_F32, n, NULL, sums);
-    par_trace_end(tp->desc.tp);
-    return r;
+    const par__tp_pieces one = {1, m, 1};
+    par__tp_product p = par__tp_product_of(l, PAR__TP_WGRAD, dy, l->weight.grad + first * n, PAR_F32, &one);
+    p.b = x;
+    p.k = rows;
+    p.lda = ld;
+    p.beta = 1;
+    p.other = sums;
+    return par__tp_multiply(tp, &p, 0);
 }
-static par_result par__tp_column_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                          const par_tp_matrix *x, par_tp_matrix *dx, int grads) {
+static par_result par__tp_check_backward(const par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
+                                         const par_tp_matrix *x, const par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
-    const size_t n = l->weight.local_rows,
-                 ld = l->vocab_parallel && !l->gather_output ? par_tp_ld(PAR_TP_VOCABULARY, n) : n;
-    const unsigned out = l->gather_output
+    const unsigned hidden = PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN),
+                   tokens =
+                       PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED);
+    const unsigned out = l->row_parallel ? tokens
+                         : l->gather_output
                              ? PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED) | PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL)
                          : l->vocab_parallel ? PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY)
-                                             : PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN);
-    const void *grad, *all = NULL;
-    par_request gathering = {NULL, 0};
-    par__tp_reduction s;
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, out, l->gather_output ? l->out : n));
-    PAR__TP_TRY(par__tp_local_cols(tp, l, dy, &grad));
-    if (grads & PAR__TP_WGRAD) { // beside the product for dx
-        PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->weight));
-        if (l->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->bias));
-        PAR__TP_TRY(par__tp_check_matrix(
-            tp, call, "x", x,
-            PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->in));
-        PAR__TP_TRY(par__tp_check_rows(tp, call, par__tp_full_rows(tp, x), dy->rows));
-        PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED, x, NULL, &all, &gathering));
-    }
-    par_result r = PAR_OK;
-    memset(&s, 0, sizeof s);
-    if (grads & PAR__TP_DGRAD) { // its sum is beside the product for the weights; without that, in pieces
-        r = par__tp_reduction_open(tp, l, &s, dy->rows, l->in, dx);
-        if (grads & PAR__TP_WGRAD) s.pieces = par__tp_one_piece(&s.pieces);
-        par__tp_row_product m = par__tp_product_of(l, 1, grad, n, s.partial, l->in, s.type);
-        m.x_ld = ld;
-        m.packed = 1;
-        for (size_t j = 0; j < s.pieces.count && !r; j++) {
-            r = par__tp_multiply_piece(tp, l, &s.pieces, j, &m);
-            if (!r) r = par__tp_reduction_begin(tp, &s, j);
-        }
-    }
-    const par_result gathered = par_wait(&gathering); // also after an error: no request stays in flight
-    if (!r) r = gathered;
-    if (!r && grads & PAR__TP_WGRAD) r = par__tp_wgrad(tp, l, grad, ld, all, dy->rows, 1);
-    const par_result summed = par__tp_reduction_end(tp, &s, dx);
-    return r ? r : summed;
-}
-// gelu_input NULL, or the matrix of which x is the GELU; then dx is its gradient.
-static par_result par__tp_row_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                       const par_tp_matrix *x, const par_tp_matrix *gelu_input,
-                                       par_tp_matrix *dx, int grads) {
-    static const char *const call = "par_tp_linear_backward";
-    const size_t n = l->weight.local_cols, rows = par__tp_full_rows(tp, dy), t = (size_t)tp->t;
-    par__tp_gather g;
-    PAR__TP_TRY(par__tp_check_matrix(
-        tp, call, "dy", dy,
-        PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), l->out));
-    if (grads & PAR__TP_WGRAD) {
-        PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->weight));
-        if (l->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->bias));
-        PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), n));
-        PAR__TP_TRY(par__tp_check_rows(tp, call, x->rows, rows));
-    }
-    PAR__TP_TRY(par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, !(grads & PAR__TP_WGRAD),
-                                     gelu_input != NULL, &g));
-    par_result r = PAR_OK;
-    const int own_rows = t > 1 && par__tp_sums_own_rows(tp);
-    if ((grads & PAR__TP_WGRAD) && l->has_bias && l->bias.grad && own_rows) { // beside the gather
-        const int whole = dy->layout == PAR_TP_REPLICATED;
-        const size_t own = whole ? rows / t : dy->rows, skip = whole ? own * (size_t)tp->tp_rank * l->out : 0;
-        const void *first = par__tp_const_element(tp, dy->data, skip);
-        r = tp->kernels->sum_rows(tp, l->bias.grad, first, l->out, own, l->out);
-    }
-    if (grads & PAR__TP_DGRAD) {
-        par__tp_row_product m = par__tp_product_of(l, 1, g.all, l->out, dx->data, n, par_tp_dtype(tp));
-        m.other = gelu_input ? gelu_input->data : NULL;
-        m.x_packed = g.packed;
-        par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
-        for (size_t j = 0; j < g.pieces.count && !r; j++) {
-            r = par_wait(&g.requests[j]);
-            if (!r) r = par__tp_multiply_piece(tp, l, &g.pieces, j, &m);
-        }
-    }
-    const par_result gathered = par__tp_gather_end(&g);
-    if (r || gathered) return r ? r : gathered;
-    return grads & PAR__TP_WGRAD ? par__tp_wgrad(tp, l, g.all, l->out, x->data, rows, !own_rows) : PAR_OK;
-}
-static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                           const par_tp_matrix *x, const par_tp_matrix *gelu_input,
-                                           par_tp_matrix *dx, int grads) {
-    static const char *const call = "par_tp_linear_backward";
+                                             : hidden;
     if (grads & PAR__TP_DGRAD) {
         PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &l->weight));
         PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, dy ? dy->rows : 0));
     }
-    return l->row_parallel ? par__tp_row_backward(tp, l, dy, x, gelu_input, dx, grads)
-                           : par__tp_column_backward(tp, l, dy, x, dx, grads);
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, call, "dy", dy, out, l->gather_output ? l->out : l->weight.local_rows));
+    if (!(grads & PAR__TP_WGRAD)) return PAR_OK;
+    PAR__TP_TRY(par__tp_check_trained(tp, call, &l->weight, l->has_bias, &l->bias));
+    PAR__TP_TRY(
+        par__tp_check_matrix(tp, call, "x", x, l->row_parallel ? hidden : tokens, l->weight.local_cols));
+    return par__tp_check_rows(tp, call, par__tp_full_rows(tp, x), par__tp_full_rows(tp, dy));
+}
+// gelu_input NULL, or the matrix of which the input of a row-parallel layer, x, is the GELU; then dx is its
+// gradient. Of both gradients a gather is beside the first product: of x, or of dy; a sum of dx beside the
+// second one. Of one gradient they are split in pieces.
+static par_result par__tp_linear_gradients(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
+                                           const par_tp_matrix *x, const par_tp_matrix *gelu_input,
+                                           par_tp_matrix *dx, int grads) {
+    const int row = l->row_parallel, wgrad = grads & PAR__TP_WGRAD;
+    const int own_rows = row && tp->t > 1 && par__tp_sums_own_rows(tp);
+    const size_t n = l->weight.local_cols, k = l->weight.local_rows, rows = par__tp_full_rows(tp, dy);
+    const size_t ld = l->vocab_parallel && !l->gather_output ? par_tp_ld(PAR_TP_VOCABULARY, k) : k;
+    const void *grad = NULL; // column-parallel: of this rank's columns
+    par__tp_gather g;
+    par__tp_reduction s;
+    memset(&g, 0, sizeof g);
+    memset(&s, 0, sizeof s);
+    par__tp_set_layer_name(tp, l->name);
+    PAR__TP_TRY(par__tp_check_backward(tp, l, dy, x, dx, grads));
+    if (!row) PAR__TP_TRY(par__tp_local_cols(tp, l, dy, &grad));
+    if (row)
+        PAR__TP_TRY(
+            par__tp_gather_begin(tp, l, PAR__TP_GATHERED_GRAD, dy, NULL, !wgrad, gelu_input != NULL, &g));
+    else if (wgrad)
+        PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED, x, NULL, &g.all, &g.requests[0]));
+    par_result r = PAR_OK;
+    if (own_rows && wgrad && l->has_bias && l->bias.grad) { // beside the gather
+        const int whole = dy->layout == PAR_TP_REPLICATED;
+        const size_t own = rows / (size_t)tp->t, skip = whole ? own * (size_t)tp->tp_rank * k : 0;
+        r = tp->kernels->sum_rows(tp, l->bias.grad, par__tp_const_element(tp, dy->data, skip), k, own, k);
+    }
+    if (grads & PAR__TP_DGRAD) {
+        if (row)
+            par__tp_set_shape(dx, rows, n, PAR_TP_HIDDEN);
+        else
+            r = par__tp_reduction_open(tp, l, &s, rows, n, dx);
+        if (wgrad) s.pieces = par__tp_one_piece(&s.pieces);
+        par__tp_product m =
+            row ? par__tp_product_of(l, PAR__TP_DGRAD, g.all, dx->data, par_tp_dtype(tp), &g.pieces)
+                : par__tp_product_of(l, PAR__TP_DGRAD, grad, s.partial, s.type, &s.pieces);
+        m.other = row && gelu_input ? gelu_input->data : NULL;
+        m.lda = ld;
+        m.a_packed = g.packed;
+        m.c_packed = !row;
+        for (size_t j = 0; j < m.pieces.count && !r; j++) {
+            if (row) r = par_wait(&g.requests[j]);
+            if (!r) r = par__tp_multiply(tp, &m, j);
+            if (!r && !row) r = par__tp_reduction_begin(tp, &s, j);
+        }
+    }
+    const par_result gathered = par__tp_gather_end(&g); // also after an error: no request stays in flight
+    if (!r) r = gathered;
+    if (!r && wgrad) r = par__tp_wgrad(tp, l, row ? g.all : grad, ld, row ? x->data : g.all, rows, !own_rows);
+    const par_result summed = par__tp_reduction_end(tp, &s, dx);
+    return r ? r : summed;
 }
 par_result par_tp_linear_backward(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                   const par_tp_matrix *x, par_tp_matrix *dx) {
-    par__tp_set_layer_name(tp, l->name);
     return par__tp_linear_gradients(tp, l, dy, x, NULL, dx, PAR__TP_WGRAD | (dx ? PAR__TP_DGRAD : 0));
 }
 par_result par_tp_linear_backward_input(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                         par_tp_matrix *dx) {
-    par__tp_set_layer_name(tp, l->name);
     return par__tp_linear_gradients(tp, l, dy, NULL, NULL, dx, PAR__TP_DGRAD);
 }
 par_result par_tp_linear_backward_weight(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
                                          const par_tp_matrix *x) {
-    par__tp_set_layer_name(tp, l->name);
     return par__tp_linear_gradients(tp, l, dy, x, NULL, NULL, PAR__TP_WGRAD);
 }
 
@@ -5395,8 +5375,7 @@ static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_nor
     PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &norm->weight));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
     PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
-    PAR__TP_TRY(par__tp_check_gradient(tp, call, &norm->weight));
-    if (norm->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &norm->bias));
+    PAR__TP_TRY(par__tp_check_trained(tp, call, &norm->weight, norm->has_bias, &norm->bias));
     par__tp_set_shape(dx, x->rows, x->cols, x->layout);
     const par__tp_norm_rows rows = {dy->data, x->data,  residual ? residual->data : NULL,
                                     stats,    dx->data, x->rows};
@@ -5583,8 +5562,7 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
         par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), e->features));
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, dy->rows, dy->layout, &map));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, dy->rows));
-    PAR__TP_TRY(par__tp_check_gradient(tp, call, &e->weight));
-    if (e->max_positions) PAR__TP_TRY(par__tp_check_gradient(tp, call, &e->position_weight));
+    PAR__TP_TRY(par__tp_check_trained(tp, call, &e->weight, e->max_positions > 0, &e->position_weight));
     PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
     const size_t rows = par_tp_rows(tp, tokens);
@@ -5751,16 +5729,16 @@ static par_result par__tp_head_loss(par_tp *tp, par__tp_head *h, size_t from, si
     const par_tp_linear *l = h->layer;
     const size_t cols = l->weight.local_rows, row = 4 * sizeof(float);
     const par__tp_pieces rows = {1, n, 1};
-    par__tp_row_product m = par__tp_product_of(l, 0, par__tp_const_element(tp, h->x, from * l->in), l->in,
-                                               h->logits.data, cols, par_tp_dtype(tp));
+    par__tp_product m = par__tp_product_of(l, PAR__TP_FORWARD, par__tp_const_element(tp, h->x, from * l->in),
+                                           h->logits.data, par_tp_dtype(tp), &rows);
     m.bias = l->has_bias ? l->bias.data : NULL;
-    m.y_ld = par_tp_ld(PAR_TP_VOCABULARY, cols);
+    m.ldc = par_tp_ld(PAR_TP_VOCABULARY, cols);
     const int32_t *targets = h->targets + from;
     float *lse = h->lse + from, *losses = h->losses ? h->losses + from : NULL;
     double *sum = h->stats ? h->chunk_sum : h->sum;
     size_t *count = h->stats ? h->chunk_targets : h->target_count;
     par__tp_set_layer_name(tp, l->name);
-    PAR__TP_TRY(par__tp_multiply_piece(tp, l, &rows, 0, &m));
+    PAR__TP_TRY(par__tp_multiply(tp, &m, 0));
     par__tp_set_shape(&h->logits, n, cols, PAR_TP_VOCABULARY);
     PAR__TP_TRY(h->trained ? par_tp_loss_forward_backward(tp, h->loss, &h->logits, targets, lse, losses, sum,
                                                           count, h->scale, &h->logits)
@@ -5780,9 +5758,9 @@ static par_result par__tp_head_chunk(par_tp *tp, par__tp_head *h, size_t i, par_
     PAR__TP_TRY(par__tp_head_loss(tp, h, from, n));
     if (s) {
         char *y = (char *)s->partial + from * l->in * par_dtype_bytes(s->type);
-        par__tp_row_product m = par__tp_product_of(l, 1, h->logits.data, cols, y, l->in, s->type);
-        m.x_ld = ld;
-        PAR__TP_TRY(par__tp_multiply_piece(tp, l, &rows, 0, &m));
+        par__tp_product m = par__tp_product_of(l, PAR__TP_DGRAD, h->logits.data, y, s->type, &rows);
+        m.lda = ld;
+        PAR__TP_TRY(par__tp_multiply(tp, &m, 0));
         if (i + 1 == h->chunks) PAR__TP_TRY(par__tp_reduction_begin(tp, s, 0));
     }
     const void *x = par__tp_const_element(tp, h->x, from * l->in);
@@ -5806,10 +5784,7 @@ static par_result par__tp_head_check(par_tp *tp, const char *call, const par__tp
             "%s: chunks of %zu of %zu rows: with canonical_leaves the weight's gradient is one "
             "sum over all rows: set chunk_rows to 0",
             call, h->chunk_rows, h->rows);
-    if (h->trained) {
-        PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->weight));
-        if (l->has_bias) PAR__TP_TRY(par__tp_check_gradient(tp, call, &l->bias));
-    }
+    if (h->trained) PAR__TP_TRY(par__tp_check_trained(tp, call, &l->weight, l->has_bias, &l->bias));
     PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "sum", h->sum, 1));
     PAR__TP_TRY(par__tp_check_pointer(tp, call, "target_count", h->target_count, 1));
@@ -6707,12 +6682,6 @@ static par_result par__tp_block_check_halves(const par_tp *tp, const char *call,
                                     "set par_tp_block_memory.between",
                                     call);
 }
-static par_result par__tp_block_product(par_tp *tp, par_tp_linear *l, const par_tp_matrix *dy,
-                                        const par_tp_matrix *x, const par_tp_matrix *gelu_input,
-                                        par_tp_matrix *dx, int grads) {
-    par__tp_set_layer_name(tp, l->name);
-    return par__tp_linear_gradients(tp, l, dy, x, gelu_input, dx, grads);
-}
 // The gradient of a product's output, from that of the sum after it: the same where nothing is dropped, and a
 // copy for the second half of backward.
 static par_result par__tp_block_before_sum(par_tp *tp, const par_tp_block *b, const par_tp_tokens *tokens,
@@ -6727,17 +6696,17 @@ static par_result par__tp_block_gradients(par_tp *tp, par_tp_block *b, const par
     const par_tp_matrix *gradient;
     PAR__TP_TRY(par__tp_block_recompute(tp, b, tokens, stream, x, s));
     PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 2, dy, s->halves, &s->ddown, &gradient));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->down, gradient, &s->act, b->gated ? NULL : &s->up,
-                                      b->gated ? &s->wide : &s->dup, grads));
+    PAR__TP_TRY(par__tp_linear_gradients(tp, &b->down, gradient, &s->act, b->gated ? NULL : &s->up,
+                                         b->gated ? &s->wide : &s->dup, grads));
     if (b->gated) PAR__TP_TRY(par_tp_swiglu_backward(tp, &s->wide, &s->up, &s->dup));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->up, &s->dup, &s->norm2, NULL, &s->dy, grads));
+    PAR__TP_TRY(par__tp_linear_gradients(tp, &b->up, &s->dup, &s->norm2, NULL, &s->dy, grads));
     PAR__TP_TRY(par_tp_norm_backward_add(tp, &b->norm2, &s->dy, &s->mid, s->stats2, dy, dx));
     PAR__TP_TRY(par__tp_block_before_sum(tp, b, tokens, stream + 1, dx, s->halves, &s->dproj, &gradient));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->proj, gradient, &s->att, NULL, &s->wide, grads));
+    PAR__TP_TRY(par__tp_linear_gradients(tp, &b->proj, gradient, &s->att, NULL, &s->wide, grads));
     PAR__TP_TRY(par_tp_attention_backward(tp, &b->attention, tokens, stream, &s->wide, &s->qkv, &s->att,
                                           s->lse, &s->dqkv));
     PAR__TP_TRY(par__tp_block_rope(tp, b, tokens, 1, &s->dqkv));
-    PAR__TP_TRY(par__tp_block_product(tp, &b->qkv, &s->dqkv, &s->norm1, NULL, &s->dy, grads));
+    PAR__TP_TRY(par__tp_linear_gradients(tp, &b->qkv, &s->dqkv, &s->norm1, NULL, &s->dy, grads));
     return par_tp_norm_backward_add(tp, &b->norm1, &s->dy, x, s->stats1, dx, dx);
 }
 par_result par_tp_block_backward(par_tp *tp, par_tp_block *b, const par_tp_tokens *tokens, uint64_t stream,
