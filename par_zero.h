@@ -4109,37 +4109,37 @@ static char *par__zero_gradients_of(const par_zero *z, const par__zero_window *w
     char *g = par__zero_sum_of(z, &z->units[w->unit], &first, &count);
     return g + (w->first - first) * par__zero_grad_bytes(z);
 }
-// Advances to the next run of a window. 0: there is none. Start with zeros.
-typedef struct par__zero_run {
-    int tensor, start;
-    size_t at, count; // in the unit's trained part
-} par__zero_run;
-static int par__zero_next_run(const par_zero *z, const par__zero_window *w, par__zero_run *r) {
-    const par__zero_unit *u = &z->units[w->unit];
-    r->tensor = r->start ? r->tensor + 1 : u->first;
-    r->start = 1;
-    for (; r->tensor < u->last; r->tensor++) {
-        const par__zero_tensor *t = &z->tensors[r->tensor];
-        const size_t end = PAR__MIN(t->offset + par__zero_round_up(t->count, z->align), w->first + w->count);
-        r->at = PAR__MAX(w->first, t->offset);
-        if (t->part || r->at >= end) continue;
-        r->count = end - r->at;
-        return 1;
-    }
-    return 0;
-}
 
-typedef struct par__zero_iter { // over the windows of units up to `end` that have some of [from, until)
-    par__zero_window now, next;
-    int end, started, more, writes, slot;
-    size_t from, until;
-    int next_reads[2]; // transfers of the next one
-    char *states[PAR__ZERO_STATE_KINDS];
-    char *stored; // weights of param_dtype
-} par__zero_iter;
-static void par__zero_iter_advance(const par_zero *z, par__zero_iter *p) {
-    do p->more = par__zero_window_after(z, &p->next, p->end);
-    while (p->more && (p->next.first >= p->until || p->next.first + p->next.count <= p->from));
+// The walk over what this rank updates: runs, which are elements of one tensor in one window each.
+//     par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
+//     while (par__zero_next(z, &w)) ... w.tensor, elements [w.at, w.at + w.count) of the trained part
+//     return w.result;
+enum { PAR__ZERO_READS = 1, PAR__ZERO_WRITES = 2, PAR__ZERO_CLEARS = 4 }; // states; and them; gradients
+typedef struct par__zero_walk {
+    par_result result; // the first error
+    int tensor;
+    size_t at, count;                             // the run
+    par__zero_window now, next;                   // the window that it is in, and the next one
+    char *states[PAR__ZERO_STATE_KINDS], *stored; // of the window; stored: weights of param_dtype
+    int end, flags, started, more, slot;          // end: of the units
+    size_t from, until;                           // only of these elements of a unit's trained part
+    int next_reads[2];                            // transfers of the next window
+} par__zero_walk;
+static par__zero_walk par__zero_walk_begin(int unit, int end, int flags) {
+    par__zero_walk w;
+    memset(&w, 0, sizeof w);
+    w.next.unit = unit;
+    w.end = end;
+    w.flags = flags;
+    w.until = SIZE_MAX;
+    return w;
+}
+// Elements [first, last) of a tensor; there are none where it is not trained.
+static par__zero_walk par__zero_walk_tensor(const par__zero_tensor *t, size_t first, size_t last, int flags) {
+    par__zero_walk w = par__zero_walk_begin(t->unit, t->part ? t->unit : t->unit + 1, flags);
+    w.from = t->offset + first;
+    w.until = t->offset + last;
+    return w;
 }
 // Starts the transfers of a window's states and parameters between its buffer and the stores.
 static void par__zero_move_window(par_zero *z, const par__zero_window *w, int slot, int write,
@@ -4162,75 +4162,106 @@ static void par__zero_move_window(par_zero *z, const par__zero_window *w, int sl
                                      (u->shard_offset + w->first - owned) * e, w->count * e, write);
 }
 // Prefetches the next window into the next buffer, after the previous contents of the buffer are written.
-static par_result par__zero_prefetch_window(par_zero *z, par__zero_iter *p) {
-    const int slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
-    par__zero_iter_advance(z, p);
-    if (!p->more || !z->windows[0]) return PAR_OK;
+static par_result par__zero_prefetch_window(par_zero *z, par__zero_walk *w) {
+    const int slot = (w->slot + 1) % PAR__ZERO_WINDOWS;
+    do w->more = par__zero_window_after(z, &w->next, w->end);
+    while (w->more && (w->next.first >= w->until || w->next.first + w->next.count <= w->from));
+    if (!w->more || !z->windows[0] || !w->flags) return PAR_OK;
     PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[slot]));
     z->writing[slot] = 0;
-    par__zero_move_window(z, &p->next, slot, 0, p->next_reads);
+    par__zero_move_window(z, &w->next, slot, 0, w->next_reads);
     return PAR_OK;
 }
-static par__zero_iter par__zero_iter_begin(int unit, int end, int writes) {
-    par__zero_iter p;
-    memset(&p, 0, sizeof p);
-    p.next.unit = unit;
-    p.end = end;
-    p.writes = writes;
-    p.until = SIZE_MAX;
-    return p;
-}
-static par_result par__zero_iter_start(par_zero *z, par__zero_iter *p) { // earlier writes are complete
-    for (int i = 0; i < PAR__ZERO_WINDOWS; i++) {
+static par_result par__zero_walk_start(par_zero *z, par__zero_walk *w) { // earlier writes are complete
+    for (int i = 0; i < PAR__ZERO_WINDOWS && w->flags; i++) {
         PAR__ZERO_TRY(par__zero_transfer_wait(z, z->writing[i]));
         z->writing[i] = 0;
     }
-    return p->started = 1, par__zero_prefetch_window(z, p);
+    return w->started = 1, par__zero_prefetch_window(z, w);
 }
-// Advances to the next window of `unit`, and sets its pointers, which are valid until the next call. *found
-// 0: there is none.
-static par_result par__zero_iter_next(par_zero *z, par__zero_iter *p, int unit, int *found) {
-    int transfers[2] = {0, 0};
-    if (!p->started) PAR__ZERO_TRY(par__zero_iter_start(z, p));
-    if (p->now.count && p->writes && z->windows[0]) {
-        par__zero_move_window(z, &p->now, p->slot, 1, transfers);
-        z->writing[p->slot] = transfers[0]; // parameters are written elsewhere
-    }
-    p->now.count = 0;
-    *found = p->more && p->next.unit == unit;
-    if (!*found) return PAR_OK;
-    const int reads[2] = {p->next_reads[0], p->next_reads[1]};
-    p->now = p->next;
-    p->slot = (p->slot + 1) % PAR__ZERO_WINDOWS;
-    PAR__ZERO_TRY(par__zero_prefetch_window(z, p));
-    for (int i = 0; i < 2 && z->windows[0]; i++) PAR__ZERO_TRY(par__zero_transfer_wait(z, reads[i]));
-    const par__zero_unit *u = &z->units[unit];
-    const size_t e = par__zero_param_bytes(z),
-                 padded = par__zero_round_up(p->now.count, PAR__ZERO_PAGE_ELEMENTS);
+static void par__zero_find_states(const par_zero *z, par__zero_walk *w) { // and parameters
+    const par__zero_unit *u = &z->units[w->now.unit];
+    const size_t padded = par__zero_round_up(w->now.count, PAR__ZERO_PAGE_ELEMENTS);
     size_t owned;
     par__zero_updated_count(z, u, &owned);
-    const size_t at = p->now.first - owned,
-                 states = z->sharded_states ? u->grad_shard_offset : u->grad_offset;
-    char *buffer = z->windows[p->slot];
+    const size_t at = w->now.first - owned,
+                 states = z->sharded_states ? u->grad_shard_offset : u->grad_offset,
+                 stored = z->sharded_parameters ? u->shard_offset : u->unsharded_offset + owned;
+    char *buffer = z->windows[w->slot];
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) {
-        p->states[i] = z->states[i] ? z->states[i] + par__zero_state_bytes(z, i, states + at) : NULL;
+        w->states[i] = z->states[i] ? z->states[i] + par__zero_state_bytes(z, i, states + at) : NULL;
         if (z->has_state[i] && z->state_store.kind) {
-            p->states[i] = buffer;
+            w->states[i] = buffer;
             buffer += par__zero_state_bytes(z, i, padded);
         }
     }
-    p->stored = z->parameter_store.kind
-                    ? buffer
-                    : z->parameters +
-                          ((z->sharded_parameters ? u->shard_offset : u->unsharded_offset + owned) + at) * e;
-    return PAR_OK;
+    w->stored = z->parameter_store.kind ? buffer : z->parameters + (stored + at) * par__zero_param_bytes(z);
 }
-static float *par__zero_weights(const par_zero *z, const par__zero_iter *p) {
-    return (float *)(void *)(par__zero_has_master(z) ? p->states[PAR__ZERO_MASTER] : p->stored);
+// Leaves the present window, and enters the next one; there may be none: then now.count is 0.
+static par_result par__zero_next_window(par_zero *z, par__zero_walk *w) {
+    int transfers[2] = {0, 0};
+    if (!w->started) PAR__ZERO_TRY(par__zero_walk_start(z, w));
+    if (w->now.count && (w->flags & PAR__ZERO_WRITES) && z->windows[0]) {
+        par__zero_move_window(z, &w->now, w->slot, 1, transfers);
+        z->writing[w->slot] = transfers[0]; // parameters are written elsewhere
+    }
+    if (w->now.count && (w->flags & PAR__ZERO_CLEARS)) // while they are in the cache
+        PAR__ZERO_TRY(z->device->fill(z->device, par__zero_gradients_of(z, &w->now), 0,
+                                      w->now.count * par__zero_grad_bytes(z), NULL));
+    w->now.count = 0;
+    if (!w->more) return PAR_OK;
+    const int reads[2] = {w->next_reads[0], w->next_reads[1]};
+    w->now = w->next;
+    w->slot = (w->slot + 1) % PAR__ZERO_WINDOWS;
+    PAR__ZERO_TRY(par__zero_prefetch_window(z, w));
+    for (int i = 0; i < 2 && z->windows[0]; i++) PAR__ZERO_TRY(par__zero_transfer_wait(z, reads[i]));
+    w->tensor = z->units[w->now.unit].first - 1;
+    return par__zero_find_states(z, w), PAR_OK;
 }
-// A state of the present window, from element k of the window on; NULL: there is none.
-static void *par__zero_state_at(const par_zero *z, const par__zero_iter *p, int kind, size_t k) {
-    return p->states[kind] ? p->states[kind] + par__zero_state_bytes(z, kind, k) : NULL;
+// Advances to the next run. 0: there is none, or an error.
+static int par__zero_next(par_zero *z, par__zero_walk *w) {
+    do {
+        while (w->now.count && ++w->tensor < z->units[w->now.unit].last) {
+            const par__zero_tensor *t = &z->tensors[w->tensor];
+            const size_t end = PAR__MIN(t->offset + par__zero_round_up(t->count, z->align), w->until);
+            w->at = PAR__MAX(PAR__MAX(w->now.first, t->offset), w->from);
+            w->count = PAR__MIN(end, w->now.first + w->now.count) - w->at;
+            if (!t->part && w->at < PAR__MIN(end, w->now.first + w->now.count)) return 1;
+        }
+        w->result = par__zero_next_window(z, w);
+    } while (!w->result && w->now.count);
+    return 0;
+}
+// The gradients of a run, weights, and a state, all from its element `skip` on; a state is NULL where there
+// is none.
+static char *par__zero_run_gradients(const par_zero *z, const par__zero_walk *w, size_t skip) {
+    return par__zero_gradients_of(z, &w->now) + (w->at + skip - w->now.first) * par__zero_grad_bytes(z);
+}
+static void *par__zero_run_state(const par_zero *z, const par__zero_walk *w, int kind, size_t skip) {
+    char *state = w->states[kind];
+    return state ? state + par__zero_state_bytes(z, kind, w->at + skip - w->now.first) : NULL;
+}
+static float *par__zero_run_weights(const par_zero *z, const par__zero_walk *w, size_t skip) {
+    if (par__zero_has_master(z)) return (float *)par__zero_run_state(z, w, PAR__ZERO_MASTER, skip);
+    return (float *)(void *)w->stored + (w->at + skip - w->now.first);
+}
+// The parts of a run that are in one run of its tensor's shard each: elements [skip, skip + count). Start
+// with zeros. whole: the shard is not asked.
+typedef struct par__zero_part {
+    size_t skip, count, until; // until: elements of the tensor in the shard's runs so far
+    int runs;                  // the part's is the last one of so many
+} par__zero_part;
+static int par__zero_next_part(const par_zero *z, const par__zero_walk *w, int whole, par__zero_part *p) {
+    const par__zero_tensor *t = &z->tensors[w->tensor];
+    const size_t start = w->at - t->offset;
+    p->skip += p->count;
+    p->count = 0;
+    while (p->skip < w->count && p->runs < t->shard.run_count && !p->count) {
+        p->until += t->shard.runs[p->runs++].count;
+        const size_t until = whole ? w->count : PAR__MIN(PAR__MAX(p->until, start) - start, w->count);
+        if (until > p->skip) p->count = until - p->skip;
+    }
+    return p->count > 0;
 }
 
 // >>zero_norm -----------------------------------------------------------------------------------------------
@@ -4315,28 +4346,19 @@ static par_result par__zero_exact_read(par_zero *z, par__zero_exact *x, const vo
 }
 // Adds the squares of a run, each divided by the number of ranks of model_parallel_comm that have the
 // element; or exactly those of elements of which this rank has copy 0.
-static par_result par__zero_run_squares(par_zero *z, const par__zero_run *r, const char *g, double *sum,
+static par_result par__zero_run_squares(par_zero *z, const par__zero_walk *w, double *sum,
                                         par__zero_exact *exact) {
-    const par__zero_tensor *t = &z->tensors[r->tensor];
-    const par_zero_kernels *k = z->kernels;
+    const par__zero_tensor *t = &z->tensors[w->tensor];
     const par_dtype type = z->desc.grad_dtype;
-    const size_t e = par__zero_grad_bytes(z);
-    size_t at = r->at - t->offset, from = 0;
-    const size_t start = at, end = at + r->count;
-    if (!t->desc.shard)
-        return exact ? par__zero_exact_read(z, exact, g, type, r->count)
-                     : k->square_sum(k, g, type, r->count, 1, sum);
-    for (int i = 0; i < t->shard.run_count && at < end; i++) {
-        from += t->shard.runs[i].count;
-        const size_t until = PAR__MIN(from, end);
-        if (at >= until) continue;
-        const char *from_here = g + (at - start) * e;
+    par__zero_part p = {0, 0, 0, 0};
+    while (par__zero_next_part(z, w, !t->desc.shard, &p)) {
+        const par_run *r = &t->shard.runs[p.runs - 1];
+        const char *g = par__zero_run_gradients(z, w, p.skip);
+        const double weight = t->desc.shard ? 1.0 / PAR__MAX(r->replicas, 1) : 1;
         if (!exact)
-            PAR__ZERO_TRY(k->square_sum(k, from_here, type, until - at,
-                                        1.0 / PAR__MAX(t->shard.runs[i].replicas, 1), sum));
-        else if (!t->shard.runs[i].replica_id)
-            PAR__ZERO_TRY(par__zero_exact_read(z, exact, from_here, type, until - at));
-        at = until;
+            PAR__ZERO_TRY(z->kernels->square_sum(z->kernels, g, type, p.count, weight, sum));
+        else if (!t->desc.shard || !r->replica_id)
+            PAR__ZERO_TRY(par__zero_exact_read(z, exact, g, type, p.count));
     }
     return PAR_OK;
 }
@@ -4353,16 +4375,11 @@ static par_result par__zero_clear_sums(par_zero *z, size_t n) {
 }
 // Adds the squares of all gradients that this rank updates, to the sums of their pieces or exactly.
 static par_result par__zero_own_squares(par_zero *z, par__zero_exact *exact) {
-    par__zero_window w;
-    memset(&w, 0, sizeof w);
-    while (par__zero_window_after(z, &w, z->unit_count)) {
-        const char *g = par__zero_gradients_of(z, &w);
-        par__zero_run r = {0, 0, 0, 0};
-        while (par__zero_next_run(z, &w, &r))
-            PAR__ZERO_TRY(par__zero_run_squares(z, &r, g + (r.at - w.first) * par__zero_grad_bytes(z),
-                                                &z->sums[(size_t)w.unit * z->pieces + w.piece], exact));
-    }
-    return PAR_OK;
+    par__zero_walk w = par__zero_walk_begin(0, z->unit_count, 0);
+    while (par__zero_next(z, &w))
+        PAR__ZERO_TRY(
+            par__zero_run_squares(z, &w, &z->sums[(size_t)w.now.unit * z->pieces + w.now.piece], exact));
+    return w.result;
 }
 static par_result par__zero_exact_norm(par_zero *z) {
     par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
@@ -4439,48 +4456,21 @@ static par_zero_update par__zero_update_of(const par_zero *z, const par__zero_te
     if (a.optimizer == PAR_ZERO_MUON && !par__zero_is_matrix(z, t)) a.optimizer = PAR_ZERO_ADAMW;
     return a;
 }
-static par_result par__zero_apply(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
-                                  par_zero_update *a, const float *direction) {
-    const size_t k = r->at - p->now.first, e = par__zero_param_bytes(z);
-    const char *g = par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z);
-    a->first = r->at - z->tensors[r->tensor].offset;
+static par_result par__zero_apply(par_zero *z, const par__zero_walk *w, par_zero_update *a,
+                                  const float *direction) {
+    const size_t k = w->at - w->now.first;
+    const void *g = direction ? (const void *)direction : (const void *)par__zero_run_gradients(z, w, 0);
+    a->first = w->at - z->tensors[w->tensor].offset;
     return z->kernels->update(
-        z->kernels, a, r->count, par__zero_weights(z, p) + k,
-        par__zero_has_master(z) ? p->stored + k * e : NULL, z->desc.param_dtype,
-        direction ? (const void *)direction : (const void *)g, direction ? PAR_F32 : z->desc.grad_dtype,
-        par__zero_state_at(z, p, PAR__ZERO_M, k), par__zero_state_at(z, p, PAR__ZERO_V, k),
-        (float *)par__zero_state_at(z, p, PAR__ZERO_EMA, k));
+        z->kernels, a, w->count, par__zero_run_weights(z, w, 0),
+        par__zero_has_master(z) ? w->stored + k * par__zero_param_bytes(z) : NULL, z->desc.param_dtype, g,
+        direction ? PAR_F32 : z->desc.grad_dtype, par__zero_run_state(z, w, PAR__ZERO_M, 0),
+        par__zero_run_state(z, w, PAR__ZERO_V, 0), (float *)par__zero_run_state(z, w, PAR__ZERO_EMA, 0));
 }
-static par_result par__zero_apply_momentum(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
-                                           par_zero_update *a) {
-    const size_t k = r->at - p->now.first;
-    a->first = r->at - z->tensors[r->tensor].offset;
-    return z->kernels->momentum(
-        z->kernels, a, r->count, par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z),
-        z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, k), z->gathered_momentum + r->at);
-}
-// Over the runs of all units, with the window that each is in; begins with zeros but for the iterator.
-typedef struct par__zero_walk {
-    par__zero_iter p;
-    par__zero_run run;
-    int unit;
-} par__zero_walk;
-static par__zero_walk par__zero_walk_begin(const par_zero *z, int writes) {
-    par__zero_walk w;
-    memset(&w, 0, sizeof w);
-    w.p = par__zero_iter_begin(0, z->unit_count, writes);
-    return w;
-}
-static par_result par__zero_walk_next(par_zero *z, par__zero_walk *w, int *found) {
-    for (;;) {
-        *found = w->p.now.count && par__zero_next_run(z, &w->p.now, &w->run);
-        if (*found) return PAR_OK;
-        memset(&w->run, 0, sizeof w->run);
-        for (int window = 0; !window; w->unit += !window) {
-            if (w->unit == z->unit_count) return PAR_OK;
-            PAR__ZERO_TRY(par__zero_iter_next(z, &w->p, w->unit, &window));
-        }
-    }
+static par_result par__zero_apply_momentum(par_zero *z, const par__zero_walk *w, par_zero_update *a) {
+    a->first = w->at - z->tensors[w->tensor].offset;
+    return z->kernels->momentum(z->kernels, a, w->count, par__zero_run_gradients(z, w, 0), z->desc.grad_dtype,
+                                par__zero_run_state(z, w, PAR__ZERO_M, 0), z->gathered_momentum + w->at);
 }
 // 8-bit moments of parts of tensors: ranks that share a block find the scale that it will have together, by
 // an update that changes nothing else.
@@ -4488,20 +4478,18 @@ static par_result par__zero_find_scales(par_zero *z) {
     par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
                                 z->desc.tensor_parallel_comm};
     float *scales = z->block_scales + (size_t)(2 * !z->now) * z->block_count;
-    par__zero_walk at = par__zero_walk_begin(z, 0);
-    int found;
+    par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
     if (!z->block_count) return PAR_OK;
     PAR__ZERO_TRY(z->device->fill(z->device, scales, 0, 2 * z->block_count * sizeof *scales, NULL));
-    for (;;) {
-        PAR__ZERO_TRY(par__zero_walk_next(z, &at, &found));
-        if (!found) break;
-        const par__zero_tensor *t = &z->tensors[at.run.tensor];
+    while (par__zero_next(z, &w)) {
+        const par__zero_tensor *t = &z->tensors[w.tensor];
         par_zero_update a = par__zero_update_of(z, t, 0);
         a.raise = 1;
         if (!a.shard) continue;
-        PAR__ZERO_TRY(par__zero_is_matrix(z, t) ? par__zero_apply_momentum(z, &at.p, &at.run, &a)
-                                                : par__zero_apply(z, &at.p, &at.run, &a, NULL));
+        PAR__ZERO_TRY(par__zero_is_matrix(z, t) ? par__zero_apply_momentum(z, &w, &a)
+                                                : par__zero_apply(z, &w, &a, NULL));
     }
+    PAR__ZERO_TRY(w.result);
     for (int i = 0; i < 2; i++)
         if (comms[i]) // without signs floats compare like integers
             PAR__ZERO_TRY(par_all_reduce(scales, scales, 2 * z->block_count, PAR_U32, PAR_MAX, comms[i]));
@@ -4509,20 +4497,18 @@ static par_result par__zero_find_scales(par_zero *z) {
 }
 // Canonical LAMB: the same by exact sums, so that it does not matter which rank has which elements. What is
 // whole on each rank of tensor_parallel_comm counts on the first one.
-static par_result par__zero_lamb_squares(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
-                                         par__zero_exact *sums) {
-    const size_t at = r->at - p->now.first, e = par__zero_grad_bytes(z);
-    const par__zero_tensor *t = &z->tensors[r->tensor];
+static par_result par__zero_lamb_squares(par_zero *z, const par__zero_walk *w, par__zero_exact *sums) {
+    const par__zero_tensor *t = &z->tensors[w->tensor];
     par_zero_update a = par__zero_update_of(z, t, 0);
-    const char *g = par__zero_gradients_of(z, &p->now);
-    for (size_t i = at, n; i < at + r->count; i += n) {
-        const float *w = par__zero_weights(z, p) + i;
-        n = PAR__MIN((size_t)PAR__ZERO_STAGING, at + r->count - i);
-        a.first = p->now.first + i - t->offset;
-        PAR__ZERO_TRY(z->kernels->lamb_norms(
-            z->kernels, &a, n, w, g + i * e, z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, i),
-            par__zero_state_at(z, p, PAR__ZERO_V, i), z->sums, z->lamb_steps));
-        PAR__ZERO_TRY(par__zero_exact_read(z, &sums[0], w, PAR_F32, n));
+    for (size_t i = 0, n; i < w->count; i += n) {
+        const float *weights = par__zero_run_weights(z, w, i);
+        n = PAR__MIN((size_t)PAR__ZERO_STAGING, w->count - i);
+        a.first = w->at + i - t->offset;
+        PAR__ZERO_TRY(z->kernels->lamb_norms(z->kernels, &a, n, weights, par__zero_run_gradients(z, w, i),
+                                             z->desc.grad_dtype, par__zero_run_state(z, w, PAR__ZERO_M, i),
+                                             par__zero_run_state(z, w, PAR__ZERO_V, i), z->sums,
+                                             z->lamb_steps));
+        PAR__ZERO_TRY(par__zero_exact_read(z, &sums[0], weights, PAR_F32, n));
         PAR__ZERO_TRY(par__zero_exact_read(z, &sums[1], z->lamb_steps, PAR_F32, n));
     }
     return PAR_OK;
@@ -4545,22 +4531,20 @@ static par_result par__zero_add_lamb_digits(par_zero *z) { // over ranks
 }
 static par_result par__zero_exact_trust_ratios(par_zero *z) {
     const size_t n = (size_t)z->tensor_count * 2;
-    par__zero_walk at = par__zero_walk_begin(z, 0);
-    int found;
+    par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
     memset(z->lamb_digits, 0, n * PAR__ZERO_DIGITS * sizeof *z->lamb_digits);
-    for (;;) {
-        PAR__ZERO_TRY(par__zero_walk_next(z, &at, &found));
-        if (!found) break;
+    while (par__zero_next(z, &w)) {
         par__zero_exact sums[2];
         memset(sums, 0, sizeof sums);
-        PAR__ZERO_TRY(par__zero_lamb_squares(z, &at.p, &at.run, sums));
+        PAR__ZERO_TRY(par__zero_lamb_squares(z, &w, sums));
         for (size_t i = 0; i < 2; i++) {
-            uint64_t *to = z->lamb_digits + ((size_t)at.run.tensor * 2 + i) * PAR__ZERO_DIGITS;
+            uint64_t *to = z->lamb_digits + ((size_t)w.tensor * 2 + i) * PAR__ZERO_DIGITS;
             par__zero_exact_flush(&sums[i]);
             for (int d = 0; d < PAR__ZERO_DIGITS; d++) to[d] += sums[i].digits[d];
             par__zero_exact_carry(to);
         }
     }
+    PAR__ZERO_TRY(w.result);
     PAR__ZERO_TRY(par__zero_add_lamb_digits(z));
     for (size_t i = 0; i < n; i++) {
         const double squares = par__zero_exact_value(z->lamb_digits + i * PAR__ZERO_DIGITS);
@@ -4570,24 +4554,16 @@ static par_result par__zero_exact_trust_ratios(par_zero *z) {
 }
 // Adds the squares of a run to a pair of sums: of a part of a tensor those of elements of which this rank
 // is the first one.
-static par_result par__zero_lamb_sums(par_zero *z, const par__zero_iter *p, const par__zero_run *r,
-                                      double *sums) {
-    const par__zero_tensor *t = &z->tensors[r->tensor];
+static par_result par__zero_lamb_sums(par_zero *z, const par__zero_walk *w, double *sums) {
+    const par__zero_tensor *t = &z->tensors[w->tensor];
     const par_zero_update a = par__zero_update_of(z, t, 0);
-    size_t at = r->at, from = t->offset;
-    const size_t end = r->at + r->count;
-    for (int i = 0; i < t->shard.run_count && at < end; i++) {
-        from += t->shard.runs[i].count;
-        const size_t until = t->split ? PAR__MIN(from, end) : end, k = at - p->now.first;
-        if (at >= until) continue;
-        if (!t->split || par__zero_is_first(t, &t->shard.runs[i]))
-            PAR__ZERO_TRY(
-                z->kernels->lamb_norms(z->kernels, &a, until - at, par__zero_weights(z, p) + k,
-                                       par__zero_gradients_of(z, &p->now) + k * par__zero_grad_bytes(z),
-                                       z->desc.grad_dtype, par__zero_state_at(z, p, PAR__ZERO_M, k),
-                                       par__zero_state_at(z, p, PAR__ZERO_V, k), sums, NULL));
-        at = until;
-    }
+    par__zero_part p = {0, 0, 0, 0};
+    while (par__zero_next_part(z, w, !t->split, &p))
+        if (!t->split || par__zero_is_first(t, &t->shard.runs[p.runs - 1]))
+            PAR__ZERO_TRY(z->kernels->lamb_norms(z->kernels, &a, p.count, par__zero_run_weights(z, w, p.skip),
+                                                 par__zero_run_gradients(z, w, p.skip), z->desc.grad_dtype,
+                                                 par__zero_run_state(z, w, PAR__ZERO_M, p.skip),
+                                                 par__zero_run_state(z, w, PAR__ZERO_V, p.skip), sums, NULL));
     return PAR_OK;
 }
 // LAMB: the trust ratio |w| / |u| of each tensor, from the sums of squares of its pieces on all ranks, of
@@ -4597,17 +4573,11 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     const size_t n = 2 * (size_t)z->tensor_count * z->pieces;
     const par_zero_kernels *k = z->kernels;
     if (par__zero_has_exact_lamb(z)) return par__zero_exact_trust_ratios(z);
-    par__zero_walk walk = par__zero_walk_begin(z, 0);
-    const par__zero_run *r = &walk.run;
-    const par__zero_iter *p = &walk.p;
-    int found;
+    par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
     PAR__ZERO_TRY(par__zero_clear_sums(z, n));
-    for (;;) {
-        PAR__ZERO_TRY(par__zero_walk_next(z, &walk, &found));
-        if (!found) break;
-        PAR__ZERO_TRY(
-            par__zero_lamb_sums(z, p, r, z->sums + 2 * ((size_t)r->tensor * z->pieces + p->now.piece)));
-    }
+    while (par__zero_next(z, &w))
+        PAR__ZERO_TRY(par__zero_lamb_sums(z, &w, z->sums + 2 * ((size_t)w.tensor * z->pieces + w.now.piece)));
+    PAR__ZERO_TRY(w.result);
     if (par__zero_update_is_sharded(z))
         PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
     if (z->desc.tensor_parallel_comm)
@@ -4719,39 +4689,19 @@ static par_result par__zero_orthogonalize_unit(par_zero *z, int unit, size_t fir
 // Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {
     const par__zero_unit *u = &z->units[unit];
-    par__zero_iter p = par__zero_iter_begin(unit, unit + 1, 1);
+    par__zero_walk w = par__zero_walk_begin(unit, unit + 1, PAR__ZERO_WRITES);
     size_t first;
     const size_t count = par__zero_updated_count(z, u, &first);
-    for (int found = 1; found;) {
-        par__zero_run r = {0, 0, 0, 0};
-        PAR__ZERO_TRY(par__zero_iter_next(z, &p, unit, &found));
-        while (found && par__zero_next_run(z, &p.now, &r)) {
-            const par__zero_tensor *t = &z->tensors[r.tensor];
-            par_zero_update a = par__zero_update_of(z, t, 0);
-            if (par__zero_is_matrix(z, t)) PAR__ZERO_TRY(par__zero_apply_momentum(z, &p, &r, &a));
-        }
+    while (par__zero_next(z, &w)) {
+        const par__zero_tensor *t = &z->tensors[w.tensor];
+        par_zero_update a = par__zero_update_of(z, t, 0);
+        if (par__zero_is_matrix(z, t)) PAR__ZERO_TRY(par__zero_apply_momentum(z, &w, &a));
     }
+    PAR__ZERO_TRY(w.result);
     if (z->sharded_states && u->count[0])
         PAR__ZERO_TRY((par_all_gather)(z->gathered_momentum + first, z->gathered_momentum, count, PAR_F32,
                                        par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE)));
     return par__zero_orthogonalize_unit(z, unit, first, count);
-}
-static par_result par__zero_update_unit(par_zero *z, par__zero_iter *p, int unit) {
-    for (;;) {
-        par__zero_run r = {0, 0, 0, 0};
-        int found;
-        PAR__ZERO_TRY(par__zero_iter_next(z, p, unit, &found));
-        if (!found) return PAR_OK;
-        while (par__zero_next_run(z, &p->now, &r)) {
-            const int matrix = par__zero_is_matrix(z, &z->tensors[r.tensor]);
-            par_zero_update a = par__zero_update_of(z, &z->tensors[r.tensor], matrix);
-            if (a.optimizer == PAR_ZERO_LAMB) a.trust_ratio_at = z->trust_ratios + r.tensor;
-            PAR__ZERO_TRY(par__zero_apply(z, p, &r, &a, matrix ? z->gathered_momentum + r.at : NULL));
-        }
-        if (!z->sharded_gradients) // clear for the next step, while they are in the cache
-            PAR__ZERO_TRY(z->device->fill(z->device, par__zero_gradients_of(z, &p->now), 0,
-                                          p->now.count * par__zero_grad_bytes(z), NULL));
-    }
 }
 // Starts the all-gather of a unit's parameters, of which each rank has set its shard. The unit's next use
 // waits for it.
@@ -4774,16 +4724,28 @@ static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
                                      &u->param_gather);
     return par__zero_shards_gather_begin(z, unit);
 }
-// Updates all units. Muon needs two iterations over a unit with matrices, so such units are not prefetched.
+// Updates units, and starts the gather of each when it is complete.
+static par_result par__zero_update_units(par_zero *z, int unit, int end) {
+    const int clears = z->sharded_gradients ? 0 : PAR__ZERO_CLEARS; // for the next step
+    par__zero_walk w = par__zero_walk_begin(unit, end, PAR__ZERO_WRITES | clears);
+    for (int more = 1; more;) {
+        more = par__zero_next(z, &w);
+        PAR__ZERO_TRY(w.result);
+        for (; unit < (more ? w.now.unit : end); unit++) PAR__ZERO_TRY(par__zero_param_gather_begin(z, unit));
+        if (!more) break;
+        const int matrix = par__zero_is_matrix(z, &z->tensors[w.tensor]);
+        par_zero_update a = par__zero_update_of(z, &z->tensors[w.tensor], matrix);
+        if (a.optimizer == PAR_ZERO_LAMB) a.trust_ratio_at = z->trust_ratios + w.tensor;
+        PAR__ZERO_TRY(par__zero_apply(z, &w, &a, matrix ? z->gathered_momentum + w.at : NULL));
+    }
+    return PAR_OK;
+}
+// Muon needs two walks over a unit with matrices, so the next unit is not prefetched.
 static par_result par__zero_update_all(par_zero *z) {
-    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 1);
+    if (z->desc.optimizer != PAR_ZERO_MUON) return par__zero_update_units(z, 0, z->unit_count);
     for (int i = 0; i < z->unit_count; i++) {
-        if (z->desc.optimizer == PAR_ZERO_MUON) {
-            if (par__zero_has_matrix(z, &z->units[i])) PAR__ZERO_TRY(par__zero_muon_directions(z, i));
-            p = par__zero_iter_begin(i, i + 1, 1);
-        }
-        PAR__ZERO_TRY(par__zero_update_unit(z, &p, i));
-        PAR__ZERO_TRY(par__zero_param_gather_begin(z, i));
+        if (par__zero_has_matrix(z, &z->units[i])) PAR__ZERO_TRY(par__zero_muon_directions(z, i));
+        PAR__ZERO_TRY(par__zero_update_units(z, i, i + 1));
     }
     return PAR_OK;
 }
@@ -4951,23 +4913,23 @@ static void par__zero_fill_spans(const par__zero_fill *f, size_t first, size_t c
         f->fn(f->user, at, n, values + done);
     }
 }
-// Copies n elements of a state of the present window, from its element k on, to f32. u8: whole blocks are
-// read.
-static par_result par__zero_read_state(const par_zero *z, const par__zero_tensor *t, const par__zero_iter *p,
-                                       int kind, size_t k, size_t n, float *values) {
+// Copies n elements of a state, from element `skip` of the run on, to f32. u8: whole blocks are read.
+static par_result par__zero_read_state(const par_zero *z, const par__zero_walk *w, int kind, size_t skip,
+                                       size_t n, float *values) {
     const par_dtype type = par__zero_state_dtype(z, kind);
+    const par__zero_tensor *t = &z->tensors[w->tensor];
     par_zero_update a = par__zero_rounding_of(z, t, 0);
-    const size_t unit = type == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : 1;
+    const size_t unit = type == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : 1, k = w->at - w->now.first + skip;
     float narrow[PAR__ZERO_CHUNK], wide[PAR__ZERO_CHUNK];
-    if (type == PAR_F32) return par__zero_copy_sync(z, values, par__zero_state_at(z, p, kind, k), n * 4);
+    if (type == PAR_F32) return par__zero_copy_sync(z, values, par__zero_run_state(z, w, kind, skip), n * 4);
     PAR__ZERO_TRY(par__zero_host_scales(z, t, 0, &a));
     for (size_t at = k, step; at < k + n; at += step) {
         const size_t from = at / unit * unit;
         const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, par__zero_round_up(k + n - from, unit));
         step = PAR__MIN(from + count, k + n) - at;
-        PAR__ZERO_TRY(par__zero_copy_sync(z, narrow, par__zero_state_at(z, p, kind, from),
+        PAR__ZERO_TRY(par__zero_copy_sync(z, narrow, w->states[kind] + par__zero_state_bytes(z, kind, from),
                                           par__zero_state_bytes(z, kind, count)));
-        a.first = p->now.first + from - t->offset;
+        a.first = w->now.first + from - t->offset;
         par__zero_widen_moment(wide, narrow, &a, kind == PAR__ZERO_M, 0, count);
         memcpy(values + (at - k), wide + (at - from), step * sizeof *values);
     }
@@ -5010,10 +4972,11 @@ static void par__zero_fill_chunk(par_zero *z, const par__zero_fill *fill, par_ze
     else
         par__zero_narrow_moment(to, wide, nearest, kind == PAR__ZERO_M, 0, whole);
 }
-// Sets n elements of a state, from element `first` of this rank's part of the tensor and element k of the
-// present window on. u8: k begins a block, and zeros follow the last element of a tensor.
-static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, const par__zero_fill *fill,
-                                       const par__zero_iter *p, int kind, size_t first, size_t n, size_t k) {
+// Sets a state of a run. u8: it begins a block, and zeros follow the last element of a tensor.
+static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, const par__zero_walk *w,
+                                       int kind) {
+    const par__zero_tensor *t = &z->tensors[w->tensor];
+    const size_t first = w->at - t->offset, n = w->count;
     float staging[PAR__ZERO_CHUNK];
     par_zero_update nearest = par__zero_rounding_of(z, t, 0);
     nearest.state_seed = 0;
@@ -5021,9 +4984,9 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, c
     PAR__ZERO_TRY(par__zero_host_scales(z, t, 0, &nearest));
     memcpy(nearest.new_scales, nearest.scales, sizeof nearest.scales);
     if (nearest.state_dtype == PAR_F32 && par__zero_draws_there(z, fill))
-        return par__zero_draw_there(z, fill, first, n, par__zero_state_at(z, p, kind, k), PAR_F32);
+        return par__zero_draw_there(z, fill, first, n, par__zero_run_state(z, w, kind, 0), PAR_F32);
     if (z->on_cpu && nearest.state_dtype == PAR_F32)
-        return par__zero_fill_spans(fill, first, n, (float *)par__zero_state_at(z, p, kind, k)), PAR_OK;
+        return par__zero_fill_spans(fill, first, n, (float *)par__zero_run_state(z, w, kind, 0)), PAR_OK;
     char *const to = (char *)par__zero_staged(z, staging);
     for (size_t at = 0, many; at < n; at += many) {
         many = PAR__MIN(par__zero_staged_count(z), n - at);
@@ -5034,7 +4997,7 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_tensor *t, c
         }
         const size_t whole =
             par__zero_round_up(many, nearest.state_dtype == PAR_U8 ? PAR__ZERO_STATE_BLOCK : 1);
-        PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_state_at(z, p, kind, k + at), to,
+        PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_run_state(z, w, kind, at), to,
                                           par__zero_state_bytes(z, kind, whole)));
     }
     return par__zero_host_scales(z, t, 1, &nearest);
@@ -5075,34 +5038,16 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
     }
     return PAR_OK;
 }
-// Iterates over the windows that have elements of a trained tensor. par__zero_overlap: how many of them the
-// present window has, from *begin on.
-static par__zero_iter par__zero_iter_tensor(const par__zero_tensor *t, int writes) {
-    par__zero_iter p = par__zero_iter_begin(t->unit, t->part ? t->unit : t->unit + 1, writes);
-    p.from = t->offset;
-    p.until = t->offset + t->count;
-    return p;
-}
-static size_t par__zero_overlap(const par__zero_iter *p, size_t *begin) {
-    *begin = PAR__MAX(p->now.first, p->from);
-    return p->now.count ? PAR__MIN(p->now.first + p->now.count, p->until) - *begin : 0;
-}
 static par_result par__zero_fill_by(par_zero *z, const par__zero_tensor *t, par_zero_field what,
                                     const par__zero_fill *fill) {
     const int kinds[2] = {par__zero_state_of_field(what), what == PAR_ZERO_VALUE ? PAR__ZERO_EMA : 0};
     PAR__ZERO_TRY(par_wait(&z->units[t->unit].param_gather));
     if (what == PAR_ZERO_VALUE) PAR__ZERO_TRY(par__zero_fill_parameters(z, t, fill));
-    par__zero_iter p = par__zero_iter_tensor(t, 1);
-    for (int found = 1; found;) {
-        size_t begin;
-        PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
-        const size_t n = par__zero_overlap(&p, &begin);
-        for (int i = 0; i < 1 + (kinds[1] > 0) && n; i++)
-            if (p.states[kinds[i]])
-                PAR__ZERO_TRY(par__zero_fill_state(z, t, fill, &p, kinds[i], begin - t->offset, n,
-                                                   begin - p.now.first));
-    }
-    return PAR_OK;
+    par__zero_walk w = par__zero_walk_tensor(t, 0, t->count, PAR__ZERO_WRITES);
+    while (par__zero_next(z, &w))
+        for (int i = 0; i < 1 + (kinds[1] > 0); i++)
+            if (w.states[kinds[i]]) PAR__ZERO_TRY(par__zero_fill_state(z, fill, &w, kinds[i]));
+    return w.result;
 }
 static par_result par__zero_check_fill(par_zero *z, const char *call, int tensor, par_zero_field what) {
     if (z->committed && tensor >= 0 && tensor < z->tensor_count && what != PAR_ZERO_GRADIENT) return PAR_OK;
@@ -5194,19 +5139,12 @@ static int par__zero_is_parameter(const par_zero *z, const par__zero_tensor *t, 
 static par_result par__zero_read_held(par_zero *z, const par__zero_tensor *t, par_zero_field what,
                                       size_t first, size_t last, float *values) {
     if (par__zero_is_parameter(z, t, what)) return par__zero_read_parameters(z, t, first, last, values);
-    par__zero_iter p = par__zero_iter_tensor(t, 0);
-    p.from = t->offset + first;
-    p.until = t->offset + last;
-    for (int found = 1; found;) {
-        const int kind = par__zero_state_of_field(what);
-        size_t begin;
-        PAR__ZERO_TRY(par__zero_iter_next(z, &p, t->unit, &found));
-        if (!found || !p.states[kind]) continue;
-        const size_t n = par__zero_overlap(&p, &begin);
-        PAR__ZERO_TRY(
-            par__zero_read_state(z, t, &p, kind, begin - p.now.first, n, values + (begin - p.from)));
-    }
-    return PAR_OK;
+    const int kind = par__zero_state_of_field(what);
+    par__zero_walk w = par__zero_walk_tensor(t, first, last, PAR__ZERO_READS);
+    while (par__zero_next(z, &w))
+        if (w.states[kind])
+            PAR__ZERO_TRY(par__zero_read_state(z, &w, kind, 0, w.count, values + (w.at - w.from)));
+    return w.result;
 }
 static par_result par__zero_read_gradient(par_zero *z, const par__zero_tensor *t, float *values) {
     const size_t ge = par__zero_grad_bytes(z);
@@ -6523,42 +6461,38 @@ static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int 
             par__zero_save_elements(s, item, at, n, from);
     }
 }
-// Saves elements [begin, end) of the unit's trained part, which are in the present window: master weights or
-// a state, as f32.
-static par_result par__zero_save_state(par_zero *z, par__zero_save *s, const par__zero_iter *p, int tensor,
-                                       int kind, size_t begin, size_t end) {
+// Saves elements [skip, end) of a run: master weights or a state, as f32.
+static par_result par__zero_save_state(par_zero *z, par__zero_save *s, const par__zero_walk *w, int kind,
+                                       size_t skip, size_t end) {
     const int narrow = par__zero_state_dtype(z, kind) != PAR_F32;
-    const float *from =
-        kind ? (const float *)(const void *)p->states[kind] : par__zero_weights(z, p); // NULL: there is none
     float wide[PAR__ZERO_CHUNK];
-    for (size_t at = begin, n; from && at < end; at += n) {
-        const size_t k = at - p->now.first;
+    if (kind && !w->states[kind]) return PAR_OK;
+    for (size_t n; skip < end; skip += n) {
+        const float *from =
+            kind ? (const float *)par__zero_run_state(z, w, kind, skip) : par__zero_run_weights(z, w, skip);
         const void *here = wide;
-        n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - at);
+        n = PAR__MIN((size_t)PAR__ZERO_CHUNK, end - skip);
         if (narrow)
-            PAR__ZERO_TRY(par__zero_read_state(z, &z->tensors[tensor], p, kind, k, n, wide));
+            PAR__ZERO_TRY(par__zero_read_state(z, w, kind, skip, n, wide));
         else
-            PAR__ZERO_TRY(par__zero_read_staged(z, from + k, sizeof *from, end - at, &n, &here));
-        par__zero_save_part(z, s, tensor, kind, at - z->tensors[tensor].offset, n, here);
+            PAR__ZERO_TRY(par__zero_read_staged(z, from, sizeof *from, end - skip, &n, &here));
+        par__zero_save_part(z, s, w->tensor, kind, w->at + skip - z->tensors[w->tensor].offset, n, here);
     }
     return PAR_OK;
 }
-static par_result par__zero_save_trained(par_zero *z, par__zero_save *s, int unit, par__zero_iter *p) {
-    const size_t shard = par__zero_shard_count(z, &z->units[unit], 0);
-    const size_t first = z->desc.parameter_server ? 0 : shard * (size_t)z->rank;
-    const size_t until = z->desc.parameter_server ? SIZE_MAX : first + shard;
-    for (int found = 1; found;) {
-        par__zero_run r = {0, 0, 0, 0};
-        PAR__ZERO_TRY(par__zero_iter_next(z, p, unit, &found));
-        while (found && par__zero_next_run(z, &p->now, &r)) {
-            const par__zero_tensor *t = &z->tensors[r.tensor];
-            const size_t begin = PAR__MAX(r.at, first);
-            const size_t end = PAR__MIN(PAR__MIN(r.at + r.count, until), t->offset + t->count);
-            for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS && begin < end; kind++)
-                PAR__ZERO_TRY(par__zero_save_state(z, s, p, r.tensor, kind, begin, end));
-        }
+static par_result par__zero_save_trained(par_zero *z, par__zero_save *s) {
+    par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
+    while (par__zero_next(z, &w)) {
+        const par__zero_tensor *t = &z->tensors[w.tensor];
+        const size_t shard = par__zero_shard_count(z, &z->units[w.now.unit], 0);
+        const size_t first = z->desc.parameter_server ? 0 : shard * (size_t)z->rank;
+        const size_t until = z->desc.parameter_server ? SIZE_MAX : first + shard;
+        const size_t begin = PAR__MAX(w.at, first);
+        const size_t end = PAR__MIN(PAR__MIN(w.at + w.count, until), t->offset + t->count);
+        for (int kind = 0; kind < PAR__ZERO_ITEM_KINDS && begin < end; kind++)
+            PAR__ZERO_TRY(par__zero_save_state(z, s, &w, kind, begin - w.at, end - w.at));
     }
-    return PAR_OK;
+    return w.result;
 }
 static par_result par__zero_save_frozen(par_zero *z, par__zero_save *s, int tensor) {
     const par__zero_tensor *t = &z->tensors[tensor];
@@ -6574,9 +6508,9 @@ static par_result par__zero_save_frozen(par_zero *z, par__zero_save *s, int tens
     return PAR_OK;
 }
 static par_result par__zero_save_all(par_zero *z, par__zero_save *s) { // the first replica saves
-    par__zero_iter p = par__zero_iter_begin(0, z->unit_count, 0);
-    for (int i = 0; i < z->unit_count && !z->replica; i++) PAR__ZERO_TRY(par__zero_save_trained(z, s, i, &p));
-    for (int i = 0; i < z->tensor_count && !z->replica; i++)
+    if (z->replica) return PAR_OK;
+    PAR__ZERO_TRY(par__zero_save_trained(z, s));
+    for (int i = 0; i < z->tensor_count; i++)
         if (z->tensors[i].part) PAR__ZERO_TRY(par__zero_save_frozen(z, s, i));
     return PAR_OK;
 }
