@@ -141,7 +141,7 @@ ENVIRONMENT (the same on all ranks; what cannot be parsed is an error, an empty 
     PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
     PAR_NODE_RANKS=k    treat every k consecutive ranks as a node of their own
     PAR_TIMEOUT=s       seconds until a wait fails (600)
-    PAR_ALGO=op:name    force an algorithm; separate several by commas; see par_print_algorithms
+    PAR_ALGO=op:name    force an algorithm; separate several by commas; see par_algorithms_print
     PAR_TUNE=file       choose algorithms by a table that bench_coll --tune printed
     PAR_STAGE=bytes     staging memory per rank and comm for collectives on ordinary memory (262144)
     PAR_ARENA=bytes     address space for shared memory per node (4 times the machine's memory, or half of
@@ -365,11 +365,11 @@ typedef uint64_t par_op; // one of the above, or par_scaled_sum(factor)
 par_op par_scaled_sum(double factor); // PAR_SCALED_SUM itself, which has no factor, is no operator
 double par_op_factor(par_op op);      // the factor of a scaled sum
 
-size_t par_dtype_bytes(par_dtype dtype);             // 8, 4, 2, ...; 0 if invalid
-const char *par_dtype_name(par_dtype dtype);         // "f64", ...
-const char *par_op_name(par_op op);                  // "sum", ...
-int par_dtype_parse(const char *name, par_dtype *d); // 1 and *d, or 0
-int par_op_parse(const char *name, par_op *op);      // 1 and *op, or 0; "scaled_sum" has factor 0.5
+size_t par_dtype_bytes(par_dtype dtype);                    // 8, 4, 2, ...; 0 if invalid
+const char *par_dtype_name(par_dtype dtype);                // "f64", ...
+const char *par_op_name(par_op op);                         // "sum", ...
+par_result par_dtype_parse(const char *name, par_dtype *d); // Error: ARGUMENT (no such name)
+par_result par_op_parse(const char *name, par_op *op);      // likewise; "scaled_sum" has factor 0.5
 
 // The end of an error message about an unknown name: "; did you mean NAME?", or "" where no name is near.
 typedef struct par_suggestion {
@@ -438,11 +438,12 @@ par_result par_open_mpi(const par_desc *desc, MPI_Comm mpi, par_comm **comm);
 par_result par_open_mpi_f(const par_desc *desc, MPI_Fint mpi, par_comm **comm); // Fortran's number of it
 #endif
 
-// Run fn on rank_count threads, each a rank with its own comm, and wait for them: for debuggers, sanitizers,
-// and several GPUs in one process. fn returns 0 for success; par_run_threads closes its comm. Returns the
-// first error, or PAR_ERR_ABORTED where fn returned non-zero.
+// Run fn on threads, each a rank with its own comm, and wait for them: for debuggers, sanitizers, and several
+// GPUs in one process. desc: as for par_open; where neither its rank_count nor PAR_RANKS says how many, it is
+// one thread. fn returns 0 for success; par_run_threads closes its comm. Returns the first error, or
+// PAR_ERR_ABORTED where fn returned non-zero.
 typedef int (*par_thread_fn)(par_comm *comm, void *user);
-par_result par_run_threads(int rank_count, par_thread_fn fn, void *user);
+par_result par_run_threads(const par_desc *desc, par_thread_fn fn, void *user);
 
 // Close a comm. Like MPI_Comm_free this waits for nobody: each rank closes its comms in its own order. What
 // was begun on the comm goes on, and its requests can be waited for. A rank that waits on it for a rank of
@@ -634,17 +635,17 @@ par_result par_all_reduce(const void *send, void *recv, size_t count, par_dtype 
 // rank*count.
 par_result par_reduce_scatter(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
                               par_comm *comm);
-// Block r has counts[r] elements, and blocks are packed; all ranks pass the same counts. In place: recv ==
-// send + start of the own block.
-par_result par_reduce_scatterv(const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,
-                               par_comm *comm);
+// Block r has recv_counts[r] elements, and blocks are packed; all ranks pass the same counts. In place: recv
+// == send + start of the own block.
+par_result par_reduce_scatterv(const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
+                               par_op op, par_comm *comm);
 
 // recv gets n*count elements: block r is rank r's send of count elements. In place: send == recv +
 // rank*count.
 par_result par_all_gather(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm);
-// Block r has counts[r] elements and starts at displs[r] (NULL: packed); all ranks pass the same counts and
-// displs.
-par_result par_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+// Block r has recv_counts[r] elements and starts at recv_displs[r] (NULL: packed); all ranks pass the same
+// counts and displs.
+par_result par_all_gatherv(const void *send, void *recv, const size_t *recv_counts, const size_t *recv_displs,
                            par_dtype dtype, par_comm *comm);
 
 // recv on every rank = the root's send. Only the root reads send. In place: recv == send at the root.
@@ -707,12 +708,13 @@ par_result par_all_reduce_begin(const void *send, void *recv, size_t count, par_
                                 par_comm *comm, par_request *request);
 par_result par_reduce_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
                                     par_comm *comm, par_request *request);
-par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *counts, par_dtype dtype,
+par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
                                      par_op op, par_comm *comm, par_request *request);
 par_result par_all_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
                                 par_request *request);
-par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *counts, const size_t *displs,
-                                 par_dtype dtype, par_comm *comm, par_request *request);
+par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *recv_counts,
+                                 const size_t *recv_displs, par_dtype dtype, par_comm *comm,
+                                 par_request *request);
 par_result par_broadcast_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
                                par_comm *comm, par_request *request);
 par_result par_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
@@ -814,12 +816,12 @@ par_result par_calibrate(par_comm *comm);
 double par_predict(const par_comm *comm, par_kind kind, size_t bytes);
 
 // Print the algorithms in order of preference, and which one each size takes on this comm.
-void par_print_algorithms(par_comm *comm, FILE *file);
+void par_algorithms_print(par_comm *comm, FILE *file);
 // The algorithm of the last completed call on this comm ("inline", "twoshot", ...).
 const char *par_last_algorithm(const par_comm *comm);
 // The name of algorithm number `index` (0, 1, ...) for this kind of call; NULL after the last. For tests and
 // tuners.
-const char *par_algorithm(const par_comm *comm, par_kind kind, int index);
+const char *par_algorithm_name(const par_comm *comm, par_kind kind, int index);
 // Force an algorithm from now on, as PAR_ALGO does; "" restores the table's choice. All ranks pass the same
 // text. Error: ARGUMENT if the name is unknown; the text suggests the nearest one.
 par_result par_force_algorithm(par_comm *comm, const char *op_and_name);
@@ -2139,18 +2141,18 @@ double par_op_factor(par_op op) {
     return factor == 0 ? 0 : factor;
 }
 
-int par_dtype_parse(const char *name, par_dtype *d) {
+par_result par_dtype_parse(const char *name, par_dtype *d) {
     for (int i = 0; i < PAR_DTYPE_COUNT; i++)
-        if (!strcmp(name, par__dtypes[i].name)) return *d = (par_dtype)i, 1;
-    return 0;
+        if (!strcmp(name, par__dtypes[i].name)) return *d = (par_dtype)i, PAR_OK;
+    return PAR_ERR_ARGUMENT;
 }
-int par_op_parse(const char *name, par_op *op) {
+par_result par_op_parse(const char *name, par_op *op) {
     for (int i = 0; i < PAR_OP_COUNT; i++)
         if (!strcmp(name, par__op_names[i])) {
             *op = i == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)i;
-            return 1;
+            return PAR_OK;
         }
-    return 0;
+    return PAR_ERR_ARGUMENT;
 }
 
 enum { PAR__NAME_MAX = 64 }; // letters of a name that par_suggest compares
@@ -8404,11 +8406,11 @@ static void par__unknown_algorithm(par__world *w, const char *where, const char 
     }
     if (count)
         par__set_error(w, PAR_ERR_ARGUMENT,
-                       "%s: %s has no algorithm \"%s\"%s (par_print_algorithms lists them)", where, kind,
+                       "%s: %s has no algorithm \"%s\"%s (par_algorithms_print lists them)", where, kind,
                        name, par_suggest(name, names, count, sizeof *names).text);
     else
         par__set_error(w, PAR_ERR_ARGUMENT,
-                       "%s: no operation \"%s\" has algorithms%s (par_print_algorithms lists them)", where,
+                       "%s: no operation \"%s\" has algorithms%s (par_algorithms_print lists them)", where,
                        kind, par_suggest(kind, kinds, PAR__ALGORITHM_COUNT, sizeof *kinds).text);
 }
 
@@ -11628,19 +11630,14 @@ static par_result par__join_threads(par__thread *t, int count, par_result result
     PAR_FREE(machine);
     return result;
 }
-par_result par_run_threads(int rank_count, par_thread_fn fn, void *user) {
+par_result par_run_threads(const par_desc *desc, par_thread_fn fn, void *user) {
     par__open_request start;
-    par_desc in;
-    memset(&in, 0, sizeof in);
-    in.rank_count = rank_count;
     if (!fn) return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: fn is NULL");
-    if (rank_count < 1)
-        return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: rank_count is %d; it takes 1 or more",
-                              rank_count);
-    par__check_desc(&in, &start);
+    par__check_desc(desc, &start);
     par__settings_warn_misspelled(par__settings, PAR__SETTING_COUNT);
     par_result r = par__open_rejected(&start);
     if (r) return r;
+    const int rank_count = PAR__MAX(start.desc.rank_count, 1);
     par__thread *t = (par__thread *)par__zalloc(sizeof *t * (size_t)rank_count);
     par__world *first = par__new_world(&start.desc, "threads", 0, rank_count);
     if (!first) return PAR_FREE(t), PAR_ERR_MEMORY;
@@ -13117,14 +13114,14 @@ par_result par_reduce_scatter_begin(const void *send, void *recv, size_t count, 
                                     par_comm *comm, par_request *request) {
     return par__call(comm, request, PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0);
 }
-par_result par_reduce_scatterv(const void *send, void *recv, const size_t *counts, par_dtype dtype, par_op op,
-                               par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, counts, NULL, dtype,
-                       op, 0);
+par_result par_reduce_scatterv(const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
+                               par_op op, par_comm *comm) {
+    return par__call_v(comm, NULL, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, recv_counts, NULL,
+                       dtype, op, 0);
 }
-par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *counts, par_dtype dtype,
+par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
                                      par_op op, par_comm *comm, par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, counts, NULL,
+    return par__call_v(comm, request, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, recv_counts, NULL,
                        dtype, op, 0);
 }
 par_result par_all_gather(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm) {
@@ -13134,15 +13131,16 @@ par_result par_all_gather_begin(const void *send, void *recv, size_t count, par_
                                 par_request *request) {
     return par__call(comm, request, PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0);
 }
-par_result par_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+par_result par_all_gatherv(const void *send, void *recv, const size_t *recv_counts, const size_t *recv_displs,
                            par_dtype dtype, par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, counts, displs, dtype,
-                       PAR_SUM, 0);
+    return par__call_v(comm, NULL, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, recv_counts, recv_displs,
+                       dtype, PAR_SUM, 0);
 }
-par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *counts, const size_t *displs,
-                                 par_dtype dtype, par_comm *comm, par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, counts, displs, dtype,
-                       PAR_SUM, 0);
+par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *recv_counts,
+                                 const size_t *recv_displs, par_dtype dtype, par_comm *comm,
+                                 par_request *request) {
+    return par__call_v(comm, request, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, recv_counts,
+                       recv_displs, dtype, PAR_SUM, 0);
 }
 par_result par_broadcast(const void *send, void *recv, size_t count, par_dtype dtype, int root,
                          par_comm *comm) {
@@ -14606,7 +14604,7 @@ const char *par_last_algorithm(const par_comm *comm) {
     return name;
 }
 
-const char *par_algorithm(const par_comm *comm, par_kind kind, int index) {
+const char *par_algorithm_name(const par_comm *comm, par_kind kind, int index) {
     (void)comm;
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)
         if (par__algorithms[i].kind == kind && index-- == 0) return par__algorithms[i].name;
@@ -14633,7 +14631,7 @@ static const char *par__all_reduce_algorithm(par_comm *comm, size_t bytes) {
     op.arrays.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
     return par__choose_algorithm(&op)->name;
 }
-void par_print_algorithms(par_comm *comm, FILE *file) {
+void par_algorithms_print(par_comm *comm, FILE *file) {
     fprintf(file, "par: %d ranks on %d nodes; each call uses the first algorithm that fits\n", comm->size,
             comm->nodes.node_count);
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++)

@@ -130,7 +130,7 @@ WITH par_zero.h
         B         forward_begin, compute, forward_end: it only reads parameters
         W         backward_begin, compute, backward_end: the backward pass of the unit
         UNSHARD   forward_begin; RESHARD: forward_end. Calls in between need no gather (max_gathered_units
-                  must allow the units of desc.max_unsharded_stages stages)
+                  must allow the units of desc.max_gathered_stages stages)
         REDUCE    nothing: the last backward_end has started the reduction
         TIE       nothing: leave desc.tied 0. Give both copies of a tied weight a tied_comm (par_zero_tensor),
                   and par_zero_step sums their gradients; if one rank has both stages, par_zero_add_use gives
@@ -287,11 +287,11 @@ typedef struct par_pipe_desc {
     size_t max_activation_bytes;
     par_pipe_recompute recompute; // FUSED: R runs when the gradient has arrived; EARLY: while waiting for it
     int recompute_count;          // how many microbatches, from the first on; 0: all
-    int reduce;               // REDUCE_GRAD of a stage: 0: none, 1: after its last microbatch, 2: after each
-    int max_unsharded_stages; // stages that a rank may have gathered; 0: no UNSHARD and RESHARD
-    int tied;              // 1: the first and last stage share parameters: TIE_GRAD after the last backward
-    int rows;              // of the largest microbatch, if microbatches differ in size; 0: 1
-    const int *row_counts; // rows of each microbatch; NULL: all have `rows`
+    int reduce;              // REDUCE_GRAD of a stage: 0: none, 1: after its last microbatch, 2: after each
+    int max_gathered_stages; // stages that a rank may have gathered; 0: no UNSHARD and RESHARD
+    int tied;                // 1: the first and last stage share parameters: TIE_GRAD after the last backward
+    int rows;                // of the largest microbatch, if microbatches differ in size; 0: 1
+    const int *row_counts;   // rows of each microbatch; NULL: all have `rows`
 } par_pipe_desc;
 
 // ---- schedules --------------------------------------------------------------------------------------------
@@ -2076,7 +2076,7 @@ static int par__pipe_uses_parameters(int kind) {
 // (Belady 1966).
 static void par__pipe_emit_unshard(par__pipe_build *b, int r, const par_pipe_action *at, size_t n, size_t i,
                                    int *have, int *count) {
-    const int limit = b->s->desc.max_unsharded_stages;
+    const int limit = b->s->desc.max_gathered_stages;
     int victim = 0;
     size_t farthest = 0;
     for (int k = 0; k < *count; k++)
@@ -2105,14 +2105,14 @@ static void par__pipe_emit_hooks(par__pipe_build *out, int r, const par_pipe_act
         const int backward = par__pipe_is_backward(a.kind), paired = i > 0 && at[i - 1].pair;
         if (backward && !paired && par__pipe_recomputed(s, a.microbatch)) {
             par_pipe_action again = par__pipe_action(PAR_PIPE_R, a.stage, a.microbatch);
-            if (d->max_unsharded_stages) par__pipe_emit_unshard(out, r, at, n, i, have, &count);
+            if (d->max_gathered_stages) par__pipe_emit_unshard(out, r, at, n, i, have, &count);
             again.pair = d->recompute == PAR_PIPE_RECOMPUTE_FUSED;
             par__pipe_push(out, r, again);
         }
         if (a.pair && i + 1 < n && par__pipe_recomputed(s, at[i + 1].microbatch) && a.kind == PAR_PIPE_F)
             par__pipe_push(out, r, par__pipe_action(PAR_PIPE_R, at[i + 1].stage, at[i + 1].microbatch));
-        if (a.pair && d->max_unsharded_stages == 1) a.pair = 0; // two stages cannot be gathered
-        if (d->max_unsharded_stages && par__pipe_uses_parameters(a.kind)) {
+        if (a.pair && d->max_gathered_stages == 1) a.pair = 0; // two stages cannot be gathered
+        if (d->max_gathered_stages && par__pipe_uses_parameters(a.kind)) {
             par__pipe_emit_unshard(out, r, at, n, i, have, &count);
             if (a.pair) par__pipe_emit_unshard(out, r, at, n, i + 1, have, &count);
         }
@@ -2625,11 +2625,11 @@ static par_result par__pipe_check_desc(par_pipe_schedule *s) {
         (double)d->ranks * d->chunks * d->microbatches * d->batches > 2e8)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%d ranks with %d chunks and %d microbatches are too many",
                               d->ranks, d->chunks, d->microbatches * d->batches);
-    if (d->max_unsharded_stages < 0 || d->max_unsharded_stages > 64 || d->reduce < 0 || d->reduce > 2 ||
+    if (d->max_gathered_stages < 0 || d->max_gathered_stages > 64 || d->reduce < 0 || d->reduce > 2 ||
         d->recompute_count < 0 || d->latency < 0 || d->seconds_per_byte < 0)
         return par__pipe_fail(
             s, PAR_ERR_ARGUMENT,
-            "max_unsharded_stages must be 0 to 64, reduce 0 to 2; counts and times must not be negative");
+            "max_gathered_stages must be 0 to 64, reduce 0 to 2; counts and times must not be negative");
     if (d->stages && d->stage_count < 1)
         return par__pipe_fail(
             s, PAR_ERR_ARGUMENT,

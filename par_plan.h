@@ -43,8 +43,8 @@ EXAMPLE
         par_plan_problem problem = {0};
         par_plan_choice best;
         par_plan_report report;
-        if (!par_plan_model_get("gpt3-175b", &problem.model)) return 1;
-        if (!par_plan_machine_get("a100-80", &problem.machine)) return 1;
+        if (par_plan_model_get("gpt3-175b", &problem.model)) return 1;
+        if (par_plan_machine_get("a100-80", &problem.machine)) return 1;
         problem.machine.nodes = 64;
         problem.job.batch = 2048;
         problem.job.sequence = 2048;
@@ -213,12 +213,13 @@ typedef struct par_plan_problem {
     par_plan_job job;
 } par_plan_problem;
 
-const char *par_plan_model_name(int i);                            // of the table; NULL after the last
-par_suggestion par_plan_model_suggest(const char *name);           // as par_suggest
-int par_plan_model_get(const char *name, par_plan_model *model);   // 1, or 0: no such name
-const char *par_plan_machine_name(int i);                          // of the table; NULL after the last
-par_suggestion par_plan_machine_suggest(const char *name);         // as par_suggest
-int par_plan_machine_get(const char *name, par_plan_machine *row); // 1, or 0: no such name; nodes is 1
+const char *par_plan_model_name(int i);                                 // of the table; NULL after the last
+par_suggestion par_plan_model_suggest(const char *name);                // as par_suggest
+par_result par_plan_model_get(const char *name, par_plan_model *model); // Error: ARGUMENT (no such name)
+const char *par_plan_machine_name(int i);                               // of the table; NULL after the last
+par_suggestion par_plan_machine_suggest(const char *name);              // as par_suggest
+par_result par_plan_machine_get(const char *name,
+                                par_plan_machine *row); // Error: ARGUMENT (no such name); nodes is 1
 // Reads the model's sizes from a Hugging Face config.json of a dense decoder (GPT-2, GPT-NeoX, Llama,
 // Mistral, Qwen, Gemma, Phi, Falcon, and those with the same names). `ignored` receives the names of members
 // that it does not know, and the model's type if it does not know that (it is taken for Llama's), separated
@@ -570,23 +571,23 @@ par_suggestion par_plan_model_suggest(const char *name) {
 par_suggestion par_plan_machine_suggest(const char *name) {
     return par__plan_suggest(name, par_plan_machine_name);
 }
-int par_plan_model_get(const char *name, par_plan_model *model) {
+par_result par_plan_model_get(const char *name, par_plan_model *model) {
     for (int i = 0; i < PAR__PLAN_MODELS; i++)
         if (!strcmp(par__plan_models[i].name, name)) {
             *model = par__plan_models[i];
-            return 1;
+            return PAR_OK;
         }
-    return 0;
+    return PAR_ERR_ARGUMENT;
 }
-int par_plan_machine_get(const char *name, par_plan_machine *machine) {
+par_result par_plan_machine_get(const char *name, par_plan_machine *machine) {
     for (int i = 0; i < PAR__PLAN_MACHINES; i++)
         if (!strcmp(par__plan_machines[i].name, name)) {
             memset(machine, 0, sizeof *machine);
             snprintf(machine->name, sizeof machine->name, "%s", name);
             memcpy((char *)machine + PAR__PLAN_GPU_FIRST, par__plan_machines[i].members, PAR__PLAN_GPU_BYTES);
-            return 1;
+            return PAR_OK;
         }
-    return 0;
+    return PAR_ERR_ARGUMENT;
 }
 
 // >>plan_text -----------------------------------------------------------------------------------------------
@@ -882,7 +883,7 @@ static par_result par__plan_read_line(char *line, int number, par_plan_machine *
     while (end > value && strchr(blanks, end[-1])) *--end = 0;
     if (!strcmp(name, "gpu")) {
         const double nodes = machine->nodes;
-        if (!par_plan_machine_get(value, machine))
+        if (par_plan_machine_get(value, machine))
             return par__plan_fail(PAR_ERR_FILE, why, capacity, "line %d: unknown gpu %.60s%s", number, value,
                                   par_plan_machine_suggest(value).text);
         if (nodes > 0) machine->nodes = nodes;

@@ -402,8 +402,8 @@ typedef enum par_tp_recipe {
 #undef PAR__X
         PAR_TP_RECIPE_COUNT
 } par_tp_recipe;
-const char *par_tp_recipe_name(par_tp_recipe recipe);             // "delayed", ...
-int par_tp_recipe_parse(const char *name, par_tp_recipe *recipe); // 1 and *recipe, or 0
+const char *par_tp_recipe_name(par_tp_recipe recipe);                    // "delayed", ...
+par_result par_tp_recipe_parse(const char *name, par_tp_recipe *recipe); // Error: ARGUMENT (no such name)
 // Call it once a step, after the last backward, where a layer has the recipe delayed or nvfp4: the scales of
 // the next step follow from the largest amax of the last ones (each rank's of its own operands), and rounding
 // takes other random numbers. Within a step neither changes, so that the order of microbatches and halves of
@@ -3599,10 +3599,11 @@ const par__tp_recipe *par__tp_recipe_of(par_tp_recipe r) {
 const char *par_tp_recipe_name(par_tp_recipe r) {
     return (unsigned)r < PAR_TP_RECIPE_COUNT ? par__tp_recipe_of(r)->name : "(no par_tp_recipe)";
 }
-int par_tp_recipe_parse(const char *name, par_tp_recipe *recipe) {
+par_result par_tp_recipe_parse(const char *name, par_tp_recipe *recipe) {
     for (int i = 0; i < PAR_TP_RECIPE_COUNT; i++)
-        if (!strcmp(name, par__tp_recipe_of((par_tp_recipe)i)->name)) return *recipe = (par_tp_recipe)i, 1;
-    return 0;
+        if (!strcmp(name, par__tp_recipe_of((par_tp_recipe)i)->name))
+            return *recipe = (par_tp_recipe)i, PAR_OK;
+    return PAR_ERR_ARGUMENT;
 }
 
 // The operand's elements as f32, rows x ld, with zeros beyond cols; rotated if the operand is.

@@ -35,7 +35,7 @@ STEP BY STEP (you have a training loop in one process)
        par_tp.h's layers: par_zero_add_layer); then par_zero_commit, which allocates them. par_zero_fill
        and par_zero_init_all set initial values.
     2. Read weights by par_zero_data between par_zero_forward_begin and _end of the layer, and add to
-       par_zero_grad between par_zero_backward_begin and _end; or let both set your own pointers (bound_data).
+       par_zero_grad between par_zero_backward_begin and _end; or let both set your own pointers (data).
     3. Replace your optimizer by par_zero_step, and your checkpoint by par_zero_save and par_zero_load.
     4. Change desc.stage from 0 to 3: nothing else in the loop changes.
 
@@ -191,8 +191,9 @@ typedef enum par_zero_optimizer {
         PAR_ZERO_OPTIMIZER_COUNT
 } par_zero_optimizer;
 const char *par_zero_optimizer_name(par_zero_optimizer optimizer);
-int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer); // 1, or 0: unknown name
-par_suggestion par_zero_optimizer_suggest(const char *name);                   // as par_suggest
+par_result par_zero_optimizer_parse(const char *name,
+                                    par_zero_optimizer *optimizer); // Error: ARGUMENT (no such name)
+par_suggestion par_zero_optimizer_suggest(const char *name);        // as par_suggest
 
 // Codes of quantized messages, in blocks of 32 numbers that share a bf16 scale: integers (ZeRO++, Wang et
 // al. 2023) or 8-bit floats (OCP; in blocks: Rouhani et al. 2023). The scale maps the largest number of a
@@ -297,8 +298,8 @@ typedef struct par_zero_tensor {
     // Not NULL: every begin and end of the unit stores here what par_zero_data and par_zero_grad then return,
     // so that a layer's parameter is bound to its memory once (&p->data and &p->grad of a par_tp_parameter).
     // The pointers must stay valid until par_zero_close, which does not write to them.
-    void **bound_data;
-    float **bound_grad;
+    void **data;
+    float **grad;
     float deviation, value; // initial values, for par_zero_init_all: see par_zero_init
     uint64_t stream;
     // Elements whose gradient is a partial sum on the ranks of a comm of the layer: it is completed before
@@ -2126,11 +2127,11 @@ par_suggestion par_zero_optimizer_suggest(const char *name) {
     return par_suggest(name, par__zero_optimizer_names, PAR_ZERO_OPTIMIZER_COUNT,
                        sizeof par__zero_optimizer_names[0]);
 }
-int par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
+par_result par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimizer) {
     for (int i = 0; i < PAR_ZERO_OPTIMIZER_COUNT; i++)
         if (!strcmp(name, par_zero_optimizer_name((par_zero_optimizer)i)))
-            return *optimizer = (par_zero_optimizer)i, 1;
-    return 0;
+            return *optimizer = (par_zero_optimizer)i, PAR_OK;
+    return PAR_ERR_ARGUMENT;
 }
 
 // >>zero_plan -----------------------------------------------------------------------------------------------
@@ -2940,8 +2941,8 @@ par_zero_tensor par_zero_tensor_of(const par_parameter *p) {
     memset(&t, 0, sizeof t);
     t.name = p->name;
     t.shard = &p->shard;
-    t.bound_data = p->data;
-    t.bound_grad = p->grad;
+    t.data = p->data;
+    t.grad = p->grad;
     t.deviation = p->deviation;
     t.value = p->value;
     t.stream = p->stream;
@@ -3802,8 +3803,8 @@ static par_result par__zero_bind(par_zero *z, int unit) { // tells the program w
     if (u->use_grad) *u->use_grad = (float *)(void *)par__zero_unit_gradients(z, unit);
     for (int i = u->first; i < u->last; i++) {
         const par_zero_tensor *t = &z->tensors[i].desc;
-        if (t->bound_data) *t->bound_data = par_zero_data(z, i);
-        if (t->bound_grad) *t->bound_grad = par_zero_grad(z, i);
+        if (t->data) *t->data = par_zero_data(z, i);
+        if (t->grad) *t->grad = par_zero_grad(z, i);
     }
     return PAR_OK;
 }

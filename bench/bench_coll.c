@@ -624,7 +624,7 @@ static size_t run_kind(bench *b, const kind_info *k) { // returns the number of 
     for (int type = 0; type < types; type++)
         for (int i = 0; i < operations; i++) {
             if (types > 1) b->dtype = (par_dtype)type;
-            if (operations > 1) must(b, par_op_parse(par_op_name(i), &b->redop) ? PAR_OK : PAR_ERR_ARGUMENT);
+            if (operations > 1) must(b, par_op_parse(par_op_name(i), &b->redop));
             b->element_bytes = par_dtype_bytes(b->dtype);
             if (!type_problem(b)) wrong += run_sizes(b, k);
         }
@@ -650,7 +650,7 @@ static int default_iterations(size_t bytes) { return bytes > (size_t)1 << 20 ? 9
 static const char *fastest_algorithm(bench *b, const kind_info *k, size_t bytes) {
     const char *best = NULL, *algorithm;
     double best_seconds = 0;
-    for (int a = 0; (algorithm = par_algorithm(b->world, k->kind, a)) != NULL; a++) {
+    for (int a = 0; (algorithm = par_algorithm_name(b->world, k->kind, a)) != NULL; a++) {
         char name[64];
         if (!strcmp(algorithm, "inline")) continue;
         snprintf(name, sizeof name, "%s:%s", k->name, algorithm);
@@ -1067,7 +1067,7 @@ static int starts(bench *b) {
 static void print_algorithms(bench *b) {
     par__world *w = b->world->world;
     if (!b->o.json) {
-        par_print_algorithms(b->world, stdout);
+        par_algorithms_print(b->world, stdout);
         return;
     }
     for (int i = 0; i < PAR__ALGORITHM_COUNT; i++) {
@@ -1133,10 +1133,10 @@ static const char *check_types(bench *b) { // -d and -o
     const int all_types = !strcmp(o->dtype, "all"), all_operations = !strcmp(o->redop, "all");
     if ((all_types || all_operations) && (o->tune || o->model || o->overlap || o->diagnosis))
         return "--tune, --model, --overlap and --diagnosis take one type (-d) and one reduction (-o)";
-    if (!par_dtype_parse(all_types ? "f32" : own_name(o->dtype), &b->dtype))
+    if (par_dtype_parse(all_types ? "f32" : own_name(o->dtype), &b->dtype))
         return unknown(b, "type for -d", o->dtype, PAR_DTYPES(L4) "all", types, PAR_DTYPE_COUNT,
                        sizeof *types);
-    if (!par_op_parse(all_operations ? "sum" : own_name(o->redop), &b->redop))
+    if (par_op_parse(all_operations ? "sum" : own_name(o->redop), &b->redop))
         return unknown(b, "operation for -o", o->redop, PAR_OPS(L2) "all", operations, PAR_OP_COUNT,
                        sizeof *operations);
     b->element_bytes = par_dtype_bytes(b->dtype);
@@ -1149,7 +1149,7 @@ static const char *check_settings(bench *b) {
     const char *why = read_m(o);
     if (why) return why;
     for (int i = 0; i < KINDS; i++) known |= is_chosen(b, &kinds[i]);
-    if (!known && par_op_parse(own_name(o->op), &redop))
+    if (!known && !par_op_parse(own_name(o->op), &redop))
         return "--op is the collective, such as all_reduce; give the reduction by -o";
     if (!known)
         return unknown(b, "--op", o->op,
@@ -1355,8 +1355,8 @@ int main(int argc, char **argv) {
 #if defined(BENCH_CUDA)
     // Processes that share a GPU use it one at a time; threads use it at once.
     if (!strcmp(o->device, "cuda") && launched < 2) {
-        const int ranks = desc.rank_count ? desc.rank_count : 1; // started by a launcher: one
-        const int bad = par_run_threads(ranks, run_thread, &b) != PAR_OK || b.failed;
+        if (!desc.rank_count) desc.rank_count = 1; // started by a launcher
+        const int bad = par_run_threads(&desc, run_thread, &b) != PAR_OK || b.failed;
         return output_failed("bench_coll") || bad;
     }
 #endif

@@ -430,7 +430,9 @@ static void bench_all_reduce(bench *b, int n) {
     char name[64];
     t.bytes = b->bytes;
     for (int i = 0; i < ROUNDS; i++) copy[i] = timed(b, copy_array, NULL) / (2 * (double)b->bytes);
-    must(b, par_run_threads(n, reduce_rank, &t));
+    par_desc desc = {};
+    desc.rank_count = n;
+    must(b, par_run_threads(&desc, reduce_rank, &t));
     for (int i = 0; i < ROUNDS; i++) work[i] = t.seconds[i] / (2 * (double)t.bytes);
     snprintf(name, sizeof name, "all_reduce, %d ranks on one GPU", n);
     report(b, name, "GB/s", 1e-9 / median(work, ROUNDS), median(copy, ROUNDS) / median(work, ROUNDS), 0.8);

@@ -464,7 +464,9 @@ int main(int argc, char **argv) {
     if ((status = choose_ranks(&b)) != 0) return status;
 #if defined(BENCH_CUDA)
     if (!strcmp(o->device, "cuda") && !o->simulate) { // processes that share a GPU take turns; threads do not
-        if (par_run_threads(o->ranks, run_thread, &b) != PAR_OK) b.status = 1;
+        par_desc desc;
+        memset(&desc, 0, sizeof desc), desc.rank_count = o->ranks;
+        if (par_run_threads(&desc, run_thread, &b) != PAR_OK) b.status = 1;
         return output_failed("bench_pipe") && !b.status ? 1 : b.status;
     }
 #endif

@@ -233,7 +233,7 @@ module par
     public :: par_calibrate
     public :: par_predict
     public :: par_last_algorithm
-    public :: par_algorithm
+    public :: par_algorithm_name
     public :: par_force_algorithm
     public :: par_alive
     public :: par_at
@@ -635,12 +635,12 @@ module par
             type(c_ptr), value :: comm
             integer(c_int) :: r
         end function
-        function c_reduce_scatterv(send, recv, counts, dtype, op, comm) bind(c, &
+        function c_reduce_scatterv(send, recv, recv_counts, dtype, op, comm) bind(c, &
             name='par_reduce_scatterv') result(r)
             import
             type(c_ptr), value :: send
             type(c_ptr), value :: recv
-            type(c_ptr), value :: counts
+            type(c_ptr), value :: recv_counts
             integer(c_int), value :: dtype
             integer(c_int64_t), value :: op
             type(c_ptr), value :: comm
@@ -655,13 +655,13 @@ module par
             type(c_ptr), value :: comm
             integer(c_int) :: r
         end function
-        function c_all_gatherv(send, recv, counts, displs, dtype, comm) bind(c, &
+        function c_all_gatherv(send, recv, recv_counts, recv_displs, dtype, comm) bind(c, &
             name='par_all_gatherv') result(r)
             import
             type(c_ptr), value :: send
             type(c_ptr), value :: recv
-            type(c_ptr), value :: counts
-            type(c_ptr), value :: displs
+            type(c_ptr), value :: recv_counts
+            type(c_ptr), value :: recv_displs
             integer(c_int), value :: dtype
             type(c_ptr), value :: comm
             integer(c_int) :: r
@@ -820,12 +820,12 @@ module par
             type(par_request), intent(inout) :: request
             integer(c_int) :: r
         end function
-        function c_reduce_scatterv_begin(send, recv, counts, dtype, op, comm, request) bind(c, &
+        function c_reduce_scatterv_begin(send, recv, recv_counts, dtype, op, comm, request) bind(c, &
             name='par_reduce_scatterv_begin') result(r)
             import
             type(c_ptr), value :: send
             type(c_ptr), value :: recv
-            type(c_ptr), value :: counts
+            type(c_ptr), value :: recv_counts
             integer(c_int), value :: dtype
             integer(c_int64_t), value :: op
             type(c_ptr), value :: comm
@@ -843,13 +843,13 @@ module par
             type(par_request), intent(inout) :: request
             integer(c_int) :: r
         end function
-        function c_all_gatherv_begin(send, recv, counts, displs, dtype, comm, request) bind(c, &
+        function c_all_gatherv_begin(send, recv, recv_counts, recv_displs, dtype, comm, request) bind(c, &
             name='par_all_gatherv_begin') result(r)
             import
             type(c_ptr), value :: send
             type(c_ptr), value :: recv
-            type(c_ptr), value :: counts
-            type(c_ptr), value :: displs
+            type(c_ptr), value :: recv_counts
+            type(c_ptr), value :: recv_displs
             integer(c_int), value :: dtype
             type(c_ptr), value :: comm
             type(par_request), intent(inout) :: request
@@ -1073,7 +1073,7 @@ module par
             type(c_ptr), value :: comm
             type(c_ptr) :: r
         end function
-        function c_algorithm(comm, kind, index) bind(c, name='par_algorithm') result(r)
+        function c_algorithm_name(comm, kind, index) bind(c, name='par_algorithm_name') result(r)
             import
             type(c_ptr), value :: comm
             integer(c_int), value :: kind
@@ -1842,19 +1842,23 @@ contains
         r = string_at(c_op_name(op))
     end function
 
-    function par_dtype_parse(name, d) result(r)
+    subroutine par_dtype_parse(name, d, result)
         character(*), intent(in) :: name
         integer(c_int), intent(out) :: d
+        integer(c_int), intent(out), optional :: result
         integer(c_int) :: r
         r = c_dtype_parse(trim(name)//c_null_char, d)
-    end function
+        call finish(r, c_null_ptr, result)
+    end subroutine
 
-    function par_op_parse(name, op) result(r)
+    subroutine par_op_parse(name, op, result)
         character(*), intent(in) :: name
         integer(c_int64_t), intent(out) :: op
+        integer(c_int), intent(out), optional :: result
         integer(c_int) :: r
         r = c_op_parse(trim(name)//c_null_char, op)
-    end function
+        call finish(r, c_null_ptr, result)
+    end subroutine
 
     subroutine par_cast_i64(dst, dst_type, src, src_type, count, result)
         type(*), dimension(..), intent(inout), target :: dst
@@ -2175,10 +2179,10 @@ contains
         call par_reduce_scatter_i64(send, recv, int(count, c_int64_t), dtype, op, comm, result, file, line)
     end subroutine
 
-    subroutine par_reduce_scatterv_i64(send, recv, counts, dtype, op, comm, result, file, line)
+    subroutine par_reduce_scatterv_i64(send, recv, recv_counts, dtype, op, comm, result, file, line)
         type(*), dimension(..), intent(in), target :: send
         type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int64_t), intent(in), target, contiguous :: counts(:)
+        integer(c_int64_t), intent(in), target, contiguous :: recv_counts(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int64_t), intent(in) :: op
         type(par_comm), intent(in) :: comm
@@ -2188,31 +2192,31 @@ contains
         integer(c_int) :: r
         type(misfit) :: wrong
         integer(c_int64_t) :: needs(2)
-        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
         needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTERV, 0, 0_c_int64_t, dtype, &
-            c_null_ptr, c_null_ptr, c_loc(counts), c_null_ptr)
+            c_null_ptr, c_null_ptr, c_loc(recv_counts), c_null_ptr)
         call compare(wrong, 'send', send, needs(1))
         call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatterv(c_loc(send), c_loc(recv), c_loc(counts), merge(-1_c_int, dtype, &
+        r = c_reduce_scatterv(c_loc(send), c_loc(recv), c_loc(recv_counts), merge(-1_c_int, dtype, &
             wrong%what /= 0), op, comm%handle)
         if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatterv')
         call finish(r, comm%handle, result)
     end subroutine
 
-    subroutine par_reduce_scatterv_i32(send, recv, counts, dtype, op, comm, result, file, line)
+    subroutine par_reduce_scatterv_i32(send, recv, recv_counts, dtype, op, comm, result, file, line)
         type(*), dimension(..), intent(in), target :: send
         type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int32_t), intent(in), target, contiguous :: counts(:)
+        integer(c_int32_t), intent(in), target, contiguous :: recv_counts(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int64_t), intent(in) :: op
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(out), optional :: result
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
-        integer(c_int64_t), allocatable :: wide_counts(:)
-        allocate (wide_counts, source=int(counts, c_int64_t))
-        call par_reduce_scatterv_i64(send, recv, wide_counts, dtype, op, comm, result, file, line)
+        integer(c_int64_t), allocatable :: wide_recv_counts(:)
+        allocate (wide_recv_counts, source=int(recv_counts, c_int64_t))
+        call par_reduce_scatterv_i64(send, recv, wide_recv_counts, dtype, op, comm, result, file, line)
     end subroutine
 
     subroutine par_all_gather_i64(send, recv, count, dtype, comm, result, file, line)
@@ -2250,11 +2254,11 @@ contains
         call par_all_gather_i64(send, recv, int(count, c_int64_t), dtype, comm, result, file, line)
     end subroutine
 
-    subroutine par_all_gatherv_i64(send, recv, counts, dtype, comm, displs, result, file, line)
+    subroutine par_all_gatherv_i64(send, recv, recv_counts, dtype, comm, recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target :: send
         type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int64_t), intent(in), target, contiguous :: counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional :: displs(:)
+        integer(c_int64_t), intent(in), target, contiguous :: recv_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(out), optional :: result
@@ -2263,37 +2267,38 @@ contains
         integer(c_int) :: r
         type(misfit) :: wrong
         integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: displs_or_null
-        displs_or_null = c_null_ptr
-        if (present(displs)) displs_or_null = c_loc(displs)
-        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
-        if (present(displs)) call compare_list(wrong, 'displs', size(displs), c_size(comm%handle))
+        type(c_ptr) :: recv_displs_or_null
+        recv_displs_or_null = c_null_ptr
+        if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
         needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHERV, 0, 0_c_int64_t, dtype, c_null_ptr, &
-            c_null_ptr, c_loc(counts), displs_or_null)
+            c_null_ptr, c_loc(recv_counts), recv_displs_or_null)
         call compare(wrong, 'send', send, needs(1))
         call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gatherv(c_loc(send), c_loc(recv), c_loc(counts), displs_or_null, merge(-1_c_int, dtype, &
-            wrong%what /= 0), comm%handle)
+        r = c_all_gatherv(c_loc(send), c_loc(recv), c_loc(recv_counts), recv_displs_or_null, merge(-1_c_int, &
+            dtype, wrong%what /= 0), comm%handle)
         if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gatherv')
         call finish(r, comm%handle, result)
     end subroutine
 
-    subroutine par_all_gatherv_i32(send, recv, counts, dtype, comm, displs, result, file, line)
+    subroutine par_all_gatherv_i32(send, recv, recv_counts, dtype, comm, recv_displs, result, file, line)
         type(*), dimension(..), intent(in), target :: send
         type(*), dimension(..), intent(inout), target :: recv
-        integer(c_int32_t), intent(in), target, contiguous :: counts(:)
-        integer(c_int32_t), intent(in), target, contiguous, optional :: displs(:)
+        integer(c_int32_t), intent(in), target, contiguous :: recv_counts(:)
+        integer(c_int32_t), intent(in), target, contiguous, optional :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(out), optional :: result
         character(*), intent(in), optional :: file
         integer, intent(in), optional :: line
-        integer(c_int64_t), allocatable :: wide_counts(:)
-        integer(c_int64_t), allocatable :: wide_displs(:)
-        allocate (wide_counts, source=int(counts, c_int64_t))
-        if (present(displs)) allocate (wide_displs, source=int(displs, c_int64_t))
-        call par_all_gatherv_i64(send, recv, wide_counts, dtype, comm, wide_displs, result, file, line)
+        integer(c_int64_t), allocatable :: wide_recv_counts(:)
+        integer(c_int64_t), allocatable :: wide_recv_displs(:)
+        allocate (wide_recv_counts, source=int(recv_counts, c_int64_t))
+        if (present(recv_displs)) allocate (wide_recv_displs, source=int(recv_displs, c_int64_t))
+        call par_all_gatherv_i64(send, recv, wide_recv_counts, dtype, comm, wide_recv_displs, result, file, &
+            line)
     end subroutine
 
     subroutine par_broadcast_i64(send, recv, count, dtype, root, comm, result, file, line)
@@ -2861,10 +2866,11 @@ contains
             result, file, line)
     end subroutine
 
-    subroutine par_reduce_scatterv_begin_i64(send, recv, counts, dtype, op, comm, request, result, file, line)
+    subroutine par_reduce_scatterv_begin_i64(send, recv, recv_counts, dtype, op, comm, request, result, &
+        file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
         type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: recv_counts(:)
         integer(c_int), intent(in) :: dtype
         integer(c_int64_t), intent(in) :: op
         type(par_comm), intent(in) :: comm
@@ -2875,13 +2881,13 @@ contains
         integer(c_int) :: r
         type(misfit) :: wrong
         integer(c_int64_t) :: needs(2)
-        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
         needs = bytes_touched(wrong, comm%handle, PAR_KIND_REDUCE_SCATTERV, 0, 0_c_int64_t, dtype, &
-            c_null_ptr, c_null_ptr, c_loc(counts), c_null_ptr)
+            c_null_ptr, c_null_ptr, c_loc(recv_counts), c_null_ptr)
         call compare(wrong, 'send', send, needs(1))
         call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_reduce_scatterv_begin(c_loc(send), c_loc(recv), c_loc(counts), merge(-1_c_int, dtype, &
+        r = c_reduce_scatterv_begin(c_loc(send), c_loc(recv), c_loc(recv_counts), merge(-1_c_int, dtype, &
             wrong%what /= 0), op, comm%handle, request)
         if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_reduce_scatterv_begin')
         call finish(r, comm%handle, result)
@@ -2925,11 +2931,12 @@ contains
             line)
     end subroutine
 
-    subroutine par_all_gatherv_begin_i64(send, recv, counts, dtype, comm, request, displs, result, file, line)
+    subroutine par_all_gatherv_begin_i64(send, recv, recv_counts, dtype, comm, request, recv_displs, result, &
+        file, line)
         type(*), dimension(..), intent(in), target, asynchronous :: send
         type(*), dimension(..), intent(inout), target, asynchronous :: recv
-        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: counts(:)
-        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: displs(:)
+        integer(c_int64_t), intent(in), target, contiguous, asynchronous :: recv_counts(:)
+        integer(c_int64_t), intent(in), target, contiguous, optional, asynchronous :: recv_displs(:)
         integer(c_int), intent(in) :: dtype
         type(par_comm), intent(in) :: comm
         type(par_request), intent(inout) :: request
@@ -2939,18 +2946,18 @@ contains
         integer(c_int) :: r
         type(misfit) :: wrong
         integer(c_int64_t) :: needs(2)
-        type(c_ptr) :: displs_or_null
-        displs_or_null = c_null_ptr
-        if (present(displs)) displs_or_null = c_loc(displs)
-        call compare_list(wrong, 'counts', size(counts), c_size(comm%handle))
-        if (present(displs)) call compare_list(wrong, 'displs', size(displs), c_size(comm%handle))
+        type(c_ptr) :: recv_displs_or_null
+        recv_displs_or_null = c_null_ptr
+        if (present(recv_displs)) recv_displs_or_null = c_loc(recv_displs)
+        call compare_list(wrong, 'recv_counts', size(recv_counts), c_size(comm%handle))
+        if (present(recv_displs)) call compare_list(wrong, 'recv_displs', size(recv_displs), c_size(comm%handle))
         needs = bytes_touched(wrong, comm%handle, PAR_KIND_ALL_GATHERV, 0, 0_c_int64_t, dtype, c_null_ptr, &
-            c_null_ptr, c_loc(counts), displs_or_null)
+            c_null_ptr, c_loc(recv_counts), recv_displs_or_null)
         call compare(wrong, 'send', send, needs(1))
         call compare(wrong, 'recv', recv, needs(2))
         call set_site(comm%handle, file, line)
-        r = c_all_gatherv_begin(c_loc(send), c_loc(recv), c_loc(counts), displs_or_null, merge(-1_c_int, &
-            dtype, wrong%what /= 0), comm%handle, request)
+        r = c_all_gatherv_begin(c_loc(send), c_loc(recv), c_loc(recv_counts), recv_displs_or_null, &
+            merge(-1_c_int, dtype, wrong%what /= 0), comm%handle, request)
         if (wrong%what /= 0) r = refuse(wrong, comm%handle, 'par_all_gatherv_begin')
         call finish(r, comm%handle, result)
     end subroutine
@@ -3555,12 +3562,12 @@ contains
         r = string_at(c_last_algorithm(comm%handle))
     end function
 
-    function par_algorithm(comm, kind, index) result(r)
+    function par_algorithm_name(comm, kind, index) result(r)
         type(par_comm), intent(in) :: comm
         integer(c_int), intent(in) :: kind
         integer(c_int), intent(in) :: index
         character(:), allocatable :: r
-        r = string_at(c_algorithm(comm%handle, kind, index))
+        r = string_at(c_algorithm_name(comm%handle, kind, index))
     end function
 
     subroutine par_force_algorithm(comm, op_and_name, result)

@@ -520,22 +520,22 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<void> reduce_scatterv(const S &send, R &&recv, sizes counts, par_op op,
+    outcome<void> reduce_scatterv(const S &send, R &&recv, sizes recv_counts, par_op op,
                                   site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTERV, 0, recv_view.size(),
-                           {send_view.size(), recv_view.size()}, {{}, {}, {counts}, {}});
-        par_result result = (par_reduce_scatterv)(send_view.data(), recv_view.data(), counts.data(),
+                           {send_view.size(), recv_view.size()}, {{}, {}, {recv_counts}, {}});
+        par_result result = (par_reduce_scatterv)(send_view.data(), recv_view.data(), recv_counts.data(),
                                                   wrong.dtype(dtype_of<T>), op, at_line(at));
         if (wrong) result = wrong.fail(handle_, "reduce_scatterv");
         return Errors::end(result, handle_);
     }
 
     template <class S, class R>
-    outcome<request> reduce_scatterv_begin(const S &send, R &&recv, sizes counts, par_op op,
+    outcome<request> reduce_scatterv_begin(const S &send, R &&recv, sizes recv_counts, par_op op,
                                            site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -543,10 +543,10 @@ template <class Errors> class basic_comm {
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
         const misfit wrong(handle_, blocks(), PAR_KIND_REDUCE_SCATTERV, 0, recv_view.size(),
-                           {send_view.size(), recv_view.size()}, {{}, {}, {counts}, {}});
-        par_result result = (par_reduce_scatterv_begin)(send_view.data(), recv_view.data(), counts.data(),
-                                                        wrong.dtype(dtype_of<T>), op, at_line(at),
-                                                        &r.request_);
+                           {send_view.size(), recv_view.size()}, {{}, {}, {recv_counts}, {}});
+        par_result result = (par_reduce_scatterv_begin)(send_view.data(), recv_view.data(),
+                                                        recv_counts.data(), wrong.dtype(dtype_of<T>), op,
+                                                        at_line(at), &r.request_);
         if (wrong) result = wrong.fail(handle_, "reduce_scatterv_begin");
         return Errors::end(result, handle_, std::move(r));
     }
@@ -581,22 +581,22 @@ template <class Errors> class basic_comm {
     }
 
     template <class S, class R>
-    outcome<void> all_gatherv(const S &send, R &&recv, sizes counts, sizes displs,
+    outcome<void> all_gatherv(const S &send, R &&recv, sizes recv_counts, sizes recv_displs,
                               site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
         const auto recv_view = view_of(recv);
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHERV, 0, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {counts}, {displs}});
-        par_result result = (par_all_gatherv)(send_view.data(), recv_view.data(), counts.data(),
-                                              displs.data(), wrong.dtype(dtype_of<T>), at_line(at));
+                           recv_view.size()}, {{}, {}, {recv_counts}, {recv_displs}});
+        par_result result = (par_all_gatherv)(send_view.data(), recv_view.data(), recv_counts.data(),
+                                              recv_displs.data(), wrong.dtype(dtype_of<T>), at_line(at));
         if (wrong) result = wrong.fail(handle_, "all_gatherv");
         return Errors::end(result, handle_);
     }
 
     template <class S, class R>
-    outcome<request> all_gatherv_begin(const S &send, R &&recv, sizes counts, sizes displs,
+    outcome<request> all_gatherv_begin(const S &send, R &&recv, sizes recv_counts, sizes recv_displs,
                                        site at = site::here()) const {
         using T = element_of<S>;
         const auto send_view = view_of(send);
@@ -604,9 +604,9 @@ template <class Errors> class basic_comm {
         static_assert(std::is_same_v<T, element_of<R>>, "send and recv differ in type");
         request r(handle_);
         const misfit wrong(handle_, blocks(), PAR_KIND_ALL_GATHERV, 0, send_view.size(), {send_view.size(),
-                           recv_view.size()}, {{}, {}, {counts}, {displs}});
-        par_result result = (par_all_gatherv_begin)(send_view.data(), recv_view.data(), counts.data(),
-                                                    displs.data(), wrong.dtype(dtype_of<T>), at_line(at),
+                           recv_view.size()}, {{}, {}, {recv_counts}, {recv_displs}});
+        par_result result = (par_all_gatherv_begin)(send_view.data(), recv_view.data(), recv_counts.data(),
+                                                    recv_displs.data(), wrong.dtype(dtype_of<T>), at_line(at),
                                                     &r.request_);
         if (wrong) result = wrong.fail(handle_, "all_gatherv_begin");
         return Errors::end(result, handle_, std::move(r));

@@ -275,7 +275,7 @@ _FUNCTIONS = {
     "par_calibrate": (c_int, [c_void_p]),
     "par_predict": (c_double, [c_void_p, c_int, c_size_t]),
     "par_last_algorithm": (c_char_p, [c_void_p]),
-    "par_algorithm": (c_char_p, [c_void_p, c_int, c_int]),
+    "par_algorithm_name": (c_char_p, [c_void_p, c_int, c_int]),
     "par_force_algorithm": (c_int, [c_void_p, c_char_p]),
     "par_alive": (c_int, [c_void_p]),
     "par_at": (c_void_p, [c_void_p, c_char_p, c_int]),

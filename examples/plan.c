@@ -71,7 +71,7 @@ static int load_model(const char *name, const char *unused, par_plan_model *mode
     char why[256], ignored[4096], path[4200];
     size_t bytes;
     memset(t, 0, sizeof *t);
-    if (par_plan_model_get(name, model)) return 1;
+    if (!par_plan_model_get(name, model)) return 1;
     snprintf(path, sizeof path, "%.4000s/config.json", name);
     const char *file = is_file(name) ? name : is_file(path) ? path : NULL;
     if (!file) {
@@ -91,7 +91,7 @@ static int load_model(const char *name, const char *unused, par_plan_model *mode
 static int load_machine(const char *name, par_plan_machine *machine) { // of the table, or a file; 1, or 0
     char why[256];
     size_t bytes;
-    if (par_plan_machine_get(name, machine)) return 1;
+    if (!par_plan_machine_get(name, machine)) return 1;
     if (!is_file(name)) {
         fprintf(stderr, "plan: no GPU %s, and no such file%s (--list shows all)\n", name,
                 par_plan_machine_suggest(name).text);

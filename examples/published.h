@@ -54,9 +54,9 @@ static const char *row_set(row *r, const char *name, const char *value, char *wh
     if (!value[0] || !strcmp(name, "source")) return NULL;
     if (!strcmp(name, "name")) return snprintf(r->name, sizeof r->name, "%s", value), (const char *)NULL;
     if (!strcmp(name, "gpu"))
-        return par_plan_machine_get(value, &r->problem.machine) ? NULL : "no such gpu in the table";
+        return par_plan_machine_get(value, &r->problem.machine) ? "no such gpu in the table" : NULL;
     if (!strcmp(name, "model"))
-        return par_plan_model_get(value, &r->problem.model) ? NULL : "no such model in the table";
+        return par_plan_model_get(value, &r->problem.model) ? "no such model in the table" : NULL;
     double *number = row_number(r, name);
     int *size = row_size(r, name);
     if (number || size) {

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&d, 0, sizeof d), memset(&stage, 0, sizeof stage);
     stage.input_bytes = 64, stage.b_bytes = 100, d.stages = &stage, d.stage_count = 1;
     if (size && data[0] & 1)
-        d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_unsharded_stages = 1, d.reduce = 1, d.tied = 1;
+        d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_gathered_stages = 1, d.reduce = 1, d.tied = 1;
     char *text = (char *)malloc(size + 1); // the reader must not need a 0
     if (size) memcpy(text, data, size);
     const par_result r = par_pipe_parse(text, size, &d, &s);

@@ -588,7 +588,7 @@ static int predict_step(const char *path) {
     par_plan_machine gpu;
     const int count = read_table(path, rows);
     double pass_seconds = 0;
-    if (!count || !par_plan_machine_get("h100", &gpu)) return 1;
+    if (!count || par_plan_machine_get("h100", &gpu)) return 1;
     printf("%-28s %6s %8s %8s\n", "", "calls", "GB", "ms");
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         const counted *c = row_of(rows, count, passes[i].kernel);
@@ -701,7 +701,7 @@ static int predict_layer(const char *path) {
     counted rows[KERNELS];
     par_plan_machine gpu;
     const int count = read_table(path, rows);
-    if (!count || !par_plan_machine_get("h100", &gpu)) return 1;
+    if (!count || par_plan_machine_get("h100", &gpu)) return 1;
     printf("%-40s", "ms, of so many tokens");
     for (double tokens = 4096; tokens <= 16384; tokens *= 2) printf(" %8.0f %8s", tokens, "times");
     printf("\n");

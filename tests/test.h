@@ -119,6 +119,12 @@ static pid_t test_fork(void) {
     return child;
 }
 
+static par_desc test_ranks(int count) { // for par_run_threads
+    par_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.rank_count = count;
+    return desc;
+}
 static int test_thread(par_comm *world, void *user) { return test_call((const test *)user, world), 0; }
 
 // A port for rank 0. A lock, shared with `port` of tests/lib.sh, reserves it until this process and its ranks
@@ -182,7 +188,8 @@ static int test_run_with(const char *launch, int ranks, const test *t) {
         setenv("PAR_BIND", t->kind & TEST_BIND ? "core" : "0", 1);
     if (!strcmp(launch, "tcp")) return test_over_tcp(ranks, t);
     if (!strcmp(launch, "threads")) {
-        const par_result r = par_run_threads(ranks, test_thread, (void *)(uintptr_t)t);
+        const par_desc desc = test_ranks(ranks);
+        const par_result r = par_run_threads(&desc, test_thread, (void *)(uintptr_t)t);
         return !test_may_break(t) && r != PAR_OK;
     }
     if (strcmp(launch, "mpi") && strcmp(launch, "launched")) setenv("PAR_RANKS", text, 1);

@@ -238,7 +238,8 @@ static void each_allocation(par_comm *w, void (*scenario)(par_comm *w)) {
     for (; t.failed && number < 5000; t.number = ++number) {
         t.number = number;
         const long before = __atomic_load_n(&live, __ATOMIC_RELAXED);
-        const par_result r = par_run_threads(1, run_trial, &t);
+        const par_desc one = test_ranks(1);
+        const par_result r = par_run_threads(&one, run_trial, &t);
         (void)r;                   // a comm whose barrier had no memory does not close well
         if (!number) t.failed = 1; // once without a failure
         const long lost = __atomic_load_n(&live, __ATOMIC_RELAXED) - before;
@@ -263,7 +264,8 @@ static void opening(par_comm *w) { // of ranks: the text goes to PAR_LOG
         const long before = __atomic_load_n(&live, __ATOMIC_RELAXED);
         int ran = 0;
         before_failure = i, failed = logged = 0;
-        const par_result r = par_run_threads(1, only_ok, &ran);
+        const par_desc one = test_ranks(1);
+        const par_result r = par_run_threads(&one, only_ok, &ran);
         before_failure = 0;
         if (r && !logged) fprintf(stderr, "allocation %ld: %s, not logged\n", i, par_result_name(r));
         CHECK(w, !r || logged);

@@ -99,8 +99,12 @@ int main(int argc, char **argv) {
     par_comm *w;
     int bad = 0;
     if (!strcmp(mode, "canonical")) return canonical();
-    if (!strcmp(mode, "lazy") || !strcmp(mode, "threads"))
-        return par_run_threads(4, thread_main, argv[1]) != 0;
+    if (!strcmp(mode, "lazy") || !strcmp(mode, "threads")) {
+        par_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.rank_count = 4;
+        return par_run_threads(&desc, thread_main, argv[1]) != 0;
+    }
     if (!strcmp(mode, "inherit")) bad = product() != 20; // the choice of a process is its forks'
     if (!strcmp(mode, "forked")) bad = forked();
     if (par_open(NULL, &w)) return 1;

@@ -325,7 +325,7 @@ static void run_trial(par_comm *w, const trial *t, buffer *sb, buffer *rb) {
 static void force(par_comm *w, par_kind kind, int algorithm) { // -1: the default
     char text[64] = "";
     if (algorithm >= 0)
-        snprintf(text, sizeof text, "%s:%s", par_kind_name(kind), par_algorithm(w, kind, algorithm));
+        snprintf(text, sizeof text, "%s:%s", par_kind_name(kind), par_algorithm_name(w, kind, algorithm));
     CHECK_OK(w, par_force_algorithm(w, text));
 }
 
@@ -365,7 +365,7 @@ static void sweep(par_comm *w, int memory, int large) { // memory: bit 0 send sy
                     memory == 1 || memory == 2;
     unsigned salt = 1;
     for (int k = 0; k < PAR_KIND_SEND; k++)
-        for (int a = -1; a < 0 || par_algorithm(w, (par_kind)k, a);
+        for (int a = -1; a < 0 || par_algorithm_name(w, (par_kind)k, a);
              a++) { // they share kernels: all with the default
             force(w, (par_kind)k, a);
             sweep_kind(w, (par_kind)k, &sb, &rb, large, few || a >= 0, &salt);
@@ -452,14 +452,14 @@ static void bit_equality(par_comm *w) {
                 buffer s = buffer_open(w, c * e, symmetric), r = buffer_open(w, c * e, symmetric),
                        b = buffer_open(w, per * e, symmetric);
                 memcpy(s.at, mine, c * e);
-                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
+                for (int a = -1; a < 0 || par_algorithm_name(w, PAR_KIND_ALL_REDUCE, a); a++) {
                     force(w, PAR_KIND_ALL_REDUCE, a);
                     memset(r.at, 0, c * e);
                     CHECK_OK(w, par_all_reduce(s.at, r.at, c, d, PAR_SUM, w));
                     CHECK(w, !memcmp(r.at, want, c * e));
                 }
                 // The same as reduce_scatter, then all_gather.
-                for (int a = -1; a < 0 || par_algorithm(w, PAR_KIND_REDUCE_SCATTER, a); a++) {
+                for (int a = -1; a < 0 || par_algorithm_name(w, PAR_KIND_REDUCE_SCATTER, a); a++) {
                     force(w, PAR_KIND_REDUCE_SCATTER, a);
                     memset(r.at, 0, c * e);
                     CHECK_OK(w, par_reduce_scatter(s.at, b.at, per, d, PAR_SUM, w));
@@ -492,7 +492,7 @@ tree_sums(par_comm *w) { // by every algorithm; reduce to the last rank, reduce_
     static const par_dtype types[] = {PAR_F32, PAR_F64, PAR_BF16};
     const int n = par_size(w), me = par_rank(w);
     for (int k = 0; k < 3; k++)
-        for (int a = -1; a < 0 || par_algorithm(w, kinds[k], a); a++)
+        for (int a = -1; a < 0 || par_algorithm_name(w, kinds[k], a); a++)
             for (int t = 0; t < 3; t++)
                 for (int c = 0; c < (t ? 3 : 4); c++) {
                     const par_dtype d = types[t];
@@ -1123,7 +1123,7 @@ static void timing(par_comm *w) {
     CHECK(w, !strcmp(par_result_name(PAR_ERR_TIMEOUT), "PAR_ERR_TIMEOUT") && par_result_text(PAR_OK)[0]);
     FILE *f = fdopen(par__memfd_create("test"), "w+");
     par_recorder_print(w, f);
-    par_print_algorithms(w, f);
+    par_algorithms_print(w, f);
     par_ledger_print(w, f);
     CHECK(w, ftell(f) > 500);
     fclose(f);
@@ -2513,7 +2513,8 @@ static void never_waited(par_comm *w) {
         }
         CHECK(w, waitpid(child, &status, 0) == child && status == 0);
     }
-    CHECK(w, par_run_threads(RANKS, leaves_behind, NULL) == PAR_ERR_ARGUMENT);
+    const par_desc threads = test_ranks(RANKS);
+    CHECK(w, par_run_threads(&threads, leaves_behind, NULL) == PAR_ERR_ARGUMENT);
 }
 static void forgotten(par_comm *w) {  // a receive without a matching send does not prevent closing
     const int last = par_size(w) - 1; // of another node, where there is one
@@ -3547,7 +3548,7 @@ static void repeated_kinds(par_comm *w) {
             if (i < TURNS ? i % 3 == 0 : one == 2) t.op = PAR_MAX;
             t.root = (int)((i < TURNS ? i : one < 3 ? 0 : one - 2) % (unsigned)n), t.salt = 100 * round + i;
             t.in_place = round % 2 && i % 2 && takes_in_place((int)t.kind);
-            if (round == 2) force(w, t.kind, i % 2 && par_algorithm(w, t.kind, 1));
+            if (round == 2) force(w, t.kind, i % 2 && par_algorithm_name(w, t.kind, 1));
             run_trial(w, &t, &b[memory], &b[1 + memory]);
             if (round == 2 && i % 4 < 2) CHECK_OK(w, par_force_algorithm(w, ""));
             if (i % 9 == round) CHECK(w, par_broadcast(&x, &x, t.count, t.dtype, n, w) == PAR_ERR_ARGUMENT);
@@ -3996,7 +3997,7 @@ static void misused(par_comm *w) { // a result, where it was an assertion
     CHECK(w, par_all_reduce(&x, &x, 1, PAR_I32, PAR_SUM, NULL) == PAR_ERR_ARGUMENT);
     CHECK(w, par_group_end_begin(w, NULL) == PAR_ERR_ARGUMENT && says(w, "request is NULL"));
     CHECK(w, par_defaults(NULL, NULL) == PAR_ERR_ARGUMENT && par_open(NULL, NULL) == PAR_ERR_ARGUMENT);
-    CHECK(w, par_run_threads(1, NULL, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_run_threads(NULL, NULL, NULL) == PAR_ERR_ARGUMENT);
     CHECK(w, par_gemm_select(NULL, 1, w) == PAR_ERR_ARGUMENT && says(w, "shapes is NULL"));
     CHECK(w, par_gemm_select(NULL, 0, NULL) == PAR_ERR_ARGUMENT);
     CHECK_OK(w, par_barrier(w));
@@ -4108,9 +4109,9 @@ static void wrapped_collectives(par_comm *w) {
         }
     }
     // No rank's published phase is left behind, whatever the algorithm.
-    for (int a = 0; par_algorithm(w, PAR_KIND_ALL_REDUCE, a); a++) {
+    for (int a = 0; par_algorithm_name(w, PAR_KIND_ALL_REDUCE, a); a++) {
         char name[64];
-        snprintf(name, sizeof name, "all_reduce:%s", par_algorithm(w, PAR_KIND_ALL_REDUCE, a));
+        snprintf(name, sizeof name, "all_reduce:%s", par_algorithm_name(w, PAR_KIND_ALL_REDUCE, a));
         CHECK_OK(w, par_force_algorithm(w, name));
         set_phases(w, (1u << 31) - 2);
         CHECK_OK(w, par_all_reduce(x, y, 9000, PAR_F32, PAR_SUM, w));

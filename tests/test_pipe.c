@@ -373,7 +373,7 @@ static void tables(par_comm *w) { // what is saved is loaded again
                 par_pipe_desc d = desc_of(par_pipe_schedules[k].name, p, 2 * p, 0, &stage);
                 par_pipe_schedule s, t;
                 if (full == 2)
-                    d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_unsharded_stages = 2, d.reduce = 1,
+                    d.recompute = PAR_PIPE_RECOMPUTE_FUSED, d.max_gathered_stages = 2, d.reduce = 1,
                     d.tied = 1;
                 CHECK_OK(w, par_pipe_schedule_open(&d, &s));
                 CHECK_OK(w, par_pipe_save(&s, path, !full));
@@ -646,7 +646,7 @@ static void hooks(par_comm *w) {
                 const par_pipe_stage stage = stage_of(1, 1, 1);
                 par_pipe_desc d = desc_of(par_pipe_schedules[k].name, 4, 8, 0, &stage);
                 par_pipe_schedule s;
-                d.reduce = reduce, d.max_unsharded_stages = unshard, d.tied = 1;
+                d.reduce = reduce, d.max_gathered_stages = unshard, d.tied = 1;
                 CHECK_OK(w, par_pipe_schedule_open(&d, &s));
                 for (int r = 0; r < 4; r++) {
                     int have[16] = {0}, left[16] = {0}, reduced[16] = {0}, tied[16] = {0}, count = 0;
@@ -736,7 +736,8 @@ static void *run_trials(void *user) {
         }
         disorder(&t.s, (uint64_t)i);
         t.deadlock = par_pipe_verify(&t.s, PAR_PIPE_NONBLOCKING, NULL) != PAR_OK;
-        par_run_threads(d.ranks, run_trial, &t);
+        const par_desc ranks = test_ranks(d.ranks);
+        par_run_threads(&ranks, run_trial, &t);
         const int wrong = t.others || (t.timeouts > 0) != t.deadlock;
         if (wrong)
             fprintf(stderr, "table %d: %s; in the run %d timeouts, %d other errors\n", i,
@@ -1089,7 +1090,7 @@ static void causality(par_comm *w) {
         par_pipe_timeline t;
         par_pipe *pipe;
         if (!strcmp(names[k], "dualpipe") && par_size(w) % 2) continue;
-        d.reduce = d.max_unsharded_stages = 1;
+        d.reduce = d.max_gathered_stages = 1;
         CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_open(&s, &e, &pipe));
         for (int i = 0; i < 12; i++) {
             CHECK_OK(w, par_pipe_step(pipe, NULL));

@@ -27,8 +27,8 @@ static par_plan_problem problem_of(const char *model, const char *gpu, int nodes
                                    double sequence) {
     par_plan_problem p;
     memset(&p, 0, sizeof p);
-    CHECK(par_plan_model_get(model, &p.model), "no model %s", model);
-    CHECK(par_plan_machine_get(gpu, &p.machine), "no machine %s", gpu);
+    CHECK(!par_plan_model_get(model, &p.model), "no model %s", model);
+    CHECK(!par_plan_machine_get(gpu, &p.machine), "no machine %s", gpu);
     p.machine.nodes = nodes;
     p.job.batch = batch;
     p.job.sequence = sequence;
@@ -50,7 +50,7 @@ static void tables(void) {
               known[i].name, par_plan_parameters(&p.model));
     }
     for (int i = 0; par_plan_machine_name(i); i++) {
-        CHECK(par_plan_machine_get(par_plan_machine_name(i), &p.machine), "machine %d", i);
+        CHECK(!par_plan_machine_get(par_plan_machine_name(i), &p.machine), "machine %d", i);
         CHECK(p.machine.product_rate < p.machine.peak, "%s reaches more than its peak", p.machine.name);
     }
     CHECK(!strcmp(par_plan_model_suggest("gpt3_175b").text, "; did you mean gpt3-175b?"), "%s",

@@ -121,7 +121,7 @@ static void open_run(par_comm *w, run *r) {
             unit = shapes[t].unit;
             CHECK(w, par_zero_add_unit(r->z, names[unit]) == unit);
         }
-        d.bound_data = &r->data[t], d.bound_grad = &r->grad[t];
+        d.data = &r->data[t], d.grad = &r->grad[t];
         CHECK(w, par_zero_add_tensor(r->z, &d) == t);
     }
     for (int u = 0; u < UNITS && r->ordered; u++) CHECK_OK(w, par_zero_set_order(r->z, u, r->order));

@@ -37,5 +37,7 @@ static int gpt_rank(par_comm *world, void *user) {
 int main(int argc, char **argv) {
     arguments a = {argc, argv};
     const char *threads = getenv("EMU_THREADS");
-    return threads ? par_run_threads(atoi(threads), gpt_rank, &a) != PAR_OK : gpt_main(argc, argv);
+    par_desc desc = {};
+    desc.rank_count = threads ? atoi(threads) : 0;
+    return threads ? par_run_threads(&desc, gpt_rank, &a) != PAR_OK : gpt_main(argc, argv);
 }

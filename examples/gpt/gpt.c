@@ -751,7 +751,7 @@ static const char *check_settings(settings *o) {
     if (!bad) bad = check_batch(o);
     if (bad) return bad;
     par_zero_optimizer optimizer;
-    if (!par_zero_optimizer_parse(o->optimizer, &optimizer))
+    if (par_zero_optimizer_parse(o->optimizer, &optimizer))
         return wrong(o, "no optimizer is called \"%.100s\"%s", o->optimizer,
                      par_zero_optimizer_suggest(o->optimizer).text);
     if (o->parameter_server && o->zero) return "zero must be 0, 1, 2 or 3; parameter_server needs 0";

@@ -18,4 +18,8 @@ static int sums(par_comm *comm, void *user) {
     }
     return 0;
 }
-int main(void) { return par_run_threads(3, sums, NULL) != PAR_OK; }
+int main(void) {
+    par_desc desc = {0};
+    desc.rank_count = 3;
+    return par_run_threads(&desc, sums, NULL) != PAR_OK;
+}
