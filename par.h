@@ -1148,12 +1148,13 @@ PAR__SITED_BOTH(all_reduce, (const void *send, void *recv, size_t count, par_dty
     par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)))
 PAR__SITED_BOTH(reduce_scatter, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
     par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)))
-PAR__SITED_BOTH(reduce_scatterv, (const void *send, void *recv, const size_t *counts, par_dtype dtype,
-    par_op op, par_comm *comm), (send, recv, counts, dtype, op, par__at_site(comm, site)))
+PAR__SITED_BOTH(reduce_scatterv, (const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
+    par_op op, par_comm *comm), (send, recv, recv_counts, dtype, op, par__at_site(comm, site)))
 PAR__SITED_BOTH(all_gather, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm),
     (send, recv, count, dtype, par__at_site(comm, site)))
-PAR__SITED_BOTH(all_gatherv, (const void *send, void *recv, const size_t *counts, const size_t *displs,
-    par_dtype dtype, par_comm *comm), (send, recv, counts, displs, dtype, par__at_site(comm, site)))
+PAR__SITED_BOTH(all_gatherv, (const void *send, void *recv, const size_t *recv_counts,
+    const size_t *recv_displs, par_dtype dtype, par_comm *comm),
+    (send, recv, recv_counts, recv_displs, dtype, par__at_site(comm, site)))
 PAR__SITED_BOTH(broadcast, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
     par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
 PAR__SITED_BOTH(reduce, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
