@@ -238,7 +238,7 @@ extern "C" {
 // The version of all headers of the kit; headers of different versions do not compile together. Before 1.0 a
 // new minor version may change the API, a new patch does not. PAR_VERSION is one number to compare.
 #define PAR_VERSION_MAJOR 0
-#define PAR_VERSION_MINOR 2
+#define PAR_VERSION_MINOR 9
 #define PAR_VERSION_PATCH 0
 #define PAR_VERSION       (10000 * PAR_VERSION_MAJOR + 100 * PAR_VERSION_MINOR + PAR_VERSION_PATCH)
 
@@ -1245,8 +1245,8 @@ PAR__API_END
 
 // Shared by the implementations of all headers of the kit: hooks, loops that are compiled once for each
 // instruction set, so that nobody needs -march, and formulas. X(name, attributes of its functions)
-#if PAR_VERSION != 200
-#error "this par.h is version 0.2.0, and a par.h of another version came before it: take all from one version"
+#if PAR_VERSION != 900
+#error "this par.h is version 0.9.0, and a par.h of another version came before it: take all from one version"
 #endif
 #if !defined(PAR__X86) && (defined(PAR_H_IMPLEMENTATION) || defined(PAR_ZERO_IMPLEMENTATION) ||              \
                            defined(PAR_PIPE_IMPLEMENTATION) || defined(PAR_TP_IMPLEMENTATION) ||             \

@@ -9,8 +9,8 @@
 // clang-format on
 
 #include "par.h"
-#if PAR_VERSION != 200
-#error "par_math.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#if PAR_VERSION != 900
+#error "par_math.h is version 0.9.0, and par.h is of another version: take all headers from one version"
 #endif
 
 #ifndef PAR_MATH_H

@@ -11,8 +11,8 @@
 #include "par_pipe.h"
 #include "par_tp.h"
 #include "par_zero.h"
-#if PAR_VERSION != 200
-#error "par_plan.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#if PAR_VERSION != 900
+#error "par_plan.h is version 0.9.0, and par.h is of another version: take all headers from one version"
 #endif
 
 #ifndef PAR_PLAN_H

@@ -10,8 +10,8 @@
 
 #include "par.h"
 #include "par_math.h"
-#if PAR_VERSION != 200
-#error "par_tp.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#if PAR_VERSION != 900
+#error "par_tp.h is version 0.9.0, and par.h is of another version: take all headers from one version"
 #endif
 
 #ifndef PAR_TP_H

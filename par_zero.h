@@ -11,8 +11,8 @@
 
 #include "par.h"
 #include "par_math.h"
-#if PAR_VERSION != 200
-#error "par_zero.h is version 0.2.0, and par.h is of another version: take all headers from one version"
+#if PAR_VERSION != 900
+#error "par_zero.h is version 0.9.0, and par.h is of another version: take all headers from one version"
 #endif
 
 #ifndef PAR_ZERO_H

@@ -49,7 +49,7 @@ module par
     implicit none
     private
     ! GENERATED constants by make bindings
-    integer, parameter, public :: PAR_VERSION = 200
+    integer, parameter, public :: PAR_VERSION = 900
     integer(c_int), parameter, public :: PAR_OK = 0
     integer(c_int), parameter, public :: PAR_ERR_ARGUMENT = 1
     integer(c_int), parameter, public :: PAR_ERR_MEMORY = 2

@@ -43,7 +43,7 @@ import sys
 from ctypes import c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p
 
 # GENERATED constants by make bindings
-VERSION = "0.2.0"
+VERSION = "0.9.0"
 _RESULTS = [
     ("PAR_OK", "success"),
     ("PAR_ERR_ARGUMENT", "an argument is not valid"),

@@ -15,11 +15,11 @@ class Par(MakefilePackage):
     and tensor parallelism for C, C++, Fortran and CUDA programs."""
 
     homepage = "https://localhost/par"
-    url = os.environ.get("PAR_DIST_URL", "file:///tmp/par_0.2.0.orig.tar.gz")
+    url = os.environ.get("PAR_DIST_URL", "file:///tmp/par_0.9.0.orig.tar.gz")
 
     license("Unlicense OR MIT-0")
 
-    version("0.2.0")
+    version("0.9.0")
 
     variant("mpi", default=True, description="ranks on several machines by MPI")
     variant("cuda", default=False, description="ranks with GPUs")
