@@ -8,6 +8,7 @@
 #ifndef DATA_H
 #define DATA_H
 
+#include "par_math.h"
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
