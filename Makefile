@@ -24,10 +24,10 @@ endif
 LIBS = -pthread -lm
 , = ,
 quoted = '$(subst ','\'',$(1))'# one word of the shell's
-OPTIONS = examples/options.h examples/output.h
+OPTIONS = examples/options.h examples/output.h par_files.h
 GPT = examples/gpt/gpt.c
 SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
-GPT_DEPS = par.h par_math.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
+GPT_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= native
 HAVE_MPI = $(shell command -v $(MPICC) >/dev/null 2>&1 && echo yes)
@@ -67,8 +67,8 @@ CUDA_LIBRARIES = $(foreach l,nccl cublaslt cudnn,$(shell bash tests/cuda_find.sh
 CUDA_CODE = $(foreach a,$(shell bash tests/cuda_find.sh archs $(CUDA_ARCHS)),-gencode=arch=compute_$(a),code=sm_$(a))
 CUDA_FLAGS = -std=c++17 -O3 --threads 0 $(CUDA_CODE) -Werror all-warnings -I. -Itests
 CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(CUDA_LIBRARIES) -lpthread
-CUDA_DEPS = par.h par_math.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
-CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
+CUDA_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
+CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
 cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda build/test_cuda_canonical
 
@@ -183,7 +183,7 @@ build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
 # Each is a program in one file. Here the implementation of par.h and par_math.h is compiled once and linked to all, and
 # the layers' too.
 PAR_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED
-ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
+ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
@@ -193,8 +193,8 @@ build/par.o: par_math.h par.h build/cc.flags
 # Compiled once for the trainer, which wants its kernels to be fast, and for all others; make check makes its
 # warnings errors.
 LAYERS_WARN ?= -Wall -Wextra
-LAYERS = build/tp.o build/zero.o build/pipe.o build/plan.o
-$(LAYERS): build/%.o: par_%.h par_math.h par.h build/cc.flags
+LAYERS = build/files.o build/tp.o build/zero.o build/pipe.o build/plan.o
+$(LAYERS): build/%.o: par_%.h par_files.h par_math.h par.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) $(DEBUG) $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
 	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
 build/plan.o: par_tp.h par_zero.h par_pipe.h
@@ -211,10 +211,10 @@ build/libpar.so: build/par.o
 build/par_fast.o: par_math.h par.h build/gemm.flags build/cc.flags # its kernels are compiled for each instruction set anyhow
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
-build/roofline: tests/roofline.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags
+build/roofline: tests/roofline.c build/par.o build/files.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/test_plan: tests/test_plan.c build/par.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags # tests what is private
+build/test_plan: tests/test_plan.c build/par.o build/files.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags # tests what is private
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h examples/gpt/model.h examples/gpt/files.h build/cc.flags

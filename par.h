@@ -969,28 +969,28 @@ typedef struct par_parameter {
 
 // ---- files ------------------------------------------------------------------------------------------------
 
-// Open a file for reading. Returns its descriptor, which the caller closes, and its size; or -1, and what is
-// wrong in `why`. Only regular files are accepted: a FIFO would block until it has a writer, a device may
-// never end.
-int par_open_read(const char *path, size_t *bytes, char *why, size_t why_bytes);
+// Internal to the kit; programs have par_files.h. Open a file for reading. Returns its descriptor, which the
+// caller closes, and its size; or -1, and what is wrong in `why`. Only regular files are accepted: a FIFO
+// would block until it has a writer, a device may never end.
+int par__open_read(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // Move a new descriptor to a number of at least 3, closed on exec. 0 to 2 are stdin, stdout and stderr: where
 // a program was started without one of them, its output must not get into a file, a socket or shared memory.
 // Returns -1, with errno set, if fd is -1 or no number is free (then fd is closed).
-int par_safe_fd(int fd);
-FILE *par_fopen_write(const char *path); // fopen(path, "w") with a safe descriptor; NULL: see errno
+int par__safe_fd(int fd);
+FILE *par__fopen_write(const char *path); // fopen(path, "w") with a safe descriptor; NULL: see errno
 // Create a file for writing, with a safe descriptor. A file of that name is unlinked first: it could be a
 // symbolic link through which another file would be overwritten. -1: see errno.
-int par_open_replace(const char *path);
-// Internal to the kit. Between the two calls this thread prints decimal points, as files of numbers need,
+int par__open_replace(const char *path);
+// Between the two calls this thread prints decimal points, as files of numbers need,
 // whatever the program's locale is. par__restore_locale takes what par__set_c_locale returned (NULL: out of
 // memory, the locale is unchanged).
 void *par__set_c_locale(void);
 void par__restore_locale(void *before);
-void par__log_line(const char *text); // internal, too: the default of PAR_LOG
+void par__log_line(const char *text); // the default of PAR_LOG
 
-// For programs that write JSON: escape the first character of `text`, which has at least 1 byte, for a JSON
+// Escape the first character of `text`, which has at least 1 byte, for a JSON
 // string; a byte that is not UTF-8 becomes U+FFFD. Returns the number of bytes of text that it used.
-size_t par_json_escape(const char *text, size_t bytes, char json[8]);
+size_t par__json_escape(const char *text, size_t bytes, char json[8]);
 
 // ---- settings ---------------------------------------------------------------------------------------------
 // Environment variables, internal to the kit: each header has a table of those that it reads (par.h: see
@@ -1906,14 +1906,14 @@ static void par__futex_wake(uint32_t *word) {
     syscall(SYS_futex, word, PAR__FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-int par_safe_fd(int fd) {
+int par__safe_fd(int fd) {
     if (fd < 0 || (fd > 2 && !fcntl(fd, F_SETFD, FD_CLOEXEC))) return fd;
     const int own = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = own < 0 && errno == EINVAL ? EMFILE : errno;
     close(fd);
     return errno = e, own;
 }
-FILE *par_fopen_write(const char *path) {
-    const int fd = par_safe_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+FILE *par__fopen_write(const char *path) {
+    const int fd = par__safe_fd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (fd >= 0 && !f) {
         close(fd);
@@ -1946,9 +1946,9 @@ static int par__raise_fd_limit(size_t min, size_t max) {
     return setrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur > min;
 }
 
-int par_open_replace(const char *path) {
+int par__open_replace(const char *path) {
     unlink(path);
-    return par_safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    return par__safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
 void *par__set_c_locale(void) {
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -1960,7 +1960,7 @@ void par__restore_locale(void *before) {
 
 // System calls and constants that the C library declares only with _GNU_SOURCE.
 static int par__memfd_create(const char *name) {
-    return par_safe_fd((int)syscall(SYS_memfd_create, name, 3u /* close on exec, may be sealed */));
+    return par__safe_fd((int)syscall(SYS_memfd_create, name, 3u /* close on exec, may be sealed */));
 }
 enum { PAR__F_ADD_SEALS = 1033, PAR__F_GET_SEALS = 1034, PAR__F_SEAL_SIZE = 7 }; // shrink, grow, seal
 static uint32_t par__peer_uid(int fd) { // of a Unix socket's other end, from the kernel; -1: unknown
@@ -2045,9 +2045,9 @@ static int par__thread_count(void) { // of this process; 1 if unknown
     return threads;
 }
 
-int par_open_read(const char *path, size_t *bytes, char *why, size_t why_bytes) {
+int par__open_read(const char *path, size_t *bytes, char *why, size_t why_bytes) {
     struct stat st;
-    const int fd = par_safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    const int fd = par__safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     const char *what = "is not a regular file";
     *bytes = 0;
     if (fd < 0 || fstat(fd, &st)) {
@@ -2236,7 +2236,7 @@ static size_t par__utf8_bytes(const unsigned char *s, size_t n) {
                                      : 0xFF;
     return length > 2 && (s[1] < min || s[1] > max) ? 0 : length;
 }
-size_t par_json_escape(const char *text, size_t bytes, char json[8]) {
+size_t par__json_escape(const char *text, size_t bytes, char json[8]) {
     const unsigned char *s = (const unsigned char *)text;
     const size_t length = par__utf8_bytes(s, bytes);
     if (!length)
@@ -2252,7 +2252,7 @@ static void par__json_escape_text(char *to, size_t capacity, const char *text) {
     char json[8];
     size_t at = 0;
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
-        used = par_json_escape(text, n, json);
+        used = par__json_escape(text, n, json);
         const size_t length = strlen(json);
         if (at + length >= capacity) break;
         memcpy(to + at, json, length);
@@ -4855,7 +4855,7 @@ static int par__read_secret_file(const char *path, unsigned char *secret, size_t
     char why[512];
     size_t bytes, at = 0;
     struct stat st;
-    const int fd = par_open_read(path, &bytes, why, sizeof why);
+    const int fd = par__open_read(path, &bytes, why, sizeof why);
     if (fd < 0) return par__log_error(PAR_ERR_SYSTEM, "PAR_SECRET_FILE: %s", why), -1;
     const int known = fstat(fd, &st) == 0, own = known && st.st_uid == geteuid() && !(st.st_mode & 077);
     ssize_t n = 0;
@@ -5359,7 +5359,7 @@ static int par__tcp_connect_to(const char *host, const char *port, double until,
     if (unknown) return *why = unknown, -1;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         socklen_t bytes = sizeof e;
-        fd = par_safe_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        fd = par__safe_fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         e = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
         if (e == EINPROGRESS) {
             const double patience = PAR__MIN(until, par__now() + 5);
@@ -5632,7 +5632,7 @@ static void par__tcp_progress_connect(par__world *w, par__connection *v) { // be
     if (v->out == -1) {
         if (now < v->retry_at) return;
         if (v->retry_until == 0) v->retry_until = now + w->timeout_s;
-        v->out = par_safe_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        v->out = par__safe_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (v->out < 0) {
             e = errno;
             par__tcp_out_of_descriptors(w, v, e, "to");
@@ -5735,7 +5735,7 @@ static void par__tcp_accept_pending(par__world *w, int listener, int late) {
     par__tcp *t = w->tcp;
     const int capacity = w->size + PAR__TCP_EXTRA_PENDING;
     for (int i = 0; i < capacity; i++) {
-        const int fd = par_safe_fd(accept(listener, NULL, NULL)), e = fd < 0 ? errno : 0;
+        const int fd = par__safe_fd(accept(listener, NULL, NULL)), e = fd < 0 ? errno : 0;
         const int none = e == EMFILE || e == ENFILE || e == ENOBUFS || e == ENOMEM;
         par__handshake *p = t->pending;
         if (e == ECONNABORTED || e == EINTR) continue;
@@ -8506,7 +8506,7 @@ static par_result par__load_tune_file(par__world *w, const char *path) {
     size_t size;
     par_result r = PAR_OK;
     if (!path || !*path) return PAR_OK;
-    const int fd = par_open_read(path, &size, why, sizeof why);
+    const int fd = par__open_read(path, &size, why, sizeof why);
     if (fd < 0) return par__set_error(w, PAR_ERR_SYSTEM, "PAR_TUNE: %s", why);
     FILE *f = fdopen(fd, "r");
     if (!f) return close(fd), par__set_error(w, PAR_ERR_MEMORY, "PAR_TUNE: out of memory");
@@ -11129,7 +11129,7 @@ static int par__read_cpu_file(par__machine *m, const char *root, const char *nam
     size_t size, at = 0;
     ssize_t n = 1;
     if (snprintf(path, sizeof path, "%s/%s", root, name) >= (int)sizeof path) path[0] = 0;
-    const int fd = par_open_read(path, &size, m->why, sizeof m->why);
+    const int fd = par__open_read(path, &size, m->why, sizeof m->why);
     if (fd < 0) return 0;
     while (n > 0 && at < sizeof m->text - 1) {
         n = read(fd, m->text + at, sizeof m->text - 1 - at);
@@ -12021,7 +12021,7 @@ static int par__recv_fd(int from) { // the descriptor; or -1, with errno
         c->cmsg_len != CMSG_LEN(sizeof(int)))
         return errno = m.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO, -1; // truncated: no free descriptor
     memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    return par_safe_fd(fd);
+    return par__safe_fd(fd);
 }
 
 typedef struct par__rank_info {   // gathered from all ranks
@@ -12086,7 +12086,7 @@ static void par__host_id(char *text, size_t bytes) {
 enum { PAR__PENDING_FD_MAX = 64 };
 
 static int par__local_socket(void) {
-    return par_safe_fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return par__safe_fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 static socklen_t par__local_address(const par__rank_info *leader, struct sockaddr_un *a) {
     memset(a, 0, sizeof *a);
@@ -12097,7 +12097,7 @@ static socklen_t par__local_address(const par__rank_info *leader, struct sockadd
 // Accept the connections that wait at s, into p. Returns 0 or errno.
 static int par__accept_local(int s, struct pollfd *p, int *pending) {
     for (int i = 0; i < PAR__PENDING_FD_MAX; i++) { // no more at a time: another user may connect without end
-        const int fd = par_safe_fd(accept(s, NULL, NULL));
+        const int fd = par__safe_fd(accept(s, NULL, NULL));
         int count = *pending;
         if (fd < 0)
             return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? errno : 0;
@@ -12432,7 +12432,7 @@ static par_result par__open_launched(const par_desc *given, par__open_request *s
 
 // Listen at one address. If its port is 0, the system chooses one and *at gets it. Returns 0 or errno.
 static int par__tcp_listen(par__tcp *t, struct sockaddr_storage *at, int backlog) {
-    const int one = 1, fd = par_safe_fd(socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int one = 1, fd = par__safe_fd(socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     socklen_t bytes = sizeof *at;
     if (fd < 0) return errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -14741,7 +14741,7 @@ static par_result par__write_trace(par_comm *c) {
     if (c->rank == 0) all = (char *)PAR_MALLOC(total + 1);
     if (!r) r = par_gatherv(text, bytes, all, counts, NULL, PAR_U8, 0, c);
     if (!r && c->rank == 0) {
-        FILE *f = par_fopen_write(path);
+        FILE *f = par__fopen_write(path);
         int ok = f && fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") > 0;
         total -= PAR__MIN(total, (size_t)2); // the last comma and newline
         ok = ok && fwrite(all, 1, total, f) == total && fprintf(f, "]}\n") > 0;

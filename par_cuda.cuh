@@ -4477,7 +4477,7 @@ static par_result par__cuda_tuned_read(const par_cuda *cuda, const char *path, p
     char why[500] = "it is larger than what par_cuda_tune writes: is it another file?";
     size_t bytes, got = 0;
     if (access(path, F_OK) && errno == ENOENT) return PAR_OK;
-    const int fd = par_open_read(path, &bytes, why, sizeof why);
+    const int fd = par__open_read(path, &bytes, why, sizeof why);
     char *text = fd >= 0 && bytes <= PAR__CUDA_TUNED_FILE_BYTES ? (char *)PAR_MALLOC(bytes + 1) : NULL;
     while (text && got < bytes) {
         const ssize_t n = read(fd, text + got, bytes - got);
@@ -4510,7 +4510,7 @@ static par_result par__cuda_tuned_write(const par_cuda *cuda, const char *path, 
     char *beside = (char *)PAR_MALLOC(strlen(path) + 5), why[600];
     if (!beside) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_tune", "out of memory");
     snprintf(beside, strlen(path) + 5, "%s.new", path);
-    const int fd = par_open_replace(beside);
+    const int fd = par__open_replace(beside);
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     int e = f && par__cuda_tuned_print(cuda, identity, f) ? 0 : errno ? errno : EIO;
     if (f && fclose(f) && !e) e = errno;

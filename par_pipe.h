@@ -2996,7 +2996,7 @@ par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_s
     char why[sizeof s->why];
     size_t bytes, done = 0;
     memset(s, 0, sizeof *s);
-    const int fd = par_open_read(path, &bytes, why, sizeof why);
+    const int fd = par__open_read(path, &bytes, why, sizeof why);
     if (fd < 0) return par__pipe_fail(s, PAR_ERR_FILE, "%s", why);
     char *text = (char *)PAR_MALLOC(bytes + 1);
     for (ssize_t n = 1; text && n > 0 && done < bytes; done += (size_t)PAR__MAX(n, 0))
@@ -3014,7 +3014,7 @@ par_result par_pipe_load(const char *path, const par_pipe_desc *desc, par_pipe_s
     return result;
 }
 par_result par_pipe_save(const par_pipe_schedule *s, const char *path, int compute_only) {
-    FILE *f = par_fopen_write(path);
+    FILE *f = par__fopen_write(path);
     char text[48];
     if (!f) return PAR_ERR_FILE;
     for (int r = 0; r < s->ranks; r++) {
@@ -3434,7 +3434,7 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
 static void par__pipe_svg_text(FILE *f, const char *text) { // escapes XML's special characters
     char json[8];
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
-        used = par_json_escape(text, n, json);
+        used = par__json_escape(text, n, json);
         if (strchr("<>&\"", *text))
             fprintf(f, "&#%d;", *text);
         else if (!strcmp(json, "\\ufffd")) // not UTF-8
@@ -3449,7 +3449,7 @@ par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *con
     double all = 0;
     par__pipe_picture d;
     if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
-    FILE *f = par_fopen_write(path);
+    FILE *f = par__fopen_write(path);
     if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
     void *points = par__set_c_locale();
     for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
@@ -3499,13 +3499,13 @@ static void par__pipe_arrows(const par_pipe_schedule *s, const par_pipe_timeline
 static void par__pipe_json_text(FILE *f, const char *text) { // within a string
     char json[8];
     for (size_t n = strlen(text), used; n; text += used, n -= used) {
-        used = par_json_escape(text, n, json);
+        used = par__json_escape(text, n, json);
         fputs(json, f);
     }
 }
 par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                              const char *const *titles, int count, const char *path) {
-    FILE *f = par_fopen_write(path);
+    FILE *f = par__fopen_write(path);
     if (!f) return PAR_ERR_FILE;
     void *points = par__set_c_locale();
     fprintf(f, "{\"traceEvents\":[");

@@ -693,13 +693,13 @@ typedef struct par__plan_reader { // of a config.json
     int nested_type;
 } par__plan_reader;
 
-static double par__plan_amount(par_zero_json *j) { // a number; 1: true; 0: false or null; 1e9: anything else
-    const char c = par_zero_json_peek(j);
-    if (c >= '0' && c <= '9') return (double)par_zero_json_number(j);
-    par_zero_json_skip(j);
+static double par__plan_amount(par_json *j) { // a number; 1: true; 0: false or null; 1e9: anything else
+    const char c = par_json_peek(j);
+    if (c >= '0' && c <= '9') return (double)par_json_number(j);
+    par_json_skip(j);
     return c == 't' ? 1 : c == 'f' || c == 'n' ? 0 : 1e9;
 }
-static int par__plan_read_refused(par__plan_reader *r, par_zero_json *j, const char *name) { // 1: it is one
+static int par__plan_read_refused(par__plan_reader *r, par_json *j, const char *name) { // 1: it is one
     for (int i = 0; i < PAR__PLAN_REFUSED; i++) {
         if (strcmp(name, par__plan_refused[i].name)) continue;
         if (par__plan_amount(j) >= par__plan_refused[i].least) r->refused = par__plan_refused[i].what;
@@ -708,12 +708,12 @@ static int par__plan_read_refused(par__plan_reader *r, par_zero_json *j, const c
     }
     return 0;
 }
-static par_result par__plan_read_size(par__plan_reader *r, par_zero_json *j, const par__plan_field *field) {
-    if (par_zero_json_peek(j) == 'n') { // null: the default
-        par_zero_json_skip(j);
+static par_result par__plan_read_size(par__plan_reader *r, par_json *j, const par__plan_field *field) {
+    if (par_json_peek(j) == 'n') { // null: the default
+        par_json_skip(j);
         return PAR_OK;
     }
-    const uint64_t number = par_zero_json_number(j);
+    const uint64_t number = par_json_number(j);
     if (j->bad || (double)number < field->min || (double)number > field->max)
         return par__plan_fail(PAR_ERR_FILE, r->why, r->capacity,
                               "\"%s\" of the config.json must be a whole number from %g to %g", field->name,
@@ -728,10 +728,10 @@ static int par__plan_is_one_of(const char *word, const char *words) { // words: 
         if ((at == words || at[-1] == ' ') && (at[length] == ' ' || !at[length])) return 1;
     return 0;
 }
-static par_result par__plan_read_members(par__plan_reader *r, par_zero_json *j, int nested);
-static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, const char *name, int nested) {
+static par_result par__plan_read_members(par__plan_reader *r, par_json *j, int nested);
+static par_result par__plan_read_member(par__plan_reader *r, par_json *j, const char *name, int nested) {
     char text[48];
-    const char c = par_zero_json_peek(j);
+    const char c = par_json_peek(j);
     for (int i = 0; i < PAR__PLAN_MODEL_NAMES; i++)
         if (!strcmp(name, par__plan_model_names[i].name))
             return par__plan_read_size(r, j, &par__plan_model_names[i]);
@@ -739,11 +739,11 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
     if (par__plan_is_one_of(name, "text_config llm_config language_config") && c == '{' && !nested)
         return par__plan_read_members(r, j, 1); // of a model that also sees or hears
     if (!strcmp(name, "model_type") && c == '"') {
-        par_zero_json_string(j, text, sizeof text, 1);
+        par_json_string(j, text, sizeof text, 1);
         if (nested || !r->nested_type) snprintf(r->type, sizeof r->type, "%s", text);
         r->nested_type |= nested;
     } else if (par__plan_is_one_of(name, "hidden_act hidden_activation activation_function") && c == '"') {
-        par_zero_json_string(j, text, sizeof text, 1);
+        par_json_string(j, text, sizeof text, 1);
         r->silu = par__plan_is_one_of(text, "silu swiglu swish");
     } else if (!strcmp(name, "tie_word_embeddings")) {
         r->tied = par__plan_amount(j) > 0;
@@ -755,7 +755,7 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
         r->grouped = par__plan_amount(j) > 0;
     } else if (!strcmp(name, "architectures") && c == '[') {
         const char *from = j->at;
-        par_zero_json_skip(j);
+        par_json_skip(j);
         for (; from + 9 <= j->at; from++)
             if (!memcmp(from, "ForMasked", 9)) r->refused = par__plan_encoder;
         par__plan_ignore(r->ignored, r->ignored_capacity, name);
@@ -764,14 +764,14 @@ static par_result par__plan_read_member(par__plan_reader *r, par_zero_json *j, c
             (c == '{' || c == '[' || (c >= '2' && c <= '9') ||
              (c == '1' && j->end - j->at > 1 && isdigit((unsigned char)j->at[1]))))
             r->hints_experts = 1;
-        par_zero_json_skip(j);
+        par_json_skip(j);
         par__plan_ignore(r->ignored, r->ignored_capacity, name);
     }
     return PAR_OK;
 }
-static par_result par__plan_read_members(par__plan_reader *r, par_zero_json *j, int nested) {
+static par_result par__plan_read_members(par__plan_reader *r, par_json *j, int nested) {
     char name[64];
-    for (size_t i = 0; par_zero_json_member(j, i, name, sizeof name, 1); i++) {
+    for (size_t i = 0; par_json_member(j, i, name, sizeof name, 1); i++) {
         const par_result result = par__plan_read_member(r, j, name, nested);
         if (result) return result;
     }
@@ -811,7 +811,7 @@ static void par__plan_apply_type(par__plan_reader *r) {
 }
 par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *model, char *ignored,
                                size_t ignored_capacity, char *why, size_t capacity) {
-    par_zero_json j;
+    par_json j;
     par__plan_reader r;
     memset(model, 0, sizeof *model);
     memset(&r, 0, sizeof r);
@@ -828,7 +828,7 @@ par_result par_plan_model_read(const char *json, size_t bytes, par_plan_model *m
     if (ignored_capacity) ignored[0] = 0;
     const par_result result = par__plan_read_members(&r, &j, 0);
     if (result) return result;
-    par_zero_json_peek(&j); // skips blanks
+    par_json_peek(&j); // skips blanks
     if (j.bad || j.at < j.end)
         return par__plan_fail(PAR_ERR_FILE, why, capacity, "the config.json is not valid JSON");
     par__plan_apply_type(&r);

@@ -10,6 +10,7 @@
 // clang-format on
 
 #include "par.h"
+#include "par_files.h"
 #include "par_math.h"
 #if PAR_VERSION != 900
 #error "par_zero.h is version 0.9.0, and par.h is of another version: take all headers from one version"
@@ -74,7 +75,7 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values, JSON,
+    The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values,
     files, checkpoints, learning rates, kernels. Implementation, bottom-up:
     >>zero_loops     inner loops of the optimizers, compiled once per instruction set
     >>zero_states    moments of 8 and 16 bits
@@ -89,9 +90,7 @@ TABLE OF CONTENTS
     >>zero_norm      the global norm of the gradients
     >>zero_step      the update
     >>zero_values    reading and writing tensors
-    >>zero_json      reading JSON
-    >>zero_text      strings that grow
-    >>zero_files     safetensors: reading, writing, import
+    >>zero_files     tensors of safetensors files: conversions, import
     >>zero_table     which tensors a checkpoint holds, and where they lie in its files
     >>zero_manifest  which files of a directory are a checkpoint's
     >>zero_lock      one run saves into a directory
@@ -471,89 +470,22 @@ typedef par_result (*par_zero_gather_fn)(void *user, const char *name, size_t fi
 par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, size_t max_count,
                            par_zero_gather_fn fn, void *user);
 
-// ---- JSON -------------------------------------------------------------------------------------------------
-// A reader of a JSON text in memory, one value after the other, without allocation. Where the text is not
-// valid, or the next value is of another kind than the function reads, `bad` is set. It stays set, and loops
-// over members end: one look at it after the last value is enough. Strings become UTF-8.
-//     par_zero_json j = {text, text + strlen(text), 0};
-//     for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 0); i++)
-//         if (!strcmp(name, "step"))
-//             step = par_zero_json_number(&j);
-//         else
-//             par_zero_json_skip(&j);
-typedef struct par_zero_json {
-    const char *at;  // the next value, or white space before it
-    const char *end; // of the text
-    int bad;
-} par_zero_json;
-// Skips white space. Returns the first character of what is next, which tells its kind; 0: the text ends.
-char par_zero_json_peek(par_zero_json *j);
-// Enters an array (open is '[') or an object ('{') where index is 0, and goes on to its next element
-// otherwise. 1: the element is next. 0: there is none, and what follows the array is next; or bad. Of an
-// object par_zero_json_member also reads the name: its value is next.
-int par_zero_json_next(par_zero_json *j, size_t index, char open);
-int par_zero_json_member(par_zero_json *j, size_t index, char *name, size_t capacity, int cut);
-// Reads a string into `text`, which gets a 0 at its end (text may be NULL with capacity 0). One of capacity
-// bytes or more is cut off if cut is 1, and else bad.
-void par_zero_json_string(par_zero_json *j, char *text, size_t capacity, int cut);
-uint64_t par_zero_json_number(par_zero_json *j); // a whole number from 0 on; others are bad, and 0
-void par_zero_json_skip(par_zero_json *j);       // any value; nested deeper than 32: bad
-
 // ---- files ------------------------------------------------------------------------------------------------
+// Tensors of safetensors files (par_files.h) as numbers of f32.
 
-// safetensors (Hugging Face): 8 bytes of length, a JSON header, the data of tensors by name.
-enum { PAR_ZERO_NAME_BYTES = 192, PAR_ZERO_MAX_DIMS = 8 };
-typedef struct par_zero_file_tensor { // one tensor in a file
-    char name[PAR_ZERO_NAME_BYTES];
-    par_dtype dtype; // PAR_DTYPE_COUNT: a dtype that par.h does not have
-    int dims;
-    size_t shape[PAR_ZERO_MAX_DIMS], count, bytes;
-    const void *data;
-} par_zero_file_tensor;
-typedef struct par_zero_safetensors {
-    par_zero_file_tensor *list; // in the order of their data in the file
-    size_t count;
-    const par_zero_file_tensor **by_name; // the same tensors, sorted by name
-    void *map;                            // the file
-    size_t bytes;
-    char why[512]; // error text
-} par_zero_safetensors;
-
-// Maps a file and checks its header: sizes, dtypes, shapes, duplicate names, and data that overlap, leave
-// gaps or exceed the file. Errors, with a text in s->why: FILE, MEMORY; s is closed then.
-par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s);
-void par_zero_safetensors_close(par_zero_safetensors *s);
-const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s,
-                                                      const char *name); // or NULL
+// PAR_DTYPE_COUNT: a dtype that par.h does not have.
+par_dtype par_zero_file_dtype(const par_file_tensor *tensor);
 // Converts elements [first, first + count) of a tensor of floats to f32.
-void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values);
-// Writes the tensors, in the order of the list, to a temporary file, and renames it to path. Errors: FILE,
-// MEMORY, with a text in why.
-par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
-                                      char *why, size_t why_bytes);
-// Writes a file whose tensors are never in memory together. create makes a temporary file with the header of
-// the list (name, dtype, dims, shape and count count; it must stay valid until the end). put writes elements
-// [first, first + count) of tensor `index`, rounded to its dtype (f64, f32, f16, bf16), in any order.
-// transposed: these elements are numbered in the transposed matrix (shape[1] x shape[0]); whole rows are
-// fastest. end syncs the file, and renames it to path; keep 0: removes it. Errors, with a text in w->why:
-// FILE, MEMORY; end returns the first one again, and removes the file.
-typedef struct par_zero_safetensors_writer {
-    const par_zero_file_tensor *list;
-    size_t *at; // of each tensor's data in the file, and of the end
-    int fd;
-    par_result result; // the first error
-    char path[4200], why[4400];
-} par_zero_safetensors_writer;
-par_result par_zero_safetensors_create(const char *path, const par_zero_file_tensor *list, size_t count,
-                                       par_zero_safetensors_writer *w);
-par_result par_zero_safetensors_put(par_zero_safetensors_writer *w, size_t index, int transposed,
-                                    size_t first, size_t count, const float *values);
-par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep);
+void par_zero_safetensors_read(const par_file_tensor *tensor, size_t first, size_t count, float *values);
+// As par_safetensors_put, of numbers that are rounded to the tensor's dtype. transposed: these elements are
+// numbered in the transposed matrix (shape[1] x shape[0]); whole rows are fastest.
+par_result par_zero_safetensors_put(par_safetensors_writer *w, size_t index, int transposed, size_t first,
+                                    size_t count, const float *values);
 
 // A tensor in a file (f64, f32, f16 or bf16) that is a part of one of the model's: one of the matrices that
 // the model has side by side, for example.
 typedef struct par_zero_part {
-    const par_zero_file_tensor *file;
+    const par_file_tensor *file;
     size_t first;   // number of its first element in the model's whole tensor
     int transposed; // 1: the file has the transposed matrix, columns x rows
 } par_zero_part;
@@ -2423,18 +2355,8 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
 // asynchronous I/O: a helper thread would have to wait for a processor before it could issue the next piece.
 // Where these are not available, the page cache reads ahead and writes behind.
 
-static int par__zero_write_at(int fd, const void *data, size_t bytes, size_t at) { // 0, or an errno
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(at + done));
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            return n ? errno : EIO;
-    }
-    return 0;
-}
 static int par__zero_transfer_all(const par__zero_transfer *t, size_t done) { // 0, or an errno
-    if (t->write) return par__zero_write_at(t->fd, t->memory + done, t->bytes - done, t->at + done);
+    if (t->write) return par_file_write(t->fd, t->memory + done, t->bytes - done, t->at + done);
     while (done < t->bytes) {
         const ssize_t n = pread(t->fd, t->memory + done, t->bytes - done, (off_t)(t->at + done));
         if (n > 0)
@@ -2554,7 +2476,7 @@ static par_result par__zero_store_open(par_zero *z, par__zero_store *store, size
     if (store->kind != PAR__ZERO_FILE) return PAR_OK;
     par__zero_io_open(z);
     snprintf(path, sizeof path, "%s/par_zero.XXXXXX", store->dir);
-    store->fd = par_safe_fd(mkstemp(path));
+    store->fd = par__safe_fd(mkstemp(path));
     if (store->fd < 0)
         return PAR__ZERO_FAIL(PAR_ERR_SYSTEM, "par_zero_commit: cannot make a file in %s: %s", store->dir,
                               strerror(errno));
@@ -3334,7 +3256,7 @@ static par_result par__zero_check_same(par_zero *z, par_comm *comm, int tensors)
 // Shares errors of par_zero_add_unit and par_zero_add_tensor. Also checks that no tensor has the name of a
 // state.
 static par_result par__zero_check_added(par_zero *z) {
-    char name[PAR_ZERO_NAME_BYTES];
+    char name[PAR_FILE_NAME_BYTES];
     for (int i = 0; i < z->tensor_count && !z->add_result; i++)
         for (int k = 1; k < PAR__ZERO_STATE_KINDS; k++) {
             snprintf(name, sizeof name, "%s%s", z->tensors[i].name, par__zero_state_suffix[k]);
@@ -5177,167 +5099,15 @@ par_result par_zero_read(par_zero *z, int tensor, par_zero_field what, float *va
                           z->desc.comm); // the other ranks have zeros
 }
 
-// >>zero_json -----------------------------------------------------------------------------------------------
-
-char par_zero_json_peek(par_zero_json *j) {
-    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\r' || *j->at == '\t')) j->at++;
-    return j->at < j->end ? *j->at : (char)0;
-}
-static int par__json_accept(par_zero_json *j, char c) { // 1: it was the next character
-    if (par_zero_json_peek(j) != c) return 0;
-    j->at++;
-    return 1;
-}
-static void par__json_expect(par_zero_json *j, char c) {
-    if (!par__json_accept(j, c)) j->bad = 1;
-}
-static unsigned par__json_hex(par_zero_json *j) { // four digits
-    unsigned v = 0;
-    for (int i = 0; i < 4; i++, j->at++) {
-        const char c = j->at < j->end ? *j->at : '!';
-        const int digit = c >= '0' && c <= '9'                 ? c - '0'
-                          : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                               : -1;
-        if (digit < 0) return j->bad = 1, 0u;
-        v = v << 4 | (unsigned)digit;
-    }
-    return v;
-}
-// Parses an escape after its backslash; returns the number of bytes.
-static int par__json_escape(par_zero_json *j, char utf8[4]) {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char c = j->at < j->end ? *j->at++ : 0;
-    const char *e = c ? strchr(from, c) : NULL;
-    if (e) return utf8[0] = to[e - from], 1;
-    if (c != 'u') return j->bad = 1, 0;
-    unsigned v = par__json_hex(j);
-    if (v >= 0xD800 && v < 0xDC00 && j->end - j->at > 6 && j->at[0] == '\\' && j->at[1] == 'u') {
-        j->at += 2; // the low surrogate
-        const unsigned low = par__json_hex(j);
-        if (low < 0xDC00 || low > 0xDFFF) return j->bad = 1, 0;
-        v = 0x10000 + ((v - 0xD800) << 10) + (low - 0xDC00);
-    }
-    if (v == 0) return j->bad = 1, 0;
-    if (v < 0x80) return utf8[0] = (char)v, 1;
-    const int n = v < 0x800 ? 2 : v < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, v >>= 6) utf8[i] = (char)(0x80 | (v & 0x3F));
-    return utf8[0] = (char)((0xF00 >> n & 0xF0) | v), n;
-}
-void par_zero_json_string(par_zero_json *j, char *text, size_t capacity, int cut) {
-    size_t n = 0;
-    par__json_expect(j, '"');
-    while (!j->bad && j->at < j->end && *j->at != '"') {
-        char bytes[4];
-        int count = 1;
-        bytes[0] = *j->at++;
-        if (bytes[0] == '\\') count = par__json_escape(j, bytes);
-        if (!bytes[0] || (n + (size_t)count >= capacity && !cut)) j->bad = 1;
-        for (int i = 0; i < count && n + 1 < capacity; i++) text[n++] = bytes[i];
-    }
-    if (capacity) text[n] = 0;
-    par__json_expect(j, '"');
-}
-uint64_t par_zero_json_number(par_zero_json *j) {
-    uint64_t v = 0;
-    par_zero_json_peek(j);
-    if (j->at >= j->end || *j->at < '0' || *j->at > '9') return j->bad = 1, (uint64_t)0;
-    while (j->at < j->end && *j->at >= '0' && *j->at <= '9') {
-        const uint64_t digit = (uint64_t)(*j->at++ - '0');
-        if (v > (UINT64_MAX - digit) / 10) return j->bad = 1, (uint64_t)0;
-        v = v * 10 + digit;
-    }
-    return v;
-}
-int par_zero_json_next(par_zero_json *j, size_t index, char open) {
-    if (index == 0) par__json_expect(j, open);
-    if (j->bad || par__json_accept(j, open == '{' ? '}' : ']')) return 0;
-    if (index) par__json_expect(j, ',');
-    return !j->bad;
-}
-int par_zero_json_member(par_zero_json *j, size_t index, char *name, size_t capacity, int cut) {
-    if (!par_zero_json_next(j, index, '{')) return 0;
-    par_zero_json_string(j, name, capacity, cut);
-    par__json_expect(j, ':');
-    return !j->bad;
-}
-static void par__json_skip_value(par_zero_json *j, int depth) {
-    const char open = par_zero_json_peek(j);
-    if (!open || depth > 32) {
-        j->bad = 1;
-        return;
-    }
-    if (open == '"') {
-        par_zero_json_string(j, NULL, 0, 1);
-        return;
-    }
-    if (open == '{' || open == '[') {
-        for (size_t i = 0;
-             open == '{' ? par_zero_json_member(j, i, NULL, 0, 1) : par_zero_json_next(j, i, open); i++)
-            par__json_skip_value(j, depth + 1);
-        return;
-    }
-    const char *start = j->at;
-    while (j->at < j->end && ((*j->at >= '0' && *j->at <= '9') || (*j->at >= 'a' && *j->at <= 'z') ||
-                              *j->at == '+' || *j->at == '-' || *j->at == '.' || *j->at == 'E'))
-        j->at++;
-    if (j->at == start) j->bad = 1;
-}
-void par_zero_json_skip(par_zero_json *j) { par__json_skip_value(j, 0); }
-
-// >>zero_text -----------------------------------------------------------------------------------------------
-
-typedef struct par__zero_text { // a string that grows
-    char *text;
-    size_t count, capacity;
-    int failed; // out of memory
-} par__zero_text;
-__attribute__((format(printf, 2, 3))) static void par__zero_print(par__zero_text *t, const char *format,
-                                                                  ...) {
-    va_list list;
-    va_start(list, format);
-    const int n = vsnprintf(NULL, 0, format, list);
-    va_end(list);
-    if (t->count + (size_t)n + 1 > t->capacity) {
-        const size_t capacity = 2 * t->capacity + (size_t)n + 256;
-        char *more = (char *)PAR_REALLOC(t->text, capacity);
-        if (!more) {
-            t->failed = 1;
-            return;
-        }
-        t->text = more;
-        t->capacity = capacity;
-    }
-    va_start(list, format);
-    vsnprintf(t->text + t->count, (size_t)n + 1, format, list);
-    va_end(list);
-    t->count += (size_t)n;
-}
-static void par__zero_quote(par__zero_text *t, const char *s) { // as a JSON string
-    char json[8];
-    par__zero_print(t, "\"");
-    for (size_t n = strlen(s), used; n; s += used, n -= used) {
-        used = par_json_escape(s, n, json);
-        par__zero_print(t, "%s", json);
-    }
-    par__zero_print(t, "\"");
-}
-
 // >>zero_files ----------------------------------------------------------------------------------------------
 
-// The dtype of that name and the bytes of an element; 0 bytes: not known. A file may have types that par.h
-// does not have.
-static size_t par__zero_file_dtype(const char *name, par_dtype *dtype) {
-    static const struct {
-        const char *name;
-        size_t bytes;
-    } others[] = {{"BOOL", 1}, {"I16", 2}, {"U16", 2}};
-    for (int d = 0; d < PAR_DTYPE_COUNT; d++)
-        if (!strcmp(name, par_dtype_traits_of((par_dtype)d)->safetensors))
-            return *dtype = (par_dtype)d, par_dtype_bytes(*dtype);
-    *dtype = PAR_DTYPE_COUNT;
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (!strcmp(name, others[i].name)) return others[i].bytes;
-    return 0;
+par_dtype par_zero_file_dtype(const par_file_tensor *tensor) {
+    int d = 0;
+    while (d < PAR_DTYPE_COUNT && strcmp(tensor->dtype, par_dtype_traits_of((par_dtype)d)->safetensors)) d++;
+    return (par_dtype)d;
+}
+static size_t par__zero_element_bytes(const par_file_tensor *t) {
+    return par_dtype_bytes(par_zero_file_dtype(t));
 }
 __attribute__((format(printf, 3, 4))) static par_result par__zero_file_error(char *why, size_t capacity,
                                                                              const char *format, ...) {
@@ -5347,248 +5117,39 @@ __attribute__((format(printf, 3, 4))) static par_result par__zero_file_error(cha
     va_end(list);
     return PAR_ERR_FILE;
 }
-
-// Parses a tensor's entry of the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Returns
-// NULL, or what is wrong.
-static const char *par__zero_parse_entry(par_zero_json *j, par_zero_file_tensor *t, const char *data,
-                                         size_t data_bytes) {
-    char key[32], type[16] = "";
-    uint64_t from = 0, until = 0;
-    int seen = 0;
-    for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++) {
-        const int which = !strcmp(key, "dtype")          ? 1
-                          : !strcmp(key, "shape")        ? 2
-                          : !strcmp(key, "data_offsets") ? 4
-                                                         : 8;
-        if (which == 8 || seen & which) return "its header is damaged";
-        seen |= which;
-        if (which == 1) par_zero_json_string(j, type, sizeof type, 0);
-        for (size_t d = 0; which == 2 && par_zero_json_next(j, d, '['); d++) {
-            if (t->dims == PAR_ZERO_MAX_DIMS) return "it has more than 8 dimensions";
-            t->shape[t->dims++] = (size_t)par_zero_json_number(j);
-        }
-        if (which == 4) {
-            par__json_expect(j, '[');
-            from = par_zero_json_number(j);
-            par__json_expect(j, ',');
-            until = par_zero_json_number(j);
-            par__json_expect(j, ']');
-        }
-    }
-    if (j->bad || seen != 7 || from > until) return "its header is damaged";
-    const size_t element = par__zero_file_dtype(type, &t->dtype);
-    if (!element) return "its dtype is not known";
-    if (until > data_bytes) return "its data lie beyond the end of the file, which is truncated";
-    t->data = data + from;
-    t->bytes = (size_t)(until - from);
-    t->count = par__zero_shape_product(t->shape, t->dims);
-    if (t->count == SIZE_MAX || t->count * element != t->bytes) return "its shape and its data do not agree";
-    return NULL;
+static par_result par__zero_file_result(int e) { // of an errno
+    return !e ? PAR_OK : e == ENOMEM ? PAR_ERR_MEMORY : PAR_ERR_FILE;
 }
-static int par__zero_by_data(const void *a, const void *b) {
-    const par_zero_file_tensor *x = (const par_zero_file_tensor *)a, *y = (const par_zero_file_tensor *)b;
-    if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-static int par__zero_by_name(const void *a, const void *b) {
-    return strcmp((*(const par_zero_file_tensor *const *)a)->name,
-                  (*(const par_zero_file_tensor *const *)b)->name);
-}
-static par_result par__zero_append(par_zero_safetensors *s, const par_zero_file_tensor *t) {
-    if ((s->count & (s->count - 1)) == 0) {
-        par_zero_file_tensor *list =
-            (par_zero_file_tensor *)PAR_REALLOC(s->list, (2 * s->count + 1) * sizeof *t);
-        if (!list) return PAR_ERR_MEMORY;
-        s->list = list;
-    }
-    return s->list[s->count++] = *t, PAR_OK;
-}
-// Checks that data are contiguous from the first byte to the last, and that names are unique.
-static par_result par__zero_check_arrays(par_zero_safetensors *s, const char *data, const char *end) {
-    const char *at = data;
-    const par_zero_file_tensor **names =
-        (const par_zero_file_tensor **)PAR_MALLOC((s->count + 1) * sizeof *names);
-    s->by_name = names;
-    if (!names) return par__zero_file_error(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
-    if (s->count) qsort(s->list, s->count, sizeof *s->list, par__zero_by_data);
-    par_result r = PAR_OK;
-    for (size_t i = 0; i < s->count && !r; at += s->list[i++].bytes) {
-        names[i] = &s->list[i];
-        if (s->list[i].data != at)
-            r = par__zero_file_error(s->why, sizeof s->why,
-                                     "tensor %s does not begin where the one before it ends",
-                                     s->list[i].name);
-    }
-    if (!r && at != end)
-        r = par__zero_file_error(s->why, sizeof s->why, "there is more data than its tensors have");
-    if (!r && s->count) qsort(names, s->count, sizeof *names, par__zero_by_name);
-    for (size_t i = 1; i < s->count && !r; i++)
-        if (!strcmp(names[i - 1]->name, names[i]->name))
-            r = par__zero_file_error(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name);
-    return r;
-}
-// Parses a mapped file.
-static par_result par__zero_parse(par_zero_safetensors *s, const char *file, size_t bytes) {
-    uint64_t n = 0;
-    if (bytes > 8) memcpy(&n, file, 8);
-    if (bytes <= 8 || n > bytes - 8 || n > (uint64_t)100 << 20)
-        return par__zero_file_error(s->why, sizeof s->why, "it is truncated, or no safetensors file");
-    par_zero_json j = {file + 8, file + 8 + n, 0};
-    const char *data = j.end, *wrong = NULL;
-    par_zero_file_tensor t;
-    memset(&t, 0, sizeof t);
-    for (size_t i = 0; par_zero_json_member(&j, i, t.name, sizeof t.name, 0); i++) {
-        if (!strcmp(t.name, "__metadata__")) {
-            par_zero_json_skip(&j);
-            continue;
-        }
-        t.dims = 0;
-        memset(t.shape, 0, sizeof t.shape);
-        wrong = par__zero_parse_entry(&j, &t, data, bytes - 8 - (size_t)n);
-        if (wrong) return par__zero_file_error(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong);
-        if (par__zero_append(s, &t))
-            return par__zero_file_error(s->why, sizeof s->why, "out of memory"), PAR_ERR_MEMORY;
-    }
-    par_zero_json_peek(&j);
-    if (j.bad || j.at != j.end) return par__zero_file_error(s->why, sizeof s->why, "its header is damaged");
-    return par__zero_check_arrays(s, data, file + bytes);
-}
-void par_zero_safetensors_close(par_zero_safetensors *s) {
-    if (s->map) munmap(s->map, s->bytes);
-    PAR_FREE(s->list);
-    PAR_FREE(s->by_name);
-    s->map = NULL;
-    s->list = NULL;
-    s->by_name = NULL;
-    s->count = 0;
-}
-par_result par_zero_safetensors_open(const char *path, par_zero_safetensors *s) {
-    char problem[sizeof s->why];
-    memset(s, 0, sizeof *s);
-    const int fd = par_open_read(path, &s->bytes, s->why, sizeof s->why);
-    if (fd < 0) return PAR_ERR_FILE;
-    void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    close(fd);
-    s->map = map == MAP_FAILED ? NULL : map;
-    const par_result r = par__zero_parse(s, (const char *)s->map, s->map ? s->bytes : 0);
-    if (!r) return PAR_OK;
-    memcpy(problem, s->why, sizeof problem);
-    par__zero_file_error(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
-    return par_zero_safetensors_close(s), r;
-}
-static size_t par__zero_find_name(const par_zero_file_tensor *const *sorted, size_t count,
-                                  const char *name) { // count: there is none
-    size_t low = 0, high = count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const int order = strcmp(sorted[middle]->name, name);
-        if (!order) return middle;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return count;
-}
-const par_zero_file_tensor *par_zero_safetensors_find(const par_zero_safetensors *s, const char *name) {
-    const size_t i = par__zero_find_name(s->by_name, s->count, name);
-    return i < s->count ? s->by_name[i] : NULL;
-}
-void par_zero_safetensors_read(const par_zero_file_tensor *array, size_t first, size_t count, float *values) {
+void par_zero_safetensors_read(const par_file_tensor *tensor, size_t first, size_t count, float *values) {
     double aligned[256]; // data in a file may be unaligned
-    const size_t e = par_dtype_bytes(array->dtype);
+    const par_dtype dtype = par_zero_file_dtype(tensor);
+    const size_t e = par_dtype_bytes(dtype);
     for (size_t at = 0; at < count; at += 256) {
         const size_t n = PAR__MIN((size_t)256, count - at);
-        memcpy(aligned, (const char *)array->data + (first + at) * e, n * e);
-        par_cast(values + at, PAR_F32, aligned, array->dtype, n);
+        memcpy(aligned, (const char *)tensor->data + (first + at) * e, n * e);
+        par_cast(values + at, PAR_F32, aligned, dtype, n);
     }
 }
 
-// Prints the length and the header; data begin at a multiple of 64 bytes, in the order of the list.
-static void par__zero_header(par__zero_text *t, const par_zero_file_tensor *list, size_t count) {
-    size_t offset = 0;
-    par__zero_print(t, "12345678{\"__metadata__\":{\"format\":\"pt\"}");
-    for (size_t i = 0; i < count; i++) {
-        par__zero_print(t, ",");
-        par__zero_quote(t, list[i].name);
-        par__zero_print(t, ":{\"dtype\":\"%s\",\"shape\":[", par_dtype_traits_of(list[i].dtype)->safetensors);
-        for (int d = 0; d < list[i].dims; d++) par__zero_print(t, "%s%zu", d ? "," : "", list[i].shape[d]);
-        par__zero_print(t, "],\"data_offsets\":[%zu,%zu]}", offset, offset + list[i].bytes);
-        offset += list[i].bytes;
-    }
-    par__zero_print(t, "}%*s", (int)((64 - (t->count + 1) % 64) % 64), "");
-    const uint64_t n = t->count - 8;
-    if (!t->failed) memcpy(t->text, &n, 8);
-}
-static void par__zero_sync_directory(const char *dir) {
-    const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-}
-static void par__zero_sync_parent(const char *path) { // the directory of a path
-    char dir[4200];
-    snprintf(dir, sizeof dir, "%.4190s", path);
-    char *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = 0;
-    par__zero_sync_directory(slash ? dir : ".");
-}
-static void par__zero_writer_fail(par_zero_safetensors_writer *w, int error) {
-    if (!w->result)
-        w->result =
-            par__zero_file_error(w->why, sizeof w->why, "cannot write %s: %s", w->path, strerror(error));
-}
-static void par__zero_writer_put(par_zero_safetensors_writer *w, size_t at, const void *data, size_t bytes) {
-    const int e = w->result ? 0 : par__zero_write_at(w->fd, data, bytes, at);
-    if (e) par__zero_writer_fail(w, e);
-}
-par_result par_zero_safetensors_create(const char *path, const par_zero_file_tensor *list, size_t count,
-                                       par_zero_safetensors_writer *w) {
-    char temporary[sizeof w->path + 4];
-    par__zero_text header;
-    memset(&header, 0, sizeof header);
-    memset(w, 0, sizeof *w);
-    w->list = list;
-    w->fd = -1;
-    snprintf(w->path, sizeof w->path, "%s", path);
-    snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
-    par__zero_header(&header, list, count);
-    w->at = (size_t *)PAR_MALLOC((count + 1) * sizeof *w->at);
-    if (header.failed || !w->at) {
-        PAR_FREE(header.text);
-        par__zero_file_error(w->why, sizeof w->why, "out of memory to write %s", w->path);
-        return w->result = PAR_ERR_MEMORY;
-    }
-    w->at[0] = header.count;
-    for (size_t i = 0; i < count; i++) w->at[i + 1] = w->at[i] + list[i].bytes;
-    w->fd = par_open_replace(temporary);
-    if (w->fd < 0 || ftruncate(w->fd, (off_t)w->at[count])) par__zero_writer_fail(w, errno);
-    par__zero_writer_put(w, 0, header.text, header.count);
-    PAR_FREE(header.text);
-    return w->result;
-}
 // Writes n values as elements from `first` on of a tensor in the file.
-static void par__zero_put_values(par_zero_safetensors_writer *w, size_t index, size_t first,
-                                 const float *values, size_t n) {
-    const par_zero_file_tensor *t = &w->list[index];
-    const size_t e = par_dtype_bytes(t->dtype);
+static void par__zero_put_values(par_safetensors_writer *w, size_t index, size_t first, const float *values,
+                                 size_t n) {
+    const par_dtype dtype = par_zero_file_dtype(&w->list[index]);
     double narrow[256];
-    for (size_t at = 0, k; at < n && !w->result; at += k) {
-        const int as_is = t->dtype == PAR_F32;
-        k = as_is ? n - at : PAR__MIN(n - at, sizeof narrow / sizeof narrow[0]);
-        if (!as_is) par_cast(narrow, t->dtype, values + at, PAR_F32, k);
-        const void *from = as_is ? (const void *)(values + at) : (const void *)narrow;
-        par__zero_writer_put(w, w->at[index] + (first + at) * e, from, k * e);
+    for (size_t at = 0, k; at < n && !w->error; at += k) {
+        const int as_is = dtype == PAR_F32;
+        k = as_is ? n : PAR__MIN(n - at, sizeof narrow / sizeof narrow[0]);
+        if (!as_is) par_cast(narrow, dtype, values + at, PAR_F32, k);
+        par_safetensors_put(w, index, first + at, k, as_is ? (const void *)values : (const void *)narrow);
     }
 }
-par_result par_zero_safetensors_put(par_zero_safetensors_writer *w, size_t index, int transposed,
-                                    size_t first, size_t count, const float *values) {
+par_result par_zero_safetensors_put(par_safetensors_writer *w, size_t index, int transposed, size_t first,
+                                    size_t count, const float *values) {
     enum { MAX_ROWS = 1024 };
-    const par_zero_file_tensor *t = &w->list[index];
+    const par_file_tensor *t = &w->list[index];
     float column[MAX_ROWS];
-    if (w->result) return w->result;
-    if (!transposed) return par__zero_put_values(w, index, first, values, count), w->result;
+    if (!transposed) par__zero_put_values(w, index, first, values, count);
+    if (!transposed || w->error) return par__zero_file_result(w->error);
     const size_t cols = t->shape[0], rows = t->shape[1];
     for (size_t n; count; first += n, values += n, count -= n) { // a block: some whole rows, or a part of one
         const size_t row = first / cols, col = first % cols, whole = col ? 0 : count / cols;
@@ -5600,31 +5161,8 @@ par_result par_zero_safetensors_put(par_zero_safetensors_writer *w, size_t index
         }
         n = k * width;
     }
-    return w->result;
+    return par__zero_file_result(w->error);
 }
-par_result par_zero_safetensors_end(par_zero_safetensors_writer *w, int keep) {
-    char temporary[sizeof w->path + 4];
-    snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
-    if (w->fd >= 0 && keep && !w->result && fsync(w->fd)) par__zero_writer_fail(w, errno);
-    if (w->fd >= 0 && close(w->fd)) par__zero_writer_fail(w, errno);
-    if (w->fd >= 0 && keep && !w->result && rename(temporary, w->path)) par__zero_writer_fail(w, errno);
-    if (w->fd >= 0 && (!keep || w->result)) unlink(temporary);
-    if (w->fd >= 0 && keep && !w->result) par__zero_sync_parent(w->path);
-    PAR_FREE(w->at);
-    w->at = NULL;
-    w->fd = -1;
-    return w->result;
-}
-par_result par_zero_safetensors_write(const char *path, const par_zero_file_tensor *list, size_t count,
-                                      char *why, size_t why_bytes) {
-    par_zero_safetensors_writer w;
-    par_zero_safetensors_create(path, list, count, &w);
-    for (size_t i = 0; i < count && !w.result; i++)
-        par__zero_writer_put(&w, w.at[i], list[i].data, list[i].bytes);
-    if (par_zero_safetensors_end(&w, 1)) snprintf(why, why_bytes, "%s", w.why);
-    return w.result;
-}
-
 void par_zero_read_parts(const par_zero_part *p, size_t first, size_t count, float *values) {
     for (size_t n; count; first += n, values += n, count -= n) {
         while (first >= p->first + p->file->count) p++;
@@ -5650,8 +5188,8 @@ par_result par_zero_import(par_zero *z, int tensor, const par_zero_part *parts, 
     const par__zero_tensor *t = &z->tensors[tensor];
     for (int i = 0; i < t->shard.dims; i++) whole *= t->shard.global_shape[i];
     for (int i = 0; i < count; sum += parts[i++].file->count) {
-        const par_zero_file_tensor *f = parts[i].file;
-        if (!par_dtype_traits_of(f->dtype)->is_float)
+        const par_file_tensor *f = parts[i].file;
+        if (!par_dtype_traits_of(par_zero_file_dtype(f))->is_float)
             return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_import: %s has no floating-point dtype",
                                   f->name);
         if (parts[i].first != sum || (parts[i].transposed && f->dims != 2))
@@ -5685,14 +5223,14 @@ typedef struct par__zero_file {
     char name[64];
     size_t first, count; // items
     size_t bytes;
-    par__zero_text header;
+    par_text header;
     int fd;
 } par__zero_file;
 typedef struct par__zero_table {
     par__zero_tensor_info *infos;
     size_t info_count;
     int *info_of;                    // index into infos of each of this rank's tensors
-    par_zero_file_tensor *items;     // in the order of the files
+    par_file_tensor *items;          // in the order of the files
     size_t *item_at;                 // offset in its file
     int *item_file, *item_of;        // item_of: of tensor x kind; -1: there is none
     size_t item_count, weight_count; // items; those that are weights come first
@@ -5783,15 +5321,15 @@ static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_
 static void par__zero_add_items(const par_zero *z, par__zero_table *t, int kind, int trained) {
     for (size_t i = 0; i < t->info_count; i++) {
         const par__zero_tensor_info *k = &t->infos[i];
-        par_zero_file_tensor *a = &t->items[t->item_count];
+        par_file_tensor *a = &t->items[t->item_count];
         if (k->trained != trained || (kind && !z->has_state[kind])) continue;
         memset(a, 0, sizeof *a);
         snprintf(a->name, sizeof a->name, "%s%s", k->name, par__zero_state_suffix[kind]);
-        a->dtype = kind ? PAR_F32 : (par_dtype)k->dtype;
+        a->dtype = par_dtype_traits_of(kind ? PAR_F32 : (par_dtype)k->dtype)->safetensors;
         a->dims = k->dims;
         for (int d = 0; d < k->dims; d++) a->shape[d] = (size_t)k->shape[d];
         a->count = par__zero_shape_product(a->shape, a->dims);
-        a->bytes = a->count * par_dtype_bytes(a->dtype);
+        a->bytes = a->count * par__zero_element_bytes(a);
         t->item_of[i * PAR__ZERO_ITEM_KINDS + (size_t)kind] = (int)t->item_count++;
     }
 }
@@ -5811,7 +5349,7 @@ static void par__zero_add_files(par__zero_table *t, const char *stem, par__zero_
             t->item_at[first] = bytes;
             bytes += t->items[first].bytes;
         }
-        par__zero_header(&f->header, t->items + f->first, f->count);
+        par__safetensors_header(&f->header, t->items + f->first, f->count);
         for (size_t i = f->first; i < first; i++) t->item_at[i] += f->header.count;
         f->bytes = bytes + f->header.count;
         t->file_count++;
@@ -5838,7 +5376,7 @@ static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_
     par_result r = par__zero_gather_infos(z, comm, t);
     const size_t n = t->info_count + 1, max_items = PAR__ZERO_ITEM_KINDS * n;
     t->info_of = (int *)PAR_MALLOC(((size_t)z->tensor_count + 1) * sizeof(int));
-    t->items = (par_zero_file_tensor *)PAR_MALLOC(max_items * sizeof *t->items);
+    t->items = (par_file_tensor *)PAR_MALLOC(max_items * sizeof *t->items);
     t->item_at = (size_t *)PAR_MALLOC(max_items * sizeof(size_t));
     t->item_file = (int *)PAR_MALLOC(max_items * sizeof(int));
     t->item_of = (int *)PAR_MALLOC(max_items * sizeof(int));
@@ -5889,24 +5427,6 @@ static uint64_t par__zero_hash(const char *text, size_t n) { return par__zero_ch
 //
 // Files of a directory that are a save's, and which of them the manifest names.
 
-// Reads a small file as a string. NULL: an error, with a text in why.
-static char *par__zero_read_file(const char *path, size_t *bytes, char *why, size_t capacity) {
-    par__zero_transfer t;
-    memset(&t, 0, sizeof t);
-    t.fd = par_open_read(path, &t.bytes, why, capacity);
-    if (t.fd < 0) return NULL;
-    char *text = t.bytes < (size_t)1 << 30 ? (char *)PAR_MALLOC(t.bytes + 1) : NULL;
-    t.memory = text;
-    const int e = text ? par__zero_transfer_all(&t, 0) : EFBIG;
-    close(t.fd);
-    if (e) {
-        par__zero_file_error(why, capacity, "cannot read %s: %s", path, strerror(e));
-        return PAR_FREE(text), (char *)NULL;
-    }
-    text[t.bytes] = 0;
-    return *bytes = t.bytes, text;
-}
-
 typedef struct par__zero_manifest {
     char *text;                                               // of the file
     uint64_t number, step, loss_scale, good_steps, bad_steps; // loss_scale: its bits
@@ -5931,19 +5451,19 @@ static par_result par__zero_parse_manifest(par__zero_manifest *m, size_t bytes, 
     } numbers[] = {
         {"number", &m->number},         {"step", &m->step},           {"loss_scale_bits", &m->loss_scale},
         {"good_steps", &m->good_steps}, {"bad_steps", &m->bad_steps}, {"scaled", &m->scaled}};
-    par_zero_json j = {m->text, m->text + bytes, 0};
-    for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 0); n++) {
-        par_zero_json_peek(&j);
+    par_json j = {m->text, m->text + bytes, 0};
+    for (size_t n = 0; par_json_member(&j, n, key, sizeof key, 0); n++) {
+        par_json_peek(&j);
         const char *at = j.at;
-        par_zero_json_skip(&j);
+        par_json_skip(&j);
         if (j.bad) break;
         if (!strcmp(key, "note")) m->note = at;
         if (!strcmp(key, "files")) m->files = at;
         if (!strcmp(key, "tensors")) m->tensors = at;
-        par_zero_json value = {at, j.end, 0};
-        if (!strcmp(key, "optimizer")) par_zero_json_string(&value, m->optimizer, sizeof m->optimizer, 0);
+        par_json value = {at, j.end, 0};
+        if (!strcmp(key, "optimizer")) par_json_string(&value, m->optimizer, sizeof m->optimizer, 0);
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par_zero_json_number(&value);
+            if (!strcmp(key, numbers[i].key)) *numbers[i].to = par_json_number(&value);
         j.bad |= value.bad;
     }
     if (!j.bad && m->note && m->files && m->tensors) return PAR_OK;
@@ -5955,26 +5475,26 @@ static par_result par__zero_read_manifest(const char *dir, par__zero_manifest *m
     size_t bytes = 0;
     memset(m, 0, sizeof *m);
     snprintf(path, sizeof path, "%.3900s/manifest.json", dir);
-    m->text = par__zero_read_file(path, &bytes, why, capacity);
+    m->text = par_file_read(path, &bytes, why, capacity);
     if (!m->text) return PAR_ERR_FILE;
     const par_result r = par__zero_parse_manifest(m, bytes, wrong, sizeof wrong);
     return r ? par__zero_file_error(why, capacity, "cannot read %s: %s", path, wrong) : PAR_OK;
 }
 // Parses the next {"name": ..., "word": "hex", "bytes": n} of a list. 0: there is none.
-static int par__zero_next_row(par_zero_json *j, size_t index, char *name, size_t capacity, const char *word,
+static int par__zero_next_row(par_json *j, size_t index, char *name, size_t capacity, const char *word,
                               uint64_t *hex, uint64_t *bytes) {
     char key[32], digits[20];
-    if (!par_zero_json_next(j, index, '[')) return 0;
-    for (size_t i = 0; par_zero_json_member(j, i, key, sizeof key, 0); i++)
+    if (!par_json_next(j, index, '[')) return 0;
+    for (size_t i = 0; par_json_member(j, i, key, sizeof key, 0); i++)
         if (!strcmp(key, "name"))
-            par_zero_json_string(j, name, capacity, 0);
+            par_json_string(j, name, capacity, 0);
         else if (!strcmp(key, word)) {
-            par_zero_json_string(j, digits, sizeof digits, 0);
+            par_json_string(j, digits, sizeof digits, 0);
             *hex = strtoull(digits, NULL, 16);
         } else if (!strcmp(key, "bytes"))
-            *bytes = par_zero_json_number(j);
+            *bytes = par_json_number(j);
         else
-            par_zero_json_skip(j);
+            par_json_skip(j);
     return !j->bad;
 }
 // What a file of a save is for: data, or an intent, which the save's end renames. 0: another file.
@@ -6004,13 +5524,13 @@ static int par__zero_same_key(par__zero_key a, par__zero_key b) {
 // The save whose files the manifest of the directory names. number 0: there is no manifest.
 static par_result par__zero_current_key(const char *dir, par__zero_key *key, char *why, size_t capacity) {
     par__zero_manifest m;
-    char name[PAR_ZERO_NAME_BYTES];
+    char name[PAR_FILE_NAME_BYTES];
     uint64_t unused;
     memset(key, 0, sizeof *key);
     const par_result r = par__zero_read_manifest(dir, &m, why, capacity);
     const int none = r && !m.text && errno == ENOENT;
     if (!r) {
-        par_zero_json j = {m.files, m.files + strlen(m.files), 0};
+        par_json j = {m.files, m.files + strlen(m.files), 0};
         if (!par__zero_next_row(&j, 0, name, sizeof name, "header", &unused, &unused) ||
             !par__zero_file_kind(name, key))
             key->number = (int)(m.number % 1000000);
@@ -6080,8 +5600,8 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
     par__zero_manifest m;
     const par_result r = par__zero_read_manifest(dir, &m, why, why_bytes);
     if (!r) {
-        par_zero_json j = {m.note, m.note + strlen(m.note), 0};
-        par_zero_json_string(&j, note, note_bytes, 1);
+        par_json j = {m.note, m.note + strlen(m.note), 0};
+        par_json_string(&j, note, note_bytes, 1);
         if (steps) *steps = m.step;
     }
     return PAR_FREE(m.text), r;
@@ -6108,23 +5628,23 @@ typedef struct par__zero_holder { // what lock.json says
 enum { PAR__ZERO_UNLOCKED, PAR__ZERO_STALE, PAR__ZERO_LOCKED, PAR__ZERO_DAMAGED };
 static const char par__zero_lock_name[] = "lock.json";
 
-static void par__zero_lock_string(par_zero_json *j, char *text, size_t capacity) { // safe to print
-    par_zero_json_string(j, text, capacity, 1);
+static void par__zero_lock_string(par_json *j, char *text, size_t capacity) { // safe to print
+    par_json_string(j, text, capacity, 1);
     par__sanitize(text, "");
 }
 static int par__zero_lock_parse(par__zero_holder *h, const char *text, size_t bytes) { // 1: it is a lock
     char key[32];
-    par_zero_json j = {text, text + bytes, 0};
+    par_json j = {text, text + bytes, 0};
     const struct {
         const char *key;
         uint64_t *to;
     } numbers[] = {
         {"id", &h->id}, {"pid", &h->pid}, {"start", &h->start}, {"device", &h->device}, {"inode", &h->inode}};
-    for (size_t n = 0; par_zero_json_member(&j, n, key, sizeof key, 1); n++) {
+    for (size_t n = 0; par_json_member(&j, n, key, sizeof key, 1); n++) {
         size_t i = 0;
         while (i < sizeof numbers / sizeof numbers[0] && strcmp(key, numbers[i].key)) i++;
         if (i < sizeof numbers / sizeof numbers[0])
-            *numbers[i].to = par_zero_json_number(&j);
+            *numbers[i].to = par_json_number(&j);
         else if (!strcmp(key, "host"))
             par__zero_lock_string(&j, h->host, sizeof h->host);
         else if (!strcmp(key, "table"))
@@ -6134,7 +5654,7 @@ static int par__zero_lock_parse(par__zero_holder *h, const char *text, size_t by
         else if (!strcmp(key, "dir"))
             par__zero_lock_string(&j, h->dir, sizeof h->dir);
         else
-            par_zero_json_skip(&j);
+            par_json_skip(&j);
     }
     return !j.bad && h->id && h->pid && h->pid <= INT_MAX && h->table[0];
 }
@@ -6155,7 +5675,7 @@ static int par__zero_lock_read(const char *dir, const char *name, par__zero_hold
     struct stat st;
     memset(h, 0, sizeof *h);
     snprintf(path, sizeof path, "%.3900s/%s", dir, name);
-    const int fd = par_safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+    const int fd = par__safe_fd(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
     if (fd < 0) return errno == ENOENT ? PAR__ZERO_UNLOCKED : PAR__ZERO_DAMAGED;
     const int regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
     const ssize_t n = regular ? read(fd, text, sizeof text) : -1;
@@ -6165,7 +5685,7 @@ static int par__zero_lock_read(const char *dir, const char *name, par__zero_hold
         return par__zero_lock_state(dir, h);
     return h->id = 0, PAR__ZERO_DAMAGED;
 }
-static void par__zero_print_lock(const char *dir, uint64_t id, par__zero_text *t) {
+static void par__zero_print_lock(const char *dir, uint64_t id, par_text *t) {
     char host[128] = "", table[128], since[40] = "", whole[PATH_MAX];
     struct stat d;
     struct tm tm;
@@ -6174,26 +5694,26 @@ static void par__zero_print_lock(const char *dir, uint64_t id, par__zero_text *t
     par__process_table(table, sizeof table);
     if (gmtime_r(&now, &tm)) strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S UTC", &tm);
     if (stat(dir, &d)) memset(&d, 0, sizeof d);
-    par__zero_print(t, "{\"format\":\"par_zero lock\",\"id\":%llu,\"pid\":%d,\"start\":%llu,\"host\":",
-                    (unsigned long long)id, (int)getpid(),
-                    (unsigned long long)par__process_start((int)getpid()));
-    par__zero_quote(t, host);
-    par__zero_print(t, ",\"table\":");
-    par__zero_quote(t, table);
-    par__zero_print(t,
-                    ",\"device\":%llu,\"inode\":%llu,\"since\":\"%s\",\"dir\":", (unsigned long long)d.st_dev,
-                    (unsigned long long)d.st_ino, since);
-    par__zero_quote(t, realpath(dir, whole) && strlen(whole) < 1024 ? whole : "");
-    par__zero_print(t, "}\n");
+    par_text_print(t, "{\"format\":\"par_zero lock\",\"id\":%llu,\"pid\":%d,\"start\":%llu,\"host\":",
+                   (unsigned long long)id, (int)getpid(),
+                   (unsigned long long)par__process_start((int)getpid()));
+    par_text_quote(t, host);
+    par_text_print(t, ",\"table\":");
+    par_text_quote(t, table);
+    par_text_print(t,
+                   ",\"device\":%llu,\"inode\":%llu,\"since\":\"%s\",\"dir\":", (unsigned long long)d.st_dev,
+                   (unsigned long long)d.st_ino, since);
+    par_text_quote(t, realpath(dir, whole) && strlen(whole) < 1024 ? whole : "");
+    par_text_print(t, "}\n");
 }
 // Writes a lock under its temporary name. *now: the file's time, by the file system's clock. 0, or errno.
 static int par__zero_lock_write(const char *dir, uint64_t id, const char *path, long long *now) {
-    par__zero_text t;
+    par_text t;
     struct stat st;
     memset(&t, 0, sizeof t);
     par__zero_print_lock(dir, id, &t);
-    const int fd = t.failed ? -1 : par_open_replace(path);
-    int e = t.failed ? ENOMEM : fd < 0 ? errno : par__zero_write_at(fd, t.text, t.count, 0);
+    const int fd = t.failed ? -1 : par_file_replace(path);
+    int e = t.failed ? ENOMEM : fd < 0 ? errno : par_file_write(fd, t.text, t.count, 0);
     if (!e && (fsync(fd) || fstat(fd, &st))) e = errno;
     if (fd >= 0 && close(fd) && !e) e = errno;
     *now = e ? 0 : (long long)st.st_mtime;
@@ -6323,7 +5843,7 @@ static par_result par__zero_lock_hold(par__zero_lock *k, const char *dir, int ta
     const int fresh = !mkdir(dir, 0777);
     if (!fresh && errno != EEXIST)
         return par__zero_file_error(why, capacity, "cannot make the directory %s: %s", dir, strerror(errno));
-    par__zero_sync_parent(dir);
+    par__file_sync_parent(dir);
     if (k->id) return par__zero_lock_keep(k, why, capacity);
     uint64_t id = 0;
     const int e = par__getrandom_u64(&id);
@@ -6374,7 +5894,7 @@ typedef struct par__zero_write_job { // a copy of contiguous elements of an item
 typedef struct par__zero_save {
     par_zero_checkpoint how;
     char dir[PAR__ZERO_DIR_BYTES];
-    par__zero_text note;
+    par_text note;
     par__zero_table table;
     par__zero_key key;
     int error, committed;
@@ -6390,18 +5910,18 @@ typedef struct par__zero_save {
 
 static void par__zero_save_elements(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
     par__zero_file *f = &s->table.files[s->table.item_file[item]];
-    const size_t e = par_dtype_bytes(s->table.items[item].dtype);
+    const size_t e = par__zero_element_bytes(&s->table.items[item]);
     char path[sizeof s->dir + 80];
     if (s->error) return;
     if (f->fd < 0) {
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = par_safe_fd(open(path, O_WRONLY | O_CLOEXEC));
+        f->fd = par__safe_fd(open(path, O_WRONLY | O_CLOEXEC));
         if (f->fd < 0) {
             s->error = errno;
             return;
         }
     }
-    s->error = par__zero_write_at(f->fd, data, count * e, s->table.item_at[item] + at * e);
+    s->error = par_file_write(f->fd, data, count * e, s->table.item_at[item] + at * e);
     s->sums[item] += par__zero_checksum(data, e, at, count);
     s->sums[s->table.item_count + (size_t)item] += count;
 }
@@ -6420,7 +5940,7 @@ static void *par__zero_save_thread(void *user) {
     return par__zero_save_flush(s), (void *)NULL;
 }
 static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
-    const size_t bytes = count * par_dtype_bytes(s->table.items[item].dtype);
+    const size_t bytes = count * par__zero_element_bytes(&s->table.items[item]);
     if (s->job_count == s->job_capacity) {
         const size_t capacity = 2 * s->job_capacity + 64;
         par__zero_write_job *more = (par__zero_write_job *)PAR_REALLOC(s->jobs, capacity * sizeof *more);
@@ -6448,7 +5968,7 @@ static void par__zero_save_part(par_zero *z, par__zero_save *s, int tensor, int 
                                 size_t count, const void *data) {
     const int item = par__zero_item_of(&s->table, tensor, kind);
     if (item < 0) return;
-    const size_t e = par_dtype_bytes(s->table.items[item].dtype);
+    const size_t e = par__zero_element_bytes(&s->table.items[item]);
     for (size_t done = 0, n; done < count && !s->error; done += n) {
         size_t at;
         int replica_id;
@@ -6525,7 +6045,7 @@ static par_result par__zero_save_prepare(par__zero_save *s, par__zero_key seen, 
     const par__zero_key key = {seen.number % 999999 + 1, (uint32_t)random | 1};
     for (int i = 0; i < 2 && !e; i++) {
         par__zero_intent(path, s->dir, what[i], key);
-        const int fd = par_safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        const int fd = par__safe_fd(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (fd < 0 || close(fd)) e = errno;
         if (i == 0 && !e) s->key = key; // they are deleted if the save fails
     }
@@ -6541,10 +6061,10 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t cap
         par__zero_file *f = &s->table.files[i];
         if (f->header.failed) return par__zero_file_error(why, capacity, "out of memory"), PAR_ERR_MEMORY;
         snprintf(path, sizeof path, "%s/%s", s->dir, f->name);
-        f->fd = par_open_replace(path);
+        f->fd = par_file_replace(path);
         int e = f->fd < 0 ? errno : posix_fallocate(f->fd, 0, (off_t)f->bytes);
         if (e == EOPNOTSUPP || e == EINVAL) e = ftruncate(f->fd, (off_t)f->bytes) ? errno : 0;
-        if (!e) e = par__zero_write_at(f->fd, f->header.text, f->header.count, 0);
+        if (!e) e = par_file_write(f->fd, f->header.text, f->header.count, 0);
         if (e)
             return par__zero_file_error(
                 why, capacity, "cannot make %s of %zu bytes: %s; the previous checkpoint is untouched", path,
@@ -6554,12 +6074,12 @@ static par_result par__zero_save_create(par__zero_save *s, char *why, size_t cap
 }
 // Writes an intent and syncs it. par__zero_rename renames it atomically. Neither makes one that is gone: then
 // another run has revoked the save.
-static par_result par__zero_write_intent(const par__zero_save *s, const char *what, const par__zero_text *t,
+static par_result par__zero_write_intent(const par__zero_save *s, const char *what, const par_text *t,
                                          char *why, size_t capacity) {
     char path[PAR__ZERO_INTENT_BYTES];
     par__zero_intent(path, s->dir, what, s->key);
-    const int fd = t->failed ? -1 : par_safe_fd(open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-    int e = t->failed ? ENOMEM : fd < 0 ? errno : par__zero_write_at(fd, t->text, t->count, 0);
+    const int fd = t->failed ? -1 : par__safe_fd(open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+    int e = t->failed ? ENOMEM : fd < 0 ? errno : par_file_write(fd, t->text, t->count, 0);
     if (!e && fsync(fd)) e = errno;
     if (fd >= 0 && close(fd) && !e) e = errno;
     if (!e) return PAR_OK;
@@ -6571,48 +6091,47 @@ static par_result par__zero_rename(const par__zero_save *s, const char *what, co
     char path[sizeof s->dir + 80], from[PAR__ZERO_INTENT_BYTES];
     par__zero_intent(from, s->dir, what, s->key);
     snprintf(path, sizeof path, "%s/%s", s->dir, to);
-    if (!rename(from, path)) return par__zero_sync_directory(s->dir), PAR_OK;
+    if (!rename(from, path)) return par_file_sync_directory(s->dir), PAR_OK;
     return par__zero_file_error(why, capacity, "cannot rename %s to %s: %s", from, to, strerror(errno));
 }
-static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s, par__zero_text *m) {
+static void par__zero_print_manifest(const par_zero *z, const par__zero_save *s, par_text *m) {
     const par__zero_table *t = &s->table;
     uint32_t bits;
     memcpy(&bits, &s->loss_scale, sizeof bits);
-    par__zero_print(m, "{\"format\":\"par_zero checkpoint\",\"version\":1,\"number\":%d,\"step\":%llu,",
-                    s->key.number, (unsigned long long)s->step);
-    par__zero_print(m, "\"loss_scale_bits\":%u,\"good_steps\":%d,\"bad_steps\":%d,%s", bits, s->good_steps,
-                    s->bad_steps, s->scaled ? "\"scaled\":1," : "");
-    par__zero_print(m, "\"optimizer\":\"%s\",\n\"note\":", par_zero_optimizer_name(z->desc.optimizer));
-    par__zero_quote(m, s->note.text);
-    par__zero_print(m, ",\n\"files\":[");
+    par_text_print(m, "{\"format\":\"par_zero checkpoint\",\"version\":1,\"number\":%d,\"step\":%llu,",
+                   s->key.number, (unsigned long long)s->step);
+    par_text_print(m, "\"loss_scale_bits\":%u,\"good_steps\":%d,\"bad_steps\":%d,%s", bits, s->good_steps,
+                   s->bad_steps, s->scaled ? "\"scaled\":1," : "");
+    par_text_print(m, "\"optimizer\":\"%s\",\n\"note\":", par_zero_optimizer_name(z->desc.optimizer));
+    par_text_quote(m, s->note.text);
+    par_text_print(m, ",\n\"files\":[");
     for (int i = 0; i < t->file_count; i++)
-        par__zero_print(
-            m, "%s{\"name\":\"%s\",\"bytes\":%zu,\"header\":\"%016llx\"}", i ? ",\n" : "", t->files[i].name,
-            t->files[i].bytes,
-            (unsigned long long)par__zero_hash(t->files[i].header.text, t->files[i].header.count));
-    par__zero_print(m, "],\n\"tensors\":[");
+        par_text_print(m, "%s{\"name\":\"%s\",\"bytes\":%zu,\"header\":\"%016llx\"}", i ? ",\n" : "",
+                       t->files[i].name, t->files[i].bytes,
+                       (unsigned long long)par__zero_hash(t->files[i].header.text, t->files[i].header.count));
+    par_text_print(m, "],\n\"tensors\":[");
     for (size_t i = 0; i < t->item_count; i++) {
-        par__zero_print(m, i ? ",\n{\"name\":" : "{\"name\":");
-        par__zero_quote(m, t->items[i].name);
-        par__zero_print(m, ",\"checksum\":\"%016llx\"}", (unsigned long long)s->sums[i]);
+        par_text_print(m, i ? ",\n{\"name\":" : "{\"name\":");
+        par_text_quote(m, t->items[i].name);
+        par_text_print(m, ",\"checksum\":\"%016llx\"}", (unsigned long long)s->sums[i]);
     }
-    par__zero_print(m, "]");
+    par_text_print(m, "]");
     const uint64_t self = m->failed ? 0 : par__zero_hash(m->text, m->count);
-    par__zero_print(m, "%s%016llx\"}\n", par__zero_self, (unsigned long long)self);
+    par_text_print(m, "%s%016llx\"}\n", par__zero_self, (unsigned long long)self);
 }
-static void par__zero_print_index(const par__zero_table *t, par__zero_text *index) { // of the weights
+static void par__zero_print_index(const par__zero_table *t, par_text *index) { // of the weights
     size_t total = 0;
     for (size_t i = 0; i < t->weight_count; i++) total += t->items[i].bytes;
-    par__zero_print(index, "{\"metadata\":{\"total_size\":%zu},\"weight_map\":{", total);
+    par_text_print(index, "{\"metadata\":{\"total_size\":%zu},\"weight_map\":{", total);
     for (size_t i = 0; i < t->weight_count; i++) {
-        par__zero_print(index, i ? ",\n" : "\n");
-        par__zero_quote(index, t->items[i].name);
-        par__zero_print(index, ":\"%s\"", t->files[t->item_file[i]].name);
+        par_text_print(index, i ? ",\n" : "\n");
+        par_text_quote(index, t->items[i].name);
+        par_text_print(index, ":\"%s\"", t->files[t->item_file[i]].name);
     }
-    par__zero_print(index, "}}\n");
+    par_text_print(index, "}}\n");
 }
 static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *why, size_t capacity) {
-    par__zero_text m, i;
+    par_text m, i;
     char unused[64];
     const par__zero_key before = z->lock.seen;
     memset(&m, 0, sizeof m);
@@ -6621,7 +6140,7 @@ static par_result par__zero_save_commit(par_zero *z, par__zero_save *s, char *wh
     par__zero_print_index(&s->table, &i);
     par_result r = par__zero_write_intent(s, "index", &i, why, capacity);
     if (!r) r = par__zero_write_intent(s, "manifest", &m, why, capacity);
-    if (!r) par__zero_sync_directory(s->dir);
+    if (!r) par_file_sync_directory(s->dir);
     if (!r) r = par__zero_lock_keep(&z->lock, why, capacity);
     if (!r) r = par__zero_rename(s, "manifest", "manifest.json", why, capacity);
     s->committed = !r;
@@ -6641,7 +6160,7 @@ static par_result par__zero_save_open(par_zero *z, const par_zero_checkpoint *ho
         s->how = *how;
         s->how.comm = comm;
         snprintf(s->dir, sizeof s->dir, "%s", how->dir);
-        par__zero_print(&s->note, "%s", how->note ? how->note : "");
+        par_text_print(&s->note, "%s", how->note ? how->note : "");
         const par_zero_control now = par__zero_control_get(z);
         s->step = now.step;
         s->loss_scale = now.loss_scale;
@@ -6761,15 +6280,15 @@ par_result par_zero_unlock(par_zero *z) {
 
 typedef struct par__zero_load {
     par__zero_manifest manifest;
-    par_zero_safetensors *files;
+    par_safetensors *files;
     int file_count;
-    const par_zero_file_tensor **names; // of all files, sorted by name
-    uint64_t *sums, *want;              // checksums, computed and expected
+    const par_file_tensor **names; // of all files, sorted by name
+    uint64_t *sums, *want;         // checksums, computed and expected
     size_t count;
 } par__zero_load;
 
 static void par__zero_load_close(par__zero_load *l) {
-    for (int i = 0; i < l->file_count; i++) par_zero_safetensors_close(&l->files[i]);
+    for (int i = 0; i < l->file_count; i++) par_safetensors_close(&l->files[i]);
     PAR_FREE(l->files);
     PAR_FREE(l->names);
     PAR_FREE(l->sums);
@@ -6777,26 +6296,26 @@ static void par__zero_load_close(par__zero_load *l) {
     PAR_FREE(l->manifest.text);
 }
 static size_t par__zero_find(const par__zero_load *l, const char *name) { // l->count: there is none
-    return par__zero_find_name(l->names, l->count, name);
+    return par__file_find(l->names, l->count, name);
 }
 // Opens the files that the manifest names, and checks their sizes and headers.
 static par_result par__zero_load_files(par__zero_load *l, const char *dir, int weights_only, char *why,
                                        size_t capacity) {
-    char name[PAR_ZERO_NAME_BYTES], path[(int)PAR__ZERO_DIR_BYTES + PAR_ZERO_NAME_BYTES];
+    char name[PAR_FILE_NAME_BYTES], path[(int)PAR__ZERO_DIR_BYTES + PAR_FILE_NAME_BYTES];
     uint64_t hash = 0, bytes = 0, n;
     par__zero_key key;
-    par_zero_json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
+    par_json j = {l->manifest.files, l->manifest.files + strlen(l->manifest.files), 0};
     for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "header", &hash, &bytes); row++) {
         if (par__zero_file_kind(name, &key) != PAR__ZERO_DATA)
             return par__zero_file_error(why, capacity, "it names %s, which is none of its files", name);
         if (weights_only && strncmp(name, "model-", 6)) continue;
-        par_zero_safetensors *more =
-            (par_zero_safetensors *)PAR_REALLOC(l->files, (size_t)(l->file_count + 1) * sizeof *more);
+        par_safetensors *more =
+            (par_safetensors *)PAR_REALLOC(l->files, (size_t)(l->file_count + 1) * sizeof *more);
         if (!more) return par__zero_file_error(why, capacity, "out of memory to load"), PAR_ERR_MEMORY;
         l->files = more;
-        par_zero_safetensors *f = &l->files[l->file_count];
+        par_safetensors *f = &l->files[l->file_count];
         snprintf(path, sizeof path, "%.3900s/%s", dir, name);
-        const par_result r = par_zero_safetensors_open(path, f);
+        const par_result r = par__zero_file_result(par_safetensors_open(path, f));
         if (r) return par__zero_file_error(why, capacity, "%s", f->why), r;
         l->file_count++;
         l->count += f->count;
@@ -6808,10 +6327,10 @@ static par_result par__zero_load_files(par__zero_load *l, const char *dir, int w
 }
 static par_result par__zero_load_names(par__zero_load *l, char *why,
                                        size_t capacity) { // and expected checksums
-    char name[PAR_ZERO_NAME_BYTES];
+    char name[PAR_FILE_NAME_BYTES];
     uint64_t sum = 0, unused;
     size_t n = 0;
-    l->names = (const par_zero_file_tensor **)PAR_MALLOC((l->count + 1) * sizeof *l->names);
+    l->names = (const par_file_tensor **)PAR_MALLOC((l->count + 1) * sizeof *l->names);
     l->sums = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->sums);
     l->want = (uint64_t *)PAR_MALLOC((l->count + 1) * sizeof *l->want);
     if (!l->names || !l->sums || !l->want)
@@ -6820,12 +6339,12 @@ static par_result par__zero_load_names(par__zero_load *l, char *why,
     memset(l->want, 0, (l->count + 1) * sizeof *l->want);
     for (int i = 0; i < l->file_count; i++)
         for (size_t k = 0; k < l->files[i].count; k++) l->names[n++] = &l->files[i].list[k];
-    if (n) qsort(l->names, n, sizeof *l->names, par__zero_by_name);
+    if (n) qsort(l->names, n, sizeof *l->names, par__file_by_name);
     for (size_t i = 1; i < n; i++)
         if (!strcmp(l->names[i - 1]->name, l->names[i]->name))
             return par__zero_file_error(why, capacity, "tensor %s stands in two of its files",
                                         l->names[i]->name);
-    par_zero_json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
+    par_json j = {l->manifest.tensors, l->manifest.tensors + strlen(l->manifest.tensors), 0};
     for (size_t row = 0; par__zero_next_row(&j, row, name, sizeof name, "checksum", &sum, &unused); row++) {
         const size_t i = par__zero_find(l, name);
         if (i < l->count) l->want[i] = sum;
@@ -6836,7 +6355,7 @@ static par_result par__zero_load_names(par__zero_load *l, char *why,
 static par_result par__zero_load_check(const par__zero_load *l, const par__zero_table *t,
                                        const par_zero_checkpoint *how, char *why, size_t capacity) {
     for (size_t i = 0; i < t->item_count; i++) {
-        const par_zero_file_tensor *a = &t->items[i], *b;
+        const par_file_tensor *a = &t->items[i], *b;
         const size_t at = par__zero_find(l, a->name);
         if (at == l->count && how->allow_missing) continue;
         if (at == l->count)
@@ -6848,7 +6367,7 @@ static par_result par__zero_load_check(const par__zero_load *l, const par__zero_
             return par__zero_file_error(
                 why, capacity, "tensor %s has another shape: %zu x %zu instead of %zu x %zu", a->name,
                 b->shape[0], b->dims > 1 ? b->shape[1] : 1, a->shape[0], a->dims > 1 ? a->shape[1] : 1);
-        if (!par_dtype_traits_of(b->dtype)->is_float)
+        if (!par_dtype_traits_of(par_zero_file_dtype(b))->is_float)
             return par__zero_file_error(why, capacity, "tensor %s has no floating-point dtype", a->name);
         l->sums[at] = 1; // seen
     }
@@ -6863,8 +6382,8 @@ static par_result par__zero_load_check(const par__zero_load *l, const par__zero_
 static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
     const size_t n = (size_t)par_size(comm), me = (size_t)par_rank(comm);
     for (size_t i = 0; i < l->count; i++) {
-        const par_zero_file_tensor *a = l->names[i];
-        const size_t first = a->count / n * me + PAR__MIN(me, a->count % n), e = par_dtype_bytes(a->dtype);
+        const par_file_tensor *a = l->names[i];
+        const size_t first = a->count / n * me + PAR__MIN(me, a->count % n), e = par__zero_element_bytes(a);
         l->sums[i] = par__zero_checksum((const char *)a->data + first * e, e, first,
                                         a->count / n + (me < a->count % n));
     }
@@ -6872,7 +6391,7 @@ static par_result par__zero_load_verify(par__zero_load *l, par_comm *comm) {
 }
 
 static void par__zero_fill_from_file(void *user, size_t first, size_t count, float *values) {
-    const par_zero_file_tensor *const *array = (const par_zero_file_tensor *const *)user;
+    const par_file_tensor *const *array = (const par_file_tensor *const *)user;
     par_zero_safetensors_read(*array, first, count, values);
 }
 static void par__zero_fill_zeros(void *user, size_t first, size_t count, float *values) {
@@ -6890,7 +6409,7 @@ static par_result par__zero_load_all(par_zero *z, const par__zero_load *l, const
             const size_t at = par__zero_find(l, t->items[item].name);
             const int moment = kind == PAR__ZERO_M || kind == PAR__ZERO_V;
             if (at == l->count && !moment) continue; // a moving average has been set with the weight
-            const par_zero_file_tensor *array = at < l->count ? l->names[at] : NULL;
+            const par_file_tensor *array = at < l->count ? l->names[at] : NULL;
             PAR__ZERO_TRY(par_zero_fill(z, i, what[kind],
                                         array ? par__zero_fill_from_file : par__zero_fill_zeros, &array));
         }

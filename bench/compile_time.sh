@@ -50,5 +50,5 @@ compile "collectives"
 compile "collectives, ZeRO" par_zero.h
 compile "collectives, tensor parallelism" par_tp.h
 compile "all layers" par_tp.h par_zero.h par_pipe.h
-LINKED="-DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_CUDA_IMPLEMENTED"
+LINKED=$(printf -- "-DPAR_%s_IMPLEMENTED " H FILES MATH ZERO CUDA)
 compile "linked to the kit" par_zero.h

@@ -3,6 +3,7 @@
 #ifndef OUTPUT_H
 #define OUTPUT_H
 
+#include "par_files.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -25,7 +25,7 @@ case " \$* " in
 *) objects="$kit $PWD/build/layers.o" ;;
 esac
 export PATH=${PATH#*:} # an MPI's compiler calls another one
-exec $real -O0 -DPAR_{H,MATH,TP,ZERO,PIPE,PLAN}_IMPLEMENTED \$objects "\${@/#-O[0-9]/-O0}"
+exec $real -O0 -DPAR_{H,FILES,MATH,TP,ZERO,PIPE,PLAN}_IMPLEMENTED \$objects "\${@/#-O[0-9]/-O0}"
 END
 }
 stand_ins() {

@@ -68,7 +68,7 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
         "$@" -I. -M "$dir/$unit.c" | tr -s ' \\' '\n' | grep '\.h$' | sort -u >"$dir/$unit.files"
     done
     comm -13 "$dir/system.macros" "$dir/api.macros" >"$dir/own"
-    grep -q PAR_VERSION "$dir/own" &&
+    grep -qE "PAR_(VERSION|FILES_H)" "$dir/own" &&
         ! grep -vE '^(PAR|par)_[A-Za-z]|^PAR__([A-Z]*_)?(WITH_SITE|SITED)$' "$dir/own" |
         grep -vxE 'PAR__(STRINGIFY(_VALUE)?|PRAGMA|API_(BEGIN|END))' &&
         ! grep -xE 'PAR_(MALLOC|REALLOC|FREE|ASSERT|LOG)' "$dir/own" &&
@@ -77,14 +77,14 @@ api_alone() { # header, compiler, flags: a unit that only uses it gets the API, 
 # compiler, flags: implementations of all layers without par.h's, and of each without the others'
 layers_alone() {
     [ "$1" = gcc ] || "$@" ${parses/implementation/layer} || return 1 # gcc's is build/layers.o
-    for layer in math pipe tp zero plan; do
+    for layer in files math pipe tp zero plan; do
         printf '#define PAR_%s_IMPLEMENTATION\n#include "par_%s.h"\n' ${layer^^} $layer >"$work/$layer.c"
         "$@" -fsyntax-only "$work/$layer.c" || return 1
     done
 }
 small_gpts() { # compiler, flags: the programs alone; the implementation is compiled by other checks
     for program in examples/0[567]_*.c; do
-        "$@" -DPAR_{H,MATH,TP,ZERO,PIPE}_IMPLEMENTED -fsyntax-only $program || return 1
+        "$@" -DPAR_{H,FILES,MATH,TP,ZERO,PIPE}_IMPLEMENTED -fsyntax-only $program || return 1
     done
 }
 versions() { # all headers have one, beside another one's par.h each is an error, and pkg-config knows it
@@ -127,7 +127,7 @@ for cc in gcc clang; do
     check "$cc a layer alone" layers_alone $cc -std=c11 $flags
     check "$cc header only" $cc -std=c11 $flags -pedantic -c tests/compile/user.c -o /dev/null
     check "$cc commas in every argument" every_macro c $cc -std=c11 $flags
-    for header in par.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
+    for header in par.h par_files.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
         check "$cc $header: the API alone" api_alone $header $cc -std=c11
     done
 done
@@ -164,7 +164,7 @@ own_macros() { # the headers leave the program's macros alone: they define and u
     ! grep -nE '^[[:space:]]*#[[:space:]]*(define|undef)' *.h *.cuh |
         grep -vE '(define|undef) +(par_|PAR_|_DEFAULT_SOURCE|_GNU_SOURCE)' &&
         printf '#define %s 5\n' X ROW I N MIN MAX >"$work/own.c" &&
-        printf '#include "%s.h"\n' par par_math par_zero par_pipe par_tp par_plan >>"$work/own.c" &&
+        printf '#include "%s.h"\n' par par_files par_math par_zero par_pipe par_tp par_plan >>"$work/own.c" &&
         echo 'int own[X == 5 ? 1 : -1];' >>"$work/own.c" &&
         gcc -std=c11 $flags -I. -fsyntax-only "$work/own.c" &&
         g++ -std=c++17 $flags -I. -fsyntax-only -x c++ "$work/own.c"

@@ -30,7 +30,7 @@ example() { # the manual's, on emulated GPUs
 # Options for a compilation in a fifth of the time. Before CUDA 12.8: in a quarter; at -Xcicc -O0 ptxas would
 # have twice as much to read.
 quick() { "$1" --help | grep -q -e --Ofast-compile && echo "-Ofc max" || echo "-O0 -Xcicc -O1 -Xptxas -O0"; }
-kit_is_linked=$(printf -- '-DPAR_%s_IMPLEMENTED ' H MATH TP ZERO PIPE PLAN)
+kit_is_linked=$(printf -- '-DPAR_%s_IMPLEMENTED ' H FILES MATH TP ZERO PIPE PLAN)
 libraries() { for library in nccl cublaslt cudnn; do bash tests/cuda_find.sh $library 2>/dev/null; done; }
 library_headers() { libraries | tr ' ' '\n' | grep -E '^-[DI]' | tr '\n' ' '; }
 no_spills() { # what ptxas said: the kernels that touch every element are there, and keep all in registers

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 // A file as it is; then as a header whose length fits, so that fewer inputs end at the length.
 static void try_safetensors(const uint8_t *data, size_t size, int framed) {
-    par_zero_safetensors s;
+    par_safetensors s;
     memset(&s, 0, sizeof s);
     const size_t bytes = framed ? size + 8 + 64 : size;
     char *file = (char *)calloc(bytes + !bytes, 1); // no byte behind it
@@ -29,19 +29,19 @@ static void try_safetensors(const uint8_t *data, size_t size, int framed) {
     if (!par__zero_parse(&s, file, bytes))
         for (size_t i = 0; i < s.count; i++) { // then everything in it can be read
             float x;
-            const par_zero_file_tensor *a = &s.list[i];
+            const par_file_tensor *a = &s.list[i];
             const volatile char *last = (const char *)a->data + a->bytes - 1;
             if (a->bytes) (void)*last;
-            if (a->count && par_dtype_traits_of(a->dtype)->is_float)
+            if (a->count && par_dtype_traits_of(par_zero_file_dtype(a))->is_float)
                 par_zero_safetensors_read(a, a->count - 1, 1, &x);
-            if (par_zero_safetensors_find(&s, a->name) != a) abort();
+            if (par_safetensors_find(&s, a->name) != a) abort();
         }
-    par_zero_safetensors_close(&s);
+    par_safetensors_close(&s);
     free(file);
 }
 static void try_manifest(const uint8_t *data, size_t size) { // with the checksum that it needs
     par__zero_manifest m;
-    char why[128], name[PAR_ZERO_NAME_BYTES], note[64];
+    char why[128], name[PAR_FILE_NAME_BYTES], note[64];
     uint64_t hex = 0, bytes = 0;
     memset(&m, 0, sizeof m);
     m.text = (char *)calloc(size + 64, 1);
@@ -49,11 +49,11 @@ static void try_manifest(const uint8_t *data, size_t size) { // with the checksu
     const size_t n = strlen(m.text);
     sprintf(m.text + n, "%s%016llx\"}\n", par__zero_self, (unsigned long long)par__zero_hash(m.text, n));
     if (!par__zero_parse_manifest(&m, strlen(m.text), why, sizeof why)) {
-        par_zero_json j = {m.files, m.files + strlen(m.files), 0};
+        par_json j = {m.files, m.files + strlen(m.files), 0};
         for (size_t i = 0; par__zero_next_row(&j, i, name, sizeof name, "header", &hex, &bytes); i++)
             continue;
-        par_zero_json k = {m.note, m.note + strlen(m.note), 0};
-        par_zero_json_string(&k, note, sizeof note, 1);
+        par_json k = {m.note, m.note + strlen(m.note), 0};
+        par_json_string(&k, note, sizeof note, 1);
     }
     free(m.text);
 }
@@ -108,7 +108,7 @@ static void try_config(const char *text) { // what is read is a model that can b
     const char *wrong = files_config_of(text, "config.json", NULL, &g, why, sizeof why);
     if ((wrong != NULL) != (why[0] != 0)) abort();
     if (!wrong && (gpt_check(&g) || !gpt_parameter_count(&g))) abort();
-    h.shards = (par_zero_safetensors *)calloc(1000, sizeof *h.shards);
+    h.shards = (par_safetensors *)calloc(1000, sizeof *h.shards);
     files_shards(&h, "/nonexistent", text);
     files_close(&h);
 }

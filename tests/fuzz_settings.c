@@ -71,7 +71,7 @@ static void try_text(const char *text, size_t size) {
     size_t at = 1;
     line[0] = '"';
     for (size_t i = 0; i < size; at += strlen(json)) {
-        const size_t used = par_json_escape(text + i, size - i, json);
+        const size_t used = par__json_escape(text + i, size - i, json);
         if (!used || used > size - i) abort();
         strcpy(line + at, json), i += used;
     }

@@ -212,7 +212,7 @@ await() { # command ...: repeat it until it succeeds; after two minutes fail
 # gcc's options and files of a C program: link it with the implementations that build/par.o and build/layers.o
 # have
 link_kit() {
-    gcc -DPAR_{H,MATH,TP,ZERO,PIPE,PLAN}_IMPLEMENTED -I. "$@" build/par.o build/layers.o -pthread -lm
+    gcc -DPAR_{H,FILES,MATH,TP,ZERO,PIPE,PLAN}_IMPLEMENTED -I. "$@" build/par.o build/layers.o -pthread -lm
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 losses() { # file: the losses in the trainer's JSON lines

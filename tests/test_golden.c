@@ -18,7 +18,7 @@ typedef struct golden {
     gpt_model m;
     gpt_buffers b;
     par_tp_tokens tokens;
-    par_zero_safetensors want;
+    par_safetensors want;
     float *w, *d, *m1, *m2;
     int32_t ids[ROWS], targets[ROWS];
     size_t rows;
@@ -92,7 +92,7 @@ static void check_gradients(golden *g, float *whole) {
 }
 // Of the rows at hand: those of each sequence's tokens from `position` on, where it is not 0.
 static void check_logits(golden *g) {
-    const float *want = (const float *)par_zero_safetensors_find(&g->want, "logits")->data;
+    const float *want = (const float *)par_safetensors_find(&g->want, "logits")->data;
     const size_t s = g->tokens.sequence, from = g->tokens.position;
     const size_t V = (size_t)g->m.config.vocab_size, mine = g->b.logits.cols;
     const size_t ld = par_tp_ld(PAR_TP_VOCABULARY, mine);
@@ -115,7 +115,7 @@ static void check_logits(golden *g) {
 }
 
 static void train_like_torch(golden *g, float *whole_grads) {
-    const double *losses = (const double *)par_zero_safetensors_find(&g->want, "losses")->data;
+    const double *losses = (const double *)par_safetensors_find(&g->want, "losses")->data;
     const par_zero_hyper a = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0, 0};
     for (int step = 0; step < 10; step++) {
         close_to(g, "a loss", fabs(loss_of(g) - losses[step]), losses[step]);
@@ -181,7 +181,7 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     if (d.dtype == PAR_BF16) par_cast(g->m1, PAR_BF16, g->w, PAR_F32, n);
     gpt_set_memory(&g->m, d.dtype == PAR_BF16 ? g->m1 : g->w, g->d);
     strcat(path, "/expected.safetensors");
-    if (!problem && par_zero_safetensors_open(path, &g->want)) problem = g->want.why;
+    if (!problem && par_safetensors_open(path, &g->want)) problem = g->want.why;
     gradients_of->m = &g->m, gradients_of->shards.shards = &g->want, gradients_of->shards.shard_count = 1;
     if (!problem) problem = read_whole(gradients_of, "grad.", g->grads);
     free(gradients_of);
@@ -189,13 +189,12 @@ static void open_golden(golden *g, par_comm *w, const char *name, int t, par_tp_
     g->tokens.batch = BATCH, g->tokens.sequence = TOKENS, g->rows = par_tp_rows(g->tp, &g->tokens);
     CHECK(w, gpt_buffers_open(&g->m, &g->b, g->rows));
     for (size_t r = 0; r < g->rows; r++) {
-        g->ids[r] = ((const int32_t *)par_zero_safetensors_find(&g->want, "ids")->data)[whole_row(g, r)];
-        g->targets[r] =
-            ((const int32_t *)par_zero_safetensors_find(&g->want, "targets")->data)[whole_row(g, r)];
+        g->ids[r] = ((const int32_t *)par_safetensors_find(&g->want, "ids")->data)[whole_row(g, r)];
+        g->targets[r] = ((const int32_t *)par_safetensors_find(&g->want, "targets")->data)[whole_row(g, r)];
     }
 }
 static void close_golden(golden *g) {
-    par_zero_safetensors_close(&g->want);
+    par_safetensors_close(&g->want);
     gpt_buffers_close(&g->m, &g->b), gpt_close(&g->m), free(g->w), free(g->whole);
     CHECK_OK(g->world, par_tp_close(g->tp));
     CHECK_OK(g->world, par_close(g->cp_comm));
@@ -302,7 +301,7 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
     static _Alignas(16) char other[65536];
     const int llmc = file[strlen(file) - 1] == 'n';
     const char *path = llmc ? file : dir;
-    par_zero_file_tensor list[64];
+    par_file_tensor list[64];
     size_t wrong = 0;
     memcpy(other, bytes, n);
     if (llmc) {
@@ -310,12 +309,12 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
         other[4] = 5, par_cast(other + 1024, PAR_BF16, bytes + 1024, PAR_F32, (n - 1024) / 4);
         rewrite(w, file, other, 1024 + (n - 1024) / 2);
     } else {
-        static par_zero_safetensors_writer out;
+        static par_safetensors_writer out;
         memset(list, 0, sizeof list);
         size_t at[64];
         const size_t count = files_list_tensors(m, list, at);
-        for (size_t i = 0; i < count; i++) list[i].dtype = PAR_BF16, list[i].bytes = 2 * list[i].count;
-        CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
+        for (size_t i = 0; i < count; i++) list[i].dtype = "BF16", list[i].bytes = 2 * list[i].count;
+        CHECK(w, !par_safetensors_create(file, list, count, &out));
         for (size_t i = 0, k = 0; i < (size_t)m->tensor_count; i++) {
             const gpt_tensor *p = &m->tensors[i];
             char name[192];
@@ -325,7 +324,7 @@ static void by_others(par_comm *w, const gpt_model *m, const char *dir, const ch
                 CHECK(w, !par_zero_safetensors_put(&out, k, transposed, 0, rows * p->p->cols,
                                                    x + p->total_offset + first * p->p->cols));
         }
-        CHECK(w, !par_zero_safetensors_end(&out, 1));
+        CHECK(w, !par_safetensors_end(&out, 1));
     }
     CHECK(w, load_whole(m, path, y));
     for (size_t i = 0; i < m->total_count; i++) wrong += y[i] != par_bf16_to_f32(par_f32_to_bf16(x[i]));
@@ -420,15 +419,15 @@ static float family_number(const char *tensor, size_t i) {
 }
 // Writes a model of a family as Hugging Face's file, and reads it.
 static void family_weights(par_comm *w, const gpt_model *m, const char *dir, float *whole) {
-    static par_zero_safetensors_writer out;
-    static par_zero_file_tensor list[64];
+    static par_safetensors_writer out;
+    static par_file_tensor list[64];
     static float values[4096];
     char file[640];
     size_t at[64];
     memset(list, 0, sizeof list);
     const size_t count = files_list_tensors(m, list, at);
     snprintf(file, sizeof file, "%s/model.safetensors", dir);
-    CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
+    CHECK(w, !par_safetensors_create(file, list, count, &out));
     for (size_t k = 0; k < count; k++) {
         const char *name = out.list[k].name, *ending = strrchr(name, '.');
         const float mean = out.list[k].dims == 1 && !strcmp(ending, ".weight") ? 1 : 0;
@@ -436,7 +435,7 @@ static void family_weights(par_comm *w, const gpt_model *m, const char *dir, flo
         for (size_t i = 0; i < out.list[k].count; i++) values[i] = mean + family_number(name, i);
         CHECK(w, !par_zero_safetensors_put(&out, k, 0, 0, out.list[k].count, values));
     }
-    CHECK(w, !par_zero_safetensors_end(&out, 1));
+    CHECK(w, !par_safetensors_end(&out, 1));
     CHECK(w, load_whole(m, dir, whole));
 }
 // The most likely tokens after 1 2 ... 12 are those that transformers finds.
@@ -633,21 +632,21 @@ static const char *tensors_load(const gpt_model *m, const char *dir) { // NULL, 
     return problem ? why : NULL;
 }
 // Files of zeros. value: of the first element of the last tensor.
-static void write_tensors(par_comm *w, const char *dir, const char *name, const par_zero_file_tensor *list,
+static void write_tensors(par_comm *w, const char *dir, const char *name, const par_file_tensor *list,
                           size_t count, float value) {
-    static par_zero_safetensors_writer out;
+    static par_safetensors_writer out;
     char file[700];
     snprintf(file, sizeof file, "%s/%s", dir, name);
-    CHECK(w, !par_zero_safetensors_create(file, list, count, &out));
+    CHECK(w, !par_safetensors_create(file, list, count, &out));
     CHECK(w, !par_zero_safetensors_put(&out, count - 1, 0, 0, 1, &value));
-    CHECK(w, !par_zero_safetensors_end(&out, 1));
+    CHECK(w, !par_safetensors_end(&out, 1));
 }
 static void says(par_comm *w, const gpt_model *m, const char *dir, const char *what, const char *said) {
     const char *problem = tensors_load(m, dir);
     if (said ? !problem || !strstr(problem, said) : problem != NULL)
         test_fail(__FILE__, __LINE__, par_rank(w), what, problem ? problem : "it is loaded");
 }
-static void strange_tensors(par_comm *w, const gpt_model *m, const char *dir, par_zero_file_tensor *list,
+static void strange_tensors(par_comm *w, const gpt_model *m, const char *dir, par_file_tensor *list,
                             size_t count) {
     static const struct {
         int llama;
@@ -677,7 +676,7 @@ static void strange_tensors(par_comm *w, const gpt_model *m, const char *dir, pa
     }
 }
 // Two files and an index: the last tensor of the first file is also in the second, elsewhere in the map ...
-static void strange_index(par_comm *w, const gpt_model *m, const char *dir, par_zero_file_tensor *list,
+static void strange_index(par_comm *w, const gpt_model *m, const char *dir, par_file_tensor *list,
                           size_t count) {
     static const struct {
         const char *what;
@@ -695,7 +694,7 @@ static void strange_index(par_comm *w, const gpt_model *m, const char *dir, par_
         {"a file that is not there", 0, 1, 0, 1, "c.safetensors"}};
     char file[700];
     const size_t half = count / 2;
-    par_zero_file_tensor two[64];
+    par_file_tensor two[64];
     memcpy(two, list + half, (count - half) * sizeof *two);
     two[count - half] = list[half - 1];
     snprintf(file, sizeof file, "%s/model.safetensors", dir);
@@ -726,7 +725,7 @@ static void tensors(par_comm *w) {
     snprintf(dir, sizeof dir, "%s/par_test_tensors_%d", test_dir, (int)getpid());
     snprintf(remove, sizeof remove, "rm -rf '%s'", dir);
     for (int llama = 0; llama < 2; llama++) {
-        par_zero_file_tensor list[64];
+        par_file_tensor list[64];
         size_t at[64];
         gpt_model m;
         gpt_config c;
@@ -745,15 +744,15 @@ static void tensors(par_comm *w) {
 }
 
 // Codes, scales and products of tests/golden/low_precision.py, to the bit.
-static const void *golden_bytes(const par_zero_safetensors *s, const char *recipe, const char *operand,
+static const void *golden_bytes(const par_safetensors *s, const char *recipe, const char *operand,
                                 const char *what, size_t *count) {
     char name[64];
     snprintf(name, sizeof name, "%s%s%s%s%s", recipe, *recipe ? "." : "", operand, *what ? "." : "", what);
-    const par_zero_file_tensor *x = par_zero_safetensors_find(s, name);
+    const par_file_tensor *x = par_safetensors_find(s, name);
     if (x && count) *count = x->shape[0] * (x->dims > 1 ? x->shape[1] : 1);
     return x ? x->data : NULL;
 }
-static void golden_casts(par_comm *w, const par_zero_safetensors *s) {
+static void golden_casts(par_comm *w, const par_safetensors *s) {
     size_t n = 0, wrong = 0;
     const float *x = (const float *)golden_bytes(s, "", "f32", "", &n);
     for (int k = 0; k < 2; k++) {
@@ -769,7 +768,7 @@ static void golden_casts(par_comm *w, const par_zero_safetensors *s) {
     }
     CHECK(w, n > 2000 && !wrong);
 }
-static void golden_operand(par_comm *w, par_tp *tp, const par_zero_safetensors *s, par_tp_recipe recipe,
+static void golden_operand(par_comm *w, par_tp *tp, const par_safetensors *s, par_tp_recipe recipe,
                            const char *name, size_t rows, par_tp_operand *q) {
     enum { COLS = 136 };
     const par__tp_recipe *r = par__tp_recipe_of(recipe);
@@ -805,7 +804,7 @@ static void golden_operand(par_comm *w, par_tp *tp, const par_zero_safetensors *
 }
 static void close_operand(par_tp_operand *q) { free(q->amax), free(q->codes), free(q->scales); }
 static void low_precision(par_comm *w) {
-    par_zero_safetensors s;
+    par_safetensors s;
     par_tp_operand x, g;
     par_tp_desc d;
     par_tp *tp;
@@ -813,7 +812,7 @@ static void low_precision(par_comm *w) {
     memset(&d, 0, sizeof d);
     d.tp = w, d.dtype = PAR_BF16;
     CHECK_OK(w, par_tp_open(&d, &tp));
-    if (par_zero_safetensors_open("tests/golden/low_precision.safetensors", &s))
+    if (par_safetensors_open("tests/golden/low_precision.safetensors", &s))
         return test_fail(__FILE__, __LINE__, 0, "file", s.why);
     golden_casts(w, &s);
     for (int k = 0; k < 2; k++) {
@@ -838,7 +837,7 @@ static void low_precision(par_comm *w) {
         golden_operand(w, tp, &s, recipes[k], k == 1 || k == 4 ? "w" : "x", k == 1 || k == 4 ? 136 : 24, &x);
         close_operand(&x);
     }
-    par_zero_safetensors_close(&s);
+    par_safetensors_close(&s);
     CHECK_OK(w, par_tp_close(tp));
 }
 
@@ -854,7 +853,7 @@ static double distance(const float *a, const float *b, size_t n) {
         sum += pow((double)a[i] - (double)b[i], 2), whole += (double)b[i] * (double)b[i];
     return sqrt(sum / whole);
 }
-static void muon_step(par_comm *w, const par_zero_file_tensor *g, par_dtype products, float *direction) {
+static void muon_step(par_comm *w, const par_file_tensor *g, par_dtype products, float *direction) {
     const size_t n = g->shape[0] * g->shape[1];
     par_zero *z;
     par_zero_desc d;
@@ -879,15 +878,15 @@ static void muon_step(par_comm *w, const par_zero_file_tensor *g, par_dtype prod
 }
 static void muon(par_comm *w) {
     static const char *const shapes[] = {"wide", "tall", "square"};
-    par_zero_safetensors s;
+    par_safetensors s;
     float got[40 * 40];
-    if (par_zero_safetensors_open("tests/golden/muon.safetensors", &s))
+    if (par_safetensors_open("tests/golden/muon.safetensors", &s))
         return test_fail(__FILE__, __LINE__, 0, "file", s.why);
     for (int i = 0; i < 3; i++) {
         char name[32];
         size_t n = 0;
         snprintf(name, sizeof name, "%s.g", shapes[i]);
-        const par_zero_file_tensor *g = par_zero_safetensors_find(&s, name);
+        const par_file_tensor *g = par_safetensors_find(&s, name);
         const float *exact = (const float *)golden_bytes(&s, shapes[i], "exact", "", &n);
         const float *bf16 = (const float *)golden_bytes(&s, shapes[i], "bf16", "", NULL);
         CHECK(w, g && exact && bf16 && n <= sizeof got / sizeof *got);
@@ -898,7 +897,7 @@ static void muon(par_comm *w) {
         const double off = distance(got, exact, n), allowed = distance(bf16, exact, n);
         CHECK(w, off > 1e-4 && off < allowed && distance(got, bf16, n) < off + allowed);
     }
-    par_zero_safetensors_close(&s);
+    par_safetensors_close(&s);
 }
 
 const test tests[] = {{"torch", torch, TEST_ALONE | TEST_POWERS, 1, 60},

@@ -78,23 +78,22 @@ static void check_the_checker(void) {
 }
 // What a reader gets, in words, of an object or of a value: what is bad ends with "!".
 static const char *read_json(const char *text, char *said) {
-    par_zero_json j = {text, text + strlen(text), 0};
+    par_json j = {text, text + strlen(text), 0};
     char name[8], value[8];
     char *at = said;
     *at = 0;
-    for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 1); i++)
-        switch (par_zero_json_peek(&j)) {
+    for (size_t i = 0; par_json_member(&j, i, name, sizeof name, 1); i++) switch (par_json_peek(&j)) {
         case '[':
-            for (size_t k = 0; par_zero_json_next(&j, k, '['); k++)
-                at += sprintf(at, "%s[%zu]=%llu ", name, k, (unsigned long long)par_zero_json_number(&j));
+            for (size_t k = 0; par_json_next(&j, k, '['); k++)
+                at += sprintf(at, "%s[%zu]=%llu ", name, k, (unsigned long long)par_json_number(&j));
             break;
         case '"':
-            par_zero_json_string(&j, value, sizeof value, 0);
+            par_json_string(&j, value, sizeof value, 0);
             at += sprintf(at, "%s=%s ", name, value);
             break;
-        default: par_zero_json_skip(&j); at += sprintf(at, "%s ", name);
+        default: par_json_skip(&j); at += sprintf(at, "%s ", name);
         }
-    strcpy(at, j.bad || par_zero_json_peek(&j) ? "!" : ".");
+    strcpy(at, j.bad || par_json_peek(&j) ? "!" : ".");
     return said;
 }
 static void check_reader(void) {
@@ -123,8 +122,8 @@ static void check_reader(void) {
     char deep[80]; // 32 arrays in each other are skipped, 33 are not
     for (int n = 32; n <= 33; n++) {
         memset(deep, '[', (size_t)n + 1), memset(deep + n + 1, ']', (size_t)n + 1);
-        par_zero_json j = {deep, deep + 2 * (n + 1), 0};
-        par_zero_json_skip(&j);
+        par_json j = {deep, deep + 2 * (n + 1), 0};
+        par_json_skip(&j);
         CHECK(j.bad == (n > 32));
     }
 }
@@ -209,20 +208,22 @@ static void check_checkpoint(const char *dir) {
     check_header(dir, strrchr(found.gl_pathv[0], '/') + 1, "controls \\u0001\\u001f\\u007f\\u0009");
     globfree(&found);
     CHECK(!par_zero_close(z) && !par_close(w));
-    par_zero_file_tensor list[NAMES];
-    par_zero_safetensors s;
+    par_file_tensor list[NAMES];
+    par_safetensors s;
+    static par_safetensors_writer out;
     const float x[3] = {1, 2, 3};
     memset(list, 0, sizeof list);
     for (int i = 0; i < NAMES; i++) {
         snprintf(list[i].name, sizeof list[i].name, "%s", names[i]);
-        list[i].dtype = PAR_F32, list[i].dims = 1, list[i].shape[0] = list[i].count = 3, list[i].bytes = 12;
-        list[i].data = x;
+        list[i].dtype = "F32", list[i].dims = 1, list[i].shape[0] = list[i].count = 3, list[i].bytes = 12;
     }
     snprintf(path, sizeof path, "%s/export.safetensors", dir);
-    CHECK(!par_zero_safetensors_write(path, list, NAMES, why, sizeof why));
+    CHECK(!par_safetensors_create(path, list, NAMES, &out));
+    for (size_t i = 0; i < NAMES; i++) CHECK(!par_safetensors_put(&out, i, 0, 3, x));
+    CHECK(!par_safetensors_end(&out, 1));
     check_header(dir, "export.safetensors", "no UTF-8 \\ufffd");
-    CHECK(!par_zero_safetensors_open(path, &s) && par_zero_safetensors_find(&s, names[1]));
-    par_zero_safetensors_close(&s);
+    CHECK(!par_safetensors_open(path, &s) && par_safetensors_find(&s, names[1]));
+    par_safetensors_close(&s);
 }
 static void check_lines(const char *dir) {
     char path[4200];

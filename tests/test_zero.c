@@ -1191,7 +1191,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     par_comm *self;
     tp_model m;
     par_zero_checkpoint f;
-    par_zero_safetensors s;
+    par_safetensors s;
     scratch_dir(w, dir, sizeof dir);
     CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
     f = files_of(w, dir);
@@ -1200,15 +1200,15 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     CHECK_OK(w, par_zero_save(m.z, &f));
     CHECK_OK(w, par_zero_close(m.z));
     saved_file(w, dir, "model-s000001-", path, sizeof path);
-    CHECK(w, par_zero_safetensors_open(path, &s) == PAR_OK && s.count == 3);
+    CHECK(w, !par_safetensors_open(path, &s) && s.count == 3);
     for (int i = 0; i < 3; i++) {
         static const char *const names[] = {"rows", "cols", "both"};
-        const par_zero_file_tensor *a = par_zero_safetensors_find(&s, names[i]);
-        CHECK(w, a && a->dims == 2 && a->shape[0] == ROWS && a->shape[1] == COLS && a->dtype == PAR_F32);
+        const par_file_tensor *a = par_safetensors_find(&s, names[i]);
+        CHECK(w, a && a->dims == 2 && a->shape[0] == ROWS && a->shape[1] == COLS && !strcmp(a->dtype, "F32"));
         for (size_t k = 0; k < ROWS * COLS && a; k++)
             CHECK(w, ((const float *)a->data)[k] == (float)(1000 * i) + (float)k);
     }
-    par_zero_safetensors_close(&s);
+    par_safetensors_close(&s);
     open_tp(w, &m, self, n, par_rank(w), 0);
     CHECK_OK(w, par_zero_load(m.z, &f));
     expect_tp(w, &m);
@@ -1222,7 +1222,7 @@ static void tensor_parallel(par_comm *w) { // parts of tensors become whole ones
     CHECK_OK(w, par_close(self));
     remove_dir(w, dir);
 }
-// Writing in pieces gives the same file as par_zero_safetensors_write; its parts become a tensor again.
+// Writing in pieces gives the same file as writing whole tensors; its parts become a tensor again.
 enum { PARTS_M = 5, PARTS_N = 1030, PARTS = PARTS_N * PARTS_M };
 static int same_file(const char *a, const char *b) {
     static const size_t capacity = 100000;
@@ -1237,21 +1237,28 @@ static int same_file(const char *a, const char *b) {
     const int same = bytes[0] > 2 * PARTS && bytes[0] == bytes[1] && !memcmp(text[0], text[1], bytes[0]);
     return free(text[0]), same;
 }
+static void write_whole(par_comm *w, const char *path, const par_file_tensor *list, size_t count) {
+    static __thread par_safetensors_writer out;
+    CHECK(w, !par_safetensors_create(path, list, count, &out));
+    for (size_t i = 0; i < count; i++)
+        CHECK(w, !par_safetensors_put(&out, i, 0, list[i].count, list[i].data));
+    CHECK(w, !par_safetensors_end(&out, 1));
+}
 static void write_parts(par_comm *w, const char *dir, const float *whole, const float *transposed) {
-    char path[3][600], why[600];
-    par_zero_file_tensor list[3];
-    par_zero_safetensors_writer out;
+    char path[3][600];
+    par_file_tensor list[3];
+    par_safetensors_writer out;
     memset(list, 0, sizeof list);
     for (int i = 0; i < 3; i++) { // two parts of N x M, which are M x N in the file, and the whole
         snprintf(list[i].name, sizeof list[i].name, "part%d", i);
-        list[i].dims = 2, list[i].dtype = PAR_F32, list[i].data = i < 2 ? transposed + i * PARTS : whole;
+        list[i].dims = 2, list[i].dtype = "F32", list[i].data = i < 2 ? transposed + i * PARTS : whole;
         list[i].shape[0] = i < 2 ? PARTS_M : 2 * PARTS_N, list[i].shape[1] = i < 2 ? PARTS_N : PARTS_M;
         list[i].count = list[i].shape[0] * list[i].shape[1], list[i].bytes = list[i].count * sizeof(float);
         snprintf(path[i], sizeof path[i], "%s/%d", dir, i);
     }
-    CHECK(w, !par_zero_safetensors_write(path[0], list, 3, why, sizeof why));
+    write_whole(w, path[0], list, 3);
     for (size_t piece = 1; piece < 3 * PARTS; piece = piece * 70 + 1) {
-        CHECK(w, !par_zero_safetensors_create(path[1], list, 3, &out));
+        CHECK(w, !par_safetensors_create(path[1], list, 3, &out));
         for (size_t at = 0, n; at < 2 * PARTS; at += n) {
             n = PAR__MIN(piece, 2 * PARTS - at);
             const size_t here = at < PARTS ? PAR__MIN(n, PARTS - at) : 0; // elements of part 0
@@ -1261,20 +1268,20 @@ static void write_parts(par_comm *w, const char *dir, const float *whole, const 
             if (n > here)
                 CHECK(w, !par_zero_safetensors_put(&out, 1, 1, next - PARTS, n - here, whole + next));
         }
-        CHECK(w, !par_zero_safetensors_end(&out, 1) && same_file(path[0], path[1]));
+        CHECK(w, !par_safetensors_end(&out, 1) && same_file(path[0], path[1]));
     }
-    list[0].dtype = PAR_BF16, list[0].bytes = list[0].count * 2; // rounded; not kept
-    CHECK(w, !par_zero_safetensors_create(path[2], list, 1, &out) &&
+    list[0].dtype = "BF16", list[0].bytes = list[0].count * 2; // rounded; not kept
+    CHECK(w, !par_safetensors_create(path[2], list, 1, &out) &&
                  !par_zero_safetensors_put(&out, 0, 0, 0, PARTS, whole));
-    CHECK(w, !par_zero_safetensors_end(&out, 0) && files_in(dir) == 2);
+    CHECK(w, !par_safetensors_end(&out, 0) && files_in(dir) == 2);
     snprintf(path[2], sizeof path[2], "%s/none/file", dir);
-    CHECK(w, par_zero_safetensors_create(path[2], list, 1, &out) == PAR_ERR_FILE &&
+    CHECK(w, par_safetensors_create(path[2], list, 1, &out) == ENOENT &&
                  par_zero_safetensors_put(&out, 0, 0, 0, PARTS, whole) == PAR_ERR_FILE &&
-                 par_zero_safetensors_end(&out, 1) == PAR_ERR_FILE && strstr(out.why, "No such file"));
+                 par_safetensors_end(&out, 1) == ENOENT && strstr(out.why, "No such file"));
 }
 static void parts_of_files(par_comm *w) {
     char dir[256], path[600];
-    par_zero_safetensors in;
+    par_safetensors in;
     float *whole = (float *)calloc(6 * PARTS, sizeof *whole), *transposed = whole + 2 * PARTS,
           *got = whole + 4 * PARTS;
     scratch_memory(w, dir, sizeof dir);
@@ -1285,13 +1292,13 @@ static void parts_of_files(par_comm *w) {
     }
     if (par_rank(w) == 0) write_parts(w, dir, whole, transposed);
     CHECK_OK(w, par_barrier(w));
-    CHECK(w, !par_zero_safetensors_open(path, &in));
+    CHECK(w, !par_safetensors_open(path, &in));
     for (int stage = 0; stage < 4; stage += 3) {
         par_zero_desc d;
         par_zero_tensor t;
         par_zero *z;
-        par_zero_part parts[2] = {{par_zero_safetensors_find(&in, "part0"), 0, 1},
-                                  {par_zero_safetensors_find(&in, "part1"), PARTS, 1}};
+        par_zero_part parts[2] = {{par_safetensors_find(&in, "part0"), 0, 1},
+                                  {par_safetensors_find(&in, "part1"), PARTS, 1}};
         d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = w, d.stage = stage, t.name = "w", t.dims = 2, t.shape[0] = 2 * PARTS_N;
         t.shape[1] = PARTS_M;
@@ -1307,7 +1314,7 @@ static void parts_of_files(par_comm *w) {
         CHECK(w, par_zero_import(z, 0, parts, 2) == PAR_ERR_ARGUMENT && says(w, "must at 5150"));
         CHECK_OK(w, par_zero_close(z));
     }
-    par_zero_safetensors_close(&in);
+    par_safetensors_close(&in);
     free(whole);
     remove_dir(w, dir);
 }
@@ -1315,31 +1322,31 @@ static void parts_of_files(par_comm *w) {
 static void floats_of_8_bits(par_comm *w) {
     static const uint8_t codes[2][4] = {{0x38, 0xfe, 0x01, 0x00}, {0x3c, 0xfb, 0x01, 0x00}};
     static const float values[2][4] = {{1, -448, 0.001953125f, 0}, {1, -57344, 0.0000152587890625f, 0}};
-    par_zero_file_tensor list[2];
-    char dir[256], path[600], text[512] = "", why[512];
+    par_file_tensor list[2];
+    char dir[256], path[600], text[512] = "";
     memset(list, 0, sizeof list);
     scratch_memory(w, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/8", dir);
     for (int i = 0; i < 2; i++) {
         snprintf(list[i].name, sizeof list[i].name, "%d", i);
-        list[i].dtype = i ? PAR_F8_E5M2 : PAR_F8_E4M3, list[i].dims = 1, list[i].data = codes[i];
+        list[i].dtype = i ? "F8_E5M2" : "F8_E4M3", list[i].dims = 1, list[i].data = codes[i];
         list[i].shape[0] = list[i].count = list[i].bytes = 4;
     }
-    CHECK(w, !par_zero_safetensors_write(path, list, 2, why, sizeof why));
+    write_whole(w, path, list, 2);
     FILE *file = fopen(path, "rb");
     CHECK(w, file && fread(text, 1, sizeof text - 1, file) > 8);
     fclose(file);
     CHECK(w, strstr(text + 8, "\"0\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}") &&
                  strstr(text + 8, "\"F8_E5M2\""));
     for (int i = 0; i < 2; i++) {
-        par_zero_safetensors in;
+        par_safetensors in;
         par_zero_desc d;
         par_zero_tensor t;
         par_zero *z;
         float got[4];
-        CHECK(w, !par_zero_safetensors_open(path, &in));
-        par_zero_part part = {par_zero_safetensors_find(&in, list[i].name), 0, 0};
-        CHECK(w, part.file && part.file->dtype == list[i].dtype);
+        CHECK(w, !par_safetensors_open(path, &in));
+        par_zero_part part = {par_safetensors_find(&in, list[i].name), 0, 0};
+        CHECK(w, part.file && !strcmp(part.file->dtype, list[i].dtype));
         d = sum_desc(), memset(&t, 0, sizeof t);
         d.comm = w, d.stage = 3, t.name = "w", t.dims = 1, t.shape[0] = 4;
         CHECK_OK(w, par_zero_open(&d, &z));
@@ -1349,7 +1356,7 @@ static void floats_of_8_bits(par_comm *w) {
         CHECK_OK(w, par_zero_read(z, 0, PAR_ZERO_VALUE, got));
         CHECK(w, !memcmp(got, values[i], sizeof got));
         CHECK_OK(w, par_zero_close(z));
-        par_zero_safetensors_close(&in);
+        par_safetensors_close(&in);
     }
     remove_dir(w, dir);
 }
@@ -1422,7 +1429,7 @@ static void put_file(const char *path, const void *bytes, size_t n) {
 }
 static char *get_file(const char *path, size_t *n) {
     char why[256];
-    return par__zero_read_file(path, n, why, sizeof why);
+    return par_file_read(path, n, why, sizeof why);
 }
 static void headers(par_comm *w) { // what is wrong with a safetensors file is an error that names the tensor
     static const struct {
@@ -1465,16 +1472,16 @@ static void headers(par_comm *w) { // what is wrong with a safetensors file is a
     scratch_dir(w, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/x", dir);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        par_zero_safetensors s;
+        par_safetensors s;
         const uint64_t n = strlen(cases[i].header);
         memset(file, 0, sizeof file);
         memcpy(file, &n, 8), memcpy(file + 8, cases[i].header, n);
         put_file(path, file, 8 + n + cases[i].bytes);
-        const par_result r = par_zero_safetensors_open(path, &s);
-        const int right = cases[i].says ? r == PAR_ERR_FILE && strstr(s.why, cases[i].says) : r == PAR_OK;
+        const int r = par_safetensors_open(path, &s);
+        const int right = cases[i].says ? r == EINVAL && strstr(s.why, cases[i].says) : !r;
         if (!right) fprintf(stderr, "%s gives \"%s\"\n", cases[i].header, s.why);
         CHECK(w, right);
-        if (!r) par_zero_safetensors_close(&s);
+        if (!r) par_safetensors_close(&s);
     }
     CHECK_OK(w, par_barrier(w));
     remove_dir(w, dir);
@@ -1482,15 +1489,15 @@ static void headers(par_comm *w) { // what is wrong with a safetensors file is a
 static void fifos(par_comm *w) { // opening a FIFO would block: it is an error at once
     char dir[256], path[300], note[64], why[512];
     uint64_t steps;
-    par_zero_safetensors s;
+    par_safetensors s;
     scratch_dir(w, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/manifest.json", dir);
     CHECK(w, par_rank(w) > 0 || mkfifo(path, 0600) == 0);
     CHECK_OK(w, par_barrier(w));
     CHECK(w, par_zero_load_note(dir, note, sizeof note, &steps, why, sizeof why) == PAR_ERR_FILE &&
                  strstr(why, "is a FIFO"));
-    CHECK(w, par_zero_safetensors_open(path, &s) == PAR_ERR_FILE && strstr(s.why, "is a FIFO"));
-    CHECK(w, par_zero_safetensors_open(dir, &s) == PAR_ERR_FILE && strstr(s.why, "is a directory"));
+    CHECK(w, par_safetensors_open(path, &s) == EINVAL && strstr(s.why, "is a FIFO"));
+    CHECK(w, par_safetensors_open(dir, &s) == EINVAL && strstr(s.why, "is a directory"));
     CHECK_OK(w, par_barrier(w));
     remove_dir(w, dir);
 }

@@ -8,6 +8,7 @@
 #ifndef DATA_H
 #define DATA_H
 
+#include "par_files.h"
 #include "par_math.h"
 #include <dirent.h>
 #include <errno.h>
@@ -94,7 +95,7 @@ static const unsigned char *data_token_address(const dataset *d, const data_run 
 }
 // Maps a whole file. NULL: d->why has the error.
 static unsigned char *data_map(dataset *d, const char *path, size_t *bytes) {
-    const int fd = par_open_read(path, bytes, d->why, sizeof d->why);
+    const int fd = par_file_open(path, bytes, d->why, sizeof d->why);
     if (fd < 0) return NULL;
     void *map = *bytes ? mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     if (!*bytes) data_fail(d, "the data file %s is empty", path);

@@ -64,7 +64,7 @@ static int files_source(const gpt_model *m, const gpt_tensor *x, int index, char
 
 typedef struct
     files_huggingface { // a directory: config.json and model.safetensors, or shards that an index names
-    par_zero_safetensors *shards;
+    par_safetensors *shards;
     int shard_count;
     unsigned char *marks; // of the tensors of all shards: has the index placed it, has a parameter taken it?
     char why[640];
@@ -73,7 +73,7 @@ static const char files_index[] = "model.safetensors.index.json";
 
 static FILE *files_read(const char *path, char *why, size_t capacity) { // NULL, and in why what is wrong
     size_t bytes;
-    const int fd = par_open_read(path, &bytes, why, capacity);
+    const int fd = par_file_open(path, &bytes, why, capacity);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
     if (fd >= 0 && !f) {
         close(fd);
@@ -118,39 +118,38 @@ __attribute__((format(printf, 2, 3))) static void files_bad(files_json *f, const
     files_printable(f->why);
     f->bad = 1;
 }
-static int files_shown(const par_zero_json *value) { // bytes of a value that an error shows
+static int files_shown(const par_json *value) { // bytes of a value that an error shows
     return (int)MIN(value->end - value->at, 40);
 }
-static void files_bad_value(files_json *f, const char *key, const char *expected,
-                            const par_zero_json *value) {
+static void files_bad_value(files_json *f, const char *key, const char *expected, const par_json *value) {
     files_bad(f, "\"%s\" is %.*s, and must be %s", key, files_shown(value), value->at, expected);
 }
-// Goes on to the next member of an object, as par_zero_json_member does, and gives the text of its value.
-static int files_member(par_zero_json *j, size_t index, char *key, size_t capacity, par_zero_json *value) {
-    if (!par_zero_json_member(j, index, key, capacity, 1)) return 0;
-    par_zero_json_peek(j);
+// Goes on to the next member of an object, as par_json_member does, and gives the text of its value.
+static int files_member(par_json *j, size_t index, char *key, size_t capacity, par_json *value) {
+    if (!par_json_member(j, index, key, capacity, 1)) return 0;
+    par_json_peek(j);
     *value = *j;
-    par_zero_json_skip(j);
+    par_json_skip(j);
     value->end = j->at;
     return !j->bad;
 }
 // Finds a key of the object that a text is. The whole text must be valid JSON.
-static int files_find(files_json *f, const char *text, const char *key, par_zero_json *value) {
+static int files_find(files_json *f, const char *text, const char *key, par_json *value) {
     char name[64];
-    par_zero_json all = {text, text + strlen(text), 0}, j = all;
-    par_zero_json_skip(&all);
-    if (all.bad || par_zero_json_peek(&all) || par_zero_json_peek(&j) != '{')
+    par_json all = {text, text + strlen(text), 0}, j = all;
+    par_json_skip(&all);
+    if (all.bad || par_json_peek(&all) || par_json_peek(&j) != '{')
         files_bad(f, "it is no JSON object, or damaged");
     for (size_t i = 0; !f->bad && files_member(&j, i, name, sizeof name, value); i++)
         if (!strcmp(name, key)) return 1;
     return 0;
 }
-static int files_is(const par_zero_json *value,
+static int files_is(const par_json *value,
                     const char *text) { // is it this, a number or a word of JSON's?
     const size_t n = strlen(text);
     return (size_t)(value->end - value->at) == n && !memcmp(value->at, text, n);
 }
-static int files_number(const par_zero_json *value, double *x) { // 1: it is one, and finite
+static int files_number(const par_json *value, double *x) { // 1: it is one, and finite
     char text[64] = "", *end;
     const size_t n = (size_t)(value->end - value->at);
     if (n >= sizeof text) return 0;
@@ -168,18 +167,18 @@ static int files_word_of(const char *words, const char *word) { // "a, b or c": 
 }
 // The number of a JSON string among these words, from 1; of an array of strings the last one's, if all are
 // among them.
-static int files_string_of(const char *words, const par_zero_json *value) {
+static int files_string_of(const char *words, const par_json *value) {
     char text[64];
-    par_zero_json j = *value;
+    par_json j = *value;
     int number = 0;
-    if (par_zero_json_peek(&j) == '[') {
-        for (size_t i = 0; par_zero_json_next(&j, i, '['); i++) {
-            par_zero_json_string(&j, text, sizeof text, 0);
+    if (par_json_peek(&j) == '[') {
+        for (size_t i = 0; par_json_next(&j, i, '['); i++) {
+            par_json_string(&j, text, sizeof text, 0);
             number = j.bad || (i && !number) ? 0 : files_word_of(words, text);
         }
         return j.bad ? 0 : number;
     }
-    par_zero_json_string(&j, text, sizeof text, 0);
+    par_json_string(&j, text, sizeof text, 0);
     return j.bad ? 0 : files_word_of(words, text);
 }
 // The number of a word in a list with one character between its words, from 1; 0: it is not there.
@@ -193,7 +192,7 @@ static int files_listed(const char *list, char between, const char *word) {
     return 0;
 }
 static void files_close(files_huggingface *h) {
-    for (int i = 0; i < h->shard_count; i++) par_zero_safetensors_close(&h->shards[i]);
+    for (int i = 0; i < h->shard_count; i++) par_safetensors_close(&h->shards[i]);
     free(h->shards);
     free(h->marks);
     h->shards = NULL;
@@ -214,14 +213,14 @@ static const char *files_alloc_marks(files_huggingface *h) {
     h->marks = (unsigned char *)calloc(count, 1);
     return h->marks ? NULL : "out of memory for the tensors of a model";
 }
-static unsigned char *files_mark(const files_huggingface *h, const par_zero_file_tensor *t) {
+static unsigned char *files_mark(const files_huggingface *h, const par_file_tensor *t) {
     unsigned char *first = h->marks;
     int i = 0;
     while (t < h->shards[i].list || t >= h->shards[i].list + h->shards[i].count)
         first += h->shards[i++].count;
     return first + (t - h->shards[i].list);
 }
-static const par_zero_safetensors *files_shard_by_name(const files_huggingface *h, const char *name) {
+static const par_safetensors *files_shard_by_name(const files_huggingface *h, const char *name) {
     for (int i = 0; i < h->shard_count; i++)
         if (!strcmp(h->shards[i].why, name)) return &h->shards[i];
     return NULL; // it is not open
@@ -236,25 +235,25 @@ static const char *files_shard_open(files_huggingface *h, const char *dir, const
         return files_why(h, "%.400s/%s: \"%.100s\" is no file of weights beside it, or one too many", dir,
                          files_index, name);
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    par_zero_safetensors *s = &h->shards[h->shard_count++];
-    if (par_zero_safetensors_open(path, s)) return files_why(h, "%s", s->why);
+    par_safetensors *s = &h->shards[h->shard_count++];
+    if (par_safetensors_open(path, s)) return files_why(h, "%s", s->why);
     return snprintf(s->why, sizeof s->why, "%s", name), (const char *)NULL; // which it is
 }
 // Compares the files of an index with its map: a tensor is where the map places it, and nowhere else.
-static const char *files_compare_map(files_huggingface *h, const par_zero_json *map) {
-    char name[PAR_ZERO_NAME_BYTES], file[160];
-    par_zero_json j = *map;
-    for (size_t i = 0; par_zero_json_member(&j, i, name, sizeof name, 1); i++) {
-        par_zero_json_string(&j, file, sizeof file, 1);
-        const par_zero_safetensors *shard = files_shard_by_name(h, file);
-        const par_zero_file_tensor *t = shard ? par_zero_safetensors_find(shard, name) : NULL;
+static const char *files_compare_map(files_huggingface *h, const par_json *map) {
+    char name[PAR_FILE_NAME_BYTES], file[160];
+    par_json j = *map;
+    for (size_t i = 0; par_json_member(&j, i, name, sizeof name, 1); i++) {
+        par_json_string(&j, file, sizeof file, 1);
+        const par_safetensors *shard = files_shard_by_name(h, file);
+        const par_file_tensor *t = shard ? par_safetensors_find(shard, name) : NULL;
         if (!t) return files_why(h, "%s places %s in %s, which does not have it", files_index, name, file);
         if (*files_mark(h, t)) return files_why(h, "%s places %s twice", files_index, name);
         *files_mark(h, t) = 1;
     }
     for (int k = 0; k < h->shard_count; k++)
         for (size_t i = 0; i < h->shards[k].count; i++) {
-            const par_zero_file_tensor *t = &h->shards[k].list[i];
+            const par_file_tensor *t = &h->shards[k].list[i];
             if (!*files_mark(h, t))
                 return files_why(h, "%s is in %s, where %s does not place it", t->name, h->shards[k].why,
                                  files_index);
@@ -265,16 +264,16 @@ static const char *files_compare_map(files_huggingface *h, const par_zero_json *
 // Opens every file of an index, {"weight_map": {tensor: file, ...}}.
 static const char *files_shards(files_huggingface *h, const char *dir, const char *index) {
     files_json f = {files_index, NULL, 0, h->why, sizeof h->why, 0};
-    par_zero_json map, j;
+    par_json map, j;
     char name[160];
     const char *problem = NULL;
-    if (!files_find(&f, index, "weight_map", &map) || par_zero_json_peek(&map) != '{') {
+    if (!files_find(&f, index, "weight_map", &map) || par_json_peek(&map) != '{') {
         files_bad(&f, "it has no weight_map");
         return h->why;
     }
     j = map;
-    for (size_t i = 0; !problem && par_zero_json_member(&j, i, NULL, 0, 1); i++) {
-        par_zero_json_string(&j, name, sizeof name, 0);
+    for (size_t i = 0; !problem && par_json_member(&j, i, NULL, 0, 1); i++) {
+        par_json_string(&j, name, sizeof name, 0);
         if (j.bad) return files_why(h, "%s: its weight_map is damaged", files_index);
         problem = files_shard_open(h, dir, name);
     }
@@ -306,7 +305,7 @@ static const char *files_open(files_huggingface *h, const char *dir) { // all sh
     struct stat st;
     const char *problem = NULL;
     memset(h, 0, sizeof *h);
-    h->shards = (par_zero_safetensors *)calloc(1000, sizeof *h->shards);
+    h->shards = (par_safetensors *)calloc(1000, sizeof *h->shards);
     if (!h->shards) return "out of memory";
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (!stat(path, &st)) {
@@ -321,13 +320,12 @@ static const char *files_open(files_huggingface *h, const char *dir) { // all sh
     if (problem) files_close(h);
     return problem;
 }
-static const par_zero_file_tensor *files_tensor(const files_huggingface *h,
-                                                const char *name) { // with or without "transformer."
+static const par_file_tensor *files_tensor(const files_huggingface *h,
+                                           const char *name) { // with or without "transformer."
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < h->shard_count; i++) {
             const int plain = pass && !strncmp(name, "transformer.", 12);
-            const par_zero_file_tensor *t =
-                par_zero_safetensors_find(&h->shards[i], plain ? name + 12 : name);
+            const par_file_tensor *t = par_safetensors_find(&h->shards[i], plain ? name + 12 : name);
             if (t) return t;
         }
     return NULL;
@@ -444,18 +442,18 @@ static const char files_free_keys[] =
     "_commit_hash unsloth_fixed unsloth_version is_llama_config transformers.js_config n_ctx "
     "max_sequence_length";
 
-static int files_is_inert(const par_zero_json *value) { // null, false, 0, [] or {}
+static int files_is_inert(const par_json *value) { // null, false, 0, [] or {}
     double x;
-    par_zero_json j = *value;
-    const char open = par_zero_json_peek(&j);
-    if (open == '[') return !par_zero_json_next(&j, 0, open);
-    if (open == '{') return !par_zero_json_member(&j, 0, NULL, 0, 1);
+    par_json j = *value;
+    const char open = par_json_peek(&j);
+    if (open == '[') return !par_json_next(&j, 0, open);
+    if (open == '{') return !par_json_member(&j, 0, NULL, 0, 1);
     return files_is(value, "null") || files_is(value, "false") || (files_number(value, &x) && x == 0);
 }
-static void files_read_object(files_json *f, const par_zero_json *value, int family, files_config_json *c);
+static void files_read_object(files_json *f, const par_json *value, int family, files_config_json *c);
 
 // Reads the value of row k of files_keys.
-static void files_read_value(files_json *f, int k, const par_zero_json *v, files_config_json *c) {
+static void files_read_value(files_json *f, int k, const par_json *v, files_config_json *c) {
     const char *key = files_keys[k].key, *words = files_keys[k].words;
     const files_how how = files_keys[k].how;
     void *place = (char *)c + files_keys[k].place;
@@ -479,8 +477,8 @@ static void files_read_value(files_json *f, int k, const par_zero_json *v, files
     } else if (null || (how == FILES_OBJECT && files_is_inert(v))) {
         return; // as if it was not there
     } else if (how == FILES_OBJECT) {
-        par_zero_json j = *v;
-        if (par_zero_json_peek(&j) != '{') files_bad_value(f, key, "an object", v);
+        par_json j = *v;
+        if (par_json_peek(&j) != '{') files_bad_value(f, key, "an object", v);
         if (++*(int *)place > 1) files_bad(f, "it has rope_scaling and rope_parameters: one of them alone");
         files_read_object(f, v, FILES_ROPE, c);
     } else if (how == FILES_WORD) {
@@ -488,7 +486,7 @@ static void files_read_value(files_json *f, int k, const par_zero_json *v, files
     } else if (!files_is(v, words) && !(number && (only = strtod(words, NULL)) != 0 && x == only))
         files_bad_value(f, key, words, v);
 }
-static void files_read_key(files_json *f, const char *key, const par_zero_json *v, int family,
+static void files_read_key(files_json *f, const char *key, const par_json *v, int family,
                            files_config_json *c) {
     const int ignored = files_listed(f->ignored, ',', key);
     if (ignored) f->found |= (uint64_t)1 << (ignored & 63);
@@ -504,10 +502,10 @@ static void files_read_key(files_json *f, const char *key, const par_zero_json *
               "--ignore_config %s",
               key, files_shown(v), v->at, key);
 }
-static void files_read_object(files_json *f, const par_zero_json *value, int family, files_config_json *c) {
+static void files_read_object(files_json *f, const par_json *value, int family, files_config_json *c) {
     enum { KEYS = 256 };
     char keys[KEYS][64];
-    par_zero_json j = *value, v;
+    par_json j = *value, v;
     for (size_t i = 0; !f->bad; i++) {
         char *key = keys[i % KEYS];
         if (!files_member(&j, i, key, sizeof keys[0], &v)) return;
@@ -549,9 +547,9 @@ static void files_check_config(files_json *f, files_config_json *c) {
 static const char *files_config_of(const char *json, const char *name, const char *ignored, gpt_config *g,
                                    char *why, size_t capacity) {
     files_json f = {name, ignored, 0, why, capacity, 0};
-    const par_zero_json all = {json, json + strlen(json), 0};
+    const par_json all = {json, json + strlen(json), 0};
     files_config_json c;
-    par_zero_json v;
+    par_json v;
     memset(g, 0, sizeof *g);
     memset(&c, 0, sizeof c);
     const int there = files_find(&f, json, "model_type", &v),
@@ -632,9 +630,9 @@ static int files_huggingface_parts(const gpt_model *m, files_huggingface *h, con
     size_t first, rows, n = strlen(prefix);
     memcpy(name, prefix, n);
     for (j = 0; files_source(m, x, j, name + n, sizeof name - n, &transposed, &first, &rows); j++) {
-        const par_zero_file_tensor *t = files_tensor(h, name);
+        const par_file_tensor *t = files_tensor(h, name);
         const size_t cols = x->p->cols, shape[2] = {transposed ? cols : rows, transposed ? rows : cols};
-        if (t && !par_dtype_traits_of(t->dtype)->is_float)
+        if (t && !par_dtype_traits_of(par_zero_file_dtype(t))->is_float)
             return snprintf(h->why, sizeof h->why, "%s is not of a floating-point type", name), 0;
         if (!t || t->count != rows * cols || t->shape[0] != shape[0] ||
             (t->dims == 2 ? t->shape[1] != shape[1] : t->dims != 1 || cols > 1)) {
@@ -654,7 +652,7 @@ static const struct {
     int llama;
     const char *ending;
 } files_buffers[] = {{1, ".rotary_emb.inv_freq"}, {0, ".attn.bias"}, {0, ".attn.masked_bias"}};
-static int files_may_stay(const gpt_model *m, const files_huggingface *h, const par_zero_file_tensor *t) {
+static int files_may_stay(const gpt_model *m, const files_huggingface *h, const par_file_tensor *t) {
     const size_t n = strlen(t->name);
     for (size_t i = 0; i < sizeof files_buffers / sizeof *files_buffers; i++) {
         const size_t ending = strlen(files_buffers[i].ending);
@@ -663,9 +661,9 @@ static int files_may_stay(const gpt_model *m, const files_huggingface *h, const 
             return 1;
     }
     if (!gpt_is_tied(&m->config) || strcmp(t->name, "lm_head.weight")) return 0;
-    const par_zero_file_tensor *e =
+    const par_file_tensor *e =
         files_tensor(h, m->config.llama ? "model.embed_tokens.weight" : "transformer.wte.weight");
-    return e && e->dtype == t->dtype && e->bytes == t->bytes && !memcmp(e->data, t->data, t->bytes);
+    return e && !strcmp(e->dtype, t->dtype) && e->bytes == t->bytes && !memcmp(e->data, t->data, t->bytes);
 }
 // What a tensor that nothing takes says of the model, where its name tells.
 static const char *files_meaning(const gpt_model *m, const char *name) {
@@ -690,7 +688,7 @@ static const char *files_check_tensors(const gpt_model *m, files_huggingface *h)
     }
     for (int k = 0; k < h->shard_count; k++)
         for (size_t i = 0; i < h->shards[k].count; i++) {
-            const par_zero_file_tensor *t = &h->shards[k].list[i];
+            const par_file_tensor *t = &h->shards[k].list[i];
             if (!*files_mark(h, t) && !files_may_stay(m, h, t))
                 return files_why(h, "no parameter takes the tensor %s%s", t->name, files_meaning(m, t->name));
         }
@@ -722,7 +720,7 @@ static const char *files_supports(const gpt_config *g, const char *path) {
 }
 // Lists all parameters as tensors of Hugging Face, without data. at: where in the list the parts of each
 // parameter begin.
-static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list, size_t *at) {
+static size_t files_list_tensors(const gpt_model *m, par_file_tensor *list, size_t *at) {
     size_t n = 0;
     for (int i = 0; i < m->tensor_count; i++) {
         const gpt_tensor *x = &m->tensors[i];
@@ -732,7 +730,7 @@ static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list,
         for (int j = 0; files_source(m, x, j, list[n].name, sizeof list[n].name, &transposed, &first, &rows);
              j++, n++) {
             const size_t cols = x->p->cols;
-            list[n].dtype = PAR_F32;
+            list[n].dtype = "F32";
             list[n].count = rows * cols;
             list[n].bytes = rows * cols * sizeof(float);
             list[n].dims = cols > 1 ? 2 : 1;
@@ -743,7 +741,7 @@ static size_t files_list_tensors(const gpt_model *m, par_zero_file_tensor *list,
     return n;
 }
 // The number of tensors from `first` on that fit into one file.
-static size_t files_shard(const par_zero_file_tensor *list, size_t n, size_t first, size_t max_bytes) {
+static size_t files_shard(const par_file_tensor *list, size_t n, size_t first, size_t max_bytes) {
     size_t bytes = 0, k = first;
     while (k < n && (k == first || bytes + list[k].count * 4 <= max_bytes)) bytes += list[k++].count * 4;
     return k - first;
@@ -763,9 +761,9 @@ typedef struct files_export {
     int lock;         // the directory, which is locked; -1: it cannot be
     char why[4400];   // the first error
     // Hugging Face's: all tensors, in the order of the files, and the writer of each file
-    par_zero_file_tensor *list;
+    par_file_tensor *list;
     size_t count, max_bytes, shards;
-    par_zero_safetensors_writer *writers;
+    par_safetensors_writer *writers;
     size_t *writer_of; // of each tensor
     FILE *file;        // llm.c's, under a temporary name
     size_t *at;        // of each parameter: its first tensor in list; llm.c's: its first byte in the file
@@ -791,7 +789,9 @@ static int files_lock_export(const char *path, int llmc, int waits) {
     const char *slash = strrchr(path, '/');
     snprintf(dir, sizeof dir, "%.4000s", path);
     if (llmc) snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    const int fd = par_safe_fd(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int low = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+              fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 3);
+    if (low >= 0) close(low);
     int e = fd < 0 ? -1 : flock(fd, LOCK_EX | LOCK_NB);
     if (e && fd >= 0 && errno == EWOULDBLOCK && waits) {
         fprintf(stderr, "gpt: waits until another run has exported to %s\n", path);
@@ -882,7 +882,7 @@ static int files_print_config(FILE *f, const gpt_config *g) { // 0: not written
                    g->vocab_size, gpt_is_tied(g) ? "true" : "false") > 0;
 }
 static FILE *files_create(const char *path) { // under a temporary name
-    const int fd = par_open_replace(path);
+    const int fd = par_file_replace(path);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (fd >= 0 && !f) close(fd);
     return f;
@@ -922,11 +922,11 @@ static const char *files_rename_all(const files_export *x, int keep, char *why, 
 // Creates the files of a directory that transformers can load.
 static const char *files_huggingface_create(files_export *x) {
     char name[64], path[4300];
-    x->list = (par_zero_file_tensor *)calloc((size_t)x->m->tensor_count * 3 + 1, sizeof *x->list);
+    x->list = (par_file_tensor *)calloc((size_t)x->m->tensor_count * 3 + 1, sizeof *x->list);
     if (!x->list) return "out of memory to save";
     x->count = files_list_tensors(x->m, x->list, x->at);
     for (size_t at = 0; at < x->count; at += files_shard(x->list, x->count, at, x->max_bytes)) x->shards++;
-    x->writers = (par_zero_safetensors_writer *)calloc(x->shards + 1, sizeof *x->writers);
+    x->writers = (par_safetensors_writer *)calloc(x->shards + 1, sizeof *x->writers);
     x->writer_of = (size_t *)calloc(x->count + 1, sizeof *x->writer_of);
     if (!x->writers || !x->writer_of) return "out of memory to save";
     for (size_t k = 0; k < x->shards; k++) x->writers[k].fd = -1;
@@ -938,21 +938,21 @@ static const char *files_huggingface_create(files_export *x) {
         for (size_t i = first; i < first + n; i++) x->writer_of[i] = k;
         files_shard_name(name, k + 1, x->shards);
         files_path(path, x, name, ".new");
-        if (par_zero_safetensors_create(path, x->list + first, n, &x->writers[k])) return x->writers[k].why;
+        if (par_safetensors_create(path, x->list + first, n, &x->writers[k])) return x->writers[k].why;
     }
     return NULL;
 }
 // Writes elements [first, first + count) of the parameter to the parts that have them.
 static const char *files_huggingface_put(files_export *x, const gpt_tensor *t, size_t first, size_t count,
                                          const float *values) {
-    char name[PAR_ZERO_NAME_BYTES];
+    char name[PAR_FILE_NAME_BYTES];
     int transposed;
     size_t row, rows;
     for (int j = 0; files_source(x->m, t, j, name, sizeof name, &transposed, &row, &rows); j++) {
         const size_t begin = row * t->p->cols, end = begin + rows * t->p->cols;
         const size_t from = MAX(begin, first), until = MIN(end, first + count);
         const size_t i = x->at[t - x->m->tensors] + (size_t)j;
-        par_zero_safetensors_writer *w = &x->writers[x->writer_of[i]];
+        par_safetensors_writer *w = &x->writers[x->writer_of[i]];
         if (from < until && par_zero_safetensors_put(w, (size_t)(x->list + i - w->list), transposed,
                                                      from - begin, until - from, values + (from - first)))
             return w->why;
@@ -962,7 +962,7 @@ static const char *files_huggingface_put(files_export *x, const gpt_tensor *t, s
 static const char *files_huggingface_end(files_export *x, int keep) {
     const char *problem = NULL;
     for (size_t k = 0; k < x->shards && x->writers; k++) {
-        const par_result r = par_zero_safetensors_end(&x->writers[k], keep && !problem);
+        const int r = par_safetensors_end(&x->writers[k], keep && !problem);
         if (!r || !keep || problem) continue;
         snprintf(x->why, sizeof x->why, "%s", x->writers[k].why);
         problem = x->why;
@@ -1145,9 +1145,9 @@ static const char *files_llmc_end(files_export *x, int keep) {
 typedef struct files_weights {
     const gpt_model *m;
     files_huggingface shards;
-    char *map;                   // llm.c's file
-    size_t bytes, *at;           // of the file; the first byte of each parameter in it
-    par_zero_file_tensor tensor; // in it, the last one that was asked for
+    char *map;              // llm.c's file
+    size_t bytes, *at;      // of the file; the first byte of each parameter in it
+    par_file_tensor tensor; // in it, the last one that was asked for
     char why[4400];
 } files_weights;
 
@@ -1159,17 +1159,18 @@ static const char *files_llmc_open(files_weights *f, const char *path) {
     if (g.n_layer != c->n_layer || g.n_embd != c->n_embd || g.vocab_size != c->vocab_size ||
         gpt_positions(&g) != gpt_positions(c))
         return "the model file is of another model";
-    const int fd = par_open_read(path, &f->bytes, f->why, sizeof f->why);
+    const int fd = par_file_open(path, &f->bytes, f->why, sizeof f->why);
     if (fd < 0) return f->why;
     void *map = mmap(NULL, f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED) return "cannot map the model file";
     f->map = (char *)map;
     memcpy(h, f->map, sizeof h);
-    f->tensor.dtype = h[1] == 5 ? PAR_BF16 : PAR_F32;
+    f->tensor.dtype = h[1] == 5 ? "BF16" : "F32";
     f->at = (size_t *)calloc((size_t)f->m->tensor_count + 1, sizeof *f->at);
     if (!f->at) return "out of memory for the places of parameters in the model file";
-    const size_t size = files_llmc_layout(f->m, par_dtype_bytes(f->tensor.dtype), (size_t)h[7], f->at);
+    const size_t size =
+        files_llmc_layout(f->m, par_dtype_bytes(par_zero_file_dtype(&f->tensor)), (size_t)h[7], f->at);
     return size == f->bytes ? NULL : "the model file has changed";
 }
 // NULL, or an error text. Close it in any case.
@@ -1191,10 +1192,10 @@ static const char *files_parts(files_weights *f, const gpt_tensor *x, par_zero_p
         *count = files_huggingface_parts(f->m, &f->shards, "", x, parts);
         return *count ? NULL : f->shards.why;
     }
-    par_zero_file_tensor *t = &f->tensor;
+    par_file_tensor *t = &f->tensor;
     t->data = f->map + f->at[x - f->m->tensors];
     t->count = x->p->rows * x->p->cols;
-    t->bytes = t->count * par_dtype_bytes(t->dtype);
+    t->bytes = t->count * par_dtype_bytes(par_zero_file_dtype(t));
     parts[0].file = t;
     parts[0].first = 0;
     parts[0].transposed = 0;

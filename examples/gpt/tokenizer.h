@@ -5,6 +5,7 @@
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 
+#include "par_files.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static inline const char *tokenizer_open(tokenizer *k, const char *path, int voc
     static char why[4500];
     size_t bytes, got = 0;
     memset(k, 0, sizeof *k);
-    const int fd = par_open_read(path, &bytes, why, sizeof why);
+    const int fd = par_file_open(path, &bytes, why, sizeof why);
     if (fd < 0) return why;
     k->file = (unsigned char *)malloc(bytes + 1);
     k->at = (size_t *)calloc((size_t)vocab_size, sizeof *k->at);

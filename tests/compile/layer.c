@@ -1,4 +1,5 @@
 /* Layers' implementations alone: that of par.h is in another file. */
+#define PAR_FILES_IMPLEMENTATION
 #define PAR_PIPE_IMPLEMENTATION
 #define PAR_PLAN_IMPLEMENTATION
 #define PAR_TP_IMPLEMENTATION
