@@ -810,7 +810,7 @@ PAR__HOST_DEVICE float par__zero_scale_factor(float factor, const double *square
 // Rounds a float to bf16 by 16 random bits, so that the expected value is exact (Gupta et al. 2015).
 PAR__HOST_DEVICE uint16_t par__zero_round_randomly(float x, uint32_t random) {
     const uint32_t bits = par__f32_to_bits(x), up = (bits + random) >> 16;
-    return (uint16_t)((bits & 0x7F800000u) == 0x7F800000u ? par__bf16_narrow(x) : up);
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : up); // a NaN stays one
 }
 // Rounds n <= 8 floats, each by 16 bits of one Philox block. first: the number of x[0], a multiple of 8.
 PAR__HOST_DEVICE void par__zero_round_eight(uint16_t *to, const float *x, size_t n, uint64_t seed,
@@ -1133,6 +1133,10 @@ PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in
     default: break;
     }
 }
+// Rounds n floats to bf16, each by 16 random bits.
+PAR__INLINE_LOOP void par__zero_round(uint16_t *to, const float *x, size_t n, const uint16_t *random) {
+    PAR__VECTOR(i, n, to[i] = par__zero_round_randomly(x[i], random[i]));
+}
 
 // X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
 #define PAR__ZERO_LOOPS(X, P)                                                                                \
@@ -1142,6 +1146,7 @@ PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in
     X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
       (a, out, g, m, n))                                                                                     \
     X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
+    X(P, void, round, (uint16_t * to, const float *x, size_t n, const uint16_t *random), (to, x, n, random)) \
     X(P, void, quantize, (int code, const float *x, uint8_t *out, size_t blocks), (code, x, out, blocks))    \
     X(P, void, dequantize, (int code, float *x, const uint8_t *in, size_t blocks), (code, x, in, blocks))    \
     X(P, void, lamb_steps,                                                                                   \
@@ -1153,7 +1158,8 @@ PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
 
 // >>zero_states ---------------------------------------------------------------------------------------------
 //
-// Moments of 8 bits in blocks, and rounding at random to bf16.
+// Moments of 8 bits in blocks. By AVX-512 AdamW's step with them is 1.4 times as fast as by AVX2, and by AVX2
+// 1.4 times as fast as by loops that compilers vectorize.
 
 PAR__INLINE_LOOP void par__zero_decode_blocks(int sign, float *x, const uint8_t *in, size_t blocks) {
     for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
@@ -1179,25 +1185,14 @@ PAR__INLINE_LOOP void par__zero_encode_blocks(int sign, const float *x, uint8_t 
     }
 }
 PAR__INLINE_LOOP void par__zero_state_decode(int sign, float *x, const uint8_t *in, size_t blocks) {
-    if (sign)
-        par__zero_decode_blocks(1, x, in, blocks);
-    else
-        par__zero_decode_blocks(0, x, in, blocks);
+    sign ? par__zero_decode_blocks(1, x, in, blocks) : par__zero_decode_blocks(0, x, in, blocks);
 }
 PAR__INLINE_LOOP void par__zero_state_encode(int sign, const float *x, uint8_t *out, size_t blocks) {
-    if (sign)
-        par__zero_encode_blocks(1, x, out, blocks);
-    else
-        par__zero_encode_blocks(0, x, out, blocks);
-}
-// Rounds n floats to bf16, each by 16 random bits.
-PAR__INLINE_LOOP void par__zero_state_round(uint16_t *to, const float *x, size_t n, const uint32_t *random) {
-    PAR__VECTOR(i, n, to[i] = par__zero_round_randomly(x[i], random[i / 2] >> 16 * (i % 2) & 0xFFFFu));
+    sign ? par__zero_encode_blocks(1, x, out, blocks) : par__zero_encode_blocks(0, x, out, blocks);
 }
 #define PAR__ZERO_STATE_LOOPS(X, P)                                                                          \
     X(P, void, decode, (int sign, float *x, const uint8_t *in, size_t blocks), (sign, x, in, blocks))        \
-    X(P, void, encode, (int sign, const float *x, uint8_t *out, size_t blocks), (sign, x, out, blocks))      \
-    X(P, void, round, (uint16_t * to, const float *x, size_t n, const uint32_t *random), (to, x, n, random))
+    X(P, void, encode, (int sign, const float *x, uint8_t *out, size_t blocks), (sign, x, out, blocks))
 
 typedef struct par__zero_state_loops {
     PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
@@ -1240,10 +1235,7 @@ PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decode_avx2(int sign, float *x,
 }
 PAR__TARGET_avx2 static void par__zero_state_decode_avx2(int sign, float *x, const uint8_t *in,
                                                          size_t blocks) {
-    if (sign)
-        par__zero_decode_avx2(1, x, in, blocks);
-    else
-        par__zero_decode_avx2(0, x, in, blocks);
+    sign ? par__zero_decode_avx2(1, x, in, blocks) : par__zero_decode_avx2(0, x, in, blocks);
 }
 // Eight numbers of a moment, without their signs if it has any.
 PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_sizes_avx2(int sign, const float *x) {
@@ -1335,37 +1327,10 @@ PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_encode_avx2(int sign, const flo
 }
 PAR__TARGET_avx2 static void par__zero_state_encode_avx2(int sign, const float *x, uint8_t *out,
                                                          size_t blocks) {
-    if (sign)
-        par__zero_encode_avx2(1, x, out, blocks);
-    else
-        par__zero_encode_avx2(0, x, out, blocks);
+    sign ? par__zero_encode_avx2(1, x, out, blocks) : par__zero_encode_avx2(0, x, out, blocks);
 }
-// Rounds 16 floats, each by 16 bits. Returns which of the first or last eight are NaN.
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_round_avx2(uint16_t *to, const float *x,
-                                                              const __m128i *random) {
-    const __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
-    const __m256i of_a =
-        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_cvtepu16_epi32(_mm_loadu_si128(random)));
-    const __m256i of_b =
-        _mm256_add_epi32(_mm256_castps_si256(b), _mm256_cvtepu16_epi32(_mm_loadu_si128(random + 1)));
-    const __m256i upper = _mm256_packus_epi32(_mm256_srli_epi32(of_a, 16), _mm256_srli_epi32(of_b, 16));
-    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(upper, 0xD8));
-    return _mm256_cmp_ps(a, b, _CMP_UNORD_Q);
-}
-// Random bits cannot carry out of an infinite number's fraction, which is 0; NaN is left to the base loop.
-PAR__TARGET_avx2 static void par__zero_state_round_avx2(uint16_t *to, const float *x, size_t n,
-                                                        const uint32_t *random) {
-    size_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        const __m128i *bits = (const __m128i *)(const void *)(random + i / 2);
-        const __m256 nan = _mm256_or_ps(par__zero_round_avx2(to + i, x + i, bits),
-                                        par__zero_round_avx2(to + i + 16, x + i + 16, bits + 2));
-        if (_mm256_movemask_ps(nan)) par__zero_state_round_base(to + i, x + i, 32, random + i / 2);
-    }
-    par__zero_state_round_base(to + i, x + i, n - i, random + i / 2);
-}
-static const par__zero_state_loops par__zero_state_loops_avx2 = {
-    par__zero_state_decode_avx2, par__zero_state_encode_avx2, par__zero_state_round_avx2};
+static const par__zero_state_loops par__zero_state_loops_avx2 = {par__zero_state_decode_avx2,
+                                                                 par__zero_state_encode_avx2};
 
 // By AVX-512, too: there the number of a code is one line of k + 1/2, and one rounding of the line is exact.
 PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, float *x, const uint8_t *in,
@@ -1400,10 +1365,7 @@ PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, floa
 }
 PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
                                                              size_t blocks) {
-    if (sign)
-        par__zero_decode_vectors(1, x, in, blocks);
-    else
-        par__zero_decode_vectors(0, x, in, blocks);
+    sign ? par__zero_decode_vectors(1, x, in, blocks) : par__zero_decode_vectors(0, x, in, blocks);
 }
 // The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
 PAR__TARGET_avx512 PAR__INLINE_LOOP uint32_t par__zero_largest_vectors(int sign, const float *x) {
@@ -1477,30 +1439,7 @@ PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_encode_vectors(int sign, cons
 }
 PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const float *x, uint8_t *out,
                                                              size_t blocks) {
-    if (sign)
-        par__zero_encode_vectors(1, x, out, blocks);
-    else
-        par__zero_encode_vectors(0, x, out, blocks);
-}
-PAR__TARGET_avx512 static void par__zero_state_round_avx512(uint16_t *to, const float *x, size_t n,
-                                                            const uint32_t *random) {
-    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    size_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        __m512 numbers[2];
-        __m512i upper[2];
-        for (size_t j = 0; j < 2; j++) {
-            const __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(random + i / 2 + 8 * j));
-            numbers[j] = _mm512_loadu_ps(x + i + 16 * j);
-            upper[j] = _mm512_srli_epi32(
-                _mm512_add_epi32(_mm512_castps_si512(numbers[j]), _mm512_cvtepu16_epi32(bits)), 16);
-        }
-        _mm512_storeu_si512((void *)(to + i),
-                            _mm512_permutexvar_epi64(order, _mm512_packus_epi32(upper[0], upper[1])));
-        if (_mm512_cmp_ps_mask(numbers[0], numbers[1], _CMP_UNORD_Q))
-            par__zero_state_round_base(to + i, x + i, 32, random + i / 2);
-    }
-    par__zero_state_round_base(to + i, x + i, n - i, random + i / 2);
+    sign ? par__zero_encode_vectors(1, x, out, blocks) : par__zero_encode_vectors(0, x, out, blocks);
 }
 static const par__zero_state_loops par__zero_state_loops_avx512 = {
     PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
@@ -1571,20 +1510,23 @@ static void par__zero_encode_part(uint8_t *to, const float *wide, const par_zero
     }
 }
 // Rounds n floats to bf16 at random as par__zero_round_eight does.
-static void par__zero_round_by(const par__zero_state_loops *l, uint16_t *to, const float *x, size_t n,
+static void par__zero_round_by(const par__zero_loops *l, uint16_t *to, const float *x, size_t n,
                                uint64_t seed, uint64_t stream, uint64_t first) {
     enum { MOST = 8 * PAR__PHILOX_BLOCKS };
-    uint32_t random[MOST / 2];
+    union {
+        uint32_t words[MOST / 2];
+        uint16_t halves[MOST]; // the lower one of a word first
+    } random;
     for (size_t at = 0; at < n; at += MOST) {
         const size_t k = PAR__MIN(n - at, (size_t)MOST);
-        par__philox_blocks(random, seed, stream, (first + at) / 8, (k + 7) / 8);
-        l->round(to + at, x + at, k, random);
+        par__philox_blocks(random.words, seed, stream, (first + at) / 8, (k + 7) / 8);
+        l->round(to + at, x + at, k, random.halves);
     }
 }
 // Rounds n numbers to bf16 at random. first: the number of the first one in the tensor, or in its part.
-static void par__zero_round(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x, size_t n,
-                            size_t first) {
-    const par__zero_state_loops *l = PAR__PICK(par__zero_state_loops);
+static void par__zero_round_part(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x,
+                                 size_t n, size_t first) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
     par__zero_span s = {0, 0, 0};
     if (!a->shard) par__zero_round_by(l, to, x, n, seed, a->stream, first);
     while (a->shard && par__zero_span_after(a, first, n, &s)) {
@@ -1627,7 +1569,7 @@ static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_u
     else if (a->state_dtype == PAR_U8)
         PAR__PICK(par__zero_state_loops)->encode(sign, wide, (uint8_t *)to, n / PAR__ZERO_STATE_BLOCK);
     else if (a->state_dtype == PAR_BF16 && a->state_seed)
-        par__zero_round(a, a->state_seed + !sign, (uint16_t *)(void *)to, wide, n, a->first + at);
+        par__zero_round_part(a, a->state_seed + !sign, (uint16_t *)(void *)to, wide, n, a->first + at);
     else if (a->state_dtype == PAR_BF16)
         par_cast(to, PAR_BF16, wide, PAR_F32, n);
 }
@@ -1661,7 +1603,7 @@ static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const pa
         if (ema) l->ema(ema + at, w + at, a->ema, k);
         if (!stored) continue;
         if (a->seed && stored_type == PAR_BF16)
-            par__zero_round(a, a->seed, (uint16_t *)stored + at, w + at, k, a->first + at);
+            par__zero_round_part(a, a->seed, (uint16_t *)stored + at, w + at, k, a->first + at);
         else
             par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
     }
@@ -4953,7 +4895,7 @@ static par_result par__zero_fill_parameters(par_zero *z, const par__zero_tensor 
             n = PAR__MIN((size_t)PAR__ZERO_CHUNK, many - from);
             par__zero_fill_spans(fill, first, n, values);
             if (randomly)
-                par__zero_round(&last, last.seed, (uint16_t *)(void *)to, values, n, first);
+                par__zero_round_part(&last, last.seed, (uint16_t *)(void *)to, values, n, first);
             else
                 par_cast(to, z->desc.param_dtype, values, PAR_F32, n);
         }

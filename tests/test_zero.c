@@ -2580,9 +2580,9 @@ static void state_rounding(par_comm *w) {
     enum { N = 300 };
     float x[N];
     uint16_t got[N + 1], want[N + 1];
-    const par__zero_state_loops *l;
+    const par__zero_loops *l;
     for (size_t n = 0; n <= N; n++)
-        for (int isa = 0; (l = state_loops(isa)) != NULL; isa++) {
+        for (int isa = 0; (l = update_loops(isa)) != NULL; isa++) {
             const uint64_t seed = 11 + n * 0x1234567890ABu, stream = 12 + n * 0xFEDCBA98765u;
             const uint64_t first = n % 3 ? 24 + 8 * n : 8 * (0xFFFFFFFFu - n % 29);
             for (size_t i = 0; i < N; i++) x[i] = par_normal(3, n, i);
@@ -2842,7 +2842,7 @@ static void rounding(par_comm *w) { // at random to bf16: right on average, and 
         a.seed = (uint64_t)seed + 1;
         for (int i = 0; i < N; i++)
             x[i] = 1.0f + 0.0078125f * 0.3f; // three tenths of the way to the next bf16
-        par__zero_round_by(&par__zero_state_loops_base, y, x, N, a.seed, a.stream, 0);
+        par__zero_round_by(&par__zero_loops_base, y, x, N, a.seed, a.stream, 0);
         par_cast(back, PAR_F32, y, PAR_BF16, N);
         for (int i = 0; i < N; i++) {
             CHECK(w, back[i] == 1.0f || back[i] == 1.0078125f);
