@@ -2600,9 +2600,9 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
 }
 
 // Grows an array, whose capacity doubles, by one element.
-static void *par__zero_grow(void *array, int count, size_t bytes) {
+static void *par__zero_grow(void *array, size_t count, size_t bytes) {
     if (count & (count - 1)) return array;
-    return PAR_REALLOC(array, (size_t)(count ? 2 * count : 1) * bytes);
+    return PAR_REALLOC(array, (count ? 2 * count : 1) * bytes);
 }
 // Fails, and keeps the text of the first such error for par_zero_commit. Returns -1.
 __attribute__((format(printf, 4, 5))) static int
@@ -2625,7 +2625,7 @@ int par_zero_add_unit(par_zero *z, const char *name) {
     if (z->committed)
         return par__zero_reject(z, "par_zero_add_unit", PAR_ERR_ARGUMENT,
                                 "unit %s was added after par_zero_commit", name);
-    par__zero_unit *all = (par__zero_unit *)par__zero_grow(z->units, z->unit_count, sizeof *all);
+    par__zero_unit *all = (par__zero_unit *)par__zero_grow(z->units, (size_t)z->unit_count, sizeof *all);
     if (!all)
         return par__zero_reject(z, "par_zero_add_unit", PAR_ERR_MEMORY, "out of memory for unit %s", name);
     z->units = all;
@@ -2833,7 +2833,8 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
         return par__zero_reject(z, call, PAR_ERR_ARGUMENT,
                                 "tensor number %d, of unit %s, has no name: errors and checkpoints need one",
                                 z->tensor_count, last->name);
-    par__zero_tensor *all = (par__zero_tensor *)par__zero_grow(z->tensors, z->tensor_count, sizeof *all);
+    par__zero_tensor *all =
+        (par__zero_tensor *)par__zero_grow(z->tensors, (size_t)z->tensor_count, sizeof *all);
     if (all) z->tensors = all;
     if (!all || !par__zero_grow_names(z))
         return par__zero_reject(z, call, PAR_ERR_MEMORY, "out of memory for tensor %.160s", name);
@@ -3167,11 +3168,18 @@ static void par__zero_print_difference(int number, const par__zero_row *mine, co
                  runs ? "; ranks with other parts of a tensor are model_parallel_comm's" : "");
     }
 }
+// Have all ranks of a comm the same hash?
+static par_result par__zero_is_same(par_comm *comm, uint64_t hash, int *same) {
+    uint64_t pair[2] = {hash, ~hash};
+    const par_result r = par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm);
+    return *same = pair[0] == ~pair[1], r;
+}
 // Checks that all ranks of a comm have the same settings and, with `tensors`, tensors: compares a checksum of
 // all rows and, if it differs, each row with rank 0's.
 static par_result par__zero_check_same(par_zero *z, par_comm *comm, int tensors) {
-    uint64_t hash = 0xcbf29ce484222325u, pair[2];
+    uint64_t hash = 0xcbf29ce484222325u;
     par__zero_row mine, theirs;
+    int same;
     char difference[500] = "", why[600];
     int row_count = (int)PAR__ZERO_FIRST_TENSOR + (tensors ? z->tensor_count : 0);
     for (int i = tensors ? (int)PAR__ZERO_UNITS_ROW : 0; i < row_count; i++) {
@@ -3179,10 +3187,8 @@ static par_result par__zero_check_same(par_zero *z, par_comm *comm, int tensors)
         for (int k = 0; k < PAR__ZERO_FIELD_COUNT; k++) hash = par__zero_mix(hash, mine.values[k]);
         for (const char *c = mine.name; *c; c++) hash = par__zero_mix(hash, (uint64_t)(unsigned char)*c);
     }
-    pair[0] = hash;
-    pair[1] = ~hash;
-    PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm));
-    if (pair[0] == ~pair[1]) return PAR_OK;
+    PAR__ZERO_TRY(par__zero_is_same(comm, hash, &same));
+    if (same) return PAR_OK;
     PAR__ZERO_TRY(par_all_reduce(&row_count, &row_count, 1, PAR_I32, PAR_MAX, comm));
     for (int k = 0; k < row_count + tensors; k++) {
         const int i = k < row_count ? k : (int)PAR__ZERO_UNITS_ROW;
@@ -3221,7 +3227,8 @@ static uint64_t par__zero_triangle(uint64_t n) { // 0 + 1 + ... n - 1
 // key-value heads that they share.
 static par_result par__zero_check_parts(par_zero *z) {
     par_comm *const comm = z->desc.tensor_parallel_comm;
-    uint64_t hash = (uint64_t)z->tensor_count, alike = 0, pairs[4];
+    uint64_t hash = (uint64_t)z->tensor_count, alike = 0;
+    int same;
     if (!comm) return PAR_OK;
     for (int i = 0; i < z->tensor_count; i++) {
         const par__zero_tensor *t = &z->tensors[i];
@@ -3230,13 +3237,9 @@ static par_result par__zero_check_parts(par_zero *z) {
         for (int k = 0; k < PAR_MAX_SUMS && !t->part; k++) hash = par__zero_mix(hash, t->desc.sums[k].count);
         alike = par__zero_mix(par__zero_mix(alike, t->offset), t->count) ^ z->units[t->unit].count[0];
     }
-    pairs[0] = hash;
-    pairs[1] = ~hash;
-    pairs[2] = alike;
-    pairs[3] = ~alike;
-    PAR__ZERO_TRY(par_all_reduce(pairs, pairs, 4, PAR_U64, PAR_MAX, comm));
-    z->parts_alike = pairs[2] == ~pairs[3];
-    if (pairs[0] != ~pairs[1])
+    PAR__ZERO_TRY(par__zero_is_same(comm, alike, &z->parts_alike));
+    PAR__ZERO_TRY(par__zero_is_same(comm, hash, &same));
+    if (!same)
         return PAR__ZERO_FAIL(PAR_ERR_MISMATCH,
                               "par_zero_commit: the ranks of tensor_parallel_comm must have "
                               "the same tensors in the same order, each in parts on all ranks or "
@@ -3268,7 +3271,8 @@ static par_result par__zero_check_parts(par_zero *z) {
 static par_result par__zero_check_partial_sums(par_zero *z) {
     par_result r = PAR_OK;
     for (int k = 0; k < z->sum_comm_count; k++) {
-        uint64_t hash = 0xcbf29ce484222325u, pair[2];
+        uint64_t hash = 0xcbf29ce484222325u;
+        int same;
         for (int i = 0; i < z->tensor_count; i++)
             for (int j = 0; j < PAR_MAX_SUMS && !z->tensors[i].part; j++) {
                 const par_partial_sum *s = &z->tensors[i].desc.sums[j];
@@ -3276,10 +3280,8 @@ static par_result par__zero_check_partial_sums(par_zero *z) {
                 hash = par__zero_mix(hash, par__zero_name_hash(z->tensors[i].name));
                 hash = par__zero_mix(par__zero_mix(hash, s->count), (uint64_t)s->op);
             }
-        pair[0] = hash;
-        pair[1] = ~hash;
-        PAR__ZERO_TRY(par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, z->sum_comms[k]));
-        if (pair[0] != ~pair[1])
+        PAR__ZERO_TRY(par__zero_is_same(z->sum_comms[k], hash, &same));
+        if (!same)
             r = PAR__ZERO_FAIL(
                 PAR_ERR_MISMATCH,
                 "par_zero_commit: the ranks of a comm over which partial sums of gradients are "
@@ -4144,6 +4146,13 @@ static int par__zero_update_is_sharded(const par_zero *z) {
     return z->ranks > 1 && (z->sharded_states || z->desc.parameter_server);
 }
 
+// Over comm, where its ranks update parts, then over another one, or NULL.
+static par_result par__zero_reduce_over(par_zero *z, void *x, size_t n, par_dtype type, par_op op,
+                                        par_comm *other) {
+    if (par__zero_update_is_sharded(z)) PAR__ZERO_TRY(par_all_reduce(x, x, n, type, op, z->desc.comm));
+    return other ? par_all_reduce(x, x, n, type, op, other) : PAR_OK;
+}
+
 typedef struct par__zero_exact {
     uint64_t bins[256];                // by exponent; the last one: of what is not finite
     uint64_t digits[PAR__ZERO_DIGITS]; // the last one counts what is not finite
@@ -4247,17 +4256,13 @@ static par_result par__zero_own_squares(par_zero *z, par__zero_exact *exact) {
     return w.result;
 }
 static par_result par__zero_exact_norm(par_zero *z) {
-    par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
-                                z->desc.model_parallel_comm};
     par__zero_exact sum;
     memset(&sum, 0, sizeof sum);
     PAR__ZERO_TRY(par__zero_own_squares(z, &sum));
     par__zero_exact_flush(&sum);
-    for (int i = 0; i < 2; i++) {
-        if (!comms[i]) continue;
-        PAR__ZERO_TRY(par_all_reduce(sum.digits, sum.digits, PAR__ZERO_DIGITS, PAR_U64, PAR_SUM, comms[i]));
-        par__zero_exact_carry(sum.digits);
-    }
+    PAR__ZERO_TRY(par__zero_reduce_over(z, sum.digits, PAR__ZERO_DIGITS, PAR_U64, PAR_SUM,
+                                        z->desc.model_parallel_comm));
+    par__zero_exact_carry(sum.digits);
     const double squares = par__zero_exact_value(sum.digits);
     return par__zero_copy_sync(z, &z->control->squares, &squares, sizeof squares);
 }
@@ -4267,8 +4272,7 @@ static par_result par__zero_square_norm(par_zero *z) { // to the control
     if (par__zero_is_exact(z)) return par__zero_exact_norm(z);
     PAR__ZERO_TRY(par__zero_clear_sums(z, n));
     PAR__ZERO_TRY(par__zero_own_squares(z, NULL));
-    if (par__zero_update_is_sharded(z))
-        PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
+    PAR__ZERO_TRY(par__zero_reduce_over(z, z->sums, n, PAR_F64, PAR_SUM, NULL));
     PAR__ZERO_TRY(z->kernels->total(z->kernels, z->sums, n, total));
     return z->desc.model_parallel_comm
                ? par_all_reduce(total, total, 1, PAR_F64, PAR_SUM, z->desc.model_parallel_comm)
@@ -4340,8 +4344,6 @@ static par_result par__zero_apply_momentum(par_zero *z, const par__zero_walk *w,
 // 8-bit moments of parts of tensors: ranks that share a block find the scale that it will have together, by
 // an update that changes nothing else.
 static par_result par__zero_find_scales(par_zero *z) {
-    par_comm *const comms[2] = {par__zero_update_is_sharded(z) ? z->desc.comm : NULL,
-                                z->desc.tensor_parallel_comm};
     float *scales = z->block_scales + (size_t)(2 * !z->now) * z->block_count;
     par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
     if (!z->block_count) return PAR_OK;
@@ -4355,10 +4357,8 @@ static par_result par__zero_find_scales(par_zero *z) {
                                                 : par__zero_apply(z, &w, &a, NULL));
     }
     PAR__ZERO_TRY(w.result);
-    for (int i = 0; i < 2; i++)
-        if (comms[i]) // without signs floats compare like integers
-            PAR__ZERO_TRY(par_all_reduce(scales, scales, 2 * z->block_count, PAR_U32, PAR_MAX, comms[i]));
-    return PAR_OK;
+    return par__zero_reduce_over(z, scales, 2 * z->block_count, PAR_U32, PAR_MAX, // as integers: no signs
+                                 z->desc.tensor_parallel_comm);
 }
 // Canonical LAMB: the same by exact sums, so that it does not matter which rank has which elements. What is
 // whole on each rank of tensor_parallel_comm counts on the first one.
@@ -4443,10 +4443,7 @@ static par_result par__zero_lamb_trust_ratios(par_zero *z) {
     while (par__zero_next(z, &w))
         PAR__ZERO_TRY(par__zero_lamb_sums(z, &w, z->sums + 2 * ((size_t)w.tensor * z->pieces + w.now.piece)));
     PAR__ZERO_TRY(w.result);
-    if (par__zero_update_is_sharded(z))
-        PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.comm));
-    if (z->desc.tensor_parallel_comm)
-        PAR__ZERO_TRY(par_all_reduce(z->sums, z->sums, n, PAR_F64, PAR_SUM, z->desc.tensor_parallel_comm));
+    PAR__ZERO_TRY(par__zero_reduce_over(z, z->sums, n, PAR_F64, PAR_SUM, z->desc.tensor_parallel_comm));
     return k->lamb_trust_ratios(k, (size_t)z->tensor_count, z->pieces, z->sums, z->trust_ratios);
 }
 // C = alpha op(A) op(B) + beta C of Muon's matrices, which are dense; on CPUs with canonical_shards as
@@ -5235,17 +5232,16 @@ static par_result par__zero_merge_infos(par__zero_table *t, char *why, size_t ca
 // Gathers the tensors of all ranks. If all ranks have the same (no pipeline), only a checksum is sent.
 static par_result par__zero_gather_infos(par_zero *z, par_comm *comm, par__zero_table *t) {
     const size_t n = (size_t)z->tensor_count, e = sizeof *t->infos, ranks = (size_t)par_size(comm);
-    uint64_t pair[2] = {0xcbf29ce484222325u, 0};
+    uint64_t hash = 0xcbf29ce484222325u;
+    int same;
     t->infos = (par__zero_tensor_info *)PAR_MALLOC((n + 1) * e);
     size_t *counts = (size_t *)PAR_MALLOC(ranks * sizeof *counts);
     if (!t->infos || !counts) return PAR_FREE(counts), PAR_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) par__zero_describe_tensor(z, &z->tensors[i], 0, &t->infos[i]);
-    for (size_t i = 0; i < n * e; i++)
-        pair[0] = (pair[0] ^ ((const unsigned char *)t->infos)[i]) * 0x100000001b3u;
-    pair[1] = ~pair[0];
+    for (size_t i = 0; i < n * e; i++) hash = par__zero_mix(hash, ((const unsigned char *)t->infos)[i]);
     t->info_count = n;
-    par_result r = par_all_reduce(pair, pair, 2, PAR_U64, PAR_MAX, comm);
-    if (r || pair[0] == ~pair[1]) return PAR_FREE(counts), r;
+    par_result r = par__zero_is_same(comm, hash, &same);
+    if (r || same) return PAR_FREE(counts), r;
     counts[par_rank(comm)] = n * e;
     r = par_all_gather(&counts[par_rank(comm)], counts, 1, PAR_U64, comm);
     size_t all = 0;
@@ -5842,7 +5838,7 @@ typedef struct par__zero_save {
     int error, committed;
     uint64_t *sums; // checksums of this rank's elements of each item, then the numbers of these elements
     par__zero_write_job *jobs; // of a background save
-    size_t job_count, job_capacity;
+    size_t job_count;
     int threaded;
     pthread_t thread;
     uint64_t step; // when the save began
@@ -5883,17 +5879,13 @@ static void *par__zero_save_thread(void *user) {
 }
 static void par__zero_save_later(par__zero_save *s, int item, size_t at, size_t count, const char *data) {
     const size_t bytes = count * par__zero_element_bytes(&s->table.items[item]);
-    if (s->job_count == s->job_capacity) {
-        const size_t capacity = 2 * s->job_capacity + 64;
-        par__zero_write_job *more = (par__zero_write_job *)PAR_REALLOC(s->jobs, capacity * sizeof *more);
-        if (!more) {
-            s->error = ENOMEM;
-            return;
-        }
-        s->jobs = more;
-        s->job_capacity = capacity;
+    par__zero_write_job *all = (par__zero_write_job *)par__zero_grow(s->jobs, s->job_count, sizeof *all);
+    if (!all) {
+        s->error = ENOMEM;
+        return;
     }
-    par__zero_write_job *j = &s->jobs[s->job_count];
+    s->jobs = all;
+    par__zero_write_job *j = &all[s->job_count];
     j->item = item;
     j->at = at;
     j->count = count;
