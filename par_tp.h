@@ -1658,10 +1658,8 @@ PAR__INLINE_LOOP void par__tp_gemv_of(float *y, size_t y_ld, const float *x, siz
 // one.
 PAR__INLINE_LOOP void par__tp_gemv(float *y, size_t y_ld, const float *x, size_t count, const void *w,
                                    int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    if (bf16)
-        par__tp_gemv_of(y, y_ld, x, count, w, 1, ld, rows, n, lanes);
-    else
-        par__tp_gemv_of(y, y_ld, x, count, w, 0, ld, rows, n, lanes);
+    bf16 ? par__tp_gemv_of(y, y_ld, x, count, w, 1, ld, rows, n, lanes)
+         : par__tp_gemv_of(y, y_ld, x, count, w, 0, ld, rows, n, lanes);
 }
 PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p_ld, size_t count,
                                               const void *w, int bf16, size_t ld, size_t rows, size_t n,
@@ -1687,10 +1685,8 @@ PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p
 // the same reason. Of bf16 y is as par__tp_pairs leaves it.
 PAR__INLINE_LOOP void par__tp_add_weighted(float *y, const float *p, size_t p_ld, size_t count, const void *w,
                                            int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    if (bf16)
-        par__tp_add_weighted_of(y, p, p_ld, count, w, 1, ld, rows, n, lanes);
-    else
-        par__tp_add_weighted_of(y, p, p_ld, count, w, 0, ld, rows, n, lanes);
+    bf16 ? par__tp_add_weighted_of(y, p, p_ld, count, w, 1, ld, rows, n, lanes)
+         : par__tp_add_weighted_of(y, p, p_ld, count, w, 0, ld, rows, n, lanes);
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
@@ -1858,10 +1854,8 @@ PAR__INLINE_LOOP void par__tp_norm_row_of(void *y, float *stats, const void *x, 
 }
 PAR__INLINE_LOOP void par__tp_norm_row(void *y, float *stats, const void *x, const float *w, const float *b,
                                        size_t n, int rms, float epsilon, int is_bf16) {
-    if (is_bf16)
-        par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 1);
-    else
-        par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 0);
+    is_bf16 ? par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 1)
+            : par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 0);
 }
 PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *db, const void *dy,
                                                    const void *x, const float *w, const float *stats,
@@ -1885,10 +1879,8 @@ PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *d
 PAR__INLINE_LOOP void par__tp_norm_row_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
                                                 const float *w, const float *stats, size_t n, int rms,
                                                 int is_bf16) {
-    if (is_bf16)
-        par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 1);
-    else
-        par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 0);
+    is_bf16 ? par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 1)
+            : par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 0);
 }
 // Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
 #ifdef PAR__TP_HAS_SHUFFLE
@@ -3779,6 +3771,8 @@ const par_tp_kernels *par_tp_cpu(void) {
 // >>tp_context ----------------------------------------------------------------------------------------------
 
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
+// A check of what the program gave, in a function that has `tp` and `call`, its name.
+#define PAR__TP_CHECK(what, ...) PAR__TP_TRY(par__tp_check_##what(tp, call, __VA_ARGS__))
 
 par_tp *par__tp_set_site(par_tp *tp, const char *site) {
     if (tp && site) par__enter_layer(tp->desc.tp, site);
@@ -4038,7 +4032,7 @@ static const char *par__tp_layout_name(par_tp_layout layout) {
     };
     return (unsigned)layout < PAR_TP_LAYOUT_COUNT ? texts[layout] : "of no layout";
 }
-#define PAR__TP_LAYOUT_BIT(layout) (1u << (layout))
+#define PAR__TP_IN(layout) (1u << PAR_TP_##layout) // sets of layouts
 static par_tp_layout par__tp_token_layout(const par_tp *tp) {
     return tp->desc.sequence_parallel ? PAR_TP_SEQUENCE : PAR_TP_REPLICATED;
 }
@@ -4048,7 +4042,7 @@ static par_result par__tp_wrong_layout(const par_tp *tp, const char *call, const
     char wanted[128] = "";
     size_t at = 0;
     for (int i = 0; i < PAR_TP_LAYOUT_COUNT; i++)
-        if (layouts & PAR__TP_LAYOUT_BIT(i))
+        if (layouts & (1u << i))
             at += (size_t)snprintf(wanted + at, sizeof wanted - at, "%s%s", at ? " or " : "",
                                    par__tp_layout_name((par_tp_layout)i));
     const char *why = "";
@@ -4062,7 +4056,7 @@ static par_result par__tp_wrong_layout(const par_tp *tp, const char *call, const
 static par_result par__tp_check_matrix(const par_tp *tp, const char *call, const char *name,
                                        const par_tp_matrix *m, unsigned layouts, size_t cols) {
     if (!m || (m->rows && m->cols && !m->data)) return PAR__TP_FAIL("%s: %s has no data", call, name);
-    if ((unsigned)m->layout >= PAR_TP_LAYOUT_COUNT || !(layouts & PAR__TP_LAYOUT_BIT(m->layout)))
+    if ((unsigned)m->layout >= PAR_TP_LAYOUT_COUNT || !(layouts & (1u << m->layout)))
         return par__tp_wrong_layout(tp, call, name, m->layout, layouts);
     if (cols && m->cols != cols)
         return PAR__TP_FAIL("%s: %s has %zu columns on this rank, but must have %zu", call, name, m->cols,
@@ -4095,7 +4089,7 @@ static par_result par__tp_check_parameter(const par_tp *tp, const char *call, co
 static par_result par__tp_check_weight_and_bias(const par_tp *tp, const char *call,
                                                 const par_tp_parameter *weight, int has_bias,
                                                 const par_tp_parameter *bias) {
-    PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", weight));
+    PAR__TP_CHECK(parameter, "weight", weight);
     return has_bias ? par__tp_check_parameter(tp, call, "bias", bias) : PAR_OK;
 }
 static void par__tp_set_shape(par_tp_matrix *m, size_t rows, size_t cols, par_tp_layout layout) {
@@ -4134,10 +4128,10 @@ size_t par_tp_position(const par_tp *tp, size_t sequence, size_t i) {
 par_result par_tp_documents_map(par_tp *tp, const par_tp_tokens *tokens, const size_t *offsets, size_t count,
                                 uint32_t *map) {
     static const char *const call = "par_tp_documents_map";
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "tokens", tokens, 1));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "offsets", offsets, 1));
+    PAR__TP_CHECK(pointer, "tokens", tokens, 1);
+    PAR__TP_CHECK(pointer, "offsets", offsets, 1);
     const size_t s = tokens->sequence, all = tokens->batch * s;
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "map", map, all));
+    PAR__TP_CHECK(pointer, "map", map, all);
     if (all > UINT32_MAX) return PAR__TP_FAIL("%s: %zu tokens, but at most 2^32 - 1 are possible", call, all);
     if (offsets[0] || offsets[count] != all)
         return PAR__TP_FAIL("%s: offsets go from %zu to %zu, but must go from 0 to %zu, which are all tokens",
@@ -4270,34 +4264,30 @@ static par_result par__tp_check_divisible(const par_tp *tp, const char *call, si
     return PAR__TP_FAIL("%s: %zu rows do not divide by %d tensor-parallel ranks", call, rows, tp->t);
 }
 
+static par_result par__tp_convert(par_tp *tp, const char *call, const par_tp_matrix *x, par_tp_layout from,
+                                  par_tp_matrix *y, par_tp_layout to) {
+    const size_t t = (size_t)tp->t;
+    PAR__TP_CHECK(matrix, "x", x, 1u << from, 0);
+    PAR__TP_CHECK(output, "y", y, x->rows);
+    if (to == PAR_TP_SEQUENCE) PAR__TP_CHECK(divisible, x->rows);
+    const size_t rows = to == PAR_TP_SEQUENCE ? x->rows / t : from == PAR_TP_SEQUENCE ? x->rows * t : x->rows;
+    return par__tp_set_shape(y, rows, x->cols, to), PAR_OK;
+}
 par_result par_tp_all_reduce(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_all_reduce", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_reduce", "y", y, x->rows));
-    par__tp_set_shape(y, x->rows, x->cols, PAR_TP_REPLICATED);
+    PAR__TP_TRY(par__tp_convert(tp, "par_tp_all_reduce", x, PAR_TP_PARTIAL, y, PAR_TP_REPLICATED));
     return par_all_reduce(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), par__tp_op(tp), tp->desc.tp);
 }
 par_result par_tp_all_gather_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, "par_tp_all_gather_rows", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_SEQUENCE), 0));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_all_gather_rows", "y", y, x->rows));
-    par__tp_set_shape(y, x->rows * (size_t)tp->t, x->cols, PAR_TP_REPLICATED);
+    PAR__TP_TRY(par__tp_convert(tp, "par_tp_all_gather_rows", x, PAR_TP_SEQUENCE, y, PAR_TP_REPLICATED));
     return par_all_gather(x->data, y->data, x->rows * x->cols, par_tp_dtype(tp), tp->desc.tp);
 }
 par_result par_tp_reduce_scatter_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_reduce_scatter_rows", "x", x,
-                                     PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), 0));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_reduce_scatter_rows", "y", y, x->rows));
-    PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp_reduce_scatter_rows", x->rows));
-    par__tp_set_shape(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
+    PAR__TP_TRY(par__tp_convert(tp, "par_tp_reduce_scatter_rows", x, PAR_TP_PARTIAL, y, PAR_TP_SEQUENCE));
     return par_reduce_scatter(x->data, y->data, y->rows * y->cols, par_tp_dtype(tp), par__tp_op(tp),
                               tp->desc.tp);
 }
 par_result par_tp_split_rows(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, "par_tp_split_rows", "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_split_rows", "y", y, x->rows));
-    PAR__TP_TRY(par__tp_check_divisible(tp, "par_tp_split_rows", x->rows));
-    par__tp_set_shape(y, x->rows / (size_t)tp->t, x->cols, PAR_TP_SEQUENCE);
+    PAR__TP_TRY(par__tp_convert(tp, "par_tp_split_rows", x, PAR_TP_REPLICATED, y, PAR_TP_SEQUENCE));
     const size_t bytes = y->rows * y->cols * par_tp_element_bytes(tp);
     return tp->kernels->copy(tp, y->data, bytes, (const char *)x->data + bytes * (size_t)tp->tp_rank, bytes,
                              1, bytes);
@@ -4696,7 +4686,7 @@ static par_result par__tp_check_gradient(const par_tp *tp, const char *call, con
 }
 static par_result par__tp_check_trained(const par_tp *tp, const char *call, const par_tp_parameter *weight,
                                         int has_bias, const par_tp_parameter *bias) {
-    PAR__TP_TRY(par__tp_check_gradient(tp, call, weight));
+    PAR__TP_CHECK(gradient, weight);
     return has_bias ? par__tp_check_gradient(tp, call, bias) : PAR_OK;
 }
 // Gradients that this context completes itself: what this rank can find out.
@@ -4708,7 +4698,7 @@ static par_result par__tp_check_own_gradients(const par_tp *tp, const char *call
                 "%s: %s belongs to a par_zero, which sums its gradient and computes the norm by "
                 "itself: do not call this for it",
                 call, parameters[i]->name);
-        PAR__TP_TRY(par__tp_check_gradient(tp, call, parameters[i]));
+        PAR__TP_CHECK(gradient, parameters[i]);
     }
     return PAR_OK;
 }
@@ -5097,11 +5087,10 @@ static par_result par__tp_linear_gelu(par_tp *tp, const par_tp_linear *l, const 
     par__tp_reduction s;
     memset(&g, 0, sizeof g);
     par__tp_set_layer_name(tp, l->name);
-    PAR__TP_TRY(par__tp_check_weight_and_bias(tp, call, &l->weight, l->has_bias, &l->bias));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, x ? x->rows : 0));
-    if (gelu) PAR__TP_TRY(par__tp_check_output(tp, call, "gelu(y)", gelu, x ? x->rows : 0));
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x,
-                                     PAR__TP_LAYOUT_BIT(row ? PAR_TP_HIDDEN : par__tp_token_layout(tp)), k));
+    PAR__TP_CHECK(weight_and_bias, &l->weight, l->has_bias, &l->bias);
+    PAR__TP_CHECK(output, "y", y, x ? x->rows : 0);
+    if (gelu) PAR__TP_CHECK(output, "gelu(y)", gelu, x ? x->rows : 0);
+    PAR__TP_CHECK(matrix, "x", x, 1u << (row ? PAR_TP_HIDDEN : par__tp_token_layout(tp)), k);
     void *mine = l->gather_output ? par_tp_scratch(tp, PAR__TP_PACK_SEND, rows * n * par_tp_element_bytes(tp))
                                   : y->data;
     if (!mine && rows) return PAR_ERR_MEMORY;
@@ -5169,24 +5158,20 @@ static par_result par__tp_wgrad(par_tp *tp, par_tp_linear *l, const void *dy, si
 static par_result par__tp_check_backward(const par_tp *tp, const par_tp_linear *l, const par_tp_matrix *dy,
                                          const par_tp_matrix *x, const par_tp_matrix *dx, int grads) {
     static const char *const call = "par_tp_linear_backward";
-    const unsigned hidden = PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN),
-                   tokens =
-                       PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED);
-    const unsigned out = l->row_parallel ? tokens
-                         : l->gather_output
-                             ? PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED) | PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL)
-                         : l->vocab_parallel ? PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY)
+    const unsigned hidden = PAR__TP_IN(HIDDEN),
+                   tokens = (1u << par__tp_token_layout(tp)) | PAR__TP_IN(REPLICATED);
+    const unsigned out = l->row_parallel     ? tokens
+                         : l->gather_output  ? PAR__TP_IN(REPLICATED) | PAR__TP_IN(PARTIAL)
+                         : l->vocab_parallel ? PAR__TP_IN(VOCABULARY)
                                              : hidden;
     if (grads & PAR__TP_DGRAD) {
-        PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &l->weight));
-        PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, dy ? dy->rows : 0));
+        PAR__TP_CHECK(parameter, "weight", &l->weight);
+        PAR__TP_CHECK(output, "dx", dx, dy ? dy->rows : 0);
     }
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, call, "dy", dy, out, l->gather_output ? l->out : l->weight.local_rows));
+    PAR__TP_CHECK(matrix, "dy", dy, out, l->gather_output ? l->out : l->weight.local_rows);
     if (!(grads & PAR__TP_WGRAD)) return PAR_OK;
-    PAR__TP_TRY(par__tp_check_trained(tp, call, &l->weight, l->has_bias, &l->bias));
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, call, "x", x, l->row_parallel ? hidden : tokens, l->weight.local_cols));
+    PAR__TP_CHECK(trained, &l->weight, l->has_bias, &l->bias);
+    PAR__TP_CHECK(matrix, "x", x, l->row_parallel ? hidden : tokens, l->weight.local_cols);
     return par__tp_check_rows(tp, call, par__tp_full_rows(tp, x), par__tp_full_rows(tp, dy));
 }
 // gelu_input NULL, or the matrix of which the input of a row-parallel layer, x, is the GELU; then dx is its
@@ -5275,18 +5260,18 @@ par_result par_tp_norm_open(par_tp *tp, par_tp_norm *norm) {
 static par_result par__tp_norm_forward(par_tp *tp, const char *call, const par_tp_norm *norm,
                                        const par_tp_matrix *x, const par_tp_matrix *residual, float *stats,
                                        par_tp_matrix *sum, par_tp_matrix *y) {
-    const unsigned layout = PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp));
+    const unsigned layout = 1u << par__tp_token_layout(tp);
     par__tp_set_layer_name(tp, norm->name);
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layout, norm->features));
+    PAR__TP_CHECK(matrix, "x", x, layout, norm->features);
     if (residual) {
-        PAR__TP_TRY(par__tp_check_matrix(tp, call, "residual", residual, layout, norm->features));
-        PAR__TP_TRY(par__tp_check_rows(tp, call, residual->rows, x->rows));
-        PAR__TP_TRY(par__tp_check_output(tp, call, "sum", sum, x->rows));
+        PAR__TP_CHECK(matrix, "residual", residual, layout, norm->features);
+        PAR__TP_CHECK(rows, residual->rows, x->rows);
+        PAR__TP_CHECK(output, "sum", sum, x->rows);
         par__tp_set_shape(sum, x->rows, x->cols, x->layout);
     }
-    PAR__TP_TRY(par__tp_check_weight_and_bias(tp, call, &norm->weight, norm->has_bias, &norm->bias));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, x->rows));
+    PAR__TP_CHECK(weight_and_bias, &norm->weight, norm->has_bias, &norm->bias);
+    PAR__TP_CHECK(pointer, "stats", stats, x->rows);
+    PAR__TP_CHECK(output, "y", y, x->rows);
     par__tp_set_shape(y, x->rows, x->cols, x->layout);
     return tp->kernels->norm_forward(tp, y->data, stats, x->data, residual ? residual->data : NULL,
                                      residual ? sum->data : NULL, norm->weight.data,
@@ -5364,19 +5349,17 @@ static par_result par__tp_norm_backward(par_tp *tp, const char *call, par_tp_nor
                                         const par_tp_matrix *dy, const par_tp_matrix *x, const float *stats,
                                         const par_tp_matrix *residual, par_tp_matrix *dx) {
     par__tp_set_layer_name(tp, norm->name);
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), norm->features));
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(x->layout), norm->features));
-    PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
+    PAR__TP_CHECK(matrix, "x", x, 1u << par__tp_token_layout(tp), norm->features);
+    PAR__TP_CHECK(matrix, "dy", dy, 1u << x->layout, norm->features);
+    PAR__TP_CHECK(rows, dy->rows, x->rows);
     if (residual) {
-        PAR__TP_TRY(par__tp_check_matrix(tp, call, "residual", residual, PAR__TP_LAYOUT_BIT(x->layout),
-                                         norm->features));
-        PAR__TP_TRY(par__tp_check_rows(tp, call, residual->rows, x->rows));
+        PAR__TP_CHECK(matrix, "residual", residual, 1u << x->layout, norm->features);
+        PAR__TP_CHECK(rows, residual->rows, x->rows);
     }
-    PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &norm->weight));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "stats", stats, x->rows));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
-    PAR__TP_TRY(par__tp_check_trained(tp, call, &norm->weight, norm->has_bias, &norm->bias));
+    PAR__TP_CHECK(parameter, "weight", &norm->weight);
+    PAR__TP_CHECK(pointer, "stats", stats, x->rows);
+    PAR__TP_CHECK(output, "dx", dx, x->rows);
+    PAR__TP_CHECK(trained, &norm->weight, norm->has_bias, &norm->bias);
     par__tp_set_shape(dx, x->rows, x->cols, x->layout);
     const par__tp_norm_rows rows = {dy->data, x->data,  residual ? residual->data : NULL,
                                     stats,    dx->data, x->rows};
@@ -5395,57 +5378,51 @@ par_result par_tp_norm_backward_add(par_tp *tp, par_tp_norm *norm, const par_tp_
     return par__tp_norm_backward(tp, "par_tp_norm_backward_add", norm, dy, x, stats, residual, dx);
 }
 
-#define PAR__TP_NOT_PARTIAL                                                                                  \
-    (~PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL) & (PAR__TP_LAYOUT_BIT(PAR_TP_LAYOUT_COUNT) - 1))
-static par_result par__tp_binary(par_tp *tp, const char *call, par_tp_elementwise what,
-                                 const par_tp_matrix *x, const par_tp_matrix *y, unsigned layouts,
-                                 par_tp_matrix *z) {
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layouts, 0));
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "y", y, PAR__TP_LAYOUT_BIT(x->layout), x->cols));
-    PAR__TP_TRY(par__tp_check_rows(tp, call, y->rows, x->rows));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "the result", z, x->rows));
+#define PAR__TP_NOT_PARTIAL (~PAR__TP_IN(PARTIAL) & (PAR__TP_IN(LAYOUT_COUNT) - 1))
+// z = what(x, y), all of one shape; GELU has no y.
+static par_result par__tp_same_shape(par_tp *tp, const char *call, par_tp_elementwise what,
+                                     const par_tp_matrix *x, const par_tp_matrix *y, unsigned layouts,
+                                     par_tp_matrix *z) {
+    const int binary = what != PAR_TP_GELU;
+    PAR__TP_CHECK(matrix, "x", x, layouts, 0);
+    if (binary) PAR__TP_CHECK(matrix, "y", y, 1u << x->layout, x->cols);
+    if (binary) PAR__TP_CHECK(rows, y->rows, x->rows);
+    PAR__TP_CHECK(output, binary ? "the result" : "y", z, x->rows);
     const size_t ld = par__tp_matrix_ld(x);
     par__tp_set_shape(z, x->rows, x->cols, x->layout);
-    return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld, y->data, NULL,
-                                    ld);
+    return tp->kernels->elementwise(tp, what, x->rows, x->cols, z->data, NULL, ld, x->data, ld,
+                                    binary ? y->data : NULL, NULL, ld);
 }
 par_result par_tp_add(par_tp *tp, const par_tp_matrix *x, const par_tp_matrix *y, par_tp_matrix *z) {
-    return par__tp_binary(tp, "par_tp_add", PAR_TP_ADD, x, y,
-                          PAR__TP_NOT_PARTIAL | PAR__TP_LAYOUT_BIT(PAR_TP_PARTIAL), z);
+    return par__tp_same_shape(tp, "par_tp_add", PAR_TP_ADD, x, y, PAR__TP_NOT_PARTIAL | PAR__TP_IN(PARTIAL),
+                              z);
 }
 par_result par_tp_gelu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
-    PAR__TP_TRY(par__tp_check_matrix(tp, "par_tp_gelu_forward", "x", x, PAR__TP_NOT_PARTIAL, 0));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_gelu_forward", "y", y, x->rows));
-    const size_t ld = par__tp_matrix_ld(x);
-    par__tp_set_shape(y, x->rows, x->cols, x->layout);
-    return tp->kernels->elementwise(tp, PAR_TP_GELU, x->rows, x->cols, y->data, NULL, ld, x->data, ld, NULL,
-                                    NULL, 0);
+    return par__tp_same_shape(tp, "par_tp_gelu_forward", PAR_TP_GELU, x, NULL, PAR__TP_NOT_PARTIAL, y);
 }
 par_result par_tp_gelu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                 par_tp_matrix *dx) {
-    return par__tp_binary(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACKWARD, dy, x, PAR__TP_NOT_PARTIAL, dx);
+    return par__tp_same_shape(tp, "par_tp_gelu_backward", PAR_TP_GELU_BACKWARD, dy, x, PAR__TP_NOT_PARTIAL,
+                              dx);
 }
 par_result par_tp_swiglu_forward(par_tp *tp, const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_swiglu_forward";
-    const unsigned layouts = PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED);
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, layouts, 0));
+    PAR__TP_CHECK(matrix, "x", x, PAR__TP_IN(HIDDEN) | PAR__TP_IN(REPLICATED), 0);
     if (x->cols % 2) return PAR__TP_FAIL("%s: x has %zu columns, but must have two halves", call, x->cols);
-    const size_t rows = x->rows, n = x->cols / 2;
-    const par_tp_layout layout = x->layout;
-    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, rows));
-    PAR__TP_TRY(tp->kernels->elementwise(tp, PAR_TP_SWIGLU, rows, n, y->data, NULL, n, x->data, 2 * n,
-                                         par__tp_const_element(tp, x->data, n), NULL, 2 * n));
-    return par__tp_set_shape(y, rows, n, layout), PAR_OK;
+    const size_t n = x->cols / 2;
+    PAR__TP_CHECK(output, "y", y, x->rows);
+    par__tp_set_shape(y, x->rows, n, x->layout);
+    return tp->kernels->elementwise(tp, PAR_TP_SWIGLU, x->rows, n, y->data, NULL, n, x->data, 2 * n,
+                                    par__tp_const_element(tp, x->data, n), NULL, 2 * n);
 }
 par_result par_tp_swiglu_backward(par_tp *tp, const par_tp_matrix *dy, const par_tp_matrix *x,
                                   par_tp_matrix *dx) {
     static const char *const call = "par_tp_swiglu_backward";
-    PAR__TP_TRY(par__tp_check_matrix(
-        tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_CHECK(matrix, "dy", dy, PAR__TP_IN(HIDDEN) | PAR__TP_IN(REPLICATED), 0);
     const size_t n = dy->cols;
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(dy->layout), 2 * n));
-    PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
+    PAR__TP_CHECK(matrix, "x", x, 1u << dy->layout, 2 * n);
+    PAR__TP_CHECK(rows, dy->rows, x->rows);
+    PAR__TP_CHECK(output, "dx", dx, x->rows);
     par__tp_set_shape(dx, x->rows, 2 * n, x->layout);
     return tp->kernels->elementwise(tp, PAR_TP_SWIGLU_BACKWARD, x->rows, n, dx->data,
                                     par__tp_element(tp, dx->data, n), 2 * n, dy->data, n, x->data,
@@ -5456,14 +5433,14 @@ par_result par_tp_dropout(par_tp *tp, const par_tp_tokens *tokens, uint64_t stre
                           const par_tp_matrix *x, par_tp_matrix *y) {
     static const char *const call = "par_tp_dropout";
     par_tp_row_map map;
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), 0));
+    PAR__TP_CHECK(matrix, "x", x, 1u << par__tp_token_layout(tp), 0);
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, x->layout, &map));
     if (!(probability >= 0 && probability < 1))
         return PAR__TP_FAIL("%s: the probability is %g, but must be in [0, 1)", call, (double)probability);
     if (probability > 0 && tokens->position)
         return PAR__TP_FAIL("%s: tokens from position %zu on: dropout is for whole sequences", call,
                             tokens->position);
-    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, x->rows));
+    PAR__TP_CHECK(output, "y", y, x->rows);
     par__tp_set_shape(y, x->rows, x->cols, x->layout);
     const size_t bytes = x->rows * x->cols * par_tp_element_bytes(tp);
     if (probability > 0)
@@ -5474,10 +5451,9 @@ par_result par_tp_rope(par_tp *tp, const par_tp_tokens *tokens, size_t heads, si
                        const par_tp_rotary *rotary, int backward, par_tp_matrix *x) {
     static const char *const call = "par_tp_rope";
     par_tp_row_map map;
-    PAR__TP_TRY(par__tp_check_matrix(
-        tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN) | PAR__TP_LAYOUT_BIT(PAR_TP_REPLICATED), 0));
+    PAR__TP_CHECK(matrix, "x", x, PAR__TP_IN(HIDDEN) | PAR__TP_IN(REPLICATED), 0);
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, x->layout, &map));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "rotary", rotary, 1));
+    PAR__TP_CHECK(pointer, "rotary", rotary, 1);
     if (dim % 2 || heads * dim > x->cols)
         return PAR__TP_FAIL("%s: %zu heads of %zu features (an even number) do not fit %zu columns", call,
                             heads, dim, x->cols);
@@ -5523,19 +5499,18 @@ par_result par_tp_embedding_forward(par_tp *tp, const par_tp_embedding *e, const
                                     const int32_t *ids, par_tp_matrix *y) {
     par__tp_set_layer_name(tp, e->name);
     static const char *const call = "par_tp_embedding_forward";
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "tokens", tokens, 1));
+    PAR__TP_CHECK(pointer, "tokens", tokens, 1);
     const size_t rows = par_tp_rows(tp, tokens), h = e->features;
     size_t first, global, count;
     int replicas;
     par_tp_row_map map;
     par_tp_matrix x;
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, rows, PAR_TP_REPLICATED, &map));
-    PAR__TP_TRY(par__tp_check_parameter(tp, call, "weight", &e->weight));
-    if (e->max_positions)
-        PAR__TP_TRY(par__tp_check_parameter(tp, call, "position_weight", &e->position_weight));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, rows));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, rows));
-    PAR__TP_TRY(par__tp_check_ids(tp, call, e, tokens, ids, rows));
+    PAR__TP_CHECK(parameter, "weight", &e->weight);
+    if (e->max_positions) PAR__TP_CHECK(parameter, "position_weight", &e->position_weight);
+    PAR__TP_CHECK(pointer, "ids", ids, rows);
+    PAR__TP_CHECK(output, "y", y, rows);
+    PAR__TP_CHECK(ids, e, tokens, ids, rows);
     par_tp_shard(tp, &e->weight, 0, &first, &global, &count, &replicas);
     par__tp_set_shape(&x, rows, h, PAR_TP_PARTIAL);
     x.data = tp->t == 1 ? y->data : par_tp_scratch(tp, PAR__TP_PARTIAL, rows * h * sizeof(float));
@@ -5559,11 +5534,10 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
     par_tp_row_map map;
     par_request request;
     const void *all;
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), e->features));
+    PAR__TP_CHECK(matrix, "dy", dy, 1u << par__tp_token_layout(tp), e->features);
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, dy->rows, dy->layout, &map));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "ids", ids, dy->rows));
-    PAR__TP_TRY(par__tp_check_trained(tp, call, &e->weight, e->max_positions > 0, &e->position_weight));
+    PAR__TP_CHECK(pointer, "ids", ids, dy->rows);
+    PAR__TP_CHECK(trained, &e->weight, e->max_positions > 0, &e->position_weight);
     PAR__TP_TRY(par__tp_all_gather_begin(tp, PAR__TP_GATHERED_GRAD, dy, NULL, &all, &request));
     par_result r = PAR_OK;
     const size_t rows = par_tp_rows(tp, tokens);
@@ -5596,9 +5570,8 @@ static par_result par__tp_loss_check(const par_tp *tp, const char *call, const p
                                      const par_tp_matrix *logits, const int32_t *targets, size_t *first) {
     const size_t n = (size_t)tp->t, r = (size_t)tp->tp_rank, v = loss->vocabulary;
     *first = par__tp_split_at(v, n, r);
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "logits", logits, PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY),
-                                     par__tp_split_at(v, n, r + 1) - *first));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "targets", targets, logits->rows));
+    PAR__TP_CHECK(matrix, "logits", logits, PAR__TP_IN(VOCABULARY), par__tp_split_at(v, n, r + 1) - *first);
+    PAR__TP_CHECK(pointer, "targets", targets, logits->rows);
     for (size_t i = 0; i < logits->rows && tp->kernels == par_tp_cpu(); i++)
         if (targets[i] >= 0 && targets[i] != loss->ignore_index && (size_t)targets[i] >= v)
             return PAR__TP_FAIL("%s: targets[%zu] is %d, but the vocabulary has %zu", call, i,
@@ -5607,19 +5580,20 @@ static par_result par__tp_loss_check(const par_tp *tp, const char *call, const p
 }
 static par_result par__tp_loss_outputs(const par_tp *tp, const char *call, size_t rows, const float *lse,
                                        const double *sum, const size_t *target_count) {
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "lse", lse, rows));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "sum", sum, 1));
+    PAR__TP_CHECK(pointer, "lse", lse, rows);
+    PAR__TP_CHECK(pointer, "sum", sum, 1);
     return par__tp_check_pointer(tp, call, "target_count", target_count, 1);
 }
 par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                const int32_t *targets, float *lse, float *losses, double *sum,
                                size_t *target_count) {
+    static const char *const call = "par_tp_loss_forward";
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward", loss, logits, targets, &first));
+    PAR__TP_TRY(par__tp_loss_check(tp, call, loss, logits, targets, &first));
     const size_t rows = logits->rows, t = (size_t)tp->t, v = loss->vocabulary, n = rows * 4;
     const size_t leaves = (size_t)tp->desc.canonical_leaves, blocks = PAR__MAX(t, leaves), own = blocks / t;
-    PAR__TP_TRY(par__tp_loss_outputs(tp, "par_tp_loss_forward", rows, lse, sum, target_count));
+    PAR__TP_TRY(par__tp_loss_outputs(tp, call, rows, lse, sum, target_count));
     float *all = (float *)par_tp_scratch(tp, PAR__TP_STATS, blocks * n * sizeof(float));
     if (!all) return PAR_ERR_MEMORY;
     float *mine = all + (size_t)tp->tp_rank * own * n;
@@ -5635,11 +5609,12 @@ par_result par_tp_loss_forward(par_tp *tp, const par_tp_loss *loss, const par_tp
 par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                 const int32_t *targets, const float *lse, float scale,
                                 par_tp_matrix *dlogits) {
+    static const char *const call = "par_tp_loss_backward";
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_backward", loss, logits, targets, &first));
-    PAR__TP_TRY(par__tp_check_pointer(tp, "par_tp_loss_backward", "lse", lse, logits->rows));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_loss_backward", "dlogits", dlogits, logits->rows));
+    PAR__TP_TRY(par__tp_loss_check(tp, call, loss, logits, targets, &first));
+    PAR__TP_CHECK(pointer, "lse", lse, logits->rows);
+    PAR__TP_CHECK(output, "dlogits", dlogits, logits->rows);
     par__tp_set_shape(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
     return tp->kernels->loss_backward(tp, dlogits->data, logits->data, par__tp_matrix_ld(logits), targets,
                                       lse, logits->rows, first, logits->cols, loss, scale);
@@ -5647,16 +5622,16 @@ par_result par_tp_loss_backward(par_tp *tp, const par_tp_loss *loss, const par_t
 par_result par_tp_loss_forward_backward(par_tp *tp, const par_tp_loss *loss, const par_tp_matrix *logits,
                                         const int32_t *targets, float *lse, float *losses, double *sum,
                                         size_t *target_count, float scale, par_tp_matrix *dlogits) {
+    static const char *const call = "par_tp_loss_forward_backward";
     par__tp_set_layer_name(tp, loss->name);
     size_t first;
     if (tp->t > 1 || tp->desc.canonical_leaves) {
         PAR__TP_TRY(par_tp_loss_forward(tp, loss, logits, targets, lse, losses, sum, target_count));
         return par_tp_loss_backward(tp, loss, logits, targets, lse, scale, dlogits);
     }
-    PAR__TP_TRY(par__tp_loss_check(tp, "par_tp_loss_forward_backward", loss, logits, targets, &first));
-    PAR__TP_TRY(
-        par__tp_loss_outputs(tp, "par_tp_loss_forward_backward", logits->rows, lse, sum, target_count));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_loss_forward_backward", "dlogits", dlogits, logits->rows));
+    PAR__TP_TRY(par__tp_loss_check(tp, call, loss, logits, targets, &first));
+    PAR__TP_TRY(par__tp_loss_outputs(tp, call, logits->rows, lse, sum, target_count));
+    PAR__TP_CHECK(output, "dlogits", dlogits, logits->rows);
     float *stats = (float *)par_tp_scratch(tp, PAR__TP_STATS, logits->rows * 4 * sizeof(float));
     if (!stats) return PAR_ERR_MEMORY;
     par__tp_set_shape(dlogits, logits->rows, logits->cols, PAR_TP_VOCABULARY);
@@ -5771,7 +5746,7 @@ static par_result par__tp_head_check(par_tp *tp, const char *call, const par__tp
                                      const par_tp_matrix *x) {
     const par_tp_linear *l = h->layer;
     size_t first;
-    PAR__TP_TRY(par__tp_check_weight_and_bias(tp, call, &l->weight, l->has_bias, &l->bias));
+    PAR__TP_CHECK(weight_and_bias, &l->weight, l->has_bias, &l->bias);
     if (l->row_parallel || !l->vocab_parallel || l->gather_output || l->out != h->loss->vocabulary)
         return PAR__TP_FAIL("%s: the head must be column-parallel with vocab_parallel, without "
                             "gather_output, and as wide as the loss's vocabulary of %zu",
@@ -5785,10 +5760,10 @@ static par_result par__tp_head_check(par_tp *tp, const char *call, const par__tp
             "%s: chunks of %zu of %zu rows: with canonical_leaves the weight's gradient is one "
             "sum over all rows: set chunk_rows to 0",
             call, h->chunk_rows, h->rows);
-    if (h->trained) PAR__TP_TRY(par__tp_check_trained(tp, call, &l->weight, l->has_bias, &l->bias));
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(par__tp_token_layout(tp)), l->in));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "sum", h->sum, 1));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "target_count", h->target_count, 1));
+    if (h->trained) PAR__TP_CHECK(trained, &l->weight, l->has_bias, &l->bias);
+    PAR__TP_CHECK(matrix, "x", x, 1u << par__tp_token_layout(tp), l->in);
+    PAR__TP_CHECK(pointer, "sum", h->sum, 1);
+    PAR__TP_CHECK(pointer, "target_count", h->target_count, 1);
     const par_tp_matrix logits = {x->data, h->rows, l->weight.local_rows, PAR_TP_VOCABULARY};
     return par__tp_loss_check(tp, call, h->loss, &logits, h->targets, &first);
 }
@@ -5804,7 +5779,7 @@ static par_result par__tp_head_run(par_tp *tp, const char *call, par__tp_head *h
     h->chunks = par__tp_head_chunks(h->rows, h->chunk_rows);
     PAR__TP_TRY(par__tp_head_check(tp, call, h, x));
     if (dx) {
-        PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, x->rows));
+        PAR__TP_CHECK(output, "dx", dx, x->rows);
         if (dx->data == x->data) return PAR__TP_FAIL("%s: dx must not be x, which later chunks read", call);
         PAR__TP_TRY(par__tp_reduction_open(tp, h->layer, &s, h->rows, h->layer->in, dx));
         s.pieces = par__tp_one_piece(&s.pieces);
@@ -5856,9 +5831,8 @@ par_result par_tp_logits_gather(par_tp *tp, const par_tp_loss *loss, const par_t
                  e = par_tp_element_bytes(tp);
     const size_t first = par__tp_split_at(v, n, r), mine = par__tp_split_at(v, n, r + 1) - first;
     par__tp_set_layer_name(tp, loss->name);
-    PAR__TP_TRY(
-        par__tp_check_matrix(tp, call, "logits", logits, PAR__TP_LAYOUT_BIT(PAR_TP_VOCABULARY), mine));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "whole", whole, v));
+    PAR__TP_CHECK(matrix, "logits", logits, PAR__TP_IN(VOCABULARY), mine);
+    PAR__TP_CHECK(pointer, "whole", whole, v);
     if (row >= logits->rows)
         return PAR__TP_FAIL("%s: there is no row %zu: logits have %zu", call, row, logits->rows);
     size_t *counts = (size_t *)PAR_MALLOC(n * sizeof *counts + mine * e);
@@ -5924,7 +5898,7 @@ static par_result par__tp_attention_check(const par_tp *tp, const char *call, co
             "ranks by all-to-all: %s",
             call, s->heads, s->kv_heads, tp->c,
             tp->desc.canonical_leaves ? "with canonical_leaves take fewer ranks" : "use the ring");
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "x", x, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s->cols));
+    PAR__TP_CHECK(matrix, "x", x, PAR__TP_IN(HIDDEN), s->cols);
     s->rows = x->rows;
     PAR__TP_TRY(par__tp_make_row_map(tp, call, tokens, x->rows, PAR_TP_HIDDEN, &s->map));
     if (tokens->position && !cached)
@@ -6292,12 +6266,13 @@ static par_result par__tp_attention_dispatch(par_tp *tp, const par__tp_attention
 }
 par_result par_tp_attention_forward(par_tp *tp, const par_tp_attention *a, const par_tp_tokens *tokens,
                                     uint64_t stream, const par_tp_matrix *x, float *lse, par_tp_matrix *y) {
+    static const char *const call = "par_tp_attention_forward";
     par__tp_set_layer_name(tp, a->name);
     par__tp_attention_dims s;
     par_tp_attention_block m;
-    PAR__TP_TRY(par__tp_attention_check(tp, "par_tp_attention_forward", a, tokens, x, 0, &s));
-    PAR__TP_TRY(par__tp_check_pointer(tp, "par_tp_attention_forward", "lse", lse, s.rows));
-    PAR__TP_TRY(par__tp_check_output(tp, "par_tp_attention_forward", "y", y, s.rows));
+    PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 0, &s));
+    PAR__TP_CHECK(pointer, "lse", lse, s.rows);
+    PAR__TP_CHECK(output, "y", y, s.rows);
     par__tp_attention_block_init(&s, a, tokens, stream, &m);
     par__tp_set_shape(y, s.rows, s.q_cols, PAR_TP_HIDDEN);
     return par__tp_attention_dispatch(tp, &s, &m, x, lse, y);
@@ -6310,11 +6285,11 @@ par_result par_tp_attention_backward(par_tp *tp, const par_tp_attention *a, cons
     par__tp_attention_dims s;
     par_tp_attention_block m;
     PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 0, &s));
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "dy", dy, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s.q_cols));
-    PAR__TP_TRY(par__tp_check_matrix(tp, call, "y", y, PAR__TP_LAYOUT_BIT(PAR_TP_HIDDEN), s.q_cols));
-    PAR__TP_TRY(par__tp_check_pointer(tp, call, "lse", lse, s.rows));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "dx", dx, s.rows));
-    PAR__TP_TRY(par__tp_check_rows(tp, call, dy->rows, x->rows));
+    PAR__TP_CHECK(matrix, "dy", dy, PAR__TP_IN(HIDDEN), s.q_cols);
+    PAR__TP_CHECK(matrix, "y", y, PAR__TP_IN(HIDDEN), s.q_cols);
+    PAR__TP_CHECK(pointer, "lse", lse, s.rows);
+    PAR__TP_CHECK(output, "dx", dx, s.rows);
+    PAR__TP_CHECK(rows, dy->rows, x->rows);
     par__tp_attention_block_init(&s, a, tokens, stream, &m);
     m.dy = dy->data;
     m.dy_ld = s.q_cols;
@@ -6383,7 +6358,7 @@ par_result par_tp_attention_cached(par_tp *tp, const par_tp_attention *a, const 
     par__tp_attention_dims s;
     par_tp_attention_block m;
     PAR__TP_TRY(par__tp_attention_check(tp, call, a, tokens, x, 1, &s));
-    PAR__TP_TRY(par__tp_check_output(tp, call, "y", y, s.rows));
+    PAR__TP_CHECK(output, "y", y, s.rows);
     PAR__TP_TRY(par__tp_kv_cache_check(tp, call, a, tokens, cache));
     PAR__TP_TRY(par__tp_kv_cache_append(tp, &s, tokens, cache, x));
     float *lse = (float *)par_tp_scratch(tp, PAR__TP_DQ, s.rows * s.heads * sizeof(float));
