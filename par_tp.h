@@ -2630,14 +2630,9 @@ static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t 
     if (one) {
         e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
     } else {
-        const par__tp_dot_product p = {ta,   tb,
-                                       m,    n,
-                                       k,    a,
-                                       b,    lda,
-                                       ldb,  1,
-                                       beta, dot && direct ? par__tp_as_f32(tp, bias, 0, n, scratch) : NULL,
-                                       z,    direct ? c_type : PAR_F32,
-                                       ldz};
+        par__tp_dot_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, beta, NULL, z, PAR_F32, ldz};
+        if (dot && direct) p.bias = par__tp_as_f32(tp, bias, 0, n, scratch);
+        if (direct) p.c_type = c_type;
         e = dot ? par__tp_dot_gemm(tp, &p) : par__tp_f32_gemm(tp, &p);
         if (p.bias) bias = NULL; // added already
     }
@@ -3118,19 +3113,20 @@ static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t
                                  const char *rows, const char *strips, float *y) {
     for (size_t j = 0; j < PAR__TP_STRIP; j += o->width) {
         const size_t seen = par__tp_seen_keys(o, strip * PAR__TP_STRIP + j + o->width);
-        const par__tp_strip_product p = {par__tp_round_up(seen, o->pad),
-                                         o->width,
-                                         o->depth,
-                                         o->depth,
-                                         rows + o->k_at * o->key_ld * o->bytes,
-                                         o->key_ld,
-                                         tp->dot ? tp->dot->group : 1,
-                                         strips + (strip * PAR__TP_STRIP * o->depth + j) * o->bytes,
-                                         PAR__TP_STRIP,
-                                         alpha,
-                                         y + strip * o->step + j,
-                                         o->ld,
-                                         0};
+        par__tp_strip_product p;
+        p.rows = par__tp_round_up(seen, o->pad);
+        p.cols = o->width;
+        p.k = o->depth;
+        p.seen = o->depth;
+        p.a = rows + o->k_at * o->key_ld * o->bytes;
+        p.a_row = o->key_ld;
+        p.a_k = tp->dot ? tp->dot->group : 1;
+        p.b = strips + (strip * PAR__TP_STRIP * o->depth + j) * o->bytes;
+        p.ldb = PAR__TP_STRIP;
+        p.alpha = alpha;
+        p.c = y + strip * o->step + j;
+        p.ldc = o->ld;
+        p.add = 0;
         par__tp_multiply_strip(tp, &p);
     }
 }
@@ -3186,38 +3182,38 @@ static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, s
     float *out = o->out + strip * PAR__TP_STRIP * o->wide;
     o->started[strip] = 1;
     if (!tp->dot) {
-        const par__tp_strip_product p = {PAR__TP_STRIP,
-                                         o->m->dim,
-                                         keys,
-                                         o->m->q_position + o->q_at + strip * PAR__TP_STRIP -
-                                             o->m->kv_position - o->k_at,
-                                         (const char *)(x + strip * o->step),
-                                         1,
-                                         o->ld,
-                                         rows + o->k_at * o->key_ld * o->bytes,
-                                         o->key_ld,
-                                         1,
-                                         out,
-                                         o->wide,
-                                         add};
+        par__tp_strip_product p;
+        p.rows = PAR__TP_STRIP;
+        p.cols = o->m->dim;
+        p.k = keys;
+        p.seen = o->m->q_position + o->q_at + strip * PAR__TP_STRIP - o->m->kv_position - o->k_at;
+        p.a = (const char *)(x + strip * o->step);
+        p.a_row = 1;
+        p.a_k = o->ld;
+        p.b = rows + o->k_at * o->key_ld * o->bytes;
+        p.ldb = o->key_ld;
+        p.alpha = 1;
+        p.c = out;
+        p.ldc = o->wide;
+        p.add = add;
         par__tp_multiply_strip(tp, &p);
         return;
     }
     for (size_t j = 0; j < o->m->dim; j += PAR__TP_STRIP) {
-        const par__tp_strip_product p = {PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j),
-                                         PAR__TP_STRIP,
-                                         par__tp_round_up(keys, o->unit),
-                                         keys,
-                                         turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) *
-                                                      o->bytes,
-                                         panels ? tp->dot->group : o->keys,
-                                         tp->dot->group * (panels ? PAR__TP_STRIP : 1),
-                                         (const char *)o->pairs,
-                                         o->ld,
-                                         1,
-                                         out + j * PAR__TP_STRIP,
-                                         PAR__TP_STRIP,
-                                         add};
+        par__tp_strip_product p;
+        p.rows = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
+        p.cols = PAR__TP_STRIP;
+        p.k = par__tp_round_up(keys, o->unit);
+        p.seen = keys;
+        p.a = turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) * o->bytes;
+        p.a_row = panels ? tp->dot->group : o->keys;
+        p.a_k = tp->dot->group * (panels ? PAR__TP_STRIP : 1);
+        p.b = (const char *)o->pairs;
+        p.ldb = o->ld;
+        p.alpha = 1;
+        p.c = out + j * PAR__TP_STRIP;
+        p.ldc = PAR__TP_STRIP;
+        p.add = add;
         par__tp_multiply_strip(tp, &p);
     }
 }
@@ -3288,19 +3284,20 @@ static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const floa
         for (size_t j = 0; first < o->q_count && j < o->m->dim; j += PAR__TP_STRIP) {
             const char *b =
                 rows + (tp->dot ? j * PAR__TP_BLOCK + first * PAR__TP_STRIP : first * o->wide + j) * o->bytes;
-            const par__tp_strip_product p = {count,
-                                             PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j),
-                                             n - first,
-                                             n - first,
-                                             a,
-                                             tp->dot ? (size_t)PAR__TP_NARROW_LD : o->ld,
-                                             tp->dot ? tp->dot->group : 1,
-                                             b,
-                                             o->wide,
-                                             1,
-                                             y + (o->k_at + i) * o->wide + j,
-                                             o->wide,
-                                             1};
+            par__tp_strip_product p;
+            p.rows = count;
+            p.cols = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
+            p.k = n - first;
+            p.seen = n - first;
+            p.a = a;
+            p.a_row = tp->dot ? (size_t)PAR__TP_NARROW_LD : o->ld;
+            p.a_k = tp->dot ? tp->dot->group : 1;
+            p.b = b;
+            p.ldb = o->wide;
+            p.alpha = 1;
+            p.c = y + (o->k_at + i) * o->wide + j;
+            p.ldc = o->wide;
+            p.add = 1;
             par__tp_multiply_strip(tp, &p);
         }
     }
@@ -3725,46 +3722,21 @@ static par_result par__tp_cpu_roll_amax(par_tp *tp, float *history, size_t tenso
     return (void)tp, PAR_OK;
 }
 
+// In the table's order, from gemm to roll_amax.
+// clang-format off
+#define PAR__TP_CPU_KERNELS(X)                                                                               \
+    X(gemm) X(cast) X(copy) X(add_bias) X(sum_rows) X(elementwise) X(norm_forward) X(norm_backward)          \
+    X(dropout) X(rope) X(embed) X(embed_backward) X(positions) X(positions_backward)                         \
+    X(loss_stats) X(loss_combine) X(loss_backward) X(loss_forward_backward)                                  \
+    X(attention_block_forward) X(attention_block_backward)                                                   \
+    X(attention_fused_forward) X(attention_fused_backward) X(row_dots)                                       \
+    X(init) X(square_sum) X(set) X(quantize) X(gemm_codes) X(roll_amax)
+// clang-format on
 const par_tp_kernels *par_tp_cpu(void) {
-    static const par_tp_kernels cpu = {"cpu",
-                                       NULL,
-                                       NULL,
-                                       1,
-                                       0,
-                                       par__tp_cpu_alloc,
-                                       par__tp_cpu_free,
-                                       NULL,
-                                       par__tp_cpu_gemm,
-                                       par__tp_cpu_cast,
-                                       par__tp_cpu_copy,
-                                       par__tp_cpu_add_bias,
-                                       par__tp_cpu_sum_rows,
-                                       par__tp_cpu_elementwise,
-                                       par__tp_cpu_norm_forward,
-                                       par__tp_cpu_norm_backward,
-                                       par__tp_cpu_dropout,
-                                       par__tp_cpu_rope,
-                                       par__tp_cpu_embed,
-                                       par__tp_cpu_embed_backward,
-                                       par__tp_cpu_positions,
-                                       par__tp_cpu_positions_backward,
-                                       par__tp_cpu_loss_stats,
-                                       par__tp_cpu_loss_combine,
-                                       par__tp_cpu_loss_backward,
-                                       par__tp_cpu_loss_forward_backward,
-                                       par__tp_cpu_attention_block_forward,
-                                       par__tp_cpu_attention_block_backward,
-                                       par__tp_cpu_attention_fused_forward,
-                                       par__tp_cpu_attention_fused_backward,
-                                       par__tp_cpu_row_dots,
-                                       par__tp_cpu_init,
-                                       par__tp_cpu_square_sum,
-                                       par__tp_cpu_set,
-                                       par__tp_cpu_quantize,
-                                       par__tp_cpu_gemm_codes,
-                                       par__tp_cpu_roll_amax,
-                                       NULL,
-                                       NULL};
+#define PAR__X(name) par__tp_cpu_##name,
+    static const par_tp_kernels cpu = {
+        "cpu", NULL, NULL, 1, 0, PAR__X(alloc) PAR__X(free) NULL, PAR__TP_CPU_KERNELS(PAR__X) NULL, NULL};
+#undef PAR__X
     return &cpu;
 }
 
@@ -3899,29 +3871,28 @@ static par_result par__tp_check_desc(const par_tp *tp) {
             desc->tp, PAR_ERR_MISMATCH,
             "par_tp_open: sequence_parallel, ulysses, row_pieces, canonical_leaves, dtype, sum_dtype "
             "or seed differ between the ranks: give all the same");
-    if (!r && desc->canonical_leaves) r = par__tp_check_canonical(tp);
-    if (!r && (desc->row_pieces < 0 || desc->row_pieces > PAR__TP_MAX_PIECES))
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: row_pieces is %d, but must be 0 (by size) to %d", desc->row_pieces,
-                     PAR__TP_MAX_PIECES);
-    if (!r && tp->t > PAR__TP_MAX_RANKS)
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
-                     PAR__TP_MAX_RANKS);
-    if (!r && desc->dtype != PAR_F32 && desc->dtype != PAR_BF16)
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: desc.dtype is %s: layers compute on f32 or bf16; convert by par_cast",
-                     par_dtype_name(desc->dtype));
-    if (!r && desc->sum_dtype != PAR_F32 && (desc->sum_dtype != PAR_BF16 || desc->dtype != PAR_BF16))
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: desc.sum_dtype is %s, and dtype %s: sums travel in f32, or in bf16 where "
-                     "dtype is bf16, too",
-                     par_dtype_name(desc->sum_dtype), par_dtype_name(desc->dtype));
-    if (!r && desc->sum_dtype != PAR_F32 && desc->canonical_leaves)
-        r = par_fail(desc->tp, PAR_ERR_ARGUMENT,
-                     "par_tp_open: sum_dtype bf16 rounds what each rank has, so that bits depend on their "
-                     "number: leave it 0 with canonical_leaves");
-    return r;
+    if (r) return r;
+    if (desc->canonical_leaves) PAR__TP_TRY(par__tp_check_canonical(tp));
+    if (desc->row_pieces < 0 || desc->row_pieces > PAR__TP_MAX_PIECES)
+        return PAR__TP_FAIL("par_tp_open: row_pieces is %d, but must be 0 (by size) to %d", desc->row_pieces,
+                            PAR__TP_MAX_PIECES);
+    if (tp->t > PAR__TP_MAX_RANKS)
+        return PAR__TP_FAIL("par_tp_open: %d tensor-parallel ranks, but at most %d can be", tp->t,
+                            PAR__TP_MAX_RANKS);
+    if (desc->dtype != PAR_F32 && desc->dtype != PAR_BF16)
+        return PAR__TP_FAIL(
+            "par_tp_open: desc.dtype is %s: layers compute on f32 or bf16; convert by par_cast",
+            par_dtype_name(desc->dtype));
+    if (desc->sum_dtype != PAR_F32 && (desc->sum_dtype != PAR_BF16 || desc->dtype != PAR_BF16))
+        return PAR__TP_FAIL(
+            "par_tp_open: desc.sum_dtype is %s, and dtype %s: sums travel in f32, or in bf16 where "
+            "dtype is bf16, too",
+            par_dtype_name(desc->sum_dtype), par_dtype_name(desc->dtype));
+    if (desc->sum_dtype != PAR_F32 && desc->canonical_leaves)
+        return PAR__TP_FAIL(
+            "par_tp_open: sum_dtype bf16 rounds what each rank has, so that bits depend on their "
+            "number: leave it 0 with canonical_leaves");
+    return PAR_OK;
 }
 // A device's first message between two ranks may connect them (NCCL): it is launched when both have begun it,
 // and so perhaps behind something that waits for it, in a hardware queue of several streams. So the ring gets

@@ -5296,16 +5296,12 @@ static void par__zero_add_files(par__zero_table *t, const char *stem, par__zero_
         snprintf(t->files[i].name, sizeof t->files[i].name, "%s-s%06d-%08x-%05d-of-%05d.safetensors", stem,
                  key.number, key.id, i - start + 1, t->file_count - start);
 }
+static int par__zero_by_key(const void *name, const void *info) { // whose first member is its name
+    return strcmp((const char *)name, ((const par__zero_tensor_info *)info)->name);
+}
 static int par__zero_find_info(const par__zero_table *t, const char *name) { // the name is in the table
-    size_t low = 0, high = t->info_count;
-    while (high - low > 1) {
-        const size_t middle = (low + high) / 2;
-        if (strcmp(t->infos[middle].name, name) <= 0)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (int)low;
+    const void *info = bsearch(name, t->infos, t->info_count, sizeof *t->infos, par__zero_by_key);
+    return (int)((const par__zero_tensor_info *)info - t->infos);
 }
 // Makes the table without the placement of items in files. Collective over comm.
 static par_result par__zero_table_open(par_zero *z, par_comm *comm, int weights_only, par__zero_table *t) {
