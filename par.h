@@ -9702,14 +9702,14 @@ static int par__step_exchange(par__operation *op) { // 1: something moved
     par__complete(op);
     return 1;
 }
-static int par__exchange_waits(const par__operation *op,
-                               int rank) { // for what comes from this rank, or goes there
+static int par__exchange_waits(const par__operation *op, int rank) { // for what comes from it, or goes there
     for (size_t i = 0; i < op->exchange.bundle_count; i++) {
         const par__bundle *b = &op->exchange.bundles[i];
-        const int remote = op->comm->ring_index[b->peer] < 0;
-        if (b->peer == rank && (remote ? op->state == PAR__RUNNING && op->track->transfers[b->transfer].state
-                                       : b->state) != PAR__TRANSFER_ENDED)
-            return 1;
+        const par__transfer_state state = op->comm->ring_index[b->peer] >= 0 ? b->state
+                                          : op->state == PAR__RUNNING
+                                              ? op->track->transfers[b->transfer].state
+                                              : PAR__TRANSFER_NEW;
+        if (b->peer == rank && state != PAR__TRANSFER_ENDED) return 1;
     }
     return 0;
 }
