@@ -1124,6 +1124,62 @@ par_neighbors *par__neighbors_at_site(par_neighbors *neighbors, const char *site
     PAR__SITED(par_result, name##_begin, (PAR__UNWRAP parameters, par_request * request),                    \
                (PAR__UNWRAP arguments, request))
 // clang-format off
+// Calls that block, or with _begin leave a request: name, kind, parameters; what is called where the call
+// site is known; the members of the par_call: send, its counts and displs, count, recv, its counts and
+// displs, dtype, op, root.
+#define PAR_CALLS(X)                                                                                         \
+    X(all_reduce, ALL_REDUCE, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op,       \
+      par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)),                             \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, op, 0)                                               \
+    X(reduce_scatter, REDUCE_SCATTER, (const void *send, void *recv, size_t count, par_dtype dtype,          \
+      par_op op, par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)),                  \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, op, 0)                                               \
+    X(reduce_scatterv, REDUCE_SCATTERV, (const void *send, void *recv, const size_t *recv_counts,            \
+      par_dtype dtype, par_op op, par_comm *comm),                                                           \
+      (send, recv, recv_counts, dtype, op, par__at_site(comm, site)),                                        \
+      send, NULL, NULL, 0, recv, recv_counts, NULL, dtype, op, 0)                                            \
+    X(all_gather, ALL_GATHER, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm), \
+      (send, recv, count, dtype, par__at_site(comm, site)),                                                  \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, PAR_SUM, 0)                                          \
+    X(all_gatherv, ALL_GATHERV, (const void *send, void *recv, const size_t *recv_counts,                    \
+      const size_t *recv_displs, par_dtype dtype, par_comm *comm),                                           \
+      (send, recv, recv_counts, recv_displs, dtype, par__at_site(comm, site)),                               \
+      send, NULL, NULL, 0, recv, recv_counts, recv_displs, dtype, PAR_SUM, 0)                                \
+    X(broadcast, BROADCAST, (const void *send, void *recv, size_t count, par_dtype dtype, int root,          \
+      par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)),                           \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, PAR_SUM, root)                                       \
+    X(reduce, REDUCE, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,     \
+      par_comm *comm), (send, recv, count, dtype, op, root, par__at_site(comm, site)),                       \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, op, root)                                            \
+    X(gather, GATHER, (const void *send, void *recv, size_t count, par_dtype dtype, int root,                \
+      par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)),                           \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, PAR_SUM, root)                                       \
+    X(gatherv, GATHERV, (const void *send, size_t count, void *recv, const size_t *recv_counts,              \
+      const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm),                                 \
+      (send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site)),                  \
+      send, NULL, NULL, count, recv, recv_counts, recv_displs, dtype, PAR_SUM, root)                         \
+    X(scatter, SCATTER, (const void *send, void *recv, size_t count, par_dtype dtype, int root,              \
+      par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)),                           \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, PAR_SUM, root)                                       \
+    X(scatterv, SCATTERV, (const void *send, const size_t *send_counts, const size_t *send_displs,           \
+      void *recv, size_t count, par_dtype dtype, int root, par_comm *comm),                                  \
+      (send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site)),                  \
+      send, send_counts, send_displs, count, recv, NULL, NULL, dtype, PAR_SUM, root)                         \
+    X(all_to_all, ALL_TO_ALL, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm), \
+      (send, recv, count, dtype, par__at_site(comm, site)),                                                  \
+      send, NULL, NULL, count, recv, NULL, NULL, dtype, PAR_SUM, 0)                                          \
+    X(all_to_allv, ALL_TO_ALLV, (const void *send, const size_t *send_counts, const size_t *send_displs,     \
+      void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm),    \
+      (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, par__at_site(comm, site)),     \
+      send, send_counts, send_displs, 0, recv, recv_counts, recv_displs, dtype, PAR_SUM, 0)                  \
+    X(barrier, BARRIER, (par_comm *comm), (par__at_site(comm, site)),                                        \
+      NULL, NULL, NULL, 0, NULL, NULL, NULL, PAR_U8, PAR_SUM, 0)                                             \
+    X(send, SEND, (const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm),               \
+      (send, count, dtype, peer, par__at_site(comm, site)),                                                  \
+      send, NULL, NULL, count, NULL, NULL, NULL, dtype, PAR_SUM, peer)                                       \
+    X(recv, RECV, (void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm),                     \
+      (recv, count, dtype, peer, par__at_site(comm, site)),                                                  \
+      NULL, NULL, NULL, count, recv, NULL, NULL, dtype, PAR_SUM, peer)
 PAR__SITED(void *, alloc, (par_comm *comm, size_t bytes), (par__at_site(comm, site), bytes))
 PAR__SITED(par_result, split, (par_comm *comm, int color, int key, par_comm **out),
     (par__at_site(comm, site), color, key, out))
@@ -1144,41 +1200,9 @@ PAR__SITED(par_result, neighbors_open, (par_comm *comm, int degree, const int *p
 PAR__SITED(par_result, neighbors_close, (par_neighbors *neighbors), (par__neighbors_at_site(neighbors, site)))
 PAR__SITED(par_result, clock_offset, (par_comm *comm, double *offset, double *error),
     (par__at_site(comm, site), offset, error))
-PAR__SITED_BOTH(all_reduce, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
-    par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)))
-PAR__SITED_BOTH(reduce_scatter, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
-    par_comm *comm), (send, recv, count, dtype, op, par__at_site(comm, site)))
-PAR__SITED_BOTH(reduce_scatterv, (const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
-    par_op op, par_comm *comm), (send, recv, recv_counts, dtype, op, par__at_site(comm, site)))
-PAR__SITED_BOTH(all_gather, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm),
-    (send, recv, count, dtype, par__at_site(comm, site)))
-PAR__SITED_BOTH(all_gatherv, (const void *send, void *recv, const size_t *recv_counts,
-    const size_t *recv_displs, par_dtype dtype, par_comm *comm),
-    (send, recv, recv_counts, recv_displs, dtype, par__at_site(comm, site)))
-PAR__SITED_BOTH(broadcast, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
-    par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
-PAR__SITED_BOTH(reduce, (const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
-    par_comm *comm), (send, recv, count, dtype, op, root, par__at_site(comm, site)))
-PAR__SITED_BOTH(gather, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
-    par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
-PAR__SITED_BOTH(gatherv, (const void *send, size_t count, void *recv, const size_t *recv_counts,
-    const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm),
-    (send, count, recv, recv_counts, recv_displs, dtype, root, par__at_site(comm, site)))
-PAR__SITED_BOTH(scatter, (const void *send, void *recv, size_t count, par_dtype dtype, int root,
-    par_comm *comm), (send, recv, count, dtype, root, par__at_site(comm, site)))
-PAR__SITED_BOTH(scatterv, (const void *send, const size_t *send_counts, const size_t *send_displs,
-    void *recv, size_t count, par_dtype dtype, int root, par_comm *comm),
-    (send, send_counts, send_displs, recv, count, dtype, root, par__at_site(comm, site)))
-PAR__SITED_BOTH(all_to_all, (const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm),
-    (send, recv, count, dtype, par__at_site(comm, site)))
-PAR__SITED_BOTH(all_to_allv, (const void *send, const size_t *send_counts, const size_t *send_displs,
-    void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_comm *comm),
-    (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype, par__at_site(comm, site)))
-PAR__SITED_BOTH(barrier, (par_comm *comm), (par__at_site(comm, site)))
-PAR__SITED_BOTH(send, (const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm),
-    (send, count, dtype, peer, par__at_site(comm, site)))
-PAR__SITED_BOTH(recv, (void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm),
-    (recv, count, dtype, peer, par__at_site(comm, site)))
+#define PAR__X(name, kind, parameters, arguments, ...) PAR__SITED_BOTH(name, parameters, arguments)
+PAR_CALLS(PAR__X)
+#undef PAR__X
 PAR__SITED_BOTH(neighbor_exchange, (const void *send, const size_t *send_counts, const size_t *send_displs,
     void *recv, const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
     par_neighbors *neighbors), (send, send_counts, send_displs, recv, recv_counts, recv_displs, dtype,
@@ -13074,10 +13098,10 @@ par_result par_begin(par_comm *comm, const par_call *call, par_request *request)
     par_call k = *call;
     return par__run(comm, &k, request);
 }
-static par_result par__call_v(par_comm *comm, par_request *request, par_kind kind, const void *send,
-                              const size_t *send_counts, const size_t *send_displs, size_t count, void *recv,
-                              const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
-                              par_op op, int root) {
+static par_result par__call(par_comm *comm, par_request *request, par_kind kind, const void *send,
+                            const size_t *send_counts, const size_t *send_displs, size_t count, void *recv,
+                            const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype, par_op op,
+                            int root) {
     par_call k; // every member is set, without memset: every call does this
     k.kind = kind;
     k.send = send;
@@ -13094,147 +13118,15 @@ static par_result par__call_v(par_comm *comm, par_request *request, par_kind kin
     k.site = NULL;
     return par__run(comm, &k, request);
 }
-static par_result par__call(par_comm *comm, par_request *request, par_kind kind, const void *send, void *recv,
-                            size_t count, par_dtype dtype, par_op op, int root) {
-    return par__call_v(comm, request, kind, send, NULL, NULL, count, recv, NULL, NULL, dtype, op, root);
-}
-
-par_result par_all_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
-                          par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0);
-}
-par_result par_all_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
-                                par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_ALL_REDUCE, send, recv, count, dtype, op, 0);
-}
-par_result par_reduce_scatter(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
-                              par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0);
-}
-par_result par_reduce_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op,
-                                    par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_REDUCE_SCATTER, send, recv, count, dtype, op, 0);
-}
-par_result par_reduce_scatterv(const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
-                               par_op op, par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, recv_counts, NULL,
-                       dtype, op, 0);
-}
-par_result par_reduce_scatterv_begin(const void *send, void *recv, const size_t *recv_counts, par_dtype dtype,
-                                     par_op op, par_comm *comm, par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_REDUCE_SCATTERV, send, NULL, NULL, 0, recv, recv_counts, NULL,
-                       dtype, op, 0);
-}
-par_result par_all_gather(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0);
-}
-par_result par_all_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
-                                par_request *request) {
-    return par__call(comm, request, PAR_KIND_ALL_GATHER, send, recv, count, dtype, PAR_SUM, 0);
-}
-par_result par_all_gatherv(const void *send, void *recv, const size_t *recv_counts, const size_t *recv_displs,
-                           par_dtype dtype, par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, recv_counts, recv_displs,
-                       dtype, PAR_SUM, 0);
-}
-par_result par_all_gatherv_begin(const void *send, void *recv, const size_t *recv_counts,
-                                 const size_t *recv_displs, par_dtype dtype, par_comm *comm,
-                                 par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_ALL_GATHERV, send, NULL, NULL, 0, recv, recv_counts,
-                       recv_displs, dtype, PAR_SUM, 0);
-}
-par_result par_broadcast(const void *send, void *recv, size_t count, par_dtype dtype, int root,
-                         par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root);
-}
-par_result par_broadcast_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
-                               par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_BROADCAST, send, recv, count, dtype, PAR_SUM, root);
-}
-par_result par_reduce(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
-                      par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_REDUCE, send, recv, count, dtype, op, root);
-}
-par_result par_reduce_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_op op, int root,
-                            par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_REDUCE, send, recv, count, dtype, op, root);
-}
-par_result par_gather(const void *send, void *recv, size_t count, par_dtype dtype, int root, par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root);
-}
-par_result par_gather_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
-                            par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_GATHER, send, recv, count, dtype, PAR_SUM, root);
-}
-par_result par_gatherv(const void *send, size_t count, void *recv, const size_t *recv_counts,
-                       const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_GATHERV, send, NULL, NULL, count, recv, recv_counts, recv_displs,
-                       dtype, PAR_SUM, root);
-}
-par_result par_gatherv_begin(const void *send, size_t count, void *recv, const size_t *recv_counts,
-                             const size_t *recv_displs, par_dtype dtype, int root, par_comm *comm,
-                             par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_GATHERV, send, NULL, NULL, count, recv, recv_counts,
-                       recv_displs, dtype, PAR_SUM, root);
-}
-par_result par_scatter(const void *send, void *recv, size_t count, par_dtype dtype, int root,
-                       par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root);
-}
-par_result par_scatter_begin(const void *send, void *recv, size_t count, par_dtype dtype, int root,
-                             par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_SCATTER, send, recv, count, dtype, PAR_SUM, root);
-}
-par_result par_scatterv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
-                        size_t count, par_dtype dtype, int root, par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_SCATTERV, send, send_counts, send_displs, count, recv, NULL, NULL,
-                       dtype, PAR_SUM, root);
-}
-par_result par_scatterv_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
-                              void *recv, size_t count, par_dtype dtype, int root, par_comm *comm,
-                              par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_SCATTERV, send, send_counts, send_displs, count, recv, NULL,
-                       NULL, dtype, PAR_SUM, root);
-}
-par_result par_all_to_all(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0);
-}
-par_result par_all_to_all_begin(const void *send, void *recv, size_t count, par_dtype dtype, par_comm *comm,
-                                par_request *request) {
-    return par__call(comm, request, PAR_KIND_ALL_TO_ALL, send, recv, count, dtype, PAR_SUM, 0);
-}
-par_result par_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
-                           const size_t *recv_counts, const size_t *recv_displs, par_dtype dtype,
-                           par_comm *comm) {
-    return par__call_v(comm, NULL, PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, 0, recv, recv_counts,
-                       recv_displs, dtype, PAR_SUM, 0);
-}
-par_result par_all_to_allv_begin(const void *send, const size_t *send_counts, const size_t *send_displs,
-                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
-                                 par_dtype dtype, par_comm *comm, par_request *request) {
-    return par__call_v(comm, request, PAR_KIND_ALL_TO_ALLV, send, send_counts, send_displs, 0, recv,
-                       recv_counts, recv_displs, dtype, PAR_SUM, 0);
-}
-par_result par_barrier(par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
-}
-par_result par_barrier_begin(par_comm *comm, par_request *request) {
-    return par__call(comm, request, PAR_KIND_BARRIER, NULL, NULL, 0, PAR_U8, PAR_SUM, 0);
-}
-par_result par_send(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer);
-}
-par_result par_send_begin(const void *send, size_t count, par_dtype dtype, int peer, par_comm *comm,
-                          par_request *request) {
-    return par__call(comm, request, PAR_KIND_SEND, send, NULL, count, dtype, PAR_SUM, peer);
-}
-par_result par_recv(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm) {
-    return par__call(comm, NULL, PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer);
-}
-par_result par_recv_begin(void *recv, size_t count, par_dtype dtype, int peer, par_comm *comm,
-                          par_request *request) {
-    return par__call(comm, request, PAR_KIND_RECV, NULL, recv, count, dtype, PAR_SUM, peer);
-}
+#define PAR__UNWRAP(...) __VA_ARGS__
+#define PAR__X(name, kind, parameters, arguments, ...)                                                       \
+    par_result par_##name parameters { return par__call(comm, NULL, PAR_KIND_##kind, __VA_ARGS__); }         \
+    par_result par_##name##_begin(PAR__UNWRAP parameters, par_request *request) {                            \
+        return par__call(comm, request, PAR_KIND_##kind, __VA_ARGS__);                                       \
+    }
+PAR_CALLS(PAR__X)
+#undef PAR__X
+#undef PAR__UNWRAP
 
 par_result par_sendrecv(const void *send, size_t send_count, int dest, void *recv, size_t recv_count,
                         int source, par_dtype dtype, par_comm *comm) {
@@ -14547,7 +14439,8 @@ static par_result par__model_call(par_comm *c, par_kind kind, void *x, void *y, 
     const size_t all = bytes / 4;
     if (par__is_message(kind))
         return par_sendrecv(x, all, (c->rank + 1) % n, y, all, (c->rank + n - 1) % n, PAR_F32, c);
-    return par__call(c, NULL, kind, in_place ? y : x, y, blocks ? all / (size_t)n : all, PAR_F32, PAR_SUM, 0);
+    return par__call(c, NULL, kind, in_place ? y : x, NULL, NULL, blocks ? all / (size_t)n : all, y, NULL,
+                     NULL, PAR_F32, PAR_SUM, 0);
 }
 
 static int par__compare_doubles(const void *a, const void *b) {
