@@ -91,8 +91,8 @@ TABLE OF CONTENTS
     >>halving       algorithm: recursive halving
     >>pairwise      algorithm: a message for each pair
     >>select        which algorithm for which call; PAR_ALGO, PAR_TUNE
-    >>groups        calls of a group that are packed into a bucket
-    >>arrival       records of calls: published, compared, exchanged between nodes
+    >>buckets       calls of a group that are packed into a bucket
+    >>arrival       records of calls: published, compared, gathered from other nodes
     >>queues        operations: which run, which wait; completion
     >>exchange      a neighbor exchange: what goes to one rank goes as one message
     >>stepping      the states of an operation; its pieces; the progress thread
@@ -477,7 +477,7 @@ double par_seconds(const par_comm *comm); // monotonic time since this rank open
 // of a message. (Cristian 1989.)
 par_result par_clock_offset(par_comm *comm, double *offset, double *error);
 
-// ---- groups -----------------------------------------------------------------------------------------------
+// ---- splits -----------------------------------------------------------------------------------------------
 
 // Ranks with the same color form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
 // this rank gets none, and *out is NULL. Collective over comm. Errors: MEMORY (also where the comms of LIMITS
@@ -3070,13 +3070,13 @@ enum {
     PAR__INLINE_BYTES = 40,          // bytes of user data within the arrival record
     PAR__EXTENT_MAX = 65536,         // blocks in the arena's allocator; see LIMITS
     PAR__PREFETCH_BYTES = 512,       // of a peer's small data, asked for before it has arrived
-    PAR__EAGER_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
+    PAR__SHORT_MESSAGE_BYTES = 4096, // messages up to this size are always copied through the ring
     PAR__RING_CELLS = 32,            // cells of a message ring
     PAR__CHUNK_BYTES = 32768,        // at least so much one of a message's ends copies at a time
     PAR__CELL_BYTES = 40,            // bytes of user data within a cell
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
-    PAR__EXCHANGE_RADIX = 8,         // so many nodes exchange their arrivals in one step
+    PAR__GATHER_RADIX = 8,           // so many nodes exchange their arrivals in one step
     PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
     PAR__ERROR_BYTES = 1024
 };
@@ -3243,7 +3243,7 @@ typedef struct par__transfer { // a message in flight
     size_t least; // a receive: fewer bytes than that are a mismatch
     uint32_t ticket;
     par__net_request request, first_request; // between nodes
-    char *eager;                             // a user's message: its header and first bytes
+    char *first;                             // a user's message: its header and first bytes
     size_t chunk;                            // bytes in flight
     int chunks;                              // issued so far
     par__sharing sharing;                    // a receive: does the sender copy a part?
@@ -3389,7 +3389,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     struct par__operation *next_made; // in par__world.operations
 } par__operation;
 enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
-enum { PAR__QUEUED, PAR__ARRIVING, PAR__EXCHANGING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
+enum { PAR__QUEUED, PAR__ARRIVING, PAR__GATHERING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 enum { PAR__GROUPED = PAR__DONE + 1 }; // it only stands for the calls of groups, in their requests
 
 typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
@@ -3530,7 +3530,7 @@ struct par__world {
     par_comm *comms, *closed; // open; closed, with operations that go on
     par__operation *active, **active_end, *idle_operations;
     par__operation *operations; // all that were made; they stay until the world closes
-    void *idle_eager; // buffers for the first bytes of messages between nodes; each begins with the next
+    void *idle_first; // buffers for the first bytes of messages between nodes; each begins with the next
     par_device_backend *backends; // of all comms
     int in_backend_progress;      // a backend's progress function is running
     uint64_t tickets;
@@ -5142,18 +5142,18 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
 //
 // Every rank has a control connection to rank 0, over which the ranks met; it reports who left, died or
 // aborted. Messages from one rank to another use a connection of their own, which the first message opens:
-// frames, each with a tag. A short message is eager: it is sent with its frame, and is kept where no receive
+// frames, each with a tag. A short message is sent with its frame, and is kept where no receive
 // waits for it yet. A long one uses a rendezvous:
 //     sender      RTS (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
 //     receiver    ........  CTS (tag), once there is a receive for it  ........  ... to the receiver's
 // So a message never waits for another one with a different tag, and only the system copies a long one on its
-// way. A receiver keeps at most PAR__TCP_CREDIT_BYTES of eager messages that no receive has taken: it reports
+// way. A receiver keeps at most PAR__TCP_CREDIT_BYTES of short messages that no receive has taken: it reports
 // (CREDIT) how much was taken, and a sender without credit sends an RTS, as for a long message. A pair's
 // connections make progress whenever one of its messages is tested. No input is trusted: a frame that does
 // not fit what was agreed before closes the connection, and is an error.
 
 enum {
-    PAR__TCP_EAGER_BYTES = 65536,
+    PAR__TCP_SHORT_BYTES = 65536,
     PAR__TCP_CREDIT_BYTES = 4 << 20,
     PAR__TCP_MESSAGE_OVERHEAD = 64, // credit that a message costs beside its bytes
     PAR__TCP_RTS_MAX = 4096,        // a rank has at most one in flight for each lane of its comms
@@ -5162,7 +5162,7 @@ enum {
     PAR__TCP_LISTENER_MAX = 8
 };
 #define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending accept has for its next part
-#define PAR__TCP_FRAMES(X)         X(EAGER) X(RTS) X(CTS) X(DATA) X(CREDIT)
+#define PAR__TCP_FRAMES(X)         X(SHORT) X(RTS) X(CTS) X(DATA) X(CREDIT)
 enum {
 #define PAR__X(name) PAR__TCP_##name,
     PAR__TCP_FRAMES(PAR__X)
@@ -5201,10 +5201,10 @@ typedef struct par__connection { // between this rank and another
     int alive, lost_rank;        // the answer; rank 0: the rank that was asked for, + 1
     int had_error;               // it has reported an error: its exit is a consequence
     char fault[192];             // what was wrong with its data; "": nothing
-    size_t credit_used;          // bytes of eager messages that the receiver has not yet reported
+    size_t credit_used;          // bytes of short messages that the receiver has not yet reported
     size_t credit_owed;          // bytes taken by receives, not yet reported
     size_t unexpected_bytes,
-        unexpected_rts;                  // in `unexpected`: eager bytes; RTS
+        unexpected_rts;                  // in `unexpected`: bytes of short ones; RTS
     uint32_t poll_round;                 // par__world.poll_round of its last progress
     par__tcp_message *send_queue;        // frames to send, in this order
     par__tcp_message *rts_sent;          // sends without a CTS yet
@@ -5249,7 +5249,7 @@ struct par__tcp {
     char why[448];       // why a connection could not be made
     uint32_t poll_round; // par__world.poll_round of the last accept
     struct pollfd *polls;
-    char *sink; // PAR__TCP_EAGER_BYTES bytes, for data to be discarded
+    char *sink; // PAR__TCP_SHORT_BYTES bytes, for data to be discarded
     char host[256];
     char port[16];
 };
@@ -5554,7 +5554,7 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
         par__tcp_protocol_error(w, v, "a frame of kind %u with tag %u, which is none", f->kind, f->tag);
         return 0;
     }
-    const size_t max[] = {PAR__TCP_EAGER_BYTES, PAR__NET_CHUNK_BYTES, 0, PAR__NET_CHUNK_BYTES,
+    const size_t max[] = {PAR__TCP_SHORT_BYTES, PAR__NET_CHUNK_BYTES, 0, PAR__NET_CHUNK_BYTES,
                           v->credit_used};
     if (f->bytes > max[f->kind]) {
         par__tcp_protocol_error(w, v, "a frame of kind %s with %llu bytes, where at most %zu are allowed",
@@ -5562,7 +5562,7 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
         return 0;
     }
     switch (f->kind) {
-    case PAR__TCP_EAGER:
+    case PAR__TCP_SHORT:
     case PAR__TCP_RTS:
         p = par__tcp_take_tag(&v->posted, f->tag);
         if (!p && !par__tcp_unexpected(w, v)) return 0;
@@ -5615,7 +5615,7 @@ static void par__tcp_read(par__world *w, par__connection *v) {
             const size_t at = (size_t)v->frame.bytes - v->reading_left;
             const ssize_t got = p->memory ? recv(v->in, p->memory + at, v->reading_left, 0)
                                           : recv(v->in, w->tcp->sink,
-                                                 PAR__MIN(v->reading_left, (size_t)PAR__TCP_EAGER_BYTES), 0);
+                                                 PAR__MIN(v->reading_left, (size_t)PAR__TCP_SHORT_BYTES), 0);
             if (got <= 0) {
                 if (got == 0 || (errno != EAGAIN && errno != EINTR)) par__tcp_disconnect(v, &v->in, 0);
                 return;
@@ -5723,7 +5723,7 @@ static void par__tcp_write(par__world *w, par__connection *v) {
         io[0].iov_base = (char *)&p->frame + PAR__MIN(p->written, head);
         io[0].iov_len = head - PAR__MIN(p->written, head);
         io[1].iov_base = p->memory ? p->memory + at : w->tcp->sink;
-        io[1].iov_len = p->memory ? p->payload - at : PAR__MIN(p->payload - at, (size_t)PAR__TCP_EAGER_BYTES);
+        io[1].iov_len = p->memory ? p->payload - at : PAR__MIN(p->payload - at, (size_t)PAR__TCP_SHORT_BYTES);
         m.msg_iov = io;
         m.msg_iovlen = p->payload ? 2 : 1;
         const ssize_t n = sendmsg(v->out, &m, MSG_NOSIGNAL);
@@ -6033,9 +6033,9 @@ static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, 
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 1;
     q->peer = peer;
-    if (bytes <= PAR__TCP_EAGER_BYTES &&
+    if (bytes <= PAR__TCP_SHORT_BYTES &&
         v->credit_used + bytes + PAR__TCP_MESSAGE_OVERHEAD <= PAR__TCP_CREDIT_BYTES) {
-        par__tcp_queue_frame(v, p, PAR__TCP_EAGER, bytes, bytes);
+        par__tcp_queue_frame(v, p, PAR__TCP_SHORT, bytes, bytes);
         v->credit_used += bytes + PAR__TCP_MESSAGE_OVERHEAD;
     } else {
         par__tcp_append(&v->rts_sent, p);
@@ -6348,7 +6348,7 @@ static size_t par__message_cma_bytes(const par__world *w) { return PAR__MIN(w->c
 static par__place par__message_place(const par_comm *c, const void *memory, size_t bytes, int peer,
                                      uint64_t *address) {
     *address = 0;
-    if (bytes <= PAR__EAGER_MESSAGE_BYTES) return PAR__IN_RING;
+    if (bytes <= PAR__SHORT_MESSAGE_BYTES) return PAR__IN_RING;
     if (par__shared_offset(c->world, memory, bytes, address)) return PAR__IN_ARENA;
     if (!c->world->cma || bytes < par__message_cma_bytes(c->world) || !par__is_local(c, peer))
         return PAR__IN_RING;
@@ -6682,20 +6682,20 @@ static par_result par__check_chunk(par__operation *op, const par__transfer *x, s
 }
 
 // The buffers for headers and first bytes are kept, so that messages that come again allocate nothing.
-static int par__alloc_eager(par__world *w, par__transfer *x) { // 0: no memory
-    x->eager = (char *)w->idle_eager;
-    if (x->eager)
-        memcpy(&w->idle_eager, x->eager, sizeof w->idle_eager);
+static int par__alloc_first(par__world *w, par__transfer *x) { // 0: no memory
+    x->first = (char *)w->idle_first;
+    if (x->first)
+        memcpy(&w->idle_first, x->first, sizeof w->idle_first);
     else
-        x->eager = (char *)PAR_MALLOC(sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES);
-    return x->eager != NULL;
+        x->first = (char *)PAR_MALLOC(sizeof(par__message_header) + PAR__SHORT_MESSAGE_BYTES);
+    return x->first != NULL;
 }
-static void par__free_eager(par__world *w, par__transfer *x) {
-    if (x->eager) {
-        memcpy(x->eager, &w->idle_eager, sizeof w->idle_eager);
-        w->idle_eager = x->eager;
+static void par__free_first(par__world *w, par__transfer *x) {
+    if (x->first) {
+        memcpy(x->first, &w->idle_first, sizeof w->idle_first);
+        w->idle_first = x->first;
     }
-    x->eager = NULL;
+    x->first = NULL;
 }
 
 static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t total, int *moved) {
@@ -6715,7 +6715,7 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
         }
         if (done) {
             if (x->mismatched) PAR_FREE(x->memory);
-            par__free_eager(w, x);
+            par__free_first(w, x);
             x->state = PAR__TRANSFER_ENDED;
             *moved = 1;
         }
@@ -6730,31 +6730,31 @@ static par_result par__net_chunk(par__operation *op, par__transfer *x, size_t to
 }
 
 static par_result par__net_start(par__operation *op, par__transfer *x) {
-    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
+    const size_t first = PAR__MIN(x->bytes, (size_t)PAR__SHORT_MESSAGE_BYTES);
     if (x->lane) return x->state = PAR__TRANSFER_PIECES, x->header.bytes = x->bytes, PAR_OK;
-    if (!par__alloc_eager(op->comm->world, x))
+    if (!par__alloc_first(op->comm->world, x))
         return par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for a message");
     x->state = x->sending ? PAR__TRANSFER_PIECES : PAR__TRANSFER_HEADER;
     if (!x->sending)
-        return par__net_issue(op, x, x->eager, sizeof(par__message_header) + PAR__EAGER_MESSAGE_BYTES,
+        return par__net_issue(op, x, x->first, sizeof(par__message_header) + PAR__SHORT_MESSAGE_BYTES,
                               &x->first_request);
-    par__fill_message(op, x, (par__message_header *)x->eager);
-    if (first) memcpy(x->eager + sizeof(par__message_header), x->memory, first);
+    par__fill_message(op, x, (par__message_header *)x->first);
+    if (first) memcpy(x->first + sizeof(par__message_header), x->memory, first);
     x->done = first;
-    return par__net_issue(op, x, x->eager, sizeof(par__message_header) + first, &x->first_request);
+    return par__net_issue(op, x, x->first, sizeof(par__message_header) + first, &x->first_request);
 }
 
 // Parse the header of a user message, of which `received` bytes have arrived with its first bytes. 0: no rank
 // sends such a header.
 static int par__parse_header(const par__transfer *x, par__message_header *m, size_t received) {
     if (received < sizeof *m) return 0;
-    memcpy(m, x->eager, sizeof *m);
+    memcpy(m, x->first, sizeof *m);
     const size_t e = par_dtype_bytes((par_dtype)m->dtype);
     if (!e || m->count > SIZE_MAX / 8 / e || m->bytes != m->count * e || m->place || m->address ||
         !memchr(m->site, 0, sizeof m->site))
         return 0;
     par__sanitize(m->site, "");
-    return received == sizeof *m + PAR__MIN((size_t)m->bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
+    return received == sizeof *m + PAR__MIN((size_t)m->bytes, (size_t)PAR__SHORT_MESSAGE_BYTES);
 }
 
 static par_result par__net_progress(par__operation *op, par__transfer *x, int *moved) {
@@ -6776,12 +6776,12 @@ static par_result par__net_progress(par__operation *op, par__transfer *x, int *m
                               "rank %d sent rank %d a message of %zu bytes without a valid header", x->peer,
                               op->comm->rank, received);
     r = par__check_message(op, x, x->header.site);
-    const size_t first = PAR__MIN((size_t)x->header.bytes, (size_t)PAR__EAGER_MESSAGE_BYTES);
+    const size_t first = PAR__MIN((size_t)x->header.bytes, (size_t)PAR__SHORT_MESSAGE_BYTES);
     if (x->mismatched) {
         x->memory = (char *)PAR_MALLOC(PAR__MIN(PAR__NET_CHUNK_BYTES, (size_t)x->header.bytes + 1));
         if (!x->memory) return par__set_error(w, PAR_ERR_MEMORY, "no memory to drain a message");
     } else if (first) {
-        memcpy(x->memory, x->eager + sizeof(par__message_header), first);
+        memcpy(x->memory, x->first + sizeof(par__message_header), first);
     }
     x->done = first;
     x->state = PAR__TRANSFER_PIECES;
@@ -6794,8 +6794,8 @@ static void par__net_cancel(par__world *w, par__transfer *x) { // of an operatio
     if (x->state == PAR__TRANSFER_NEW || x->state == PAR__TRANSFER_ENDED) return;
     if (x->request.active) touched |= !w->net->cancel(w, &x->request);
     if (x->first_request.active) touched |= !w->net->cancel(w, &x->first_request);
-    if (touched) x->eager = NULL;
-    par__free_eager(w, x);
+    if (touched) x->first = NULL;
+    par__free_first(w, x);
     x->state = PAR__TRANSFER_ENDED;
 }
 
@@ -7321,7 +7321,7 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 //     rank 1   [call x1]-+-> every rank sends its data with its arrival: a rank that has seen all
 //     rank 2   [call x2]-+   arrivals has all data, and copies, or adds in rank order, what it needs
 //     rank 3   [call x3]-'
-// inline: the data are in the arrival record itself; across nodes the leaders exchange the records first.
+// inline: the data are in the arrival record itself; across nodes the leaders gather the records first.
 // eager: the data are in the rank's stage, on one node, if all ranks sent them so; the limit is higher for
 // ordinary memory than for symmetric memory, which others could read in place. Below both limits (SMALL) the
 // flags of the arrivals do not matter. 1 step, no further synchronization: the half that holds the data is
@@ -7349,17 +7349,17 @@ static size_t par__eager_own_bytes(const par__operation *op) { // that this rank
 // The bytes that one rank's data may have which are attached to its arrival; 0: none ever are.
 static size_t par__attached_max(const par_comm *c) {
     const int k = c->nodes.node_count;
-    if (k == 1 || k != c->size || k > PAR__EXCHANGE_RADIX) return 0;
+    if (k == 1 || k != c->size || k > PAR__GATHER_RADIX) return 0;
     return PAR__DOUBLING_BYTES / (size_t)k / 64 * 64;
 }
-static size_t par__exchange_stride(const par_comm *c) { // from one rank's arrival to the next one's
+static size_t par__gathered_stride(const par_comm *c) { // from one rank's arrival to the next one's
     return PAR__ARRIVAL_BYTES + par__attached_max(c);
 }
 // The arrivals of the own node, of the next one, ..., each with what is attached; then a table of offsets.
 // NULL: no memory.
-static char *par__exchange_buffer(par__operation *op) {
+static char *par__gathered_arrivals(par__operation *op) {
     const par_comm *c = op->comm;
-    return par__get_scratch(op, (par__exchange_stride(c) + sizeof(size_t)) * (size_t)(c->size + 1));
+    return par__get_scratch(op, (par__gathered_stride(c) + sizeof(size_t)) * (size_t)(c->size + 1));
 }
 
 static void par__send_eager(par__operation *op,
@@ -7368,8 +7368,8 @@ static void par__send_eager(par__operation *op,
     const size_t bytes = par__eager_own_bytes(op);
     char *to = (char *)arrival->u.data;
     if (op->eager == PAR__EAGER_ATTACHED) {
-        to = par__exchange_buffer(op);
-        if (!to) return; // the exchange reports it
+        to = par__gathered_arrivals(op);
+        if (!to) return; // who gathers the arrivals reports it
         to += PAR__ARRIVAL_BYTES;
     } else if (op->eager != PAR__EAGER_INLINE) {
         op->track->half = c->half + 1;
@@ -7381,7 +7381,7 @@ static void par__send_eager(par__operation *op,
 static const char *par__attached_data(const par__operation *op, int rank) {
     const par__layout *l = &op->comm->nodes;
     const int q = (l->node_of[rank] - l->my_node + l->node_count) % l->node_count;
-    return op->scratch + (size_t)q * par__exchange_stride(op->comm) + PAR__ARRIVAL_BYTES;
+    return op->scratch + (size_t)q * par__gathered_stride(op->comm) + PAR__ARRIVAL_BYTES;
 }
 // The sum, or the blocks, of what all ranks have sent: sources[r] is where rank r's is.
 static void par__take_eager(const par_comm *c, const par_call *k, const void *const *sources) {
@@ -8564,7 +8564,7 @@ static uint64_t par__tune_rows_hash(const par__world *w) {
     return hash;
 }
 
-// >>groups --------------------------------------------------------------------------------------------------
+// >>buckets -------------------------------------------------------------------------------------------------
 //
 // The calls of a group are kept until the group ends. Neighbors that differ in their arrays alone are packed
 // into one bucket and become one operation:
@@ -8661,7 +8661,7 @@ static void par__unpack_bucket(par__operation *op) {
 //     rank 0    publish ---.                   .--- compare all with rank 0's, resolve addresses
 //     rank 1    publish ---+-- board of the ---+---     the same difference on every rank
 //     rank 2    publish ---'   node            '---
-// Across nodes the node leaders exchange the records of their ranks first. A record says how peers can access
+// Across nodes the node leaders gather the records of all nodes first. A record says how peers can access
 // the rank's arrays: in place (shared memory, CMA), staged, or with the data inline.
 
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
@@ -9018,19 +9018,19 @@ static void par__publish_arrival(par__operation *op) {
     PAR__STORE(&s->call.sequence, op->sequence);
 }
 
-// The leader of a node (its first rank) exchanges its ranks' arrivals with the other nodes: as in >>doubling,
+// The leader of a node (its first rank) gathers the arrivals of the other nodes: as in >>doubling,
 // but in each step with 7 others (Bruck 1997), so that up to 8 nodes need one step:
 //     step 1   node 0 <- 1 2 3 ... 7       step 2   node 0 <- 8 (8 ... 15) 16 (16 ... 23) ...
 // Afterwards every rank finds all arrivals on its own board. Data may be attached where one step is enough.
 // Then nobody passes on what it did not make, and ranks that make different calls send different lengths:
 // each receive has room for the longest.
-static void par__emit_exchange(par__operation *op) {
+static void par__emit_gathering(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
     const int k = l->node_count, me = l->my_node;
-    const size_t stride = par__exchange_stride(c),
+    const size_t stride = par__gathered_stride(c),
                  attached = op->eager == PAR__EAGER_ATTACHED ? par__eager_own_bytes(op) : 0;
-    char *arrivals = par__exchange_buffer(op);
+    char *arrivals = par__gathered_arrivals(op);
     if (!arrivals) return;
     size_t *start = (size_t *)(arrivals + stride * (size_t)c->size), at = 0;
     for (int q = 0; q <= k; q++) { // the arrivals in order of nodes, the own node first
@@ -9044,8 +9044,8 @@ static void par__emit_exchange(par__operation *op) {
         memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->call.site),
                PAR__SITE_BYTES);
     }
-    for (int d = 1; d < k; d *= PAR__EXCHANGE_RADIX) {
-        for (int far = d; far < k && far < d * PAR__EXCHANGE_RADIX; far += d) {
+    for (int d = 1; d < k; d *= PAR__GATHER_RADIX) {
+        for (int far = d; far < k && far < d * PAR__GATHER_RADIX; far += d) {
             const int held = PAR__MIN(d, k - far), to = (me - far + k) % k, from = (me + far) % k;
             const size_t room = start[far + held] - start[far], spare = par__attached_max(c);
             par__emit_message(op, PAR__SEND, l->members[l->start[to]], arrivals,
@@ -9057,13 +9057,13 @@ static void par__emit_exchange(par__operation *op) {
     }
 }
 
-static void par__finish_exchange(par__operation *op) {
+static void par__finish_gathering(par__operation *op) {
     par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
     const char *arrival = op->scratch;
     for (int q = 0; q < l->node_count; q++) {
         const int j = (l->my_node + q) % l->node_count;
-        for (int i = 0; i < par__node_size(l, j); i++, arrival += par__exchange_stride(c)) {
+        for (int i = 0; i < par__node_size(l, j); i++, arrival += par__gathered_stride(c)) {
             const int r = l->members[l->start[j] + i];
             par__arrival *to = &c->board->arrivals[r].arrival[op->sequence & 1u];
             if (j == l->my_node) continue;
@@ -9294,34 +9294,34 @@ static void par__activate_operation(par__operation *op) {
     w->active_end = &op->next;
 }
 
-static void par__enqueue(par__operation *op, par__call_queue *lane) {
-    op->queue = lane;
-    op->sequence = ++lane->issued;
-    if (!lane->running) {
-        lane->running = op;
+static void par__enqueue(par__operation *op, par__call_queue *queue) {
+    op->queue = queue;
+    op->sequence = ++queue->issued;
+    if (!queue->running) {
+        queue->running = op;
         par__activate_operation(op);
         return;
     }
-    if (!lane->running->start_ticks) par__record_begin(lane->running); // in the order of calls
+    if (!queue->running->start_ticks) par__record_begin(queue->running); // in the order of calls
     par__record_begin(op);
-    op->next = lane->waiting ? lane->waiting->next : op;
-    if (lane->waiting) lane->waiting->next = op;
-    lane->waiting = op;
+    op->next = queue->waiting ? queue->waiting->next : op;
+    if (queue->waiting) queue->waiting->next = op;
+    queue->waiting = op;
 }
 
-static par__operation *par__queue_pop(par__call_queue *lane) { // NULL: the queue is empty
-    par__operation *last = lane->waiting, *first = last ? last->next : NULL;
+static par__operation *par__queue_pop(par__call_queue *queue) { // NULL: the queue is empty
+    par__operation *last = queue->waiting, *first = last ? last->next : NULL;
     if (first) last->next = first->next;
-    if (first == last) lane->waiting = NULL;
+    if (first == last) queue->waiting = NULL;
     return first;
 }
 
 // An operation is complete, or has failed: the next one of its queue can run.
 static void par__dequeue(par__operation *op) {
-    par__call_queue *lane = op->queue;
-    if (lane->running != op) return;
-    lane->running = par__queue_pop(lane);
-    if (lane->running) par__activate_operation(lane->running);
+    par__call_queue *queue = op->queue;
+    if (queue->running != op) return;
+    queue->running = par__queue_pop(queue);
+    if (queue->running) par__activate_operation(queue->running);
 }
 
 // A comm that is broken or closes: move the waiting calls of its queues to the world's list, where they fail.
@@ -9439,7 +9439,7 @@ static par__place par__bundle_place(par__operation *op, const par__bundle *b) {
     uint64_t *addresses = op->exchange.addresses;
     const size_t header = PAR__BUNDLE_HASH + 8 * b->count;
     int shared = 1;
-    if (b->bytes <= PAR__EAGER_MESSAGE_BYTES || header > par__piece_bytes(c, header)) return PAR__IN_RING;
+    if (b->bytes <= PAR__SHORT_MESSAGE_BYTES || header > par__piece_bytes(c, header)) return PAR__IN_RING;
     for (size_t i = 0; i < b->count && shared; i++) {
         const par__block *x = &op->exchange.blocks[b->first + i];
         shared = par__shared_offset(c->world, x->memory, x->bytes, &addresses[i]);
@@ -9741,7 +9741,7 @@ static int par__exchange_waits(const par__operation *op, int rank) { // for what
 // >>stepping ------------------------------------------------------------------------------------------------
 //
 // The life of a collective: QUEUED -> (first in its queue) publish the arrival -> ARRIVING -> (all arrivals
-// are here; across nodes EXCHANGING arrivals first) compare them, choose the algorithm -> RUNNING piece after
+// are here; across nodes GATHERING arrivals first) compare them, choose the algorithm -> RUNNING piece after
 // piece -> DONE. Of a message: QUEUED -> RUNNING -> DONE. Every wait steps all active operations, on all
 // comms; so does the progress thread, if there is one.
 
@@ -9843,13 +9843,13 @@ static int par__step_collective(par__operation *op) { // 1: something moved
             &c->board->arrivals[c->rank].arrival[~op->sequence & 1u]); // nobody reads it any more
         moved = 1;
         if (c->nodes.node_count > 1 && c->nodes.local_index[c->rank] == 0) {
-            par__emit_exchange(op);
-            par__set_op_state(op, PAR__EXCHANGING);
+            par__emit_gathering(op);
+            par__set_op_state(op, PAR__GATHERING);
         }
     }
-    if (op->state == PAR__EXCHANGING) {
+    if (op->state == PAR__GATHERING) {
         if (!par__run_actions(op, &moved)) return moved;
-        if (op->result == PAR_OK) par__finish_exchange(op);
+        if (op->result == PAR_OK) par__finish_gathering(op);
     }
     if (op->state < PAR__RUNNING) {
         if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
@@ -10046,7 +10046,7 @@ static int par__actions_wait(const par__operation *op, int rank) {
     const par_comm *c = op->comm;
     for (int i = 0; i < op->track_count; i++) {
         const par__track *t = &op->tracks[i];
-        if (t->at >= t->action_count || !(t->running || op->state == PAR__EXCHANGING)) continue;
+        if (t->at >= t->action_count || !(t->running || op->state == PAR__GATHERING)) continue;
         const par__action *a = &t->actions[t->at];
         const uint32_t phase = PAR__LOAD(&c->board->arrivals[rank].phase[t->index]);
         const int named =
@@ -10061,7 +10061,7 @@ static int par__waits_for(const par__operation *op, int rank) {
     const par_comm *c = op->comm;
     if (par__is_exchange(op->call.kind)) return par__exchange_waits(op, rank);
     if (par__is_message(op->call.kind)) return rank == op->call.root;
-    if (op->state == PAR__RUNNING || op->state == PAR__EXCHANGING) return par__actions_wait(op, rank);
+    if (op->state == PAR__RUNNING || op->state == PAR__GATHERING) return par__actions_wait(op, rank);
     return rank != c->rank &&
            PAR__LOAD(&c->board->arrivals[rank].arrival[op->sequence & 1u].call.sequence) != op->sequence;
 }
@@ -10651,7 +10651,7 @@ static int par__copy_at_once(par_comm *c, const par_call *k, uint16_t site) {
     const size_t bytes = k->recv == k->send ? 0 : k->count * par__dtypes[k->dtype].bytes;
     if (par__has_counts(k) || c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
         k->op >= PAR_OP_COUNT || (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
-        (k->count && (!k->send || !k->recv)) || bytes > PAR__EAGER_MESSAGE_BYTES)
+        (k->count && (!k->send || !k->recv)) || bytes > PAR__SHORT_MESSAGE_BYTES)
         return 0;
     if (bytes) memmove(k->recv, k->send, bytes);
     par__ended_at_once(c, k, site, ++c->queues[0].issued, 0, 0);
@@ -10952,7 +10952,7 @@ static unsigned par__spin_limit(int ranks) {
     const int launched = par__launched_here(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return ranks > par__available_cpus() || launched > all ? 1 : 2000;
 }
-static par__world *par__new_world(const par_desc *d, const char *backend, int rank, int size) {
+static par__world *par__new_world(const par_desc *d, const char *method, int rank, int size) {
     par__world *w = (par__world *)par__zalloc(sizeof *w);
     if (!w) return par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
     w->site_hash_size = 256;
@@ -10970,7 +10970,7 @@ static par__world *par__new_world(const par_desc *d, const char *backend, int ra
         par__log_error(PAR_ERR_MEMORY, "out of memory for a rank");
         return (par__world *)NULL;
     }
-    w->launch_method = backend;
+    w->launch_method = method;
     w->rank = rank;
     w->size = size;
     w->active_end = &w->active;
@@ -11005,9 +11005,9 @@ static void par__free_world(par__world *w, int unmap) {
         w->operations = op->next_made;
         par__free_operation(op);
     }
-    while (w->idle_eager) {
-        void *buffer = w->idle_eager;
-        memcpy(&w->idle_eager, buffer, sizeof w->idle_eager);
+    while (w->idle_first) {
+        void *buffer = w->idle_first;
+        memcpy(&w->idle_first, buffer, sizeof w->idle_first);
         PAR_FREE(buffer);
     }
     par__cpu_set now; // restore where this thread may run, unless somebody has changed that since
@@ -12210,8 +12210,8 @@ static par_result par__receive_arena(par__world *w, int *s, const par__rank_info
 }
 
 // Gather all ranks' descriptions. Returns this rank's error, or else the first error of another rank.
-static par_result par__exchange_rank_info(par__world *w, par__rank_info *mine, par_result result,
-                                          par__rank_info *all) {
+static par_result par__gather_rank_info(par__world *w, par__rank_info *mine, par_result result,
+                                        par__rank_info *all) {
     mine->result = (int32_t)result;
     const par_result r = w->net->all_gather(w, mine, sizeof *mine, all);
     if (result || r) return result ? result : r;
@@ -12304,7 +12304,7 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
     par__get_cpus(0, &cpus);
     mine.cpus = par__hash_sizes((const size_t *)cpus.word, PAR__CPU_MAX / 64, 0xcbf29ce484222325u);
     par_result r = w->rank ? PAR_OK : par__check_trace_path(w->trace_path);
-    r = par__exchange_rank_info(w, &mine, r, all);
+    r = par__gather_rank_info(w, &mine, r, all);
     if (!r) r = par__compare_users(w, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) world[i] = i;
@@ -12314,7 +12314,7 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
         r = par__log_error(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,
                            par__strerror(errno).text);
     if (!r && w->rank == leader) r = par__create_node_memory(w, d, locals, nodes, &mine, s);
-    r = par__exchange_rank_info(w, &mine, r, all);
+    r = par__gather_rank_info(w, &mine, r, all);
     if (!r && w->rank != leader) r = par__receive_arena(w, &s, &all[leader], leader, locals);
     if (!r && w->rank == leader && locals > 1) r = par__send_arena_fd(w, s, mine.key, locals - 1);
     if (s >= 0) close(s);
@@ -12333,7 +12333,7 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
         par__register_rank(w);
     }
     // After this every rank's control block is filled in.
-    const par_result everybody = par__exchange_rank_info(w, &mine, r, all);
+    const par_result everybody = par__gather_rank_info(w, &mine, r, all);
     if (everybody && c) {
         w->comms = NULL;
         par__free_comm(c);
@@ -12554,7 +12554,7 @@ static void par__tcp_block_header(const par__connection *v, par_result result, c
 static int par__tcp_announced(par__tcp *t, par__connection *v) {
     const size_t block = sizeof(par__tcp_endpoint) + PAR__MAC_BYTES;
     if (!v->announced && v->control >= 0)
-        v->announced = recv(v->control, t->sink, PAR__TCP_EAGER_BYTES, MSG_PEEK) >= (ssize_t)block;
+        v->announced = recv(v->control, t->sink, PAR__TCP_SHORT_BYTES, MSG_PEEK) >= (ssize_t)block;
     return v->announced && v->control >= 0;
 }
 // Rank 0: warn of the first rank that runs another program, or has other arguments.
@@ -12901,7 +12901,7 @@ static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t by
 // Listen for the other ranks' connections, and exchange the addresses. Rank 0, and ranks that reached it by a
 // loopback address and so are on its host, listen at MASTER_ADDR; ranks of other hosts know them by the
 // address at which they reached rank 0. Every other rank listens at its own end of its control connection.
-static par_result par__tcp_exchange_addresses(par__world *w) {
+static par_result par__tcp_gather_addresses(par__world *w) {
     par__tcp *t = w->tcp;
     struct sockaddr_storage zero;
     socklen_t mine_bytes = sizeof zero, zero_bytes = sizeof zero;
@@ -12989,7 +12989,7 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     w->tcp = t;
     t->on_handshake = par__tcp_accept_sender;
     t->connections = (par__connection *)par__zalloc(sizeof *t->connections * (size_t)w->size);
-    t->sink = (char *)par__zalloc(PAR__TCP_EAGER_BYTES);
+    t->sink = (char *)par__zalloc(PAR__TCP_SHORT_BYTES);
     const size_t max = (size_t)w->size + PAR__TCP_EXTRA_PENDING;
     t->pending = (par__handshake *)PAR_MALLOC(max * sizeof *t->pending);
     t->polls = (struct pollfd *)PAR_MALLOC((max + 2 * PAR__TCP_LISTENER_MAX) * sizeof *t->polls);
@@ -13033,7 +13033,7 @@ __attribute__((noinline)) static par_result par__open_tcp(par__open_request *s, 
             ? par__tcp_rendezvous(w, l)
             : par__log_error(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to join the others: %s",
                              l->rank, l->size, controls, par__strerror(EMFILE).text);
-    if (!r) r = par__tcp_exchange_addresses(w);
+    if (!r) r = par__tcp_gather_addresses(w);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
     r = par__open_net(w, s, comm);
     return r ? r : par__start_progress(w);

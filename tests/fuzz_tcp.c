@@ -55,7 +55,7 @@ static void open_world(ends *e, par__arena *arena, int rank) {
     t->polls = (struct pollfd *)par__zalloc(sizeof *t->polls *
                                             (RANKS + PAR__TCP_EXTRA_PENDING + PAR__TCP_LISTENER_MAX));
     t->connections = (par__connection *)par__zalloc(RANKS * sizeof *t->connections);
-    t->sink = (char *)par__zalloc(PAR__TCP_EAGER_BYTES);
+    t->sink = (char *)par__zalloc(PAR__TCP_SHORT_BYTES);
     for (int r = 0; r < RANKS; r++) {
         par__connection *v = &t->connections[r];
         v->out = v->in = v->control = -1, v->state = PAR__RANK_RUNNING, v->session = session;
@@ -92,7 +92,7 @@ static void test(ends *e, message *m) {
     if (!m->q.active) return;
     e->w.poll_round++;
     const par_result r = par__tcp_test(&e->w, &m->q, &done, &received);
-    if (v->unexpected_bytes > PAR__TCP_CREDIT_BYTES + PAR__TCP_EAGER_BYTES + PAR__TCP_MESSAGE_OVERHEAD ||
+    if (v->unexpected_bytes > PAR__TCP_CREDIT_BYTES + PAR__TCP_SHORT_BYTES + PAR__TCP_MESSAGE_OVERHEAD ||
         v->unexpected_rts > PAR__TCP_RTS_MAX + 1)
         abort();
     if (v->fault[0] && (v->in != -2 || (!done && r == PAR_OK))) abort();
@@ -100,7 +100,7 @@ static void test(ends *e, message *m) {
 }
 // A frame, as the ranks have agreed (1), of another session (2), too long (16) ..., and some of its payload.
 static void frame(ends *e, bytes *b) {
-    static const char payload[PAR__TCP_EAGER_BYTES];
+    static const char payload[PAR__TCP_SHORT_BYTES];
     const unsigned how = (unsigned)next(b, 1);
     const par__connection *v = &e->w.tcp->connections[PEER];
     par__frame f;
@@ -111,7 +111,7 @@ static void frame(ends *e, bytes *b) {
     if (how & 8) f.tag *= 0x10000;
     if (how & 16) f.bytes += 70000;
     put(e->in, &f, sizeof f);
-    if (f.kind != PAR__TCP_EAGER && f.kind != PAR__TCP_DATA) return;
+    if (f.kind != PAR__TCP_SHORT && f.kind != PAR__TCP_DATA) return;
     for (size_t left = (size_t)next(b, 3) % 200000, n; left; left -= n)
         put(e->in, payload, n = PAR__MIN(left, sizeof payload));
 }
@@ -139,13 +139,13 @@ static void header(bytes *b) { // of a user's message, in exactly so much memory
     par__message_header m;
     const size_t n = b->left;
     memset(&x, 0, sizeof x);
-    x.eager = (char *)malloc(n + !n);
-    if (!x.eager) abort();
-    if (n) memcpy(x.eager, b->at, n);
+    x.first = (char *)malloc(n + !n);
+    if (!x.first) abort();
+    if (n) memcpy(x.first, b->at, n);
     if (par__parse_header(&x, &m, n) &&
         (m.bytes / par_dtype_bytes((par_dtype)m.dtype) != m.count || strlen(m.site) >= sizeof m.site))
         abort();
-    free(x.eager);
+    free(x.first);
     b->left = 0;
 }
 

@@ -70,7 +70,7 @@ static void until_end(int fd) { // of the other end
     X(SESSION, "rank 1 sent rank 0 a frame of another session")                                              \
     X(KIND, "rank 1 sent rank 0 a frame of kind 77 with tag 0, which is none")                               \
     X(TAG, "rank 1 sent rank 0 a frame of kind 0 with tag 2147483648, which is none")                        \
-    X(SHORT, "rank 1 sent rank 0 a frame of kind EAGER with 65537 bytes, where at most 65536 are allowed")   \
+    X(SHORT, "rank 1 sent rank 0 a frame of kind SHORT with 65537 bytes, where at most 65536 are allowed")   \
     X(RTS,                                                                                                   \
       "rank 1 sent rank 0 a frame of kind RTS with 2147483648 bytes, where at most 1073741824 are allowed")  \
     X(CTS, "rank 1 sent rank 0 a frame of kind CTS with tag 0 that nothing asked for")                       \
@@ -104,11 +104,11 @@ static int receives(par_comm *c, const setting *s) {
 static void long_message(par_comm *c, uint64_t bytes) { // send a header and an RTS of `bytes` bytes
     par__connection *v = &c->world->tcp->connections[0];
     par__message_header m;
-    par__frame f = frame(c, PAR__TCP_EAGER, 0, sizeof m + PAR__EAGER_MESSAGE_BYTES);
+    par__frame f = frame(c, PAR__TCP_SHORT, 0, sizeof m + PAR__SHORT_MESSAGE_BYTES);
     memset(&m, 0, sizeof m);
     m.bytes = COUNT * 4, m.count = COUNT, m.dtype = PAR_F32;
-    put(v->out, &f, sizeof f), put(v->out, &m, sizeof m), put(v->out, NULL, PAR__EAGER_MESSAGE_BYTES);
-    f = frame(c, PAR__TCP_RTS, 0, COUNT * 4 - PAR__EAGER_MESSAGE_BYTES);
+    put(v->out, &f, sizeof f), put(v->out, &m, sizeof m), put(v->out, NULL, PAR__SHORT_MESSAGE_BYTES);
+    f = frame(c, PAR__TCP_RTS, 0, COUNT * 4 - PAR__SHORT_MESSAGE_BYTES);
     say(c, &f, 0);
     while (v->in < 0) par__tcp_poll_listeners(c->world, 0), sched_yield();
     for (ssize_t n = 0; n < (ssize_t)sizeof f;) { // CTS
@@ -120,7 +120,7 @@ static void long_message(par_comm *c, uint64_t bytes) { // send a header and an 
     say(c, &f, 200000);
 }
 static void false_frames(par_comm *c, int number) {
-    par__frame f = frame(c, PAR__TCP_EAGER, 0, 64);
+    par__frame f = frame(c, PAR__TCP_SHORT, 0, 64);
     par__message_header m;
     memset(&m, 0, sizeof m);
     m.bytes = 1 << 30, m.count = COUNT, m.dtype = PAR_F32;
@@ -128,12 +128,12 @@ static void false_frames(par_comm *c, int number) {
     case FRAME_SESSION: f.session ^= 1; break;
     case FRAME_KIND: f.kind = 77; break;
     case FRAME_TAG: f.tag = PAR__NET_TAG_COUNT; break;
-    case FRAME_SHORT: f.bytes = PAR__TCP_EAGER_BYTES + 1; break;
+    case FRAME_SHORT: f.bytes = PAR__TCP_SHORT_BYTES + 1; break;
     case FRAME_RTS: f.kind = PAR__TCP_RTS, f.bytes = (uint64_t)2 << 30; break;
     case FRAME_CTS: f.kind = PAR__TCP_CTS, f.bytes = 0; break;
     case FRAME_DATA: f.kind = PAR__TCP_DATA; break;
     case FRAME_CREDIT: f.kind = PAR__TCP_CREDIT, f.bytes = 65; break;
-    case FRAME_FLOOD: f.tag = 9, f.bytes = PAR__TCP_EAGER_BYTES; break;
+    case FRAME_FLOOD: f.tag = 9, f.bytes = PAR__TCP_SHORT_BYTES; break;
     case FRAME_MANY_RTS: f.tag = 9, f.kind = PAR__TCP_RTS; break;
     case FRAME_LONG: long_message(c, 200000); return;
     case FRAME_HUGE: long_message(c, UINT64_MAX); return;
@@ -147,7 +147,7 @@ static void false_frames(par_comm *c, int number) {
     }
     const int flood = number == FRAME_FLOOD || number == FRAME_MANY_RTS;
     for (int i = 0; i < (number == FRAME_MANY_RTS ? PAR__TCP_RTS_MAX + 1 : flood ? 65 : 1); i++)
-        say(c, &f, f.kind == PAR__TCP_EAGER ? (size_t)f.bytes : 0);
+        say(c, &f, f.kind == PAR__TCP_SHORT ? (size_t)f.bytes : 0);
 }
 static int frames(par_comm *c, const setting *s) {
     par__connection *v = &c->world->tcp->connections[0];
