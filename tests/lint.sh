@@ -47,9 +47,12 @@ sources=$(
 )
 pages=$(ls ./*.md docs/*.md bench/results/*.md)
 for page in $(grep -l '^int main' $pages); do check "$page: example" page_example "$page"; done
-# what pages call by name is there: functions, types and fields of ours, environment variables, files
+# what pages call by name is there: functions, types and fields of ours, environment variables, files; the
+# first column of CHANGELOG.md's tables has the names of before
 page_names() {
-    grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' $pages | sed 's/_$//' | sort -u >"$work/named"
+    sed '/^|/s/^|[^|]*|//' CHANGELOG.md >"$work/changes"
+    grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' "$work/changes" $(echo "$pages" | grep -v CHANGELOG) |
+        sed 's/_$//' | sort -u >"$work/named"
     cat ./*.h ./*.cuh Makefile tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* bindings/* |
         grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' |
         sort -u >"$work/known"
