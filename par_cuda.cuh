@@ -67,8 +67,8 @@ TABLE OF CONTENTS
     >>cuda_numbers    types, 16-byte loads and stores, block reductions, random numbers
     >>cuda_reduce     reductions of several arrays, casts
     >>cuda_device     a GPU as a par_device
-    How ranks exchange
-    >>cuda_exchange   the messages between hosts before and after a call
+    How ranks communicate
+    >>cuda_calls      the messages between hosts before and after a call
     >>cuda_peer       backend: peer-to-peer access to the arrays of all ranks
     >>cuda_staging    backend: through the host's memory
     >>cuda_nccl       backend: NCCL
@@ -1692,7 +1692,7 @@ static void par__cuda_device_open(par_cuda *cuda) {
 }
 par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 
-// >>cuda_exchange -------------------------------------------------------------------------------------------
+// >>cuda_calls ----------------------------------------------------------------------------------------------
 //
 // The peer and staging backends keep a list of the calls in flight on each comm. A call advances whenever its
 // rank waits for anything:
@@ -2697,11 +2697,11 @@ static par_result par__cuda_settle(par__cuda_comm *l, cudaStream_t stream) {
                : PAR_OK;
 }
 enum { PAR__CUDA_NCCL_MAX_RANKS = 1024 };
-struct par__cuda_exchange { // who gets what of my array, and where what I get goes, in elements; n of each
+struct par__cuda_messages { // who gets what of my array, and where what I get goes, in elements; n of each
     size_t to[PAR__CUDA_NCCL_MAX_RANKS], send[PAR__CUDA_NCCL_MAX_RANKS], from[PAR__CUDA_NCCL_MAX_RANKS],
         recv[PAR__CUDA_NCCL_MAX_RANKS];
 };
-static par_result par__cuda_nccl_exchange(par__cuda_comm *l, const par__cuda_exchange *p, const void *send,
+static par_result par__cuda_nccl_messages(par__cuda_comm *l, const par__cuda_messages *p, const void *send,
                                           void *recv, par_dtype dtype) {
     const size_t e = par_dtype_bytes(dtype);
     const ncclDataType_t type = par__cuda_nccl_type(dtype);
@@ -2719,7 +2719,7 @@ static par_result par__cuda_nccl_exchange(par__cuda_comm *l, const par__cuda_exc
     PAR__CUDA_TRY(par__cuda_nccl_check(l, bad ? bad : ended, "ncclSend and ncclRecv"));
     return par__cuda_nccl_wait_ready(l, "ncclGroupEnd");
 }
-static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par__cuda_exchange *p) {
+static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par__cuda_messages *p) {
     par_cuda *cuda = l->cuda;
     const size_t e = par_dtype_bytes(k->dtype);
     const int scatter = par__cuda_is_reduce_scatter(k);
@@ -2747,7 +2747,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
         p->from[r] = (size_t)r * count;
         p->recv[r] = count;
     }
-    PAR__CUDA_TRY(par__cuda_nccl_exchange(l, p, k->send, l->scratch, k->dtype));
+    PAR__CUDA_TRY(par__cuda_nccl_messages(l, p, k->send, l->scratch, k->dtype));
     PAR__CUDA_TRY(par__cuda_settle(l, l->stream));
     par__cuda_reduction s;
     par__cuda_reduction_open(&s, k->op, l->n);
@@ -2770,7 +2770,7 @@ static par_result par__cuda_nccl_exact(par__cuda_comm *l, const par_call *k, par
         p->from[r] = at;
         p->recv[r] = gets ? n : 0;
     }
-    return par__cuda_nccl_exchange(l, p, mine, k->recv, k->dtype);
+    return par__cuda_nccl_messages(l, p, mine, k->recv, k->dtype);
 }
 static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_call *k) {
     const ncclDataType_t type = par__cuda_nccl_type(k->dtype);
@@ -2799,7 +2799,7 @@ static par_result par__cuda_nccl_reduce(par__cuda_comm *l, const par_call *k) {
     if (own) ncclRedOpDestroy(op, l->nccl);
     return r;
 }
-static void par__cuda_plan_exchange(const par__cuda_comm *l, const par_call *k, par__cuda_exchange *p) {
+static void par__cuda_plan_messages(const par__cuda_comm *l, const par_call *k, par__cuda_messages *p) {
     const par_kind_traits *t = par_kind_traits_of(k->kind);
     const int root = l->me == k->root;
     const int scattered = t->send & PAR_SIDE_ALL;
@@ -2833,11 +2833,11 @@ static par_result par__cuda_nccl_collective(par__cuda_comm *l, const par_call *k
         PAR__CUDA_NCCL_CALL(
             ncclBroadcast(k->send ? k->send : k->recv, k->recv, k->count, type, k->root, l->nccl, stream));
     else {
-        par__cuda_exchange *p = (par__cuda_exchange *)PAR_MALLOC(sizeof *p);
+        par__cuda_messages *p = (par__cuda_messages *)PAR_MALLOC(sizeof *p);
         if (!p) return par__cuda_fail(l->cuda, PAR_ERR_MEMORY, par_kind_name(k->kind), "out of memory");
-        if (!sum) par__cuda_plan_exchange(l, k, p);
+        if (!sum) par__cuda_plan_messages(l, k, p);
         const par_result r =
-            sum ? par__cuda_nccl_exact(l, k, p) : par__cuda_nccl_exchange(l, p, k->send, k->recv, k->dtype);
+            sum ? par__cuda_nccl_exact(l, k, p) : par__cuda_nccl_messages(l, p, k->send, k->recv, k->dtype);
         PAR_FREE(p);
         return r;
     }

@@ -1,4 +1,4 @@
-// test_par.c - par.h against naive references, on every backend.
+// test_par.c - par.h against naive references, by every launch method.
 #define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
