@@ -615,13 +615,13 @@ static void par__tile_canonical(size_t k, const float *a, size_t a_row, size_t a
     for (size_t i = 0; i < 6; i++)
         for (size_t j = 0; j < 8; j++) c[i * ldc + j] = add ? c[i * ldc + j] + sums[i][j] : sums[i][j];
 }
-static const par__gemm_tile par__canonical_tiles_base = {6, 8, par__tile_canonical};
+static const par__gemm_tile par__canonical_base = {6, 8, par__tile_canonical};
 #if PAR__X86 && !defined(__CUDACC__)
-static const par__gemm_tile par__canonical_tiles_avx2 = {6, 16, par__tile_avx2};
-static const par__gemm_tile par__canonical_tiles_avx512 = {8, 32, par__tile_avx512};
 static const par__gemm_tile par__canonical_panels = {12, 32, par__tile_panels};
 #endif
-const par__gemm_tile *par__canonical_tile_get(void) { return PAR__PICK(par__canonical_tiles); }
+const par__gemm_tile *par__canonical_tile_get(void) { // those of other instruction sets fuse anyway
+    return par__isa() ? par__gemm_tile_get() : &par__canonical_base;
+}
 static const par__gemm_tile *par__canonical_panels_get(void) {
 #if PAR__X86 && !defined(__CUDACC__)
     if (par__isa() >= 2) return &par__canonical_panels;
@@ -927,19 +927,25 @@ static int par__gemm_chosen_index(uint32_t state) { // -1: not chosen yet
     return state - PAR__GEMM_CHOSEN < PAR_GEMM_MAX ? (int)(state - PAR__GEMM_CHOSEN) : -1;
 }
 
-typedef struct par__autotune {
-    int race, count_of, reference; // candidates; which of them the others are compared with
-    par__gemm_bf16_fn tile;        // of bf16; and what it gets
+typedef struct par__gemm_ask { // what is to be chosen, for which products
+    int race;
+    const par_gemm_shape *shapes;
+    size_t count;
+    par__gemm_bf16_fn tile;
     const void *user;
-    int widen;        // which library multiplies f32
-    double slowest;   // how much slower than the best a candidate may be
-    par_bf16 *narrow; // the operands: the second from the middle on
+} par__gemm_ask;
+typedef struct par__autotune {
+    const par__gemm_ask *ask;
+    int count_of, reference; // candidates; which of them the others are compared with
+    int widen;               // which library multiplies f32
+    double slowest;          // how much slower than the best a candidate may be
     par__gemm_choice *choice;
     const par_gemm_shape *shapes;   // of this stage
     double weight[PAR_GEMM_SHAPES]; // the operations that each represents
     size_t count;
     double min_seconds[PAR_GEMM_MAX][PAR_GEMM_SHAPES]; // seconds
-    float *a, *b, *c, *expected;
+    par_bf16 narrow_a[PAR__AUTOTUNE_MAX], narrow_b[PAR__AUTOTUNE_MAX];
+    float a[PAR__AUTOTUNE_MAX], b[PAR__AUTOTUNE_MAX], c[PAR__AUTOTUNE_MAX], expected[PAR__AUTOTUNE_MAX];
 } par__autotune;
 
 static double par__thread_cpu_seconds(void) {
@@ -950,13 +956,13 @@ static double par__thread_cpu_seconds(void) {
 static double par__gemm_flop_count(const par_gemm_shape *s) {
     return 2 * (double)s->m * (double)s->n * (double)s->k;
 }
-static par_result par__autotune_run(const par__autotune *r, int i, const par_gemm_shape *s, float *c) {
+static par_result par__autotune_run(par__autotune *r, int i, const par_gemm_shape *s, float *c) {
     const size_t lda = s->trans_a ? s->m : s->k, ldb = s->trans_b ? s->k : s->n;
-    const par_bf16 *a = r->narrow, *b = r->narrow + PAR__AUTOTUNE_MAX;
-    const int ta = s->trans_a, tb = s->trans_b, bf16 = r->race == PAR__GEMM_BF16;
+    const par_bf16 *a = r->narrow_a, *b = r->narrow_b;
+    const int ta = s->trans_a, tb = s->trans_b, bf16 = r->ask->race == PAR__GEMM_BF16;
     if (bf16 && i == PAR__BF16_TILE)
-        return r->tile ? r->tile(r->user, ta, tb, s->m, s->n, s->k, a, lda, b, ldb, c, r->a)
-                       : PAR_ERR_UNSUPPORTED;
+        return r->ask->tile ? r->ask->tile(r->ask->user, ta, tb, s->m, s->n, s->k, a, lda, b, ldb, c, r->a)
+                            : PAR_ERR_UNSUPPORTED;
     par_result result;
     if (bf16 && i == PAR__BF16_LIBRARY) {
         result = par__gemm_library_bf16(ta, tb, s->m, s->n, s->k, a, lda, b, ldb, 0, c, s->n);
@@ -987,7 +993,7 @@ static void par__autotune_check(par__autotune *r, const par_gemm_shape *s, int i
     snprintf(text, sizeof text,
              "%s is not used for matrix products: a product of %zu x %zu x %zu differs from the built-in "
              "kernel's by %g, but rounding explains at most %g",
-             par__gemm_name(r->race, i), s->m, s->n, s->k, result ? (double)NAN : off, allowed);
+             par__gemm_name(r->ask->race, i), s->m, s->n, s->k, result ? (double)NAN : off, allowed);
     PAR_LOG(text);
     r->choice->note[i] = PAR__GEMM_WRONG;
 }
@@ -1054,45 +1060,28 @@ static void par__autotune_fill(par__autotune *r, size_t used) { // numbers in [-
         bits = bits * 1664525u + 1013904223u;
         r->b[i] = (float)(bits >> 8) * 5.9604644775390625e-8f - 0.5f;
     }
-    par_cast(r->narrow, PAR_BF16, r->a, PAR_F32, used);
-    par_cast(r->narrow + PAR__AUTOTUNE_MAX, PAR_BF16, r->b, PAR_F32, used);
+    par_cast(r->narrow_a, PAR_BF16, r->a, PAR_F32, used);
+    par_cast(r->narrow_b, PAR_BF16, r->b, PAR_F32, used);
 }
-typedef struct par__gemm_ask { // what is to be chosen, for which products
-    int race;
-    const par_gemm_shape *shapes;
-    size_t count;
-    par__gemm_bf16_fn tile;
-    const void *user;
-} par__gemm_ask;
 static par_result par__gemm_autotune(const par__gemm_ask *ask, par__gemm_choice *choice) {
     const par_gemm_shape *shapes = ask->shapes;
     const size_t count = ask->count;
     static const par_gemm_shape small[] = {
         {0, 0, 61, 83, 47, 1}, {0, 1, 61, 83, 47, 1}, {1, 0, 61, 83, 47, 1}, {1, 1, 61, 83, 47, 1}};
-    const size_t max = PAR__AUTOTUNE_MAX;
     par_gemm_shape cut[PAR_GEMM_SHAPES];
     par__autotune *r = (par__autotune *)PAR_MALLOC(sizeof *r);
-    float *memory = (float *)PAR_MALLOC(5 * max * sizeof *memory);
-    if (!r || !memory) return PAR_FREE(r), PAR_FREE(memory), PAR_ERR_MEMORY;
-    memset(r, 0, sizeof *r);
+    if (!r) return PAR_ERR_MEMORY;
     size_t used = 8192;
     for (size_t s = 0; s < count; s++) {
         const par_gemm_shape c = cut[s] = par__gemm_shrink(shapes[s]);
         used = PAR__MAX(used, PAR__MAX(c.m * c.n, PAR__MAX(c.m * c.k, c.n * c.k)));
     }
-    r->race = ask->race;
-    r->tile = ask->tile;
-    r->user = ask->user;
+    r->ask = ask;
     r->count_of = ask->race ? (int)PAR__BF16_COUNT : (int)PAR__GEMM_COUNT;
     r->reference = ask->race ? (int)PAR__BF16_WIDEN_BUILTIN : (int)PAR__GEMM_BUILTIN;
     r->widen = PAR__MAX(par__gemm_chosen_index(PAR__LOAD(&par__gemm_state[PAR__GEMM_F32])), 0);
     if (ask->race && r->widen == PAR__GEMM_BUILTIN) choice->note[PAR__BF16_WIDEN_BUILTIN] = PAR__GEMM_ABSENT;
     r->choice = choice;
-    r->a = memory;
-    r->b = memory + max;
-    r->c = memory + 2 * max;
-    r->expected = memory + 3 * max;
-    r->narrow = (par_bf16 *)(void *)(memory + 4 * max);
     par__autotune_fill(r, used);
     for (size_t s = 0; s < 4; s++) r->weight[s] = 1;
     r->slowest = 10;
@@ -1107,7 +1096,6 @@ static par_result par__gemm_autotune(const par__gemm_ask *ask, par__gemm_choice 
         if (!choice->note[i]) best = PAR__MAX(best, choice->flops[i]);
     while (choice->note[chosen] || choice->flops[chosen] * 1.05 < best) chosen++;
     snprintf(choice->name, sizeof choice->name, "%s", par__gemm_name(ask->race, chosen));
-    PAR_FREE(memory);
     PAR_FREE(r);
     return PAR_OK;
 }

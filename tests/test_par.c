@@ -2971,9 +2971,9 @@ static float canonical_sum(const float *a, const float *b, size_t k) {
 static void canonical_gemm(par_comm *w) {
     static const size_t shapes[][3] = {{9, 33, 7},      {8, 32, 256}, {5, 40, 257},   {2, 3, 1280},
                                        {17, 1030, 300}, {1030, 3, 5}, {97, 35, 1800}, {13, 35, 3000}};
-    const par__gemm_tile *tiles[3] = {&par__canonical_tiles_base, NULL, NULL};
+    const par__gemm_tile *tiles[3] = {&par__canonical_base, NULL, NULL};
 #if PAR__X86
-    if (par__isa() >= 1) tiles[1] = &par__canonical_tiles_avx2;
+    if (par__isa() >= 1) tiles[1] = &par__tiles_avx2;
     if (par__isa() >= 2) tiles[2] = &par__canonical_panels;
 #endif
     for (int s = 0; s < 24; s++) {
