@@ -175,7 +175,7 @@ typedef struct par_safetensors_writer {
     const par_file_tensor *list;
     size_t *at; // of each tensor's data in the file, and of the end
     int fd, error;
-    char path[4200], why[4400];
+    char path[4200], temporary[4204], why[4400];
 } par_safetensors_writer;
 int par_safetensors_create(const char *path, const par_file_tensor *list, size_t count,
                            par_safetensors_writer *w);
@@ -463,14 +463,7 @@ static size_t par__file_element(const char *dtype, const char **name) {
     *name = known[i];
     return strcmp(dtype, "BOOL") ? strtoul(dtype + strcspn(dtype, "1234568"), NULL, 10) / 8 : 1;
 }
-__attribute__((format(printf, 3, 4))) static int par__safetensors_fail(par_safetensors *s, int error,
-                                                                       const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    vsnprintf(s->why, sizeof s->why, format, list);
-    va_end(list);
-    return error;
-}
+
 // Parses a tensor's entry of the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}. Returns
 // NULL, or what is wrong.
 static const char *par__safetensors_entry(par_json *j, par_file_tensor *t, const char *data,
@@ -531,28 +524,28 @@ static int par__safetensors_check(par_safetensors *s, const char *data, const ch
     const char *at = data;
     const par_file_tensor **names = (const par_file_tensor **)PAR_MALLOC((s->count + 1) * sizeof *names);
     s->by_name = names;
-    if (!names) return par__safetensors_fail(s, ENOMEM, "out of memory");
+    if (!names) return snprintf(s->why, sizeof s->why, "out of memory"), ENOMEM;
     if (s->count) qsort(s->list, s->count, sizeof *s->list, par__file_by_data);
-    int r = 0;
-    for (size_t i = 0; i < s->count && !r; at += s->list[i++].bytes) {
+    for (size_t i = 0; i < s->count; at += s->list[i++].bytes) {
         names[i] = &s->list[i];
-        if (s->list[i].data != at)
-            r = par__safetensors_fail(s, EINVAL, "tensor %s does not begin where the one before it ends",
-                                      s->list[i].name);
+        if (s->list[i].data == at) continue;
+        snprintf(s->why, sizeof s->why, "tensor %s does not begin where the one before it ends",
+                 s->list[i].name);
+        return EINVAL;
     }
-    if (!r && at != end) r = par__safetensors_fail(s, EINVAL, "there is more data than its tensors have");
-    if (!r && s->count) qsort(names, s->count, sizeof *names, par__file_by_name);
-    for (size_t i = 1; i < s->count && !r; i++)
+    if (at != end) return snprintf(s->why, sizeof s->why, "there is more data than its tensors have"), EINVAL;
+    if (s->count) qsort(names, s->count, sizeof *names, par__file_by_name);
+    for (size_t i = 1; i < s->count; i++)
         if (!strcmp(names[i - 1]->name, names[i]->name))
-            r = par__safetensors_fail(s, EINVAL, "tensor %s stands there twice", names[i]->name);
-    return r;
+            return snprintf(s->why, sizeof s->why, "tensor %s stands there twice", names[i]->name), EINVAL;
+    return 0;
 }
 // Parses a mapped file.
 static int par__safetensors_parse(par_safetensors *s, const char *file, size_t bytes) {
     uint64_t n = 0;
     if (bytes > 8) memcpy(&n, file, 8);
     if (bytes <= 8 || n > bytes - 8 || n > (uint64_t)100 << 20)
-        return par__safetensors_fail(s, EINVAL, "it is truncated, or no safetensors file");
+        return snprintf(s->why, sizeof s->why, "it is truncated, or no safetensors file"), EINVAL;
     par_json j = {file + 8, file + 8 + n, 0};
     const char *data = j.end, *wrong = NULL;
     par_file_tensor t;
@@ -565,11 +558,11 @@ static int par__safetensors_parse(par_safetensors *s, const char *file, size_t b
         t.dims = 0;
         memset(t.shape, 0, sizeof t.shape);
         wrong = par__safetensors_entry(&j, &t, data, bytes - 8 - (size_t)n);
-        if (wrong) return par__safetensors_fail(s, EINVAL, "tensor %s: %s", t.name, wrong);
-        if (par__safetensors_append(s, &t)) return par__safetensors_fail(s, ENOMEM, "out of memory");
+        if (wrong) return snprintf(s->why, sizeof s->why, "tensor %s: %s", t.name, wrong), EINVAL;
+        if (par__safetensors_append(s, &t)) return snprintf(s->why, sizeof s->why, "out of memory"), ENOMEM;
     }
     par_json_peek(&j);
-    if (j.bad || j.at != j.end) return par__safetensors_fail(s, EINVAL, "its header is damaged");
+    if (j.bad || j.at != j.end) return snprintf(s->why, sizeof s->why, "its header is damaged"), EINVAL;
     return par__safetensors_check(s, data, file + bytes);
 }
 void par_safetensors_close(par_safetensors *s) {
@@ -592,7 +585,7 @@ int par_safetensors_open(const char *path, par_safetensors *s) {
     const int r = par__safetensors_parse(s, (const char *)s->map, s->map ? s->bytes : 0);
     if (!r) return 0;
     memcpy(problem, s->why, sizeof problem);
-    par__safetensors_fail(s, EINVAL, "cannot read %.200s: %.280s", path, problem);
+    snprintf(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
     return par_safetensors_close(s), r;
 }
 size_t par__file_find(const par_file_tensor *const *sorted, size_t count, const char *name) {
@@ -628,30 +621,28 @@ void par__safetensors_header(par_text *t, const par_file_tensor *list, size_t co
     const uint64_t n = t->count - 8;
     if (!t->failed) memcpy(t->text, &n, 8);
 }
-static void par__safetensors_failed(par_safetensors_writer *w, int error) { // the first error counts
-    if (w->error) return;
+static void par__safetensors_failed(par_safetensors_writer *w, int error) { // 0: no; the first error counts
+    if (w->error || !error) return;
     w->error = error;
     snprintf(w->why, sizeof w->why, "cannot write %s: %s", w->path, strerror(error));
 }
 int par_safetensors_create(const char *path, const par_file_tensor *list, size_t count,
                            par_safetensors_writer *w) {
-    char temporary[sizeof w->path + 4];
     par_text header;
     memset(&header, 0, sizeof header);
     memset(w, 0, sizeof *w);
     w->list = list;
     w->fd = -1;
     snprintf(w->path, sizeof w->path, "%s", path);
-    snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
+    snprintf(w->temporary, sizeof w->temporary, "%s.tmp", w->path);
     par__safetensors_header(&header, list, count);
     w->at = (size_t *)PAR_MALLOC((count + 1) * sizeof *w->at);
     if (header.failed || !w->at) par__safetensors_failed(w, ENOMEM);
     if (w->at) w->at[0] = header.count;
     for (size_t i = 0; w->at && i < count; i++) w->at[i + 1] = w->at[i] + list[i].bytes;
-    if (!w->error) w->fd = par_file_replace(temporary);
+    if (!w->error) w->fd = par_file_replace(w->temporary);
     if (!w->error && (w->fd < 0 || ftruncate(w->fd, (off_t)w->at[count]))) par__safetensors_failed(w, errno);
-    const int e = w->error ? 0 : par_file_write(w->fd, header.text, header.count, 0);
-    if (e) par__safetensors_failed(w, e);
+    par__safetensors_failed(w, w->error ? 0 : par_file_write(w->fd, header.text, header.count, 0));
     PAR_FREE(header.text);
     return w->error;
 }
@@ -659,17 +650,15 @@ int par_safetensors_put(par_safetensors_writer *w, size_t index, size_t first, s
                         const void *data) {
     const par_file_tensor *t = &w->list[index];
     const size_t bytes = t->count ? t->bytes / t->count : 0; // of an element
-    const int e = w->error ? 0 : par_file_write(w->fd, data, count * bytes, w->at[index] + first * bytes);
-    if (e) par__safetensors_failed(w, e);
+    if (!w->error)
+        par__safetensors_failed(w, par_file_write(w->fd, data, count * bytes, w->at[index] + first * bytes));
     return w->error;
 }
 int par_safetensors_end(par_safetensors_writer *w, int keep) {
-    char temporary[sizeof w->path + 4];
-    snprintf(temporary, sizeof temporary, "%s.tmp", w->path);
     if (w->fd >= 0 && keep && !w->error && fsync(w->fd)) par__safetensors_failed(w, errno);
     if (w->fd >= 0 && close(w->fd)) par__safetensors_failed(w, errno);
-    if (w->fd >= 0 && keep && !w->error && rename(temporary, w->path)) par__safetensors_failed(w, errno);
-    if (w->fd >= 0 && (!keep || w->error)) unlink(temporary);
+    if (w->fd >= 0 && keep && !w->error && rename(w->temporary, w->path)) par__safetensors_failed(w, errno);
+    if (w->fd >= 0 && (!keep || w->error)) unlink(w->temporary);
     if (w->fd >= 0 && keep && !w->error) par__file_sync_parent(w->path);
     PAR_FREE(w->at);
     w->at = NULL;
