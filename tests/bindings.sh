@@ -187,13 +187,24 @@ by_fetch_content() {
 FetchContent_Declare(par SOURCE_DIR $PWD)
 FetchContent_MakeAvailable(par)"
 }
+one_file() { # layer: its manual's example with the header as one file prints what it says
+    local header=par_$1-$(version).h
+    sed -n '/^EXAMPLE$/,/^[A-Z]/p' "par_$1.h" |
+        sed "1d;\$d;s/^    //;s/\"par_$1.h\"/\"$header\"/" >"$work/$1.c"
+    ! grep '^#include "par' "$work/dist/$header" &&
+        link_kit -std=c11 -I"$work/dist" "$work/$1.c" -o "$work/$1" &&
+        ranks=$(sed -n 's/.*PAR_RANKS=\([0-9]*\) it.*/\1/p' "$work/$1.c") &&
+        (cd "$work" && PAR_RANKS=$ranks "./$1") >"$work/said" &&
+        sed -n 's/.*it prints: //p' "$work/$1.c" | diff - "$work/said"
+}
 distributed() { # a header as one file; Spack's recipe and the tarball have this version
     [ ! -e .git ] || have git || {
         echo "apt-get install git"
         return 77
     }
     make -s dist DIST="$work/dist" || return 1
-    gcc -std=c11 -fsyntax-only -x c "$work/dist/par_plan-$(version).h" &&
+    for layer in files math zero pipe tp plan; do one_file $layer || return 1; done
+    gcc -std=c11 -DPAR_IMPLEMENTATION -fsyntax-only -x c "$work/dist/par_plan-$(version).h" &&
         grep -q "version(\"$(version)\"" packaging/spack/package.py || return 1
     [ ! -e .git ] || tar -tzf "$work/dist/par_$(version).orig.tar.gz" | grep -x "par-$(version)/par.h"
 }

@@ -219,6 +219,12 @@ on_aarch64() {
         done
     done
 }
+without_ranks() { # par_files.h's manual: a program that links nothing else
+    sed -n '/^EXAMPLE$/,/^TABLE/p' par_files.h | sed '1d;$d;s/^    //' >"$work/files.c" &&
+        gcc -std=c11 -O2 -Wall -Wextra -Werror -I. "$work/files.c" -o "$work/files" &&
+        (cd "$work" && ./files) | grep -qx "$(sed -n 's/.*it prints: //p' "$work/files.c")"
+}
+check "par_files.h without ranks" without_ranks
 hooks_rejected() {
     ! gcc -Wfatal-errors -DPAR_MALLOC=malloc -I. $emits 2>"$work/err" &&
         grep -q "or none" "$work/err"
