@@ -117,8 +117,8 @@ size_t par_json_escape(const char *text, size_t bytes, char json[8]);
 
 // ---- texts ------------------------------------------------------------------------------------------------
 
-typedef struct par_text { // a string that grows; all zero: an empty one; the caller frees text by PAR_FREE
-    char *text;
+typedef struct par_text { // a string that grows; all zero: an empty one
+    char *text;           // the caller frees it, as what par_file_read returns
     size_t count, capacity;
     int failed; // 1: out of memory, something is missing
 } par_text;
@@ -135,7 +135,8 @@ void par_text_quote(par_text *t, const char *s); // as a JSON string
 // Opens a file for reading. Returns its descriptor, and its size; or -1, and what is wrong in `why`. Only
 // regular files are accepted: a FIFO would block until it has a writer, a device may never end.
 int par_file_open(const char *path, size_t *bytes, char *why, size_t why_bytes);
-// Reads a whole file, and appends a 0. Free it by PAR_FREE. NULL: an error, with a text in why.
+// Reads a whole file of less than 1 GiB, and appends a 0. The caller frees it, by free or a PAR_FREE of its
+// own. NULL: an error, with a text in why.
 char *par_file_read(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // Creates a file for writing. One of that name is unlinked first: it could be a symbolic link through which
 // another file would be overwritten. -1: see errno.

@@ -83,14 +83,11 @@ static FILE *files_read(const char *path, char *why, size_t capacity) { // NULL,
 }
 static char *files_text(const char *dir, const char *name, char *why, size_t capacity) { // a small file
     char path[4200];
+    size_t bytes;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = files_read(path, why, capacity);
-    if (!f) return NULL;
-    char *text = (char *)calloc(1, (size_t)16 << 20);
-    const size_t n = text ? fread(text, 1, ((size_t)16 << 20) - 1, f) : 0;
-    fclose(f);
-    if (n) return text;
-    snprintf(why, capacity, "cannot read %s: %s", path, text ? "it is empty" : "out of memory");
+    char *text = par_file_read(path, &bytes, why, capacity);
+    if (!text || bytes) return text;
+    snprintf(why, capacity, "cannot read %s: it is empty", path);
     free(text);
     return NULL;
 }

@@ -45,16 +45,12 @@ static const char *tokenizer_parse(tokenizer *k, const char *path, size_t bytes,
 // NULL, or what is wrong. It must have the model's vocabulary.
 static inline const char *tokenizer_open(tokenizer *k, const char *path, int vocab_size) {
     static char why[4500];
-    size_t bytes, got = 0;
+    size_t bytes;
     memset(k, 0, sizeof *k);
-    const int fd = par_file_open(path, &bytes, why, sizeof why);
-    if (fd < 0) return why;
-    k->file = (unsigned char *)malloc(bytes + 1);
+    k->file = (unsigned char *)par_file_read(path, &bytes, why, sizeof why);
+    if (!k->file) return why;
     k->at = (size_t *)calloc((size_t)vocab_size, sizeof *k->at);
-    for (ssize_t n = 1; k->file && k->at && got < bytes && n > 0; got += n > 0 ? (size_t)n : 0)
-        n = read(fd, k->file + got, bytes - got);
-    close(fd);
-    return k->file && k->at ? tokenizer_parse(k, path, got, vocab_size) : "out of memory for the tokenizer";
+    return k->at ? tokenizer_parse(k, path, bytes, vocab_size) : "out of memory for the tokenizer";
 }
 static void tokenizer_close(tokenizer *k) {
     free(k->file);
