@@ -3226,6 +3226,10 @@ typedef struct par__net_request { // bytes in flight between nodes, see >>net
 #endif
 } par__net_request;
 
+typedef struct par__block { // of an exchange
+    char *memory;
+    size_t bytes;
+} par__block;
 typedef enum par__transfer_state {
     PAR__TRANSFER_NEW,
     PAR__TRANSFER_HEADER,  // between nodes: a receive waits for the message's header
@@ -3240,7 +3244,10 @@ typedef struct par__transfer { // a message in flight
     uint64_t hash; // as par__message_header.hash
     char *memory;
     size_t bytes, done;
-    size_t least; // a receive: fewer bytes than that are a mismatch
+    const par__block *blocks; // of a bundle on this node, instead of memory; NULL: none
+    size_t block_count;
+    size_t block, at; // where in the blocks `done` ends
+    size_t least;     // a receive: fewer bytes than that are a mismatch
     uint32_t ticket;
     par__net_request request, first_request; // between nodes
     char *first;                             // a user's message: its header and first bytes
@@ -3251,24 +3258,13 @@ typedef struct par__transfer { // a message in flight
     par__message_header header;              // of what this rank receives
 } par__transfer;
 
-typedef struct par__block { // of an exchange
-    char *memory;
-    size_t bytes;
-} par__block;
 typedef struct
     par__bundle { // the blocks between this rank and one other, in one direction; its own: to itself
     int peer, sending;
     size_t first, count; // blocks
     size_t bytes;        // of all of them
     uint64_t hash;       // of their counts
-    // of the present exchange
-    par__transfer_state state;
-    int mismatched, place; // par__place
-    size_t done, length;   // bytes of the message that have passed; all of them
-    size_t block, at;      // where in the blocks they end
-    uint32_t ticket;
-    char *packed;    // between nodes, and
-    size_t transfer; // its number
+    char *packed;        // between nodes
 } par__bundle;
 typedef struct par__exchange { // of an operation
     par__bundle *bundles;      // sends, then receives
@@ -6300,6 +6296,33 @@ static inline void par__read_piece(const par_comm *c, const par__ring *ring, con
     else if (bytes)
         memcpy(to, cell->u.data, bytes);
 }
+// The bytes of a cell's piece from `at` on; *room: how many are consecutive. line: where its payload begins.
+static char *par__piece_at(const par_comm *c, par__ring *ring, par__cell *cell, uint32_t line, size_t bytes,
+                           size_t at, size_t *room) {
+    const size_t all = (size_t)c->ring_lines * 64, from = ((size_t)line * 64 + at) & (all - 1);
+    *room = bytes <= PAR__CELL_BYTES ? bytes - at : all - from;
+    return bytes <= PAR__CELL_BYTES ? (char *)cell->u.data + at : (char *)(ring + 1) + from;
+}
+// Copy the next bytes of a bundle's blocks to (sending) or from a piece.
+static void par__pass_blocks(const par_comm *c, par__transfer *x, par__ring *ring, par__cell *cell,
+                             size_t bytes) {
+    const uint32_t line = x->sending ? ring->head_line : (uint32_t)(ring->tail >> 32);
+    for (size_t at = 0, n; at < bytes && x->block < x->block_count; at += n) {
+        const par__block *b = &x->blocks[x->block];
+        size_t room;
+        char *piece = par__piece_at(c, ring, cell, line, bytes, at, &room), *memory = b->memory + x->at;
+        n = PAR__MIN(PAR__MIN(b->bytes - x->at, bytes - at), room);
+        if (n == 8)
+            memcpy(x->sending ? piece : memory, x->sending ? memory : piece, 8); // inline
+        else if (n)
+            par__copy(c->world->kernels, x->sending ? piece : memory, x->sending ? memory : piece, n);
+        x->at += n;
+        if (x->at < b->bytes) continue;
+        x->block++;
+        x->at = 0;
+    }
+    if (x->sending) ring->head_line += par__payload_lines(bytes);
+}
 // Tell the receiver that the cell is full. A later cell is fetched meanwhile: the receiver has read it in the
 // last round, so that storing to it takes as long as fetching it.
 static void par__publish_cell(par_comm *c, par__ring *ring, par__cell *cell, int peer) {
@@ -6533,6 +6556,22 @@ static int par__push_part(par__operation *op, par__transfer *x, par__cell *cell)
     par__ring_doorbells(c, x->peer);
     return 1;
 }
+// Where the receiver finds a bundle's blocks; then op->exchange.addresses has their addresses.
+static par__place par__bundle_place(par__operation *op, const par__transfer *x) {
+    const par_comm *c = op->comm;
+    uint64_t *addresses = op->exchange.addresses;
+    const size_t listed = 8 * x->block_count;
+    int shared = 1;
+    if (x->bytes <= PAR__SHORT_MESSAGE_BYTES || listed > par__piece_bytes(c, listed)) return PAR__IN_RING;
+    for (size_t i = 0; i < x->block_count && shared; i++)
+        shared = par__shared_offset(c->world, x->blocks[i].memory, x->blocks[i].bytes, &addresses[i]);
+    if (shared) return PAR__IN_ARENA;
+    // The system pins the pages of each block, and both directions copy at a time: later than for a message.
+    if (!c->world->cma || x->bytes / 8 < c->world->cma_bytes || !par__is_local(c, x->peer))
+        return PAR__IN_RING;
+    for (size_t i = 0; i < x->block_count; i++) addresses[i] = (uint64_t)(uintptr_t)x->blocks[i].memory;
+    return PAR__IN_SENDER;
+}
 static par_result par__ring_send(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
     par__ring *ring = par__ring_to(c, x->peer, x->lane);
@@ -6543,22 +6582,25 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     }
     while (x->state == PAR__TRANSFER_NEW || x->state == PAR__TRANSFER_PIECES) {
         uint64_t address = 0;
-        const par__place place = x->state == PAR__TRANSFER_PIECES
-                                     ? PAR__IN_RING
-                                     : par__message_place(c, x->memory, x->bytes, x->peer, &address);
-        const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, x->bytes - x->done) : 0;
+        const par__place place = x->state == PAR__TRANSFER_PIECES ? PAR__IN_RING
+                                 : x->blocks                      ? par__bundle_place(op, x)
+                                             : par__message_place(c, x->memory, x->bytes, x->peer, &address);
+        const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, x->bytes - x->done) : 8 * x->block_count;
         if ((cell = par__free_cell(c, ring, n)) == NULL) break;
         cell->site = op->site;
         cell->dtype = (uint8_t)op->call.dtype;
         cell->place = (uint8_t)place;
-        cell->count = par__transfer_count(op, x);
+        cell->count = x->blocks ? x->hash : par__transfer_count(op, x);
         cell->bytes = x->bytes;
-        if (place == PAR__IN_RING)
-            par__write_piece(c, ring, cell, x->memory + x->done, n);
-        else {
+        if (place != PAR__IN_RING && !x->blocks) {
             memset(&cell->u.copy, 0, sizeof cell->u.copy);
             cell->u.copy.from = address;
-        }
+        } else if (place != PAR__IN_RING)
+            par__write_piece(c, ring, cell, (const char *)op->exchange.addresses, n);
+        else if (x->blocks)
+            par__pass_blocks(c, x, ring, cell, n);
+        else
+            par__write_piece(c, ring, cell, x->memory + x->done, n);
         x->done += n;
         x->ticket = ring->head + 1;
         x->state = place != PAR__IN_RING ? PAR__TRANSFER_OFFERED
@@ -6570,7 +6612,7 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     if (x->state == PAR__TRANSFER_OFFERED && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
         x->state = PAR__TRANSFER_ENDED;
         *moved = 1;
-    } else if (x->state == PAR__TRANSFER_OFFERED)
+    } else if (x->state == PAR__TRANSFER_OFFERED && !x->blocks)
         *moved |= par__push_part(op, x, &ring->cells[(x->ticket - 1) % PAR__RING_CELLS]);
     return PAR_OK;
 }
@@ -6585,12 +6627,13 @@ static par_result par__open_message(par__operation *op, par__transfer *x, const 
     const par_comm *c = op->comm;
     par__message_header *m = &x->header;
     m->bytes = cell->bytes;
-    m->count = cell->count;
+    m->count = x->blocks ? cell->bytes / par__dtypes[op->call.dtype].bytes : cell->count;
     m->dtype = cell->dtype;
     m->place = cell->place;
-    m->address = cell->u.copy.from;
-    m->hash = x->hash;
-    if (!par__address_valid(c->world, m))
+    m->address = x->blocks ? 1 : cell->u.copy.from; // a bundle has a list of them
+    m->hash = x->blocks ? cell->count : x->hash;
+    const int listed = m->place == PAR__IN_RING || 8 * x->block_count <= c->piece_bytes; // they fit the ring
+    if (!par__address_valid(c->world, m) || !listed)
         return par__ring_corrupt(op, x, "the address of a message as", m->address);
     x->state = PAR__TRANSFER_PIECES;
     return par__check_message(op, x, par__site_at(c, x->peer, cell->site));
@@ -6625,6 +6668,41 @@ static int par__pull_message(par__operation *op, par__transfer *x, par__cell *ce
     return 1;
 }
 
+// Copy the blocks of a bundle from where its sender has them: their addresses are in the piece.
+static int par__pull_blocks(par__operation *op, par__transfer *x, par__ring *ring, par__cell *cell) {
+    par_comm *c = op->comm;
+    par__world *w = c->world;
+    uint64_t *addresses = op->exchange.addresses;
+    struct iovec *mine = op->exchange.copies, *theirs = mine + x->block_count;
+    const uint32_t place = x->header.place;
+    par__message_header m;
+    int slow = x->block_count > 1024; // else one system call for all; what it does not copy, block by block
+    par__read_piece(c, ring, cell, (char *)addresses, 8 * x->block_count);
+    for (size_t i = 0; i < x->block_count; i++) {
+        const par__block *b = &x->blocks[i];
+        m.place = place;
+        m.bytes = b->bytes;
+        m.address = b->bytes ? addresses[i] : 1;
+        if (!par__address_valid(w, &m)) {
+            op->result = par__ring_corrupt(op, x, "the address of a block as", m.address);
+            return 1;
+        }
+        mine[i] = par__iovec(b->memory, b->bytes);
+        theirs[i] = par__iovec((char *)m.address, b->bytes);
+        slow |= par__moves_slowly((uintptr_t)b->memory, m.address, b->bytes);
+        if (b->bytes && place == PAR__IN_ARENA)
+            par__copy(w->kernels, b->memory, par__peer_pointer(w, m.address), b->bytes);
+    }
+    const int pid = w->pids ? w->pids[c->arena_index[x->peer]] : 0;
+    if (place == PAR__IN_ARENA || (pid && !slow &&
+                                   syscall(SYS_process_vm_readv, pid, mine, x->block_count, theirs,
+                                           x->block_count, 0ul) == (long)x->bytes))
+        return 1;
+    for (size_t i = 0; i < x->block_count && !op->result; i++)
+        par__run_cma(op, x->peer, mine[i], (uintptr_t)theirs[i].iov_base, 0);
+    return 1;
+}
+
 static par_result par__ring_recv(par__operation *op, par__transfer *x, int *moved) {
     par_comm *c = op->comm;
     par__ring *ring = par__ring_from(c, x->peer, x->lane);
@@ -6637,16 +6715,19 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
             return par__ring_corrupt(op, x, "a message's number as", ticket);
         if (x->state == PAR__TRANSFER_NEW) result = par__open_message(op, x, cell);
         if (x->state == PAR__TRANSFER_ENDED) return result;
-        const size_t left = (size_t)x->header.bytes - x->done;
-        const par__place place = (par__place)x->header.place;
-        const size_t n = place == PAR__IN_RING ? par__piece_bytes(c, left) : left;
-        if (!x->mismatched && place == PAR__IN_RING)
+        const size_t left = (size_t)x->header.bytes - x->done, listed = 8 * x->block_count;
+        const int in_ring = x->header.place == PAR__IN_RING;
+        const size_t n = in_ring ? par__piece_bytes(c, left) : left;
+        if (!x->mismatched && in_ring && x->blocks)
+            par__pass_blocks(c, x, ring, cell, n);
+        else if (!x->mismatched && in_ring)
             par__read_piece(c, ring, cell, x->memory + x->done, n);
-        else if (!x->mismatched && !par__pull_message(op, x, cell, moved))
+        else if (!x->mismatched &&
+                 !(x->blocks ? par__pull_blocks(op, x, ring, cell) : par__pull_message(op, x, cell, moved)))
             break;
         x->done += n;
         if (n == left) x->state = PAR__TRANSFER_ENDED;
-        par__drain_cell(c, ring, place == PAR__IN_RING ? n : 0, x->peer, place != PAR__IN_RING);
+        par__drain_cell(c, ring, in_ring ? n : listed, x->peer, !in_ring);
         *moved = 1;
         if (result) return result;
     }
@@ -6842,10 +6923,10 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
 // all are complete.
 static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
     int all = 1;
-    for (size_t k = 0; k < 2 * t->transfer_count; k++) {
-        const size_t i = k % t->transfer_count;
+    for (size_t k = 0, n = t->transfer_count; k < 2 * n; k++) {
+        const size_t i = k < n ? k : k - n;
         par__transfer *x = &t->transfers[i];
-        int ready = x->state != PAR__TRANSFER_ENDED && x->sending == (k < t->transfer_count);
+        int ready = x->state != PAR__TRANSFER_ENDED && x->sending == (k < n);
         for (size_t j = 0; ready && j < i && x->state == PAR__TRANSFER_NEW; j++)
             if (t->transfers[j].state != PAR__TRANSFER_ENDED && t->transfers[j].sending == x->sending &&
                 t->transfers[j].peer == x->peer)
@@ -9394,197 +9475,14 @@ static int par__fail_collective(par__operation *op, par_result result) {
 
 // >>exchange ------------------------------------------------------------------------------------------------
 //
-// What a rank sends to one peer in a neighbor exchange is one message, a bundle: a hash of the blocks'
-// counts, then their bytes, or, where the receiver can copy them itself, their addresses:
-//     rank 0   blocks 0, 2, 3 are for rank 1   [# 0 2 3] -> ring -> rank 1's blocks 5, 0, 1
-//              block 1 is for rank 2           [# 1]     -> ring -> rank 2's block 4
+// What a rank sends to one peer in a neighbor exchange is one message, a bundle of blocks. Its cell has a
+// hash of their counts where another message's has its count; then come their bytes, or, where the receiver
+// can copy them itself, their addresses:
+//     rank 0   blocks 0, 2, 3 are for rank 1   [0 2 3] -> ring -> rank 1's blocks 5, 0, 1
+//              block 1 is for rank 2           [1]     -> ring -> rank 2's block 4
 //              blocks 4, 5 are for rank 0      copied
-// Between nodes a bundle is packed, and is a message with a header. Steps: 1; bytes: each once, twice where
-// they pass through the ring.
-
-enum { PAR__BUNDLE_HASH = 8 }; // bytes before a bundle's blocks
-
-// The bytes of a cell's piece from `at` on; *room: how many are consecutive. line: where its payload begins.
-static char *par__piece_at(const par_comm *c, par__ring *ring, par__cell *cell, uint32_t line, size_t bytes,
-                           size_t at, size_t *room) {
-    const size_t all = (size_t)c->ring_lines * 64, from = ((size_t)line * 64 + at) & (all - 1);
-    *room = bytes <= PAR__CELL_BYTES ? bytes - at : all - from;
-    return bytes <= PAR__CELL_BYTES ? (char *)cell->u.data + at : (char *)(ring + 1) + from;
-}
-// Copy the next bytes of a bundle's blocks to (write) or from a piece, from `at` to its end.
-static void par__pass_piece(par__operation *op, par__bundle *b, par__ring *ring, par__cell *cell,
-                            uint32_t line, size_t bytes, size_t at, int write) {
-    const par__block *blocks = op->exchange.blocks + b->first;
-    while (at < bytes && b->block < b->count) {
-        const par__block *x = &blocks[b->block];
-        size_t room, n = PAR__MIN(x->bytes - b->at, bytes - at);
-        char *piece = par__piece_at(op->comm, ring, cell, line, bytes, at, &room),
-             *memory = x->memory + b->at;
-        n = PAR__MIN(n, room);
-        if (n == 8)
-            memcpy(write ? piece : memory, write ? memory : piece, 8); // inline
-        else if (n)
-            par__copy(op->comm->world->kernels, write ? piece : memory, write ? memory : piece, n);
-        at += n;
-        b->at += n;
-        if (b->at < x->bytes) continue;
-        b->block++;
-        b->at = 0;
-    }
-}
-
-// Where the receiver finds a bundle's blocks; then op->exchange.addresses has their addresses.
-static par__place par__bundle_place(par__operation *op, const par__bundle *b) {
-    const par_comm *c = op->comm;
-    uint64_t *addresses = op->exchange.addresses;
-    const size_t header = PAR__BUNDLE_HASH + 8 * b->count;
-    int shared = 1;
-    if (b->bytes <= PAR__SHORT_MESSAGE_BYTES || header > par__piece_bytes(c, header)) return PAR__IN_RING;
-    for (size_t i = 0; i < b->count && shared; i++) {
-        const par__block *x = &op->exchange.blocks[b->first + i];
-        shared = par__shared_offset(c->world, x->memory, x->bytes, &addresses[i]);
-    }
-    if (shared) return PAR__IN_ARENA;
-    // The system pins the pages of each block, and both directions copy at a time: later than for a message.
-    if (!c->world->cma || b->bytes / 8 < c->world->cma_bytes || !par__is_local(c, b->peer))
-        return PAR__IN_RING;
-    for (size_t i = 0; i < b->count; i++)
-        addresses[i] = (uint64_t)(uintptr_t)op->exchange.blocks[b->first + i].memory;
-    return PAR__IN_SENDER;
-}
-static par_result par__bundle_send(par__operation *op, par__bundle *b, int *moved) {
-    par_comm *c = op->comm;
-    par__ring *ring = par__ring_to(c, b->peer, 0);
-    par__cell *cell;
-    size_t room;
-    if (!ring) return par__no_ring(c, b->peer);
-    while (b->state == PAR__TRANSFER_NEW || b->state == PAR__TRANSFER_PIECES) {
-        if (!b->done) b->place = (int)par__bundle_place(op, b);
-        const int in_ring = b->place == PAR__IN_RING;
-        const size_t n = in_ring ? par__piece_bytes(c, b->length - b->done) : PAR__BUNDLE_HASH + 8 * b->count;
-        if ((cell = par__free_cell(c, ring, n)) == NULL) break;
-        const uint32_t line = ring->head_line;
-        cell->site = op->site;
-        cell->dtype = (uint8_t)op->call.dtype;
-        cell->place = (uint8_t)b->place;
-        cell->bytes = b->bytes;
-        cell->count = b->bytes / par__element_bytes(op);
-        if (!b->done) memcpy(par__piece_at(c, ring, cell, line, n, 0, &room), &b->hash, PAR__BUNDLE_HASH);
-        if (in_ring)
-            par__pass_piece(op, b, ring, cell, line, n, b->done ? 0 : PAR__BUNDLE_HASH, 1);
-        else
-            for (size_t i = 0; i < b->count; i++)
-                memcpy(par__piece_at(c, ring, cell, line, n, PAR__BUNDLE_HASH + 8 * i, &room),
-                       &op->exchange.addresses[i], 8);
-        ring->head_line += par__payload_lines(n);
-        b->done += n;
-        b->ticket = ring->head + 1;
-        b->state = !in_ring              ? PAR__TRANSFER_OFFERED
-                   : b->done < b->length ? PAR__TRANSFER_PIECES
-                                         : PAR__TRANSFER_ENDED;
-        par__publish_cell(c, ring, cell, b->peer);
-        *moved = 1;
-    }
-    if (b->state == PAR__TRANSFER_OFFERED && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - b->ticket) >= 0) {
-        b->state = PAR__TRANSFER_ENDED;
-        *moved = 1;
-    }
-    return PAR_OK;
-}
-
-static par_result par__bundle_corrupt(par__operation *op, const char *what, uint64_t value) {
-    return par__break_comm(op->comm, par__memory_corrupt(op->comm->world, what, value));
-}
-// Copy the blocks of a bundle from where its sender has them.
-static par_result par__bundle_pull(par__operation *op, par__bundle *b, par__ring *ring, par__cell *cell) {
-    par_comm *c = op->comm;
-    par__world *w = c->world;
-    const par__block *blocks = op->exchange.blocks + b->first;
-    const size_t header = PAR__BUNDLE_HASH + 8 * b->count;
-    struct iovec *mine = op->exchange.copies, *theirs = mine + b->count;
-    par__message_header m;
-    size_t room;
-    int slow = b->count > 1024; // one system call for all; where it copies less, one for each, which can tell
-    for (size_t i = 0; i < b->count; i++) {
-        memcpy(&m.address,
-               par__piece_at(c, ring, cell, (uint32_t)(ring->tail >> 32), header, PAR__BUNDLE_HASH + 8 * i,
-                             &room),
-               8);
-        m.bytes = blocks[i].bytes;
-        m.place = (uint32_t)b->place;
-        if (!m.bytes) m.address = 1;
-        if (!par__address_valid(w, &m))
-            return par__bundle_corrupt(op, "the address of a block as", m.address);
-        mine[i] = par__iovec(blocks[i].memory, blocks[i].bytes);
-        theirs[i] = par__iovec((char *)m.address, blocks[i].bytes);
-        slow |= par__moves_slowly((uintptr_t)blocks[i].memory, m.address, blocks[i].bytes);
-        if (m.bytes && b->place == PAR__IN_ARENA)
-            par__copy(w->kernels, blocks[i].memory, par__peer_pointer(w, m.address), blocks[i].bytes);
-    }
-    if (b->place == PAR__IN_ARENA) return PAR_OK;
-    const int pid = w->pids ? w->pids[c->arena_index[b->peer]] : 0;
-    if (pid && !slow &&
-        syscall(SYS_process_vm_readv, pid, mine, b->count, theirs, b->count, 0ul) == (long)b->bytes)
-        return PAR_OK;
-    for (size_t i = 0; i < b->count && !op->result; i++)
-        par__run_cma(op, b->peer, mine[i], (uintptr_t)theirs[i].iov_base, 0);
-    return op->result;
-}
-// Read the first cell of a bundle: is it what this rank expects?
-static par_result par__bundle_open(par__operation *op, par__bundle *b, par__ring *ring, par__cell *cell) {
-    const par_comm *c = op->comm;
-    const uint64_t expected = b->bytes, count = b->bytes / par__element_bytes(op);
-    size_t room;
-    uint64_t hash;
-    b->place = cell->place;
-    b->length = PAR__BUNDLE_HASH + (b->place == PAR__IN_RING ? (size_t)cell->bytes : 8 * b->count);
-    if (b->place > PAR__IN_SENDER || (b->place == PAR__IN_SENDER && !c->world->cma) ||
-        cell->bytes > SIZE_MAX / 4)
-        return par__bundle_corrupt(op, "a message for neighbors at", cell->bytes);
-    memcpy(
-        &hash,
-        par__piece_at(c, ring, cell, (uint32_t)(ring->tail >> 32), par__piece_bytes(c, b->length), 0, &room),
-        sizeof hash);
-    b->state = PAR__TRANSFER_PIECES;
-    b->mismatched = cell->bytes != expected || cell->dtype != (uint8_t)op->call.dtype || hash != b->hash;
-    if (!b->mismatched) return PAR_OK;
-    return par__set_error(
-        c->world, PAR_ERR_MISMATCH,
-        "rank %d sent %llu %s (%llu bytes) at %s, but rank %d receives %llu %s (%llu bytes%s) at %s, in "
-        "par_%s on comm %s: make the two ends agree",
-        b->peer, (unsigned long long)cell->count, par_dtype_name((par_dtype)cell->dtype),
-        (unsigned long long)cell->bytes, par__site_text(c, b->peer, cell->site).at, c->rank,
-        (unsigned long long)count, par_dtype_name(op->call.dtype), (unsigned long long)expected,
-        cell->bytes == expected ? ", in other blocks" : "", par__op_site(op), par_kind_name(op->call.kind),
-        c->name);
-}
-static par_result par__bundle_recv(par__operation *op, par__bundle *b, int *moved) {
-    par_comm *c = op->comm;
-    par__ring *ring = par__ring_from(c, b->peer, 0);
-    par_result result = PAR_OK;
-    while (ring && b->state != PAR__TRANSFER_ENDED) {
-        par__cell *cell = &ring->cells[(uint32_t)ring->tail % PAR__RING_CELLS];
-        const uint32_t ticket = PAR__LOAD(&cell->ticket), line = (uint32_t)(ring->tail >> 32);
-        if (par__is_ticket_old(ring, ticket)) break;
-        if (ticket != (uint32_t)ring->tail + 1)
-            return par__bundle_corrupt(op, "a message's number as", ticket);
-        const int first = b->state == PAR__TRANSFER_NEW;
-        if (first) result = par__bundle_open(op, b, ring, cell);
-        if (result && result != PAR_ERR_MISMATCH) return result;
-        const int in_ring = b->place == PAR__IN_RING;
-        const size_t n = in_ring ? par__piece_bytes(c, b->length - b->done) : b->length;
-        if (!b->mismatched && in_ring)
-            par__pass_piece(op, b, ring, cell, line, n, first ? PAR__BUNDLE_HASH : 0, 0);
-        else if (!b->mismatched)
-            result = par__bundle_pull(op, b, ring, cell);
-        b->done += n;
-        if (b->done >= b->length) b->state = PAR__TRANSFER_ENDED;
-        par__drain_cell(c, ring, n, b->peer, !in_ring);
-        *moved = 1;
-        if (result) return result;
-    }
-    return PAR_OK;
-}
+// So it is a transfer, as any message. Between nodes it is packed, and a message with a header. Steps: 1;
+// bytes: each once, twice where they pass through the ring.
 
 static void par__set_block(par__block *x, const void *array, size_t at, size_t bytes) {
     x->memory = (char *)((uintptr_t)array + at);
@@ -9623,6 +9521,7 @@ static int par__plan_exchange(par__operation *op) {
     }
     if (n->bundle_count) memcpy(y->bundles, n->bundles, n->bundle_count * sizeof *y->bundles);
     y->bundle_count = n->bundle_count;
+    op->tracks[0].transfer_count = 0;
     for (size_t i = 0; i < y->bundle_count; i++) {
         par__bundle *b = &y->bundles[i];
         b->hash = 0xcbf29ce484222325u;
@@ -9657,49 +9556,43 @@ static void par__copy_own_blocks(const par__exchange *x, int rank) {
             memcpy(x->blocks[to->first + i].memory, x->blocks[from->first + i].memory,
                    x->blocks[from->first + i].bytes);
 }
-static void par__start_exchange(par__operation *op) {
-    par_comm *c = op->comm;
-    par__exchange *x = &op->exchange;
-    char *packed = x->packed;
-    op->track = &op->tracks[0];
-    op->track_count = 1;
-    op->track->transfer_count = 0;
-    par__copy_own_blocks(x, c->rank);
-    for (size_t i = 0; i < x->bundle_count; i++) {
-        par__bundle *b = &x->bundles[i];
-        b->mismatched = 0;
-        b->done = b->block = b->at = 0;
-        b->length = PAR__BUNDLE_HASH + b->bytes;
-        b->state = b->peer == c->rank ? PAR__TRANSFER_ENDED : PAR__TRANSFER_NEW;
-        if (b->sending && c->nodes.node_of[b->peer] != c->nodes.my_node && c->ring_index[b->peer] >= 0) {
-            op->net_messages++;
-            op->net_bytes += b->bytes;
-        }
-        if (c->ring_index[b->peer] >= 0) continue;
-        b->packed = packed;
-        packed += b->bytes;
-        if (b->sending) par__pack_bundle(op, b, 1);
-        b->transfer = op->track->transfer_count;
-        par__transfer *t = par__add_transfer(op, op->track, b->sending, b->peer, b->packed, b->bytes, 0);
-        if (!t) par__no_memory(op);
-        if (t) t->hash = b->hash;
-    }
-    par__set_op_state(op, PAR__RUNNING);
-}
-// Step all bundles, sends first, because the peers wait for them. 1: all are done.
-static int par__step_bundles(par__operation *op, int *moved) {
+// The transfers of an exchange, one for each bundle.
+static void par__add_bundles(par__operation *op) {
     const par_comm *c = op->comm;
     par__exchange *x = &op->exchange;
-    int all = !op->track->transfer_count || par__step_transfers(op, op->track, moved);
+    char *packed = x->packed;
     for (size_t i = 0; i < x->bundle_count; i++) {
         par__bundle *b = &x->bundles[i];
-        if (b->state == PAR__TRANSFER_ENDED || c->ring_index[b->peer] < 0) continue;
-        const par_result r = b->sending ? par__bundle_send(op, b, moved) : par__bundle_recv(op, b, moved);
-        if (r && !op->result) op->result = r;
-        if (r && r != PAR_ERR_MISMATCH) return 1; // its comm is broken
-        all &= b->state == PAR__TRANSFER_ENDED;
+        const int remote = c->ring_index[b->peer] < 0;
+        if (b->peer == c->rank) continue;
+        if (remote) {
+            b->packed = packed;
+            packed += b->bytes;
+            if (b->sending) par__pack_bundle(op, b, 1);
+        }
+        par__transfer *t = par__add_transfer(op, op->track, b->sending, b->peer, b->packed, b->bytes, 0);
+        if (!t) {
+            par__no_memory(op);
+            return;
+        }
+        t->hash = b->hash;
+        t->blocks = remote ? NULL : x->blocks + b->first;
+        t->block_count = remote ? 0 : b->count;
     }
-    return all;
+}
+static void par__start_exchange(par__operation *op) {
+    par__track *t = op->track = &op->tracks[0];
+    op->track_count = 1;
+    par__copy_own_blocks(&op->exchange, op->comm->rank);
+    if (op->comm->nodes.node_count > 1) t->transfer_count = 0;
+    for (size_t i = 0; i < t->transfer_count; i++) { // of the same tables: once more
+        par__transfer *x = &t->transfers[i];
+        x->state = PAR__TRANSFER_NEW;
+        x->done = x->block = x->at = 0;
+        x->mismatched = 0;
+    }
+    if (!t->transfer_count) par__add_bundles(op);
+    par__set_op_state(op, PAR__RUNNING);
 }
 static int par__step_exchange(par__operation *op) { // 1: something moved
     par_comm *c = op->comm;
@@ -9712,7 +9605,7 @@ static int par__step_exchange(par__operation *op) { // 1: something moved
         moved = 1;
     }
     while (!op->result || op->result == PAR_ERR_MISMATCH) {
-        if (par__step_bundles(op, &moved)) break;
+        if (par__step_transfers(op, op->track, &moved)) break;
         if (--looks == 0) return moved;
         par__cpu_relax();
     }
@@ -9727,14 +9620,12 @@ static int par__step_exchange(par__operation *op) { // 1: something moved
     return 1;
 }
 static int par__exchange_waits(const par__operation *op, int rank) { // for what comes from it, or goes there
-    for (size_t i = 0; i < op->exchange.bundle_count; i++) {
-        const par__bundle *b = &op->exchange.bundles[i];
-        const par__transfer_state state = op->comm->ring_index[b->peer] >= 0 ? b->state
-                                          : op->state == PAR__RUNNING
-                                              ? op->track->transfers[b->transfer].state
-                                              : PAR__TRANSFER_NEW;
-        if (b->peer == rank && state != PAR__TRANSFER_ENDED) return 1;
-    }
+    const int running = op->state == PAR__RUNNING;
+    for (size_t i = 0; i < op->exchange.bundle_count && !running; i++)
+        if (op->exchange.bundles[i].peer == rank) return 1;
+    for (size_t i = 0; running && i < op->track->transfer_count; i++)
+        if (op->track->transfers[i].peer == rank && op->track->transfers[i].state != PAR__TRANSFER_ENDED)
+            return 1;
     return 0;
 }
 
