@@ -1397,7 +1397,19 @@ PAR__INLINE_LOOP void par__tp_put(void *x, size_t i, float value, int bf16) {
     else
         ((float *)x)[i] = value;
 }
-// PAR__VECTOR for each type; its statements read and write by get and put, with `bf16`.
+// A statement in which `name` is a constant, 1 or 0, as the flag is: so it is compiled for each.
+#define PAR__TP_EACH(flag, name, ...)                                                                        \
+    do {                                                                                                     \
+        if (flag) {                                                                                          \
+            const int name = 1;                                                                              \
+            __VA_ARGS__;                                                                                     \
+        } else {                                                                                             \
+            const int name = 0;                                                                              \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+    } while (0)
+// PAR__VECTOR for each type; its statements read and write by get and put, with `bf16`. Not by PAR__TP_EACH:
+// gcc may forget pragmas of loops in a macro's arguments.
 #define PAR__TP_VECTOR(i, n, is_bf16, ...)                                                                   \
     do {                                                                                                     \
         if (is_bf16) {                                                                                       \
@@ -1408,43 +1420,25 @@ PAR__INLINE_LOOP void par__tp_put(void *x, size_t i, float value, int bf16) {
             PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
         }                                                                                                    \
     } while (0)
-PAR__INLINE_LOOP void par__tp_gelu(void *o0, void *o1, const void *a, const void *b, const void *c, size_t n,
-                                   int is_bf16) {
-    (void)o1;
-    (void)b;
-    (void)c;
-    PAR__TP_VECTOR(i, n, is_bf16, const float x = par__tp_get(a, i, bf16);
-                   par__tp_put(o0, i, x * par__tp_gelu_gate(x), bf16));
-}
-PAR__INLINE_LOOP void par__tp_gelu_backward(void *o0, void *o1, const void *a, const void *b, const void *c,
-                                            size_t n, int is_bf16) {
-    (void)o1;
-    (void)c;
-    PAR__TP_VECTOR(
-        i, n, is_bf16,
-        par__tp_put(o0, i, par__tp_gelu_gradient(par__tp_get(a, i, bf16), par__tp_get(b, i, bf16)), bf16));
-}
-PAR__INLINE_LOOP void par__tp_swiglu(void *o0, void *o1, const void *a, const void *b, const void *c,
-                                     size_t n, int is_bf16) {
-    (void)o1;
-    (void)c;
-    PAR__TP_VECTOR(i, n, is_bf16,
-                   par__tp_put(o0, i, par__tp_silu(par__tp_get(a, i, bf16)) * par__tp_get(b, i, bf16), bf16));
-}
-PAR__INLINE_LOOP void par__tp_swiglu_backward(void *o0, void *o1, const void *a, const void *b, const void *c,
-                                              size_t n, int is_bf16) { // a: dy, b: gate, c: up
-    PAR__TP_VECTOR(i, n, is_bf16, float dup;
-                   const float dgate = par__tp_swiglu_gradient(
-                       par__tp_get(a, i, bf16), par__tp_get(b, i, bf16), par__tp_get(c, i, bf16), &dup);
-                   par__tp_put(o0, i, dgate, bf16); par__tp_put(o1, i, dup, bf16));
-}
-PAR__INLINE_LOOP void par__tp_add(void *o0, void *o1, const void *a, const void *b, const void *c, size_t n,
-                                  int is_bf16) {
-    (void)o1;
-    (void)c;
-    PAR__TP_VECTOR(i, n, is_bf16,
-                   par__tp_put(o0, i, par__tp_get(a, i, bf16) + par__tp_get(b, i, bf16), bf16));
-}
+// The loops of par_tp_elementwise, by the names of its list: o0, o1 from a, b, c.
+#define PAR__TP_ELEMENTWISE                                                                                  \
+    (void *o0, void *o1, const void *a, const void *b, const void *c, size_t n, int is_bf16)
+#define PAR__TP_ELEMENTWISE_LOOP(name, ...)                                                                  \
+    PAR__INLINE_LOOP void par__tp_##name PAR__TP_ELEMENTWISE {                                               \
+        (void)o1;                                                                                            \
+        (void)b;                                                                                             \
+        (void)c;                                                                                             \
+        PAR__TP_VECTOR(i, n, is_bf16, const float x = par__tp_get(a, i, bf16); __VA_ARGS__);                 \
+    }
+PAR__TP_ELEMENTWISE_LOOP(gelu, par__tp_put(o0, i, par__tp_gelu_gate(x) * x, bf16))
+PAR__TP_ELEMENTWISE_LOOP(gelu_backward,
+                         par__tp_put(o0, i, par__tp_gelu_gradient(x, par__tp_get(b, i, bf16)), bf16))
+PAR__TP_ELEMENTWISE_LOOP(swiglu, par__tp_put(o0, i, par__tp_silu(x) * par__tp_get(b, i, bf16), bf16))
+PAR__TP_ELEMENTWISE_LOOP(swiglu_backward, float dup; // x: dy, b: gate, c: up
+                         const float dgate = par__tp_swiglu_gradient(x, par__tp_get(b, i, bf16),
+                                                                     par__tp_get(c, i, bf16), &dup);
+                         par__tp_put(o0, i, dgate, bf16); par__tp_put(o1, i, dup, bf16))
+PAR__TP_ELEMENTWISE_LOOP(add, par__tp_put(o0, i, x + par__tp_get(b, i, bf16), bf16))
 
 // Drops each element with probability p, by 32 random bits.
 PAR__INLINE_LOOP void par__tp_drop(float *y, const float *x, const uint32_t *words, size_t n, float p) {
@@ -1658,8 +1652,7 @@ PAR__INLINE_LOOP void par__tp_gemv_of(float *y, size_t y_ld, const float *x, siz
 // one.
 PAR__INLINE_LOOP void par__tp_gemv(float *y, size_t y_ld, const float *x, size_t count, const void *w,
                                    int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    bf16 ? par__tp_gemv_of(y, y_ld, x, count, w, 1, ld, rows, n, lanes)
-         : par__tp_gemv_of(y, y_ld, x, count, w, 0, ld, rows, n, lanes);
+    PAR__TP_EACH(bf16, of_bf16, par__tp_gemv_of(y, y_ld, x, count, w, of_bf16, ld, rows, n, lanes));
 }
 PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p_ld, size_t count,
                                               const void *w, int bf16, size_t ld, size_t rows, size_t n,
@@ -1685,8 +1678,7 @@ PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p
 // the same reason. Of bf16 y is as par__tp_pairs leaves it.
 PAR__INLINE_LOOP void par__tp_add_weighted(float *y, const float *p, size_t p_ld, size_t count, const void *w,
                                            int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    bf16 ? par__tp_add_weighted_of(y, p, p_ld, count, w, 1, ld, rows, n, lanes)
-         : par__tp_add_weighted_of(y, p, p_ld, count, w, 0, ld, rows, n, lanes);
+    PAR__TP_EACH(bf16, of_bf16, par__tp_add_weighted_of(y, p, p_ld, count, w, of_bf16, ld, rows, n, lanes));
 }
 PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
     float lanes[PAR__STRIP] = {0};
@@ -1770,14 +1762,10 @@ PAR__INLINE_LOOP void par__tp_softmax_strip(float *s, size_t ld, size_t keys, fl
 }
 PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, float *row_max, float *sum,
                                              float *rescale, const float *mask, uint32_t *pairs) {
-    if (mask && pairs)
-        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, pairs, 1, 1);
-    else if (mask)
-        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, NULL, 1, 0);
-    else if (pairs)
-        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, NULL, pairs, 0, 1);
-    else
-        par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, NULL, NULL, 0, 0);
+    PAR__TP_EACH(
+        mask != NULL, masked,
+        PAR__TP_EACH(pairs != NULL, narrow,
+                     par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, pairs, masked, narrow)));
 }
 // The softmax backward: s becomes the probabilities p = e^(s - lse), and g becomes ds = (g - dot) p scale.
 // With a mask g is multiplied by it first, and p after its last use. For products of bf16, rows of p and ds
@@ -1825,14 +1813,9 @@ PAR__INLINE_LOOP void par__tp_softmax_backward_rows(const par__tp_softmax_gradie
 PAR__INLINE_LOOP void par__tp_softmax_backward(const par__tp_softmax_gradient *o) {
     const par__tp_softmax_gradient m = *o;
     for (size_t k = 0; k < m.keys; k += 2)
-        if (m.mask && m.pairs)
-            par__tp_softmax_backward_rows(&m, k, 1, 1);
-        else if (m.mask)
-            par__tp_softmax_backward_rows(&m, k, 1, 0);
-        else if (m.pairs)
-            par__tp_softmax_backward_rows(&m, k, 0, 1);
-        else
-            par__tp_softmax_backward_rows(&m, k, 0, 0);
+        PAR__TP_EACH(
+            m.mask != NULL, masked,
+            PAR__TP_EACH(m.pairs != NULL, narrow, par__tp_softmax_backward_rows(&m, k, masked, narrow)));
 }
 
 PAR__INLINE_LOOP void par__tp_norm_row_of(void *y, float *stats, const void *x, const float *w,
@@ -1854,8 +1837,7 @@ PAR__INLINE_LOOP void par__tp_norm_row_of(void *y, float *stats, const void *x, 
 }
 PAR__INLINE_LOOP void par__tp_norm_row(void *y, float *stats, const void *x, const float *w, const float *b,
                                        size_t n, int rms, float epsilon, int is_bf16) {
-    is_bf16 ? par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 1)
-            : par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, 0);
+    PAR__TP_EACH(is_bf16, bf16, par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, bf16));
 }
 PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *db, const void *dy,
                                                    const void *x, const float *w, const float *stats,
@@ -1879,8 +1861,7 @@ PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *d
 PAR__INLINE_LOOP void par__tp_norm_row_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
                                                 const float *w, const float *stats, size_t n, int rms,
                                                 int is_bf16) {
-    is_bf16 ? par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 1)
-            : par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, 0);
+    PAR__TP_EACH(is_bf16, bf16, par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, bf16));
 }
 // Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
 #ifdef PAR__TP_HAS_SHUFFLE
@@ -2058,8 +2039,6 @@ PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
 }
 
 // X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
-#define PAR__TP_ELEMENTWISE                                                                                  \
-    (void *o0, void *o1, const void *a, const void *b, const void *c, size_t n, int is_bf16)
 #define PAR__TP_LOOPS(X, P)                                                                                  \
     X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                     \
     X(P, void, gelu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                            \
