@@ -66,11 +66,8 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first: contexts, matrices, parameters, layers, memory. Implementation, bottom-up:
-    >>tp_loops      inner loops, compiled once per instruction set
-    >>tp_bf16       products of bf16 by the processor's own instructions
-    >>tp_kernels    the CPU's kernels
-    >>tp_codes      products in 8 and 4 bits; the table of the CPU's kernels
+    The API comes first: contexts, matrices, parameters, layers, memory. Implementation, bottom-up, and behind
+    the layers the CPU's kernels, of which these see the table:
     >>tp_context    contexts, scratch memory, errors, checks of layouts
     >>tp_canonical  sums by leaves, whose bits do not depend on the number of ranks
     >>tp_layouts    conversions between layouts
@@ -82,6 +79,10 @@ TABLE OF CONTENTS
     >>tp_kv_cache   attention with a key-value cache, for generation
     >>tp_save_bytes bytes that a layer keeps between forward and backward, and memory for them
     >>tp_block      the transformer block, made of the layers above
+    >>tp_loops      inner loops, compiled once per instruction set
+    >>tp_bf16       products of bf16 by the processor's own instructions
+    >>tp_kernels    the CPU's kernels
+    >>tp_codes      products in 8 and 4 bits; the table of the CPU's kernels
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_TP_IMPLEMENTATION)   emit the code, in one file
@@ -1372,1022 +1373,9 @@ PAR__API_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
-PAR__FORMULAS_BEGIN
-
-// >>tp_loops ------------------------------------------------------------------------------------------------
-//
-// The loops over elements, as inline functions in plain C. PAR__LOOP_TABLES compiles each once per
-// instruction set. Inner loops have a fixed length, because gcc -O2 vectorizes only those. A sum runs in
-// PAR__STRIP lanes, which are added at the end in an order that does not depend on the instruction set.
-
-PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
-                                         size_t n) { // fewer than a strip are all in the first 16
-    for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
-        for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
-    return lanes[0];
-}
-
-// Loops over matrices of the storage type: bf16 or f32. Their arithmetic is f32; results are rounded once.
-PAR__INLINE_LOOP float par__tp_get(const void *x, size_t i, int bf16) {
-    return bf16 ? par__bf16_widen(((const par_bf16 *)x)[i]) : ((const float *)x)[i];
-}
-PAR__INLINE_LOOP void par__tp_put(void *x, size_t i, float value, int bf16) {
-    if (bf16)
-        ((par_bf16 *)x)[i] = par__bf16_narrow(value);
-    else
-        ((float *)x)[i] = value;
-}
-// A statement in which `name` is a constant, 1 or 0, as the flag is: so it is compiled for each.
-#define PAR__TP_EACH(flag, name, ...)                                                                        \
-    do {                                                                                                     \
-        if (flag) {                                                                                          \
-            const int name = 1;                                                                              \
-            __VA_ARGS__;                                                                                     \
-        } else {                                                                                             \
-            const int name = 0;                                                                              \
-            __VA_ARGS__;                                                                                     \
-        }                                                                                                    \
-    } while (0)
-// PAR__VECTOR for each type; its statements read and write by get and put, with `bf16`. Not by PAR__TP_EACH:
-// gcc may forget pragmas of loops in a macro's arguments.
-#define PAR__TP_VECTOR(i, n, is_bf16, ...)                                                                   \
-    do {                                                                                                     \
-        if (is_bf16) {                                                                                       \
-            const int bf16 = 1;                                                                              \
-            PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
-        } else {                                                                                             \
-            const int bf16 = 0;                                                                              \
-            PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
-        }                                                                                                    \
-    } while (0)
-// The loops of par_tp_elementwise, by the names of its list: o0, o1 from a, b, c.
-#define PAR__TP_ELEMENTWISE                                                                                  \
-    (void *o0, void *o1, const void *a, const void *b, const void *c, size_t n, int is_bf16)
-#define PAR__TP_ELEMENTWISE_LOOP(name, ...)                                                                  \
-    PAR__INLINE_LOOP void par__tp_##name PAR__TP_ELEMENTWISE {                                               \
-        (void)o1;                                                                                            \
-        (void)b;                                                                                             \
-        (void)c;                                                                                             \
-        PAR__TP_VECTOR(i, n, is_bf16, const float x = par__tp_get(a, i, bf16); __VA_ARGS__);                 \
-    }
-PAR__TP_ELEMENTWISE_LOOP(gelu, par__tp_put(o0, i, par__tp_gelu_gate(x) * x, bf16))
-PAR__TP_ELEMENTWISE_LOOP(gelu_backward,
-                         par__tp_put(o0, i, par__tp_gelu_gradient(x, par__tp_get(b, i, bf16)), bf16))
-PAR__TP_ELEMENTWISE_LOOP(swiglu, par__tp_put(o0, i, par__tp_silu(x) * par__tp_get(b, i, bf16), bf16))
-PAR__TP_ELEMENTWISE_LOOP(swiglu_backward, float dup; // x: dy, b: gate, c: up
-                         const float dgate = par__tp_swiglu_gradient(x, par__tp_get(b, i, bf16),
-                                                                     par__tp_get(c, i, bf16), &dup);
-                         par__tp_put(o0, i, dgate, bf16); par__tp_put(o1, i, dup, bf16))
-PAR__TP_ELEMENTWISE_LOOP(add, par__tp_put(o0, i, x + par__tp_get(b, i, bf16), bf16))
-
-// Drops each element with probability p, by 32 random bits.
-PAR__INLINE_LOOP void par__tp_drop(float *y, const float *x, const uint32_t *words, size_t n, float p) {
-    const uint32_t limit = par__tp_dropout_limit(p);
-    const float scale = par__tp_dropout_scale(p);
-    PAR__VECTOR(i, n, const float kept = x[i] * scale;
-                y[i] = par__tp_is_dropped(words[i], limit) ? 0.0f : kept);
-}
-PAR__INLINE_LOOP void par__tp_axpy(float *y, const void *x, float f, size_t n, int is_bf16) { // y += f x
-    PAR__TP_VECTOR(i, n, is_bf16, y[i] += f * par__tp_get(x, i, bf16));
-}
-PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n) {
-    PAR__VECTOR(i, n, y[i] = f * x[i]);
-}
-// Dot products of short rows, in 16 lanes each.
-PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
-    for (size_t r = 0; r < rows; r++, a += n, b += n) {
-        float lanes[16] = {0};
-        size_t i = 0;
-        for (; i + 16 <= n; i += 16)
-            PAR__IVDEP for (size_t j = 0; j < 16; j++) lanes[j] += a[i + j] * b[i + j];
-        for (; i < n; i++) lanes[i & 15u] += a[i] * b[i];
-        dot[r] = par__tp_sum_lanes(lanes, 16);
-    }
-}
-// Products of a row x and rows w[k] of a matrix, f32 or bf16, in 16 lanes each, a cache line after the other.
-// Lines of bf16 are read as 16 pairs, so x is as par__tp_pairs leaves it: of each 32 numbers first those of
-// even index, then the others.
-PAR__INLINE_LOOP void par__tp_pairs(float *to, const par_bf16 *x, size_t n) {
-    size_t i = 0;
-    for (; i + 32 <= n; i += 32)
-        for (size_t j = 0; j < 32; j++) to[i + j / 2 + j % 2 * 16] = par__bf16_widen(x[i + j]);
-    for (; i < n; i++) to[i] = par__bf16_widen(x[i]);
-}
-PAR__INLINE_LOOP void par__tp_unpair(float *x, size_t n) { // back to their order
-    for (size_t i = 0; i + 32 <= n; i += 32) {
-        float even[16], odd[16];
-        memcpy(even, x + i, sizeof even);
-        memcpy(odd, x + i + 16, sizeof odd);
-        for (size_t j = 0; j < 16; j++) {
-            x[i + 2 * j] = even[j];
-            x[i + 2 * j + 1] = odd[j];
-        }
-    }
-}
-#if defined(__has_builtin) && !defined(__CUDACC__)
-#if __has_builtin(__builtin_shufflevector)
-#define PAR__TP_HAS_SHUFFLE
-#endif
-#endif
-#if !defined(__CUDACC__)
-typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef float par__tp_f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float par__tp_f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(2), may_alias)); // pairs of bf16
-typedef uint32_t par__tp_u32x8 __attribute__((vector_size(32), aligned(2), may_alias));
-typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
-typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
-// sums[k] = the products of x and row k, of which each has whole lines. A line is multiplied in vectors of N
-// lanes, as the processor has them, because gcc keeps wider ones in memory: V of them at a time, of so many
-// rows that their sums stay in registers.
-#define PAR__TP_4_ROWS(X) X(0) X(1) X(2) X(3)
-#define PAR__TP_8_ROWS(X) PAR__TP_4_ROWS(X) X(4) X(5) X(6) X(7)
-#define PAR__TP_ROW_OPEN(k)                                                                                  \
-    const char *const w##k = w[k] + 4 * first;                                                               \
-    vector s##k = {0}, t##k = {0};
-#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i + PAR__TP_AHEAD);
-#define PAR__TP_ROW_F32(k)                                                                                   \
-    s##k += x0 * *(const vector *)(const void *)(w##k + i);                                                  \
-    if (two) t##k += x1 * *(const vector *)(const void *)(w##k + i + 4 * lanes);
-#define PAR__TP_ROW_BF16(k)                                                                                  \
-    p = *(const pairs *)(const void *)(w##k + i);                                                            \
-    s##k += x0 * (vector)(p << 16);                                                                          \
-    s##k += y0 * (vector)(p & 0xffff0000u);                                                                  \
-    if (two) {                                                                                               \
-        p = *(const pairs *)(const void *)(w##k + i + 4 * lanes);                                            \
-        t##k += x1 * (vector)(p << 16);                                                                      \
-        t##k += y1 * (vector)(p & 0xffff0000u);                                                              \
-    }
-#define PAR__TP_ROW_CLOSE(k)                                                                                 \
-    *(vector *)(sums + 16 * k + first) = s##k;                                                               \
-    if (two) *(vector *)(sums + 16 * k + first + lanes) = t##k;
-#define PAR__TP_DOT_ROWS(N, V, ROWS)                                                                         \
-    PAR__INLINE_LOOP void par__tp_dot_rows_##N(float *sums, const float *x, const char *const *w,            \
-                                               size_t bytes, int bf16) {                                     \
-        typedef par__tp_f32x##N vector;                                                                      \
-        typedef par__tp_u32x##N pairs;                                                                       \
-        enum { lanes = N, two = V == 2 };                                                                    \
-        for (size_t first = 0; first < 16; first += N * V) {                                                 \
-            const float *from = x + first;                                                                   \
-            ROWS(PAR__TP_ROW_OPEN)                                                                           \
-            for (size_t i = 0; i < bytes; i += 64, from += bf16 ? 32 : 16) {                                 \
-                const vector x0 = *(const vector *)from, x1 = *(const vector *)(from + (two ? N : 0));       \
-                if (bf16) {                                                                                  \
-                    const vector y0 = *(const vector *)(from + 16);                                          \
-                    const vector y1 = *(const vector *)(from + 16 + (two ? N : 0));                          \
-                    pairs p;                                                                                 \
-                    if (!first) {                                                                            \
-                        ROWS(PAR__TP_ROW_AHEAD)                                                              \
-                    }                                                                                        \
-                    ROWS(PAR__TP_ROW_BF16)                                                                   \
-                } else {                                                                                     \
-                    ROWS(PAR__TP_ROW_F32)                                                                    \
-                }                                                                                            \
-            }                                                                                                \
-            ROWS(PAR__TP_ROW_CLOSE)                                                                          \
-        }                                                                                                    \
-    }
-// y += the sum of p[k] times row k, of eight rows w[k], each of whole lines
-#define PAR__TP_ADD_8_ROWS(N)                                                                                \
-    PAR__INLINE_LOOP void par__tp_add_8_rows_##N(float *y, const float *p, const char *const *w,             \
-                                                 size_t bytes, int bf16) {                                   \
-        typedef par__tp_f32x##N vector;                                                                      \
-        typedef par__tp_u32x##N pairs;                                                                       \
-        for (size_t at = 0; at < bytes; at += 4 * N) {                                                       \
-            float *const to = y + at / 64 * (bf16 ? 32 : 16) + at % 64 / 4;                                  \
-            vector t0 = *(const vector *)to, t1 = t0;                                                        \
-            if (bf16) t1 = *(const vector *)(to + 16);                                                       \
-            for (size_t k = 0; k < 8; k++) {                                                                 \
-                const void *from = w[k] + at;                                                                \
-                if (bf16) {                                                                                  \
-                    const pairs two = *(const pairs *)from;                                                  \
-                    t0 += p[k] * (vector)(two << 16);                                                        \
-                    t1 += p[k] * (vector)(two & 0xffff0000u);                                                \
-                } else {                                                                                     \
-                    t0 += p[k] * *(const vector *)from;                                                      \
-                }                                                                                            \
-            }                                                                                                \
-            *(vector *)to = t0;                                                                              \
-            if (bf16) *(vector *)(to + 16) = t1;                                                             \
-        }                                                                                                    \
-    }
-enum { PAR__TP_AHEAD = 256 }; // bytes of a row from what is multiplied to what is prefetched, of bf16
-PAR__TP_DOT_ROWS(4, 2, PAR__TP_4_ROWS)
-PAR__TP_DOT_ROWS(8, 2, PAR__TP_4_ROWS)
-PAR__TP_DOT_ROWS(16, 1, PAR__TP_8_ROWS)
-PAR__TP_ADD_8_ROWS(4)
-PAR__TP_ADD_8_ROWS(8)
-PAR__TP_ADD_8_ROWS(16)
-#define PAR__TP_PICK_LANES(name, lanes, ...)                                                                 \
-    if ((lanes) == 16)                                                                                       \
-        par__tp_##name##_16(__VA_ARGS__);                                                                    \
-    else if ((lanes) == 8)                                                                                   \
-        par__tp_##name##_8(__VA_ARGS__);                                                                     \
-    else                                                                                                     \
-        par__tp_##name##_4(__VA_ARGS__)
-#else
-#define PAR__TP_PICK_LANES(name, lanes, ...) (void)(lanes), par__tp_##name(__VA_ARGS__)
-// Where number i of a row is in x: as par__tp_pairs leaves those of bf16.
-static size_t par__tp_paired(size_t i, int bf16) { return bf16 ? i - i % 32 + i % 32 / 2 + i % 2 * 16 : i; }
-static void par__tp_dot_rows(float *sums, const float *x, const char *const *w, size_t bytes, int bf16) {
-    memset(sums, 0, 4 * 16 * sizeof *sums);
-    for (size_t k = 0; k < 4; k++)
-        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
-            const size_t j = par__tp_paired(i, bf16);
-            sums[16 * k + j % 16] += x[j] * par__tp_get(w[k], i, bf16);
-        }
-}
-static void par__tp_add_8_rows(float *y, const float *p, const char *const *w, size_t bytes, int bf16) {
-    for (size_t k = 0; k < 8; k++)
-        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++)
-            y[par__tp_paired(i, bf16)] += p[k] * par__tp_get(w[k], i, bf16);
-}
-#endif
-// y = the sums of the 16 lanes of each of four rows, added by halves
-#ifdef PAR__TP_HAS_SHUFFLE
-PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(const float *lanes) {
-    const par__tp_f32x8 *s = (const par__tp_f32x8 *)lanes, half = s[0] + s[1];
-    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
-}
-PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const float *lanes) {
-    const par__tp_f32x4 i = par__tp_quarter_sum(lanes), j = par__tp_quarter_sum(lanes + 16);
-    const par__tp_f32x4 k = par__tp_quarter_sum(lanes + 32), l = par__tp_quarter_sum(lanes + 48);
-    const par__tp_f32x4 ij = // i0 + i2, j0 + j2, i1 + i3, j1 + j3
-        __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
-    const par__tp_f32x4 kl =
-        __builtin_shufflevector(k, l, 0, 4, 1, 5) + __builtin_shufflevector(k, l, 2, 6, 3, 7);
-    *(par__tp_f32x4 *)(void *)y =
-        __builtin_shufflevector(ij, kl, 0, 1, 4, 5) + __builtin_shufflevector(ij, kl, 2, 3, 6, 7);
-}
-#else
-PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, float *lanes) {
-    for (size_t r = 0; r < 4; r++) y[r] = par__tp_sum_lanes(lanes + 16 * r, 16);
-}
-#endif
-// Adds the products of the numbers behind the last whole line, up to 31.
-PAR__INLINE_LOOP void par__tp_fma_rest(float *sums, const float *x, const void *w, size_t n, int bf16) {
-    const size_t whole = n / (bf16 ? 32 : 16) * (bf16 ? 32 : 16);
-    for (size_t i = whole; i < n; i++) sums[i % 16] += x[i] * par__tp_get(w, i, bf16);
-}
-PAR__INLINE_LOOP void par__tp_gemv_of(float *y, size_t y_ld, const float *x, size_t count, const void *w,
-                                      int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64;
-    const size_t parts = lanes == 16 ? 8 : 4, part = (rows + parts - 1) / parts;
-    for (size_t r = 0; r < part; r++) {
-        const char *at[8]; // the last row again where there are fewer
-        for (size_t k = 0; k < parts; k++)
-            at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * ld * e;
-        for (size_t i = 0; i < count; i++) {
-            float sums[8 * 16], out[8];
-            PAR__TP_PICK_LANES(dot_rows, lanes, sums, x + i * n, at, bytes, bf16);
-            for (size_t k = 0; k < parts && bytes < n * e; k++)
-                par__tp_fma_rest(sums + 16 * k, x + i * n, at[k], n, bf16);
-            for (size_t k = 0; k < parts; k += 4) par__tp_sum_4_rows(out + k, sums + 16 * k);
-            for (size_t k = 0; k < parts && r + k * part < rows; k++) y[i * y_ld + r + k * part] = out[k];
-        }
-    }
-}
-// y[i][r] = the dot product of x[i] and row r of w, for `count` rows x[i] of n numbers. W is read once, so
-// the memory's speed counts: of four or eight parts, each in order, processors fetch more at once than of
-// one.
-PAR__INLINE_LOOP void par__tp_gemv(float *y, size_t y_ld, const float *x, size_t count, const void *w,
-                                   int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    PAR__TP_EACH(bf16, of_bf16, par__tp_gemv_of(y, y_ld, x, count, w, of_bf16, ld, rows, n, lanes));
-}
-PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p_ld, size_t count,
-                                              const void *w, int bf16, size_t ld, size_t rows, size_t n,
-                                              int lanes) {
-    const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64, part = (rows + 7) / 8 * 2;
-    for (size_t r = 0; r < part; r += 2) {
-        size_t row[8]; // the last one again where there are fewer
-        const char *at[8];
-        for (size_t k = 0; k < 8; k++) {
-            row[k] = PAR__MIN(k / 2 * part + r + k % 2, rows - 1);
-            at[k] = (const char *)w + row[k] * ld * e;
-        }
-        for (size_t i = 0; i < count; i++) {
-            float f[8], *to = y + i * n;
-            for (size_t k = 0; k < 8; k++) f[k] = k / 2 * part + r + k % 2 < rows ? p[i * p_ld + row[k]] : 0;
-            PAR__TP_PICK_LANES(add_8_rows, lanes, to, f, at, bytes, bf16);
-            for (size_t j = bytes / e; j < n; j++)
-                for (size_t k = 0; k < 8; k++) to[j] += f[k] * par__tp_get(at[k], j, bf16);
-        }
-    }
-}
-// y[i] += the sum over the rows r of w of p[i][r] times row r, eight after eight: two of each quarter, for
-// the same reason. Of bf16 y is as par__tp_pairs leaves it.
-PAR__INLINE_LOOP void par__tp_add_weighted(float *y, const float *p, size_t p_ld, size_t count, const void *w,
-                                           int bf16, size_t ld, size_t rows, size_t n, int lanes) {
-    PAR__TP_EACH(bf16, of_bf16, par__tp_add_weighted_of(y, p, p_ld, count, w, of_bf16, ld, rows, n, lanes));
-}
-PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
-    float lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, lanes[lane] += x[i]);
-    return par__tp_sum_lanes(lanes, n);
-}
-PAR__INLINE_LOOP float par__tp_row_max(const float *x, size_t n) {
-    float lanes[PAR__STRIP];
-    for (int j = 0; j < PAR__STRIP; j++) lanes[j] = -INFINITY;
-    PAR__VECTOR(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane]);
-    for (int d = PAR__STRIP / 2; d; d /= 2)
-        for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
-    return lanes[0];
-}
-PAR__INLINE_LOOP float par__tp_row_exp_sum(const float *x, float row_max, size_t n) {
-    float lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, lanes[lane] += par__tp_exp(x[i] - row_max));
-    return par__tp_sum_lanes(lanes, n);
-}
-PAR__INLINE_LOOP void par__tp_logit_gradients(float *y, const float *x, float lse, float factor, float smooth,
-                                              size_t n) {
-    PAR__VECTOR(i, n, y[i] = par__tp_logit_gradient(x[i], lse, factor, smooth));
-}
-
-// *sum = the sum of s[i] = e^(scale s[i] - max), where max is the maximum of scale s[i].
-PAR__INLINE_LOOP float par__tp_softmax_row(float *s, float scale, size_t n, float *sum) {
-    const float max = scale * par__tp_row_max(s, n);
-    float lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, const float p = par__tp_exp(scale * s[i] - max); s[i] = p; lanes[lane] += p);
-    *sum = par__tp_sum_lanes(lanes, n);
-    return max;
-}
-// Attention computes the scores of PAR__TP_STRIP queries at a time, s[key][query], so that maxima and sums
-// run down columns. Its loops take a whole strip; `keys` is even.
-enum { PAR__TP_STRIP = 32 };
-// y[r][j] = f[j] x[r][j]
-PAR__INLINE_LOOP void par__tp_scale_strip(float *y, const float *x, const float *f, size_t rows) {
-    for (size_t r = 0; r < rows; r++, x += PAR__TP_STRIP, y += PAR__TP_STRIP)
-        PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, y[j] = f[j] * x[j])
-}
-// Two numbers rounded to bf16, as products of bf16 take them: x in the low half. A NaN that was computed from
-// bf16 stays one, as its low bits are 0.
-PAR__INLINE_LOOP uint32_t par__tp_two_bf16(float x, float y) {
-    const uint32_t a = par__f32_to_bits(x), b = par__f32_to_bits(y);
-    const uint32_t low = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
-    return low | ((b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u);
-}
-// One step of the online softmax: updates the maximum over the keys, replaces s by e^(s - max), updates the
-// sums, and writes to rescale the factor e^(old max - new max) for what was summed before. Masked scores
-// (-inf) become 0. mask (or NULL) has a factor for each e^(s - max), after the sums. pairs (or NULL) receives
-// the results rounded to bf16, two keys together, instead of s.
-PAR__INLINE_LOOP void par__tp_softmax_strip(float *s, size_t ld, size_t keys, float *row_max, float *sum,
-                                            float *rescale, const float *mask, uint32_t *pairs, int masked,
-                                            int narrow) {
-    float max[PAR__TP_STRIP], total[PAR__TP_STRIP] = {0};
-    size_t k = 0;
-    memcpy(max, row_max, sizeof max);
-    for (; k + 4 <= keys; k += 4) {
-        const float *a = s + k * ld, *b = a + ld, *c = b + ld, *d = c + ld;
-        PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, const float x = par__tp_max(a[j], b[j]);
-                   const float y = par__tp_max(c[j], d[j]); max[j] = par__tp_max(par__tp_max(x, y), max[j]))
-    }
-    for (; k < keys; k++) PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, max[j] = par__tp_max(s[k * ld + j], max[j]))
-    PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, rescale[j] = par__tp_softmax_weight(row_max[j], max[j]))
-    for (k = 0; k < keys; k += 2, s += 2 * ld) {
-        float *a = s, *b = s + ld;
-        PAR__LANES(
-            j, 0, (size_t)PAR__TP_STRIP, float x = par__tp_softmax_weight(a[j], max[j]);
-            float y = par__tp_softmax_weight(b[j], max[j]); total[j] += x + y; if (masked) {
-                x *= mask[j];
-                y *= mask[PAR__TP_STRIP + j];
-            } if (narrow) pairs[j] = par__tp_two_bf16(x, y);
-            else {
-                a[j] = x;
-                b[j] = y;
-            })
-        if (masked) mask += 2 * PAR__TP_STRIP;
-        if (narrow) pairs += PAR__TP_STRIP;
-    }
-    PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, row_max[j] = max[j]; sum[j] = sum[j] * rescale[j] + total[j])
-}
-PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, float *row_max, float *sum,
-                                             float *rescale, const float *mask, uint32_t *pairs) {
-    PAR__TP_EACH(
-        mask != NULL, masked,
-        PAR__TP_EACH(pairs != NULL, narrow,
-                     par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, pairs, masked, narrow)));
-}
-// The softmax backward: s becomes the probabilities p = e^(s - lse), and g becomes ds = (g - dot) p scale.
-// With a mask g is multiplied by it first, and p after its last use. For products of bf16, rows of p and ds
-// are written to narrow[0] and narrow[1], narrow_ld numbers apart, and ds to pairs, instead of s and g.
-typedef struct par__tp_softmax_gradient {
-    float *s, *g;
-    size_t ld, keys;
-    const float *lse, *dot, *mask; // mask: or NULL
-    float scale;
-    par_bf16 *narrow[2]; // or NULL
-    size_t narrow_ld;
-    uint32_t *pairs;
-} par__tp_softmax_gradient;
-PAR__INLINE_LOOP void par__tp_softmax_backward_rows(const par__tp_softmax_gradient *o, size_t k, int masked,
-                                                    int narrow) {
-    float *s0 = o->s + k * o->ld, *s1 = s0 + o->ld, *g0 = o->g + k * o->ld, *g1 = g0 + o->ld;
-    const float *lse = o->lse, *dot = o->dot, *m0 = masked ? o->mask + k * PAR__TP_STRIP : NULL,
-                *m1 = masked ? m0 + PAR__TP_STRIP : NULL;
-    par_bf16 *p0 = narrow ? o->narrow[0] + k * o->narrow_ld : NULL, *p1 = narrow ? p0 + o->narrow_ld : NULL;
-    par_bf16 *d0 = narrow ? o->narrow[1] + k * o->narrow_ld : NULL, *d1 = narrow ? d0 + o->narrow_ld : NULL;
-    uint32_t *pairs = narrow ? o->pairs + k / 2 * PAR__TP_STRIP : NULL;
-    const float scale = o->scale;
-    PAR__LANES(
-        j, 0, (size_t)PAR__TP_STRIP, float x = par__tp_softmax_weight(s0[j], lse[j]);
-        float y = par__tp_softmax_weight(s1[j], lse[j]); const float gx = masked ? g0[j] * m0[j] : g0[j];
-        const float gy = masked ? g1[j] * m1[j] : g1[j];
-        const float dx = par__tp_score_gradient(x, gx, dot[j], scale);
-        const float dy = par__tp_score_gradient(y, gy, dot[j], scale); if (masked) {
-            x *= m0[j];
-            y *= m1[j];
-        } if (narrow) {
-            const uint32_t p = par__tp_two_bf16(x, y), d = par__tp_two_bf16(dx, dy);
-            p0[j] = (par_bf16)p;
-            p1[j] = (par_bf16)(p >> 16);
-            d0[j] = (par_bf16)d;
-            d1[j] = (par_bf16)(d >> 16);
-            pairs[j] = d;
-        } else {
-            s0[j] = x;
-            s1[j] = y;
-            g0[j] = dx;
-            g1[j] = dy;
-        })
-}
-PAR__INLINE_LOOP void par__tp_softmax_backward(const par__tp_softmax_gradient *o) {
-    const par__tp_softmax_gradient m = *o;
-    for (size_t k = 0; k < m.keys; k += 2)
-        PAR__TP_EACH(
-            m.mask != NULL, masked,
-            PAR__TP_EACH(m.pairs != NULL, narrow, par__tp_softmax_backward_rows(&m, k, masked, narrow)));
-}
-
-PAR__INLINE_LOOP void par__tp_norm_row_of(void *y, float *stats, const void *x, const float *w,
-                                          const float *b, size_t n, int rms, float epsilon, int bf16) {
-    float sums[PAR__STRIP] = {0}, lanes[PAR__STRIP] = {0};
-    if (!rms) PAR__VECTOR(i, n, sums[lane] += par__tp_get(x, i, bf16));
-    const float mean = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n;
-    PAR__VECTOR(i, n, const float d = par__tp_get(x, i, bf16) - mean; lanes[lane] += d * d);
-    const float rstd = par__tp_rstd(par__tp_sum_lanes(lanes, n), n, epsilon);
-    if (b) {
-        PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd);
-                    par__tp_put(y, i, h * w[i] + b[i], bf16));
-    } else {
-        PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd);
-                    par__tp_put(y, i, h * w[i], bf16));
-    }
-    if (!rms) *stats++ = mean;
-    *stats = rstd;
-}
-PAR__INLINE_LOOP void par__tp_norm_row(void *y, float *stats, const void *x, const float *w, const float *b,
-                                       size_t n, int rms, float epsilon, int is_bf16) {
-    PAR__TP_EACH(is_bf16, bf16, par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, bf16));
-}
-PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *db, const void *dy,
-                                                   const void *x, const float *w, const float *stats,
-                                                   size_t n, int rms, int bf16) {
-    const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
-    float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, const float g = par__tp_get(dy, i, bf16) * w[i];
-                const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd); sums[lane] += g;
-                dots[lane] += g * h);
-    const float sum = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n,
-                dot = par__tp_sum_lanes(dots, n) / (float)n;
-    if (dw) {
-        PAR__VECTOR(i, n, dw[i] += par__tp_get(dy, i, bf16) * (par__tp_get(x, i, bf16) - mean) * rstd);
-    }
-    if (db) {
-        PAR__VECTOR(i, n, db[i] += par__tp_get(dy, i, bf16));
-    }
-    PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd); par__tp_put(
-                    dx, i, par__tp_norm_gradient(par__tp_get(dy, i, bf16), w[i], h, rstd, sum, dot), bf16));
-}
-PAR__INLINE_LOOP void par__tp_norm_row_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
-                                                const float *w, const float *stats, size_t n, int rms,
-                                                int is_bf16) {
-    PAR__TP_EACH(is_bf16, bf16, par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, bf16));
-}
-// Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
-#ifdef PAR__TP_HAS_SHUFFLE
-PAR__INLINE_LOOP void par__tp_transpose_4x4(float *to, size_t to_ld, const float *x, size_t ld) {
-    const par__tp_f32x4 a = *(const par__tp_f32x4 *)x, b = *(const par__tp_f32x4 *)(x + ld);
-    const par__tp_f32x4 c = *(const par__tp_f32x4 *)(x + 2 * ld), d = *(const par__tp_f32x4 *)(x + 3 * ld);
-    const par__tp_f32x4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5); // a0 b0 a1 b1
-    const par__tp_f32x4 cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const par__tp_f32x4 ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7); // a2 b2 a3 b3
-    const par__tp_f32x4 cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    *(par__tp_f32x4 *)to = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
-    *(par__tp_f32x4 *)(to + to_ld) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-    *(par__tp_f32x4 *)(to + 2 * to_ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
-    *(par__tp_f32x4 *)(to + 3 * to_ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
-}
-#endif
-PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
-                                        size_t cols) {
-    size_t squares = 0, c = 0; // rows that whole squares cover; columns done
-#ifdef PAR__TP_HAS_SHUFFLE
-    for (squares = rows / 4 * 4; c + 4 <= cols; c += 4)
-        for (size_t r = 0; r < squares; r += 4)
-            par__tp_transpose_4x4(to + c * to_ld + r, to_ld, x + r * ld + c, ld);
-#endif
-    for (size_t i = 0; i < cols; i++)
-        for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
-}
-// Packing for products of bf16, see >>tp_bf16. A panel has PAR__TP_DOT_COLS columns of B, `group` consecutive
-// k of a column together: to[k / group][column][group].
-enum { PAR__TP_DOT_COLS = 32 };
-#if !defined(__CUDACC__)
-PAR__INLINE_LOOP void par__tp_pack_two_rows(par_bf16 *to, const par_bf16 *b, size_t ld) { // k and k + 1
-    for (size_t j = 0; j < PAR__TP_DOT_COLS; j += 16) {
-        const par__tp_u16x16 even = *(const par__tp_u16x16 *)(const void *)(b + j);
-        const par__tp_u16x16 odd = *(const par__tp_u16x16 *)(const void *)(b + ld + j);
-        *(par__tp_u32x16 *)(void *)(to + 2 * j) = __builtin_convertvector(even, par__tp_u32x16) |
-                                                  __builtin_convertvector(odd, par__tp_u32x16) << 16;
-    }
-}
-#endif
-#ifdef PAR__TP_HAS_SHUFFLE
-typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
-typedef uint16_t par__tp_u16x8 __attribute__((vector_size(16), aligned(2), may_alias));
-PAR__INLINE_LOOP par__tp_u32x4 par__tp_load_pairs(const par_bf16 *x) {
-    return *(const par__tp_u32x4 *)(const void *)x;
-}
-PAR__INLINE_LOOP void par__tp_pack_four_columns(par_bf16 *to, const par_bf16 *b, size_t ld) { // 8 k of each
-    const par__tp_u32x4 w = par__tp_load_pairs(b), x = par__tp_load_pairs(b + ld);
-    const par__tp_u32x4 y = par__tp_load_pairs(b + 2 * ld), z = par__tp_load_pairs(b + 3 * ld);
-    const par__tp_u32x4 wx0 = __builtin_shufflevector(w, x, 0, 4, 1, 5); // w0 x0 w1 x1
-    const par__tp_u32x4 yz0 = __builtin_shufflevector(y, z, 0, 4, 1, 5);
-    const par__tp_u32x4 wx2 = __builtin_shufflevector(w, x, 2, 6, 3, 7); // w2 x2 w3 x3
-    const par__tp_u32x4 yz2 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
-    const size_t row = 2 * PAR__TP_DOT_COLS;
-    *(par__tp_u32x4 *)(void *)to = __builtin_shufflevector(wx0, yz0, 0, 1, 4, 5);
-    *(par__tp_u32x4 *)(void *)(to + row) = __builtin_shufflevector(wx0, yz0, 2, 3, 6, 7);
-    *(par__tp_u32x4 *)(void *)(to + 2 * row) = __builtin_shufflevector(wx2, yz2, 0, 1, 4, 5);
-    *(par__tp_u32x4 *)(void *)(to + 3 * row) = __builtin_shufflevector(wx2, yz2, 2, 3, 6, 7);
-}
-// Turns eight rows of eight numbers in three rounds; each interleaves rows i and i + 4.
-#define PAR__TP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define PAR__TP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-PAR__INLINE_LOOP void par__tp_interleave_rows(par__tp_u16x8 *to, const par__tp_u16x8 *x) {
-    to[0] = PAR__TP_LOW(x[0], x[4]);
-    to[1] = PAR__TP_HIGH(x[0], x[4]);
-    to[2] = PAR__TP_LOW(x[1], x[5]);
-    to[3] = PAR__TP_HIGH(x[1], x[5]);
-    to[4] = PAR__TP_LOW(x[2], x[6]);
-    to[5] = PAR__TP_HIGH(x[2], x[6]);
-    to[6] = PAR__TP_LOW(x[3], x[7]);
-    to[7] = PAR__TP_HIGH(x[3], x[7]);
-}
-PAR__INLINE_LOOP void par__tp_transpose_8x8(par_bf16 *to, size_t to_ld, const par_bf16 *x, size_t ld) {
-    par__tp_u16x8 a[8], b[8];
-    for (size_t i = 0; i < 8; i++) a[i] = *(const par__tp_u16x8 *)(const void *)(x + i * ld);
-    par__tp_interleave_rows(b, a);
-    par__tp_interleave_rows(a, b);
-    par__tp_interleave_rows(b, a);
-    for (size_t i = 0; i < 8; i++) *(par__tp_u16x8 *)(void *)(to + i * to_ld) = b[i];
-}
-#endif
-// Packs rows p (even, or of a panel with fewer columns 0) to k of one panel; what is missing up to
-// PAR__TP_DOT_COLS columns and `padded` rows is zeros.
-PAR__INLINE_LOOP void par__tp_pack_panel(par_bf16 *to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t p,
-                                         size_t k, size_t padded, size_t width, size_t group) {
-    const size_t cols = PAR__TP_DOT_COLS;
-#ifdef PAR__TP_HAS_SHUFFLE
-    if (group == 2 && k_ld == 1 && width == cols)
-        for (; p + 8 <= k; p += 8)
-            for (size_t j = 0; j < cols; j += 4)
-                par__tp_pack_four_columns(to + p * cols + 2 * j, b + p + j * j_ld, j_ld);
-#endif
-    for (; p < padded; p += group)
-        for (size_t j = 0; j < cols; j++)
-            for (size_t g = 0; g < group; g++)
-                to[p * cols + j * group + g] =
-                    (par_bf16)(p + g < k && j < width ? b[(p + g) * k_ld + j * j_ld] : 0);
-}
-// Packs `width` columns of k rows to panels that are `panel` numbers apart. Element (p, j) of B is
-// b[p k_ld + j j_ld]. Rows are read whole, because each line of memory that is read alone is waited for.
-PAR__INLINE_LOOP void par__tp_pack_panels(par_bf16 *to, size_t panel, const par_bf16 *b, size_t k_ld,
-                                          size_t j_ld, size_t k, size_t padded, size_t width, size_t group) {
-    const size_t cols = PAR__TP_DOT_COLS;
-    size_t whole = 0, p = 0; // columns of whole panels, rows of these that are packed
-#if !defined(__CUDACC__)
-    if (group == 2 && j_ld == 1) {
-        whole = width / cols * cols;
-        for (; p + 2 <= k; p += 2)
-            for (size_t j = 0; j < whole; j += cols)
-                par__tp_pack_two_rows(to + j / cols * panel + p * cols, b + p * k_ld + j, k_ld);
-    }
-#endif
-    for (size_t j = 0; j < width; j += cols)
-        par__tp_pack_panel(to + j / cols * panel, b + j * j_ld, k_ld, j_ld, j < whole ? p : 0, k, padded,
-                           PAR__MIN(cols, width - j), group);
-}
-// Copies `rows` rows of A with k numbers each to rows of `padded` numbers; what is missing up to all_rows
-// rows is zeros. Element (i, p) of A is a[i i_ld + p k_ld].
-PAR__INLINE_LOOP void par__tp_pack_rows(par_bf16 *to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k,
-                                        size_t padded, size_t rows, size_t all_rows) {
-    size_t i8 = 0, k8 = 0; // rows and k's that whole squares cover
-#ifdef PAR__TP_HAS_SHUFFLE
-    if (i_ld == 1) {
-        i8 = rows / 8 * 8;
-        k8 = k / 8 * 8;
-        for (size_t p = 0; p < k8; p += 8)
-            for (size_t i = 0; i < i8; i += 8)
-                par__tp_transpose_8x8(to + i * padded + p, padded, a + p * k_ld + i, k_ld);
-    }
-#endif
-    for (size_t i = 0; i < all_rows; i++)
-        for (size_t p = i < i8 ? k8 : 0; p < padded; p++)
-            to[i * padded + p] = (par_bf16)(i < rows && p < k ? a[i * i_ld + p * k_ld] : 0);
-}
-// Where the sums of a tile go: C = alpha sums + beta C + bias, in f32, rounded once.
-typedef struct par__tp_output {
-    float alpha, beta;
-    const float *bias; // or NULL; then beta is 0
-    void *c;
-    int bf16; // else f32
-    size_t ldc;
-} par__tp_output;
-PAR__INLINE_LOOP void par__tp_store_tile(const par__tp_output *o, const float *acc, size_t rows,
-                                         size_t cols) {
-    const float alpha = o->alpha, beta = o->beta, *bias = o->bias;
-    for (size_t r = 0; r < rows; r++, acc += PAR__TP_DOT_COLS) {
-        par_bf16 *narrow = (par_bf16 *)o->c + r * o->ldc;
-        float *wide = (float *)o->c + r * o->ldc;
-        if (o->bf16 && beta != 0) {
-            PAR__VECTOR(j, cols,
-                        narrow[j] = par__bf16_narrow(alpha * acc[j] + beta * par__bf16_widen(narrow[j])));
-        } else if (o->bf16 && bias) {
-            PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j] + bias[j]));
-        } else if (o->bf16) {
-            PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j]));
-        } else if (beta != 0) {
-            PAR__VECTOR(j, cols, wide[j] = alpha * acc[j] + beta * wide[j]);
-        } else {
-            PAR__VECTOR(j, cols, wide[j] = alpha * acc[j]);
-        }
-    }
-}
-// Rotates the pairs (i, half + i). cos_sin has the cosines of the angles, then their sines. sign is 1, or -1
-// to rotate back. y may be x.
-PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *cos_sin, size_t half,
-                                     float sign) {
-    PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = cos_sin[i], s = sign * cos_sin[half + i];
-                y[i] = par__tp_rotate_first(u, v, c, s); y[half + i] = par__tp_rotate_second(u, v, c, s));
-}
-PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
-    double lanes[PAR__STRIP] = {0}, sum = 0;
-    PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
-    for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
-    return sum;
-}
-
-// X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
-#define PAR__TP_LOOPS(X, P)                                                                                  \
-    X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                     \
-    X(P, void, gelu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                            \
-    X(P, void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                   \
-    X(P, void, swiglu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                          \
-    X(P, void, add, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                      \
-    X(P, void, axpy, (float *y, const void *x, float f, size_t n, int is_bf16), (y, x, f, n, is_bf16))       \
-    X(P, void, drop, (float *y, const float *x, const uint32_t *words, size_t n, float p),                   \
-      (y, x, words, n, p))                                                                                   \
-    X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
-    X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
-      (dot, a, b, rows, n))                                                                                  \
-    X(P, void, gemv,                                                                                         \
-      (float *y, size_t y_ld, const float *x, size_t count, const void *w, int bf16, size_t ld, size_t rows, \
-       size_t n),                                                                                            \
-      (y, y_ld, x, count, w, bf16, ld, rows, n, PAR__ISA_LANES))                                             \
-    X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
-    X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
-    X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
-    X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
-      (y, x, lse, factor, smooth, n))                                                                        \
-    X(P, float, softmax_row, (float *s, float scale, size_t n, float *sum), (s, scale, n, sum))              \
-    X(P, void, add_weighted,                                                                                 \
-      (float *y, const float *p, size_t p_ld, size_t count, const void *w, int bf16, size_t ld, size_t rows, \
-       size_t n),                                                                                            \
-      (y, p, p_ld, count, w, bf16, ld, rows, n, PAR__ISA_LANES))                                             \
-    X(P, void, scale_strip, (float *y, const float *x, const float *f, size_t rows), (y, x, f, rows))        \
-    X(P, void, online_softmax,                                                                               \
-      (float *s, size_t ld, size_t keys, float *row_max, float *sum, float *rescale, const float *mask,      \
-       uint32_t *pairs),                                                                                     \
-      (s, ld, keys, row_max, sum, rescale, mask, pairs))                                                     \
-    X(P, void, softmax_backward, (const par__tp_softmax_gradient *o), (o))                                   \
-    X(P, void, norm_row,                                                                                     \
-      (void *y, float *stats, const void *x, const float *w, const float *b, size_t n, int rms,              \
-       float epsilon, int is_bf16),                                                                          \
-      (y, stats, x, w, b, n, rms, epsilon, is_bf16))                                                         \
-    X(P, void, norm_row_backward,                                                                            \
-      (void *dx, float *dw, float *db, const void *dy, const void *x, const float *w, const float *stats,    \
-       size_t n, int rms, int is_bf16),                                                                      \
-      (dx, dw, db, dy, x, w, stats, n, rms, is_bf16))                                                        \
-    X(P, void, transpose, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),    \
-      (to, to_ld, x, ld, rows, cols))                                                                        \
-    X(P, void, pack_panels,                                                                                  \
-      (par_bf16 * to, size_t panel, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k, size_t padded,    \
-       size_t width, size_t group),                                                                          \
-      (to, panel, b, k_ld, j_ld, k, padded, width, group))                                                   \
-    X(P, void, pack_rows,                                                                                    \
-      (par_bf16 * to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k, size_t padded, size_t rows,     \
-       size_t all_rows),                                                                                     \
-      (to, a, i_ld, k_ld, k, padded, rows, all_rows))                                                        \
-    X(P, void, store_tile, (const par__tp_output *o, const float *acc, size_t rows, size_t cols),            \
-      (o, acc, rows, cols))                                                                                  \
-    X(P, void, rotate, (float *y, const float *x, const float *cos_sin, size_t half, float sign),            \
-      (y, x, cos_sin, half, sign))                                                                           \
-    X(P, double, sum_squares, (const float *x, size_t n), (x, n))
-
-PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
-PAR__LOOP_EXACT(par__tp_, PAR__TP_LOOPS) // of canonical contexts
-PAR__FORMULAS_END
-
-// >>tp_bf16 -------------------------------------------------------------------------------------------------
-//
-// Products of bf16 matrices by instructions that multiply bf16 and add in f32. A tile of C stays in registers
-// while k runs through a slice of K. Rows of A are read where they are, unless A is transposed or K odd;
-// columns of B are packed, as many as stay in the second-level cache:
-//     for each slice of k -> for each block of columns: pack B -> for each block of rows: (pack A) -> tiles
-//
-// Rounding. Sums are f32, from zero in each slice; alpha, beta C and the bias are f32, and C is rounded to
-// its type once. Within a slice the instruction decides; denormal operands and sums count as zero. (a0, b0)
-// and (a1, b1) belong to k and k + 1:
-//     avx512_bf16   s = fma(a1, b1, s), then s = fma(a0, b0, s), each rounded to nearest even
-//     amx_bf16      chains of fma for even and for odd k, from zero, 16 pairs each; then s = s + (even + odd)
-//     bfmmla        s = s + (a0 b0 + a1 b1), both sums rounded to odd: cut, then the last bit 1 if inexact
-// A denormal result in bf16 may become zero, too. Processors without such an instruction convert the operands
-// to f32 and multiply those.
-
-enum {
-    PAR__TP_DOT_ROWS = 32,          // at most, of a tile
-    PAR__TP_DOT_K = 4096,           // of a slice
-    PAR__TP_DOT_K_TRANSPOSED = 512, // the same where A is transposed: blocks have more columns
-    PAR__TP_DOT_A = PAR__TP_DOT_ROWS * PAR__TP_DOT_K, // numbers of a packed block of A
-    PAR__TP_DOT_B = 2 * PAR__TP_DOT_A
-};
-typedef struct par__tp_dot { // an instruction set's tile
-    const char *name;
-    size_t rows, group, unit; // rows of a tile; consecutive k in a panel; what k is a multiple of
-    int outputs; // 1: tile writes any output in f32, and in bf16 with beta 0. 0: only sums as they are
-    int strides; // 1: A may be packed as panels of B are. 0: its rows are contiguous
-    void (*begin)(void); // around the tiles of a product; or NULL
-    void (*end)(void);
-    // `rows` rows of A times a panel; the numbers (i, p) and (i, p + 1) of A are at a[i lda + p / 2 a_pair]
-    void (*tile)(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
-                 const par__tp_output *o);
-} par__tp_dot;
-typedef struct par__tp_dot_product { // C = alpha op(A) op(B) + beta C + bias
-    int ta, tb;
-    size_t m, n, k;
-    const void *a, *b; // bf16
-    size_t lda, ldb;
-    float alpha, beta;
-    const float *bias; // of n numbers, or NULL; only with beta 0 and K of one slice
-    void *c;
-    par_dtype c_type; // f32; or bf16, with K of one slice
-    size_t ldc;
-} par__tp_dot_product;
-
-#if PAR__X86 && !defined(__CUDACC__) && (__GNUC__ >= 11 || (defined(__clang__) && __clang_major__ >= 12))
-#define PAR__TP_DOT_ROW(i)                                                                                   \
-    x = (__m512bh)_mm512_set1_epi32(*(const par__tp_pair *)(const void *)(a + (i)*lda));                     \
-    c##i = _mm512_dpbf16_ps(c##i, x, y);                                                                     \
-    d##i = _mm512_dpbf16_ps(d##i, x, z);
-#define PAR__TP_DOT_SCALE(i)                                                                                 \
-    c##i = _mm512_fmadd_ps(alpha, c##i, bias);                                                               \
-    d##i = _mm512_fmadd_ps(alpha, d##i, bias16);
-#define PAR__TP_DOT_NARROW(i)                                                                                \
-    _mm256_storeu_si256((__m256i *)(void *)(narrow + (i)*o->ldc), (__m256i)_mm512_cvtneps_pbh(c##i));        \
-    _mm256_storeu_si256((__m256i *)(void *)(narrow + (i)*o->ldc + 16), (__m256i)_mm512_cvtneps_pbh(d##i));
-#define PAR__TP_DOT_ADD(i)                                                                                   \
-    c##i = _mm512_fmadd_ps(beta, _mm512_loadu_ps(wide + (i)*o->ldc), c##i);                                  \
-    d##i = _mm512_fmadd_ps(beta, _mm512_loadu_ps(wide + (i)*o->ldc + 16), d##i);
-#define PAR__TP_DOT_STORE(i)                                                                                 \
-    _mm512_storeu_ps(wide + (i)*o->ldc, c##i);                                                               \
-    _mm512_storeu_ps(wide + (i)*o->ldc + 16, d##i);
-typedef int par__tp_pair __attribute__((aligned(2), may_alias));
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
-par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
-                    const par__tp_output *o) {
-    __m512 c0 = _mm512_setzero_ps(), c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0, c6 = c0, c7 = c0;
-    __m512 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0, d6 = c0, d7 = c0;
-    for (size_t p = 0; p < k; p += 2, a += a_pair, panel += 2 * PAR__TP_DOT_COLS) {
-        const __m512bh y = (__m512bh)_mm512_loadu_si512(panel);
-        const __m512bh z = (__m512bh)_mm512_loadu_si512(panel + PAR__TP_DOT_COLS);
-        __m512bh x;
-        PAR__TP_8_ROWS(PAR__TP_DOT_ROW)
-    }
-    const __m512 alpha = _mm512_set1_ps(o->alpha), beta = _mm512_set1_ps(o->beta);
-    const __m512 bias = o->bias ? _mm512_loadu_ps(o->bias) : _mm512_setzero_ps();
-    const __m512 bias16 = o->bias ? _mm512_loadu_ps(o->bias + 16) : bias;
-    par_bf16 *narrow = (par_bf16 *)o->c;
-    float *wide = (float *)o->c;
-    PAR__TP_8_ROWS(PAR__TP_DOT_SCALE)
-    if (o->bf16) {
-        PAR__TP_8_ROWS(PAR__TP_DOT_NARROW)
-        return;
-    }
-    if (o->beta != 0) {
-        PAR__TP_8_ROWS(PAR__TP_DOT_ADD)
-    }
-    PAR__TP_8_ROWS(PAR__TP_DOT_STORE)
-}
-// Tile registers have 16 rows of 64 bytes. 0 to 3 are C, 4 and 5 rows of A, 6 and 7 columns of the panel.
-#define PAR__TP_AMX __attribute__((target("amx-tile,amx-bf16")))
-PAR__TP_AMX static void par__tp_amx_begin(void) {
-    unsigned char config[64] = {1}; // palette 1; bytes of a row from 16 on, in 16 bits; rows from 48 on
-    for (int i = 0; i < 8; i++) {
-        config[16 + 2 * i] = 64;
-        config[48 + i] = 16;
-    }
-    __asm__ volatile("" : : "r"(config) : "memory"); // compilers do not see that all of it is read
-    _tile_loadconfig(config);
-}
-PAR__TP_AMX static void par__tp_amx_end(void) { _tile_release(); }
-PAR__TP_AMX static void par__tp_tile_amx(size_t k, const par_bf16 *a, size_t lda, size_t a_pair,
-                                         const par_bf16 *panel, const par__tp_output *o) {
-    const size_t a_row = lda * sizeof *a, row = 2 * PAR__TP_DOT_COLS * sizeof *a,
-                 c_row = o->ldc * sizeof(float);
-    float *c = (float *)o->c;
-    (void)a_pair;                        // 2
-    __asm__ volatile("" : : : "memory"); // the same of operands
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (size_t p = 0; p < k; p += 32, panel += 32 * PAR__TP_DOT_COLS) {
-        _tile_loadd(4, a + p, a_row);
-        _tile_loadd(6, panel, row);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, panel + PAR__TP_DOT_COLS, row);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + 16 * lda + p, a_row);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, c, c_row);
-    _tile_stored(1, c + 16, c_row);
-    _tile_stored(2, c + 16 * o->ldc, c_row);
-    _tile_stored(3, c + 16 * o->ldc + 16, c_row);
-}
-static const par__tp_dot par__tp_dots[] = {
-    {"amx_bf16", 32, 2, 32, 0, 0, par__tp_amx_begin, par__tp_amx_end, par__tp_tile_amx},
-    {"avx512_bf16", 8, 2, 2, 1, 1, NULL, NULL, par__tp_tile_avx512}};
-// Has the processor tiles, and does the kernel let this process use them? Processes forked later may, too.
-static int par__tp_has_amx(void) {
-    unsigned a, b, c, d;
-    const unsigned bf16 = 1u << 22, tile = 1u << 24;
-    const long arch_prctl = 158, request_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM
-    long result;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return 0;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "0"(arch_prctl), "D"(request_permission), "S"(tile_data)
-                     : "rcx", "r11", "memory");
-    return result == 0;
-}
-static const par__tp_dot *par__tp_pick_dot(void) {
-    if (par__isa() < 3) return NULL; // PAR_ISA
-    if (par__isa() > 3 && par__tp_has_amx()) return &par__tp_dots[0];
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &par__tp_dots[1]
-                                                                                      : NULL;
-}
-#elif defined(PAR__TP_BFMMLA)
-// BFMMLA adds 2 x 4 numbers of A times 4 x 2 of B to a square of four sums. Rows 2 i and 2 i + 1 of the tile
-// by columns 2 j and 2 j + 1 of the panel's next eight are s[i][j], row after row.
-#define PAR__TP_BF16         __attribute__((target("arch=armv8.2-a+bf16")))
-PAR__TP_BF16 static inline void par__tp_load_squares(bfloat16x8_t *y, const par_bf16 *panel) {
-    for (int j = 0; j < 4; j += 2, panel += 8) { // four columns: pairs of k and k + 1, of k + 2 and k + 3
-        const uint32x4_t low = vreinterpretq_u32_u16(vld1q_u16(panel));
-        const uint32x4_t high = vreinterpretq_u32_u16(vld1q_u16(panel + 2 * PAR__TP_DOT_COLS));
-        y[j] = vreinterpretq_bf16_u32(vzip1q_u32(low, high));
-        y[j + 1] = vreinterpretq_bf16_u32(vzip2q_u32(low, high));
-    }
-}
-#define PAR__TP_ZERO_ROWS(i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = vdupq_n_f32(0);
-#define PAR__TP_ADD_ROWS(i)                                                                                  \
-    x = vreinterpretq_bf16_u16(                                                                              \
-        vcombine_u16(vld1_u16(row + 2 * (i)*lda), vld1_u16(row + (2 * (i) + 1) * lda)));                     \
-    s[i][0] = vbfmmlaq_f32(s[i][0], x, y[0]);                                                                \
-    s[i][1] = vbfmmlaq_f32(s[i][1], x, y[1]);                                                                \
-    s[i][2] = vbfmmlaq_f32(s[i][2], x, y[2]);                                                                \
-    s[i][3] = vbfmmlaq_f32(s[i][3], x, y[3]);
-#define PAR__TP_STORE_ROWS(i)                                                                                \
-    vst1q_f32(c, vcombine_f32(vget_low_f32(s[i][0]), vget_low_f32(s[i][1])));                                \
-    vst1q_f32(c + 4, vcombine_f32(vget_low_f32(s[i][2]), vget_low_f32(s[i][3])));                            \
-    vst1q_f32(c + o->ldc, vcombine_f32(vget_high_f32(s[i][0]), vget_high_f32(s[i][1])));                     \
-    vst1q_f32(c + o->ldc + 4, vcombine_f32(vget_high_f32(s[i][2]), vget_high_f32(s[i][3])));                 \
-    c += 2 * o->ldc;
-#define PAR__TP_8_ROWS_BY_2(ROWS) ROWS(0) ROWS(1) ROWS(2) ROWS(3)
-PAR__TP_BF16 static void par__tp_tile_bfmmla(size_t k, const par_bf16 *a, size_t lda, size_t a_pair,
-                                             const par_bf16 *panel, const par__tp_output *o) {
-    (void)a_pair; // 2
-    for (size_t at = 0; at < PAR__TP_DOT_COLS; at += 8) {
-        float32x4_t s[4][4];
-        bfloat16x8_t x, y[4];
-        float *c = (float *)o->c + at;
-        PAR__TP_8_ROWS_BY_2(PAR__TP_ZERO_ROWS)
-        for (size_t p = 0; p < k; p += 4) {
-            const par_bf16 *row = a + p;
-            par__tp_load_squares(y, panel + p * PAR__TP_DOT_COLS + 2 * at);
-            PAR__TP_8_ROWS_BY_2(PAR__TP_ADD_ROWS)
-        }
-        PAR__TP_8_ROWS_BY_2(PAR__TP_STORE_ROWS)
-    }
-}
-static const par__tp_dot par__tp_dots[] = {{"bfmmla", 8, 2, 4, 0, 0, NULL, NULL, par__tp_tile_bfmmla}};
-static const par__tp_dot *par__tp_pick_dot(void) {
-    const unsigned long has_bf16 = 1u << 14; // HWCAP2_BF16
-    return getauxval(AT_HWCAP2) & has_bf16 ? &par__tp_dots[0] : NULL;
-}
-#else
-static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }
-#endif
-
-static size_t par__tp_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-static size_t par__tp_dot_slice(int ta) { return ta ? PAR__TP_DOT_K_TRANSPOSED : PAR__TP_DOT_K; }
-
-typedef struct par__tp_dot_block { // what is multiplied at a time
-    size_t p, k, padded;           // the slice: its first k, how many, rounded up to dot->unit
-    size_t i, rows, j, cols;
-    par_bf16 *a, *b; // packed
-} par__tp_dot_block;
-
-// The operands of A: rows where they are, packed rows, or panels, in which row i is column i.
-static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_dot_product *m,
-                           const par__tp_dot_block *s, size_t direct) {
-    const size_t i_ld = m->ta ? 1 : m->lda, k_ld = m->ta ? m->lda : 1;
-    const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
-    if (m->ta && dot->strides)
-        loops->pack_panels(s->a, PAR__TP_DOT_COLS * s->padded, a, k_ld, 1, s->k, s->padded, s->rows,
-                           dot->group);
-    else if (direct < s->rows)
-        loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
-                         par__tp_round_up(s->rows - direct, dot->rows));
-}
-static void par__tp_dot_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
-                                       const par__tp_dot_product *m, const par__tp_dot_block *s) {
-    const size_t tile = dot->rows, cols = PAR__TP_DOT_COLS;
-    const size_t direct =
-        m->ta || s->k != s->padded ? 0 : s->rows / tile * tile; // rows that are read in place
-    const int panels = m->ta && dot->strides;
-    const par_bf16 *in_place = (const par_bf16 *)m->a + s->i * m->lda + s->p;
-    float acc[(int)PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
-    par__tp_pack_a(loops, dot, m, s, direct);
-    for (size_t i = 0; i < s->rows; i += tile) {
-        const par_bf16 *a = i < direct ? in_place + i * m->lda
-                            : panels   ? s->a + i / cols * cols * s->padded + i % cols * dot->group
-                                       : s->a + (i - direct) * s->padded;
-        const size_t lda = i < direct ? m->lda : panels ? dot->group : s->padded;
-        for (size_t j = 0; j < s->cols; j += cols) {
-            const size_t at = (s->i + i) * m->ldc + s->j + j, rows = PAR__MIN(tile, s->rows - i);
-            const size_t width = PAR__MIN(cols, s->cols - j);
-            const int bf16 = m->c_type != PAR_F32,
-                      whole = dot->outputs && rows == tile && width == cols && !(bf16 && m->beta != 0);
-            const par__tp_output to_acc = {1, 0, NULL, acc, 0, PAR__TP_DOT_COLS};
-            const par__tp_output to_c = {m->alpha,
-                                         s->p ? 1 : m->beta,
-                                         m->bias ? m->bias + s->j + j : NULL,
-                                         bf16 ? (void *)((par_bf16 *)m->c + at)
-                                              : (void *)((float *)m->c + at),
-                                         bf16,
-                                         m->ldc};
-            dot->tile(s->padded, a, lda, panels ? cols * dot->group : dot->group, s->b + j * s->padded,
-                      whole ? &to_c : &to_acc);
-            if (!whole) loops->store_tile(&to_c, acc, rows, width);
-        }
-    }
-}
-// pack: memory for PAR__TP_DOT_A + PAR__TP_DOT_B numbers.
-static void par__tp_dot_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
-                                 const par__tp_dot_product *m, par_bf16 *pack) {
-    const size_t slice = par__tp_dot_slice(m->ta), cols = PAR__TP_DOT_COLS;
-    const size_t k_ld = m->tb ? 1 : m->ldb, j_ld = m->tb ? m->ldb : 1;
-    const par_bf16 *b = (const par_bf16 *)m->b;
-    par__tp_dot_block s;
-    s.a = pack;
-    s.b = pack + PAR__TP_DOT_A;
-    if (dot->begin) dot->begin();
-    for (s.p = 0; s.p < m->k; s.p += slice) {
-        s.k = PAR__MIN(slice, m->k - s.p);
-        s.padded = (s.k + dot->unit - 1) / dot->unit * dot->unit;
-        const size_t most_cols = PAR__TP_DOT_B / s.padded / cols * cols;
-        const size_t most_rows = PAR__TP_DOT_A / s.padded / cols * cols;
-        for (s.j = 0; s.j < m->n; s.j += most_cols) {
-            s.cols = PAR__MIN(most_cols, m->n - s.j);
-            loops->pack_panels(s.b, cols * s.padded, b + s.p * k_ld + s.j * j_ld, k_ld, j_ld, s.k, s.padded,
-                               s.cols, dot->group);
-            for (s.i = 0; s.i < m->m; s.i += most_rows) {
-                s.rows = PAR__MIN(most_rows, m->m - s.i);
-                par__tp_dot_multiply_block(loops, dot, m, &s);
-            }
-        }
-    }
-    if (dot->end) dot->end();
-}
-
-// >>tp_kernels ----------------------------------------------------------------------------------------------
-//
-// The CPU's kernels. Products of bf16 are >>tp_bf16's. The other inner loops compute in f32: rows of bf16 are
-// converted into scratch memory, and results are rounded when they are stored.
 PAR__EXACT_BEGIN
+
+// >>tp_context ----------------------------------------------------------------------------------------------
 
 #define PAR__TP_TRY(call)                                                                                    \
     do {                                                                                                     \
@@ -2395,6 +1383,8 @@ PAR__EXACT_BEGIN
         if (par__r) return par__r;                                                                           \
     } while (0)
 
+typedef struct par__tp_loops par__tp_loops;
+typedef struct par__tp_dot par__tp_dot;
 typedef struct par__tp_rope_key { // what the table of rotary positions is for
     par_tp_rotary rotary;
     size_t dim, sequence, position;
@@ -2478,1248 +1468,6 @@ static const char *par__tp_const_element(const par_tp *tp, const void *x, size_t
 static char *par__tp_element(const par_tp *tp, void *x, size_t element) {
     return (char *)x + element * par_tp_element_bytes(tp);
 }
-
-// Returns n elements from `at` on as f32: in place if they are f32, else converted into `scratch`.
-static const float *par__tp_as_f32(const par_tp *tp, const void *x, size_t at, size_t n, float *scratch) {
-    if (!x) return NULL;
-    if (par__tp_is_f32(tp)) return (const float *)x + at;
-    par_cast(scratch, PAR_F32, (const par_bf16 *)x + at, PAR_BF16, n);
-    return scratch;
-}
-static float *par__tp_f32_output(const par_tp *tp, void *x, size_t at, float *scratch) { // to be written
-    return par__tp_is_f32(tp) ? (float *)x + at : scratch;
-}
-static void par__tp_store_f32(const par_tp *tp, void *x, size_t at, size_t n, const float *scratch) {
-    if (!par__tp_is_f32(tp)) par_cast((par_bf16 *)x + at, PAR_BF16, scratch, PAR_F32, n);
-}
-// Sets the error text for a failed matrix product, because par_gemm sets none.
-static par_result par__tp_gemm_result(par_tp *tp, par_result r) {
-    return r ? par_fail(tp->desc.tp, r, "par_tp: a matrix product: %s", par_result_text(r)) : r;
-}
-static float *par__tp_row_scratch(par_tp *tp, size_t rows, size_t cols) {
-    return (float *)par_tp_scratch(tp, PAR__TP_ROWS, rows * cols * sizeof(float) + 64);
-}
-
-static par_result par__tp_cpu_alloc(par_tp *tp, size_t bytes, void **memory) {
-    return (void)tp, par_cpu()->alloc(par_cpu(), bytes, memory);
-}
-static par_result par__tp_cpu_free(par_tp *tp, void *memory) {
-    return (void)tp, par_cpu()->free(par_cpu(), memory);
-}
-static par_result par__tp_cpu_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
-                                   size_t n) {
-    return (void)tp, par_cast(dst, dt, src, st, n);
-}
-static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
-                                   size_t rows, size_t row_bytes) {
-    (void)tp;
-    for (size_t r = 0; r < rows; r++)
-        memcpy((char *)dst + r * dst_ld, (const char *)src + r * src_ld, row_bytes);
-    return PAR_OK;
-}
-
-// Converts rows: in one call where there is nothing between them.
-static void par__tp_cast_rows(void *to, par_dtype to_type, size_t to_ld, const void *from, par_dtype type,
-                              size_t ld, size_t rows, size_t cols) {
-    const size_t to_bytes = to_ld * par_dtype_bytes(to_type), bytes = ld * par_dtype_bytes(type);
-    if (to_ld == cols && ld == cols) {
-        cols *= rows;
-        rows = rows > 0;
-    }
-    for (size_t r = 0; r < rows; r++)
-        par_cast((char *)to + r * to_bytes, to_type, (const char *)from + r * bytes, type, cols);
-}
-// Returns rows from element `at` on as f32: in place, or a dense copy in `scratch`.
-static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, size_t at, size_t rows,
-                                     size_t cols, size_t *ld) {
-    if (par__tp_is_f32(tp)) return (const float *)x + at;
-    if (scratch)
-        par__tp_cast_rows(scratch, PAR_F32, cols, (const par_bf16 *)x + at, PAR_BF16, *ld, rows, cols);
-    *ld = cols;
-    return scratch;
-}
-static const float *par__tp_gemm_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
-                                         size_t *ld) {
-    float *scratch =
-        par__tp_is_f32(tp) ? NULL : (float *)par_tp_scratch(tp, slot, rows * cols * sizeof(float));
-    return par__tp_f32_rows(tp, scratch, x, 0, rows, cols, ld);
-}
-static void par__tp_add_row(par_tp *tp, void *y, size_t at, const void *x, size_t x_at, size_t cols) {
-    char *to = par__tp_element(tp, y, at);
-    tp->loops->add(to, NULL, to, par__tp_const_element(tp, x, x_at), NULL, cols, !par__tp_is_f32(tp));
-}
-static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
-                                       size_t cols) {
-    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, bias, 0, cols);
-    return PAR_OK;
-}
-static const float *par__tp_gemv_operand(const par_tp *tp, const void *x, size_t at, size_t n,
-                                         float *scratch) {
-    if (par__tp_is_f32(tp)) return (const float *)x + at;
-    return par__tp_pairs(scratch, (const par_bf16 *)x + at, n), scratch;
-}
-// One row times W^T, as for a token that is generated. A general matrix product would convert or pack all of
-// W; this reads each row of W once.
-static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
-                                   float *c) {
-    float *scratch = par__tp_row_scratch(tp, 1, k);
-    if (!scratch) return PAR_ERR_MEMORY;
-    tp->loops->gemv(c, n, par__tp_gemv_operand(tp, a, 0, k, scratch), 1, b, !par__tp_is_f32(tp), ldb, n, k);
-    return PAR_OK;
-}
-// A product of bf16 by the processor's instructions for them. PAR_ERR_MEMORY is the only error.
-static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_dot_product *m) {
-    const size_t bytes = (PAR__TP_DOT_A + PAR__TP_DOT_B) * sizeof(par_bf16);
-    par_bf16 *pack = (par_bf16 *)par_tp_scratch(tp, PAR__TP_OPERAND_A, bytes);
-    if (!pack) return PAR_ERR_MEMORY;
-    par__tp_dot_multiply(tp->loops, tp->dot, m, pack);
-    return PAR_OK;
-}
-// The same of bf16 that are converted to f32, and of f32; or a library's product of bf16.
-static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_dot_product *m) {
-    const par__gemm_fn multiply = tp->desc.canonical_leaves                ? par_gemm_canonical
-                                  : tp->product == PAR__BF16_WIDEN_BUILTIN ? par__gemm_builtin
-                                                                           : par_gemm;
-    size_t lda = m->lda, ldb = m->ldb;
-    par_result r = PAR_ERR_UNSUPPORTED;
-    if (tp->product == PAR__BF16_LIBRARY && m->k)
-        r = par__gemm_library_bf16(m->ta, m->tb, m->m, m->n, m->k, (const par_bf16 *)m->a, lda,
-                                   (const par_bf16 *)m->b, ldb, m->beta, (float *)m->c, m->ldc);
-    if (r != PAR_ERR_UNSUPPORTED) return par__tp_gemm_result(tp, r);
-    const float *a =
-        par__tp_gemm_operand(tp, PAR__TP_OPERAND_A, m->a, m->ta ? m->k : m->m, m->ta ? m->m : m->k, &lda);
-    const float *b =
-        par__tp_gemm_operand(tp, PAR__TP_OPERAND_B, m->b, m->tb ? m->n : m->k, m->tb ? m->k : m->n, &ldb);
-    if (!a || !b) return PAR_ERR_MEMORY;
-    return par__tp_gemm_result(
-        tp, multiply(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb, m->beta, (float *)m->c, m->ldc));
-}
-static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
-                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
-                                   par_dtype c_type, size_t ldc, const void *bias) {
-    const int one = m == 1 && !ta && tb && beta == 0 && !tp->desc.canonical_leaves,
-              dot = tp->dot && tp->product == PAR__BF16_TILE && !one && k;
-    const int direct = c_type == PAR_F32 || (dot && k <= par__tp_dot_slice(ta));
-    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_F32_C, m * n * sizeof(float));
-    float *scratch = par__tp_row_scratch(tp, 1, PAR__MAX(n, k));
-    const size_t ldz = direct ? ldc : n;
-    par_result e;
-    if (!z || !scratch) return PAR_ERR_MEMORY;
-    if (!direct && beta != 0) par__tp_cast_rows(z, PAR_F32, n, c, c_type, ldc, m, n);
-    if (one) {
-        e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
-    } else {
-        par__tp_dot_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, beta, NULL, z, PAR_F32, ldz};
-        if (dot && direct) p.bias = par__tp_as_f32(tp, bias, 0, n, scratch);
-        if (direct) p.c_type = c_type;
-        e = dot ? par__tp_dot_gemm(tp, &p) : par__tp_f32_gemm(tp, &p);
-        if (p.bias) bias = NULL; // added already
-    }
-    if (e) return e;
-    const float *row = par__tp_as_f32(tp, bias, 0, n, scratch);
-    for (size_t r = 0; row && r < m; r++) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, n, 0);
-    if (!direct) par__tp_cast_rows(c, c_type, ldc, z, PAR_F32, n, m, n);
-    return PAR_OK;
-}
-
-static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
-                                       size_t cols) {
-    for (size_t r = 0; r < rows; r++)
-        tp->loops->axpy(sum, par__tp_const_element(tp, x, r * ld), 1.0f, cols, !par__tp_is_f32(tp));
-    return PAR_OK;
-}
-
-static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
-                                          void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
-                                          const void *b, const void *c, size_t bc_ld) {
-    const par__tp_loops *l = tp->loops;
-    void(*const loops[PAR_TP_ELEMENTWISE_COUNT])
-        PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_backward, l->swiglu, l->swiglu_backward, l->add};
-    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) {
-        cols *= rows;
-        rows = rows ? 1 : 0;
-    }
-    for (size_t r = 0; r < rows; r++)
-        loops[what](par__tp_element(tp, o0, r * out_ld), o1 ? par__tp_element(tp, o1, r * out_ld) : NULL,
-                    par__tp_const_element(tp, a, r * a_ld),
-                    b ? par__tp_const_element(tp, b, r * bc_ld) : NULL,
-                    c ? par__tp_const_element(tp, c, r * bc_ld) : NULL, cols, !par__tp_is_f32(tp));
-    return PAR_OK;
-}
-
-static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x, const void *add,
-                                           void *sum, const void *weight, const void *bias, size_t rows,
-                                           size_t cols, int rms, float epsilon) {
-    float *scratch = par__tp_row_scratch(tp, 2, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
-    if (add) {
-        PAR__TP_TRY(
-            par__tp_cpu_elementwise(tp, PAR_TP_ADD, rows, cols, sum, NULL, cols, x, cols, add, NULL, cols));
-        x = sum;
-    }
-    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
-    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + cols);
-    for (size_t r = 0; r < rows; r++)
-        tp->loops->norm_row(par__tp_element(tp, y, r * cols), stats + r * (rms ? 1 : 2),
-                            par__tp_const_element(tp, x, r * cols), w, b, cols, rms, epsilon,
-                            !par__tp_is_f32(tp));
-    return PAR_OK;
-}
-static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
-                                            const void *dy, const void *x, const void *add,
-                                            const void *weight, const float *stats, size_t rows, size_t cols,
-                                            int rms) {
-    float *scratch = par__tp_row_scratch(tp, 2, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
-    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
-    const int bf16 = !par__tp_is_f32(tp);
-    for (size_t r = 0; r < rows; r++) {
-        void *to = par__tp_element(tp, dx, r * cols), *gradient = add ? (void *)(scratch + cols) : to;
-        tp->loops->norm_row_backward(gradient, dweight, dbias, par__tp_const_element(tp, dy, r * cols),
-                                     par__tp_const_element(tp, x, r * cols), w, stats + r * (rms ? 1 : 2),
-                                     cols, rms, bf16);
-        if (add)
-            tp->loops->add(to, NULL, gradient, par__tp_const_element(tp, add, r * cols), NULL, cols, bf16);
-    }
-    return PAR_OK;
-}
-
-static void par__tp_dropout_row(const par_tp *tp, float *y, const float *x, size_t n, uint64_t stream,
-                                uint64_t first, float p) {
-    enum { MOST = 4 * PAR__PHILOX_BLOCKS };
-    const uint64_t drop = stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
-    uint32_t words[MOST];
-    for (size_t i = 0, count; i < n; i += count) {
-        const size_t skip = (first + i) % 4;
-        count = PAR__MIN(n - i, MOST - skip);
-        par__philox_blocks(words, tp->desc.seed, drop, (first + i) / 4, (skip + count + 3) / 4);
-        tp->loops->drop(y + i, x + i, words + skip, count, p);
-    }
-}
-static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
-                                      const par_tp_row_map *map, uint64_t stream, float probability) {
-    float *scratch = par__tp_row_scratch(tp, 2, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++) {
-        par__tp_dropout_row(tp, par__tp_f32_output(tp, y, r * cols, scratch),
-                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), cols, stream,
-                            par_tp_token_index(map, r) * cols, probability);
-        par__tp_store_f32(tp, y, r * cols, cols, scratch);
-    }
-    return PAR_OK;
-}
-
-// The table of cosines, then sines, for each token of a sequence on this rank. It is kept, because all layers
-// of a step need the same one.
-static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
-                                       size_t dim) {
-    const size_t half = dim / 2;
-    par__tp_rope_key key;
-    memset(&key, 0, sizeof key);
-    key.rotary = *rotary;
-    key.dim = dim;
-    key.sequence = map->sequence;
-    key.position = map->position;
-    key.is_set = 1;
-    if (!memcmp(&key, &tp->rope_key, sizeof key))
-        return (const float *)tp->scratch[PAR__TP_ROPE_TABLE].memory;
-    tp->rope_key.is_set = 0;
-    float *table = (float *)par_tp_scratch(tp, PAR__TP_ROPE_TABLE, map->local_sequence * dim * sizeof(float));
-    for (size_t i = 0; i < half && table; i++) {
-        const double f = par__tp_rope_frequency(rotary, i, dim);
-        for (size_t r = 0; r < map->local_sequence; r++) {
-            const double angle = (double)par__tp_map_position(map, r) * f;
-            table[r * dim + i] = (float)par__cos(angle);
-            table[r * dim + half + i] = (float)par__sin(angle);
-        }
-    }
-    if (table) memcpy(&tp->rope_key, &key, sizeof key);
-    return table;
-}
-static par_result par__tp_cpu_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
-                                   const par_tp_row_map *map, const par_tp_rotary *rotary, int backward) {
-    const float *table = par__tp_rope_table(tp, map, rotary, dim);
-    float *scratch = par__tp_row_scratch(tp, 1, dim);
-    if (!scratch || !table) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++)
-        for (size_t h = 0; h < heads; h++) {
-            const size_t at = r * ld + h * dim, token = (map->first_row + r) % map->local_sequence;
-            tp->loops->rotate(par__tp_f32_output(tp, x, at, scratch), par__tp_as_f32(tp, x, at, dim, scratch),
-                              table + token * dim, dim / 2, backward ? -1.0f : 1.0f);
-            par__tp_store_f32(tp, x, at, dim, scratch);
-        }
-    return PAR_OK;
-}
-
-static par_result par__tp_cpu_embed(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table,
-                                    size_t first, size_t count, size_t cols) {
-    const size_t bytes = cols * par_tp_element_bytes(tp);
-    for (size_t r = 0; r < rows; r++) {
-        const size_t id = (size_t)ids[r] - first; // wraps around below
-        if (id < count)
-            memcpy((char *)y + r * bytes, (const char *)table + id * bytes, bytes);
-        else
-            memset((char *)y + r * bytes, 0, bytes);
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
-                                             const void *dy, size_t first, size_t count, size_t cols) {
-    for (size_t r = 0; r < rows; r++) {
-        const size_t id = (size_t)ids[r] - first;
-        if (id < count)
-            tp->loops->axpy(grad + id * cols, par__tp_const_element(tp, dy, r * cols), 1.0f, cols,
-                            !par__tp_is_f32(tp));
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
-                                        const par_tp_row_map *map) {
-    for (size_t r = 0; r < rows; r++)
-        par__tp_add_row(tp, y, r * cols, table, par_tp_row_position(map, r) * cols, cols);
-    return PAR_OK;
-}
-static par_result par__tp_cpu_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
-                                                 size_t cols, const par_tp_row_map *map) {
-    for (size_t r = 0; r < rows; r++)
-        tp->loops->axpy(grad + par_tp_row_position(map, r) * cols, par__tp_const_element(tp, dy, r * cols),
-                        1.0f, cols, !par__tp_is_f32(tp));
-    return PAR_OK;
-}
-
-static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
-                                         const int32_t *targets, size_t rows, size_t first, size_t cols) {
-    float *scratch = par__tp_row_scratch(tp, 1, cols);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++, stats += 4) {
-        const float *x = par__tp_as_f32(tp, logits, r * ld, cols, scratch);
-        const size_t target = (size_t)targets[r] - first;
-        stats[0] = cols ? tp->loops->row_max(x, cols) : -INFINITY;
-        stats[1] = cols ? tp->loops->row_exp_sum(x, stats[0], cols) : 0;
-        stats[2] = target < cols ? x[target] : 0;
-        stats[3] = tp->loops->row_sum(x, cols);
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_loss_combine(par_tp *tp, const float *all, size_t t, size_t rows,
-                                           const int32_t *targets, const par_tp_loss *loss, float *lse,
-                                           float *losses, double *sum, size_t *target_count) {
-    (void)tp;
-    *sum = 0;
-    *target_count = 0;
-    for (size_t r = 0; r < rows; r++) {
-        const double one = par__tp_row_loss(loss, all + 4 * r, t, 4 * rows, &lse[r]);
-        const int ignored = par__tp_ignored(loss, targets[r]);
-        if (losses) losses[r] = ignored ? 0 : (float)one;
-        if (!ignored) {
-            *sum += one;
-            *target_count += 1;
-        }
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_set(par_tp *tp, float *x, size_t n, float value) {
-    (void)tp;
-    for (size_t i = 0; i < n; i++) x[i] = value;
-    return PAR_OK;
-}
-static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
-                                            const int32_t *targets, const float *lse, size_t rows,
-                                            size_t first, size_t cols, const par_tp_loss *loss, float scale) {
-    float *scratch = par__tp_row_scratch(tp, 2, cols);
-    const float smooth = par__tp_loss_smooth(loss, scale);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r++) {
-        float *y = par__tp_f32_output(tp, dlogits, r * ld, scratch);
-        const float *x = par__tp_as_f32(tp, logits, r * ld, cols, scratch + cols);
-        const size_t target = (size_t)targets[r] - first;
-        if (par__tp_ignored(loss, targets[r])) {
-            memset(y, 0, cols * sizeof *y);
-        } else {
-            tp->loops->logit_gradients(y, x, lse[r], par__tp_loss_factor(loss, scale, lse[r]), smooth, cols);
-            if (target < cols) y[target] = par__tp_target_gradient(loss, scale, y[target]);
-        }
-        par__tp_store_f32(tp, dlogits, r * ld, cols, scratch);
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
-                                                    const void *logits, size_t ld, const int32_t *targets,
-                                                    size_t rows, size_t cols, const par_tp_loss *loss,
-                                                    float *lse, float *losses, double *sum,
-                                                    size_t *target_count, float scale) {
-    *sum = 0;
-    *target_count = 0;
-    for (size_t r = 0; r < rows; r++) { // the row stays in the caches
-        const char *x = par__tp_const_element(tp, logits, r * ld);
-        double one;
-        size_t counts;
-        PAR__TP_TRY(par__tp_cpu_loss_stats(tp, stats + 4 * r, x, ld, targets + r, 1, 0, cols));
-        PAR__TP_TRY(par__tp_cpu_loss_combine(tp, stats + 4 * r, 1, 1, targets + r, loss, lse + r,
-                                             losses ? losses + r : NULL, &one, &counts));
-        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, par__tp_element(tp, dlogits, r * ld), x, ld, targets + r,
-                                              lse + r, 1, 0, cols, loss, scale));
-        *sum += one;
-        *target_count += counts;
-    }
-    return PAR_OK;
-}
-
-// ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022), scores s:
-//     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
-//     acc = acc e^(m - m') + e^(s - m') v
-// and backward, with p = e^(s - lse):
-//     dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
-// Within a block a strip of 32 queries is computed at a time, whose scores stay in the first-level cache.
-// Scores are stored turned, keys x queries, so that vectors hold queries; acc and dq are queries x features
-// in f32, features x queries with products of bf16. A strip's keys end with the last one that its queries
-// see, rounded up to a tile's rows.
-//
-// The products are made of the matrix products' tiles, of par__gemm_tile in f32 or of par__tp_dot. Keys and
-// values of a head are copied to dense rows; a block's queries are packed in strips.
-
-enum {
-    PAR__TP_BLOCK = 128, // tokens of a block
-    PAR__TP_STRIPS = PAR__TP_BLOCK / PAR__TP_STRIP,
-    PAR__TP_BLOCK_ROWS = PAR__TP_BLOCK + PAR__TP_DOT_ROWS, // a tile may read and write beyond the last row
-    PAR__TP_SCORES_LD = PAR__TP_BLOCK + 16,                // no power of two: rows differ in their cache set
-    PAR__TP_NARROW_LD = PAR__TP_BLOCK + 32
-};
-// What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
-typedef struct par__tp_core {
-    const par_tp_attention_block *m;
-    void *y;            // whole sequences: the output goes here; else NULL
-    float *lse;         // of y
-    size_t bytes;       // of an operand's element
-    size_t tile, unit;  // rows of a tile; what its k is a multiple of
-    size_t pad, width;  // what a strip's keys are rounded up to; queries whose scores end with the same key
-    size_t beyond;      // keys behind the seen ones whose weights are read, and are 0
-    size_t depth, wide; // features of a head, rounded up to `unit`, and to whole strips
-    size_t key_ld;      // of k and v
-    size_t keys;        // m->kv_count, rounded up to strips
-    size_t ld, step;    // of s and g: from one key to the next, from one strip to the next
-    size_t sequence, kv_head, head;
-    char *k, *v;   // keys x features
-    char *kt, *vt; // the same turned, wide x keys; of bf16 alone
-    char *q, *dy;  // the block's queries, strip by strip: depth x 32
-    char *q_rows,
-        *dy_rows; // the same as right operands: for each 32 features, or (f32) all: queries x features
-    float *s, *g, *mask, *random;
-    par_bf16 *narrow[2]; // p and ds rounded, keys x queries
-    uint32_t *pairs;     // p or ds of a strip, rounded, two keys together
-    float *out;          // strip by strip: acc or dq
-    float *dk, *dv;      // keys x wide: sums of the gradients so far
-    float *rows;         // 32 x wide
-    float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], log_sum[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
-    int started[PAR__TP_STRIPS];         // out has a value
-    size_t q_at, q_count, k_at, k_count; // the block
-} par__tp_core;
-
-// C = alpha A B, or C += it: `rows` x `cols`. f32: alpha is 1, element (i, p) of A is a[i a_row + p a_k] and
-// B has rows of ldb; those of A are zeros from p = seen + i + 1 on, where the sum does not wrap around. bf16:
-// at most 32 columns, A is as par__tp_dot.tile's, and B is packed.
-typedef struct par__tp_strip_product {
-    size_t rows, cols, k, seen;
-    const char *a;
-    size_t a_row, a_k;
-    const char *b;
-    size_t ldb;
-    float alpha, *c;
-    size_t ldc;
-    int add;
-} par__tp_strip_product;
-static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product *m) {
-    if (tp->dot) {
-        float acc[(int)PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
-        for (size_t i = 0, tile = tp->dot->rows; i < m->rows; i += tile) {
-            const size_t rows = PAR__MIN(tile, m->rows - i);
-            const int whole = tp->dot->outputs && rows == tile && m->cols == PAR__TP_DOT_COLS;
-            const par__tp_output to_acc = {1, 0, NULL, acc, 0, PAR__TP_DOT_COLS};
-            const par__tp_output to_c = {m->alpha, m->add ? 1.0f : 0.0f, NULL, m->c + i * m->ldc, 0, m->ldc};
-            tp->dot->tile(m->k, (const par_bf16 *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
-                          (const par_bf16 *)(const void *)m->b, whole ? &to_c : &to_acc);
-            if (!whole) tp->loops->store_tile(&to_c, acc, rows, m->cols);
-        }
-        return;
-    }
-    for (size_t i = 0, rows; i < m->rows; i += rows) {
-        const par__gemm_tile *tile = par__gemm_tile_for(tp->tile, m->rows - i);
-        rows = PAR__MIN(tile->rows, m->rows - i);
-        for (size_t j = 0; j < m->cols; j += tile->cols)
-            par__gemm_edge(tile, rows, PAR__MIN(tile->cols, m->cols - j), PAR__MIN(m->k, m->seen + i + rows),
-                           (const float *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
-                           (const float *)(const void *)m->b + j, m->ldb, m->c + i * m->ldc + j, m->ldc,
-                           m->add);
-    }
-}
-
-static void *par__tp_carve(char *base, size_t *at, size_t bytes) { // base NULL: only counts
-    void *memory = base ? base + *at : NULL;
-    *at += par__tp_round_up(bytes, 64);
-    return memory;
-}
-// Lays out scratch memory from `base` on and returns its size.
-static size_t par__tp_core_layout(const par_tp *tp, par__tp_core *o, char *base) {
-    const size_t e = o->bytes, block = PAR__TP_BLOCK_ROWS, backward = o->m->dy != NULL;
-    const size_t keys = o->keys + PAR__TP_DOT_ROWS, turned = tp->dot ? o->wide * o->keys * e : 0;
-    const size_t strips = PAR__MAX(o->depth, o->wide) * PAR__TP_BLOCK * e;
-    size_t at = 0;
-    o->k = (char *)par__tp_carve(base, &at, keys * o->key_ld * e);
-    o->v = (char *)par__tp_carve(base, &at, keys * o->key_ld * e);
-    o->kt = (char *)par__tp_carve(base, &at, backward ? turned : 0);
-    o->vt = (char *)par__tp_carve(base, &at, backward ? 0 : turned);
-    o->q = (char *)par__tp_carve(base, &at, strips);
-    o->dy = (char *)par__tp_carve(base, &at, backward ? strips : 0);
-    o->q_rows = (char *)par__tp_carve(base, &at, strips);
-    o->dy_rows = (char *)par__tp_carve(base, &at, backward ? strips : 0);
-    o->s = (float *)par__tp_carve(base, &at, block * o->ld * sizeof(float));
-    o->g = (float *)par__tp_carve(base, &at, backward ? block * o->ld * sizeof(float) : 0);
-    o->mask = (float *)par__tp_carve(base, &at, block * PAR__TP_STRIP * sizeof(float));
-    o->random = (float *)par__tp_carve(base, &at, block * PAR__TP_STRIP * sizeof(float));
-    for (int i = 0; i < 2; i++)
-        o->narrow[i] = (par_bf16 *)par__tp_carve(
-            base, &at, backward && tp->dot ? block * PAR__TP_NARROW_LD * sizeof(par_bf16) : 0);
-    o->pairs =
-        (uint32_t *)par__tp_carve(base, &at, tp->dot ? block / 2 * PAR__TP_STRIP * sizeof(uint32_t) : 0);
-    o->out = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_BLOCK * sizeof(float));
-    o->dk = (float *)par__tp_carve(base, &at, backward ? keys * o->wide * sizeof(float) : 0);
-    o->dv = (float *)par__tp_carve(base, &at, backward ? keys * o->wide * sizeof(float) : 0);
-    o->rows = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_STRIP * sizeof(float));
-    return at;
-}
-static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
-                             par__tp_core *o) {
-    const int apart = m->dy && !tp->dot; // all strips of a block are kept
-    o->m = m;
-    o->y = y;
-    o->lse = lse;
-    o->bytes = tp->dot ? sizeof(par_bf16) : sizeof(float);
-    o->tile = tp->dot ? tp->dot->rows : tp->tile->rows;
-    o->unit = tp->dot ? tp->dot->unit : 1;
-    o->pad = tp->dot ? o->tile : 2;
-    o->width = tp->dot ? (size_t)PAR__TP_STRIP : tp->tile->cols;
-    o->beyond = apart ? o->tile - 1 : 0; // tiles of par__tp_keys_add
-    o->depth = par__tp_round_up(m->dim, o->unit);
-    o->wide = par__tp_round_up(m->dim, PAR__TP_STRIP);
-    o->key_ld = tp->dot ? o->depth : o->wide;
-    o->keys = par__tp_round_up(m->kv_count, PAR__TP_STRIP);
-    o->ld = apart ? (size_t)PAR__TP_SCORES_LD : (size_t)PAR__TP_STRIP;
-    o->step = apart ? PAR__TP_STRIP : 0;
-    const size_t bytes = par__tp_core_layout(tp, o, NULL);
-    char *memory = (char *)par_tp_scratch(tp, PAR__TP_SCORES, bytes);
-    if (memory) par__tp_core_layout(tp, o, memory);
-    return memory != NULL;
-}
-
-// Copies rows of a head to dense rows of `to_ld` operands; what is missing is zeros.
-static void par__tp_load_rows(const par_tp *tp, char *to, size_t to_ld, const void *x, size_t at, size_t ld,
-                              size_t rows, size_t dim) {
-    const size_t e = tp->dot ? sizeof(par_bf16) : sizeof(float);
-    for (size_t r = 0; r < rows; r++, to += to_ld * e) {
-        if (tp->dot || par__tp_is_f32(tp))
-            memcpy(to, par__tp_const_element(tp, x, at + r * ld), dim * e);
-        else
-            par_cast(to, PAR_F32, (const par_bf16 *)x + at + r * ld, PAR_BF16, dim);
-        if (dim < to_ld) memset(to + dim * e, 0, (to_ld - dim) * e);
-    }
-}
-// The gradients of keys and values begin with those of earlier queries.
-static void par__tp_begin_keys(const par__tp_core *o) {
-    const par_tp_attention_block *m = o->m;
-    const size_t row = o->sequence * m->kv_stride + m->kv_row, bytes = m->dim * sizeof *o->dk;
-    for (size_t k = 0; k < m->kv_count; k++) {
-        float *dk = o->dk + k * o->wide, *dv = o->dv + k * o->wide;
-        const size_t from = (row + k) * m->dkv_ld + o->kv_head * m->dim;
-        if (m->first_queries) {
-            memset(dk, 0, bytes);
-            memset(dv, 0, bytes);
-        } else {
-            memcpy(dk, m->dk + from, bytes);
-            memcpy(dv, m->dv + from, bytes);
-        }
-    }
-}
-static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
-    const par_tp_attention_block *m = o->m;
-    const size_t first = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + o->kv_head * m->kv_head_stride;
-    par__tp_load_rows(tp, o->k, o->key_ld, m->k, first, m->kv_ld, m->kv_count, m->dim);
-    par__tp_load_rows(tp, o->v, o->key_ld, m->v, first, m->kv_ld, m->kv_count, m->dim);
-    par_bf16 *turned = (par_bf16 *)(void *)(m->dy ? o->kt : o->vt);
-    const par_bf16 *rows = (const par_bf16 *)(const void *)(m->dy ? o->k : o->v);
-    if (tp->dot && !tp->dot->strides)
-        tp->loops->pack_rows(turned, rows, 1, o->depth, m->kv_count, o->keys, m->dim, o->wide);
-    if (tp->dot && tp->dot->strides)
-        tp->loops->pack_panels(turned, PAR__TP_STRIP * o->keys, rows, o->depth, 1, m->kv_count, o->keys,
-                               m->dim, tp->dot->group);
-    if (m->dy) par__tp_begin_keys(o);
-}
-// Packs the block's queries (or gradients of the output): as strips, and as rows for products over queries.
-static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const void *x, size_t ld,
-                                 float scale, char *strips, char *rows) {
-    const size_t dim = o->m->dim, strip = o->depth * PAR__TP_STRIP, n = o->q_count;
-    const size_t at = (o->sequence * o->m->q_stride + o->m->q_row + o->q_at) * ld + o->head * dim;
-    const int in_place = par__tp_is_f32(tp) && !o->m->dy;
-    const float *from = in_place ? (const float *)x + at : (const float *)(const void *)rows;
-    const size_t from_ld = in_place ? ld : o->wide;
-    if (!tp->dot && !in_place) par__tp_load_rows(tp, rows, o->wide, x, at, ld, n, dim);
-    for (size_t i = 0; i < n; i += PAR__TP_STRIP, strips += strip * o->bytes) {
-        const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, n - i);
-        if (tp->dot) {
-            tp->loops->pack_panels((par_bf16 *)(void *)strips, 0, (const par_bf16 *)x + at + i * ld, 1, ld,
-                                   dim, o->depth, count, tp->dot->group);
-            continue;
-        }
-        float *to = (float *)(void *)strips;
-        if (count < PAR__TP_STRIP) memset(to, 0, strip * sizeof *to);
-        tp->loops->transpose(to, PAR__TP_STRIP, from + i * from_ld, from_ld, count, dim);
-        if (scale != 1) tp->loops->scale(to, to, scale, strip);
-    }
-    if (tp->dot && o->m->dy)
-        tp->loops->pack_panels((par_bf16 *)(void *)rows, (int)PAR__TP_STRIP * PAR__TP_BLOCK,
-                               (const par_bf16 *)x + at, ld, 1, n, par__tp_round_up(n, PAR__TP_STRIP), dim,
-                               tp->dot->group);
-}
-
-// The keys of the block that at least one of the queries before `end` sees.
-static size_t par__tp_seen_keys(const par__tp_core *o, size_t end) {
-    const size_t query = o->m->q_position + o->q_at + PAR__MIN(end, o->q_count);
-    const size_t key = o->m->kv_position + o->k_at;
-    return query <= key ? 0 : PAR__MIN(o->k_count, query - key);
-}
-// y = alpha rows x strip: scores, or the gradients of their weights. Those of keys that none of `width`
-// queries sees are left as they are.
-static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t strip, float alpha,
-                                 const char *rows, const char *strips, float *y) {
-    for (size_t j = 0; j < PAR__TP_STRIP; j += o->width) {
-        const size_t seen = par__tp_seen_keys(o, strip * PAR__TP_STRIP + j + o->width);
-        par__tp_strip_product p;
-        p.rows = par__tp_round_up(seen, o->pad);
-        p.cols = o->width;
-        p.k = o->depth;
-        p.seen = o->depth;
-        p.a = rows + o->k_at * o->key_ld * o->bytes;
-        p.a_row = o->key_ld;
-        p.a_k = tp->dot ? tp->dot->group : 1;
-        p.b = strips + (strip * PAR__TP_STRIP * o->depth + j) * o->bytes;
-        p.ldb = PAR__TP_STRIP;
-        p.alpha = alpha;
-        p.c = y + strip * o->step + j;
-        p.ldc = o->ld;
-        p.add = 0;
-        par__tp_multiply_strip(tp, &p);
-    }
-}
-// The mask of a strip by window and documents: scores of keys before the first one that a query sees become
-// -inf.
-static void par__tp_window_mask(const par__tp_core *o, size_t strip, size_t keys) {
-    const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
-                 key = o->m->kv_position + o->k_at;
-    const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - strip * PAR__TP_STRIP);
-    for (size_t q = 0; (o->m->window || o->m->documents) && q < count; q++)
-        for (size_t k = 0, first = par__tp_first_key(o->m, o->sequence, query + q);
-             k < keys && key + k < first; k++)
-            o->s[k * o->ld + strip * o->step + q] = -INFINITY;
-}
-// The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf, and
-// the gradients of their weights 0.
-static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys) {
-    const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
-                 key = o->m->kv_position + o->k_at;
-    const size_t seen_by_all = query < key ? 0 : query - key + 1;
-    for (size_t k = PAR__MIN(seen_by_all, o->k_count); k < keys; k++) {
-        const size_t at = k * o->ld + strip * o->step;
-        const size_t hidden =
-            k < o->k_count ? PAR__MIN(key + k - query, (size_t)PAR__TP_STRIP) : (size_t)PAR__TP_STRIP;
-        for (size_t q = 0; q < hidden; q++) o->s[at + q] = -INFINITY;
-        for (size_t q = 0; o->m->dy && q < hidden; q++) o->g[at + q] = 0;
-    }
-    par__tp_window_mask(o, strip, keys);
-}
-// The dropout factors of a strip: 0 or 1/(1 - p), from the random number of each pair (query, key). Returns
-// NULL where nothing is dropped.
-static const float *par__tp_dropout_mask(par_tp *tp, const par__tp_core *o, size_t strip, size_t keys) {
-    const par_tp_attention_block *m = o->m;
-    const size_t first = strip * PAR__TP_STRIP, key = m->kv_position + o->k_at;
-    if (m->dropout <= 0) return NULL;
-    for (size_t q = 0; q < PAR__TP_STRIP; q++) {
-        float *row = o->random + q * PAR__TP_BLOCK_ROWS;
-        const uint64_t query = m->q_position + o->q_at + first + q;
-        for (size_t k = 0; k < keys; k++) row[k] = 1;
-        if (first + q < o->q_count)
-            par__tp_dropout_row(tp, row, row, PAR__MIN(keys, o->k_count), m->stream,
-                                par__tp_first_score(m, o->sequence, o->head) + query * m->sequence + key,
-                                m->dropout);
-    }
-    tp->loops->transpose(o->mask, PAR__TP_STRIP, o->random, PAR__TP_BLOCK_ROWS, PAR__TP_STRIP, keys);
-    return o->mask;
-}
-// out += x turned times `rows`, the keys or values; x is a strip of weights or of gradients of scores. With
-// products of bf16 out += (rows turned) x, for 32 features at a time.
-static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, size_t keys, const char *rows,
-                              const char *turned, const float *x) {
-    const int panels = tp->dot && tp->dot->strides, add = o->started[strip];
-    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
-    o->started[strip] = 1;
-    if (!tp->dot) {
-        par__tp_strip_product p;
-        p.rows = PAR__TP_STRIP;
-        p.cols = o->m->dim;
-        p.k = keys;
-        p.seen = o->m->q_position + o->q_at + strip * PAR__TP_STRIP - o->m->kv_position - o->k_at;
-        p.a = (const char *)(x + strip * o->step);
-        p.a_row = 1;
-        p.a_k = o->ld;
-        p.b = rows + o->k_at * o->key_ld * o->bytes;
-        p.ldb = o->key_ld;
-        p.alpha = 1;
-        p.c = out;
-        p.ldc = o->wide;
-        p.add = add;
-        par__tp_multiply_strip(tp, &p);
-        return;
-    }
-    for (size_t j = 0; j < o->m->dim; j += PAR__TP_STRIP) {
-        par__tp_strip_product p;
-        p.rows = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
-        p.cols = PAR__TP_STRIP;
-        p.k = par__tp_round_up(keys, o->unit);
-        p.seen = keys;
-        p.a = turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) * o->bytes;
-        p.a_row = panels ? tp->dot->group : o->keys;
-        p.a_k = tp->dot->group * (panels ? PAR__TP_STRIP : 1);
-        p.b = (const char *)o->pairs;
-        p.ldb = o->ld;
-        p.alpha = 1;
-        p.c = out + j * PAR__TP_STRIP;
-        p.ldc = PAR__TP_STRIP;
-        p.add = add;
-        par__tp_multiply_strip(tp, &p);
-    }
-}
-// Multiplies what each query of a strip has in out by a factor.
-static void par__tp_scale_queries(const par_tp *tp, const par__tp_core *o, size_t strip,
-                                  const float *factor) {
-    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
-    int same = 1;
-    for (size_t q = 0; q < PAR__TP_STRIP; q++) {
-        same &= factor[q] == 1;
-        if (!tp->dot && factor[q] != 1)
-            tp->loops->scale(out + q * o->wide, out + q * o->wide, factor[q], o->m->dim);
-    }
-    if (tp->dot && !same) tp->loops->scale_strip(out, out, factor, o->m->dim);
-}
-
-// The keys of which a strip makes weights: `seen`, and those whose weights, 0, are read with theirs.
-static size_t par__tp_weighted_keys(const par__tp_core *o, size_t seen) {
-    return par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
-}
-static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
-    float rescale[PAR__TP_STRIP];
-    const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
-    const size_t keys = par__tp_weighted_keys(o, seen);
-    if (!seen) return;
-    par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
-    par__tp_causal_mask(o, strip, keys);
-    tp->loops->online_softmax(o->s, o->ld, keys, o->row_max + strip * PAR__TP_STRIP,
-                              o->sum + strip * PAR__TP_STRIP, rescale,
-                              par__tp_dropout_mask(tp, o, strip, keys), tp->dot ? o->pairs : NULL);
-    if (o->started[strip]) par__tp_scale_queries(tp, o, strip, rescale);
-    par__tp_strip_add(tp, o, strip, seen, o->v, o->vt, o->s);
-}
-static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
-    const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
-    const size_t keys = par__tp_weighted_keys(o, seen);
-    const size_t first = strip * PAR__TP_STRIP;
-    if (!seen) return;
-    par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
-    par__tp_strip_scores(tp, o, strip, 1, o->v, o->dy, o->g);
-    par__tp_causal_mask(o, strip, keys);
-    par__tp_softmax_gradient g = {o->s + strip * o->step,
-                                  o->g + strip * o->step,
-                                  o->ld,
-                                  keys,
-                                  o->log_sum + first,
-                                  o->dot + first,
-                                  par__tp_dropout_mask(tp, o, strip, keys),
-                                  o->m->scale,
-                                  {o->narrow[0] + first, o->narrow[1] + first},
-                                  PAR__TP_NARROW_LD,
-                                  tp->dot ? o->pairs : NULL};
-    tp->loops->softmax_backward(&g);
-    par__tp_strip_add(tp, o, strip, seen, o->k, o->kt, o->g);
-}
-// dk or dv += x times queries, of a block: x are the gradients of the scores or the weights.
-static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const float *x, const par_bf16 *narrow,
-                             const char *rows, float *y) {
-    const size_t query = o->m->q_position + o->q_at, key = o->m->kv_position + o->k_at;
-    const size_t n = tp->dot ? par__tp_round_up(o->q_count, PAR__TP_STRIP) : o->q_count;
-    for (size_t i = 0, count; i < o->k_count; i += count) {
-        const size_t left = o->k_count - i;
-        count = PAR__MIN(tp->dot ? o->tile : par__gemm_tile_for(tp->tile, left)->rows, left);
-        const size_t first =
-            key + i > query ? (key + i - query) / o->unit * o->unit : 0; // query that sees it
-        const char *a = tp->dot ? (const char *)(narrow + i * PAR__TP_NARROW_LD + first)
-                                : (const char *)(x + i * o->ld + first);
-        for (size_t j = 0; first < o->q_count && j < o->m->dim; j += PAR__TP_STRIP) {
-            const char *b =
-                rows + (tp->dot ? j * PAR__TP_BLOCK + first * PAR__TP_STRIP : first * o->wide + j) * o->bytes;
-            par__tp_strip_product p;
-            p.rows = count;
-            p.cols = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
-            p.k = n - first;
-            p.seen = n - first;
-            p.a = a;
-            p.a_row = tp->dot ? (size_t)PAR__TP_NARROW_LD : o->ld;
-            p.a_k = tp->dot ? tp->dot->group : 1;
-            p.b = b;
-            p.ldb = o->wide;
-            p.alpha = 1;
-            p.c = y + (o->k_at + i) * o->wide + j;
-            p.ldc = o->wide;
-            p.add = 1;
-            par__tp_multiply_strip(tp, &p);
-        }
-    }
-}
-
-// Where rows of sums go, of a head: `to`, f32 or of the storage type, = rows + `sums`. sums NULL: none.
-typedef struct par__tp_rows_to {
-    const float *sums;
-    size_t sums_ld;
-    void *to;
-    size_t ld;
-    int is_f32;
-} par__tp_rows_to;
-static void par__tp_put_rows(const par_tp *tp, float *rows, size_t row_ld, const par__tp_rows_to *p,
-                             size_t count, size_t dim) {
-    for (size_t r = 0; r < count; r++, rows += row_ld) {
-        float *sum = p->is_f32 ? (float *)p->to + r * p->ld : rows;
-        if (p->sums)
-            tp->loops->add(sum, NULL, p->sums + r * p->sums_ld, rows, NULL, dim, 0);
-        else if (p->is_f32)
-            memcpy(sum, rows, dim * sizeof *rows);
-        if (!p->is_f32) par_cast((par_bf16 *)p->to + r * p->ld, PAR_BF16, sum, PAR_F32, dim);
-    }
-}
-// Puts a strip of `out` there, with products of bf16 turned.
-static void par__tp_put_strip(const par_tp *tp, const par__tp_core *o, size_t strip, const par__tp_rows_to *p,
-                              size_t count) {
-    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
-    if (tp->dot) tp->loops->transpose(o->rows, o->wide, out, PAR__TP_STRIP, o->m->dim, count);
-    par__tp_put_rows(tp, tp->dot ? o->rows : out, o->wide, p, count, o->m->dim);
-}
-// The factor of one query's output after these keys: 1 / sum with y; else the softmax's state is merged with
-// that of earlier keys, whose part of acc is scaled here.
-static float par__tp_merge_state(const par_tp *tp, const par__tp_core *o, size_t query, size_t row) {
-    const par_tp_attention_block *m = o->m;
-    const size_t state = row * m->heads + o->head;
-    const float max = o->row_max[query], sum = o->sum[query];
-    if (o->y) {
-        o->lse[state] = max + (float)par__log((double)sum);
-        return 1 / sum;
-    }
-    float *acc = m->acc + row * m->acc_ld + o->head * m->dim;
-    const float old = m->row_max[state], both = PAR__MAX(old, max);
-    const float before = par__tp_softmax_weight(old, both), now = par__tp_softmax_weight(max, both);
-    m->row_max[state] = both;
-    m->row_sum[state] = m->row_sum[state] * before + sum * now;
-    if (before != 1) tp->loops->scale(acc, acc, before, m->dim);
-    return now;
-}
-// What queries from row `row` on have: an output or gradients, so far or (y, dx_q) after the last keys.
-static par__tp_rows_to par__tp_rows_of_queries(const par_tp *tp, const par__tp_core *o, size_t row) {
-    const par_tp_attention_block *m = o->m;
-    const size_t column = o->head * m->dim;
-    float *sums = m->dy ? m->dq : m->acc;
-    par__tp_rows_to p = {NULL, m->dy ? m->dq_ld : m->acc_ld, m->dy ? m->dx_q : o->y, 0, par__tp_is_f32(tp)};
-    if (m->dy ? !m->first : !o->y) p.sums = sums + row * p.sums_ld + column;
-    p.ld = m->dy ? m->q_ld : m->heads * m->dim;
-    if (!p.to) {
-        p.to = sums;
-        p.ld = p.sums_ld;
-        p.is_f32 = 1;
-    }
-    p.to = (char *)p.to + (row * p.ld + column) * (p.is_f32 ? sizeof(float) : sizeof(par_bf16));
-    return p;
-}
-static void par__tp_finish_queries(const par_tp *tp, par__tp_core *o) {
-    const par_tp_attention_block *m = o->m;
-    for (size_t i = 0; i < o->q_count; i += PAR__TP_STRIP) {
-        const size_t strip = i / PAR__TP_STRIP, count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - i);
-        const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at + i;
-        float factor[PAR__TP_STRIP] = {0}, *out = o->out + strip * PAR__TP_STRIP * o->wide;
-        if (!o->started[strip] && !m->dy) continue;
-        if (!o->started[strip]) memset(out, 0, PAR__TP_STRIP * o->wide * sizeof *out); // they see no key here
-        const par__tp_rows_to p = par__tp_rows_of_queries(tp, o, row);
-        for (size_t j = 0; j < count && !m->dy; j++) factor[j] = par__tp_merge_state(tp, o, i + j, row + j);
-        if (!m->dy) par__tp_scale_queries(tp, o, strip, factor);
-        par__tp_put_strip(tp, o, strip, &p, count);
-    }
-}
-static void par__tp_finish_keys(const par_tp *tp, const par__tp_core *o) {
-    const par_tp_attention_block *m = o->m;
-    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim;
-    const size_t at = row * m->kv_ld + m->heads * m->dim + column;
-    const int is_f32 = !m->dx_kv || par__tp_is_f32(tp);
-    for (size_t v = 0; v < 2; v++) {
-        const size_t bytes = (at + v * m->kv_heads * m->dim) * (is_f32 ? sizeof(float) : sizeof(par_bf16));
-        par__tp_rows_to p = {NULL, 0, NULL, m->dx_kv ? m->kv_ld : m->dkv_ld, is_f32};
-        p.to = m->dx_kv ? (char *)m->dx_kv + bytes : (char *)((v ? m->dv : m->dk) + row * m->dkv_ld + column);
-        par__tp_put_rows(tp, v ? o->dv : o->dk, o->wide, &p, m->kv_count, m->dim);
-    }
-}
-
-static void par__tp_begin_queries(const par_tp *tp, par__tp_core *o) {
-    const par_tp_attention_block *m = o->m;
-    const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at;
-    memset(o->started, 0, sizeof o->started);
-    par__tp_load_queries(tp, o, m->q, m->q_ld, m->scale, o->q, o->q_rows);
-    if (m->dy) par__tp_load_queries(tp, o, m->dy, m->dy_ld, 1, o->dy, o->dy_rows);
-    for (size_t i = 0; i < PAR__TP_BLOCK; i++) {
-        const int there = m->dy && i < o->q_count;
-        o->row_max[i] = -INFINITY;
-        o->sum[i] = 0;
-        o->log_sum[i] = there ? m->lse[(row + i) * m->heads + o->head] : 0;
-        o->dot[i] = there ? m->dot[(row + i) * m->heads + o->head] : 0;
-    }
-}
-static void par__tp_core_block(par_tp *tp, par__tp_core *o) {
-    const size_t strips = (o->q_count + PAR__TP_STRIP - 1) / PAR__TP_STRIP;
-    if (!o->m->dy) {
-        for (size_t i = 0; i < strips; i++) par__tp_strip_forward(tp, o, i);
-        return;
-    }
-    for (size_t i = 0; i < strips; i++) par__tp_strip_backward(tp, o, i);
-    par__tp_keys_add(tp, o, o->s, o->narrow[0], o->dy_rows, o->dv);
-    par__tp_keys_add(tp, o, o->g, o->narrow[1], o->q_rows, o->dk);
-}
-static void par__tp_core_head(par_tp *tp, par__tp_core *o) {
-    const size_t block = PAR__TP_BLOCK;
-    const par_tp_attention_block *m = o->m;
-    for (o->q_at = 0; o->q_at < m->q_count; o->q_at += block) {
-        o->q_count = PAR__MIN(block, m->q_count - o->q_at);
-        par__tp_begin_queries(tp, o);
-        for (o->k_at = 0; o->k_at < m->kv_count; o->k_at += block) {
-            o->k_count = PAR__MIN(block, m->kv_count - o->k_at);
-            const size_t key = m->kv_position + o->k_at, query = m->q_position + o->q_at;
-            if (key < query + o->q_count && key + o->k_count > par__tp_first_key(m, o->sequence, query))
-                par__tp_core_block(tp, o); // the last query sees the first key, and the first the last
-        }
-        par__tp_finish_queries(tp, o);
-    }
-}
-// Forward, or backward where there is m->dy, of all sequences and heads.
-static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse) {
-    const size_t group = m->heads / m->kv_heads;
-    par__tp_core o;
-    if (!par__tp_core_open(tp, m, y, lse, &o)) return PAR_ERR_MEMORY;
-    if (tp->dot && tp->dot->begin) tp->dot->begin();
-    for (o.sequence = 0; o.sequence < m->batch; o.sequence++)
-        for (o.kv_head = 0; o.kv_head < m->kv_heads; o.kv_head++) {
-            par__tp_load_keys(tp, &o);
-            for (o.head = o.kv_head * group; o.head < (o.kv_head + 1) * group; o.head++)
-                par__tp_core_head(tp, &o);
-            if (m->dy) par__tp_finish_keys(tp, &o);
-        }
-    if (tp->dot && tp->dot->end) tp->dot->end();
-    return PAR_OK;
-}
-// One query of each sequence, as for a token that is generated: reads keys and values once, where they are, a
-// head after the other.
-enum { PAR__TP_KEYS_AT_ONCE = 2048 };
-static void par__tp_one_query_block(par_tp *tp, const par_tp_attention_block *m, size_t row, size_t kv_head,
-                                    size_t at, size_t n, const float *q, float *s) {
-    const size_t ld = PAR__TP_KEYS_AT_ONCE, group = m->heads / m->kv_heads, d = m->dim;
-    const size_t first = kv_head * group, state = row * m->heads + first;
-    const int bf16 = !par__tp_is_f32(tp);
-    float *sum_of = s + group * ld, *now = sum_of + group * d, *acc = m->acc + row * m->acc_ld + first * d;
-    tp->loops->gemv(s, ld, q + first * d, group, par__tp_const_element(tp, m->k, at), bf16, m->kv_ld, n, d);
-    for (size_t h = 0; h < group; h++) {
-        float sum, *row_max = &m->row_max[state + h], *row_sum = &m->row_sum[state + h];
-        const float max = tp->loops->softmax_row(s + h * ld, m->scale, n, &sum);
-        const float both = PAR__MAX(*row_max, max), before = par__tp_softmax_weight(*row_max, both);
-        now[h] = par__tp_softmax_weight(max, both);
-        tp->loops->scale(acc + h * d, acc + h * d, before, d);
-        *row_max = both;
-        *row_sum = *row_sum * before + sum * now[h];
-    }
-    memset(sum_of, 0, group * d * sizeof *sum_of);
-    tp->loops->add_weighted(sum_of, s, ld, group, par__tp_const_element(tp, m->v, at), bf16, m->kv_ld, n, d);
-    for (size_t h = 0; h < group; h++) {
-        if (bf16) par__tp_unpair(sum_of + h * d, d);
-        tp->loops->axpy(acc + h * d, sum_of + h * d, now[h], d, 0);
-    }
-}
-static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
-    const size_t heads = m->heads, d = m->dim, step = PAR__TP_KEYS_AT_ONCE, group = heads / m->kv_heads;
-    const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
-    const size_t first = PAR__MAX(par__tp_first_key(m, 0, m->q_position), m->kv_position) - m->kv_position;
-    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, (group * (step + d + 1) + heads * d) * sizeof *s);
-    if (!s) return PAR_ERR_MEMORY;
-    float *scratch = s + group * (step + d + 1);
-    for (size_t b = 0; b < m->batch; b++) {
-        const size_t row = b * m->q_stride + m->q_row, at = b * m->kv_stride + m->kv_row;
-        const float *q = par__tp_gemv_operand(tp, m->q, row * m->q_ld, d, scratch); // all heads' afterwards
-        for (size_t h = 1; h < heads; h++)
-            par__tp_gemv_operand(tp, m->q, row * m->q_ld + h * d, d, scratch + h * d);
-        for (size_t h = 0; h < m->kv_heads; h++)
-            for (size_t r = first; r < end; r += step)
-                par__tp_one_query_block(tp, m, row, h, (at + r) * m->kv_ld + h * m->kv_head_stride,
-                                        PAR__MIN(step, end - r), q, s);
-    }
-    return PAR_OK;
-}
-// The state before the first key, and what follows from it after the last one, of the queries of a sequence.
-static void par__tp_core_begin_state(const par_tp_attention_block *m, size_t row) {
-    for (size_t i = row * m->heads; i < (row + m->q_count) * m->heads; i++) {
-        m->row_max[i] = -INFINITY;
-        m->row_sum[i] = 0;
-        memset(m->acc + i / m->heads * m->acc_ld + i % m->heads * m->dim, 0, m->dim * sizeof(float));
-    }
-}
-static par_result par__tp_core_end_state(par_tp *tp, const par_tp_attention_block *m, size_t row) {
-    float *scratch = par__tp_row_scratch(tp, 1, m->dim);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t i = row * m->heads; i < (row + m->q_count) * m->heads; i++) {
-        const float *acc = m->acc + i / m->heads * m->acc_ld + i % m->heads * m->dim;
-        tp->loops->scale(par__tp_f32_output(tp, m->y, i * m->dim, scratch), acc, 1.0f / m->row_sum[i],
-                         m->dim);
-        par__tp_store_f32(tp, m->y, i * m->dim, m->dim, scratch);
-        m->row_max[i] += (float)par__log((double)m->row_sum[i]);
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
-    const int one = m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0 && !m->documents;
-    for (size_t b = 0; b < m->batch && m->first; b++) par__tp_core_begin_state(m, b * m->q_stride + m->q_row);
-    PAR__TP_TRY(one ? par__tp_core_one_query(tp, m) : par__tp_core_attention(tp, m, NULL, NULL));
-    for (size_t b = 0; b < m->batch && m->y; b++)
-        PAR__TP_TRY(par__tp_core_end_state(tp, m, b * m->q_stride + m->q_row));
-    return PAR_OK;
-}
-static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
-    return par__tp_core_attention(tp, m, NULL, NULL);
-}
-static par_result par__tp_cpu_attention_fused_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
-                                                      float *lse, int *handled) {
-    *handled = 1;
-    return par__tp_core_attention(tp, m, y, lse);
-}
-
-static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
-                                       size_t dim) {
-    const size_t piece = par__tp_is_f32(tp) ? rows : 64; // rows at once
-    float *scratch = par__tp_row_scratch(tp, par__tp_is_f32(tp) ? 0 : 2 * piece, dim);
-    if (!scratch) return PAR_ERR_MEMORY;
-    for (size_t r = 0; r < rows; r += piece) {
-        const size_t n = PAR__MIN(piece, rows - r), count = n * dim;
-        tp->loops->row_dots(dot + r, par__tp_as_f32(tp, a, r * dim, count, scratch),
-                            par__tp_as_f32(tp, b, r * dim, count, scratch + count), n, dim);
-    }
-    return PAR_OK;
-}
-
-static par_result par__tp_cpu_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
-                                                       const void *y, void *dx, int *handled) {
-    const size_t states = m->batch * m->q_count * m->heads;
-    par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
-    if (!y) return PAR_OK;
-    float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof *dot);
-    if (!dot) return PAR_ERR_MEMORY;
-    *handled = 1;
-    whole.dot = dot;
-    PAR__TP_TRY(par__tp_cpu_row_dots(tp, dot, m->dy, y, states, m->dim));
-    return par__tp_core_attention(tp, &whole, NULL, NULL);
-}
-
-static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
-                                   float deviation, float value) {
-    enum { PIECE = 1024 };
-    float scratch[PIECE];
-    for (size_t at = 0; at < n; at += PIECE) {
-        const size_t count = PAR__MIN((size_t)PIECE, n - at);
-        float *x = par__tp_f32_output(tp, dst, at, scratch);
-        if (deviation > 0) par_normals(tp->desc.seed, stream, first + at, count, x);
-        for (size_t i = 0; i < count; i++) x[i] = deviation > 0 ? deviation * x[i] : value;
-        par__tp_store_f32(tp, dst, at, count, x);
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
-    return *sum += tp->loops->sum_squares(x, n), PAR_OK;
-}
-
-// >>tp_codes ------------------------------------------------------------------------------------------------
-//
-//     X (storage type) -- as f32, rotated --> amax of each block --> scale --> codes      an operand
-//     codes of A, codes of B^T ------------> sums in f32 x both scales (+ beta C + bias)  a product
-//
-// The formulas are beside those of the activations; a GPU's kernels share them, so that codes and scales are
-// the same to the bit. The CPU converts codes back and multiplies f32.
-
-const par__tp_recipe *par__tp_recipe_of(par_tp_recipe r) {
-#define PAR__X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                       \
-    {name, code, gradients, scale, rows, cols, weight_rows, flags},
-    static const par__tp_recipe recipes[] = {PAR_TP_RECIPES(PAR__X)};
-#undef PAR__X
-    return &recipes[r];
-}
-const char *par_tp_recipe_name(par_tp_recipe r) {
-    return (unsigned)r < PAR_TP_RECIPE_COUNT ? par__tp_recipe_of(r)->name : "(no par_tp_recipe)";
-}
-par_result par_tp_recipe_parse(const char *name, par_tp_recipe *recipe) {
-    for (int i = 0; i < PAR_TP_RECIPE_COUNT; i++)
-        if (!strcmp(name, par__tp_recipe_of((par_tp_recipe)i)->name))
-            return *recipe = (par_tp_recipe)i, PAR_OK;
-    return PAR_ERR_ARGUMENT;
-}
-
-// The operand's elements as f32, rows x ld, with zeros beyond cols; rotated if the operand is.
-static float *par__tp_operand_f32(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
-                                  int transposed) {
-    float *v = (float *)par_tp_scratch(tp, PAR__TP_OPERAND_A, q->rows * q->ld * sizeof *v);
-    float *row = par__tp_row_scratch(tp, 1, q->rows);
-    if (!v || !row) return NULL;
-    for (size_t r = 0; r < q->rows; r++) memset(v + r * q->ld + q->cols, 0, (q->ld - q->cols) * sizeof *v);
-    for (size_t i = 0; i < (transposed ? q->cols : q->rows); i++) {
-        const size_t n = transposed ? q->rows : q->cols;
-        const char *from = par__tp_const_element(tp, x, i * x_ld);
-        par_cast(transposed ? row : v + i * q->ld, PAR_F32, from, par_tp_dtype(tp), n);
-        for (size_t r = 0; transposed && r < n; r++) v[r * q->ld + i] = row[r];
-    }
-    for (size_t i = 0; q->hadamard && i < q->rows * q->ld; i += 16) par__tp_hadamard(v + i);
-    return v;
-}
-static float par__tp_block_amax(const par_tp_operand *q, const float *v, size_t row, size_t rows, size_t col,
-                                size_t cols) {
-    float amax = 0;
-    for (size_t r = row; r < row + rows; r++)
-        for (size_t c = col; c < col + cols; c++) amax = par__tp_amax(amax, v[r * q->ld + c]);
-    return amax;
-}
-// Codes of the elements from (row, col) on, of one row.
-static void par__tp_encode(const par_tp *tp, const par_tp_operand *q, const float *v, float encode,
-                           size_t row, size_t col, size_t cols) {
-    enum { PIECE = 128 };
-    float scaled[PIECE];
-    uint32_t bits[4] = {0, 0, 0, 0};
-    uint8_t *codes = (uint8_t *)q->codes;
-    const uint64_t stream = q->stream + (tp->dropout_offset ? *tp->dropout_offset << 24 : 0);
-    for (size_t at = row * q->ld + col, end = at + cols; at < end; at += PIECE) {
-        const size_t n = PAR__MIN((size_t)PIECE, end - at);
-        for (size_t i = 0; i < n; i++) scaled[i] = v[at + i] * encode;
-        if (q->code != PAR_TP_E2M1) {
-            par_cast(codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, scaled, PAR_F32, n);
-            continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            const uint32_t code =
-                par__tp_e2m1_code(q, tp->desc.seed, stream, at, (unsigned)i, scaled[i], bits);
-            uint8_t *pair = &codes[(at + i) / 2];
-            *pair = (uint8_t)(i % 2 ? *pair | code << 4 : code);
-        }
-    }
-}
-static void par__tp_quantize_block(const par_tp *tp, const par_tp_operand *q, const float *v, float amax,
-                                   size_t row, size_t rows, size_t col, size_t cols) {
-    const par__tp_block_scale s = par__tp_scale_block(q->code, q->scale, amax, q->amax[0]);
-    for (size_t r = row; r < row + rows; r++) {
-        const size_t at = par__tp_scale_at(q, r, col);
-        par__tp_encode(tp, q, v, s.encode, r, col, cols);
-        if (q->scale >= PAR_TP_SCALE_E8M0)
-            ((uint8_t *)q->scales)[at] = (uint8_t)s.stored;
-        else
-            ((float *)q->scales)[at] = s.decode;
-    }
-}
-static par_result par__tp_cpu_quantize(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
-                                       int transposed) {
-    const size_t rows = q->block_rows ? q->block_rows : q->rows, cols = q->block_cols ? q->block_cols : q->ld;
-    const float *v = par__tp_operand_f32(tp, q, x, x_ld, transposed);
-    if (!v) return PAR_ERR_MEMORY;
-    memset(q->scales, 0, par__tp_scale_bytes(q));
-    q->amax[0] = par__tp_block_amax(q, v, 0, q->rows, 0, q->ld);
-    if (q->observed) q->history[1] = par__tp_amax(q->history[1], q->amax[0]);
-    if (q->history && q->history[0] > 0) q->amax[0] = q->history[0];
-    const int whole = rows == q->rows && cols == q->ld;
-    for (size_t r = 0; r < q->rows; r += rows)
-        for (size_t c = 0; c < q->ld; c += cols) {
-            const size_t n = PAR__MIN(rows, q->rows - r);
-            const float amax = whole ? q->amax[0] : par__tp_block_amax(q, v, r, n, c, cols);
-            par__tp_quantize_block(tp, q, v, amax, r, n, c, cols);
-        }
-    return PAR_OK;
-}
-// The numbers that codes stand for, rows x ld; a tensor's scale is left to the product's alpha.
-static const float *par__tp_decode(par_tp *tp, int slot, const par_tp_operand *q, float *alpha) {
-    float *v = (float *)par_tp_scratch(tp, slot, q->rows * q->ld * sizeof *v);
-    const uint8_t *codes = (const uint8_t *)q->codes;
-    const size_t piece = q->block_cols ? q->block_cols : q->ld;
-    const int whole = !q->block_cols && !q->block_rows;
-    if (!v) return NULL;
-    if (whole) *alpha *= *(const float *)q->scales;
-    if (q->scale == PAR_TP_SCALE_E4M3) *alpha *= 1.0f / par__tp_tensor_scale(q->code, q->amax[0]);
-    for (size_t at = 0; at < q->rows * q->ld; at += piece) {
-        const size_t scale = par__tp_scale_at(q, at / q->ld, at % q->ld);
-        const float decode =
-            whole                           ? 1.0f
-            : q->scale == PAR_TP_SCALE_E8M0 ? par__tp_e8m0_widen(((uint8_t *)q->scales)[scale])
-            : q->scale == PAR_TP_SCALE_E4M3 ? par__f8_e4m3_widen(((uint8_t *)q->scales)[scale])
-                                            : ((const float *)q->scales)[scale];
-        if (q->code != PAR_TP_E2M1)
-            par_cast(v + at, PAR_F32, codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, piece);
-        for (size_t i = at; i < at + piece; i++)
-            v[i] = (q->code == PAR_TP_E2M1 ? par__tp_e2m1_widen((unsigned)codes[i / 2] >> i % 2 * 4 & 15u)
-                                           : v[i]) *
-                   decode;
-    }
-    return v;
-}
-static par_result par__tp_cpu_gemm_codes(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b,
-                                         float beta, void *c, par_dtype c_type, size_t ldc,
-                                         const void *bias) {
-    float alpha = 1;
-    const float *x = par__tp_decode(tp, PAR__TP_OPERAND_A, a, &alpha);
-    const float *y = par__tp_decode(tp, PAR__TP_OPERAND_B, b, &alpha);
-    float *z = c_type == PAR_F32 ? (float *)c
-                                 : (float *)par_tp_scratch(tp, PAR__TP_F32_C, a->rows * b->rows * sizeof *z);
-    const size_t ldz = c_type == PAR_F32 ? ldc : b->rows;
-    float *scratch = par__tp_row_scratch(tp, 1, b->rows);
-    if (!x || !y || !z || !scratch) return PAR_ERR_MEMORY;
-    PAR__TP_TRY(par__tp_gemm_result(
-        tp, par_gemm(0, 1, a->rows, b->rows, a->ld, alpha, x, a->ld, y, b->ld, beta, z, ldz)));
-    const float *row = par__tp_as_f32(tp, bias, 0, b->rows, scratch);
-    for (size_t r = 0; r < a->rows; r++) {
-        if (row) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, b->rows, 0);
-        if (c_type != PAR_F32)
-            par_cast((char *)c + r * ldc * par_dtype_bytes(c_type), c_type, z + r * ldz, PAR_F32, b->rows);
-    }
-    return PAR_OK;
-}
-static par_result par__tp_cpu_roll_amax(par_tp *tp, float *history, size_t tensors) {
-    for (size_t i = 0; i < tensors; i++) par__tp_roll_amax(history + i * PAR__TP_HISTORY);
-    return (void)tp, PAR_OK;
-}
-
-// In the table's order, from gemm to roll_amax.
-// clang-format off
-#define PAR__TP_CPU_KERNELS(X)                                                                               \
-    X(gemm) X(cast) X(copy) X(add_bias) X(sum_rows) X(elementwise) X(norm_forward) X(norm_backward)          \
-    X(dropout) X(rope) X(embed) X(embed_backward) X(positions) X(positions_backward)                         \
-    X(loss_stats) X(loss_combine) X(loss_backward) X(loss_forward_backward)                                  \
-    X(attention_block_forward) X(attention_block_backward)                                                   \
-    X(attention_fused_forward) X(attention_fused_backward) X(row_dots)                                       \
-    X(init) X(square_sum) X(set) X(quantize) X(gemm_codes) X(roll_amax)
-// clang-format on
-const par_tp_kernels *par_tp_cpu(void) {
-#define PAR__X(name) par__tp_cpu_##name,
-    static const par_tp_kernels cpu = {
-        "cpu", NULL, NULL, 1, 0, PAR__X(alloc) PAR__X(free) NULL, PAR__TP_CPU_KERNELS(PAR__X) NULL, NULL};
-#undef PAR__X
-    return &cpu;
-}
-
-// >>tp_context ----------------------------------------------------------------------------------------------
 
 #define PAR__TP_FAIL(...) par_fail(tp->desc.tp, PAR_ERR_ARGUMENT, __VA_ARGS__)
 // A check of what the program gave, in a function that has `tp` and `call`, its name.
@@ -3886,34 +1634,8 @@ static par_result par__tp_connect_ring(par_tp *tp) {
     }
     return r;
 }
-static par_result par__tp_tile_product(const void *user, int ta, int tb, size_t m, size_t n, size_t k,
-                                       const par_bf16 *a, size_t lda, const par_bf16 *b, size_t ldb, float *c,
-                                       void *scratch) {
-    const par__tp_dot_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, 0, NULL, c, PAR_F32, n};
-    par__tp_dot_multiply(PAR__PICK(par__tp_loops), (const par__tp_dot *)user, &p, (par_bf16 *)scratch);
-    return PAR_OK;
-}
-par_result par_tp_gemm_select(const par_gemm_shape *shapes, size_t count, par_dtype dtype, par_comm *comm) {
-    const par__tp_dot *dot = dtype == PAR_BF16 ? par__tp_pick_dot() : NULL;
-    if (dtype != PAR_BF16) return par_gemm_select(shapes, count, comm);
-    return par__gemm_select_bf16(shapes, count, comm, dot ? par__tp_tile_product : NULL, dot);
-}
-par_gemm_report par_tp_gemm_get(void) {
-    const par__tp_dot *dot = par__tp_pick_dot();
-    par_gemm_report r = par__gemm_get_bf16();
-    if (dot) r.name[PAR__BF16_TILE] = dot->name;
-    if (!dot && r.chosen == PAR__BF16_TILE) r.chosen = PAR__BF16_WIDEN;
-    return r;
-}
-// Takes the process's choice, which all ranks have.
-static void par__tp_adopt_product(par_tp *tp) {
-    const par_gemm_report r = par__gemm_get_bf16();
-    const int builtin = r.flops[PAR__BF16_WIDEN_BUILTIN] > 0 ? PAR__BF16_WIDEN_BUILTIN : PAR__BF16_WIDEN;
-    const int faster = r.flops[PAR__BF16_TILE] > r.flops[builtin]; // for attention
-    tp->product = r.chosen;
-    if (r.chosen >= PAR__BF16_WIDEN && !faster) tp->dot = NULL;
-    if (r.chosen == PAR__BF16_LIBRARY && r.flops[builtin] > 0 && !faster) tp->dot = NULL;
-}
+static void par__tp_pick_loops(par_tp *tp);
+static void par__tp_adopt_product(par_tp *tp);
 par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     if (!desc || !out) {
         PAR_LOG("par_tp_open: desc or tp is NULL");
@@ -3939,9 +1661,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     tp->cp_rank = desc->cp ? par_rank(desc->cp) : 0;
     tp->kernels = desc->kernels ? desc->kernels : par_tp_cpu();
     tp->device = tp->kernels->device ? tp->kernels->device : par_cpu();
-    tp->loops = desc->canonical_leaves ? PAR__PICK_EXACT(par__tp_loops) : PAR__PICK(par__tp_loops);
-    tp->tile = desc->canonical_leaves ? par__canonical_tile_get() : par__gemm_tile_get();
-    tp->dot = tp->desc.dtype == PAR_BF16 && !desc->canonical_leaves ? par__tp_pick_dot() : NULL;
+    par__tp_pick_loops(tp);
     if (tp->device != par_cpu() &&
         ((tp->t > 1 && !par_backend_of(desc->tp)) || (tp->c > 1 && !par_backend_of(desc->cp)))) {
         PAR_FREE(tp);
@@ -6652,6 +4372,2300 @@ par_result par_tp_block_backward_weight(par_tp *tp, par_tp_block *b, const par_t
     PAR__TP_TRY(par_tp_linear_backward_weight(tp, &b->up, &s->dup, &s->norm2));
     PAR__TP_TRY(par_tp_linear_backward_weight(tp, &b->proj, &s->dproj, &s->att));
     return par_tp_linear_backward_weight(tp, &b->qkv, &s->dqkv, &s->norm1);
+}
+
+PAR__EXACT_END
+PAR__FORMULAS_BEGIN
+
+// >>tp_loops ------------------------------------------------------------------------------------------------
+//
+// The loops over elements, as inline functions in plain C. PAR__LOOP_TABLES compiles each once per
+// instruction set. Inner loops have a fixed length, because gcc -O2 vectorizes only those. A sum runs in
+// PAR__STRIP lanes, which are added at the end in an order that does not depend on the instruction set.
+
+PAR__INLINE_LOOP float par__tp_sum_lanes(float *lanes,
+                                         size_t n) { // fewer than a strip are all in the first 16
+    for (int d = n < PAR__STRIP ? 8 : PAR__STRIP / 2; d; d /= 2)
+        for (int j = 0; j < d; j++) lanes[j] += lanes[j + d];
+    return lanes[0];
+}
+
+// Loops over matrices of the storage type: bf16 or f32. Their arithmetic is f32; results are rounded once.
+PAR__INLINE_LOOP float par__tp_get(const void *x, size_t i, int bf16) {
+    return bf16 ? par__bf16_widen(((const par_bf16 *)x)[i]) : ((const float *)x)[i];
+}
+PAR__INLINE_LOOP void par__tp_put(void *x, size_t i, float value, int bf16) {
+    if (bf16)
+        ((par_bf16 *)x)[i] = par__bf16_narrow(value);
+    else
+        ((float *)x)[i] = value;
+}
+// A statement in which `name` is a constant, 1 or 0, as the flag is: so it is compiled for each.
+#define PAR__TP_EACH(flag, name, ...)                                                                        \
+    do {                                                                                                     \
+        if (flag) {                                                                                          \
+            const int name = 1;                                                                              \
+            __VA_ARGS__;                                                                                     \
+        } else {                                                                                             \
+            const int name = 0;                                                                              \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+    } while (0)
+// PAR__VECTOR for each type; its statements read and write by get and put, with `bf16`. Not by PAR__TP_EACH:
+// gcc may forget pragmas of loops in a macro's arguments.
+#define PAR__TP_VECTOR(i, n, is_bf16, ...)                                                                   \
+    do {                                                                                                     \
+        if (is_bf16) {                                                                                       \
+            const int bf16 = 1;                                                                              \
+            PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
+        } else {                                                                                             \
+            const int bf16 = 0;                                                                              \
+            PAR__VECTOR(i, n, __VA_ARGS__);                                                                  \
+        }                                                                                                    \
+    } while (0)
+// The loops of par_tp_elementwise, by the names of its list: o0, o1 from a, b, c.
+#define PAR__TP_ELEMENTWISE                                                                                  \
+    (void *o0, void *o1, const void *a, const void *b, const void *c, size_t n, int is_bf16)
+#define PAR__TP_ELEMENTWISE_LOOP(name, ...)                                                                  \
+    PAR__INLINE_LOOP void par__tp_##name PAR__TP_ELEMENTWISE {                                               \
+        (void)o1;                                                                                            \
+        (void)b;                                                                                             \
+        (void)c;                                                                                             \
+        PAR__TP_VECTOR(i, n, is_bf16, const float x = par__tp_get(a, i, bf16); __VA_ARGS__);                 \
+    }
+PAR__TP_ELEMENTWISE_LOOP(gelu, par__tp_put(o0, i, par__tp_gelu_gate(x) * x, bf16))
+PAR__TP_ELEMENTWISE_LOOP(gelu_backward,
+                         par__tp_put(o0, i, par__tp_gelu_gradient(x, par__tp_get(b, i, bf16)), bf16))
+PAR__TP_ELEMENTWISE_LOOP(swiglu, par__tp_put(o0, i, par__tp_silu(x) * par__tp_get(b, i, bf16), bf16))
+PAR__TP_ELEMENTWISE_LOOP(swiglu_backward, float dup; // x: dy, b: gate, c: up
+                         const float dgate = par__tp_swiglu_gradient(x, par__tp_get(b, i, bf16),
+                                                                     par__tp_get(c, i, bf16), &dup);
+                         par__tp_put(o0, i, dgate, bf16); par__tp_put(o1, i, dup, bf16))
+PAR__TP_ELEMENTWISE_LOOP(add, par__tp_put(o0, i, x + par__tp_get(b, i, bf16), bf16))
+
+// Drops each element with probability p, by 32 random bits.
+PAR__INLINE_LOOP void par__tp_drop(float *y, const float *x, const uint32_t *words, size_t n, float p) {
+    const uint32_t limit = par__tp_dropout_limit(p);
+    const float scale = par__tp_dropout_scale(p);
+    PAR__VECTOR(i, n, const float kept = x[i] * scale;
+                y[i] = par__tp_is_dropped(words[i], limit) ? 0.0f : kept);
+}
+PAR__INLINE_LOOP void par__tp_axpy(float *y, const void *x, float f, size_t n, int is_bf16) { // y += f x
+    PAR__TP_VECTOR(i, n, is_bf16, y[i] += f * par__tp_get(x, i, bf16));
+}
+PAR__INLINE_LOOP void par__tp_scale(float *y, const float *x, float f, size_t n) {
+    PAR__VECTOR(i, n, y[i] = f * x[i]);
+}
+// Dot products of short rows, in 16 lanes each.
+PAR__INLINE_LOOP void par__tp_row_dots(float *dot, const float *a, const float *b, size_t rows, size_t n) {
+    for (size_t r = 0; r < rows; r++, a += n, b += n) {
+        float lanes[16] = {0};
+        size_t i = 0;
+        for (; i + 16 <= n; i += 16)
+            PAR__IVDEP for (size_t j = 0; j < 16; j++) lanes[j] += a[i + j] * b[i + j];
+        for (; i < n; i++) lanes[i & 15u] += a[i] * b[i];
+        dot[r] = par__tp_sum_lanes(lanes, 16);
+    }
+}
+// Products of a row x and rows w[k] of a matrix, f32 or bf16, in 16 lanes each, a cache line after the other.
+// Lines of bf16 are read as 16 pairs, so x is as par__tp_pairs leaves it: of each 32 numbers first those of
+// even index, then the others.
+PAR__INLINE_LOOP void par__tp_pairs(float *to, const par_bf16 *x, size_t n) {
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (size_t j = 0; j < 32; j++) to[i + j / 2 + j % 2 * 16] = par__bf16_widen(x[i + j]);
+    for (; i < n; i++) to[i] = par__bf16_widen(x[i]);
+}
+PAR__INLINE_LOOP void par__tp_unpair(float *x, size_t n) { // back to their order
+    for (size_t i = 0; i + 32 <= n; i += 32) {
+        float even[16], odd[16];
+        memcpy(even, x + i, sizeof even);
+        memcpy(odd, x + i + 16, sizeof odd);
+        for (size_t j = 0; j < 16; j++) {
+            x[i + 2 * j] = even[j];
+            x[i + 2 * j + 1] = odd[j];
+        }
+    }
+}
+#if defined(__has_builtin) && !defined(__CUDACC__)
+#if __has_builtin(__builtin_shufflevector)
+#define PAR__TP_HAS_SHUFFLE
+#endif
+#endif
+#if !defined(__CUDACC__)
+typedef float par__tp_f32x16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float par__tp_f32x8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float par__tp_f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t par__tp_u32x16 __attribute__((vector_size(64), aligned(2), may_alias)); // pairs of bf16
+typedef uint32_t par__tp_u32x8 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint16_t par__tp_u16x16 __attribute__((vector_size(32), aligned(2), may_alias));
+// sums[k] = the products of x and row k, of which each has whole lines. A line is multiplied in vectors of N
+// lanes, as the processor has them, because gcc keeps wider ones in memory: V of them at a time, of so many
+// rows that their sums stay in registers.
+#define PAR__TP_4_ROWS(X) X(0) X(1) X(2) X(3)
+#define PAR__TP_8_ROWS(X) PAR__TP_4_ROWS(X) X(4) X(5) X(6) X(7)
+#define PAR__TP_ROW_OPEN(k)                                                                                  \
+    const char *const w##k = w[k] + 4 * first;                                                               \
+    vector s##k = {0}, t##k = {0};
+#define PAR__TP_ROW_AHEAD(k) __builtin_prefetch(w##k + i + PAR__TP_AHEAD);
+#define PAR__TP_ROW_F32(k)                                                                                   \
+    s##k += x0 * *(const vector *)(const void *)(w##k + i);                                                  \
+    if (two) t##k += x1 * *(const vector *)(const void *)(w##k + i + 4 * lanes);
+#define PAR__TP_ROW_BF16(k)                                                                                  \
+    p = *(const pairs *)(const void *)(w##k + i);                                                            \
+    s##k += x0 * (vector)(p << 16);                                                                          \
+    s##k += y0 * (vector)(p & 0xffff0000u);                                                                  \
+    if (two) {                                                                                               \
+        p = *(const pairs *)(const void *)(w##k + i + 4 * lanes);                                            \
+        t##k += x1 * (vector)(p << 16);                                                                      \
+        t##k += y1 * (vector)(p & 0xffff0000u);                                                              \
+    }
+#define PAR__TP_ROW_CLOSE(k)                                                                                 \
+    *(vector *)(sums + 16 * k + first) = s##k;                                                               \
+    if (two) *(vector *)(sums + 16 * k + first + lanes) = t##k;
+#define PAR__TP_DOT_ROWS(N, V, ROWS)                                                                         \
+    PAR__INLINE_LOOP void par__tp_dot_rows_##N(float *sums, const float *x, const char *const *w,            \
+                                               size_t bytes, int bf16) {                                     \
+        typedef par__tp_f32x##N vector;                                                                      \
+        typedef par__tp_u32x##N pairs;                                                                       \
+        enum { lanes = N, two = V == 2 };                                                                    \
+        for (size_t first = 0; first < 16; first += N * V) {                                                 \
+            const float *from = x + first;                                                                   \
+            ROWS(PAR__TP_ROW_OPEN)                                                                           \
+            for (size_t i = 0; i < bytes; i += 64, from += bf16 ? 32 : 16) {                                 \
+                const vector x0 = *(const vector *)from, x1 = *(const vector *)(from + (two ? N : 0));       \
+                if (bf16) {                                                                                  \
+                    const vector y0 = *(const vector *)(from + 16);                                          \
+                    const vector y1 = *(const vector *)(from + 16 + (two ? N : 0));                          \
+                    pairs p;                                                                                 \
+                    if (!first) {                                                                            \
+                        ROWS(PAR__TP_ROW_AHEAD)                                                              \
+                    }                                                                                        \
+                    ROWS(PAR__TP_ROW_BF16)                                                                   \
+                } else {                                                                                     \
+                    ROWS(PAR__TP_ROW_F32)                                                                    \
+                }                                                                                            \
+            }                                                                                                \
+            ROWS(PAR__TP_ROW_CLOSE)                                                                          \
+        }                                                                                                    \
+    }
+// y += the sum of p[k] times row k, of eight rows w[k], each of whole lines
+#define PAR__TP_ADD_8_ROWS(N)                                                                                \
+    PAR__INLINE_LOOP void par__tp_add_8_rows_##N(float *y, const float *p, const char *const *w,             \
+                                                 size_t bytes, int bf16) {                                   \
+        typedef par__tp_f32x##N vector;                                                                      \
+        typedef par__tp_u32x##N pairs;                                                                       \
+        for (size_t at = 0; at < bytes; at += 4 * N) {                                                       \
+            float *const to = y + at / 64 * (bf16 ? 32 : 16) + at % 64 / 4;                                  \
+            vector t0 = *(const vector *)to, t1 = t0;                                                        \
+            if (bf16) t1 = *(const vector *)(to + 16);                                                       \
+            for (size_t k = 0; k < 8; k++) {                                                                 \
+                const void *from = w[k] + at;                                                                \
+                if (bf16) {                                                                                  \
+                    const pairs two = *(const pairs *)from;                                                  \
+                    t0 += p[k] * (vector)(two << 16);                                                        \
+                    t1 += p[k] * (vector)(two & 0xffff0000u);                                                \
+                } else {                                                                                     \
+                    t0 += p[k] * *(const vector *)from;                                                      \
+                }                                                                                            \
+            }                                                                                                \
+            *(vector *)to = t0;                                                                              \
+            if (bf16) *(vector *)(to + 16) = t1;                                                             \
+        }                                                                                                    \
+    }
+enum { PAR__TP_AHEAD = 256 }; // bytes of a row from what is multiplied to what is prefetched, of bf16
+PAR__TP_DOT_ROWS(4, 2, PAR__TP_4_ROWS)
+PAR__TP_DOT_ROWS(8, 2, PAR__TP_4_ROWS)
+PAR__TP_DOT_ROWS(16, 1, PAR__TP_8_ROWS)
+PAR__TP_ADD_8_ROWS(4)
+PAR__TP_ADD_8_ROWS(8)
+PAR__TP_ADD_8_ROWS(16)
+#define PAR__TP_PICK_LANES(name, lanes, ...)                                                                 \
+    if ((lanes) == 16)                                                                                       \
+        par__tp_##name##_16(__VA_ARGS__);                                                                    \
+    else if ((lanes) == 8)                                                                                   \
+        par__tp_##name##_8(__VA_ARGS__);                                                                     \
+    else                                                                                                     \
+        par__tp_##name##_4(__VA_ARGS__)
+#else
+#define PAR__TP_PICK_LANES(name, lanes, ...) (void)(lanes), par__tp_##name(__VA_ARGS__)
+// Where number i of a row is in x: as par__tp_pairs leaves those of bf16.
+static size_t par__tp_paired(size_t i, int bf16) { return bf16 ? i - i % 32 + i % 32 / 2 + i % 2 * 16 : i; }
+static void par__tp_dot_rows(float *sums, const float *x, const char *const *w, size_t bytes, int bf16) {
+    memset(sums, 0, 4 * 16 * sizeof *sums);
+    for (size_t k = 0; k < 4; k++)
+        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++) {
+            const size_t j = par__tp_paired(i, bf16);
+            sums[16 * k + j % 16] += x[j] * par__tp_get(w[k], i, bf16);
+        }
+}
+static void par__tp_add_8_rows(float *y, const float *p, const char *const *w, size_t bytes, int bf16) {
+    for (size_t k = 0; k < 8; k++)
+        for (size_t i = 0, n = bf16 ? bytes / 2 : bytes / 4; i < n; i++)
+            y[par__tp_paired(i, bf16)] += p[k] * par__tp_get(w[k], i, bf16);
+}
+#endif
+// y = the sums of the 16 lanes of each of four rows, added by halves
+#ifdef PAR__TP_HAS_SHUFFLE
+PAR__INLINE_LOOP par__tp_f32x4 par__tp_quarter_sum(const float *lanes) {
+    const par__tp_f32x8 *s = (const par__tp_f32x8 *)lanes, half = s[0] + s[1];
+    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, const float *lanes) {
+    const par__tp_f32x4 i = par__tp_quarter_sum(lanes), j = par__tp_quarter_sum(lanes + 16);
+    const par__tp_f32x4 k = par__tp_quarter_sum(lanes + 32), l = par__tp_quarter_sum(lanes + 48);
+    const par__tp_f32x4 ij = // i0 + i2, j0 + j2, i1 + i3, j1 + j3
+        __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
+    const par__tp_f32x4 kl =
+        __builtin_shufflevector(k, l, 0, 4, 1, 5) + __builtin_shufflevector(k, l, 2, 6, 3, 7);
+    *(par__tp_f32x4 *)(void *)y =
+        __builtin_shufflevector(ij, kl, 0, 1, 4, 5) + __builtin_shufflevector(ij, kl, 2, 3, 6, 7);
+}
+#else
+PAR__INLINE_LOOP void par__tp_sum_4_rows(float *y, float *lanes) {
+    for (size_t r = 0; r < 4; r++) y[r] = par__tp_sum_lanes(lanes + 16 * r, 16);
+}
+#endif
+// Adds the products of the numbers behind the last whole line, up to 31.
+PAR__INLINE_LOOP void par__tp_fma_rest(float *sums, const float *x, const void *w, size_t n, int bf16) {
+    const size_t whole = n / (bf16 ? 32 : 16) * (bf16 ? 32 : 16);
+    for (size_t i = whole; i < n; i++) sums[i % 16] += x[i] * par__tp_get(w, i, bf16);
+}
+PAR__INLINE_LOOP void par__tp_gemv_of(float *y, size_t y_ld, const float *x, size_t count, const void *w,
+                                      int bf16, size_t ld, size_t rows, size_t n, int lanes) {
+    const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64;
+    const size_t parts = lanes == 16 ? 8 : 4, part = (rows + parts - 1) / parts;
+    for (size_t r = 0; r < part; r++) {
+        const char *at[8]; // the last row again where there are fewer
+        for (size_t k = 0; k < parts; k++)
+            at[k] = (const char *)w + PAR__MIN(r + k * part, rows - 1) * ld * e;
+        for (size_t i = 0; i < count; i++) {
+            float sums[8 * 16], out[8];
+            PAR__TP_PICK_LANES(dot_rows, lanes, sums, x + i * n, at, bytes, bf16);
+            for (size_t k = 0; k < parts && bytes < n * e; k++)
+                par__tp_fma_rest(sums + 16 * k, x + i * n, at[k], n, bf16);
+            for (size_t k = 0; k < parts; k += 4) par__tp_sum_4_rows(out + k, sums + 16 * k);
+            for (size_t k = 0; k < parts && r + k * part < rows; k++) y[i * y_ld + r + k * part] = out[k];
+        }
+    }
+}
+// y[i][r] = the dot product of x[i] and row r of w, for `count` rows x[i] of n numbers. W is read once, so
+// the memory's speed counts: of four or eight parts, each in order, processors fetch more at once than of
+// one.
+PAR__INLINE_LOOP void par__tp_gemv(float *y, size_t y_ld, const float *x, size_t count, const void *w,
+                                   int bf16, size_t ld, size_t rows, size_t n, int lanes) {
+    PAR__TP_EACH(bf16, of_bf16, par__tp_gemv_of(y, y_ld, x, count, w, of_bf16, ld, rows, n, lanes));
+}
+PAR__INLINE_LOOP void par__tp_add_weighted_of(float *y, const float *p, size_t p_ld, size_t count,
+                                              const void *w, int bf16, size_t ld, size_t rows, size_t n,
+                                              int lanes) {
+    const size_t e = bf16 ? 2 : 4, bytes = n * e / 64 * 64, part = (rows + 7) / 8 * 2;
+    for (size_t r = 0; r < part; r += 2) {
+        size_t row[8]; // the last one again where there are fewer
+        const char *at[8];
+        for (size_t k = 0; k < 8; k++) {
+            row[k] = PAR__MIN(k / 2 * part + r + k % 2, rows - 1);
+            at[k] = (const char *)w + row[k] * ld * e;
+        }
+        for (size_t i = 0; i < count; i++) {
+            float f[8], *to = y + i * n;
+            for (size_t k = 0; k < 8; k++) f[k] = k / 2 * part + r + k % 2 < rows ? p[i * p_ld + row[k]] : 0;
+            PAR__TP_PICK_LANES(add_8_rows, lanes, to, f, at, bytes, bf16);
+            for (size_t j = bytes / e; j < n; j++)
+                for (size_t k = 0; k < 8; k++) to[j] += f[k] * par__tp_get(at[k], j, bf16);
+        }
+    }
+}
+// y[i] += the sum over the rows r of w of p[i][r] times row r, eight after eight: two of each quarter, for
+// the same reason. Of bf16 y is as par__tp_pairs leaves it.
+PAR__INLINE_LOOP void par__tp_add_weighted(float *y, const float *p, size_t p_ld, size_t count, const void *w,
+                                           int bf16, size_t ld, size_t rows, size_t n, int lanes) {
+    PAR__TP_EACH(bf16, of_bf16, par__tp_add_weighted_of(y, p, p_ld, count, w, of_bf16, ld, rows, n, lanes));
+}
+PAR__INLINE_LOOP float par__tp_row_sum(const float *x, size_t n) {
+    float lanes[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, lanes[lane] += x[i]);
+    return par__tp_sum_lanes(lanes, n);
+}
+PAR__INLINE_LOOP float par__tp_row_max(const float *x, size_t n) {
+    float lanes[PAR__STRIP];
+    for (int j = 0; j < PAR__STRIP; j++) lanes[j] = -INFINITY;
+    PAR__VECTOR(i, n, lanes[lane] = x[i] > lanes[lane] ? x[i] : lanes[lane]);
+    for (int d = PAR__STRIP / 2; d; d /= 2)
+        for (int j = 0; j < d; j++) lanes[j] = lanes[j] > lanes[j + d] ? lanes[j] : lanes[j + d];
+    return lanes[0];
+}
+PAR__INLINE_LOOP float par__tp_row_exp_sum(const float *x, float row_max, size_t n) {
+    float lanes[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, lanes[lane] += par__tp_exp(x[i] - row_max));
+    return par__tp_sum_lanes(lanes, n);
+}
+PAR__INLINE_LOOP void par__tp_logit_gradients(float *y, const float *x, float lse, float factor, float smooth,
+                                              size_t n) {
+    PAR__VECTOR(i, n, y[i] = par__tp_logit_gradient(x[i], lse, factor, smooth));
+}
+
+// *sum = the sum of s[i] = e^(scale s[i] - max), where max is the maximum of scale s[i].
+PAR__INLINE_LOOP float par__tp_softmax_row(float *s, float scale, size_t n, float *sum) {
+    const float max = scale * par__tp_row_max(s, n);
+    float lanes[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, const float p = par__tp_exp(scale * s[i] - max); s[i] = p; lanes[lane] += p);
+    *sum = par__tp_sum_lanes(lanes, n);
+    return max;
+}
+// Attention computes the scores of PAR__TP_STRIP queries at a time, s[key][query], so that maxima and sums
+// run down columns. Its loops take a whole strip; `keys` is even.
+enum { PAR__TP_STRIP = 32 };
+// y[r][j] = f[j] x[r][j]
+PAR__INLINE_LOOP void par__tp_scale_strip(float *y, const float *x, const float *f, size_t rows) {
+    for (size_t r = 0; r < rows; r++, x += PAR__TP_STRIP, y += PAR__TP_STRIP)
+        PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, y[j] = f[j] * x[j])
+}
+// Two numbers rounded to bf16, as products of bf16 take them: x in the low half. A NaN that was computed from
+// bf16 stays one, as its low bits are 0.
+PAR__INLINE_LOOP uint32_t par__tp_two_bf16(float x, float y) {
+    const uint32_t a = par__f32_to_bits(x), b = par__f32_to_bits(y);
+    const uint32_t low = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
+    return low | ((b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u);
+}
+// One step of the online softmax: updates the maximum over the keys, replaces s by e^(s - max), updates the
+// sums, and writes to rescale the factor e^(old max - new max) for what was summed before. Masked scores
+// (-inf) become 0. mask (or NULL) has a factor for each e^(s - max), after the sums. pairs (or NULL) receives
+// the results rounded to bf16, two keys together, instead of s.
+PAR__INLINE_LOOP void par__tp_softmax_strip(float *s, size_t ld, size_t keys, float *row_max, float *sum,
+                                            float *rescale, const float *mask, uint32_t *pairs, int masked,
+                                            int narrow) {
+    float max[PAR__TP_STRIP], total[PAR__TP_STRIP] = {0};
+    size_t k = 0;
+    memcpy(max, row_max, sizeof max);
+    for (; k + 4 <= keys; k += 4) {
+        const float *a = s + k * ld, *b = a + ld, *c = b + ld, *d = c + ld;
+        PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, const float x = par__tp_max(a[j], b[j]);
+                   const float y = par__tp_max(c[j], d[j]); max[j] = par__tp_max(par__tp_max(x, y), max[j]))
+    }
+    for (; k < keys; k++) PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, max[j] = par__tp_max(s[k * ld + j], max[j]))
+    PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, rescale[j] = par__tp_softmax_weight(row_max[j], max[j]))
+    for (k = 0; k < keys; k += 2, s += 2 * ld) {
+        float *a = s, *b = s + ld;
+        PAR__LANES(
+            j, 0, (size_t)PAR__TP_STRIP, float x = par__tp_softmax_weight(a[j], max[j]);
+            float y = par__tp_softmax_weight(b[j], max[j]); total[j] += x + y; if (masked) {
+                x *= mask[j];
+                y *= mask[PAR__TP_STRIP + j];
+            } if (narrow) pairs[j] = par__tp_two_bf16(x, y);
+            else {
+                a[j] = x;
+                b[j] = y;
+            })
+        if (masked) mask += 2 * PAR__TP_STRIP;
+        if (narrow) pairs += PAR__TP_STRIP;
+    }
+    PAR__LANES(j, 0, (size_t)PAR__TP_STRIP, row_max[j] = max[j]; sum[j] = sum[j] * rescale[j] + total[j])
+}
+PAR__INLINE_LOOP void par__tp_online_softmax(float *s, size_t ld, size_t keys, float *row_max, float *sum,
+                                             float *rescale, const float *mask, uint32_t *pairs) {
+    PAR__TP_EACH(
+        mask != NULL, masked,
+        PAR__TP_EACH(pairs != NULL, narrow,
+                     par__tp_softmax_strip(s, ld, keys, row_max, sum, rescale, mask, pairs, masked, narrow)));
+}
+// The softmax backward: s becomes the probabilities p = e^(s - lse), and g becomes ds = (g - dot) p scale.
+// With a mask g is multiplied by it first, and p after its last use. For products of bf16, rows of p and ds
+// are written to narrow[0] and narrow[1], narrow_ld numbers apart, and ds to pairs, instead of s and g.
+typedef struct par__tp_softmax_gradient {
+    float *s, *g;
+    size_t ld, keys;
+    const float *lse, *dot, *mask; // mask: or NULL
+    float scale;
+    par_bf16 *narrow[2]; // or NULL
+    size_t narrow_ld;
+    uint32_t *pairs;
+} par__tp_softmax_gradient;
+PAR__INLINE_LOOP void par__tp_softmax_backward_rows(const par__tp_softmax_gradient *o, size_t k, int masked,
+                                                    int narrow) {
+    float *s0 = o->s + k * o->ld, *s1 = s0 + o->ld, *g0 = o->g + k * o->ld, *g1 = g0 + o->ld;
+    const float *lse = o->lse, *dot = o->dot, *m0 = masked ? o->mask + k * PAR__TP_STRIP : NULL,
+                *m1 = masked ? m0 + PAR__TP_STRIP : NULL;
+    par_bf16 *p0 = narrow ? o->narrow[0] + k * o->narrow_ld : NULL, *p1 = narrow ? p0 + o->narrow_ld : NULL;
+    par_bf16 *d0 = narrow ? o->narrow[1] + k * o->narrow_ld : NULL, *d1 = narrow ? d0 + o->narrow_ld : NULL;
+    uint32_t *pairs = narrow ? o->pairs + k / 2 * PAR__TP_STRIP : NULL;
+    const float scale = o->scale;
+    PAR__LANES(
+        j, 0, (size_t)PAR__TP_STRIP, float x = par__tp_softmax_weight(s0[j], lse[j]);
+        float y = par__tp_softmax_weight(s1[j], lse[j]); const float gx = masked ? g0[j] * m0[j] : g0[j];
+        const float gy = masked ? g1[j] * m1[j] : g1[j];
+        const float dx = par__tp_score_gradient(x, gx, dot[j], scale);
+        const float dy = par__tp_score_gradient(y, gy, dot[j], scale); if (masked) {
+            x *= m0[j];
+            y *= m1[j];
+        } if (narrow) {
+            const uint32_t p = par__tp_two_bf16(x, y), d = par__tp_two_bf16(dx, dy);
+            p0[j] = (par_bf16)p;
+            p1[j] = (par_bf16)(p >> 16);
+            d0[j] = (par_bf16)d;
+            d1[j] = (par_bf16)(d >> 16);
+            pairs[j] = d;
+        } else {
+            s0[j] = x;
+            s1[j] = y;
+            g0[j] = dx;
+            g1[j] = dy;
+        })
+}
+PAR__INLINE_LOOP void par__tp_softmax_backward(const par__tp_softmax_gradient *o) {
+    const par__tp_softmax_gradient m = *o;
+    for (size_t k = 0; k < m.keys; k += 2)
+        PAR__TP_EACH(
+            m.mask != NULL, masked,
+            PAR__TP_EACH(m.pairs != NULL, narrow, par__tp_softmax_backward_rows(&m, k, masked, narrow)));
+}
+
+PAR__INLINE_LOOP void par__tp_norm_row_of(void *y, float *stats, const void *x, const float *w,
+                                          const float *b, size_t n, int rms, float epsilon, int bf16) {
+    float sums[PAR__STRIP] = {0}, lanes[PAR__STRIP] = {0};
+    if (!rms) PAR__VECTOR(i, n, sums[lane] += par__tp_get(x, i, bf16));
+    const float mean = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n;
+    PAR__VECTOR(i, n, const float d = par__tp_get(x, i, bf16) - mean; lanes[lane] += d * d);
+    const float rstd = par__tp_rstd(par__tp_sum_lanes(lanes, n), n, epsilon);
+    if (b) {
+        PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd);
+                    par__tp_put(y, i, h * w[i] + b[i], bf16));
+    } else {
+        PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd);
+                    par__tp_put(y, i, h * w[i], bf16));
+    }
+    if (!rms) *stats++ = mean;
+    *stats = rstd;
+}
+PAR__INLINE_LOOP void par__tp_norm_row(void *y, float *stats, const void *x, const float *w, const float *b,
+                                       size_t n, int rms, float epsilon, int is_bf16) {
+    PAR__TP_EACH(is_bf16, bf16, par__tp_norm_row_of(y, stats, x, w, b, n, rms, epsilon, bf16));
+}
+PAR__INLINE_LOOP void par__tp_norm_row_backward_of(void *dx, float *dw, float *db, const void *dy,
+                                                   const void *x, const float *w, const float *stats,
+                                                   size_t n, int rms, int bf16) {
+    const float mean = rms ? 0 : stats[0], rstd = stats[rms ? 0 : 1];
+    float sums[PAR__STRIP] = {0}, dots[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, const float g = par__tp_get(dy, i, bf16) * w[i];
+                const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd); sums[lane] += g;
+                dots[lane] += g * h);
+    const float sum = rms ? 0 : par__tp_sum_lanes(sums, n) / (float)n,
+                dot = par__tp_sum_lanes(dots, n) / (float)n;
+    if (dw) {
+        PAR__VECTOR(i, n, dw[i] += par__tp_get(dy, i, bf16) * (par__tp_get(x, i, bf16) - mean) * rstd);
+    }
+    if (db) {
+        PAR__VECTOR(i, n, db[i] += par__tp_get(dy, i, bf16));
+    }
+    PAR__VECTOR(i, n, const float h = par__tp_normalized(par__tp_get(x, i, bf16), mean, rstd); par__tp_put(
+                    dx, i, par__tp_norm_gradient(par__tp_get(dy, i, bf16), w[i], h, rstd, sum, dot), bf16));
+}
+PAR__INLINE_LOOP void par__tp_norm_row_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
+                                                const float *w, const float *stats, size_t n, int rms,
+                                                int is_bf16) {
+    PAR__TP_EACH(is_bf16, bf16, par__tp_norm_row_backward_of(dx, dw, db, dy, x, w, stats, n, rms, bf16));
+}
+// Transposes: to[c][r] = x[r][c], in squares of 4 x 4 by vector shuffles, the edges element by element.
+#ifdef PAR__TP_HAS_SHUFFLE
+PAR__INLINE_LOOP void par__tp_transpose_4x4(float *to, size_t to_ld, const float *x, size_t ld) {
+    const par__tp_f32x4 a = *(const par__tp_f32x4 *)x, b = *(const par__tp_f32x4 *)(x + ld);
+    const par__tp_f32x4 c = *(const par__tp_f32x4 *)(x + 2 * ld), d = *(const par__tp_f32x4 *)(x + 3 * ld);
+    const par__tp_f32x4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5); // a0 b0 a1 b1
+    const par__tp_f32x4 cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const par__tp_f32x4 ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7); // a2 b2 a3 b3
+    const par__tp_f32x4 cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(par__tp_f32x4 *)to = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
+    *(par__tp_f32x4 *)(to + to_ld) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+    *(par__tp_f32x4 *)(to + 2 * to_ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(par__tp_f32x4 *)(to + 3 * to_ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+}
+#endif
+PAR__INLINE_LOOP void par__tp_transpose(float *to, size_t to_ld, const float *x, size_t ld, size_t rows,
+                                        size_t cols) {
+    size_t squares = 0, c = 0; // rows that whole squares cover; columns done
+#ifdef PAR__TP_HAS_SHUFFLE
+    for (squares = rows / 4 * 4; c + 4 <= cols; c += 4)
+        for (size_t r = 0; r < squares; r += 4)
+            par__tp_transpose_4x4(to + c * to_ld + r, to_ld, x + r * ld + c, ld);
+#endif
+    for (size_t i = 0; i < cols; i++)
+        for (size_t r = i < c ? squares : 0; r < rows; r++) to[i * to_ld + r] = x[r * ld + i];
+}
+// Packing for products of bf16, see >>tp_bf16. A panel has PAR__TP_DOT_COLS columns of B, `group` consecutive
+// k of a column together: to[k / group][column][group].
+enum { PAR__TP_DOT_COLS = 32 };
+#if !defined(__CUDACC__)
+PAR__INLINE_LOOP void par__tp_pack_two_rows(par_bf16 *to, const par_bf16 *b, size_t ld) { // k and k + 1
+    for (size_t j = 0; j < PAR__TP_DOT_COLS; j += 16) {
+        const par__tp_u16x16 even = *(const par__tp_u16x16 *)(const void *)(b + j);
+        const par__tp_u16x16 odd = *(const par__tp_u16x16 *)(const void *)(b + ld + j);
+        *(par__tp_u32x16 *)(void *)(to + 2 * j) = __builtin_convertvector(even, par__tp_u32x16) |
+                                                  __builtin_convertvector(odd, par__tp_u32x16) << 16;
+    }
+}
+#endif
+#ifdef PAR__TP_HAS_SHUFFLE
+typedef uint32_t par__tp_u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint16_t par__tp_u16x8 __attribute__((vector_size(16), aligned(2), may_alias));
+PAR__INLINE_LOOP par__tp_u32x4 par__tp_load_pairs(const par_bf16 *x) {
+    return *(const par__tp_u32x4 *)(const void *)x;
+}
+PAR__INLINE_LOOP void par__tp_pack_four_columns(par_bf16 *to, const par_bf16 *b, size_t ld) { // 8 k of each
+    const par__tp_u32x4 w = par__tp_load_pairs(b), x = par__tp_load_pairs(b + ld);
+    const par__tp_u32x4 y = par__tp_load_pairs(b + 2 * ld), z = par__tp_load_pairs(b + 3 * ld);
+    const par__tp_u32x4 wx0 = __builtin_shufflevector(w, x, 0, 4, 1, 5); // w0 x0 w1 x1
+    const par__tp_u32x4 yz0 = __builtin_shufflevector(y, z, 0, 4, 1, 5);
+    const par__tp_u32x4 wx2 = __builtin_shufflevector(w, x, 2, 6, 3, 7); // w2 x2 w3 x3
+    const par__tp_u32x4 yz2 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
+    const size_t row = 2 * PAR__TP_DOT_COLS;
+    *(par__tp_u32x4 *)(void *)to = __builtin_shufflevector(wx0, yz0, 0, 1, 4, 5);
+    *(par__tp_u32x4 *)(void *)(to + row) = __builtin_shufflevector(wx0, yz0, 2, 3, 6, 7);
+    *(par__tp_u32x4 *)(void *)(to + 2 * row) = __builtin_shufflevector(wx2, yz2, 0, 1, 4, 5);
+    *(par__tp_u32x4 *)(void *)(to + 3 * row) = __builtin_shufflevector(wx2, yz2, 2, 3, 6, 7);
+}
+// Turns eight rows of eight numbers in three rounds; each interleaves rows i and i + 4.
+#define PAR__TP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define PAR__TP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+PAR__INLINE_LOOP void par__tp_interleave_rows(par__tp_u16x8 *to, const par__tp_u16x8 *x) {
+    to[0] = PAR__TP_LOW(x[0], x[4]);
+    to[1] = PAR__TP_HIGH(x[0], x[4]);
+    to[2] = PAR__TP_LOW(x[1], x[5]);
+    to[3] = PAR__TP_HIGH(x[1], x[5]);
+    to[4] = PAR__TP_LOW(x[2], x[6]);
+    to[5] = PAR__TP_HIGH(x[2], x[6]);
+    to[6] = PAR__TP_LOW(x[3], x[7]);
+    to[7] = PAR__TP_HIGH(x[3], x[7]);
+}
+PAR__INLINE_LOOP void par__tp_transpose_8x8(par_bf16 *to, size_t to_ld, const par_bf16 *x, size_t ld) {
+    par__tp_u16x8 a[8], b[8];
+    for (size_t i = 0; i < 8; i++) a[i] = *(const par__tp_u16x8 *)(const void *)(x + i * ld);
+    par__tp_interleave_rows(b, a);
+    par__tp_interleave_rows(a, b);
+    par__tp_interleave_rows(b, a);
+    for (size_t i = 0; i < 8; i++) *(par__tp_u16x8 *)(void *)(to + i * to_ld) = b[i];
+}
+#endif
+// Packs rows p (even, or of a panel with fewer columns 0) to k of one panel; what is missing up to
+// PAR__TP_DOT_COLS columns and `padded` rows is zeros.
+PAR__INLINE_LOOP void par__tp_pack_panel(par_bf16 *to, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t p,
+                                         size_t k, size_t padded, size_t width, size_t group) {
+    const size_t cols = PAR__TP_DOT_COLS;
+#ifdef PAR__TP_HAS_SHUFFLE
+    if (group == 2 && k_ld == 1 && width == cols)
+        for (; p + 8 <= k; p += 8)
+            for (size_t j = 0; j < cols; j += 4)
+                par__tp_pack_four_columns(to + p * cols + 2 * j, b + p + j * j_ld, j_ld);
+#endif
+    for (; p < padded; p += group)
+        for (size_t j = 0; j < cols; j++)
+            for (size_t g = 0; g < group; g++)
+                to[p * cols + j * group + g] =
+                    (par_bf16)(p + g < k && j < width ? b[(p + g) * k_ld + j * j_ld] : 0);
+}
+// Packs `width` columns of k rows to panels that are `panel` numbers apart. Element (p, j) of B is
+// b[p k_ld + j j_ld]. Rows are read whole, because each line of memory that is read alone is waited for.
+PAR__INLINE_LOOP void par__tp_pack_panels(par_bf16 *to, size_t panel, const par_bf16 *b, size_t k_ld,
+                                          size_t j_ld, size_t k, size_t padded, size_t width, size_t group) {
+    const size_t cols = PAR__TP_DOT_COLS;
+    size_t whole = 0, p = 0; // columns of whole panels, rows of these that are packed
+#if !defined(__CUDACC__)
+    if (group == 2 && j_ld == 1) {
+        whole = width / cols * cols;
+        for (; p + 2 <= k; p += 2)
+            for (size_t j = 0; j < whole; j += cols)
+                par__tp_pack_two_rows(to + j / cols * panel + p * cols, b + p * k_ld + j, k_ld);
+    }
+#endif
+    for (size_t j = 0; j < width; j += cols)
+        par__tp_pack_panel(to + j / cols * panel, b + j * j_ld, k_ld, j_ld, j < whole ? p : 0, k, padded,
+                           PAR__MIN(cols, width - j), group);
+}
+// Copies `rows` rows of A with k numbers each to rows of `padded` numbers; what is missing up to all_rows
+// rows is zeros. Element (i, p) of A is a[i i_ld + p k_ld].
+PAR__INLINE_LOOP void par__tp_pack_rows(par_bf16 *to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k,
+                                        size_t padded, size_t rows, size_t all_rows) {
+    size_t i8 = 0, k8 = 0; // rows and k's that whole squares cover
+#ifdef PAR__TP_HAS_SHUFFLE
+    if (i_ld == 1) {
+        i8 = rows / 8 * 8;
+        k8 = k / 8 * 8;
+        for (size_t p = 0; p < k8; p += 8)
+            for (size_t i = 0; i < i8; i += 8)
+                par__tp_transpose_8x8(to + i * padded + p, padded, a + p * k_ld + i, k_ld);
+    }
+#endif
+    for (size_t i = 0; i < all_rows; i++)
+        for (size_t p = i < i8 ? k8 : 0; p < padded; p++)
+            to[i * padded + p] = (par_bf16)(i < rows && p < k ? a[i * i_ld + p * k_ld] : 0);
+}
+// Where the sums of a tile go: C = alpha sums + beta C + bias, in f32, rounded once.
+typedef struct par__tp_output {
+    float alpha, beta;
+    const float *bias; // or NULL; then beta is 0
+    void *c;
+    int bf16; // else f32
+    size_t ldc;
+} par__tp_output;
+PAR__INLINE_LOOP void par__tp_store_tile(const par__tp_output *o, const float *acc, size_t rows,
+                                         size_t cols) {
+    const float alpha = o->alpha, beta = o->beta, *bias = o->bias;
+    for (size_t r = 0; r < rows; r++, acc += PAR__TP_DOT_COLS) {
+        par_bf16 *narrow = (par_bf16 *)o->c + r * o->ldc;
+        float *wide = (float *)o->c + r * o->ldc;
+        if (o->bf16 && beta != 0) {
+            PAR__VECTOR(j, cols,
+                        narrow[j] = par__bf16_narrow(alpha * acc[j] + beta * par__bf16_widen(narrow[j])));
+        } else if (o->bf16 && bias) {
+            PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j] + bias[j]));
+        } else if (o->bf16) {
+            PAR__VECTOR(j, cols, narrow[j] = par__bf16_narrow(alpha * acc[j]));
+        } else if (beta != 0) {
+            PAR__VECTOR(j, cols, wide[j] = alpha * acc[j] + beta * wide[j]);
+        } else {
+            PAR__VECTOR(j, cols, wide[j] = alpha * acc[j]);
+        }
+    }
+}
+// Rotates the pairs (i, half + i). cos_sin has the cosines of the angles, then their sines. sign is 1, or -1
+// to rotate back. y may be x.
+PAR__INLINE_LOOP void par__tp_rotate(float *y, const float *x, const float *cos_sin, size_t half,
+                                     float sign) {
+    PAR__VECTOR(i, half, const float u = x[i], v = x[half + i], c = cos_sin[i], s = sign * cos_sin[half + i];
+                y[i] = par__tp_rotate_first(u, v, c, s); y[half + i] = par__tp_rotate_second(u, v, c, s));
+}
+PAR__INLINE_LOOP double par__tp_sum_squares(const float *x, size_t n) {
+    double lanes[PAR__STRIP] = {0}, sum = 0;
+    PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
+    for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
+    return sum;
+}
+
+// X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
+#define PAR__TP_LOOPS(X, P)                                                                                  \
+    X(P, void, gelu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                     \
+    X(P, void, gelu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                            \
+    X(P, void, swiglu, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                   \
+    X(P, void, swiglu_backward, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                          \
+    X(P, void, add, PAR__TP_ELEMENTWISE, (o0, o1, a, b, c, n, is_bf16))                                      \
+    X(P, void, axpy, (float *y, const void *x, float f, size_t n, int is_bf16), (y, x, f, n, is_bf16))       \
+    X(P, void, drop, (float *y, const float *x, const uint32_t *words, size_t n, float p),                   \
+      (y, x, words, n, p))                                                                                   \
+    X(P, void, scale, (float *y, const float *x, float f, size_t n), (y, x, f, n))                           \
+    X(P, void, row_dots, (float *dot, const float *a, const float *b, size_t rows, size_t n),                \
+      (dot, a, b, rows, n))                                                                                  \
+    X(P, void, gemv,                                                                                         \
+      (float *y, size_t y_ld, const float *x, size_t count, const void *w, int bf16, size_t ld, size_t rows, \
+       size_t n),                                                                                            \
+      (y, y_ld, x, count, w, bf16, ld, rows, n, PAR__ISA_LANES))                                             \
+    X(P, float, row_sum, (const float *x, size_t n), (x, n))                                                 \
+    X(P, float, row_max, (const float *x, size_t n), (x, n))                                                 \
+    X(P, float, row_exp_sum, (const float *x, float row_max, size_t n), (x, row_max, n))                     \
+    X(P, void, logit_gradients, (float *y, const float *x, float lse, float factor, float smooth, size_t n), \
+      (y, x, lse, factor, smooth, n))                                                                        \
+    X(P, float, softmax_row, (float *s, float scale, size_t n, float *sum), (s, scale, n, sum))              \
+    X(P, void, add_weighted,                                                                                 \
+      (float *y, const float *p, size_t p_ld, size_t count, const void *w, int bf16, size_t ld, size_t rows, \
+       size_t n),                                                                                            \
+      (y, p, p_ld, count, w, bf16, ld, rows, n, PAR__ISA_LANES))                                             \
+    X(P, void, scale_strip, (float *y, const float *x, const float *f, size_t rows), (y, x, f, rows))        \
+    X(P, void, online_softmax,                                                                               \
+      (float *s, size_t ld, size_t keys, float *row_max, float *sum, float *rescale, const float *mask,      \
+       uint32_t *pairs),                                                                                     \
+      (s, ld, keys, row_max, sum, rescale, mask, pairs))                                                     \
+    X(P, void, softmax_backward, (const par__tp_softmax_gradient *o), (o))                                   \
+    X(P, void, norm_row,                                                                                     \
+      (void *y, float *stats, const void *x, const float *w, const float *b, size_t n, int rms,              \
+       float epsilon, int is_bf16),                                                                          \
+      (y, stats, x, w, b, n, rms, epsilon, is_bf16))                                                         \
+    X(P, void, norm_row_backward,                                                                            \
+      (void *dx, float *dw, float *db, const void *dy, const void *x, const float *w, const float *stats,    \
+       size_t n, int rms, int is_bf16),                                                                      \
+      (dx, dw, db, dy, x, w, stats, n, rms, is_bf16))                                                        \
+    X(P, void, transpose, (float *to, size_t to_ld, const float *x, size_t ld, size_t rows, size_t cols),    \
+      (to, to_ld, x, ld, rows, cols))                                                                        \
+    X(P, void, pack_panels,                                                                                  \
+      (par_bf16 * to, size_t panel, const par_bf16 *b, size_t k_ld, size_t j_ld, size_t k, size_t padded,    \
+       size_t width, size_t group),                                                                          \
+      (to, panel, b, k_ld, j_ld, k, padded, width, group))                                                   \
+    X(P, void, pack_rows,                                                                                    \
+      (par_bf16 * to, const par_bf16 *a, size_t i_ld, size_t k_ld, size_t k, size_t padded, size_t rows,     \
+       size_t all_rows),                                                                                     \
+      (to, a, i_ld, k_ld, k, padded, rows, all_rows))                                                        \
+    X(P, void, store_tile, (const par__tp_output *o, const float *acc, size_t rows, size_t cols),            \
+      (o, acc, rows, cols))                                                                                  \
+    X(P, void, rotate, (float *y, const float *x, const float *cos_sin, size_t half, float sign),            \
+      (y, x, cos_sin, half, sign))                                                                           \
+    X(P, double, sum_squares, (const float *x, size_t n), (x, n))
+
+PAR__LOOP_TABLES(par__tp_, PAR__TP_LOOPS)
+PAR__LOOP_EXACT(par__tp_, PAR__TP_LOOPS) // of canonical contexts
+PAR__FORMULAS_END
+
+// >>tp_bf16 -------------------------------------------------------------------------------------------------
+//
+// Products of bf16 matrices by instructions that multiply bf16 and add in f32. A tile of C stays in registers
+// while k runs through a slice of K. Rows of A are read where they are, unless A is transposed or K odd;
+// columns of B are packed, as many as stay in the second-level cache:
+//     for each slice of k -> for each block of columns: pack B -> for each block of rows: (pack A) -> tiles
+//
+// Rounding. Sums are f32, from zero in each slice; alpha, beta C and the bias are f32, and C is rounded to
+// its type once. Within a slice the instruction decides; denormal operands and sums count as zero. (a0, b0)
+// and (a1, b1) belong to k and k + 1:
+//     avx512_bf16   s = fma(a1, b1, s), then s = fma(a0, b0, s), each rounded to nearest even
+//     amx_bf16      chains of fma for even and for odd k, from zero, 16 pairs each; then s = s + (even + odd)
+//     bfmmla        s = s + (a0 b0 + a1 b1), both sums rounded to odd: cut, then the last bit 1 if inexact
+// A denormal result in bf16 may become zero, too. Processors without such an instruction convert the operands
+// to f32 and multiply those.
+
+enum {
+    PAR__TP_DOT_ROWS = 32,          // at most, of a tile
+    PAR__TP_DOT_K = 4096,           // of a slice
+    PAR__TP_DOT_K_TRANSPOSED = 512, // the same where A is transposed: blocks have more columns
+    PAR__TP_DOT_A = PAR__TP_DOT_ROWS * PAR__TP_DOT_K, // numbers of a packed block of A
+    PAR__TP_DOT_B = 2 * PAR__TP_DOT_A
+};
+typedef struct par__tp_dot { // an instruction set's tile
+    const char *name;
+    size_t rows, group, unit; // rows of a tile; consecutive k in a panel; what k is a multiple of
+    int outputs; // 1: tile writes any output in f32, and in bf16 with beta 0. 0: only sums as they are
+    int strides; // 1: A may be packed as panels of B are. 0: its rows are contiguous
+    void (*begin)(void); // around the tiles of a product; or NULL
+    void (*end)(void);
+    // `rows` rows of A times a panel; the numbers (i, p) and (i, p + 1) of A are at a[i lda + p / 2 a_pair]
+    void (*tile)(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
+                 const par__tp_output *o);
+} par__tp_dot;
+typedef struct par__tp_dot_product { // C = alpha op(A) op(B) + beta C + bias
+    int ta, tb;
+    size_t m, n, k;
+    const void *a, *b; // bf16
+    size_t lda, ldb;
+    float alpha, beta;
+    const float *bias; // of n numbers, or NULL; only with beta 0 and K of one slice
+    void *c;
+    par_dtype c_type; // f32; or bf16, with K of one slice
+    size_t ldc;
+} par__tp_dot_product;
+
+#if PAR__X86 && !defined(__CUDACC__) && (__GNUC__ >= 11 || (defined(__clang__) && __clang_major__ >= 12))
+#define PAR__TP_DOT_ROW(i)                                                                                   \
+    x = (__m512bh)_mm512_set1_epi32(*(const par__tp_pair *)(const void *)(a + (i)*lda));                     \
+    c##i = _mm512_dpbf16_ps(c##i, x, y);                                                                     \
+    d##i = _mm512_dpbf16_ps(d##i, x, z);
+#define PAR__TP_DOT_SCALE(i)                                                                                 \
+    c##i = _mm512_fmadd_ps(alpha, c##i, bias);                                                               \
+    d##i = _mm512_fmadd_ps(alpha, d##i, bias16);
+#define PAR__TP_DOT_NARROW(i)                                                                                \
+    _mm256_storeu_si256((__m256i *)(void *)(narrow + (i)*o->ldc), (__m256i)_mm512_cvtneps_pbh(c##i));        \
+    _mm256_storeu_si256((__m256i *)(void *)(narrow + (i)*o->ldc + 16), (__m256i)_mm512_cvtneps_pbh(d##i));
+#define PAR__TP_DOT_ADD(i)                                                                                   \
+    c##i = _mm512_fmadd_ps(beta, _mm512_loadu_ps(wide + (i)*o->ldc), c##i);                                  \
+    d##i = _mm512_fmadd_ps(beta, _mm512_loadu_ps(wide + (i)*o->ldc + 16), d##i);
+#define PAR__TP_DOT_STORE(i)                                                                                 \
+    _mm512_storeu_ps(wide + (i)*o->ldc, c##i);                                                               \
+    _mm512_storeu_ps(wide + (i)*o->ldc + 16, d##i);
+typedef int par__tp_pair __attribute__((aligned(2), may_alias));
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
+par__tp_tile_avx512(size_t k, const par_bf16 *a, size_t lda, size_t a_pair, const par_bf16 *panel,
+                    const par__tp_output *o) {
+    __m512 c0 = _mm512_setzero_ps(), c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0, c6 = c0, c7 = c0;
+    __m512 d0 = c0, d1 = c0, d2 = c0, d3 = c0, d4 = c0, d5 = c0, d6 = c0, d7 = c0;
+    for (size_t p = 0; p < k; p += 2, a += a_pair, panel += 2 * PAR__TP_DOT_COLS) {
+        const __m512bh y = (__m512bh)_mm512_loadu_si512(panel);
+        const __m512bh z = (__m512bh)_mm512_loadu_si512(panel + PAR__TP_DOT_COLS);
+        __m512bh x;
+        PAR__TP_8_ROWS(PAR__TP_DOT_ROW)
+    }
+    const __m512 alpha = _mm512_set1_ps(o->alpha), beta = _mm512_set1_ps(o->beta);
+    const __m512 bias = o->bias ? _mm512_loadu_ps(o->bias) : _mm512_setzero_ps();
+    const __m512 bias16 = o->bias ? _mm512_loadu_ps(o->bias + 16) : bias;
+    par_bf16 *narrow = (par_bf16 *)o->c;
+    float *wide = (float *)o->c;
+    PAR__TP_8_ROWS(PAR__TP_DOT_SCALE)
+    if (o->bf16) {
+        PAR__TP_8_ROWS(PAR__TP_DOT_NARROW)
+        return;
+    }
+    if (o->beta != 0) {
+        PAR__TP_8_ROWS(PAR__TP_DOT_ADD)
+    }
+    PAR__TP_8_ROWS(PAR__TP_DOT_STORE)
+}
+// Tile registers have 16 rows of 64 bytes. 0 to 3 are C, 4 and 5 rows of A, 6 and 7 columns of the panel.
+#define PAR__TP_AMX __attribute__((target("amx-tile,amx-bf16")))
+PAR__TP_AMX static void par__tp_amx_begin(void) {
+    unsigned char config[64] = {1}; // palette 1; bytes of a row from 16 on, in 16 bits; rows from 48 on
+    for (int i = 0; i < 8; i++) {
+        config[16 + 2 * i] = 64;
+        config[48 + i] = 16;
+    }
+    __asm__ volatile("" : : "r"(config) : "memory"); // compilers do not see that all of it is read
+    _tile_loadconfig(config);
+}
+PAR__TP_AMX static void par__tp_amx_end(void) { _tile_release(); }
+PAR__TP_AMX static void par__tp_tile_amx(size_t k, const par_bf16 *a, size_t lda, size_t a_pair,
+                                         const par_bf16 *panel, const par__tp_output *o) {
+    const size_t a_row = lda * sizeof *a, row = 2 * PAR__TP_DOT_COLS * sizeof *a,
+                 c_row = o->ldc * sizeof(float);
+    float *c = (float *)o->c;
+    (void)a_pair;                        // 2
+    __asm__ volatile("" : : : "memory"); // the same of operands
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t p = 0; p < k; p += 32, panel += 32 * PAR__TP_DOT_COLS) {
+        _tile_loadd(4, a + p, a_row);
+        _tile_loadd(6, panel, row);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, panel + PAR__TP_DOT_COLS, row);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a + 16 * lda + p, a_row);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_row);
+    _tile_stored(1, c + 16, c_row);
+    _tile_stored(2, c + 16 * o->ldc, c_row);
+    _tile_stored(3, c + 16 * o->ldc + 16, c_row);
+}
+static const par__tp_dot par__tp_dots[] = {
+    {"amx_bf16", 32, 2, 32, 0, 0, par__tp_amx_begin, par__tp_amx_end, par__tp_tile_amx},
+    {"avx512_bf16", 8, 2, 2, 1, 1, NULL, NULL, par__tp_tile_avx512}};
+// Has the processor tiles, and does the kernel let this process use them? Processes forked later may, too.
+static int par__tp_has_amx(void) {
+    unsigned a, b, c, d;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24;
+    const long arch_prctl = 158, request_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM
+    long result;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return 0;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"(arch_prctl), "D"(request_permission), "S"(tile_data)
+                     : "rcx", "r11", "memory");
+    return result == 0;
+}
+static const par__tp_dot *par__tp_pick_dot(void) {
+    if (par__isa() < 3) return NULL; // PAR_ISA
+    if (par__isa() > 3 && par__tp_has_amx()) return &par__tp_dots[0];
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") ? &par__tp_dots[1]
+                                                                                      : NULL;
+}
+#elif defined(PAR__TP_BFMMLA)
+// BFMMLA adds 2 x 4 numbers of A times 4 x 2 of B to a square of four sums. Rows 2 i and 2 i + 1 of the tile
+// by columns 2 j and 2 j + 1 of the panel's next eight are s[i][j], row after row.
+#define PAR__TP_BF16         __attribute__((target("arch=armv8.2-a+bf16")))
+PAR__TP_BF16 static inline void par__tp_load_squares(bfloat16x8_t *y, const par_bf16 *panel) {
+    for (int j = 0; j < 4; j += 2, panel += 8) { // four columns: pairs of k and k + 1, of k + 2 and k + 3
+        const uint32x4_t low = vreinterpretq_u32_u16(vld1q_u16(panel));
+        const uint32x4_t high = vreinterpretq_u32_u16(vld1q_u16(panel + 2 * PAR__TP_DOT_COLS));
+        y[j] = vreinterpretq_bf16_u32(vzip1q_u32(low, high));
+        y[j + 1] = vreinterpretq_bf16_u32(vzip2q_u32(low, high));
+    }
+}
+#define PAR__TP_ZERO_ROWS(i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = vdupq_n_f32(0);
+#define PAR__TP_ADD_ROWS(i)                                                                                  \
+    x = vreinterpretq_bf16_u16(                                                                              \
+        vcombine_u16(vld1_u16(row + 2 * (i)*lda), vld1_u16(row + (2 * (i) + 1) * lda)));                     \
+    s[i][0] = vbfmmlaq_f32(s[i][0], x, y[0]);                                                                \
+    s[i][1] = vbfmmlaq_f32(s[i][1], x, y[1]);                                                                \
+    s[i][2] = vbfmmlaq_f32(s[i][2], x, y[2]);                                                                \
+    s[i][3] = vbfmmlaq_f32(s[i][3], x, y[3]);
+#define PAR__TP_STORE_ROWS(i)                                                                                \
+    vst1q_f32(c, vcombine_f32(vget_low_f32(s[i][0]), vget_low_f32(s[i][1])));                                \
+    vst1q_f32(c + 4, vcombine_f32(vget_low_f32(s[i][2]), vget_low_f32(s[i][3])));                            \
+    vst1q_f32(c + o->ldc, vcombine_f32(vget_high_f32(s[i][0]), vget_high_f32(s[i][1])));                     \
+    vst1q_f32(c + o->ldc + 4, vcombine_f32(vget_high_f32(s[i][2]), vget_high_f32(s[i][3])));                 \
+    c += 2 * o->ldc;
+#define PAR__TP_8_ROWS_BY_2(ROWS) ROWS(0) ROWS(1) ROWS(2) ROWS(3)
+PAR__TP_BF16 static void par__tp_tile_bfmmla(size_t k, const par_bf16 *a, size_t lda, size_t a_pair,
+                                             const par_bf16 *panel, const par__tp_output *o) {
+    (void)a_pair; // 2
+    for (size_t at = 0; at < PAR__TP_DOT_COLS; at += 8) {
+        float32x4_t s[4][4];
+        bfloat16x8_t x, y[4];
+        float *c = (float *)o->c + at;
+        PAR__TP_8_ROWS_BY_2(PAR__TP_ZERO_ROWS)
+        for (size_t p = 0; p < k; p += 4) {
+            const par_bf16 *row = a + p;
+            par__tp_load_squares(y, panel + p * PAR__TP_DOT_COLS + 2 * at);
+            PAR__TP_8_ROWS_BY_2(PAR__TP_ADD_ROWS)
+        }
+        PAR__TP_8_ROWS_BY_2(PAR__TP_STORE_ROWS)
+    }
+}
+static const par__tp_dot par__tp_dots[] = {{"bfmmla", 8, 2, 4, 0, 0, NULL, NULL, par__tp_tile_bfmmla}};
+static const par__tp_dot *par__tp_pick_dot(void) {
+    const unsigned long has_bf16 = 1u << 14; // HWCAP2_BF16
+    return getauxval(AT_HWCAP2) & has_bf16 ? &par__tp_dots[0] : NULL;
+}
+#else
+static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }
+#endif
+
+static size_t par__tp_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+static size_t par__tp_dot_slice(int ta) { return ta ? PAR__TP_DOT_K_TRANSPOSED : PAR__TP_DOT_K; }
+
+typedef struct par__tp_dot_block { // what is multiplied at a time
+    size_t p, k, padded;           // the slice: its first k, how many, rounded up to dot->unit
+    size_t i, rows, j, cols;
+    par_bf16 *a, *b; // packed
+} par__tp_dot_block;
+
+// The operands of A: rows where they are, packed rows, or panels, in which row i is column i.
+static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, const par__tp_dot_product *m,
+                           const par__tp_dot_block *s, size_t direct) {
+    const size_t i_ld = m->ta ? 1 : m->lda, k_ld = m->ta ? m->lda : 1;
+    const par_bf16 *a = (const par_bf16 *)m->a + s->i * i_ld + s->p * k_ld;
+    if (m->ta && dot->strides)
+        loops->pack_panels(s->a, PAR__TP_DOT_COLS * s->padded, a, k_ld, 1, s->k, s->padded, s->rows,
+                           dot->group);
+    else if (direct < s->rows)
+        loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
+                         par__tp_round_up(s->rows - direct, dot->rows));
+}
+static void par__tp_dot_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
+                                       const par__tp_dot_product *m, const par__tp_dot_block *s) {
+    const size_t tile = dot->rows, cols = PAR__TP_DOT_COLS;
+    const size_t direct =
+        m->ta || s->k != s->padded ? 0 : s->rows / tile * tile; // rows that are read in place
+    const int panels = m->ta && dot->strides;
+    const par_bf16 *in_place = (const par_bf16 *)m->a + s->i * m->lda + s->p;
+    float acc[(int)PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
+    par__tp_pack_a(loops, dot, m, s, direct);
+    for (size_t i = 0; i < s->rows; i += tile) {
+        const par_bf16 *a = i < direct ? in_place + i * m->lda
+                            : panels   ? s->a + i / cols * cols * s->padded + i % cols * dot->group
+                                       : s->a + (i - direct) * s->padded;
+        const size_t lda = i < direct ? m->lda : panels ? dot->group : s->padded;
+        for (size_t j = 0; j < s->cols; j += cols) {
+            const size_t at = (s->i + i) * m->ldc + s->j + j, rows = PAR__MIN(tile, s->rows - i);
+            const size_t width = PAR__MIN(cols, s->cols - j);
+            const int bf16 = m->c_type != PAR_F32,
+                      whole = dot->outputs && rows == tile && width == cols && !(bf16 && m->beta != 0);
+            const par__tp_output to_acc = {1, 0, NULL, acc, 0, PAR__TP_DOT_COLS};
+            const par__tp_output to_c = {m->alpha,
+                                         s->p ? 1 : m->beta,
+                                         m->bias ? m->bias + s->j + j : NULL,
+                                         bf16 ? (void *)((par_bf16 *)m->c + at)
+                                              : (void *)((float *)m->c + at),
+                                         bf16,
+                                         m->ldc};
+            dot->tile(s->padded, a, lda, panels ? cols * dot->group : dot->group, s->b + j * s->padded,
+                      whole ? &to_c : &to_acc);
+            if (!whole) loops->store_tile(&to_c, acc, rows, width);
+        }
+    }
+}
+// pack: memory for PAR__TP_DOT_A + PAR__TP_DOT_B numbers.
+static void par__tp_dot_multiply(const par__tp_loops *loops, const par__tp_dot *dot,
+                                 const par__tp_dot_product *m, par_bf16 *pack) {
+    const size_t slice = par__tp_dot_slice(m->ta), cols = PAR__TP_DOT_COLS;
+    const size_t k_ld = m->tb ? 1 : m->ldb, j_ld = m->tb ? m->ldb : 1;
+    const par_bf16 *b = (const par_bf16 *)m->b;
+    par__tp_dot_block s;
+    s.a = pack;
+    s.b = pack + PAR__TP_DOT_A;
+    if (dot->begin) dot->begin();
+    for (s.p = 0; s.p < m->k; s.p += slice) {
+        s.k = PAR__MIN(slice, m->k - s.p);
+        s.padded = (s.k + dot->unit - 1) / dot->unit * dot->unit;
+        const size_t most_cols = PAR__TP_DOT_B / s.padded / cols * cols;
+        const size_t most_rows = PAR__TP_DOT_A / s.padded / cols * cols;
+        for (s.j = 0; s.j < m->n; s.j += most_cols) {
+            s.cols = PAR__MIN(most_cols, m->n - s.j);
+            loops->pack_panels(s.b, cols * s.padded, b + s.p * k_ld + s.j * j_ld, k_ld, j_ld, s.k, s.padded,
+                               s.cols, dot->group);
+            for (s.i = 0; s.i < m->m; s.i += most_rows) {
+                s.rows = PAR__MIN(most_rows, m->m - s.i);
+                par__tp_dot_multiply_block(loops, dot, m, &s);
+            }
+        }
+    }
+    if (dot->end) dot->end();
+}
+
+static par_result par__tp_tile_product(const void *user, int ta, int tb, size_t m, size_t n, size_t k,
+                                       const par_bf16 *a, size_t lda, const par_bf16 *b, size_t ldb, float *c,
+                                       void *scratch) {
+    const par__tp_dot_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, 0, NULL, c, PAR_F32, n};
+    par__tp_dot_multiply(PAR__PICK(par__tp_loops), (const par__tp_dot *)user, &p, (par_bf16 *)scratch);
+    return PAR_OK;
+}
+par_result par_tp_gemm_select(const par_gemm_shape *shapes, size_t count, par_dtype dtype, par_comm *comm) {
+    const par__tp_dot *dot = dtype == PAR_BF16 ? par__tp_pick_dot() : NULL;
+    if (dtype != PAR_BF16) return par_gemm_select(shapes, count, comm);
+    return par__gemm_select_bf16(shapes, count, comm, dot ? par__tp_tile_product : NULL, dot);
+}
+par_gemm_report par_tp_gemm_get(void) {
+    const par__tp_dot *dot = par__tp_pick_dot();
+    par_gemm_report r = par__gemm_get_bf16();
+    if (dot) r.name[PAR__BF16_TILE] = dot->name;
+    if (!dot && r.chosen == PAR__BF16_TILE) r.chosen = PAR__BF16_WIDEN;
+    return r;
+}
+// Takes the process's choice, which all ranks have.
+static void par__tp_adopt_product(par_tp *tp) {
+    const par_gemm_report r = par__gemm_get_bf16();
+    const int builtin = r.flops[PAR__BF16_WIDEN_BUILTIN] > 0 ? PAR__BF16_WIDEN_BUILTIN : PAR__BF16_WIDEN;
+    const int faster = r.flops[PAR__BF16_TILE] > r.flops[builtin]; // for attention
+    tp->product = r.chosen;
+    if (r.chosen >= PAR__BF16_WIDEN && !faster) tp->dot = NULL;
+    if (r.chosen == PAR__BF16_LIBRARY && r.flops[builtin] > 0 && !faster) tp->dot = NULL;
+}
+// The loops and tiles of this processor.
+static void par__tp_pick_loops(par_tp *tp) {
+    const int canonical = tp->desc.canonical_leaves;
+    tp->loops = canonical ? PAR__PICK_EXACT(par__tp_loops) : PAR__PICK(par__tp_loops);
+    tp->tile = canonical ? par__canonical_tile_get() : par__gemm_tile_get();
+    tp->dot = tp->desc.dtype == PAR_BF16 && !canonical ? par__tp_pick_dot() : NULL;
+}
+
+// >>tp_kernels ----------------------------------------------------------------------------------------------
+//
+// The CPU's kernels. Products of bf16 are >>tp_bf16's. The other inner loops compute in f32: rows of bf16 are
+// converted into scratch memory, and results are rounded when they are stored.
+PAR__EXACT_BEGIN
+
+// Returns n elements from `at` on as f32: in place if they are f32, else converted into `scratch`.
+static const float *par__tp_as_f32(const par_tp *tp, const void *x, size_t at, size_t n, float *scratch) {
+    if (!x) return NULL;
+    if (par__tp_is_f32(tp)) return (const float *)x + at;
+    par_cast(scratch, PAR_F32, (const par_bf16 *)x + at, PAR_BF16, n);
+    return scratch;
+}
+static float *par__tp_f32_output(const par_tp *tp, void *x, size_t at, float *scratch) { // to be written
+    return par__tp_is_f32(tp) ? (float *)x + at : scratch;
+}
+static void par__tp_store_f32(const par_tp *tp, void *x, size_t at, size_t n, const float *scratch) {
+    if (!par__tp_is_f32(tp)) par_cast((par_bf16 *)x + at, PAR_BF16, scratch, PAR_F32, n);
+}
+// Sets the error text for a failed matrix product, because par_gemm sets none.
+static par_result par__tp_gemm_result(par_tp *tp, par_result r) {
+    return r ? par_fail(tp->desc.tp, r, "par_tp: a matrix product: %s", par_result_text(r)) : r;
+}
+static float *par__tp_row_scratch(par_tp *tp, size_t rows, size_t cols) {
+    return (float *)par_tp_scratch(tp, PAR__TP_ROWS, rows * cols * sizeof(float) + 64);
+}
+
+static par_result par__tp_cpu_alloc(par_tp *tp, size_t bytes, void **memory) {
+    return (void)tp, par_cpu()->alloc(par_cpu(), bytes, memory);
+}
+static par_result par__tp_cpu_free(par_tp *tp, void *memory) {
+    return (void)tp, par_cpu()->free(par_cpu(), memory);
+}
+static par_result par__tp_cpu_cast(par_tp *tp, void *dst, par_dtype dt, const void *src, par_dtype st,
+                                   size_t n) {
+    return (void)tp, par_cast(dst, dt, src, st, n);
+}
+static par_result par__tp_cpu_copy(par_tp *tp, void *dst, size_t dst_ld, const void *src, size_t src_ld,
+                                   size_t rows, size_t row_bytes) {
+    (void)tp;
+    for (size_t r = 0; r < rows; r++)
+        memcpy((char *)dst + r * dst_ld, (const char *)src + r * src_ld, row_bytes);
+    return PAR_OK;
+}
+
+// Converts rows: in one call where there is nothing between them.
+static void par__tp_cast_rows(void *to, par_dtype to_type, size_t to_ld, const void *from, par_dtype type,
+                              size_t ld, size_t rows, size_t cols) {
+    const size_t to_bytes = to_ld * par_dtype_bytes(to_type), bytes = ld * par_dtype_bytes(type);
+    if (to_ld == cols && ld == cols) {
+        cols *= rows;
+        rows = rows > 0;
+    }
+    for (size_t r = 0; r < rows; r++)
+        par_cast((char *)to + r * to_bytes, to_type, (const char *)from + r * bytes, type, cols);
+}
+// Returns rows from element `at` on as f32: in place, or a dense copy in `scratch`.
+static const float *par__tp_f32_rows(par_tp *tp, float *scratch, const void *x, size_t at, size_t rows,
+                                     size_t cols, size_t *ld) {
+    if (par__tp_is_f32(tp)) return (const float *)x + at;
+    if (scratch)
+        par__tp_cast_rows(scratch, PAR_F32, cols, (const par_bf16 *)x + at, PAR_BF16, *ld, rows, cols);
+    *ld = cols;
+    return scratch;
+}
+static const float *par__tp_gemm_operand(par_tp *tp, int slot, const void *x, size_t rows, size_t cols,
+                                         size_t *ld) {
+    float *scratch =
+        par__tp_is_f32(tp) ? NULL : (float *)par_tp_scratch(tp, slot, rows * cols * sizeof(float));
+    return par__tp_f32_rows(tp, scratch, x, 0, rows, cols, ld);
+}
+static void par__tp_add_row(par_tp *tp, void *y, size_t at, const void *x, size_t x_at, size_t cols) {
+    char *to = par__tp_element(tp, y, at);
+    tp->loops->add(to, NULL, to, par__tp_const_element(tp, x, x_at), NULL, cols, !par__tp_is_f32(tp));
+}
+static par_result par__tp_cpu_add_bias(par_tp *tp, void *y, size_t ld, const void *bias, size_t rows,
+                                       size_t cols) {
+    for (size_t r = 0; r < rows; r++) par__tp_add_row(tp, y, r * ld, bias, 0, cols);
+    return PAR_OK;
+}
+static const float *par__tp_gemv_operand(const par_tp *tp, const void *x, size_t at, size_t n,
+                                         float *scratch) {
+    if (par__tp_is_f32(tp)) return (const float *)x + at;
+    return par__tp_pairs(scratch, (const par_bf16 *)x + at, n), scratch;
+}
+// One row times W^T, as for a token that is generated. A general matrix product would convert or pack all of
+// W; this reads each row of W once.
+static par_result par__tp_cpu_gemv(par_tp *tp, size_t n, size_t k, const void *a, const void *b, size_t ldb,
+                                   float *c) {
+    float *scratch = par__tp_row_scratch(tp, 1, k);
+    if (!scratch) return PAR_ERR_MEMORY;
+    tp->loops->gemv(c, n, par__tp_gemv_operand(tp, a, 0, k, scratch), 1, b, !par__tp_is_f32(tp), ldb, n, k);
+    return PAR_OK;
+}
+// A product of bf16 by the processor's instructions for them. PAR_ERR_MEMORY is the only error.
+static par_result par__tp_dot_gemm(par_tp *tp, const par__tp_dot_product *m) {
+    const size_t bytes = (PAR__TP_DOT_A + PAR__TP_DOT_B) * sizeof(par_bf16);
+    par_bf16 *pack = (par_bf16 *)par_tp_scratch(tp, PAR__TP_OPERAND_A, bytes);
+    if (!pack) return PAR_ERR_MEMORY;
+    par__tp_dot_multiply(tp->loops, tp->dot, m, pack);
+    return PAR_OK;
+}
+// The same of bf16 that are converted to f32, and of f32; or a library's product of bf16.
+static par_result par__tp_f32_gemm(par_tp *tp, const par__tp_dot_product *m) {
+    const par__gemm_fn multiply = tp->desc.canonical_leaves                ? par_gemm_canonical
+                                  : tp->product == PAR__BF16_WIDEN_BUILTIN ? par__gemm_builtin
+                                                                           : par_gemm;
+    size_t lda = m->lda, ldb = m->ldb;
+    par_result r = PAR_ERR_UNSUPPORTED;
+    if (tp->product == PAR__BF16_LIBRARY && m->k)
+        r = par__gemm_library_bf16(m->ta, m->tb, m->m, m->n, m->k, (const par_bf16 *)m->a, lda,
+                                   (const par_bf16 *)m->b, ldb, m->beta, (float *)m->c, m->ldc);
+    if (r != PAR_ERR_UNSUPPORTED) return par__tp_gemm_result(tp, r);
+    const float *a =
+        par__tp_gemm_operand(tp, PAR__TP_OPERAND_A, m->a, m->ta ? m->k : m->m, m->ta ? m->m : m->k, &lda);
+    const float *b =
+        par__tp_gemm_operand(tp, PAR__TP_OPERAND_B, m->b, m->tb ? m->n : m->k, m->tb ? m->k : m->n, &ldb);
+    if (!a || !b) return PAR_ERR_MEMORY;
+    return par__tp_gemm_result(
+        tp, multiply(m->ta, m->tb, m->m, m->n, m->k, 1.0f, a, lda, b, ldb, m->beta, (float *)m->c, m->ldc));
+}
+static par_result par__tp_cpu_gemm(par_tp *tp, int ta, int tb, size_t m, size_t n, size_t k, const void *a,
+                                   size_t lda, const void *b, size_t ldb, float beta, void *c,
+                                   par_dtype c_type, size_t ldc, const void *bias) {
+    const int one = m == 1 && !ta && tb && beta == 0 && !tp->desc.canonical_leaves,
+              dot = tp->dot && tp->product == PAR__BF16_TILE && !one && k;
+    const int direct = c_type == PAR_F32 || (dot && k <= par__tp_dot_slice(ta));
+    float *z = direct ? (float *)c : (float *)par_tp_scratch(tp, PAR__TP_F32_C, m * n * sizeof(float));
+    float *scratch = par__tp_row_scratch(tp, 1, PAR__MAX(n, k));
+    const size_t ldz = direct ? ldc : n;
+    par_result e;
+    if (!z || !scratch) return PAR_ERR_MEMORY;
+    if (!direct && beta != 0) par__tp_cast_rows(z, PAR_F32, n, c, c_type, ldc, m, n);
+    if (one) {
+        e = par__tp_cpu_gemv(tp, n, k, a, b, ldb, z);
+    } else {
+        par__tp_dot_product p = {ta, tb, m, n, k, a, b, lda, ldb, 1, beta, NULL, z, PAR_F32, ldz};
+        if (dot && direct) p.bias = par__tp_as_f32(tp, bias, 0, n, scratch);
+        if (direct) p.c_type = c_type;
+        e = dot ? par__tp_dot_gemm(tp, &p) : par__tp_f32_gemm(tp, &p);
+        if (p.bias) bias = NULL; // added already
+    }
+    if (e) return e;
+    const float *row = par__tp_as_f32(tp, bias, 0, n, scratch);
+    for (size_t r = 0; row && r < m; r++) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, n, 0);
+    if (!direct) par__tp_cast_rows(c, c_type, ldc, z, PAR_F32, n, m, n);
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_sum_rows(par_tp *tp, float *sum, const void *x, size_t ld, size_t rows,
+                                       size_t cols) {
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->axpy(sum, par__tp_const_element(tp, x, r * ld), 1.0f, cols, !par__tp_is_f32(tp));
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_elementwise(par_tp *tp, par_tp_elementwise what, size_t rows, size_t cols,
+                                          void *o0, void *o1, size_t out_ld, const void *a, size_t a_ld,
+                                          const void *b, const void *c, size_t bc_ld) {
+    const par__tp_loops *l = tp->loops;
+    void(*const loops[PAR_TP_ELEMENTWISE_COUNT])
+        PAR__TP_ELEMENTWISE = {l->gelu, l->gelu_backward, l->swiglu, l->swiglu_backward, l->add};
+    if (out_ld == cols && a_ld == cols && (!b || bc_ld == cols)) {
+        cols *= rows;
+        rows = rows ? 1 : 0;
+    }
+    for (size_t r = 0; r < rows; r++)
+        loops[what](par__tp_element(tp, o0, r * out_ld), o1 ? par__tp_element(tp, o1, r * out_ld) : NULL,
+                    par__tp_const_element(tp, a, r * a_ld),
+                    b ? par__tp_const_element(tp, b, r * bc_ld) : NULL,
+                    c ? par__tp_const_element(tp, c, r * bc_ld) : NULL, cols, !par__tp_is_f32(tp));
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_norm_forward(par_tp *tp, void *y, float *stats, const void *x, const void *add,
+                                           void *sum, const void *weight, const void *bias, size_t rows,
+                                           size_t cols, int rms, float epsilon) {
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    if (add) {
+        PAR__TP_TRY(
+            par__tp_cpu_elementwise(tp, PAR_TP_ADD, rows, cols, sum, NULL, cols, x, cols, add, NULL, cols));
+        x = sum;
+    }
+    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
+    const float *b = par__tp_as_f32(tp, bias, 0, cols, scratch + cols);
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->norm_row(par__tp_element(tp, y, r * cols), stats + r * (rms ? 1 : 2),
+                            par__tp_const_element(tp, x, r * cols), w, b, cols, rms, epsilon,
+                            !par__tp_is_f32(tp));
+    return PAR_OK;
+}
+static par_result par__tp_cpu_norm_backward(par_tp *tp, void *dx, float *dweight, float *dbias,
+                                            const void *dy, const void *x, const void *add,
+                                            const void *weight, const float *stats, size_t rows, size_t cols,
+                                            int rms) {
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    const float *w = par__tp_as_f32(tp, weight, 0, cols, scratch);
+    const int bf16 = !par__tp_is_f32(tp);
+    for (size_t r = 0; r < rows; r++) {
+        void *to = par__tp_element(tp, dx, r * cols), *gradient = add ? (void *)(scratch + cols) : to;
+        tp->loops->norm_row_backward(gradient, dweight, dbias, par__tp_const_element(tp, dy, r * cols),
+                                     par__tp_const_element(tp, x, r * cols), w, stats + r * (rms ? 1 : 2),
+                                     cols, rms, bf16);
+        if (add)
+            tp->loops->add(to, NULL, gradient, par__tp_const_element(tp, add, r * cols), NULL, cols, bf16);
+    }
+    return PAR_OK;
+}
+
+static void par__tp_dropout_row(const par_tp *tp, float *y, const float *x, size_t n, uint64_t stream,
+                                uint64_t first, float p) {
+    enum { MOST = 4 * PAR__PHILOX_BLOCKS };
+    const uint64_t drop = stream + (tp->dropout_offset ? *tp->dropout_offset : 0);
+    uint32_t words[MOST];
+    for (size_t i = 0, count; i < n; i += count) {
+        const size_t skip = (first + i) % 4;
+        count = PAR__MIN(n - i, MOST - skip);
+        par__philox_blocks(words, tp->desc.seed, drop, (first + i) / 4, (skip + count + 3) / 4);
+        tp->loops->drop(y + i, x + i, words + skip, count, p);
+    }
+}
+static par_result par__tp_cpu_dropout(par_tp *tp, void *y, const void *x, size_t rows, size_t cols,
+                                      const par_tp_row_map *map, uint64_t stream, float probability) {
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        par__tp_dropout_row(tp, par__tp_f32_output(tp, y, r * cols, scratch),
+                            par__tp_as_f32(tp, x, r * cols, cols, scratch + cols), cols, stream,
+                            par_tp_token_index(map, r) * cols, probability);
+        par__tp_store_f32(tp, y, r * cols, cols, scratch);
+    }
+    return PAR_OK;
+}
+
+// The table of cosines, then sines, for each token of a sequence on this rank. It is kept, because all layers
+// of a step need the same one.
+static const float *par__tp_rope_table(par_tp *tp, const par_tp_row_map *map, const par_tp_rotary *rotary,
+                                       size_t dim) {
+    const size_t half = dim / 2;
+    par__tp_rope_key key;
+    memset(&key, 0, sizeof key);
+    key.rotary = *rotary;
+    key.dim = dim;
+    key.sequence = map->sequence;
+    key.position = map->position;
+    key.is_set = 1;
+    if (!memcmp(&key, &tp->rope_key, sizeof key))
+        return (const float *)tp->scratch[PAR__TP_ROPE_TABLE].memory;
+    tp->rope_key.is_set = 0;
+    float *table = (float *)par_tp_scratch(tp, PAR__TP_ROPE_TABLE, map->local_sequence * dim * sizeof(float));
+    for (size_t i = 0; i < half && table; i++) {
+        const double f = par__tp_rope_frequency(rotary, i, dim);
+        for (size_t r = 0; r < map->local_sequence; r++) {
+            const double angle = (double)par__tp_map_position(map, r) * f;
+            table[r * dim + i] = (float)par__cos(angle);
+            table[r * dim + half + i] = (float)par__sin(angle);
+        }
+    }
+    if (table) memcpy(&tp->rope_key, &key, sizeof key);
+    return table;
+}
+static par_result par__tp_cpu_rope(par_tp *tp, void *x, size_t rows, size_t ld, size_t heads, size_t dim,
+                                   const par_tp_row_map *map, const par_tp_rotary *rotary, int backward) {
+    const float *table = par__tp_rope_table(tp, map, rotary, dim);
+    float *scratch = par__tp_row_scratch(tp, 1, dim);
+    if (!scratch || !table) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t h = 0; h < heads; h++) {
+            const size_t at = r * ld + h * dim, token = (map->first_row + r) % map->local_sequence;
+            tp->loops->rotate(par__tp_f32_output(tp, x, at, scratch), par__tp_as_f32(tp, x, at, dim, scratch),
+                              table + token * dim, dim / 2, backward ? -1.0f : 1.0f);
+            par__tp_store_f32(tp, x, at, dim, scratch);
+        }
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_embed(par_tp *tp, void *y, const int32_t *ids, size_t rows, const void *table,
+                                    size_t first, size_t count, size_t cols) {
+    const size_t bytes = cols * par_tp_element_bytes(tp);
+    for (size_t r = 0; r < rows; r++) {
+        const size_t id = (size_t)ids[r] - first; // wraps around below
+        if (id < count)
+            memcpy((char *)y + r * bytes, (const char *)table + id * bytes, bytes);
+        else
+            memset((char *)y + r * bytes, 0, bytes);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_embed_backward(par_tp *tp, float *grad, const int32_t *ids, size_t rows,
+                                             const void *dy, size_t first, size_t count, size_t cols) {
+    for (size_t r = 0; r < rows; r++) {
+        const size_t id = (size_t)ids[r] - first;
+        if (id < count)
+            tp->loops->axpy(grad + id * cols, par__tp_const_element(tp, dy, r * cols), 1.0f, cols,
+                            !par__tp_is_f32(tp));
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_positions(par_tp *tp, void *y, const void *table, size_t rows, size_t cols,
+                                        const par_tp_row_map *map) {
+    for (size_t r = 0; r < rows; r++)
+        par__tp_add_row(tp, y, r * cols, table, par_tp_row_position(map, r) * cols, cols);
+    return PAR_OK;
+}
+static par_result par__tp_cpu_positions_backward(par_tp *tp, float *grad, const void *dy, size_t rows,
+                                                 size_t cols, const par_tp_row_map *map) {
+    for (size_t r = 0; r < rows; r++)
+        tp->loops->axpy(grad + par_tp_row_position(map, r) * cols, par__tp_const_element(tp, dy, r * cols),
+                        1.0f, cols, !par__tp_is_f32(tp));
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_loss_stats(par_tp *tp, float *stats, const void *logits, size_t ld,
+                                         const int32_t *targets, size_t rows, size_t first, size_t cols) {
+    float *scratch = par__tp_row_scratch(tp, 1, cols);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++, stats += 4) {
+        const float *x = par__tp_as_f32(tp, logits, r * ld, cols, scratch);
+        const size_t target = (size_t)targets[r] - first;
+        stats[0] = cols ? tp->loops->row_max(x, cols) : -INFINITY;
+        stats[1] = cols ? tp->loops->row_exp_sum(x, stats[0], cols) : 0;
+        stats[2] = target < cols ? x[target] : 0;
+        stats[3] = tp->loops->row_sum(x, cols);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_loss_combine(par_tp *tp, const float *all, size_t t, size_t rows,
+                                           const int32_t *targets, const par_tp_loss *loss, float *lse,
+                                           float *losses, double *sum, size_t *target_count) {
+    (void)tp;
+    *sum = 0;
+    *target_count = 0;
+    for (size_t r = 0; r < rows; r++) {
+        const double one = par__tp_row_loss(loss, all + 4 * r, t, 4 * rows, &lse[r]);
+        const int ignored = par__tp_ignored(loss, targets[r]);
+        if (losses) losses[r] = ignored ? 0 : (float)one;
+        if (!ignored) {
+            *sum += one;
+            *target_count += 1;
+        }
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_set(par_tp *tp, float *x, size_t n, float value) {
+    (void)tp;
+    for (size_t i = 0; i < n; i++) x[i] = value;
+    return PAR_OK;
+}
+static par_result par__tp_cpu_loss_backward(par_tp *tp, void *dlogits, const void *logits, size_t ld,
+                                            const int32_t *targets, const float *lse, size_t rows,
+                                            size_t first, size_t cols, const par_tp_loss *loss, float scale) {
+    float *scratch = par__tp_row_scratch(tp, 2, cols);
+    const float smooth = par__tp_loss_smooth(loss, scale);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r++) {
+        float *y = par__tp_f32_output(tp, dlogits, r * ld, scratch);
+        const float *x = par__tp_as_f32(tp, logits, r * ld, cols, scratch + cols);
+        const size_t target = (size_t)targets[r] - first;
+        if (par__tp_ignored(loss, targets[r])) {
+            memset(y, 0, cols * sizeof *y);
+        } else {
+            tp->loops->logit_gradients(y, x, lse[r], par__tp_loss_factor(loss, scale, lse[r]), smooth, cols);
+            if (target < cols) y[target] = par__tp_target_gradient(loss, scale, y[target]);
+        }
+        par__tp_store_f32(tp, dlogits, r * ld, cols, scratch);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_loss_forward_backward(par_tp *tp, void *dlogits, float *stats,
+                                                    const void *logits, size_t ld, const int32_t *targets,
+                                                    size_t rows, size_t cols, const par_tp_loss *loss,
+                                                    float *lse, float *losses, double *sum,
+                                                    size_t *target_count, float scale) {
+    *sum = 0;
+    *target_count = 0;
+    for (size_t r = 0; r < rows; r++) { // the row stays in the caches
+        const char *x = par__tp_const_element(tp, logits, r * ld);
+        double one;
+        size_t counts;
+        PAR__TP_TRY(par__tp_cpu_loss_stats(tp, stats + 4 * r, x, ld, targets + r, 1, 0, cols));
+        PAR__TP_TRY(par__tp_cpu_loss_combine(tp, stats + 4 * r, 1, 1, targets + r, loss, lse + r,
+                                             losses ? losses + r : NULL, &one, &counts));
+        PAR__TP_TRY(par__tp_cpu_loss_backward(tp, par__tp_element(tp, dlogits, r * ld), x, ld, targets + r,
+                                              lse + r, 1, 0, cols, loss, scale));
+        *sum += one;
+        *target_count += counts;
+    }
+    return PAR_OK;
+}
+
+// ---- attention. For each sequence and head, blocks of queries x blocks of keys (Dao et al. 2022), scores s:
+//     s = scale q k^T;  new max m' = max(m, s);  sum = sum e^(m - m') + sum of e^(s - m');
+//     acc = acc e^(m - m') + e^(s - m') v
+// and backward, with p = e^(s - lse):
+//     dv += p^T dy;  dp = dy v^T;  ds = p (dp - dot) scale;  dq += ds k;  dk += ds^T q
+// Within a block a strip of 32 queries is computed at a time, whose scores stay in the first-level cache.
+// Scores are stored turned, keys x queries, so that vectors hold queries; acc and dq are queries x features
+// in f32, features x queries with products of bf16. A strip's keys end with the last one that its queries
+// see, rounded up to a tile's rows.
+//
+// The products are made of the matrix products' tiles, of par__gemm_tile in f32 or of par__tp_dot. Keys and
+// values of a head are copied to dense rows; a block's queries are packed in strips.
+
+enum {
+    PAR__TP_BLOCK = 128, // tokens of a block
+    PAR__TP_STRIPS = PAR__TP_BLOCK / PAR__TP_STRIP,
+    PAR__TP_BLOCK_ROWS = PAR__TP_BLOCK + PAR__TP_DOT_ROWS, // a tile may read and write beyond the last row
+    PAR__TP_SCORES_LD = PAR__TP_BLOCK + 16,                // no power of two: rows differ in their cache set
+    PAR__TP_NARROW_LD = PAR__TP_BLOCK + 32
+};
+// What is computed now, its operands (bf16 with tp->dot, else f32) and scratch memory.
+typedef struct par__tp_core {
+    const par_tp_attention_block *m;
+    void *y;            // whole sequences: the output goes here; else NULL
+    float *lse;         // of y
+    size_t bytes;       // of an operand's element
+    size_t tile, unit;  // rows of a tile; what its k is a multiple of
+    size_t pad, width;  // what a strip's keys are rounded up to; queries whose scores end with the same key
+    size_t beyond;      // keys behind the seen ones whose weights are read, and are 0
+    size_t depth, wide; // features of a head, rounded up to `unit`, and to whole strips
+    size_t key_ld;      // of k and v
+    size_t keys;        // m->kv_count, rounded up to strips
+    size_t ld, step;    // of s and g: from one key to the next, from one strip to the next
+    size_t sequence, kv_head, head;
+    char *k, *v;   // keys x features
+    char *kt, *vt; // the same turned, wide x keys; of bf16 alone
+    char *q, *dy;  // the block's queries, strip by strip: depth x 32
+    char *q_rows,
+        *dy_rows; // the same as right operands: for each 32 features, or (f32) all: queries x features
+    float *s, *g, *mask, *random;
+    par_bf16 *narrow[2]; // p and ds rounded, keys x queries
+    uint32_t *pairs;     // p or ds of a strip, rounded, two keys together
+    float *out;          // strip by strip: acc or dq
+    float *dk, *dv;      // keys x wide: sums of the gradients so far
+    float *rows;         // 32 x wide
+    float row_max[PAR__TP_BLOCK], sum[PAR__TP_BLOCK], log_sum[PAR__TP_BLOCK], dot[PAR__TP_BLOCK];
+    int started[PAR__TP_STRIPS];         // out has a value
+    size_t q_at, q_count, k_at, k_count; // the block
+} par__tp_core;
+
+// C = alpha A B, or C += it: `rows` x `cols`. f32: alpha is 1, element (i, p) of A is a[i a_row + p a_k] and
+// B has rows of ldb; those of A are zeros from p = seen + i + 1 on, where the sum does not wrap around. bf16:
+// at most 32 columns, A is as par__tp_dot.tile's, and B is packed.
+typedef struct par__tp_strip_product {
+    size_t rows, cols, k, seen;
+    const char *a;
+    size_t a_row, a_k;
+    const char *b;
+    size_t ldb;
+    float alpha, *c;
+    size_t ldc;
+    int add;
+} par__tp_strip_product;
+static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product *m) {
+    if (tp->dot) {
+        float acc[(int)PAR__TP_DOT_ROWS * PAR__TP_DOT_COLS];
+        for (size_t i = 0, tile = tp->dot->rows; i < m->rows; i += tile) {
+            const size_t rows = PAR__MIN(tile, m->rows - i);
+            const int whole = tp->dot->outputs && rows == tile && m->cols == PAR__TP_DOT_COLS;
+            const par__tp_output to_acc = {1, 0, NULL, acc, 0, PAR__TP_DOT_COLS};
+            const par__tp_output to_c = {m->alpha, m->add ? 1.0f : 0.0f, NULL, m->c + i * m->ldc, 0, m->ldc};
+            tp->dot->tile(m->k, (const par_bf16 *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
+                          (const par_bf16 *)(const void *)m->b, whole ? &to_c : &to_acc);
+            if (!whole) tp->loops->store_tile(&to_c, acc, rows, m->cols);
+        }
+        return;
+    }
+    for (size_t i = 0, rows; i < m->rows; i += rows) {
+        const par__gemm_tile *tile = par__gemm_tile_for(tp->tile, m->rows - i);
+        rows = PAR__MIN(tile->rows, m->rows - i);
+        for (size_t j = 0; j < m->cols; j += tile->cols)
+            par__gemm_edge(tile, rows, PAR__MIN(tile->cols, m->cols - j), PAR__MIN(m->k, m->seen + i + rows),
+                           (const float *)(const void *)m->a + i * m->a_row, m->a_row, m->a_k,
+                           (const float *)(const void *)m->b + j, m->ldb, m->c + i * m->ldc + j, m->ldc,
+                           m->add);
+    }
+}
+
+static void *par__tp_carve(char *base, size_t *at, size_t bytes) { // base NULL: only counts
+    void *memory = base ? base + *at : NULL;
+    *at += par__tp_round_up(bytes, 64);
+    return memory;
+}
+// Lays out scratch memory from `base` on and returns its size.
+static size_t par__tp_core_layout(const par_tp *tp, par__tp_core *o, char *base) {
+    const size_t e = o->bytes, block = PAR__TP_BLOCK_ROWS, backward = o->m->dy != NULL;
+    const size_t keys = o->keys + PAR__TP_DOT_ROWS, turned = tp->dot ? o->wide * o->keys * e : 0;
+    const size_t strips = PAR__MAX(o->depth, o->wide) * PAR__TP_BLOCK * e;
+    size_t at = 0;
+    o->k = (char *)par__tp_carve(base, &at, keys * o->key_ld * e);
+    o->v = (char *)par__tp_carve(base, &at, keys * o->key_ld * e);
+    o->kt = (char *)par__tp_carve(base, &at, backward ? turned : 0);
+    o->vt = (char *)par__tp_carve(base, &at, backward ? 0 : turned);
+    o->q = (char *)par__tp_carve(base, &at, strips);
+    o->dy = (char *)par__tp_carve(base, &at, backward ? strips : 0);
+    o->q_rows = (char *)par__tp_carve(base, &at, strips);
+    o->dy_rows = (char *)par__tp_carve(base, &at, backward ? strips : 0);
+    o->s = (float *)par__tp_carve(base, &at, block * o->ld * sizeof(float));
+    o->g = (float *)par__tp_carve(base, &at, backward ? block * o->ld * sizeof(float) : 0);
+    o->mask = (float *)par__tp_carve(base, &at, block * PAR__TP_STRIP * sizeof(float));
+    o->random = (float *)par__tp_carve(base, &at, block * PAR__TP_STRIP * sizeof(float));
+    for (int i = 0; i < 2; i++)
+        o->narrow[i] = (par_bf16 *)par__tp_carve(
+            base, &at, backward && tp->dot ? block * PAR__TP_NARROW_LD * sizeof(par_bf16) : 0);
+    o->pairs =
+        (uint32_t *)par__tp_carve(base, &at, tp->dot ? block / 2 * PAR__TP_STRIP * sizeof(uint32_t) : 0);
+    o->out = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_BLOCK * sizeof(float));
+    o->dk = (float *)par__tp_carve(base, &at, backward ? keys * o->wide * sizeof(float) : 0);
+    o->dv = (float *)par__tp_carve(base, &at, backward ? keys * o->wide * sizeof(float) : 0);
+    o->rows = (float *)par__tp_carve(base, &at, o->wide * PAR__TP_STRIP * sizeof(float));
+    return at;
+}
+static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse,
+                             par__tp_core *o) {
+    const int apart = m->dy && !tp->dot; // all strips of a block are kept
+    o->m = m;
+    o->y = y;
+    o->lse = lse;
+    o->bytes = tp->dot ? sizeof(par_bf16) : sizeof(float);
+    o->tile = tp->dot ? tp->dot->rows : tp->tile->rows;
+    o->unit = tp->dot ? tp->dot->unit : 1;
+    o->pad = tp->dot ? o->tile : 2;
+    o->width = tp->dot ? (size_t)PAR__TP_STRIP : tp->tile->cols;
+    o->beyond = apart ? o->tile - 1 : 0; // tiles of par__tp_keys_add
+    o->depth = par__tp_round_up(m->dim, o->unit);
+    o->wide = par__tp_round_up(m->dim, PAR__TP_STRIP);
+    o->key_ld = tp->dot ? o->depth : o->wide;
+    o->keys = par__tp_round_up(m->kv_count, PAR__TP_STRIP);
+    o->ld = apart ? (size_t)PAR__TP_SCORES_LD : (size_t)PAR__TP_STRIP;
+    o->step = apart ? PAR__TP_STRIP : 0;
+    const size_t bytes = par__tp_core_layout(tp, o, NULL);
+    char *memory = (char *)par_tp_scratch(tp, PAR__TP_SCORES, bytes);
+    if (memory) par__tp_core_layout(tp, o, memory);
+    return memory != NULL;
+}
+
+// Copies rows of a head to dense rows of `to_ld` operands; what is missing is zeros.
+static void par__tp_load_rows(const par_tp *tp, char *to, size_t to_ld, const void *x, size_t at, size_t ld,
+                              size_t rows, size_t dim) {
+    const size_t e = tp->dot ? sizeof(par_bf16) : sizeof(float);
+    for (size_t r = 0; r < rows; r++, to += to_ld * e) {
+        if (tp->dot || par__tp_is_f32(tp))
+            memcpy(to, par__tp_const_element(tp, x, at + r * ld), dim * e);
+        else
+            par_cast(to, PAR_F32, (const par_bf16 *)x + at + r * ld, PAR_BF16, dim);
+        if (dim < to_ld) memset(to + dim * e, 0, (to_ld - dim) * e);
+    }
+}
+// The gradients of keys and values begin with those of earlier queries.
+static void par__tp_begin_keys(const par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t row = o->sequence * m->kv_stride + m->kv_row, bytes = m->dim * sizeof *o->dk;
+    for (size_t k = 0; k < m->kv_count; k++) {
+        float *dk = o->dk + k * o->wide, *dv = o->dv + k * o->wide;
+        const size_t from = (row + k) * m->dkv_ld + o->kv_head * m->dim;
+        if (m->first_queries) {
+            memset(dk, 0, bytes);
+            memset(dv, 0, bytes);
+        } else {
+            memcpy(dk, m->dk + from, bytes);
+            memcpy(dv, m->dv + from, bytes);
+        }
+    }
+}
+static void par__tp_load_keys(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t first = (o->sequence * m->kv_stride + m->kv_row) * m->kv_ld + o->kv_head * m->kv_head_stride;
+    par__tp_load_rows(tp, o->k, o->key_ld, m->k, first, m->kv_ld, m->kv_count, m->dim);
+    par__tp_load_rows(tp, o->v, o->key_ld, m->v, first, m->kv_ld, m->kv_count, m->dim);
+    par_bf16 *turned = (par_bf16 *)(void *)(m->dy ? o->kt : o->vt);
+    const par_bf16 *rows = (const par_bf16 *)(const void *)(m->dy ? o->k : o->v);
+    if (tp->dot && !tp->dot->strides)
+        tp->loops->pack_rows(turned, rows, 1, o->depth, m->kv_count, o->keys, m->dim, o->wide);
+    if (tp->dot && tp->dot->strides)
+        tp->loops->pack_panels(turned, PAR__TP_STRIP * o->keys, rows, o->depth, 1, m->kv_count, o->keys,
+                               m->dim, tp->dot->group);
+    if (m->dy) par__tp_begin_keys(o);
+}
+// Packs the block's queries (or gradients of the output): as strips, and as rows for products over queries.
+static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const void *x, size_t ld,
+                                 float scale, char *strips, char *rows) {
+    const size_t dim = o->m->dim, strip = o->depth * PAR__TP_STRIP, n = o->q_count;
+    const size_t at = (o->sequence * o->m->q_stride + o->m->q_row + o->q_at) * ld + o->head * dim;
+    const int in_place = par__tp_is_f32(tp) && !o->m->dy;
+    const float *from = in_place ? (const float *)x + at : (const float *)(const void *)rows;
+    const size_t from_ld = in_place ? ld : o->wide;
+    if (!tp->dot && !in_place) par__tp_load_rows(tp, rows, o->wide, x, at, ld, n, dim);
+    for (size_t i = 0; i < n; i += PAR__TP_STRIP, strips += strip * o->bytes) {
+        const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, n - i);
+        if (tp->dot) {
+            tp->loops->pack_panels((par_bf16 *)(void *)strips, 0, (const par_bf16 *)x + at + i * ld, 1, ld,
+                                   dim, o->depth, count, tp->dot->group);
+            continue;
+        }
+        float *to = (float *)(void *)strips;
+        if (count < PAR__TP_STRIP) memset(to, 0, strip * sizeof *to);
+        tp->loops->transpose(to, PAR__TP_STRIP, from + i * from_ld, from_ld, count, dim);
+        if (scale != 1) tp->loops->scale(to, to, scale, strip);
+    }
+    if (tp->dot && o->m->dy)
+        tp->loops->pack_panels((par_bf16 *)(void *)rows, (int)PAR__TP_STRIP * PAR__TP_BLOCK,
+                               (const par_bf16 *)x + at, ld, 1, n, par__tp_round_up(n, PAR__TP_STRIP), dim,
+                               tp->dot->group);
+}
+
+// The keys of the block that at least one of the queries before `end` sees.
+static size_t par__tp_seen_keys(const par__tp_core *o, size_t end) {
+    const size_t query = o->m->q_position + o->q_at + PAR__MIN(end, o->q_count);
+    const size_t key = o->m->kv_position + o->k_at;
+    return query <= key ? 0 : PAR__MIN(o->k_count, query - key);
+}
+// y = alpha rows x strip: scores, or the gradients of their weights. Those of keys that none of `width`
+// queries sees are left as they are.
+static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t strip, float alpha,
+                                 const char *rows, const char *strips, float *y) {
+    for (size_t j = 0; j < PAR__TP_STRIP; j += o->width) {
+        const size_t seen = par__tp_seen_keys(o, strip * PAR__TP_STRIP + j + o->width);
+        par__tp_strip_product p;
+        p.rows = par__tp_round_up(seen, o->pad);
+        p.cols = o->width;
+        p.k = o->depth;
+        p.seen = o->depth;
+        p.a = rows + o->k_at * o->key_ld * o->bytes;
+        p.a_row = o->key_ld;
+        p.a_k = tp->dot ? tp->dot->group : 1;
+        p.b = strips + (strip * PAR__TP_STRIP * o->depth + j) * o->bytes;
+        p.ldb = PAR__TP_STRIP;
+        p.alpha = alpha;
+        p.c = y + strip * o->step + j;
+        p.ldc = o->ld;
+        p.add = 0;
+        par__tp_multiply_strip(tp, &p);
+    }
+}
+// The mask of a strip by window and documents: scores of keys before the first one that a query sees become
+// -inf.
+static void par__tp_window_mask(const par__tp_core *o, size_t strip, size_t keys) {
+    const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
+                 key = o->m->kv_position + o->k_at;
+    const size_t count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - strip * PAR__TP_STRIP);
+    for (size_t q = 0; (o->m->window || o->m->documents) && q < count; q++)
+        for (size_t k = 0, first = par__tp_first_key(o->m, o->sequence, query + q);
+             k < keys && key + k < first; k++)
+            o->s[k * o->ld + strip * o->step + q] = -INFINITY;
+}
+// The causal mask of a strip: a query sees the keys up to its own position; the other scores become -inf, and
+// the gradients of their weights 0.
+static void par__tp_causal_mask(const par__tp_core *o, size_t strip, size_t keys) {
+    const size_t query = o->m->q_position + o->q_at + strip * PAR__TP_STRIP,
+                 key = o->m->kv_position + o->k_at;
+    const size_t seen_by_all = query < key ? 0 : query - key + 1;
+    for (size_t k = PAR__MIN(seen_by_all, o->k_count); k < keys; k++) {
+        const size_t at = k * o->ld + strip * o->step;
+        const size_t hidden =
+            k < o->k_count ? PAR__MIN(key + k - query, (size_t)PAR__TP_STRIP) : (size_t)PAR__TP_STRIP;
+        for (size_t q = 0; q < hidden; q++) o->s[at + q] = -INFINITY;
+        for (size_t q = 0; o->m->dy && q < hidden; q++) o->g[at + q] = 0;
+    }
+    par__tp_window_mask(o, strip, keys);
+}
+// The dropout factors of a strip: 0 or 1/(1 - p), from the random number of each pair (query, key). Returns
+// NULL where nothing is dropped.
+static const float *par__tp_dropout_mask(par_tp *tp, const par__tp_core *o, size_t strip, size_t keys) {
+    const par_tp_attention_block *m = o->m;
+    const size_t first = strip * PAR__TP_STRIP, key = m->kv_position + o->k_at;
+    if (m->dropout <= 0) return NULL;
+    for (size_t q = 0; q < PAR__TP_STRIP; q++) {
+        float *row = o->random + q * PAR__TP_BLOCK_ROWS;
+        const uint64_t query = m->q_position + o->q_at + first + q;
+        for (size_t k = 0; k < keys; k++) row[k] = 1;
+        if (first + q < o->q_count)
+            par__tp_dropout_row(tp, row, row, PAR__MIN(keys, o->k_count), m->stream,
+                                par__tp_first_score(m, o->sequence, o->head) + query * m->sequence + key,
+                                m->dropout);
+    }
+    tp->loops->transpose(o->mask, PAR__TP_STRIP, o->random, PAR__TP_BLOCK_ROWS, PAR__TP_STRIP, keys);
+    return o->mask;
+}
+// out += x turned times `rows`, the keys or values; x is a strip of weights or of gradients of scores. With
+// products of bf16 out += (rows turned) x, for 32 features at a time.
+static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, size_t keys, const char *rows,
+                              const char *turned, const float *x) {
+    const int panels = tp->dot && tp->dot->strides, add = o->started[strip];
+    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    o->started[strip] = 1;
+    if (!tp->dot) {
+        par__tp_strip_product p;
+        p.rows = PAR__TP_STRIP;
+        p.cols = o->m->dim;
+        p.k = keys;
+        p.seen = o->m->q_position + o->q_at + strip * PAR__TP_STRIP - o->m->kv_position - o->k_at;
+        p.a = (const char *)(x + strip * o->step);
+        p.a_row = 1;
+        p.a_k = o->ld;
+        p.b = rows + o->k_at * o->key_ld * o->bytes;
+        p.ldb = o->key_ld;
+        p.alpha = 1;
+        p.c = out;
+        p.ldc = o->wide;
+        p.add = add;
+        par__tp_multiply_strip(tp, &p);
+        return;
+    }
+    for (size_t j = 0; j < o->m->dim; j += PAR__TP_STRIP) {
+        par__tp_strip_product p;
+        p.rows = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
+        p.cols = PAR__TP_STRIP;
+        p.k = par__tp_round_up(keys, o->unit);
+        p.seen = keys;
+        p.a = turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) * o->bytes;
+        p.a_row = panels ? tp->dot->group : o->keys;
+        p.a_k = tp->dot->group * (panels ? PAR__TP_STRIP : 1);
+        p.b = (const char *)o->pairs;
+        p.ldb = o->ld;
+        p.alpha = 1;
+        p.c = out + j * PAR__TP_STRIP;
+        p.ldc = PAR__TP_STRIP;
+        p.add = add;
+        par__tp_multiply_strip(tp, &p);
+    }
+}
+// Multiplies what each query of a strip has in out by a factor.
+static void par__tp_scale_queries(const par_tp *tp, const par__tp_core *o, size_t strip,
+                                  const float *factor) {
+    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    int same = 1;
+    for (size_t q = 0; q < PAR__TP_STRIP; q++) {
+        same &= factor[q] == 1;
+        if (!tp->dot && factor[q] != 1)
+            tp->loops->scale(out + q * o->wide, out + q * o->wide, factor[q], o->m->dim);
+    }
+    if (tp->dot && !same) tp->loops->scale_strip(out, out, factor, o->m->dim);
+}
+
+// The keys of which a strip makes weights: `seen`, and those whose weights, 0, are read with theirs.
+static size_t par__tp_weighted_keys(const par__tp_core *o, size_t seen) {
+    return par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
+}
+static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
+    float rescale[PAR__TP_STRIP];
+    const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
+    const size_t keys = par__tp_weighted_keys(o, seen);
+    if (!seen) return;
+    par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
+    par__tp_causal_mask(o, strip, keys);
+    tp->loops->online_softmax(o->s, o->ld, keys, o->row_max + strip * PAR__TP_STRIP,
+                              o->sum + strip * PAR__TP_STRIP, rescale,
+                              par__tp_dropout_mask(tp, o, strip, keys), tp->dot ? o->pairs : NULL);
+    if (o->started[strip]) par__tp_scale_queries(tp, o, strip, rescale);
+    par__tp_strip_add(tp, o, strip, seen, o->v, o->vt, o->s);
+}
+static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
+    const size_t seen = par__tp_seen_keys(o, (strip + 1) * PAR__TP_STRIP);
+    const size_t keys = par__tp_weighted_keys(o, seen);
+    const size_t first = strip * PAR__TP_STRIP;
+    if (!seen) return;
+    par__tp_strip_scores(tp, o, strip, o->m->scale, o->k, o->q, o->s);
+    par__tp_strip_scores(tp, o, strip, 1, o->v, o->dy, o->g);
+    par__tp_causal_mask(o, strip, keys);
+    par__tp_softmax_gradient g = {o->s + strip * o->step,
+                                  o->g + strip * o->step,
+                                  o->ld,
+                                  keys,
+                                  o->log_sum + first,
+                                  o->dot + first,
+                                  par__tp_dropout_mask(tp, o, strip, keys),
+                                  o->m->scale,
+                                  {o->narrow[0] + first, o->narrow[1] + first},
+                                  PAR__TP_NARROW_LD,
+                                  tp->dot ? o->pairs : NULL};
+    tp->loops->softmax_backward(&g);
+    par__tp_strip_add(tp, o, strip, seen, o->k, o->kt, o->g);
+}
+// dk or dv += x times queries, of a block: x are the gradients of the scores or the weights.
+static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const float *x, const par_bf16 *narrow,
+                             const char *rows, float *y) {
+    const size_t query = o->m->q_position + o->q_at, key = o->m->kv_position + o->k_at;
+    const size_t n = tp->dot ? par__tp_round_up(o->q_count, PAR__TP_STRIP) : o->q_count;
+    for (size_t i = 0, count; i < o->k_count; i += count) {
+        const size_t left = o->k_count - i;
+        count = PAR__MIN(tp->dot ? o->tile : par__gemm_tile_for(tp->tile, left)->rows, left);
+        const size_t first =
+            key + i > query ? (key + i - query) / o->unit * o->unit : 0; // query that sees it
+        const char *a = tp->dot ? (const char *)(narrow + i * PAR__TP_NARROW_LD + first)
+                                : (const char *)(x + i * o->ld + first);
+        for (size_t j = 0; first < o->q_count && j < o->m->dim; j += PAR__TP_STRIP) {
+            const char *b =
+                rows + (tp->dot ? j * PAR__TP_BLOCK + first * PAR__TP_STRIP : first * o->wide + j) * o->bytes;
+            par__tp_strip_product p;
+            p.rows = count;
+            p.cols = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
+            p.k = n - first;
+            p.seen = n - first;
+            p.a = a;
+            p.a_row = tp->dot ? (size_t)PAR__TP_NARROW_LD : o->ld;
+            p.a_k = tp->dot ? tp->dot->group : 1;
+            p.b = b;
+            p.ldb = o->wide;
+            p.alpha = 1;
+            p.c = y + (o->k_at + i) * o->wide + j;
+            p.ldc = o->wide;
+            p.add = 1;
+            par__tp_multiply_strip(tp, &p);
+        }
+    }
+}
+
+// Where rows of sums go, of a head: `to`, f32 or of the storage type, = rows + `sums`. sums NULL: none.
+typedef struct par__tp_rows_to {
+    const float *sums;
+    size_t sums_ld;
+    void *to;
+    size_t ld;
+    int is_f32;
+} par__tp_rows_to;
+static void par__tp_put_rows(const par_tp *tp, float *rows, size_t row_ld, const par__tp_rows_to *p,
+                             size_t count, size_t dim) {
+    for (size_t r = 0; r < count; r++, rows += row_ld) {
+        float *sum = p->is_f32 ? (float *)p->to + r * p->ld : rows;
+        if (p->sums)
+            tp->loops->add(sum, NULL, p->sums + r * p->sums_ld, rows, NULL, dim, 0);
+        else if (p->is_f32)
+            memcpy(sum, rows, dim * sizeof *rows);
+        if (!p->is_f32) par_cast((par_bf16 *)p->to + r * p->ld, PAR_BF16, sum, PAR_F32, dim);
+    }
+}
+// Puts a strip of `out` there, with products of bf16 turned.
+static void par__tp_put_strip(const par_tp *tp, const par__tp_core *o, size_t strip, const par__tp_rows_to *p,
+                              size_t count) {
+    float *out = o->out + strip * PAR__TP_STRIP * o->wide;
+    if (tp->dot) tp->loops->transpose(o->rows, o->wide, out, PAR__TP_STRIP, o->m->dim, count);
+    par__tp_put_rows(tp, tp->dot ? o->rows : out, o->wide, p, count, o->m->dim);
+}
+// The factor of one query's output after these keys: 1 / sum with y; else the softmax's state is merged with
+// that of earlier keys, whose part of acc is scaled here.
+static float par__tp_merge_state(const par_tp *tp, const par__tp_core *o, size_t query, size_t row) {
+    const par_tp_attention_block *m = o->m;
+    const size_t state = row * m->heads + o->head;
+    const float max = o->row_max[query], sum = o->sum[query];
+    if (o->y) {
+        o->lse[state] = max + (float)par__log((double)sum);
+        return 1 / sum;
+    }
+    float *acc = m->acc + row * m->acc_ld + o->head * m->dim;
+    const float old = m->row_max[state], both = PAR__MAX(old, max);
+    const float before = par__tp_softmax_weight(old, both), now = par__tp_softmax_weight(max, both);
+    m->row_max[state] = both;
+    m->row_sum[state] = m->row_sum[state] * before + sum * now;
+    if (before != 1) tp->loops->scale(acc, acc, before, m->dim);
+    return now;
+}
+// What queries from row `row` on have: an output or gradients, so far or (y, dx_q) after the last keys.
+static par__tp_rows_to par__tp_rows_of_queries(const par_tp *tp, const par__tp_core *o, size_t row) {
+    const par_tp_attention_block *m = o->m;
+    const size_t column = o->head * m->dim;
+    float *sums = m->dy ? m->dq : m->acc;
+    par__tp_rows_to p = {NULL, m->dy ? m->dq_ld : m->acc_ld, m->dy ? m->dx_q : o->y, 0, par__tp_is_f32(tp)};
+    if (m->dy ? !m->first : !o->y) p.sums = sums + row * p.sums_ld + column;
+    p.ld = m->dy ? m->q_ld : m->heads * m->dim;
+    if (!p.to) {
+        p.to = sums;
+        p.ld = p.sums_ld;
+        p.is_f32 = 1;
+    }
+    p.to = (char *)p.to + (row * p.ld + column) * (p.is_f32 ? sizeof(float) : sizeof(par_bf16));
+    return p;
+}
+static void par__tp_finish_queries(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    for (size_t i = 0; i < o->q_count; i += PAR__TP_STRIP) {
+        const size_t strip = i / PAR__TP_STRIP, count = PAR__MIN((size_t)PAR__TP_STRIP, o->q_count - i);
+        const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at + i;
+        float factor[PAR__TP_STRIP] = {0}, *out = o->out + strip * PAR__TP_STRIP * o->wide;
+        if (!o->started[strip] && !m->dy) continue;
+        if (!o->started[strip]) memset(out, 0, PAR__TP_STRIP * o->wide * sizeof *out); // they see no key here
+        const par__tp_rows_to p = par__tp_rows_of_queries(tp, o, row);
+        for (size_t j = 0; j < count && !m->dy; j++) factor[j] = par__tp_merge_state(tp, o, i + j, row + j);
+        if (!m->dy) par__tp_scale_queries(tp, o, strip, factor);
+        par__tp_put_strip(tp, o, strip, &p, count);
+    }
+}
+static void par__tp_finish_keys(const par_tp *tp, const par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t row = o->sequence * m->kv_stride + m->kv_row, column = o->kv_head * m->dim;
+    const size_t at = row * m->kv_ld + m->heads * m->dim + column;
+    const int is_f32 = !m->dx_kv || par__tp_is_f32(tp);
+    for (size_t v = 0; v < 2; v++) {
+        const size_t bytes = (at + v * m->kv_heads * m->dim) * (is_f32 ? sizeof(float) : sizeof(par_bf16));
+        par__tp_rows_to p = {NULL, 0, NULL, m->dx_kv ? m->kv_ld : m->dkv_ld, is_f32};
+        p.to = m->dx_kv ? (char *)m->dx_kv + bytes : (char *)((v ? m->dv : m->dk) + row * m->dkv_ld + column);
+        par__tp_put_rows(tp, v ? o->dv : o->dk, o->wide, &p, m->kv_count, m->dim);
+    }
+}
+
+static void par__tp_begin_queries(const par_tp *tp, par__tp_core *o) {
+    const par_tp_attention_block *m = o->m;
+    const size_t row = o->sequence * m->q_stride + m->q_row + o->q_at;
+    memset(o->started, 0, sizeof o->started);
+    par__tp_load_queries(tp, o, m->q, m->q_ld, m->scale, o->q, o->q_rows);
+    if (m->dy) par__tp_load_queries(tp, o, m->dy, m->dy_ld, 1, o->dy, o->dy_rows);
+    for (size_t i = 0; i < PAR__TP_BLOCK; i++) {
+        const int there = m->dy && i < o->q_count;
+        o->row_max[i] = -INFINITY;
+        o->sum[i] = 0;
+        o->log_sum[i] = there ? m->lse[(row + i) * m->heads + o->head] : 0;
+        o->dot[i] = there ? m->dot[(row + i) * m->heads + o->head] : 0;
+    }
+}
+static void par__tp_core_block(par_tp *tp, par__tp_core *o) {
+    const size_t strips = (o->q_count + PAR__TP_STRIP - 1) / PAR__TP_STRIP;
+    if (!o->m->dy) {
+        for (size_t i = 0; i < strips; i++) par__tp_strip_forward(tp, o, i);
+        return;
+    }
+    for (size_t i = 0; i < strips; i++) par__tp_strip_backward(tp, o, i);
+    par__tp_keys_add(tp, o, o->s, o->narrow[0], o->dy_rows, o->dv);
+    par__tp_keys_add(tp, o, o->g, o->narrow[1], o->q_rows, o->dk);
+}
+static void par__tp_core_head(par_tp *tp, par__tp_core *o) {
+    const size_t block = PAR__TP_BLOCK;
+    const par_tp_attention_block *m = o->m;
+    for (o->q_at = 0; o->q_at < m->q_count; o->q_at += block) {
+        o->q_count = PAR__MIN(block, m->q_count - o->q_at);
+        par__tp_begin_queries(tp, o);
+        for (o->k_at = 0; o->k_at < m->kv_count; o->k_at += block) {
+            o->k_count = PAR__MIN(block, m->kv_count - o->k_at);
+            const size_t key = m->kv_position + o->k_at, query = m->q_position + o->q_at;
+            if (key < query + o->q_count && key + o->k_count > par__tp_first_key(m, o->sequence, query))
+                par__tp_core_block(tp, o); // the last query sees the first key, and the first the last
+        }
+        par__tp_finish_queries(tp, o);
+    }
+}
+// Forward, or backward where there is m->dy, of all sequences and heads.
+static par_result par__tp_core_attention(par_tp *tp, const par_tp_attention_block *m, void *y, float *lse) {
+    const size_t group = m->heads / m->kv_heads;
+    par__tp_core o;
+    if (!par__tp_core_open(tp, m, y, lse, &o)) return PAR_ERR_MEMORY;
+    if (tp->dot && tp->dot->begin) tp->dot->begin();
+    for (o.sequence = 0; o.sequence < m->batch; o.sequence++)
+        for (o.kv_head = 0; o.kv_head < m->kv_heads; o.kv_head++) {
+            par__tp_load_keys(tp, &o);
+            for (o.head = o.kv_head * group; o.head < (o.kv_head + 1) * group; o.head++)
+                par__tp_core_head(tp, &o);
+            if (m->dy) par__tp_finish_keys(tp, &o);
+        }
+    if (tp->dot && tp->dot->end) tp->dot->end();
+    return PAR_OK;
+}
+// One query of each sequence, as for a token that is generated: reads keys and values once, where they are, a
+// head after the other.
+enum { PAR__TP_KEYS_AT_ONCE = 2048 };
+static void par__tp_one_query_block(par_tp *tp, const par_tp_attention_block *m, size_t row, size_t kv_head,
+                                    size_t at, size_t n, const float *q, float *s) {
+    const size_t ld = PAR__TP_KEYS_AT_ONCE, group = m->heads / m->kv_heads, d = m->dim;
+    const size_t first = kv_head * group, state = row * m->heads + first;
+    const int bf16 = !par__tp_is_f32(tp);
+    float *sum_of = s + group * ld, *now = sum_of + group * d, *acc = m->acc + row * m->acc_ld + first * d;
+    tp->loops->gemv(s, ld, q + first * d, group, par__tp_const_element(tp, m->k, at), bf16, m->kv_ld, n, d);
+    for (size_t h = 0; h < group; h++) {
+        float sum, *row_max = &m->row_max[state + h], *row_sum = &m->row_sum[state + h];
+        const float max = tp->loops->softmax_row(s + h * ld, m->scale, n, &sum);
+        const float both = PAR__MAX(*row_max, max), before = par__tp_softmax_weight(*row_max, both);
+        now[h] = par__tp_softmax_weight(max, both);
+        tp->loops->scale(acc + h * d, acc + h * d, before, d);
+        *row_max = both;
+        *row_sum = *row_sum * before + sum * now[h];
+    }
+    memset(sum_of, 0, group * d * sizeof *sum_of);
+    tp->loops->add_weighted(sum_of, s, ld, group, par__tp_const_element(tp, m->v, at), bf16, m->kv_ld, n, d);
+    for (size_t h = 0; h < group; h++) {
+        if (bf16) par__tp_unpair(sum_of + h * d, d);
+        tp->loops->axpy(acc + h * d, sum_of + h * d, now[h], d, 0);
+    }
+}
+static par_result par__tp_core_one_query(par_tp *tp, const par_tp_attention_block *m) {
+    const size_t heads = m->heads, d = m->dim, step = PAR__TP_KEYS_AT_ONCE, group = heads / m->kv_heads;
+    const size_t end = PAR__MIN(m->kv_count, m->q_position - m->kv_position + 1);
+    const size_t first = PAR__MAX(par__tp_first_key(m, 0, m->q_position), m->kv_position) - m->kv_position;
+    float *s = (float *)par_tp_scratch(tp, PAR__TP_SCORES, (group * (step + d + 1) + heads * d) * sizeof *s);
+    if (!s) return PAR_ERR_MEMORY;
+    float *scratch = s + group * (step + d + 1);
+    for (size_t b = 0; b < m->batch; b++) {
+        const size_t row = b * m->q_stride + m->q_row, at = b * m->kv_stride + m->kv_row;
+        const float *q = par__tp_gemv_operand(tp, m->q, row * m->q_ld, d, scratch); // all heads' afterwards
+        for (size_t h = 1; h < heads; h++)
+            par__tp_gemv_operand(tp, m->q, row * m->q_ld + h * d, d, scratch + h * d);
+        for (size_t h = 0; h < m->kv_heads; h++)
+            for (size_t r = first; r < end; r += step)
+                par__tp_one_query_block(tp, m, row, h, (at + r) * m->kv_ld + h * m->kv_head_stride,
+                                        PAR__MIN(step, end - r), q, s);
+    }
+    return PAR_OK;
+}
+// The state before the first key, and what follows from it after the last one, of the queries of a sequence.
+static void par__tp_core_begin_state(const par_tp_attention_block *m, size_t row) {
+    for (size_t i = row * m->heads; i < (row + m->q_count) * m->heads; i++) {
+        m->row_max[i] = -INFINITY;
+        m->row_sum[i] = 0;
+        memset(m->acc + i / m->heads * m->acc_ld + i % m->heads * m->dim, 0, m->dim * sizeof(float));
+    }
+}
+static par_result par__tp_core_end_state(par_tp *tp, const par_tp_attention_block *m, size_t row) {
+    float *scratch = par__tp_row_scratch(tp, 1, m->dim);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t i = row * m->heads; i < (row + m->q_count) * m->heads; i++) {
+        const float *acc = m->acc + i / m->heads * m->acc_ld + i % m->heads * m->dim;
+        tp->loops->scale(par__tp_f32_output(tp, m->y, i * m->dim, scratch), acc, 1.0f / m->row_sum[i],
+                         m->dim);
+        par__tp_store_f32(tp, m->y, i * m->dim, m->dim, scratch);
+        m->row_max[i] += (float)par__log((double)m->row_sum[i]);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_attention_block_forward(par_tp *tp, const par_tp_attention_block *m) {
+    const int one = m->q_count == 1 && m->q_position >= m->kv_position && m->dropout <= 0 && !m->documents;
+    for (size_t b = 0; b < m->batch && m->first; b++) par__tp_core_begin_state(m, b * m->q_stride + m->q_row);
+    PAR__TP_TRY(one ? par__tp_core_one_query(tp, m) : par__tp_core_attention(tp, m, NULL, NULL));
+    for (size_t b = 0; b < m->batch && m->y; b++)
+        PAR__TP_TRY(par__tp_core_end_state(tp, m, b * m->q_stride + m->q_row));
+    return PAR_OK;
+}
+static par_result par__tp_cpu_attention_block_backward(par_tp *tp, const par_tp_attention_block *m) {
+    return par__tp_core_attention(tp, m, NULL, NULL);
+}
+static par_result par__tp_cpu_attention_fused_forward(par_tp *tp, const par_tp_attention_block *m, void *y,
+                                                      float *lse, int *handled) {
+    *handled = 1;
+    return par__tp_core_attention(tp, m, y, lse);
+}
+
+static par_result par__tp_cpu_row_dots(par_tp *tp, float *dot, const void *a, const void *b, size_t rows,
+                                       size_t dim) {
+    const size_t piece = par__tp_is_f32(tp) ? rows : 64; // rows at once
+    float *scratch = par__tp_row_scratch(tp, par__tp_is_f32(tp) ? 0 : 2 * piece, dim);
+    if (!scratch) return PAR_ERR_MEMORY;
+    for (size_t r = 0; r < rows; r += piece) {
+        const size_t n = PAR__MIN(piece, rows - r), count = n * dim;
+        tp->loops->row_dots(dot + r, par__tp_as_f32(tp, a, r * dim, count, scratch),
+                            par__tp_as_f32(tp, b, r * dim, count, scratch + count), n, dim);
+    }
+    return PAR_OK;
+}
+
+static par_result par__tp_cpu_attention_fused_backward(par_tp *tp, const par_tp_attention_block *m,
+                                                       const void *y, void *dx, int *handled) {
+    const size_t states = m->batch * m->q_count * m->heads;
+    par_tp_attention_block whole = par__tp_whole_gradients(m, dx);
+    if (!y) return PAR_OK;
+    float *dot = (float *)par_tp_scratch(tp, PAR__TP_STATE, states * sizeof *dot);
+    if (!dot) return PAR_ERR_MEMORY;
+    *handled = 1;
+    whole.dot = dot;
+    PAR__TP_TRY(par__tp_cpu_row_dots(tp, dot, m->dy, y, states, m->dim));
+    return par__tp_core_attention(tp, &whole, NULL, NULL);
+}
+
+static par_result par__tp_cpu_init(par_tp *tp, void *dst, uint64_t stream, uint64_t first, size_t n,
+                                   float deviation, float value) {
+    enum { PIECE = 1024 };
+    float scratch[PIECE];
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t count = PAR__MIN((size_t)PIECE, n - at);
+        float *x = par__tp_f32_output(tp, dst, at, scratch);
+        if (deviation > 0) par_normals(tp->desc.seed, stream, first + at, count, x);
+        for (size_t i = 0; i < count; i++) x[i] = deviation > 0 ? deviation * x[i] : value;
+        par__tp_store_f32(tp, dst, at, count, x);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_square_sum(par_tp *tp, const float *x, size_t n, double *sum) {
+    return *sum += tp->loops->sum_squares(x, n), PAR_OK;
+}
+
+// >>tp_codes ------------------------------------------------------------------------------------------------
+//
+//     X (storage type) -- as f32, rotated --> amax of each block --> scale --> codes      an operand
+//     codes of A, codes of B^T ------------> sums in f32 x both scales (+ beta C + bias)  a product
+//
+// The formulas are beside those of the activations; a GPU's kernels share them, so that codes and scales are
+// the same to the bit. The CPU converts codes back and multiplies f32.
+
+const par__tp_recipe *par__tp_recipe_of(par_tp_recipe r) {
+#define PAR__X(constant, name, code, gradients, scale, rows, cols, weight_rows, flags)                       \
+    {name, code, gradients, scale, rows, cols, weight_rows, flags},
+    static const par__tp_recipe recipes[] = {PAR_TP_RECIPES(PAR__X)};
+#undef PAR__X
+    return &recipes[r];
+}
+const char *par_tp_recipe_name(par_tp_recipe r) {
+    return (unsigned)r < PAR_TP_RECIPE_COUNT ? par__tp_recipe_of(r)->name : "(no par_tp_recipe)";
+}
+par_result par_tp_recipe_parse(const char *name, par_tp_recipe *recipe) {
+    for (int i = 0; i < PAR_TP_RECIPE_COUNT; i++)
+        if (!strcmp(name, par__tp_recipe_of((par_tp_recipe)i)->name))
+            return *recipe = (par_tp_recipe)i, PAR_OK;
+    return PAR_ERR_ARGUMENT;
+}
+
+// The operand's elements as f32, rows x ld, with zeros beyond cols; rotated if the operand is.
+static float *par__tp_operand_f32(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
+                                  int transposed) {
+    float *v = (float *)par_tp_scratch(tp, PAR__TP_OPERAND_A, q->rows * q->ld * sizeof *v);
+    float *row = par__tp_row_scratch(tp, 1, q->rows);
+    if (!v || !row) return NULL;
+    for (size_t r = 0; r < q->rows; r++) memset(v + r * q->ld + q->cols, 0, (q->ld - q->cols) * sizeof *v);
+    for (size_t i = 0; i < (transposed ? q->cols : q->rows); i++) {
+        const size_t n = transposed ? q->rows : q->cols;
+        const char *from = par__tp_const_element(tp, x, i * x_ld);
+        par_cast(transposed ? row : v + i * q->ld, PAR_F32, from, par_tp_dtype(tp), n);
+        for (size_t r = 0; transposed && r < n; r++) v[r * q->ld + i] = row[r];
+    }
+    for (size_t i = 0; q->hadamard && i < q->rows * q->ld; i += 16) par__tp_hadamard(v + i);
+    return v;
+}
+static float par__tp_block_amax(const par_tp_operand *q, const float *v, size_t row, size_t rows, size_t col,
+                                size_t cols) {
+    float amax = 0;
+    for (size_t r = row; r < row + rows; r++)
+        for (size_t c = col; c < col + cols; c++) amax = par__tp_amax(amax, v[r * q->ld + c]);
+    return amax;
+}
+// Codes of the elements from (row, col) on, of one row.
+static void par__tp_encode(const par_tp *tp, const par_tp_operand *q, const float *v, float encode,
+                           size_t row, size_t col, size_t cols) {
+    enum { PIECE = 128 };
+    float scaled[PIECE];
+    uint32_t bits[4] = {0, 0, 0, 0};
+    uint8_t *codes = (uint8_t *)q->codes;
+    const uint64_t stream = q->stream + (tp->dropout_offset ? *tp->dropout_offset << 24 : 0);
+    for (size_t at = row * q->ld + col, end = at + cols; at < end; at += PIECE) {
+        const size_t n = PAR__MIN((size_t)PIECE, end - at);
+        for (size_t i = 0; i < n; i++) scaled[i] = v[at + i] * encode;
+        if (q->code != PAR_TP_E2M1) {
+            par_cast(codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, scaled, PAR_F32, n);
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t code =
+                par__tp_e2m1_code(q, tp->desc.seed, stream, at, (unsigned)i, scaled[i], bits);
+            uint8_t *pair = &codes[(at + i) / 2];
+            *pair = (uint8_t)(i % 2 ? *pair | code << 4 : code);
+        }
+    }
+}
+static void par__tp_quantize_block(const par_tp *tp, const par_tp_operand *q, const float *v, float amax,
+                                   size_t row, size_t rows, size_t col, size_t cols) {
+    const par__tp_block_scale s = par__tp_scale_block(q->code, q->scale, amax, q->amax[0]);
+    for (size_t r = row; r < row + rows; r++) {
+        const size_t at = par__tp_scale_at(q, r, col);
+        par__tp_encode(tp, q, v, s.encode, r, col, cols);
+        if (q->scale >= PAR_TP_SCALE_E8M0)
+            ((uint8_t *)q->scales)[at] = (uint8_t)s.stored;
+        else
+            ((float *)q->scales)[at] = s.decode;
+    }
+}
+static par_result par__tp_cpu_quantize(par_tp *tp, const par_tp_operand *q, const void *x, size_t x_ld,
+                                       int transposed) {
+    const size_t rows = q->block_rows ? q->block_rows : q->rows, cols = q->block_cols ? q->block_cols : q->ld;
+    const float *v = par__tp_operand_f32(tp, q, x, x_ld, transposed);
+    if (!v) return PAR_ERR_MEMORY;
+    memset(q->scales, 0, par__tp_scale_bytes(q));
+    q->amax[0] = par__tp_block_amax(q, v, 0, q->rows, 0, q->ld);
+    if (q->observed) q->history[1] = par__tp_amax(q->history[1], q->amax[0]);
+    if (q->history && q->history[0] > 0) q->amax[0] = q->history[0];
+    const int whole = rows == q->rows && cols == q->ld;
+    for (size_t r = 0; r < q->rows; r += rows)
+        for (size_t c = 0; c < q->ld; c += cols) {
+            const size_t n = PAR__MIN(rows, q->rows - r);
+            const float amax = whole ? q->amax[0] : par__tp_block_amax(q, v, r, n, c, cols);
+            par__tp_quantize_block(tp, q, v, amax, r, n, c, cols);
+        }
+    return PAR_OK;
+}
+// The numbers that codes stand for, rows x ld; a tensor's scale is left to the product's alpha.
+static const float *par__tp_decode(par_tp *tp, int slot, const par_tp_operand *q, float *alpha) {
+    float *v = (float *)par_tp_scratch(tp, slot, q->rows * q->ld * sizeof *v);
+    const uint8_t *codes = (const uint8_t *)q->codes;
+    const size_t piece = q->block_cols ? q->block_cols : q->ld;
+    const int whole = !q->block_cols && !q->block_rows;
+    if (!v) return NULL;
+    if (whole) *alpha *= *(const float *)q->scales;
+    if (q->scale == PAR_TP_SCALE_E4M3) *alpha *= 1.0f / par__tp_tensor_scale(q->code, q->amax[0]);
+    for (size_t at = 0; at < q->rows * q->ld; at += piece) {
+        const size_t scale = par__tp_scale_at(q, at / q->ld, at % q->ld);
+        const float decode =
+            whole                           ? 1.0f
+            : q->scale == PAR_TP_SCALE_E8M0 ? par__tp_e8m0_widen(((uint8_t *)q->scales)[scale])
+            : q->scale == PAR_TP_SCALE_E4M3 ? par__f8_e4m3_widen(((uint8_t *)q->scales)[scale])
+                                            : ((const float *)q->scales)[scale];
+        if (q->code != PAR_TP_E2M1)
+            par_cast(v + at, PAR_F32, codes + at, q->code == PAR_TP_E4M3 ? PAR_F8_E4M3 : PAR_F8_E5M2, piece);
+        for (size_t i = at; i < at + piece; i++)
+            v[i] = (q->code == PAR_TP_E2M1 ? par__tp_e2m1_widen((unsigned)codes[i / 2] >> i % 2 * 4 & 15u)
+                                           : v[i]) *
+                   decode;
+    }
+    return v;
+}
+static par_result par__tp_cpu_gemm_codes(par_tp *tp, const par_tp_operand *a, const par_tp_operand *b,
+                                         float beta, void *c, par_dtype c_type, size_t ldc,
+                                         const void *bias) {
+    float alpha = 1;
+    const float *x = par__tp_decode(tp, PAR__TP_OPERAND_A, a, &alpha);
+    const float *y = par__tp_decode(tp, PAR__TP_OPERAND_B, b, &alpha);
+    float *z = c_type == PAR_F32 ? (float *)c
+                                 : (float *)par_tp_scratch(tp, PAR__TP_F32_C, a->rows * b->rows * sizeof *z);
+    const size_t ldz = c_type == PAR_F32 ? ldc : b->rows;
+    float *scratch = par__tp_row_scratch(tp, 1, b->rows);
+    if (!x || !y || !z || !scratch) return PAR_ERR_MEMORY;
+    PAR__TP_TRY(par__tp_gemm_result(
+        tp, par_gemm(0, 1, a->rows, b->rows, a->ld, alpha, x, a->ld, y, b->ld, beta, z, ldz)));
+    const float *row = par__tp_as_f32(tp, bias, 0, b->rows, scratch);
+    for (size_t r = 0; r < a->rows; r++) {
+        if (row) tp->loops->add(z + r * ldz, NULL, z + r * ldz, row, NULL, b->rows, 0);
+        if (c_type != PAR_F32)
+            par_cast((char *)c + r * ldc * par_dtype_bytes(c_type), c_type, z + r * ldz, PAR_F32, b->rows);
+    }
+    return PAR_OK;
+}
+static par_result par__tp_cpu_roll_amax(par_tp *tp, float *history, size_t tensors) {
+    for (size_t i = 0; i < tensors; i++) par__tp_roll_amax(history + i * PAR__TP_HISTORY);
+    return (void)tp, PAR_OK;
+}
+
+// In the table's order, from gemm to roll_amax.
+// clang-format off
+#define PAR__TP_CPU_KERNELS(X)                                                                               \
+    X(gemm) X(cast) X(copy) X(add_bias) X(sum_rows) X(elementwise) X(norm_forward) X(norm_backward)          \
+    X(dropout) X(rope) X(embed) X(embed_backward) X(positions) X(positions_backward)                         \
+    X(loss_stats) X(loss_combine) X(loss_backward) X(loss_forward_backward)                                  \
+    X(attention_block_forward) X(attention_block_backward)                                                   \
+    X(attention_fused_forward) X(attention_fused_backward) X(row_dots)                                       \
+    X(init) X(square_sum) X(set) X(quantize) X(gemm_codes) X(roll_amax)
+// clang-format on
+const par_tp_kernels *par_tp_cpu(void) {
+#define PAR__X(name) par__tp_cpu_##name,
+    static const par_tp_kernels cpu = {
+        "cpu", NULL, NULL, 1, 0, PAR__X(alloc) PAR__X(free) NULL, PAR__TP_CPU_KERNELS(PAR__X) NULL, NULL};
+#undef PAR__X
+    return &cpu;
 }
 
 PAR__EXACT_END

@@ -77,9 +77,6 @@ EXAMPLE
 TABLE OF CONTENTS
     The API comes first: contexts, units and tensors, the plan, forward and backward, the step, values,
     files, checkpoints, learning rates, kernels. Implementation, bottom-up:
-    >>zero_loops     inner loops of the optimizers, compiled once per instruction set
-    >>zero_states    moments of 8 and 16 bits
-    >>zero_kernels   the CPU's table of kernels
     >>zero_structs   private structures
     >>zero_plan      layout of units; sizes of all buffers
     >>zero_store     offloading to host memory and files, asynchronously
@@ -98,6 +95,9 @@ TABLE OF CONTENTS
     >>zero_load      loading checkpoints into any layout
     >>zero_export    whole tensors, piece by piece, on rank 0
     >>zero_schedule  learning-rate schedules
+    >>zero_loops     inner loops of the optimizers, compiled once per instruction set
+    >>zero_states    moments of 8 bits
+    >>zero_kernels   the CPU's table of kernels
 
 CONFIG
     PAR_IMPLEMENTATION (or PAR_ZERO_IMPLEMENTATION)   emit the code, in one file
@@ -1003,449 +1003,7 @@ extern "C" {
 #endif
 PAR__EXACT_BEGIN
 
-// >>zero_loops ----------------------------------------------------------------------------------------------
-//
-// The loops process whole vectors only: tensors and shards begin at multiples of 32 elements. So the result
-// for an element does not depend on where shards end.
-
-// AdamW's update in three loops: in one, each operation waits for the one before it, and a processor looks
-// only a few elements ahead.
-PAR__INLINE_LOOP void par__zero_adamw_loop(const par_zero_update *update, float *w, const float *g, float *m,
-                                           float *v, size_t n) {
-    enum { PART = 256 };
-    const par_zero_update a = *update;
-    float roots[PART];
-    for (size_t k; n; n -= k, w += k, g += k, m += k, v += k) {
-        k = PAR__MIN((size_t)PART, n);
-        PAR__VECTOR(i, k, par__zero_element e; e.m = m[i]; e.v = v[i]; par__zero_update_moments(&a, &e, g[i]);
-                    m[i] = e.m; v[i] = e.v);
-        PAR__VECTOR(i, k, roots[i] = par__zero_sqrt(v[i] * a.bias_correction2));
-        PAR__VECTOR(i, k, const float u = par__zero_direction_by(&a, m[i], roots[i]);
-                    w[i] = par__zero_decayed_step(&a, w[i], u));
-    }
-}
-// One optimizer's update of all elements. The copy of its arguments cannot overlap with the arrays.
-PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int reads, int writes,
-                                          const par_zero_update *update, float *w, const float *g, float *m,
-                                          float *v, size_t n) {
-    const par_zero_update a = *update;
-    if (optimizer == PAR_ZERO_ADAMW) {
-        par__zero_adamw_loop(update, w, g, m, v, n);
-        return;
-    }
-    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = reads > 0 ? m[i] : 0; e.v = reads > 1 ? v[i] : 0;
-                par__zero_step_element(optimizer, &a, &e, g[i]); w[i] = e.w; if (writes > 0) m[i] = e.m;
-                if (writes > 1) v[i] = e.v);
-}
-PAR__INLINE_LOOP void par__zero_step(const par_zero_update *a, float *w, const float *g, float *m, float *v,
-                                     size_t n) {
-    switch (a->optimizer) {
-#define PAR__X(constant, name, states, reads, writes)                                                        \
-    case constant: par__zero_step_loop(constant, reads, writes, a, w, g, m, v, n); break;
-        PAR_ZERO_OPTIMIZERS(PAR__X)
-#undef PAR__X
-    default: break;
-    }
-}
-PAR__INLINE_LOOP void par__zero_ema(float *ema, const float *w, float decay, size_t n) {
-    PAR__VECTOR(i, n, ema[i] = par__zero_average(ema[i], w[i], decay));
-}
-PAR__INLINE_LOOP void par__zero_momentum(const par_zero_update *update, float *out, const float *g, float *m,
-                                         size_t n) {
-    const par_zero_update a = *update;
-    PAR__VECTOR(i, n, out[i] = par__zero_muon_momentum(&a, &m[i], g[i]));
-}
-PAR__INLINE_LOOP double par__zero_sum_lanes(const double *lanes) {
-    double sum = 0;
-    for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
-    return sum;
-}
-PAR__INLINE_LOOP double par__zero_squares(const float *x, size_t n) {
-    double lanes[PAR__STRIP] = {0};
-    PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
-    return par__zero_sum_lanes(lanes);
-}
-PAR__INLINE_LOOP void par__zero_lamb_steps(const par_zero_update *update, const float *w, const float *g,
-                                           const float *m, const float *v, float *steps, size_t n) {
-    const par_zero_update a = *update;
-    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = m[i]; e.v = v[i];
-                par__zero_update_moments(&a, &e, g[i]); steps[i] = par__zero_lamb_direction(&a, &e));
-}
-
-// The bits of the largest size of 32 floats: without signs they compare like integers, and NaN is above all
-// numbers.
-PAR__INLINE_LOOP uint32_t par__zero_largest_bits(const float *x) {
-    uint32_t largest = 0;
-    PAR__LANES(i, 0, 32, const uint32_t size = par__f32_to_bits(x[i]) & 0x7FFFFFFFu;
-               largest = size > largest ? size : largest)
-    return largest;
-}
-// Adding 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits of the float.
-PAR__INLINE_LOOP uint32_t par__zero_integer_code(float x) { return par__f32_to_bits(x + 12582912.0f); }
-// The scales of all blocks first: in one loop with the codes, each block would wait for its scale.
-PAR__INLINE_LOOP void par__zero_quantize_blocks(int code, const float *x, uint8_t *out, size_t blocks) {
-    enum { MOST = 16 }; // blocks at a time
-    uint32_t largest[MOST] = {0}, codes[32];
-    float scales[MOST], up[MOST];
-    for (size_t n; blocks; blocks -= n) {
-        n = PAR__MIN((size_t)MOST, blocks);
-        for (size_t b = 0; b < n; b++) largest[b] = par__zero_largest_bits(x + 32 * b);
-        PAR__LANES(b, 0, MOST, scales[b] = par__zero_block_scale(largest[b], par__zero_largest_code(code));
-                   up[b] = par__zero_block_inverse(scales[b]))
-        for (size_t b = 0; b < n; b++, x += 32, out += 2 + 4 * par__zero_code_bits(code)) {
-            memcpy(out, (const char *)&scales[b] + 2, 2);
-            PAR__LANES(i, 0, 32, const float y = x[i] * up[b]; codes[i] = par__zero_is_float_code(code)
-                                                                              ? par__zero_float_code(code, y)
-                                                                              : par__zero_integer_code(y))
-            if (par__zero_code_bits(code) == 8)
-                PAR__LANES(i, 0, 32, out[2 + i] = (uint8_t)(codes[i] & 0xFFu))
-            else
-                PAR__ROLLED PAR__LANES(i, 0, 16,
-                                       out[2 + i] = (uint8_t)((codes[i] & 15u) | (codes[16 + i] & 15u) << 4))
-        }
-    }
-}
-PAR__INLINE_LOOP void par__zero_dequantize_blocks(int code, float *x, const uint8_t *in, size_t blocks) {
-    for (size_t b = 0; b < blocks; b++, x += 32, in += 2 + 4 * par__zero_code_bits(code)) {
-        const float scale = par__zero_read_scale(in);
-        if (par__zero_code_bits(code) == 8)
-            PAR__LANES(i, 0, 32, x[i] = scale * par__zero_decode(code, in[2 + i]))
-        else
-            PAR__ROLLED PAR__LANES(i, 0, 16, x[i] = scale * par__zero_decode(code, in[2 + i] & 15u);
-                                   x[16 + i] = scale * par__zero_decode(code, (unsigned)in[2 + i] >> 4))
-    }
-}
-PAR__INLINE_LOOP void par__zero_quantize(int code, const float *x, uint8_t *out, size_t blocks) {
-    switch (code) {
-#define PAR__X(constant, value, bits, largest)                                                               \
-    case constant: par__zero_quantize_blocks(constant, x, out, blocks); break;
-        PAR_ZERO_CODES(PAR__X)
-#undef PAR__X
-    default: break;
-    }
-}
-PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in, size_t blocks) {
-    switch (code) {
-#define PAR__X(constant, value, bits, largest)                                                               \
-    case constant: par__zero_dequantize_blocks(constant, x, in, blocks); break;
-        PAR_ZERO_CODES(PAR__X)
-#undef PAR__X
-    default: break;
-    }
-}
-// Rounds n floats to bf16, each by 16 random bits.
-PAR__INLINE_LOOP void par__zero_round(uint16_t *to, const float *x, size_t n, const uint16_t *random) {
-    PAR__VECTOR(i, n, to[i] = par__zero_round_randomly(x[i], random[i]));
-}
-
-// X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
-#define PAR__ZERO_LOOPS(X, P)                                                                                \
-    X(P, void, step, (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n),     \
-      (a, w, g, m, v, n))                                                                                    \
-    X(P, void, ema, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))                 \
-    X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
-      (a, out, g, m, n))                                                                                     \
-    X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
-    X(P, void, round, (uint16_t * to, const float *x, size_t n, const uint16_t *random), (to, x, n, random)) \
-    X(P, void, quantize, (int code, const float *x, uint8_t *out, size_t blocks), (code, x, out, blocks))    \
-    X(P, void, dequantize, (int code, float *x, const uint8_t *in, size_t blocks), (code, x, in, blocks))    \
-    X(P, void, lamb_steps,                                                                                   \
-      (const par_zero_update *a, const float *w, const float *g, const float *m, const float *v,             \
-       float *steps, size_t n),                                                                              \
-      (a, w, g, m, v, steps, n))
-
-PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
-
-// >>zero_states ---------------------------------------------------------------------------------------------
-//
-// Moments of 8 bits in blocks. By AVX-512 AdamW's step with them is 1.4 times as fast as by AVX2, and by AVX2
-// 1.4 times as fast as by loops that compilers vectorize.
-
-PAR__INLINE_LOOP void par__zero_decode_blocks(int sign, float *x, const uint8_t *in, size_t blocks) {
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
-        float scale;
-        memcpy(&scale, in, sizeof scale);
-        PAR__LANES(i, 0, PAR__ZERO_STATE_BLOCK, x[i] = par__zero_decode_state(in[4 + i], sign, scale))
-    }
-}
-PAR__INLINE_LOOP float par__zero_largest_of(const float *x) { // of a block, without its sign
-    uint32_t sizes[PAR__STRIP], largest = 0;
-    memset(sizes, 0, sizeof sizes);
-    for (size_t at = 0; at < PAR__ZERO_STATE_BLOCK; at += PAR__STRIP)
-        PAR__LANES(i, at, PAR__STRIP, const uint32_t size = par__f32_to_bits(x[i]) & 0x7FFFFFFFu;
-                   sizes[lane] = size > sizes[lane] ? size : sizes[lane])
-    for (int i = 0; i < PAR__STRIP; i++) largest = sizes[i] > largest ? sizes[i] : largest;
-    return par__bits_to_f32(largest);
-}
-PAR__INLINE_LOOP void par__zero_encode_blocks(int sign, const float *x, uint8_t *out, size_t blocks) {
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
-        const float scale = par__zero_largest_of(x), up = par__zero_state_inverse(scale);
-        memcpy(out, &scale, sizeof scale);
-        PAR__LANES(i, 0, PAR__ZERO_STATE_BLOCK, out[4 + i] = (uint8_t)par__zero_encode_state(x[i], sign, up))
-    }
-}
-PAR__INLINE_LOOP void par__zero_state_decode(int sign, float *x, const uint8_t *in, size_t blocks) {
-    sign ? par__zero_decode_blocks(1, x, in, blocks) : par__zero_decode_blocks(0, x, in, blocks);
-}
-PAR__INLINE_LOOP void par__zero_state_encode(int sign, const float *x, uint8_t *out, size_t blocks) {
-    sign ? par__zero_encode_blocks(1, x, out, blocks) : par__zero_encode_blocks(0, x, out, blocks);
-}
-#define PAR__ZERO_STATE_LOOPS(X, P)                                                                          \
-    X(P, void, decode, (int sign, float *x, const uint8_t *in, size_t blocks), (sign, x, in, blocks))        \
-    X(P, void, encode, (int sign, const float *x, uint8_t *out, size_t blocks), (sign, x, out, blocks))
-
-typedef struct par__zero_state_loops {
-    PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
-} par__zero_state_loops;
-PAR__LOOP_TABLE(base, par__zero_state_, PAR__ZERO_STATE_LOOPS)
-
-#if PAR__X86 && !defined(__CUDACC__)
-// The same bits by AVX2: no compiler turns these formulas into lookups. A code k is read as k + 1/2, whose
-// exponent tells the decade, and whose fraction m from 1 to 2 the place in it: 9 m - 8 is exact. Of a code
-// with a sign, 0 has an exponent of its own; 0 without one would be in the largest code's decade.
-PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decode_avx2(int sign, float *x, const uint8_t *in,
-                                                             size_t blocks) {
-    const __m256 powers = _mm256_setr_ps(1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f, sign ? 0 : 1e8f, 1e1f);
-    const __m256i integer = _mm256_set1_epi32(0x4B000000), size = _mm256_set1_epi32(0x7F);
-    const __m256i largest = _mm256_set1_epi32(sign ? 0x4B00007F : 0x4B0000FF); // 2^23 + the largest code
-    const __m256i fraction = _mm256_set1_epi32(0x7FFFFF), one = _mm256_set1_epi32(0x3F800000);
-    const __m256i minus_zero = _mm256_set1_epi32((int)0x80000000u);
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
-        float scale;
-        memcpy(&scale, in, sizeof scale);
-        const __m256 scales = _mm256_set1_ps(scale), unit = _mm256_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
-        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 8) {
-            const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(in + 4 + i));
-            const __m256i code = sign ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
-            const __m256i k = _mm256_or_si256(sign ? _mm256_and_si256(code, size) : code, integer);
-            const __m256i middle =
-                _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(k), _mm256_set1_ps(8388607.5f)));
-            const __m256i m = _mm256_or_si256(_mm256_and_si256(middle, fraction), one);
-            const __m256 power = _mm256_permutevar8x32_ps(powers, _mm256_srli_epi32(middle, 23));
-            const __m256 part = _mm256_mul_ps(
-                _mm256_fmsub_ps(_mm256_castsi256_ps(m), _mm256_set1_ps(9), _mm256_set1_ps(8)), power);
-            const __m256 some =
-                sign ? part : _mm256_castsi256_ps(_mm256_sign_epi32(_mm256_castps_si256(part), code));
-            const __m256 y = _mm256_blendv_ps(_mm256_mul_ps(some, unit), scales,
-                                              _mm256_castsi256_ps(_mm256_cmpeq_epi32(k, largest)));
-            const __m256 sign_bits = _mm256_castsi256_ps(_mm256_and_si256(code, minus_zero));
-            _mm256_storeu_ps(x + i, sign ? _mm256_or_ps(y, sign_bits) : y);
-        }
-    }
-}
-PAR__TARGET_avx2 static void par__zero_state_decode_avx2(int sign, float *x, const uint8_t *in,
-                                                         size_t blocks) {
-    sign ? par__zero_decode_avx2(1, x, in, blocks) : par__zero_decode_avx2(0, x, in, blocks);
-}
-// Eight numbers of a moment, without their signs if it has any.
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_sizes_avx2(int sign, const float *x) {
-    const __m256 positive = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)), y = _mm256_loadu_ps(x);
-    return sign ? _mm256_and_ps(y, positive) : y;
-}
-// The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
-PAR__TARGET_avx2 PAR__INLINE_LOOP uint32_t par__zero_largest_avx2(int sign, const float *x) {
-    __m256i even = _mm256_setzero_si256(), odd = even;
-    uint32_t sizes[8], largest = 0;
-    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
-        even = _mm256_max_epu32(even, _mm256_castps_si256(par__zero_sizes_avx2(sign, x + i)));
-        odd = _mm256_max_epu32(odd, _mm256_castps_si256(par__zero_sizes_avx2(sign, x + i + 8)));
-    }
-    _mm256_storeu_si256((__m256i *)(void *)sizes, _mm256_max_epu32(even, odd));
-    for (int i = 0; i < 8; i++) largest = PAR__MAX(largest, sizes[i]);
-    return largest;
-}
-// Numbers of decades. Near a power of ten the lines of two decades give the same code, so that a decade may
-// begin where a float's bits say, which are about its logarithm: at even steps of those of (1.216 y)^3, whose
-// exponent rises by ten in a decade, so that bits are off alike about all powers of ten. Rounded by the
-// addition of 1.5 x 2^23, the number is in the lowest bits. root: 1.216 / scale.
-PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decades_avx2(int sign, int32_t *to, const float *x,
-                                                              float root) {
-    const __m256 step = _mm256_set1_ps(1 / 83589857.0f), integer = _mm256_set1_ps(12582912);
-    const __m256i lowest = _mm256_set1_epi32(445393285);
-    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 8) {
-        const __m256 r = _mm256_mul_ps(par__zero_sizes_avx2(sign, x + i), _mm256_set1_ps(root));
-        const __m256 cube = _mm256_max_ps(_mm256_mul_ps(_mm256_mul_ps(r, r), r), _mm256_set1_ps(1e-23f));
-        const __m256 above = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(cube), lowest));
-        _mm256_storeu_ps((float *)(void *)(to + i), _mm256_fmadd_ps(above, step, integer));
-    }
-}
-// Codes of eight numbers as integers. The first line is another one here, which is never below 1. Codes of
-// 256, and of 128 with a sign, become the largest ones when they are packed.
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_codes_avx2(int sign, const float *x,
-                                                               const int32_t *decades, float up) {
-    const __m256 shift = _mm256_setr_ps(2e-7f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f);
-    const __m256 slope =
-        _mm256_mul_ps(_mm256_set1_ps(sign ? 0.5f : 1.0f),
-                      _mm256_setr_ps(6666666.5f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
-                                     3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f));
-    const __m256i decade = _mm256_loadu_si256((const __m256i *)(const void *)decades);
-    const __m256 y = _mm256_mul_ps(par__zero_sizes_avx2(sign, x), _mm256_set1_ps(up));
-    const __m256 line = _mm256_mul_ps(_mm256_add_ps(y, _mm256_permutevar8x32_ps(shift, decade)),
-                                      _mm256_permutevar8x32_ps(slope, decade));
-    const __m256i k = _mm256_cvttps_epi32(line);
-    return sign ? k : _mm256_sign_epi32(k, _mm256_castps_si256(y)); // 0 stays 0
-}
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_load_avx2(const void *x) {
-    return _mm256_loadu_si256((const __m256i *)x);
-}
-// 32 integers of 32 bits as bytes, those out of range as the nearest, in an order that
-// par__zero_encode_avx2 undoes. sign: the bytes are signed.
-PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_pack_avx2(int sign, __m256i a, __m256i b, __m256i c,
-                                                              __m256i d) {
-    const __m256i ab = _mm256_packs_epi32(a, b), cd = _mm256_packs_epi32(c, d);
-    return sign ? _mm256_packs_epi16(ab, cd) : _mm256_packus_epi16(ab, cd);
-}
-PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_encode_avx2(int sign, const float *x, uint8_t *out,
-                                                             size_t blocks) {
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), signs = _mm256_set1_epi8((char)-128);
-    int32_t decades[PAR__ZERO_STATE_BLOCK];
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
-        const uint32_t largest = par__zero_largest_avx2(sign, x);
-        const float scale = par__bits_to_f32(largest), up = par__zero_state_inverse(scale);
-        if (largest >= 0x7F800000u) { // not finite
-            par__zero_state_encode_base(sign, x, out, 1);
-            continue;
-        }
-        memcpy(out, &scale, sizeof scale);
-        par__zero_decades_avx2(sign, decades, x, up * 1.216f);
-        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32) {
-            const float *y = x + i;
-            const int32_t *d = decades + i;
-            __m256i bytes = par__zero_pack_avx2(sign, par__zero_codes_avx2(sign, y, d, up),
-                                                par__zero_codes_avx2(sign, y + 8, d + 8, up),
-                                                par__zero_codes_avx2(sign, y + 16, d + 16, up),
-                                                par__zero_codes_avx2(sign, y + 24, d + 24, up));
-            if (sign)
-                bytes = _mm256_or_si256(
-                    bytes, _mm256_and_si256(signs, par__zero_pack_avx2(1, par__zero_load_avx2(y),
-                                                                       par__zero_load_avx2(y + 8),
-                                                                       par__zero_load_avx2(y + 16),
-                                                                       par__zero_load_avx2(y + 24))));
-            _mm256_storeu_si256((__m256i *)(void *)(out + 4 + i), _mm256_permutevar8x32_epi32(bytes, order));
-        }
-    }
-}
-PAR__TARGET_avx2 static void par__zero_state_encode_avx2(int sign, const float *x, uint8_t *out,
-                                                         size_t blocks) {
-    sign ? par__zero_encode_avx2(1, x, out, blocks) : par__zero_encode_avx2(0, x, out, blocks);
-}
-static const par__zero_state_loops par__zero_state_loops_avx2 = {par__zero_state_decode_avx2,
-                                                                 par__zero_state_encode_avx2};
-
-// By AVX-512, too: there the number of a code is one line of k + 1/2, and one rounding of the line is exact.
-PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, float *x, const uint8_t *in,
-                                                                  size_t blocks) {
-    const __m512 slopes = _mm512_setr_ps(450, 2250, 11250, 56250, 281250, 1406250, 7031250, 0, 0, 0, 0, 0, 0,
-                                         0, 0, 90); // 18 x 5^j for j = 2 ... 8, and 1
-    const __m512 minus =
-        _mm512_setr_ps(-8e2f, -8e3f, -8e4f, -8e5f, -8e6f, -8e7f, -8e8f, 0, 0, 0, 0, 0, 0, 0, 0,
-                       -80); // -8 x 10^j
-    const __m512i integer = _mm512_set1_epi32(0x4B000000), size = _mm512_set1_epi32(sign ? 0x7F : 0xFF);
-    const __m512i largest = _mm512_or_si512(integer, size); // 2^23 + the largest code
-    const __m512i minus_zero = _mm512_set1_epi32((int)0x80000000u);
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
-        float scale;
-        memcpy(&scale, in, sizeof scale);
-        const __m512 scales = _mm512_set1_ps(scale), unit = _mm512_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
-        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
-            const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(in + 4 + i));
-            const __m512i code = sign ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
-            const __m512i k = _mm512_ternarylogic_epi32(code, size, integer, 0xEA); // code & size | integer
-            const __m512 middle = _mm512_sub_ps(_mm512_castsi512_ps(k), _mm512_set1_ps(8388607.5f));
-            const __m512i at =
-                _mm512_srli_epi32(_mm512_castps_si512(middle), 23); // its lowest four bits count
-            const __m512 line =
-                _mm512_fmadd_ps(middle, _mm512_permutexvar_ps(at, slopes), _mm512_permutexvar_ps(at, minus));
-            const __m512 y = _mm512_mask_mul_ps(scales, _mm512_cmpneq_epi32_mask(k, largest), line, unit);
-            const __m512i signed_y =
-                _mm512_ternarylogic_epi32(_mm512_castps_si512(y), code, minus_zero, 0xF8);
-            _mm512_storeu_ps(x + i, sign ? _mm512_castsi512_ps(signed_y) : y); // y | code & minus_zero
-        }
-    }
-}
-PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
-                                                             size_t blocks) {
-    sign ? par__zero_decode_vectors(1, x, in, blocks) : par__zero_decode_vectors(0, x, in, blocks);
-}
-// The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
-PAR__TARGET_avx512 PAR__INLINE_LOOP uint32_t par__zero_largest_vectors(int sign, const float *x) {
-    const __m512i positive = _mm512_set1_epi32(sign ? 0x7FFFFFFF : -1);
-    __m512i largest[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32)
-        for (size_t j = 0; j < 2; j++)
-            largest[j] = _mm512_max_epu32(
-                largest[j], _mm512_and_si512(_mm512_loadu_si512((const void *)(x + i + 16 * j)), positive));
-    return _mm512_reduce_max_epu32(_mm512_max_epu32(largest[0], largest[1]));
-}
-// 64 integers of 32 bits as bytes, those out of range as the nearest, in an order that
-// par__zero_encode_vectors undoes. sign: the bytes are signed.
-PAR__TARGET_avx512 PAR__INLINE_LOOP __m512i par__zero_pack_vectors(int sign, const __m512i x[4]) {
-    const __m512i a = _mm512_packs_epi32(x[0], x[1]), b = _mm512_packs_epi32(x[2], x[3]);
-    return sign ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
-}
-// Of all lines the least one is that of the number's decade. Near a power of ten two of them give the same
-// code, so that a decade may begin where the table says: added to the bits of a number, the entry of its
-// binary exponent makes the exponent the number of the decade. The first line is another one here, which is
-// never below 1. Codes of 256, and of 128 with a sign, become the largest ones when they are packed.
-PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_encode_vectors(int sign, const float *x, uint8_t *out,
-                                                                  size_t blocks) {
-    static const uint32_t decades[32] = {
-        0xD0000000, 0xCF800000, 0xCF000000, 0xCE800000, 0xCE000000, 0xCD800000, 0xCD000000, 0xCC800000,
-        0xCC7F2000, 0xCC000000, 0xCB800000, 0xCB772000, 0xCB000000, 0xCA800000, 0xCA5BA000, 0xCA000000,
-        0xC9800000, 0xC9328000, 0xC9000000, 0xC8800000, 0xC8000000, 0xC7FBA000, 0xC7800000, 0xC7000000,
-        0xC6DB6000, 0xC6800000, 0xC6000000, 0xC5B22000, 0xC5800000, 0xC5000000, 0xC4800000, 0xC4000000};
-    const float half = sign ? 0.5f : 1.0f;
-    const __m512 shift =
-        _mm512_setr_ps(2e-7f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f, 0, 0, 0, 0, 0, 0, 0, 0);
-    const __m512 slope =
-        _mm512_mul_ps(_mm512_set1_ps(half),
-                      _mm512_setr_ps(6666666.5f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
-                                     3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f, 0, 0, 0, 0, 0, 0, 0, 0));
-    const __m512i low = _mm512_loadu_si512((const void *)decades);
-    const __m512i high = _mm512_loadu_si512((const void *)(decades + 16));
-    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF), sign_bits = _mm512_set1_epi8((char)-128);
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
-        const uint32_t largest = par__zero_largest_vectors(sign, x);
-        const float scale = par__bits_to_f32(largest);
-        const __m512 up = _mm512_set1_ps(par__zero_state_inverse(scale));
-        if (largest >= 0x7F800000u) { // not finite
-            par__zero_state_encode_base(sign, x, out, 1);
-            continue;
-        }
-        memcpy(out, &scale, sizeof scale);
-        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 64) {
-            __m512i number[4], code[4];
-            for (size_t j = 0; j < 4; j++) {
-                number[j] = _mm512_loadu_si512((const void *)(x + i + 16 * j));
-                const __m512i size = sign ? _mm512_and_si512(number[j], positive) : number[j];
-                const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(size), up);
-                const __m512i bits = _mm512_castps_si512(_mm512_max_ps(y, _mm512_set1_ps(0x1p-31f)));
-                const __m512i entry = _mm512_permutex2var_epi32(low, _mm512_srli_epi32(bits, 23), high);
-                const __m512i decade = _mm512_srli_epi32(_mm512_add_epi32(bits, entry), 23);
-                const __m512 line = _mm512_mul_ps(_mm512_add_ps(y, _mm512_permutexvar_ps(decade, shift)),
-                                                  _mm512_permutexvar_ps(decade, slope));
-                const __m512i some = _mm512_castps_si512(y);
-                code[j] = sign ? _mm512_cvttps_epi32(line)
-                               : _mm512_maskz_cvttps_epi32(_mm512_test_epi32_mask(some, some), line);
-            }
-            __m512i bytes = par__zero_pack_vectors(sign, code);
-            if (sign)
-                bytes =
-                    _mm512_or_si512(bytes, _mm512_and_si512(par__zero_pack_vectors(1, number), sign_bits));
-            _mm512_storeu_si512((void *)(out + 4 + i), _mm512_permutexvar_epi32(order, bytes));
-        }
-    }
-}
-PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const float *x, uint8_t *out,
-                                                             size_t blocks) {
-    sign ? par__zero_encode_vectors(1, x, out, blocks) : par__zero_encode_vectors(0, x, out, blocks);
-}
-static const par__zero_state_loops par__zero_state_loops_avx512 = {
-    PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
-#endif
-
-// >>zero_kernels --------------------------------------------------------------------------------------------
+// >>zero_structs --------------------------------------------------------------------------------------------
 
 enum { PAR__ZERO_CHUNK = 1024 }; // elements at a time, so that converted values stay in the L1 cache
 enum { PAR__ZERO_SUM_CHUNK = 256, PAR__ZERO_MAX_TREE_LEVELS = 20 };
@@ -1459,10 +1017,6 @@ static const float *par__zero_widen(float *wide, const void *x, par_dtype type, 
     if (type == PAR_F32) return (const float *)x + at;
     par_cast(wide, PAR_F32, (const uint16_t *)x + at, type, n);
     return wide;
-}
-// Where the code of an element of 8-bit states is.
-static size_t par__zero_code_at(size_t i) {
-    return i / PAR__ZERO_STATE_BLOCK * PAR__ZERO_STATE_BLOCK_BYTES + 4 + i % PAR__ZERO_STATE_BLOCK;
 }
 // Bytes of n elements of a state, a multiple of 256 with u8.
 static size_t par__zero_moment_bytes(par_dtype type, size_t n) {
@@ -1483,299 +1037,26 @@ static int par__zero_span_after(const par_zero_update *a, size_t first, size_t n
     s->count = PAR__MIN(s->count, block - s->number % block);
     return s->count > 0;
 }
-// Converts n elements of a part of a tensor, from its element `first` on, from and to codes of 8 bits.
-static void par__zero_decode_part(float *wide, const uint8_t *from, const par_zero_update *a, int sign,
-                                  size_t first, size_t n) {
-    par__zero_span s = {0, 0, 0};
-    memset(wide, 0, n * sizeof *wide);
-    while (par__zero_span_after(a, first, n, &s)) {
-        const uint8_t *codes = from + par__zero_code_at(s.at);
-        const float scale = a->scales[!sign][s.number / PAR__ZERO_STATE_BLOCK];
-        for (size_t i = 0; i < s.count; i++) wide[s.at + i] = par__zero_decode_state(codes[i], sign, scale);
-    }
-}
-static void par__zero_encode_part(uint8_t *to, const float *wide, const par_zero_update *a, int sign,
-                                  size_t first, size_t n) {
-    par__zero_span s = {0, 0, 0};
-    while (par__zero_span_after(a, first, n, &s)) {
-        uint8_t *codes = to + par__zero_code_at(s.at);
-        float *scale = &a->new_scales[!sign][s.number / PAR__ZERO_STATE_BLOCK];
-        const float *x = wide + s.at, up = par__zero_state_inverse(*scale);
-        uint32_t largest = par__f32_to_bits(*scale); // without signs floats compare like integers
-        for (size_t i = 0; i < s.count && a->raise; i++)
-            largest = PAR__MAX(largest, par__f32_to_bits(x[i]) & 0x7FFFFFFFu);
-        if (a->raise) *scale = par__bits_to_f32(largest);
-        for (size_t i = 0; i < s.count && !a->raise; i++)
-            codes[i] = (uint8_t)par__zero_encode_state(x[i], sign, up);
-    }
-}
-// Rounds n floats to bf16 at random as par__zero_round_eight does.
-static void par__zero_round_by(const par__zero_loops *l, uint16_t *to, const float *x, size_t n,
-                               uint64_t seed, uint64_t stream, uint64_t first) {
-    enum { MOST = 8 * PAR__PHILOX_BLOCKS };
-    union {
-        uint32_t words[MOST / 2];
-        uint16_t halves[MOST]; // the lower one of a word first
-    } random;
-    for (size_t at = 0; at < n; at += MOST) {
-        const size_t k = PAR__MIN(n - at, (size_t)MOST);
-        par__philox_blocks(random.words, seed, stream, (first + at) / 8, (k + 7) / 8);
-        l->round(to + at, x + at, k, random.halves);
-    }
-}
-// Rounds n numbers to bf16 at random. first: the number of the first one in the tensor, or in its part.
-static void par__zero_round_part(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x,
-                                 size_t n, size_t first) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    par__zero_span s = {0, 0, 0};
-    if (!a->shard) par__zero_round_by(l, to, x, n, seed, a->stream, first);
-    while (a->shard && par__zero_span_after(a, first, n, &s)) {
-        const size_t odd = s.number % 8, head = PAR__MIN(odd ? 8 - odd : 0, s.count);
-        float eight[8] = {0};
-        uint16_t rounded[8];
-        memcpy(eight + odd, x + s.at, head * sizeof *x); // the rest of a Philox block
-        par__zero_round_eight(rounded, eight, 8, seed, a->stream, s.number - odd);
-        memcpy(to + s.at, rounded + odd, head * sizeof *to);
-        if (s.count > head)
-            par__zero_round_by(l, to + s.at + head, x + s.at + head, s.count - head, seed, a->stream,
-                               s.number + head);
-    }
-}
-// Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.
-static const float *par__zero_read_moment(float *wide, const void *x, const par_zero_update *a, int sign,
-                                          size_t at, size_t n) {
-    const char *from = (const char *)x + par__zero_moment_bytes(a->state_dtype, at);
-    if (a->state_dtype == PAR_U8 && a->shard)
-        par__zero_decode_part(wide, (const uint8_t *)from, a, sign, a->first + at, n);
-    else if (a->state_dtype == PAR_U8)
-        PAR__PICK(par__zero_state_loops)
-            ->decode(sign, wide, (const uint8_t *)from, n / PAR__ZERO_STATE_BLOCK);
-    else if (a->state_dtype == PAR_BF16)
-        par_cast(wide, PAR_F32, from, PAR_BF16, n);
-    else
-        return (const float *)(const void *)from;
-    return wide;
-}
-static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
-                                     size_t n) { // to be written: moments in f32 where they are
-    const int is_wide = par__zero_read_moment(wide, x, a, sign, at, n) == wide;
-    return is_wide ? wide : (float *)x + at;
-}
-static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
-                                    size_t n) {
-    char *to = (char *)x + par__zero_moment_bytes(a->state_dtype, at);
-    if (a->state_dtype == PAR_U8 && a->shard)
-        par__zero_encode_part((uint8_t *)to, wide, a, sign, a->first + at, n);
-    else if (a->state_dtype == PAR_U8)
-        PAR__PICK(par__zero_state_loops)->encode(sign, wide, (uint8_t *)to, n / PAR__ZERO_STATE_BLOCK);
-    else if (a->state_dtype == PAR_BF16 && a->state_seed)
-        par__zero_round_part(a, a->state_seed + !sign, (uint16_t *)(void *)to, wide, n, a->first + at);
-    else if (a->state_dtype == PAR_BF16)
-        par_cast(to, PAR_BF16, wide, PAR_F32, n);
-}
-static int par__zero_reads(par_zero_optimizer optimizer, int write) { // moments that an update uses
-    static const int counts[][2] = {
-#define PAR__X(constant, name, states, reads, writes) {reads, writes},
-        PAR_ZERO_OPTIMIZERS(PAR__X)
-#undef PAR__X
-    };
-    return counts[optimizer][write];
-}
-static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const par_zero_update *given,
-                                       size_t n, float *w, void *stored, par_dtype stored_type, const void *g,
-                                       par_dtype g_type, void *m, void *v, float *ema) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    par_zero_update resolved = *given;
-    const par_zero_update *a = &resolved;
-    (void)kernels;
-    if (!par__zero_apply_control(&resolved)) return PAR_OK;
-    const int reads = par__zero_reads(a->optimizer, 0), writes = par__zero_reads(a->optimizer, 1);
-    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK], ws[PAR__ZERO_CHUNK];
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        float *m_at = m && reads > 0 ? par__zero_widen_moment(ms, m, a, 1, at, k) : NULL;
-        float *v_at = v && reads > 1 ? par__zero_widen_moment(vs, v, a, 0, at, k) : NULL;
-        float *w_at = a->raise ? (float *)memcpy(ws, w + at, k * sizeof *w) : w + at;
-        l->step(a, w_at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, k);
-        if (m && writes > 0) par__zero_narrow_moment(m, m_at, a, 1, at, k);
-        if (v && writes > 1) par__zero_narrow_moment(v, v_at, a, 0, at, k);
-        if (a->raise) continue;
-        if (ema) l->ema(ema + at, w + at, a->ema, k);
-        if (!stored) continue;
-        if (a->seed && stored_type == PAR_BF16)
-            par__zero_round_part(a, a->seed, (uint16_t *)stored + at, w + at, k, a->first + at);
-        else
-            par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
-    }
-    return PAR_OK;
-}
-static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, const par_zero_update *given,
-                                           size_t n, const float *w, const void *g, par_dtype g_type,
-                                           const void *m, const void *v, double *to, float *steps) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_CHUNK], u[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK];
-    double sums[2] = {0, 0};
-    par_zero_update resolved = *given;
-    const par_zero_update *a = &resolved;
-    (void)kernels;
-    if (!par__zero_apply_control(&resolved)) return PAR_OK;
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        float *u_at = steps ? steps + at : u;
-        const float *m_at = par__zero_read_moment(ms, m, a, 1, at, k);
-        const float *v_at = par__zero_read_moment(vs, v, a, 0, at, k);
-        l->lamb_steps(a, w + at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, u_at, k);
-        sums[0] += l->squares(w + at, k);
-        sums[1] += l->squares(u_at, k);
-    }
-    to[0] += sums[0];
-    to[1] += sums[1];
-    return PAR_OK;
-}
-static par_result par__zero_cpu_lamb_trust_ratios(const par_zero_kernels *kernels, size_t tensors,
-                                                  size_t pieces, const double *sums, float *trust) {
-    (void)kernels;
-    for (size_t t = 0; t < tensors; t++) trust[t] = par__zero_trust_ratio(sums + 2 * t * pieces, pieces);
-    return PAR_OK;
-}
-static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n, float *y, const float *x,
-                                      float factor, const double *squares) {
-    const float f = par__zero_scale_factor(factor, squares);
-    (void)kernels;
-    for (size_t i = 0; i < n; i++) y[i] = f * x[i];
-    return PAR_OK;
-}
-static par_result par__zero_cpu_gemm(const par_zero_kernels *k, par_dtype type, int canonical, int ta, int tb,
-                                     size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
-                                     const void *b, size_t ldb, float beta, void *c, size_t ldc) {
-    const size_t of_a = (ta ? depth : m) * lda, of_b = (tb ? n : depth) * ldb, of_c = m * ldc;
-    float *wide = NULL, *x = (float *)c;
-    const float *xa = (const float *)a, *xb = (const float *)b;
-    (void)k;
-    if (type != PAR_F32) {
-        wide = (float *)PAR_MALLOC((of_a + of_b + of_c) * sizeof *wide);
-        if (!wide) return PAR_ERR_MEMORY;
-        par_cast(wide, PAR_F32, a, type, of_a);
-        par_cast(wide + of_a, PAR_F32, b, type, of_b);
-        par_cast(wide + of_a + of_b, PAR_F32, c, type, of_c);
-        xa = wide;
-        xb = wide + of_a;
-        x = wide + of_a + of_b;
-    }
-    const par__gemm_fn multiply = canonical ? par_gemm_canonical : par_gemm;
-    const par_result r = multiply(ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc);
-    if (wide && !r) par_cast(c, type, x, PAR_F32, of_c);
-    if (wide) PAR_FREE(wide);
-    return r;
-}
-static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const par_zero_update *given,
-                                         size_t n, const void *g, par_dtype g_type, void *m, float *out) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK];
-    par_zero_update resolved = *given;
-    const par_zero_update *a = &resolved;
-    (void)kernels;
-    if (!par__zero_apply_control(&resolved)) return PAR_OK;
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        float *m_at = par__zero_widen_moment(ms, m, a, 1, at, k);
-        l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m_at, k);
-        par__zero_narrow_moment(m, m_at, a, 1, at, k);
-    }
-    return PAR_OK;
-}
-static par_result par__zero_cpu_square_sum(const par_zero_kernels *kernels, const void *x, par_dtype type,
-                                           size_t n, double weight, double *sum) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    float wide[PAR__ZERO_CHUNK];
-    double squares = weight == 1 ? *sum : 0;
-    (void)kernels;
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        squares += l->squares(par__zero_widen(wide, x, type, at, k), k);
-    }
-    *sum = weight == 1 ? squares : *sum + squares * weight;
-    return PAR_OK;
-}
-static par_result par__zero_cpu_total(const par_zero_kernels *kernels, const double *sums, size_t n,
-                                      double *total) {
-    double sum = 0;
-    (void)kernels;
-    for (size_t i = 0; i < n; i++) sum += sums[i];
-    return *total = sum, PAR_OK;
-}
-static par_result par__zero_cpu_decide_step(const par_zero_kernels *kernels, const par_zero_rules *rules,
-                                            par_zero_control *control) {
-    (void)kernels;
-    return par__zero_decide_step(rules, control), PAR_OK;
-}
 // Bytes of n quantized elements; no code: 0.
 static size_t par__zero_quantized_bytes(int code, size_t n) {
     return code ? n / 32 * (size_t)(2 + 4 * par__zero_code_bits(code)) : 0;
 }
-static par_result par__zero_cpu_quantize(const par_zero_kernels *kernels, int code, size_t n, const void *x,
-                                         par_dtype type, void *quantized) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    (void)kernels;
-    float wide[PAR__ZERO_CHUNK];
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        l->quantize(code, par__zero_widen(wide, x, type, at, k),
-                    (uint8_t *)quantized + par__zero_quantized_bytes(code, at), k / 32);
-    }
-    return PAR_OK;
+PAR__INLINE_LOOP float par__zero_largest_of(const float *x) { // of a block, without its sign
+    uint32_t sizes[PAR__STRIP], largest = 0;
+    memset(sizes, 0, sizeof sizes);
+    for (size_t at = 0; at < PAR__ZERO_STATE_BLOCK; at += PAR__STRIP)
+        PAR__LANES(i, at, PAR__STRIP, const uint32_t size = par__f32_to_bits(x[i]) & 0x7FFFFFFFu;
+                   sizes[lane] = size > sizes[lane] ? size : sizes[lane])
+    for (int i = 0; i < PAR__STRIP; i++) largest = sizes[i] > largest ? sizes[i] : largest;
+    return par__bits_to_f32(largest);
 }
-static par_result par__zero_cpu_dequantize(const par_zero_kernels *kernels, int code, size_t n,
-                                           const void *quantized, void *x, par_dtype type) {
-    const par__zero_loops *l = PAR__PICK(par__zero_loops);
-    (void)kernels;
-    float wide[PAR__ZERO_CHUNK];
-    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
-        float *to = type == PAR_F32 ? (float *)x + at : wide;
-        l->dequantize(code, to, (const uint8_t *)quantized + par__zero_quantized_bytes(code, at), k / 32);
-        if (type != PAR_F32) par_cast((uint16_t *)x + at, type, wide, PAR_F32, k);
-    }
-    return PAR_OK;
-}
-static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, int code, int ranks, int pairs,
-                                              size_t n, const void *quantized, void *sum, par_dtype type) {
-    float level[PAR__ZERO_MAX_TREE_LEVELS][PAR__ZERO_SUM_CHUNK];
-    for (size_t at = 0; at < n; at += PAR__ZERO_SUM_CHUNK) {
-        const size_t k = PAR__MIN((size_t)PAR__ZERO_SUM_CHUNK, n - at);
-        int to = 0; // level of the tree that holds the sum
-        for (int r = 0; r < ranks; r++) {
-            float x[PAR__ZERO_SUM_CHUNK];
-            const char *from = (const char *)quantized + par__zero_quantized_bytes(code, (size_t)r * n + at);
-            PAR__ZERO_TRY(par__zero_cpu_dequantize(kernels, code, k, from, x, PAR_F32));
-            for (to = 0; pairs && r >> to & 1; to++)
-                for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
-            for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
-            memcpy(level[to], x, k * sizeof *x);
-        }
-        par_cast((char *)sum + at * par_dtype_bytes(type), type, level[to], PAR_F32, k);
-    }
-    return PAR_OK;
-}
-static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
-                                                       NULL,
-                                                       1,
-                                                       par__zero_cpu_update,
-                                                       par__zero_cpu_lamb_norms,
-                                                       par__zero_cpu_lamb_trust_ratios,
-                                                       par__zero_cpu_momentum,
-                                                       par__zero_cpu_scale,
-                                                       par__zero_cpu_gemm,
-                                                       par__zero_cpu_square_sum,
-                                                       par__zero_cpu_total,
-                                                       par__zero_cpu_decide_step,
-                                                       par__zero_cpu_quantize,
-                                                       par__zero_cpu_dequantize,
-                                                       par__zero_cpu_sum_quantized,
-                                                       NULL};
-const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
-
-// >>zero_structs --------------------------------------------------------------------------------------------
+// Moments are converted, and numbers rounded at random, by >>zero_kernels.
+static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
+                                     size_t n);
+static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
+                                    size_t n);
+static void par__zero_round_part(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x,
+                                 size_t n, size_t first);
 
 #if defined(__O_DIRECT) // O_DIRECT is declared for _GNU_SOURCE alone
 #define PAR__ZERO_DIRECT __O_DIRECT
@@ -6514,6 +5795,733 @@ float par_zero_lr_factor(const par_zero_lr_schedule *s, uint64_t step) {
         s->decay_style == PAR_ZERO_COSINE ? 0.5 * (1 + par__cos(3.141592653589793 * done)) : 1 - done;
     return (float)(min_factor + (1 - min_factor) * left);
 }
+
+// >>zero_loops ----------------------------------------------------------------------------------------------
+//
+// The loops process whole vectors only: tensors and shards begin at multiples of 32 elements. So the result
+// for an element does not depend on where shards end.
+
+// AdamW's update in three loops: in one, each operation waits for the one before it, and a processor looks
+// only a few elements ahead.
+PAR__INLINE_LOOP void par__zero_adamw_loop(const par_zero_update *update, float *w, const float *g, float *m,
+                                           float *v, size_t n) {
+    enum { PART = 256 };
+    const par_zero_update a = *update;
+    float roots[PART];
+    for (size_t k; n; n -= k, w += k, g += k, m += k, v += k) {
+        k = PAR__MIN((size_t)PART, n);
+        PAR__VECTOR(i, k, par__zero_element e; e.m = m[i]; e.v = v[i]; par__zero_update_moments(&a, &e, g[i]);
+                    m[i] = e.m; v[i] = e.v);
+        PAR__VECTOR(i, k, roots[i] = par__zero_sqrt(v[i] * a.bias_correction2));
+        PAR__VECTOR(i, k, const float u = par__zero_direction_by(&a, m[i], roots[i]);
+                    w[i] = par__zero_decayed_step(&a, w[i], u));
+    }
+}
+// One optimizer's update of all elements. The copy of its arguments cannot overlap with the arrays.
+PAR__INLINE_LOOP void par__zero_step_loop(par_zero_optimizer optimizer, int reads, int writes,
+                                          const par_zero_update *update, float *w, const float *g, float *m,
+                                          float *v, size_t n) {
+    const par_zero_update a = *update;
+    if (optimizer == PAR_ZERO_ADAMW) {
+        par__zero_adamw_loop(update, w, g, m, v, n);
+        return;
+    }
+    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = reads > 0 ? m[i] : 0; e.v = reads > 1 ? v[i] : 0;
+                par__zero_step_element(optimizer, &a, &e, g[i]); w[i] = e.w; if (writes > 0) m[i] = e.m;
+                if (writes > 1) v[i] = e.v);
+}
+PAR__INLINE_LOOP void par__zero_step(const par_zero_update *a, float *w, const float *g, float *m, float *v,
+                                     size_t n) {
+    switch (a->optimizer) {
+#define PAR__X(constant, name, states, reads, writes)                                                        \
+    case constant: par__zero_step_loop(constant, reads, writes, a, w, g, m, v, n); break;
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
+    default: break;
+    }
+}
+PAR__INLINE_LOOP void par__zero_ema(float *ema, const float *w, float decay, size_t n) {
+    PAR__VECTOR(i, n, ema[i] = par__zero_average(ema[i], w[i], decay));
+}
+PAR__INLINE_LOOP void par__zero_momentum(const par_zero_update *update, float *out, const float *g, float *m,
+                                         size_t n) {
+    const par_zero_update a = *update;
+    PAR__VECTOR(i, n, out[i] = par__zero_muon_momentum(&a, &m[i], g[i]));
+}
+PAR__INLINE_LOOP double par__zero_sum_lanes(const double *lanes) {
+    double sum = 0;
+    for (int j = 0; j < PAR__STRIP; j++) sum += lanes[j];
+    return sum;
+}
+PAR__INLINE_LOOP double par__zero_squares(const float *x, size_t n) {
+    double lanes[PAR__STRIP] = {0};
+    PAR__VECTOR(i, n, lanes[lane] += (double)x[i] * (double)x[i]);
+    return par__zero_sum_lanes(lanes);
+}
+PAR__INLINE_LOOP void par__zero_lamb_steps(const par_zero_update *update, const float *w, const float *g,
+                                           const float *m, const float *v, float *steps, size_t n) {
+    const par_zero_update a = *update;
+    PAR__VECTOR(i, n, par__zero_element e; e.w = w[i]; e.m = m[i]; e.v = v[i];
+                par__zero_update_moments(&a, &e, g[i]); steps[i] = par__zero_lamb_direction(&a, &e));
+}
+
+// The bits of the largest size of 32 floats: without signs they compare like integers, and NaN is above all
+// numbers.
+PAR__INLINE_LOOP uint32_t par__zero_largest_bits(const float *x) {
+    uint32_t largest = 0;
+    PAR__LANES(i, 0, 32, const uint32_t size = par__f32_to_bits(x[i]) & 0x7FFFFFFFu;
+               largest = size > largest ? size : largest)
+    return largest;
+}
+// Adding 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits of the float.
+PAR__INLINE_LOOP uint32_t par__zero_integer_code(float x) { return par__f32_to_bits(x + 12582912.0f); }
+// The scales of all blocks first: in one loop with the codes, each block would wait for its scale.
+PAR__INLINE_LOOP void par__zero_quantize_blocks(int code, const float *x, uint8_t *out, size_t blocks) {
+    enum { MOST = 16 }; // blocks at a time
+    uint32_t largest[MOST] = {0}, codes[32];
+    float scales[MOST], up[MOST];
+    for (size_t n; blocks; blocks -= n) {
+        n = PAR__MIN((size_t)MOST, blocks);
+        for (size_t b = 0; b < n; b++) largest[b] = par__zero_largest_bits(x + 32 * b);
+        PAR__LANES(b, 0, MOST, scales[b] = par__zero_block_scale(largest[b], par__zero_largest_code(code));
+                   up[b] = par__zero_block_inverse(scales[b]))
+        for (size_t b = 0; b < n; b++, x += 32, out += 2 + 4 * par__zero_code_bits(code)) {
+            memcpy(out, (const char *)&scales[b] + 2, 2);
+            PAR__LANES(i, 0, 32, const float y = x[i] * up[b]; codes[i] = par__zero_is_float_code(code)
+                                                                              ? par__zero_float_code(code, y)
+                                                                              : par__zero_integer_code(y))
+            if (par__zero_code_bits(code) == 8)
+                PAR__LANES(i, 0, 32, out[2 + i] = (uint8_t)(codes[i] & 0xFFu))
+            else
+                PAR__ROLLED PAR__LANES(i, 0, 16,
+                                       out[2 + i] = (uint8_t)((codes[i] & 15u) | (codes[16 + i] & 15u) << 4))
+        }
+    }
+}
+PAR__INLINE_LOOP void par__zero_dequantize_blocks(int code, float *x, const uint8_t *in, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 32, in += 2 + 4 * par__zero_code_bits(code)) {
+        const float scale = par__zero_read_scale(in);
+        if (par__zero_code_bits(code) == 8)
+            PAR__LANES(i, 0, 32, x[i] = scale * par__zero_decode(code, in[2 + i]))
+        else
+            PAR__ROLLED PAR__LANES(i, 0, 16, x[i] = scale * par__zero_decode(code, in[2 + i] & 15u);
+                                   x[16 + i] = scale * par__zero_decode(code, (unsigned)in[2 + i] >> 4))
+    }
+}
+PAR__INLINE_LOOP void par__zero_quantize(int code, const float *x, uint8_t *out, size_t blocks) {
+    switch (code) {
+#define PAR__X(constant, value, bits, largest)                                                               \
+    case constant: par__zero_quantize_blocks(constant, x, out, blocks); break;
+        PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
+    default: break;
+    }
+}
+PAR__INLINE_LOOP void par__zero_dequantize(int code, float *x, const uint8_t *in, size_t blocks) {
+    switch (code) {
+#define PAR__X(constant, value, bits, largest)                                                               \
+    case constant: par__zero_dequantize_blocks(constant, x, in, blocks); break;
+        PAR_ZERO_CODES(PAR__X)
+#undef PAR__X
+    default: break;
+    }
+}
+// Rounds n floats to bf16, each by 16 random bits.
+PAR__INLINE_LOOP void par__zero_round(uint16_t *to, const float *x, size_t n, const uint16_t *random) {
+    PAR__VECTOR(i, n, to[i] = par__zero_round_randomly(x[i], random[i]));
+}
+
+// X(P, result, name, parameters, arguments), see PAR__LOOP_TABLES
+#define PAR__ZERO_LOOPS(X, P)                                                                                \
+    X(P, void, step, (const par_zero_update *a, float *w, const float *g, float *m, float *v, size_t n),     \
+      (a, w, g, m, v, n))                                                                                    \
+    X(P, void, ema, (float *ema, const float *w, float decay, size_t n), (ema, w, decay, n))                 \
+    X(P, void, momentum, (const par_zero_update *a, float *out, const float *g, float *m, size_t n),         \
+      (a, out, g, m, n))                                                                                     \
+    X(P, double, squares, (const float *x, size_t n), (x, n))                                                \
+    X(P, void, round, (uint16_t * to, const float *x, size_t n, const uint16_t *random), (to, x, n, random)) \
+    X(P, void, quantize, (int code, const float *x, uint8_t *out, size_t blocks), (code, x, out, blocks))    \
+    X(P, void, dequantize, (int code, float *x, const uint8_t *in, size_t blocks), (code, x, in, blocks))    \
+    X(P, void, lamb_steps,                                                                                   \
+      (const par_zero_update *a, const float *w, const float *g, const float *m, const float *v,             \
+       float *steps, size_t n),                                                                              \
+      (a, w, g, m, v, steps, n))
+
+PAR__LOOP_TABLES(par__zero_, PAR__ZERO_LOOPS)
+
+// >>zero_states ---------------------------------------------------------------------------------------------
+//
+// Moments of 8 bits in blocks. By AVX-512 AdamW's step with them is 1.4 times as fast as by AVX2, and by AVX2
+// 1.4 times as fast as by loops that compilers vectorize.
+
+PAR__INLINE_LOOP void par__zero_decode_blocks(int sign, float *x, const uint8_t *in, size_t blocks) {
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
+        float scale;
+        memcpy(&scale, in, sizeof scale);
+        PAR__LANES(i, 0, PAR__ZERO_STATE_BLOCK, x[i] = par__zero_decode_state(in[4 + i], sign, scale))
+    }
+}
+PAR__INLINE_LOOP void par__zero_encode_blocks(int sign, const float *x, uint8_t *out, size_t blocks) {
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const float scale = par__zero_largest_of(x), up = par__zero_state_inverse(scale);
+        memcpy(out, &scale, sizeof scale);
+        PAR__LANES(i, 0, PAR__ZERO_STATE_BLOCK, out[4 + i] = (uint8_t)par__zero_encode_state(x[i], sign, up))
+    }
+}
+PAR__INLINE_LOOP void par__zero_state_decode(int sign, float *x, const uint8_t *in, size_t blocks) {
+    sign ? par__zero_decode_blocks(1, x, in, blocks) : par__zero_decode_blocks(0, x, in, blocks);
+}
+PAR__INLINE_LOOP void par__zero_state_encode(int sign, const float *x, uint8_t *out, size_t blocks) {
+    sign ? par__zero_encode_blocks(1, x, out, blocks) : par__zero_encode_blocks(0, x, out, blocks);
+}
+#define PAR__ZERO_STATE_LOOPS(X, P)                                                                          \
+    X(P, void, decode, (int sign, float *x, const uint8_t *in, size_t blocks), (sign, x, in, blocks))        \
+    X(P, void, encode, (int sign, const float *x, uint8_t *out, size_t blocks), (sign, x, out, blocks))
+
+typedef struct par__zero_state_loops {
+    PAR__ZERO_STATE_LOOPS(PAR__MEMBER, par__zero_state_)
+} par__zero_state_loops;
+PAR__LOOP_TABLE(base, par__zero_state_, PAR__ZERO_STATE_LOOPS)
+
+#if PAR__X86 && !defined(__CUDACC__)
+// The same bits by AVX2: no compiler turns these formulas into lookups. A code k is read as k + 1/2, whose
+// exponent tells the decade, and whose fraction m from 1 to 2 the place in it: 9 m - 8 is exact. Of a code
+// with a sign, 0 has an exponent of its own; 0 without one would be in the largest code's decade.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decode_avx2(int sign, float *x, const uint8_t *in,
+                                                             size_t blocks) {
+    const __m256 powers = _mm256_setr_ps(1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f, sign ? 0 : 1e8f, 1e1f);
+    const __m256i integer = _mm256_set1_epi32(0x4B000000), size = _mm256_set1_epi32(0x7F);
+    const __m256i largest = _mm256_set1_epi32(sign ? 0x4B00007F : 0x4B0000FF); // 2^23 + the largest code
+    const __m256i fraction = _mm256_set1_epi32(0x7FFFFF), one = _mm256_set1_epi32(0x3F800000);
+    const __m256i minus_zero = _mm256_set1_epi32((int)0x80000000u);
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
+        float scale;
+        memcpy(&scale, in, sizeof scale);
+        const __m256 scales = _mm256_set1_ps(scale), unit = _mm256_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 8) {
+            const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(in + 4 + i));
+            const __m256i code = sign ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+            const __m256i k = _mm256_or_si256(sign ? _mm256_and_si256(code, size) : code, integer);
+            const __m256i middle =
+                _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(k), _mm256_set1_ps(8388607.5f)));
+            const __m256i m = _mm256_or_si256(_mm256_and_si256(middle, fraction), one);
+            const __m256 power = _mm256_permutevar8x32_ps(powers, _mm256_srli_epi32(middle, 23));
+            const __m256 part = _mm256_mul_ps(
+                _mm256_fmsub_ps(_mm256_castsi256_ps(m), _mm256_set1_ps(9), _mm256_set1_ps(8)), power);
+            const __m256 some =
+                sign ? part : _mm256_castsi256_ps(_mm256_sign_epi32(_mm256_castps_si256(part), code));
+            const __m256 y = _mm256_blendv_ps(_mm256_mul_ps(some, unit), scales,
+                                              _mm256_castsi256_ps(_mm256_cmpeq_epi32(k, largest)));
+            const __m256 sign_bits = _mm256_castsi256_ps(_mm256_and_si256(code, minus_zero));
+            _mm256_storeu_ps(x + i, sign ? _mm256_or_ps(y, sign_bits) : y);
+        }
+    }
+}
+PAR__TARGET_avx2 static void par__zero_state_decode_avx2(int sign, float *x, const uint8_t *in,
+                                                         size_t blocks) {
+    sign ? par__zero_decode_avx2(1, x, in, blocks) : par__zero_decode_avx2(0, x, in, blocks);
+}
+// Eight numbers of a moment, without their signs if it has any.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_sizes_avx2(int sign, const float *x) {
+    const __m256 positive = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)), y = _mm256_loadu_ps(x);
+    return sign ? _mm256_and_ps(y, positive) : y;
+}
+// The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
+PAR__TARGET_avx2 PAR__INLINE_LOOP uint32_t par__zero_largest_avx2(int sign, const float *x) {
+    __m256i even = _mm256_setzero_si256(), odd = even;
+    uint32_t sizes[8], largest = 0;
+    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
+        even = _mm256_max_epu32(even, _mm256_castps_si256(par__zero_sizes_avx2(sign, x + i)));
+        odd = _mm256_max_epu32(odd, _mm256_castps_si256(par__zero_sizes_avx2(sign, x + i + 8)));
+    }
+    _mm256_storeu_si256((__m256i *)(void *)sizes, _mm256_max_epu32(even, odd));
+    for (int i = 0; i < 8; i++) largest = PAR__MAX(largest, sizes[i]);
+    return largest;
+}
+// Numbers of decades. Near a power of ten the lines of two decades give the same code, so that a decade may
+// begin where a float's bits say, which are about its logarithm: at even steps of those of (1.216 y)^3, whose
+// exponent rises by ten in a decade, so that bits are off alike about all powers of ten. Rounded by the
+// addition of 1.5 x 2^23, the number is in the lowest bits. root: 1.216 / scale.
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decades_avx2(int sign, int32_t *to, const float *x,
+                                                              float root) {
+    const __m256 step = _mm256_set1_ps(1 / 83589857.0f), integer = _mm256_set1_ps(12582912);
+    const __m256i lowest = _mm256_set1_epi32(445393285);
+    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 8) {
+        const __m256 r = _mm256_mul_ps(par__zero_sizes_avx2(sign, x + i), _mm256_set1_ps(root));
+        const __m256 cube = _mm256_max_ps(_mm256_mul_ps(_mm256_mul_ps(r, r), r), _mm256_set1_ps(1e-23f));
+        const __m256 above = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(cube), lowest));
+        _mm256_storeu_ps((float *)(void *)(to + i), _mm256_fmadd_ps(above, step, integer));
+    }
+}
+// Codes of eight numbers as integers. The first line is another one here, which is never below 1. Codes of
+// 256, and of 128 with a sign, become the largest ones when they are packed.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_codes_avx2(int sign, const float *x,
+                                                               const int32_t *decades, float up) {
+    const __m256 shift = _mm256_setr_ps(2e-7f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f);
+    const __m256 slope =
+        _mm256_mul_ps(_mm256_set1_ps(sign ? 0.5f : 1.0f),
+                      _mm256_setr_ps(6666666.5f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
+                                     3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f));
+    const __m256i decade = _mm256_loadu_si256((const __m256i *)(const void *)decades);
+    const __m256 y = _mm256_mul_ps(par__zero_sizes_avx2(sign, x), _mm256_set1_ps(up));
+    const __m256 line = _mm256_mul_ps(_mm256_add_ps(y, _mm256_permutevar8x32_ps(shift, decade)),
+                                      _mm256_permutevar8x32_ps(slope, decade));
+    const __m256i k = _mm256_cvttps_epi32(line);
+    return sign ? k : _mm256_sign_epi32(k, _mm256_castps_si256(y)); // 0 stays 0
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_load_avx2(const void *x) {
+    return _mm256_loadu_si256((const __m256i *)x);
+}
+// 32 integers of 32 bits as bytes, those out of range as the nearest, in an order that
+// par__zero_encode_avx2 undoes. sign: the bytes are signed.
+PAR__TARGET_avx2 PAR__INLINE_LOOP __m256i par__zero_pack_avx2(int sign, __m256i a, __m256i b, __m256i c,
+                                                              __m256i d) {
+    const __m256i ab = _mm256_packs_epi32(a, b), cd = _mm256_packs_epi32(c, d);
+    return sign ? _mm256_packs_epi16(ab, cd) : _mm256_packus_epi16(ab, cd);
+}
+PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_encode_avx2(int sign, const float *x, uint8_t *out,
+                                                             size_t blocks) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), signs = _mm256_set1_epi8((char)-128);
+    int32_t decades[PAR__ZERO_STATE_BLOCK];
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const uint32_t largest = par__zero_largest_avx2(sign, x);
+        const float scale = par__bits_to_f32(largest), up = par__zero_state_inverse(scale);
+        if (largest >= 0x7F800000u) { // not finite
+            par__zero_state_encode_base(sign, x, out, 1);
+            continue;
+        }
+        memcpy(out, &scale, sizeof scale);
+        par__zero_decades_avx2(sign, decades, x, up * 1.216f);
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32) {
+            const float *y = x + i;
+            const int32_t *d = decades + i;
+            __m256i bytes = par__zero_pack_avx2(sign, par__zero_codes_avx2(sign, y, d, up),
+                                                par__zero_codes_avx2(sign, y + 8, d + 8, up),
+                                                par__zero_codes_avx2(sign, y + 16, d + 16, up),
+                                                par__zero_codes_avx2(sign, y + 24, d + 24, up));
+            if (sign)
+                bytes = _mm256_or_si256(
+                    bytes, _mm256_and_si256(signs, par__zero_pack_avx2(1, par__zero_load_avx2(y),
+                                                                       par__zero_load_avx2(y + 8),
+                                                                       par__zero_load_avx2(y + 16),
+                                                                       par__zero_load_avx2(y + 24))));
+            _mm256_storeu_si256((__m256i *)(void *)(out + 4 + i), _mm256_permutevar8x32_epi32(bytes, order));
+        }
+    }
+}
+PAR__TARGET_avx2 static void par__zero_state_encode_avx2(int sign, const float *x, uint8_t *out,
+                                                         size_t blocks) {
+    sign ? par__zero_encode_avx2(1, x, out, blocks) : par__zero_encode_avx2(0, x, out, blocks);
+}
+static const par__zero_state_loops par__zero_state_loops_avx2 = {par__zero_state_decode_avx2,
+                                                                 par__zero_state_encode_avx2};
+
+// By AVX-512, too: there the number of a code is one line of k + 1/2, and one rounding of the line is exact.
+PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, float *x, const uint8_t *in,
+                                                                  size_t blocks) {
+    const __m512 slopes = _mm512_setr_ps(450, 2250, 11250, 56250, 281250, 1406250, 7031250, 0, 0, 0, 0, 0, 0,
+                                         0, 0, 90); // 18 x 5^j for j = 2 ... 8, and 1
+    const __m512 minus =
+        _mm512_setr_ps(-8e2f, -8e3f, -8e4f, -8e5f, -8e6f, -8e7f, -8e8f, 0, 0, 0, 0, 0, 0, 0, 0,
+                       -80); // -8 x 10^j
+    const __m512i integer = _mm512_set1_epi32(0x4B000000), size = _mm512_set1_epi32(sign ? 0x7F : 0xFF);
+    const __m512i largest = _mm512_or_si512(integer, size); // 2^23 + the largest code
+    const __m512i minus_zero = _mm512_set1_epi32((int)0x80000000u);
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, in += PAR__ZERO_STATE_BLOCK_BYTES) {
+        float scale;
+        memcpy(&scale, in, sizeof scale);
+        const __m512 scales = _mm512_set1_ps(scale), unit = _mm512_set1_ps(scale * (sign ? 1e-8f : 1e-9f));
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 16) {
+            const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(in + 4 + i));
+            const __m512i code = sign ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
+            const __m512i k = _mm512_ternarylogic_epi32(code, size, integer, 0xEA); // code & size | integer
+            const __m512 middle = _mm512_sub_ps(_mm512_castsi512_ps(k), _mm512_set1_ps(8388607.5f));
+            const __m512i at =
+                _mm512_srli_epi32(_mm512_castps_si512(middle), 23); // its lowest four bits count
+            const __m512 line =
+                _mm512_fmadd_ps(middle, _mm512_permutexvar_ps(at, slopes), _mm512_permutexvar_ps(at, minus));
+            const __m512 y = _mm512_mask_mul_ps(scales, _mm512_cmpneq_epi32_mask(k, largest), line, unit);
+            const __m512i signed_y =
+                _mm512_ternarylogic_epi32(_mm512_castps_si512(y), code, minus_zero, 0xF8);
+            _mm512_storeu_ps(x + i, sign ? _mm512_castsi512_ps(signed_y) : y); // y | code & minus_zero
+        }
+    }
+}
+PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
+                                                             size_t blocks) {
+    sign ? par__zero_decode_vectors(1, x, in, blocks) : par__zero_decode_vectors(0, x, in, blocks);
+}
+// The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
+PAR__TARGET_avx512 PAR__INLINE_LOOP uint32_t par__zero_largest_vectors(int sign, const float *x) {
+    const __m512i positive = _mm512_set1_epi32(sign ? 0x7FFFFFFF : -1);
+    __m512i largest[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 32)
+        for (size_t j = 0; j < 2; j++)
+            largest[j] = _mm512_max_epu32(
+                largest[j], _mm512_and_si512(_mm512_loadu_si512((const void *)(x + i + 16 * j)), positive));
+    return _mm512_reduce_max_epu32(_mm512_max_epu32(largest[0], largest[1]));
+}
+// 64 integers of 32 bits as bytes, those out of range as the nearest, in an order that
+// par__zero_encode_vectors undoes. sign: the bytes are signed.
+PAR__TARGET_avx512 PAR__INLINE_LOOP __m512i par__zero_pack_vectors(int sign, const __m512i x[4]) {
+    const __m512i a = _mm512_packs_epi32(x[0], x[1]), b = _mm512_packs_epi32(x[2], x[3]);
+    return sign ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
+}
+// Of all lines the least one is that of the number's decade. Near a power of ten two of them give the same
+// code, so that a decade may begin where the table says: added to the bits of a number, the entry of its
+// binary exponent makes the exponent the number of the decade. The first line is another one here, which is
+// never below 1. Codes of 256, and of 128 with a sign, become the largest ones when they are packed.
+PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_encode_vectors(int sign, const float *x, uint8_t *out,
+                                                                  size_t blocks) {
+    static const uint32_t decades[32] = {
+        0xD0000000, 0xCF800000, 0xCF000000, 0xCE800000, 0xCE000000, 0xCD800000, 0xCD000000, 0xCC800000,
+        0xCC7F2000, 0xCC000000, 0xCB800000, 0xCB772000, 0xCB000000, 0xCA800000, 0xCA5BA000, 0xCA000000,
+        0xC9800000, 0xC9328000, 0xC9000000, 0xC8800000, 0xC8000000, 0xC7FBA000, 0xC7800000, 0xC7000000,
+        0xC6DB6000, 0xC6800000, 0xC6000000, 0xC5B22000, 0xC5800000, 0xC5000000, 0xC4800000, 0xC4000000};
+    const float half = sign ? 0.5f : 1.0f;
+    const __m512 shift =
+        _mm512_setr_ps(2e-7f, 8e-7f, 8e-6f, 8e-5f, 8e-4f, 8e-3f, 8e-2f, 8e-1f, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512 slope =
+        _mm512_mul_ps(_mm512_set1_ps(half),
+                      _mm512_setr_ps(6666666.5f, 2e6f / 0.9f, 4e5f / 0.9f, 8e4f / 0.9f, 1.6e4f / 0.9f,
+                                     3.2e3f / 0.9f, 6.4e2f / 0.9f, 1.28e2f / 0.9f, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i low = _mm512_loadu_si512((const void *)decades);
+    const __m512i high = _mm512_loadu_si512((const void *)(decades + 16));
+    const __m512i positive = _mm512_set1_epi32(0x7FFFFFFF), sign_bits = _mm512_set1_epi8((char)-128);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (; blocks; blocks--, x += PAR__ZERO_STATE_BLOCK, out += PAR__ZERO_STATE_BLOCK_BYTES) {
+        const uint32_t largest = par__zero_largest_vectors(sign, x);
+        const float scale = par__bits_to_f32(largest);
+        const __m512 up = _mm512_set1_ps(par__zero_state_inverse(scale));
+        if (largest >= 0x7F800000u) { // not finite
+            par__zero_state_encode_base(sign, x, out, 1);
+            continue;
+        }
+        memcpy(out, &scale, sizeof scale);
+        for (size_t i = 0; i < PAR__ZERO_STATE_BLOCK; i += 64) {
+            __m512i number[4], code[4];
+            for (size_t j = 0; j < 4; j++) {
+                number[j] = _mm512_loadu_si512((const void *)(x + i + 16 * j));
+                const __m512i size = sign ? _mm512_and_si512(number[j], positive) : number[j];
+                const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(size), up);
+                const __m512i bits = _mm512_castps_si512(_mm512_max_ps(y, _mm512_set1_ps(0x1p-31f)));
+                const __m512i entry = _mm512_permutex2var_epi32(low, _mm512_srli_epi32(bits, 23), high);
+                const __m512i decade = _mm512_srli_epi32(_mm512_add_epi32(bits, entry), 23);
+                const __m512 line = _mm512_mul_ps(_mm512_add_ps(y, _mm512_permutexvar_ps(decade, shift)),
+                                                  _mm512_permutexvar_ps(decade, slope));
+                const __m512i some = _mm512_castps_si512(y);
+                code[j] = sign ? _mm512_cvttps_epi32(line)
+                               : _mm512_maskz_cvttps_epi32(_mm512_test_epi32_mask(some, some), line);
+            }
+            __m512i bytes = par__zero_pack_vectors(sign, code);
+            if (sign)
+                bytes =
+                    _mm512_or_si512(bytes, _mm512_and_si512(par__zero_pack_vectors(1, number), sign_bits));
+            _mm512_storeu_si512((void *)(out + 4 + i), _mm512_permutexvar_epi32(order, bytes));
+        }
+    }
+}
+PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const float *x, uint8_t *out,
+                                                             size_t blocks) {
+    sign ? par__zero_encode_vectors(1, x, out, blocks) : par__zero_encode_vectors(0, x, out, blocks);
+}
+static const par__zero_state_loops par__zero_state_loops_avx512 = {
+    PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
+#endif
+
+// >>zero_kernels --------------------------------------------------------------------------------------------
+
+// Where the code of an element of 8-bit states is.
+static size_t par__zero_code_at(size_t i) {
+    return i / PAR__ZERO_STATE_BLOCK * PAR__ZERO_STATE_BLOCK_BYTES + 4 + i % PAR__ZERO_STATE_BLOCK;
+}
+// Converts n elements of a part of a tensor, from its element `first` on, from and to codes of 8 bits.
+static void par__zero_decode_part(float *wide, const uint8_t *from, const par_zero_update *a, int sign,
+                                  size_t first, size_t n) {
+    par__zero_span s = {0, 0, 0};
+    memset(wide, 0, n * sizeof *wide);
+    while (par__zero_span_after(a, first, n, &s)) {
+        const uint8_t *codes = from + par__zero_code_at(s.at);
+        const float scale = a->scales[!sign][s.number / PAR__ZERO_STATE_BLOCK];
+        for (size_t i = 0; i < s.count; i++) wide[s.at + i] = par__zero_decode_state(codes[i], sign, scale);
+    }
+}
+static void par__zero_encode_part(uint8_t *to, const float *wide, const par_zero_update *a, int sign,
+                                  size_t first, size_t n) {
+    par__zero_span s = {0, 0, 0};
+    while (par__zero_span_after(a, first, n, &s)) {
+        uint8_t *codes = to + par__zero_code_at(s.at);
+        float *scale = &a->new_scales[!sign][s.number / PAR__ZERO_STATE_BLOCK];
+        const float *x = wide + s.at, up = par__zero_state_inverse(*scale);
+        uint32_t largest = par__f32_to_bits(*scale); // without signs floats compare like integers
+        for (size_t i = 0; i < s.count && a->raise; i++)
+            largest = PAR__MAX(largest, par__f32_to_bits(x[i]) & 0x7FFFFFFFu);
+        if (a->raise) *scale = par__bits_to_f32(largest);
+        for (size_t i = 0; i < s.count && !a->raise; i++)
+            codes[i] = (uint8_t)par__zero_encode_state(x[i], sign, up);
+    }
+}
+// Rounds n floats to bf16 at random as par__zero_round_eight does.
+static void par__zero_round_by(const par__zero_loops *l, uint16_t *to, const float *x, size_t n,
+                               uint64_t seed, uint64_t stream, uint64_t first) {
+    enum { MOST = 8 * PAR__PHILOX_BLOCKS };
+    union {
+        uint32_t words[MOST / 2];
+        uint16_t halves[MOST]; // the lower one of a word first
+    } random;
+    for (size_t at = 0; at < n; at += MOST) {
+        const size_t k = PAR__MIN(n - at, (size_t)MOST);
+        par__philox_blocks(random.words, seed, stream, (first + at) / 8, (k + 7) / 8);
+        l->round(to + at, x + at, k, random.halves);
+    }
+}
+// Rounds n numbers to bf16 at random. first: the number of the first one in the tensor, or in its part.
+static void par__zero_round_part(const par_zero_update *a, uint64_t seed, uint16_t *to, const float *x,
+                                 size_t n, size_t first) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    par__zero_span s = {0, 0, 0};
+    if (!a->shard) par__zero_round_by(l, to, x, n, seed, a->stream, first);
+    while (a->shard && par__zero_span_after(a, first, n, &s)) {
+        const size_t odd = s.number % 8, head = PAR__MIN(odd ? 8 - odd : 0, s.count);
+        float eight[8] = {0};
+        uint16_t rounded[8];
+        memcpy(eight + odd, x + s.at, head * sizeof *x); // the rest of a Philox block
+        par__zero_round_eight(rounded, eight, 8, seed, a->stream, s.number - odd);
+        memcpy(to + s.at, rounded + odd, head * sizeof *to);
+        if (s.count > head)
+            par__zero_round_by(l, to + s.at + head, x + s.at + head, s.count - head, seed, a->stream,
+                               s.number + head);
+    }
+}
+// Converts n elements of a moment, from element `at` on, from and to f32. sign 0: the second moment.
+static const float *par__zero_read_moment(float *wide, const void *x, const par_zero_update *a, int sign,
+                                          size_t at, size_t n) {
+    const char *from = (const char *)x + par__zero_moment_bytes(a->state_dtype, at);
+    if (a->state_dtype == PAR_U8 && a->shard)
+        par__zero_decode_part(wide, (const uint8_t *)from, a, sign, a->first + at, n);
+    else if (a->state_dtype == PAR_U8)
+        PAR__PICK(par__zero_state_loops)
+            ->decode(sign, wide, (const uint8_t *)from, n / PAR__ZERO_STATE_BLOCK);
+    else if (a->state_dtype == PAR_BF16)
+        par_cast(wide, PAR_F32, from, PAR_BF16, n);
+    else
+        return (const float *)(const void *)from;
+    return wide;
+}
+static float *par__zero_widen_moment(float *wide, void *x, const par_zero_update *a, int sign, size_t at,
+                                     size_t n) { // to be written: moments in f32 where they are
+    const int is_wide = par__zero_read_moment(wide, x, a, sign, at, n) == wide;
+    return is_wide ? wide : (float *)x + at;
+}
+static void par__zero_narrow_moment(void *x, const float *wide, const par_zero_update *a, int sign, size_t at,
+                                    size_t n) {
+    char *to = (char *)x + par__zero_moment_bytes(a->state_dtype, at);
+    if (a->state_dtype == PAR_U8 && a->shard)
+        par__zero_encode_part((uint8_t *)to, wide, a, sign, a->first + at, n);
+    else if (a->state_dtype == PAR_U8)
+        PAR__PICK(par__zero_state_loops)->encode(sign, wide, (uint8_t *)to, n / PAR__ZERO_STATE_BLOCK);
+    else if (a->state_dtype == PAR_BF16 && a->state_seed)
+        par__zero_round_part(a, a->state_seed + !sign, (uint16_t *)(void *)to, wide, n, a->first + at);
+    else if (a->state_dtype == PAR_BF16)
+        par_cast(to, PAR_BF16, wide, PAR_F32, n);
+}
+static int par__zero_reads(par_zero_optimizer optimizer, int write) { // moments that an update uses
+    static const int counts[][2] = {
+#define PAR__X(constant, name, states, reads, writes) {reads, writes},
+        PAR_ZERO_OPTIMIZERS(PAR__X)
+#undef PAR__X
+    };
+    return counts[optimizer][write];
+}
+static par_result par__zero_cpu_update(const par_zero_kernels *kernels, const par_zero_update *given,
+                                       size_t n, float *w, void *stored, par_dtype stored_type, const void *g,
+                                       par_dtype g_type, void *m, void *v, float *ema) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    par_zero_update resolved = *given;
+    const par_zero_update *a = &resolved;
+    (void)kernels;
+    if (!par__zero_apply_control(&resolved)) return PAR_OK;
+    const int reads = par__zero_reads(a->optimizer, 0), writes = par__zero_reads(a->optimizer, 1);
+    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK], ws[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        float *m_at = m && reads > 0 ? par__zero_widen_moment(ms, m, a, 1, at, k) : NULL;
+        float *v_at = v && reads > 1 ? par__zero_widen_moment(vs, v, a, 0, at, k) : NULL;
+        float *w_at = a->raise ? (float *)memcpy(ws, w + at, k * sizeof *w) : w + at;
+        l->step(a, w_at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, k);
+        if (m && writes > 0) par__zero_narrow_moment(m, m_at, a, 1, at, k);
+        if (v && writes > 1) par__zero_narrow_moment(v, v_at, a, 0, at, k);
+        if (a->raise) continue;
+        if (ema) l->ema(ema + at, w + at, a->ema, k);
+        if (!stored) continue;
+        if (a->seed && stored_type == PAR_BF16)
+            par__zero_round_part(a, a->seed, (uint16_t *)stored + at, w + at, k, a->first + at);
+        else
+            par_cast((uint16_t *)stored + at, stored_type, w + at, PAR_F32, k);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_lamb_norms(const par_zero_kernels *kernels, const par_zero_update *given,
+                                           size_t n, const float *w, const void *g, par_dtype g_type,
+                                           const void *m, const void *v, double *to, float *steps) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_CHUNK], u[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK], vs[PAR__ZERO_CHUNK];
+    double sums[2] = {0, 0};
+    par_zero_update resolved = *given;
+    const par_zero_update *a = &resolved;
+    (void)kernels;
+    if (!par__zero_apply_control(&resolved)) return PAR_OK;
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        float *u_at = steps ? steps + at : u;
+        const float *m_at = par__zero_read_moment(ms, m, a, 1, at, k);
+        const float *v_at = par__zero_read_moment(vs, v, a, 0, at, k);
+        l->lamb_steps(a, w + at, par__zero_widen(wide, g, g_type, at, k), m_at, v_at, u_at, k);
+        sums[0] += l->squares(w + at, k);
+        sums[1] += l->squares(u_at, k);
+    }
+    to[0] += sums[0];
+    to[1] += sums[1];
+    return PAR_OK;
+}
+static par_result par__zero_cpu_lamb_trust_ratios(const par_zero_kernels *kernels, size_t tensors,
+                                                  size_t pieces, const double *sums, float *trust) {
+    (void)kernels;
+    for (size_t t = 0; t < tensors; t++) trust[t] = par__zero_trust_ratio(sums + 2 * t * pieces, pieces);
+    return PAR_OK;
+}
+static par_result par__zero_cpu_scale(const par_zero_kernels *kernels, size_t n, float *y, const float *x,
+                                      float factor, const double *squares) {
+    const float f = par__zero_scale_factor(factor, squares);
+    (void)kernels;
+    for (size_t i = 0; i < n; i++) y[i] = f * x[i];
+    return PAR_OK;
+}
+static par_result par__zero_cpu_gemm(const par_zero_kernels *k, par_dtype type, int canonical, int ta, int tb,
+                                     size_t m, size_t n, size_t depth, float alpha, const void *a, size_t lda,
+                                     const void *b, size_t ldb, float beta, void *c, size_t ldc) {
+    const size_t of_a = (ta ? depth : m) * lda, of_b = (tb ? n : depth) * ldb, of_c = m * ldc;
+    float *wide = NULL, *x = (float *)c;
+    const float *xa = (const float *)a, *xb = (const float *)b;
+    (void)k;
+    if (type != PAR_F32) {
+        wide = (float *)PAR_MALLOC((of_a + of_b + of_c) * sizeof *wide);
+        if (!wide) return PAR_ERR_MEMORY;
+        par_cast(wide, PAR_F32, a, type, of_a);
+        par_cast(wide + of_a, PAR_F32, b, type, of_b);
+        par_cast(wide + of_a + of_b, PAR_F32, c, type, of_c);
+        xa = wide;
+        xb = wide + of_a;
+        x = wide + of_a + of_b;
+    }
+    const par__gemm_fn multiply = canonical ? par_gemm_canonical : par_gemm;
+    const par_result r = multiply(ta, tb, m, n, depth, alpha, xa, lda, xb, ldb, beta, x, ldc);
+    if (wide && !r) par_cast(c, type, x, PAR_F32, of_c);
+    if (wide) PAR_FREE(wide);
+    return r;
+}
+static par_result par__zero_cpu_momentum(const par_zero_kernels *kernels, const par_zero_update *given,
+                                         size_t n, const void *g, par_dtype g_type, void *m, float *out) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_CHUNK], ms[PAR__ZERO_CHUNK];
+    par_zero_update resolved = *given;
+    const par_zero_update *a = &resolved;
+    (void)kernels;
+    if (!par__zero_apply_control(&resolved)) return PAR_OK;
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        float *m_at = par__zero_widen_moment(ms, m, a, 1, at, k);
+        l->momentum(a, out + at, par__zero_widen(wide, g, g_type, at, k), m_at, k);
+        par__zero_narrow_moment(m, m_at, a, 1, at, k);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_square_sum(const par_zero_kernels *kernels, const void *x, par_dtype type,
+                                           size_t n, double weight, double *sum) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    float wide[PAR__ZERO_CHUNK];
+    double squares = weight == 1 ? *sum : 0;
+    (void)kernels;
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        squares += l->squares(par__zero_widen(wide, x, type, at, k), k);
+    }
+    *sum = weight == 1 ? squares : *sum + squares * weight;
+    return PAR_OK;
+}
+static par_result par__zero_cpu_total(const par_zero_kernels *kernels, const double *sums, size_t n,
+                                      double *total) {
+    double sum = 0;
+    (void)kernels;
+    for (size_t i = 0; i < n; i++) sum += sums[i];
+    return *total = sum, PAR_OK;
+}
+static par_result par__zero_cpu_decide_step(const par_zero_kernels *kernels, const par_zero_rules *rules,
+                                            par_zero_control *control) {
+    (void)kernels;
+    return par__zero_decide_step(rules, control), PAR_OK;
+}
+static par_result par__zero_cpu_quantize(const par_zero_kernels *kernels, int code, size_t n, const void *x,
+                                         par_dtype type, void *quantized) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    (void)kernels;
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        l->quantize(code, par__zero_widen(wide, x, type, at, k),
+                    (uint8_t *)quantized + par__zero_quantized_bytes(code, at), k / 32);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_dequantize(const par_zero_kernels *kernels, int code, size_t n,
+                                           const void *quantized, void *x, par_dtype type) {
+    const par__zero_loops *l = PAR__PICK(par__zero_loops);
+    (void)kernels;
+    float wide[PAR__ZERO_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_CHUNK, n - at);
+        float *to = type == PAR_F32 ? (float *)x + at : wide;
+        l->dequantize(code, to, (const uint8_t *)quantized + par__zero_quantized_bytes(code, at), k / 32);
+        if (type != PAR_F32) par_cast((uint16_t *)x + at, type, wide, PAR_F32, k);
+    }
+    return PAR_OK;
+}
+static par_result par__zero_cpu_sum_quantized(const par_zero_kernels *kernels, int code, int ranks, int pairs,
+                                              size_t n, const void *quantized, void *sum, par_dtype type) {
+    float level[PAR__ZERO_MAX_TREE_LEVELS][PAR__ZERO_SUM_CHUNK];
+    for (size_t at = 0; at < n; at += PAR__ZERO_SUM_CHUNK) {
+        const size_t k = PAR__MIN((size_t)PAR__ZERO_SUM_CHUNK, n - at);
+        int to = 0; // level of the tree that holds the sum
+        for (int r = 0; r < ranks; r++) {
+            float x[PAR__ZERO_SUM_CHUNK];
+            const char *from = (const char *)quantized + par__zero_quantized_bytes(code, (size_t)r * n + at);
+            PAR__ZERO_TRY(par__zero_cpu_dequantize(kernels, code, k, from, x, PAR_F32));
+            for (to = 0; pairs && r >> to & 1; to++)
+                for (size_t i = 0; i < k; i++) x[i] = level[to][i] + x[i];
+            for (size_t i = 0; i < k && r && !pairs; i++) x[i] = level[0][i] + x[i];
+            memcpy(level[to], x, k * sizeof *x);
+        }
+        par_cast((char *)sum + at * par_dtype_bytes(type), type, level[to], PAR_F32, k);
+    }
+    return PAR_OK;
+}
+static const par_zero_kernels par__zero_cpu_kernels = {"cpu",
+                                                       NULL,
+                                                       1,
+                                                       par__zero_cpu_update,
+                                                       par__zero_cpu_lamb_norms,
+                                                       par__zero_cpu_lamb_trust_ratios,
+                                                       par__zero_cpu_momentum,
+                                                       par__zero_cpu_scale,
+                                                       par__zero_cpu_gemm,
+                                                       par__zero_cpu_square_sum,
+                                                       par__zero_cpu_total,
+                                                       par__zero_cpu_decide_step,
+                                                       par__zero_cpu_quantize,
+                                                       par__zero_cpu_dequantize,
+                                                       par__zero_cpu_sum_quantized,
+                                                       NULL};
+const par_zero_kernels *par_zero_cpu(void) { return &par__zero_cpu_kernels; }
 
 PAR__EXACT_END
 #ifdef __cplusplus
