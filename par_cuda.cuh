@@ -4264,29 +4264,27 @@ static __global__ void par__cuda_k_trial_watch(const uint32_t *x, size_t words, 
         atomicMax(differs, 1u);
 }
 
-static size_t par__cuda_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 static void par__cuda_trial_layout(par__cuda_trial *t) {
     const par__cuda_gemm_key *k = &t->plan.key;
     const size_t c = par_dtype_bytes((par_dtype)k->c_type), block = k->code_a ? 1 : 0;
     const size_t e = k->code_a ? 1 : par_dtype_bytes((par_dtype)k->type);
     const size_t scales =
-        block * par__cuda_round_up((k->k + 15) / 16, 4); // of a row: at most a byte for 16 numbers
+        block * par__round_up((k->k + 15) / 16, 4); // of a row: at most a byte for 16 numbers
     const size_t more_a = (k->blocks - 1) * k->a_step, more_c = (k->blocks - 1) * k->c_step;
     const size_t bytes[PAR__CUDA_TRIAL_PARTS] = {((k->trans_a ? k->k : k->m) * k->lda + more_a) * e,
                                                  (k->trans_b ? k->n : k->k) * k->ldb * e,
                                                  (k->m * k->ldc + more_c) * c,
                                                  k->align_aux ? k->m * k->ldc * c : 0,
                                                  k->align_bias ? PAR__MAX(k->m, k->n) * c : 0,
-                                                 par__cuda_round_up(k->m, 128) * scales,
-                                                 par__cuda_round_up(k->n, 128) * scales,
+                                                 par__round_up(k->m, 128) * scales,
+                                                 par__round_up(k->n, 128) * scales,
                                                  2 * sizeof(float),
                                                  PAR__CUDA_CANDIDATES * PAR__CUDA_TRIAL_SUMS *
                                                      sizeof(uint64_t),
                                                  PAR__CUDA_CANDIDATES * sizeof(uint32_t)};
     t->part[0] = 0;
     for (int i = 0; i < PAR__CUDA_TRIAL_PARTS; i++)
-        t->part[i + 1] =
-            t->part[i] + par__cuda_round_up(bytes[i] + 16, 256); // 16: an array may begin a bit later
+        t->part[i + 1] = t->part[i] + par__round_up(bytes[i] + 16, 256); // 16: an array may begin a bit later
 }
 static void *par__cuda_trial_at(const par__cuda_trial *t, int part, int alignment) { // exactly
     return t->memory + t->part[part] + alignment % 16;

@@ -5304,7 +5304,6 @@ static const par__tp_dot *par__tp_pick_dot(void) {
 static const par__tp_dot *par__tp_pick_dot(void) { return NULL; }
 #endif
 
-static size_t par__tp_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 static size_t par__tp_dot_slice(int ta) { return ta ? PAR__TP_DOT_K_TRANSPOSED : PAR__TP_DOT_K; }
 
 typedef struct par__tp_dot_block { // what is multiplied at a time
@@ -5323,7 +5322,7 @@ static void par__tp_pack_a(const par__tp_loops *loops, const par__tp_dot *dot, c
                            dot->group);
     else if (direct < s->rows)
         loops->pack_rows(s->a, a + direct * i_ld, i_ld, k_ld, s->k, s->padded, s->rows - direct,
-                         par__tp_round_up(s->rows - direct, dot->rows));
+                         par__round_up(s->rows - direct, dot->rows));
 }
 static void par__tp_dot_multiply_block(const par__tp_loops *loops, const par__tp_dot *dot,
                                        const par__tp_dot_product *m, const par__tp_dot_block *s) {
@@ -5904,7 +5903,7 @@ static void par__tp_multiply_strip(const par_tp *tp, const par__tp_strip_product
 
 static void *par__tp_carve(char *base, size_t *at, size_t bytes) { // base NULL: only counts
     void *memory = base ? base + *at : NULL;
-    *at += par__tp_round_up(bytes, 64);
+    *at += par__round_up(bytes, 64);
     return memory;
 }
 // Lays out scratch memory from `base` on and returns its size.
@@ -5948,10 +5947,10 @@ static int par__tp_core_open(par_tp *tp, const par_tp_attention_block *m, void *
     o->pad = tp->dot ? o->tile : 2;
     o->width = tp->dot ? (size_t)PAR__TP_STRIP : tp->tile->cols;
     o->beyond = apart ? o->tile - 1 : 0; // tiles of par__tp_keys_add
-    o->depth = par__tp_round_up(m->dim, o->unit);
-    o->wide = par__tp_round_up(m->dim, PAR__TP_STRIP);
+    o->depth = par__round_up(m->dim, o->unit);
+    o->wide = par__round_up(m->dim, PAR__TP_STRIP);
     o->key_ld = tp->dot ? o->depth : o->wide;
-    o->keys = par__tp_round_up(m->kv_count, PAR__TP_STRIP);
+    o->keys = par__round_up(m->kv_count, PAR__TP_STRIP);
     o->ld = apart ? (size_t)PAR__TP_SCORES_LD : (size_t)PAR__TP_STRIP;
     o->step = apart ? PAR__TP_STRIP : 0;
     const size_t bytes = par__tp_core_layout(tp, o, NULL);
@@ -6025,7 +6024,7 @@ static void par__tp_load_queries(const par_tp *tp, const par__tp_core *o, const 
     }
     if (tp->dot && o->m->dy)
         tp->loops->pack_panels((par_bf16 *)(void *)rows, (int)PAR__TP_STRIP * PAR__TP_BLOCK,
-                               (const par_bf16 *)x + at, ld, 1, n, par__tp_round_up(n, PAR__TP_STRIP), dim,
+                               (const par_bf16 *)x + at, ld, 1, n, par__round_up(n, PAR__TP_STRIP), dim,
                                tp->dot->group);
 }
 
@@ -6042,7 +6041,7 @@ static void par__tp_strip_scores(const par_tp *tp, const par__tp_core *o, size_t
     for (size_t j = 0; j < PAR__TP_STRIP; j += o->width) {
         const size_t seen = par__tp_seen_keys(o, strip * PAR__TP_STRIP + j + o->width);
         par__tp_strip_product p;
-        p.rows = par__tp_round_up(seen, o->pad);
+        p.rows = par__round_up(seen, o->pad);
         p.cols = o->width;
         p.k = o->depth;
         p.seen = o->depth;
@@ -6131,7 +6130,7 @@ static void par__tp_strip_add(const par_tp *tp, par__tp_core *o, size_t strip, s
         par__tp_strip_product p;
         p.rows = PAR__MIN((size_t)PAR__TP_STRIP, o->m->dim - j);
         p.cols = PAR__TP_STRIP;
-        p.k = par__tp_round_up(keys, o->unit);
+        p.k = par__round_up(keys, o->unit);
         p.seen = keys;
         p.a = turned + (j * o->keys + o->k_at * (panels ? PAR__TP_STRIP : 1)) * o->bytes;
         p.a_row = panels ? tp->dot->group : o->keys;
@@ -6160,7 +6159,7 @@ static void par__tp_scale_queries(const par_tp *tp, const par__tp_core *o, size_
 
 // The keys of which a strip makes weights: `seen`, and those whose weights, 0, are read with theirs.
 static size_t par__tp_weighted_keys(const par__tp_core *o, size_t seen) {
-    return par__tp_round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
+    return par__round_up(PAR__MIN(seen + o->beyond, o->k_count), o->pad);
 }
 static void par__tp_strip_forward(par_tp *tp, par__tp_core *o, size_t strip) {
     float rescale[PAR__TP_STRIP];
@@ -6201,7 +6200,7 @@ static void par__tp_strip_backward(par_tp *tp, par__tp_core *o, size_t strip) {
 static void par__tp_keys_add(const par_tp *tp, const par__tp_core *o, const float *x, const par_bf16 *narrow,
                              const char *rows, float *y) {
     const size_t query = o->m->q_position + o->q_at, key = o->m->kv_position + o->k_at;
-    const size_t n = tp->dot ? par__tp_round_up(o->q_count, PAR__TP_STRIP) : o->q_count;
+    const size_t n = tp->dot ? par__round_up(o->q_count, PAR__TP_STRIP) : o->q_count;
     for (size_t i = 0, count; i < o->k_count; i += count) {
         const size_t left = o->k_count - i;
         count = PAR__MIN(tp->dot ? o->tile : par__gemm_tile_for(tp->tile, left)->rows, left);

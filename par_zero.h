@@ -1296,7 +1296,6 @@ par_result par_zero_optimizer_parse(const char *name, par_zero_optimizer *optimi
 // Each part is padded to a multiple of 32 x ranks elements (canonical: 32 x C), so that all shards have the
 // same size; with states of 8 bits of 256 x.
 
-static size_t par__zero_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static size_t par__zero_shape_product(const size_t *shape, int dims) { // SIZE_MAX: too large
     size_t n = 1;
     for (int i = 0; i < dims; i++) {
@@ -1324,9 +1323,9 @@ static size_t par__zero_updated_count(const par_zero *z, const par__zero_unit *u
 static size_t par__zero_offloaded_count(const par_zero *z, const par__zero_unit *u) {
     const size_t piece = u->use_of ? 0 : u->count[0] / z->pieces;
     size_t first;
-    return piece ? par__zero_updated_count(z, u, &first) / piece *
-                       par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS)
-                 : 0;
+    return piece
+               ? par__zero_updated_count(z, u, &first) / piece * par__round_up(piece, PAR__ZERO_PAGE_ELEMENTS)
+               : 0;
 }
 // A unit begins where the previous one ends.
 static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
@@ -1341,8 +1340,8 @@ static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
 // A tensor is appended to its unit, which is the last one.
 static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__zero_tensor *t) {
     t->offset = u->used[t->part];
-    u->used[t->part] += par__zero_round_up(t->count, z->align);
-    u->count[t->part] = par__zero_round_up(u->used[t->part], z->align * z->pieces);
+    u->used[t->part] += par__round_up(t->count, z->align);
+    u->count[t->part] = par__round_up(u->used[t->part], z->align * z->pieces);
 }
 // 1: Muon updates it as a matrix.
 static int par__zero_is_matrix(const par_zero *z, const par__zero_tensor *t) {
@@ -1371,7 +1370,7 @@ static par__zero_sizes par__zero_total_sizes(const par_zero *z) {
         s.trained += u->count[0];
         if (!u->use_of) s.updated += par__zero_updated_count(z, u, &first);
         s.offloaded += par__zero_offloaded_count(z, u);
-        s.window = PAR__MAX(s.window, par__zero_round_up(u->count[0] / z->pieces, PAR__ZERO_PAGE_ELEMENTS));
+        s.window = PAR__MAX(s.window, par__round_up(u->count[0] / z->pieces, PAR__ZERO_PAGE_ELEMENTS));
         if (par__zero_has_matrix(z, u)) s.matrix_unit = PAR__MAX(s.matrix_unit, u->count[0]);
     }
     s.window = s.updated ? PAR__MIN(s.window, z->window) : 0;
@@ -2142,7 +2141,7 @@ int par_zero_add_tensor(par_zero *z, const par_zero_tensor *desc) {
     par__zero_place_tensor(z, &z->units[t->unit], t);
     t->blocks_at = z->block_count;
     if (t->whole && z->desc.state_dtype == PAR_U8)
-        z->block_count += par__zero_round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
+        z->block_count += par__round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
     z->units[t->unit].last = ++z->tensor_count;
     return z->tensor_count - 1;
 }
@@ -3294,11 +3293,11 @@ static void par__zero_move_window(par_zero *z, const par__zero_window *w, int sl
                                   int transfers[2]) {
     const par__zero_unit *u = &z->units[w->unit];
     const size_t piece = u->count[0] / z->pieces, e = par__zero_param_bytes(z);
-    const size_t padded = par__zero_round_up(w->count, PAR__ZERO_PAGE_ELEMENTS);
+    const size_t padded = par__round_up(w->count, PAR__ZERO_PAGE_ELEMENTS);
     const size_t bytes = z->state_store.kind ? par__zero_states_bytes(z, padded) : 0;
     size_t owned;
     par__zero_updated_count(z, u, &owned);
-    const size_t before = (w->piece - owned / piece) * par__zero_round_up(piece, PAR__ZERO_PAGE_ELEMENTS);
+    const size_t before = (w->piece - owned / piece) * par__round_up(piece, PAR__ZERO_PAGE_ELEMENTS);
     const size_t at = u->offload_offset + before + w->first - w->piece * piece;
     transfers[0] = transfers[1] = 0;
     if (bytes)
@@ -3329,7 +3328,7 @@ static par_result par__zero_walk_start(par_zero *z, par__zero_walk *w) { // earl
 }
 static void par__zero_find_states(const par_zero *z, par__zero_walk *w) { // and parameters
     const par__zero_unit *u = &z->units[w->now.unit];
-    const size_t padded = par__zero_round_up(w->now.count, PAR__ZERO_PAGE_ELEMENTS);
+    const size_t padded = par__round_up(w->now.count, PAR__ZERO_PAGE_ELEMENTS);
     size_t owned;
     par__zero_updated_count(z, u, &owned);
     const size_t at = w->now.first - owned,
@@ -3371,7 +3370,7 @@ static int par__zero_next(par_zero *z, par__zero_walk *w) {
     do {
         while (w->now.count && ++w->tensor < z->units[w->now.unit].last) {
             const par__zero_tensor *t = &z->tensors[w->tensor];
-            const size_t end = PAR__MIN(t->offset + par__zero_round_up(t->count, z->align), w->until);
+            const size_t end = PAR__MIN(t->offset + par__round_up(t->count, z->align), w->until);
             w->at = PAR__MAX(PAR__MAX(w->now.first, t->offset), w->from);
             w->count = PAR__MIN(end, w->now.first + w->now.count) - w->at;
             if (!t->part && w->at < PAR__MIN(end, w->now.first + w->now.count)) return 1;
@@ -3582,7 +3581,7 @@ static par_zero_update par__zero_rounding_of(const par_zero *z, const par__zero_
 // Lets the host read the scales of a tensor's present moments; write: and takes over what it has set.
 static par_result par__zero_host_scales(const par_zero *z, const par__zero_tensor *t, int write,
                                         par_zero_update *a) {
-    const size_t n = par__zero_round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
+    const size_t n = par__round_up(t->whole, PAR__ZERO_STATE_BLOCK) / PAR__ZERO_STATE_BLOCK;
     if (!z->host_scales || !a->shard) return PAR_OK;
     for (int i = 0; i < 2; i++) {
         float *device = par__zero_scales(z, t, z->now, i);
@@ -4068,7 +4067,7 @@ static par_result par__zero_read_state(const par_zero *z, const par__zero_walk *
     PAR__ZERO_TRY(par__zero_host_scales(z, t, 0, &a));
     for (size_t at = k, step; at < k + n; at += step) {
         const size_t from = at / unit * unit;
-        const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, par__zero_round_up(k + n - from, unit));
+        const size_t count = PAR__MIN((size_t)PAR__ZERO_CHUNK, par__round_up(k + n - from, unit));
         step = PAR__MIN(from + count, k + n) - at;
         PAR__ZERO_TRY(par__zero_copy_sync(z, narrow, w->states[kind] + par__zero_state_bytes(z, kind, from),
                                           par__zero_state_bytes(z, kind, count)));
@@ -4102,7 +4101,7 @@ static void par__zero_fill_chunk(par_zero *z, const par__zero_fill *fill, par_ze
                                  size_t first, size_t count, void *to) {
     float wide[PAR__ZERO_CHUNK];
     const size_t whole =
-        nearest->state_dtype == PAR_U8 ? par__zero_round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
+        nearest->state_dtype == PAR_U8 ? par__round_up(count, (size_t)PAR__ZERO_STATE_BLOCK) : count;
     memset(wide, 0, sizeof wide);
     nearest->first = first;
     if (nearest->state_dtype == PAR_U8 && nearest->shard) {
@@ -4138,8 +4137,7 @@ static par_result par__zero_fill_state(par_zero *z, const par__zero_fill *fill, 
             par__zero_fill_chunk(z, fill, &nearest, kind, first + at + from, count,
                                  to + par__zero_state_bytes(z, kind, from));
         }
-        const size_t whole =
-            par__zero_round_up(many, nearest.state_dtype == PAR_U8 ? PAR__ZERO_STATE_BLOCK : 1);
+        const size_t whole = par__round_up(many, nearest.state_dtype == PAR_U8 ? PAR__ZERO_STATE_BLOCK : 1);
         PAR__ZERO_TRY(par__zero_copy_sync(z, par__zero_run_state(z, w, kind, at), to,
                                           par__zero_state_bytes(z, kind, whole)));
     }
