@@ -3838,23 +3838,30 @@ static void halo_mismatch(par_comm *w) {
     CHECK_OK(w, par_neighbors_close(h));
     free(x);
 }
-static void halo_late(par_comm *w) { // a neighbor that never comes: the error names it
+static void halo_late(par_comm *w) { // a neighbor that never comes: the error names it, and no other
     const int n = par_size(w), me = par_rank(w), left = (me + n - 1) % n, right = (me + 1) % n;
+    const int both = n == 3 ? 2 : 0; // ranks that come are neighbors, and wait until both have sent
     const size_t counts[2] = {1, 1};
     const int peers[2] = {left, right};
     int x[2] = {0, 0}, y[2];
-    char who[32];
+    char who[32], other[32];
     par_neighbors *h;
+    par_request q;
     CHECK_OK(w, par_neighbors_open(w, 2, peers, NULL, &h));
     CHECK_OK(w, par_neighbor_exchange(x, counts, NULL, y, counts, NULL, PAR_I32, h));
     if (me == 0 || me == n - 2) {
         par_set_timeout(w, 0.06);
         snprintf(who, sizeof who, "rank %d (", n - 1);
-        CHECK(w, par_neighbor_exchange(x, counts, NULL, y, counts, NULL, PAR_I32, h) == PAR_ERR_TIMEOUT);
+        snprintf(other, sizeof other, "rank %d (", both ? 1 - me : n);
+        CHECK_OK(w, par_neighbor_exchange_begin(x, counts, NULL, y, counts, NULL, PAR_I32, h, &q));
+        if (both) test_arrive(&test_shared->words);
+        test_wait_for(&test_shared->words, both);
+        CHECK(w, par_wait(&q) == PAR_ERR_TIMEOUT);
         CHECK(w, says(w, who) && says(w, "in par_neighbor_exchange at tests/test_par.c:"));
+        CHECK(w, !says(w, other));
     }
     if (me < n - 1) test_arrive(&test_shared->words);
-    test_wait_for(&test_shared->words, n - 1); // before, no other rank is late, or has closed
+    test_wait_for(&test_shared->words, n - 1 + both); // before, no other rank is late, or has closed
     par_set_timeout(w, 1000);
     CHECK_OK(w, par_neighbors_close(h));
 }
