@@ -48,7 +48,7 @@ program test_f90
     long_counts = counts
     row = -1
     call par_all_gatherv(spread(me, 1, me + 1), row, long_counts, PAR_I32, world, &
-        displs=[(int(sum(counts(:i - 1)), c_int64_t), i=1, ranks)])
+        recv_displs=[(int(sum(counts(:i - 1)), c_int64_t), i=1, ranks)])
     call check(row(1) == 0 .and. row(size(row)) == ranks - 1, __LINE__)
 
     put = me
