@@ -2607,6 +2607,10 @@ static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan
             bad, why, capacity,
             "ulysses %d with cp %d: it is 0 or 1, and needs cp ranks that divide the heads of a rank",
             c->ulysses, c->cp);
+    const int known = c->schedule >= 0 && c->schedule < PAR_PIPE_SCHEDULE_COUNT;
+    if (!known || par__plan_schedule(c)->rounds < 0)
+        return par__plan_fail(bad, why, capacity, "schedule %d (%s) is not planned: take another one",
+                              c->schedule, known ? par__plan_schedule(c)->name : "there is none");
     if (!par__plan_schedule_allows(p, c))
         return par__plan_fail(
             bad, why, capacity,

@@ -594,6 +594,7 @@ static void schedules(void) {
             CHECK(par_pipe_schedule_open(&desc, &s) == PAR_OK, "%s of %d microbatches: %s", text, m, s.why);
             par_pipe_schedule_close(&s);
         }
+        CHECK(rules[i].fewest || !strncmp(why, "schedule ", 9), "%s: %s", rules[i].name, why);
         CHECK(taken[0] == rules[i].fewest && taken[1] == rules[i].next, "%s takes %d and %d microbatches",
               rules[i].name, taken[0], taken[1]);
     }
