@@ -1,4 +1,4 @@
-// par.h - ranks, groups, shared memory, collectives and their diagnosis for C and C++ programs.
+// par.h - ranks, comms, shared memory, collectives and their diagnosis for C and C++ programs.
 //
 // Public domain or MIT-0, as you choose: see the end of this file.
 
@@ -137,7 +137,7 @@ ENVIRONMENT (the same on all ranks; what cannot be parsed is an error, an empty 
     PAR_PORT=n          rendezvous at this port instead of MASTER_PORT (torchrun's agent listens on that one)
     PAR_JOB=name        over TCP only ranks with the same name join; unset: the launcher's name of the run.
                         Without either rank 0 keeps its port, and refuses other runs, while its world is open
-    PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more, never empty
+    PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more (not empty)
     PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
     PAR_NODE_RANKS=k    treat every k consecutive ranks as a node of their own
     PAR_TIMEOUT=s       seconds until a wait fails (600)
@@ -560,9 +560,9 @@ typedef enum par_takes { PAR_TAKES_NONE, PAR_TAKES_OP, PAR_TAKES_ROOT, PAR_TAKES
 typedef enum par_runs { PAR_RUNS_OWN, PAR_RUNS_EAGER, PAR_RUNS_DEVICE, PAR_RUNS_EAGER_DEVICE } par_runs;
 
 // The kinds of calls and their traits. X(constant, name, send, recv, counts, takes, runs). From its row
-// follow the arguments that a call needs, the elements that its arrays span, what it sends in the ledger, and
+// follow the arguments that a call needs, the elements that its arrays span, what it sends (par__volume), and
 // its in-place rule: a rank's own block is the same memory on both sides (all_to_all has no such form). A
-// neighbor exchange has a block for each neighbor instead of each rank.
+// neighbor exchange has a block for each neighbor instead of each rank. Collectives stand before SEND.
 #define PAR_KINDS(X)                                                                                         \
     X(PAR_KIND_BARRIER,         "barrier",         NONE,       NONE,       NONE, NONE,        EAGER)         \
     X(PAR_KIND_ALL_REDUCE,      "all_reduce",      BLOCK,      BLOCK,      NONE, OP,          EAGER_DEVICE)  \
@@ -801,7 +801,7 @@ typedef struct par_ledger {
     uint64_t sent_bytes;
     uint64_t net_messages;
     uint64_t net_bytes;
-    double seconds;           // from the call to its completion; 0 for one that ends at once
+    double seconds;           // from its arrival to its completion; 0 for a message that ends at once
     double predicted_seconds; // of the model; 0 before par_calibrate
 } par_ledger;
 par_ledger par_ledger_get(const par_comm *comm, par_kind kind);
@@ -934,7 +934,7 @@ typedef struct par_shard {
 } par_shard;
 // A tensor that is whole on this rank.
 par_shard par_shard_whole(const size_t *shape, int dims);
-// Says that `copies` groups of ranks have the same part, as the first and the last stage of a pipeline have a
+// Says that `copies` sets of ranks have the same part, as the first and the last stage of a pipeline have a
 // tied weight, and that this rank is in group number `copy`, from 0 on. Copied elements count once in a norm,
 // and copy 0 is saved.
 void par_shard_replicate(par_shard *shard, int copies, int copy);
@@ -6627,7 +6627,8 @@ static par_result par__open_message(par__operation *op, par__transfer *x, const 
     const par_comm *c = op->comm;
     par__message_header *m = &x->header;
     m->bytes = cell->bytes;
-    m->count = x->blocks ? cell->bytes / par__dtypes[op->call.dtype].bytes : cell->count;
+    m->count =
+        x->blocks ? cell->bytes / PAR__MAX(par_dtype_bytes((par_dtype)cell->dtype), (size_t)1) : cell->count;
     m->dtype = cell->dtype;
     m->place = cell->place;
     m->address = x->blocks ? 1 : cell->u.copy.from; // a bundle has a list of them
@@ -9225,6 +9226,7 @@ static par__operation *par__use_operation(par__operation *op, par_comm *c, const
     op->group.head = NULL;
     op->group.pending = op->group.detached = 0;
     op->group.number = 0;
+    op->track_count = 0; // of its last use: what is canceled before it starts has none
     op->bucket.count = 0;
     op->bucket.hash = 0;
     par__set_ticket(op, ++c->world->tickets);
@@ -10381,8 +10383,8 @@ static void par__plan_data(const par_comm *c, par__plan *plan) {
         staged ? PAR__MIN(plan->call.count * par__dtypes[plan->call.dtype].bytes, (size_t)PAR__PREFETCH_BYTES)
                : 0;
 }
-// NULL: a call that cannot be small, or is not valid; or there is no memory. The comm's operation of small
-// calls is used to ask; where it is in use the call is none of them.
+// NULL: the call is not valid, or the comm's operation of small calls, which is used to ask, is in use. A
+// call that cannot be small gets a plan that says so.
 static const par__plan *par__make_plan(par_comm *c, const par_call *k, par__plan *plan) {
     par__operation *op = c->small;
     if (op->ticket || !par__validate_call(c, k)) return NULL;

@@ -33,7 +33,7 @@ EXAMPLE
         par_file_tensor t = {"x", "F32", 1, {2}, 2, sizeof x, x};
         par_safetensors_writer w;
         par_safetensors s;
-        if (par_safetensors_create("x.safetensors", &t, 1, &w)) return 1;
+        par_safetensors_create("x.safetensors", &t, 1, &w);
         par_safetensors_put(&w, 0, 0, 2, x); // end returns its error again
         if (par_safetensors_end(&w, 1)) return fprintf(stderr, "%s\n", w.why), 1;
         if (par_safetensors_open("x.safetensors", &s)) return fprintf(stderr, "%s\n", s.why), 1;
@@ -66,9 +66,15 @@ LIMITS
     Linux, 64 bits, little endian. A header of safetensors has at most 100 MiB, a tensor 8 dimensions and a
     name of 191 bytes. Numbers in JSON that are read are whole ones from 0 on; others can be skipped.
 */
+#if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error                                                                                                       \
+    "par_files.h is for 64-bit little-endian machines (x86-64, aarch64, riscv64, ppc64le), and this is none"
+#endif
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#define PAR_FILES_VERSION 900 // as PAR_VERSION: par_zero.h takes no other
 
 #define PAR__PRAGMA(...) _Pragma(#__VA_ARGS__)
 #if defined(PAR_API) // as in par.h
@@ -87,7 +93,7 @@ extern "C" {
 // ---- JSON -------------------------------------------------------------------------------------------------
 // A reader of a JSON text in memory, one value after the other, without allocation. Where the text is not
 // valid, or the next value is of another kind than the function reads, `bad` is set. It stays set, and loops
-// over members end: one look at it after the last value is enough. Strings become UTF-8.
+// over members end: one look at it after the last value is enough. Escapes in strings become UTF-8.
 //     par_json j = {text, text + strlen(text), 0};
 //     for (size_t i = 0; par_json_member(&j, i, name, sizeof name, 0); i++)
 //         if (!strcmp(name, "step"))
@@ -109,7 +115,7 @@ int par_json_member(par_json *j, size_t index, char *name, size_t capacity, int 
 // Reads a string into `text`, which gets a 0 at its end (text may be NULL with capacity 0). One of capacity
 // bytes or more is cut off if cut is 1, and else bad.
 void par_json_string(par_json *j, char *text, size_t capacity, int cut);
-uint64_t par_json_number(par_json *j); // a whole number from 0 on; others are bad, and 0
+uint64_t par_json_number(par_json *j); // a whole number from 0 on; others are bad
 void par_json_skip(par_json *j);       // any value; nested deeper than 32: bad
 // Escapes the first character of `text`, which has at least 1 byte, for a JSON string; a byte that is not
 // UTF-8 becomes U+FFFD. Returns the number of bytes of text that it used.
@@ -132,11 +138,12 @@ void par_text_quote(par_text *t, const char *s); // as a JSON string
 // Descriptors are 3 or more, and closed on exec: where a program was started without stdout, its output must
 // not get into a file.
 
-// Opens a file for reading. Returns its descriptor, and its size; or -1, and what is wrong in `why`. Only
-// regular files are accepted: a FIFO would block until it has a writer, a device may never end.
+// Opens a file for reading. Returns its descriptor, and its size; or -1, with errno, and what is wrong in
+// `why`. Only regular files are accepted (others: EINVAL): a FIFO would block until it has a writer, a device
+// may never end.
 int par_file_open(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // Reads a whole file of less than 1 GiB, and appends a 0. The caller frees it, by free or a PAR_FREE of its
-// own. NULL: an error, with a text in why.
+// own. NULL: an error: errno, and a text in why.
 char *par_file_read(const char *path, size_t *bytes, char *why, size_t why_bytes);
 // Creates a file for writing. One of that name is unlinked first: it could be a symbolic link through which
 // another file would be overwritten. -1: see errno.
@@ -171,9 +178,11 @@ const par_file_tensor *par_safetensors_find(const par_safetensors *s, const char
 // Writes a file whose tensors are never in memory together. create makes a temporary file with the header of
 // the list (all but data; it must stay valid until the end). put writes elements [first, first + count) of
 // tensor `index`, in any order. end syncs the file, and renames it to path; keep 0: removes it. All return 0,
-// or the first errno, with a text in w->why; then end removes the file.
+// or the first errno, with a text in w->why (EINVAL: elements that the tensor has not). Call end also after
+// an error, of create too: it removes the file.
 typedef struct par_safetensors_writer {
     const par_file_tensor *list;
+    size_t count;
     size_t *at; // of each tensor's data in the file, and of the end
     int fd, error;
     char path[4200], temporary[4204], why[4400];
@@ -295,6 +304,7 @@ uint64_t par_json_number(par_json *j) {
         if (v > (UINT64_MAX - digit) / 10) return j->bad = 1, (uint64_t)0;
         v = v * 10 + digit;
     }
+    if (j->at < j->end && (*j->at == '.' || *j->at == 'e' || *j->at == 'E')) j->bad = 1;
     return v;
 }
 int par_json_next(par_json *j, size_t index, char open) {
@@ -360,6 +370,10 @@ void par_text_print(par_text *t, const char *format, ...) {
     va_start(list, format);
     const int n = vsnprintf(NULL, 0, format, list);
     va_end(list);
+    if (n < 0) {
+        t->failed = 1;
+        return;
+    }
     if (t->count + (size_t)n + 1 > t->capacity) {
         const size_t capacity = 2 * t->capacity + (size_t)n + 256;
         char *more = (char *)PAR_REALLOC(t->text, capacity);
@@ -396,9 +410,10 @@ int par_file_open(const char *path, size_t *bytes, char *why, size_t why_bytes) 
     struct stat st;
     const int fd = par__file_safe(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     const char *why_not = NULL;
+    int e = EINVAL;
     *bytes = 0;
     if (fd < 0 || fstat(fd, &st))
-        why_not = strerror(errno);
+        why_not = strerror(e = errno);
     else if (!S_ISREG(st.st_mode))
         why_not = S_ISDIR(st.st_mode)    ? "it is a directory, not a regular file"
                   : S_ISFIFO(st.st_mode) ? "it is a FIFO, not a regular file"
@@ -407,7 +422,7 @@ int par_file_open(const char *path, size_t *bytes, char *why, size_t why_bytes) 
         return *bytes = (size_t)st.st_size, fd;
     snprintf(why, why_bytes, "cannot open %s: %s", path, why_not);
     if (fd >= 0) close(fd);
-    return -1;
+    return errno = e, -1;
 }
 char *par_file_read(const char *path, size_t *bytes, char *why, size_t why_bytes) {
     const int fd = par_file_open(path, bytes, why, why_bytes);
@@ -424,7 +439,7 @@ char *par_file_read(const char *path, size_t *bytes, char *why, size_t why_bytes
     if (!e) return text[got] = 0, text;
     snprintf(why, why_bytes, "cannot read %s: %s", path, strerror(e));
     PAR_FREE(text);
-    return NULL;
+    return errno = e, NULL;
 }
 int par_file_replace(const char *path) {
     unlink(path);
@@ -579,11 +594,15 @@ int par_safetensors_open(const char *path, par_safetensors *s) {
     char problem[sizeof s->why];
     memset(s, 0, sizeof *s);
     const int fd = par_file_open(path, &s->bytes, s->why, sizeof s->why);
-    if (fd < 0) return EINVAL;
-    void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    if (fd < 0) return errno;
+    void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    int r = map == MAP_FAILED ? errno : 0;
     close(fd);
     s->map = map == MAP_FAILED ? NULL : map;
-    const int r = par__safetensors_parse(s, (const char *)s->map, s->map ? s->bytes : 0);
+    if (r)
+        snprintf(s->why, sizeof s->why, "%s", strerror(r));
+    else
+        r = par__safetensors_parse(s, (const char *)s->map, s->map ? s->bytes : 0);
     if (!r) return 0;
     memcpy(problem, s->why, sizeof problem);
     snprintf(s->why, sizeof s->why, "cannot read %.200s: %.280s", path, problem);
@@ -633,6 +652,7 @@ int par_safetensors_create(const char *path, const par_file_tensor *list, size_t
     memset(&header, 0, sizeof header);
     memset(w, 0, sizeof *w);
     w->list = list;
+    w->count = count;
     w->fd = -1;
     snprintf(w->path, sizeof w->path, "%s", path);
     snprintf(w->temporary, sizeof w->temporary, "%s.tmp", w->path);
@@ -649,6 +669,9 @@ int par_safetensors_create(const char *path, const par_file_tensor *list, size_t
 }
 int par_safetensors_put(par_safetensors_writer *w, size_t index, size_t first, size_t count,
                         const void *data) {
+    const size_t room = index < w->count && first < w->list[index].count ? w->list[index].count - first : 0;
+    if (index >= w->count || count > room) // never into another tensor
+        return par__safetensors_failed(w, EINVAL), w->error;
     const par_file_tensor *t = &w->list[index];
     const size_t bytes = t->count ? t->bytes / t->count : 0; // of an element
     if (!w->error)

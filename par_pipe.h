@@ -296,11 +296,14 @@ typedef struct par_pipe_desc {
 
 // ---- schedules --------------------------------------------------------------------------------------------
 
-// X(constant, name, generator of one rank's list, function over all lists afterwards; chunks of a rank (0:
-// any), placement, (1) B and W are apart; microbatches that the planner asks for: at least so many times the
-// ranks (-1: it does not take the schedule), and (1) a multiple of them; formulas: seconds of the bubble,
-// seconds of messages, where both are exact, seconds of the bubble in the window, microbatches whose
-// activations a rank holds, the same with what weight halves keep; source)
+// X(constant, name,
+//   generator of one rank's list, function over all lists afterwards,
+//   chunks of a rank (0: any), placement of stages, 1: B and W are apart,
+//   microbatches that the planner needs, as a multiple of the ranks (-1: it does not take the schedule),
+//   1: their number is a multiple of the ranks',
+//   formulas of >>pipe_theory: seconds of the bubble, seconds of messages, when both are exact, seconds of
+//   the bubble in the window, microbatches whose activations a rank holds, also with what weight halves keep,
+//   paper or program)
 #define PAR_PIPE_SCHEDULES(X)                                                                                \
     X(1F1B, "1f1b", 1f1b, nothing, 1, LOOP, 0, 0, 0, fill_and_drain, 1f1b_hops, if_1f1b, no_window,          \
       1f1b_peak, 1f1b_peak, "Narayanan et al. 2019, flushed")                                                \
@@ -324,7 +327,7 @@ typedef struct par_pipe_desc {
     X(V_MIN, "v_min", v_min, v_finish, 2, V_SHAPE, 1, 2, 0, v_min_bubble, chunk_hops, if_v_min, no_window,   \
       no_peak, third_peak, "Qi et al. 2024b: a third of it")                                                 \
     X(DUALPIPEV, "dualpipev", dualpipev, nothing, 2, V_SHAPE, 1, 2, 0, dualpipev_bubble, chunk_hops,         \
-      if_dualpipe, no_window, no_peak, dualpipev_peak, "the next, cut in half (Qi 2025)")                    \
+      if_equal, no_window, no_peak, dualpipev_peak, "the next, cut in half (Qi 2025)")                       \
     X(DUALPIPE, "dualpipe", dualpipe, nothing, 2, BIDIRECTIONAL, 1, 2, 0, dualpipe_bubble, chunk_hops,       \
       if_dualpipe, no_window, no_peak, dualpipe_peak, "DeepSeek-V3 2024: from both ends")                    \
     X(AUTO, "auto", auto, auto_finish, 1, LOOP, 1, 0, 0, auto_bubble, h1_hops, never, no_window, no_peak,    \
@@ -342,10 +345,10 @@ enum {
 enum { PAR_PIPE_LOOP, PAR_PIPE_V_SHAPE, PAR_PIPE_BIDIRECTIONAL }; // placement of stages
 
 // What formulas count with. Seconds: f, b and w of a microbatch on all ranks but the slowest together (where
-// ranks are equal: ranks - 1 times a rank's), own_f on the slowest; fbw of a fused F and BW likewise.
+// ranks are equal: ranks - 1 times a rank's), own_f of F on the slowest.
 typedef struct par_pipe_costs {
     double ranks, microbatches, chunks;
-    double f, b, w, fbw, own_f;
+    double f, b, w, own_f;
     double message;   // of activations, from a stage to the next
     double in_flight; // "auto": microbatches that memory allows
 } par_pipe_costs;
@@ -1585,7 +1588,7 @@ static double par__pipe_v_min_bubble(const par_pipe_costs *x) { // its cycle has
            x->microbatches * each * (3 * most - x->f - x->b - x->w);
 }
 static double par__pipe_dualpipev_bubble(const par_pipe_costs *x) {
-    return PAR__MAX(x->fbw + x->b - 2 * x->w, 2 * x->f) / 2;
+    return PAR__MAX(x->f + 2 * x->b - x->w, 2 * x->f) / 2;
 }
 static double par__pipe_dualpipe_bubble(const par_pipe_costs *x) {
     return par__pipe_dualpipev_bubble(x) * (x->ranks - 2) / (x->ranks - 1);
@@ -1612,7 +1615,7 @@ static double par__pipe_h2_window(const par_pipe_costs *x) {
     return x->f + x->b - 2 * x->w + par__pipe_gpipe_hops(x);
 }
 static int par__pipe_is_equal(const par_pipe_costs *x) { // F = B = W
-    return fabs(x->f - x->b) < 1e-9 * x->f && fabs(x->f - x->w) < 1e-9 * x->f;
+    return fabs(x->f - x->b) <= 1e-9 * x->f && fabs(x->f - x->w) <= 1e-9 * x->f;
 }
 static double par__pipe_zb_v_window(const par_pipe_costs *x) {
     if (!par__pipe_is_equal(x) || x->ranks < 2 || x->microbatches < 2 * x->ranks - 1) return par__pipe_nan();
@@ -3164,7 +3167,7 @@ static int par__pipe_costs_of(const par_pipe_schedule *s, par_pipe_costs *x) {
             fabs(c[i].w - c->w) > 1e-12 * c->w)
             return 0;
     for (int i = 0; i < s->desc.stage_count; i++)
-        if (c[i].latency > 0 || c[i].seconds_per_byte > 0) return 0;
+        if (c[i].latency > 0 || c[i].seconds_per_byte > 0 || c[i].fbw > 0) return 0;
     if (s->desc.row_counts || s->desc.seconds_per_byte > 0 || s->forward_only) return 0;
     // Formulas count recomputation as part of each backward; EARLY recomputation is not on the critical path.
     if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
@@ -3180,7 +3183,6 @@ static int par__pipe_costs_of(const par_pipe_schedule *s, par_pipe_costs *x) {
     x->f = c->f * others;
     x->b = (c->b + (s->desc.recompute ? c->r : 0)) * others;
     x->w = c->w * others;
-    x->fbw = c->fbw > 0 ? c->fbw * others : x->f + x->b + x->w;
     return 1;
 }
 double par_pipe_theory_bubble(const par_pipe_schedule *s, int window) {

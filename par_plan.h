@@ -1582,7 +1582,6 @@ static par_pipe_costs par__plan_costs(const par__plan_case *k, double v, par__pl
     costs.f = x.f;
     costs.b = x.b;
     costs.w = x.w;
-    costs.fbw = x.f + x.b + x.w;
     costs.own_f = own_f;
     costs.message = 0;
     costs.in_flight = k->live;
@@ -2594,6 +2593,13 @@ static int par__plan_nearest_divisor(int n, int ranks, int to) { // of both
         if (ranks % divisors[i] == 0 && abs(divisors[i] - to) < abs(best - to)) best = divisors[i];
     return best;
 }
+static par_result par__plan_check_schedule(const par_plan_config *c, char *why, size_t capacity) {
+    const int known = c->schedule >= 0 && c->schedule < PAR_PIPE_SCHEDULE_COUNT;
+    if (known && par__plan_schedule(c)->rounds >= 0) return PAR_OK;
+    return par__plan_fail(PAR_ERR_ARGUMENT, why, capacity,
+                          "schedule %d (%s) is not planned: take another one", c->schedule,
+                          known ? par__plan_schedule(c)->name : "there is none");
+}
 // par_plan_check of the members that are no sizes of groups.
 static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan_config *c, char *why,
                                        size_t capacity) {
@@ -2607,10 +2613,7 @@ static par_result par__plan_check_kind(const par_plan_problem *p, const par_plan
             bad, why, capacity,
             "ulysses %d with cp %d: it is 0 or 1, and needs cp ranks that divide the heads of a rank",
             c->ulysses, c->cp);
-    const int known = c->schedule >= 0 && c->schedule < PAR_PIPE_SCHEDULE_COUNT;
-    if (!known || par__plan_schedule(c)->rounds < 0)
-        return par__plan_fail(bad, why, capacity, "schedule %d (%s) is not planned: take another one",
-                              c->schedule, known ? par__plan_schedule(c)->name : "there is none");
+    if (par__plan_check_schedule(c, why, capacity)) return bad;
     if (!par__plan_schedule_allows(p, c))
         return par__plan_fail(
             bad, why, capacity,
@@ -2732,6 +2735,9 @@ par_result par_plan_search(const par_plan_problem *problem, const par_plan_confi
                                                            "choices has no room")
                                           : par__plan_check_problem(problem, report->why, sizeof report->why);
     if (wrong) return wrong;
+    if (w.mask >> PAR_PLAN_AXIS_schedule & 1 &&
+        par__plan_check_schedule(&w.fixed, report->why, sizeof report->why))
+        return PAR_ERR_ARGUMENT;
     if (!par__plan_walk_all(&w))
         return par__plan_fail(PAR_ERR_MEMORY, report->why, sizeof report->why,
                               "out of memory for the search");

@@ -11,6 +11,9 @@
 
 #include "par.h"
 #include "par_files.h"
+#if PAR_FILES_VERSION != PAR_VERSION
+#error "par_zero.h and par_files.h are of two versions: take all headers from one"
+#endif
 #include "par_math.h"
 #if PAR_VERSION != 900
 #error "par_zero.h is version 0.9.0, and par.h is of another version: take all headers from one version"
@@ -3261,7 +3264,8 @@ static char *par__zero_gradients_of(const par_zero *z, const par__zero_window *w
 //     par__zero_walk w = par__zero_walk_begin(0, z->unit_count, PAR__ZERO_READS);
 //     while (par__zero_next(z, &w)) ... w.tensor, elements [w.at, w.at + w.count) of the trained part
 //     return w.result;
-enum { PAR__ZERO_READS = 1, PAR__ZERO_WRITES = 2, PAR__ZERO_CLEARS = 4 }; // states; and them; gradients
+// READS states, WRITES them, too; CLEARS gradients; GATHERS the parameters of a unit that it has left
+enum { PAR__ZERO_READS = 1, PAR__ZERO_WRITES = 2, PAR__ZERO_CLEARS = 4, PAR__ZERO_GATHERS = 8 };
 typedef struct par__zero_walk {
     par_result result; // the first error
     int tensor;
@@ -3269,13 +3273,14 @@ typedef struct par__zero_walk {
     par__zero_window now, next;                   // the window that it is in, and the next one
     char *states[PAR__ZERO_STATE_KINDS], *stored; // of the window; stored: weights of param_dtype
     int end, flags, started, more, slot;          // end: of the units
+    int gathered;                                 // units before this one are
     size_t from, until;                           // only of these elements of a unit's trained part
     int next_reads[2];                            // transfers of the next window
 } par__zero_walk;
 static par__zero_walk par__zero_walk_begin(int unit, int end, int flags) {
     par__zero_walk w;
     memset(&w, 0, sizeof w);
-    w.next.unit = unit;
+    w.next.unit = w.gathered = unit;
     w.end = end;
     w.flags = flags;
     w.until = SIZE_MAX;
@@ -3344,6 +3349,7 @@ static void par__zero_find_states(const par_zero *z, par__zero_walk *w) { // and
     }
     w->stored = z->parameter_store.kind ? buffer : z->parameters + (stored + at) * par__zero_param_bytes(z);
 }
+static par_result par__zero_param_gather_begin(par_zero *z, int unit);
 // Leaves the present window, and enters the next one; there may be none: then now.count is 0.
 static par_result par__zero_next_window(par_zero *z, par__zero_walk *w) {
     int transfers[2] = {0, 0};
@@ -3356,6 +3362,9 @@ static par_result par__zero_next_window(par_zero *z, par__zero_walk *w) {
         PAR__ZERO_TRY(z->device->fill(z->device, par__zero_gradients_of(z, &w->now), 0,
                                       w->now.count * par__zero_grad_bytes(z), NULL));
     w->now.count = 0;
+    if (w->flags & PAR__ZERO_GATHERS) // before the host waits for what the next window reads
+        for (const int next = w->more ? w->next.unit : w->end; w->gathered < next; w->gathered++)
+            PAR__ZERO_TRY(par__zero_param_gather_begin(z, w->gathered));
     if (!w->more) return PAR_OK;
     const int reads[2] = {w->next_reads[0], w->next_reads[1]};
     w->now = w->next;
@@ -3869,18 +3878,14 @@ static par_result par__zero_param_gather_begin(par_zero *z, int unit) {
 // Updates units, and starts the gather of each when it is complete.
 static par_result par__zero_update_units(par_zero *z, int unit, int end) {
     const int clears = z->sharded_gradients ? 0 : PAR__ZERO_CLEARS; // for the next step
-    par__zero_walk w = par__zero_walk_begin(unit, end, PAR__ZERO_WRITES | clears);
-    for (int more = 1; more;) {
-        more = par__zero_next(z, &w);
-        PAR__ZERO_TRY(w.result);
-        for (; unit < (more ? w.now.unit : end); unit++) PAR__ZERO_TRY(par__zero_param_gather_begin(z, unit));
-        if (!more) break;
+    par__zero_walk w = par__zero_walk_begin(unit, end, PAR__ZERO_WRITES | PAR__ZERO_GATHERS | clears);
+    while (par__zero_next(z, &w)) {
         const int matrix = par__zero_is_matrix(z, &z->tensors[w.tensor]);
         par_zero_update a = par__zero_update_of(z, &z->tensors[w.tensor], matrix);
         if (a.optimizer == PAR_ZERO_LAMB) a.trust_ratio_at = z->trust_ratios + w.tensor;
         PAR__ZERO_TRY(par__zero_apply(z, &w, &a, matrix ? z->gathered_momentum + w.at : NULL));
     }
-    return PAR_OK;
+    return w.result;
 }
 // Muon needs two walks over a unit with matrices, so the next unit is not prefetched.
 static par_result par__zero_update_all(par_zero *z) {
@@ -4364,8 +4369,13 @@ static void par__zero_put_values(par_safetensors_writer *w, size_t index, size_t
 par_result par_zero_safetensors_put(par_safetensors_writer *w, size_t index, int transposed, size_t first,
                                     size_t count, const float *values) {
     enum { MAX_ROWS = 1024 };
+    if (index >= w->count) return par__zero_file_result(par_safetensors_put(w, index, 0, 0, NULL));
     const par_file_tensor *t = &w->list[index];
     float column[MAX_ROWS];
+    if (!w->error && !par_dtype_traits_of(par_zero_file_dtype(t))->is_float) {
+        w->error = EINVAL;
+        snprintf(w->why, sizeof w->why, "%s: numbers are written as floats, not as %s", t->name, t->dtype);
+    }
     if (!transposed) par__zero_put_values(w, index, first, values, count);
     if (!transposed || w->error) return par__zero_file_result(w->error);
     const size_t cols = t->shape[0], rows = t->shape[1];

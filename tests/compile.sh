@@ -104,6 +104,9 @@ END
         fails 1 "#error.*$header is version $name, .*par\.h" gcc -x c -I. -include "$work/other/par.h" \
             -c $header -o /dev/null || return 1
     done
+    sed 's/^#define PAR_FILES_VERSION .*/#define PAR_FILES_VERSION 1/' par_files.h >"$work/other/par_files.h"
+    fails 1 "#error.*par_zero\.h and par_files\.h are of two versions" gcc -x c -I. \
+        -include "$work/other/par_files.h" -c par_zero.h -o /dev/null || return 1
     make install DESTDIR="$work/a place" PREFIX=/p >/dev/null &&
         grep -qx "Version: $name" "$work/a place/p/lib/pkgconfig/par.pc"
 }
@@ -178,10 +181,10 @@ visible() { # mpicc: MPI's functions are, for the program and its Fortran librar
 }
 refused() { # machines of 32 bits, and big-endian ones: by one sentence
     local header how
-    for header in par.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
+    for header in par.h par_files.h par_math.h par_zero.h par_pipe.h par_tp.h par_plan.h; do
         for how in "gcc -m32" "gcc -U__LP64__" "gcc -U__BYTE_ORDER__ -D__BYTE_ORDER__=4321"; do
-            fails 1 "#error .par.h is for 64-bit" $how -Wfatal-errors -I. -fsyntax-only -x c $header ||
-                return 1
+            fails 1 "#error .par\(_files\)\?\.h is for 64-bit" $how -Wfatal-errors -I. -fsyntax-only \
+                -x c $header || return 1
         done
     done
     have clang || return 0

@@ -1,5 +1,5 @@
-// fuzz_files.c - libFuzzer's target for what par_zero.h reads, safetensors and manifests of checkpoints; and
-// for what the trainer reads: tokenizer files, files of tokens, config.json, indexes and llm.c's models.
+// fuzz_files.c - libFuzzer's target for what the kit reads, safetensors and manifests of checkpoints; and for
+// what the trainer reads: tokenizer files, files of tokens, config.json, indexes and llm.c's models.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. -Iexamples/gpt tests/fuzz_files.c
 //         -o build/fuzz_files -pthread -lm
@@ -26,7 +26,7 @@ static void try_safetensors(const uint8_t *data, size_t size, int framed) {
     const uint64_t n = size;
     if (framed) memcpy(file, &n, 8);
     if (size) memcpy(file + (framed ? 8 : 0), data, size);
-    if (!par__zero_parse(&s, file, bytes))
+    if (!par__safetensors_parse(&s, file, bytes))
         for (size_t i = 0; i < s.count; i++) { // then everything in it can be read
             float x;
             const par_file_tensor *a = &s.list[i];

@@ -1903,7 +1903,7 @@ way() {
 }
 loops_are_vectors() { # by a stranger's -O2, which before gcc 12 vectorizes only what is told to
     [ "$(uname -m)" = x86_64 ] || return 0
-    old="gcc -O2 -fno-tree-vectorize -I. -DPAR_{H,MATH}_IMPLEMENTED -x c -c"
+    old="gcc -O2 -fno-tree-vectorize -I. -DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED -x c -c"
     $old -DPAR_TP_IMPLEMENTATION par_tp.h -o "$work/tp.o" &&
         $old -DPAR_ZERO_IMPLEMENTATION par_zero.h -o "$work/zero.o" || return 1
     cp build/par.o "$work" # made by -O2
@@ -2034,7 +2034,8 @@ static void talks(par_comm *w) {
 const test tests[] = {{"talks", talks, TEST_SERIAL, 1, 60}};
 const int test_count = 1;
 END
-    gcc -DPAR_H_IMPLEMENTED -I. -Itests "$work/talks.c" build/kit.o -o "$work/talks" -pthread -lm || return 1
+    gcc -DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED -I. -Itests "$work/talks.c" build/kit.o -o "$work/talks" \
+        -pthread -lm || return 1
     printf '. tests/lib.sh\nsuite %s\ncheck talks %s --worker fork 1 0 talks\nsummary\n' \
         "$work/talks" "$work/talks" >"$work/talks.sh"
     bash "$work/talks.sh" >"$work/said"

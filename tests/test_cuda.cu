@@ -194,12 +194,14 @@ static void reduces(par_comm *w) {
     par_cuda_close(cuda);
 }
 
+#if defined(CUDA_EMU)
 // c = a b, n x n each; stream NULL: the compute stream.
 static par_result square_product(par_cuda *cuda, size_t n, const float *a, const float *b, float *c,
                                  void *stream) {
     const par__cuda_gemm_desc p = {0, 0, n, n, n, n, n, n, 1, 0, PAR_F32, PAR_F32, NULL};
     return par__cuda_gemm(cuda, &p, a, b, c, stream ? (cudaStream_t)stream : par_cuda_stream(cuda));
 }
+#endif
 static void gemm(par_comm *w) {
     static const size_t sizes[] = {1, 2, 5, 16, 17, 31, 64, 65, 97, 130};
     par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);

@@ -55,6 +55,8 @@ static void check_case(par_comm *w, const char *name, int p, int m, int v, par_p
         CHECK(w, par_pipe_verify(&s, PAR_PIPE_RENDEZVOUS, memory) == PAR_OK);
         CHECK(w, par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) == PAR_OK);
         const double bubble = par_pipe_theory_bubble(&s, 0), window = par_pipe_theory_bubble(&s, 1);
+        if (!strcmp(name, "dualpipev") && stage.w == 1 && stage.fbw <= 0 && latency <= 0 && m >= 2 * p)
+            CHECK(w, !isnan(bubble)); // of odd numbers of microbatches, too
         const int right = (isnan(bubble) || fabs(bubble - t.bubble) < 1e-9) &&
                           (isnan(window) || fabs(window - t.window_bubble) < 1e-9);
         if (!right)
@@ -118,6 +120,9 @@ static void formulas(par_comm *w) {
                 check_case(w, par_pipe_schedules[k].name, p, m, 2, stage_of(1, 1, 1), .05);
                 check_case(w, par_pipe_schedules[k].name, p, m, 3, stage_of(1.8, 1.7, .9), .06);
                 check_case(w, par_pipe_schedules[k].name, p, m, 2, stage_of(1, 1.4, .7), 0);
+                par_pipe_stage fused = stage_of(1, 1, 1);
+                fused.fbw = 2.5; // an F and a BW that overlap
+                check_case(w, par_pipe_schedules[k].name, p, m, 2, fused, 0);
             }
 }
 

@@ -1270,6 +1270,13 @@ static void write_parts(par_comm *w, const char *dir, const float *whole, const 
         }
         CHECK(w, !par_safetensors_end(&out, 1) && same_file(path[0], path[1]));
     }
+    for (int wrong = 0; wrong < 3; wrong++) { // beyond a tensor; there is none; not floats
+        list[0].dtype = wrong == 2 ? "I32" : "F32";
+        CHECK(w, !par_safetensors_create(path[2], list, 2, &out) &&
+                     par_zero_safetensors_put(&out, wrong == 1 ? 2 : 0, 0, wrong == 0, PARTS, whole) ==
+                         PAR_ERR_FILE &&
+                     par_safetensors_end(&out, 1) == EINVAL && files_in(dir) == 2);
+    }
     list[0].dtype = "BF16", list[0].bytes = list[0].count * 2; // rounded; not kept
     CHECK(w, !par_safetensors_create(path[2], list, 1, &out) &&
                  !par_zero_safetensors_put(&out, 0, 0, 0, PARTS, whole));
