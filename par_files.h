@@ -439,7 +439,8 @@ char *par_file_read(const char *path, size_t *bytes, char *why, size_t why_bytes
     if (!e) return text[got] = 0, text;
     snprintf(why, why_bytes, "cannot read %s: %s", path, strerror(e));
     PAR_FREE(text);
-    return errno = e, NULL;
+    errno = e;
+    return NULL;
 }
 int par_file_replace(const char *path) {
     unlink(path);
