@@ -5977,10 +5977,16 @@ PAR__INLINE_LOOP void par__zero_encode_blocks(int sign, const float *x, uint8_t 
     }
 }
 PAR__INLINE_LOOP void par__zero_state_decode(int sign, float *x, const uint8_t *in, size_t blocks) {
-    sign ? par__zero_decode_blocks(1, x, in, blocks) : par__zero_decode_blocks(0, x, in, blocks);
+    if (sign)
+        par__zero_decode_blocks(1, x, in, blocks);
+    else
+        par__zero_decode_blocks(0, x, in, blocks);
 }
 PAR__INLINE_LOOP void par__zero_state_encode(int sign, const float *x, uint8_t *out, size_t blocks) {
-    sign ? par__zero_encode_blocks(1, x, out, blocks) : par__zero_encode_blocks(0, x, out, blocks);
+    if (sign)
+        par__zero_encode_blocks(1, x, out, blocks);
+    else
+        par__zero_encode_blocks(0, x, out, blocks);
 }
 #define PAR__ZERO_STATE_LOOPS(X, P)                                                                          \
     X(P, void, decode, (int sign, float *x, const uint8_t *in, size_t blocks), (sign, x, in, blocks))        \
@@ -6027,7 +6033,10 @@ PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_decode_avx2(int sign, float *x,
 }
 PAR__TARGET_avx2 static void par__zero_state_decode_avx2(int sign, float *x, const uint8_t *in,
                                                          size_t blocks) {
-    sign ? par__zero_decode_avx2(1, x, in, blocks) : par__zero_decode_avx2(0, x, in, blocks);
+    if (sign)
+        par__zero_decode_avx2(1, x, in, blocks);
+    else
+        par__zero_decode_avx2(0, x, in, blocks);
 }
 // Eight numbers of a moment, without their signs if it has any.
 PAR__TARGET_avx2 PAR__INLINE_LOOP __m256 par__zero_sizes_avx2(int sign, const float *x) {
@@ -6119,7 +6128,10 @@ PAR__TARGET_avx2 PAR__INLINE_LOOP void par__zero_encode_avx2(int sign, const flo
 }
 PAR__TARGET_avx2 static void par__zero_state_encode_avx2(int sign, const float *x, uint8_t *out,
                                                          size_t blocks) {
-    sign ? par__zero_encode_avx2(1, x, out, blocks) : par__zero_encode_avx2(0, x, out, blocks);
+    if (sign)
+        par__zero_encode_avx2(1, x, out, blocks);
+    else
+        par__zero_encode_avx2(0, x, out, blocks);
 }
 static const par__zero_state_loops par__zero_state_loops_avx2 = {par__zero_state_decode_avx2,
                                                                  par__zero_state_encode_avx2};
@@ -6157,7 +6169,10 @@ PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_decode_vectors(int sign, floa
 }
 PAR__TARGET_avx512 static void par__zero_state_decode_avx512(int sign, float *x, const uint8_t *in,
                                                              size_t blocks) {
-    sign ? par__zero_decode_vectors(1, x, in, blocks) : par__zero_decode_vectors(0, x, in, blocks);
+    if (sign)
+        par__zero_decode_vectors(1, x, in, blocks);
+    else
+        par__zero_decode_vectors(0, x, in, blocks);
 }
 // The bits of a block's largest number without its sign; of numbers without signs, more if one has a sign.
 PAR__TARGET_avx512 PAR__INLINE_LOOP uint32_t par__zero_largest_vectors(int sign, const float *x) {
@@ -6231,7 +6246,10 @@ PAR__TARGET_avx512 PAR__INLINE_LOOP void par__zero_encode_vectors(int sign, cons
 }
 PAR__TARGET_avx512 static void par__zero_state_encode_avx512(int sign, const float *x, uint8_t *out,
                                                              size_t blocks) {
-    sign ? par__zero_encode_vectors(1, x, out, blocks) : par__zero_encode_vectors(0, x, out, blocks);
+    if (sign)
+        par__zero_encode_vectors(1, x, out, blocks);
+    else
+        par__zero_encode_vectors(0, x, out, blocks);
 }
 static const par__zero_state_loops par__zero_state_loops_avx512 = {
     PAR__ZERO_STATE_LOOPS(PAR__CLONED_avx512, par__zero_state_)};
