@@ -1554,7 +1554,8 @@ static void split_products(par_comm *w) {
         pair_upload(&c), pair_upload(&wide);
         BOTH(k[at]->gemm(tp[at], ta, tb, M, n, depth, a.at[at], LD, b.at[at], LD, betas[i % 3], c.at[at],
                          PAR_BF16, LD, i % 3 ? NULL : bias.at[at]));
-        CLOSE(c, twice ? 0.06 : i % 3 == 1 ? 0.02 : 0.004); // on H200 cuBLASLt rounds before it adds 1 C
+        // a number of bf16 beside it: 1/128; on H200 cuBLASLt rounds before it adds 1 C
+        CLOSE(c, twice ? 0.06 : i % 3 == 1 ? 0.02 : 0.008);
         BOTH(k[at]->gemm(tp[at], ta, tb, M, n, depth, a.at[at], LD, b.at[at], LD, betas[i / 3 % 3],
                          wide.at[at], PAR_F32, LD, NULL));
         CLOSE(wide, 1e-5);
