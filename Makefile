@@ -16,11 +16,6 @@ RANKS ?= 2
 DATA ?= build/corpus.txt
 ARGS ?=
 
-ifdef CHECK_BUILDS # make check lists what its compilers take
-SHELL = tests/recipe.sh
-.SHELLFLAGS = $@ -c
-endif
-
 LIBS = -pthread -lm
 , = ,
 quoted = '$(subst ','\'',$(1))'# one word of the shell's
@@ -36,19 +31,13 @@ vpath %.c tests examples examples/gpt bench
 vpath %.cu tests examples examples/gpt bench
 
 .DEFAULT_GOAL = help
-.PHONY: run check soak all examples bench plots cuda gpu-check lint install bindings dist clean help FORCE
+.PHONY: run all examples bench plots cuda lint install bindings dist clean help FORCE
 .DELETE_ON_ERROR:
 
 run: build/gpt $(findstring build/corpus.txt,$(DATA))
 	build/gpt --ranks $(RANKS) --data $(call quoted,$(DATA)) --trace build/trace.json $(ARGS)
 
-check:
-	@bash tests/check.sh
-
-soak: build/test_par build/test_zero build/test_pipe build/test_tp
-	@bash tests/soak.sh
-
-all: examples bench build/test_par build/test_zero build/test_pipe build/test_tp build/test_golden build/test_errors build/test_tcp build/test_meet
+all: examples bench
 
 examples: build/01_hello build/04_zero $(SIMPLE) build/plan build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
@@ -70,10 +59,7 @@ CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(
 CUDA_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
 CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
-cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda build/test_cuda build/test_cuda_canonical
-
-gpu-check:
-	@bash tests/gpu_check.sh
+cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda
 
 # What another compiler made, or other flags, is compiled again. Debug information (-g) does not count, nor what
 # programs have as CFLAGS of their own, which make also gives the files that they need: so this is read here.
@@ -92,9 +78,6 @@ build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o 
 build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
 build/bench_coll_cuda: build/cuda.o build/layers.o # measures what is private to par.h
 build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
-build/test_cuda build/test_cuda_canonical: build/kit.o build/layers.o # tests what is private to par_cuda.cuh
-build/test_cuda build/test_cuda_canonical: CUDA_LINKED = -Xcompiler -O1 $(ALL_ARE_LINKED) # its host code runs briefly
-build/test_cuda_canonical: CUDA_FLAGS += -fmad=false -DPAR_CUDA_CANONICAL # kernels with the CPU's bits: docs/bits.md
 
 build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
@@ -110,12 +93,6 @@ build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c examples/median.h 
 
 build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
-
-build/test_cuda build/test_cuda_canonical: tests/test_cuda.cu $(TEST_DEPS) $(wildcard tests/cuda_*.h) examples/gpt/model.h $(CUDA_DEPS)
-	$(CUDA_BUILD)
-
-build/libgpu_profile.so: tests/gpu_profile.cpp | build # of gpu-check; needs CUPTI
-	$(CXX) -std=c++17 -O2 -fPIC -shared $< $(shell bash tests/cuda_find.sh cupti) -o $@
 
 lint:
 	@bash tests/lint.sh
@@ -211,21 +188,13 @@ build/libpar.so: build/par.o
 build/par_fast.o: par_math.h par.h build/gemm.flags build/cc.flags # its kernels are compiled for each instruction set anyhow
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. -DPAR_IMPLEMENTATION -x c -c $< -o $@ $$(cat build/gemm.flags)
 
-build/roofline: tests/roofline.c build/par.o build/files.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags
-	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
-
-build/test_plan: tests/test_plan.c build/par.o build/files.o build/tp.o build/zero.o build/pipe.o par_plan.h build/cc.flags # tests what is private
-	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(filter-out -DPAR_PLAN%,$(ALL_ARE_LINKED)) $(filter %.c %.o,$^) -o $@ $(LIBS)
-
 build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h examples/gpt/model.h examples/gpt/files.h build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/02_mpi_adopt: examples/02_mpi_adopt.c par.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-# The tests' own is compiled in a third of the time.
-build/bench_coll_test: CFLAGS = $(OG) $(DEBUG) -DBENCH_TEST
-build/bench_coll build/bench_coll_test: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags
+build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags build/mpi.flags
@@ -234,26 +203,18 @@ build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h buil
 # For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. That of
 # MPICC is for any MPI, by its own compiler. The tests' own are compiled in a quarter of the time, and look for locks.
 SHIMS = build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
-TEST_SHIMS = $(SHIMS:.so=_test.so)
 $(SHIMS) build/libpar_mpi.so: SHIM = par_mpi.h
-$(TEST_SHIMS): SHIM = tests/mpi_locks.h
-$(TEST_SHIMS): CFLAGS = -O0 -g1
-$(TEST_SHIMS): tests/mpi_locks.h
 define MAKE_SHIM
 echo '{ global: MPI_*; mpi_*; ompi_*; par_mpi_*; local: *; };' >$@.map
 $(1) -std=gnu11 $(CFLAGS) -fPIC -shared -Wl,--version-script=$@.map -I. -DPAR_IMPLEMENTATION \
     -include $(SHIM) -x c /dev/null -o $@ $(LIBS) -ldl
 rm $@.map
 endef
-$(SHIMS) $(TEST_SHIMS): build/libpar_mpi_%.so: par_mpi.h par.h build/cc.flags
-	$(call MAKE_SHIM,mpicc.$(*:_test=) $(WARN))
+$(SHIMS): build/libpar_mpi_%.so: par_mpi.h par.h build/cc.flags
+	$(call MAKE_SHIM,mpicc.$* $(WARN))
 
 build/libpar_mpi.so: par_mpi.h par.h build/cc.flags build/mpi.flags
 	$(call MAKE_SHIM,$(MPICC))
-
-
-build/mpi_shim_mpich build/mpi_shim_openmpi: build/mpi_shim_%: tests/mpi_shim.c build/cc.flags
-	mpicc.$* -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra $< -o $@ -pthread
 
 build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
@@ -266,169 +227,5 @@ build/bench_tp.o: bench/bench_tp.c par_tp.h par_math.h par.h examples/gpt/model.
 build/bench_tp: build/bench_tp.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-TEST_DEPS = tests/test.h tests/kit.c tests/kit.h par.h par_math.h
-build/test_par: build/test_par.o
-	$(CC) $^ -o $@ $(LIBS)
-
-build/victim: tests/victim.c build/par.o build/cc.flags
-	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
-
-build/stranger: tests/stranger.c build/cc.flags
-	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
-
-build/test_meet build/test_tcp: TEST_CFLAGS = -O0 $(DEBUG) # run briefly
-build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: TEST_CFLAGS = $(OG) $(DEBUG) # compile long, run nearly as fast
-
-# Test programs of layers link par.h's implementation with what tests need of its insides, tests/kit.c. It compiles
-# long, and is in test_par's object: that without its main and its list of tests.
-WITHOUT_TESTS = objcopy -w --localize-symbol=main --localize-symbol='*tests' --localize-symbol='*test_count'
-build/kit.o: build/test_par.o
-	$(WITHOUT_TESTS) $< $@
-build/kit_asan.o build/kit_mpich.o build/kit_openmpi.o: build/kit_%.o: build/test_par_%.o
-	$(WITHOUT_TESTS) $< $@
-
-build/test_golden: tests/test_golden.c $(TEST_DEPS) build/kit.o build/layers.o $(GPT_DEPS) build/cc.flags
-	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt $(ALL_ARE_LINKED) \
-	    $< $(filter %.o,$^) -o $@ $(LIBS)
-
-build/test_meet: tests/test_meet.c par.h build/cc.flags
-	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
-build/test_tcp: tests/test_tcp.c par.h build/cc.flags
-	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
-
-build/test_zero.o: par_zero.h
-build/test_pipe.o: par_pipe.h
-build/test_tp.o: par_tp.h
-build/test_zero.o build/test_pipe.o build/test_tp.o: TEST_CFLAGS += $(PAR_IS_LINKED)
-build/test_par.o build/test_zero.o build/test_pipe.o build/test_tp.o: build/%.o: tests/%.c $(TEST_DEPS) build/cc.flags
-	$(CC) -std=c11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests -c $< -o $@
-
-build/test_zero build/test_pipe build/test_tp: build/%: build/%.o build/kit.o
-	$(CC) $^ -o $@ $(LIBS)
-
-# Programs with the libraries for matrix products; programs.sh links the last object with false ones.
-build/test_gemm_par.o: tests/test_par.c $(TEST_DEPS) build/gemm.flags build/cc.flags
-	$(CC) -std=gnu11 -O0 $(DEBUG) -Wall -Wextra -I. -Itests -c $< -o $@ $$(cat build/gemm.flags)
-build/kit_gemm.o: build/test_gemm_par.o
-	$(WITHOUT_TESTS) $< $@
-build/test_gemm_par: build/test_gemm_par.o
-build/gpt_gemm: build/gpt.o build/kit_gemm.o build/layers.o
-build/bench_tp_gemm: build/bench_tp.o build/kit_gemm.o build/layers.o
-build/test_gemm_par build/gpt_gemm build/bench_tp_gemm:
-	$(CC) $^ -o $@ $$(cat build/gemm.flags) $(LIBS)
-build/test_gemm.o: tests/test_gemm.c par.h par_math.h build/cc.flags
-	$(CC) -std=c11 $(OG) $(DEBUG) -Wall -Wextra -DPAR_CBLAS -I. -c $< -o $@
-
-build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o build/cc.flags
-	$(CC) -std=gnu11 $(TEST_CFLAGS) -Wall -Wextra -I. -Itests $(ALL_ARE_LINKED) $< $(filter %.o,$^) -o $@ $(LIBS) \
-	    $(addprefix -Wl$(,)--wrap=,malloc calloc realloc posix_memalign free writev)
-
-# Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
-TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* tests/ptx/ptx.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
-TEST_COMPILE = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt
-TEST_BUILD = $(TEST_COMPILE) $< $(filter %.o,$^) -o $@ $(LIBS)
-EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
-
-# Compiles in two thirds of the time of -O1, and runs nearly as fast.
-OG = -Og
-
-# ASan sees null pointers and accesses out of bounds itself. UBSan's other checks of each access cost much: the readers of
-# others' bytes have them (the fuzzers, too), and the kernels have the one of alignment, which hardware wants.
-SANITIZE = -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -DTEST_FEWER=1
-ASAN = $(OG) $(SANITIZE) -fno-sanitize=alignment,pointer-overflow
-build/bench_coll_asan: ASAN += -O0 # runs briefly
-build/test_par_asan.o build/test_tp_asan.o: build/%_asan.o: %.c $(TESTED) build/cc.flags
-	$(CC) $(ASAN) $(TEST_COMPILE) -c $< -o $@
-build/test_tp_asan.o: ASAN += $(PAR_IS_LINKED)
-# par_tp.h is in its test's object, too; those of the other layers are compiled in other ways.
-build/layers_asan.o: tests/compile/layer.c build/test_tp_asan.o $(TESTED)
-	$(CC) $(ASAN) $(TEST_COMPILE) -DPAR_TP_IMPLEMENTED -c $< -o $@.part
-	$(WITHOUT_TESTS) build/test_tp_asan.o $@.tp
-	$(CC) -r -nostdlib $@.part $@.tp -o $@
-build/test_par_asan: build/test_par_asan.o
-	$(CC) $(SANITIZE) $^ -o $@ $(LIBS)
-build/test_tp_asan: build/test_tp_asan.o build/kit_asan.o
-	$(CC) $(SANITIZE) $^ -o $@ $(LIBS)
-build/test_zero_asan build/test_pipe_asan: build/%_asan: %.c build/kit_asan.o $(TESTED)
-	$(CC) $(ASAN) $(PAR_IS_LINKED) $(TEST_BUILD)
-build/gpt_asan build/test_golden_asan: build/%_asan: %.c build/kit_asan.o build/layers_asan.o $(TESTED)
-	$(CC) $(ASAN) $(ALL_ARE_LINKED) $(TEST_BUILD)
-build/test_data_asan: test_data.c build/kit_asan.o $(TESTED)
-	$(CC) -O0 $(SANITIZE) $(PAR_IS_LINKED) $(TEST_BUILD)
-build/test_tcp_asan: ASAN = -O0 $(SANITIZE)
-build/%_asan: %.c $(TESTED) build/cc.flags
-	$(CC) $(ASAN) $(TEST_BUILD)
-
-build/%_tsan: %.c $(TESTED) build/cc.flags
-	$(CC) $(OG) -fsanitize=thread -DTEST_FEWER=2 $(TEST_BUILD)
-
-# par.h's implementation with each MPI; layers and programs are the same with all of them.
-build/test_par_mpich.o build/test_par_openmpi.o: build/test_par_%.o: tests/test_par.c $(TEST_DEPS) build/cc.flags
-	mpicc.$* -DPAR_MPI $(TEST_COMPILE) -c $< -o $@
-build/test_par_mpich build/test_par_openmpi: build/test_par_%: build/test_par_%.o
-	mpicc.$* $^ -o $@ $(LIBS)
-
-KIT_MPI = 01_hello 02_mpi_adopt
-$(KIT_MPI:%=build/%_mpich): build/%_mpich: %.c build/kit_mpich.o $(OPTIONS)
-	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
-$(KIT_MPI:%=build/%_openmpi): build/%_openmpi: %.c build/kit_openmpi.o $(OPTIONS)
-	mpicc.openmpi -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
-
-build/test_zero_mpich build/test_pipe_mpich build/gpt_mpich: build/%_mpich: build/%.o build/kit_mpich.o
-	mpicc.mpich $^ -o $@ $(LIBS)
-build/test_zero_openmpi build/test_pipe_openmpi build/gpt_openmpi: build/%_openmpi: build/%.o build/kit_openmpi.o
-	mpicc.openmpi $^ -o $@ $(LIBS)
-build/gpt_mpich build/gpt_openmpi: build/layers.o
-build/07_gpt_pipeline_mpich: 07_gpt_pipeline.c build/kit_mpich.o build/layers.o $(OPTIONS)
-	mpicc.mpich -DPAR_MPI $(ALL_ARE_LINKED) $(TEST_BUILD)
-
-FORTRAN = -std=f2018 -Wall -Wextra -Werror -cpp -ffree-line-length-none -Ibindings
-build/fortran_heat_mpich build/fortran_heat_openmpi: build/fortran_heat_%: build/kit_%.o bindings/par.f90 bindings/par_mpi.f90 examples/fortran_heat.f90
-	mkdir -p build/fortran_$*
-	mpifort.$* $(FORTRAN) -J build/fortran_$* $(filter %.f90,$^) $< -o $@ $(LIBS)
-
-build/%_mpich: %.c $(TESTED) build/cc.flags
-	mpicc.mpich -DPAR_MPI $(TEST_BUILD)
-
-build/%_openmpi: %.c $(TESTED) build/cc.flags
-	mpicc.openmpi -DPAR_MPI $(TEST_BUILD)
-
-build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu build/03_cuda_adopt_emu: build/cuda_emu.o build/par.o build/layers.o
-build/gpt_emu.o build/bench_cuda_emu.o build/bench_pipe_emu.o build/03_cuda_adopt_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
-build/bench_coll_emu: build/cuda_emu.o build/layers.o
-build/bench_coll_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED)
-build/%_emu: build/%_emu.o build/emu.o
-	$(CXX) $^ -o $@ $(LIBS)
-
-build/gpt_emu.o build/emu.o build/cuda_emu.o: EMULATE += $(OG) # the others are not optimized
-build/bench_cuda_emu.o: EMULATE += -DBENCH_ROUNDS=1
-build/%_emu.o: %.cu $(TESTED) build/cc.flags
-	$(EMULATE) -c $< -o $@
-
-build/gpt_emu.o: tests/trainer_threads.cu $(TESTED) build/cc.flags
-	$(EMULATE) -c $< -o $@
-
-build/cuda_emu.o: tests/compile/cuda.cu $(TESTED) build/cc.flags
-	$(EMULATE) -c $< -o $@
-
-build/emu.o: tests/cuda_emu/emu.cpp $(TESTED) build/cc.flags
-	$(EMULATE) -c $< -o $@
-
-# The kernels as nvcc writes them for sm_90a, with the tests' own; and without fused products, as canonical training has them.
-PTX_BUILD = $(NVCC) -ptx -lineinfo -std=c++17 -arch=sm_90a -DTEST_PTX -I. -Itests $(filter -D% -I%,$(CUDA_LIBRARIES)) -o $@ $<
-build/test_cuda.ptx: tests/test_cuda.cu $(TESTED)
-	$(PTX_BUILD)
-build/canonical.ptx: tests/test_cuda.cu $(TESTED)
-	$(PTX_BUILD) -fmad=false -DPAR_CUDA_CANONICAL
-# Runs PTX, many instructions of it. A product and a sum that are apart in the text must stay apart.
-PTX_SOURCES = $(wildcard tests/ptx/*)
-build/ptx.o: tests/ptx/ptx.cpp $(PTX_SOURCES)
-	$(CXX) -std=c++17 -O2 -ftree-vectorize -march=native -ffp-contract=off -fno-strict-aliasing -g1 \
-	    -Wall -Wextra -c $< -o $@
-
-build/test_cuda_emu: tests/test_cuda.cu build/emu.o build/ptx.o build/kit_asan.o build/layers_asan.o $(TESTED)
-	$(EMULATE) $(OG) -g1 $(SANITIZE) -fno-sanitize=pointer-overflow $(ALL_ARE_LINKED) $< \
-	    -x none $(filter %.o,$^) -o $@ $(LIBS)
-
-build/test_model: test_model.c build/par.o build/layers.o $(TESTED)
-	$(CC) -O1 $(ALL_ARE_LINKED) $(TEST_BUILD)
+# The tests, and programs that only they run. Without them (a copy of the headers and this file) all else is made.
+-include tests/tests.mk

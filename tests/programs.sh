@@ -1962,7 +1962,7 @@ check_script() {
     there=$work/checkout
     mkdir -p "$there/tests" "$there/build" &&
         cp tests/check.sh tests/lib.sh tests/environment.sh tests/recipe.sh "$there/tests" &&
-        sed -n '/^ifdef CHECK_BUILDS/,/^endif/p' Makefile >"$there/Makefile" &&
+        sed -n '/^ifdef CHECK_BUILDS/,/^endif/p' tests/tests.mk >"$there/Makefile" &&
         cd "$there" &&
         printf 'build/%%:\n\ttouch $@\nbuild/gpt:\n\tseq 100000 >$@\n' >>Makefile || return 1
     for t in compile cuda ptx programs bits mpi mpi_shim bindings commands tcp hostile sanitize; do
